@@ -20,7 +20,7 @@ from nkilab.ledger.fitting import changed
 from nkilab.ledger.kernels import __file__ as KERNELS
 from nkilab.machine import Machine
 from nkilab.place import plan
-from nkilab.place.compiled import compiled
+from nkilab.place.compiler_passes import compiled
 from nkilab.records import prepare
 from nkilab.timing import simulate
 from nkilab.trace.affine import REPEATS, Repeats

@@ -203,7 +203,7 @@ def test_a_target_of_another_kind_is_refused(target):
 def test_a_number_of_replays_is_whole(replay):
     with pytest.raises(UsageError) as caught:
         nkilab.check(copied, ramp(4, 4), replay=replay)
-    assert caught.value.problem == f"replay is {replay!r}; it is a whole number of at least 0"
+    assert caught.value.problem == f"replay is {replay!r}; it is a whole number from 0 to 10000"
 
 
 def test_a_spec_without_a_type_says_so():

@@ -17,7 +17,7 @@ from nkilab.isa.activations import ACTIVATIONS
 from nkilab.isa.declare import Rule
 from nkilab.isa.operators import OPERATORS
 from nkilab.machine import MACHINES
-from nkilab.pages.rules import FINDINGS
+from nkilab.pages.check_rules import FINDINGS
 from nkilab.pages.subjects import rule_page, rules
 from nkilab.pages.terminal import text
 from nkilab.tiles.dtypes import DTYPES

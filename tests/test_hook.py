@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import logging
+import os
+import subprocess
 import sys
 
 import numpy as np
@@ -185,3 +188,69 @@ def test_a_placeholder_without_content_counts_as_absent(tmp_path, monkeypatch, r
     assert doctor.report()["names"][root] == (
         f"served by nkilab; {package / '__init__.py'} is a placeholder without content"
     )
+
+
+LIBRARIES = ("kernels", "_private_kernels", "_pre_prod_kernels")
+IMPORTS = (
+    "import neuronxcc.nki.{0}",
+    "from neuronxcc.nki import {0}",
+    "from neuronxcc.nki.{0}.attention import f",
+)
+
+
+@pytest.mark.parametrize("statement", IMPORTS)
+@pytest.mark.parametrize("name", LIBRARIES)
+def test_an_import_of_the_vendors_kernels_says_what_they_are(name, statement):
+    told = (
+        f"neuronxcc.nki.{name} belongs to the vendor's library of kernels, which neuronx-cc brings; nkilab "
+        "has no copy\n"
+        "  hint: take the kernel from aws-neuron/nki-samples or aws-neuron/nki-library on GitHub, or put a "
+        "module of this name on the path"
+    )
+    with nkilab.activate():
+        code = compile(statement.format(name), "kernel.py", "exec")
+        # what user code that has another way catches
+        for kind in (ImportError, ModuleNotFoundError):
+            with pytest.raises(kind) as caught:
+                exec(code, {"__name__": "kernel"})
+            assert str(caught.value) == f"kernel.py:1: import: {told}"
+        assert importlib.util.find_spec(f"neuronxcc.nki.{name}") is None
+        served_nki = importlib.import_module("neuronxcc.nki")
+        assert not hasattr(served_nki, name)
+        with pytest.raises(AttributeError) as missing:
+            getattr(served_nki, name)
+        assert str(missing.value).partition(": neuronxcc.nki: ")[2] == told
+
+
+def test_kernels_that_the_user_has_on_the_path_are_imported(tmp_path, monkeypatch):
+    package = tmp_path / "neuronxcc" / "nki" / "_pre_prod_kernels"
+    package.mkdir(parents=True)
+    (package / "blockwise_mm.py").write_text(
+        "import neuronxcc.nki.language as nl\nTILE_SIZE = nl.tile_size.pmax\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    with nkilab.activate():
+        module = importlib.import_module("neuronxcc.nki._pre_prod_kernels.blockwise_mm")
+        from neuronxcc.nki import _pre_prod_kernels, jit
+
+        assert _pre_prod_kernels.blockwise_mm is module
+        assert callable(jit)
+        assert module.TILE_SIZE == 128
+        with pytest.raises(ModuleNotFoundError, match=r"_pre_prod_kernels\.other"):
+            importlib.import_module("neuronxcc.nki._pre_prod_kernels.other")
+    for name in [n for n in sys.modules if n.partition(".")[0] == "neuronxcc"]:
+        del sys.modules[name]
+
+
+def test_a_plain_script_finds_the_kernels_that_lie_on_its_path(tmp_path):
+    package = tmp_path / "neuronxcc" / "nki" / "kernels"
+    package.mkdir(parents=True)
+    (package / "attention.py").write_text("NAME = 'mine'\n")
+    text = (
+        "from neuronxcc.nki.kernels.attention import NAME; import neuronxcc.nki as nki; print(NAME, nki.jit)"
+    )
+    told = subprocess.run(
+        [sys.executable, "-c", text], capture_output=True, text=True, check=False,
+        env={**os.environ, "NKILAB": "1", "PYTHONPATH": str(tmp_path)},
+    )  # fmt: skip
+    assert told.stdout.startswith("mine <function "), told.stderr

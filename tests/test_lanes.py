@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import nkilab
-from nkilab.execute.lanes import LARGE, Lanes
+from nkilab.execute.threads import LARGE, Lanes
 from nkilab.tiles.dtypes import FLOAT32
 from nkilab.tiles.tile import Storage
 
@@ -72,7 +72,7 @@ def test_a_kernel_of_large_tiles_computes_what_numpy_does(
     alone: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if alone:
-        monkeypatch.setattr("nkilab.execute.lanes._lanes", None)
+        monkeypatch.setattr("nkilab.execute.threads._lanes", None)
         monkeypatch.setenv("NKILAB_SYNC", "1")
     with nkilab.activate():
         import nki  # type: ignore[import-not-found]

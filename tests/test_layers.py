@@ -15,11 +15,12 @@ from .sources import ROOT, SOURCES, dotted, name_of, nodes, tree
 # The first folder or module of a path has a level; it imports what stands on a lower line.
 LEVELS = [
     "errors error_keys compiler_codes _lazy",
-    "yaml_files program tracebacks given",
+    "disk tracebacks argument_checks workers",
+    "yaml_files command_line code_cache packages",
     "machine records heap progress",
     "tiles",
     "isa arrays benchmark",
-    "trace arguments calls",
+    "trace arguments rank_arguments",
     "place dialects",
     "execute timing migrate",
     "cores border",
@@ -53,7 +54,7 @@ HEAVY = {
     "perfetto",
 }
 # The modules of the program declare their options with click; nothing else imports them.
-PROGRAM = {"cli.py", "program.py", "neuron_profile.py"}
+PROGRAM = {"cli.py", "command_line.py", "neuron_profile.py"}
 # `nkilab.__version__` is a name of the package, not a module
 PACKAGE_NAMES = {"__version__"}
 

@@ -51,7 +51,8 @@ def test_a_file_of_the_newest_version_has_nothing_to_change(folder):
     text = body("t = nl.load(x)", "nisa.activation(t, nl.exp, t)", "nl.store(x, t)")
     held = found(text)
     assert report_text(held) == (
-        "kernel.py: written for NKI 0.6 (also accepted by 0.3, 0.4, 0.5; --from names another); to NKI 0.6\n"
+        "kernel.py: written for NKI 0.6 (also accepted by 0.3, 0.4, 0.5, 0.7; --from names another); "
+        "to NKI 0.6\n"
         "nothing to change"
     )
 
@@ -84,10 +85,21 @@ FROM_0_2 = [
      "nisa.tensor_copy(t, t)"),
     ("t = nl.ndarray((2, 3), nl.float32, buffer='sbuf')", "must", "buffer='sbuf'",
      "t = nl.ndarray((2, 3), nl.float32, buffer=nl.sbuf)"),
+    ("t = sbuf.view(dtype=nl.float32, shape=(2, 3))", "must", "sbuf.view(...)",
+     "t = nl.ndarray((2, 3), nl.float32, buffer=nl.sbuf)"),
+    ("t = hbm.view(nl.float32, (2, 3), name='t')", "must", "hbm.view(...)",
+     "t = nl.ndarray((2, 3), nl.float32, buffer=nl.shared_hbm, name='t')"),
+    ("p = nl.ndarray((2, 3), nl.float32, buffer=psum)", "must", "psum",
+     "p = nl.ndarray((2, 3), nl.float32, buffer=nl.psum)"),
     ("nisa.dma_copy(dst=x, src=t, dge_mode=2)", "must", "dge_mode=2 is dge_mode.hwdge",
      "nisa.dma_copy(dst=x, src=t, dge_mode=nisa.dge_mode.hwdge)"),
     ("nisa.tensor_reduce(t, nl.add, u, 1)", "silent", "nisa.tensor_reduce(..., axis=1)", None),
 ]  # fmt: skip
+
+
+def test_a_name_of_the_files_own_is_no_memory(folder):
+    held = found(body("sbuf = t\n    sbuf.view(nl.float32)"), "0.3", "0.2")
+    assert [line for line in lines(held) if "sbuf" in line[2]] == []
 
 
 @pytest.mark.parametrize(("statement", "severity", "what", "rewritten"), FROM_0_2)

@@ -108,13 +108,23 @@ def test_every_name_of_every_version_stands_in_the_matrix():
     for row in held.rows:
         for version in SHOWN:
             assert bool(row.status[version]) == (at(row.name, version) is not None)
-    assert VERSIONS[:-1] == SHOWN
+    assert VERSIONS == SHOWN
+
+
+# hand: what the API reference of v2.33.0 has and that of v2.32.0 has not, apart from what is gone
+NEW_IN_0_7 = {
+    "nisa.NkiScalar", "nisa.scalar_load", "nisa.scalar_store", "nl.NkiBlockGrid", "nl.NkiGrid",
+    "nl.NkiTileGrid", "nl.alloc_blocks", "nl.alloc_tiles", "nl.blocks", "nl.tiles",
+    "nki.collectives.all_gather_v_prepare", "nki.collectives.all_gather_v_trigger",
+    "nki.collectives.all_to_all_v_prepare", "nki.collectives.all_to_all_v_trigger",
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("version", SHOWN)
 def test_every_name_is_proven_accepted_or_refused(version):
     told_of = {row.spelled: row.status[version] for row in matrix().rows}
-    assert {name: status for name, status in told_of.items() if status in ("unproven", "missing")} == {}
+    lacking = {name: status for name, status in told_of.items() if status in ("unproven", "missing")}
+    assert lacking == (dict.fromkeys(NEW_IN_0_7, "missing") if version == "0.7" else {})
 
 
 def test_a_name_that_is_not_served_is_missing_where_a_version_has_it(monkeypatch):

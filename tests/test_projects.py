@@ -21,6 +21,7 @@ PYTEST = ("-m", "pytest", "-q", "-p", "no:nkilab", "-p", "nkilab.suites.plugin",
 def test_a_project_passes_on_both_chips_and_so_does_the_page_about_it(tmp_path):
     done = call("init", "mine", folder=tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
+    assert (tmp_path / "mine" / "requirements.txt").read_text().startswith("nkilab @ ")
     assert done.stdout.endswith("\n  next: cd mine && python3 -m pytest\n")
     project = tmp_path / "mine"
     held = sorted(str(p.relative_to(project)) for p in project.rglob("*") if p.is_file())

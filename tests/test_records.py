@@ -122,13 +122,6 @@ def test_numba_can_be_switched_off(tmp_path: Path) -> None:
     assert (done.stdout, done.stderr) == ("[0, 2, 0]\n", "")
 
 
-def test_a_cache_that_cannot_be_written_costs_a_compilation_only(tmp_path: Path) -> None:
-    blocked = tmp_path / "a file, not a folder"
-    blocked.write_text("")
-    assert not records._is_writable(blocked / "numba")
-    assert records._is_writable(tmp_path / "numba")
-
-
 def test_an_array_of_records_takes_no_more_than_its_fields() -> None:
     # 4 bytes, 4 to align, 8, 1, 7 to align
     assert records.dtype_of(Account).itemsize == 24
@@ -138,7 +131,7 @@ def test_an_array_of_records_takes_no_more_than_its_fields() -> None:
 SUMMING = """
 import os
 import numpy as np
-from nkilab import records
+from nkilab import code_cache, records
 
 
 def add_up(values, total):
@@ -165,7 +158,7 @@ if __name__ == "__main__":
     records.processors = lambda: 2
     with summing.JOB.compiled_beside(records.LONG, ("summing", "sum_of_one")):
         pass
-    kept = [*records._folder(summing.add_up).rglob("*.nbi")]
+    kept = [*code_cache.folder().glob("add_up-*")]
     print(len(kept), summing.sum_of(3), summing.JOB._lacks_code(records.LONG))
 """
 

@@ -1,6 +1,8 @@
 """Writes what is computed in docs/optimise-a-matmul.md: pictures, tables, sentences, source.
 
-    python docs/optimise-a-matmul/make.py
+    python docs/optimise-a-matmul/make.py [--reports FOLDER]
+
+With --reports it writes the HTML reports that the site has beside the page, and nothing else.
 
 A block between <!-- NAME --> and <!-- /NAME --> is replaced; the text around it stays.
 """
@@ -9,14 +11,15 @@ from __future__ import annotations
 
 import inspect
 import re
+import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from nkilab import Profile, activate, profile, spec
-from nkilab.files.container import write_whole
-from nkilab.views.quantities import duration, quantity
+from nkilab.disk import write_whole
 from nkilab.views.svg import timeline_svg
+from nkilab.views.units import duration, quantity
 from nkilab.views.words import verdict
 
 PAGE = Path(__file__).resolve().parent.with_suffix(".md")
@@ -53,7 +56,7 @@ STAGES = {
         published=(28.30, 21.54, 99.50, 10.55),
     ),
 }  # fmt: skip
-# Stages whose reports stand beside the page.
+# Stages whose reports the site has beside the page.
 REPORTS = ("tiled", "fully-blocked")
 _ACTIVE = (
     "dma_active_time_percent",
@@ -82,8 +85,6 @@ def blocks_of(name: str, stage: Stage, found: Profile, kernels: Any) -> dict[str
         picture = timeline_svg(run, start_ns=start, end_ns=end, title=title)
         write_whole(FOLDER / f"{name}{ending}.svg", picture.encode())
         shown.append(f"![{title}](optimise-a-matmul/{name}{ending}.svg)")
-    if name in REPORTS:
-        found.save_html(FOLDER / f"{name}.html")
     options = " ".join(f"--arg '{arg}'" for arg in stage.args)
     options += "".join(f" --kw {key}={value}" for key, value in stage.keywords.items())
     command = f"$ nkilab profile matmul.py:{stage.kernel} {options} --html {name}.html"
@@ -125,7 +126,17 @@ def filled(text: str, blocks: dict[str, str]) -> str:
     return text
 
 
-def main() -> None:
+def write_reports(folder: Path) -> None:
+    """Write the reports of the stages that have one into a folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with activate():
+        from nkilab.ledger.kernels import matmul
+
+        for name in REPORTS:
+            made(STAGES[name], matmul).save_html(folder / f"{name}.html")
+
+
+def write_page() -> None:
     """Profile all stages and write page and pictures."""
     with activate():
         from nkilab.ledger.kernels import matmul
@@ -146,5 +157,18 @@ def main() -> None:
     write_whole(PAGE, filled(PAGE.read_text(encoding="utf-8"), blocks).encode())
 
 
+def main(arguments: list[str]) -> int:
+    """Write the page, or the reports alone; returns the exit code."""
+    match arguments:
+        case []:
+            write_page()
+        case ["--reports", folder]:
+            write_reports(Path(folder))
+        case _:
+            sys.stderr.write("usage: python docs/optimise-a-matmul/make.py [--reports FOLDER]\n")
+            return 2
+    return 0
+
+
 if __name__ == "__main__":
-    main()
+    sys.exit(main(sys.argv[1:]))

@@ -2,7 +2,8 @@
 
 The pages are plain Markdown that also reads well where it lies. Here they are copied into a folder together,
 their links into the rest of the repository are turned, and the table of contents is added; then Sphinx makes
-HTML of them.
+HTML of them. What is too large for the repository, or changes too often, is made here (`written`). A page
+leads to it between `<!-- in the site:` and `-->`: such text is shown in the site alone.
 """
 
 from __future__ import annotations
@@ -12,7 +13,10 @@ import re
 import shutil
 import sys
 import tempfile
+from functools import cache
+from importlib import util
 from pathlib import Path
+from types import ModuleType
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
@@ -40,7 +44,12 @@ CONTENTS = {
         "PyTorch and JAX <frameworks>",
         "Public suites <foreign-suites>",
     ],
-    "Time": ["timing-model", "Predictions against measurements <validation>", "The ledger <ledger>"],
+    "Time": [
+        "timing-model",
+        "Predictions against measurements <validation>",
+        "The ledger <ledger>",
+        "What nkilab itself costs <speed>",
+    ],
     "Reference": [
         "command-line",
         "Every verb <cli>",
@@ -57,6 +66,9 @@ TUTORIALS = [
     "pytorch-and-jax", "your-own-instruction",
 ]  # fmt: skip
 # a block or a span of code, in which nothing is a link, or a link
+STORY = DOCS / "optimise-a-matmul"
+HISTORY = DOCS / "speed" / "history.svg"
+_IN_THE_SITE = re.compile(r"<!-- in the site: (.*?) -->", re.S)
 _PIECE = re.compile(
     r"(?P<code>^```.*?^```$|(?P<ticks>`+).*?(?P=ticks))"
     r"|(?P<picture>!?)\[(?P<words>(?:[^\[\]]|\[[^\]]*\])*)\]\((?P<address>[^()\s]+)\)",
@@ -84,8 +96,29 @@ def staged(source: Path) -> None:
     decisions.write_text(
         f"# Decisions\n\nWhy things are as they are.\n\n{_toctree(['*'], glob=True)}", "utf-8"
     )
+    picture = source / HISTORY.relative_to(DOCS)
+    picture.parent.mkdir(parents=True, exist_ok=True)
+    picture.write_text(script(HERE / "history.py").picture(), "utf-8")
     shutil.copytree(HERE / "_static", source / "_static")
     shutil.copy(HERE / "conf.py", source)
+
+
+@cache
+def script(path: Path) -> ModuleType:
+    """A script beside the pages as a module."""
+    spec = util.spec_from_file_location(f"site_{path.stem}", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = util.module_from_spec(spec)
+    # a dataclass looks its module up
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def written() -> set[Path]:
+    """What the build writes, by where it would stand beside the pages."""
+    return {HISTORY, *(STORY / f"{name}.html" for name in script(STORY / "make.py").REPORTS)}
 
 
 def _place(held: Path) -> Path:
@@ -94,7 +127,7 @@ def _place(held: Path) -> Path:
 
 def turned(page: str, path: Path) -> str:
     """A page with its links as the site has them."""
-    return _PIECE.sub(lambda m: m[0] if m["code"] else _link(m, path), page)
+    return _PIECE.sub(lambda m: m[0] if m["code"] else _link(m, path), _IN_THE_SITE.sub(r"\1", page))
 
 
 def _link(match: re.Match[str], path: Path) -> str:
@@ -105,7 +138,7 @@ def _link(match: re.Match[str], path: Path) -> str:
             return match[0]
         return f"![{words}]({name.removeprefix('docs/')})"
     target = (path.parent / name).resolve()
-    if not target.exists():
+    if not target.exists() and target not in written():
         raise SystemExit(f"{path}: {address} does not exist")
     place = _in_site(target)
     if place is None:
@@ -182,10 +215,7 @@ def main(arguments: list[str]) -> int:
         staged(source)
         out = Path(arguments[0]).resolve()
         status = build_main(["-b", "html", "-W", "--keep-going", "-q", "-n", "-E", str(source), str(out)])
-        for report in DOCS.rglob("*.html"):
-            target = out / report.relative_to(DOCS)
-            target.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(report, target)
+        script(STORY / "make.py").write_reports(out / STORY.relative_to(DOCS))
     sys.stdout.write(f"{out / 'index.html'}\n")
     return status
 

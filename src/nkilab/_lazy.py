@@ -2,30 +2,25 @@
 
 from __future__ import annotations
 
-import os
+from collections.abc import Callable
 from functools import cache
 from importlib import import_module
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 
-def cache_folder() -> Path:
-    """The folder of the user's caches for nkilab; honours NKILAB_CACHE_DIR and XDG_CACHE_HOME."""
-    chosen = os.environ.get("NKILAB_CACHE_DIR")
-    if chosen:
-        return Path(chosen)
-    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(base) / "nkilab"
-
-
-@cache
 def numba() -> ModuleType:
-    """numba, with its cache in the user's cache folder unless NUMBA_CACHE_DIR says otherwise."""
-    module = import_module("numba")
-    if not os.environ.get("NUMBA_CACHE_DIR"):
-        module.config.CACHE_DIR = str(cache_folder() / "numba")
-    return module
+    """numba, which compiles functions."""
+    return import_module("numba")
+
+
+def numba_code() -> tuple[Callable[[Any], bytes], Any, str]:
+    """What pickles what numba compiled, the class it becomes again, and the release of its compiler."""
+    return (
+        import_module("numba.core.serialize").dumps,
+        import_module("numba.core.compiler").CompileResult,
+        import_module("llvmlite").__version__,
+    )
 
 
 @cache

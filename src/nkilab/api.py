@@ -12,21 +12,22 @@ from os import PathLike, environ
 from pathlib import Path
 from typing import Any, TypeVar
 
+from .argument_checks import mapping, need, whole
 from .arrays import ArraySpec, dtype_of, framework_of, is_tracer, outlined
 from .benchmark import BenchmarkResult, table
-from .calls import calls_of
 from .dialects.dst_first.registers import ASKED, TRIPS
 from .dialects.kernel import Kernel
 from .dialects.value_returning.top import Measured
-from .errors import FileError, UsageError
+from .disk import write_whole_folder
+from .errors import FileError, UsageError, printable
 from .estimates import Estimate as Estimate
 from .estimates import estimate_program as estimate_program
 from .estimates import estimate_programs as estimate_programs
 from .files import neff, ntff
-from .given import mapping, need, whole
 from .launches import Launched, launch, launch_ranks
 from .machine import Machine, Topology, machine_named
-from .place.compiled import compiled
+from .place.compiler_passes import compiled
+from .rank_arguments import calls_of
 from .timing import Timeline
 from .trace.program import Program
 from .trace.session import set_world
@@ -154,11 +155,11 @@ def spec(shape: Any, dtype: Any) -> ArraySpec:
 @public
 def simulate(kernel: Any) -> Callable[..., Any]:
     """A function that runs a kernel, with or without a grid, on arrays and returns arrays of their kind."""
-    held = as_kernel(kernel)
+    as_nki_kernel = as_kernel(kernel)
 
     @public
     def run(*args: Any, **kwargs: Any) -> Any:
-        return held(*args, **kwargs)
+        return as_nki_kernel(*args, **kwargs)
 
     return run
 
@@ -188,30 +189,34 @@ def estimate(
     Raises:
         UsageError: if no loop that asks stands on a line of `trips`.
     """
-    made = estimate_programs(traced(kernel, args, kwargs, target, trips, ranks, topology))
-    return made if ranks > 1 else beside_one_core(made, as_kernel(kernel), args, kwargs, target, trips)
+    estimates_of_all = estimate_programs(traced(kernel, args, kwargs, target, trips, ranks, topology))
+    return (
+        estimates_of_all
+        if ranks > 1
+        else beside_one_core(estimates_of_all, as_kernel(kernel), args, kwargs, target, trips)
+    )
 
 
 def beside_one_core(
-    made: _Estimated, kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any], target: str = "",
+    estimated: _Estimated, kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any], target: str = "",
     trips: Mapping[str, int] | None = None,
 ) -> _Estimated:  # fmt: skip
     """An estimate of a launch over several cores, with what one core takes for it if one does all of it."""
-    if not made.cores:
-        return made
+    if not estimated.cores:
+        return estimated
     grid = (1,) if kernel.spelling == "nki" else kernel.grid_sizes
     single = Kernel(kernel.function, kernel.spelling, kernel.version, kernel.options, grid)
     try:
-        alone = estimate_programs(traced(single, args, kwargs, target, trips))
+        single_core = estimate_programs(traced(single, args, kwargs, target, trips))
     except Exception:
         # it needs its partner
-        return made
-    assert made.together is not None
-    if alone.summary["hbm_write_bytes"] < 0.99 * made.together.total("hbm_write_bytes"):
-        return made
-    beside = replace(made, one_core=OneCore(alone.latency_us, alone.summary.bound))
-    assert beside.together is not None
-    return replace(beside, notes=(*made.notes, beside.together.speed_up()))
+        return estimated
+    assert estimated.together is not None
+    if single_core.summary["hbm_write_bytes"] < 0.99 * estimated.together.total("hbm_write_bytes"):
+        return estimated
+    with_one_core = replace(estimated, one_core=OneCore(single_core.latency_us, single_core.summary.bound))
+    assert with_one_core.together is not None
+    return replace(with_one_core, notes=(*estimated.notes, with_one_core.together.speed_up()))
 
 
 def traced(
@@ -224,16 +229,16 @@ def traced(
     topology: Topology | None = None,
 ) -> tuple[Program, ...]:
     """The programs of a launch on shapes, one per core; see `estimate`."""
-    held = as_kernel(kernel)
+    checked_kernel = as_kernel(kernel)
     if trips is not None:
         mapping("trips", trips, '{"kernel.py:41": 8}')
     if topology is not None:
         need("topology", topology, Topology, "an nkilab.Topology")
     ranks = whole("ranks", ranks, 1, MOST_RANKS)
-    machine, said = machine_for(held, target), dict(trips or {})
+    machine, said = machine_for(checked_kernel, target), dict(trips or {})
     asked: set[str] = set()
     left = launch_ranks(
-        held, calls_of(args, kwargs, ranks), range(ranks), machine, launched=ranks, has_data=False,
+        checked_kernel, calls_of(args, kwargs, ranks), range(ranks), machine, launched=ranks, has_data=False,
         topology=topology, keyed={TRIPS: said, ASKED: asked},
     )  # fmt: skip
     for place in sorted(said.keys() - asked):
@@ -318,10 +323,10 @@ class NkilabWorld:
             if path.exists() and not options.get("overwrite"):
                 raise FileError(f"{path} exists", hint="pass overwrite=True, or name another file")
         predicted = self._estimate(kernel, args, kwargs)
-        (folder / REPORTS).mkdir(parents=True, exist_ok=True)
-        for trace, report in zip(traces, reports, strict=True):
-            _save(predicted.program, program, trace, predicted.timeline)
-            report.write_text(json.dumps(predicted.to_dict(), indent=1) + "\n", "utf-8")
+        timed, timeline_json = compiled(predicted.program), json.dumps(predicted.to_dict(), indent=1) + "\n"
+        files = {str(program): neff.packed(timed)}
+        files |= {str(trace): ntff.packed(timed, predicted.timeline) for trace in traces}
+        write_whole_folder(folder, files | {str(report): timeline_json.encode() for report in reports})
 
     def machine(self) -> Machine:
         """The chip chosen for kernels that name none: the setting's, the environment's, trn2."""
@@ -331,20 +336,20 @@ class NkilabWorld:
         """Print a notice once per process to standard error."""
         if text not in self._noticed and settings().shows_notices:
             self._noticed.add(text)
-            print(f"nkilab: notice: {text}", file=sys.stderr)
+            print(f"nkilab: notice: {printable(text)}", file=sys.stderr)
 
 
-def _folder(given: Any) -> Path:
+def _folder(shown: Any) -> Path:
     """The folder that a profile goes to, whose parent exists.
 
     Raises:
         FileError: if it is none.
     """
-    folder = Path(given or "")
+    folder = Path(shown or "")
     if not folder.is_absolute() or not folder.parent.is_dir() or (folder.exists() and not folder.is_dir()):
-        held = "not given" if given is None else repr(str(given))
+        shown_path = "not given" if shown is None else repr(str(shown))
         raise FileError(
-            f"working_directory is {held}; it is the absolute path of a folder, whose parent exists",
+            f"working_directory is {shown_path}; it is the absolute path of a folder, whose parent exists",
             hint="pass working_directory=Path.cwd()",
         )
     return folder
@@ -384,8 +389,8 @@ def _shape_only(value: Any) -> Any:
     """An array as its spec; anything else as it is."""
     if framework_of(value) in ("", "spec"):
         return value
-    held = outlined(value, "of the kernel")
-    return ArraySpec(tuple(held.shape), dtype_of(held, "of the kernel"))
+    outline = outlined(value, "of the kernel")
+    return ArraySpec(tuple(outline.shape), dtype_of(outline, "of the kernel"))
 
 
 def _save(program: Program, neff_path: Any, trace_path: Any, timeline: Timeline | None = None) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from .arrays import ArraySpec
+from .disk import opened
 from .errors import FileError, NkilabError, UsageError, reason_of
 from .tiles.dtypes import as_dtype
 
@@ -28,25 +29,26 @@ def argument(text: str) -> Any:
     """
     if text.startswith("@"):
         return _array_in(Path(text[1:]))
-    found = _SPEC.fullmatch(text)
-    if not found:
+    match = _SPEC.fullmatch(text)
+    if not match:
         raise UsageError(f"--arg is {text!r}; write DTYPE[N,...], as in f32[128,512], or @FILE.npy")
     try:
-        dtype = as_dtype(found[1])
+        dtype = as_dtype(match[1])
     except NkilabError as error:
         raise UsageError(f"--arg is {text!r}: {error.problem}", hint=error.hint) from None
-    return ArraySpec(tuple(int(n) for n in found[2].split(",")), dtype)
+    return ArraySpec(tuple(int(n) for n in match[2].split(",")), dtype)
 
 
 def _array_in(path: Path) -> Any:
     try:
-        with path.open("rb") as file:
+        with opened(path) as file:
             loaded = np.lib.format.read_array(file, allow_pickle=False)
     except OSError as error:
         raise UsageError(
             f"{path} cannot be read: {reason_of(error)}", hint="save the array with numpy.save"
         ) from None
-    except (ValueError, MemoryError):
+    except Exception:
+        # whatever NumPy makes of a header that it did not write
         raise FileError(f"{path} holds no array", hint="save it with numpy.save, without pickles") from None
     return loaded
 
@@ -60,16 +62,16 @@ def call_arguments(args: Sequence[str], keywords: Sequence[str]) -> tuple[list[A
     positional: list[Any] = []
     named: dict[str, Any] = {}
     for text in args:
-        found = _NAMED.fullmatch(text)
-        if found:
-            named[found[1]] = argument(found[2])
+        match = _NAMED.fullmatch(text)
+        if match:
+            named[match[1]] = argument(match[2])
         else:
             positional.append(argument(text))
     for text in keywords:
-        found = _NAMED.fullmatch(text)
-        if not found:
+        match = _NAMED.fullmatch(text)
+        if not match:
             raise UsageError(f"--kw is {text!r}; write name=value")
-        named[found[1]] = literal(found[2])
+        named[match[1]] = literal(match[2])
     return positional, named
 
 
@@ -98,14 +100,14 @@ def extents(text: str) -> tuple[int, ...]:
     return tuple(int(word) for word in words)
 
 
-def trips(given: Sequence[str]) -> dict[str, int]:
+def trips(arguments: Sequence[str]) -> dict[str, int]:
     """How often lines go round, as --trips writes it: kernel.py:41=8.
 
     Raises:
         UsageError: if one is written otherwise.
     """
-    found = [re.fullmatch(r"([^/=]+\.py:[1-9][0-9]*)=([0-9]{1,9})", text.strip()) for text in given]
-    for text, match in zip(given, found, strict=True):
+    matches = [re.fullmatch(r"([^/=]+\.py:[1-9][0-9]*)=([0-9]{1,9})", text.strip()) for text in arguments]
+    for text, match in zip(arguments, matches, strict=True):
         if match is None:
             raise UsageError(f"--trips is {text!r}; write FILE.py:LINE=N, as in kernel.py:41=8")
-    return {match[1]: int(match[2]) for match in found if match}
+    return {match[1]: int(match[2]) for match in matches if match}

@@ -83,10 +83,10 @@ def is_tracer(value: Any) -> bool:
     return framework_of(value) == "jax" and isinstance(value, jax("core").Tracer)
 
 
-def chosen_framework(given: Sequence[Any]) -> Any:
+def chosen_framework(values: Sequence[Any]) -> Any:
     """What results are made as: of the first PyTorch or JAX argument, else of the first other namespace."""
-    named = next((o for o in given if isinstance(o, str) and o.startswith(("torch", "jax"))), None)
-    return named or next((one for one in given if not isinstance(one, str)), "numpy")
+    named = next((o for o in values if isinstance(o, str) and o.startswith(("torch", "jax"))), None)
+    return named or next((one for one in values if not isinstance(one, str)), "numpy")
 
 
 def outlined(value: Any, name: str) -> Any:
@@ -188,9 +188,9 @@ def loses_gradient(value: Any) -> bool:
 def to_numpy(value: Any) -> np.ndarray:
     """The elements of an array as a C-contiguous NumPy array, shared where possible."""
     if framework_of(value) == "torch":
-        held = value.detach()
+        detach = value.detach()
         # a tensor that only says that it lies at a device can be written where it lies
-        plain = (held.in_place() if hasattr(held, "in_place") else held.cpu()).contiguous()
+        plain = (detach.in_place() if hasattr(detach, "in_place") else detach.cpu()).contiguous()
         view = _TORCH_BITS.get(str(plain.dtype).removeprefix("torch."))
         if view is not None:
             plain = plain.view(getattr(torch(), view[0]))

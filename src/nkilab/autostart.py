@@ -19,13 +19,15 @@ class WatchingFinder(MetaPathFinder):
     """Gives way to the real finder when a served name is first asked for."""
 
     def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
-        """The spec that the real finder gives, once it stands."""
+        """The spec that is found once the real finder stands."""
         if fullname.partition(".")[0] not in _NAMES or self not in sys.meta_path:
             return None
         sys.meta_path.remove(self)
-        finder = import_module("nkilab.hook").switch_on(os.environ.get("NKILAB_NKI", ""), serves_shims=True)
-        spec: ModuleSpec | None = finder.find_spec(fullname, path, target)
-        return spec
+        import_module("nkilab.hook").switch_on(os.environ.get("NKILAB_NKI", ""), serves_shims=True)
+        # the real finder chose its place among the others
+        specs = (finder.find_spec(fullname, path, target) for finder in list(sys.meta_path))
+        return next((spec for spec in specs if spec is not None), None)
 
 
-sys.meta_path.append(WatchingFinder())
+# in front: a folder of the user's may bear the name of a package that it only adds to
+sys.meta_path.insert(0, WatchingFinder())

@@ -29,7 +29,7 @@ from .errors import RuleError, UseError
 from .tiles.coverage import covers_all
 from .tiles.dtypes import unwritten_value
 from .tiles.tile import HBM, View, array_of, whole_layout
-from .trace.marks import Returned
+from .trace.run_notes import Returned
 from .trace.session import Session, ask
 
 TENSORS: dict[str, type[View]] = {"neuronxcc": ValueReturningTensor, "nki": DstFirstTensor}
@@ -68,9 +68,9 @@ def map_tensors(value: Any, convert: Callable[[View], Any]) -> Any:
 
 def tensors_in(result: Any) -> list[View]:
     """The tensors among the results of a kernel."""
-    found: list[View] = []
-    map_tensors(result, found.append)
-    return found
+    views: list[View] = []
+    map_tensors(result, views.append)
+    return views
 
 
 def input_tensor(session: Session, kernel: Kernel, value: Any, name: str, frameworks: list[Any]) -> View:
@@ -91,7 +91,7 @@ def input_tensor(session: Session, kernel: Kernel, value: Any, name: str, framew
     session.share(("input", name, 0), storage)
     may_change = kernel.spelling == "nki" and session.version not in NO_INPUT_IS_WRITTEN
     if may_change or (is_written and not is_shared(value)):
-        storage.given = value
+        storage.host_array = value
     if session.has_data:
         if framework_of(value) == "spec":
             raise UseError(

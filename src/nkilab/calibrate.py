@@ -9,8 +9,8 @@ from contextlib import nullcontext, redirect_stdout
 from pathlib import Path
 from typing import Any
 
-from .errors import FileError, UsageError
-from .files.container import write_whole
+from .disk import write_whole
+from .errors import FileError, UsageError, printable
 from .hook import activate
 from .ledger import Judged, Predictor, Row, judged
 from .ledger.fitting import Fitted, fit
@@ -47,16 +47,16 @@ def run_calibration(
     # what the user's module prints is not the result
     with activate(), redirect_stdout(sys.stderr) if as_json else nullcontext():
         predictor = Predictor(None if load is None else lambda named: load(str(Path(ledger).parent / named)))
-        found = fit(judged(rows, predictor), chip_named(chosen), None if as_json else _told)
+        calibrated = fit(judged(rows, predictor), chip_named(chosen), None if as_json else _report_progress)
         pairs = [
-            (one, one.predict(chip_named(chosen)), one.predict(found.machine))
+            (one, one.predict(chip_named(chosen)), one.predict(calibrated.machine))
             for one in judged(rows, predictor)
         ]
-    write_whole(path, found.file(Path(ledger).name).text().encode())
+    write_whole(path, calibrated.file(Path(ledger).name).text().encode())
     if as_json:
-        print(json.dumps(_as_dict(found, pairs, output), indent=2))
+        print(json.dumps(_as_dict(calibrated, pairs, output), indent=2))
     else:
-        _print(found, pairs, output)
+        _print(calibrated, pairs, output)
 
 
 Pairs = list[tuple[Judged, float, float]]
@@ -79,13 +79,13 @@ def _usable(rows: tuple[Row, ...], ledger: str, chip: str) -> tuple[list[Row], s
     return chosen, chips[0]
 
 
-def _told(done: int, count: int) -> None:
+def _report_progress(done: int, count: int) -> None:
     """Show on a terminal how far it is."""
     if sys.stderr.isatty():
         print(f"\rfitting: {100 * done // count:3d} %", end="", file=sys.stderr, flush=True)
 
 
-def _print(found: Fitted, pairs: Pairs, output: str) -> None:
+def _print(calibrated: Fitted, pairs: Pairs, output: str) -> None:
     """Rows, constants and errors, 100 columns wide."""
     if sys.stderr.isatty():
         print(file=sys.stderr)
@@ -94,19 +94,22 @@ def _print(found: Fitted, pairs: Pairs, output: str) -> None:
         start = f"{one.row.id}\n{'':<40}" if len(one.row.id) > 39 else f"{one.row.id:<40}"
         error = after / one.measured - 1
         print(f"{start}{one.metric:<18}{one.measured:>10,.5g}{before:>10,.5g}{after:>10,.5g}{error:>+8.1%}")
-    print(f"\n{'constant of ' + found.machine.name:<40}{'before':>10}{'after':>10}")
-    for name, (before, after) in found.changed.items():
+    print(f"\n{'constant of ' + calibrated.machine.name:<40}{'before':>10}{'after':>10}")
+    for name, (before, after) in calibrated.changed.items():
         print(f"{name:<40}{before:>10,.4g}{after:>10,.4g}")
-    if not found.changed:
+    if not calibrated.changed:
         print("none moved: the measurements agree with what is known, or tell nothing about it")
-    print(f"\nmean error of {found.rows} rows: {found.before:.1%} before, {found.after:.1%} after")
-    print(f"written: {output}; use it with --target {output}")
+    print(
+        f"\nmean error of {calibrated.rows} rows: {calibrated.before:.1%} before, "
+        f"{calibrated.after:.1%} after"
+    )
+    print(printable(f"written: {output}; use it with --target {output}"))
 
 
-def _as_dict(found: Fitted, pairs: Pairs, output: str) -> dict[str, Any]:
+def _as_dict(calibrated: Fitted, pairs: Pairs, output: str) -> dict[str, Any]:
     return {
         "schema": SCHEMA,
-        "chip": found.machine.name,
+        "chip": calibrated.machine.name,
         "rows": [
             {
                 "id": one.row.id,
@@ -117,7 +120,7 @@ def _as_dict(found: Fitted, pairs: Pairs, output: str) -> dict[str, Any]:
             }
             for one, before, after in pairs
         ],
-        "constants": {name: {"before": b, "after": a} for name, (b, a) in found.changed.items()},
-        "mape": {"before": found.before, "after": found.after},
+        "constants": {name: {"before": b, "after": a} for name, (b, a) in calibrated.changed.items()},
+        "mape": {"before": calibrated.before, "after": calibrated.after},
         "written": output,
     }

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 
 from . import api, checks
+from .argument_checks import need, whole
 from .arrays import dtype_of, framework_of
-from .calls import Call
 from .checks import advice, baseline, comments, faults, sarif, terminal
 from .checks.capacity import occupancy
 from .checks.evidence import Evidence, Track, definition_of
@@ -27,8 +27,9 @@ from .checks.replay import Replay, replays
 from .checks.report import SCHEMA, Report, summary_line
 from .checks.sources import Sources
 from .checks.watch import Watcher, around_ranks
-from .cores import Meeting
+from .cores import Rendezvous
 from .dialects.kernel import Kernel
+from .disk import write_whole
 from .errors import (
     EXIT_FAULT,
     EXIT_FINE,
@@ -38,16 +39,19 @@ from .errors import (
     UnsupportedError,
     UsageError,
     did_you_mean,
+    printable,
 )
-from .files.container import write_whole
-from .given import need
 from .launches import Launched, launch, launch_ranks
 from .machine import Machine
 from .place import DEPENDENCES, Dependence
+from .rank_arguments import Call
 from .tiles.dtypes import as_dtype
+from .tiles.tile import check_room
 from .tracebacks import public
 
 _SEED = 1
+# Other orders that a check computes at most: each computes the whole kernel again.
+MOST_REPLAYS = 10_000
 WHAT_IF = "nkilab.what-if/1"
 
 
@@ -102,10 +106,9 @@ def check(
 
     Raises:
         UnsupportedError: where nkilab does not model what the kernel does.
-        UsageError: if replay is no whole number of at least 0.
+        UsageError: if replay is no whole number from 0 to `MOST_REPLAYS`.
     """
-    if not isinstance(replay, int) or replay < 0:
-        raise UsageError(f"replay is {replay!r}; it is a whole number of at least 0")
+    whole("replay", replay, 0, MOST_REPLAYS)
     need("numerics", numerics, bool, "True or False")
     return list(report_of(kernel, args, kwargs, Options(target, replay, numerics)).findings)
 
@@ -114,17 +117,17 @@ def report_of(
     kernel: Any, args: Sequence[Any], kwargs: Mapping[str, Any], options: Options = Options()
 ) -> Report:
     """As `check`, with everything that was measured."""
-    held = api.as_kernel(kernel)
-    machine = api.machine_for(held, options.target)
+    checked_kernel = api.as_kernel(kernel)
+    machine = api.machine_for(checked_kernel, options.target)
     positional = [filled(value) for value in args]
     named = {name: filled(value) for name, value in kwargs.items()}
-    command = command_of(held, args, kwargs, options)
+    command = command_of(checked_kernel, args, kwargs, options)
     try:
-        _, report = _launched(held, tuple(positional), named, machine, options, command)
+        _, report = _launched(checked_kernel, tuple(positional), named, machine, options, command)
     except NkilabError as error:
         if isinstance(error, UnsupportedError) and not error.key:
             raise
-        return _stopped(held, machine, error)
+        return _stopped(checked_kernel, machine, error)
     return report
 
 
@@ -142,21 +145,23 @@ def _launched(
         warnings.simplefilter("ignore")
         warnings.simplefilter("always", NkilabWarning)
         launched = launch(kernel, args, kwargs, machine, has_data=True, watch=watcher.around)
-    found = list(faults.from_warnings(heard))
+    findings = list(faults.from_warnings(heard))
     evidence = replace(_evidence(kernel, launched, options, command), repeated=watcher.repeated)
     graph = Graph(evidence)
-    found += checks.examine(evidence, watcher, graph)
+    findings += checks.examine(evidence, watcher, graph)
     done: list[Replay] = []
     notes: list[str] = []
     if options.replays and watcher.recording is not None:
         done, differing, notes = replays(graph, watcher.recording, options.replays)
-        found += differing
+        findings += differing
     tensors: list[dict[str, Any]] = []
     if options.has_numerics and watcher.recording is not None:
         apart, tensors, left_out = numerics(evidence, watcher.recording)
-        found += apart
+        findings += apart
         notes += left_out
-    report = _told(kernel, machine.name, found, evidence.sources, tuple(notes), _occupancies(evidence.tracks))
+    report = _report_on(
+        kernel, machine.name, findings, evidence.sources, tuple(notes), _occupancies(evidence.tracks)
+    )
     shown = tuple(one.to_dict() for one in done)
     return launched, replace(report, replays=shown, tensors=tuple(tensors))
 
@@ -175,25 +180,25 @@ def _launched_ranks(
         warnings.simplefilter("ignore")
         warnings.simplefilter("always", NkilabWarning)
         left = launch_ranks(kernel, calls, ranks, machine, **how, watch=around_ranks(watchers))
-    found = list(faults.from_warnings(heard))
-    meetings = left[0].meetings
+    findings = list(faults.from_warnings(heard))
+    all_rendezvous = left[0].rendezvous
     tracks: list[Track] = []
     sources = Sources()
     for place, (rank, launched) in enumerate(zip(ranks, left, strict=True)):
-        own = replace(launched, meetings=meetings)
+        own = replace(launched, rendezvous=all_rendezvous)
         evidence = replace(_evidence(kernel, own, options, "", place), sources=sources)
         evidence = replace(evidence, repeated=watchers[rank].repeated)
-        found += checks.examine(evidence, watchers[rank], Graph(evidence))
+        findings += checks.examine(evidence, watchers[rank], Graph(evidence))
         tracks += evidence.tracks
     asked = options.replays or options.has_numerics
     notes = ("a launch over several ranks is neither replayed nor compared with float32",) if asked else ()
-    return left, _told(kernel, machine.name, found, sources, notes, _occupancies(tracks))
+    return left, _report_on(kernel, machine.name, findings, sources, notes, _occupancies(tracks))
 
 
-def _within(meetings: Sequence[Meeting], place: int, cores: int) -> tuple[Meeting, ...]:
-    """The meetings of the cores of one rank among those of a launch over several ranks."""
+def _within(all_rendezvous: Sequence[Rendezvous], place: int, cores: int) -> tuple[Rendezvous, ...]:
+    """The rendezvous of the cores of one rank among those of a launch over several ranks."""
     first = place * cores
-    mine = (m for m in meetings if len(m.programs) == cores > 1)
+    mine = (m for m in all_rendezvous if len(m.programs) == cores > 1)
     return tuple(m for m in mine if all(first <= number < first + cores for number in m.programs))
 
 
@@ -201,8 +206,8 @@ def _evidence(kernel: Kernel, launched: Launched, options: Options, command: str
     """What the rank at a place of a launch left for the checks."""
     tracks = tuple(Track(program, rank) for rank, program in enumerate(launched.programs))
     table = DEPENDENCES if options.table is None else options.table
-    meetings = _within(launched.meetings, place, len(tracks))
-    return Evidence(kernel, tracks, launched.memories, meetings, table, command, Sources())
+    own_rendezvous = _within(launched.rendezvous, place, len(tracks))
+    return Evidence(kernel, tracks, launched.memories, own_rendezvous, table, command, Sources())
 
 
 def command_of(kernel: Kernel, args: Sequence[Any], kwargs: Mapping[str, Any], options: Options) -> str:
@@ -237,19 +242,19 @@ def try_out(
     Raises:
         UsageError: if there is no such piece of advice.
     """
-    held = api.as_kernel(kernel)
-    machine = api.machine_for(held, options.target)
+    checked_kernel = api.as_kernel(kernel)
+    machine = api.machine_for(checked_kernel, options.target)
     positional = tuple(filled(value) for value in args)
     named = {key: filled(value) for key, value in kwargs.items()}
-    launched = launch(held, positional, named, machine, has_data=True)
+    launched = launch(checked_kernel, positional, named, machine, has_data=True)
     known: list[str] = []
-    track = advice.slowest(_evidence(held, launched, options, "").tracks)
+    track = advice.slowest(_evidence(checked_kernel, launched, options, "").tracks)
     for candidate in advice.candidates(track) if track is not None else ():
         known.append(candidate.name)
         if track is not None and candidate.name == name:
             latency, without = track.timeline.latency_us, candidate.try_out() / 1000
             return {
-                "schema": WHAT_IF, "kernel": held.name, "target": machine.name, "what_if": name,
+                "schema": WHAT_IF, "kernel": checked_kernel.name, "target": machine.name, "what_if": name,
                 "message": candidate.message, "latency_us": latency, "without_us": without,
                 "gain_us": latency - without,
             }  # fmt: skip
@@ -289,22 +294,22 @@ def every_launch(options: Options = Options()) -> Iterator[list[Report]]:
 
 def merged(reports: Sequence[Report]) -> list[Report]:
     """Reports of many launches without what was told before."""
-    told: set[tuple[Any, ...]] = set()
-    found = []
+    seen: set[tuple[Any, ...]] = set()
+    fresh_reports = []
     for report in reports:
-        fresh = tuple(f for f in report.findings if (f.rule, f.site, f.other_site) not in told)
-        told |= {(f.rule, f.site, f.other_site) for f in fresh}
+        fresh = tuple(f for f in report.findings if (f.rule, f.site, f.other_site) not in seen)
+        seen |= {(f.rule, f.site, f.other_site) for f in fresh}
         if fresh:
-            found.append(replace(report, findings=fresh))
-    return found
+            fresh_reports.append(replace(report, findings=fresh))
+    return fresh_reports
 
 
 def _stopped(kernel: Kernel, machine: Machine, error: NkilabError) -> Report:
     """The report of a kernel that does not run to its end."""
     note = "the kernel did not run to its end; nothing but its text was checked besides"
     sources = Sources()
-    found = [faults.from_error(error, kernel), *checks.examine_text(kernel, sources, machine.generation)]
-    return _told(kernel, machine.name, found, sources, (note,))
+    findings = [faults.from_error(error, kernel), *checks.examine_text(kernel, sources, machine.generation)]
+    return _report_on(kernel, machine.name, findings, sources, (note,))
 
 
 def _occupancies(tracks: Sequence[Track]) -> tuple[dict[str, Any], ...]:
@@ -315,22 +320,22 @@ def _occupancies(tracks: Sequence[Track]) -> tuple[dict[str, Any], ...]:
         return ()
 
 
-def _told(
+def _report_on(
     kernel: Kernel,
     target: str,
-    found: list[Finding],
+    findings: list[Finding],
     sources: Sources,
     notes: tuple[str, ...],
     occupancy: tuple[dict[str, Any], ...] = (),
 ) -> Report:
     """The report of some findings, ordered, without what is silenced."""
     home = definition_of(kernel)
-    files = dict.fromkeys(f for f in (home.file, *(f.site.file for f in found)) if f)
-    found += comments.find(sources, files)
+    files = dict.fromkeys(f for f in (home.file, *(f.site.file for f in findings)) if f)
+    findings += comments.find(sources, files)
     settings = comments.settings_near(home.file) if home.file else comments.Settings()
     kept: list[Finding] = []
     silenced: list[Finding] = []
-    for finding in dict.fromkeys(sorted(found, key=lambda f: f.order)):
+    for finding in dict.fromkeys(sorted(findings, key=lambda f: f.order)):
         (silenced if comments.is_silenced(finding, sources, settings) else kept).append(finding)
     return Report(kernel.name, target, tuple(kept), tuple(silenced), notes, occupancy, sources=sources)
 
@@ -341,6 +346,7 @@ def filled(value: Any) -> Any:
         return value
     dtype = as_dtype(value.dtype)
     shape = tuple(int(n) for n in value.shape)
+    check_room(shape, dtype)
     if not dtype.is_float:
         return np.zeros(shape, dtype.storage)
     rng = np.random.default_rng(_SEED)
@@ -375,12 +381,12 @@ def run_check(
     done: list[Report | dict[str, Any]] = []
 
     def work() -> None:
-        held = api.as_kernel(load(designation))
-        held = held[grid] if grid else held
+        checked_kernel = api.as_kernel(load(designation))
+        checked_kernel = checked_kernel[grid] if grid else checked_kernel
         if what_if:
-            done.append(try_out(held, args, kwargs, options, what_if))
+            done.append(try_out(checked_kernel, args, kwargs, options, what_if))
         else:
-            done.append(report_of(held, args, kwargs, options))
+            done.append(report_of(checked_kernel, args, kwargs, options))
 
     # what the user's module prints is not the result
     with redirect_stdout(sys.stderr) if as_json else nullcontext():
@@ -400,15 +406,15 @@ def _with_files(report: Report, files: Files, version: str) -> Report:
     """Read and write what is asked for; the report without what the baseline knows.
 
     Raises:
-        UsageError: if a baseline is none, or the folder of a file does not exist.
+        UsageError: if a baseline is none.
     """
     known = Path(files.baseline)
     fresh = baseline.without_known(report, baseline.read(known), known.parent) if files.baseline else report
     if files.sarif:
-        _write_sarif([fresh], files.sarif, version)
+        sarif_text = json.dumps(sarif.sarif([fresh], version, Path.cwd()), indent=1)
+        write_whole(files.sarif, sarif_text.encode())
     if files.new_baseline:
         path = Path(files.new_baseline)
-        _require_folder(path)
         before = baseline.read(path) if path.exists() else {}
         write_whole(path, baseline.updated(report, before, path.parent))
     return fresh
@@ -441,7 +447,7 @@ def print_reports(reports: Sequence[Report]) -> None:
         for note in report.notes:
             print(f"note: {note}")
         for line in terminal.figures(report):
-            print(line)
+            print(printable(line))
     names = ", ".join(f"{report.kernel} on {report.target}" for report in reports)
     print(f"{names}: {summary_line(reports)}")
 
@@ -449,27 +455,12 @@ def print_reports(reports: Sequence[Report]) -> None:
 def told_of_script(reports: Sequence[Report]) -> int:
     """Print what a script's kernels were found to do, on standard error; the exit status that follows."""
     with redirect_stdout(sys.stderr):
-        found = merged(reports)
-        for report in found:
+        merged_reports = merged(reports)
+        for report in merged_reports:
             terminal.print_report(report)
         count = f"{len(reports)} launch{'es' * (len(reports) != 1)}"
-        print(f"{count} checked: {summary_line(found)}")
+        print(f"{count} checked: {summary_line(merged_reports)}")
     return status_of(reports)
-
-
-def _require_folder(path: Path) -> None:
-    if not path.resolve().parent.is_dir():
-        raise UsageError(f"the folder of {path} does not exist")
-
-
-def _write_sarif(reports: Sequence[Report], path: str, version: str) -> None:
-    """Write SARIF whole or not at all.
-
-    Raises:
-        UsageError: if the folder does not exist.
-    """
-    _require_folder(Path(path))
-    write_whole(Path(path), json.dumps(sarif.sarif(reports, version, Path.cwd()), indent=1).encode())
 
 
 __all__ = ["SCHEMA", "Options", "Report", "check", "report_of"]

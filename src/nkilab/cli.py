@@ -5,13 +5,13 @@ from __future__ import annotations
 import click
 
 from . import __version__
+from .command_line import Program
 from .commands.ledgers import calibrate, neuron_profile, validate
 from .commands.projects import init, stubs
+from .commands.reference import completion, doctor, explain, ops
 from .commands.scripts import check, demo, run
 from .commands.texts import einsum, migrate
 from .commands.times import diff, estimate, profile, tune
-from .commands.words import completion, doctor, explain, ops
-from .program import Program
 
 VERBS = (
     demo, run, estimate, check, profile, diff, einsum, tune, validate, calibrate, neuron_profile, explain,

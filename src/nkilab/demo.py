@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +12,9 @@ import numpy as np
 
 from ._lazy import part
 from .api import Estimate, estimate, spec
-from .errors import EXIT_FAULT, EXIT_FINE, UsageError, reason_of
+from .disk import write_whole_folder
+from .errors import EXIT_FAULT, EXIT_FINE, printable
 from .files import neff, ntff
-from .files.container import write_whole
 from .hook import activate
 from .views.report import report_html
 from .views.terminal import print_estimate
@@ -44,46 +45,50 @@ def run_demo(folder: Path, *, as_json: bool = False) -> int:
     """Run the demo, print what it found, and return the exit status.
 
     Args:
-        folder: where the files go; made if it does not exist.
+        folder: where the files go, all of them or none; made if it does not exist.
         as_json: print JSON alone.
 
     Raises:
-        UsageError: if the folder cannot be made.
+        FileError: if the folder cannot be made or written.
     """
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UsageError(
-            f"{folder} cannot be made: {reason_of(error)}",
-            hint="name another folder with --output",
-        ) from None
     with activate():
-        results = [_result(folder, *case, is_told=not as_json) for case in _cases()]
+        outcomes = [_outcome(folder, *case) for case in _cases()]
+    write_whole_folder(folder, {name: content for one in outcomes for name, content in one.contents.items()})
+    results = [one.result for one in outcomes]
+    for one in outcomes if not as_json else ():
+        _tell(one)
     if as_json:
         print(json.dumps({"schema": "nkilab.demo/1", "kernels": results}, indent=2))
     return EXIT_FINE if all(r["matches_numpy"] for r in results) else EXIT_FAULT
 
 
-def _result(
-    folder: Path, name: str, spelling: str, reference: Callable[..., Any], arrays: tuple[Any, ...], *,
-    is_told: bool,
-) -> dict[str, Any]:  # fmt: skip
-    """What came out of one kernel: its files, whether NumPy agrees, and its estimate."""
+@dataclass(frozen=True)
+class _Outcome:
+    """What came out of one kernel: whether NumPy agrees and the like, its estimate, and files by name."""
+
+    result: dict[str, Any]
+    predicted: Estimate
+    contents: dict[str, bytes]
+
+
+def _outcome(
+    folder: Path, name: str, spelling: str, reference: Callable[..., Any], arrays: tuple[Any, ...]
+) -> _Outcome:
+    """Run one kernel and compare it with NumPy."""
     kernel = getattr(part(f"examples.{name}"), name)
     predicted = estimate(kernel, *(spec(a.shape, a.dtype) for a in arrays))
     off = _relative_error(kernel(*arrays), reference(*arrays))
+    contents = _contents(name, predicted)
     result = {
         "kernel": name,
         "spelling": spelling,
         # float32 sums over up to 2048 terms in another order than the reference
         "matches_numpy": off < 1e-5,
         "relative_error": off,
-        "files": _save(folder, name, predicted),
+        "files": [str(folder / name) for name in contents],
         "estimate": predicted.to_dict(),
     }
-    if is_told:
-        _tell(result, predicted)
-    return result
+    return _Outcome(result, predicted, contents)
 
 
 def _relative_error(values: np.ndarray, wanted: np.ndarray) -> float:
@@ -91,20 +96,21 @@ def _relative_error(values: np.ndarray, wanted: np.ndarray) -> float:
     return float(np.max(np.abs(values - wanted)) / np.max(np.abs(wanted)))
 
 
-def _save(folder: Path, name: str, predicted: Estimate) -> list[str]:
-    paths = [folder / f"{name}{suffix}" for suffix in (".neff", ".ntff", ".json", ".html")]
-    neff.write(paths[0], predicted.program)
-    ntff.write(paths[1], predicted.program, predicted.timeline)
-    write_whole(paths[2], json.dumps(predicted.to_dict(), indent=2).encode())
-    write_whole(paths[3], report_html(predicted.run).encode())
-    return [str(p) for p in paths]
+def _contents(name: str, predicted: Estimate) -> dict[str, bytes]:
+    return {
+        f"{name}.neff": neff.packed(predicted.program),
+        f"{name}.ntff": ntff.packed(predicted.program, predicted.timeline),
+        f"{name}.json": json.dumps(predicted.to_dict(), indent=2).encode(),
+        f"{name}.html": report_html(predicted.run).encode(),
+    }
 
 
-def _tell(result: dict[str, Any], predicted: Estimate) -> None:
+def _tell(outcome: _Outcome) -> None:
+    result = outcome.result
     verdict = "matches NumPy" if result["matches_numpy"] else "DIFFERS from NumPy"
     print(
         f"\n{result['kernel']} ({result['spelling']}): {verdict}, "
         f"relative error {result['relative_error']:.1e}\n"
     )
-    print_estimate(predicted)
-    print(f"  profile written to {', '.join(result['files'])}")
+    print_estimate(outcome.predicted)
+    print(printable(f"  profile written to {', '.join(result['files'])}"))

@@ -39,9 +39,9 @@ def _version(package: str) -> str:
         return ""
 
 
-def report_text(found: dict[str, Any]) -> str:
+def report_text(facts: dict[str, Any]) -> str:
     """The report as lines for a terminal."""
-    lines = [f"nkilab {found['nkilab']} on Python {found['python']}"]
-    lines += [f"  {name:10} {number or 'not installed'}" for name, number in found["packages"].items()]
-    lines += [f"  {root:10} {where}" for root, where in found["names"].items()]
+    lines = [f"nkilab {facts['nkilab']} on Python {facts['python']}"]
+    lines += [f"  {name:10} {number or 'not installed'}" for name, number in facts["packages"].items()]
+    lines += [f"  {root:10} {where}" for root, where in facts["names"].items()]
     return "\n".join(lines)

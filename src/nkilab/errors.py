@@ -8,6 +8,7 @@ and the operands completes it with `located`.
 from __future__ import annotations
 
 import copyreg
+import re
 from collections.abc import Iterable, Sequence
 from difflib import SequenceMatcher, get_close_matches
 from typing import Any
@@ -16,6 +17,39 @@ from typing import Any
 EXIT_FINE, EXIT_FAULT, EXIT_USAGE, EXIT_BUG = 0, 1, 2, 3
 # as shells count them: 128 and the number of the signal
 EXIT_INTERRUPTED, EXIT_PIPE_CLOSED = 130, 141
+
+# Characters that move a terminal's cursor, colour or direction of writing, or that no encoding has; a newline
+# and a tab are text.
+_UNPRINTABLE = re.compile(
+    r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff]"
+)
+# Characters of a value, and of one part of a message, that are shown at most.
+_SHOWN, _LONGEST_PART = 60, 2000
+
+
+def printable(text: str) -> str:
+    """Text from outside as a terminal may get it: control characters are written as escapes."""
+    return _UNPRINTABLE.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
+
+
+def bounded(text: str, most: int = _LONGEST_PART) -> str:
+    """Text of so many characters at most, its middle left out where it has more."""
+    half = most // 2
+    return text if len(text) <= most else f"{text[:half]} ... {text[-half:]}"
+
+
+def shown(value: Any) -> str:
+    """A value in a message: as Python writes it where that is short, else what it is."""
+    try:
+        text = repr(value)
+    except ValueError:
+        # Python does not write integers of more than some thousand digits
+        text = ""
+    if 0 < len(text) <= _SHOWN and "\n" not in text:
+        return text
+    if isinstance(value, int):
+        return f"a whole number of {int(value.bit_length() * 0.30103) + 1} digits"
+    return f"of type {type(value).__name__}"
 
 
 class NkilabError(Exception):
@@ -55,7 +89,7 @@ class NkilabError(Exception):
             lines.append(f"  source: {self.source}")
         if self.key:
             lines.append(f"  key: {self.key}")
-        return "\n".join(lines)
+        return printable("\n".join(map(bounded, lines)))
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickled with all parts of the message, whatever its class is made with."""
@@ -133,13 +167,13 @@ class NkilabWarning(UserWarning):
     """Something that runs but does not mean what its author hopes; one per source line."""
 
 
-def told(error: NkilabError, name: str = "nkilab") -> str:
+def message_of(error: NkilabError, name: str = "nkilab") -> str:
     """An error as a program of this name prints it: it begins with a place, or else with the name.
 
     Its notes follow: which of several programs raised it, and where the others stand.
     """
     text = str(error) if error.where else f"{name}: {error}"
-    return "\n".join([text, *getattr(error, "__notes__", ())])
+    return printable("\n".join([text, *getattr(error, "__notes__", ())]))
 
 
 def reason_of(error: OSError) -> str:
@@ -157,11 +191,11 @@ def nearest(word: str, known: Iterable[str], most: int = 1, alike: float = 0.6) 
         alike: share of letters that they have in common at least.
     """
     names = {name.lower(): name for name in known}
-    found = get_close_matches(word.lower(), names, 2 * most + 3, alike)
+    close = get_close_matches(word.lower(), names, 2 * most + 3, alike)
     # of those that are equally near, the first that is known
-    ratio = {name: SequenceMatcher(None, name, word.lower()).ratio() for name in found}
+    ratio = {name: SequenceMatcher(None, name, word.lower()).ratio() for name in close}
     order = list(names)
-    return [names[near] for near in sorted(found, key=lambda n: (-ratio[n], order.index(n)))][:most]
+    return [names[near] for near in sorted(close, key=lambda n: (-ratio[n], order.index(n)))][:most]
 
 
 def did_you_mean(word: str, known: Iterable[str], otherwise: str = "", most: int = 1) -> str:

@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 
 from .cores import neighbours, signature, simulate_together
+from .machine import LINKS
 from .place import Plan, plan
-from .place.compiled import compiled
+from .place.compiler_passes import compiled
 from .progress import phase
 from .timing import Timeline, compiled_beside, simulate
 from .trace.program import Program
@@ -74,12 +75,26 @@ class Estimate:
         rate = machine["dma_engines"] * machine["dma_bytes_per_ns"]
         counts = np.bincount(np.asarray(self.program.form_column, np.int64), minlength=len(forms)).tolist()
         spent = [
-            (count * (step.busy_ns + step.descriptors * step.descriptor_bytes / rate), step.widening)
+            (count * (step.busy_ns + step.moved_bytes / rate), step.widening)
             for form, count in zip(forms, counts, strict=True)
             for step in form.steps
         ]
         total = sum(time for time, _ in spent)
         return sum(time * factor for time, factor in spent) / total if total else 1.0
+
+    @cached_property
+    def link_bytes(self) -> dict[str, int]:
+        """Bytes that this program receives from other ranks, by what carries them (`machine.LINKS`).
+
+        Of a launch over several cores the slowest is told of; `cores` has the others.
+        """
+        forms = self.program.forms
+        counts = np.bincount(np.asarray(self.program.form_column, np.int64), minlength=len(forms)).tolist()
+        moved = dict.fromkeys(LINKS, 0)
+        for form, count in zip(forms, counts, strict=True):
+            for stage in (stage for step in form.steps for stage in step.stages):
+                moved[stage.link] += count * stage.moved_bytes
+        return moved
 
     @property
     def window_us(self) -> float:
@@ -150,25 +165,25 @@ def estimate_programs(programs: Sequence[Program]) -> Estimate:
     keys = [signature(program) for program in programs]
     first = {key: number for number, key in reversed(list(enumerate(keys)))}
     with phase("placing", total=sum(len(programs[number]) for number in first.values())):
-        held = {key: compiled(programs[number]) for key, number in first.items()}
-        with compiled_beside(max(map(len, held.values()))):
-            plans = {key: plan(program) for key, program in held.items()}
-    own = [held[key].named_as(program) for key, program in zip(keys, programs, strict=True)]
+        compiled_by_key = {key: compiled(programs[number]) for key, number in first.items()}
+        with compiled_beside(max(map(len, compiled_by_key.values()))):
+            plans = {key: plan(program) for key, program in compiled_by_key.items()}
+    own = [compiled_by_key[key].named_as(program) for key, program in zip(keys, programs, strict=True)]
     with phase("simulating", total=sum(map(len, own))):
         together = simulate_together(own, [plans[key] for key in keys], keys)
     neighbour = neighbours(own)
-    beside = [hbm_traffic(own[n], plans[keys[n]]) if n != p else 0.0 for p, n in enumerate(neighbour)]
+    others_bytes = [hbm_traffic(own[n], plans[keys[n]]) if n != p else 0.0 for p, n in enumerate(neighbour)]
     each = [
         Estimate(
             own[p].kernel_name, own[p].machine.label, own[p], plans[keys[p]], timeline, tuple(own[p].notes),
-            beside_bytes=beside[p],
+            beside_bytes=others_bytes[p],
         )
         for p, timeline in zip(together.members, together.timelines, strict=True)
     ]  # fmt: skip
     slowest = max(range(len(each)), key=lambda c: (each[c].latency_us, -c))
     titles = [[p.title for p, c in zip(own, together.of, strict=True) if c == n] for n in range(len(each))]
     cores = tuple(Cores(tuple(names), one) for names, one in zip(titles, each, strict=True))
-    return replace(each[slowest], cores=cores, notes=(*each[slowest].notes, *(c.told() for c in cores)))
+    return replace(each[slowest], cores=cores, notes=(*each[slowest].notes, *(c.described() for c in cores)))
 
 
 def estimate_program(program: Program) -> Estimate:

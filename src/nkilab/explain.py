@@ -16,10 +16,10 @@ from .isa.activations import ACTIVATIONS
 from .isa.operators import NUMPY_NAMES, OPERATORS
 from .machine import MACHINES
 from .machine.chips import ALIASES
+from .pages.check_rules import FINDINGS, finding_page, rules_page
 from .pages.compiler_codes import compiler_code_page
 from .pages.content import Page, as_data
 from .pages.instruction import instruction_page
-from .pages.rules import FINDINGS, finding_page, rules_page
 from .pages.subjects import (
     bound_page,
     chip_page,

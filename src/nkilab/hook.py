@@ -11,13 +11,15 @@ from pathlib import Path
 from types import ModuleType
 
 from . import api
+from .dialects.gate import LIBRARIES, importing_frame, missing_library, refuse_module
 from .dialects.serve import ROOTS, module_tree
 from .dialects.versions import version_named
-from .errors import UsageError
+from .errors import NkilabError, UsageError
 from .frameworks.jax_calls import staged
 from .frameworks.shims import SHIM_ROOTS, extend_logging, extended, shim_tree
 from .frameworks.traces import observe_jax
-from .tracebacks import public
+from .trace.source import place_of
+from .tracebacks import leave_out_ours, public
 
 
 class ServedLoader(Loader):
@@ -62,8 +64,20 @@ class ServedFinder(MetaPathFinder):
             self._trees[root] = self._tree_of(root)
         module = self._trees[root].get(fullname)
         if module is None:
-            return None
+            return self._not_served(fullname)
         return ModuleSpec(fullname, ServedLoader(module), origin="nkilab", is_package=True)
+
+    def _not_served(self, name: str) -> ModuleSpec | None:
+        """A library of the vendor's that the user has; an import of anything else is refused."""
+        try:
+            if name in LIBRARIES:
+                return _library(name)
+            if not name.startswith(tuple(f"{library}." for library in LIBRARIES)):
+                refuse_module(name, self._trees[name.partition(".")[0]])
+            return None
+        except NkilabError as error:
+            leave_out_ours(error)
+            raise
 
     def _tree_of(self, root: str) -> dict[str, ModuleType]:
         """The modules served under a root."""
@@ -75,8 +89,21 @@ class ServedFinder(MetaPathFinder):
         return extended(tree, root) if self._serves_shims else tree
 
 
+def _library(name: str) -> ModuleSpec | None:
+    """The spec of a library of the vendor's that the user has on the path.
+
+    Raises:
+        MissingLibraryError: if an import asks for it and there is none; others get None.
+    """
+    folders = [str(Path(folder, *name.split(".")[:-1])) for folder in sys.path]
+    spec = PathFinder.find_spec(name, folders)
+    if spec is None and (frame := importing_frame()) is not None:
+        raise missing_library(name).located(place_of(frame), "import")
+    return spec
+
+
 # What a distribution that really provides a name has in its folder; placeholders on public registries do not.
-_CONTENTS = {"nki": ("language", "isa"), "neuronxcc": ("nki",)}
+_CONTENTS = {"nki": ("language", "isa"), "neuronxcc": ("nki.", "nki/language", "nki/isa")}
 
 
 def installed_elsewhere(root: str) -> str:

@@ -15,8 +15,7 @@ from typing import Any
 
 from .arrays import chosen_framework, write_back
 from .border import definition, input_tensor, map_arrays, map_tensors, output_array, tensors_in
-from .calls import Call
-from .cores import Meeting, Schedule, Seats, instances_of, joined, run_in_turns
+from .cores import ProgramGrid, Rendezvous, Schedule, instances_of, joined, run_in_turns
 from .dialects.kernel import Kernel, raise_typed
 from .dialects.loops import with_ranges
 from .dialects.outputs import check_outputs, is_written, note_holes
@@ -25,8 +24,10 @@ from .dialects.uniform import can_start_again
 from .errors import NkilabError, RuleError, UseError, did_you_mean
 from .execute import execute, one_blas_thread, open_lanes
 from .machine import Machine, Topology
-from .place.compiled import AS_WRITTEN, MIDDLE_END, STANDALONE
+from .place.compiler_passes import AS_WRITTEN, MIDDLE_END, STANDALONE
+from .place.limits import refuse_what_cannot_exist
 from .progress import phase
+from .rank_arguments import Call
 from .tiles.tile import Storage, View, whole_layout
 from .trace.affine import REPEATS, Repeats, TraceAgain
 from .trace.program import Program
@@ -50,7 +51,7 @@ class Launched:
         changed: the inputs that the kernel writes.
         memories: per memory that all programs see, the number of its storage in each program, or None where
             the program has none.
-        meetings: where the programs met, in the order in which they did.
+        rendezvous: where the programs met, in the order in which they did.
     """
 
     programs: tuple[Program, ...]
@@ -58,7 +59,7 @@ class Launched:
     origins: tuple[str, ...] = ()
     changed: tuple[str, ...] = ()
     memories: dict[MemoryKey, tuple[int | None, ...]] = field(default_factory=dict, repr=False)
-    meetings: tuple[Meeting, ...] = field(default=(), repr=False)
+    rendezvous: tuple[Rendezvous, ...] = field(default=(), repr=False)
 
     @property
     def program(self) -> Program:
@@ -91,14 +92,14 @@ def launch(
     """
     try:
         compute = _computing(watch) if has_data else None
-        seats = Seats((0,), len(_instances(kernel, machine)))
+        program_grid = ProgramGrid((0,), len(_instances(kernel, machine)))
 
         def run(keyed: Keyed) -> list[Launched]:
-            return _launch(kernel, [(args, kwargs)], seats, machine, None, compute, keyed)
+            return _launch(kernel, [(args, kwargs)], program_grid, machine, None, compute, keyed)
 
         if has_data:
             return run(keyed or {})[0]
-        return _on_shapes(kernel, [(args, kwargs)], seats, keyed or {}, run)[0]
+        return _on_shapes(kernel, [(args, kwargs)], program_grid, keyed or {}, run)[0]
     except NkilabError as error:
         if not error.where:
             error.located(_place_in(error.__traceback__, kernel), kernel.name)
@@ -106,14 +107,14 @@ def launch(
 
 
 def _on_shapes(
-    kernel: Kernel, calls: Sequence[Call], seats: Seats, keyed: Keyed,
+    kernel: Kernel, calls: Sequence[Call], program_grid: ProgramGrid, keyed: Keyed,
     run: Callable[[Keyed], list[Launched]],
 ) -> list[Launched]:  # fmt: skip
     """Run a kernel on shapes alone: where one program runs, iterations of loops may follow from others.
 
     What then asks for the value of an index, or goes wrong, runs again: at last as it stands.
     """
-    if len(seats) > 1 or kernel.spelling != "nki":
+    if len(program_grid) > 1 or kernel.spelling != "nki":
         return run(keyed)
     args, kwargs = calls[0]
     repeats = (keyed.get(REPEATS) or Repeats()).of_launch()
@@ -160,21 +161,21 @@ def launch_ranks(
         watch: as for `launch`.
 
     Returns:
-        Per rank what its launch leaves; the meetings, of all of them, stand in the first.
+        Per rank what its launch leaves; the rendezvous, of all of them, stand in the first.
 
     Raises:
         KernelError, DeadlockError, UseError: as `launch`, with the rank in a note.
     """
     try:
-        seats = Seats(tuple(ranks), len(_instances(kernel, machine)), launched)
+        program_grid = ProgramGrid(tuple(ranks), len(_instances(kernel, machine)), launched)
         compute = _computing(watch) if has_data else None
 
         def run(keyed: Keyed) -> list[Launched]:
-            return _launch(kernel, calls, seats, machine, topology, compute, keyed, own)
+            return _launch(kernel, calls, program_grid, machine, topology, compute, keyed, own)
 
         if has_data or launched > 1 or own:
             return run(keyed or {})
-        return _on_shapes(kernel, calls, seats, keyed or {}, run)
+        return _on_shapes(kernel, calls, program_grid, keyed or {}, run)
     except NkilabError as error:
         if not error.where:
             error.located(_place_in(error.__traceback__, kernel), kernel.name)
@@ -199,54 +200,68 @@ class _Rank:
 
 
 def _launch(
-    kernel: Kernel, calls: Sequence[Call], seats: Seats, machine: Machine, topology: Topology | None,
+    kernel: Kernel, calls: Sequence[Call], program_grid: ProgramGrid, machine: Machine,
+    topology: Topology | None,
     compute: Execute | None, keyed: Keyed, own: Sequence[Kernel] = (), *,
     takes_turns: bool = False,
 ) -> list[Launched]:  # fmt: skip
     cores = _instances(kernel, machine)
     kernels = own or [kernel] * len(calls)
     ranks = [
-        _prepared(kernel, call, _sessions(kernel, machine, seats, rank, topology, compute), keyed)
-        for call, rank in zip(calls, seats.ranks, strict=True)
+        _prepared(kernel, call, _sessions(kernel, machine, program_grid, rank, topology, compute), keyed)
+        for call, rank in zip(calls, program_grid.ranks, strict=True)
     ]
     sessions = [session for rank in ranks for session in rank.sessions]
     works = [
-        partial(_run_in_turns if takes_turns else _run, session, held, rank.bound, instances)
-        for held, rank in zip(kernels, ranks, strict=True)
+        partial(_run_in_turns if takes_turns else _run, session, kernel_of_rank, rank.bound, instances)
+        for kernel_of_rank, rank in zip(kernels, ranks, strict=True)
         for session, instances in zip(rank.sessions, cores, strict=True)
     ]
-    meetings: list[Meeting] = []
+    all_rendezvous: list[Rendezvous] = []
     try:
         with nullcontext() if compute is None else one_blas_thread():
-            results = [works[0]()] if len(works) == 1 else _run_together(works, sessions, seats, meetings)
+            results = (
+                [works[0]()]
+                if len(works) == 1
+                else _run_together(works, sessions, program_grid, all_rendezvous)
+            )
     except TurnsNeeded:
         # nothing left the launch yet: it starts again
-        others = {name: held for name, held in keyed.items() if name != REPEATS}
-        return _launch(kernel, calls, seats, machine, topology, compute, others, own, takes_turns=True)
-    _note_meetings([session.program for session in sessions], seats, meetings)
-    per = seats.cores
+        others = {name: kernel_of_rank for name, kernel_of_rank in keyed.items() if name != REPEATS}
+        return _launch(kernel, calls, program_grid, machine, topology, compute, others, own, takes_turns=True)
+    _note_rendezvous([session.program for session in sessions], program_grid, all_rendezvous)
+    if compute is execute:
+        # who watches plans, and so does who computes nothing
+        for session in sessions:
+            refuse_what_cannot_exist(session.program)
+    per = program_grid.cores
     left = [_finished(kernel, rank, results[i * per : (i + 1) * per]) for i, rank in enumerate(ranks)]
-    left[0] = replace(left[0], meetings=tuple(meetings))
+    left[0] = replace(left[0], rendezvous=tuple(all_rendezvous))
     return left
 
 
-def _note_meetings(programs: Sequence[Program], seats: Seats, meetings: Sequence[Meeting]) -> None:
+def _note_rendezvous(
+    programs: Sequence[Program], program_grid: ProgramGrid, all_rendezvous: Sequence[Rendezvous]
+) -> None:
     """Tell programs what they are called, which core runs them, and whom they met."""
     if len(programs) == 1:
         return
-    for number, (program, title) in enumerate(zip(programs, seats.names, strict=True)):
+    for number, (program, title) in enumerate(zip(programs, program_grid.names, strict=True)):
         program.title = title.rstrip(",")
-        program.core = seats.ranks[number // seats.cores] * seats.cores + number % seats.cores
-    # whoever comes last goes on at once, so that a meeting may be noted behind one that it came to later
+        program.core = (
+            program_grid.ranks[number // program_grid.cores] * program_grid.cores
+            + number % program_grid.cores
+        )
+    # whoever comes last goes on at once, so that a rendezvous may be noted behind one that it came to later
     rows: list[list[int]] = [[] for _ in programs]
-    for meeting in meetings:
-        for number, row in zip(meeting.programs, meeting.rows, strict=True):
+    for rendezvous in all_rendezvous:
+        for number, row in zip(rendezvous.programs, rendezvous.rows, strict=True):
             rows[number].append(row)
-    place = [{row: nth for nth, row in enumerate(sorted(held))} for held in rows]
-    for program, held in zip(programs, rows, strict=True):
-        program.met.extend(() for _ in held)
-    for meeting in meetings:
-        parts = list(zip(meeting.programs, meeting.rows, strict=True))
+    place = [{row: nth for nth, row in enumerate(sorted(rows_here))} for rows_here in rows]
+    for program, rows_here in zip(programs, rows, strict=True):
+        program.met.extend(() for _ in rows_here)
+    for rendezvous in all_rendezvous:
+        parts = list(zip(rendezvous.programs, rendezvous.rows, strict=True))
         who = tuple((number, place[number][row]) for number, row in parts)
         for number, row in parts:
             programs[number].met[place[number][row]] = who
@@ -263,11 +278,11 @@ def _prepared(kernel: Kernel, call: Call, sessions: list[Session], keyed: Keyed)
     bound = bind(kernel, *call)
     frameworks: list[Any] = []
     with tracing(first):
-        given = {
+        declared = {
             name: map_arrays(value, name, lambda v, n: input_tensor(first, kernel, v, n, frameworks))
             for name, value in bound.arguments.items()
         }
-        bound.arguments.update(given)
+        bound.arguments.update(declared)
     return _Rank(sessions, bound, frameworks)
 
 
@@ -283,7 +298,7 @@ def _finished(kernel: Kernel, rank: _Rank, results: list[Any]) -> Launched:
             note_holes(sessions, tensors_in(results[0]))
         converted = map_tensors(results[0], lambda t: output_array(first, kernel, t, framework))
     for storage in _to_write_back(sessions):
-        if storage.data is not None and not write_back(storage.given, storage.data):
+        if storage.data is not None and not write_back(storage.host_array, storage.data):
             code = kernel.function.__code__
             first.where = (code.co_filename, code.co_firstlineno)
             first.warn(f"{kernel.name} writes to {storage.name}, a read-only array, which stays as it is")
@@ -292,8 +307,8 @@ def _finished(kernel: Kernel, rank: _Rank, results: list[Any]) -> Launched:
         key: tuple(s.shared[key].number if key in s.shared else None for s in sessions)
         for key in first.together.storages
     }
-    held = [tensor.storage for tensor in tensors_in(results[0])]
-    origins = tuple(storage.name if storage.scope == "input" else "" for storage in held)
+    storages = [tensor.storage for tensor in tensors_in(results[0])]
+    origins = tuple(storage.name if storage.scope == "input" else "" for storage in storages)
     return Launched(programs, converted, origins, _changed(sessions), memories)
 
 
@@ -302,7 +317,7 @@ def _to_write_back(sessions: Sequence[Session]) -> list[Storage]:
     first = sessions[0]
     copied = [
         storage for key, storage in first.shared.items()
-        if key[0] == "input" and storage.is_mutable and storage.given is not None
+        if key[0] == "input" and storage.is_mutable and storage.host_array is not None
         and storage not in first.changed_inputs and is_written(sessions, storage)
     ]  # fmt: skip
     return [*first.changed_inputs, *copied]
@@ -319,20 +334,20 @@ def _changed(sessions: Sequence[Session]) -> tuple[str, ...]:
 
 
 def _sessions(
-    kernel: Kernel, machine: Machine, seats: Seats, rank: int, topology: Topology | None,
+    kernel: Kernel, machine: Machine, program_grid: ProgramGrid, rank: int, topology: Topology | None,
     compute: Execute | None,
 ) -> list[Session]:  # fmt: skip
     """A session per core of a rank."""
-    together = Together(seats.cores, rank, seats.launched, topology)
+    together = Together(program_grid.cores, rank, program_grid.launched, topology)
     sizes = kernel.grid_sizes
     sessions = [
         Session(machine, Program(machine, kernel.name), compute, kernel.version, sizes, together, core)
-        for core in range(seats.cores)
+        for core in range(program_grid.cores)
     ]
     for session in sessions:
         session.program.compiler = _compiler_of(kernel)
         # programs that run together see the same memory through storages of their own, which lanes tell apart
-        session.lanes = open_lanes() if compute is not None and len(seats) == 1 else None
+        session.lanes = open_lanes() if compute is not None and len(program_grid) == 1 else None
         session.changed_inputs = sessions[0].changed_inputs
     return sessions
 
@@ -382,17 +397,20 @@ def _run_in_turns(
 def _seen_by(session: Session, tensor: View) -> View:
     """An input of the kernel as a tensor of another program."""
     storage = tensor.storage
-    key = next(key for key, held in session.together.storages.items() if held is storage)
+    key = next(key for key, shared in session.together.storages.items() if shared is storage)
     own = session.shared_storage(key, storage.shape, storage.dtype)
     return type(tensor)(own, 0, whole_layout(own))
 
 
 def _run_together(
-    works: Sequence[Callable[[], Any]], sessions: list[Session], seats: Seats, meetings: list[Meeting]
+    works: Sequence[Callable[[], Any]],
+    sessions: list[Session],
+    program_grid: ProgramGrid,
+    all_rendezvous: list[Rendezvous],
 ) -> list[Any]:
     """Run the programs of several cores; returns what each returns."""
-    schedule = Schedule(works, seats.names)
-    step = joined(schedule, seats, sessions[0].execute, meetings)
+    schedule = Schedule(works, program_grid.names)
+    step = joined(schedule, program_grid, sessions[0].execute, all_rendezvous)
     for session in sessions:
         session.execute = step
     return schedule.run()
@@ -400,20 +418,21 @@ def _run_together(
 
 def _check_results(kernel: Kernel, sessions: list[Session], results: list[Any]) -> None:
     """Refuse programs that return different memories of those that all see, or memory of their own."""
-    told: list[list[MemoryKey | None]] = []
+    keys_of_ranks: list[list[MemoryKey | None]] = []
     for session, result in zip(sessions, results, strict=True):
         keys = {id(storage): key for key, storage in session.shared.items()}
-        told.append([keys.get(id(tensor.storage)) for tensor in tensors_in(result)])
-    if len(sessions) > 1 and None in told[0]:
+        keys_of_ranks.append([keys.get(id(tensor.storage)) for tensor in tensors_in(result)])
+    if len(sessions) > 1 and None in keys_of_ranks[0]:
         raise RuleError(
-            f"it returns {_names(told[0])}, of which each of the {len(sessions)} programs has another one",
+            f"it returns {_names(keys_of_ranks[0])}, of which each of the {len(sessions)} programs has "
+            "another one",
             hint="allocate results with buffer=nl.shared_hbm",
             source="Using Logical Neuron Cores (LNC), Final Notes",
         ).located(definition(kernel), kernel.name)
-    for rank, own in enumerate(told[1:], 1):
-        if own != told[0]:
+    for rank, own in enumerate(keys_of_ranks[1:], 1):
+        if own != keys_of_ranks[0]:
             raise RuleError(
-                f"program {rank} returns {_names(own)}; program 0 returns {_names(told[0])}",
+                f"program {rank} returns {_names(own)}; program 0 returns {_names(keys_of_ranks[0])}",
                 hint="return the same shared_hbm tensors in every program",
             ).located(definition(kernel), kernel.name)
 
@@ -429,16 +448,16 @@ def _place_in(trace: TracebackType | None, kernel: Kernel) -> str:
 
     Where our command line is the caller, of the kernel.
     """
-    found = None
+    place_found = None
     while trace is not None:
         if is_named(trace.tb_frame.f_code):
-            found = trace
+            place_found = trace
         trace = trace.tb_next
-    if found is None:
+    if place_found is None:
         caller = user_frame()
         is_ours = caller.f_globals.get("__name__", "").startswith("click.")
         return definition(kernel) if is_ours else place_of(caller)
-    return f"{Path(found.tb_frame.f_code.co_filename).name}:{found.tb_lineno}"
+    return f"{Path(place_found.tb_frame.f_code.co_filename).name}:{place_found.tb_lineno}"
 
 
 def bind(kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any]) -> inspect.BoundArguments:

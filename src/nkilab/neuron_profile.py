@@ -9,10 +9,11 @@ from pathlib import Path
 import click
 
 from .api import Estimate, estimate_program
+from .command_line import OUTPUT, PATH, Number, OneOf, Program, json_option
+from .disk import check_outputs, write_whole, write_whole_folder
+from .errors import printable
 from .files import neff, ntff
-from .files.container import write_whole, write_whole_folder
 from .place import plan
-from .program import PATH, Number, OneOf, Program, json_option
 from .views.explorer.formats import summary_json, summary_text, whole_json
 from .views.explorer.parquet import parquet_files
 from .views.perfetto import trace_protobuf
@@ -49,7 +50,7 @@ trace_option = click.option(
 @neff_option
 @click.option(
     "-s", "--session-file", "trace_path", default="profile.ntff", metavar="FILE.ntff", show_default=True,
-    type=PATH, help="The NTFF to write.",
+    type=OUTPUT, help="The NTFF to write.",
 )  # fmt: skip
 @click.option(
     "--profile-nth-exec", "nth", default=1, metavar="N", type=Number(int, 1),
@@ -58,13 +59,16 @@ trace_option = click.option(
 @json_option
 def capture(neff_path: str, trace_path: str, nth: int, as_json: bool) -> None:
     """Time the program of a NEFF and write its trace."""
-    predicted = estimate_program(neff.read(Path(neff_path)))
     target = _nth_name(Path(trace_path), nth)
+    check_outputs({"--session-file": str(target)}, [neff_path])
+    predicted = estimate_program(neff.read(Path(neff_path)))
     ntff.write(target, predicted.program, predicted.timeline)
     if as_json:
         click.echo(json.dumps(predicted.to_dict(), indent=2))
     else:
-        click.echo(f"wrote {target}: {predicted.latency_us:.2f} us predicted on {predicted.target}")
+        click.echo(
+            f"wrote {printable(str(target))}: {predicted.latency_us:.2f} us predicted on {predicted.target}"
+        )
 
 
 def _json(run: Run, path: Path) -> None:
@@ -107,11 +111,15 @@ _WRITTEN: dict[str, tuple[Callable[[Run, Path], None], str]] = {
 @json_option
 def view(neff_path: str, trace_path: str, output_format: str, output: str, as_json: bool) -> None:
     """Show the profile of a NEFF and its trace, or write it in one of the vendor's formats."""
+    write, usual = _WRITTEN.get(output_format, (None, ""))
+    path = output or usual
+    if write is not None:
+        folders = ["--output-file"] if output_format == "parquet" else []
+        check_outputs({"--output-file": path}, [neff_path, trace_path], folders)
     shown = _shown(neff_path, trace_path)
-    if output_format in _WRITTEN:
-        write, usual = _WRITTEN[output_format]
-        write(shown.run, Path(output or usual))
-        click.echo(f"wrote {output or usual}", err=as_json)
+    if write is not None:
+        write(shown.run, Path(path))
+        click.echo(f"wrote {printable(str(path))}", err=as_json)
     if as_json:
         click.echo(json.dumps(shown.to_dict(), indent=2))
         return

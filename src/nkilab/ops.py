@@ -13,12 +13,10 @@ from .dialects.dst_first.tensor import Tensor
 from .dialects.gate import name_in
 from .dialects.history import (
     BETA1,
-    NEWEST,
     VERSIONS,
     at,
     canonical_name,
     history,
-    order,
     spelled,
     versions_with,
 )
@@ -30,7 +28,7 @@ from .isa import REGISTRY
 from .pages.costs import examples
 
 SCHEMA = "nkilab.ops/1"
-SHOWN = tuple(v for v in VERSIONS if order(v) <= order(NEWEST))
+SHOWN = VERSIONS
 STATUSES = {
     "supported": "values, limits and a counterexample are asserted against an independent source",
     "unproven": "it runs, but no test asserts its values against an independent source",
@@ -101,9 +99,13 @@ class Matrix:
 def _served(version: str) -> dict[str, Any]:
     """What nkilab serves in a version, by name."""
     is_beta1 = version == BETA1
-    found = tables("neuronxcc" if is_beta1 else "nki", version)
-    served = {name_in(module, "")[:-1]: None for module in found}
-    served |= {name_in(module, name): value for module, held in found.items() for name, value in held.items()}
+    tables_served = tables("neuronxcc" if is_beta1 else "nki", version)
+    served = {name_in(module, "")[:-1]: None for module in tables_served}
+    served |= {
+        name_in(module, name): value
+        for module, table in tables_served.items()
+        for name, value in table.items()
+    }
     return served
 
 
@@ -171,11 +173,13 @@ def matrix(words: str = "", *, only_missing: bool = False) -> Matrix:
     chosen = list(_names())
     if words:
         exact = canonical_name(words)
-        found = [n for n in chosen if n == exact] or [n for n in chosen if words in spelled(n) or words in n]
-        if not found:
+        rows_chosen = [n for n in chosen if n == exact] or [
+            n for n in chosen if words in spelled(n) or words in n
+        ]
+        if not rows_chosen:
             hint = did_you_mean(words, map(spelled, chosen), most=3)
             raise UsageError(f"no version of NKI has {words}", hint=hint)
-        chosen = found
+        chosen = rows_chosen
     rows = [_row(n) for n in chosen if not only_missing or _is_missing(n)]
     return Matrix(tuple(rows))
 
@@ -184,12 +188,12 @@ def _is_missing(name: str) -> bool:
     return any(status_of(name, v)[0] == "missing" for v in SHOWN)
 
 
-def print_matrix(held: Matrix) -> None:
+def print_matrix(matrix_shown: Matrix) -> None:
     """The matrix as a table on standard output, what its marks mean, and the reasons."""
     console = rich("console").Console(file=sys.stdout, highlight=False)
     # wide enough for the longest name: a table that a terminal folds cannot be read
-    console.width = max([console.width, *(len(row.spelled) + 60 for row in held.rows)])
-    if not held.rows:
+    console.width = max([console.width, *(len(row.spelled) + 60 for row in matrix_shown.rows)])
+    if not matrix_shown.rows:
         console.print("nothing is missing")
         return
     table = rich("table").Table(box=None, pad_edge=False, header_style="bold")
@@ -199,18 +203,18 @@ def print_matrix(held: Matrix) -> None:
     table.add_column("assumed", justify="right", no_wrap=True)
     table.add_column("why", no_wrap=True)
     reasons: dict[str, int] = {}
-    for row in held.rows:
-        told = [*row.reasons.values()] + ([] if row.is_listed else [_UNLISTED])
-        numbers = [str(reasons.setdefault(reason, len(reasons) + 1)) for reason in told]
+    for row in matrix_shown.rows:
+        texts = [*row.reasons.values()] + ([] if row.is_listed else [_UNLISTED])
+        numbers = [str(reasons.setdefault(reason, len(reasons) + 1)) for reason in texts]
         costs = f"{row.assumed_steps}/{row.steps}" if row.steps else ""
         table.add_row(row.spelled, *(_marked(row.status[v]) for v in SHOWN), costs, ",".join(numbers))
     console.print(table)
     console.print()
     for status, meaning in STATUSES.items():
-        count = sum(row.status[v] == status for row in held.rows for v in SHOWN)
+        count = sum(row.status[v] == status for row in matrix_shown.rows for v in SHOWN)
         if count:
             console.print(f"{_marked(status)} {status}, {count}: {meaning}")
-    steps, assumed = sum(r.steps for r in held.rows), sum(r.assumed_steps for r in held.rows)
+    steps, assumed = sum(r.steps for r in matrix_shown.rows), sum(r.assumed_steps for r in matrix_shown.rows)
     if steps:
         console.print(f"assumed: steps of the examples whose cost is assumed, {assumed} of {steps}")
     for reason, number in reasons.items():

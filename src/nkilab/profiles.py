@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from .api import Estimate, as_kernel, beside_one_core, estimate_programs, traced
+from .argument_checks import mapping, need
+from .argument_checks import path as path_of
+from .disk import write_whole, write_whole_folder
 from .errors import UsageError
 from .files import neff
-from .files.container import write_whole, write_whole_folder
-from .given import mapping, need
-from .given import path as path_of
 from .machine import Topology
 from .trace.program import Program
 from .trace.recosting import recosted
@@ -148,14 +148,18 @@ def profile(
         trips, ranks, topology: see `api.estimate`.
         kwargs: as args.
     """
-    made = profile_of(traced(kernel, args, kwargs, target, trips, ranks, topology))
-    return made if ranks > 1 else beside_one_core(made, as_kernel(kernel), args, kwargs, target, trips)
+    profile_made = profile_of(traced(kernel, args, kwargs, target, trips, ranks, topology))
+    return (
+        profile_made
+        if ranks > 1
+        else beside_one_core(profile_made, as_kernel(kernel), args, kwargs, target, trips)
+    )
 
 
 def profile_of(programs: Sequence[Program]) -> Profile:
     """The profile of the programs of a launch, all in one time; details are of the slowest."""
-    made = estimate_programs(programs)
-    own = {f.name: getattr(made, f.name) for f in fields(Estimate)}
+    estimate_made = estimate_programs(programs)
+    own = {f.name: getattr(estimate_made, f.name) for f in fields(Estimate)}
     return Profile(**own, traced=tuple(programs))
 
 
@@ -176,7 +180,7 @@ def check_files(files: dict[str, str], target: str, what_if: str = "") -> None:
         what_if: changes of the chip, likewise.
 
     Raises:
-        UsageError: if files are asked for and several chips are named, or two files are one.
+        UsageError: if files are asked for and several chips are named.
     """
     asked = [path for path in files.values() if path]
     if asked and "," in target:
@@ -187,8 +191,6 @@ def check_files(files: dict[str, str], target: str, what_if: str = "") -> None:
                 f"--{kind} and --what-if are both given; a {kind} file shows one run",
                 hint="leave one of them out, or write both runs with --html",
             )
-    if len({str(Path(path).resolve()) for path in asked}) < len(asked):
-        raise UsageError(f"{asked[0]} is named twice", hint="give each file a name of its own")
 
 
 def difference_text(difference: Difference) -> str:
@@ -226,7 +228,7 @@ def told_apart(first: str, second: str, keywords: Sequence[str], changes: Sequen
     """What two kernels of a command line are called: as short as tells them apart."""
     if changes:
         names = [change.partition("=")[0].strip() for change in changes]
-        own = [given for given in keywords if given.partition("=")[0].strip() in names]
+        own = [keyword for keyword in keywords if keyword.partition("=")[0].strip() in names]
         first, second = f"{_short(first)} {' '.join(own)}".strip(), f"{_short(second)} {' '.join(changes)}"
         return first, second
     one, other = _short(first), _short(second)

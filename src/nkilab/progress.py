@@ -71,7 +71,7 @@ def _draw(what: str, count: Callable[[], int] | None, total: int | None, done: E
         return
     progress = _progress()
     # a bar that cannot grow moves instead
-    task = progress.add_task(what, total=None if count is None else total, told="")
+    task = progress.add_task(what, total=None if count is None else total, sentence="")
     is_live = False
     while not done.wait(_INTERVAL):
         # a debugger that waits for its user has imported pdb
@@ -81,9 +81,9 @@ def _draw(what: str, count: Callable[[], int] | None, total: int | None, done: E
         if is_free and not is_live:
             progress.start()
         if is_free:
-            made = count() if count is not None else total or 0
-            told = f"{made:,} instructions" if made else ""
-            progress.update(task, completed=made if count is not None else None, told=told)
+            instructions = count() if count is not None else total or 0
+            sentence = f"{instructions:,} instructions" if instructions else ""
+            progress.update(task, completed=instructions if count is not None else None, sentence=sentence)
             progress.refresh()
         is_live = is_free
     if is_live:
@@ -96,7 +96,7 @@ def _progress() -> Any:
         parts.SpinnerColumn(),
         parts.TextColumn("nkilab: {task.description}"),
         parts.BarColumn(bar_width=24),
-        parts.TextColumn("{task.fields[told]}"),
+        parts.TextColumn("{task.fields[sentence]}"),
         parts.TimeElapsedColumn(),
         console=rich("console").Console(stderr=True),
         auto_refresh=False,

@@ -16,21 +16,22 @@ from threading import Lock
 from typing import Any, NoReturn
 
 from . import api
+from .argument_checks import whole
 from .arguments import literal
-from .calls import Call, PerRank, calls_of
 from .cores import Schedule
 from .cores.schedule import Wait
 from .dialects.dst_first.collectives import ReplicaGroup
 from .dialects.kernel import Kernel, raise_typed
 from .dialects.references import Reference
 from .errors import NkilabError, RuleError, UsageError
-from .given import whole
 from .hook import ServedFinder, switch_on
 from .launches import Launched
 from .machine import Topology
+from .rank_arguments import Call, PerRank, calls_of
 from .trace.session import ask, running, set_world
 from .trace.source import place_of, user_frame
 from .tracebacks import public
+from .workers import end_with_parent
 
 # ranks of one process take turns; its threads are those of one launch at a time
 _BUSY = Lock()
@@ -104,7 +105,7 @@ def launch(
         UsageError: if `ranks` is no whole number of at least 1, or `groups` does not name each rank once.
     """
     ranks = whole("ranks", ranks, 1, api.MOST_RANKS)
-    held = api.as_kernel(kernel)
+    launched_kernel = api.as_kernel(kernel)
     _check_options(ranks, topology, executor, groups)
 
     @public
@@ -114,15 +115,21 @@ def launch(
             raise error.located(place_of(user_frame()), "launch")
         calls = calls_of(args, kwargs, ranks)
         if executor is None:
-            machine = api.machine_for(held, target)
+            machine = api.machine_for(launched_kernel, target)
             with _BUSY:
                 left = api.WORLD.launching_ranks(
-                    held, calls, range(ranks), machine, launched=ranks, has_data=True, topology=topology
+                    launched_kernel,
+                    calls,
+                    range(ranks),
+                    machine,
+                    launched=ranks,
+                    has_data=True,
+                    topology=topology,
                 )
             return Results({rank: one.results for rank, one in enumerate(left)}, {})
         together = [sorted(group) for group in groups] if groups is not None else joined_ranks(calls)
-        tasks = [_Task.of(held, calls, part, ranks, topology, target) for part in together]
-        return _gathered(held, [(task, executor.submit(_run_task, task)) for task in tasks])
+        tasks = [_Task.of(launched_kernel, calls, part, ranks, topology, target) for part in together]
+        return _gathered(launched_kernel, [(task, executor.submit(_run_task, task)) for task in tasks])
 
     return run
 
@@ -160,11 +167,11 @@ def with_groups(named: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _group(text: str) -> Any:
-    found = re.fullmatch(r"\s*(?:\w+\.)*ReplicaGroup\((.*)\)\s*", text, re.S)
-    if not found:
+    match = re.fullmatch(r"\s*(?:\w+\.)*ReplicaGroup\((.*)\)\s*", text, re.S)
+    if not match:
         return text
     try:
-        return ReplicaGroup(literal(found[1]))
+        return ReplicaGroup(literal(match[1]))
     except NkilabError as error:
         raise UsageError(f"--kw has {text}: {error.problem}") from None
 
@@ -183,8 +190,11 @@ def joined_ranks(calls: Sequence[Call]) -> list[list[int]]:
         leaders = {leader[rank] for rank in here}
         if leaders:
             least = min(leaders)
-            leader = [least if held in leaders else held for held in leader]
-    return [[r for r, held in enumerate(leader) if held == first] for first in sorted(set(leader))]
+            leader = [least if rank_of_group in leaders else rank_of_group for rank_of_group in leader]
+    return [
+        [r for r, rank_of_group in enumerate(leader) if rank_of_group == first]
+        for first in sorted(set(leader))
+    ]
 
 
 def _groups_in(value: Any) -> Iterator[list[int]]:
@@ -219,12 +229,14 @@ class _Task:
         """What some ranks of a launch have to do, ready to be sent."""
         own = pickle.dumps([calls[rank] for rank in ranks])
         chip = target or api.settings().target
-        held = pickle.dumps(kernel) if Reference.of(kernel.function, Kernel) else kernel
-        return cls(held, own, tuple(ranks), launched, topology, chip, api.settings().version, os.getpid())
+        pickled = pickle.dumps(kernel) if Reference.of(kernel.function, Kernel) else kernel
+        return cls(pickled, own, tuple(ranks), launched, topology, chip, api.settings().version, os.getpid())
 
 
 def _run_task(task: _Task) -> tuple[list[Any] | None, Any]:
     """What the ranks of a task return, or what one of them raised; runs in a worker."""
+    if os.getpid() != task.process:
+        end_with_parent()
     is_served = any(isinstance(finder, ServedFinder) for finder in sys.meta_path)
     if not is_served and os.getpid() != task.process:
         # a process of its own, which imports the kernel's module
@@ -248,10 +260,10 @@ def _sent(error: Exception) -> Exception:
     try:
         pickle.loads(pickle.dumps(error))
     except Exception:
-        told = RuntimeError(f"{type(error).__name__}: {error}")
+        summary = RuntimeError(f"{type(error).__name__}: {error}")
         for note in getattr(error, "__notes__", ()):
-            told.add_note(note)
-        return told
+            summary.add_note(note)
+        return summary
     return error
 
 
@@ -269,8 +281,8 @@ def _gathered(kernel: Kernel, tasks: Sequence[tuple[_Task, Future[Any]]]) -> Res
             ) from None
         except Exception as error:
             # the worker died; what other workers finished stays
-            told = f"{type(error).__name__}: {error}".splitlines()[0]
-            missing.update(dict.fromkeys(task.ranks, told))
+            reason = f"{type(error).__name__}: {error}".splitlines()[0]
+            missing.update(dict.fromkeys(task.ranks, reason))
             continue
         if failure is not None:
             _end(kernel, tasks, failure)
@@ -362,11 +374,11 @@ def _check_agreement(met: Sequence[Wait]) -> None:
     kernels = [wait.letter[0] for wait in met]
     same = {(k.function.__code__.co_filename, k.name, k.grid_sizes, k.spelling) for k in kernels}
     if len(same) > 1:
-        told = [f"rank {rank} is at {wait.where} in {wait.what}" for rank, wait in enumerate(met)]
+        descriptions = [f"rank {rank} is at {wait.where} in {wait.what}" for rank, wait in enumerate(met)]
         error = RuleError(
             "ranks launch different kernels, or grids", hint="let every rank launch the same kernels"
         )
-        raise error.located(met[0].where, met[0].called, told)
+        raise error.located(met[0].where, met[0].called, descriptions)
 
 
 def run_ranked(ranks: int, work: Callable[[], object]) -> None:

@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 
 from ._lazy import numba, numba_events
+from .code_cache import CodeCache, keep
 
 # From about this many steps on, loading numba and the compiled code (0.4 s) costs less than running without.
 LONG = 30_000
@@ -66,7 +67,7 @@ class Job:
 
     @cached_property
     def compiled(self) -> Callable[..., Any]:
-        """The compiled function; compiled once on each computer, then kept in the cache folder."""
+        """The compiled function; compiled once on each computer, then kept as `code_cache` says."""
         return _compiled(self._function, self._what)
 
     @contextmanager
@@ -85,12 +86,14 @@ class Job:
         module, name = call
         own = str(Path(__file__).parents[1])
         paths = os.pathsep.join(filter(None, [own, os.environ.get("PYTHONPATH")]))
-        environment = {**os.environ, "PYTHONPATH": paths, "NUMBA_CACHE_DIR": str(numba().config.CACHE_DIR)}
+        _announce(self._what)
         helper = subprocess.Popen(
             [sys.executable, "-c", f"from {module} import {name}; {name}()"],
-            env=environment,
+            env={**os.environ, "PYTHONPATH": paths},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
+            # this process tells what there is to tell
+            stderr=subprocess.DEVNULL,
         )
         try:
             yield
@@ -104,8 +107,8 @@ class Job:
         """Whether it must be compiled, another core can do it, and the outcome can be kept."""
         if steps < LONG or "compiled" in vars(self) or processors() < 2 or numba().config.DISABLE_JIT:
             return False
-        folder = _folder(self._function)
-        return _is_writable(folder) and not any(folder.rglob("*.nbi"))
+        kept = CodeCache(self._function.__name__, _digest(self._function))
+        return kept.is_usable and not kept.has_code
 
 
 def processors() -> int:
@@ -115,26 +118,11 @@ def processors() -> int:
     return os.cpu_count() or 1
 
 
-def _folder(function: Callable[..., Any]) -> Path:
-    """Where the compiled code of a function is kept.
-
-    numba looks for changes in the file of the first function alone; this folder changes with all of them.
-    """
-    assert isinstance(function, FunctionType)
-    return Path(numba().config.CACHE_DIR) / f"{function.__name__}_{_digest(function)}"
-
-
 def _compiled(function: Callable[..., Any], what: str) -> Callable[..., Any]:
     """`function` compiled; the first call compiles it unless that was done before, and says so."""
     assert isinstance(function, FunctionType)
-    config = numba().config
-    usual = config.CACHE_DIR
-    config.CACHE_DIR = str(_folder(function))
-    try:
-        keep = numba().njit(cache=_is_writable(Path(config.CACHE_DIR)), **_OPTIONS)
-        entry = keep(_twin(function, {}))
-    finally:
-        config.CACHE_DIR = usual
+    entry = numba().njit(**_OPTIONS)(_twin(function, {}))
+    keep(entry, _digest(function))
 
     def run(*arguments: Any) -> Any:
         if entry.signatures:
@@ -163,32 +151,27 @@ def _used(function: FunctionType) -> Iterator[tuple[str, Any]]:
     return ((name, function.__globals__[name]) for name in sorted(loaded) if name in function.__globals__)
 
 
-def _digest(function: FunctionType) -> str:
+def _digest(function: Callable[..., Any]) -> str:
     """What names the code of a function, the numbers that it knows, and the functions that it calls."""
+    assert isinstance(function, FunctionType)
     code = function.__code__
     own = repr((code.co_code, code.co_consts, code.co_names, code.co_varnames))
     used = [_digest(u) if isinstance(u, FunctionType) else repr(u) for _, u in _used(function)]
     return sha256("\n".join([own, *used]).encode()).hexdigest()[:16]
 
 
-def _is_writable(folder: Path) -> bool:
-    """Whether compiled code can be kept in a folder, which is made."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError:
-        return False
-    return os.access(folder, os.W_OK)
+@cache
+def _announce(what: str) -> None:
+    """Say once that something is compiled."""
+    print(f"nkilab: compiling {what}, once", file=sys.stderr, flush=True)
 
 
 def _notice(what: str) -> Any:
-    """A listener that says once that something is compiled."""
-    said: list[str] = []
+    """A listener that says so when it begins."""
 
     class Notice(numba_events().Listener):  # type: ignore[misc]
         def on_start(self, _event: Any) -> None:
-            if not said:
-                said.append(what)
-                print(f"nkilab: compiling {what}, once", file=sys.stderr, flush=True)
+            _announce(what)
 
         def on_end(self, _event: Any) -> None:
             pass
@@ -208,8 +191,8 @@ def table(record: type, columns: dict[str, Any], count: int, *, as_array: bool) 
     if as_array:
         return _filled(record, columns, count).view(np.recarray)
     assert (*columns,) == _names(record)[: len(columns)]
-    given = [_listed(column, count) for column in columns.values()]
-    return list(map(record, *given)) if given else [record() for _ in range(count)]
+    lists = [_listed(column, count) for column in columns.values()]
+    return list(map(record, *lists)) if lists else [record() for _ in range(count)]
 
 
 @cache
@@ -219,25 +202,25 @@ def _names(record: type) -> tuple[str, ...]:
 
 def _listed(column: Any, count: int) -> list[Any]:
     """A column of plain numbers of one kind; one value stands for all."""
-    held = np.asarray(column)
-    return held.tolist() if held.ndim else [held.item()] * count
+    values = np.asarray(column)
+    return values.tolist() if values.ndim else [values.item()] * count
 
 
 def _filled(record: type, columns: dict[str, Any], count: int) -> np.ndarray:
     """An array of records, written a piece at a time that the cache holds."""
-    made = np.empty(count, dtype_of(record))
+    table_made = np.empty(count, dtype_of(record))
     values = {field.name: columns.get(field.name, field.default) for field in fields(record)}
     whole = {name: own for name, own in values.items() if np.ndim(own)}
-    alike: np.ndarray = np.zeros(1, made.dtype)
+    alike: np.ndarray = np.zeros(1, table_made.dtype)
     for name, own in values.items():
         if name not in whole:
             alike[name] = own
     for start in range(0, count, _PIECE):
-        piece = made[start : start + _PIECE]
+        piece = table_made[start : start + _PIECE]
         piece[:] = alike
         for name, own in whole.items():
             piece[name] = own[start : start + _PIECE]
-    return made
+    return table_made
 
 
 @cache
@@ -257,12 +240,12 @@ def columns_of(records: Any, *names: str) -> tuple[np.ndarray, ...]:
     if not isinstance(records, np.ndarray):
         return tuple(np.array([getattr(record, name) for record in records]) for name in names)
     plain = records.view(np.ndarray)
-    made = tuple(np.empty(len(plain), plain.dtype[name]) for name in names)
+    arrays = tuple(np.empty(len(plain), plain.dtype[name]) for name in names)
     for start in range(0, len(plain), _PIECE):
         piece = plain[start : start + _PIECE]
-        for name, values in zip(names, made, strict=True):
+        for name, values in zip(names, arrays, strict=True):
             values[start : start + _PIECE] = piece[name]
-    return made
+    return arrays
 
 
 def numbers(values: Any, *, as_array: bool) -> Any:

@@ -8,13 +8,13 @@ from html import escape
 from pathlib import Path
 
 from .api import Shown, beside_one_core
-from .errors import FileError, reason_of
+from .disk import write_whole_folder
+from .errors import printable
 from .files import neff, ntff
-from .files.container import write_whole
 from .profiles import Profile, profile_of
-from .views.quantities import duration
 from .views.report import report_html
 from .views.report.page import page
+from .views.units import duration
 
 INDEX = "index.html"
 _LONGEST_NAME = 60
@@ -41,37 +41,33 @@ class Reports:
         Raises:
             FileError: if the folder cannot be made or written.
         """
-        try:
-            self._folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise FileError(f"{self._folder} cannot be made: {reason_of(error)}") from None
         key = tuple(neff.digest_of(program) for program in shown.programs)
         known = self._known.get(key)
         if known is None:
-            made = profile_of(shown.programs)
+            profile = profile_of(shown.programs)
             if shown.ranks == 1:
-                made = beside_one_core(made, shown.kernel, shown.args, shown.kwargs)
+                profile = beside_one_core(profile, shown.kernel, shown.args, shown.kwargs)
             cells: tuple[str, ...] = (
-                made.kernel_name, made.target, duration(made.timeline.latency_ns), made.summary.bound,
-                f"{made.mfu_percent:.1f} %",
+                profile.kernel_name, profile.target, duration(profile.timeline.latency_ns),
+                profile.summary.bound,
+                f"{profile.mfu_percent:.1f} %",
             )  # fmt: skip
-            known = self._known[key] = (self._contents(made), cells)
+            known = self._known[key] = (self._contents(profile), cells)
         contents, cells = known
         safe = re.sub(r"[^A-Za-z0-9_-]", "_", cells[0])[:_LONGEST_NAME]
         stem = f"{len(self._rows) + 1:03d}-{safe}"
-        for suffix, content in contents.items():
-            write_whole(self._folder / f"{stem}{suffix}", content)
         name = f"{stem}.html"
         self._rows.append((name, *cells))
-        write_whole(self._folder / INDEX, self._index().encode())
-        print(f"nkilab: wrote {self._folder / name}", file=sys.stderr)
+        files = {f"{stem}{suffix}": content for suffix, content in contents.items()}
+        write_whole_folder(self._folder, {**files, INDEX: self._index().encode()})
+        print(printable(f"nkilab: wrote {self._folder / name}"), file=sys.stderr)
 
-    def _contents(self, made: Profile) -> dict[str, bytes]:
+    def _contents(self, profile: Profile) -> dict[str, bytes]:
         """What is written of a launch, by suffix."""
-        files = {".html": report_html(made.run).encode()}
+        files = {".html": report_html(profile.run).encode()}
         if self._with_files:
-            files[".neff"] = neff.packed(made.program)
-            files[".ntff"] = ntff.packed(made.program, made.timeline)
+            files[".neff"] = neff.packed(profile.program)
+            files[".ntff"] = ntff.packed(profile.program, profile.timeline)
         return files
 
     def _index(self) -> str:

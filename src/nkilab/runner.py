@@ -17,6 +17,7 @@ from typing import Any
 from . import api
 from ._lazy import part
 from .dialects.serve import ROOTS
+from .disk import read_bytes
 from .errors import (
     EXIT_BUG,
     EXIT_FAULT,
@@ -26,10 +27,11 @@ from .errors import (
     NkilabError,
     UsageError,
     did_you_mean,
+    message_of,
     reason_of,
-    told,
 )
 from .hook import check_free, switch_on
+from .packages import home_of, home_of_script, imported, put_in_front
 from .tracebacks import is_bug, is_library, leave_out_ours
 
 
@@ -72,11 +74,15 @@ def run_script(script: str, arguments: Sequence[str], *, as_module: bool = False
     if not path.is_file():
         raise UsageError(f"{script} is no file", hint="pass the path of a Python script")
     sys.argv = [script, *arguments]
-    sys.path.insert(0, str(path.resolve().parent))
+    home = home_of_script(path)
+    put_in_front(path, home)
 
     def work() -> None:
         _check_source(path)
-        runpy.run_path(script, run_name="__main__")
+        if home.is_package:
+            runpy.run_module(home.name, run_name="__main__", alter_sys=True)
+        else:
+            runpy.run_path(script, run_name="__main__")
 
     return _once_or_ranked(work, ranks)
 
@@ -95,13 +101,13 @@ def guarded(action: Callable[[], Any]) -> int:
         print(request.code, file=sys.stderr)
         return EXIT_FAULT
     except NkilabError as error:
-        print(told(error), file=sys.stderr)
+        print(message_of(error), file=sys.stderr)
         return EXIT_USAGE if isinstance(error, UsageError) else EXIT_FAULT
     except IndexError as error:
         # an index of Beta 1 that is out of bounds at run time has NumPy's type, and ours as its cause
         if not isinstance(error.__cause__, NkilabError):
             return _tell(error)
-        print(told(error.__cause__), file=sys.stderr)
+        print(message_of(error.__cause__), file=sys.stderr)
         return EXIT_FAULT
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
@@ -124,21 +130,23 @@ def _tell(error: BaseException) -> int:
     leave_out_ours(error)
     traceback.print_exception(error)
     if hidden := _hidden(error):
-        print(f"\n{told(hidden)}", file=sys.stderr)
-    if isinstance(error, ModuleNotFoundError) and error.name and not error.name.startswith(ROOTS):
-        root = error.name.partition(".")[0]
-        print(f"nkilab: the environment of {sys.executable} has no module {root}", file=sys.stderr)
+        print(f"\n{message_of(hidden)}", file=sys.stderr)
+    root = (getattr(error, "name", None) or "").partition(".")[0]
+    if isinstance(error, ModuleNotFoundError) and root and root not in ROOTS:
+        hint = did_you_mean(root, ROOTS)
+        problem = f"the environment of {sys.executable} has no module {root}"
+        print(message_of(UsageError(problem, hint=hint)), file=sys.stderr)
     return EXIT_FAULT
 
 
 def _hidden(error: BaseException) -> NkilabError | None:
     """Our error behind one that PyTorch raised in its place, where the traceback does not show it."""
-    held: BaseException | None = error
+    cause: BaseException | None = error
     is_shown = not type(error).__module__.startswith("torch.")
-    while held is not None:
-        if isinstance(held, NkilabError):
-            return None if is_shown else held
-        held = held.__cause__ or held.__context__
+    while cause is not None:
+        if isinstance(cause, NkilabError):
+            return None if is_shown else cause
+        cause = cause.__cause__ or cause.__context__
     return None
 
 
@@ -182,7 +190,7 @@ def _check_source(path: Path) -> None:
         UsageError: if it cannot be read.
     """
     try:
-        is_text = b"\0" not in path.read_bytes()
+        is_text = b"\0" not in read_bytes(path)
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {reason_of(error)}") from None
     if not is_text:
@@ -191,11 +199,6 @@ def _check_source(path: Path) -> None:
 
 def _module_from(path: Path) -> ModuleType:
     _check_source(path)
-    sys.path.insert(0, str(path.resolve().parent))
-    spec = util.spec_from_file_location(path.stem, path)
-    if spec is None or spec.loader is None:
-        raise UsageError(f"{path} is no Python file", hint="pass FILE.py:KERNEL")
-    module = util.module_from_spec(spec)
-    sys.modules[path.stem] = module
-    spec.loader.exec_module(module)
-    return module
+    home = home_of(path)
+    put_in_front(path, home)
+    return imported(path, home)

@@ -13,9 +13,9 @@ from typing import Any
 from . import api
 from .checking import Report, every_launch, told_of_script
 from .dialects.serve import ROOTS
-from .errors import UsageError
+from .disk import write_whole
+from .errors import UsageError, printable
 from .files import neff
-from .files.container import check_writable, write_whole
 from .hook import installed_elsewhere
 from .reports import Reports
 from .runner import put_tools_on_path, run_script, serve_names
@@ -28,7 +28,7 @@ class Launches:
     """Keeps what was launched, with a prediction of each; equal launches are timed once."""
 
     def __init__(self) -> None:
-        self.found: list[dict[str, Any]] = []
+        self.launches: list[dict[str, Any]] = []
         self._known: dict[tuple[str, ...], dict[str, Any]] = {}
 
     def __call__(self, shown: api.Shown) -> None:
@@ -36,7 +36,7 @@ class Launches:
         key = tuple(neff.digest_of(program) for program in shown.programs)
         if key not in self._known:
             self._known[key] = api.estimate_programs(shown.programs).to_dict()
-        self.found.append(self._known[key])
+        self.launches.append(self._known[key])
 
 
 def run(
@@ -69,8 +69,6 @@ def run(
         UsageError: if there is no such script, version, chip or backend.
         FileError: if the file cannot be written.
     """
-    if json_file:
-        check_writable(json_file)
     if backend == "vendor":
         _check_vendor()
         # the script's children are not served either
@@ -90,10 +88,10 @@ def run(
     if checks:
         status = told_of_script(reports) or status
     if json_file:
-        held = {"schema": SCHEMA, "script": script, "arguments": list(arguments), "status": status}
-        found = {"launches": launches.found, "checks": [report.to_dict() for report in reports]}
-        write_whole(json_file, json.dumps({**held, **found}, indent=2).encode())
-        print(f"nkilab: wrote {json_file}", file=sys.stderr)
+        document = {"schema": SCHEMA, "script": script, "arguments": list(arguments), "status": status}
+        outcome = {"launches": launches.launches, "checks": [report.to_dict() for report in reports]}
+        write_whole(json_file, json.dumps({**document, **outcome}, indent=2).encode())
+        print(printable(f"nkilab: wrote {json_file}"), file=sys.stderr)
     return status
 
 

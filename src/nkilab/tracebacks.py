@@ -69,14 +69,14 @@ def leave_out_ours(error: BaseException) -> None:
     """
     if is_whole() or is_bug(error):
         return
-    for held in _chain(error):
+    for link in _chain(error):
         # what one of our errors is raised from was met on purpose
-        if isinstance(error, NkilabError) or not is_bug(held):
-            held.__traceback__ = without_ours(held.__traceback__)
-        context = held.__context__
-        if context is not None and held.__cause__ is None and _is_inside(context):
+        if isinstance(error, NkilabError) or not is_bug(link):
+            link.__traceback__ = without_ours(link.__traceback__)
+        context = link.__context__
+        if context is not None and link.__cause__ is None and _is_inside(context):
             # how nkilab found out, which nobody else can read
-            held.__suppress_context__ = True
+            link.__suppress_context__ = True
 
 
 def is_users_file(filename: str) -> bool:
@@ -148,11 +148,11 @@ def _chain(error: BaseException | None) -> Iterator[BaseException]:
     seen: set[int] = set()
     waiting = [error]
     while waiting:
-        held = waiting.pop()
-        if held is not None and id(held) not in seen:
-            seen.add(id(held))
-            yield held
-            waiting += [held.__cause__, held.__context__]
+        error_seen = waiting.pop()
+        if error_seen is not None and id(error_seen) not in seen:
+            seen.add(id(error_seen))
+            yield error_seen
+            waiting += [error_seen.__cause__, error_seen.__context__]
 
 
 def _entries(trace: TracebackType | None) -> Iterator[TracebackType]:

@@ -11,8 +11,8 @@ from statistics import mean
 from typing import Any
 
 from .api import Estimate
+from .disk import write_whole
 from .errors import EXIT_FAULT, EXIT_FINE, UsageError, did_you_mean
-from .files.container import write_whole
 from .hook import activate
 from .ledger import (
     Compared,
@@ -62,11 +62,11 @@ def run_validation(
         raise UsageError(f"--picture is {picture}; pictures are SVG", hint="name a file that ends in .svg")
     rows = _chosen(ledger_rows(Path(ledger)) if ledger else own_rows(), family)
     with activate(), _own_output(as_json):
-        predictor = Predictor(_beside(ledger, load))
-        compared = compare(rows, predictor, progress=None if as_json else _told)
+        predictor = Predictor(_loader_beside(ledger, load))
+        compared = compare(rows, predictor, progress=None if as_json else _report_progress)
         left = _left_out(rows, predictor) if leave_out else {}
-        told = {} if ledger or family else all_telling(rows, predictor)
-    report = Report(compared, is_own=not ledger, left=left, told=told)
+        identifying = {} if ledger or family else all_telling(rows, predictor)
+    report = Report(compared, is_own=not ledger, left=left, identifying=identifying)
     if picture:
         _draw(report, Path(picture))
     if as_json:
@@ -93,13 +93,15 @@ def run_regret(
     """
     rows = _chosen(ledger_rows(Path(ledger)) if ledger else own_rows(), family)
     with activate(), _own_output(as_json):
-        grids = judged_grids(rows, Predictor(_beside(ledger, load)), None if as_json else _told)
+        grids = judged_grids(
+            rows, Predictor(_loader_beside(ledger, load)), None if as_json else _report_progress
+        )
     if not grids:
         raise UsageError("no two rows differ in block sizes alone", hint="docs/tune.md says what a grid is")
     bar = regret_bar(grids)
     if as_json:
-        held = {"schema": REGRET_SCHEMA, "model_version": MODEL_VERSION, "bars": [_bar_dict(bar)]}
-        print(json.dumps({**held, "grids": [grid.to_dict() for grid in grids]}, indent=2))
+        document = {"schema": REGRET_SCHEMA, "model_version": MODEL_VERSION, "bars": [_bar_dict(bar)]}
+        print(json.dumps({**document, "grids": [grid.to_dict() for grid in grids]}, indent=2))
     else:
         _print_regret(grids, bar)
     return EXIT_FINE if bar.is_met else EXIT_FAULT
@@ -130,15 +132,15 @@ def _good(grids: Sequence[Grid]) -> str:
 
 
 def _chosen(rows: Sequence[Row], family: str) -> list[Row]:
-    found = [row for row in rows if row.family.startswith(family)]
-    if not found:
+    rows_of_family = [row for row in rows if row.family.startswith(family)]
+    if not rows_of_family:
         known = ", ".join(sorted({row.family for row in rows}))
         near = did_you_mean(family, {row.family for row in rows})
         raise UsageError(f"--family is {family}; the ledger has {known}", hint=near)
-    return found
+    return rows_of_family
 
 
-def _beside(ledger: str, load: Callable[[str], Any] | None) -> Callable[[str], Any] | None:
+def _loader_beside(ledger: str, load: Callable[[str], Any] | None) -> Callable[[str], Any] | None:
     """Find "FILE.py:KERNEL" in the folder of the ledger."""
     return (lambda named: load(str(Path(ledger).parent / named))) if load and ledger else None
 
@@ -151,8 +153,10 @@ def _left_out(rows: Sequence[Row], predictor: Predictor) -> dict[str, dict[str, 
         own = [row for row in timed if row.chip == chip and row.split == "fit"]
         whole = [row for row in own if row.kind == "kernel" and not row.contradicts]
         if len({row.family for row in own}) > 1:
-            found = leave_one_family_out(judged(own, predictor), judged(whole, predictor), chip_named(chip))
-            result |= {f"{family}, {chip}": errors for family, errors in found.items()}
+            without_family = leave_one_family_out(
+                judged(own, predictor), judged(whole, predictor), chip_named(chip)
+            )
+            result |= {f"{family}, {chip}": errors for family, errors in without_family.items()}
     return result
 
 
@@ -177,7 +181,7 @@ def _own_output(as_json: bool) -> AbstractContextManager[object]:
     return redirect_stdout(sys.stderr) if as_json else nullcontext()
 
 
-def _told(done: int, count: int) -> None:
+def _report_progress(done: int, count: int) -> None:
     """Show on a terminal how far it is."""
     if sys.stderr.isatty():
         print(f"\r{done} of {count} rows", end="\n" if done == count else "", file=sys.stderr, flush=True)
@@ -240,9 +244,9 @@ class Report:
         *,
         is_own: bool,
         left: Mapping[str, Mapping[str, float]] | None = None,
-        told: Mapping[str, Sequence[str]] | None = None,
+        identifying: Mapping[str, Sequence[str]] | None = None,
     ) -> None:
-        left, self.told = left or {}, dict(told or {})
+        left, self.identifying = left or {}, dict(identifying or {})
         self.left = {family: mean(map(abs, errors.values())) for family, errors in left.items()}
         self.widths = _widths(left, compared)
         self.compared = compared
@@ -270,7 +274,7 @@ class Report:
             name: score for name, group in self.groups.items() if (score := score_of(group)) is not None
         }
         self.bars: list[Bar] = bars_of(self.scores.get("judged kernels"), self.whole)
-        self.bars += [bar_of_constants(self.told)] if self.told else []
+        self.bars += [bar_of_constants(self.identifying)] if self.identifying else []
         self.exact = [c for c in compared if c.sort == "count"]
         self.activity = [c for c in compared if c.sort == "activity"]
 
@@ -284,7 +288,7 @@ class Report:
             "counts": {"compared": len(self.exact), "equal": sum(_is_equal(c) for c in self.exact)},
             "left_one_out": self.left,
             "interval_half_widths": self.widths,
-            "fitted_constants": self.told,
+            "fitted_constants": self.identifying,
             "activity": {"compared": len(self.activity), "mape": _mape(self.activity)},
             "bars": [_bar_dict(bar) for bar in self.bars],
             "left_out": left_out() if self.is_own else {},
@@ -316,7 +320,7 @@ class Report:
                 print(f"  {family:<44}{error:>7.1%}")
         for bounds, width in self.widths.items():
             print(f"intervals of kernels {bounds}, by these errors: {width:.1%} either way")
-        for constant, rows in self.told.items():
+        for constant, rows in self.identifying.items():
             print(f"{constant:<35} is fitted; told by {', '.join(rows) or 'nothing'}")
         if self.is_own:
             print(f"{len(left_out())} published measurements are left out; docs/ledger.md says why")
@@ -336,13 +340,13 @@ def _line(one: Compared) -> str:
         )
         if holds
     )
-    told = f"{one.measured:>11,.6g}{one.predicted:>11,.6g}{one.error:>+8.1%}"
+    figures = f"{one.measured:>11,.6g}{one.predicted:>11,.6g}{one.error:>+8.1%}"
     within = ""
     if one.interval is not None:
         within = f"  {span(*one.interval)}{'' if one.is_inside else '  outside'}"
     # a name that is longer than its column stands on a line of its own
     start = f"  {name}\n  {'':<40}" if len(name) > 39 else f"  {name:<40}"
-    return f"{start}{marks:<3}{one.metric:<22}{told}{within}"
+    return f"{start}{marks:<3}{one.metric:<22}{figures}{within}"
 
 
 def span(low: float, high: float) -> str:

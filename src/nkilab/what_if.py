@@ -30,15 +30,15 @@ def changes_in(text: str) -> dict[str, str]:
     Raises:
         UsageError: if one is no NAME=VALUE, or stands twice.
     """
-    found: dict[str, str] = {}
+    changes: dict[str, str] = {}
     for part in text.split(","):
         name, sign, value = (piece.strip() for piece in part.partition("="))
         if not sign or not name or not value:
             raise UsageError(f"--what-if has {part!r}; write NAME=VALUE, as in dma_bandwidth=2x")
-        if name in found:
+        if name in changes:
             raise UsageError(f"--what-if names {name} twice")
-        found[name] = value
-    return found
+        changes[name] = value
+    return changes
 
 
 def changed(machine: Machine, changes: Mapping[str, Any]) -> Machine:
@@ -53,14 +53,16 @@ def changed(machine: Machine, changes: Mapping[str, Any]) -> Machine:
         UsageError: if there is no such constant, or the value is no number above zero.
     """
     values: dict[str, float] = {}
-    for name, given in changes.items():
-        value, is_factor = _number(name, given)
+    for name, factor in changes.items():
+        value, is_factor = _number(name, factor)
         for constant, divisor in _constants(machine, name).items():
-            made = machine[constant] * value if is_factor else value / (machine[divisor] if divisor else 1)
-            values[constant] = _whole(name, given, made) if _counts(machine, constant) else made
-    told = ",".join(f"{name}={given}" for name, given in changes.items())
-    label = f"{machine.calibration}, {told}" if machine.calibration else told
-    return machine.with_constants(values, f"what if {told}", label, "assumed")
+            new_value = (
+                machine[constant] * value if is_factor else value / (machine[divisor] if divisor else 1)
+            )
+            values[constant] = _whole(name, factor, new_value) if _counts(machine, constant) else new_value
+    changes_text = ",".join(f"{name}={factor}" for name, factor in changes.items())
+    label = f"{machine.calibration}, {changes_text}" if machine.calibration else changes_text
+    return machine.with_constants(values, f"what if {changes_text}", label, "assumed")
 
 
 def _counts(machine: Machine, constant: str) -> bool:
@@ -68,13 +70,16 @@ def _counts(machine: Machine, constant: str) -> bool:
     return isinstance(machine[constant], int) and not constant.endswith(("_cycles", "_speedup"))
 
 
-def _whole(name: str, given: Any, made: float) -> int:
+def _whole(name: str, value_text: Any, changed_value: float) -> int:
     """A value of a constant that counts; a factor may leave a part of one, which does not count."""
-    if int(made) < 1 or (made != int(made) and str(made) == str(given).strip()):
+    if int(changed_value) < 1 or (
+        changed_value != int(changed_value) and str(changed_value) == str(value_text).strip()
+    ):
         raise UsageError(
-            f"{name} is {given}, which makes {made:g}; it counts, and is a whole number above zero"
+            f"{name} is {value_text}, which makes {changed_value:g}; it counts, and is a whole number "
+            "above zero"
         )
-    return int(made)
+    return int(changed_value)
 
 
 def _constants(machine: Machine, name: str) -> Mapping[str, str]:
@@ -89,9 +94,9 @@ def _constants(machine: Machine, name: str) -> Mapping[str, str]:
     )
 
 
-def _number(name: str, given: Any) -> tuple[float, bool]:
+def _number(name: str, value_text: Any) -> tuple[float, bool]:
     """A value, and whether it is a factor."""
-    text = str(given).strip()
+    text = str(value_text).strip()
     is_factor = text.endswith(("x", "X"))
     try:
         value = float(text[:-1] if is_factor else text)

@@ -126,4 +126,8 @@ def test_a_baseline_that_is_not_there_is_refused(tmp_path: Path) -> None:
 def test_a_baseline_in_a_folder_that_is_not_there_is_refused(tmp_path: Path) -> None:
     path = script(tmp_path, HEAD + STORE + END, "kernels.py")
     done = call("check", f"{path}:holes", *ARG, "--write-baseline", "no/known.json", folder=tmp_path)
-    assert told(done) == (2, "", "nkilab: the folder of no/known.json does not exist\n")
+    assert told(done) == (
+        2,
+        "",
+        "nkilab: the folder of no/known.json does not exist\n  hint: make no, or name another file\n",
+    )

@@ -12,7 +12,7 @@ from nkilab.checking import filled
 from nkilab.checks.evidence import Evidence, Track
 from nkilab.launches import launch
 from nkilab.place import plan
-from nkilab.place.compiled import compiled
+from nkilab.place.compiler_passes import compiled
 from nkilab.place.walk import FLOW
 from nkilab.timing import latency_ns, simulate
 from nkilab.timing.work import work_of
@@ -58,7 +58,7 @@ def tracks_of(kernel, *args):
     held = as_kernel(kernel)
     launched = launch(held, args, {}, machine_for(held, ""), has_data=True)
     tracks = tuple(Track(program, rank) for rank, program in enumerate(launched.programs))
-    return Evidence(held, tracks, launched.memories, launched.meetings).tracks
+    return Evidence(held, tracks, launched.memories, launched.rendezvous).tracks
 
 
 def assert_alike(track: Track) -> None:

@@ -41,8 +41,8 @@ def reported(held: case.Case, table: Mapping[str, Dependence] | None = None) -> 
 def test_a_kernel_has_the_findings_that_its_lines_are_marked_with(held: case.Case) -> None:
     found = reported(held).findings
     marked = {rule for rule, _ in held.expected}
-    # advice stands beside what is wrong; a case about advice marks it
-    told = {(f.rule, f.site.line) for f in found if f.severity != "advice" or f.rule in marked}
+    # notes and advice stand beside what is wrong; a case about them marks them
+    told = {(f.rule, f.site.line) for f in found if f.fails or f.rule in marked}
     assert told == held.expected
 
 

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from nkilab.checking import report_of
-from tests.dialects.spellings import nisa2, nki2, nl2
+from tests.dialects.spellings import nisa2, nki1, nki2, nl1, nl2
+from tests.dialects.test_every_name_lowers import BITWISE, NL, NO_ROW, NO_TILE, SPECIAL, TWO_TILES
 
 DTYPES = (
     "float32", "bfloat16", "float16", "float8_e4m3", "float8_e5m2", "tfloat32",
@@ -49,3 +50,39 @@ def test_how_much_of_a_result_was_written_is_told() -> None:
     assert found.message == (
         "kernel returns out: float32[128, 512] in hbm with 24576 of 65536 elements written (37.5%)"
     )
+
+
+# transposing crosses partitions, and zeros_like asks for the shape alone
+ONE_TILE = set(NL) - NO_TILE - NO_ROW - set(SPECIAL) - TWO_TILES - {"transpose", "zeros_like"}
+BY_ELEMENT = sorted(ONE_TILE | TWO_TILES | {"where", "dropout"})
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+@pytest.mark.parametrize("name", BY_ELEMENT)
+def test_what_a_mask_leaves_out_passes_every_function_and_is_found_where_it_is_stored(name, axis) -> None:
+    function, dtype = getattr(nl1, name), "int32" if name in BITWISE else "float32"
+
+    def of(tile):
+        if name == "where":
+            return function(nl1.greater(tile, 0.5), tile, tile)
+        if name == "dropout":
+            return function(tile, 0.5)
+        return function(tile, tile) if name in TWO_TILES else function(tile)
+
+    def kernel(x, is_stored_whole):
+        rows, columns = nl1.mgrid[0:64, 0:48]
+        mask = (rows, columns)[axis] < 40
+        result = of(nl1.load(x[rows, columns], mask=mask))
+        out = nl1.ndarray((64, 48), result.dtype, buffer=nl1.shared_hbm)
+        nl1.store(out[0:64, 0:48], nl1.zeros((64, 48), result.dtype, buffer=nl1.sbuf))
+        if is_stored_whole:
+            nl1.store(out[rows, columns], result)
+        else:
+            nl1.store(out[rows, columns], result, mask=mask)
+        return out
+
+    given = np.ones((64, 48), dtype)
+    for is_stored_whole, expected in ((False, []), (True, [("unwritten-read", "dma_copy")])):
+        report = report_of(nki1.jit(kernel), [given, is_stored_whole], {})
+        failing = [f for f in report.findings if f.rule == "unwritten-read"]
+        assert [(f.rule, f.message.split()[0]) for f in failing] == expected

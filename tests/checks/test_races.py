@@ -125,6 +125,26 @@ def test_a_race_names_both_accesses_in_one_message() -> None:
     assert found.where != found.other_where
 
 
+def test_of_a_place_that_only_the_run_knows_no_race_claims_the_same_elements() -> None:
+    (found,) = [
+        f for f in as_marked(BY_NAME["races.wrong_a_cache_row_is_read_back_unordered"]).findings if f.fails
+    ]
+    assert found.message == (
+        "dma_copy reads cache: float32[64, 512] in hbm; dma_copy writes the same tensor at an offset that "
+        "only the run knows, and nothing orders the two; whether they share elements, only the run knows"
+    )
+    (found,) = [
+        f
+        for f in as_marked(BY_NAME["races.wrong_scattered_rows_are_read_back_unordered"]).findings
+        if f.fails
+    ]
+    assert found.message == (
+        "dma_copy reads table: float32[64, 512] in hbm; dma_copy writes the same tensor at rows that indices "
+        "choose, and nothing orders the two; whether they share elements, only the run knows"
+    )
+    assert found.severity == "warning"
+
+
 def test_a_spec_is_filled_with_the_same_numbers_in_every_run() -> None:
     from nkilab.checking import filled
 

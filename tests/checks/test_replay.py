@@ -11,7 +11,7 @@ import pytest
 from nkilab.checking import Options, filled, report_of
 from nkilab.checks.evidence import Evidence, Track
 from nkilab.checks.graph import Graph
-from nkilab.checks.numerics import ulp_of
+from nkilab.checks.narrow_sums import ulp_of
 from nkilab.checks.orders import Ordering, orderings
 from nkilab.checks.replay import _by_node, _computed, _outputs
 from nkilab.checks.watch import Watcher
@@ -38,7 +38,7 @@ def recorded(held: Case) -> tuple[Evidence, Watcher, Any]:
     args = tuple(filled(a) for a in held.args)
     launched = launch(held.kernel, args, {}, machine, has_data=True, watch=watcher.around)
     tracks = tuple(Track(program, rank) for rank, program in enumerate(launched.programs))
-    return Evidence(held.kernel, tracks, launched.memories, launched.meetings), watcher, launched.results
+    return Evidence(held.kernel, tracks, launched.memories, launched.rendezvous), watcher, launched.results
 
 
 @pytest.mark.parametrize("held", SOUND, ids=[c.name for c in SOUND])

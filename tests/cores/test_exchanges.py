@@ -109,7 +109,7 @@ def test_twenty_runs_agree_in_bits_rows_and_meetings() -> None:
     def state() -> tuple[Any, ...]:
         left = launched(passed_on[2], x, [1, 0, 2])
         columns = [(p.form_column, p.storage_column, p.offset_column, p.line_column) for p in left.programs]
-        return left.results.tobytes(), str(columns), left.meetings, left.memories
+        return left.results.tobytes(), str(columns), left.rendezvous, left.memories
 
     first = state()
     assert all(state() == first for _ in range(20))
@@ -119,8 +119,8 @@ def test_each_core_has_a_program_and_the_launch_knows_where_they_met() -> None:
     left = launched(summed[2], parts(4, 8))
     assert len(left.programs) == 2
     # rows: load, sendrecv, add, store
-    assert [m.name for m in left.meetings] == ["sendrecv"]
-    assert left.meetings[0].rows == (1, 1)
+    assert [m.name for m in left.rendezvous] == ["sendrecv"]
+    assert left.rendezvous[0].rows == (1, 1)
     assert [p.form_of(1).name for p in left.programs] == ["sendrecv"] * 2
     assert [p.values_of(1) for p in left.programs] == [(1, 1, 0), (0, 0, 0)]
 
@@ -128,7 +128,7 @@ def test_each_core_has_a_program_and_the_launch_knows_where_they_met() -> None:
 def test_programs_meet_where_only_shapes_are_known() -> None:
     spec = nkilab.spec((2, 4, 8), "float32")
     left = launched(passed_on[2], spec, [0, 0], has_data=False)
-    assert [m.rows for m in left.meetings] == [(2, 2), (4, 4)]
+    assert [m.rows for m in left.rendezvous] == [(2, 2), (4, 4)]
 
 
 @nki.jit
@@ -140,7 +140,7 @@ def barred_in_sbuf(x):
 
 def test_tiles_in_sbuf_meet_at_a_barrier_as_published_kernels_have_it() -> None:
     with heard():
-        assert [m.rows for m in launched(barred_in_sbuf[2], parts(4, 8)).meetings] == [(1, 1)]
+        assert [m.rows for m in launched(barred_in_sbuf[2], parts(4, 8)).rendezvous] == [(1, 1)]
 
 
 @nki.jit

@@ -245,7 +245,7 @@ def test_a_barrier_of_one_core_is_passed_at_once(spelled: Any) -> None:
     with heard():
         left = launched(barred[1], parts(4, 8), spelled, nl.shared_hbm)
     assert left.program.opcodes() == {"dma_copy": 1, "core_barrier": 1}
-    assert left.meetings == ()
+    assert left.rendezvous == ()
 
 
 @nki.jit

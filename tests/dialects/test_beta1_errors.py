@@ -33,6 +33,10 @@ OPERATORS = (
     "multiply, maximum, minimum, "
 )
 
+TRUTH = (
+    "  hint: choose elements with nl.where(condition, x, y), combine conditions with ~, & and |, "
+    "and ask for presence with `is not None`\n"
+)
 REFUSED = [
     (of.partitions, LimitError,
      "ndarray: number of partitions 256 exceed architecture limitation of 128" + LIMIT),
@@ -50,10 +54,14 @@ REFUSED = [
     (of.stores_to_sbuf, RuleError, "store: dst is in sbuf; store needs it in hbm" + IN_HBM),
     (of.stores_from_hbm, RuleError, "store: value is in hbm; store needs it in sbuf or psum" + MEMORY),
     (of.loads_a_number, UseError, "load: src is of type int; it is a tensor in hbm"),
-    (of.adds_words, UseError, "add: an argument is of type str; it is a tile or a number"),
+    (of.adds_words, UseError,
+     "add: an argument is of type str; it is a tile or a number\n  x = (unnamed): float32[8, 6] in sbuf"),
     (of.adds_numbers, UseError, "add: both arguments are numbers; one is a tile"),
     (of.exp_of_a_number, UseError, "exp: the argument is the number 2.0; it is a tile"),
-    (of.adds_shapes, RuleError, "add: shapes [8, 3] and [8, 2] do not broadcast"),
+    (of.adds_shapes, RuleError,
+     "add: shapes [8, 3] and [8, 2] do not broadcast\n"
+     "  x = tile: float32[8, 3] in sbuf\n  y = tile: float32[8, 2] in sbuf\n"
+     "  hint: two axes are equal, or one of them is 1"),
     (of.assigns_too_much, RuleError,
      "assignment: the destination [8, 3] is smaller than the value [8, 6]\n"
      "  key: err_store_dst_shape_smaller_than_other_shape"),
@@ -141,7 +149,7 @@ REFUSED = [
      "bool: the truth of a mask is not defined\n  hint: join masks with & and pass them as mask=" + BITS),
     (of.tensor_truth, UseError,
      "bool: the truth of a tensor is not defined inside a kernel\n"
-     "  hint: use ~, & and | on tiles, `is not None` for presence\n  key: err_ambiguous_tensor_truth_value"),
+     f"{TRUTH}  key: err_ambiguous_tensor_truth_value"),
     (of.arange_of_words, UseError, "arange: a bound is 'n'; it is a whole number"),
     (of.arange_of_nothing, UseError,
      "arange: an index grid from 4 to 4 by 1 is empty; it holds an index or more"),
@@ -228,9 +236,9 @@ TYPE_ERRORS = [
      "  key: err_cannot_assign_to_index"),
     (of.element_truth, UseError,
      "bool: the truth of a tensor is not defined inside a kernel\n"
-     "  hint: use ~, & and | on tiles, `is not None` for presence\n  key: "
-     "err_dynamic_control_flow_not_supported"),
-    (of.missing_operand, SpellingError, "tensor_tensor: data2 is not given"),
+     f"{TRUTH}  key: err_dynamic_control_flow_not_supported"),
+    (of.missing_operand, SpellingError,
+     "tensor_tensor: data2 is not given\n  hint: it takes data1, data2, op"),
 ]  # fmt: skip
 
 

@@ -10,7 +10,7 @@ import pytest
 from tests.dialects.spellings import marked_line, nisa1, nki1, nl1, ramp, traced
 
 import nkilab
-from nkilab.dialects.value_returning.programs import COLLECTIVES, PRIVATE
+from nkilab.dialects.value_returning.program_ids import COLLECTIVES, PRIVATE
 from nkilab.errors import DeadlockError, NkilabError, NkilabWarning, RuleError, UnsupportedError, UseError
 
 with nkilab.activate():

@@ -141,7 +141,9 @@ BETA1_REFUSALS = {
         "memset: NKI beta1 has no keyword dst; NKI 0.1 adds it\n"
         "  hint: assign the result to it: dst[...] = ..."
     ),
-    load_of_nothing: "load: missing 1 required positional argument: 'src'",
+    load_of_nothing: (
+        "load: missing 1 required positional argument: 'src'\n  hint: it takes src, mask, dtype, mode"
+    ),
     steps_of_a_slip: (
         "affine_range: there is no keyword stp; it takes start, stop, step\n  hint: did you mean stop?"
     ),
@@ -273,6 +275,8 @@ def test_a_print_under_a_triangle_is_refused() -> None:
 # Parameters that a function of a dialect takes and does not read, and why.
 REASONS = {
     "extras": "a finish of `surface` gets what the spelling adds; the label goes to the handle of the row",
+    "foreign.py array_function types": "NumPy gives the types of all operands; one is a tile's",
+    "foreign.py torch_function types": "PyTorch does likewise",
     "dst_first/functions.py var keepdims": "documented: the axes stay whatever it says",
 }
 

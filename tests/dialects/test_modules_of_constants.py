@@ -22,7 +22,7 @@ from tests.dialects.spellings import (
 
 import nkilab
 from nkilab.dialects.serve import module_tree
-from nkilab.dialects.value_returning.programs import COLLECTIVES
+from nkilab.dialects.value_returning.program_ids import COLLECTIVES
 from nkilab.errors import LimitError, RuleError, SpellingError, UnsupportedError, UseError
 
 with nkilab.activate():

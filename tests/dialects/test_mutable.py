@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from tests.dialects.spellings import marked_line, nisa1, nisa2, nki1, nki2, nl1, nl2
 
 import nkilab
 from nkilab.dialects.serve import tables
-from nkilab.errors import NkilabWarning
+from nkilab.errors import NkilabWarning, UseError
 
 NKI = tables("neuronxcc", "")["neuronxcc.nki"]
 NL = tables("neuronxcc", "")["neuronxcc.nki.language"]
@@ -64,3 +65,43 @@ def test_a_traced_kernel_writes_its_result_to_a_parameter():
 def test_a_parameter_whose_elements_do_not_lie_in_order_has_the_result_too(out):
     NKI["simulate_kernel"](NKI["trace"](written_to), np.ones((4, 8), np.float32), out)
     np.testing.assert_array_equal(out, np.full((4, 8), 2.0))
+
+
+@nki2.jit
+def swapped(a):
+    t = nl2.ndarray((4, 8), nl2.float32, buffer=nl2.sbuf)
+    out = nl2.ndarray((4, 8), nl2.float32, buffer=nl2.shared_hbm)
+    nisa2.dma_copy(a, t)  # swapped
+    nisa2.dma_copy(out, t)
+    return out
+
+
+@nki1.jit
+def swapped_in_beta_1(a):
+    t = nl1.ndarray((4, 8), nl1.float32, buffer=nl1.sbuf)
+    nisa1.dma_copy(dst=a, src=t)  # swapped
+    return a
+
+
+@pytest.mark.parametrize(
+    ("kernel", "problem", "rest"),
+    [
+        (swapped, "dst is an input of the kernel, and nothing has written src, which would take its place",
+         "source: NKI simulator guide, uninitialized memory detection"),
+        (swapped_in_beta_1, "dst is an input of the kernel, which may not be written",
+         "key: err_cannot_update_immutable_parameter"),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("has_data", [True, False])
+def test_a_swapped_copy_is_refused_and_leaves_the_array_of_the_caller_alone(kernel, problem, rest, has_data):
+    given = np.ones((4, 8), np.float32)
+    with pytest.raises(UseError) as caught:
+        kernel(given) if has_data else nkilab.estimate(kernel, nkilab.spec((4, 8), "float32"))
+    assert str(caught.value) == (
+        f"{marked_line(kernel.function, '# swapped')}: dma_copy: {problem}\n"
+        "  dst = a: float32[4, 8] in hbm\n"
+        "  src = t: float32[4, 8] in sbuf\n"
+        "  hint: exchange dst and src: dma_copy writes to dst\n"
+        f"  {rest}"
+    )
+    assert (given == 1).all()

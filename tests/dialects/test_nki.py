@@ -347,21 +347,26 @@ PARTITIONS = (
     "\n  hint: split the partition axis into tiles of 128\n  source: trn1 architecture guide, SBUF"
     "\n  key: err_num_partition_exceed_arch_limit"
 )
-OPERATOR_HINT = (
-    "\n  hint: write it with an instruction: nisa.tensor_tensor or nisa.tensor_scalar\n  "
-    "source: NKI language guide"
+NO_OPERATORS = (
+    "a tensor takes part in the operator {0}, which nki does not have on tensors\n  hint: write {1}\n"
+    "  source: NKI language guide"
 )
-NO_OPERATORS = "a tensor takes part in the operator {0}, which nki does not have on tensors" + OPERATOR_HINT
 
 TYPE_ERRORS = [
-    (no_operand, SpellingError, "nc_matmul: stationary and moving are not given"),
+    (no_operand, SpellingError,
+     "nc_matmul: stationary and moving are not given\n  hint: it takes dst, stationary, moving"),
     (word_called, SpellingError,
      "bypass: nl.bypass is a word for op=, not a function\n"
      "  hint: use it as op=nl.bypass or op0=nl.bypass in nisa instructions\n  source: stubs of NKI 0.6"),
-    (added, SpellingError, "operator +: " + NO_OPERATORS.format("+")),
-    (added_in_place, SpellingError, "operator *: " + NO_OPERATORS.format("*")),
-    (divides_a_number, SpellingError, "operator /: " + NO_OPERATORS.format("/")),
-    (compared, SpellingError, "operator <: " + NO_OPERATORS.format("<")),
+    (added, SpellingError, "operator +: "
+     + NO_OPERATORS.format("+", "nisa.tensor_tensor(dst, tile, tile, op=nl.add)")),
+    (added_in_place, SpellingError, "operator *: "
+     + NO_OPERATORS.format("*", "nisa.tensor_scalar(dst, tile, op0=nl.multiply, operand0=2)")),
+    (divides_a_number, SpellingError, "operator /: "
+     + NO_OPERATORS.format("/", "nisa.tensor_scalar(dst, tile, op0=nl.divide, operand0=1, reverse0=True)")),
+    (compared, SpellingError, "operator <: "
+     + NO_OPERATORS.format(
+         "<", "nisa.tensor_scalar(dst, tile, op0=nl.less, operand0=1), and choose by it with nl.where")),
 ]  # fmt: skip
 VALUE_ERRORS = [
     (many_partitions, LimitError,
@@ -382,7 +387,8 @@ VALUE_ERRORS = [
     (tensor_as_subscript, RuleError,
      "subscript: the index is float32[4, 6] in sbuf; it is an integer in sbuf or a register"),
     (assigned_a_list, UseError,
-     "assignment: the value is of type list; it is a tensor or a number"),
+     "assignment: the value is of type list; it is a tensor or a number\n"
+     "  hint: pass np.array(...) of it to the kernel"),
     (assigned_another_shape, RuleError,
      "assignment: the value is [4, 2] and its place [4, 6]; they agree"),
     (partition_reshaped, RuleError,
@@ -398,8 +404,7 @@ VALUE_ERRORS = [
     (printed_number, UseError, "device_print: tensor is of type int; it is a tensor of the kernel"),
     (array_as_operand, UseError,
      "tensor_copy: an operand is of type ndarray; operands are tensors of the kernel or numbers\n"
-     "  dst = array([[0., 0., 0., 0.],\n       [0., 0., 0., 0.],\n       [0., 0., 0., 0.],\n       [0., "
-     "0., 0., 0.]])\n"
+     "  dst is of type ndarray\n"
      "  src = x: float32[4, 6] in hbm\n  hint: pass arrays as arguments of the kernel"),
     (number_as_operand, RuleError,
      "tensor_copy: src is a number; it is a tile [P, F*]\n  dst = float32[4, 6] in sbuf\n  src = 3\n"

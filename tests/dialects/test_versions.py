@@ -226,3 +226,48 @@ def test_par_dim_has_no_effect_and_says_so(served, capsys):
     assert capsys.readouterr().err == (
         "nkilab: notice: nl.par_dim: nki takes the first axis as the partition; the mark has no effect\n"
     )
+
+
+def bare_names(served):
+    """The kernel of the quickstart of SDK 2.27, whose memories have names without an import."""
+    nisa = served.nisa
+
+    @served.nki.jit
+    def kernel(x):
+        tile = sbuf.view(dtype=x.dtype, shape=x.shape)  # noqa: F821  # refused
+        nisa.dma_copy(dst=tile, src=x)
+        total = psum.view(x.dtype, x.shape)  # noqa: F821
+        nisa.tensor_copy(dst=total, src=tile)
+        other = served.nl.ndarray(x.shape, x.dtype, buffer=sbuf)  # noqa: F821
+        nisa.tensor_copy(dst=other, src=total)
+        out = hbm.view(dtype=x.dtype, shape=x.shape, name="out")  # noqa: F821
+        nisa.dma_copy(dst=out, src=other)
+        return out
+
+    return kernel
+
+
+BARE = "a memory by its bare name (sbuf, psum, hbm)"
+
+
+@pytest.mark.parametrize("served", ["0.1", "0.2", ""], indirect=True)
+def test_kernels_of_the_first_versions_name_memories_without_an_import(served, capsys):
+    np.testing.assert_array_equal(bare_names(served)(ramp(4, 3)), ramp(4, 3))
+    noticed = capsys.readouterr().err.splitlines()
+    told = f"nkilab: notice: {BARE}: NKI 0.1 added it and NKI 0.3 removed it; write nl.ndarray(shape, dtype, "
+    assert [line for line in noticed if BARE in line] == (
+        [] if served.nki._version else [f"{told}buffer=nl.sbuf)"]
+    )
+
+
+@pytest.mark.parametrize("served", ["0.3", "0.6", "0.7"], indirect=True)
+def test_later_versions_have_no_bare_names_of_memories(served):
+    kernel = bare_names(served)
+    with pytest.raises(SpellingError) as caught:
+        kernel(ramp(4, 3))
+    assert str(caught.value) == (
+        f"{marked_line(kernel.func)}: sbuf: NKI {served.nki._version} does not accept {BARE}; "
+        "NKI 0.1 added it and NKI 0.3 removed it\n"
+        "  hint: write nl.ndarray(shape, dtype, buffer=nl.sbuf)\n"
+        "  source: NKI quickstart of SDK 2.27 and 2.28"
+    )

@@ -66,7 +66,10 @@ def test_a_random_cascade_is_right_or_refused(
     cascade, sizes = made
     try:
         kernel = nkilab.einsum.compile(cascade, sizes=sizes, dialect=dialect)
-    except NkilabError:
+    except NkilabError as error:
+        if isinstance(error.__cause__, AssertionError):
+            # a plan that is not proved is a fault of ours
+            raise error.__cause__ from None
         return
     rng = np.random.default_rng(seed)
     inputs = [rng.integers(-2, 3, kernel.cascade.shape(n)).astype(np.float32) for n in kernel.inputs]

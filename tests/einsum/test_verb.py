@@ -27,7 +27,7 @@ def test_a_kernel_goes_to_standard_output_and_its_report_to_standard_error(tmp_p
 
 def test_extents_are_given_apart_or_separated_by_commas() -> None:
     assert sizes_of(["M=130,K=40", "N=33"]) == {"M": 130, "K": 40, "N": 33}
-    for wrong in ("M=130,", "M=130,K", "M=130,K=0", "M=1,M=x"):
+    for wrong in ("M=130,", "M=130,K", "M=130,K=0", "M=1,M=x", "M=1,M=1"):
         with pytest.raises(UsageError):
             sizes_of([wrong])
 

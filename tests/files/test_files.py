@@ -14,9 +14,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nkilab.disk import write_whole
 from nkilab.errors import FileError
 from nkilab.files import neff, ntff
-from nkilab.files.container import pack, unpack, write_whole
+from nkilab.files.container import pack, unpack
 from nkilab.files.values import decoded, encoded
 from nkilab.isa.activations import ACTIVATIONS
 from nkilab.isa.operators import OPERATORS

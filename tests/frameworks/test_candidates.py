@@ -201,3 +201,168 @@ def test_an_exported_program_is_taken_as_it_is():
     x = torch.randn(2, 128, 64)
     exported = torch.export.export(Blocks(1), (x,))
     assert str(nkilab.torch.candidates(exported)) == str(nkilab.torch.candidates(Blocks(1), x))
+
+
+class Attends(torch.nn.Module):
+    """One attention per way to say which scores count."""
+
+    def __init__(self, length, **options):
+        super().__init__()
+        self.options = options
+        self.register_buffer("lower", torch.ones(length, length, dtype=torch.bool).tril(), persistent=False)
+
+    def mask(self, kind):
+        ones = torch.ones(self.lower.shape[0], self.lower.shape[1])
+        return {
+            "buffer": self.lower,
+            "computed": ones.tril().bool(),
+            "infinities": torch.zeros_like(ones).masked_fill(ones.triu(1).bool(), float("-inf")),
+        }[kind]
+
+    def forward(self, q, k, v, mask=None):
+        options = dict(self.options)
+        if isinstance(options.get("attn_mask"), str):
+            options["attn_mask"] = self.mask(options["attn_mask"])
+        if mask is not None:
+            options["attn_mask"] = mask
+        return F.scaled_dot_product_attention(q, k, v, **options)
+
+
+H, L, E = 4, 256, 64
+FULL = 2 * H * L * L * (E + E)
+CAUSAL = FULL * (L + 1) // (2 * L)
+
+
+def attends(*more, heads=H, keys=L, **options):
+    q, k = torch.empty(1, H, L, E), torch.empty(1, heads, keys, E)
+    (row,) = nkilab.torch.candidates(Attends(L, **options), q, k, k, *more)
+    return row
+
+
+@pytest.mark.parametrize(
+    ("options", "flops"),
+    [
+        ({}, FULL),
+        ({"is_causal": True}, CAUSAL),
+        ({"attn_mask": "buffer"}, CAUSAL),
+        ({"attn_mask": "computed"}, CAUSAL),
+        ({"attn_mask": "infinities"}, CAUSAL),
+        # the first 256 rows of 512 keys: as many scores as of 256
+        ({"is_causal": True, "keys": 2 * L}, CAUSAL),
+        ({"enable_gqa": True, "heads": 2}, FULL),
+    ],
+    ids=str,
+)
+def test_attention_does_the_work_that_its_mask_leaves(options, flops):
+    row = attends(**options)
+    assert row.flops == flops
+    # one pass of ScalarE over the scores
+    chip = MACHINES["trn2"]
+    scores = flops / (2 * (E + E))
+    expected = scores / chip["partitions"] / chip["scalar_clock_ghz"]
+    assert row.roofline.times_ns["scalar"] == pytest.approx(expected)
+
+
+def test_a_mask_that_the_caller_gives_leaves_all_the_work():
+    assert attends(torch.ones(L, L, dtype=torch.bool)).flops == FULL
+
+
+def test_dropout_in_attention_is_a_pass_more():
+    plain, dropping = (attends(dropout_p=p).roofline.times_ns["elementwise"] for p in (0.0, 0.5))
+    # two passes of VectorE and one of ScalarE; then three and one
+    assert dropping == pytest.approx(plain * 4 / 3)
+
+
+class Both(torch.nn.Module):
+    def forward(self, q, k, v):
+        causal = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        return causal, F.scaled_dot_product_attention(q, k, v)
+
+
+def test_full_attention_ranks_above_causal_attention_and_is_another_kernel():
+    found = nkilab.torch.candidates(Both(), *(torch.empty(1, H, L, E) for _ in range(3)))
+    assert [(row.flops, row.times) for row in found] == [(FULL, 1), (CAUSAL, 1)]
+    assert found[0].saved_us > found[1].saved_us
+
+
+@pytest.mark.parametrize("options", [
+    {"stride": 2}, {"dilation": 2}, {"groups": 4}, {"stride": 3, "dilation": 2, "groups": 2, "padding": 1},
+], ids=str)  # fmt: skip
+@pytest.mark.parametrize("kind", [torch.nn.Conv2d, torch.nn.ConvTranspose2d])
+def test_arguments_of_convolutions_change_their_flop_as_pytorch_counts(kind, options):
+    from torch.utils.flop_counter import FlopCounterMode
+
+    model, x = kind(8, 16, 3, **options), torch.randn(2, 8, 16, 16)
+    with FlopCounterMode(display=False) as counter:
+        model(x)
+    (row,) = nkilab.torch.candidates(model, x)
+    assert row.flops == counter.get_total_flops()
+
+
+@pytest.mark.filterwarnings("ignore:.*LeafSpec:FutureWarning")
+def test_the_flop_of_a_decomposed_convolution_are_those_of_the_module():
+    model, x = torch.nn.ConvTranspose2d(8, 16, 3, stride=2), torch.randn(2, 8, 16, 16)
+    exported = torch.export.export(model, (x,)).run_decompositions()
+    (row,) = nkilab.torch.candidates(exported)
+    # every element of the input meets 16 weights per element of the window
+    assert row.flops == 2 * (2 * 8 * 16 * 16) * 16 * 3 * 3
+
+
+class Products(torch.nn.Module):
+    def forward(self, a, b):
+        return torch.einsum("bij,bjk->bik", a, b), a @ b
+
+
+def test_a_factor_that_is_repeated_over_the_batch_counts_in_full():
+    found = nkilab.torch.candidates(Products(), torch.empty(8, 32, 64), torch.empty(1, 64, 16))
+    assert {row.flops for row in found} == {2 * 8 * 32 * 64 * 16}
+
+
+class Dropping(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.whole, self.maps, self.none = torch.nn.Dropout(), torch.nn.Dropout2d(), torch.nn.Dropout(0.0)
+
+    def forward(self, x):
+        return self.none(self.maps(self.whole(torch.tanh(x))))
+
+
+def test_a_dropout_that_drops_nothing_is_no_operator():
+    x = torch.empty(2, 8, 64, 64)
+    assert [r.operators for r in nkilab.torch.candidates(Dropping().eval(), x)] == [("tanh",)]
+    training = nkilab.torch.candidates(Dropping().train(), x)
+    named = [name for row in training for name in row.operators]
+    # the one that never drops is none in training either
+    assert named.count("dropout") == 1
+
+
+class Compared(torch.nn.Module):
+    def forward(self, x, y):
+        return x > y
+
+
+def test_a_comparison_of_float32_takes_as_long_as_float32_does():
+    chip = MACHINES["trn2"]
+    times = [
+        nkilab.torch.candidates(Compared(), *(torch.empty(512, 512, dtype=t) for _ in range(2)))[0]
+        .roofline.times_ns["elementwise"]
+        for t in (torch.float32, torch.bfloat16)
+    ]  # fmt: skip
+    rest = chip["scalar_clock_ghz"] + chip["gpsimd_clock_ghz"]
+    wide = chip["vector_fp32_lanes"] * chip["vector_clock_ghz"] + rest
+    narrow = chip["vector_mode_speedup"] * chip["vector_clock_ghz"] + rest
+    assert times[0] / times[1] == pytest.approx(narrow / wide)
+
+
+class Dilated(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.near, self.far = (torch.nn.Conv2d(8, 8, 3, padding=n, dilation=n) for n in (1, 2))
+
+    def forward(self, x):
+        return self.near(x), self.far(x)
+
+
+def test_convolutions_that_differ_in_an_argument_alone_are_two_kernels():
+    found = nkilab.torch.candidates(Dilated(), torch.empty(2, 8, 16, 16))
+    assert [row.times for row in found] == [1, 1]

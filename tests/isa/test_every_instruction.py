@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import random
 import re
-from typing import Any
+import warnings
+from collections.abc import Sequence
+from dataclasses import replace
+from math import prod
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
 
-from nkilab.errors import LimitError, RuleError
+from nkilab.errors import KernelError, LimitError, NkilabWarning, RuleError
 from nkilab.isa import REGISTRY, Instruction
-from nkilab.isa.declare import REGISTERS, Example, In, Out, Step
+from nkilab.isa.declare import ON_CHIP, REGISTERS, Example, In, Out, Step
 from nkilab.machine import MACHINES, Machine
-from nkilab.tiles.tile import View, array_of
+from nkilab.tiles.tile import HBM, SBUF, Storage, View, array_of, whole_layout
+from nkilab.trace.session import Session
 from tests.chips import ODD
 from tests.uses import (
     Tile,
@@ -289,3 +294,161 @@ def test_shared_forms_and_one_form_per_call_agree_bit_for_bit(seed: int) -> None
     assert few < many == 60
     assert len(shared) == len(apart)
     assert all(a.tobytes() == b.tobytes() for a, b in zip(shared, apart, strict=True))
+
+
+def on_chip(cls: type[Instruction]) -> dict[str, Any]:
+    """The smallest use with every tile in SBUF that may lie there."""
+    use, specs = smallest_use(cls), operands_of(cls)
+    moved = {n: replace(t, memory=SBUF) for n, t in use.items()
+             if isinstance(t, Tile) and t.memory == HBM and SBUF in specs[n].memories}  # fmt: skip
+    return use | moved
+
+
+def varied(cls: type[Instruction], seed: int) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """A use on chip, and data of a seed for every tile of it, also those that are written."""
+    use = on_chip(cls)
+    draw = np.random.default_rng(seed)
+    tiles = {name: tile for name, tile in use.items() if isinstance(tile, Tile)}
+    return use, {name: draw.integers(0, 5, tile.shape) for name, tile in tiles.items()}
+
+
+def written_by(
+    cls: type[Instruction], use: dict[str, Any], arrays: dict[str, np.ndarray], hole: Hole | None = None
+) -> tuple[dict[str, View], Session]:
+    """The results of a use on data, and its launch; nothing wrote the elements of `hole`."""
+    session = open_session(chips_of(cls)[-1])
+    views = {n: new_tile(session, a, use[n].dtype, use[n].memory) for n, a in arrays.items()}
+    if hole is not None:
+        view = views[hole.operand]
+        view.storage.written.remove_where(view, hole.over(view.layout.shape))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", NkilabWarning)
+        call(session, cls, **{**use, **views})
+    return {n: views[n] for n in views if operands_of(cls)[n].is_written}, session
+
+
+class Hole(NamedTuple):
+    """One element of an operand, or all of its partition."""
+
+    operand: str
+    place: int
+    is_partition: bool
+
+    def over(self, shape: tuple[int, ...]) -> np.ndarray:
+        """Booleans: which elements of the operand it is."""
+        mask = np.zeros(shape, np.bool_)
+        if self.is_partition:
+            mask[self.place // prod(shape[1:])] = True
+        else:
+            mask.reshape(-1)[self.place] = True
+        return mask
+
+
+def reached(cls: type[Instruction], hole: Hole, seeds: Sequence[int] = (0,)) -> dict[str, np.ndarray]:
+    """Per result, and for sums in registers, booleans: what changes with what stands in a hole."""
+    reaches: dict[str, np.ndarray] = {}
+    for seed in seeds:
+        use, arrays = varied(cls, seed)
+        before = elements_of(cls, *written_by(cls, use, arrays))
+        for number in (0, 1, 3, 7, 200):
+            changed = {**arrays, hole.operand: arrays[hole.operand].copy()}
+            changed[hole.operand][hole.over(arrays[hole.operand].shape)] = number
+            for result, held in elements_of(cls, *written_by(cls, use, changed)).items():
+                apart = before[result].view(f"V{held.itemsize}") != held.view(f"V{held.itemsize}")
+                reaches[result] = reaches.get(result, False) | apart
+    return reaches
+
+
+def elements_of(cls: type[Instruction], results: dict[str, View], session: Session) -> dict[str, np.ndarray]:
+    sums = {"registers": session.registers[cls.registers]} if cls.registers in ("scalar", "vector") else {}
+    return {name: array_of(view) for name, view in results.items()} | sums
+
+
+def holes_of(cls: type[Instruction], name: str) -> list[Hole]:
+    size = varied(cls, 0)[1][name].size
+    places = sorted({0, 5, size - 1} & set(range(size)))
+    return [Hole(name, place, is_partition) for place in places for is_partition in (False, True)]
+
+
+def is_within(hole: Hole, mask: np.ndarray, changes: np.ndarray) -> bool:
+    """Whether what changes with a hole is the same element of a result, or the same partition of it."""
+    if hole.is_partition:
+        rows = mask.reshape(len(mask), -1)[:, 0]
+        return len(changes) >= len(mask) and not changes[: len(mask)][~rows].any()
+    return changes.shape == mask.shape and not (changes & ~mask).any()
+
+
+def is_told_of(cls: type[Instruction], hole: Hole) -> bool:
+    return bool(written_by(cls, *varied(cls, 0), hole)[1].program.marks.unwritten)
+
+
+# what ranks bring to a collective is looked at where they meet
+ON_CHIP_READS = {
+    cls: names
+    for cls in INSTRUCTIONS
+    if cls.module != "collectives"
+    and all(t.memory in ON_CHIP for t in on_chip(cls).values() if isinstance(t, Tile))
+    and (names := [n for n in varied(cls, 0)[1] if not operands_of(cls)[n].is_written])
+}
+reading = pytest.mark.parametrize("cls", ON_CHIP_READS, ids=[cls.name for cls in ON_CHIP_READS])
+
+
+@reading
+def test_what_depends_on_an_unwritten_element_is_unwritten_or_the_read_is_told_of(cls: Any) -> None:
+    for hole in (h for name in ON_CHIP_READS[cls] for h in holes_of(cls, name) if not is_told_of(cls, h)):
+        results, _ = written_by(cls, *varied(cls, 0), hole)
+        reaches = reached(cls, hole)
+        assert results
+        for result, view in results.items():
+            assert not (reaches[result] & ~view.storage.written.missing(view)).any(), hole
+
+
+@reading
+def test_an_unwritten_read_is_told_of_where_elements_at_other_places_depend_on_it(cls: Any) -> None:
+    told = [h for name in ON_CHIP_READS[cls] for h in holes_of(cls, name) if is_told_of(cls, h)]
+    masks = {hole: hole.over(varied(cls, 0)[1][hole.operand].shape) for hole in told}
+    spread = [
+        not is_within(hole, mask, changes)
+        for hole, mask in masks.items()
+        if not mask.all()
+        for changes in reached(cls, hole, range(3)).values()
+    ]
+    assert any(spread) or not spread
+
+
+def as_swapped(cls: type[Instruction], use: dict[str, Any]) -> tuple[str, str]:
+    """A result of a use that may lie in HBM, and a tile that may lie in SBUF and is read; "" for none."""
+    tiles = {n: spec for n, spec in operands_of(cls).items() if isinstance(use[n], Tile)}
+    results = [n for n, spec in tiles.items() if spec.is_written and use[n].memory == HBM]
+    sources = [n for n, spec in tiles.items() if not spec.is_written and SBUF in spec.memories]
+    return (results or [""])[0], (sources or [""])[0]
+
+
+SWAPPED = [cls for cls in INSTRUCTIONS if all(as_swapped(cls, smallest_use(cls)))]
+
+
+@pytest.mark.parametrize("has_data", [True, False])
+@pytest.mark.parametrize("cls", SWAPPED, ids=[cls.name for cls in SWAPPED])
+def test_an_input_does_not_take_what_nothing_wrote(cls: Any, has_data: bool) -> None:
+    use = smallest_use(cls)
+    result, source = as_swapped(cls, use)
+    session = open_session(chips_of(cls)[-1], has_data=has_data)
+    views = {n: new_tile(session, t) for n, t in use.items() if isinstance(t, Tile)}
+    tile = new_tile(session, replace(use[source], memory=SBUF), name="t")
+    given = np.ones(use[result].shape, np.float32)
+    storage = Storage(-1, "a", given.shape, views[result].layout.dtype, HBM, "input", 0)
+    session.register(storage)
+    storage.allocate(given)
+    storage.given = given
+    views |= {source: tile, result: View(storage, 0, whole_layout(storage))}
+    with pytest.raises(KernelError) as caught:
+        call(session, cls, **{**use, **views})
+    if isinstance(caught.value, RuleError):
+        # a rule keeps this one's tensors in HBM
+        return
+    assert caught.value.problem == (
+        f"{result} is an input of the kernel, and nothing has written {source}, which would take its place"
+    )
+    assert caught.value.hint == f"exchange {result} and {source}: {cls.name} writes to {result}"
+    assert (given == 1).all()
+    assert len(session.program) == 0

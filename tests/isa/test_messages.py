@@ -163,6 +163,7 @@ def test_a_contraction_over_the_limit_reads_as_one_message(session: Session) -> 
 def test_an_input_of_the_kernel_may_not_be_written(session: Session, a: View) -> None:
     given = new_tile(session, Tile((16, 8)), name="given")
     given.storage.is_mutable = False
+    a.storage.written.fill()
     assert refusal(session, TENSOR_COPY, UseError, dst=given, src=a) == (
         "tensor_copy: dst is an input of the kernel, which may not be written\n"
         "  dst = given: float32[16, 8] in sbuf\n"
@@ -225,8 +226,7 @@ def test_a_foreign_array_that_has_a_layout_is_refused_as_any_other(session: Sess
     assert refusal(session, TENSOR_COPY, UseError, dst=a, src=Foreign()) == (
         "tensor_copy: an operand is of type Foreign; operands are tensors of the kernel or numbers\n"
         "  dst = a: float32[16, 8] in sbuf\n"
-        "  src = Foreign()\n"
-        "  hint: pass arrays as arguments of the kernel"
+        "  src = Foreign()"
     )
 
 

@@ -8,8 +8,10 @@ from nkilab.files.neff import digest_of
 from nkilab.isa.operators import OPERATORS
 from nkilab.place import plan
 from nkilab.place.blocks import with_blocks_apart
-from nkilab.place.compiled import MIDDLE_END, compiled
+from nkilab.place.compiler_passes import MIDDLE_END, compiled
 from nkilab.place.fills import without_zero_fills
+from nkilab.tiles.dtypes import DTYPES
+from nkilab.tiles.tile import View, layout
 from nkilab.trace.program import Program
 from tests.place.handmade import Kernel, part
 
@@ -44,6 +46,43 @@ def test_blocks_become_tiles() -> None:
     assert strides == [(64, 1), (64, 1)]
 
 
+def test_a_block_keeps_its_inner_axes() -> None:
+    # [128, 3, 2, 8]: a tile [128, 2, 8] per block; halves of a block would be one axis
+    k = Kernel("trn1")
+    tensor = k.tile(128, 3, 2, 8)
+    for i in range(3):
+        k.fill(part(tensor, (0, 128), (i, i + 1), (0, 2), (0, 8)))
+    program = with_blocks_apart(k.program)
+    assert [tiles(program, row) for row in range(3)] == [[((128, 2, 8), 0)]] * 3
+    pairs = k.tile(128, 4, 2, 8)
+    for i in (0, 2):
+        k.fill(part(pairs, (0, 128), (i, i + 2), (0, 2), (0, 8)))
+    assert tiles(with_blocks_apart(k.program), 4) == [((128, 32), 0)]
+
+
+def test_a_tensor_stays_whole_where_a_block_would_end_within_an_element() -> None:
+    # bytes 0 to 5; two elements of bfloat16 from byte 6 to 9; bytes 9 and 10: the second block ends at 11
+    k = Kernel("trn1")
+    tensor = k.tile(128, 24, dtype="uint8")
+    k.fill(part(tensor, (0, 128), (0, 6)))
+    halves = layout((128, 2), (12, 1), DTYPES["bfloat16"], "sbuf", 0, 0)
+    k.copy(k.tile(128, 2, dtype="bfloat16"), View(tensor.storage, 3, halves))
+    k.fill(part(tensor, (0, 128), (9, 11)))
+    assert with_blocks_apart(k.program) is k.program
+
+
+def test_blocks_of_bytes_that_hold_whole_elements_are_tiles() -> None:
+    # ten bytes, and two elements of float32 from byte 12 on
+    k = Kernel("trn1")
+    tensor = k.tile(128, 20, dtype="uint8")
+    k.fill(part(tensor, (0, 128), (0, 10)))
+    floats = layout((128, 2), (5, 1), DTYPES["float32"], "sbuf", 0, 0)
+    k.copy(k.tile(128, 2), View(tensor.storage, 3, floats))
+    program = with_blocks_apart(k.program)
+    assert tiles(program, 0) == [((128, 10), 0)]
+    assert tiles(program, 1)[1] == ((128, 8), 0)
+
+
 def test_what_an_instruction_needs_side_by_side_stays_one_tile() -> None:
     k = Kernel("trn1")
     x = k.hbm(128, 64)
@@ -62,6 +101,9 @@ def test_blocks_need_no_more_room_than_before() -> None:
         k.copy(k.tile(128, 64), block)
     before, after = k.program, with_blocks_apart(k.program)
     assert plan(after).peak_sbuf_bytes <= plan(before).peak_sbuf_bytes
+    # the tile beside a block stays as it was
+    strides = [given.strides for row in range(16) for _, _, given in after.form_of(row).tile_slots()]
+    assert set(strides) == {(64, 1)}
 
 
 def test_a_block_that_is_loaded_again_is_loaded_once() -> None:
@@ -140,6 +182,40 @@ def test_each_fill_is_judged_by_the_products_up_to_the_next_read() -> None:
     assert [program.form_of(row).name for row in range(len(program))] == [
         "nc_matmul", "tensor_copy", "memset", "nc_matmul", "tensor_copy",
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(("halves", "stays"), [((0, 1), False), ((0,), True), ((1,), True)])
+def test_zeroes_of_a_tile_with_inner_axes_are_judged_by_all_of_them(
+    halves: tuple[int, ...], stays: bool
+) -> None:
+    k = Kernel("trn1")
+    psum = k.psum(128, 2, 256)
+    k.call("memset", psum, values=(0.0,), engine="vector")
+    for half in halves:
+        into = part(psum, (0, 128), (half, half + 1), (0, 256))
+        k.matmul(into, k.tile(128, 128), k.tile(128, 1, 256), accumulate=True)
+    k.copy(k.tile(128, 2, 256), psum)
+    assert ("memset" in without_zero_fills(k.program).opcodes()) == stays
+
+
+def test_a_tile_that_is_used_again_is_judged_from_each_fill_on() -> None:
+    # what read the tile before the second fill does not need its zeroes
+    k = Kernel("trn1")
+    product(product(k))
+    psum, stationary, moving = k.psum(128, 512), k.tile(128, 128), k.tile(128, 512)
+    for _ in range(2):
+        k.call("memset", psum, values=(0.0,), engine="vector")
+        k.matmul(psum, stationary, moving, accumulate=True)
+        k.copy(k.tile(128, 512), psum)
+    assert "memset" not in without_zero_fills(k.program).opcodes()
+
+
+def test_zeroes_that_nobody_reads_and_products_cover_are_not_written() -> None:
+    k = Kernel("trn1")
+    psum = k.psum(128, 512)
+    k.call("memset", psum, values=(0.0,), engine="vector")
+    k.matmul(psum, k.tile(128, 128), k.tile(128, 512), accumulate=True)
+    assert without_zero_fills(k.program).opcodes() == {"nc_matmul": 1}
 
 
 def test_zeroes_in_sbuf_stay() -> None:

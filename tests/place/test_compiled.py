@@ -12,7 +12,7 @@ from nkilab import api
 from nkilab.isa.operators import OPERATORS
 from nkilab.launches import launch
 from nkilab.place import plan
-from nkilab.place.compiled import MIDDLE_END, compiled
+from nkilab.place.compiler_passes import MIDDLE_END, compiled
 from nkilab.place.redundant import Ring, without_redundant_loads
 from nkilab.trace.program import Program
 from tests.place.handmade import Kernel, part

@@ -11,7 +11,7 @@ import pytest
 from nkilab import activate, estimate, spec
 from nkilab.files.neff import packed, unpacked
 from nkilab.place import DEPENDENCES, dependences, plan
-from nkilab.place.compiled import compiled
+from nkilab.place.compiler_passes import compiled
 from nkilab.trace.program import Program
 from tests.place.test_compiled import traced
 
@@ -139,6 +139,10 @@ def test_tiles_that_do_not_fit_beside_those_at_addresses_are_told() -> None:
     (finding,) = plan(program).findings
     assert finding.rule == "mixed-addresses"
     assert "196608 of 212984 bytes per partition of sbuf" in finding.message
+    # as if they lay apart, from the first byte on
+    placed = plan(program).sbuf
+    others = [s for s in placed.storage.tolist() if s not in program.addresses]
+    assert placed.address[placed.storage == others[0]].tolist() == [0]
 
 
 def test_loads_into_tiles_at_addresses_stay() -> None:

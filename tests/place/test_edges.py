@@ -9,6 +9,7 @@ import pytest
 
 from nkilab.place import DEPENDENCES, dependences
 from nkilab.place.slots import DMA, slots_of
+from nkilab.tiles.tile import View, layout
 from nkilab.trace.program import Program
 
 from .handmade import Kernel, columns, part, reshaped, rows
@@ -126,6 +127,17 @@ def test_a_reshape_across_axes_falls_back_to_the_flat_interval() -> None:
     assert dependences(k.program).of(4) == [(1, "flow"), (2, "flow")]
 
 
+def test_a_write_through_windows_that_overlap_does_not_hide_what_they_leave_out() -> None:
+    # [4, 4] with strides 2 and 3: as many places as 16 elements in a row have, but never 1 and 14
+    k = Kernel()
+    a, out = k.tile(4, 4), k.hbm(16)
+    known = layout((4, 4), (2, 3), out.layout.dtype, out.layout.memory, None, 0)
+    k.store(part(out, (1, 2)), rows(columns(a, 0, 1), 0, 1))
+    k.store(View(out.storage, 0, known), a)
+    k.load(rows(columns(a, 0, 1), 0, 1), part(out, (1, 2)))
+    assert (0, "flow") in dependences(k.program).of(2)
+
+
 def test_a_tensor_in_hbm_that_is_written_and_read_again_is_ordered() -> None:
     k = Kernel()
     a, b, middle = k.tile(128, 64), k.tile(128, 64), k.hbm(256, 64)
@@ -155,6 +167,12 @@ def test_an_accumulating_matmul_waits_for_the_one_before_it() -> None:
     k.matmul(out, a, b)
     k.matmul(out, a, b, accumulate=True)
     assert dependences(k.program).of(1) == [(0, "flow")]
+
+
+def test_the_framework_orders_every_kind_that_its_pages_name() -> None:
+    # trn1 guide, profile schema and direct allocation guide: typed from them
+    ordered = {name for name, kind in DEPENDENCES.items() if kind.is_ordered}
+    assert {"flow", "anti", "output", "reuse", "spill", "engine order", "queue order"} <= ordered
 
 
 @pytest.mark.parametrize("kind", ["flow", "anti", "output"])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -67,6 +69,104 @@ def test_no_run_is_free_whose_holders_ended_earlier(tiles: list[tuple[int, int, 
             return  # no address for each piece: what follows is not known here
         assert windows[address[tile]] == windows[is_free].min()
         until[address[tile] : address[tile] + sizes[tile]] = last[tile]
+
+
+class Units:
+    """Per unit of a memory who holds it, or held it last, and until which row."""
+
+    def __init__(self) -> None:
+        self.holder: list[int | None] = [None] * UNITS
+        self.until = [-1] * UNITS
+        self.is_free = [True] * UNITS
+
+    def runs(self, size: int) -> dict[int, int]:
+        """By first unit of the free runs of a size the last row of who held one of its units."""
+        starts = range(UNITS - size + 1)
+        return {s: max(self.until[s : s + size]) for s in starts if all(self.is_free[s : s + size])}
+
+    def take(self, units: list[int], tile: int, last: int) -> list[int]:
+        """Give units to a tile; who held them before, nobody twice in a row."""
+        former = [held for u in units if (held := self.holder[u]) is not None]
+        for u in units:
+            self.holder[u], self.until[u], self.is_free[u] = tile, last, False
+        return [held for place, held in enumerate(former) if not place or former[place - 1] != held]
+
+
+def units_of(held: Memory, tile: int) -> list[int]:
+    """The units that a tile lies on, in the order in which it took them."""
+    units, at = [], held.tiles[tile].held
+    while at >= 0:
+        segment = held.segments[at]
+        units += range(segment.start, segment.start + segment.length)
+        at = segment.mate
+    return units
+
+
+@given(TILES)
+def test_units_are_taken_and_given_back_one_by_one_as_the_rule_says(
+    tiles: list[tuple[int, int, int]],
+) -> None:
+    sizes = [size for size, _, _ in tiles]
+    first = np.cumsum([after for _, after, _ in tiles]).tolist()
+    last = [begin + lives for begin, (_, _, lives) in zip(first, tiles, strict=True)]
+    held, model, most, live = memory_sized(UNITS, sizes, first, last, as_array=False), Units(), 0, []
+    # one tile may take all units: there is room to note who held each
+    held = held._replace(taker=[0] * 1000, former=[0] * 1000)
+    for tile, size in enumerate(sizes):
+        for old in sorted((t for t in live if last[t] < first[tile]), key=lambda t: last[t]):
+            for unit in units_of(held, old):
+                model.is_free[unit] = True
+            give_back(held, old)
+            live.remove(old)
+        free, runs, before = sum(model.is_free), model.runs(size), held.extent.reuses
+        assert held.extent.free == free
+        assert take(held, tile) == (size <= free)
+        if size > free:
+            return
+        live.append(tile)
+        units = units_of(held, tile)
+        assert len(units) == size
+        assert all(model.is_free[u] for u in units)
+        pieces = 1 + sum(b != a + 1 for a, b in pairwise(units))
+        assert (held.tiles[tile].address, held.tiles[tile].pieces) == (units[0], pieces)
+        if runs:
+            assert pieces == 1
+            assert runs[units[0]] == min(runs.values())
+        else:
+            # around the ring, once
+            turn = units.index(min(units))
+            assert units[turn:] + units[:turn] == sorted(units)
+        reuses = list(zip(held.taker, held.former, strict=True))[before : held.extent.reuses]
+        assert reuses == [(tile, former) for former in model.take(units, tile, last[tile])]
+        most = max(most, UNITS - sum(model.is_free))
+        assert held.extent.peak == most
+
+
+def test_a_tile_in_pieces_begins_where_the_last_one_ended_and_goes_around() -> None:
+    # units 0 to 5 by tiles of one; 1, 3 and 5 are free when the last one took unit 4: 5, then 1 and 3
+    held = memory(6, *[1] * 7, 3)
+    for tile in range(6):
+        take(held, tile)
+    give_back(held, 4)
+    assert taken(held, 6) == (4, 1, [4])
+    for tile in (1, 3, 5):
+        give_back(held, tile)
+    assert taken(held, 7) == (5, 3, [5, 1, 3])
+
+
+def test_neighbours_that_one_tile_gives_back_out_of_order_are_one_again() -> None:
+    # free are 0, 1 and 3 when the last one took unit 0: the tile of 3 takes 1, 3 and at last 0
+    held = memory(6, *[1] * 7, 3, 2, 1)
+    for tile in range(6):
+        take(held, tile)
+    give_back(held, 0)
+    assert taken(held, 6) == (0, 1, [0])
+    for tile in (6, 1, 3):
+        give_back(held, tile)
+    assert taken(held, 7) == (1, 3, [1, 3, 6])
+    give_back(held, 7)
+    assert taken(held, 8) == (0, 1, [7])
+    assert taken(held, 9) == (3, 1, [7])
 
 
 def test_neighbours_of_several_former_holders_are_joined() -> None:

@@ -12,6 +12,8 @@ from nkilab.errors import LimitError
 from nkilab.machine import MACHINES, Machine
 from nkilab.machine.model import assumed
 from nkilab.place import Plan, plan
+from nkilab.tiles.tile import View, layout
+from nkilab.trace.direct_allocation import Address
 
 from .handmade import Kernel, part
 
@@ -70,6 +72,41 @@ def test_every_first_write_of_a_tile_waits_for_the_tile_before() -> None:
     assert [reuses(placed, row) for row in range(5)] == [[], [], [1], [1], []]
 
 
+def test_first_writes_that_alternate_wait_for_the_tile_before_on_their_own_bytes() -> None:
+    # c and d are stored in rows 1 and 3; a takes the place of c and b that of d, a half of each in turn
+    k = Kernel(machine_with(2))
+    source, target = k.hbm(128, 512), k.hbm(256, 512)
+    a, b, c, d = (k.tile(128, 512) for _ in range(4))
+    for number, tile in enumerate((c, d)):
+        k.load(tile, source)
+        k.store(part(target, (number * 128, number * 128 + 128), (0, 512)), tile)
+    for half in ((0, 256), (256, 512)):
+        for tile in (b, a):
+            k.load(part(tile, (0, 128), half), part(source, (0, 128), half))
+    for tile in (a, b):
+        k.store(k.hbm(128, 512), tile)
+    placed = plan(k.program)
+    assert placed.sbuf.address.tolist() == [0, 2048, 0, 2048]
+    # b, which comes first, takes the place of c
+    assert [reuses(placed, row) for row in range(4, 8)] == [[1], [3], [1], [3]]
+
+
+def test_a_tile_that_runs_over_one_at_an_address_lies_on_both_sides_of_it() -> None:
+    # bank 1 of PSUM is given away; of two banks the first free ones are 0 and 2, then comes 3
+    k = Kernel()
+    fixed, pair, single = k.psum(128, 512), k.psum(128, 1024), k.psum(128, 512)
+    k.program.addresses[fixed.storage.number] = Address(0, 0, 2048)
+    for tile in (fixed, pair, single, pair, single, fixed):
+        k.fill(tile)
+    placed = plan(k.program)
+    by_tile = dict(zip(placed.psum.storage.tolist(), zip(placed.psum.address.tolist(),
+                       placed.psum.pieces.tolist(), strict=True), strict=True))  # fmt: skip
+    assert by_tile == {
+        fixed.storage.number: (2048, 1), pair.storage.number: (0, 2), single.storage.number: (3 * 2048, 1),
+    }  # fmt: skip
+    assert placed.peak_psum_banks == 4
+
+
 def test_the_blocks_of_a_block_tensor_are_placed_by_themselves() -> None:
     # four blocks of 2048 bytes, each dead before the next begins: two buffers do
     k = Kernel(machine_with(2))
@@ -112,7 +149,7 @@ def test_parts_of_one_bank_stay_in_one_bank() -> None:
     assert placed.psum.size.tolist() == [2048]
 
 
-def test_a_ninth_live_bank_is_refused_at_its_line() -> None:
+def test_a_ninth_live_bank_is_told_of_at_its_line_and_timed() -> None:
     k = Kernel()
     a, b = k.tile(128, 128), k.tile(128, 512)
     k.fill(a)
@@ -122,21 +159,25 @@ def test_a_ninth_live_bank_is_refused_at_its_line() -> None:
         k.matmul(result, a, b)
     for result in results:
         k.copy(b, result)
-    with pytest.raises(LimitError) as refused:
-        plan(k.program)
-    assert str(refused.value) == (
-        "kernel.py:11: nc_matmul: psum is full: 1 bank needed, 0 free; trn2 has 8 (psum banks)\n"
-        "  dst = float32[128, 512] in psum\n"
-        "  stationary = float32[128, 128] in sbuf\n"
-        "  moving = float32[128, 512] in sbuf\n"
-        "  live: result0: float32[128, 512], 2048 bytes per partition, kernel.py:3\n"
-        "  live: result1: float32[128, 512], 2048 bytes per partition, kernel.py:3\n"
-        "  live: result2: float32[128, 512], 2048 bytes per partition, kernel.py:3\n"
-        "  live: result3: float32[128, 512], 2048 bytes per partition, kernel.py:3\n"
-        "  live: result4: float32[128, 512], 2048 bytes per partition, kernel.py:3\n"
-        "  hint: copy finished tiles to sbuf before the next one is computed\n"
-        "  source: trn1 architecture guide, PSUM; a tile takes whole banks of 2 KiB per partition"
+    placed = plan(k.program)
+    (finding,) = placed.findings
+    assert (finding.rule, finding.where) == ("psum-full", "kernel.py:11")
+    assert finding.message == (
+        "nc_matmul: psum is full: 1 bank needed, 0 free; trn2 has 8 (psum banks); it is timed as if there "
+        "were enough; the largest live here are "
+        + "; ".join(f"result{i}: float32[128, 512], 2048 bytes per partition, kernel.py:3" for i in range(5))
     )
+    assert finding.fix == "copy finished tiles to sbuf before the next one is computed"
+    assert placed.peak_psum_banks == 9
+
+
+def test_operands_of_one_row_that_need_more_than_eight_banks_are_refused() -> None:
+    k = Kernel()
+    a, b = k.psum(128, 2560, name="a"), k.psum(128, 2560, name="b")
+    k.fill(a)
+    k.copy(b, a)
+    with pytest.raises(LimitError, match="psum is full: 5 banks needed, 3 free; trn2 has 8"):
+        plan(k.program)
 
 
 def test_operands_that_do_not_fit_together_are_refused() -> None:
@@ -257,6 +298,63 @@ def test_the_finding_of_a_spill_names_the_largest_live_tiles_with_their_lines() 
     }
 
 
+def test_the_finding_of_a_spill_names_the_largest_first_and_equal_ones_once() -> None:
+    # a half tile and two whole ones, all copied from PSUM, then one for which there is no room
+    k = Kernel(machine_with(3))
+    tiles = [k.tile(128, 256, name="half"), *(k.tile(128, 512, name="whole") for _ in range(2))]
+    last = k.tile(128, 512, name="last")
+    for tile in (*tiles, last):
+        k.copy(tile, k.psum(128, tile.layout.shape[1]))
+    for tile in (*tiles, last):
+        k.store(k.hbm(*tile.layout.shape), tile)
+    (finding,) = plan(k.program).findings
+    assert finding.where == "kernel.py:4"
+    assert finding.message == (
+        "sbuf does not hold all live tiles: trn2 has 6144 bytes per partition; the largest live here are "
+        "2 x whole: float32[128, 512], 2048 bytes per partition, kernel.py:1; "
+        "half: float32[128, 256], 1024 bytes per partition, kernel.py:1"
+    )
+
+
+def test_the_finding_of_a_spill_names_five_tiles() -> None:
+    k = Kernel(machine_with(6))
+    tiles = [k.tile(128, 512, name=name) for name in "abcdefg"]
+    for tile in tiles:
+        k.copy(tile, k.psum(128, 512))
+    for tile in tiles:
+        k.store(k.hbm(128, 512), tile)
+    (finding,) = plan(k.program).findings
+    named = finding.message.split("live here are ")[1].split("; ")
+    assert [text[0] for text in named] == list("abcde")
+
+
+def test_of_several_reads_of_one_engine_the_next_tile_waits_for_the_last() -> None:
+    # rows 1 to 3 read the first tile on ScalarE, rows 4 and 5 store it; row 6 takes its place
+    k = Kernel(machine_with(1))
+    first, second = k.tile(128, 512), k.tile(128, 512)
+    k.copy(first, k.psum(128, 512))
+    for _ in range(3):
+        k.copy(k.psum(128, 512), first, "scalar")
+    for _ in range(2):
+        k.store(k.hbm(128, 512), first)
+    k.copy(second, k.psum(128, 512))
+    placed = plan(k.program)
+    assert reuses(placed, 6) == [3, 4, 5]
+
+
+def test_a_tile_that_is_read_across_its_axes_is_placed_as_a_whole() -> None:
+    # [128, 4, 6] looked at as [128, 3, 8]: an interval of it is all that is known
+    k = Kernel()
+    tile = k.tile(128, 4, 6)
+    for block in range(4):
+        k.fill(part(tile, (0, 128), (block, block + 1), (0, 6)))
+    known = layout((128, 1, 4), (24, 8, 2), tile.layout.dtype, "sbuf", 0, 0)
+    k.copy(k.tile(128, 1, 4), View(tile.storage, 8, known))
+    placed = plan(k.program)
+    assert placed.sbuf.size.tolist() == [96, 16]
+    assert (placed.sbuf.first_row.tolist(), placed.sbuf.last_row.tolist()) == ([0, 4], [4, 4])
+
+
 def test_a_tile_that_is_overwritten_before_it_is_read_is_not_saved() -> None:
     k = Kernel(machine_with(2))
     (a, b, c), (x, y, z) = three_tiles(k)
@@ -267,6 +365,19 @@ def test_a_tile_that_is_overwritten_before_it_is_read_is_not_saved() -> None:
     placed = plan(k.program)
     assert placed.transfers == ()
     assert len(placed.findings) == 1
+
+
+def test_a_tile_that_comes_back_to_be_overwritten_waits_for_whom_it_displaces() -> None:
+    # b leaves for c in row 2 and comes back in row 4, where a was until its store in row 3
+    k = Kernel(machine_with(2))
+    (a, b, c), (x, y, z) = three_tiles(k)
+    k.store(x, a)
+    k.load(b, k.hbm(128, 512))
+    k.store(y, b)
+    k.store(z, c)
+    placed = plan(k.program)
+    assert placed.sbuf.address.tolist() == [0, 2048, 2048, 0]
+    assert placed.waits.of(4) == [(0, "reuse"), (1, "output"), (3, "reuse")]
 
 
 def test_a_tile_that_did_not_change_is_saved_once() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from nkilab import activate
 from nkilab.place import plan
-from nkilab.place.compiled import compiled
+from nkilab.place.compiler_passes import compiled
 from nkilab.trace.program import Program
 from tests.place.test_compiled import traced
 
@@ -128,6 +128,42 @@ def test_the_line_moves_whose_loads_cost_the_fewest_bytes() -> None:
         "sbuf does not hold all live tiles: trn2 has 212984 bytes per partition, so 6 loads are made again; "
     )
     assert "20 x tile: float32[128, 2048], 8192 bytes per partition, test_reloads.py:" in found.message
+    # the first of them is loaded in the first row
+    assert "6 x tile: float32[128, 2048], 8192 bytes per partition, test_reloads.py:" in found.message
+
+
+def test_loads_of_two_lines_that_are_too_many_at_different_times_both_move() -> None:
+    # without the first 25 the rows fit in which these live, and the other ones are as full as before
+    with activate():
+        import nki
+        import nki.isa as nisa
+        import nki.language as nl
+
+        @nki.jit
+        def kernel(*tensors):
+            out = nl.ndarray((128, 2048), dtype=nl.float32, buffer=nl.shared_hbm)
+            total = nl.ndarray((128, 2048), dtype=nl.float32, buffer=nl.sbuf)
+            nisa.memset(total, 0.0)
+            tiles = []
+            for tensor in tensors[:25]:
+                tile = nl.ndarray((128, 2048), dtype=nl.float32, buffer=nl.sbuf)
+                nisa.dma_copy(dst=tile, src=tensor)
+                tiles.append(tile)
+            for tile in tiles * 2:
+                nisa.tensor_tensor(dst=total, data1=total, data2=tile, op=nl.add)
+            tiles = []
+            for tensor in tensors[25:]:
+                tile = nl.ndarray((128, 2048), dtype=nl.float32, buffer=nl.sbuf)
+                nisa.dma_copy(dst=tile, src=tensor)
+                tiles.append(tile)
+            for tile in tiles * 2:
+                nisa.tensor_tensor(dst=total, data1=total, data2=tile, op=nl.add)
+            nisa.dma_copy(dst=out, src=total)
+            return out
+
+        program = compiled_of(kernel, 50)
+    assert loads_of(program) == 50 + 50
+    assert plan(program).transfers == ()
 
 
 def test_loads_stay_where_the_rest_does_not_fit_either() -> None:

@@ -9,12 +9,12 @@ from nkilab.place import plan
 from nkilab.place.balance import balanced
 from nkilab.place.broadcasts import without_broadcast_copies
 from nkilab.place.buffers import buffer_edges
-from nkilab.place.compiled import MIDDLE_END, STANDALONE, compiled
+from nkilab.place.compiler_passes import MIDDLE_END, STANDALONE, compiled
 from nkilab.place.invariants import without_loop_invariants
 from nkilab.place.slots import slots_of
 from nkilab.tiles.tile import View
 from nkilab.trace.program import Program
-from tests.place.handmade import Kernel
+from tests.place.handmade import Kernel, columns
 
 
 def engines(program: Program) -> str:
@@ -164,6 +164,19 @@ def test_what_a_loop_computes_again_is_computed_once() -> None:
     assert copy[1].storage == first.storage.number
 
 
+def test_what_stands_before_an_instruction_does_not_make_it_another_one() -> None:
+    # each turn copies other columns of x before it squares the same tile
+    k = Kernel("trn2")
+    source, x = k.tile(128, 64), k.tile(128, 256)
+    k.load(source, k.hbm(128, 64))
+    k.load(x, k.hbm(128, 256))
+    for turn, position in enumerate(in_turns(k, 0, 7, 3)):
+        k.session.position = position
+        k.copy(k.tile(128, 64), columns(x, turn * 64, turn * 64 + 64))
+        k.call("activation", k.tile(128, 64), source, None, 1.0, None, op="square")
+    assert names(without_loop_invariants(k.program)).count("activation") == 1
+
+
 def test_two_loops_do_not_share_what_they_compute() -> None:
     k = Kernel("trn2")
     source = k.tile(128, 64)
@@ -228,16 +241,33 @@ def test_a_copy_that_psum_cannot_stand_for_stays(reader: str, dtype: str) -> Non
     assert without_broadcast_copies(k.program) is k.program
 
 
-def test_copies_stay_where_psum_is_full() -> None:
+@pytest.mark.parametrize("change", ["source read again", "copy written again", "sum of two rows", "named"])
+def test_a_copy_that_is_more_than_a_repetition_stays(change: str) -> None:
+    k = Kernel("trn1")
+    rows = 2 if change == "sum of two rows" else 1
+    product, copy, other, result = k.psum(128, 512), *(k.tile(128, 512) for _ in range(3))
+    k.matmul(product, k.tile(rows, 128), k.tile(rows, 512))
+    k.copy(copy, product, engine="scalar" if change == "named" else "unknown")
+    k.call("tensor_tensor", result, other, copy, op="add")
+    if change == "source read again":
+        k.copy(k.tile(128, 512), product, engine="scalar")
+    if change == "copy written again":
+        k.fill(copy)
+    assert without_broadcast_copies(k.program) is k.program
+
+
+@pytest.mark.parametrize(("others", "stays"), [(6, False), (7, True)])
+def test_copies_stay_where_psum_has_no_bank_for_the_tile_and_one_more(others: int, stays: bool) -> None:
+    # of eight banks others live throughout; the tile takes one, and one is left for what comes meanwhile
     k = Kernel("trn2")
-    held = [k.psum(128, 512) for _ in range(7)]
+    held = [k.psum(128, 512) for _ in range(others)]
     weights, moving = k.tile(128, 128), k.tile(128, 512)
     for bank in held:
         k.matmul(bank, weights, moving)
     repeated(k, "tensor_tensor")
     for bank in held:
         k.copy(k.tile(128, 512), bank)
-    assert without_broadcast_copies(k.program) is k.program
+    assert (without_broadcast_copies(k.program) is k.program) == stays
 
 
 def test_only_the_middle_end_writes_descriptors_beforehand() -> None:

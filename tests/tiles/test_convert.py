@@ -152,6 +152,17 @@ def test_tfloat32_keeps_ten_mantissa_bits() -> None:
     assert_same_numbers(round_tfloat32(values), expected)
 
 
+def test_ties_of_tfloat32_go_to_the_even_neighbour() -> None:
+    # patterns with 13 bits below the last one that stays: half-way is 0x1000
+    draw = np.random.default_rng(8)
+    kept = draw.integers(0, 0x7F800000 >> 13, 2000, np.uint32) << np.uint32(13)
+    for low in (0x0FFF, 0x1000, 0x1001, 0x1FFF):
+        values = (kept | np.uint32(low)).view(np.float32)
+        expected = np.array([nearest_tfloat32(float(v)) for v in values], np.float32)
+        assert_same_numbers(round_tfloat32(values), expected)
+        assert_same_numbers(round_tfloat32(-values), -expected)
+
+
 def decode(bits: int, mantissa: int, bias: int) -> float:
     """A positive 8-bit float by its definition; the top exponent counts as any other."""
     exponent, fraction = bits >> mantissa, bits & (1 << mantissa) - 1

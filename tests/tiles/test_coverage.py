@@ -139,3 +139,85 @@ def test_a_storage_written_row_by_row_ends_full(itemsize: int) -> None:
         assert not covered.is_full
         covered.add(view_of(storage, k * row, (1, row), (row, 1), itemsize))
     assert covered.is_full
+
+
+def removed(covered: Coverage, storage: Storage, how: str) -> None:
+    """Uncover the first of two rows."""
+    row = view_of(storage, 0, (1, 4), (4, 1))
+    if how == "view":
+        covered.remove(row)
+    else:
+        mask = np.broadcast_to([[True], [False]], (2, 4))
+        covered.remove_where(view_of(storage, 0, (2, 4), (4, 1)), mask)
+
+
+@pytest.mark.parametrize("how", ["view", "mask"])
+def test_what_was_uncovered_and_is_covered_again_in_two_steps_is_full(how: str) -> None:
+    storage = storage_of((2, 4))
+    covered = Coverage(storage)
+    covered.fill()
+    removed(covered, storage, how)
+    covered.add(view_of(storage, 0, (1, 2), (4, 1)))
+    assert not covered.is_full
+    covered.add(view_of(storage, 2, (1, 2), (4, 1)))
+    assert covered.is_full
+
+
+def test_the_last_cells_that_are_covered_make_a_storage_full() -> None:
+    storage = storage_of((2, 4))
+    covered = Coverage(storage)
+    covered.add_cells(np.arange(6), 4)
+    assert not covered.is_full
+    covered.add(view_of(storage, 6, (1, 1), (4, 1)))
+    assert not covered.is_full
+    covered.add_cells(np.array([7]), 4)
+    assert covered.is_full
+
+
+def test_a_view_of_everything_in_another_order_or_type_covers_all() -> None:
+    storage = storage_of((2, 4))
+    assert covers_all(view_of(storage, 0, (4, 2), (1, 4)))
+    assert covers_all(view_of(storage, 0, (2, 16), (16, 1), itemsize=1))
+    assert not covers_all(view_of(storage, 0, (2, 3), (4, 1)))
+
+
+@given(st.data())
+def test_masks_and_cells_agree_with_one_boolean_per_element(data: st.DataObject) -> None:
+    storage = storage_of(data.draw(st.sampled_from([(4, 6), (3, 8), (1, 8)])))
+    covered, expected = Coverage(storage), np.zeros(prod(storage.shape), bool)
+    for _ in range(data.draw(st.integers(1, 6))):
+        itemsize = data.draw(st.sampled_from([1, 2, 4]))
+        width, own = storage.shape[1] * 4 // itemsize, storage.dtype.itemsize
+        match data.draw(st.sampled_from(["add", "cells", "mask", "fill", "clear"])):
+            case "add":
+                view = data.draw(views(storage))
+                covered.add(view)
+                expected[elements(view)] = True
+            case "cells":
+                last = storage.shape[0] * width - 1
+                places = np.array(data.draw(st.lists(st.integers(0, last), max_size=6)), np.int64)
+                covered.add_cells(places, itemsize)
+                for place in places.tolist():
+                    expected[place * itemsize // own : -(-(place + 1) * itemsize // own)] = True
+            case "mask":
+                view = data.draw(views(storage))
+                drawn = data.draw(st.lists(st.booleans(), min_size=8, max_size=8))
+                mask = np.resize(drawn, view.layout.shape)
+                covered.remove_where(view, mask)
+                expected[elements(view)[mask]] = False
+            case "fill":
+                covered.fill()
+                expected[:] = True
+            case "clear":
+                covered.clear()
+                expected[:] = False
+        np.testing.assert_array_equal(covered.bits, expected)
+        asked = data.draw(views(storage))
+        seen = expected[elements(asked)].reshape(*asked.layout.shape, -1)
+        assert covered.count(asked) == np.count_nonzero(seen.all(axis=-1))
+        flat = np.arange(storage.shape[0] * width)
+        by_cell = np.repeat(expected, 4).reshape(-1, itemsize).all(axis=1)
+        np.testing.assert_array_equal(covered.of_cells(flat, itemsize), by_cell)
+        whole = seen.all(axis=-1).reshape(asked.layout.shape)
+        np.testing.assert_array_equal(covered.where(asked), whole)
+        np.testing.assert_array_equal(covered.missing(asked), ~whole)

@@ -109,6 +109,13 @@ def test_an_unhashable_type_is_refused() -> None:
         as_dtype([])
 
 
+class Elements:
+    """Shows its elements on several lines, as arrays do."""
+
+    def __str__(self) -> str:
+        return "[[1]\n [2]]"
+
+
 # hand: two's complement
 BOUNDS = {"int8": (-128, 127), "uint8": (0, 255), "int16": (-32768, 32767), "uint16": (0, 65535),
           "int32": (-2147483648, 2147483647), "uint32": (0, 4294967295)}  # fmt: skip
@@ -146,6 +153,18 @@ def test_a_packed_type_has_its_size_and_is_no_number(name: str, size: int) -> No
     dtype = DTYPES[name]
     assert (dtype.itemsize, dtype.is_packed, dtype.is_float, dtype.is_integer) == (size, True, False, False)
     assert unwritten_value(dtype).tobytes() == b"\xff" * size
+
+
+def test_tfloat32_has_ten_mantissa_bits_in_four_bytes() -> None:
+    # NKI API common fields: 19 bits, 10 of them mantissa
+    assert (DTYPES["tfloat32"].mantissa_bits, DTYPES["tfloat32"].itemsize) == (10, 4)
+
+
+@pytest.mark.parametrize(("spelled", "kind"), [(None, "NoneType"), (Elements(), "Elements")])
+def test_what_is_no_type_is_told_by_its_kind(spelled: object, kind: str) -> None:
+    # None is no float64, and an array does not show its elements
+    with pytest.raises(RuleError, match=rf"^dtype is of type {kind}; it is one of float32, "):
+        as_dtype(spelled)
 
 
 def test_numpy_makes_arrays_of_a_packed_type_by_its_name() -> None:

@@ -103,6 +103,13 @@ def factorings(size: int) -> list[tuple[int, ...]]:
     return [(size,), *pairs, *triples]
 
 
+def test_axes_that_lie_side_by_side_are_one_run_where_others_leave_gaps() -> None:
+    # three of six rows of four in each of two blocks: 12 elements in a row, then a gap of 12
+    view = sliced(view_on(counted((2, 6, 4))), (slice(0, 2, 1), slice(0, 3, 1), slice(0, 4, 1)))
+    for shape, strides in (((2, 12), (24, 1)), ((2, 2, 6), (24, 6, 1)), ((2, 4, 3), (24, 3, 1))):
+        assert reshaped(view, shape, None).layout.strides == strides
+
+
 @given(st.data())
 def test_minus_one_in_a_reshape_is_what_remains(data: st.DataObject) -> None:
     array = counted(data.draw(SHAPES))

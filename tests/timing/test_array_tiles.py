@@ -19,19 +19,22 @@ LONG, SHORT = (512 + 8) / 2.4, (64 + 8) / 2.4
 Tile = tuple[tuple[int, int], tuple[int, int]]
 
 
-def products(*tiles: Tile | None, dtype: str = "bfloat16", into: str = "each") -> Timeline:
-    """One product of 512 rows per tile (position, size), rows 2 and on, all operands resident."""
+def products(
+    *tiles: Tile | None, sizes: tuple[int, ...] = (), dtype: str = "bfloat16", into: str = "each"
+) -> Timeline:
+    """One product per tile (position, size), of 512 rows if not of `sizes`, rows 2 and on."""
     k = Kernel(WARM)
     a, b = k.tile(128, 128, dtype=dtype), k.tile(128, 512, dtype=dtype)
     k.fill(a)
     k.fill(b)
     shared = k.psum(128, 512)
-    for tile in tiles:
+    for tile, size in zip(tiles, sizes or [512] * len(tiles), strict=True):
         position, (high, wide) = tile or ((0, 0), (128, 128))
-        one = rows(shared, 0, wide) if into == "one" else k.psum(wide, 512)
+        one = rows(shared, 0, wide) if into == "one" else k.psum(wide, size)
         left = part(a, (0, high), (0, wide))
         chosen = {"tile_position": position, "tile_size": (high, wide)} if tile else {}
-        k.call("nc_matmul", one, left, rows(b, 0, high), values=(into == "one",), **chosen)
+        right = part(b, (0, high), (0, size))
+        k.call("nc_matmul", one, left, right, values=(into == "one",), **chosen)
     return timed(k)
 
 
@@ -73,6 +76,19 @@ def test_a_product_on_the_whole_array_waits_for_all_tiles() -> None:
     timeline = products(*columns_of_32(2), None, ((0, 96), (128, 32)))
     assert starts(timeline, 4) == pytest.approx([0, SHORT, SHORT + LONG, SHORT + 2 * LONG], rel=1e-9)
     assert why(timeline, 4) == ("order", 3)
+
+
+def test_a_product_on_the_whole_array_waits_for_the_tile_that_is_free_last() -> None:
+    # a short product on another tile begins later and ends sooner than the long one before it
+    timeline = products(*columns_of_32(2), None, sizes=(512, 64, 512))
+    assert starts(timeline, 3) == pytest.approx([0, SHORT, LONG], rel=1e-9)
+    assert why(timeline, 4) == ("order", 2)
+
+
+def test_a_product_on_a_tile_waits_for_one_on_the_whole_array() -> None:
+    timeline = products(None, ((0, 96), (128, 32)), ((0, 0), (128, 32)))
+    assert starts(timeline, 3) == pytest.approx([0, LONG, LONG + SHORT], rel=1e-9)
+    assert why(timeline, 3) == ("order", 2)
 
 
 def test_a_tile_as_large_as_the_array_is_the_array() -> None:

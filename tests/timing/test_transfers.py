@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from nkilab.machine import MACHINES, Machine
+from nkilab.tiles.tile import View
 from nkilab.timing.work import descriptor_ns
 from tests.place.handmade import Kernel, columns, rows
 
@@ -64,6 +65,14 @@ def test_descriptor_and_semaphore_costs_are_per_descriptor_and_per_engine() -> N
     k.load(k.tile(128, 100), k.hbm(128, 100))
     # 8 * (5 + 40) + 3
     assert spans(timed(k), 0) == [("DMA", 1000.0, 1363.0)]
+
+
+def test_each_engine_of_a_narrow_transfer_ends_with_a_semaphore() -> None:
+    # eight rows on eight engines: 5 + 40 + 3
+    machine = replace(ROUND, dma_run_ns=fact(5.0), dma_semaphore_write_ns=fact(3.0))
+    k = Kernel(machine)
+    k.load(k.tile(8, 100), k.hbm(8, 100))
+    assert spans(timed(k), 0) == [("DMA", 1000.0, pytest.approx(1048.0))]
 
 
 @pytest.mark.parametrize(
@@ -227,6 +236,48 @@ def test_spills_are_transfers_in_time() -> None:
     assert (timeline.start_ns[reload], timeline.row[reload]) == (2940.0, 4)
 
 
+def halves(k: Kernel) -> View:
+    """128 rows of 400 bytes in HBM, none of which touches the next one."""
+    return columns(k.hbm(128, 200), 0, 100)
+
+
+@pytest.mark.parametrize(
+    ("stack", "from_hbm", "to_hbm", "lasts"),
+    [
+        # 51,200 bytes, which 16 engines of 10 bytes a nanosecond move in 320 ns
+        (1000.0, True, False, 320.0), (80.0, True, False, 640.0), (80.0, False, True, 640.0),
+        # a copy within HBM is read there and written there
+        (1000.0, True, True, 320.0), (160.0, True, True, 640.0), (80.0, True, True, 1280.0),
+        # within SBUF nothing crosses the interface of HBM
+        (1.0, False, False, 320.0),
+    ],
+)  # fmt: skip
+def test_every_byte_that_crosses_the_interface_of_hbm_counts(
+    stack: float, from_hbm: bool, to_hbm: bool, lasts: float
+) -> None:
+    k = Kernel(replace(ROUND, hbm_stack_bytes_per_ns=fact(stack)))
+    source, target = (halves(k) if is_hbm else k.tile(128, 100) for is_hbm in (from_hbm, to_hbm))
+    k.load(target, source)
+    assert spans(timed(k), 0) == [("DMA", 1000.0, pytest.approx(1000.0 + lasts))]
+
+
+def test_what_the_engines_move_counts_once_within_hbm() -> None:
+    # engines move 80 bytes a nanosecond to and from HBM, whose stack gives 1000: read and written in 640 ns
+    k = Kernel(replace(ROUND, hbm_bytes_per_ns=fact(80.0), hbm_stack_bytes_per_ns=fact(1000.0)))
+    k.load(halves(k), halves(k))
+    assert spans(timed(k), 0) == [("DMA", 1000.0, pytest.approx(1640.0))]
+
+
+def test_a_transfer_within_sbuf_keeps_its_rate_where_hbm_is_slow() -> None:
+    # the load has 16 bytes a nanosecond: 3200 ns; the other one half of 16 engines, as two share them
+    k = Kernel(replace(ROUND, hbm_bytes_per_ns=fact(16.0)))
+    k.load(k.tile(128, 100), k.hbm(128, 100))
+    k.load(k.tile(128, 100), k.tile(128, 100))
+    timeline = timed(k)
+    assert spans(timeline, 0) == [("DMA", 1000.0, pytest.approx(1000.0 + 3200.0))]
+    assert spans(timeline, 1) == [("DMA", 1000.0, 1640.0)]
+
+
 def test_disjoint_column_stores_run_at_once() -> None:
     k = Kernel(ROUND)
     a, out = k.tile(128, 100), k.hbm(128, 200)
@@ -275,3 +326,17 @@ def test_software_descriptors_are_made_by_gpsimd_before_the_transfer() -> None:
         starts[int(row)].append((label, float(start)))
     assert starts[0] == [("DGE", 0.0), ("DMA", pytest.approx(made + 50.0 + 1000.0))]
     assert starts[1] == [("DGE", pytest.approx(made)), ("DMA", pytest.approx(2 * made + 50.0 + 1000.0))]
+
+
+def test_descriptors_of_spills_are_written_beforehand() -> None:
+    # three stores are issued in 500 ns each, the save and the reload in 50; their first byte comes after 1200
+    k = Kernel(replace(STATIC, sbuf_bytes_per_partition=fact(800)))
+    tiles, sums = [k.tile(128, 100) for _ in range(3)], k.psum(128, 100)
+    for tile in tiles:
+        k.copy(tile, sums)
+    for tile in tiles:
+        k.store(k.hbm(128, 100), tile)
+    timeline = timed(k)
+    assert timeline.issue_ns == 3 * 500.0 + 2 * 50.0
+    (save,) = np.flatnonzero(timeline.label == timeline.labels.index("SPILL_SAVE"))
+    assert timeline.start_ns[save] - timeline.issued_ns[save] == 1200.0

@@ -193,6 +193,65 @@ def test_workers_find_the_same_and_outlive_a_point_that_ends_them(folder):
     ]
 
 
+BUSY = """
+import time
+from pathlib import Path
+
+@nki.jit
+def busy(x, columns=1):
+    Path(f"pid.{os.getpid()}").touch()
+    while time.monotonic():
+        pass
+"""
+LAUNCH = """
+import multiprocessing
+from concurrent.futures import ProcessPoolExecutor
+
+import nkilab
+import numpy as np
+
+from busy import busy
+
+if __name__ == "__main__":
+    pool = ProcessPoolExecutor(2, multiprocessing.get_context("{way}"))
+    nkilab.launch(busy, 2, executor=pool, groups=[[0], [1]])(np.ones((4, 4), np.float32))
+"""
+SEARCH = ("tune", "busy.py:busy", *ARG, "--space", "space.yaml", "--workers", "2")
+ORPHANS = {"tune": SEARCH, "launch": ("run", "spawn.py"), "launch in forks": ("run", "fork.py")}
+
+
+def is_alive(process):
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="tells by signals who is alive")
+@pytest.mark.parametrize("who", ORPHANS)
+def test_workers_end_with_who_started_them(who, folder):
+    (folder / "busy.py").write_text((folder / "kernels.py").read_text() + BUSY)
+    for way in ("spawn", "fork"):
+        (folder / f"{way}.py").write_text(LAUNCH.format(way=way))
+    running = subprocess.Popen(
+        [sys.executable, "-m", "nkilab", *ORPHANS[who]], cwd=folder, env={**os.environ, "PYTHONPATH": SOURCE},
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    until = time.monotonic() + 60
+    while time.monotonic() < until and len(list(folder.glob("pid.*"))) < 2:
+        time.sleep(0.05)
+    processes = [int(path.suffix[1:]) for path in folder.glob("pid.*")]
+    assert len(processes) == 2
+    assert running.pid not in processes
+    running.send_signal(signal.SIGKILL)
+    running.wait()
+    until = time.monotonic() + 20
+    while time.monotonic() < until and any(map(is_alive, processes)):
+        time.sleep(0.05)
+    assert [process for process in processes if is_alive(process)] == []
+
+
 def test_a_search_that_is_killed_goes_on_from_its_journal(folder):
     (folder / "space.yaml").write_text(
         "schema: nkilab.space/1\nparameters:\n  columns: {integers: [16, 1024], step: 16}\n"

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ..dialects.kernel import Kernel
-from . import advice, capacity, initialisation, language, loops, psum, races
+from . import advice, capacity, initialisation, loops, psum, races
 from . import comments as comments
 from . import faults as faults
 from . import front_end as front_end
 from . import numerics as numerics
 from . import replay as replay
+from . import restricted_language as language
 from .evidence import Evidence
 from .finding import Finding
 from .graph import Graph
@@ -24,10 +25,10 @@ def examine(evidence: Evidence, watcher: Watcher, graph: Graph) -> Iterator[Find
     # what one core reads too early has not been written in this run, or has: timing decides
     cores = {finding.site for finding in raced} | {finding.other_site for finding in raced}
     early = {
-        (track.rank, held.row)
+        (track.rank, read.row)
         for track in evidence.tracks
-        for held in track.marks.unwritten
-        if len(evidence.tracks) > 1 and track.site(held.row) in cores
+        for read in track.marks.unwritten
+        if len(evidence.tracks) > 1 and track.site(read.row) in cores
     }
     yield from initialisation.find(evidence, early | {(a.rank, a.row) for a in watcher.accumulated})
     yield from raced

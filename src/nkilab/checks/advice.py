@@ -69,14 +69,14 @@ def find(evidence: Evidence) -> Iterator[Finding]:
     if track is None:
         return
     latency = track.timeline.latency_ns
-    found: list[Finding] = []
+    findings: list[Finding] = []
     for candidate in sorted(candidates(track), key=lambda c: -c.weight_ns)[:MOST_TRIED]:
         if candidate.weight_ns < LEAST_SHARE * latency:
             continue
         gain = latency - candidate.try_out()
         if gain >= LEAST_GAIN * latency:
-            found.append(_finding(evidence, candidate, gain, latency))
-    yield from sorted(found, key=lambda f: -(f.gain_us or 0.0))
+            findings.append(_finding(evidence, candidate, gain, latency))
+    yield from sorted(findings, key=lambda f: -(f.gain_us or 0.0))
 
 
 def _finding(evidence: Evidence, candidate: Candidate, gain: float, latency: float) -> Finding:
@@ -133,7 +133,7 @@ def _short_rows(track: Track) -> Iterator[Candidate]:
     def widened(step: Step) -> Step:
         if step.engine != "dma" or step.descriptor_bytes >= EFFICIENT_BYTES:
             return step
-        total = step.descriptors * step.descriptor_bytes
+        total = step.moved_bytes
         size = min(EFFICIENT_BYTES, total)
         return replace(step, descriptors=max(1, -(-total // size)), descriptor_bytes=size)
 
@@ -156,7 +156,7 @@ def _repeated(track: Track) -> Iterator[Candidate]:
     is_load = [_is_plain_load(form) for form in program.forms]
     start = np.asarray(program.operand_start, np.int64)
     form = program.form_column
-    held: dict[tuple[int, int, int], int] = {}
+    first_rows: dict[tuple[int, int, int], int] = {}
     again: list[int] = []
     tiles: dict[int, int] = {}
     for row in _rows_of_forms(program, is_load).tolist():
@@ -164,11 +164,11 @@ def _repeated(track: Track) -> Iterator[Candidate]:
         if written[tile] != 1 or written[source]:
             continue
         key = (int(form[row]), source, int(slots.offset[start[row] + 1]))
-        if key in held:
+        if key in first_rows:
             again.append(row)
-            tiles[row] = held[key]
+            tiles[row] = first_rows[key]
         else:
-            held[key] = tile
+            first_rows[key] = tile
     spent = _durations(track)
     for line, rows in by_line(program, again).items():
         stands_for = {int(slots.storage[start[r]]): tiles[r] for r in rows.tolist()}
@@ -182,7 +182,7 @@ def _repeated(track: Track) -> Iterator[Candidate]:
 
 
 def _bytes(program: Program, row: int) -> int:
-    return sum(s.descriptors * s.descriptor_bytes for s in program.form_of(row).steps)
+    return sum(s.moved_bytes for s in program.form_of(row).steps)
 
 
 def _is_plain_load(form: object) -> bool:
@@ -321,12 +321,12 @@ def _held_banks(track: Track) -> Iterator[Candidate]:
     is_held = np.isin(cause, pairs) & (idle > 0)
     stalls = np.bincount(timeline.row[mine][is_held], idle[is_held], minlength=len(program))
     line = np.asarray(program.line_column, np.int64)
-    for number, held in by_line(program, np.flatnonzero(stalls)).items():
+    for number, matmuls in by_line(program, np.flatnonzero(stalls)).items():
         all_of_line = np.flatnonzero(is_product & (line == number))
         dropped = np.flatnonzero(emptied & np.isin(later, all_of_line))
         yield Candidate(
             HELD_BANK, _site(program, number),
-            f"{len(held)} matmul{'s' * (len(held) > 1)} wait until a bank of PSUM has been copied out",
-            float(stalls[held].sum()),
+            f"{len(matmuls)} matmul{'s' * (len(matmuls) > 1)} wait until a bank of PSUM has been copied out",
+            float(stalls[matmuls].sum()),
             lambda dropped=dropped: latency_without_waits(track, dropped),  # type: ignore[misc]
         )  # fmt: skip

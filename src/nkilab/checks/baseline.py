@@ -85,9 +85,9 @@ def without_known(report: Report, baseline: Baseline, folder: Path) -> Report:
 
 def updated(report: Report, baseline: Baseline, folder: Path) -> bytes:
     """The baseline with the findings of a report in the place of those of its kernel."""
-    found = Counter(_entry(finding, report, folder) for finding in report.findings)
-    files = {entry.file for entry in found} | {_relative(file, folder) for file in report.sources.paths}
-    rows = {e: n for e, n in baseline.items() if e.kernel != report.kernel or e.file not in files} | found
+    counts = Counter(_entry(finding, report, folder) for finding in report.findings)
+    files = {entry.file for entry in counts} | {_relative(file, folder) for file in report.sources.paths}
+    rows = {e: n for e, n in baseline.items() if e.kernel != report.kernel or e.file not in files} | counts
     listed = [{**entry._asdict(), "count": rows[entry]} for entry in sorted(rows)]
     return (json.dumps({"schema": SCHEMA, "findings": listed}, indent=1) + "\n").encode()
 

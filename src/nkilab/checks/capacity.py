@@ -198,8 +198,8 @@ def largest_live(track: Track, memory: str, row: int) -> list[str]:
     placements = track.plan.sbuf if memory == "sbuf" else track.plan.psum
     live = np.flatnonzero((placements.first_row <= row) & (placements.last_row >= row))
     live = live[np.argsort(-placements.size[live], kind="stable")]
-    told = Counter(_tile(track, int(placements.storage[p]), int(placements.size[p])) for p in live)
-    several = [f"{count} x {text}" if count > 1 else text for text, count in told.items()]
+    largest = Counter(_tile(track, int(placements.storage[p]), int(placements.size[p])) for p in live)
+    several = [f"{count} x {text}" if count > 1 else text for text, count in largest.items()]
     return several[:_LARGEST]
 
 
@@ -209,10 +209,10 @@ def _tile(track: Track, storage: int, size: int) -> str:
 
 def occupancy(track: Track) -> dict[str, Any]:
     """Peak use of both memories and what lies there then, ready for JSON."""
-    found: dict[str, Any] = {}
+    figures: dict[str, Any] = {}
     for memory in ("sbuf", "psum"):
         use = use_of(track, memory)
-        found[memory] = {
+        figures[memory] = {
             "unit": use.unit,
             "capacity": use.capacity,
             "peak": use.peak,
@@ -220,7 +220,7 @@ def occupancy(track: Track) -> dict[str, Any]:
             "over_time": _curve(track.compiled, use),
             "largest": largest_live(track, memory, use.peak_row) if use.peak else [],
         }
-    return found
+    return figures
 
 
 def _curve(program: Program, use: Use) -> list[dict[str, Any]]:
@@ -228,13 +228,13 @@ def _curve(program: Program, use: Use) -> list[dict[str, Any]]:
     if not len(use.row):
         return []
     stretch = use.row * _POINTS // max(1, int(use.row[-1]) + 1)
-    found = []
+    points = []
     for number in np.unique(stretch).tolist():
         own = np.flatnonzero(stretch == number)
         most = own[int(np.argmax(use.used[own]))]
         row = int(use.row[most])
-        found.append({"row": row, "line": str(_site(program, row)), "used": int(use.used[most])})
-    return found
+        points.append({"row": row, "line": str(_site(program, row)), "used": int(use.used[most])})
+    return points
 
 
 def _site(program: Program, row: int) -> Site:
@@ -252,27 +252,27 @@ def find(evidence: Evidence) -> Iterator[Finding]:
         except LimitError as error:
             yield _shortage(track, error)
             continue
-        yield from (_planned(track, held) for held in plan.findings)
+        yield from (_planned(track, plan_finding) for plan_finding in plan.findings)
         yield from _fragments(track)
 
 
-def _planned(track: Track, held: PlanFinding) -> Finding:
-    """What planning found; with a spill goes what is spilled and what is live there."""
-    site = _full_site(track, held.where)
-    if held.rule == MIXED.id:
-        return MIXED.finding(held.message, site)
-    said, _, live = held.message.partition("; the largest live here are ")
+def _planned(track: Track, plan_finding: PlanFinding) -> Finding:
+    """What planning found, with what is live there; with a spill goes what is spilled."""
+    site = _full_site(track, plan_finding.where)
+    if plan_finding.rule == MIXED.id:
+        return MIXED.finding(plan_finding.message, site)
+    said, _, live = plan_finding.message.partition("; the largest live here are ")
     notes = [*_spilled(track), *(f"live: {text}" for text in live.split("; ") if text)]
-    return SPILL.finding(said, site, notes=notes)
+    return (PSUM_FULL if plan_finding.rule == PSUM_FULL.id else SPILL).finding(said, site, notes=notes)
 
 
 def _spilled(track: Track) -> list[str]:
     plan = track.plan
     if not plan.transfers:
         return []
-    told = f"{plan.spill_save_bytes} bytes are saved to hbm, {plan.spill_reload_bytes} read back"
+    sentence = f"{plan.spill_save_bytes} bytes are saved to hbm, {plan.spill_reload_bytes} read back"
     again = plan.loaded_again_bytes
-    return [f"{told}; {again} bytes of inputs are loaded again" if again else told]
+    return [f"{sentence}; {again} bytes of inputs are loaded again" if again else sentence]
 
 
 def _fragments(track: Track) -> Iterator[Finding]:
@@ -297,11 +297,9 @@ def _fragments(track: Track) -> Iterator[Finding]:
 
 def _shortage(track: Track, error: LimitError) -> Finding:
     """What planning refuses."""
-    held = PSUM_FULL if error.problem.startswith("psum is full") else SBUF_FULL
-    site = _full_site(track, error.where)
-    facts = Counter(fact for fact in error.facts if fact.startswith("live: ") or " lies in " in fact)
-    notes = [f.replace("live: ", f"live: {count} x ") if count > 1 else f for f, count in facts.items()]
-    return held.finding(f"{error.called}: {error.problem}", site, notes=notes)
+    rule = PSUM_FULL if error.problem.startswith("psum is full") else SBUF_FULL
+    notes = [fact for fact in error.facts if " lies in " in fact]
+    return rule.finding(f"{error.called}: {error.problem}", _full_site(track, error.where), notes=notes)
 
 
 def _full_site(track: Track, where: str) -> Site:

@@ -67,11 +67,11 @@ class Settings:
             return False
         path = Path(finding.site.file)
         try:
-            told = path.resolve().relative_to(self.folder).as_posix()
+            relative = path.resolve().relative_to(self.folder).as_posix()
         except ValueError:
-            told = path.as_posix()
+            relative = path.as_posix()
         return any(
-            finding.rule in rules for pattern, rules in self.per_file.items() if fnmatch(told, pattern)
+            finding.rule in rules for pattern, rules in self.per_file.items() if fnmatch(relative, pattern)
         )
 
 
@@ -83,12 +83,12 @@ def settings_near(file: str) -> Settings:
     """
     for path in _settings_files(os.path.abspath(file)):
         try:
-            found = os.stat(path)
+            status = os.stat(path)
         except OSError:
             continue
-        held = _settings_in(path, found.st_mtime_ns) if S_ISREG(found.st_mode) else None
-        if held is not None:
-            return held
+        settings = _settings_in(path, status.st_mtime_ns) if S_ISREG(status.st_mode) else None
+        if settings is not None:
+            return settings
     return Settings()
 
 
@@ -102,47 +102,47 @@ def _settings_files(file: str) -> tuple[Path, ...]:
 def _settings_in(path: Path, _changed: int) -> Settings | None:
     """The settings in a file as it was when it was last changed; None if it has none."""
     try:
-        held = tomllib.loads(path.read_text("utf-8")).get("tool", {}).get("nkilab", {}).get("check")
+        table = tomllib.loads(path.read_text("utf-8")).get("tool", {}).get("nkilab", {}).get("check")
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise UsageError(f"{path} cannot be read: {error}") from None
-    return None if held is None else _settings(path, held)
+    return None if table is None else _settings(path, table)
 
 
-def _settings(path: Path, held: Any) -> Settings:
-    unknown = sorted(set(held) - set(_KEYS)) if isinstance(held, dict) else ["tool.nkilab.check"]
+def _settings(path: Path, table: Any) -> Settings:
+    unknown = sorted(set(table) - set(_KEYS)) if isinstance(table, dict) else ["tool.nkilab.check"]
     if unknown:
         raise UsageError(
             f"{path}: [tool.nkilab.check] has {', '.join(unknown)}; its keys are {', '.join(_KEYS)}"
         )
-    per_file = {p: _rules(path, rules) for p, rules in dict(held.get("per-file-ignores", {})).items()}
-    return Settings(path.parent, _rules(path, held.get("ignore", [])), per_file)
+    per_file = {p: _rules(path, rules) for p, rules in dict(table.get("per-file-ignores", {})).items()}
+    return Settings(path.parent, _rules(path, table.get("ignore", [])), per_file)
 
 
-def _rules(path: Path, given: Any) -> tuple[str, ...]:
-    if not isinstance(given, list) or not all(isinstance(name, str) for name in given):
-        raise UsageError(f"{path}: rules are {given!r}; they are a list of names")
-    for name in given:
+def _rules(path: Path, entries: Any) -> tuple[str, ...]:
+    if not isinstance(entries, list) or not all(isinstance(name, str) for name in entries):
+        raise UsageError(f"{path}: rules are {entries!r}; they are a list of names")
+    for name in entries:
         if name not in RULES:
             raise UsageError(f"{path}: there is no rule {name}", hint=did_you_mean(name, RULES))
-    return tuple(given)
+    return tuple(entries)
 
 
 def find(sources: Sources, files: Iterable[str]) -> Iterator[Finding]:
     """Comments that silence nothing in particular, or for no reason."""
     for file in files:
-        for held in sources.file(file).ignores:
-            yield from _faults(held, Site(file, held.line))
+        for ignore in sources.file(file).ignores:
+            yield from _faults(ignore, Site(file, ignore.line))
 
 
-def _faults(held: Ignore, site: Site) -> Iterator[Finding]:
-    unknown = [name for name in held.rules if name not in RULES]
-    if not held.rules:
+def _faults(ignore: Ignore, site: Site) -> Iterator[Finding]:
+    unknown = [name for name in ignore.rules if name not in RULES]
+    if not ignore.rules:
         yield BAD_COMMENT.finding("the comment names no rule", site)
     elif unknown:
         fix = did_you_mean(unknown[0], RULES)
         yield BAD_COMMENT.finding(f"there is no rule {unknown[0]}", site, fix=fix)
-    elif not held.reason:
-        yield BAD_COMMENT.finding(f"the comment gives no reason to ignore {', '.join(held.rules)}", site)
+    elif not ignore.reason:
+        yield BAD_COMMENT.finding(f"the comment gives no reason to ignore {', '.join(ignore.rules)}", site)
 
 
 def is_silenced(finding: Finding, sources: Sources, settings: Settings) -> bool:
@@ -150,8 +150,8 @@ def is_silenced(finding: Finding, sources: Sources, settings: Settings) -> bool:
     if settings.silences(finding):
         return True
     return any(
-        finding.rule in held.rules and held.reason and held.first <= site.line <= held.last
+        finding.rule in ignore.rules and ignore.reason and ignore.first <= site.line <= ignore.last
         for site in (finding.site, finding.other_site)
         if site.file
-        for held in sources.file(site.file).ignores
+        for ignore in sources.file(site.file).ignores
     )

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ..place.boxes import Overlaps, boxes_for, overlaps_of
-from ..place.direct import Accesses, chains_of, crowded_spaces, in_space, reads_first
+from ..place.direct_allocation import Accesses, chains_of, crowded_spaces, in_space, reads_first
 from ..place.edges import waits_of
 from ..place.slots import DMA, Slots
 from ..place.walk import DIRECT as DIRECT_CODE
@@ -58,7 +58,7 @@ class _Space(NamedTuple):
     """Tiles at addresses of one memory: whose program, their accesses, and neighbouring pairs of these."""
 
     track: int
-    held: Accesses
+    accesses: Accesses
     earlier: np.ndarray
     later: np.ndarray
 
@@ -68,7 +68,7 @@ class Conflicts:
 
     Args:
         evidence: what the run left.
-        sequence: all nodes in an order that meetings allow; ascending where there is one program.
+        sequence: all nodes in an order that rendezvous allow; ascending where there is one program.
     """
 
     def __init__(self, evidence: Evidence, sequence: np.ndarray) -> None:
@@ -88,31 +88,31 @@ class Conflicts:
 
     def pairs(self) -> list[Pair]:
         """Neighbouring pairs in memory that is touched in more than one way."""
-        found: list[Pair] = []
+        pairs: list[Pair] = []
         for number, track in enumerate(self.tracks):
             for storage in self._special(track):
-                found += self._within(number, storage)
+                pairs += self._within(number, storage)
         if self._is_traced and BETA_1_DIRECT in self.evidence.table:
-            found += [pair for space in self._walked for pair in self._direct(space)]
+            pairs += [pair for space in self._walked for pair in self._direct(space)]
         if len(self.tracks) > 1 and CORES in self.evidence.table:
-            found += self._across()
-        return found
+            pairs += self._across()
+        return pairs
 
     def _special(self, track: Track) -> list[int]:
         """Storages that are touched through access patterns, or at run-time offsets, that nothing orders."""
         slots = track.slots
-        found: set[int] = set()
+        rows: set[int] = set()
         if not self.evidence.orders(PATTERN):
             several: dict[int, int] = {}
             for storage, _, _ in track.marks.patterns:
                 several[storage] = several.get(storage, 0) + 1
-            found |= {s for s, count in several.items() if count > 1}
+            rows |= {s for s, count in several.items() if count > 1}
         if self.evidence.leaves_open(DYNAMIC):
-            indexed = np.array([bool(given.indices) for given in slots.layouts], np.bool_)
+            indexed = np.array([bool(layout.indices) for layout in slots.layouts], np.bool_)
             if indexed.any():
                 here = np.unique(slots.storage[indexed[slots.layout]]).tolist()
-                found |= {s for s in here if track.program.storages[s].memory == HBM}
-        return sorted(found & set(np.unique(slots.storage[slots.is_written]).tolist())) if found else []
+                rows |= {s for s in here if track.program.storages[s].memory == HBM}
+        return sorted(rows & set(np.unique(slots.storage[slots.is_written]).tolist())) if rows else []
 
     def through_one(self) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
         """Pairs of rows of one program that share a tensor, or bytes at addresses: later, earlier, kind."""
@@ -128,18 +128,20 @@ class Conflicts:
         if not self._is_traced:
             for space in self._walked:
                 row, base = self.tracks[space.track].slots.row, int(self.base[space.track])
-                later, earlier = (row[space.held.slot[side]] + base for side in (space.later, space.earlier))
+                later, earlier = (
+                    row[space.accesses.slot[side]] + base for side in (space.later, space.earlier)
+                )
                 yield later, earlier, np.full(len(later), DIRECT_CODE)
 
     @cached_property
     def _walked(self) -> list[_Space]:
         """Memory in which tiles at addresses overlap."""
-        found = []
+        spaces = []
         for number, track in enumerate(self.tracks):
             for storages in crowded_spaces(track.program):
-                held = in_space(track.program, track.slots, storages)
-                found.append(_Space(number, held, *held.neighbours(track.slots)))
-        return found
+                accesses = in_space(track.program, track.slots, storages)
+                spaces.append(_Space(number, accesses, *accesses.neighbours(track.slots)))
+        return spaces
 
     @cached_property
     def destroyed(self) -> list[Pair]:
@@ -150,8 +152,8 @@ class Conflicts:
         """Pairs in a storage that is touched in several ways."""
         track = self.tracks[number]
         own = reads_first(track.slots, np.flatnonzero(track.slots.storage == storage))
-        held = Accesses(own, track.boxes.of_slot[own], track.overlaps)
-        earlier, later = held.neighbours(track.slots)
+        accesses = Accesses(own, track.boxes.of_slot[own], track.overlaps)
+        earlier, later = accesses.neighbours(track.slots)
         for first, second in zip(own[earlier].tolist(), own[later].tolist(), strict=True):
             kind = self._kind_within(track, first, second)
             yield self._pair(kind, Touch(number, first), Touch(number, second))
@@ -164,9 +166,10 @@ class Conflicts:
             if indexed and queue_of(track, int(rows[0])) != queue_of(track, int(rows[1])):
                 return DYNAMIC
         if not self.evidence.orders(PATTERN) and track.boxes.of_slot[one] != track.boxes.of_slot[two]:
-            made = track.marks.patterns
+            patterns_of_track = track.marks.patterns
             if all(
-                (int(slots.storage[s]), int(slots.offset[s]), slots.layouts[slots.layout[s]]) in made
+                (int(slots.storage[s]), int(slots.offset[s]), slots.layouts[slots.layout[s]])
+                in patterns_of_track
                 for s in (one, two)
             ):
                 return PATTERN
@@ -176,7 +179,7 @@ class Conflicts:
 
     def _direct(self, space: _Space) -> Iterator[Pair]:
         """Pairs of different tiles of Beta 1 at overlapping addresses."""
-        track, slot = self.tracks[space.track], space.held.slot
+        track, slot = self.tracks[space.track], space.accesses.slot
         one, two = track.slots.storage[slot[space.earlier]], track.slots.storage[slot[space.later]]
         chain = chains_of(track.program)
         apart = (one != two) & (chain[one] != chain[two])
@@ -185,30 +188,30 @@ class Conflicts:
             yield self._pair(BETA_1_DIRECT, Touch(space.track, first), Touch(space.track, second))
 
     def _destroyed(self, space: _Space) -> Iterator[Pair]:
-        number, held, earlier, later = space.track, space.held, space.earlier, space.later
+        number, accesses, earlier, later = space.track, space.accesses, space.earlier, space.later
         slots = self.tracks[number].slots
-        storage = slots.storage[held.slot]
-        flow = slots.is_written[held.slot[earlier]] & slots.is_read[held.slot[later]]
+        storage = slots.storage[accesses.slot]
+        flow = slots.is_written[accesses.slot[earlier]] & slots.is_read[accesses.slot[later]]
         writer, reader = earlier[flow], later[flow]
         is_own = storage[writer] == storage[reader]
         mine, theirs = (np.full(len(storage), -1) for _ in range(2))
         np.maximum.at(mine, reader[is_own], writer[is_own])
         np.maximum.at(theirs, reader[~is_own], writer[~is_own])
-        first_writes = _FirstWrites(held, storage, slots.is_written[held.slot])
+        first_writes = _FirstWrites(accesses, storage, slots.is_written[accesses.slot])
         for read in np.flatnonzero(mine < theirs).tolist():
             # where the tile was never written before, the read is one of what was never written
             if first_writes.of(read) < theirs[read]:
-                first = int(held.slot[theirs[read]])
-                yield self._pair(DIRECT, Touch(number, first), Touch(number, int(held.slot[read])))
+                first = int(accesses.slot[theirs[read]])
+                yield self._pair(DIRECT, Touch(number, first), Touch(number, int(accesses.slot[read])))
 
     def _across(self) -> Iterator[Pair]:
         """Pairs of accesses of two cores to memory that both see."""
         # a barrier touches no byte; as a write it would cover what came before it
-        held = [(touch, place) for touch, place in self._to_shared() if not self._only_orders(touch)]
-        if not held:
+        shared = [(touch, place) for touch, place in self._to_shared() if not self._only_orders(touch)]
+        if not shared:
             return
-        touches = [touch for touch, _ in held]
-        boxes = boxes_for([place for _, place in held])
+        touches = [touch for touch, _ in shared]
+        boxes = boxes_for([place for _, place in shared])
         ranks = [2 * self._rank_of[self.node(t)] + self._writes(t) for t in touches]
         order = np.argsort(ranks, kind="stable").tolist()
         overlaps = overlaps_of(boxes)
@@ -227,8 +230,8 @@ class Conflicts:
             slots = self.tracks[number].slots
             record = self.tracks[number].program.storages[storage]
             for slot in np.flatnonzero(slots.storage == storage).tolist():
-                given, offset = slots.layouts[slots.layout[slot]], int(slots.offset[slot])
-                yield Touch(number, slot), (group, record.shape, record.dtype.itemsize, given, offset)
+                layout, offset = slots.layouts[slots.layout[slot]], int(slots.offset[slot])
+                yield Touch(number, slot), (group, record.shape, record.dtype.itemsize, layout, offset)
 
     def _writes(self, touch: Touch) -> bool:
         return bool(self.tracks[touch.track].slots.is_written[touch.slot])
@@ -264,10 +267,10 @@ def _disturbed(
     entries: dict[_Live, Touch], touch: Touch, *, writes: bool, covers: bool
 ) -> Iterator[tuple[Touch, Touch]]:
     """The pairs of an access with those that live in one box, of which it ends what it covers."""
-    for key, held in list(entries.items()):
-        if held.track != touch.track and (writes or key[2]):
-            yield held, touch
-        elif held.track == touch.track and writes and covers:
+    for key, access in list(entries.items()):
+        if access.track != touch.track and (writes or key[2]):
+            yield access, touch
+        elif access.track == touch.track and writes and covers:
             del entries[key]
 
 
@@ -280,8 +283,8 @@ class _FirstWrites:
         is_written: per access whether it writes.
     """
 
-    def __init__(self, held: Accesses, storage: np.ndarray, is_written: np.ndarray) -> None:
-        self._held = held
+    def __init__(self, accesses: Accesses, storage: np.ndarray, is_written: np.ndarray) -> None:
+        self._held = accesses
         self._storage = storage
         self._is_written = is_written
         self._known: dict[tuple[int, int], int] = {}

@@ -8,19 +8,19 @@ from functools import cached_property
 
 import numpy as np
 
-from ..cores import Meeting
+from ..cores import Rendezvous
 from ..dialects.kernel import Kernel
 from ..place import DEPENDENCES, Dependence, Plan, plan
-from ..place.alike import is_moved
 from ..place.boxes import Boxes, Overlaps, boxes_of, overlaps_of
-from ..place.compiled import compiled
+from ..place.compiler_passes import compiled
 from ..place.edges import Within, waits_of
+from ..place.equal_programs import is_moved
 from ..place.slots import Slots, slots_of
 from ..tiles.tile import HBM
 from ..timing import Timeline, simulate
 from ..timing.work import LOAD, ON_CHIP, STORE, Work, work_of
-from ..trace.marks import Marks
 from ..trace.program import Program, StorageRecord
+from ..trace.run_notes import Marks
 from ..trace.session import MemoryKey
 from ..trace.source import assigned_name
 from .finding import Site
@@ -146,10 +146,10 @@ class Track:
     @cached_property
     def loops_of_position(self) -> list[tuple[tuple[int, int], ...]]:
         """Per loop position the loops around it, outermost first: number and iteration."""
-        found: list[tuple[tuple[int, int], ...]] = []
+        loops: list[tuple[tuple[int, int], ...]] = []
         for outer, loop, value in self.program.positions:
-            found.append(() if loop < 0 else (*found[outer], (loop, value)))
-        return found
+            loops.append(() if loop < 0 else (*loops[outer], (loop, value)))
+        return loops
 
     @property
     def slots_engine(self) -> np.ndarray:
@@ -159,11 +159,11 @@ class Track:
     @cached_property
     def queue_of_form(self) -> np.ndarray:
         """Per form which queues carry it, if it is a transfer: loads, stores, on chip."""
-        found = []
+        queues = []
         for form in self.program.forms:
-            in_hbm = [spec.is_written for _, spec, given in form.tile_slots() if given.memory == HBM]
-            found.append(STORE if any(in_hbm) else LOAD if in_hbm else ON_CHIP)
-        return np.array(found, np.int64)
+            in_hbm = [spec.is_written for _, spec, layout in form.tile_slots() if layout.memory == HBM]
+            queues.append(STORE if any(in_hbm) else LOAD if in_hbm else ON_CHIP)
+        return np.array(queues, np.int64)
 
     @cached_property
     def slot_start(self) -> np.ndarray:
@@ -179,7 +179,7 @@ class Evidence:
         kernel: that ran.
         tracks: one per core.
         memories: per memory that all programs see, the number of its storage in each program.
-        meetings: where the programs met.
+        rendezvous: where the programs met.
         table: which kinds of pairs the vendor's framework orders.
         command: the command line that makes the same check, to be shown.
         sources: the user's files.
@@ -189,18 +189,18 @@ class Evidence:
     kernel: Kernel
     tracks: tuple[Track, ...]
     memories: Mapping[MemoryKey, tuple[int | None, ...]] = field(default_factory=dict)
-    meetings: tuple[Meeting, ...] = ()
+    rendezvous: tuple[Rendezvous, ...] = ()
     table: Mapping[str, Dependence] = field(default_factory=lambda: DEPENDENCES)
     command: str = ""
     sources: Sources = field(default_factory=Sources)
     repeated: Collection[tuple[int, int]] = ()
 
     def __post_init__(self) -> None:
-        # a collective of one rank is a meeting that nobody else comes to
-        held = tuple(m for m in self.meetings if 1 < len(m.rows) == len(self.tracks))
+        # a collective of one rank is a rendezvous that nobody else comes to
+        together = tuple(m for m in self.rendezvous if 1 < len(m.rows) == len(self.tracks))
         for track in self.tracks[1:]:
             track.first = self.tracks[0]
-        object.__setattr__(self, "meetings", held)
+        object.__setattr__(self, "rendezvous", together)
 
     @property
     def definition(self) -> Site:

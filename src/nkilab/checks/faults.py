@@ -9,10 +9,12 @@ from types import TracebackType
 
 from ..dialects.kernel import Kernel
 from ..errors import DeadlockError, NkilabError
+from ..tiles.indirect import UnwrittenError
 from ..trace.source import is_named
 from .declare import Example, rule
 from .evidence import definition_of
 from .finding import Finding, Site
+from .initialisation import UNWRITTEN_READ
 
 _TOO_WIDE = """
 left = nl.ndarray((128, 128), nl.bfloat16, buffer=nl.sbuf)
@@ -89,11 +91,12 @@ def from_error(error: NkilabError, kernel: Kernel) -> Finding:
     site = _site(error, kernel)
     if isinstance(error, DeadlockError):
         return DEADLOCK.finding(f"{error.called}: {error.problem}", site, notes=error.facts)
-    told = ": ".join(part for part in (error.called, error.problem) if part)
+    sentence = ": ".join(part for part in (error.called, error.problem) if part)
     notes = [*error.facts, *([f"source: {error.source}"] if error.source else [])]
     if error.key:
         notes.append(f"key: {error.key}")
-    return KERNEL_ERROR.finding(told, site, fix=error.hint or "see the message", notes=notes)
+    broken = UNWRITTEN_READ if isinstance(error, UnwrittenError) else KERNEL_ERROR
+    return broken.finding(sentence, site, fix=error.hint or "see the message", notes=notes)
 
 
 def _site(error: NkilabError, kernel: Kernel) -> Site:

@@ -78,12 +78,12 @@ class Finding:
 
     def to_dict(self) -> dict[str, Any]:
         """A plain dictionary, ready for JSON."""
-        held = asdict(self)
+        fields = asdict(self)
         for name in ("site", "other_site"):
             site = getattr(self, name)
-            held[name] = {"file": site.file, "line": site.line} if site.file else None
-        held["notes"] = list(self.notes)
-        return held
+            fields[name] = {"file": site.file, "line": site.line} if site.file else None
+        fields["notes"] = list(self.notes)
+        return fields
 
     @property
     def order(self) -> tuple[Any, ...]:

@@ -86,7 +86,7 @@ class Graph:
     def joins(self) -> list[tuple[int, int]]:
         """Rows at which programs meet."""
         return [
-            (int(self.base[0]) + m.rows[0], int(self.base[1]) + m.rows[1]) for m in self.evidence.meetings
+            (int(self.base[0]) + m.rows[0], int(self.base[1]) + m.rows[1]) for m in self.evidence.rendezvous
         ]
 
     @cached_property
@@ -106,7 +106,7 @@ class Graph:
     @cached_property
     def streams(self) -> np.ndarray:
         """Per node the stream that runs in order: an engine's, or a queue's."""
-        found = np.full(int(self.base[-1]), NOBODY)
+        streams_of = np.full(int(self.base[-1]), NOBODY)
         width = len(ENGINES) + 3
         for number, track in enumerate(self.tracks):
             engine = track.slots_engine
@@ -117,19 +117,19 @@ class Graph:
                 rows = np.flatnonzero(engine == DMA)
                 queues = track.queue_of_form[track.program.form_column[rows]]
                 stream[rows] = queues + len(ENGINES) + number * width
-            found[self.base[number] : self.base[number + 1]] = stream
-        return found
+            streams_of[self.base[number] : self.base[number + 1]] = stream
+        return streams_of
 
 
 def _sequence(evidence: Evidence) -> np.ndarray:
-    """All rows in an order that meetings allow: each program up to a meeting, then the next."""
+    """All rows in an order that rendezvous allow: each program up to a rendezvous, then the next."""
     if len(evidence.tracks) == 1:
         return np.arange(len(evidence.tracks[0].program))
     sizes = [len(track.program) for track in evidence.tracks]
     base = np.concatenate([[0], np.cumsum(sizes)])
     parts: list[np.ndarray] = []
     done = [0] * len(sizes)
-    for rows in [*(m.rows for m in evidence.meetings), tuple(n - 1 for n in sizes)]:
+    for rows in [*(m.rows for m in evidence.rendezvous), tuple(n - 1 for n in sizes)]:
         for number, row in enumerate(rows):
             parts.append(base[number] + np.arange(done[number], row + 1))
             done[number] = max(done[number], row + 1)

@@ -23,9 +23,9 @@ return out
 UNWRITTEN_READ = rule(
     "unwritten-read", "initialisation", "error",
     title="every element is written before it is read",
-    what="an instruction reads elements of a tile, or of an HBM tensor, that nothing has written; whole "
-    "partitions of a tile that it only hands on to the same partitions are told of where they are stored or "
-    "reach others",
+    what="an instruction reads elements of a tile, or of an HBM tensor, that nothing has written. What an "
+    "instruction on chip makes of them at the same place counts as unwritten in turn, and is told of where "
+    "it is stored or other elements depend on it",
     why="on the device they hold what earlier kernels left there; a simulator shows NaN, or for integers an "
     "inconspicuous number",
     fix="write the whole tensor first, with nisa.memset or a full load",
@@ -70,14 +70,14 @@ NO_OUTPUT = rule(
 )  # fmt: skip
 
 
-def find(evidence: Evidence, told: Collection[tuple[int, int]] = ()) -> Iterator[Finding]:
+def find(evidence: Evidence, reported: Collection[tuple[int, int]] = ()) -> Iterator[Finding]:
     """Reads of what was never written, once per line and tensor; results with holes.
 
     Args:
         evidence: what the run left.
-        told: rank and row of reads that another family tells of.
+        reported: rank and row of reads that another family tells of.
     """
-    yield from _unwritten_reads(evidence, told)
+    yield from _unwritten_reads(evidence, reported)
     yield from holes(evidence)
     if not _leaves_result(evidence):
         yield NO_OUTPUT.finding(
@@ -86,22 +86,22 @@ def find(evidence: Evidence, told: Collection[tuple[int, int]] = ()) -> Iterator
         )  # fmt: skip
 
 
-def _unwritten_reads(evidence: Evidence, told: Collection[tuple[int, int]]) -> Iterator[Finding]:
+def _unwritten_reads(evidence: Evidence, reported: Collection[tuple[int, int]]) -> Iterator[Finding]:
     seen: set[tuple[Site, Site]] = set()
     reads = ((track, *read) for track in evidence.tracks for read in track.marks.unwritten)
     for track, row, storage, layout, state in reads:
-        if (track.rank, row) in told:
+        if (track.rank, row) in reported:
             continue
         site = track.site(row)
-        made = track.birthplace(storage) if storage >= 0 else Site()
-        if (site, made) in seen:
+        birthplace = track.birthplace(storage) if storage >= 0 else Site()
+        if (site, birthplace) in seen:
             continue
-        seen.add((site, made))
+        seen.add((site, birthplace))
         name = track.describe(storage) if storage >= 0 else "a tile of the other core"
         share = "nothing has written" if state == "none" else "was written in part only"
         yield UNWRITTEN_READ.finding(
             f"{track.called(row)} reads {list(layout.shape)} of {name}, which {share}",
-            site, made, "made here, unwritten", fix=_fix(track, storage),
+            site, birthplace, "made here, unwritten", fix=_fix(track, storage),
         )  # fmt: skip
 
 

@@ -120,7 +120,11 @@ def find(evidence: Evidence) -> Iterator[Finding]:
     if evidence.kernel.spelling != "neuronxcc":
         return
     seen: set[tuple[str, Site, Site]] = set()
-    for finding in (found for track in evidence.tracks for found in (*_carried(track), *_scopes(track))):
+    for finding in (
+        finding_of_track
+        for track in evidence.tracks
+        for finding_of_track in (*_carried(track), *_scopes(track))
+    ):
         key = (finding.rule, finding.site, finding.other_site)
         if key not in seen:
             seen.add(key)
@@ -142,7 +146,7 @@ def _carried(track: Track) -> Iterator[Finding]:
     apart = (position[later] != position[earlier]) | (instance[later] != instance[earlier])
     line = np.asarray(program.line_column, np.int64)
     is_carried = cache(lambda here, there: _carrier(track, here, there) is not None)
-    told: set[tuple[int, int]] = set()
+    reported: set[tuple[int, int]] = set()
     storages: set[int] = set()
     # what is read first and written later counts only where nothing else is told of the tensor
     edges = np.flatnonzero(apart)
@@ -150,13 +154,13 @@ def _carried(track: Track) -> Iterator[Finding]:
         row, before = int(later[edge]), int(earlier[edge])
         elsewhere = bool(instance[row] != instance[before])
         pair = (int(line[row]), int(line[before]))
-        if pair in told or not (elsewhere or is_carried(int(position[row]), int(position[before]))):
+        if pair in reported or not (elsewhere or is_carried(int(position[row]), int(position[before]))):
             continue
-        held = _broken(track, row, before, KINDS[kind[edge]], elsewhere)
-        if held is not None and not (kind[edge] == ANTI and held[0] in storages):
-            told.add(pair)
-            storages.add(held[0])
-            yield held[1]
+        violation = _broken(track, row, before, KINDS[kind[edge]], elsewhere)
+        if violation is not None and not (kind[edge] == ANTI and violation[0] in storages):
+            reported.add(pair)
+            storages.add(violation[0])
+            yield violation[1]
 
 
 def _instances(track: Track) -> np.ndarray:
@@ -174,20 +178,22 @@ def _broken(
         return None
     storage, is_hbm = shared
     if is_other_instance:
-        found = _told(INSTANCES, track, row, before, storage, "instance", kind)
-        return (storage, found) if is_hbm else None
+        finding = _finding_of(INSTANCES, track, row, before, storage, "instance", kind)
+        return (storage, finding) if is_hbm else None
     carried = track.marks.carried
     if _accumulate(track, row, before) or any(a.storage in carried for a in track.program.accesses(row)):
         return None
-    held = TWICE if kind == "output" else CARRIED
-    return storage, _told(held, track, row, before, storage, "iteration", kind)
+    rule = TWICE if kind == "output" else CARRIED
+    return storage, _finding_of(rule, track, row, before, storage, "iteration", kind)
 
 
-def _told(held: Rule, track: Track, row: int, before: int, storage: int, who: str, kind: str) -> Finding:
+def _finding_of(
+    rule: Rule, track: Track, row: int, before: int, storage: int, who: str, kind: str
+) -> Finding:
     verb = "reads" if kind == "flow" else "writes"
     other = "read" if kind == "anti" else "wrote"
     now = "reads" if kind == "anti" else "writes"
-    return held.finding(
+    return rule.finding(
         f"{track.called(row)} {verb} {track.describe(storage)}, which {track.called(before)} {other} in "
         f"another "
         f"{who}",
@@ -226,6 +232,9 @@ def _carrier(track: Track, position: int, other_position: int) -> int | None:
 
 def _accumulate(track: Track, row: int, before: int) -> bool:
     """Whether both rows add to what is there, by one associative operator."""
+    reduced = track.marks.reduced
+    if row in reduced and reduced[row] == reduced.get(before):
+        return True
     forms = [track.program.form_of(r) for r in (row, before)]
     if all(form.accumulates for form in forms):
         return True
@@ -258,14 +267,14 @@ def _steps(form: Instruction, operand: str) -> list[tuple[Operator, bool]]:
     one = getattr(form, "op", None)
     if isinstance(one, Operator):
         return [(one, operand != "data2")]
-    found = []
+    steps_of = []
     for number in range(2):
         op, is_reversed = getattr(form, f"op{number}", None), bool(getattr(form, f"reverse{number}", False))
         is_own = operand == f"operand{number}"
         if isinstance(op, Operator) and (is_own or not operand.startswith("operand")):
-            found.append((op, is_reversed if is_own else not is_reversed))
+            steps_of.append((op, is_reversed if is_own else not is_reversed))
             operand = "result"
-    return found
+    return steps_of
 
 
 def _scopes(track: Track) -> Iterator[Finding]:
@@ -278,13 +287,13 @@ def _scopes(track: Track) -> Iterator[Finding]:
     here = np.asarray(program.position_column, np.int64)[slots.row]
     on_chip = ~slots.kinds.lie_in(HBM)[slots.storage]
     memory = cache(lambda birth, position: _is_outside(track, birth, position))
-    told: set[tuple[int, int]] = set()
+    reported: set[tuple[int, int]] = set()
     for slot in np.flatnonzero(on_chip & (births != here) & (births > 0)).tolist():
         storage, row = int(slots.storage[slot]), int(slots.row[slot])
         key = (program.storages[storage].line, int(program.line_column[row]))
-        if key in told or storage in marks.carried or not memory(int(births[slot]), int(here[slot])):
+        if key in reported or storage in marks.carried or not memory(int(births[slot]), int(here[slot])):
             continue
-        told.add(key)
+        reported.add(key)
         yield SCOPE.finding(
             f"{track.called(row)} uses {track.describe(storage)} outside of the iteration that made it",
             track.site(row), track.birthplace(storage), "made here, inside a loop",

@@ -10,20 +10,20 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cached_property
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 
 from ..errors import NkilabError
 from ..isa.declare import Instruction
 from ..tiles.convert import widen
-from ..tiles.dtypes import FLOAT32, TFLOAT32, DType
+from ..tiles.dtypes import FLOAT32, DType
 from ..tiles.tile import HBM, Layout, layout, memory_of
 from .declare import Example, rule
 from .evidence import Evidence
 from .finding import Finding, Site
+from .narrow_sums import NarrowSums, ulp_of
 from .recording import Action, Memory, Operand, Recording
 from .world import World
 
@@ -143,6 +143,7 @@ class Shadow:
         self.owner: dict[object, Memory] = {}
         self.findings: list[Finding] = []
         self.skipped: dict[str, int] = {}
+        self.sums = NarrowSums(self.stored.home)
         self._still: dict[Site, int] = {}
         self._told: set[tuple[str, Site]] = set()
         self._forms: dict[Instruction, Instruction] = {}
@@ -197,8 +198,8 @@ class Shadow:
             return
         source.own()
         assert source.data is not None
-        held = source.data if target.dtype is source.dtype else widen(source.data, source.dtype)
-        target.allocate(np.ascontiguousarray(held.reshape(target.shape)).copy())
+        elements = source.data if target.dtype is source.dtype else widen(source.data, source.dtype)
+        target.allocate(np.ascontiguousarray(elements.reshape(target.shape)).copy())
 
     def _pair(self, operand: Operand) -> tuple[np.ndarray, np.ndarray] | None:
         """What an operand holds in both computations, as float32."""
@@ -213,11 +214,11 @@ class Shadow:
     def _compare(
         self, action: Action, operand: Operand, before: tuple[np.ndarray, np.ndarray] | None
     ) -> None:
-        held = self._pair(operand)
-        if held is None or operand.layout.dtype is not self.recording.shapes[operand.memory][1]:
+        operand_drift = self._pair(operand)
+        if operand_drift is None or operand.layout.dtype is not self.recording.shapes[operand.memory][1]:
             return
         dtype = operand.layout.dtype
-        stored, exact = held
+        stored, exact = operand_drift
         site = self._site(action)
         bad = ~np.isfinite(stored) & np.isfinite(exact)
         if bad.any() and self._reads_finite(action, before):
@@ -232,6 +233,7 @@ class Shadow:
         self.owner.setdefault(self.stored.home(operand.memory), operand.memory)
         if fine.any():
             self._measure(drift, stored[fine], exact[fine], dtype, (action.rank, action.row))
+            self.sums.note(action, operand, stored[fine], exact[fine], site)
         if before is not None and dtype.itemsize < 4:
             self._count_still(action, operand, before, (stored, exact), site)
 
@@ -293,17 +295,17 @@ class Shadow:
     def results(self) -> Iterator[Finding]:
         """Results that are far from those of float32."""
         track = self.evidence.tracks[0]
-        for held in track.marks.returned:
-            drift = self.drifts.get(self.stored.home((0, held.storage)))
+        for tensor in track.marks.returned:
+            drift = self.drifts.get(self.stored.home((0, tensor.storage)))
             if drift is None or drift.last <= FAR:
                 continue
-            made = track.birthplace(held.storage)
+            maker = track.birthplace(tensor.storage)
             parting = self._parting()
-            site = made if parting is None else self.evidence.tracks[parting[0]].site(parting[1])
+            site = maker if parting is None else self.evidence.tracks[parting[0]].site(parting[1])
             yield PARTED.finding(
-                f"{track.describe(held.storage)} is off by {drift.last:.1%} of its largest element, "
+                f"{track.describe(tensor.storage)} is off by {drift.last:.1%} of its largest element, "
                 f"{drift.ulp:.3g} units in the last place",
-                site, made, "the result is made here",
+                site, maker, "the result is made here",
                 notes=[f"float32 and the stored types part first at {site}"],
             )  # fmt: skip
 
@@ -314,7 +316,7 @@ class Shadow:
 
     def tensors(self) -> list[dict[str, Any]]:
         """What was measured per tensor, those that differ most first."""
-        far = sorted(self.drifts.items(), key=lambda held: -held[1].ulp)
+        far = sorted(self.drifts.items(), key=lambda item: -item[1].ulp)
         return [t for home, drift in far for t in self._tensor(self.owner[home], drift)][:MOST_TENSORS]
 
     def _tensor(self, memory: Memory, drift: Drift) -> Iterator[dict[str, Any]]:
@@ -346,38 +348,24 @@ def _updates(action: Action) -> bool:
 
 def _widened(form: Instruction) -> Instruction:
     """A form over float32 operands; what it worked out from its types is worked out again."""
-    made = copy.copy(form)
+    wide = copy.copy(form)
     cls = type(form)
-    for name in [k for k in vars(made) if isinstance(getattr(cls, k, None), cached_property)]:
-        del vars(made)[name]
-    made.layouts = tuple(_wide_layout(given) for given in form.layouts)
-    vars(made).update(zip(form.operands, made.layouts, strict=True))
+    for name in [k for k in vars(wide) if isinstance(getattr(cls, k, None), cached_property)]:
+        del vars(wide)[name]
+    wide.layouts = tuple(_wide_layout(layout) for layout in form.layouts)
+    vars(wide).update(zip(form.operands, wide.layouts, strict=True))
     if form.list_name:
-        vars(made)[form.list_name] = made.layouts[len(cls.operands) - 1 :]
-    return made
+        vars(wide)[form.list_name] = wide.layouts[len(cls.operands) - 1 :]
+    return wide
 
 
-def _wide_layout(given: Any) -> Any:
-    if not isinstance(given, Layout) or wide(given.dtype) is given.dtype:
-        return given
+def _wide_layout(narrow: Any) -> Any:
+    if not isinstance(narrow, Layout) or wide(narrow.dtype) is narrow.dtype:
+        return narrow
     return layout(
-        given.shape, given.strides, wide(given.dtype), given.memory, given.partition_axis,
-        given.start_partition, given.indices,
+        narrow.shape, narrow.strides, wide(narrow.dtype), narrow.memory, narrow.partition_axis,
+        narrow.start_partition, narrow.indices,
     )  # fmt: skip
-
-
-@cache
-def _mantissa_bits(dtype: DType) -> int:
-    if dtype is TFLOAT32:
-        return 10
-    return int(ml_dtypes.finfo(dtype.storage).nmant)
-
-
-def ulp_of(values: np.ndarray, dtype: DType) -> np.ndarray:
-    """The unit in the last place of numbers in a float type."""
-    exponent = np.floor(np.log2(np.maximum(np.abs(values.astype(np.float64)), np.finfo(np.float32).tiny)))
-    found: np.ndarray = np.exp2(exponent - _mantissa_bits(dtype))
-    return found
 
 
 def numerics(
@@ -393,4 +381,6 @@ def numerics(
     notes = [
         f"numerics: {count} rows are not followed in float32: {why}" for why, count in shadow.skipped.items()
     ]
-    return [*shadow.findings, *shadow.results()], shadow.tensors(), notes
+    still = {finding.site for finding in shadow.findings if finding.rule == LOST.id}
+    sums = [f for f in shadow.sums.findings(shadow._name) if f.site not in still]
+    return [*shadow.findings, *sums, *shadow.results()], shadow.tensors(), notes

@@ -60,15 +60,15 @@ class Order:
 
     def before(self, node: int) -> set[int]:
         """All nodes that are over before `node` begins, by going back along the edges."""
-        found: set[int] = set()
+        seen: set[int] = set()
         todo = list(self._waits(node))
         while todo:
             other = todo.pop()
-            if other not in found:
-                found.add(other)
+            if other not in seen:
+                seen.add(other)
                 todo.extend(self._waits(other))
-        found.discard(node)
-        return found
+        seen.discard(node)
+        return seen
 
     def _waits(self, node: int) -> list[int]:
         own = self._earlier[self._start[node] : self._start[node + 1]].tolist()
@@ -88,9 +88,9 @@ class Order:
             self._sequence, self._start, self._earlier, self._stream, self._previous, self._place,
             self._partner, np.zeros(self._count * streams, np.int64),
         ]  # fmt: skip
-        given = [numbers(column, as_array=as_array) for column in columns]
-        run(streams, *given)
-        return np.array(given[-1], np.int64).reshape(self._count, streams)
+        tables = [numbers(column, as_array=as_array) for column in columns]
+        run(streams, *tables)
+        return np.array(tables[-1], np.int64).reshape(self._count, streams)
 
 
 def _streams(stream: np.ndarray, sequence: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

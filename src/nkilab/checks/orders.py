@@ -114,16 +114,16 @@ def _listed(
     left = waits.copy()
     ready = [(key(node), node) for node in np.flatnonzero(left == 0).tolist()]
     heapify(ready)
-    found = []
+    nodes = []
     while ready:
         _, node = heappop(ready)
-        found.append(node)
+        nodes.append(node)
         for other in followers[node]:
             left[other] -= 1
             if not left[other]:
                 heappush(ready, (key(other), other))
-    assert len(found) == len(waits), "rows wait for each other"
-    return np.array(found, np.int64)
+    assert len(nodes) == len(waits), "rows wait for each other"
+    return np.array(nodes, np.int64)
 
 
 def permuted_rows(track: Track) -> np.ndarray:

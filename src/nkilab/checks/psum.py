@@ -15,6 +15,7 @@ from ..tiles.tile import PSUM, Layout
 from .declare import Example, rule
 from .evidence import Evidence, Track
 from .finding import Finding
+from .restarts import Lineage, Stretch, restarts
 from .watch import Accumulated
 
 MODE = "nki.isa.nc_matmul, accumulation mode"
@@ -106,6 +107,35 @@ LOST = rule(
     right=_kernel(_OVERWRITTEN.format("k > 0")),
 )  # fmt: skip
 
+_GRID = """
+left = nl.ndarray((128, 2, 128), nl.bfloat16, buffer=nl.sbuf)
+right = nl.ndarray((128, 512), nl.bfloat16, buffer=nl.sbuf)
+result = nl.ndarray((128, 256), nl.float32, buffer=nl.sbuf)
+out = nl.ndarray((256, 512), nl.float32, buffer=nl.shared_hbm)
+nisa.dma_copy(left, a.reshape((128, 2, 128)))
+nisa.dma_copy(right, b)
+total = nl.ndarray((128, 256), nl.float32, buffer=nl.psum)
+for m in range(2):
+    for n in range(2):
+        nisa.nc_matmul(total, left[:, m], right[:, nl.ds(n * 256, 256)]{start})
+        nisa.tensor_copy(result, total)
+        nisa.dma_copy(out[nl.ds(m * 128, 128), nl.ds(n * 256, 256)], result)
+return out
+"""
+_GRID_ARGS = {"a": "bf16[128,256]", "b": "bf16[128,512]"}
+GOES_ON = rule(
+    "psum-sum-goes-on", "psum", "warning",
+    title="a sum that was stored as one result does not begin the next one",
+    what="matmuls add to a sum that was stored to HBM, with operands that are in it already and now meet "
+    "other partners, and what comes out is stored elsewhere",
+    why="reading a sum does not end it: the second result has the first one in it. A running sum, each value "
+    "of which is stored, takes new operands instead",
+    fix="make the tile in PSUM within the loop over the results, or pass accumulate=(k > 0)",
+    source=MODE,
+    wrong=Example(_GRID.format(start=""), _GRID_ARGS),
+    right=Example(_GRID.format(start=", accumulate=False"), _GRID_ARGS),
+)  # fmt: skip
+
 CROSSING = rule(
     "psum-bank-crossing", "psum", "error",
     title="a matmul writes within one bank",
@@ -124,11 +154,11 @@ _LAST = 3
 def find(evidence: Evidence, accumulated: Sequence[Accumulated]) -> Iterator[Finding]:
     """Faults of accumulation, once per line and rule."""
     seen: set[tuple[str, str, str]] = set()
-    found = [
+    findings = [
         *_first_writes(evidence, accumulated),
         *(f for t in evidence.tracks for f in _Walk(t, evidence.kernel.spelling).findings()),
     ]
-    for finding in found:
+    for finding in findings:
         key = (finding.rule, str(finding.site), str(finding.other_site))
         if key not in seen:
             seen.add(key)
@@ -142,8 +172,8 @@ def crossings(evidence: Evidence) -> Iterator[Finding]:
         sums = np.array([form.accumulates for form in program.forms], np.bool_)
         here = np.flatnonzero(slots.is_written & sums[program.form_column][slots.row])
         layout, kind = slots.layout[here], slots.kinds.of_storage[slots.storage[here]]
-        size = np.array([given.itemsize for given in slots.layouts], np.int64)
-        reach = np.array([_reach(given) for given in slots.layouts], np.int64)
+        size = np.array([one.itemsize for one in slots.layouts], np.int64)
+        reach = np.array([_reach(one) for one in slots.layouts], np.int64)
         width = np.array([record.bytes_per_partition for record in slots.kinds.samples], np.int64)
         low = slots.offset[here] * size[layout] % width[kind]
         bank = program.machine.limit("psum_bank_bytes")
@@ -152,11 +182,11 @@ def crossings(evidence: Evidence) -> Iterator[Finding]:
             yield from walk.crossing(int(slots.row[slot]), slot, walk.span(slot))
 
 
-def _reach(given: Layout) -> int:
+def _reach(layout: Layout) -> int:
     """Bytes of a partition from the first to the end of the last element of a view."""
-    axes = zip(given.shape, given.byte_strides, strict=True)
-    steps = [(n - 1) * s for axis, (n, s) in enumerate(axes) if axis != given.partition_axis and s > 0]
-    return given.itemsize + sum(steps)
+    axes = zip(layout.shape, layout.byte_strides, strict=True)
+    steps = [(n - 1) * s for axis, (n, s) in enumerate(axes) if axis != layout.partition_axis and s > 0]
+    return layout.itemsize + sum(steps)
 
 
 def _first_writes(evidence: Evidence, accumulated: Sequence[Accumulated]) -> Iterator[Finding]:
@@ -167,10 +197,10 @@ def _first_writes(evidence: Evidence, accumulated: Sequence[Accumulated]) -> Ite
         track = evidence.tracks[rank]
         if is_initialised and track.program.machine.generation > _LAST:
             continue
-        held = FOREIGN_WRITE if is_initialised else FIRST_WRITE
+        rule = FOREIGN_WRITE if is_initialised else FIRST_WRITE
         storage = next(a.storage for a in track.program.accesses(row) if a.is_written)
         word = "another instruction than a matmul" if is_initialised else "nothing"
-        yield held.finding(
+        yield rule.finding(
             f"{track.called(row)} adds to {track.describe(storage)}, which {word} has written",
             track.site(row), track.birthplace(storage), "made here",
         )  # fmt: skip
@@ -178,12 +208,22 @@ def _first_writes(evidence: Evidence, accumulated: Sequence[Accumulated]) -> Ite
 
 @dataclass
 class _Sum:
-    """The sum that a place holds: its matmuls so far, and whether it was read."""
+    """The sum that a place holds: its matmuls so far, and the reads between them."""
 
-    first_row: int
-    last_row: int
     started: int
-    is_read: bool = False
+    stretches: list[Stretch]
+
+    @property
+    def first_row(self) -> int:
+        return self.stretches[0].rows[0]
+
+    @property
+    def last_row(self) -> int:
+        return self.stretches[-1].rows[-1]
+
+    @property
+    def is_read(self) -> bool:
+        return bool(self.stretches[-1].reads)
 
 
 @dataclass
@@ -203,6 +243,7 @@ class _Walk:
         self.bank_bytes = track.program.machine.limit("psum_bank_bytes")
         self.banks: dict[tuple[int, int], _Bank] = {}
         self.adds: dict[tuple[int, int], bool] = {}
+        self.sums: list[_Sum] = []
 
     def findings(self) -> Iterator[Finding]:
         """What is wrong, in the order of rows."""
@@ -222,6 +263,24 @@ class _Walk:
                 yield from self._matmul(row, slot, box, span, overlaps, is_added=self._adds(row))
             else:
                 self._overwrite(slot, box, span, overlaps)
+        lineage = Lineage(track)
+        yield from (
+            self._goes_on(*rows) for total in self.sums for rows in restarts(lineage, total.stretches)
+        )
+
+    def _goes_on(self, row: int, read: int) -> Finding:
+        track = self.track
+        written = next(access for access in track.program.accesses(row) if access.is_written)
+        return GOES_ON.finding(
+            f"{track.called(row)} begins another result on the sum in {track.describe(written.storage)} that "
+            "was stored before",
+            track.site(row), track.site(read), f"{track.called(read)} reads the sum that is stored",
+        )  # fmt: skip
+
+    def _start(self, row: int, started: int) -> _Sum:
+        new_sum = _Sum(started, [Stretch([row])])
+        self.sums.append(new_sum)
+        return new_sum
 
     def _adds(self, row: int) -> bool:
         """Whether a row adds to what its place holds; rows of one form and values share the answer."""
@@ -234,10 +293,10 @@ class _Walk:
     def span(self, slot: int) -> tuple[int, int]:
         """First and last bank of a tile that an access touches."""
         track, slots = self.track, self.track.slots
-        given, own = slots.layouts[slots.layout[slot]], int(slots.storage[slot])
+        layout, own = slots.layouts[slots.layout[slot]], int(slots.storage[slot])
         width = track.program.storages[own].bytes_per_partition
-        low = int(slots.offset[slot]) * given.itemsize % width
-        last = low + _reach(given) - 1
+        low = int(slots.offset[slot]) * layout.itemsize % width
+        last = low + _reach(layout) - 1
         return low // self.bank_bytes, max(low // self.bank_bytes, last // self.bank_bytes)
 
     def _near(self, box: int, overlaps: Overlaps) -> list[tuple[int, bool]]:
@@ -245,7 +304,7 @@ class _Walk:
         pairs = zip(overlaps.other[span].tolist(), overlaps.covers[span].tolist(), strict=True)
         return [(box, True), *pairs]
 
-    def _held(self, slot: int, span: tuple[int, int]) -> list[_Bank]:
+    def _banks_of(self, slot: int, span: tuple[int, int]) -> list[_Bank]:
         storage = int(self.track.slots.storage[slot])
         return [self.banks.setdefault((storage, bank), _Bank()) for bank in range(span[0], span[1] + 1)]
 
@@ -253,25 +312,27 @@ class _Walk:
         self, row: int, slot: int, box: int, span: tuple[int, int], overlaps: Overlaps, *, is_added: bool
     ) -> Iterator[Finding]:
         near = self._near(box, overlaps)
-        for bank in self._held(slot, span):
+        for bank in self._banks_of(slot, span):
             own = [bank.sums[b] for b, _ in near if b in bank.sums]
             if is_added and own:
-                latest = max(held.started for held in own)
+                latest = max(group.started for group in own)
                 other = self._started_since(bank, box, latest, overlaps) if self.has_groups else None
                 yield from self._joined(row, slot, own, other)
                 continue
             if not is_added:
                 lost = [bank.sums.pop(b) for b, is_covered in near if is_covered and b in bank.sums]
-                yield from (self._lost(row, slot, held) for held in lost if not held.is_read)
+                yield from (self._lost(row, slot, group) for group in lost if not group.is_read)
             bank.started += 1
-            bank.sums[box] = _Sum(row, row, bank.started)
+            bank.sums[box] = self._start(row, bank.started)
 
     def _joined(self, row: int, slot: int, own: list[_Sum], other: _Sum | None) -> Iterator[Finding]:
         """A matmul that adds to sums and is their last now; `other` is open beside them in the bank."""
         if other is not None:
             yield self._interleaved(row, slot, other)
-        for held in own:
-            held.last_row, held.is_read = row, False
+        for group in own:
+            if group.is_read:
+                group.stretches.append(Stretch())
+            group.stretches[-1].rows.append(row)
 
     def _interleaved(self, row: int, slot: int, other: _Sum) -> Finding:
         track = self.track
@@ -285,12 +346,12 @@ class _Walk:
         """A sum of other elements in the same bank and partitions that was started later and not read yet."""
         near = {b for b, _ in self._near(box, overlaps)}
         boxes = self.track.boxes
-        for other, held in bank.sums.items():
-            if other in near or held.started <= latest or held.is_read:
+        for other, since in bank.sums.items():
+            if other in near or since.started <= latest or since.is_read:
                 continue
             apart = boxes.low[other, 0] >= boxes.high[box, 0] or boxes.low[box, 0] >= boxes.high[other, 0]
             if not apart:
-                return held
+                return since
         return None
 
     def _lost(self, row: int, slot: int, lost: _Sum) -> Finding:
@@ -303,14 +364,14 @@ class _Walk:
 
     def _read(self, slot: int, box: int, span: tuple[int, int], overlaps: Overlaps) -> None:
         near = {b for b, _ in self._near(box, overlaps)}
-        for bank in self._held(slot, span):
+        for bank in self._banks_of(slot, span):
             for b in near & bank.sums.keys():
-                bank.sums[b].is_read = True
+                bank.sums[b].stretches[-1].reads.append(slot)
 
     def _overwrite(self, slot: int, box: int, span: tuple[int, int], overlaps: Overlaps) -> None:
         """A write of another instruction, which ends what it covers."""
         covered = {b for b, is_covered in self._near(box, overlaps) if is_covered}
-        for bank in self._held(slot, span):
+        for bank in self._banks_of(slot, span):
             for b in covered & bank.sums.keys():
                 del bank.sums[b]
 

@@ -27,13 +27,13 @@ def find(graph: Graph) -> Iterator[Finding]:
     lost = {(pair.earlier, pair.later) for pair in graph.conflicts.destroyed}
     tiles = {_tiles(graph, pair) for pair in graph.conflicts.destroyed}
     yield from _once(_lifetime(graph, pair) for pair in graph.conflicts.destroyed)
-    yield from _once(found for track in evidence.tracks for found in rotation.find(track))
+    yield from _once(finding for track in evidence.tracks for finding in rotation.find(track))
     # a pair of tiles of which one destroys the other is told of once
     left = (p for p in graph.open if (p.earlier, p.later) not in lost and _tiles(graph, p) not in tiles)
     yield from _once(_race(graph, p) for p in _races(graph, left))
     yield from _once(_open_schedule(graph))
     if evidence.leaves_open(RANKS):
-        yield from _once(found for track in evidence.tracks for found in _in_place(track))
+        yield from _once(finding for track in evidence.tracks for finding in _in_place(track))
     yield from _once(_placed(evidence))
 
 
@@ -45,7 +45,7 @@ def may_fail(evidence: Evidence) -> bool:
     marks = [track.marks for track in evidence.tracks]
     if (
         len(marks) > 1
-        or any(held.patterns for held in marks)
+        or any(mark.patterns for mark in marks)
         or any(track.program.addresses for track in evidence.tracks)
     ):
         return True
@@ -138,7 +138,7 @@ def _collective_of(graph: Graph, track: Track, row: int) -> tuple[Any, ...] | No
     if not isinstance(form, COLLECTIVES):
         return None
     number = graph.tracks.index(track)
-    keys = {held[number]: key for key, held in graph.evidence.memories.items()}
+    keys = {number_of[number]: key for key, number_of in graph.evidence.memories.items()}
     own = slice(*program.operand_start[row : row + 2].tolist())
     memories = [keys.get(storage) for storage in program.storage_column[own].tolist()]
     if None in memories:
@@ -160,30 +160,36 @@ def _store_of(graph: Graph, touch: Touch, pair: Pair) -> tuple[Track, int] | Non
     return next(((track, row) for row in rows[::-1].tolist() if track.site(row) == line), None)
 
 
-def _is_anywhere(graph: Graph, pair: Pair) -> bool:
-    """Whether one side lies at an offset that only the run knows, so that the two may never meet."""
-    sides = [(graph.tracks[t.track].slots, t.slot) for t in (pair.first, pair.second) if t.slot >= 0]
-    return any(slots.layouts[slots.layout[slot]].indices for slots, slot in sides)
+def _place(graph: Graph, touch: Touch) -> str:
+    """Where an access lies in its tensor, if only the run knows."""
+    slots = graph.tracks[touch.track].slots
+    layout = slots.layouts[slots.layout[touch.slot]] if touch.slot >= 0 else None
+    if layout is None or not layout.indices:
+        return ""
+    return " at rows that indices choose" if layout.is_gathered else " at an offset that only the run knows"
 
 
 def _race(graph: Graph, pair: Pair) -> Finding:
-    held = RULES_OF_KIND.get(pair.kind, UNORDERED)
+    rule = RULES_OF_KIND.get(pair.kind, UNORDERED)
     track, row, tile = _side(graph, pair.second, pair.later)
     other_track, other_row, other = _side(graph, pair.first, pair.earlier)
     row_of_table = graph.evidence.table.get(pair.kind)
     severity: Severity = (
         "error" if row_of_table is None or row_of_table.certainty == "documented" else "warning"
     )
-    if _is_anywhere(graph, pair):
-        severity = "warning"
+    at, other_at = _place(graph, pair.second), _place(graph, pair.first)
+    end = "nothing orders the two"
+    if at or other_at:
+        severity, end = "warning", f"{end}; whether they share elements, only the run knows"
     cores = f" on core {track.rank}" if pair.kind == CORES else ""
     others = f" on core {other_track.rank}" if pair.kind == CORES else ""
     verb, other_verb = _verb(graph, pair.second), _verb(graph, pair.first)
-    place = other if pair.kind in (DIRECT, BETA_1_DIRECT) else "the same elements"
+    place = "the same tensor" if at or other_at else "the same elements"
+    place = other if pair.kind in (DIRECT, BETA_1_DIRECT) else place
     notes = () if row_of_table is None else (f"kind of pair: {pair.kind}; source: {row_of_table.source}",)
-    return held.finding(
-        f"{track.called(row)}{cores} {verb} {tile}; {other_track.called(other_row)}{others} "
-        f"{other_verb} {place}, and nothing orders the two",
+    return rule.finding(
+        f"{track.called(row)}{cores} {verb} {tile}{at}; {other_track.called(other_row)}{others} "
+        f"{other_verb} {place}{other_at}, and {end}",
         track.site(row), other_track.site(other_row),
         f"{other_track.called(other_row)}{others} {other_verb} here",
         notes=notes, severity=severity,
@@ -233,8 +239,8 @@ def _read_where_written(track: Track, row: int) -> Iterator[int]:
     own = np.arange(track.slot_start[row], track.slot_start[row + 1])
     box = track.boxes.of_slot[own]
     for target in np.flatnonzero(slots.is_written[own]).tolist():
-        held = int(box[target])
-        near = [held, *overlaps.other[overlaps.start[held] : overlaps.start[held + 1]].tolist()]
+        one = int(box[target])
+        near = [one, *overlaps.other[overlaps.start[one] : overlaps.start[one + 1]].tolist()]
         same = slots.storage[own] == slots.storage[own[target]]
         if (same & ~slots.is_written[own] & np.isin(box, near)).any():
             yield int(slots.storage[own[target]])

@@ -68,7 +68,7 @@ class Recording:
 
     actions: list[Action] = field(default_factory=list)
     shapes: dict[Memory, tuple[tuple[int, ...], DType, str]] = field(default_factory=dict)
-    given: dict[Memory, np.ndarray] = field(default_factory=dict)
+    inputs: dict[Memory, np.ndarray] = field(default_factory=dict)
     # where operands lie at addresses, found once for all replays; None where that is no view
     places: dict[Operand, tuple[Layout, int] | None] = field(default_factory=dict, repr=False)
     # tiles of no program, held so that their identities stay theirs
@@ -105,5 +105,5 @@ class Recording:
                 elements = storage.data if storage.lent is None else storage.lent
                 assert elements is not None
                 # an input that the kernel may write changes while it runs
-                self.given[memory] = elements.copy() if storage.is_mutable else elements
+                self.inputs[memory] = elements.copy() if storage.is_mutable else elements
         return memory

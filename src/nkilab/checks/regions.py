@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from ..place.direct import WIDTH, in_memory
+from ..place.direct_allocation import WIDTH, in_memory
 from ..tiles.tile import Layout, layout
-from ..trace.addresses import Address
+from ..trace.direct_allocation import Address
 from ..trace.program import StorageRecord
 
 
-def typed(record: StorageRecord, given: Layout, offset: int, address: Address) -> tuple[Layout, int] | None:
+def typed(record: StorageRecord, shown: Layout, offset: int, address: Address) -> tuple[Layout, int] | None:
     """A view of a tile as one of its memory; None where elements lie across its boundaries."""
-    known, first = in_memory(record, given, offset, address)
-    size = given.itemsize
+    known, first = in_memory(record, shown, offset, address)
+    size = shown.itemsize
     if first % size or any(s % size for s in known.strides[:-1]):
         return None
     strides = tuple(s // size for s in known.strides[:-1])
     start = first // WIDTH
-    axis = given.partition_axis
-    return layout(given.shape, strides, given.dtype, given.memory, axis, start), first // size
+    axis = shown.partition_axis
+    return layout(shown.shape, strides, shown.dtype, shown.memory, axis, start), first // size

@@ -74,18 +74,18 @@ class Replay:
 
     def to_dict(self) -> dict[str, Any]:
         """Ready for JSON."""
-        held: dict[str, Any] = {
+        result: dict[str, Any] = {
             "order": self.ordering.name, "swapped_pairs": self.swapped, "differing_elements": self.differing,
         }  # fmt: skip
         if self.first is not None:
             tensor, place, recorded, replayed = self.first
-            held["first"] = {
+            result["first"] = {
                 "tensor": tensor,
                 "place": list(place),
                 "recorded": recorded,
                 "replayed": replayed,
             }
-        return held
+        return result
 
 
 def replays(graph: Graph, recording: Recording, count: int) -> tuple[list[Replay], list[Finding], list[str]]:
@@ -119,30 +119,30 @@ def _distinct(graph: Graph, count: int) -> Iterator[Ordering]:
     """Orders that differ from the recorded one and from each other."""
     races = [p for p in graph.open if not graph.order.is_before(p.earlier, p.later)]
     seen = {graph.sequence.tobytes()}
-    missed = made = 0
+    missed = distinct = 0
     for ordering in orderings(graph, races):
         key = ordering.sequence.astype(graph.sequence.dtype).tobytes()
-        if made == count or missed > _PATIENCE:
+        if distinct == count or missed > _PATIENCE:
             return
         if key in seen:
             missed += 1
             continue
         seen.add(key)
-        made, missed = made + 1, 0
+        distinct, missed = distinct + 1, 0
         yield ordering
 
 
 def _by_node(graph: Graph, recording: Recording) -> dict[int, list[Action]]:
     """The actions of each node, in the order in which they were computed."""
-    found: dict[int, list[Action]] = {}
+    actions: dict[int, list[Action]] = {}
     for action in recording.actions:
-        found.setdefault(int(graph.base[action.rank]) + action.row, []).append(action)
-    return found
+        actions.setdefault(int(graph.base[action.rank]) + action.row, []).append(action)
+    return actions
 
 
 def _outputs(evidence: Evidence) -> list[tuple[int, int]]:
     """The memories of results in HBM."""
-    return list(dict.fromkeys((0, held.storage) for held in evidence.tracks[0].marks.returned))
+    return list(dict.fromkeys((0, tensor.storage) for tensor in evidence.tracks[0].marks.returned))
 
 
 def _computed(
@@ -178,7 +178,7 @@ def _in_order(evidence: Evidence, actions: dict[int, list[Action]], ordering: Or
 
 def _joins(evidence: Evidence) -> list[tuple[int, int]]:
     base = len(evidence.tracks[0].program)
-    return [(m.rows[0], base + m.rows[1]) for m in evidence.meetings]
+    return [(m.rows[0], base + m.rows[1]) for m in evidence.rendezvous]
 
 
 class _Groups:
@@ -255,14 +255,14 @@ def _apart(one: np.ndarray, other: np.ndarray, dtype: DType, *, is_exact: bool) 
 
 def _findings(evidence: Evidence, graph: Graph, done: list[Replay]) -> Iterator[Finding]:
     """One finding per pair of lines whose order matters."""
-    told: set[tuple[Site, Site]] = set()
+    reported: set[tuple[Site, Site]] = set()
     for replay in done:
         if not replay.differing or replay.first is None:
             continue
         site, other, severity = _culprits(evidence, graph, replay.ordering)
-        if (site, other) in told:
+        if (site, other) in reported:
             continue
-        told.add((site, other))
+        reported.add((site, other))
         tensor, place, recorded, replayed = replay.first
         yield DIFFERS.finding(
             f"{tensor} differs in {replay.differing} element{'s' * (replay.differing > 1)} with "
@@ -282,8 +282,8 @@ def _culprits(evidence: Evidence, graph: Graph, ordering: Ordering) -> tuple[Sit
     rank[ordering.sequence] = np.arange(len(rank))
     pair = ordering.pair
     if pair is None or rank[pair.later] > rank[pair.earlier]:
-        turned = [p for p in graph.open if rank[p.later] < rank[p.earlier]]
-        pair = turned[0] if turned else None
+        reversed_pairs = [p for p in graph.open if rank[p.later] < rank[p.earlier]]
+        pair = reversed_pairs[0] if reversed_pairs else None
     if pair is None:
         return NOWHERE, NOWHERE, "error"
     kind = evidence.table.get(pair.kind)

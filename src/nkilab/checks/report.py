@@ -49,8 +49,8 @@ class Report:
     @property
     def counts(self) -> dict[str, int]:
         """How many findings there are of each severity."""
-        found = Counter(finding.severity for finding in self.findings)
-        return {severity: found[severity] for severity in SEVERITIES}
+        counts = Counter(finding.severity for finding in self.findings)
+        return {severity: counts[severity] for severity in SEVERITIES}
 
     def to_dict(self) -> dict[str, Any]:
         """Ready for JSON."""

@@ -7,7 +7,7 @@ from itertools import groupby
 
 import numpy as np
 
-from ..trace.marks import BlockUse
+from ..trace.run_notes import BlockUse
 from .evidence import Track
 from .finding import Finding
 from .race_rules import LIFETIME
@@ -21,16 +21,16 @@ def find(track: Track) -> Iterator[Finding]:
 
 
 def _of_tile(track: Track, storage: int, uses: list[BlockUse]) -> Iterator[Finding]:
-    given = {use.row: use.block for use in uses if use.is_given}
+    allotted = {use.row: use.block for use in uses if use.is_given}
     read = _read(track, storage, [use for use in uses if not use.is_given])
     holder, holder_row = -1, -1
     written: set[int] = set()
-    for row in sorted({*read, *given}):
+    for row in sorted({*read, *allotted}):
         late = [block for block in read.get(row, ()) if block in written and block != holder]
         for block in late:
-            yield _told(track, row, storage, block, holder_row, holder)
-        if row in given:
-            holder, holder_row = given[row], row
+            yield _finding_of(track, row, storage, block, holder_row, holder)
+        if row in allotted:
+            holder, holder_row = allotted[row], row
             written.add(holder)
 
 
@@ -50,7 +50,7 @@ def _read(track: Track, storage: int, uses: list[BlockUse]) -> dict[int, list[in
     }
 
 
-def _told(track: Track, row: int, storage: int, block: int, writer: int, holder: int) -> Finding:
+def _finding_of(track: Track, row: int, storage: int, block: int, writer: int, holder: int) -> Finding:
     return LIFETIME.finding(
         f"{track.called(row)} reads block {block} of {track.describe(storage)} after {track.called(writer)} "
         f"wrote block {holder} over it",

@@ -34,8 +34,8 @@ def sarif(reports: Sequence[Report], version: str, folder: Path) -> dict[str, An
         for finding in report.findings:
             results.append(_result(finding, report.sources, place, folder))
         for finding in report.silenced:
-            held = _result(finding, report.sources, place, folder)
-            results.append({**held, "suppressions": [{"kind": "inSource"}]})
+            entry = _result(finding, report.sources, place, folder)
+            results.append({**entry, "suppressions": [{"kind": "inSource"}]})
         for finding in report.known:
             results.append({**_result(finding, report.sources, place, folder), "baselineState": "unchanged"})
     driver = {
@@ -63,12 +63,12 @@ def _rule(rule: Rule) -> dict[str, Any]:
 
 
 def _result(finding: Finding, sources: Sources, place: dict[str, int], folder: Path) -> dict[str, Any]:
-    told = finding.message + (f". Hint: {finding.fix}" if finding.fix else "")
+    sentence = finding.message + (f". Hint: {finding.fix}" if finding.fix else "")
     result: dict[str, Any] = {
         "ruleId": finding.rule,
         "ruleIndex": place[finding.rule],
         "level": _LEVELS[finding.severity],
-        "message": {"text": told},
+        "message": {"text": sentence},
         "properties": {
             "severity": finding.severity,
             "origin": finding.origin,

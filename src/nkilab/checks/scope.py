@@ -36,13 +36,13 @@ class Scope:
         by_name: dict[str, Function] = {}
         for function in self.source.functions:
             by_name.setdefault(function.name, function)
-        found = [self.kernel]
-        for function in found:
+        functions = [self.kernel]
+        for function in functions:
             # what decorates a kernel runs on the host
             names = dict.fromkeys(n.id for n in _compiled(function) if isinstance(n, ast.Name))
             called = [by_name[name] for name in names if name in by_name]
-            found += [other for other in called if other not in found]
-        return found
+            functions += [other for other in called if other not in functions]
+        return functions
 
     def nodes(self) -> Iterator[ast.AST]:
         """Every node of these functions, without decorators; nested functions once."""
@@ -101,8 +101,8 @@ class Scope:
         size = -1
         while size != len(derived):
             size = len(derived)
-            for held, value in (each for each in bound if self.symbol_in(each[1])):
-                derived.setdefault(held, set()).add(value)
+            for name, value in (each for each in bound if self.symbol_in(each[1])):
+                derived.setdefault(name, set()).add(value)
         return derived
 
     def _bound(self) -> Iterator[tuple[tuple[Function, str], ast.expr]]:
@@ -140,9 +140,9 @@ def _binds(target: ast.expr, name: str) -> bool:
 
 def parameters(function: Function) -> list[str]:
     """The names of a function's parameters."""
-    given = function.args
-    several = [a for a in (given.vararg, given.kwarg) if a is not None]
-    return [a.arg for a in (*given.posonlyargs, *given.args, *given.kwonlyargs, *several)]
+    arguments = function.args
+    several = [a for a in (arguments.vararg, arguments.kwarg) if a is not None]
+    return [a.arg for a in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs, *several)]
 
 
 def _arguments(function: Function, call: ast.Call) -> Iterator[tuple[str, ast.expr]]:
@@ -172,8 +172,8 @@ def scope_of(kernel: Kernel, sources: Sources) -> Scope | None:
     key = (Scope, code.co_name, code.co_firstlineno)
     if key not in source.kept:
         source.kept[key] = _scope(source, code.co_name, code.co_firstlineno)
-    found: Scope | None = source.kept[key]
-    return found
+    known_scope: Scope | None = source.kept[key]
+    return known_scope
 
 
 def _scope(source: Source, name: str, line: int) -> Scope | None:

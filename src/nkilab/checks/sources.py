@@ -78,10 +78,10 @@ class SourceFile:
         """Where a caret goes on a line: the call or assignment that begins there, else the whole text."""
         text = self.line(number)
         whole = Span(len(text) - len(text.lstrip()), len(text.rstrip()))
-        found = self._spans.get(number)
-        if found is None:
+        span = self._spans.get(number)
+        if span is None:
             return whole
-        start, end = found
+        start, end = span
         # columns of the syntax tree count bytes
         encoded = text.encode()
         start, end = (len(encoded[:n].decode(errors="replace")) for n in (start, end))
@@ -90,17 +90,17 @@ class SourceFile:
     @cached_property
     def _spans(self) -> dict[int, tuple[int, int]]:
         """Per line the columns of the widest call that begins on it."""
-        found: dict[int, tuple[int, int]] = {}
+        spans: dict[int, tuple[int, int]] = {}
         if self.source is None:
-            return found
+            return spans
         for node in self.source.nodes(ast.Call):
             end = node.end_col_offset or 0
             if node.end_lineno != node.lineno:
                 end = len(self.line(node.lineno).encode())
-            known = found.get(node.lineno)
+            known = spans.get(node.lineno)
             if known is None or end - node.col_offset > known[1] - known[0]:
-                found[node.lineno] = (node.col_offset, end)
-        return found
+                spans[node.lineno] = (node.col_offset, end)
+        return spans
 
     @cached_property
     def ignores(self) -> tuple[Ignore, ...]:
@@ -116,15 +116,15 @@ class SourceFile:
         except (tokenize.TokenError, SyntaxError):
             return
         for token in tokens:
-            found = _IGNORE.search(token.string) if token.type == tokenize.COMMENT else None
-            if found is None:
+            comment = _IGNORE.search(token.string) if token.type == tokenize.COMMENT else None
+            if comment is None:
                 continue
             line = token.start[0]
-            alone = not self.line(line)[: token.start[1]].strip()
-            below = self._below(line) if alone else line
+            is_alone = not self.line(line)[: token.start[1]].strip()
+            below = self._below(line) if is_alone else line
             first, last = statements.get(below, (line, line))
-            rules = tuple(word.strip() for word in (found[1] or "").split(",") if word.strip())
-            yield Ignore(line, min(line, first), last, rules, found[2].strip())
+            rules = tuple(word.strip() for word in (comment[1] or "").split(",") if word.strip())
+            yield Ignore(line, min(line, first), last, rules, comment[2].strip())
 
     def _below(self, number: int) -> int:
         """The line below a comment, and below the comments that follow it."""
@@ -135,15 +135,15 @@ class SourceFile:
 
     def _statements(self) -> dict[int, tuple[int, int]]:
         """Per line the first and last line of the simple statement that it belongs to."""
-        found: dict[int, tuple[int, int]] = {}
+        statements: dict[int, tuple[int, int]] = {}
         if self.source is None:
-            return found
+            return statements
         for node in self.source.nodes(ast.stmt):
             inner = getattr(node, "body", None)
             last = inner[0].lineno - 1 if inner else node.end_lineno or node.lineno
             for line in range(node.lineno, max(last, node.lineno) + 1):
-                found[line] = (node.lineno, max(last, node.lineno))
-        return found
+                statements[line] = (node.lineno, max(last, node.lineno))
+        return statements
 
 
 @lru_cache(64)

@@ -8,6 +8,7 @@ from textwrap import wrap
 from typing import Any, TextIO
 
 from .._lazy import rich
+from ..errors import printable
 from .declare import RULES
 from .finding import Finding, Site
 from .report import Report
@@ -38,13 +39,13 @@ def lines_of(finding: Finding, sources: Sources) -> Iterator[Line]:
         yield [(f"  {finding.other_where}: {finding.other_message or 'the other side'}", "")]
         yield from _excerpt(finding.other_site, sources, "-", "blue")
     if finding.fix:
-        yield from _told("hint", finding.fix)
+        yield from _labelled("hint", finding.fix)
     for note in finding.notes:
-        yield from _told("note", note)
+        yield from _labelled("note", note)
     if finding.origin == "compiler":
-        yield from _told("build", _refusal(finding))
+        yield from _labelled("build", _refusal(finding))
     if finding.gain_us is not None:
-        yield from _told("gain", f"{finding.gain_us:.2f} us by simulation")
+        yield from _labelled("gain", f"{finding.gain_us:.2f} us by simulation")
         if finding.command:
             # one line, to be copied
             yield [("  try: ", "bold"), (finding.command, "")]
@@ -73,7 +74,7 @@ def _excerpt(site: Site, sources: Sources, mark: str, style: str) -> Iterator[Li
     yield [(f"{' ' * max(5, len(number))} | ", "dim"), (" " * start + mark * max(1, end - start), style)]
 
 
-def _told(word: str, text: str) -> Iterator[Line]:
+def _labelled(word: str, text: str) -> Iterator[Line]:
     first, *rest = wrap(f"{word}: {text}", WIDTH - 2, break_long_words=False, break_on_hyphens=False)
     yield [(f"  {first[: len(word) + 1]}", "bold"), (first[len(word) + 1 :], "")]
     for line in rest:
@@ -86,7 +87,7 @@ def text_of(report: Report) -> str:
     for finding in report.findings:
         lines = ["".join(part for part, _ in line).rstrip() for line in lines_of(finding, report.sources)]
         blocks.append("\n".join(lines))
-    return "\n\n".join(blocks)
+    return printable("\n\n".join(blocks))
 
 
 def print_report(report: Report, file: TextIO | None = None) -> None:
@@ -110,7 +111,7 @@ def print_report(report: Report, file: TextIO | None = None) -> None:
 def _styled(line: Line) -> Any:
     text = rich("text").Text()
     for part, style in line:
-        text.append(part, style=style)
+        text.append(printable(part), style=style)
     return text
 
 

@@ -15,11 +15,11 @@ Find = Callable[[Scope], Iterator[Place]]
 FINDERS: dict[str, list[tuple[Rule, Find]]] = {"neuronxcc": [], "nki": []}
 
 
-def found_by(spelling: str, held: Rule) -> Callable[[Find], Find]:
+def found_by(spelling: str, rule: Rule) -> Callable[[Find], Find]:
     """Have a rule looked for by the decorated function."""
 
     def keep(find: Find) -> Find:
-        FINDERS[spelling].append((held, find))
+        FINDERS[spelling].append((rule, find))
         return find
 
     return keep

@@ -66,11 +66,11 @@ def _index_branches(scope: Scope) -> Iterator[Place]:
         word = {ast.If: "if", ast.While: "while", ast.Assert: "assert"}.get(
             type(node), "a conditional expression"
         )
-        told = f"{word} asks for {scope.words(test)}, and {name} is a symbol while the loop is traced"
+        sentence = f"{word} asks for {scope.words(test)}, and {name} is a symbol while the loop is traced"
         if isinstance(node, ast.If) and is_condition(scope, test):
-            yield from ((node, f"{told}: {what}", "") for what in escapes(scope, node))
+            yield from ((node, f"{sentence}: {what}", "") for what in escapes(scope, node))
         else:
-            yield node, told, ""
+            yield node, sentence, ""
 
 
 INDEX_VALUE = rule(
@@ -101,17 +101,17 @@ def _index_values(scope: Scope) -> Iterator[Place]:
     for node in scope.nodes():
         name = ""
         match node:
-            case ast.Subscript(value=ast.Name(id=held), slice=chosen, ctx=ast.Load()) if held in lists:
+            case ast.Subscript(value=ast.Name(id=target), slice=chosen, ctx=ast.Load()) if target in lists:
                 name = scope.symbol_in(chosen)
-            case ast.Call(func=ast.Name(id=word), args=given) if word in _NEED_NUMBERS:
-                name = next((n for a in given if (n := scope.symbol_in(a))), "")
+            case ast.Call(func=ast.Name(id=word), args=arguments) if word in _NEED_NUMBERS:
+                name = next((n for a in arguments if (n := scope.symbol_in(a))), "")
             case ast.BinOp(op=ast.Pow()):
                 name = scope.symbol_in(node)
             case ast.BinOp() if _is_product(scope, node):
                 name = scope.symbol_in(node.left)
         if name and isinstance(node, ast.expr):
-            told = f"{scope.words(node)} needs the value of {name}"
-            yield node, f"{told}, which is a symbol while the loop is traced", ""
+            sentence = f"{scope.words(node)} needs the value of {name}"
+            yield node, f"{sentence}, which is a symbol while the loop is traced", ""
 
 
 def _is_product(scope: Scope, node: ast.BinOp) -> bool:
@@ -148,9 +148,13 @@ GROWS = ("append", "extend", "insert", "pop", "remove", "update", "setdefault")
 def _traced_effects(scope: Scope) -> Iterator[Place]:
     plain, lists = _python_values(scope)
     for loop in scope.traced_loops:
-        made = _made_within(loop)
-        effects = ((node, _effect(scope, node, plain - made, lists - made)) for node in ast.walk(loop))
-        yield from ((node, f"{told} once, not once per iteration", "") for node, told in effects if told)
+        made_here = _made_within(loop)
+        effects = (
+            (node, _effect(scope, node, plain - made_here, lists - made_here)) for node in ast.walk(loop)
+        )
+        yield from (
+            (node, f"{sentence} once, not once per iteration", "") for node, sentence in effects if sentence
+        )
 
 
 def _made_within(loop: ast.For) -> set[str]:
@@ -178,8 +182,8 @@ def _effect(scope: Scope, node: ast.AST, plain: set[str], lists: set[str]) -> st
             is_counted = name in plain and name in _names(value)
         case ast.Assign(targets=[ast.Tuple(elts=targets)], value=ast.Tuple(elts=values)):
             names = [t.id for t in targets if isinstance(t, ast.Name)]
-            given = [v.id for v in values if isinstance(v, ast.Name)]
-            is_turn = len(names) > 1 and sorted(names) == sorted(given) and names != given
+            names_given = [v.id for v in values if isinstance(v, ast.Name)]
+            is_turn = len(names) > 1 and sorted(names) == sorted(names_given) and names != names_given
             return f"{', '.join(names)} change places" if is_turn else ""
         case _:
             return ""

@@ -39,12 +39,14 @@ def latency_with_steps(track: Track, rows: np.ndarray, change: Callable[[Step], 
 
 def latency_without_waits(track: Track, dropped: np.ndarray) -> float:
     """Nanoseconds where some waits of the plan, by position, are left out."""
-    held = track.plan
-    keep = np.ones(len(held.waits.node), np.bool_)
+    original_plan = track.plan
+    keep = np.ones(len(original_plan.waits.node), np.bool_)
     keep[dropped] = False
     kept = np.concatenate([[0], np.cumsum(keep)])
-    waits = Waits(kept[held.waits.start], held.waits.node[keep], held.waits.kind[keep])
-    return latency_ns(track.compiled, replace(held, waits=waits), track.work)
+    waits = Waits(
+        kept[original_plan.waits.start], original_plan.waits.node[keep], original_plan.waits.kind[keep]
+    )
+    return latency_ns(track.compiled, replace(original_plan, waits=waits), track.work)
 
 
 def latency_without_rows(track: Track, rows: np.ndarray, stands_for: dict[int, int]) -> float:

@@ -12,7 +12,7 @@ from ..errors import NkilabError, UnsupportedError
 from ..execute import execute, one_blas_thread, open_lanes
 from ..isa.declare import Instruction
 from ..machine import Machine
-from ..place.direct import bytes_of_memory
+from ..place.direct_allocation import bytes_of_memory
 from ..tiles.convert import widen
 from ..tiles.dtypes import UINT8, DType
 from ..tiles.tile import Index, Layout, Storage, View, layout
@@ -79,12 +79,12 @@ class World:
     def storage(self, memory: Memory) -> Storage:
         """The memory, made when it is first asked for."""
         home = self.home(memory)
-        held = self._memories.get(home)
-        if held is None:
-            held = self._memories[home] = self._made(memory, home)
-        return held
+        storage = self._memories.get(home)
+        if storage is None:
+            storage = self._memories[home] = self._new_storage(memory, home)
+        return storage
 
-    def _made(self, memory: Memory, home: object) -> Storage:
+    def _new_storage(self, memory: Memory, home: object) -> Storage:
         shape, dtype, where = self.recording.shapes[memory]
         if isinstance(home, tuple) and home[0] == "space":
             extent = bytes_of_memory(self.tracks[0].program.machine)
@@ -92,19 +92,19 @@ class World:
             # what nothing wrote is NaN in every float; shadow bits of 32 MiB would cost more than the rows
             space.allocate(np.full(extent, 0xFF, np.uint8))
             return space
-        made = Storage(-1, "", shape, self._retype(dtype), where, "tile", 0)
-        given = next(
-            (self.recording.given[m] for m in self._alike(memory) if m in self.recording.given), None
+        fresh = Storage(-1, "", shape, self._retype(dtype), where, "tile", 0)
+        data = next(
+            (self.recording.inputs[m] for m in self._alike(memory) if m in self.recording.inputs), None
         )
         is_constant = self.recording.changed.isdisjoint(self._alike(memory))
-        if given is not None and made.dtype is dtype and is_constant:
+        if data is not None and fresh.dtype is dtype and is_constant:
             # nothing changes it: tiles may stand for its elements
-            made.is_mutable = False
-            made.allocate(np.ascontiguousarray(given).reshape(shape))
-        elif given is not None:
-            held = given if made.dtype is dtype else widen(np.ascontiguousarray(given), dtype)
-            made.allocate(np.ascontiguousarray(held.reshape(shape)).copy())
-        return made
+            fresh.is_mutable = False
+            fresh.allocate(np.ascontiguousarray(data).reshape(shape))
+        elif data is not None:
+            elements = data if fresh.dtype is dtype else widen(np.ascontiguousarray(data), dtype)
+            fresh.allocate(np.ascontiguousarray(elements.reshape(shape)).copy())
+        return fresh
 
     def _alike(self, memory: Memory) -> Iterable[Memory]:
         """The memories of all cores that are one with a memory."""
@@ -121,34 +121,34 @@ class World:
         if known is not None:
             return known
         storage = self.storage(operand.memory)
-        given, offset = self._placed(operand)
+        layout, offset = self._placed(operand)
         indices = tuple(
             Index(self.view(i.source), i.step_bytes, i.extent, i.is_vector) for i in operand.indices
         )
-        made = View(storage, offset, given, indices)
-        self._views[operand] = made
-        return made
+        copy_of = View(storage, offset, layout, indices)
+        self._views[operand] = copy_of
+        return copy_of
 
     def _placed(self, operand: Operand) -> tuple[Layout, int]:
-        given, offset = operand.layout, operand.offset
+        known, offset = operand.layout, operand.offset
         track = self._track(operand.memory)
         number = operand.memory[1]
         if track is not None and self._is_addressed(track, number):
             places = self.recording.places
             if operand not in places:
                 record, address = track.program.storages[number], track.program.addresses[number]
-                places[operand] = typed(record, given, offset, address)
-            found = places[operand]
-            if found is None:
+                places[operand] = typed(record, known, offset, address)
+            place = places[operand]
+            if place is None:
                 raise UnsupportedError("a tile lies at an address across the boundaries of its elements")
-            return found
-        retyped = self._retype(given.dtype)
-        if retyped is given.dtype:
-            return given, offset
+            return place
+        retyped = self._retype(known.dtype)
+        if retyped is known.dtype:
+            return known, offset
         return (
             layout(
-                given.shape, given.strides, retyped, given.memory, given.partition_axis,
-                given.start_partition, given.indices,
+                known.shape, known.strides, retyped, known.memory, known.partition_axis,
+                known.start_partition, known.indices,
             ),
             offset,
         )  # fmt: skip
@@ -165,10 +165,10 @@ class World:
         """
         operands = [self.view(o) if isinstance(o, Operand) else o for o in action.operands]
         session = self.sessions[action.rank]
-        given = action.values if values is None else values
+        new_values = action.values if values is None else values
         with suppress(NkilabError):
             # an offset that an order without its load makes wild is an access that the run does not see
-            execute(session, form or action.form, operands, given, action.mask)
+            execute(session, form or action.form, operands, new_values, action.mask)
 
     @contextmanager
     def open(self) -> Iterator[World]:

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 import click
 
 from .._lazy import part
+from ..command_line import CHIPS, OUTPUT, PATH, Verb, json_option
 from ..errors import UsageError
-from ..program import CHIPS, PATH, Verb, json_option
 
 
 @click.command(
@@ -23,7 +23,9 @@ from ..program import CHIPS, PATH, Verb, json_option
 )
 @click.option("--family", default="", metavar="NAME", help="Only rows whose family begins so.")
 @json_option
-@click.option("--picture", default="", metavar="FILE.svg", type=PATH, help="Draw predicted against measured.")
+@click.option(
+    "--picture", default="", metavar="FILE.svg", type=OUTPUT, help="Draw predicted against measured."
+)
 @click.option("--leave-out", is_flag=True, help="Predict each family with constants fitted to the others.")
 @click.option("--regret", is_flag=True, help="What choosing block sizes by prediction costs, grid by grid.")
 @click.argument("ledger", metavar="[LEDGER.yaml]", default="", type=PATH)
@@ -31,20 +33,20 @@ def validate(
     family: str, as_json: bool, picture: str, leave_out: bool, regret: bool, ledger: str
 ) -> None:  # fmt: skip
     """Compare predictions with published measurements, or those of LEDGER.yaml; 1 if a bar is missed."""
-    runner, held = part("runner"), part("validate")
-    found: list[int] = []
+    runner, verb = part("runner"), part("validate")
+    statuses: list[int] = []
     if regret and (picture or leave_out):
         raise UsageError("--regret goes with --family and --json alone", hint="leave the other options out")
 
     def work() -> None:
         if regret:
-            found.append(held.run_regret(ledger, family, as_json=as_json, load=runner.kernel_from))
+            statuses.append(verb.run_regret(ledger, family, as_json=as_json, load=runner.kernel_from))
             return
-        given = {"as_json": as_json, "leave_out": leave_out, "load": runner.kernel_from}
-        found.append(held.run_validation(ledger, family, picture, **given))
+        options = {"as_json": as_json, "leave_out": leave_out, "load": runner.kernel_from}
+        statuses.append(verb.run_validation(ledger, family, picture, **options))
 
     status = runner.guarded(work)
-    sys.exit(status or found[0])
+    sys.exit(status or statuses[0])
 
 
 @click.command(
@@ -56,7 +58,7 @@ def validate(
 )
 @click.option("--from", "ledger", required=True, metavar="LEDGER.yaml", type=PATH, help="The measurements.")
 @click.option(
-    "-o", "output", required=True, metavar="MACHINE.yaml", type=PATH, help="The machine file to write."
+    "-o", "output", required=True, metavar="MACHINE.yaml", type=OUTPUT, help="The machine file to write."
 )
 @click.option(
     "--target", default="", metavar="CHIP", type=CHIPS, help="Only rows of this chip: trn1, trn2 or trn3."

@@ -8,19 +8,25 @@ from pathlib import Path
 import click
 
 from .._lazy import part
-from ..program import PATH, VERSIONS, Verb, json_option
+from ..command_line import FOLDER, VERSIONS, Verb, json_option
+from ..errors import printable
 
 
 @click.command(cls=Verb, examples=["nkilab init softmax", "cd softmax && python3 -m pytest"])
+@click.option(
+    "--nkilab", "source", default="", metavar="SOURCE",
+    help="Where the project gets nkilab from: a git address, that of a wheel, or a path; from where this one "
+    "comes if not given.",
+)  # fmt: skip
 @json_option
-@click.argument("folder", metavar="DIR", type=PATH)
-def init(as_json: bool, folder: str) -> None:
+@click.argument("folder", metavar="DIR", type=FOLDER)
+def init(source: str, as_json: bool, folder: str) -> None:
     """Begin a project in DIR: a kernel, its test and a CI workflow that pass."""
-    made = part("projects").make_project(Path(folder))
+    project = part("projects").make_project(Path(folder), source)
     if as_json:
-        click.echo(json.dumps(made, indent=2))
+        click.echo(json.dumps(project, indent=2))
     else:
-        click.echo(part("projects").told(made))
+        click.echo(printable(part("projects").summary_text(project)))
 
 
 @click.command(
@@ -35,11 +41,11 @@ def init(as_json: bool, folder: str) -> None:
     help="Names and parameters of exactly this version; of all versions if not given.",
 )  # fmt: skip
 @json_option
-@click.argument("folder", metavar="DIR", type=PATH)
+@click.argument("folder", metavar="DIR", type=FOLDER)
 def stubs(version: str, as_json: bool, folder: str) -> None:
     """Write type stubs of nki and neuronxcc to DIR, for editors and type checkers."""
-    made = part("stubs").write_stubs(Path(folder), version)
+    written = part("stubs").write_stubs(Path(folder), version)
     if as_json:
-        click.echo(json.dumps(made, indent=2))
+        click.echo(json.dumps(written, indent=2))
     else:
-        click.echo(part("stubs").told(made))
+        click.echo(printable(part("stubs").summary_text(written)))

@@ -10,15 +10,15 @@ import click
 
 from .. import __version__
 from .._lazy import part
+from ..command_line import FOLDER, OUTPUT, PATH, Number, OneOf, Verb, json_option
 from ..errors import UsageError
-from ..program import PATH, Number, OneOf, Verb, json_option
 from .shapes import arg_option, grid_option, kw_option, target_option, version_option
 
 
 @click.command(cls=Verb, examples=["nkilab demo", "nkilab demo --output /srv/first-look --json"])
 @json_option
 @click.option(
-    "--output", default="nkilab-demo", show_default=True, metavar="DIR", type=PATH,
+    "--output", default="nkilab-demo", show_default=True, metavar="DIR", type=FOLDER,
     help="Folder for the files it writes.",
 )  # fmt: skip
 def demo(as_json: bool, output: str) -> None:
@@ -43,15 +43,15 @@ def demo(as_json: bool, output: str) -> None:
     "--check", "checks", is_flag=True, help="Check every kernel that runs; 1 if there is a finding."
 )
 @click.option(
-    "--profile", "folder", default="", metavar="DIR", type=PATH,
+    "--profile", "folder", default="", metavar="DIR", type=FOLDER,
     help="Write a report of every kernel launch there.",
 )  # fmt: skip
 @click.option(
-    "--json", "json_file", default="", metavar="FILE", type=PATH,
+    "--json", "json_file", default="", metavar="FILE", type=OUTPUT,
     help="Write there what was launched, with predictions, as JSON.",
 )  # fmt: skip
 @click.option(
-    "--ranks", default=0, metavar="N", type=Number(int, 0),
+    "--ranks", metavar="N", type=Number(int, 1, 1024, "each rank runs SCRIPT on a thread of its own"),
     help="Run SCRIPT once per rank (RANK, WORLD_SIZE), kernels together.",
 )  # fmt: skip
 @click.option(
@@ -67,20 +67,20 @@ def run(
     checks: bool,
     folder: str,
     json_file: str,
-    ranks: int,
+    ranks: int | None,
     backend: str,
     script: str,
     arguments: Sequence[str],
 ) -> None:
     """Run SCRIPT with the NKI names served; options stand before SCRIPT, the rest is the script's."""
-    given = {
+    options = {
         "--profile": folder,
         "--check": checks,
         "--json": json_file,
         "--nki": version,
         "--target": target,
     }
-    for option, value in given.items() if backend == "vendor" else ():
+    for option, value in options.items() if backend == "vendor" else ():
         if value:
             raise UsageError(
                 f"--backend vendor and {option} are both given; only nkilab has {option}",
@@ -89,7 +89,7 @@ def run(
     sys.exit(
         part("scripts").run(
             script, arguments, version=version, target=target, as_module=as_module, checks=checks,
-            folder=folder, json_file=json_file, ranks=ranks, backend=backend,
+            folder=folder, json_file=json_file, ranks=ranks or 0, backend=backend,
         )
     )  # fmt: skip
 
@@ -119,20 +119,20 @@ def run(
 @click.option(
     "--replay",
     default=0,
-    type=Number(int, 0),
+    type=Number(int, 0, 10_000, "each computes the whole kernel again"),
     metavar="N",
     help="Compute N other orders of the rows and compare.",
 )
 @click.option("--numerics", is_flag=True, help="Compute in float32 beside the stored types and compare.")
 @click.option("--what-if", default="", metavar="RULE@LINE", help="Time it without what this advice is about.")
-@click.option("--sarif", default="", metavar="FILE", type=PATH, help="Write the findings as SARIF 2.1.0.")
+@click.option("--sarif", default="", metavar="FILE", type=OUTPUT, help="Write the findings as SARIF 2.1.0.")
 @click.option("--baseline", default="", metavar="FILE", type=PATH, help="Tell no finding that FILE holds.")
 @click.option(
     "--write-baseline",
     "new_baseline",
     default="",
     metavar="FILE",
-    type=PATH,
+    type=OUTPUT,
     help="Write the findings to FILE, in the place of those of this kernel; 0 whatever is found.",
 )
 @json_option

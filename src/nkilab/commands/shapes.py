@@ -11,8 +11,8 @@ from typing import Any
 import click
 
 from .._lazy import part
+from ..command_line import CHIPS, PATH, VERSIONS, Number, json_option
 from ..errors import UseError
-from ..program import CHIPS, PATH, VERSIONS, Number, json_option
 
 target_option = click.option(
     "--target", default="", metavar="CHIP", type=CHIPS,
@@ -39,7 +39,11 @@ grid_option = click.option(
     "--grid", default="", metavar="N[,...]", help="Program instances along each axis: 4,8."
 )
 ranks_option = click.option(
-    "--ranks", default=1, metavar="N", type=Number(int, 1), help="Ranks that run it together."
+    "--ranks",
+    default=1,
+    metavar="N",
+    type=Number(int, 1, 65536, "no cluster has more"),
+    help="Ranks that run it together.",
 )
 trips_option = click.option(
     "--trips", multiple=True, metavar="FILE.py:LINE=N", help="How often a register's loop goes round."
@@ -81,11 +85,11 @@ def timed(
     results: list[Any] = []
 
     def work() -> None:
-        held = api.as_kernel(runner.kernel_from(kernel))
-        held = held[instances] if instances else held
-        _check_given(held, positional, named)
+        timed_kernel = api.as_kernel(runner.kernel_from(kernel))
+        timed_kernel = timed_kernel[instances] if instances else timed_kernel
+        _check_given(timed_kernel, positional, named)
         for name in targets:
-            results.append(how(held, *positional, target=name, trips=turns, ranks=ranks, **named))
+            results.append(how(timed_kernel, *positional, target=name, trips=turns, ranks=ranks, **named))
 
     # what the user's module prints is not the result
     with redirect_stdout(sys.stderr) if as_json else nullcontext():

@@ -9,8 +9,8 @@ from typing import Any
 import click
 
 from .._lazy import part
-from ..errors import EXIT_FAULT, UsageError
-from ..program import PATH, VERSIONS, Number, OneOf, Verb, json_option
+from ..command_line import OUTPUT, PATH, VERSIONS, Number, OneOf, Verb, json_option
+from ..errors import EXIT_FAULT, UsageError, printable
 from .shapes import target_option
 
 
@@ -23,7 +23,7 @@ from .shapes import target_option
     ],
 )
 @click.option(
-    "-o", "output", default="", metavar="KERNEL.py", type=PATH, help="Write the kernel's module there."
+    "-o", "output", default="", metavar="KERNEL.py", type=OUTPUT, help="Write the kernel's module there."
 )
 @click.option(
     "--dialect", type=OneOf("nki", "neuronxcc"), default=None, metavar="nki|neuronxcc",
@@ -39,7 +39,7 @@ from .shapes import target_option
     "--test", "tests", is_flag=True, help="Run the kernel on probes; with -o write test and drivers."
 )
 @click.option(
-    "--notebook", default="", metavar="F.ipynb", type=PATH, help="Write all six parts as a notebook."
+    "--notebook", default="", metavar="F.ipynb", type=OUTPUT, help="Write all six parts as a notebook."
 )
 @click.option("--explain", "explains", is_flag=True, help="Tell loops, places, traffic, and what binds.")
 @click.option(
@@ -53,8 +53,8 @@ def einsum(spec: str, dialect: str | None, target: str, **options: Any) -> None:
     """Compile the Einsums of SPEC (YAML, docstring, notebook or expressions) into a kernel."""
     status: list[int] = []
     verb = part("einsum.verb")
-    given = {"dialect": dialect or "", "target": target or "trn2", **options}
-    code = part("runner").guarded(lambda: status.append(verb.run(spec, **given)))
+    arguments = {"dialect": dialect or "", "target": target or "trn2", **options}
+    code = part("runner").guarded(lambda: status.append(verb.run(spec, **arguments)))
     sys.exit(code or status[0])
 
 
@@ -85,13 +85,13 @@ def migrate(to: str, since: str, shows_diff: bool, write: bool, as_json: bool, f
     if as_json and shows_diff:
         raise UsageError("--json and --diff are both given", hint="leave one of them out")
     part_of = part("migrate")
-    found = part_of.migration(file, to, since)
+    migration = part_of.migration(file, to, since)
     if as_json:
-        click.echo(json.dumps(found.to_dict(), indent=2))
+        click.echo(json.dumps(migration.to_dict(), indent=2))
     elif shows_diff:
-        click.echo(found.diff, nl=False)
+        click.echo(printable(migration.diff), nl=False)
     else:
-        click.echo(part_of.report_text(found))
-    if write and found.write():
-        click.echo(f"nkilab: {file} is rewritten", err=True)
-    sys.exit(EXIT_FAULT if found.is_needed else 0)
+        click.echo(printable(part_of.report_text(migration)))
+    if write and migration.write():
+        click.echo(printable(f"nkilab: {file} is rewritten"), err=True)
+    sys.exit(EXIT_FAULT if migration.is_needed else 0)

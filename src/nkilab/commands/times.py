@@ -9,7 +9,8 @@ from typing import Any
 import click
 
 from .._lazy import part
-from ..program import PATH, Number, Verb, json_option
+from ..command_line import FOLDER, OUTPUT, PATH, Number, Verb, json_option
+from ..errors import printable
 from .shapes import (
     echo_json,
     grid_option,
@@ -62,17 +63,21 @@ def estimate(kernel: str, as_json: bool, **options: Any) -> None:
 @of_kernel
 @text_option
 @click.option(
-    "--html", default="", metavar="F", type=PATH, help="Write a report that shows everything: one HTML file."
+    "--html",
+    default="",
+    metavar="F",
+    type=OUTPUT,
+    help="Write a report that shows everything: one HTML file.",
 )
 @click.option(
     "--trace",
     default="",
     metavar="F",
-    type=PATH,
+    type=OUTPUT,
     help="Write a trace for ui.perfetto.dev: *.json, else protobuf.",
 )
 @click.option(
-    "--parquet", default="", metavar="DIR", type=PATH, help="Write tables as Neuron Explorer names them."
+    "--parquet", default="", metavar="DIR", type=FOLDER, help="Write tables as Neuron Explorer names them."
 )
 @click.option(
     "--what-if",
@@ -97,11 +102,11 @@ def profile(
     changes = part("what_if").changes_in(what_if) if what_if else {}
     results = timed(profiles.profile, kernel, as_json=as_json, **options)
     if changes:
-        found = [r.diff(r.what_if(**changes), ("as it is", "what if"), what_if) for r in results]
-        _show_differences(found, as_json, as_text, html)
+        differences = [r.diff(r.what_if(**changes), ("as it is", "what if"), what_if) for r in results]
+        _show_differences(differences, as_json, as_text, html)
         return
     for wrote in results[0].save(files):
-        click.echo(f"nkilab: wrote {wrote}", err=True)
+        click.echo(printable(f"nkilab: wrote {wrote}"), err=True)
     if as_json:
         echo_json([r.to_profile() for r in results])
     elif as_text or not any(files.values()):
@@ -114,7 +119,7 @@ def _show_differences(differences: list[Any], as_json: bool, as_text: bool, html
     profiles = part("profiles")
     if html:
         profiles.save_comparison(differences[0], html)
-        click.echo(f"nkilab: wrote {html}", err=True)
+        click.echo(printable(f"nkilab: wrote {html}"), err=True)
     if as_json:
         echo_json([difference.to_dict() for difference in differences])
     elif as_text or not html:
@@ -139,7 +144,7 @@ def _show_differences(differences: list[Any], as_json: bool, as_text: bool, html
 )  # fmt: skip
 @text_option
 @click.option(
-    "--html", default="", metavar="F", type=PATH, help="Write both timelines side by side: one HTML file."
+    "--html", default="", metavar="F", type=OUTPUT, help="Write both timelines side by side: one HTML file."
 )
 def diff(
     first: str,
@@ -154,14 +159,14 @@ def diff(
     profiles = part("profiles")
     profiles.check_files({"html": html}, options["target"])
     second_options = {**options, "keywords": profiles.with_changes(options["keywords"], keywords_b)}
-    found = []
-    for kernel, given in ((first, options), (second, second_options)):
+    runs = []
+    for kernel, kernel_options in ((first, options), (second, second_options)):
         if kernel.endswith(".neff"):
-            found.append([profiles.profile_in(kernel)])
+            runs.append([profiles.profile_in(kernel)])
         else:
-            found.append(timed(profiles.profile, kernel, as_json=as_json, **given))
+            runs.append(timed(profiles.profile, kernel, as_json=as_json, **kernel_options))
     names = profiles.told_apart(first, second, options["keywords"], keywords_b)
-    pairs = zip(*found, strict=False)
+    pairs = zip(*runs, strict=False)
     _show_differences([one.diff(other, names) for one, other in pairs], as_json, as_text, html)
 
 
@@ -214,25 +219,25 @@ def diff(
     "--journal",
     default="",
     metavar="FILE",
-    type=PATH,
+    type=OUTPUT,
     help="Where outcomes are kept; again, it goes on there.",
 )
 @click.option(
     "--confirm", default="", metavar="FILE.yaml", type=PATH, help="Measured points to calibrate with."
 )
-@click.option("--picture", default="", metavar="FILE.svg", type=PATH, help="Draw the points.")
+@click.option("--picture", default="", metavar="FILE.svg", type=OUTPUT, help="Draw the points.")
 @json_option
-def tune(version: str, target: str, kernel: str, weights: str, objective: str, **given: Any) -> None:
+def tune(version: str, target: str, kernel: str, weights: str, objective: str, **options: Any) -> None:
     """Search the parameters of a kernel for the lowest predicted latency."""
     runner, verb = part("runner"), part("tune.verb")
-    found: list[int] = []
+    statuses: list[int] = []
 
     def work() -> None:
-        held = verb.Work(
-            kernel, given.pop("args"), given.pop("keywords"), verb.numbers(weights), given.pop("grid"),
+        work_of_search = verb.Work(
+            kernel, options.pop("args"), options.pop("keywords"), verb.numbers(weights), options.pop("grid"),
             tuple(word.strip() for word in objective.split(",")), version, target,
         )  # fmt: skip
-        found.append(verb.run_tuning(held, verb.Options(**given)))
+        statuses.append(verb.run_tuning(work_of_search, verb.Options(**options)))
 
     status = runner.guarded(work)
-    sys.exit(status or found[0])
+    sys.exit(status or statuses[0])

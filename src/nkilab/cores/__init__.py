@@ -5,7 +5,7 @@ from .common_clock import signature as signature
 from .common_clock import simulate_together as simulate_together
 from .grid import instances_of as instances_of
 from .instances import run_in_turns as run_in_turns
-from .meetings import Meeting as Meeting
-from .meetings import joined as joined
+from .program_grid import ProgramGrid as ProgramGrid
+from .rendezvous import Rendezvous as Rendezvous
+from .rendezvous import joined as joined
 from .schedule import Schedule as Schedule
-from .seats import Seats as Seats

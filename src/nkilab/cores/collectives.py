@@ -26,25 +26,34 @@ from ..isa.collectives import (
 from ..isa.declare import Instruction
 from ..isa.varying_collectives import RECEIVED, AllGatherV, AllToAllV, receive
 from ..tiles.convert import cast, store
+from ..tiles.tile import View
 from ..trace.session import Session
+from .program_grid import ProgramGrid
 from .schedule import Schedule, Wait
-from .seats import Seats
 
 ADVICE = "let all ranks of a group come to the same collectives, in the same order"
 PAGE = "nki.collectives"
 
 
-@dataclass(frozen=True)
+@dataclass
 class Brought:
-    """What a rank brings to a collective: its row, the form, and the elements of what is read."""
+    """What a rank brings to a collective, and what it gets to take its part of.
+
+    Args:
+        row: of the rank's program.
+        form: of the collective.
+        arrays: the elements of what is read; none where only shapes are known.
+        combined: what the group makes of the arrays of all ranks, once all have come.
+    """
 
     row: int
     form: Instruction
     arrays: tuple[np.ndarray, ...] = ()
+    combined: object = None
 
 
 def gather(
-    session: Session, schedule: Schedule, seats: Seats, wait_for: Callable[..., Wait], form: Any,
+    session: Session, schedule: Schedule, program_grid: ProgramGrid, wait_for: Callable[..., Wait], form: Any,
     operands: Sequence[Any], values: tuple[Any, ...],
 ) -> list[Wait]:  # fmt: skip
     """Run one rank's part of a collective; returns what each rank of the group brought.
@@ -54,7 +63,7 @@ def gather(
     """
     members = values[0]
     group = members[1:]
-    absent = seats.absent(group)
+    absent = program_grid.absent(group)
     if absent:
         raise RuleError(
             f"the group {list(group)} names rank {absent[0]}, which runs in another task of the executor",
@@ -69,19 +78,32 @@ def gather(
             arrays = (*arrays, _counts(session, form, operands[2]))
     wait = wait_for(session, form, ("collective", group, session.rank), _what(form, group),
                     Brought(len(session.program) - 1, form, arrays))  # fmt: skip
-    parties = tuple(seats.of(rank, session.rank) for rank in group)
+    parties = tuple(program_grid.of(rank, session.rank) for rank in group)
     wait = Wait(wait.key, wait.what, wait.called, wait.where, wait.letter, parties, ADVICE, PAGE)
     met = schedule.meet(
-        seats.of(session.together.rank, session.rank), wait, partial(_check_agreement, form, members)
+        program_grid.of(session.together.rank, session.rank), wait, partial(_combine, form, members)
     )
     if session.has_data:
-        _receive(form, operands, values, [waited.letter.arrays for waited in met])
+        _receive(form, operands, form.part(met[members[0]].letter.combined, *values))
     return met
 
 
+def _combine(form: Any, members: tuple[int, ...], met: list[Wait]) -> None:
+    """Let the ranks of a group, once all have come, have what they make together: once, by the last to come.
+
+    Raises:
+        RuleError: if they do not agree.
+    """
+    _check_agreement(form, members, met)
+    brought = [wait.letter for wait in met]
+    combined = form.combined([one.arrays for one in brought]) if brought[0].arrays else None
+    for one in brought:
+        one.combined = combined
+
+
 def _what(form: Any, group: tuple[int, ...]) -> str:
-    given = form.layouts[form.read_slots[0]]
-    return f"{form.name} of {given.dtype}{list(given.shape)} with ranks {list(group)}"
+    layout = form.layouts[form.read_slots[0]]
+    return f"{form.name} of {layout.dtype}{list(layout.shape)} with ranks {list(group)}"
 
 
 def _check_agreement(form: Any, members: tuple[int, ...], met: list[Wait]) -> None:
@@ -102,22 +124,24 @@ def _check_agreement(form: Any, members: tuple[int, ...], met: list[Wait]) -> No
                 hint=ADVICE,
                 source=PAGE,
             )
-            told = [f"rank {r} is at {w.where} in {w.what}" for r, w in zip(group, met, strict=True)]
-            raise error.located(met[place].where, form.name, told)
+            descriptions = [f"rank {r} is at {w.where} in {w.what}" for r, w in zip(group, met, strict=True)]
+            raise error.located(met[place].where, form.name, descriptions)
 
 
 def _terms(form: Any) -> dict[str, str]:
     """What the ranks of a collective agree on, in words."""
     terms = {"the call": form.name}
     for name, value in zip(form.attributes, form.attribute_values, strict=True):
-        terms[name] = str(value)
+        # of a ring, each pair of neighbours lies in its own way
+        if name != "span":
+            terms[name] = str(value)
     skipped = {"dst"} if isinstance(form, AllGatherV | AllToAllV) else set()
-    for (name, spec), given in zip(form.operands.items(), form.layouts, strict=True):
+    for (name, spec), layout in zip(form.operands.items(), form.layouts, strict=True):
         if name in skipped or name == "metadata":
             continue
-        terms[name] = f"{given.dtype}{list(given.shape)} in {given.memory}"
+        terms[name] = f"{layout.dtype}{list(layout.shape)} in {layout.memory}"
         if isinstance(form, AllGatherV | AllToAllV) and not spec.is_written:
-            terms[name] = f"{given.dtype}"
+            terms[name] = f"{layout.dtype}"
     return terms
 
 
@@ -128,20 +152,17 @@ def _counts(session: Session, form: Any, metadata: Any) -> np.ndarray:
     return elements_of(session, metadata, mask).copy()
 
 
-def _receive(
-    form: Any, operands: Sequence[Any], values: tuple[Any, ...], brought: list[tuple[np.ndarray, ...]]
-) -> None:
+def _receive(form: Any, operands: Sequence[View], result: Any) -> None:
     """Write what a rank gets."""
-    result = form.combined(brought, *values)
     if isinstance(form, AllGatherV | AllToAllV):
         _, dst, metadata = operands
-        held = np.zeros(dst.layout.shape, np.bool_)
+        received = np.zeros(dst.layout.shape, np.bool_)
 
         def write(elements: np.ndarray, counts: np.ndarray) -> None:
-            held[...] = receive(form, elements, counts, result)
+            received[...] = receive(form, elements, counts, result)
 
         counted = np.zeros(metadata.layout.shape, np.bool_) if form.recv_counts_known else None
-        put(dst, lambda elements: put(metadata, lambda counts: write(elements, counts), counted), held)
+        put(dst, lambda elements: put(metadata, lambda counts: write(elements, counts), counted), received)
         return
     (slot,) = form.written_slots
     dst = operands[slot]

@@ -1,10 +1,10 @@
 """Several cores in one time: each has engines and queues of its own; they wait for each other, and share HBM.
 
-A core runs ahead as long as no other one can still change what it does: until it comes to a meeting, and
+A core runs ahead as long as no other one can still change what it does: until it comes to a rendezvous, and
 from then on no farther than the slowest of the others. Cores that share HBM go side by side in short
 windows; what one does not want of its half at the begin of a window the other may use in it.
 
-Cores with equal programs, whose partners at every meeting are equal, do the same at the same time. One of
+Cores with equal programs, whose partners at every rendezvous are equal, do the same at the same time. One of
 each class is simulated.
 """
 
@@ -29,7 +29,7 @@ from .collectives import COLLECTIVES
 # windows in which cores that share HBM go side by side, over the time that their transfers need
 WINDOWS, SHORTEST_NS = 400, 100.0
 NOT_YET = -1.0
-# which meeting of a class
+# which rendezvous of a class
 Slot = tuple[int, int]
 
 
@@ -91,14 +91,14 @@ class _Core:
             return 0.0
         machine = self.program.machine
         share = min(1.0, machine["dma_engines"] / lanes)
-        given, moved = (
+        hbm_rate, moved = (
             share * sum(float(queue.wanted * rate(queue)) for queue in queues)
             for rate in (attrgetter("hbm_rate"), attrgetter("moved_rate"))
         )
-        return given * min(1.0, machine["hbm_bytes_per_ns"] / moved) if moved else 0.0
+        return hbm_rate * min(1.0, machine["hbm_bytes_per_ns"] / moved) if moved else 0.0
 
 
-def meeting_rows(program: Program) -> list[int]:
+def rendezvous_rows(program: Program) -> list[int]:
     """The rows of a program at which it meets others, in order."""
     kinds: tuple[type[Instruction], ...] = (Sendrecv, CoreBarrier, *COLLECTIVES)
     meets = [
@@ -120,13 +120,13 @@ def signature(program: Program) -> bytes:
 
 
 def classes_of(
-    keys: Sequence[Any], meetings: Sequence[Sequence[Sequence[int]]], neighbour: Sequence[int]
+    keys: Sequence[Any], all_rendezvous: Sequence[Sequence[Sequence[int]]], neighbour: Sequence[int]
 ) -> list[int]:
     """Programs that do the same at the same time, as the smallest numbers of classes.
 
     Args:
         keys: per program, what decides it as long as nobody waits.
-        meetings: per program and meeting, in order, the programs that take part.
+        all_rendezvous: per program and rendezvous, in order, the programs that take part.
         neighbour: per program, the one that shares its HBM; itself if none does.
     """
     numbers: dict[Any, int] = {}
@@ -135,7 +135,11 @@ def classes_of(
         numbers = {}
         finer = [
             numbers.setdefault(
-                (of[p], of[neighbour[p]], tuple(tuple(sorted(of[q] for q in who)) for who in meetings[p])),
+                (
+                    of[p],
+                    of[neighbour[p]],
+                    tuple(tuple(sorted(of[q] for q in who)) for who in all_rendezvous[p]),
+                ),
                 len(numbers),
             )
             for p in range(len(of))
@@ -163,7 +167,7 @@ def simulate_together(programs: Sequence[Program], plans: Sequence[Plan], keys: 
         keys: per program what decides it; see `signature`.
 
     Raises:
-        RuleError: if the meetings of a program cannot be found among its rows.
+        RuleError: if the rendezvous of a program cannot be found among its rows.
     """
     neighbour = neighbours(programs)
     who = [[[q for q, _ in slots] for slots in program.met] for program in programs]
@@ -181,7 +185,7 @@ def simulate_together(programs: Sequence[Program], plans: Sequence[Plan], keys: 
 
 
 def _core(program: Program, plan: Plan) -> _Core:
-    rows = meeting_rows(program)
+    rows = rendezvous_rows(program)
     if len(rows) != len(program.met):
         raise RuleError(
             f"{program.title} has {len(rows)} rows at which it meets others; {len(program.met)} met them"
@@ -197,7 +201,7 @@ class _Race:
 
     Args:
         cores: one of each class.
-        needs: per meeting of a class, what must have come.
+        needs: per rendezvous of a class, what must have come.
         shares: per core, the class whose cores share its HBM; `NOBODY` if none does.
     """
 
@@ -228,7 +232,7 @@ class _Race:
             self._advance(number, node, at, min(others if core.waits else FOREVER, core.window))
 
     def _advance(self, number: int, node: int, at: float, until: float) -> None:
-        """Run one core on, note the meetings that it came to, and turn to its next window."""
+        """Run one core on, note the rendezvous that it came to, and turn to its next window."""
         core = self.cores[number]
         core.time = float(core.run(core.clock, node, float(at), float(until)))
         moment = core.clock.moment
@@ -242,7 +246,7 @@ class _Race:
             self._look_at_window(number)
 
     def _come(self, slot: Slot, at: float) -> None:
-        """Note that a core came to a meeting, and let go on whoever waited for it alone."""
+        """Note that a core came to a rendezvous, and let go on whoever waited for it alone."""
         number, _ = slot
         self.came[slot] = at
         self.cores[number].waits.add(slot)

@@ -45,12 +45,12 @@ def run_in_turns(
         parties = tuple(n for i, n in numbers.items() if all(i[axis] == mine[axis] for axis in apart))
         filename, line = user_site(1)
         key = (what, tuple(mine[axis] for axis in apart))
-        held = session.leave()
+        held_back = session.leave()
         wait = Wait(
             key, what, "all_reduce", f"{Path(filename).name}:{line}", brought, parties, ADVICE, SOURCE
         )
         met = schedule.meet(numbers[mine], wait)
-        session.come_back(held)
+        session.come_back(held_back)
         return numbers[mine], [other.letter for other in met]
 
     schedule = Schedule([partial(run, i) for i in instances], [f"instance {list(i)}" for i in instances])

@@ -66,30 +66,30 @@ def configured_grid(name: str, grid: tuple[Any, ...], version: str) -> tuple[Any
         RuleError: if the cores differ.
         UseError: if the variable is no number.
     """
-    given = environ.get(CORES, "").strip()
-    if not given:
+    setting = environ.get(CORES, "").strip()
+    if not setting:
         return grid
-    if not given.isdigit():
-        raise UseError(f"{CORES} is {given!r}; it is 1 or 2")
+    if not setting.isdigit():
+        raise UseError(f"{CORES} is {setting!r}; it is 1 or 2")
     configures = not version or order(version) >= order(CONFIGURES)
     launched = grid[0] if grid else 1
-    if launched == int(given):
+    if launched == int(setting):
         return grid
     if not grid and configures:
         if not version:
             ask().notice(
-                f"{name} without brackets runs on {given} cores, as {CORES} says from NKI {CONFIGURES} on"
+                f"{name} without brackets runs on {setting} cores, as {CORES} says from NKI {CONFIGURES} on"
             )
-        return (int(given),)
+        return (int(setting),)
     if version and configures:
         # the sentence of the error that is documented for it
         raise RuleError(
-            f"NKI kernel '{name}' is configured with LNC={launched}, but neuronx-cc is using LNC={given}.",
+            f"NKI kernel '{name}' is configured with LNC={launched}, but neuronx-cc is using LNC={setting}.",
             hint=f"leave the brackets out, or set {CORES}={launched}",
             source="NCC_EVRF066",
         )
     raise RuleError(
-        f"the kernel is launched on {launched} core{'' if launched == 1 else 's'}; {CORES} is {given}",
-        hint=f"launch it as kernel[{given}](...)",
+        f"the kernel is launched on {launched} core{'' if launched == 1 else 's'}; {CORES} is {setting}",
+        hint=f"launch it as kernel[{setting}](...)",
         source="nki.jit",
     )

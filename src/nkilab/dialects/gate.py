@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import update_wrapper
 from types import FrameType, ModuleType
 from typing import Any, NoReturn
 
-from ..errors import NkilabError, SpellingError, UnsupportedError, did_you_mean
+from ..errors import NkilabError, SpellingError, UnsupportedError, nearest
 from ..trace.session import running
 from ..trace.source import is_users, place_of, user_frame
 from ..tracebacks import leave_out_ours, public
-from .held import held
+from .foreign import refuse_member
 from .history import BETA1, NEWEST, VERSIONS, at, history, order, replacement, spelled, story, versions_with
-from .missing import refuse_name
+from .missing import alternatives_to, refuse_name
+from .parameters import limited_to_version
 from .strict import strict
 
 BETA1_ROOT = "neuronxcc.nki"
@@ -36,6 +37,28 @@ class MissingImportError(SpellingError, ImportError):
 
 class UnservedImportError(UnsupportedError, ImportError):
     """`from module import name` of a name that nkilab does not serve yet."""
+
+
+class MissingLibraryError(UnservedImportError, ModuleNotFoundError):
+    """`import` of one of `LIBRARIES`, which is not on the path."""
+
+
+# The vendor's libraries of kernels, which public files import.
+LIBRARIES = tuple(f"{BETA1_ROOT}.{name}" for name in ("kernels", "_private_kernels", "_pre_prod_kernels"))
+
+
+def library_of(name: str) -> str:
+    """The library of the vendor's that a module is, or is a part of; "" if none."""
+    return next((library for library in LIBRARIES if f"{name}.".startswith(f"{library}.")), "")
+
+
+def missing_library(name: str, kind: type[NkilabError] = MissingLibraryError) -> NkilabError:
+    """The error that says what a library of kernels is, and where public copies are."""
+    return kind(
+        f"{name} belongs to the vendor's library of kernels, which neuronx-cc brings; nkilab has no copy",
+        hint="take the kernel from aws-neuron/nki-samples or aws-neuron/nki-library on GitHub, or put a "
+        "module of this name on the path",
+    )
 
 
 def name_in(module: str, name: str) -> str:
@@ -98,12 +121,16 @@ class ServedModule(ModuleType):
         if name.startswith("__"):
             raise AttributeError(name)
         frame = sys._getframe(1)
-        error = self._lacking(name)
+        full = f"{self.__name__}.{name}"
+        if full in LIBRARIES and frame.f_code.co_name == "_handle_fromlist":
+            # a finder looks for it on the path
+            raise AttributeError(name)
+        error = missing_library(full, UnservedNameError) if full in LIBRARIES else self._lacking(name)
         if frame.f_code.co_name == "_handle_fromlist":
             # an AttributeError would become an ImportError without a word of why
             error = _AS_IMPORT[type(error)](error.problem, hint=error.hint, source=error.source)
         try:
-            raise error.located(place_of(_outside_import(frame)), self.__name__)
+            raise error.located(place_of(outside_import(frame)), self.__name__)
         except NkilabError:
             leave_out_ours(error)
             raise
@@ -117,12 +144,16 @@ class ServedModule(ModuleType):
         error = lack(name_in(self.__name__, name), _version_in(self.__name__, version))
         if error is not None:
             return error
-        known = [n for n in vars(self) if not n.startswith("_")]
-        hint = did_you_mean(name, known)
-        return MissingNameError(
-            f"nkilab serves no name {name} here" + ("" if hint else f"; it has {', '.join(sorted(known))}"),
-            hint=hint,
-        )
+        elsewhere = [n for n in _relatives(self.__name__) if name in vars(sys.modules[n])]
+        listed, hint = ("", f"{elsewhere[0]} has it") if elsewhere else alternatives_to(name, vars(self))
+        return MissingNameError(f"nkilab serves no name {name} here{listed}", hint=hint)
+
+
+def _relatives(module: str) -> list[str]:
+    """The names of the other modules served under the root of one that were imported."""
+    root = BETA1_ROOT if module.startswith(BETA1_ROOT) else module.partition(".")[0]
+    served = {n: m for n, m in sys.modules.items() if isinstance(m, ServedModule) and n != module}
+    return sorted(n for n in served if n.startswith(f"{root}.") and n.count(".") == root.count(".") + 1)
 
 
 _AS_IMPORT: dict[type, type[NkilabError]] = {
@@ -131,9 +162,44 @@ _AS_IMPORT: dict[type, type[NkilabError]] = {
 }
 
 
-def _outside_import(frame: FrameType | None) -> FrameType:
+class MissingModuleError(SpellingError, ModuleNotFoundError):
+    """`import` of a module that nobody has under a name that is served."""
+
+
+def refuse_module(name: str, served: Iterable[str]) -> None:
+    """Refuse the import of a module, with the nearest that is served; who only asks for its spec gets none.
+
+    Args:
+        name: of a module below one that is served.
+        served: the modules under its root.
+
+    Raises:
+        MissingModuleError: if a statement imports it.
+    """
+    frame = importing_frame()
+    if frame is None:
+        return
+    near = nearest(name, served)
+    error = MissingModuleError(
+        f"nkilab serves no module {name}", hint=f"import {near[0]}" if near else "nkilab ops lists every name"
+    )
+    error.name = name
+    raise error.located(place_of(frame), "import")
+
+
+def importing_frame() -> FrameType | None:
+    """The user's frame whose import asks for a module; None where only a spec is asked for."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and frame.f_globals.get("__name__") != "importlib.util":
+        if frame.f_code.co_name == "_find_and_load_unlocked":
+            return outside_import(frame)
+        frame = frame.f_back
+    return None
+
+
+def outside_import(frame: FrameType | None) -> FrameType:
     """The user's frame; the machinery of import statements is not his."""
-    while frame is not None and frame.f_code.co_filename.startswith("<frozen importlib"):
+    while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] == "importlib":
         frame = frame.f_back
     if frame is None or not is_users(frame.f_code):
         return user_frame()
@@ -164,13 +230,13 @@ def _held_names(module: str, names: Mapping[str, Any], version: str) -> Iterator
         elif is_of_beta1:
             yield name, _of_beta1(module, name, value, version)
         elif at(full, version) if version else set(versions_with(full)) - {BETA1}:
-            yield name, _held(full, value, version)
+            yield name, _limited(full, value, version)
 
 
-def _held(name: str, value: Any, version: str) -> Any:
+def _limited(name: str, value: Any, version: str) -> Any:
     if name == "language.tile_size" and version:
         return _Members(name, value, version)
-    return strict(name, held(name, value, version), version)
+    return strict(name, limited_to_version(name, value, version), version)
 
 
 def _of_beta1(module: str, name: str, value: Any, version: str) -> Any:
@@ -219,11 +285,12 @@ class _Members:
         return [n for n in dir(self._target) if at(f"{self._name}.{n}", self._asked) is not None]
 
 
-def hold_members(cls: type, version: str = "") -> None:
+def hold_members(cls: type, words: Mapping[str, Any], version: str = "") -> None:
     """Let a user reach only those members of tensors that the version asked for has.
 
     Args:
         cls: the class of tensors; its own methods still reach everything.
+        words: names of `nki.language`, which hints name.
         version: held to where the session asks for none; "" for none.
     """
     for full in history():
@@ -243,6 +310,7 @@ def hold_members(cls: type, version: str = "") -> None:
         error = lack(full, version or asked, "a tensor of nki") if not name.startswith("_") else None
         if error is None:
             having = version or asked or NEWEST
+            refuse_member(self, name, words)
             refuse_name("a tensor", name, [n for n in dir(cls) if at(f"tensor.{n}", having) is not None])
         raise error.located(place_of(user_frame()), spelled(full))
 

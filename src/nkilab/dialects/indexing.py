@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from math import prod
 from operator import index as as_index
 from typing import Any, NamedTuple, NoReturn, TypeVar
 
-from ..errors import UseError
+from ..errors import UseError, shown
 from ..tiles.tile import Layout, View, layout
 from ..tiles.views import derived
 from ..trace.affine import Affine
@@ -13,6 +14,20 @@ from ..trace.affine import Affine
 V = TypeVar("V", bound=View)
 OUT_OF_BOUND = "err_tensor_access_out_of_bound"
 FULL = slice(None)
+# the first number that an address of 64 bits, of which one is the sign, does not count
+_WORD = 2**63
+# integers to Python that are no place along an axis: what stands for several, and the outcome of a comparison
+_NO_PLACE = frozenset((Affine, bool))
+_AS_NUMBER = "write int(...) where a number is meant"
+# what is no subscript either, by the name of its type: how messages call it, and what to write instead
+_NO_SUBSCRIPT = {
+    "bool": ("a truth value", _AS_NUMBER),
+    "bool_": ("a truth value", _AS_NUMBER),
+    "NoneType": ("None", "add an axis of one with reshape"),
+    "LoopRange": ("a range of a loop", "write for i in nl.affine_range(n), or a slice for all of it at once"),
+    "range": ("a range", "write a slice, 0:n"),
+    "MultiGrid": ("nl.mgrid itself", "give its bounds, as nl.mgrid[0:128, 0:512]"),
+}
 
 
 class DynamicSlice(NamedTuple):
@@ -47,7 +62,7 @@ def basic(view: V, key: Any, *, keeps_on_chip_rank: bool = False) -> V:
     new_shape: list[int] = []
     new_strides: list[int] = []
     new_axis: int | None = None
-    for axis, subscript in enumerate(_for_every_axis(view, key)):
+    for axis, subscript in enumerate(for_every_axis(view, key)):
         size, stride = shape[axis], strides[axis]
         if type(subscript) is slice:
             start, count, step = _slice(view, axis, subscript, size)
@@ -94,7 +109,7 @@ def cut(view: V, key: Any) -> V | None:
                 offset += start * stride
             else:
                 return None
-        elif type(subscript) is Affine:
+        elif type(subscript) in _NO_PLACE:
             return None
         elif isinstance(subscript, int) and 0 <= subscript < size and len(counts) != known.partition_axis:
             # no slice is empty: 0 stands for an axis that an integer takes away
@@ -111,8 +126,8 @@ def cut(view: V, key: Any) -> V | None:
         first = offset * known.itemsize // (storage.partition_stride * storage.dtype.itemsize)
     counts.append(first)
     cut = tuple(counts)
-    held = known.cuts.get(cut) or _cut_layout(known, cut)
-    return None if held is None else type(view)(storage, offset, held)
+    cut_layout = known.cuts.get(cut) or _cut_layout(known, cut)
+    return None if cut_layout is None else type(view)(storage, offset, cut_layout)
 
 
 def rectangle(view: V, key: tuple[Any, ...]) -> V | None:
@@ -123,7 +138,7 @@ def rectangle(view: V, key: tuple[Any, ...]) -> V | None:
         return None
     if len(key) == 3:
         place = key[1]
-        is_whole = type(place) is not Affine and isinstance(place, int)
+        is_whole = type(place) not in _NO_PLACE and isinstance(place, int)
         if not is_whole or not 0 <= place < shape[1] or known.partition_axis == 1:
             return cut(view, key)
         offset += place * strides[1]
@@ -151,8 +166,8 @@ def rectangle(view: V, key: tuple[Any, ...]) -> V | None:
     else:
         first = offset * known.itemsize // (storage.partition_stride * storage.dtype.itemsize)
     counts = (height, width, first) if len(key) == 2 else (height, 0, width, first)
-    held = known.cuts.get(counts) or _cut_layout(known, counts)
-    return None if held is None else type(view)(storage, offset, held)
+    cut_layout = known.cuts.get(counts) or _cut_layout(known, counts)
+    return None if cut_layout is None else type(view)(storage, offset, cut_layout)
 
 
 def in_this_iteration(view: View, key: Any) -> Any:
@@ -186,12 +201,12 @@ def _inside(part: Any, size: int) -> Any:
         return part.value if low >= 0 and high < size else part.refuse()
     is_slice = type(part) is slice
     start, stop = part.start, part.stop if is_slice else part.start + part.size
-    given = [n for n in (part.start, part.stop if is_slice else part.size) if type(n) is Affine]
-    if not given or (is_slice and part.step is not None) or start is None or stop is None:
-        (given or [part.step])[0].refuse()
+    affine_bounds = [n for n in (part.start, part.stop if is_slice else part.size) if type(n) is Affine]
+    if not affine_bounds or (is_slice and part.step is not None) or start is None or stop is None:
+        (affine_bounds or [part.step])[0].refuse()
     count = stop - start
     if type(count) is not int or not start >= 0 or not stop <= size or count < 1:
-        given[0].refuse()
+        affine_bounds[0].refuse()
     return slice(start.value, start.value + count) if is_slice else DynamicSlice(start.value, count)
 
 
@@ -203,11 +218,11 @@ def _cut_layout(known: Layout, cut: tuple[int, ...]) -> Layout | None:
         return None
     place = None if known.partition_axis is None else kept.index(known.partition_axis)
     shape, strides = tuple(counts[axis] for axis in kept), tuple(known.strides[axis] for axis in kept)
-    held = known.cuts[cut] = layout(shape, strides, known.dtype, known.memory, place, first)
-    return held
+    new_layout = known.cuts[cut] = layout(shape, strides, known.dtype, known.memory, place, first)
+    return new_layout
 
 
-def _for_every_axis(view: View, key: Any) -> tuple[Any, ...]:
+def for_every_axis(view: View, key: Any) -> tuple[Any, ...]:
     """One subscript per axis: an Ellipsis and axes left out are taken whole."""
     if type(key) is not tuple:
         key = (key,)
@@ -223,26 +238,45 @@ def _for_every_axis(view: View, key: Any) -> tuple[Any, ...]:
 
 
 def _integer(view: View, axis: int, subscript: Any) -> int:
+    if type(subscript) is bool:
+        _refuse_subscript(view, subscript)
     try:
         place = as_index(subscript)
     except TypeError:
-        if isinstance(subscript, float) and subscript.is_integer():
-            place = int(subscript)
-        else:
-            raise UseError(
-                f"a subscript of {view.describe()} is of type {type(subscript).__name__}; "
-                "subscripts are integers, slices, nl.ds and index grids"
-            ) from None
+        if not isinstance(subscript, float) or not subscript.is_integer():
+            _refuse_subscript(view, subscript)
+        place = int(subscript)
     size = view.layout.shape[axis]
     if place < 0:
         place += size
     if not 0 <= place < size:
         raise UseError(
-            f"index {subscript} is outside axis {axis} of {view.describe()}, which has {size} elements",
+            f"index {shown(subscript)} is outside axis {axis} of {view.describe()}, "
+            f"which has {size} elements",
             hint="shrink the loop or mask the access",
             key=OUT_OF_BOUND,
         )
     return place
+
+
+def _refuse_subscript(view: View, subscript: Any) -> NoReturn:
+    word = type(subscript).__name__
+    what, hint = _NO_SUBSCRIPT.get(word, (f"of type {word}", ""))
+    raise UseError(
+        f"a subscript of {view.describe()} is {what}; subscripts are integers, slices, nl.ds and index grids",
+        hint=hint,
+    )
+
+
+def place_number(value: Any, what: str) -> int:
+    """A place along an axis, or a distance there: as `whole_number`, but for truth values.
+
+    Raises:
+        UseError: if it is none; `what` says whose it is.
+    """
+    if type(value) is bool:
+        raise UseError(f"{what} is {value}, a truth value; it is a whole number", hint=_AS_NUMBER)
+    return whole_number(value, what)
 
 
 def whole_number(value: Any, what: str) -> int:
@@ -252,25 +286,28 @@ def whole_number(value: Any, what: str) -> int:
         UseError: if it is none; `what` says whose it is.
     """
     try:
-        return as_index(value)
+        whole = as_index(value)
     except TypeError:
-        if isinstance(value, float) and value.is_integer():
-            return int(value)
-        raise UseError(f"{what} is {value!r}; it is a whole number") from None
+        if not isinstance(value, float) or not value.is_integer():
+            raise UseError(f"{what} is {shown(value)}; it is a whole number") from None
+        whole = int(value)
+    if not -_WORD <= whole < _WORD:
+        raise UseError(f"{what} is {shown(whole)}; it is a whole number of 64 bits")
+    return whole
 
 
-def _slice(view: View, axis: int, given: slice, size: int) -> tuple[int, int, int]:
+def _slice(view: View, axis: int, part: slice, size: int) -> tuple[int, int, int]:
     """Start, count and step of a slice."""
-    start, stop, step = given.start, given.stop, given.step
+    start, stop, step = part.start, part.stop, part.step
     if step is None:
         if start is None and stop is None:
             return 0, size, 1
         # the common case, plain numbers within the axis, needs no further look
         if type(start) is int and type(stop) is int and 0 <= start < stop <= size:
             return start, stop - start, 1
-    step = 1 if step is None else whole_number(step, "the step of a slice")
-    start = 0 if start is None else whole_number(start, "the start of a slice")
-    stop = size if stop is None else whole_number(stop, "the end of a slice")
+    step = 1 if step is None else place_number(step, "the step of a slice")
+    start = 0 if start is None else place_number(start, "the start of a slice")
+    stop = size if stop is None else place_number(stop, "the end of a slice")
     start = start + size if start < 0 else start
     stop = stop + size if stop < 0 else stop
     if not 0 <= start < stop <= size or step < 1:
@@ -278,14 +315,31 @@ def _slice(view: View, axis: int, given: slice, size: int) -> tuple[int, int, in
     return start, -(-(stop - start) // step), step
 
 
-def _run(view: View, axis: int, given: DynamicSlice) -> tuple[int, int, int]:
-    count = whole_number(given.size, "the size of a slice")
-    start = whole_number(given.start, "the start of a slice")
+def _run(view: View, axis: int, part: DynamicSlice) -> tuple[int, int, int]:
+    count = place_number(part.size, "the size of a slice")
+    start = place_number(part.start, "the start of a slice")
     size = view.layout.shape[axis]
     start = start + size if start < 0 else start
     if not 0 <= start < start + count <= size:
         _refuse_slice(view, axis, start, start + count, 1)
     return start, count, 1
+
+
+def run_of(part: slice | DynamicSlice, size: int) -> range:
+    """The places along an axis of `size` that a slice names; they may lie beyond its end.
+
+    Raises:
+        UseError: if a bound is no whole number, or the step none of at least 1.
+    """
+    if isinstance(part, DynamicSlice):
+        start = place_number(part.start, "the start of a slice")
+        return range(start, start + place_number(part.size, "the size of a slice"))
+    start = 0 if part.start is None else place_number(part.start, "the start of a slice")
+    stop = size if part.stop is None else place_number(part.stop, "the end of a slice")
+    step = 1 if part.step is None else place_number(part.step, "the step of a slice")
+    if step < 1:
+        raise UseError(f"a slice has the step {step}; steps are at least 1")
+    return range(start + size if start < 0 else start, stop + size if stop < 0 else stop, step)
 
 
 def _refuse_slice(view: View, axis: int, start: int, stop: int, step: int) -> NoReturn:
@@ -310,7 +364,7 @@ def as_shape(shape: Any) -> tuple[int, ...]:
     Raises:
         UseError: if an extent is not a whole number or is negative.
     """
-    if type(shape) is tuple and all(type(extent) is int and extent >= 0 for extent in shape):
+    if type(shape) is tuple and all(type(extent) is int and 0 <= extent < _WORD for extent in shape):
         return shape
     try:
         extents = tuple(shape)
@@ -321,7 +375,8 @@ def as_shape(shape: Any) -> tuple[int, ...]:
         try:
             whole = whole_number(extent, "an extent")
         except UseError:
-            raise UseError(f"shape is {list(extents)}; extents are whole numbers") from None
+            listed = ", ".join(map(shown, extents[:8]))
+            raise UseError(f"shape is [{listed}]; extents are whole numbers") from None
         if whole < 0 and whole != -1:
             raise UseError(f"shape is {list(extents)}; extents are whole numbers of at least 0")
         plain.append(whole)
@@ -335,6 +390,8 @@ def allocated_shape(shape: Any) -> tuple[int, ...]:
         UseError: if there is no extent, or one is no whole number of at least 1.
     """
     plain = as_shape(shape)
+    if prod(plain) >= _WORD:
+        raise UseError(f"shape is {list(plain)}; addresses of its elements have 64 bits at most")
     if not plain or min(plain) < 1:
         raise UseError(f"shape is {list(plain)}; a tensor has at least one axis and one element along each")
     return plain

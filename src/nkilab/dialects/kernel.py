@@ -22,6 +22,7 @@ from ..trace.session import ask, running
 from ..trace.source import place_of, user_frame
 from ..tracebacks import public
 from .environment import check_precision, configured_grid
+from .generated_functions import binding_error
 from .references import Reference
 from .schedules import Schedule, as_schedule
 
@@ -49,26 +50,26 @@ _MODES = ("auto", "jax", "torchxla", "simulation", "baremetal", "trace")
 OPTIONS = "__nki_options__"
 
 
-def notice_unknown(decorator: str, given: Iterable[str], known: Collection[str]) -> None:
+def notice_unknown(decorator: str, names: Iterable[str], known: Collection[str]) -> None:
     """Notice keywords that a decorator of host code ignores, for nobody knows them.
 
     Args:
         decorator: for messages.
-        given: keywords.
+        names: keywords.
         known: those that it takes.
     """
-    for word in sorted(set(given) - set(known)):
+    for word in sorted(set(names) - set(known)):
         hint = did_you_mean(word, sorted(known))
         ask().notice(f"{decorator} ignores the keyword {word}" + (f"; {hint}" if hint else ""))
 
 
-def jit_options(mode: Any, given: dict[str, Any]) -> dict[str, Any]:
+def jit_options(mode: Any, arguments: dict[str, Any]) -> dict[str, Any]:
     """The options of a kernel from what nki.jit is given; what it ignores is noticed."""
-    notice_unknown("nki.jit", given, JIT_KEYWORDS)
+    notice_unknown("nki.jit", arguments, JIT_KEYWORDS)
     if not isinstance(mode, str) or mode not in _MODES:
         instead = "nki.benchmark times a kernel" if mode == "benchmark" else did_you_mean(str(mode), _MODES)
         ask().notice(f"nki.jit ignores mode={mode!r}" + (f"; {instead}" if instead else ""))
-    return {"mode": mode, **given}
+    return {"mode": mode, **arguments}
 
 
 class NkiValidationError(Exception):
@@ -162,8 +163,8 @@ class Kernel:
     @property
     def schedule(self) -> Schedule:
         """The dependences that `with_schedule` added."""
-        held: Schedule = self.options.get("schedule", ())
-        return held
+        schedule: Schedule = self.options.get("schedule", ())
+        return schedule
 
     @public
     def with_schedule(self, schedule: Any) -> Kernel:
@@ -212,6 +213,11 @@ class Kernel:
             return ask().run(self if grid == self.grid else self[grid], args, kwargs)
         except NkilabError as error:
             raise_typed(error)
+        except TypeError as error:
+            ours = binding_error(error)
+            if ours is None:
+                raise
+            raise_typed(ours)
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         """Methods bind as functions do."""
@@ -252,7 +258,7 @@ def _restored(
     reference: Reference, spelling: str, version: str, options: dict[str, Any], grid: tuple[Any, ...]
 ) -> Kernel:
     """A kernel that was pickled by its name."""
-    held: Kernel = reference.kernel(Kernel)
-    if (held.spelling, held.version, held.options, held.grid) == (spelling, version, options, grid):
-        return held
-    return Kernel(held.function, spelling, version, options, grid)
+    kernel: Kernel = reference.kernel(Kernel)
+    if (kernel.spelling, kernel.version, kernel.options, kernel.grid) == (spelling, version, options, grid):
+        return kernel
+    return Kernel(kernel.function, spelling, version, options, grid)

@@ -73,14 +73,14 @@ def functions_of(filename: str) -> dict[tuple[str, int], tuple[ast.FunctionDef, 
     """The functions of a file by name and first line, as trees and as code."""
     tree, codes = read_file(filename)
     known = {(c.co_name, c.co_firstlineno): c for c in codes}
-    found = {}
+    functions = {}
     for node in ast.walk(tree):
         if not isinstance(node, ast.FunctionDef):
             continue
         first = min([node.lineno, *(d.lineno for d in node.decorator_list)])
         if (node.name, first) in known:
-            found[node.name, first] = (node, known[node.name, first])
-    return found
+            functions[node.name, first] = (node, known[node.name, first])
+    return functions
 
 
 @lru_cache(maxsize=64)
@@ -95,9 +95,9 @@ def read_file(filename: str) -> tuple[ast.Module, frozenset[CodeType]]:
 
 def codes_of(code: CodeType) -> Iterator[CodeType]:
     yield code
-    for held in code.co_consts:
-        if isinstance(held, CodeType):
-            yield from codes_of(held)
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from codes_of(constant)
 
 
 class _Reader:
@@ -105,14 +105,14 @@ class _Reader:
 
     def __init__(self, code: CodeType) -> None:
         self.own = {*code.co_varnames, *code.co_cellvars, *code.co_freevars}
-        self.found = Function()
+        self.function = Function()
 
     def read(self, node: ast.FunctionDef) -> Function:
         body = node.body[1:] if ast.get_docstring(node) is not None else node.body
         self.before(body, set())
         if not node.args.vararg and not node.args.kwarg:
-            self.found.whole = self.text_of(body, may_return=True)
-        return self.found
+            self.function.whole = self.text_of(body, may_return=True)
+        return self.function
 
     def before(self, body: Sequence[ast.stmt], live: set[str]) -> set[str]:
         """The variables that are read after a place before they are written, from those alive at the end."""
@@ -150,9 +150,9 @@ class _Reader:
             # versions of Python differ in the place of the step that asks for the first iteration
             place = (part.lineno, part.end_lineno, part.col_offset, part.end_col_offset)
             # a loop within another one is read until nothing changes: the last time counts
-            self.found.loops.pop(place, None)
+            self.function.loops.pop(place, None)
             if text is not None:
-                self.found.loops[place] = text
+                self.function.loops[place] = text
         return head | _read(run)
 
     def text_of(self, body: Sequence[ast.stmt], *, may_return: bool) -> Text | None:
@@ -245,12 +245,12 @@ def _read(node: ast.AST) -> set[str]:
     """The names that are read, but for those that comprehensions make for themselves."""
     if isinstance(node, ast.Name):
         return {node.id} if isinstance(node.ctx, ast.Load) else set()
-    found: set[str] = set().union(*map(_read, ast.iter_child_nodes(node)))
+    names: set[str] = set().union(*map(_read, ast.iter_child_nodes(node)))
     if isinstance(node, ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp):
         # what the first of them runs over is read outside
-        found -= _written(*(g.target for g in node.generators))
-        found |= _read(node.generators[0].iter)
-    return found
+        names -= _written(*(g.target for g in node.generators))
+        names |= _read(node.generators[0].iter)
+    return names
 
 
 def _written(*nodes: ast.AST) -> set[str]:

@@ -132,13 +132,13 @@ def plan_of(session: Session, repeats: Repeats, frame: FrameType, count: int) ->
 
 def device_loops(session: Session, row: int) -> tuple[int, ...]:
     """The loops around a row whose iterations the device counts, the outermost first."""
-    program, found = session.program, []
+    program, loops_on_device = session.program, []
     position = program.position_of(row)
     while position > 0:
         position, loop, _ = program.positions[position]
         if session.keyed.get(("loop", loop)) == "dynamic":
-            found.append(loop)
-    return tuple(reversed(found))
+            loops_on_device.append(loop)
+    return tuple(reversed(loops_on_device))
 
 
 _BOUNDS = ("start", "stop", "step")

@@ -13,11 +13,14 @@ from ..errors import NkilabError, RuleError, UseError
 from ..tiles.coverage import Coverage
 from ..tiles.dtypes import DType
 from ..tiles.tile import HBM, Layout, Storage, View
-from ..trace.marks import Returned
-from ..trace.program import Program
+from ..trace.origins import written_views
+from ..trace.run_notes import Returned
 from ..trace.session import Session
 from .annotations import is_mutable
 from .kernel import Kernel
+
+# Elements of a result up to which those written are counted one by one; of more, views may count twice.
+_COUNTED = 2**28
 
 
 def shared_storage(session: Session, shape: tuple[int, ...], dtype: DType, scope: str, name: str) -> Storage:
@@ -64,11 +67,15 @@ def check_outputs(
     flags = str(kernel.options.get("experimental_flags", ""))
     if "skip-mutable-return-check" in flags or kernel.options.get("mode") == "trace":
         return
-    held = {id(tensor.storage) for tensor in returned}
-    for name, given in arguments.items():
-        if not isinstance(given, View) or not is_mutable(kernel.function, name) or id(given.storage) in held:
+    returned_ids = {id(tensor.storage) for tensor in returned}
+    for name, value in arguments.items():
+        if (
+            not isinstance(value, View)
+            or not is_mutable(kernel.function, name)
+            or id(value.storage) in returned_ids
+        ):
             continue
-        if is_written(sessions, given.storage):
+        if is_written(sessions, value.storage):
             raise _defined(kernel, UseError(
                 f"the kernel writes to {name}, a mutable parameter, and does not return it",
                 hint=f"return {name} beside the other results",
@@ -86,7 +93,7 @@ def _numbers(sessions: Sequence[Session], storage: Storage) -> Iterable[tuple[Se
     """The number of a storage of the first program in every program that sees it."""
     first = sessions[0]
     yield first, storage.number
-    key = next((k for k, held in first.shared.items() if held is storage), None)
+    key = next((k for k, storage_of_key in first.shared.items() if storage_of_key is storage), None)
     for session in sessions[1:]:
         if key in session.shared:
             yield session, session.shared[key].number
@@ -104,12 +111,7 @@ def _is_unwritten(sessions: Sequence[Session], tensor: View) -> bool:
 
 def is_written(sessions: Sequence[Session], storage: Storage) -> bool:
     """Whether a row of any of the programs writes to a storage of the first one."""
-    return any(writes(s.program, n) for s, n in _numbers(sessions, storage))
-
-
-def writes(program: Program, storage: int) -> bool:
-    """Whether a row of a program writes to the storage of this number."""
-    return bool(_written(program, storage))
+    return any(written_views(s.program, n) for s, n in _numbers(sessions, storage))
 
 
 def note_holes(sessions: Sequence[Session], returned: Sequence[View]) -> None:
@@ -121,25 +123,17 @@ def note_holes(sessions: Sequence[Session], returned: Sequence[View]) -> None:
         storage, total = tensor.storage, prod(tensor.storage.shape)
         if storage.memory != HBM or storage.scope == "input":
             continue
-        found = [view for s, n in _numbers(sessions, storage) for view in _written(s.program, n)]
-        if any(view.indices for _, view in found) or sum(view.size for _, view in found) >= total:
+        written = [view for s, n in _numbers(sessions, storage) for view in written_views(s.program, n)]
+        count = sum(view.size for _, view in written)
+        if any(view.indices for _, view in written) or count >= total:
             continue
-        covered = Coverage(storage)
-        for offset, held in found:
-            covered.add(View(storage, offset, held))
-        count = int(np.count_nonzero(covered.bits))
+        count = _covered(storage, written) if total <= _COUNTED else count
         sessions[0].program.marks.returned.append(Returned(storage.number, count, total))
 
 
-def _written(program: Program, storage: int) -> set[tuple[int, Layout]]:
-    """The views of a storage that rows of a program write: offset and layout."""
-    places = np.flatnonzero(program.storage_column == storage)
-    rows = np.searchsorted(program.operand_start, places, side="right") - 1
-    slots = places - program.operand_start[rows]
-    known = np.stack([program.form_column[rows], slots, program.offset_column[places]], axis=1)
-    found = set()
-    for number, slot, offset in np.unique(known, axis=0).tolist():
-        form = program.forms[number]
-        if slot < len(form.view_slots) and form.view_slots[slot] in form.written_slots:
-            found.add((offset, form.layouts[form.view_slots[slot]]))
-    return found
+def _covered(storage: Storage, views: Iterable[tuple[int, Layout]]) -> int:
+    """How many elements of a storage some views of it hold together: offset and layout of each."""
+    covered = Coverage(storage)
+    for offset, view in views:
+        covered.add(View(storage, offset, view))
+    return int(np.count_nonzero(covered.bits))

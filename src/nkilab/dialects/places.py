@@ -12,8 +12,14 @@ from ..tiles.tile import View
 from ..trace.session import running
 from ..trace.source import assigned_name, name_of, place_of, user_frame
 from ..tracebacks import leave_out_ours
-from .calls import refuse_unknown
+from .generated_functions import refuse_unknown
 from .history import BETA1
+
+# What to do about a parameter of functions of `nki.language` that is not given, or given twice.
+_LEFT_OUT = {
+    "axis": "write axis=1: free axes are reduced, the partition axis 0 is not",
+    "dtype": "the shape is one tuple, as in nl.zeros((128, 512), dtype=nl.float32)",
+}
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -36,8 +42,8 @@ def placed(called: str, name: str = "", *, is_method: bool = False) -> Callable[
             except Exception as error:
                 try:
                     return as_meant(error, args, kwargs)
-                except Exception as told:
-                    leave_out_ours(told)
+                except Exception as refusal:
+                    leave_out_ours(refusal)
                     raise
 
         def as_meant(error: Exception, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -53,7 +59,9 @@ def placed(called: str, name: str = "", *, is_method: bool = False) -> Callable[
             unknown = {word: value for word, value in kwargs.items() if word not in known}
             if not unknown:
                 problem = str(error).removeprefix(f"{function.__qualname__}() ")
-                raise SpellingError(problem).located(place_of(user_frame()), called) from None
+                hint = next((hint for word, hint in _LEFT_OUT.items() if f"'{word}'" in problem), "")
+                hint = hint or f"it takes {', '.join(known)}"
+                raise SpellingError(problem, hint=hint).located(place_of(user_frame()), called) from None
             refuse_unknown(called, unknown, known, name, BETA1 if name else "")
             # what is left was noticed
             return call(*args, **{word: value for word, value in kwargs.items() if word in known})

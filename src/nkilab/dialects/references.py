@@ -12,8 +12,7 @@ from types import ModuleType
 from typing import Any
 
 from ..errors import UsageError
-
-_SERVED = ("nki", "neuronxcc")
+from ..packages import SERVED, Home, executed, home_of_script
 
 
 @dataclass(frozen=True)
@@ -41,8 +40,8 @@ class Reference:
         module = sys.modules.get(function.__module__)
         name = getattr(function, "__qualname__", "")
         path = _file_of(module)
-        held = _kernel_below(module, name, kind)
-        if held is None or held.function is not function or not Path(path).is_file():
+        kernel = _kernel_below(module, name, kind)
+        if kernel is None or kernel.function is not function or not Path(path).is_file():
             return None
         return cls(function.__module__, name, path)
 
@@ -59,7 +58,7 @@ class Reference:
         try:
             module = self._loaded() or self._imported()
         except ModuleNotFoundError as error:
-            if (error.name or "").split(".")[0] not in _SERVED:
+            if (error.name or "").split(".")[0] not in SERVED:
                 raise
             raise UsageError(
                 f"{self.path} imports {error.name}, which nobody serves in this process",
@@ -71,39 +70,36 @@ class Reference:
             raise UsageError(
                 f"{self.path} cannot be read: {(error.strerror or str(error)).lower()}"
             ) from None
-        held = _kernel_below(module, self.name, kind)
-        if held is None:
+        kernel = _kernel_below(module, self.name, kind)
+        if kernel is None:
             raise UsageError(f"{self.path} has no kernel {self.name} any more")
-        return held
+        return kernel
 
     def _loaded(self) -> ModuleType | None:
         """The module if this process has it; a worker that was spawned calls the script another name."""
         names = (self.module, "__main__", "__mp_main__", Path(self.path).stem)
-        held = (sys.modules.get(name) for name in names)
-        return next((m for m in held if _file_of(m) == self.path), None)
+        modules = (sys.modules.get(name) for name in names)
+        return next((m for m in modules if _file_of(m) == self.path), None)
 
     def _imported(self) -> ModuleType:
         """The module, imported by its name, or run from its file where that is not on the path."""
         is_script = self.module in ("__main__", "__mp_main__")
         if not is_script and util.find_spec(self.module.split(".")[0]):
             return import_module(self.module)
-        name = Path(self.path).stem if is_script else self.module
-        spec = util.spec_from_file_location(name, self.path)
-        if spec is None or spec.loader is None:
-            raise UsageError(f"{self.path} is no Python file")
-        module = util.module_from_spec(spec)
-        folder = str(Path(self.path).parent)
-        if folder not in sys.path:
-            sys.path.append(folder)
-        held = sys.modules.setdefault(name, module)
-        try:
-            spec.loader.exec_module(module)
-        except BaseException:
-            # as an import does: the next one runs it anew
-            if held is module:
-                del sys.modules[name]
-            raise
-        return module
+        path = Path(self.path)
+        home = home_of_script(path) if is_script else _home_under(path, self.module)
+        folders = [str(folder) for folder in (home.root, path.parent) if str(folder) not in sys.path]
+        sys.path += dict.fromkeys(folders)
+        return import_module(home.name) if home.is_package else executed(path, home.name)
+
+
+def _home_under(path: Path, name: str) -> Home:
+    """The home of a file that another process imported under a name."""
+    words = name.split(".")
+    module = path.parent if path.stem == "__init__" else path.with_suffix("")
+    if list(module.parts[-len(words) :]) != words or (module == path.with_suffix("") and len(words) == 1):
+        return Home(name, path.parent, is_package=False)
+    return Home(name, module.parents[len(words) - 1], is_package=True)
 
 
 def _file_of(module: ModuleType | None) -> str:
@@ -113,7 +109,7 @@ def _file_of(module: ModuleType | None) -> str:
 
 def _kernel_below(module: ModuleType | None, name: str, kind: type) -> Any:
     """The kernel under a name of a module, or of what wraps it; None if there is none."""
-    held: Any = reduce(lambda value, part: getattr(value, part, None), name.split("."), module)
-    while held is not None and not isinstance(held, kind):
-        held = vars(held).get("kernel") if hasattr(held, "__dict__") else None
-    return held
+    kernel: Any = reduce(lambda value, part: getattr(value, part, None), name.split("."), module)
+    while kernel is not None and not isinstance(kernel, kind):
+        kernel = vars(kernel).get("kernel") if hasattr(kernel, "__dict__") else None
+    return kernel

@@ -19,14 +19,14 @@ Schedule = tuple[tuple[str, tuple[str, ...]], ...]
 _NAMES = "names of instructions"
 
 
-def as_schedule(given: Any) -> Schedule:
+def as_schedule(value: Any) -> Schedule:
     """A list of pairs (consumer, producer or list of producers), by the `name=` of instructions.
 
     Raises:
         UseError: if it is none, or its edges make a circle.
     """
     edges = []
-    for pair in given if isinstance(given, list | tuple) else (given,):
+    for pair in value if isinstance(value, list | tuple) else (value,):
         if not isinstance(pair, list | tuple) or len(pair) != 2:
             raise UseError(f"an edge is {pair!r}; it is a pair: consumer, producer or list of producers")
         consumer, producers = pair

@@ -18,9 +18,11 @@ from .enums import (
     oob_mode,
     reduce_cmd,
 )
+from .foreign import keep_from_host
 from .gate import ServedModule, held_tables, hold_members
 from .history import BETA1
-from .value_returning import compiler, host, isa, language, programs, run_time, scalars, top
+from .value_returning import compiler, host, isa, language, run_time, scalars, top
+from .value_returning import program_ids as programs
 from .value_returning import tensor as returned
 
 _ENUMS = {"engine": engine, "reduce_cmd": reduce_cmd, "dge_mode": dge_mode, "oob_mode": oob_mode,
@@ -107,5 +109,9 @@ def modules_from(served: dict[str, dict[str, Any]], version: str = "") -> dict[s
 
 ROOTS = ("neuronxcc", "nki")
 
-hold_members(Tensor)
-hold_members(returned.Tensor, BETA1)
+for _cls, _words, _version in (
+    (Tensor, dst_first.LANGUAGE, ""),
+    (returned.Tensor, language.NAMES, BETA1),
+):
+    hold_members(_cls, _words, _version)
+    keep_from_host(_cls, _words)

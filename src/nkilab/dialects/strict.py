@@ -55,8 +55,8 @@ def _wrapped(
         @wraps(function)
         def call_one(*args: Any, **kwargs: Any) -> Any:
             try:
-                given = kwargs.get(keyword) if len(args) <= place else args[place]
-                if type(given) is plain:
+                argument = kwargs.get(keyword) if len(args) <= place else args[place]
+                if type(argument) is plain:
                     require(form, version, function.__name__)
                 return function(*args, **kwargs)
             except Exception as error:
@@ -69,8 +69,8 @@ def _wrapped(
     def call(*args: Any, **kwargs: Any) -> Any:
         try:
             for place, keyword in looked_at:
-                given = args[place] if place < len(args) else kwargs.get(keyword)
-                if type(given) is plain:
+                argument = args[place] if place < len(args) else kwargs.get(keyword)
+                if type(argument) is plain:
                     require(form, version, function.__name__)
             return function(*args, **kwargs)
         except Exception as error:

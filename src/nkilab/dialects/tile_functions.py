@@ -24,7 +24,7 @@ from ..isa.scalar_engine import Activation
 from ..isa.tensor_engine import NcMatmul, NcTranspose
 from ..tiles.dtypes import FLOAT32, UINT8, UINT32, DType, as_dtype
 from ..tiles.tile import HBM, PSUM, SBUF, Layout, Storage, View, compact_strides, layout
-from ..tiles.views import broadcast, derived, reshaped
+from ..tiles.views import broadcast, derived, padding_hint, reshaped
 from ..trace.builder import record
 from ..trace.session import ask, current
 from ..trace.source import place_of, user_frame
@@ -73,13 +73,15 @@ class Lowering(Protocol):
 @cache
 def plain(cls: type[Instruction], **chosen: Any) -> tuple[Any, ...]:
     """The attributes of an instruction in declared order: those given, the others at their defaults."""
-    held = {name: chosen.get(name, attribute.default) for name, attribute in cls.attributes.items()}
-    assert REQUIRED not in held.values(), cls.name
-    assert not chosen.keys() - held.keys(), cls.name
-    return tuple(held.values())
+    attributes_by_name = {
+        name: chosen.get(name, attribute.default) for name, attribute in cls.attributes.items()
+    }
+    assert REQUIRED not in attributes_by_name.values(), cls.name
+    assert not chosen.keys() - attributes_by_name.keys(), cls.name
+    return tuple(attributes_by_name.values())
 
 
-def _check_tiles(cls: type[Instruction], given: dict[str, Any]) -> None:
+def _check_tiles(cls: type[Instruction], operands: dict[str, Any]) -> None:
     """Refuse what is no layout where the declaration needs one.
 
     Raises:
@@ -87,8 +89,8 @@ def _check_tiles(cls: type[Instruction], given: dict[str, Any]) -> None:
     """
     for name, spec in cls.operands.items():
         may_be_else = spec.is_written or spec.is_optional or spec.may_be_number
-        if not may_be_else and not isinstance(given[name], Layout):
-            got = "missing" if given[name] is None else "no tile"
+        if not may_be_else and not isinstance(operands[name], Layout):
+            got = "missing" if operands[name] is None else "no tile"
             raise RuleError(f"{name} is {got}; it is [{', '.join(spec.axes)}]", source=cls.source)
 
 
@@ -107,9 +109,9 @@ def result_layout(
     """
     try:
         if shape is None or dtype is None:
-            given = dict(zip(cls.operands, layouts, strict=True))
-            _check_tiles(cls, given)
-            default = cls.fresh(given, dict(zip(cls.attributes, attributes, strict=True)))
+            layouts_by_name = dict(zip(cls.operands, layouts, strict=True))
+            _check_tiles(cls, layouts_by_name)
+            default = cls.fresh(layouts_by_name, dict(zip(cls.attributes, attributes, strict=True)))
             shape, dtype, memory = shape or default.shape, dtype or default.dtype, memory or default.memory
     except NkilabError as error:
         raise error.located(place_of(user_frame()), cls.name) from None
@@ -152,7 +154,8 @@ def _common(x: tuple[int, ...], y: tuple[int, ...]) -> tuple[int, ...]:
     try:
         return tuple(np.broadcast_shapes(x, y))
     except ValueError:
-        raise RuleError(f"shapes {list(x)} and {list(y)} do not broadcast") from None
+        hint = padding_hint(*sorted((x, y), key=len)) or "two axes are equal, or one of them is 1"
+        raise RuleError(f"shapes {list(x)} and {list(y)} do not broadcast", hint=hint) from None
 
 
 def _ranked(shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -169,8 +172,8 @@ def on_partitions(to: Lowering, tile: V, partitions: int) -> V:
     """`tile` repeated to so many partitions if it has one."""
     if tile.layout.partitions == partitions or tile.layout.partitions != 1:
         return tile
-    held: V = to.settled(across_partitions(to, tile, partitions))
-    return held
+    spread: V = to.settled(across_partitions(to, tile, partitions))
+    return spread
 
 
 def across_partitions(to: Lowering, tile: View, partitions: int, dtype: DType | None = None) -> Any:
@@ -178,19 +181,24 @@ def across_partitions(to: Lowering, tile: View, partitions: int, dtype: DType | 
 
     Integers, which the array does not multiply, go through DMA.
     """
-    held = tile.layout.dtype
+    element_type = tile.layout.dtype
     shape = (partitions, *tile.layout.shape[1:])
-    if not held.is_float:
+    if not element_type.is_float:
         return to.make(DmaCopy, [None, broadcast(tile, shape)], plain(DmaCopy), memory=SBUF, dtype=dtype)
-    ones = _ones(to, partitions, held)
+    ones = _ones(to, partitions, element_type)
     flat = reshaped(in_sbuf(to, tile), (1, tile.layout.free_size), 0)
     width, most = flat.layout.shape[1], current().machine.limit("psum_bank_bytes") // FLOAT32.itemsize
     if width <= most:
         product = to.make(NcMatmul, [None, ones, flat], plain(NcMatmul), (False,))
         return to.make(
-            TensorCopy, [None, product], plain(TensorCopy), memory=SBUF, dtype=dtype or held, shape=shape
+            TensorCopy,
+            [None, product],
+            plain(TensorCopy),
+            memory=SBUF,
+            dtype=dtype or element_type,
+            shape=shape,
         )
-    out = to.allocate((partitions, width), dtype or held, SBUF)
+    out = to.allocate((partitions, width), dtype or element_type, SBUF)
     for start in range(0, width, most):
         stop = min(start + most, width)
         product = to.make(NcMatmul, [None, ones, _columns(flat, start, stop)], plain(NcMatmul), (False,))
@@ -203,11 +211,13 @@ def _ones(to: Lowering, columns: int, dtype: DType) -> View:
     session = current()
     key = ("ones", columns, dtype)
     if key not in session.keyed:
-        made = to.make(Memset, [None], plain(Memset), (1,), dtype=dtype, shape=(1, columns), memory=SBUF)
+        row_of_ones = to.make(
+            Memset, [None], plain(Memset), (1,), dtype=dtype, shape=(1, columns), memory=SBUF
+        )
         session.flush()
-        session.keyed[key] = made
+        session.keyed[key] = row_of_ones
         # the compiler's own tile: no loop of the kernel's makes it
-        session.program.marks.carried.add(made.storage.number)
+        session.program.marks.carried.add(row_of_ones.storage.number)
     ones: View = session.keyed[key]
     return ones
 
@@ -236,18 +246,18 @@ def unary(to: Lowering, name: str, x: View, dtype: DType, mask: Any = None) -> A
 
 def reduced(to: Lowering, operator: str, x: View, axes: Any, dtype: DType, keepdims: bool) -> Any:
     """A reduction of the last free axes on VectorE."""
-    held = TensorReduce.attributes["axis"].canonical("axis", axes)
-    attributes = plain(TensorReduce, op=OPERATORS[operator], axis=held, keepdims=keepdims)
+    axes_of_form = TensorReduce.attributes["axis"].canonical("axis", axes)
+    attributes = plain(TensorReduce, op=OPERATORS[operator], axis=axes_of_form, keepdims=keepdims)
     return to.make(TensorReduce, [None, x], attributes, dtype=dtype, memory=SBUF)
 
 
 def mean(to: Lowering, x: View, axes: Any, dtype: DType, keepdims: bool) -> Any:
     """The mean over the last free axes: a sum in float32, then a product."""
     total = reduced(to, "add", x, axes, FLOAT32, keepdims)
-    held = TensorReduce.attributes["axis"].canonical("axis", axes)
+    axes_of_form = TensorReduce.attributes["axis"].canonical("axis", axes)
     shape = x.layout.shape
     count = 1
-    for axis in normalized_axes(held, len(shape)):
+    for axis in normalized_axes(axes_of_form, len(shape)):
         count *= shape[axis]
     return with_number(to, OPERATORS["multiply"], total, 1.0 / count, False, dtype)
 
@@ -261,9 +271,9 @@ def variance(to: Lowering, x: View, axes: Any, dtype: DType) -> Any:
 
 def notice_precision(called: str, compute_dtype: Any) -> None:
     """Notice that a function computes in float32 where another type is asked for."""
-    held = None if compute_dtype is None else as_dtype(compute_dtype)
-    if held not in (None, FLOAT32):
-        ask().notice(f"nl.{called} computes in float32, not in compute_dtype={held}")
+    element_type = None if compute_dtype is None else as_dtype(compute_dtype)
+    if element_type not in (None, FLOAT32):
+        ask().notice(f"nl.{called} computes in float32, not in compute_dtype={element_type}")
 
 
 def softmax(to: Lowering, x: View, largest: View, total: Any, dtype: DType) -> Any:

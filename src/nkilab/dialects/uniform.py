@@ -56,20 +56,20 @@ def shared_by(frame: FrameType) -> list[Storage] | None:
     text = None if function is None else function.loops.get(tuple(place))
     if text is None or not _are_harmless(text.outer, frame.f_globals, frame.f_builtins, set()):
         return None
-    held = frame.f_locals
-    found: list[Storage] = []
-    known = (held[name] for name in text.names if name in held)
-    return found if all(_is_plain(value, found) for value in known) else None
+    local_names = frame.f_locals
+    storages: list[Storage] = []
+    known = (local_names[name] for name in text.names if name in local_names)
+    return storages if all(_is_plain(value, storages) for value in known) else None
 
 
-def _is_plain(value: Any, found: list[Storage]) -> bool:
+def _is_plain(value: Any, storages: list[Storage]) -> bool:
     """Whether a value is a number, a tensor or a list of such; storages of tensors are added to a list."""
     kind = type(value)
     if isinstance(value, View):
-        found.append(value.storage)
+        storages.append(value.storage)
         return not value.indices
     if kind is list or kind is tuple:
-        return all(_is_plain(part, found) for part in value)
+        return all(_is_plain(part, storages) for part in value)
     return isinstance(value, NUMBERS)
 
 
@@ -91,7 +91,7 @@ def takes_evenly(frame: FrameType, index: Affine) -> bool:
     """
     place = tuple(next(islice(frame.f_code.co_positions(), frame.f_lasti // 2, None)))
     base, is_slice = _subscripts(frame.f_code).get(place, (None, False))
-    tiles = None if base is None else _held(base, frame.f_locals)
+    tiles = None if base is None else _object_named(base, frame.f_locals)
     repeats = next(iter(index.terms)).repeats
     low, high = index.bounds
     if tiles is None or not _are_even(tiles) or low < 0 or high >= len(tiles) + is_slice:
@@ -106,12 +106,12 @@ def takes_evenly(frame: FrameType, index: Affine) -> bool:
     return begun[:2] == (frame, frame.f_lasti) and type(count) is int and count > 0
 
 
-def _held(node: ast.expr, names: dict[str, Any]) -> Any:
+def _object_named(node: ast.expr, names: dict[str, Any]) -> Any:
     """The list that a variable holds, or that lies in such a list; None for anything else."""
     if isinstance(node, ast.Name):
         return names.get(node.id)
     if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Name | ast.Constant):
-        lists = _held(node.value, names)
+        lists = _object_named(node.value, names)
         at = names.get(node.slice.id) if isinstance(node.slice, ast.Name) else node.slice.value
         if type(lists) in (list, tuple) and type(at) is not Affine and isinstance(at, int):
             return lists[at]
@@ -167,36 +167,41 @@ def _are_harmless(
             continue
         if name not in names:
             return False
-        held = names[name]
-        if not (_has_harmless(held, members[0]) if members else _is_harmless(held, under_way)):
+        value = names[name]
+        if not (_has_harmless(value, members[0]) if members else _is_harmless(value, under_way)):
             return False
     return True
 
 
-def _has_harmless(held: Any, member: str) -> bool:
+def _has_harmless(value: Any, member: str) -> bool:
     """Whether an object is a module of ours, or one that is known, and its member changes nothing."""
-    is_known = type(held).__module__.startswith("nkilab.") or type(held) is ModuleType
-    return is_known and getattr(held, "__name__", "") in MODULES and member not in REFUSED
+    is_known = type(value).__module__.startswith("nkilab.") or type(value) is ModuleType
+    return is_known and getattr(value, "__name__", "") in MODULES and member not in REFUSED
 
 
-def _is_harmless(held: Any, under_way: set[CodeType]) -> bool:
+def _is_harmless(value: Any, under_way: set[CodeType]) -> bool:
     """Whether a value beyond a function is a number, or a function that changes nothing."""
-    if type(held) is tuple:
-        return all(_is_harmless(part, under_way) for part in held)
-    if type(held) is Kernel and not held.grid:
-        held = held.function
-    if type(held) is not FunctionType:
-        return type(held) in NUMBERS
-    code = held.__code__
+    if type(value) is tuple:
+        return all(_is_harmless(part, under_way) for part in value)
+    if type(value) is Kernel and not value.grid:
+        value = value.function
+    if type(value) is not FunctionType:
+        return type(value) in NUMBERS
+    code = value.__code__
     if code in under_way:
         return True
     function = function_of(code)
-    given = (*(held.__defaults__ or ()), *(held.__kwdefaults__ or {}).values())
-    if function is None or function.whole is None or held.__closure__ or not all(map(_is_constant, given)):
+    defaults = (*(value.__defaults__ or ()), *(value.__kwdefaults__ or {}).values())
+    if (
+        function is None
+        or function.whole is None
+        or value.__closure__
+        or not all(map(_is_constant, defaults))
+    ):
         return False
     return _are_harmless(
         function.whole.outer,
-        held.__globals__,
+        value.__globals__,
         vars(builtins),
         {*under_way, code},
     )
@@ -206,16 +211,16 @@ def _is_constant(value: Any) -> bool:
     return type(value) in NUMBERS or (type(value) is tuple and all(map(_is_constant, value)))
 
 
-def can_start_again(function: Any, given: Sequence[Any]) -> bool:
+def can_start_again(function: Any, values: Sequence[Any]) -> bool:
     """Whether nobody notices that a kernel runs more than once: it prints nothing, and keeps nothing.
 
     Args:
         function: the kernel's.
-        given: its arguments, of which it may change lists and other objects.
+        values: its arguments, of which it may change lists and other objects.
     """
     if type(function) is not FunctionType or function.__closure__:
         return False
-    is_fixed = all(type(v) in NUMBERS or framework_of(v) for v in given)
+    is_fixed = all(type(v) in NUMBERS or framework_of(v) for v in values)
     return is_fixed and _is_silent(function, set())
 
 
@@ -224,8 +229,8 @@ def _is_silent(function: FunctionType, under_way: set[CodeType]) -> bool:
     if code in under_way:
         return True
     under_way.add(code)
-    given = (*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values())
-    kept = (*given, *vars(function).values())
+    defaults = (*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values())
+    kept = (*defaults, *vars(function).values())
     if function.__closure__ or not all(map(_is_constant, kept)) or stores_outside(code):
         return False
     if not all(map(_is_silent_module, _imported_by(code))):
@@ -234,19 +239,19 @@ def _is_silent(function: FunctionType, under_way: set[CodeType]) -> bool:
     # numpy.random goes on from where it was
     if "random" in names:
         return False
-    held = function.__globals__
-    if any(hasattr(builtins, name) and name not in SILENT for name in names - held.keys()):
+    global_names = function.__globals__
+    if any(hasattr(builtins, name) and name not in SILENT for name in names - global_names.keys()):
         return False
-    return all(_is_silent_global(held[name], under_way) for name in names & held.keys())
+    return all(_is_silent_global(global_names[name], under_way) for name in names & global_names.keys())
 
 
-def _is_silent_global(held: Any, under_way: set[CodeType]) -> bool:
-    held = held.function if type(held) is Kernel else held
-    if isinstance(held, ModuleType):
-        return _is_silent_module(held.__name__)
-    if type(held) is FunctionType:
-        return not is_users(held.__code__) or _is_silent(held, under_way)
-    return _is_constant(held) or type(held).__module__.startswith("nkilab.")
+def _is_silent_global(value: Any, under_way: set[CodeType]) -> bool:
+    value = value.function if type(value) is Kernel else value
+    if isinstance(value, ModuleType):
+        return _is_silent_module(value.__name__)
+    if type(value) is FunctionType:
+        return not is_users(value.__code__) or _is_silent(value, under_way)
+    return _is_constant(value) or type(value).__module__.startswith("nkilab.")
 
 
 def _is_silent_module(name: str) -> bool:

@@ -46,6 +46,10 @@ FORMS: dict[str, Form] = {
         "a string for buffer=", "0.1", "0.2", "use nl.sbuf, nl.psum, nl.private_hbm or nl.shared_hbm",
         "NKI 0.3 release notes",
     ),
+    "memory_name": Form(
+        "a memory by its bare name (sbuf, psum, hbm)", "0.1", "0.2",
+        "write nl.ndarray(shape, dtype, buffer=nl.sbuf)", "NKI quickstart of SDK 2.27 and 2.28",
+    ),
     "integer_enum": Form(
         "a number for a member of an enumeration", "", "0.2", "use the member, as nisa.engine.vector",
         "NKI 0.3 release notes",

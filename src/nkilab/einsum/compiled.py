@@ -14,8 +14,8 @@ import numpy as np
 
 from ..api import Estimate, estimate, simulate
 from ..api import spec as array_spec
+from ..argument_checks import whole
 from ..errors import UsageError
-from ..given import whole
 from ..hook import activate
 from ..machine import Machine, machine_named
 from ..tracebacks import public

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from numbers import Real
 from typing import Any
 
-from ..errors import UnsupportedError, UsageError
-from ..given import mapping, need, seconds, shown, whole
+from ..argument_checks import mapping, need, seconds, whole
+from ..errors import UnsupportedError, UsageError, shown
 from ..machine import Machine, machine_named
 from ..tiles.dtypes import as_dtype
 from ..tracebacks import public
@@ -15,7 +16,7 @@ from .attempts import attempted
 from .checks.judge import GIVEN, judge
 from .checks.layouts import differing_views
 from .checks.model import Model, close_to
-from .checks.names import check_cascade, known_ranks
+from .checks.names import check_cascade, known_ranks, node_of
 from .compiled import CompiledEinsum
 from .emit.neuronxcc import NeuronxccPrinter
 from .emit.nki import NkiPrinter
@@ -24,6 +25,7 @@ from .grades import Finding, Grade, enforce
 from .language.ast import Affine, Cascade, is_variable
 from .language.extents import merged_sizes, sized, sizes_of_arrays
 from .language.forms import spec_from
+from .language.places import located
 from .language.spec import Spec
 from .mapped.complete import is_whole
 from .mapped.copies import copied
@@ -39,6 +41,10 @@ from .search import searched, with_axes_swapped
 from .tree.nodes import Kernel
 from .written.generator import as_written as text_as_written
 
+# what inputs and outputs may be in either spelling: not packed, no truth values, no exponents alone
+TYPES = ("float32", "tfloat32", "bfloat16", "float16", "float8_e4m3", "float8_e5m2",
+         "int32", "int16", "int8", "uint32", "uint16", "uint8")  # fmt: skip
+TYPES_OF_NKI = (*TYPES, "float8_e4m3fn")
 PRINTERS: dict[str, Callable[[Kernel], Printer]] = {"nki": NkiPrinter, "neuronxcc": NeuronxccPrinter}
 
 
@@ -50,7 +56,7 @@ def compile(
     shapes: Mapping[str, tuple[int, ...]] | None = None,
     dtypes: Mapping[str, Any] | str | None = None,
     scalars: Mapping[str, float] | None = None,
-    outputs: tuple[str, ...] = (),
+    outputs: Sequence[str] = (),
     dialect: str = "",
     as_written: bool = False,
     strict: bool = False,
@@ -65,7 +71,7 @@ def compile(
         sizes: extents of ranks that the specification leaves open.
         shapes: of tensors, instead of or beside `sizes`.
         dtypes: of inputs and outputs by name, or one for all; float32, or that of the inputs, if not given.
-        scalars, outputs: for expressions.
+        scalars, outputs: for expressions, which alone take them.
         dialect: nki or neuronxcc; nki if not given, neuronxcc for `as_written`.
         as_written: print what the published generator prints, faults and all.
         strict: refuse what is otherwise repaired.
@@ -77,18 +83,18 @@ def compile(
         SpecError: if the specification has no meaning, or contradicts itself.
         UnsupportedError: if no nest covers an Einsum.
     """
-    _check_options(sizes, shapes, scalars, dtypes, strict, name)
+    _check_options(sizes, shapes, scalars, dtypes, strict)
+    _check_names(outputs, name)
     dialect = _dialect(dialect, as_written, search)
     machine = machine_named(target)
     held = spec_from(spec, scalars, outputs)
     held = replace(held, kernel_name=name or held.kernel_name or "kernel")
-    _need_known(held.cascade, sizes or {})
-    extents = sizes_of_arrays(held.cascade, shapes or {}) | dict(sizes or {})
-    cascade = merged_sizes(held.cascade, extents)
+    cascade = _with_extents(held.cascade, sizes or {}, shapes or {})
     known = replace(held, cascade=cascade)
     if as_written:
         enforce(check_cascade(known))
         return _as_written(held, cascade, target)
+    _need_types(known, dtypes, TYPES if dialect == "neuronxcc" else TYPES_OF_NKI)
     known, parts = with_parts(known, machine)
     held = replace(held, partitioning=known.partitioning)
     held, known, copies = _with_copies(held, known, machine)
@@ -113,7 +119,18 @@ def _planned(
 ) -> CompiledEinsum:
     """The kernel of a cascade without a mapping, what no output depends on left out."""
     cascade, unread = live(cascade)
-    result = _lowered(spec, cascade, types_of(cascade, spec, dtypes), dialect, machine, search)
+    try:
+        result = _lowered(spec, cascade, types_of(cascade, spec, dtypes), dialect, machine, search)
+    except UnsupportedError as error:
+        # where it is of no single Einsum
+        raise error.located(cascade.einsums[0].place.file, "einsum.expressions") from None
+    except AssertionError as error:
+        reason = (str(error) or type(error).__name__).splitlines()[0]
+        refused = UnsupportedError(
+            f"no plan for these expressions is proved, which is a fault of nkilab: {reason}",
+            hint="change an extent, or split the expression; and report it",
+        )
+        raise refused.located(cascade.einsums[0].place.file, "einsum.expressions") from error
     dropped = tuple(f"left out: {name}, which nothing reads" for name in unread)
     return replace(result, changes=(*dropped, *result.changes))
 
@@ -136,28 +153,60 @@ def _decided(held: Spec, dtypes: Mapping[str, Any] | str | None, search: float) 
     return held
 
 
-def _need_known(cascade: Cascade, sizes: Mapping[str, int]) -> None:
-    """Refuse extents of what is no rank.
+def _with_extents(
+    cascade: Cascade, sizes: Mapping[str, int], shapes: Mapping[str, tuple[int, ...]]
+) -> Cascade:
+    """A cascade with further extents, and those that shapes of tensors tell.
 
     Raises:
-        UsageError: at the first.
+        UsageError: if an extent is of no rank.
+        SpecError: if one contradicts another.
     """
     known = known_ranks(cascade)
     for rank in sizes:
         if rank not in known:
-            raise UsageError(
-                f"size of {rank} is given; the ranks are {', '.join(known)}", hint=close_to(rank, known)
-            )
+            ranks = f"the ranks are {', '.join(known)}" if known else "there are no ranks"
+            raise UsageError(f"size of {rank} is given; {ranks}", hint=close_to(rank, known) if known else "")
+    complete = merged_sizes(cascade, sizes)
+    return replace(complete, sizes=sizes_of_arrays(complete, shapes))
 
 
-def _check_options(sizes: Any, shapes: Any, scalars: Any, dtypes: Any, strict: Any, kernel_name: Any) -> None:
+def _need_types(spec: Spec, dtypes: Mapping[str, Any] | str | None, known: Sequence[str]) -> None:
+    """Refuse types that no kernel of an Einsum takes.
+
+    Raises:
+        UsageError: at the first.
+    """
+    asked = dtypes if isinstance(dtypes, Mapping) else {"every tensor": dtypes} if dtypes else {}
+    for tensor, dtype in {**spec.dtypes, **asked}.items():
+        name = as_dtype(dtype).name
+        if name not in known:
+            error = UsageError(f"dtype of {tensor} is {name}; it is one of {', '.join(known)}")
+            is_own = spec.dtypes.get(tensor) == name
+            raise error.located(str(node_of(spec, "format", tensor).place), "format") if is_own else error
+
+
+def _check_names(outputs: Any, kernel_name: Any) -> None:
+    """Refuse outputs that are no list of names, and what no function is called.
+
+    Raises:
+        UsageError: at the first.
+    """
+    need("outputs", outputs, (tuple, list), 'a tuple of names, such as ("Z",)')
+    for output in outputs:
+        need("an output", output, str, "the name of a tensor")
+    need("name", kernel_name, str, "the name of the kernel's function")
+    if kernel_name and not kernel_name.isidentifier():
+        raise UsageError(f"name is {shown(kernel_name)}; a function's name has letters, digits and _")
+
+
+def _check_options(sizes: Any, shapes: Any, scalars: Any, dtypes: Any, strict: Any) -> None:
     """Refuse what is no extent, shape, number or type by name.
 
     Raises:
         UsageError: at the first.
     """
     need("strict", strict, bool, "True or False")
-    need("name", kernel_name, str, "the name of the kernel's function")
     for name, given, example in (
         ("sizes", sizes, '{"M": 128}'), ("shapes", shapes, '{"A": (128, 64)}'),
         ("scalars", scalars, '{"epsilon": 1e-6}'), ("dtypes", dtypes, '{"A": "bfloat16"}'),
@@ -171,7 +220,9 @@ def _check_options(sizes: Any, shapes: Any, scalars: Any, dtypes: Any, strict: A
         for extent in shape:
             whole(f"an extent of {tensor}", extent, 1)
     for name, value in (scalars or {}).items():
-        need(f"the scalar {name}", value, (int, float), "a number")
+        need(f"the scalar {name}", value, Real, "a number")
+        if isinstance(value, bool):
+            raise UsageError(f"the scalar {name} is {value}; it is a number")
 
 
 def _dialect(dialect: str, as_written: bool, search: float) -> str:
@@ -228,8 +279,7 @@ def _need_forward_indices(cascade: Cascade) -> None:
         if isinstance(index, Affine) and any(c < 0 for n, c in index.terms if is_variable(n)):
             error = UnsupportedError(f"the index {index} of {access.tensor} runs backwards",
                                      hint="count the variable the other way round")  # fmt: skip
-            place = access.place if access.place.line else einsum.place
-            raise error.located(str(place), "einsum.expressions")
+            raise located(error, einsum, access)
 
 
 def _cheaper_layout(compiled: CompiledEinsum, output: str, machine: Machine) -> CompiledEinsum:

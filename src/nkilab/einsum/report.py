@@ -10,15 +10,11 @@ from typing import Any
 from .alternatives import alternatives
 from .compiled import CompiledEinsum
 from .language.ast import Cascade
-from .roofline import is_contraction
+from .roofline import RESOURCES, is_contraction
 from .tree.expr import expr
 from .tree.nodes import HBM, Alloc, Buffer, Comment, Load, Loop, Statement, Store, Tally, statements
 
 SCHEMA = "nkilab.einsum/1"
-ENGINES = {"hbm": "HBM", "tensor": "TensorE", "scalar": "ScalarE", "elementwise": "element-wise engines",
-           "turned": "TensorE with transposes", "psum": "VectorE and ScalarE on PSUM",
-           "chain": "chain of turns"}  # fmt: skip
-
 # what statements of the tree are in NKI
 INSTRUCTIONS = {
     "Load": "dma_copy", "Store": "dma_copy", "Move": "dma_copy", "Gather": "dma_copy", "Copy": "tensor_copy",
@@ -109,7 +105,7 @@ def summary(compiled: CompiledEinsum) -> str:
             f"  predicted {estimate.latency_us:.1f} us ({low:.1f} to {high:.1f}), "
             f"bound by {estimate.summary.bound}"
         )
-        told = ", ".join(f"{ENGINES[n]} {t / 1000:.1f}" for n, t in roof.times_ns.items() if t)
+        told = ", ".join(f"{RESOURCES[n]} {t / 1000:.1f}" for n, t in roof.times_ns.items() if t)
         ratio = estimate.latency_us / roof.least_us if roof.least_us else float("inf")
         lines.append(f"  roofline of the cascade {roof.least_us:.1f} us ({told}); {ratio:.2f} times of it")
         own = compiled.engine_roofline_us

@@ -31,15 +31,21 @@ from .language.extents import block_extent
 from .language.operators import OPERATORS
 from .plan.normal import normal
 
+# What may bind a cascade, as reports name it. psum is shared out best; vectors are multiplied with matrices
+# by all engines together; the turns of a chain wait for each other.
+RESOURCES = {
+    "hbm": "HBM", "tensor": "TensorE", "scalar": "ScalarE", "elementwise": "element-wise engines",
+    "turned": "TensorE with transposes", "psum": "VectorE and ScalarE on PSUM",
+    "vectors": "all engines on products with vectors", "chain": "chain of turns",
+}  # fmt: skip
+
 
 @dataclass(frozen=True)
 class Roofline:
     """Nanoseconds per resource.
 
     Args:
-        times_ns: by resource: hbm, tensor, scalar, elementwise; turned: tensor with transposes that the
-            cascade forces; psum: what VectorE and ScalarE read of PSUM, shared out best; vectors: products
-            of matrices with vectors, shared by all engines; chain: turns that wait for each other.
+        times_ns: by name of `RESOURCES`.
         bytes: that inputs and outputs have.
     """
 
@@ -59,7 +65,7 @@ class Roofline:
 
 def roofline(cascade: Cascade, dtypes: Mapping[str, str], machine: Machine) -> Roofline:
     """The roofline of a cascade whose ranks have extents."""
-    times = {"hbm": 0.0, "tensor": 0.0, "scalar": 0.0, "elementwise": 0.0}
+    times = dict.fromkeys(RESOURCES, 0.0)
     total = 0
     for name in (*cascade.inputs, *cascade.outputs):
         total += _bytes_moved(cascade, name, dtypes)
@@ -118,6 +124,9 @@ def _has_vector(einsum: Einsum, block: Iterate | None) -> bool:
     """Whether a contraction multiplies a matrix with a vector not known before its turn of a block."""
     turn = {block.variable} if block else set[str]()
     made = {e.name for e in block.body} if block else set[str]()
+    if len(einsum.accesses) > 2:
+        # no two of them have a sum of their own
+        return False
     for vector, matrix in (einsum.accesses, einsum.accesses[::-1]):
         theirs, own = (set(a.variables) & set(einsum.output.variables) - turn for a in (vector, matrix))
         is_late = block is None or (vector.tensor in made and not turn & set(matrix.variables))

@@ -5,14 +5,22 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ..errors import FileError, UsageError
-from ..files.container import write_whole
+from ..disk import check_outputs, write_whole
+from ..errors import UsageError, printable
 from . import report
 from .compiled import CompiledEinsum
 from .compiler import compile
+
+# What --test writes beside the kernel, by the beginning of its name.
+DRIVERS = {
+    "test": CompiledEinsum.test_text,
+    "benchmark": CompiledEinsum.benchmark_text,
+    "profile": CompiledEinsum.profile_text,
+}
 
 
 def pairs(given: Sequence[str], option: str) -> dict[str, str]:
@@ -26,6 +34,8 @@ def pairs(given: Sequence[str], option: str) -> dict[str, str]:
         name, equals, value = text.partition("=")
         if not equals or not name or not value:
             raise UsageError(f"{option} is {text!r}; it is NAME=VALUE")
+        if name.strip() in found:
+            raise UsageError(f"{option} {name.strip()} is given twice", hint="leave one of them out")
         found[name.strip()] = value.strip()
     return found
 
@@ -69,24 +79,22 @@ def run(
         as_json: whether standard output has JSON alone.
         choices: of `compile`.
     """
-    compiled = compile(given_by(spec), sizes=sizes_of(sizes), dtypes=types_of(dtypes), **choices)
+    paths = paths_of(output, notebook, tests)
+    check_outputs(paths, [spec])
+    compiled = compile(spec, sizes=sizes_of(sizes), dtypes=types_of(dtypes), **choices)
     verdicts = compiled.verify() if tests else []
-    written = write(texts_of(compiled, output, notebook, tests))
+    for path, text in texts_of(compiled, paths).items():
+        write_whole(path, text.encode())
     told = [str(verdict) for verdict in verdicts]
     if as_json:
-        print(json.dumps({**report.data(compiled), "written": written, "verdicts": told}, indent=2))
+        print(json.dumps({**report.data(compiled), "written": [*paths.values()], "verdicts": told}, indent=2))
     else:
         if not output and not explains:
-            print(compiled.module_text, end="")
+            print(printable(compiled.module_text), end="")
         lines = [report.explain(compiled) if explains else report.summary(compiled)]
-        lines += [f"  wrote {path}" for path in written] + [f"  {line}" for line in told]
-        print("\n".join(lines), file=sys.stdout if explains or output else sys.stderr)
+        lines += [f"  wrote {path}" for path in paths.values()] + [f"  {line}" for line in told]
+        print(printable("\n".join(lines)), file=sys.stdout if explains or output else sys.stderr)
     return 0 if all(verdict.is_fine for verdict in verdicts) else 1
-
-
-def given_by(spec: str) -> Any:
-    """What SPEC on a command line means: expressions have brackets, subscripts an arrow, paths neither."""
-    return spec if not spec.strip() or "->" in spec or ("[" in spec and "=" in spec) else Path(spec)
 
 
 def types_of(given: Sequence[str]) -> Any:
@@ -100,32 +108,26 @@ def types_of(given: Sequence[str]) -> Any:
     return pairs(given, "--dtype") or None
 
 
-def texts_of(compiled: CompiledEinsum, output: str, notebook: str, tests: bool) -> dict[Path, str]:
-    """Paths and what is to stand there."""
-    texts: dict[Path, str] = {}
+def paths_of(output: str, notebook: str, tests: bool) -> dict[str, str]:
+    """What is written where, by the option that asks for it.
+
+    Raises:
+        UsageError: if the kernel's file is no module's.
+    """
+    paths = {}
     if output:
         path = Path(output)
         if path.suffix != ".py" or not path.stem.isidentifier():
             raise UsageError(f"the kernel is to be written to {output}; a module is named NAME.py")
-        texts[path] = compiled.module_text
-        makers = {"test": compiled.test_text, "benchmark": compiled.benchmark_text}
-        makers["profile"] = compiled.profile_text
-        for kind, maker in makers.items() if tests else ():
-            texts[path.with_name(f"{kind}_{path.name}")] = maker(path.stem)
-    if notebook:
-        texts[Path(notebook)] = compiled.notebook()
-    return texts
+        paths["-o"] = output
+        drivers = {f"the {kind} of --test": path.with_name(f"{kind}_{path.name}") for kind in DRIVERS}
+        paths |= {what: str(driver) for what, driver in drivers.items() if tests}
+    return paths | ({"--notebook": notebook} if notebook else {})
 
 
-def write(texts: Mapping[Path, str]) -> list[str]:
-    """Write files, each whole or not at all, after all their folders are found to be there.
-
-    Raises:
-        FileError: if a folder is missing or may not be written.
-    """
-    for path in texts:
-        if not path.parent.is_dir():
-            raise FileError(f"{path} cannot be written: {path.parent} is no folder")
-    for path, text in texts.items():
-        write_whole(path, text.encode())
-    return [str(path) for path in texts]
+def texts_of(compiled: CompiledEinsum, paths: Mapping[str, str]) -> dict[str, str]:
+    """What is to stand at each path."""
+    module = Path(paths.get("-o", "")).stem
+    texts = {"-o": lambda: compiled.module_text, "--notebook": compiled.notebook}
+    texts |= {f"the {kind} of --test": partial(maker, compiled, module) for kind, maker in DRIVERS.items()}
+    return {path: texts[what]() for what, path in paths.items()}

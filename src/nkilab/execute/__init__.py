@@ -1,7 +1,7 @@
 """What a program computes, one row at a time."""
 
-from .lanes import one_blas_thread as one_blas_thread
-from .lanes import open_lanes as open_lanes
 from .step import elements_of as elements_of
 from .step import execute as execute
 from .step import put as put
+from .threads import one_blas_thread as one_blas_thread
+from .threads import open_lanes as open_lanes

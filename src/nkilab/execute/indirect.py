@@ -61,8 +61,8 @@ def _where(form: Instruction, rows: Rows, src: View) -> Any:
     if rows.are_in.all():
         return None
     shape = src.layout.shape
-    held = np.broadcast_to(rows.are_in.reshape(-1, *(1,) * (len(shape) - 1)), shape)
-    return form.where_read(held)
+    is_in = np.broadcast_to(rows.are_in.reshape(-1, *(1,) * (len(shape) - 1)), shape)
+    return form.where_read(is_in)
 
 
 def _and(first: Any, second: Any) -> Any:

@@ -8,13 +8,11 @@ from typing import Any
 import numpy as np
 
 from ..isa.declare import Instruction
-from ..tiles.dtypes import unwritten_value
-from ..tiles.tile import View, memory_of, settle_elements
-from ..trace.marks import Unwritten
+from ..tiles.tile import View, memory_of
 from ..trace.session import Session
-from ..trace.source import name_of, user_frame
 from .indirect import execute_indirect
-from .lanes import LARGE, Lanes
+from .threads import LARGE, Lanes
+from .unwritten import fill, fill_operands, hand_on
 
 
 def execute(
@@ -39,10 +37,10 @@ def execute(
         behind.drain()
         behind = None
     # operands that are read though not all of their storage was written: mostly none
-    partly = [operands[s] for s in form.read_slots if not operands[s].storage.written.is_full]
-    left_out = _filled(session, form, operands, values, mask, partly) if partly else None
+    partly = [s for s in form.read_slots if not operands[s].storage.written.is_full]
+    unwritten = fill_operands(session, form, operands, values, mask, partly) if partly else None
     arrays = _arrays(session, form, operands, values)
-    part = _part(form, arrays, mask) if form.keeps else mask
+    part = _part(form, arrays, mask, unwritten) if form.keeps else mask
     if mask is not None:
         _compute_masked(session, form, arrays, values, mask)
     elif form.registers:
@@ -61,48 +59,8 @@ def execute(
             coverage.add(operands[slot])
         else:
             coverage.add_where(operands[slot], part)
-    if left_out is not None:
-        for slot in written:
-            operands[slot].storage.written.remove_lanes(operands[slot], left_out)
-
-
-def _filled(
-    session: Session, form: Instruction, operands: Sequence[Any], values: tuple[Any, ...], mask: Any,
-    partly: list[View],
-) -> np.ndarray | None:  # fmt: skip
-    """Fill what was never written of operands that are read, and tell of it; lanes that stay unwritten."""
-    left_out = None
-    if mask is None and form.is_lanewise:
-        left_out = _lanes_left_out(form, operands, values, partly)
-    for view in partly:
-        _fill_unwritten(session, view, mask, is_told=left_out is None)
-    return left_out
-
-
-def _lanes_left_out(
-    form: Instruction, operands: Sequence[Any], values: tuple[Any, ...], partly: list[View]
-) -> np.ndarray | None:
-    """Partitions that a lanewise call reads though nothing wrote them.
-
-    These count as unwritten in turn, and are told of where they are stored or reach other partitions.
-    None where no such partition is read, or more than whole partitions is unwritten.
-
-    Args:
-        form, operands, values: of the call.
-        partly: operands that are read, of storages that were written in part.
-    """
-    unwritten = [view for view in partly if view.storage.written.of(view) != "all"]
-    if not unwritten:
-        return None
-    if form.reads_dst or form.reads_result(values) or any(operands[s].storage.place for s in form.view_slots):
-        return None
-    left_out = np.zeros(unwritten[0].layout.shape[0], np.bool_)
-    for view in unwritten:
-        lanes = view.storage.written.lanes_left_out(view)
-        if lanes is None or lanes.all():
-            return None
-        left_out |= lanes
-    return left_out if left_out.any() else None
+    if unwritten is not None:
+        hand_on(form, operands, unwritten, part)
 
 
 def elements_of(session: Session, view: View, mask: Any = None) -> np.ndarray:
@@ -114,7 +72,7 @@ def elements_of(session: Session, view: View, mask: Any = None) -> np.ndarray:
         mask: booleans over the view, which of its elements are read; None for all.
     """
     if not view.storage.written.is_full:
-        _fill_unwritten(session, view, mask)
+        fill(session, view, mask)
     return memory_of(view)
 
 
@@ -148,7 +106,7 @@ def _arrays(
         if storage.data is None:
             storage.own()
         if not storage.written.is_full and not form.keeps and (form.reads_dst or form.reads_result(values)):
-            _fill_unwritten(session, view)
+            fill(session, view)
         arrays[slot] = memory_of(view)
     return arrays
 
@@ -158,9 +116,14 @@ def _lend(dst: View, src: View) -> bool:
 
     The copy is made when something writes the tile or looks at a part of it.
     """
-    storage, given = dst.storage, src.storage
+    storage, source_storage = dst.storage, src.storage
     known = dst.layout
-    if given.is_mutable or known.shape != storage.shape or not known.is_compact or not known.is_on_chip:
+    if (
+        source_storage.is_mutable
+        or known.shape != storage.shape
+        or not known.is_compact
+        or not known.is_on_chip
+    ):
         return False
     elements = memory_of(src)
     if elements.shape != storage.shape:
@@ -172,9 +135,15 @@ def _lend(dst: View, src: View) -> bool:
     return True
 
 
-def _part(form: Instruction, arrays: list[Any], mask: Any) -> Any:
-    """Where a call writes its first result: booleans that broadcast over it, or None for everywhere."""
+def _part(form: Instruction, arrays: list[Any], mask: Any, unwritten: dict[int, np.ndarray] | None) -> Any:
+    """Where a call writes its first result: booleans that broadcast over it, or None for everywhere.
+
+    Where nothing wrote what decides, it may.
+    """
     own = form.written_where(*arrays)
+    if unwritten is not None and form.decided_by:
+        missing = unwritten.get(list(form.operands).index(form.decided_by))
+        own = own if missing is None else own | missing.reshape(own.shape)
     return mask if own is None else own if mask is None else mask & own
 
 
@@ -186,12 +155,6 @@ def _hand_over(behind: Lanes, form: Instruction, operands: Sequence[Any], argume
         form.compute(*arguments)
     else:
         behind.submit(form.compute, arguments, reads, writes)
-
-
-def fits(mask: np.ndarray, shape: tuple[int, ...]) -> bool:
-    """Whether a mask broadcasts over a shape without growing it."""
-    ends = zip(reversed(mask.shape), reversed(shape), strict=False)
-    return mask.ndim <= len(shape) and all(m in (1, n) for m, n in ends)
 
 
 def _compute(session: Session, form: Any, arrays: list[Any], values: tuple[Any, ...]) -> None:
@@ -210,33 +173,3 @@ def _compute_masked(
     kept = dst.copy()
     _compute(session, form, arrays, values)
     np.copyto(dst, kept, where=~np.broadcast_to(mask, dst.shape))
-
-
-def _fill_unwritten(session: Session, view: View, mask: Any = None, *, is_told: bool = True) -> None:
-    """Put the value of never-written elements where the storage has any, and tell if `view` reads some.
-
-    Where a mask over the result fits the view, what it leaves out counts as not read.
-    """
-    settle_elements()
-    storage = view.storage
-    if storage.place is not None:
-        storage.place.recall(storage)
-    if storage.data is None:
-        storage.own()
-    state = storage.written.of(view)
-    if state == "all":
-        return
-    assert storage.data is not None
-    value = unwritten_value(storage.dtype)
-    storage.data.reshape(-1)[~storage.written.bits] = value
-    if mask is not None and fits(mask, view.layout.shape) and storage.written.of(view, mask) == "all":
-        return
-    if not is_told:
-        return
-    program = session.program
-    program.marks.unwritten.append(Unwritten(len(program) - 1, storage.number, view.layout, state))
-    name = storage.name or name_of(view, user_frame()) or "a tensor"
-    share = "was never written" if state == "none" else "was written in part only"
-    session.warn(
-        f"reads {name}: {view.layout}, which {share}; unwritten elements read as {value}", key="unwritten"
-    )

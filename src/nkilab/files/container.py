@@ -14,19 +14,15 @@ A file is written beside its place and moved there: it is whole or not there at 
 from __future__ import annotations
 
 import json
-import os
-import shutil
 import struct
-import tempfile
 from collections.abc import Mapping
 from hashlib import sha256
 from math import prod
-from pathlib import Path
 from typing import cast
 
 import numpy as np
 
-from ..errors import FileError, UsageError, reason_of
+from ..errors import FileError
 
 # The first byte is no text, the line ends show a transfer that converted them, as PNG does.
 MAGIC = b"\x93nkl\r\n\x1a\n"
@@ -112,100 +108,3 @@ def _arrays(header: Header, body: bytes) -> dict[str, np.ndarray]:
         arrays[key] = np.frombuffer(body, dtype, prod(shape), at).reshape(shape)
         at += size
     return arrays
-
-
-def write_whole(path: str | os.PathLike[str], content: bytes) -> None:
-    """Write a file whole or not at all; a link stays one, and a device or pipe gets the bytes.
-
-    Raises:
-        FileError: if the folder does not exist or may not be written.
-    """
-    place = Path(path)
-    temporary = ""
-    try:
-        if place.exists() and not place.is_file():
-            place.write_bytes(content)
-            return
-        place = Path(os.path.realpath(place))
-        handle, temporary = tempfile.mkstemp(prefix=f".{place.name}.", dir=place.parent)
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-        _make_readable(temporary, 0o666)
-        os.replace(temporary, place)
-    except OSError as error:
-        raise FileError(f"{path} cannot be written: {reason_of(error)}") from None
-    finally:
-        if temporary and os.path.exists(temporary):
-            os.unlink(temporary)
-
-
-def _make_readable(path: str, mode: int) -> None:
-    """Make a temporary file or folder, which its owner alone reads, as readable as any other result."""
-    mask = os.umask(0)
-    os.umask(mask)
-    os.chmod(path, mode & ~mask)
-
-
-def check_writable(path: str | os.PathLike[str]) -> None:
-    """Refuse a path that no file can be written to, before the work that fills it.
-
-    Raises:
-        UsageError: if it is a folder, or its folder does not exist or may not be written.
-    """
-    place = Path(path)
-    if place.is_dir():
-        raise UsageError(f"{path} is a folder; a file is to be written there", hint="name a file in it")
-    if not place.parent.is_dir():
-        raise UsageError(
-            f"the folder of {path} does not exist", hint=f"make {place.parent}, or name another file"
-        )
-    if not os.access(place.parent, os.W_OK):
-        raise UsageError(f"the folder of {path} may not be written", hint="name a file elsewhere")
-
-
-def write_whole_folder(path: str | os.PathLike[str], files: Mapping[str, bytes]) -> None:
-    """Write files into a folder: a new one is there with all of them or not at all.
-
-    A name may have a folder within it. In a folder that is there already, each file is whole.
-
-    Raises:
-        FileError: if the folder cannot be made or written.
-    """
-    place = Path(path)
-    if place.exists():
-        for name, content in files.items():
-            _make_folder((place / name).parent)
-            write_whole(place / name, content)
-        return
-    temporary = ""
-    try:
-        temporary = tempfile.mkdtemp(prefix=f".{place.name}.", dir=place.parent)
-        for name, content in files.items():
-            (Path(temporary) / name).parent.mkdir(exist_ok=True)
-            (Path(temporary) / name).write_bytes(content)
-        _make_readable(temporary, 0o777)
-        os.rename(temporary, place)
-    except OSError as error:
-        raise FileError(f"{place} cannot be written: {reason_of(error)}") from None
-    finally:
-        if temporary and os.path.exists(temporary):
-            shutil.rmtree(temporary)
-
-
-def _make_folder(place: Path) -> None:
-    try:
-        place.mkdir(exist_ok=True)
-    except OSError as error:
-        raise FileError(f"{place} cannot be written: {reason_of(error)}") from None
-
-
-def read_whole(path: str | os.PathLike[str]) -> bytes:
-    """The bytes of a file.
-
-    Raises:
-        FileError: if it cannot be read.
-    """
-    try:
-        return Path(path).read_bytes()
-    except OSError as error:
-        raise FileError(f"{path} cannot be read: {reason_of(error)}") from None

@@ -8,14 +8,15 @@ from typing import cast
 
 import numpy as np
 
+from ..disk import read_whole, write_whole
 from ..errors import FileError, NkilabError
 from ..isa.declare import REGISTRY, Instruction
 from ..machine.model import Certainty, Fact, Machine
 from ..place import Finding
 from ..tiles.dtypes import DTYPES
-from ..trace.addresses import Address
+from ..trace.direct_allocation import Address
 from ..trace.program import Program, StorageRecord
-from .container import Header, pack, read_whole, unpack, write_whole
+from .container import Header, pack, unpack
 from .values import decoded, decoded_layout, encoded, encoded_layout
 
 KIND = "NEFF"
@@ -68,7 +69,7 @@ def packed(program: Program) -> bytes:
         "unrolled": program.unrolled,
         "values": values,
         "storages": storages,
-        "addresses": [[storage, *held] for storage, held in program.addresses.items()],
+        "addresses": [[storage, *address] for storage, address in program.addresses.items()],
         "notes": program.notes,
         "findings": [finding.to_dict() for finding in program.findings],
         "compiler": program.compiler,
@@ -81,7 +82,7 @@ def packed(program: Program) -> bytes:
 
 def _form(form: Instruction) -> list[object]:
     attributes = [encoded(a) for a in form.attribute_values]
-    return [form.name, [encoded_layout(given) for given in form.layouts], attributes]
+    return [form.name, [encoded_layout(layout) for layout in form.layouts], attributes]
 
 
 def _distinct_values(program: Program) -> tuple[list[object], np.ndarray]:
@@ -131,19 +132,19 @@ def _program(header: Header, arrays: dict[str, np.ndarray]) -> Program:
     return program
 
 
-def _machine(given: dict[str, object]) -> Machine:
+def _machine(entry: dict[str, object]) -> Machine:
     facts = {
         name: Fact(cast(float, decoded(value)), certainty, source)
-        for name, (value, certainty, source) in cast("dict[str, _Fact]", given["facts"]).items()
+        for name, (value, certainty, source) in cast("dict[str, _Fact]", entry["facts"]).items()
     }
-    name, generation, calibration = given["name"], given["generation"], given["calibration"]
+    name, generation, calibration = entry["name"], entry["generation"], entry["calibration"]
     return Machine(
         name=cast(str, name), generation=cast(int, generation), calibration=cast(str, calibration), **facts
     )
 
 
-def _new_form(machine: Machine, given: list[object]) -> Instruction:
-    name, layouts, attributes = given
+def _new_form(machine: Machine, fields: list[object]) -> Instruction:
+    name, layouts, attributes = fields
     cls = REGISTRY[cast(str, name)]
     return cls(
         machine,

@@ -7,10 +7,11 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
+from ..disk import read_whole, write_whole
 from ..errors import FileError
 from ..timing.timeline import Timeline
 from ..trace.program import Program
-from .container import Header, pack, read_whole, unpack, write_whole
+from .container import Header, pack, unpack
 from .neff import digest_of
 from .values import decoded, encoded
 

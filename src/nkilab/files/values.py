@@ -50,11 +50,11 @@ def encoded(value: object) -> Json:
     raise FileError(f"a value of type {type(value).__name__} has no form in files: {value!r}")
 
 
-def decoded(given: Json) -> object:
+def decoded(encoded: Json) -> object:
     """The value that JSON stands for; raises ValueError, KeyError or TypeError if it stands for none."""
-    if given is None or isinstance(given, bool | str):
-        return given
-    ((tag, content),) = cast("dict[str, Json]", given).items()
+    if encoded is None or isinstance(encoded, bool | str):
+        return encoded
+    ((tag, content),) = cast("dict[str, Json]", encoded).items()
     match tag:
         case "i":
             return int(cast(str, content))
@@ -78,30 +78,30 @@ def _numpy_type(name: str) -> np.dtype:
     return np.dtype(getattr(ml_dtypes, name)) if hasattr(ml_dtypes, name) else np.dtype(name)
 
 
-def encoded_layout(given: object) -> Json:
+def encoded_layout(layout: object) -> Json:
     """What a form holds for an operand: a layout, the marker of a number, or nothing."""
-    if given is None:
+    if layout is None:
         return None
-    if given is NUMBER:
+    if layout is NUMBER:
         return "number"
-    assert isinstance(given, Layout)
+    assert isinstance(layout, Layout)
     return [
-        list(given.shape),
-        list(given.strides),
-        given.dtype.name,
-        given.memory,
-        given.partition_axis,
-        given.start_partition,
+        list(layout.shape),
+        list(layout.strides),
+        layout.dtype.name,
+        layout.memory,
+        layout.partition_axis,
+        layout.start_partition,
     ]
 
 
-def decoded_layout(given: Json) -> object:
+def decoded_layout(encoded: Json) -> object:
     """The operand that JSON stands for."""
-    if given is None:
+    if encoded is None:
         return None
-    if given == "number":
+    if encoded == "number":
         return NUMBER
-    shape, strides, dtype, memory, partition_axis, start = cast("list[object]", given)
+    shape, strides, dtype, memory, partition_axis, start = cast("list[object]", encoded)
     return layout(
         tuple(cast("list[int]", shape)), tuple(cast("list[int]", strides)), DTYPES[cast(str, dtype)],
         cast(str, memory), cast("int | None", partition_axis), cast(int, start),

@@ -48,8 +48,12 @@ class ParserFrontend(NKIFrontend):
         """
         if dump_python_ast:
             raise UnsupportedError("nkilab runs kernels as Python and has no syntax tree to dump")
-        held = kernel if isinstance(kernel, Kernel) else Kernel(kernel, "nki", api.settings().version)
-        return launch(held[lnc], (), dict(inputs), api.machine_for(held, target), has_data=False).program
+        compiled_kernel = (
+            kernel if isinstance(kernel, Kernel) else Kernel(kernel, "nki", api.settings().version)
+        )
+        return launch(
+            compiled_kernel[lnc], (), dict(inputs), api.machine_for(compiled_kernel, target), has_data=False
+        ).program
 
 
 NAMES: dict[str, Any] = {"NKIFrontend": NKIFrontend, "ParserFrontend": ParserFrontend}

@@ -17,7 +17,18 @@ from ..errors import UsageError, UseError
 from ..tiles.dtypes import as_dtype
 from ..trace.source import place_of, user_frame
 from ..tracebacks import PACKAGE, is_whole, public
-from .calls import Backward, Call, Outline, Outlines, checked, filled, outline_of, run, specs_of, taken_apart
+from .kernel_calls import (
+    Backward,
+    Call,
+    Outline,
+    Outlines,
+    checked,
+    filled,
+    outline_of,
+    run,
+    specs_of,
+    taken_apart,
+)
 from .traces import observe_jax
 
 VMAP_METHODS = ("sequential", "expand_dims", "broadcast_all")
@@ -76,8 +87,14 @@ class JaxKernel:
         return self
 
     def __reduce__(self) -> tuple[Any, ...]:
-        held = self._backward
-        return JaxKernel, (self.kernel, held.function, held.saves, self._vmap_method, self._outlines.told)
+        backward_rule = self._backward
+        return JaxKernel, (
+            self.kernel,
+            backward_rule.function,
+            backward_rule.saves,
+            self._vmap_method,
+            self._outlines.reuse,
+        )
 
     def __repr__(self) -> str:
         return f"<jax function of nki kernel {self.kernel.name}>"
@@ -107,12 +124,12 @@ class JaxKernel:
         def backward(kept: Any, gradients: Sequence[Any]) -> tuple[Any, ...]:
             saved, arrays = kept
             is_float = [numpy.issubdtype(array.dtype, numpy.floating) for array in arrays]
-            given = [g for g in gradients if numpy.issubdtype(g.dtype, numpy.floating)]
-            found = self._backward(saved, given, call.constants, is_float)
+            float_gradients = [g for g in gradients if numpy.issubdtype(g.dtype, numpy.floating)]
+            computed = self._backward(saved, float_gradients, call.constants, is_float)
             none = jax("dtypes").float0
             return tuple(
-                np.zeros(array.shape, none) if made is None else made
-                for array, made in zip(arrays, found, strict=True)
+                np.zeros(array.shape, none) if gradient is None else gradient
+                for array, gradient in zip(arrays, computed, strict=True)
             )
 
         function: Any = jax().custom_vjp(forward)
@@ -135,15 +152,15 @@ def _as_jax(kernel: Kernel, call: Call, arrays: Sequence[Any]) -> list[Any]:
     Raises:
         UseError: if one is of another framework.
     """
-    found = []
+    converted = []
     for slot, array in zip(call.slots, arrays, strict=True):
         if framework_of(array) not in ("jax", "numpy"):
             raise UseError(
                 f"argument {slot.name} is {type(array).__name__}; it takes arrays of JAX or NumPy",
                 hint="pass jax.numpy.asarray(...) of it",
             ).located(place_of(user_frame()), kernel.name)
-        found.append(jax("numpy").asarray(array))
-    return found
+        converted.append(jax("numpy").asarray(array))
+    return converted
 
 
 def _called_back(
@@ -163,10 +180,10 @@ def _called_back(
     chosen = api.settings()
 
     @public
-    def on_host(*given: Any) -> tuple[np.ndarray, ...]:
+    def on_host(*arrays_on_host: Any) -> tuple[np.ndarray, ...]:
         # JAX calls from threads of its own, which know nothing of what was chosen where it traced
         with _BUSY, api.chosen(**vars(chosen)):
-            _, results = run(kernel, call, [to_numpy(np.asarray(array)) for array in given])
+            _, results = run(kernel, call, [to_numpy(np.asarray(array)) for array in arrays_on_host])
         return tuple(map(without_packing, results))
 
     shapes = tuple(
@@ -174,8 +191,8 @@ def _called_back(
     )
 
     def called(*arrays: Any) -> tuple[Any, ...]:
-        made = jax().pure_callback(on_host, shapes, *arrays, vmap_method=vmap_method)
-        return tuple(_varying(result, arrays) for result in made)
+        results_here = jax().pure_callback(on_host, shapes, *arrays, vmap_method=vmap_method)
+        return tuple(_varying(result, arrays) for result in results_here)
 
     return called
 
@@ -197,9 +214,9 @@ def _differing_axes(array: Any) -> frozenset[str]:
     JAX calls them the type's `vma` from 0.6 on, `manual_axis_type.varying` in 0.10, and has none before.
     """
     typeof = getattr(jax(), "typeof", None)
-    held = typeof(array) if typeof is not None else None
-    marked = getattr(held, "manual_axis_type", None)
-    axes: frozenset[str] = getattr(held, "vma", None) or getattr(marked, "varying", None) or frozenset()
+    array_type = typeof(array) if typeof is not None else None
+    marked = getattr(array_type, "manual_axis_type", None)
+    axes: frozenset[str] = getattr(array_type, "vma", None) or getattr(marked, "varying", None) or frozenset()
     return axes
 
 
@@ -250,7 +267,7 @@ def wrap(
     """
     observe_jax()
     _leave_out_of_stacks()
-    held = checked(kernel, backward, saves, grid)
+    checked_kernel = checked(kernel, backward, saves, grid)
     if vmap_method not in VMAP_METHODS:
         raise UsageError(f"vmap_method is {vmap_method!r}; it is one of {', '.join(VMAP_METHODS)}")
-    return JaxKernel(held, backward, saves, vmap_method, results)
+    return JaxKernel(checked_kernel, backward, saves, vmap_method, results)

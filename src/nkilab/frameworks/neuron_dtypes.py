@@ -21,7 +21,7 @@ PACKED_TYPES = {name: DTYPES[name].storage for name in PACKED}
 def packed_name(dtype: Any) -> str:
     """The name of a packed type, given as name or NumPy type; "" for any other."""
     if isinstance(dtype, np.dtype):
-        return next((name for name, held in PACKED_TYPES.items() if held == dtype), "")
+        return next((name for name, dtype_of_name in PACKED_TYPES.items() if dtype_of_name == dtype), "")
     return dtype if isinstance(dtype, str) and dtype in PACKED else ""
 
 
@@ -79,8 +79,8 @@ def is_float_type(dtype: Any) -> bool:
     """Whether elements of a type are floating point."""
     if packed_name(dtype):
         return True
-    held = numpy_type(dtype)
-    return held.kind == "f" or held.name.startswith(("bfloat", "float"))
+    known_type = numpy_type(dtype)
+    return known_type.kind == "f" or known_type.name.startswith(("bfloat", "float"))
 
 
 def sizeinbytes(dtype: Any) -> int:

@@ -17,7 +17,7 @@ from ..tiles.dtypes import as_dtype
 from ..trace.session import ask
 from ..trace.source import place_of, user_frame
 from ..tracebacks import public
-from .calls import Backward, Call, Outlines, checked, filled, run, specs_of, taken_apart
+from .kernel_calls import Backward, Call, Outlines, checked, filled, run, specs_of, taken_apart
 
 NAMESPACE = "nkilab"
 _EXAMPLE = "nkilab.torch.wrap(kernel, backward=kernel_or_function)"
@@ -83,9 +83,9 @@ class TorchKernel:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickled as what it is made of; all that one process reads of it share one operator."""
-        made = (self._backward.function, self._backward.saves, self._mutates, self._outlines.told)
+        state = (self._backward.function, self._backward.saves, self._mutates, self._outlines.reuse)
         _PICKLED[self._token] = self
-        return _restored, (self._token, self.kernel, *made)
+        return _restored, (self._token, self.kernel, *state)
 
     def __repr__(self) -> str:
         return f"<torch operator {self.op._qualname} of nki kernel {self.kernel.name}>"
@@ -94,17 +94,17 @@ class TorchKernel:
     def opcheck(self, *args: Any, **kwargs: Any) -> dict[str, str]:
         """What torch.library.opcheck finds of a call: per test "SUCCESS"; raises where one fails."""
         call, tensors = self._taken_apart(self.kernel.grid, args, kwargs)
-        found: dict[str, str] = torch().library.opcheck(self.op, (tensors, str(call)))
-        return found
+        outcomes: dict[str, str] = torch().library.opcheck(self.op, (tensors, str(call)))
+        return outcomes
 
     def _operated(self) -> Callable[..., Any]:
         def operated(grid: tuple[Any, ...], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
             call, tensors = self._taken_apart(grid, args, kwargs)
-            made = self.op(tensors, str(call))
+            results_of_op = self.op(tensors, str(call))
             written = [t for slot, t in zip(call.slots, tensors, strict=True) if self._is_mutated(slot.name)]
-            for tensor, new in zip(written, made, strict=False):
+            for tensor, new in zip(written, results_of_op, strict=False):
                 tensor.copy_(new)
-            results = made[len(written) :]
+            results = results_of_op[len(written) :]
             return filled(self._returned[str(call)], lambda slot: results[slot.number])
 
         operated.__name__ = self.kernel.name
@@ -184,11 +184,11 @@ class TorchKernel:
             if not self._is_mutated(name):
                 raise self._undeclared(name)
         self._returned[text] = outline.results
-        device, made = tensors[0].device, torch().empty
+        device, empty = tensors[0].device, torch().empty
         written = [t for slot, t in zip(call.slots, tensors, strict=True) if self._is_mutated(slot.name)]
         kept = [(tuple(map(int, t.shape)), t.dtype) for t in written]
         kept += [(spec.shape, torch_dtype(as_dtype(spec.dtype))) for spec in outline.specs]
-        return [made(shape, dtype=dtype, device=device) for shape, dtype in kept]
+        return [empty(shape, dtype=dtype, device=device) for shape, dtype in kept]
 
     @public
     def _one_by_one(
@@ -226,18 +226,18 @@ class TorchKernel:
     @public
     def _gradients(self, ctx: Any, gradients: Sequence[Any]) -> tuple[Any, None]:
         """The gradients of the tensors of a call, None for those that are no floats."""
-        given = [
+        contiguous = [
             torch().zeros(shape, dtype=dtype, device=device) if gradient is None else gradient
             for gradient, (shape, dtype, device) in zip(gradients, ctx.results, strict=True)
             if dtype.is_floating_point
         ]
         constants = self._calls[ctx.call].constants
-        return self._backward(ctx.saved_tensors, given, constants, ctx.floats), None
+        return self._backward(ctx.saved_tensors, contiguous, constants, ctx.floats), None
 
 
-def _restored(token: str, *made: Any) -> TorchKernel:
+def _restored(token: str, *state: Any) -> TorchKernel:
     if token not in _PICKLED:
-        _PICKLED[token] = TorchKernel(*made)
+        _PICKLED[token] = TorchKernel(*state)
         _PICKLED[token]._token = token
     return _PICKLED[token]
 
@@ -327,16 +327,16 @@ def wrap(
     Raises:
         UsageError: if `kernel` is none, or the arguments contradict each other.
     """
-    held = checked(kernel, backward, saves, grid)
-    parameters = inspect.signature(held.function).parameters
+    checked_kernel = checked(kernel, backward, saves, grid)
+    parameters = inspect.signature(checked_kernel.function).parameters
     for name in mutates:
         if name not in parameters:
             raise UsageError(
-                f"mutates names {name!r}; the parameters of {held.name} are {', '.join(parameters)}"
+                f"mutates names {name!r}; the parameters of {checked_kernel.name} are {', '.join(parameters)}"
             )
     if mutates and backward is not None:
         raise UsageError(
-            f"{held.name} is wrapped with backward and mutates",
+            f"{checked_kernel.name} is wrapped with backward and mutates",
             hint="return new tensors where gradients flow",
         )
-    return TorchKernel(held, backward, saves, mutates, results)
+    return TorchKernel(checked_kernel, backward, saves, mutates, results)

@@ -19,8 +19,8 @@ PROFILE_TYPES = ("operator", "trace", "system")
 
 def _reports(folder: Any) -> Reports:
     """What writes reports with their files to a folder; loaded where something is profiled."""
-    made: Reports = part("reports").Reports(Path(str(folder)), with_files=True)
-    return made
+    reports: Reports = part("reports").Reports(Path(str(folder)), with_files=True)
+    return reports
 
 
 class TorchProfile:

@@ -60,8 +60,8 @@ class AtDevice:
             raise UsageError(f"tensors go to {asked}; nkilab has cpu and {TYPE}")
         leaves = asked is not None and asked.type == "cpu"
         plain = self.in_place()
-        made = plain.to(dtype or self.dtype, copy=leaves or kwargs.get("copy", False))
-        return made if leaves else self if made is plain else _at_device(made)
+        moved = plain.to(dtype or self.dtype, copy=leaves or kwargs.get("copy", False))
+        return moved if leaves else self if moved is plain else _at_device(moved)
 
     def in_place(self) -> Any:
         """The tensor of the CPU that it is."""
@@ -80,12 +80,12 @@ class AtDevice:
     @property
     def grad(self) -> Any:
         """The gradient, at the device too."""
-        held = torch().Tensor.grad.__get__(self)
-        return held if held is None else _at_device(held)
+        gradient = torch().Tensor.grad.__get__(self)
+        return gradient if gradient is None else _at_device(gradient)
 
     @grad.setter
-    def grad(self, given: Any) -> None:
-        torch().Tensor.grad.__set__(self, given)
+    def grad(self, new_gradient: Any) -> None:
+        torch().Tensor.grad.__set__(self, new_gradient)
 
     def __deepcopy__(self, memo: Any) -> Any:
         return memo.setdefault(id(self), self.detach().clone().requires_grad_(self.requires_grad))
@@ -107,7 +107,7 @@ def _at_device(plain: Any) -> Any:
     return plain.as_subclass(_tensor_class())
 
 
-def _made(func: Any, *args: Any, **kwargs: Any) -> Any:
+def _wrapped_result(func: Any, *args: Any, **kwargs: Any) -> Any:
     """What a function of PyTorch makes for the device."""
     module = torch()
     own = {**kwargs, "device": module.device("cpu")} if "device" in kwargs else kwargs
@@ -138,10 +138,12 @@ def _tensor_class() -> Any:
     module = torch()
     library = module.library.Library
     everything, some = library("_", "IMPL", "XLA"), library("aten", "IMPL", "XLA")
-    everything.fallback(_made)
+    everything.fallback(_wrapped_result)
     for name in _RESIZING:
         packet, _, overload = name.partition(".")
-        some.impl(name, partial(_made, getattr(getattr(module.ops.aten, packet), overload or "default")))
+        some.impl(
+            name, partial(_wrapped_result, getattr(getattr(module.ops.aten, packet), overload or "default"))
+        )
     _number_the_device(module)
     # PyTorch prints the name of the class, and forgets what is registered with what it does not hold
     return type("tensor", (AtDevice, module.Tensor), {"registered": (everything, some)})

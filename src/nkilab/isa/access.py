@@ -15,10 +15,10 @@ from ..machine import Machine
 from ..tiles.tile import PSUM, SBUF, Layout
 
 
-def is_far_apart(machine: Machine, given: Layout) -> bool:
+def is_far_apart(machine: Machine, layout: Layout) -> bool:
     """Whether neighbours along the innermost free axis lie so far apart that accesses are half as fast."""
-    axes = zip(range(len(given.shape)), given.shape, given.byte_strides, strict=True)
-    free = [abs(stride) for axis, size, stride in axes if axis != given.partition_axis and size > 1]
+    axes = zip(range(len(layout.shape)), layout.shape, layout.byte_strides, strict=True)
+    free = [abs(stride) for axis, size, stride in axes if axis != layout.partition_axis and size > 1]
     return bool(free) and free[-1] >= machine["far_stride_bytes"]
 
 
@@ -28,8 +28,8 @@ def slowed(machine: Machine, operands: Mapping[str, Any], steps: Sequence[Any]) 
     An instruction that takes two cycles an element anyway is as fast as before. A stationary tile is read
     while the multiplication before it runs.
     """
-    on_chip = [given for name, given in operands.items() if name != "stationary" and _is_on_chip(given)]
-    far = max((given.free_size for given in on_chip if is_far_apart(machine, given)), default=0)
+    on_chip = [layout for name, layout in operands.items() if name != "stationary" and _is_on_chip(layout)]
+    far = max((layout.free_size for layout in on_chip if is_far_apart(machine, layout)), default=0)
     if not far:
         return tuple(steps)
     first = next((step for step in steps if step.busy_ns), None)
@@ -41,8 +41,8 @@ def slowed(machine: Machine, operands: Mapping[str, Any], steps: Sequence[Any]) 
     )  # fmt: skip
 
 
-def _is_on_chip(given: Any) -> bool:
-    return isinstance(given, Layout) and given.memory in (SBUF, PSUM)
+def _is_on_chip(layout: Any) -> bool:
+    return isinstance(layout, Layout) and layout.memory in (SBUF, PSUM)
 
 
 def _least_ns(machine: Machine, step: Any, elements: int) -> float:

@@ -14,9 +14,9 @@ import numpy as np
 
 from ..tiles.convert import store
 from .costs import MIN_INTERVAL_CYCLES
+from .declaration_parts import Step
 from .elementwise import widen_operand
 from .operators import Operator
-from .parts import Step
 
 SOURCE = 'nki.isa.exponential, "Accumulator behavior"'
 # What registers are reset to, per operator that reduces into them.
@@ -35,7 +35,7 @@ def register_files(partitions: int) -> dict[str, Any]:
     return {"scalar": np.zeros((partitions,), np.float32), "vector": unknown}
 
 
-def prepared(form: Any, registers: Any, op: Operator, initial: Any = None, given: Any = None) -> Any:
+def prepared(form: Any, registers: Any, op: Operator, initial: Any = None, memory_of: Any = None) -> Any:
     """Bring VectorE's registers of the partitions of dst into the state from which a call reduces.
 
     Args:
@@ -43,7 +43,7 @@ def prepared(form: Any, registers: Any, op: Operator, initial: Any = None, given
         registers: the register file.
         op: reduces into the registers.
         initial: what load_reduce loads, a number or [P, 1].
-        given: layout of `initial`.
+        memory_of: layout of `initial`.
 
     Returns:
         The registers, [P], and the sentence to warn with, or "".
@@ -54,7 +54,7 @@ def prepared(form: Any, registers: Any, op: Operator, initial: Any = None, given
         case "reset" | "reset_reduce":
             active[...] = IDENTITY[op.name]
         case "load_reduce":
-            active[...] = np.reshape(widen_operand(initial, given), -1)
+            active[...] = np.reshape(widen_operand(initial, memory_of), -1)
         case "idle":
             active.view(np.uint32)[...] = _UNKNOWN_BITS
         case "reduce":
@@ -68,10 +68,10 @@ def reduces(form: Any) -> bool:
 
 
 def accumulated(
-    form: Any, registers: Any, op: Operator, result: Any, initial: Any = None, given: Any = None
+    form: Any, registers: Any, op: Operator, result: Any, initial: Any = None, memory_of: Any = None
 ) -> Any:
     """Reduce float32 results, [P, F...], into the registers as `reduce_cmd` says; returns as `prepared`."""
-    active, warning = prepared(form, registers, op, initial, given)
+    active, warning = prepared(form, registers, op, initial, memory_of)
     if reduces(form):
         function: Any = op.function
         rows = function.reduce(result.reshape(result.shape[0], -1), axis=1)
@@ -79,10 +79,10 @@ def accumulated(
     return active, warning
 
 
-def read_out(reduce_res: Any, active: Any, given: Any) -> None:
+def read_out(reduce_res: Any, active: Any, memory_of: Any) -> None:
     """Write the registers to `reduce_res`, [P, 1], if the caller gives it."""
     if reduce_res is not None:
-        store(reduce_res, active.reshape(reduce_res.shape), given.dtype)
+        store(reduce_res, active.reshape(reduce_res.shape), memory_of.dtype)
 
 
 def read_step(form: Any, label: str) -> Step:

@@ -158,12 +158,12 @@ def activation_named(spelled: Any) -> Activation:
     if isinstance(spelled, Activation):
         return spelled
     name = spelled if isinstance(spelled, str) else getattr(spelled, "__name__", repr(spelled))
-    found = ACTIVATIONS.get(NUMPY_NAMES.get(name, name))
-    if found is None or not found.is_documented:
+    activation_found = ACTIVATIONS.get(NUMPY_NAMES.get(name, name))
+    if activation_found is None or not activation_found.is_documented:
         listed = ", ".join(n for n, f in ACTIVATIONS.items() if f.is_documented)
         raise RuleError(
             f"op is {name}; it is one of {listed}",
             hint=did_you_mean(name, ACTIVATIONS),
             source='NKI API common fields, "Supported activation functions"',
         )
-    return found
+    return activation_found

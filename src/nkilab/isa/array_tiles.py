@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from ..errors import RuleError
-from .parts import Step
+from .declaration_parts import Step
 
 TILING = "nki.isa.nc_matmul, tiling mode"
 # rows, and columns, of the smallest tile

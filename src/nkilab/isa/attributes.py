@@ -35,20 +35,20 @@ class Attribute:
         self.allowed = allowed
         self._choices = choices
 
-    def canonical(self, name: str, given: Any) -> Any:
-        """The canonical value that `given` spells.
+    def canonical(self, name: str, value: Any) -> Any:
+        """The canonical value that `value` spells.
 
         Raises:
             RuleError: if it spells none.
         """
         if callable(self._choices):
-            return self._choices(given)
-        word = getattr(given, "name", given)
+            return self._choices(value)
+        word = getattr(value, "name", value)
         try:
             return self._choices[word]
         except (KeyError, TypeError):
             hint = did_you_mean(word, filter(_is_text, self._choices)) if _is_text(word) else ""
-            raise RuleError(f"{name} is {given!r}; it is one of {self.allowed}", hint=hint) from None
+            raise RuleError(f"{name} is {value!r}; it is one of {self.allowed}", hint=hint) from None
 
 
 def _is_text(value: Any) -> bool:

@@ -58,7 +58,6 @@ class Sendrecv(Instruction):
 
     source = SENDRECV
     engines = ("dma",)
-    crosses_partitions = True
     src = In("P F*", ("sbuf",), EVERY_DTYPE)
     dst = Out("P F*", ("sbuf",), EVERY_DTYPE)
     send_to_rank = Immediate(allowed="0 or 1")

@@ -1,8 +1,8 @@
 """Collectives: what the ranks of a launch do together, each with one row.
 
 What a declaration says here is one rank's side: `compute` is what a rank gets whose partners bring the same
-as it does, and `combined` what it gets of what they really bring, which enters where programs run. A call
-over several tensors is a row per pair of them.
+as it does. What they really bring enters where programs run: `combined` is what a group makes of it, once,
+and `part` what a rank gets of that. A call over several tensors is a row per pair of them.
 
 `members` of a row is the place of this rank in its group, then the ranks of the group.
 """
@@ -15,14 +15,13 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ..errors import RuleError
-from ..machine import REACHES
+from ..machine import Span
 from ..tiles.convert import cast, store, widen
 from ..tiles.tile import HBM
 from . import common_rules
 from .declare import (
     ANY_DTYPE,
     EVERY_DTYPE,
-    Attr,
     Example,
     Flag,
     Immediate,
@@ -34,7 +33,7 @@ from .declare import (
     Step,
     rule,
 )
-from .links import collective_step, gathering_hops
+from .links import exchanging, gathering, passing
 from .operators import operator_named
 
 PAGE = "nki.collectives"
@@ -64,6 +63,15 @@ def _axis(spelled: Any) -> int:
 def Ranks() -> Any:
     """Declare how many ranks take part."""
     return Spelled(_count, "a number of ranks")
+
+
+def _span(spelled: Sequence[int]) -> Span:
+    return Span(*spelled)
+
+
+def Spread() -> Any:
+    """Declare how far apart the ranks are that take part."""
+    return Spelled(_span, "chips of a node, nodes, ranks that share a chip's links", Span())
 
 
 def Members() -> Any:
@@ -117,7 +125,7 @@ def _axis_is_the_first(name: str, what: str) -> Rule:
     return axis_is_served
 
 
-def alone(members: tuple[int, ...], *arrays: Any) -> Brought:
+def members_only(members: tuple[int, ...], *arrays: Any) -> Brought:
     """What all ranks bring if each brings the same."""
     return [arrays] * (len(members) - 1)
 
@@ -130,8 +138,8 @@ def reduced(op: Any, arrays: Sequence[np.ndarray], dtype: Any) -> np.ndarray:
     return total
 
 
-def _bytes(given: Any) -> int:
-    return int(given.size * given.itemsize)
+def bytes_of(layout: Any) -> int:
+    return int(layout.size * layout.itemsize)
 
 
 class AllReduce(Instruction):
@@ -147,7 +155,7 @@ class AllReduce(Instruction):
     dst = Out("*", BOTH, NUMBERS)
     op = Spelled(operator_named, "add, minimum, maximum")
     ranks = Ranks()
-    reach = Attr("chip", REACHES)
+    span = Spread()
     members = Members()
     example = Example({"src": [[1, 2], [3, 4]]}, {"dst": [[2, 4], [6, 8]]}, {"op": "add", **_PAIR})
 
@@ -165,18 +173,20 @@ class AllReduce(Instruction):
     def shapes_agree(self) -> bool:
         return self.src.shape == self.dst.shape
 
-    def combined(self, brought: Brought, members: tuple[int, ...]) -> np.ndarray:
-        """What a rank gets, in float32."""
+    def combined(self, brought: Brought) -> np.ndarray:
+        """The result, in float32."""
         return reduced(self.op, [src for (src,) in brought], self.src.dtype)
 
+    def part(self, combined: np.ndarray, members: tuple[int, ...]) -> np.ndarray:
+        """Every rank gets the result."""
+        return combined
+
     def compute(self, src: Any, dst: Any, members: Any) -> None:
-        store(dst, self.combined(alone(members, src), members), self.dst.dtype)
+        store(dst, self.combined(members_only(members, src)), self.dst.dtype)
 
     def cost(self) -> list[Step]:
         # a reduce-scatter, then an all-gather
-        hops = 2 * gathering_hops(self.ranks, self.reach, _bytes(self.src))
-        moved = 2 * (self.ranks - 1) * _bytes(self.src) // self.ranks
-        return [collective_step(self, "ALL_REDUCE", hops, moved)]
+        return [gathering(self, "ALL_REDUCE", bytes_of(self.src), times=2)]
 
 
 class AllGather(Instruction):
@@ -189,7 +199,7 @@ class AllGather(Instruction):
     dst = Out("*", BOTH, EVERY_DTYPE)
     collective_dim = Spelled(_axis, "0, or 1 in sbuf")
     ranks = Ranks()
-    reach = Attr("chip", REACHES)
+    span = Spread()
     members = Members()
     smallest = {"dst.shape": (32, 16)}
     example = Example(
@@ -236,17 +246,20 @@ class AllGather(Instruction):
         wanted[self.collective_dim] *= self.ranks
         return self.dst.shape == tuple(wanted)
 
-    def combined(self, brought: Brought, members: tuple[int, ...]) -> np.ndarray:
-        """What a rank gets."""
+    def combined(self, brought: Brought) -> np.ndarray:
+        """All that ranks bring, side by side."""
         together = np.concatenate([src for (src,) in brought], self.collective_dim)
         return together.reshape(self.dst.shape)
 
+    def part(self, combined: np.ndarray, members: tuple[int, ...]) -> np.ndarray:
+        """Every rank gets all of it."""
+        return combined
+
     def compute(self, src: Any, dst: Any, members: Any) -> None:
-        cast(dst, self.dst.dtype, self.combined(alone(members, src), members), self.src.dtype)
+        cast(dst, self.dst.dtype, self.combined(members_only(members, src)), self.src.dtype)
 
     def cost(self) -> list[Step]:
-        hops = gathering_hops(self.ranks, self.reach, _bytes(self.dst))
-        return [collective_step(self, "ALL_GATHER", hops, (self.ranks - 1) * _bytes(self.src))]
+        return [gathering(self, "ALL_GATHER", bytes_of(self.dst))]
 
 
 class ReduceScatter(Instruction):
@@ -263,7 +276,7 @@ class ReduceScatter(Instruction):
     collective_dim = Spelled(_axis, "0")
     op = Spelled(operator_named, "add, minimum, maximum")
     ranks = Ranks()
-    reach = Attr("chip", REACHES)
+    span = Spread()
     members = Members()
     smallest = {"src.shape": (32, 16)}
     example = Example(
@@ -287,19 +300,20 @@ class ReduceScatter(Instruction):
     def src_holds_all(self) -> bool:
         return self.src.size == self.ranks * self.dst.size and self.src.shape[0] % self.ranks == 0
 
-    def combined(self, brought: Brought, members: tuple[int, ...]) -> np.ndarray:
-        """What a rank gets, in float32."""
-        rows = len(brought[0][0]) // self.ranks
-        mine = slice(members[0] * rows, (members[0] + 1) * rows)
-        total = reduced(self.op, [src[mine] for (src,) in brought], self.src.dtype)
-        return total.reshape(self.dst.shape)
+    def combined(self, brought: Brought) -> np.ndarray:
+        """The result of the whole group, in float32, by place in the group."""
+        total = reduced(self.op, [src for (src,) in brought], self.src.dtype)
+        return total.reshape(self.ranks, *self.dst.shape)
+
+    def part(self, combined: np.ndarray, members: tuple[int, ...]) -> np.ndarray:
+        """A rank gets the part at its place."""
+        return combined[members[0]]
 
     def compute(self, src: Any, dst: Any, members: Any) -> None:
-        store(dst, self.combined(alone(members, src), members), self.dst.dtype)
+        store(dst, self.part(self.combined(members_only(members, src)), members), self.dst.dtype)
 
     def cost(self) -> list[Step]:
-        hops = gathering_hops(self.ranks, self.reach, _bytes(self.src))
-        return [collective_step(self, "REDUCE_SCATTER", hops, (self.ranks - 1) * _bytes(self.dst))]
+        return [gathering(self, "REDUCE_SCATTER", bytes_of(self.src))]
 
 
 class AllToAll(Instruction):
@@ -312,7 +326,7 @@ class AllToAll(Instruction):
     dst = Out("*", HBM_ONLY, EVERY_DTYPE)
     collective_dim = Spelled(_axis, "0")
     ranks = Ranks()
-    reach = Attr("chip", REACHES)
+    span = Spread()
     members = Members()
     example = Example({"src": [[1, 2], [3, 4]]}, {"dst": [[1, 2], [1, 2]]}, {"collective_dim": 0, **_PAIR})
 
@@ -328,19 +342,21 @@ class AllToAll(Instruction):
     def parts_are_equal(self) -> bool:
         return self.src.size == self.dst.size and self.src.shape[0] % self.ranks == 0
 
-    def combined(self, brought: Brought, members: tuple[int, ...]) -> np.ndarray:
-        """What a rank gets."""
-        rows = len(brought[0][0]) // self.ranks
-        mine = slice(members[0] * rows, (members[0] + 1) * rows)
-        return np.concatenate([src[mine] for (src,) in brought]).reshape(self.dst.shape)
+    def combined(self, brought: Brought) -> np.ndarray:
+        """What ranks bring, by place of the rank that sends, then of the one that gets it."""
+        return np.stack([src.reshape(self.ranks, -1) for (src,) in brought])
+
+    def part(self, combined: np.ndarray, members: tuple[int, ...]) -> np.ndarray:
+        """A rank gets what all send to its place."""
+        return combined[:, members[0]].reshape(self.dst.shape)
 
     def compute(self, src: Any, dst: Any, members: Any) -> None:
-        cast(dst, self.dst.dtype, self.combined(alone(members, src), members), self.src.dtype)
+        cast(
+            dst, self.dst.dtype, self.part(self.combined(members_only(members, src)), members), self.src.dtype
+        )
 
     def cost(self) -> list[Step]:
-        hops = gathering_hops(self.ranks, self.reach, _bytes(self.src))
-        moved = (self.ranks - 1) * _bytes(self.src) // self.ranks
-        return [collective_step(self, "ALL_TO_ALL", hops, moved)]
+        return [exchanging(self, "ALL_TO_ALL", bytes_of(self.src))]
 
 
 class CollectivePermute(Instruction):
@@ -357,7 +373,7 @@ class CollectivePermute(Instruction):
     dst = Out("*", BOTH, EVERY_DTYPE)
     is_implicit = Flag()
     ranks = Ranks()
-    reach = Attr("chip", REACHES)
+    span = Spread()
     members = Members()
     sender = Immediate(0, "the place in the group of the rank that sends")
     example = Example({"src": [[1, 2], [3, 4]]}, {"dst": [[1, 2], [3, 4]]}, _PAIR)
@@ -383,15 +399,19 @@ class CollectivePermute(Instruction):
     def sizes_agree(self) -> bool:
         return self.src.size == self.dst.size
 
-    def combined(self, brought: Brought, members: tuple[int, ...], sender: int) -> np.ndarray:
-        """What a rank gets."""
-        return brought[sender][0].reshape(self.dst.shape)
+    def combined(self, brought: Brought) -> Brought:
+        """What each rank sends."""
+        return brought
+
+    def part(self, combined: Brought, members: tuple[int, ...], sender: int) -> np.ndarray:
+        """A rank gets what its sender brings."""
+        return combined[sender][0].reshape(self.dst.shape)
 
     def compute(self, src: Any, dst: Any, members: Any, sender: Any) -> None:
         cast(dst, self.dst.dtype, src.reshape(dst.shape), self.src.dtype)
 
     def cost(self) -> list[Step]:
-        return [collective_step(self, "PERMUTE", min(1, self.ranks - 1), _bytes(self.src))]
+        return [passing(self, "PERMUTE", bytes_of(self.src))]
 
 
 class CollectivePermuteImplicitReduce(Instruction):
@@ -408,7 +428,7 @@ class CollectivePermuteImplicitReduce(Instruction):
     dst = Out("*", BOTH, NUMBERS)
     op = Spelled(operator_named, "add, minimum, maximum")
     ranks = Ranks()
-    reach = Attr("chip", REACHES)
+    span = Spread()
     members = Members()
     sender = Immediate(0, "the place in the group of the rank that sends")
     example = Example({"src0": [[1, 2]], "src1": [[10, 20]]}, {"dst": [[11, 22]]}, {"op": "add", **_PAIR})
@@ -440,14 +460,18 @@ class CollectivePermuteImplicitReduce(Instruction):
     def sizes_agree(self) -> bool:
         return self.src0.size == self.dst.size == self.src1.size
 
-    def combined(self, brought: Brought, members: tuple[int, ...], sender: int) -> np.ndarray:
-        """What a rank gets, in float32."""
-        first, second = brought[sender]
+    def combined(self, brought: Brought) -> Brought:
+        """What each rank sends an operation on."""
+        return brought
+
+    def part(self, combined: Brought, members: tuple[int, ...], sender: int) -> np.ndarray:
+        """A rank gets what its sender makes of its two tensors, in float32."""
+        first, second = combined[sender]
         total = reduced(self.op, [first.reshape(-1), second.reshape(-1)], self.src0.dtype)
         return total.reshape(self.dst.shape)
 
     def compute(self, src0: Any, src1: Any, dst: Any, members: Any, sender: Any) -> None:
-        store(dst, self.combined([(src0, src1)], members, 0), self.dst.dtype)
+        store(dst, self.part([(src0, src1)], members, 0), self.dst.dtype)
 
     def cost(self) -> list[Step]:
-        return [collective_step(self, "PERMUTE_REDUCE", min(1, self.ranks - 1), _bytes(self.dst))]
+        return [passing(self, "PERMUTE_REDUCE", bytes_of(self.dst))]

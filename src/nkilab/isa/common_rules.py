@@ -28,8 +28,8 @@ def one_input_in_sbuf(first: str, second: str, source: str) -> Rule:
         key="err_unsupported_memory",
     )
     def one_input_in_sbuf(form: Any) -> bool:
-        given = (getattr(form, first), getattr(form, second))
-        return not all(isinstance(tile, Layout) and tile.memory == PSUM for tile in given)
+        pair = (getattr(form, first), getattr(form, second))
+        return not all(isinstance(tile, Layout) and tile.memory == PSUM for tile in pair)
 
     return one_input_in_sbuf
 
@@ -80,8 +80,8 @@ def operators_exist(first: str, second: str, *, broken: str, **changes: Any) -> 
         chips=("trn1", "trn2"),
     )
     def operators_exist(form: Any) -> bool:
-        given = (getattr(form, first), getattr(form, second))
-        return all(op is None or op.since <= form.machine.generation for op in given)
+        pair = (getattr(form, first), getattr(form, second))
+        return all(op is None or op.since <= form.machine.generation for op in pair)
 
     return operators_exist
 

@@ -17,9 +17,9 @@ MIN_INTERVAL_CYCLES = 64
 HALVES = (BFLOAT16, FLOAT16)
 
 
-def is_row_contiguous(given: Layout) -> bool:
+def is_row_contiguous(layout: Layout) -> bool:
     """Whether neighbours along the last axis are neighbours in memory."""
-    return len(given.shape) < 2 or given.strides[-1] == 1 or given.shape[-1] == 1
+    return len(layout.shape) < 2 or layout.strides[-1] == 1 or layout.shape[-1] == 1
 
 
 def vector_speedup(machine: Machine, *operands: Layout) -> float:
@@ -92,16 +92,16 @@ def two_input_step(
     return replace(engine_step(machine, engine, label, cycles, widening=widening), is_wide=is_wide)
 
 
-def contiguous_run(given: Layout) -> int:
+def contiguous_run(layout: Layout) -> int:
     """Elements that lie side by side in memory from one end of a run to the other.
 
     On chip a run never leaves its partition: each partition is a memory of its own.
     """
     run = 1
-    axes = list(zip(given.shape, given.strides, strict=True))
+    axes = list(zip(layout.shape, layout.strides, strict=True))
     for axis in range(len(axes) - 1, -1, -1):
         size, stride = axes[axis]
-        if axis == given.partition_axis:
+        if axis == layout.partition_axis:
             break
         if size != 1 and stride != run:
             break

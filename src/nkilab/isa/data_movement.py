@@ -152,11 +152,11 @@ class DmaCopy(Instruction):
         return self.dst_rmw_op is None and self.dst.dtype is self.src.dtype and not self.is_dynamic
 
     def compute(self, dst: Any, src: Any) -> None:
-        given = src if src.shape == dst.shape else src.reshape(dst.shape)
+        source = src if src.shape == dst.shape else src.reshape(dst.shape)
         if self.dst_rmw_op is None:
-            cast(dst, self.dst.dtype, given, self.src.dtype)
+            cast(dst, self.dst.dtype, source, self.src.dtype)
         else:
-            store(dst, widen(dst, self.dst.dtype) + widen(given, self.src.dtype), self.dst.dtype)
+            store(dst, widen(dst, self.dst.dtype) + widen(source, self.src.dtype), self.dst.dtype)
 
     @cached_property
     def is_made_by_software(self) -> bool:
@@ -171,5 +171,5 @@ class DmaCopy(Instruction):
         if not self.is_made_by_software:
             return [transfer]
         # descriptor generation reference: software descriptors cost GpSimdE time; assumed: a cycle for each
-        made = engine_step(self.machine, "gpsimd", "DGE", transfer.descriptors, widening=2)
-        return [made, transfer]
+        descriptors = engine_step(self.machine, "gpsimd", "DGE", transfer.descriptors, widening=2)
+        return [descriptors, transfer]

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 from ..errors import LimitError, RuleError
 from ..machine import Machine
@@ -28,9 +28,9 @@ from .attributes import Flag as Flag
 from .attributes import Immediate as Immediate
 from .attributes import Spelled as Spelled
 from .attributes import Value as Value
-from .parts import Example as Example
-from .parts import Fresh as Fresh
-from .parts import Step as Step
+from .declaration_parts import Example as Example
+from .declaration_parts import Fresh as Fresh
+from .declaration_parts import Step as Step
 
 REGISTRY: dict[str, type[Instruction]] = {}
 
@@ -76,7 +76,7 @@ def Out(
 ) -> Any:
     """Declare an operand that is written; with `rows`, at rows that indices choose at run time."""
     return Operand(
-        tuple(axes.split()), tuple(memories), _held(memories, dtypes), is_written=True, takes_rows=rows
+        tuple(axes.split()), tuple(memories), _allowed(memories, dtypes), is_written=True, takes_rows=rows
     )
 
 
@@ -94,12 +94,12 @@ def In(
     With `number`, a Python number may stand for it; with `rows`, indices may choose its rows at run time.
     """
     return Operand(
-        tuple(axes.split()), tuple(memories), _held(memories, dtypes), is_optional=optional,
+        tuple(axes.split()), tuple(memories), _allowed(memories, dtypes), is_optional=optional,
         may_be_number=number, default=None if optional else REQUIRED, takes_rows=rows,
     )  # fmt: skip
 
 
-def _held(memories: Sequence[str], dtypes: Sequence[str]) -> tuple[str, ...]:
+def _allowed(memories: Sequence[str], dtypes: Sequence[str]) -> tuple[str, ...]:
     """The types of an operand: where none were chosen, only the DMA engines, which reach HBM, move any."""
     return EVERY_DTYPE if dtypes is ANY_DTYPE and "hbm" in memories else tuple(dtypes)
 
@@ -232,8 +232,10 @@ class Instruction:
     keeps: ClassVar[bool]
     # whether writes to PSUM belong to an accumulation group instead of ending one
     accumulates: ClassVar[bool] = False
-    # whether a partition of a result depends on other partitions though the first axes bear one name
-    crosses_partitions: ClassVar[bool] = False
+    # along which axis a result depends on other elements of an operand with the same axes: "P", "F" or none
+    mixes: Literal["", "F", "P"] = ""
+    # the operand whose elements decide where the result is written, as `written_where` has it
+    decided_by: ClassVar[str] = ""
 
     def __init_subclass__(cls) -> None:
         body = vars(cls)
@@ -277,16 +279,16 @@ class Instruction:
             self._name_list(len(layouts))
         vars(self).update(zip(self.operands, layouts, strict=True))
         vars(self).update(zip(self.attributes, attributes, strict=True))
-        for (name, spec), given in zip(self.operands.items(), layouts, strict=True):
-            self._check_operand(name, spec, given)
+        for (name, spec), layout in zip(self.operands.items(), layouts, strict=True):
+            self._check_operand(name, spec, layout)
         self._check_limits()
         for r in self.rules:
             if not r.holds(self):
                 raise RuleError(r.sentence, hint=r.hint, source=r.source, key=r.key)
         self.steps = slowed(machine, dict(zip(self.operands, layouts, strict=True)), self.cost())
         specs = list(self.operands.values())
-        self.view_slots = tuple(i for i, given in enumerate(layouts) if isinstance(given, Layout))
-        self.number_slots = tuple(i for i, given in enumerate(layouts) if given is NUMBER)
+        self.view_slots = tuple(i for i, layout in enumerate(layouts) if isinstance(layout, Layout))
+        self.number_slots = tuple(i for i, layout in enumerate(layouts) if layout is NUMBER)
         self.has_views_only = len(self.view_slots) == len(specs)
         self.written_slots = tuple(i for i in self.view_slots if specs[i].is_written)
         self.read_slots = tuple(i for i in self.view_slots if not specs[i].is_written)
@@ -300,22 +302,30 @@ class Instruction:
             and not (self.is_indirect or self.values or self.call_rules or self.resolves or self.psum_slots)
         )
         self.largest = max((layouts[i].size for i in self.view_slots), default=0)
-        # whether each partition of the results depends on the same one of the operands alone
-        keeps_a_sum = bool(self.registers) and getattr(self, "reduce_cmd", "") not in ("idle", "reset_reduce")
-        self.is_lanewise = not (self.crosses_partitions or self.keeps or keeps_a_sum) and all(
-            specs[i].axes[0] == "P" for i in self.view_slots
+        self._mix_sums()
+        # whether unwritten elements come out as unwritten ones of the results: nothing else depends on them
+        self.hands_on = (
+            self.mixes != "P"
+            and bool(self.written_slots)
+            and all(layouts[i].memory in ON_CHIP for i in self.view_slots)
         )
+
+    def _mix_sums(self) -> None:
+        """Count a sum in registers as one more result along F; what it is added to, nobody knows."""
+        if self.registers in ("scalar", "vector"):
+            command = getattr(self, "reduce_cmd", "reset_reduce")
+            self.mixes = {"idle": self.mixes, "reset": self.mixes, "reduce": "P"}.get(command, "F")
 
     def tile_slots(self) -> Iterator[tuple[str, Operand, Layout]]:
         """Every tile that a row of this form names: its operands, then the indices of their addresses."""
         named = [
-            (name, spec, given)
-            for (name, spec), given in zip(self.operands.items(), self.layouts, strict=True)
-            if isinstance(given, Layout)
+            (name, spec, layout)
+            for (name, spec), layout in zip(self.operands.items(), self.layouts, strict=True)
+            if isinstance(layout, Layout)
         ]
         yield from named
-        for name, _, given in named:
-            yield from ((f"{name}.index", _INDEX, index.layout) for index in given.indices)
+        for name, _, layout in named:
+            yield from ((f"{name}.index", _INDEX, index.layout) for index in layout.indices)
 
     def _name_list(self, count: int) -> None:
         """Give this form one operand per tile of the list, and the layouts of all under its name."""
@@ -335,31 +345,31 @@ class Instruction:
         names = [*list(cls.operands)[:-1], *(f"{cls.list_name}[{k}]" for k in range(count - len(fixed)))]
         return dict(zip(names, [*fixed, *[last] * (count - len(fixed))], strict=True))
 
-    def _check_operand(self, name: str, spec: Operand, given: Any) -> None:
-        def need(ok: bool, got: object, want: str, key: str = "", hint: str = "") -> None:
+    def _check_operand(self, name: str, spec: Operand, layout: Any) -> None:
+        def need(ok: bool, got: object, allowed: str, key: str = "", hint: str = "") -> None:
             if not ok:
-                problem = f"{name} is {got}; it is {want}"
+                problem = f"{name} is {got}; it is {allowed}"
                 raise RuleError(problem, source=self.source, key=key, hint=hint)
 
-        if given is None:
+        if layout is None:
             need(spec.is_optional, "missing", f"[{', '.join(spec.axes)}]")
             return
-        if given is NUMBER:
+        if layout is NUMBER:
             need(spec.may_be_number, "a number", f"a tile [{', '.join(spec.axes)}]")
             return
         allowed = " or ".join(spec.memories)
-        need(given.memory in spec.memories, f"in {given.memory}", f"in {allowed}", "err_unsupported_memory",
-             _MOVES.get((given.memory, spec.memories[0]), ""))  # fmt: skip
-        need(given.dtype.name in spec.dtypes, given.dtype, " or ".join(spec.dtypes))
-        need(spec.takes_rows or not given.is_gathered, f"{given}, which indices choose", "at fixed rows",
+        need(layout.memory in spec.memories, f"in {layout.memory}", f"in {allowed}", "err_unsupported_memory",
+             _MOVES.get((layout.memory, spec.memories[0]), ""))  # fmt: skip
+        need(layout.dtype.name in spec.dtypes, layout.dtype, " or ".join(spec.dtypes))
+        need(spec.takes_rows or not layout.is_gathered, f"{layout}, which indices choose", "at fixed rows",
              hint="gather the rows to a tile with dma_copy first")  # fmt: skip
         if spec.axes == ("*",):
             return
-        axis = given.partition_axis
-        need(axis in (0, None), f"{list(given.shape)} with its partitions along axis {axis}",
+        axis = layout.partition_axis
+        need(axis in (0, None), f"{list(layout.shape)} with its partitions along axis {axis}",
              "a tile whose first axis is the partition", "err_failed_to_infer_tile_from_local_tensor",
              "index the block dimensions before the partition axis")  # fmt: skip
-        for name_of_axis, size in zip(spec.axes, _sizes(given, spec.axes), strict=True):
+        for name_of_axis, size in zip(spec.axes, _sizes(layout, spec.axes), strict=True):
             known = int(name_of_axis) if name_of_axis.isdigit() else self.sizes.setdefault(name_of_axis, size)
             if size == known:
                 continue
@@ -385,12 +395,12 @@ class Instruction:
                     f"{limit.axis.rstrip('*')} is {size}; {machine.name} allows {most} ({words})",
                     hint=limit.hint_for(most), source=limit.source, key=limit.key,
                 )  # fmt: skip
-        for (name, _), given in zip(self.operands.items(), self.layouts, strict=True):
-            if isinstance(given, Layout) and given.is_on_chip and self.engines[0] != "dma":
-                self._check_partitions(name, given)
+        for (name, _), layout in zip(self.operands.items(), self.layouts, strict=True):
+            if isinstance(layout, Layout) and layout.is_on_chip and self.engines[0] != "dma":
+                self._check_partitions(name, layout)
 
-    def _check_partitions(self, name: str, given: Layout) -> None:
-        start, count = given.start_partition, given.partitions
+    def _check_partitions(self, name: str, layout: Layout) -> None:
+        start, count = layout.start_partition, layout.partitions
         step = partition_step(count)
         if start % step:
             *places, last = map(str, range(0, self.machine.limit("partitions"), step))
@@ -428,10 +438,10 @@ class Instruction:
         """Whether every call of this form also reads what it writes, or leaves part of it as it was."""
         return False
 
-    def where_read(self, held: Any) -> Any:
-        """Where the first result gets elements of a source of which only those in `held`, [*shape], exist."""
+    def where_read(self, is_written: Any) -> Any:
+        """Where the first result gets elements of a source; those in `is_written`, [*shape], exist."""
         layouts: Any = self.layouts
-        return held.reshape(layouts[self.written_slots[0]].shape)
+        return is_written.reshape(layouts[self.written_slots[0]].shape)
 
     @property
     def written_part(self) -> Any:
@@ -443,14 +453,14 @@ class Instruction:
         return self.written_part
 
     @classmethod
-    def fresh(cls, given: Mapping[str, Any], attributes: Mapping[str, Any]) -> Fresh:
+    def fresh(cls, layouts: Mapping[str, Any], attributes: Mapping[str, Any]) -> Fresh:
         """The result that a value-returning call creates where nothing else is said.
 
         Same shape as the first operand with the same axes; the promoted type of all tile inputs of that
         shape; the first memory that the declaration allows.
         """
         out = next(spec for spec in cls.operands.values() if spec.is_written)
-        same = [v for k, v in given.items() if isinstance(v, Layout) and cls.operands[k].axes == out.axes]
+        same = [v for k, v in layouts.items() if isinstance(v, Layout) and cls.operands[k].axes == out.axes]
         dtype = same[0].dtype
         for other in same[1:]:
             dtype = promoted(dtype, other.dtype)
@@ -466,12 +476,12 @@ _MOVES = {
 }
 
 
-def _sizes(given: Layout, axes: tuple[str, ...]) -> tuple[int, ...]:
+def _sizes(layout: Layout, axes: tuple[str, ...]) -> tuple[int, ...]:
     """Sizes of a layout under axis names; a star or a number at the end takes all axes that remain."""
-    first = given.shape[0] if given.shape else 1
+    first = layout.shape[0] if layout.shape else 1
     if len(axes) == 1:
         return (first,)
-    shape = given.shape if len(given.shape) > 1 else (*given.shape, 1)
+    shape = layout.shape if len(layout.shape) > 1 else (*layout.shape, 1)
     if axes[-1].endswith("*") or axes[-1].isdigit():
         return (*shape[: len(axes) - 1], prod(shape[len(axes) - 1 :]))
     if len(shape) != len(axes):

@@ -48,19 +48,19 @@ def optional_operator(spelled: Any) -> Operator | None:
     return None if spelled is None else operator_named(spelled)
 
 
-def widen_operand(array: Any, given: Any) -> Any:
+def widen_operand(array: Any, layout: Any) -> Any:
     """A tile or number as float32."""
-    return widen(array, given.dtype) if isinstance(given, Layout) else np.float32(array)
+    return widen(array, layout.dtype) if isinstance(layout, Layout) else np.float32(array)
 
 
-def is_integer(given: Any) -> bool:
+def is_integer(layout: Any) -> bool:
     """Whether an operand is a tile of integers or a number."""
-    return given is None or given is NUMBER or given.dtype.is_integer
+    return layout is None or layout is NUMBER or layout.dtype.is_integer
 
 
-def memories(*given: Any) -> tuple[str, ...]:
+def memories(*layouts: Any) -> tuple[str, ...]:
     """Memories of the tiles among operands."""
-    return tuple(g.memory for g in given if isinstance(g, Layout))
+    return tuple(g.memory for g in layouts if isinstance(g, Layout))
 
 
 class TensorTensor(Instruction):
@@ -276,7 +276,7 @@ class TensorScalar(Instruction):
         is_bitvec = self.op0.is_bitvec
         data = as_shape(data, dst.shape)
         result = data if is_bitvec else widen(data, self.data.dtype)
-        for op, operand, given, reverse in (
+        for op, operand, layout, reverse in (
             (self.op0, operand0, self.operand0, self.reverse0),
             (self.op1, operand1, self.operand1, self.reverse1),
         ):
@@ -284,7 +284,7 @@ class TensorScalar(Instruction):
                 continue
             column = as_column(operand, dst.ndim)
             if column is not None:
-                column = np.asarray(column).astype(data.dtype) if is_bitvec else widen_operand(column, given)
+                column = np.asarray(column).astype(data.dtype) if is_bitvec else widen_operand(column, layout)
             result = apply(op, result, column, reverse)
         if is_bitvec:
             store_bits(dst, np.asarray(result), self.dst.dtype)

@@ -42,10 +42,10 @@ def picked(rows: np.ndarray, positions: np.ndarray, dtype: DType) -> np.ndarray:
     """
     size = rows.shape[-1]
     outside = positions >= size
-    found = np.take_along_axis(rows, np.minimum(positions, size - 1), axis=-1)
+    picks = np.take_along_axis(rows, np.minimum(positions, size - 1), axis=-1)
     if outside.any():
-        found[np.broadcast_to(outside, found.shape)] = unwritten_value(dtype)
-    return found
+        picks[np.broadcast_to(outside, picks.shape)] = unwritten_value(dtype)
+    return picks
 
 
 class LocalGather(Instruction):
@@ -59,7 +59,7 @@ class LocalGather(Instruction):
 
     source = "nki.isa.local_gather"
     engines = ("gpsimd",)
-    crosses_partitions = True
+    mixes = "P"
     dst = Out("P D*", ("sbuf",))
     src_buffer = In("P S*", ("sbuf",))
     index = In("P I*", ("sbuf",), ("uint16",))
@@ -119,13 +119,13 @@ class LocalGather(Instruction):
     @cached_property
     def indices(self) -> int:
         """How many indices each core follows."""
-        given = self.num_valid_indices
-        return CORE_PARTITIONS * self.sizes["I*"] if given is None else given
+        count_layout = self.num_valid_indices
+        return CORE_PARTITIONS * self.sizes["I*"] if count_layout is None else count_layout
 
     @classmethod
-    def fresh(cls, given: Mapping[str, Any], attributes: Mapping[str, Any]) -> Fresh:
+    def fresh(cls, layouts: Mapping[str, Any], attributes: Mapping[str, Any]) -> Fresh:
         """[P, *free axes of index, 16, num_elem_per_idx]; [P, indices, num_elem_per_idx] if not all count."""
-        source, index = given["src_buffer"], given["index"]
+        source, index = layouts["src_buffer"], layouts["index"]
         valid, each = attributes["num_valid_indices"], attributes["num_elem_per_idx"]
         if valid in (None, CORE_PARTITIONS * index.free_size):
             return Fresh((*index.shape, CORE_PARTITIONS, each), source.dtype, SBUF)
@@ -156,7 +156,6 @@ class NcNGather(Instruction):
 
     source = "nki.isa.nc_n_gather"
     engines = ("gpsimd",)
-    crosses_partitions = True
     dst = Out("P I*", ("sbuf",))
     data = In("P F*", ("sbuf",))
     indices = In("P I*", ("sbuf",), ("uint32",))
@@ -174,9 +173,9 @@ class NcNGather(Instruction):
     )  # fmt: skip
 
     @classmethod
-    def fresh(cls, given: Mapping[str, Any], attributes: Mapping[str, Any]) -> Fresh:
+    def fresh(cls, layouts: Mapping[str, Any], attributes: Mapping[str, Any]) -> Fresh:
         """The shape of indices and the type of data."""
-        return Fresh(given["indices"].shape, given["data"].dtype, SBUF)
+        return Fresh(layouts["indices"].shape, layouts["data"].dtype, SBUF)
 
     def compute(self, dst: Any, data: Any, indices: Any) -> None:
         rows = data.reshape(data.shape[0], -1)
@@ -201,7 +200,7 @@ class Topk(Instruction):
 
     source = "nki.isa.topk"
     engines = ("gpsimd",)
-    crosses_partitions = True
+    mixes = "P"
     val_dst = Out("P K*", ("sbuf",), ("bfloat16",))
     idx_dst = Out("P K*", ("sbuf",), ("uint32",))
     src = In("P X*", ("sbuf",), ("bfloat16",))
@@ -249,9 +248,9 @@ class Topk(Instruction):
         return self.sizes["K*"] < 32768
 
     @classmethod
-    def fresh(cls, given: Mapping[str, Any], attributes: Mapping[str, Any]) -> Fresh:
+    def fresh(cls, layouts: Mapping[str, Any], attributes: Mapping[str, Any]) -> Fresh:
         """As idx_dst, in the type of src."""
-        return Fresh(given["idx_dst"].shape, given["src"].dtype, SBUF)
+        return Fresh(layouts["idx_dst"].shape, layouts["src"].dtype, SBUF)
 
     def compute(self, val_dst: Any, idx_dst: Any, src: Any) -> None:
         cores = src.shape[0] // CORE_PARTITIONS

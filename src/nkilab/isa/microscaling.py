@@ -65,11 +65,11 @@ def tile_around(scale: Layout, data: Layout) -> Layout:
     )
 
 
-def _parts(scale: np.ndarray, given: Layout, data: Layout) -> Iterator[np.ndarray]:
+def _parts(scale: np.ndarray, layout: Layout, data: Layout) -> Iterator[np.ndarray]:
     """The rows in use of an array of scales, 4 of each quadrant; they share memory with it."""
-    alone = is_rows_alone(given, data)
+    by_itself = is_rows_alone(layout, data)
     for k in range(quadrants(data)):
-        yield scale[k] if alone else scale[k * QUADRANT : k * QUADRANT + ROWS]
+        yield scale[k] if by_itself else scale[k * QUADRANT : k * QUADRANT + ROWS]
 
 
 def _scale_rules(*, data_axis: str, scale: str, scale_axis: str) -> tuple[Rule, ...]:
@@ -89,8 +89,8 @@ def _scale_rules(*, data_axis: str, scale: str, scale_axis: str) -> tuple[Rule, 
     )
     def scales_have_their_rows(self: Any) -> bool:
         return all(
-            tile_around(given, data).partitions >= QUADRANT * (quadrants(data) - 1) + ROWS
-            for given, data in self.scaled()
+            tile_around(layout, data).partitions >= QUADRANT * (quadrants(data) - 1) + ROWS
+            for layout, data in self.scaled()
         )
 
     @rule(
@@ -99,7 +99,7 @@ def _scale_rules(*, data_axis: str, scale: str, scale_axis: str) -> tuple[Rule, 
         broken_by={f"{scale}.start": 2},
     )
     def scales_start_at_a_slot(self: Any) -> bool:
-        return all(given.start_partition % QUADRANT in STARTS for given, _ in self.scaled())
+        return all(layout.start_partition % QUADRANT in STARTS for layout, _ in self.scaled())
 
     @rule(
         "scales lie in another quadrant than their data",
@@ -109,8 +109,8 @@ def _scale_rules(*, data_axis: str, scale: str, scale_axis: str) -> tuple[Rule, 
     )
     def scales_lie_by_their_data(self: Any) -> bool:
         return all(
-            given.start_partition // QUADRANT == data.start_partition // QUADRANT
-            for given, data in self.scaled()
+            layout.start_partition // QUADRANT == data.start_partition // QUADRANT
+            for layout, data in self.scaled()
         )
 
     return scales_have_their_rows, scales_start_at_a_slot, scales_lie_by_their_data
@@ -165,12 +165,12 @@ class QuantizeMx(Instruction):
         """The layouts of scales and of their data."""
         return ((self.dst_scale, self.dst),)
 
-    def _check_operand(self, name: str, spec: Any, given: Any) -> None:
-        super()._check_operand(name, spec, tile_around(given, self.dst) if name == "dst_scale" else given)
+    def _check_operand(self, name: str, spec: Any, layout: Any) -> None:
+        super()._check_operand(name, spec, tile_around(layout, self.dst) if name == "dst_scale" else layout)
 
-    def _check_partitions(self, name: str, given: Layout) -> None:
+    def _check_partitions(self, name: str, layout: Layout) -> None:
         if name != "dst_scale":
-            super()._check_partitions(name, given)
+            super()._check_partitions(name, layout)
 
     def compute(self, dst: Any, src: Any, dst_scale: Any) -> None:
         wide = widen(src, self.src.dtype).reshape(-1, GROUP, self.sizes["F*"])
@@ -282,15 +282,15 @@ class NcMatmulMx(Instruction):
         """The layouts of scales and of their data."""
         return ((self.stationary_scale, self.stationary), (self.moving_scale, self.moving))
 
-    def _check_operand(self, name: str, spec: Any, given: Any) -> None:
+    def _check_operand(self, name: str, spec: Any, layout: Any) -> None:
         if name.endswith("_scale"):
-            given = tile_around(given, self.stationary)
-        super()._check_operand(name, spec, given)
+            layout = tile_around(layout, self.stationary)
+        super()._check_operand(name, spec, layout)
         agree_on_axes(self, name)
 
-    def _check_partitions(self, name: str, given: Layout) -> None:
+    def _check_partitions(self, name: str, layout: Layout) -> None:
         if not name.endswith("_scale"):
-            super()._check_partitions(name, given)
+            super()._check_partitions(name, layout)
 
     def _check_limits(self) -> None:
         vars(self)["limits"] = product_limits(self)
@@ -321,10 +321,10 @@ class NcMatmulMx(Instruction):
         return tiled(self, [load, multiplication(self, self.sizes["N"], "MATMUL")])
 
 
-def _dequantised(words: np.ndarray, scale: np.ndarray, given: Layout, data: Layout) -> np.ndarray:
+def _dequantised(words: np.ndarray, scale: np.ndarray, layout: Layout, data: Layout) -> np.ndarray:
     """Numbers of a packed tile times the scales of their groups: float32[4 K, F]."""
     numbers = unpacked(words.reshape(len(words), -1), data.dtype)
     columns = numbers.shape[2]
-    rows = np.concatenate([p.reshape(ROWS, columns).view(np.uint8) for p in _parts(scale, given, data)])
+    rows = np.concatenate([p.reshape(ROWS, columns).view(np.uint8) for p in _parts(scale, layout, data)])
     numbers.reshape(-1, GROUP * 4, columns)[...] *= scale_values().take(rows, mode="clip")[:, None, :]
     return numbers.reshape(-1, columns)

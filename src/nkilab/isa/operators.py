@@ -121,14 +121,14 @@ def operator_named(spelled: Any) -> Operator:
     if isinstance(spelled, Operator):
         return spelled
     name = spelled if isinstance(spelled, str) else getattr(spelled, "__name__", repr(spelled))
-    found = OPERATORS.get(NUMPY_NAMES.get(name, name))
-    if found is None:
+    known_operator = OPERATORS.get(NUMPY_NAMES.get(name, name))
+    if known_operator is None:
         raise RuleError(
             f"op is {name}; it is one of {', '.join(OPERATORS)}",
             hint=did_you_mean(name, OPERATORS),
             source='NKI API common fields, "Supported math operators"',
         )
-    return found
+    return known_operator
 
 
 def apply(op: Operator, x: Any, y: Any, reverse: bool = False) -> Any:

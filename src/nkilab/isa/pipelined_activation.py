@@ -152,9 +152,9 @@ class Activate2(Instruction):
     ) -> str:
         wide = widen(as_shape(data, dst.shape), self.data.dtype)
         stages = ((self.op0, imm0, self.imm0, self.reverse0), (self.op1, imm1, self.imm1, self.reverse1))
-        for name, immediate, given, is_reversed in stages:
+        for name, immediate, layout, is_reversed in stages:
             if name != "bypass":
-                column = widen_operand(as_column(immediate, dst.ndim), given)
+                column = widen_operand(as_column(immediate, dst.ndim), layout)
                 wide = apply(operator_named(name), wide, column, is_reversed)
         result, warning = wide, ""
         if self.op is PRELU:

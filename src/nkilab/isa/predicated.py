@@ -65,6 +65,7 @@ class TensorCopyPredicated(Instruction):
 
     source = "nki.isa.tensor_copy_predicated"
     engines = ("vector",)
+    decided_by = "predicate"
     dst = Out("P F*")
     src = In("P F*", number=True)
     # bool: what the public example passes, a tile loaded from a comparison

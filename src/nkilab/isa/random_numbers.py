@@ -72,10 +72,10 @@ def drawn(state: np.ndarray, count: int) -> np.ndarray:
     """The next `count` random words of each lane, [lanes, count]; advances `state` [lanes, words]."""
     lanes, words = state.shape
     generators = words // WORDS
-    held = state.reshape(lanes, generators, WORDS).transpose(2, 0, 1)
-    *recent, counter = (np.ascontiguousarray(word) for word in held)
+    state_words = state.reshape(lanes, generators, WORDS).transpose(2, 0, 1)
+    *recent, counter = (np.ascontiguousarray(word) for word in state_words)
     steps = -(-count // generators)
-    made = np.empty((steps, lanes, generators), np.uint32)
+    bits = np.empty((steps, lanes, generators), np.uint32)
     two, one, four = np.uint32(2), np.uint32(1), np.uint32(4)
     for step in range(steps):
         t = recent[0] ^ (recent[0] >> two)
@@ -83,13 +83,13 @@ def drawn(state: np.ndarray, count: int) -> np.ndarray:
         last = recent[4]
         t ^= last ^ (last << four)
         recent = [*recent[1:], t]
-        made[step] = t
+        bits[step] = t
     ticks = np.arange(1, steps + 1, dtype=np.uint32) * np.uint32(_COUNTER_STEP)
-    made += counter + ticks[:, None, None]
+    bits += counter + ticks[:, None, None]
     if steps:
         counter = counter + ticks[-1]
     state[...] = np.stack([*recent, counter], axis=-1).reshape(lanes, words)
-    return made.transpose(1, 0, 2).reshape(lanes, -1)[:, :count]
+    return bits.transpose(1, 0, 2).reshape(lanes, -1)[:, :count]
 
 
 def _draw(form: Any, engine: str, array: Any, registers: Any) -> np.ndarray:

@@ -110,9 +110,9 @@ class TensorReduce(Instruction):
     operator_exists = common_rules.operator_exists("op")
 
     @classmethod
-    def fresh(cls, given: Mapping[str, Any], attributes: Mapping[str, Any]) -> Fresh:
+    def fresh(cls, layouts: Mapping[str, Any], attributes: Mapping[str, Any]) -> Fresh:
         """data without the axes reduced, or with one in their place if keepdims; of the type of data."""
-        data: Layout = given["data"]
+        data: Layout = layouts["data"]
         axes = normalized_axes(attributes["axis"], len(data.shape))
         if attributes["keepdims"]:
             shape = tuple(1 if a in axes else n for a, n in enumerate(data.shape))

@@ -22,8 +22,8 @@ MOVE_NS = 46.0
 MEMORY_NS = 500.0
 
 
-def _one_element(given: Any) -> bool:
-    return given.size == 1
+def _one_element(layout: Any) -> bool:
+    return layout.size == 1
 
 
 class RegisterMove(Instruction):

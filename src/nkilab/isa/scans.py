@@ -21,9 +21,9 @@ CUMULATIVE_DTYPES = ("float32", "bfloat16", "float16", "float8_e4m3", "float8_e5
                      "uint8", "uint16", "int8", "int16")  # fmt: skip
 
 
-def _columns(array: Any, given: Any) -> Any:
+def _columns(array: Any, layout: Any) -> Any:
     """A tile as float32 [F, P]: what one step of a scan reads lies together."""
-    return np.ascontiguousarray(widen(array, given.dtype).reshape(array.shape[0], -1).T)
+    return np.ascontiguousarray(widen(array, layout.dtype).reshape(array.shape[0], -1).T)
 
 
 class TensorTensorScan(Instruction):
@@ -35,6 +35,7 @@ class TensorTensorScan(Instruction):
 
     source = SCAN
     engines = ("vector",)
+    mixes = "F"
     dst = Out("P F*")
     data0 = In("P F*")
     data1 = In("P F*")
@@ -64,11 +65,11 @@ class TensorTensorScan(Instruction):
 
     def compute(self, dst: Any, data0: Any, data1: Any, initial: Any) -> None:
         first, second = _columns(data0, self.data0), _columns(data1, self.data1)
-        held = np.reshape(widen_operand(initial, self.initial), -1)
+        state = np.reshape(widen_operand(initial, self.initial), -1)
         result = np.empty_like(first)
         for k, (x, y) in enumerate(zip(first, second, strict=True)):
-            held = apply(self.op1, apply(self.op0, x, held, self.reverse0), y, self.reverse1)
-            result[k] = held
+            state = apply(self.op1, apply(self.op0, x, state, self.reverse0), y, self.reverse1)
+            result[k] = state
         store(dst, np.ascontiguousarray(result.T).reshape(dst.shape), self.dst.dtype)
 
     def cost(self) -> list[Step]:
@@ -86,6 +87,7 @@ class TensorScalarCumulative(Instruction):
 
     source = CUMULATIVE
     engines = ("vector",)
+    mixes = "F"
     registers = "vector"
     dst = Out("P F*", dtypes=CUMULATIVE_DTYPES)
     src = In("P F*", dtypes=CUMULATIVE_DTYPES)
@@ -140,8 +142,8 @@ def _running(op: Operator, first: Any, rows: Any) -> Any:
         # the order of two operands makes no difference
         function: Any = op.function
         return function.accumulate(np.concatenate([first[:, None], rows], axis=1), axis=1)[:, 1:]
-    result, held = np.empty_like(rows), first
+    result, state = np.empty_like(rows), first
     for k in range(rows.shape[1]):
-        held = rows[:, k] - held
-        result[:, k] = held
+        state = rows[:, k] - state
+        result[:, k] = state
     return result

@@ -127,9 +127,9 @@ class TensorPartitionReduce(Instruction):
         return not self.op.is_bitvec or (is_integer(self.dst) and is_integer(self.data))
 
     @classmethod
-    def fresh(cls, given: Mapping[str, Any], attributes: Mapping[str, Any]) -> Fresh:
+    def fresh(cls, layouts: Mapping[str, Any], attributes: Mapping[str, Any]) -> Fresh:
         """data with one partition."""
-        return Fresh((1, *given["data"].shape[1:]), given["data"].dtype, SBUF)
+        return Fresh((1, *layouts["data"].shape[1:]), layouts["data"].dtype, SBUF)
 
     def compute(self, dst: Any, data: Any) -> None:
         function: Any = self.op.function
@@ -164,9 +164,9 @@ class SequenceBounds(Instruction):
     )
 
     @classmethod
-    def fresh(cls, given: Mapping[str, Any], attributes: Mapping[str, Any]) -> Fresh:
+    def fresh(cls, layouts: Mapping[str, Any], attributes: Mapping[str, Any]) -> Fresh:
         """[1, 2, n], of the type of segment_ids."""
-        ids = given["segment_ids"]
+        ids = layouts["segment_ids"]
         return Fresh((ids.shape[0], 2, *ids.shape[1:]), ids.dtype, SBUF)
 
     def compute(self, dst: Any, segment_ids: Any) -> None:
@@ -193,7 +193,6 @@ class NonzeroWithCount(Instruction):
 
     source = "nki.isa.nonzero_with_count"
     engines = ("gpsimd",)
-    crosses_partitions = True
     dst = Out("P G*", ("sbuf",), ("int32",))
     src = In("P F*", ("sbuf",), ("float32", "int32"))
     index_offset = Immediate(0, "an int32")

@@ -50,9 +50,9 @@ class BnStats(Instruction):
     )
 
     @classmethod
-    def fresh(cls, given: Mapping[str, Any], attributes: Mapping[str, Any]) -> Fresh:
+    def fresh(cls, layouts: Mapping[str, Any], attributes: Mapping[str, Any]) -> Fresh:
         """Six elements per partition, of the type of data."""
-        data = given["data"]
+        data = layouts["data"]
         return Fresh((data.shape[0], 6), data.dtype, SBUF)
 
     def compute(self, dst: Any, data: Any) -> None:
@@ -90,9 +90,9 @@ class BnAggr(Instruction):
         return self.sizes["F*"] % 3 == 0
 
     @classmethod
-    def fresh(cls, given: Mapping[str, Any], attributes: Mapping[str, Any]) -> Fresh:
+    def fresh(cls, layouts: Mapping[str, Any], attributes: Mapping[str, Any]) -> Fresh:
         """Two elements per partition, of the type of data."""
-        data = given["data"]
+        data = layouts["data"]
         return Fresh((data.shape[0], 2), data.dtype, SBUF)
 
     def compute(self, dst: Any, data: Any) -> None:

@@ -85,10 +85,10 @@ _products = local()
 
 
 def _scratch(shape: tuple[int, ...]) -> np.ndarray:
-    held: np.ndarray | None = vars(_products).get(str(shape))
-    if held is None:
-        held = vars(_products)[str(shape)] = np.empty(shape, np.float32)
-    return held
+    scratch: np.ndarray | None = vars(_products).get(str(shape))
+    if scratch is None:
+        scratch = vars(_products)[str(shape)] = np.empty(shape, np.float32)
+    return scratch
 
 
 def write_product(form: Any, dst: Any, left: Any, right: Any, accumulate: bool) -> None:
@@ -175,14 +175,14 @@ class NcMatmul(Instruction):
         {"stationary": [[1, 2], [0, 1]], "moving": [[3, 4, 5], [1, -1, 2]]}, {"dst": [[3, 4, 5], [7, 7, 12]]}
     )
 
-    def _check_operand(self, name: str, spec: Any, given: Any) -> None:
+    def _check_operand(self, name: str, spec: Any, layout: Any) -> None:
         if self.perf_mode == "double_row":
             # moving holds two rows for each of dst; `_check_limits` compares them
             self.sizes.pop("N*", None)
-            super()._check_operand(name, spec, given)
+            super()._check_operand(name, spec, layout)
             self.sizes.update({a: self.sizes[f"{a}*"] for a in "MN" if f"{a}*" in self.sizes})
         else:
-            super()._check_operand(name, spec, given)
+            super()._check_operand(name, spec, layout)
             agree_on_axes(self, name)
 
     @rule(
@@ -345,9 +345,9 @@ class NcMatmul(Instruction):
         return bool(values[0])
 
     @classmethod
-    def fresh(cls, given: Mapping[str, Any], attributes: Mapping[str, Any]) -> Fresh:
+    def fresh(cls, layouts: Mapping[str, Any], attributes: Mapping[str, Any]) -> Fresh:
         """[M, N] of float32 in PSUM; the free axes of moving stay as they are."""
-        stationary, moving = given["stationary"], given["moving"]
+        stationary, moving = layouts["stationary"], layouts["moving"]
         halves = 2 if attributes.get("perf_mode") == "double_row" else 1
         rows = moving.shape[2:] if halves == 2 else moving.shape[1:]
         return Fresh((stationary.free_size // halves, *(rows or (1,))), FLOAT32, PSUM)
@@ -358,8 +358,8 @@ class NcMatmul(Instruction):
         right = widen(moving, self.moving.dtype).reshape(rows, -1)
         if self.is_transpose and self.machine.generation >= 3 and not accumulate and _is_identity(right):
             # hw: transpose mode passes the stationary tile through, bit for bit
-            turned = stationary.reshape(rows, -1).T.reshape(dst.shape)
-            cast(dst, self.dst.dtype, turned, self.stationary.dtype)
+            transposed = stationary.reshape(rows, -1).T.reshape(dst.shape)
+            cast(dst, self.dst.dtype, transposed, self.stationary.dtype)
             return
         write_product(self, dst, left, right, accumulate)
 
@@ -401,8 +401,8 @@ class NcTranspose(Instruction):
     )
     example = Example({"data": [[1, 2, 3], [4, 5, 6]]}, {"dst": [[1, 4], [2, 5], [3, 6]]})
 
-    def _check_operand(self, name: str, spec: Any, given: Any) -> None:
-        super()._check_operand(name, spec, given)
+    def _check_operand(self, name: str, spec: Any, layout: Any) -> None:
+        super()._check_operand(name, spec, layout)
         if name == "data" and any(self.sizes[f"{axis}*"] != self.sizes[axis] for axis in "PF"):
             raise RuleError(
                 f"dst is [{self.sizes['F']}, {self.sizes['P*']}]; the transpose of data is "
@@ -448,9 +448,9 @@ class NcTranspose(Instruction):
         return "tensor" if self.data.memory == SBUF and self.dst.memory == PSUM else "vector"
 
     @classmethod
-    def fresh(cls, given: Mapping[str, Any], attributes: Mapping[str, Any]) -> Fresh:
+    def fresh(cls, layouts: Mapping[str, Any], attributes: Mapping[str, Any]) -> Fresh:
         """[F, P] of the type of data; in PSUM if data is in SBUF and VectorE is not asked for."""
-        data: Layout = given["data"]
+        data: Layout = layouts["data"]
         tensor = data.memory == SBUF and attributes.get("engine") != "vector"
         return Fresh((data.free_size, data.partitions), data.dtype, PSUM if tensor else SBUF)
 

@@ -39,9 +39,9 @@ def _free(source: str) -> Limit:
     return Limit("F*", "max8_free_max", source, "err_size_of_dimension_exceed_arch_limit", hint)
 
 
-def _rows(array: Any, given: Any) -> Any:
+def _rows(array: Any, layout: Any) -> Any:
     """A tile as float32 [P, F]."""
-    return widen(array, given.dtype).reshape(array.shape[0], -1)
+    return widen(array, layout.dtype).reshape(array.shape[0], -1)
 
 
 def _first(matches: Any, earlier: Any) -> Any:
@@ -78,9 +78,9 @@ class Max8(Instruction):
         return len(self.src.shape) <= AXES_MOST
 
     @classmethod
-    def fresh(cls, given: Mapping[str, Any], attributes: Mapping[str, Any]) -> Fresh:
+    def fresh(cls, layouts: Mapping[str, Any], attributes: Mapping[str, Any]) -> Fresh:
         """Eight elements per partition, of the type of src."""
-        return Fresh((given["src"].shape[0], 8), given["src"].dtype, SBUF)
+        return Fresh((layouts["src"].shape[0], 8), layouts["src"].dtype, SBUF)
 
     def compute(self, dst: Any, src: Any) -> None:
         largest = np.sort(np.partition(_rows(src, self.src), -8, axis=1)[:, -8:], axis=1)
@@ -100,6 +100,7 @@ class NcFindIndex8(Instruction):
 
     source = FIND
     engines = ("vector",)
+    mixes = "F"
     dst = Out("P 8", dtypes=("uint32", "uint16"))
     data = In("P F*")
     vals = In("P 8")
@@ -124,18 +125,18 @@ class NcFindIndex8(Instruction):
         return len(self.data.shape) <= AXES_MOST and len(self.vals.shape) <= 3
 
     @classmethod
-    def fresh(cls, given: Mapping[str, Any], attributes: Mapping[str, Any]) -> Fresh:
+    def fresh(cls, layouts: Mapping[str, Any], attributes: Mapping[str, Any]) -> Fresh:
         """Eight indices per partition, uint32."""
-        return Fresh((given["data"].shape[0], 8), UINT32, SBUF)
+        return Fresh((layouts["data"].shape[0], 8), UINT32, SBUF)
 
     def compute(self, dst: Any, data: Any, vals: Any) -> None:
         rows, wanted = _rows(data, self.data), _rows(vals, self.vals)
-        found = np.empty(wanted.shape, np.int64)
+        places = np.empty(wanted.shape, np.int64)
         for slot in range(8):
             value = wanted[:, slot : slot + 1]
             earlier = (wanted[:, :slot] == value).sum(axis=1)
-            found[:, slot] = _first(rows == value, earlier)
-        dst[...] = found.astype(dst.dtype).reshape(dst.shape)
+            places[:, slot] = _first(rows == value, earlier)
+        dst[...] = places.astype(dst.dtype).reshape(dst.shape)
 
     def cost(self) -> list[Step]:
         # 2.26 costs: N
@@ -152,6 +153,7 @@ class NcMatchReplace8(Instruction):
 
     source = REPLACE
     engines = ("vector",)
+    mixes = "F"
     dst = Out("P F*")
     data = In("P F*")
     vals = In("P 8")
@@ -182,20 +184,20 @@ class NcMatchReplace8(Instruction):
     def compute(self, dst: Any, data: Any, vals: Any, dst_idx: Any, imm: Any) -> None:
         rows, wanted = _rows(data, self.data).copy(), _rows(vals, self.vals)
         is_replaced = np.zeros(rows.shape, np.bool_)
-        found = np.empty(wanted.shape, np.int64)
+        positions = np.empty(wanted.shape, np.int64)
         none = np.zeros((len(rows),), np.int64)
         for slot in reversed(range(8)):
             places = _first(rows == wanted[:, slot : slot + 1], none)
             hit = np.flatnonzero(places != NOT_FOUND)
             rows[hit, places[hit]] = imm
             is_replaced[hit, places[hit]] = True
-            found[:, slot] = places
+            positions[:, slot] = places
         number = np.empty((1,), dst.dtype)
         store_number(number, imm, self.dst.dtype)
         cast(dst, self.dst.dtype, as_shape(data, dst.shape), self.data.dtype)
         np.copyto(dst, number, where=is_replaced.reshape(dst.shape))
         if dst_idx is not None:
-            dst_idx[...] = found.astype(dst_idx.dtype).reshape(dst_idx.shape)
+            dst_idx[...] = positions.astype(dst_idx.dtype).reshape(dst_idx.shape)
 
     def cost(self) -> list[Step]:
         # 2.26 costs: min(MIN_II, N), read as max; older pages have N

@@ -50,6 +50,7 @@ class DmaTranspose(Instruction):
 
     source = "nki.isa.dma_transpose"
     engines = ("dma",)
+    mixes = "P"
     dst = Out("*", ("sbuf",))
     src = In("*", ("hbm", "sbuf"), rows=True)
     axes = Spelled(_axes, "None, (1, 0), (2, 1, 0), (3, 1, 2, 0)", None)
@@ -181,10 +182,10 @@ class DmaTranspose(Instruction):
         if not self.src.is_gathered:
             return True
         (index, *others) = self.src.indices
-        given = index.layout
-        rows, *columns = given.shape
+        index_layout = index.layout
+        rows, *columns = index_layout.shape
         fits = 16 <= rows <= 128 and rows % 16 == 0 and (prod(columns) == 1 or rows == 128)
-        return not others and fits and len(columns) == 1 and given.dtype.name == "uint32"
+        return not others and fits and len(columns) == 1 and index_layout.dtype.name == "uint32"
 
     @rule(
         "dge_mode is hwdge; trn1 has no hardware descriptor generator",
@@ -229,15 +230,15 @@ class DmaTranspose(Instruction):
         return shape[0] in (1, 2, 4, 8, 16) and shape[0] * shape[-2] % 16 == 0
 
     @classmethod
-    def fresh(cls, given: Mapping[str, Any], attributes: Mapping[str, Any]) -> Fresh:
+    def fresh(cls, layouts: Mapping[str, Any], attributes: Mapping[str, Any]) -> Fresh:
         """src with its axes permuted, in SBUF."""
-        src: Layout = given["src"]
+        src: Layout = layouts["src"]
         order = PERMUTATIONS.get(len(src.shape), tuple(range(len(src.shape))))
         return Fresh(tuple(src.shape[a] for a in order), src.dtype, SBUF)
 
-    def where_read(self, held: Any) -> Any:
+    def where_read(self, is_written: Any) -> Any:
         """The same positions with their axes permuted."""
-        return held.transpose(PERMUTATIONS[held.ndim])
+        return is_written.transpose(PERMUTATIONS[is_written.ndim])
 
     def compute(self, dst: Any, src: Any) -> None:
         # a copy first: dst may be a view of the tile that src reads
@@ -302,7 +303,7 @@ class DmaCompute(Instruction):
         broken_by={"srcs[1].shape": (16, 5)},
     )
     def same_number_of_elements(self) -> bool:
-        return all(given.size == self.dst.size for given in self.srcs)
+        return all(source.size == self.dst.size for source in self.srcs)
 
     @rule(
         "indices choose rows, and srcs does not hold two tiles",
@@ -310,7 +311,7 @@ class DmaCompute(Instruction):
         broken_by={"srcs[0].memory": "hbm", "srcs[0].index": Tile((16, 1), "int32"), "srcs[2]": (16, 16)},
     )
     def gathering_adds_two(self) -> bool:
-        is_gathered = any(given.is_gathered for given in (self.dst, *self.srcs))
+        is_gathered = any(source.is_gathered for source in (self.dst, *self.srcs))
         return not is_gathered or len(self.srcs) == 2
 
     @rule(

@@ -44,9 +44,9 @@ class Tile:
         strides = compact_strides(self.shape)
         indices: tuple[IndexLayout, ...] = ()
         if self.index is not None:
-            given = self.index.layout()
-            indices = (IndexLayout(given, is_vector=given.size > 1),)
-            strides = (0, *strides[1:]) if given.size > 1 else strides
+            index_layout = self.index.layout()
+            indices = (IndexLayout(index_layout, is_vector=index_layout.size > 1),)
+            strides = (0, *strides[1:]) if index_layout.size > 1 else strides
         return layout(self.shape, strides, DTYPES[self.dtype], self.memory, axis, self.start, indices)
 
 
@@ -83,18 +83,18 @@ def smallest_use(cls: type[Instruction], changes: Mapping[str, Any] | None = Non
     members: dict[str, Any] = {**cls.attributes, **cls.values}
     for name, member in members.items():
         use[name] = cls.example.attributes[name] if member.default is REQUIRED else member.default
-    for path, given in changes.items():
+    for path, value in changes.items():
         if path in axes:
             continue
         operand, _, part = path.partition(".")
         assert operand in use, f"{cls.__name__} has no {operand}"
         if part:
             tile = use[operand] if isinstance(use[operand], Tile) else tile_of(operands[operand], sizes)
-            use[operand] = replace(tile, **{part: given})
-        elif isinstance(given, tuple | list) and operand in operands:
-            use[operand] = replace(tile_of(operands[operand], sizes), shape=tuple(given))
+            use[operand] = replace(tile, **{part: value})
+        elif isinstance(value, tuple | list) and operand in operands:
+            use[operand] = replace(tile_of(operands[operand], sizes), shape=tuple(value))
         else:
-            use[operand] = given
+            use[operand] = value
     return use
 
 
@@ -117,7 +117,7 @@ def values_of(cls: type[Instruction], use: Use) -> tuple[Any, ...]:
 def form_of(cls: type[Instruction], machine: Machine, use: Use) -> Instruction:
     """The form of a use; raises what the declaration raises."""
     layouts = [
-        given.layout() if isinstance(given, Tile) else None if given is None else NUMBER
-        for given in (use[name] for name in operands_of(cls, use))
+        tile.layout() if isinstance(tile, Tile) else None if tile is None else NUMBER
+        for tile in (use[name] for name in operands_of(cls, use))
     ]
     return cls(machine, layouts, attributes_of(cls, use))

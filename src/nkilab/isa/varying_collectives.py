@@ -12,11 +12,21 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ..errors import UseError
-from ..machine import REACHES
+from ..machine import Span
 from ..tiles.tile import HBM
-from .collectives import HBM_ONLY, PAGE, Brought, Members, Ranks, agreeing_types, alone
-from .declare import EVERY_DTYPE, Attr, Example, Flag, In, Instruction, Out, Rule, Step, rule
-from .links import collective_step, gathering_hops
+from .collectives import (
+    HBM_ONLY,
+    PAGE,
+    Brought,
+    Members,
+    Ranks,
+    Spread,
+    agreeing_types,
+    bytes_of,
+    members_only,
+)
+from .declare import EVERY_DTYPE, Example, Flag, In, Instruction, Out, Rule, Step, rule
+from .links import exchanging, gathering
 
 COUNTS = ("uint32",)
 SENT, SENT_FROM, RECEIVED, RECEIVED_AT = range(4)
@@ -53,8 +63,8 @@ def pieces(form: Any, brought: Brought, members: tuple[int, ...], *, is_uniform:
     place, *group = members
     own = _rows(form, brought[place][1])
     slot = form.dst.size // form.ranks
-    for sender, (src, given) in enumerate(brought):
-        rows = _rows(form, given)
+    for sender, (src, layout) in enumerate(brought):
+        rows = _rows(form, layout)
         column = 0 if is_uniform else place
         count, start = int(rows[SENT, column]), int(rows[SENT_FROM, column])
         if start + count > src.size:
@@ -82,23 +92,16 @@ def _rows(form: Any, metadata: np.ndarray) -> np.ndarray:
 
 def receive(form: Any, dst: np.ndarray, metadata: np.ndarray, received: list[Piece]) -> np.ndarray:
     """Put pieces into dst and their sizes into metadata; returns where dst was written, [*shape]."""
-    held = np.zeros(dst.size, np.bool_)
+    is_received = np.zeros(dst.size, np.bool_)
     flat = dst.reshape(-1).copy()
     for at, elements in received:
         flat[at : at + elements.size] = elements
-        held[at : at + elements.size] = True
+        is_received[at : at + elements.size] = True
     dst[...] = flat.reshape(dst.shape)
     if not form.recv_counts_known:
         row = metadata[..., RECEIVED, :]
         row[...] = np.array([elements.size for _, elements in received], np.uint32).reshape(row.shape)
-    return held.reshape(dst.shape)
-
-
-def _full_slots(form: Any, label: str) -> list[Step]:
-    """The cost as if every slot were full: how much is sent is known only when it runs."""
-    size = form.dst.size * form.dst.itemsize
-    hops = gathering_hops(form.ranks, form.reach, size)
-    return [collective_step(form, label, hops, (form.ranks - 1) * size // form.ranks)]
+    return is_received.reshape(dst.shape)
 
 
 class AllGatherV(Instruction):
@@ -116,7 +119,7 @@ class AllGatherV(Instruction):
     recv_counts_known = Flag()
     has_rdispls = Flag()
     ranks = Ranks()
-    reach = Attr("chip", REACHES)
+    span = Spread()
     members = Members()
     smallest = {"metadata.shape": (3, 4)}
     example = Example(
@@ -143,7 +146,7 @@ class AllGatherV(Instruction):
         broken_by={"ranks": 2, "metadata.shape": (3, 2)},
     )
     def group_is_a_chip(self) -> bool:
-        return self.ranks == 4 and self.reach == "chip"
+        return self.ranks == 4 and self.span[:2] == Span()[:2]
 
     metadata_has_its_shape = _metadata_has_its_shape("all_gather_v", "rows are 3", broken=(4, 4))
 
@@ -151,9 +154,13 @@ class AllGatherV(Instruction):
     def reads_dst(self) -> bool:
         return True
 
-    def combined(self, brought: Brought, members: tuple[int, ...]) -> list[Piece]:
+    def combined(self, brought: Brought) -> Brought:
+        """What each rank sends, with its counts."""
+        return brought
+
+    def part(self, combined: Brought, members: tuple[int, ...]) -> list[Piece]:
         """The pieces that a rank gets."""
-        return list(pieces(self, brought, members, is_uniform=True))
+        return list(pieces(self, combined, members, is_uniform=True))
 
     @property
     def written_part(self) -> Any:
@@ -161,10 +168,11 @@ class AllGatherV(Instruction):
         return None
 
     def compute(self, src: Any, dst: Any, metadata: Any, members: Any) -> None:
-        receive(self, dst, metadata, self.combined(alone(members, src, metadata), members))
+        receive(self, dst, metadata, self.part(members_only(members, src, metadata), members))
 
     def cost(self) -> list[Step]:
-        return _full_slots(self, "ALL_GATHER_V")
+        # as if every slot were full: how much is sent is known only when it runs
+        return [gathering(self, "ALL_GATHER_V", bytes_of(self.dst))]
 
 
 class AllToAllV(Instruction):
@@ -182,7 +190,7 @@ class AllToAllV(Instruction):
     recv_counts_known = Flag()
     has_rdispls = Flag()
     ranks = Ranks()
-    reach = Attr("chip", REACHES)
+    span = Spread()
     members = Members()
     smallest = {"metadata.shape": (3, 2)}
     example = Example(
@@ -211,9 +219,13 @@ class AllToAllV(Instruction):
     def reads_dst(self) -> bool:
         return True
 
-    def combined(self, brought: Brought, members: tuple[int, ...]) -> list[Piece]:
+    def combined(self, brought: Brought) -> Brought:
+        """What each rank sends, with its counts."""
+        return brought
+
+    def part(self, combined: Brought, members: tuple[int, ...]) -> list[Piece]:
         """The pieces that a rank gets."""
-        return list(pieces(self, brought, members, is_uniform=False))
+        return list(pieces(self, combined, members, is_uniform=False))
 
     @property
     def written_part(self) -> Any:
@@ -221,7 +233,8 @@ class AllToAllV(Instruction):
         return None
 
     def compute(self, src: Any, dst: Any, metadata: Any, members: Any) -> None:
-        receive(self, dst, metadata, self.combined(alone(members, src, metadata), members))
+        receive(self, dst, metadata, self.part(members_only(members, src, metadata), members))
 
     def cost(self) -> list[Step]:
-        return _full_slots(self, "ALL_TO_ALL_V")
+        # as if every slot were full: how much is sent is known only when it runs
+        return [exchanging(self, "ALL_TO_ALL_V", bytes_of(self.dst))]

@@ -138,9 +138,9 @@ def fit(rows: Sequence[Judged], machine: Machine, progress: Progress | None = No
     rows = [one for one in rows if not one.row.contradicts]
     chips = {one.row.chip for one in rows}
     if not rows or chips != {machine.name}:
-        told = ", ".join(sorted(chips)) or "none"
+        known_chips = ", ".join(sorted(chips)) or "none"
         raise UsageError(
-            f"the measurements are of {told}; the constants are of {machine.name}",
+            f"the measurements are of {known_chips}; the constants are of {machine.name}",
             hint="give rows of one chip, none of which contradicts another",
         )
     names = free_constants(machine)
@@ -202,9 +202,9 @@ def _searched(slopes: Sensitivities, machine: Machine, moved: np.ndarray) -> tup
     known = _size(slopes.log_ratio)
     for share in (1.0, 0.5, 0.25):
         tried = moved + share * step
-        found = _log_ratios(slopes.rows, changed(machine, dict(zip(slopes.names, tried, strict=True))))
-        if _size(found) < known:
-            return tried, found
+        ratios = _log_ratios(slopes.rows, changed(machine, dict(zip(slopes.names, tried, strict=True))))
+        if _size(ratios) < known:
+            return tried, ratios
     return moved, slopes.log_ratio
 
 

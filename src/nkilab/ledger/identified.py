@@ -46,14 +46,14 @@ def all_telling(rows: Sequence[Row], predictor: Predictor) -> dict[str, list[str
     }
 
 
-def bar_of_constants(told: Mapping[str, Sequence[str]]) -> Bar:
+def bar_of_constants(identified: Mapping[str, Sequence[str]]) -> Bar:
     """No constant may be fitted to a single measurement."""
-    alone = [name for name, rows in told.items() if len(rows) < ENOUGH]
+    unidentified = [name for name, rows in identified.items() if len(rows) < ENOUGH]
     return Bar(
         "fitted constants that fewer than two measurements tell",
         "none",
-        "; ".join(alone) or "none",
-        not alone,
+        "; ".join(unidentified) or "none",
+        not unidentified,
     )
 
 
@@ -68,21 +68,26 @@ def telling(name: str, machine: Machine, rows: Sequence[Row], predictor: Predict
     """
     spread = SPREAD[machine.facts()[name].certainty]
     nudged = machine.with_constants({name: machine[name] * STEPWISE.get(name, exp(spread))}, "nudged")
-    told: dict[tuple[str, ...], str] = {}
+    rows_of_constants: dict[tuple[str, ...], str] = {}
     for row in sorted(rows, key=_elements):
-        if row.chip != machine.name or row.split != "fit" or row.contradicts or row.setting in told:
+        if (
+            row.chip != machine.name
+            or row.split != "fit"
+            or row.contradicts
+            or row.setting in rows_of_constants
+        ):
             continue
         if _moves(row, predictor, machine, nudged):
-            told[row.setting] = row.id
-        if len(told) == ENOUGH:
+            rows_of_constants[row.setting] = row.id
+        if len(rows_of_constants) == ENOUGH:
             break
-    return list(told.values())
+    return list(rows_of_constants.values())
 
 
 def _moves(row: Row, predictor: Predictor, machine: Machine, nudged: Machine) -> bool:
     """Whether a prediction of a row moves by more than what was measured is sure to."""
     metrics = [name for name in row.measured if not QUANTITIES[name].has_host]
-    before, after = (predictor.estimates(row, given) for given in (machine, nudged))
+    before, after = (predictor.estimates(row, chip) for chip in (machine, nudged))
     for name in metrics:
         one, other = (QUANTITIES[name].predict(row, own) for own in (before, after))
         if one > 0 and other > 0 and abs(log(other / one)) > max(LEAST, row.noise):
@@ -92,10 +97,10 @@ def _moves(row: Row, predictor: Predictor, machine: Machine, nudged: Machine) ->
 
 def _elements(row: Row) -> int:
     """About how large a row's kernels are: the elements of their arguments."""
-    return sum(_count(given) for call in row.calls for given in call.args)
+    return sum(_count(argument) for call in row.calls for argument in call.args)
 
 
-def _count(given: Any) -> int:
-    if not isinstance(given, str) or not given.endswith("]"):
+def _count(argument: Any) -> int:
+    if not isinstance(argument, str) or not argument.endswith("]"):
         return 0
-    return int(np.prod([int(n) for n in given[given.index("[") + 1 : -1].split(",")]))
+    return int(np.prod([int(n) for n in argument[argument.index("[") + 1 : -1].split(",")]))

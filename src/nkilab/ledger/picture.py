@@ -84,14 +84,14 @@ def _colour(family: int) -> str:
     return _COLOURS[family % len(_COLOURS)]
 
 
-def _shape(x: float, y: float, family: int, *, is_filled: bool, told: str = "") -> str:
+def _shape(x: float, y: float, family: int, *, is_filled: bool, tooltip: str = "") -> str:
     """A circle for each of the first eight families, a square for each of the next."""
     if family // len(_COLOURS) % 2:
         shape, place = "rect", f'x="{x - 4:.1f}" y="{y - 4:.1f}" width="8" height="8"'
     else:
         shape, place = "circle", f'cx="{x:.1f}" cy="{y:.1f}" r="4"'
     fill = _colour(family) if is_filled else "white"
-    title = f"<title>{escape(told)}</title>" if told else ""
+    title = f"<title>{escape(tooltip)}</title>" if tooltip else ""
     return f'<{shape} {place} fill="{fill}" stroke="{_colour(family)}">{title}</{shape}>'
 
 
@@ -109,6 +109,6 @@ def _mark(one: Compared, x: float, place: Callable[[float], float], family: int)
     if one.interval is not None:
         low, high = one.interval
         parts.append(_line(x, place(low), x, min(place(high), _SIDE), _colour(family)))
-    told = f"{one.row.id}: measured {one.measured:.4g}, predicted {one.predicted:.4g} us"
+    title = f"{one.row.id}: measured {one.measured:.4g}, predicted {one.predicted:.4g} us"
     judged = one.row.split == "judge"
-    return [*parts, _shape(x, place(one.predicted), family, is_filled=judged, told=told)]
+    return [*parts, _shape(x, place(one.predicted), family, is_filled=judged, tooltip=title)]

@@ -59,8 +59,8 @@ class Predictor:
         known = self._programs.get(key)
         if known is None:
             machine, kernel = machine_named(row.chip), self.kernel(row, named)
-            given = tuple(_argument(row, text) for text in args)
-            launched = launch(kernel, given, dict(row.keywords), machine, has_data=False)
+            arguments = tuple(_argument(row, text) for text in args)
+            launched = launch(kernel, arguments, dict(row.keywords), machine, has_data=False)
             known = self._programs[key] = launched.programs
             for program in known:
                 program.has_static_descriptors = is_static
@@ -85,10 +85,12 @@ class Predictor:
 
     def estimates(self, row: Row, machine: Machine | None = None) -> list[Estimate]:
         """Estimates of all calls of a row, on its chip or under the constants given."""
-        held = [self.programs(row, call) for call in range(len(row.calls))]
+        programs_of_calls = [self.programs(row, call) for call in range(len(row.calls))]
         if machine is not None:
-            held = [tuple(recosted(program, machine) for program in programs) for programs in held]
-        return [estimate_programs(programs) for programs in held]
+            programs_of_calls = [
+                tuple(recosted(program, machine) for program in programs) for programs in programs_of_calls
+            ]
+        return [estimate_programs(programs) for programs in programs_of_calls]
 
     def predict(self, row: Row, metric: str, machine: Machine | None = None) -> float:
         """One quantity of a row."""
@@ -114,14 +116,14 @@ def _under(predictor: Predictor, row: Row, metric: str, machine: Machine) -> flo
     return predictor.predict(row, metric, machine)
 
 
-def _argument(row: Row, given: Any) -> Any:
+def _argument(row: Row, text: Any) -> Any:
     """An argument as a row writes it: "f32[128,512]" stands for an array, anything else for itself."""
-    if not isinstance(given, str) or not given.endswith("]"):
-        return given
+    if not isinstance(text, str) or not text.endswith("]"):
+        return text
     try:
-        return argument(given)
+        return argument(text)
     except UsageError:
         raise FileError(
-            f"row {row.id} has the argument {given!r}",
+            f"row {row.id} has the argument {text!r}",
             hint="write an array as DTYPE[N,...], as in f32[128,512]",
         ) from None

@@ -17,7 +17,7 @@ from .row import KINDS, SPLITS, TRUSTS, Call, Row, Source
 SCHEMA = "nkilab.ledger/1"
 FORMAT = "see docs/ledger.md for the format"
 OWN = Path(__file__).parent / "rows"
-_GIVEN = {f.name for f in fields(Row)} - {"calls", "line"} | {"args", "calls", "rows"}
+_ROW_KEYS = {f.name for f in fields(Row)} - {"calls", "line"} | {"args", "calls", "rows"}
 _NEEDED = [f.name for f in fields(Row) if f.default is MISSING and f.default_factory is MISSING]
 _WORDS = {"kind": KINDS, "split": SPLITS, "trust": TRUSTS}
 _TEXTS = ("id", "family", "kernel", "chip", "dialect", "hardware", "label", "notes", "reason", "source")
@@ -40,8 +40,8 @@ def own_rows() -> tuple[Row, ...]:
 @cache
 def left_out() -> dict[str, str]:
     """Published measurements that the ledger leaves out, by name, with the reason of each."""
-    held = loaded(OWN / "left_out.yaml", FORMAT)
-    return {str(name): str(entry["reason"]) for entry in held["entries"] for name in entry["ids"]}
+    document = loaded(OWN / "left_out.yaml", FORMAT)
+    return {str(name): str(entry["reason"]) for entry in document["entries"] for name in entry["ids"]}
 
 
 def ledger_rows(path: Path) -> tuple[Row, ...]:
@@ -56,25 +56,25 @@ def ledger_rows(path: Path) -> tuple[Row, ...]:
 
 
 def _rows_in(path: Path) -> list[Row]:
-    held = loaded(path, FORMAT)
-    if not isinstance(held, Mapping) or held.get("schema") != SCHEMA:
-        given = held.get("schema") if isinstance(held, Mapping) else None
-        raise FileError(f"{path} has schema {given!r}; a ledger has {SCHEMA!r}", hint=FORMAT)
-    sources = _sources(path, held.get("sources"))
+    document = loaded(path, FORMAT)
+    if not isinstance(document, Mapping) or document.get("schema") != SCHEMA:
+        schema = document.get("schema") if isinstance(document, Mapping) else None
+        raise FileError(f"{path} has schema {schema!r}; a ledger has {SCHEMA!r}", hint=FORMAT)
+    sources = _sources(path, document.get("sources"))
     rows: list[Row] = []
-    for group in _listed(path, held, "groups"):
+    for group in _listed(path, document, "groups"):
         common = {k: v for k, v in group.items() if k != "rows"}
-        for given in _listed(path, group, "rows"):
+        for schema in _listed(path, group, "rows"):
             # what a row does not say, its group says
-            own = "args" in given or "calls" in given
+            own = "args" in schema or "calls" in schema
             inherited = {k: v for k, v in common.items() if not (own and k in ("args", "calls"))}
-            rows.append(_row(path, {**inherited, **given}, line_of(given), sources))
+            rows.append(_row(path, {**inherited, **schema}, line_of(schema), sources))
     return rows
 
 
-def _listed(path: Path, held: Any, name: str) -> Iterable[Any]:
+def _listed(path: Path, document: Any, name: str) -> Iterable[Any]:
     """The mappings in a list that a mapping holds by name."""
-    entries, line = held.get(name), line_of(held)
+    entries, line = document.get(name), line_of(document)
     if not isinstance(entries, list) or not entries:
         raise _wrong(path, line, f"{name} is {entries!r}; it is a list with at least one entry")
     for place, entry in enumerate(entries):
@@ -84,53 +84,53 @@ def _listed(path: Path, held: Any, name: str) -> Iterable[Any]:
     return entries
 
 
-def _sources(path: Path, held: Any) -> dict[str, Source]:
-    found: dict[str, Source] = {}
-    if not isinstance(held, Mapping):
-        raise _wrong(path, 1, f"sources is {held!r}; it holds a source by each name")
-    line = line_of(held)
-    for name, given in held.items():
-        unknown = set(given) - {"ref", "commit", "link"} if isinstance(given, Mapping) else {"..."}
-        if unknown or "ref" not in given:
+def _sources(path: Path, document: Any) -> dict[str, Source]:
+    sources_by_name: dict[str, Source] = {}
+    if not isinstance(document, Mapping):
+        raise _wrong(path, 1, f"sources is {document!r}; it holds a source by each name")
+    line = line_of(document)
+    for name, entry in document.items():
+        unknown = set(entry) - {"ref", "commit", "link"} if isinstance(entry, Mapping) else {"..."}
+        if unknown or "ref" not in entry:
             raise _wrong(path, line, f"source {name} has ref, and may have commit and link")
-        found[str(name)] = Source(str(name), **{k: str(v) for k, v in given.items()})
-    return found
+        sources_by_name[str(name)] = Source(str(name), **{k: str(v) for k, v in entry.items()})
+    return sources_by_name
 
 
-def _row(path: Path, given: dict[str, Any], line: int, sources: Mapping[str, Source]) -> Row:
-    problem, hint = next(_faults(given, sources), ("", ""))
+def _row(path: Path, entry: dict[str, Any], line: int, sources: Mapping[str, Source]) -> Row:
+    problem, hint = next(_faults(entry, sources), ("", ""))
     if problem:
         raise _wrong(path, line, problem, hint)
-    row = {k: _plain(v) for k, v in given.items() if k not in ("args", "calls", "source")}
+    row = {k: _plain(v) for k, v in entry.items() if k not in ("args", "calls", "source")}
     for name in ("units", "contradicts"):
         row[name] = tuple(row.get(name, ()))
-    calls = tuple(_call(row["kernel"], call) for call in _calls(given))
-    return Row(**row, calls=calls, source=sources[given["source"]], line=line)
+    calls = tuple(_call(row["kernel"], call) for call in _calls(entry))
+    return Row(**row, calls=calls, source=sources[entry["source"]], line=line)
 
 
-def _faults(given: Mapping[str, Any], sources: Mapping[str, Source]) -> Iterator[tuple[str, str]]:
+def _faults(entry: Mapping[str, Any], sources: Mapping[str, Source]) -> Iterator[tuple[str, str]]:
     """What is wrong with a row, and a hint or ""; the first is told."""
-    unknown = sorted(set(given) - _GIVEN)
+    unknown = sorted(set(entry) - _ROW_KEYS)
     if unknown:
-        yield f"a row has no {', '.join(unknown)}", f"it has {', '.join(sorted(_GIVEN - {'rows'}))}"
-    if ("args" in given) == ("calls" in given):
+        yield f"a row has no {', '.join(unknown)}", f"it has {', '.join(sorted(_ROW_KEYS - {'rows'}))}"
+    if ("args" in entry) == ("calls" in entry):
         yield "a row has args, or calls with the args of each", ""
-    missing = [name for name in _NEEDED if name not in given and name != "calls"]
+    missing = [name for name in _NEEDED if name not in entry and name != "calls"]
     if missing:
         yield f"the row has no {', '.join(missing)}", ""
-    for name, (kind, told) in _OF_TYPE.items():
-        if name in given and not isinstance(given[name], kind):
-            yield f"{name} is {given[name]!r}; it is {told}", ""
-    if not _calls(given) or not all(_is_call(call) for call in _calls(given)):
+    for name, (kind, kind_words) in _OF_TYPE.items():
+        if name in entry and not isinstance(entry[name], kind):
+            yield f"{name} is {entry[name]!r}; it is {kind_words}", ""
+    if not _calls(entry) or not all(_is_call(call) for call in _calls(entry)):
         yield "an entry of calls is neither a list of args nor kernel and args", ""
     for name, words in _WORDS.items():
-        if given.get(name, words[0]) not in words:
-            yield f"{name} is {given[name]!r}; it is one of {', '.join(words)}", ""
-    if given["source"] not in sources:
-        yield f"source is {given['source']!r}; the file has {', '.join(sources)}", ""
-    yield from _measured_faults(given["measured"])
+        if entry.get(name, words[0]) not in words:
+            yield f"{name} is {entry[name]!r}; it is one of {', '.join(words)}", ""
+    if entry["source"] not in sources:
+        yield f"source is {entry['source']!r}; the file has {', '.join(sources)}", ""
+    yield from _measured_faults(entry["measured"])
     try:
-        chip_named(given["chip"])
+        chip_named(entry["chip"])
     except NkilabError as error:
         yield error.problem, ""
 
@@ -145,20 +145,20 @@ def _measured_faults(measured: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
             yield f"{metric} is {value!r}; it is a number above 0", ""
 
 
-def _calls(given: Mapping[str, Any]) -> list[Any]:
-    return given["calls"] if "calls" in given else [given["args"]]
+def _calls(entry: Mapping[str, Any]) -> list[Any]:
+    return entry["calls"] if "calls" in entry else [entry["args"]]
 
 
-def _is_call(given: Any) -> bool:
-    if not isinstance(given, Mapping):
-        return isinstance(given, list)
-    kernel, args = given.get("kernel"), given.get("args")
-    return set(given) == {"kernel", "args"} and isinstance(kernel, str) and isinstance(args, list)
+def _is_call(entry: Any) -> bool:
+    if not isinstance(entry, Mapping):
+        return isinstance(entry, list)
+    kernel, args = entry.get("kernel"), entry.get("args")
+    return set(entry) == {"kernel", "args"} and isinstance(kernel, str) and isinstance(args, list)
 
 
-def _call(kernel: str, given: Any) -> Call:
+def _call(kernel: str, entry: Any) -> Call:
     """A call, of the row's kernel where it names none."""
-    named, args = (given["kernel"], given["args"]) if isinstance(given, Mapping) else (kernel, given)
+    named, args = (entry["kernel"], entry["args"]) if isinstance(entry, Mapping) else (kernel, entry)
     return Call(str(named), tuple(_plain(args)))
 
 

@@ -95,11 +95,11 @@ def grids_of(rows: Iterable[Row]) -> list[list[Row]]:
     A block size is a whole number that the kernel is called with. Where a setting was measured several times,
     the first row stands for it.
     """
-    found: dict[tuple[Any, ...], dict[str, Row]] = {}
+    grids: dict[tuple[Any, ...], dict[str, Row]] = {}
     for row in rows:
         if row.kind == "kernel" and QUANTITIES[row.metric].sort == "time":
-            found.setdefault(_grid_of(row), {}).setdefault(repr(row.setting), row)
-    return [list(own.values()) for own in found.values() if len(own) > 1]
+            grids.setdefault(_grid_of(row), {}).setdefault(repr(row.setting), row)
+    return [list(own.values()) for own in grids.values() if len(own) > 1]
 
 
 def _grid_of(row: Row) -> tuple[Any, ...]:

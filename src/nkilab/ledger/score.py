@@ -113,10 +113,10 @@ def score_of(compared: Sequence[Compared]) -> Score | None:
 
 def settings_of(compared: Iterable[Compared]) -> list[list[Compared]]:
     """Comparisons by what was measured: kernel, shapes, type, chip, options."""
-    found: dict[tuple[str, ...], list[Compared]] = {}
+    settings: dict[tuple[str, ...], list[Compared]] = {}
     for one in compared:
-        found.setdefault(one.row.setting, []).append(one)
-    return list(found.values())
+        settings.setdefault(one.row.setting, []).append(one)
+    return list(settings.values())
 
 
 def taus_of(compared: Sequence[Compared]) -> dict[str, float]:

@@ -6,6 +6,7 @@ from .file import MachineFile as MachineFile
 from .file import machine_named as machine_named
 from .model import Fact as Fact
 from .model import Machine as Machine
-from .topology import REACHES as REACHES
+from .topology import LINKS as LINKS
+from .topology import Span as Span
 from .topology import Topology as Topology
 from .topology import topology_of as topology_of

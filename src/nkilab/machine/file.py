@@ -74,36 +74,36 @@ def machine_named(name: str) -> Machine:
 @cache
 def _read(path: Path, changed_at: int) -> Machine:
     """The chip that a file changes, read once for each time at which it was changed."""
-    held = loaded(path, HINT)
-    if not isinstance(held, Mapping) or held.get("schema") != SCHEMA:
-        given = held.get("schema") if isinstance(held, Mapping) else None
-        raise wrong(path, 1, f"the schema is {given!r}; a machine file has {SCHEMA!r}", HINT)
-    unknown = [key for key in held if key not in KEYS]
+    document = loaded(path, HINT)
+    if not isinstance(document, Mapping) or document.get("schema") != SCHEMA:
+        schema = document.get("schema") if isinstance(document, Mapping) else None
+        raise wrong(path, 1, f"the schema is {schema!r}; a machine file has {SCHEMA!r}", HINT)
+    unknown = [key for key in document if key not in KEYS]
     if unknown:
         raise wrong(
             path,
-            line_of(held),
+            line_of(document),
             f"{unknown[0]!r} is no key; there are {', '.join(KEYS)}",
             did_you_mean(str(unknown[0]), KEYS, HINT),
         )
-    chip = held.get("chip")
+    chip = document.get("chip")
     if not isinstance(chip, str) or chip.lower() not in {*MACHINES, *ALIASES}:
         raise wrong(
             path,
-            line_of(held),
+            line_of(document),
             f"chip is {chip!r}; it is one of {', '.join(MACHINES)}",
             did_you_mean(str(chip), MACHINES, HINT),
         )
-    constants = held.get("constants")
+    constants = document.get("constants")
     if not isinstance(constants, Mapping):
-        raise wrong(path, line_of(held), f"constants is {constants!r}; it holds names and values", HINT)
+        raise wrong(path, line_of(document), f"constants is {constants!r}; it holds names and values", HINT)
     checked = {str(key): _constant(path, constants, key) for key in constants}
-    return MachineFile(chip, checked, str(held.get("source", ""))).machine(path.name)
+    return MachineFile(chip, checked, str(document.get("source", ""))).machine(path.name)
 
 
-def _constant(path: Path, held: Any, key: Any) -> float:
-    line = held.lc.key(key)[0] + 1
-    value, facts = held[key], MACHINES["trn2"].facts()
+def _constant(path: Path, entry: Any, key: Any) -> float:
+    line = entry.lc.key(key)[0] + 1
+    value, facts = entry[key], MACHINES["trn2"].facts()
     if key not in facts:
         raise wrong(path, line, f"{key!r} is no constant of a chip", "`nkilab explain trn2` lists them")
     if isinstance(value, bool) or not isinstance(value, int | float) or not isfinite(value) or value < 0:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import os
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from difflib import unified_diff
@@ -12,7 +11,8 @@ from typing import Any
 
 from ..dialects.history import BETA1, NEWEST
 from ..dialects.versions import version_named
-from ..errors import FileError, UsageError, reason_of
+from ..disk import replace_whole
+from ..errors import UsageError
 from .changes import ADVICE, MUST, SILENT, Change, Edit, name_changes
 from .imports import import_changes
 from .recognition import Recognition, recognised
@@ -50,15 +50,17 @@ class Migration:
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON."""
-        told = []
-        for held in self.changes:
-            entry = {k: v for k, v in asdict(held).items() if k != "edits"}
-            told.append({**entry, "text": self.source.line(held.line), "is_mechanical": bool(held.edits)})
+        entries = []
+        for change in self.changes:
+            entry = {k: v for k, v in asdict(change).items() if k != "edits"}
+            entries.append(
+                {**entry, "text": self.source.line(change.line), "is_mechanical": bool(change.edits)}
+            )
         return {
             "schema": SCHEMA, "file": self.source.path, "spelling": self.recognition.spelling,
             "from": self.recognition.version, "accepted_by": list(self.recognition.accepted_by),
             "to": self.version, "is_needed": self.is_needed,
-            "counts": {s: self.count(s) for s in _SEVERITIES}, "changes": told,
+            "counts": {s: self.count(s) for s in _SEVERITIES}, "changes": entries,
         }  # fmt: skip
 
     @property
@@ -85,16 +87,7 @@ class Migration:
         text = self.rewritten
         if text == self.source.text:
             return False
-        path = Path(self.source.path).resolve()
-        beside = path.with_name(f".{path.name}.{os.getpid()}")
-        try:
-            beside.write_bytes(text.encode(self.source.encoding))
-            beside.chmod(path.stat().st_mode)
-            os.replace(beside, path)
-        except OSError as error:
-            raise FileError(f"{self.source.path} cannot be written: {reason_of(error)}") from None
-        finally:
-            beside.unlink(missing_ok=True)
+        replace_whole(self.source.path, text.encode(self.source.encoding))
         return True
 
 
@@ -113,19 +106,19 @@ def migration(path: str, to: str = "", since: str = "") -> Migration:
     if version == BETA1:
         raise UsageError("--to is beta1; nothing migrates to it", hint=f"give a version of nki: {NEWEST}")
     source = read(path)
-    found = recognised(source)
-    if since and found.spelling:
+    recognition = recognised(source)
+    if since and recognition.spelling:
         named = version_named(since)
         spelling = "neuronxcc" if named == BETA1 else "nki"
-        found = Recognition(spelling, named, recognised(source, spelling).accepted_by)
-    return Migration(source, found, version, tuple(_ordered(_changes(source, found, version))))
+        recognition = Recognition(spelling, named, recognised(source, spelling).accepted_by)
+    return Migration(source, recognition, version, tuple(_ordered(_changes(source, recognition, version))))
 
 
-def _changes(source: Source, found: Recognition, version: str) -> list[Change]:
-    if not found.version:
+def _changes(source: Source, recognition: Recognition, version: str) -> list[Change]:
+    if not recognition.version:
         return []
-    starts = [found.version]
-    if found.spelling == "neuronxcc" and any(u.spelling == "nki" for u in source.uses):
+    starts = [recognition.version]
+    if recognition.spelling == "neuronxcc" and any(u.spelling == "nki" for u in source.uses):
         starts.append(recognised(source, "nki").version)
     return [
         c
@@ -179,29 +172,29 @@ def _is_python(text: str) -> bool:
     return True
 
 
-def report_text(found: Migration) -> str:
+def report_text(migrated: Migration) -> str:
     """The changes for people: one block each, then how many there are."""
-    recognition, path = found.recognition, found.source.path
+    recognition, path = migrated.recognition, migrated.source.path
     if not recognition.version:
         return f"{path}: uses no name of nki or neuronxcc.nki"
     shown = "NKI Beta 1 (neuronxcc.nki)" if recognition.version == BETA1 else f"NKI {recognition.version}"
     others = [v for v in recognition.accepted_by if v != recognition.version]
     also = f" (also accepted by {', '.join(others)}; --from names another)" if others else ""
-    lines = [f"{path}: written for {shown}{also}; to NKI {found.version}"]
-    for held in found.changes:
-        mark = {SILENT: "silent: ", ADVICE: "advice: "}.get(held.severity, "")
-        lines += ["", f"{Path(path).name}:{held.line}: {mark}{held.what}: {held.why}",
-                  f"  {found.source.line(held.line)}"]  # fmt: skip
-        if held.replacement:
-            lines.append(f"  hint: {held.replacement}" + (" (--diff does it)" if held.edits else ""))
-        if held.source:
-            lines.append(f"  source: {held.source}")
-    lines += [""] if found.changes else []
-    mechanical = sum(bool(c.edits) for c in found.changes)
+    lines = [f"{path}: written for {shown}{also}; to NKI {migrated.version}"]
+    for change in migrated.changes:
+        mark = {SILENT: "silent: ", ADVICE: "advice: "}.get(change.severity, "")
+        lines += ["", f"{Path(path).name}:{change.line}: {mark}{change.what}: {change.why}",
+                  f"  {migrated.source.line(change.line)}"]  # fmt: skip
+        if change.replacement:
+            lines.append(f"  hint: {change.replacement}" + (" (--diff does it)" if change.edits else ""))
+        if change.source:
+            lines.append(f"  source: {change.source}")
+    lines += [""] if migrated.changes else []
+    mechanical = sum(bool(c.edits) for c in migrated.changes)
     lines.append(
-        f"{found.count(MUST)} to change, {found.count(SILENT)} that change silently, "
-        f"{found.count(ADVICE)} to consider; {mechanical} mechanical"
-        if found.changes
+        f"{migrated.count(MUST)} to change, {migrated.count(SILENT)} that change silently, "
+        f"{migrated.count(ADVICE)} to consider; {mechanical} mechanical"
+        if migrated.changes
         else "nothing to change"
     )
     return "\n".join(lines)

@@ -270,7 +270,7 @@ def _keywords(
     for keyword in call.keywords:
         if keyword.arg is None or keyword.arg == _LABEL or new.signature.named(keyword.arg):
             continue
-        told = keyword_story(use.name, keyword.arg, after) or f"NKI {after} has no such keyword"
+        story = keyword_story(use.name, keyword.arg, after) or f"NKI {after} has no such keyword"
         renamed = RENAMED.get((use.name, keyword.arg), "")
         edits: list[Edit] = []
         if renamed:
@@ -283,7 +283,7 @@ def _keywords(
             keyword,
             MUST,
             f"{spelled(use.name)}(..., {keyword.arg}=)",
-            told,
+            story,
             _INSTEAD.get(keyword.arg, "leave it out"),
             stubs(after),
             edits,
@@ -294,9 +294,9 @@ def _keywords(
 
 def _absent(source: Source, use: Use, call: ast.Call, old: Event, new: Event, after: str) -> Iterator[Change]:
     """Parameters that are left out and have no default any more."""
-    given = {*(k.arg for k in call.keywords), *new.signature.positional[: len(call.args)]}
-    is_open = None in given or any(isinstance(a, ast.Starred) for a in call.args)
-    optional = {p.name for p in old.signature.parameters if p.default} - given
+    passed = {*(k.arg for k in call.keywords), *new.signature.positional[: len(call.args)]}
+    is_open = None in passed or any(isinstance(a, ast.Starred) for a in call.args)
+    optional = {p.name for p in old.signature.parameters if p.default} - passed
     absent = ", ".join(p.name for p in new.signature.parameters if not p.default and p.name in optional)
     if absent and not is_open:
         why = f"NKI {after} has no default for {absent}"
@@ -318,16 +318,16 @@ def without(
     """
     start, end = source.span(keyword)
     arguments: list[ast.expr | ast.keyword] = [*call.args, *call.keywords]
-    given = sorted(arguments, key=lambda n: (n.lineno, n.col_offset))
-    place = given.index(keyword)
-    stays_before = any(not isinstance(g, ast.keyword) or g.arg not in gone for g in given[:place])
+    ordered = sorted(arguments, key=lambda n: (n.lineno, n.col_offset))
+    place = ordered.index(keyword)
+    stays_before = any(not isinstance(g, ast.keyword) or g.arg not in gone for g in ordered[:place])
     if stays_before:
-        _, last = source.span(given[place - 1])
+        _, last = source.span(ordered[place - 1])
         between = source.whole[last:start]
         comma = between.find(b",")
         return [] if comma < 0 or b"#" in between else [Edit(last + comma, end, "")]
-    if place + 1 < len(given):
-        following, _ = source.span(given[place + 1])
+    if place + 1 < len(ordered):
+        following, _ = source.span(ordered[place + 1])
         return [] if b"#" in source.whole[end:following] else [Edit(start, following, "")]
     closing = source.whole[end:].lstrip()
     return [Edit(start, end, "")] if closing.startswith(b")") else []
@@ -355,10 +355,10 @@ def _defaults(
     if use.name in _SAME_DEFAULT or any(k.arg is None for k in call.keywords):
         return
     by_place = old.signature.positional[: len(call.args)]
-    given = {*(k.arg for k in call.keywords), *by_place}
+    passed = {*(k.arg for k in call.keywords), *by_place}
     for parameter in new.signature.parameters:
         was = old.signature.named(parameter.name)
-        if was is None or not was.is_listed or parameter.name in given:
+        if was is None or not was.is_listed or parameter.name in passed:
             continue
         if not was.default or not parameter.default:
             continue

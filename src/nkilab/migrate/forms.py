@@ -9,7 +9,7 @@ from itertools import pairwise
 from ..dialects.history import BETA1, at, spelled
 from .changes import Edit, without
 from .source import Function, Source, Use
-from .tiles import CREATES, Made, argument, buffer_place, made_by, tile_of, tiles_of
+from .tiles import CREATES, Creation, argument, buffer_place, creation_by, tile_of, tiles_of
 
 Node = ast.expr | ast.stmt | ast.keyword
 # A place that a rule is about, what stands there, and the rewrite.
@@ -76,6 +76,37 @@ def string_buffers(source: Source, before: str) -> Iterator[Found]:
             yield buffer, f"buffer={buffer.value!r}", edits
 
 
+# the names of memories in kernels of NKI 0.1 and 0.2, and the buffer that each becomes; results are in hbm
+_MEMORIES = {"sbuf": "sbuf", "psum": "psum", "hbm": "shared_hbm"}
+
+
+def memory_names(source: Source, before: str) -> Iterator[Found]:
+    """Uses of the names sbuf, psum and hbm that the file neither imports nor makes."""
+    names = [n for n in source.nodes(ast.Name) if n.id in _MEMORIES]
+    bound_names = {n.id for n in names if isinstance(n.ctx, ast.Store)} | source.bindings.keys()
+    bound_names |= {a.arg for a in source.nodes(ast.arg)}
+    alias = next((name for name, dotted in source.bindings.items() if dotted == "nki.language"), "")
+    for node in (n for n in names if n.id not in bound_names):
+        parent = source.parents[node]
+        call = source.parents.get(parent)
+        if isinstance(parent, ast.Attribute) and parent.attr == "view" and isinstance(call, ast.Call):
+            yield call, f"{node.id}.view(...)", _as_ndarray(source, call, f"{alias}.{_MEMORIES[node.id]}")
+        else:
+            yield node, node.id, [Edit(*source.span(node), f"{alias}.{_MEMORIES[node.id]}")] if alias else []
+
+
+def _as_ndarray(source: Source, call: ast.Call, buffer: str) -> list[Edit]:
+    """A call of view as one of nl.ndarray, where the file imports nki.language and the call says enough."""
+    alias = buffer.partition(".")[0]
+    arguments = dict(zip(("dtype", "shape", "name"), call.args, strict=False))
+    arguments |= {k.arg or "": k.value for k in call.keywords}
+    if not alias or not {"dtype", "shape"} <= arguments.keys() <= {"dtype", "shape", "name"}:
+        return []
+    words = [source.text_of(arguments["shape"]), source.text_of(arguments["dtype"]), f"buffer={buffer}"]
+    words += [f"name={source.text_of(arguments['name'])}"] if "name" in arguments else []
+    return [Edit(*source.span(call), f"{alias}.ndarray({', '.join(words)})")]
+
+
 _MEMBERS = {
     "dge_mode": ("unknown", "swdge", "hwdge", "none"),
     "engine": ("unknown", "tensor", "scalar", "gpsimd", "dma", "vector", "sync"),
@@ -92,20 +123,20 @@ def integer_enums(source: Source, before: str) -> Iterator[Found]:
         if not use.name.startswith("isa."):
             continue
         root = source.text_of(use.node).rpartition(".")[0]
-        for given, number, word in _members(call, before):
-            edits = [Edit(*source.span(given.value), f"{root}.{word}")] if root else []
-            yield given, f"{given.arg}={number} is {word}", edits
+        for keyword, number, word in _members(call, before):
+            edits = [Edit(*source.span(keyword.value), f"{root}.{word}")] if root else []
+            yield keyword, f"{keyword.arg}={number} is {word}", edits
 
 
 def _members(call: ast.Call, before: str) -> Iterator[tuple[ast.keyword, int, str]]:
     """Keywords of a call that give a member of an enumeration as a number, the number, and the member."""
-    for given in call.keywords:
-        number = _number(given.value)
-        if given.arg not in _MEMBERS or not isinstance(number, int):
+    for keyword in call.keywords:
+        number = _number(keyword.value)
+        if keyword.arg not in _MEMBERS or not isinstance(number, int):
             continue
-        members = _BETA1_DGE if before == BETA1 and given.arg == "dge_mode" else _MEMBERS[given.arg]
+        members = _BETA1_DGE if before == BETA1 and keyword.arg == "dge_mode" else _MEMBERS[keyword.arg]
         if 0 <= number < len(members):
-            yield given, number, f"{given.arg}.{members[number]}"
+            yield keyword, number, f"{keyword.arg}.{members[number]}"
 
 
 def _number(node: ast.expr | None) -> int | float | None:
@@ -117,34 +148,39 @@ def _number(node: ast.expr | None) -> int | float | None:
 def results_in_hbm(source: Source, before: str) -> Iterator[Found]:
     """Results of kernels that do not lie in shared HBM."""
     for function in source.kernels:
-        for name, made, buffer in _returned_from_private(source, function):
+        for name, creation, buffer in _returned_from_private(source, function):
             text = source.text_of(buffer)
-            head = text[: -len(made.memory)] if text.endswith(made.memory) else ""
+            head = text[: -len(creation.memory)] if text.endswith(creation.memory) else ""
             edits = [Edit(*source.span(buffer), f"{head}shared_hbm")] if head else []
-            yield made.call, f"{name} is returned and lies in {made.memory}", edits
+            yield creation.call, f"{name} is returned and lies in {creation.memory}", edits
 
 
-def _returned_from_private(source: Source, function: Function) -> Iterator[tuple[str, Made, ast.expr]]:
+def _returned_from_private(source: Source, function: Function) -> Iterator[tuple[str, Creation, ast.expr]]:
     """The tiles in private HBM that a function creates and returns, with the buffers that they are given."""
     returns = [n.value for n in ast.walk(function) if isinstance(n, ast.Return) and n.value is not None]
     names = {n.id for value in returns for n in ast.walk(value) if isinstance(n, ast.Name)}
-    for name, made in tiles_of(source, function).items():
-        is_private = made.memory in ("hbm", "private_hbm")
-        if name not in names or not is_private or made.creator not in CREATES:
+    for name, creation in tiles_of(source, function).items():
+        is_private = creation.memory in ("hbm", "private_hbm")
+        if name not in names or not is_private or creation.creator not in CREATES:
             continue
-        buffer = argument(made.call, "buffer", buffer_place(made.creator))
+        buffer = argument(creation.call, "buffer", buffer_place(creation.creator))
         if buffer is not None:
-            yield name, made, buffer
+            yield name, creation, buffer
 
 
 def psum_zeros(source: Source, before: str) -> Iterator[Found]:
     """Products into a PSUM tile that was given values."""
     for use, call in _calls(source, before, "isa.nc_matmul", "isa.nc_matmul_mx"):
         dst = argument(call, "dst", 0)
-        made = tile_of(source, dst) if dst is not None else None
-        is_set = made is not None and made.memory == "psum" and made.creator != "language.ndarray"
-        if is_set and made is not None and made.creator in CREATES and keyword_of(call, "accumulate") is None:
-            yield call, f"{spelled(use.name)} into a PSUM tile of {spelled(made.creator)}", ()
+        creation = tile_of(source, dst) if dst is not None else None
+        is_set = creation is not None and creation.memory == "psum" and creation.creator != "language.ndarray"
+        if (
+            is_set
+            and creation is not None
+            and creation.creator in CREATES
+            and keyword_of(call, "accumulate") is None
+        ):
+            yield call, f"{spelled(use.name)} into a PSUM tile of {spelled(creation.creator)}", ()
 
 
 _PRODUCTS = ("isa.nc_matmul", "language.matmul")
@@ -153,9 +189,9 @@ _PRODUCTS = ("isa.nc_matmul", "language.matmul")
 def added_matmul(source: Source, before: str) -> Iterator[Found]:
     """Products that are added with +=."""
     for node in source.nodes(ast.AugAssign):
-        made = made_by(source, node.value)
-        if isinstance(node.op, ast.Add) and made is not None and made.creator in _PRODUCTS:
-            yield node, f"+= {spelled(made.creator)}(...)", ()
+        product = creation_by(source, node.value)
+        if isinstance(node.op, ast.Add) and product is not None and product.creator in _PRODUCTS:
+            yield node, f"+= {spelled(product.creator)}(...)", ()
 
 
 _WORDS = {
@@ -188,8 +224,8 @@ def operators(source: Source, before: str) -> Iterator[Found]:
 
 
 def _is_product(source: Source, value: ast.expr) -> bool:
-    made = made_by(source, value)
-    return made is not None and made.creator in _PRODUCTS
+    product = creation_by(source, value)
+    return product is not None and product.creator in _PRODUCTS
 
 
 def _changes_tile(source: Source, node: ast.AugAssign) -> bool:
@@ -212,9 +248,9 @@ def assigned_parts(source: Source, before: str) -> Iterator[Found]:
     for node in ast.walk(source.tree):
         if not isinstance(node, ast.Assign) or not isinstance(node.targets[0], ast.Subscript):
             continue
-        made = tile_of(source, node.targets[0])
-        value = made_by(source, node.value)
-        if made is not None and (value is None or not value.creator.startswith("isa.")):
+        creation = tile_of(source, node.targets[0])
+        value = creation_by(source, node.value)
+        if creation is not None and (value is None or not value.creator.startswith("isa.")):
             yield node, "an assignment to a part of a tile", ()
 
 
@@ -224,9 +260,9 @@ def integer_rows(source: Source, before: str) -> Iterator[Found]:
         if not isinstance(node, ast.Subscript) or not isinstance(node.ctx, ast.Load):
             continue
         first = node.slice.elts[0] if isinstance(node.slice, ast.Tuple) and node.slice.elts else node.slice
-        made = tile_of(source, node) if isinstance(node.value, ast.Name) else None
+        creation = tile_of(source, node) if isinstance(node.value, ast.Name) else None
         is_whole = isinstance(first, ast.Constant) and type(first.value) is int
-        if made is not None and made.is_on_chip and made.creator in CREATES and is_whole:
+        if creation is not None and creation.is_on_chip and creation.creator in CREATES and is_whole:
             yield node, f"{source.words_of(node)} takes one row of an on-chip tile", ()
 
 
@@ -234,9 +270,9 @@ def reduce_axis(source: Source, before: str) -> Iterator[Found]:
     """Reductions over axis 1 of what may have more than two axes."""
     for _, call in _calls(source, before, "isa.tensor_reduce"):
         axis, data = argument(call, "axis", 3), argument(call, "data", 2)
-        made = tile_of(source, data) if data is not None else None
+        creation = tile_of(source, data) if data is not None else None
         is_one = isinstance(axis, ast.Constant) and axis.value == 1
-        if is_one and (made is None or made.rank != 2):
+        if is_one and (creation is None or creation.rank != 2):
             yield call, "nisa.tensor_reduce(..., axis=1)", ()
 
 
@@ -289,23 +325,23 @@ def is_not_true(parameter: str) -> Condition:
     """A condition: the parameter is not given as True."""
 
     def holds(call: ast.Call, positional: Sequence[str]) -> bool:
-        given = _given(call, parameter, positional)
-        return not (isinstance(given, ast.Constant) and given.value is True)
+        passed_value = _argument_of(call, parameter, positional)
+        return not (isinstance(passed_value, ast.Constant) and passed_value.value is True)
 
     return holds
 
 
 def is_number(parameter: str) -> Condition:
     """A condition: the parameter is given as a number."""
-    return lambda call, positional: _number(_given(call, parameter, positional)) is not None
+    return lambda call, positional: _number(_argument_of(call, parameter, positional)) is not None
 
 
 def dma_from_psum(source: Source, before: str) -> Iterator[Found]:
     """Transfers out of PSUM."""
     for _, call in _calls(source, before, "isa.dma_copy"):
         src = argument(call, "src", 1)
-        made = tile_of(source, src) if src is not None else None
-        if made is not None and made.memory == "psum":
+        creation = tile_of(source, src) if src is not None else None
+        if creation is not None and creation.memory == "psum":
             yield call, "nisa.dma_copy from a PSUM tile", ()
 
 
@@ -313,13 +349,13 @@ def memset_types(source: Source, before: str) -> Iterator[Found]:
     """Floats that integer tiles are filled with."""
     for _, call in _calls(source, before, "isa.memset"):
         dst, value = argument(call, "dst", 0), argument(call, "value", 1)
-        made = tile_of(source, dst) if dst is not None else None
+        creation = tile_of(source, dst) if dst is not None else None
         number = _number(value)
-        if made is None or value is None or not made.dtype.startswith(("int", "uint")):
+        if creation is None or value is None or not creation.dtype.startswith(("int", "uint")):
             continue
         if isinstance(number, float):
             edits = [Edit(*source.span(value), str(int(number)))] if number.is_integer() else []
-            yield call, f"nisa.memset of {made.dtype} with {number}", edits
+            yield call, f"nisa.memset of {creation.dtype} with {number}", edits
 
 
 def par_dim(source: Source, before: str) -> Iterator[Found]:
@@ -336,8 +372,8 @@ def block_axes(source: Source, before: str) -> Iterator[Found]:
     for _, call in _calls(source, before, *CREATES):
         shape = argument(call, "shape", 0)
         following = shape.elts[1:] if isinstance(shape, ast.Tuple) else []
-        told: Found = (call, "a tile with axes before its partition axis", ())
-        yield from (told for extent in following if _is_par_dim(source, extent))
+        change: Found = (call, "a tile with axes before its partition axis", ())
+        yield from (change for extent in following if _is_par_dim(source, extent))
 
 
 def _is_par_dim(source: Source, extent: ast.expr) -> bool:
@@ -408,13 +444,13 @@ def reads_registers(source: Source, before: str) -> Iterator[Found]:
 
 def _registers(source: Source) -> dict[Function | None, set[str]]:
     """The names of registers that each function allocates."""
-    found: dict[Function | None, set[str]] = {}
+    register_names: dict[Function | None, set[str]] = {}
     for node in source.nodes(ast.Assign):
         resolved = source.resolve(node.value.func) if isinstance(node.value, ast.Call) else None
         if resolved is not None and resolved[1] == "isa.register_alloc":
             names = {t.id for t in node.targets if isinstance(t, ast.Name)}
-            found.setdefault(source.function_of(node), set()).update(names)
-    return found
+            register_names.setdefault(source.function_of(node), set()).update(names)
+    return register_names
 
 
 def deprecated(name: str) -> Find:
@@ -431,13 +467,13 @@ def deprecated(name: str) -> Find:
 
 def is_given(parameter: str) -> Condition:
     """A condition: the parameter is given, by keyword or position."""
-    return lambda call, positional: _given(call, parameter, positional) is not None
+    return lambda call, positional: _argument_of(call, parameter, positional) is not None
 
 
 def is_left_out(parameter: str) -> Condition:
     """A condition: the parameter is given neither by keyword nor by position."""
-    return lambda call, positional: _given(call, parameter, positional) is None
+    return lambda call, positional: _argument_of(call, parameter, positional) is None
 
 
-def _given(call: ast.Call, parameter: str, positional: Sequence[str]) -> ast.expr | None:
+def _argument_of(call: ast.Call, parameter: str, positional: Sequence[str]) -> ast.expr | None:
     return argument(call, parameter, positional.index(parameter) if parameter in positional else -1)

@@ -31,14 +31,18 @@ class Recognition:
 def recognised(source: Source, spelling: str = "") -> Recognition:
     """The spelling and version of a file: the newest version that accepts most of what it uses."""
     spellings = {u.spelling for u in source.uses} | _imported(source)
-    held = spelling or ("neuronxcc" if "neuronxcc" in spellings else "nki" if spellings else "")
-    if held != "nki":
-        return Recognition(held, BETA1 if held else "", (BETA1,) if held else ())
-    numbered = [v for v in VERSIONS if v != BETA1 and order(v) <= order(NEWEST)]
+    chosen_spelling = spelling or ("neuronxcc" if "neuronxcc" in spellings else "nki" if spellings else "")
+    if chosen_spelling != "nki":
+        return Recognition(
+            chosen_spelling, BETA1 if chosen_spelling else "", (BETA1,) if chosen_spelling else ()
+        )
+    numbered = [v for v in VERSIONS if v != BETA1]
     refused = {v: _refused(source, v) for v in numbered}
     fewest = min(refused.values())
     best = [v for v in numbered if refused[v] == fewest]
-    return Recognition(held, best[-1], tuple(v for v in numbered if not refused[v]))
+    # what all versions since have is taken for the newest whose stubs show that they do
+    shown = [v for v in best if order(v) <= order(NEWEST)]
+    return Recognition(chosen_spelling, (shown or best)[-1], tuple(v for v in numbered if not refused[v]))
 
 
 def _imported(source: Source) -> set[str]:
@@ -77,10 +81,10 @@ def _binds(use: Use, event: Event) -> bool:
     known = all(k is None or k == "name" or signature.named(k) is not None for k in keywords)
     if not known or len(use.call.args) > len(signature.positional):
         return False
-    given = [*zip(signature.positional, use.call.args, strict=False),
+    arguments = [*zip(signature.positional, use.call.args, strict=False),
              *((k.arg, k.value) for k in use.call.keywords if k.arg)]  # fmt: skip
     cls = REGISTRY.get(use.name.removeprefix("isa."))
-    return cls is None or all(_may_be(cls, name, value) for name, value in given)
+    return cls is None or all(_may_be(cls, name, value) for name, value in arguments)
 
 
 def _may_be(cls: type[Instruction], name: str, value: ast.expr) -> bool:

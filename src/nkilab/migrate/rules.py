@@ -26,6 +26,7 @@ from .forms import (
     jit_keyword,
     keyword_only,
     list_defaults,
+    memory_names,
     memset_types,
     named,
     no_hardware,
@@ -245,6 +246,15 @@ RULES: tuple[Rule, ...] = (
         "buffers are members of MemoryRegion, no strings",
         "use nl.sbuf, nl.psum, ...",
         _UPDATE,
+    ),
+    Rule(
+        "0.3",
+        MUST,
+        memory_names,
+        "the names sbuf, psum and hbm do not stand by themselves",
+        "use nl.ndarray(shape, dtype, buffer=nl.sbuf)",
+        "NKI quickstart of SDK 2.27 and 2.28",
+        only_from=_FIRST,
     ),
     Rule("0.3", MUST, integer_enums, "numbers are no longer taken for members", "use the member", _UPDATE),
     Rule(

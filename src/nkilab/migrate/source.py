@@ -86,10 +86,10 @@ class Source:
     @cached_property
     def starts(self) -> list[int]:
         """The byte where each line starts, and the end of the text."""
-        found = [0]
+        offsets = [0]
         for line in self.lines:
-            found.append(found[-1] + len(line))
-        return found
+            offsets.append(offsets[-1] + len(line))
+        return offsets
 
     def span(self, node: ast.expr | ast.stmt | ast.keyword | ast.alias) -> tuple[int, int]:
         """First byte of a node, and the byte after its last."""
@@ -135,10 +135,10 @@ class Source:
 
     def around(self, node: ast.AST) -> Iterator[ast.AST]:
         """What a node stands in, the innermost first."""
-        held = self.parents.get(node)
-        while held is not None:
-            yield held
-            held = self.parents.get(held)
+        parent = self.parents.get(node)
+        while parent is not None:
+            yield parent
+            parent = self.parents.get(parent)
 
     def function_of(self, node: ast.AST) -> Function | None:
         """The innermost function that a node stands in."""
@@ -147,7 +147,7 @@ class Source:
     @cached_property
     def uses(self) -> list[Use]:
         """Every place where a name of NKI stands, in the order of the file."""
-        found = []
+        uses_found = []
         for node in ast.walk(self.tree):
             if not isinstance(node, ast.Attribute | ast.Name) or isinstance(node.ctx, ast.Store):
                 continue
@@ -158,8 +158,8 @@ class Source:
             if resolved is None or self._is_beyond(node, resolved[1]):
                 continue
             call = parent if isinstance(parent, ast.Call) and parent.func is node else None
-            found.append(Use(node, *resolved, call, self.function_of(node)))
-        return sorted(found, key=lambda u: (u.node.lineno, u.node.col_offset))
+            uses_found.append(Use(node, *resolved, call, self.function_of(node)))
+        return sorted(uses_found, key=lambda u: (u.node.lineno, u.node.col_offset))
 
     def _is_beyond(self, node: ast.expr, name: str) -> bool:
         """Whether a name is an attribute of what NKI gives, as min of nl.fp32.min."""
@@ -181,11 +181,11 @@ class Source:
 
     @cached_property
     def _assignments(self) -> dict[Function | None, list[ast.Assign | ast.AnnAssign]]:
-        found: dict[Function | None, list[ast.Assign | ast.AnnAssign]] = {}
+        assignments: dict[Function | None, list[ast.Assign | ast.AnnAssign]] = {}
         for node in ast.walk(self.tree):
             if isinstance(node, ast.Assign | ast.AnnAssign):
-                found.setdefault(self.function_of(node), []).append(node)
-        return found
+                assignments.setdefault(self.function_of(node), []).append(node)
+        return assignments
 
     @cached_property
     def kernels(self) -> set[Function]:
@@ -193,8 +193,8 @@ class Source:
         by_name = {function.name: function for function in self.functions}
         marked = {f for f in self.functions if any(map(self._makes_kernel, f.decorator_list))}
         calls = [use.call for use in self.uses if use.call is not None and use.name in MAKES_KERNEL]
-        given = [call.args[0] for call in calls if call.args]
-        names = {node.id for node in given if isinstance(node, ast.Name)}
+        functions_passed = [call.args[0] for call in calls if call.args]
+        names = {node.id for node in functions_passed if isinstance(node, ast.Name)}
         return marked | {by_name[name] for name in names & by_name.keys()}
 
     def _makes_kernel(self, decorator: ast.expr) -> bool:

@@ -19,7 +19,7 @@ _NO_TILE = {"language.arange", "language.mgrid", "language.ds", "language.par_di
 
 
 @dataclass(frozen=True)
-class Made:
+class Creation:
     """What is known of a tile from the call that made it.
 
     Args:
@@ -44,9 +44,9 @@ class Made:
 
 def argument(call: ast.Call, keyword: str, place: int) -> ast.expr | None:
     """An argument by keyword or position."""
-    for given in call.keywords:
-        if given.arg == keyword:
-            return given.value
+    for argument in call.keywords:
+        if argument.arg == keyword:
+            return argument.value
     return call.args[place] if 0 <= place < len(call.args) else None
 
 
@@ -67,7 +67,7 @@ def _rank(node: ast.expr | None) -> int:
     return len(node.elts) if isinstance(node, ast.Tuple | ast.List) else 0
 
 
-def made_by(source: Source, node: ast.expr) -> Made | None:
+def creation_by(source: Source, node: ast.expr) -> Creation | None:
     """What a call makes, if it makes a tile."""
     resolved = source.resolve(node.func) if isinstance(node, ast.Call) else None
     if resolved is None or not isinstance(node, ast.Call):
@@ -78,34 +78,36 @@ def made_by(source: Source, node: ast.expr) -> Made | None:
         dtype = _tail(source, argument(node, "dtype", place - 1))
         buffer = argument(node, "buffer", place if spelling == "nki" else -1)
         memory = _tail(source, buffer) if buffer is not None else "sbuf"
-        return Made(memory, dtype, _rank(argument(node, "shape", 0)), node, name)
+        return Creation(memory, dtype, _rank(argument(node, "shape", 0)), node, name)
     if spelling == "neuronxcc" and name.startswith("isa.") and name not in _NO_TILE:
         memory = "psum" if name == "isa.nc_matmul" else "sbuf" if name != "isa.nc_transpose" else ""
-        return Made(memory, "", 0, node, name)
+        return Creation(memory, "", 0, node, name)
     is_function = name.startswith("language.") and name not in _NO_TILE and name.count(".") == 1
-    return Made("psum" if name == "language.matmul" else "sbuf", "", 0, node, name) if is_function else None
+    return (
+        Creation("psum" if name == "language.matmul" else "sbuf", "", 0, node, name) if is_function else None
+    )
 
 
-def tiles_of(source: Source, function: Function | None) -> dict[str, Made]:
+def tiles_of(source: Source, function: Function | None) -> dict[str, Creation]:
     """The variables of a function, or of the module, that hold a tile."""
-    known: dict[str, Made] | None = source.kept.get(function)
+    known: dict[str, Creation] | None = source.kept.get(function)
     if known is None:
         known = source.kept[function] = dict(_assigned(source, function))
     return known
 
 
-def _assigned(source: Source, function: Function | None) -> Iterator[tuple[str, Made]]:
+def _assigned(source: Source, function: Function | None) -> Iterator[tuple[str, Creation]]:
     for node in source.assignments(function):
         targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-        made = made_by(source, node.value) if node.value is not None else None
-        if made is not None:
-            yield from ((target.id, made) for target in targets if isinstance(target, ast.Name))
+        creation = creation_by(source, node.value) if node.value is not None else None
+        if creation is not None:
+            yield from ((target.id, creation) for target in targets if isinstance(target, ast.Name))
 
 
-def tile_of(source: Source, node: ast.expr) -> Made | None:
+def tile_of(source: Source, node: ast.expr) -> Creation | None:
     """What is known of the tile that an expression is, a part of, or makes."""
     while isinstance(node, ast.Subscript):
         node = node.value
     if isinstance(node, ast.Name):
         return tiles_of(source, source.function_of(node)).get(node.id)
-    return made_by(source, node)
+    return creation_by(source, node)

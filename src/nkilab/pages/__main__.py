@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from ..errors import NkilabError, told
+from ..errors import NkilabError, message_of
 from .folder import COMMAND, write
 
 
@@ -17,7 +17,7 @@ def main(arguments: list[str]) -> int:
     try:
         changed = write(Path(arguments[0]))
     except NkilabError as error:
-        sys.stderr.write(f"{told(error)}\n")
+        sys.stderr.write(f"{message_of(error)}\n")
         return 1
     sys.stdout.write(f"{len(changed)} files changed{': ' if changed else ''}{', '.join(changed)}\n")
     return 0

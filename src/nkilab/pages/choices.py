@@ -59,8 +59,8 @@ def choices() -> tuple[Choice, ...]:
     if path is None:
         raise FileError("differences.md is not installed", hint="install nkilab again")
     rows = [line.strip().strip("|").split(" | ") for line in path.read_text("utf-8").split("\n")]
-    made = [(row[0].strip(), row[1].strip()) for row in rows if len(row) == 2]
-    return tuple((question, choice) for question, choice in made if question != "Question")
+    rows_of_choices = [(row[0].strip(), row[1].strip()) for row in rows if len(row) == 2]
+    return tuple((question, choice) for question, choice in rows_of_choices if question != "Question")
 
 
 def choices_about(cls: type[Instruction]) -> list[Choice]:

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..errors import KernelError
+from ..isa.declaration_parts import Step
 from ..isa.declare import Instruction
-from ..isa.parts import Step
 from ..isa.uses import Tile, Use, axes_of, chips_of, form_of, operands_of, smallest_use
 from ..machine import Machine
 from ..timing.work import transfer_lanes
@@ -37,9 +37,9 @@ class Term(float):
 
     def __new__(cls, value: float, words: str, level: int, facts: frozenset[str]) -> Term:
         """A number, its formula, which operators bind tighter than it, and the facts in it."""
-        made = super().__new__(cls, value)
-        made.words, made.level, made.facts = words, level, facts
-        return made
+        term = super().__new__(cls, value)
+        term.words, term.level, term.facts = words, level, facts
+        return term
 
     def __add__(self, other: float) -> Term:
         return _joined(float(self) + float(other), self, "+", other, _SUM)
@@ -139,15 +139,15 @@ class ExampleCost:
 
 def examples(cls: type[Instruction]) -> list[ExampleCost]:
     """Costs of the largest simple use in float32 and in bfloat16, where the types change them."""
-    found: list[ExampleCost] = []
+    costs_found: list[ExampleCost] = []
     for dtype in ("", "bfloat16"):
         use = _example(cls, dtype)
         if use is None:
             continue
         costs = tuple(_chip_costs(cls, machine, use) for machine in _chips_that_allow(cls, use))
-        if [_times(chip) for chip in costs] not in [[_times(chip) for chip in e.steps] for e in found]:
-            found.append(ExampleCost(_described(use), costs))
-    return found
+        if [_times(chip) for chip in costs] not in [[_times(chip) for chip in e.steps] for e in costs_found]:
+            costs_found.append(ExampleCost(_described(use), costs))
+    return costs_found
 
 
 def _times(costs: Sequence[StepCost]) -> list[tuple[str, float]]:
@@ -158,11 +158,11 @@ def _example(cls: type[Instruction], dtype: str) -> Use | None:
     """The use that most chips allow: wide along as many axes as possible, of one type where it is given."""
     shapes = [{axis: size for axis, size in sizes.items() if axis in axes_of(cls)} for sizes in _SIZES]
     free = {
-        f"{name}.{part}": given
+        f"{name}.{part}": value
         for name, spec in operands_of(cls).items()
         if spec.axes == ("*",) and isinstance(smallest_use(cls)[name], Tile)
-        for part, given in (("shape", (128, 512)), ("memory", "sbuf" if spec.is_written else ""))
-        if given and (part == "shape" or given in spec.memories)
+        for part, value in (("shape", (128, 512)), ("memory", "sbuf" if spec.is_written else ""))
+        if value and (part == "shape" or value in spec.memories)
     }
     uses = [
         smallest_use(cls, {**places, **sizes, **types})
@@ -202,10 +202,10 @@ def _fits(cls: type[Instruction], machine: Machine, use: Use) -> bool:
 def _described(use: Use) -> str:
     """The tiles of a use: `float32[128, 512]`, those that agree named together."""
     groups: dict[str, list[str]] = {}
-    for name, given in use.items():
-        if isinstance(given, Tile):
-            shape = ", ".join(map(str, given.shape))
-            groups.setdefault(f"`{given.dtype}[{shape}]` in {given.memory}", []).append(f"`{name}`")
+    for name, value in use.items():
+        if isinstance(value, Tile):
+            shape = ", ".join(map(str, value.shape))
+            groups.setdefault(f"`{value.dtype}[{shape}]` in {value.memory}", []).append(f"`{name}`")
     return "; ".join(f"{', '.join(names)}: {tile}" for tile, names in groups.items())
 
 

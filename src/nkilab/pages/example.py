@@ -21,7 +21,8 @@ def example_code(cls: type[Instruction]) -> str:
     """Operands given, the call in the spelling of `nki`, and what it writes."""
     example = cls.example
     lines = [
-        f"{name} = {_held(cls, name, value)}{_typed(cls, name)}" for name, value in example.given.items()
+        f"{name} = {_value_text(cls, name, value)}{_typed(cls, name)}"
+        for name, value in example.operands.items()
     ]
     if cls.module == "collectives":
         lines.append("# every rank of the group brings the same")
@@ -29,14 +30,14 @@ def example_code(cls: type[Instruction]) -> str:
     else:
         lines.append(called(f"nisa.{cls.name}", _arguments(cls)))
     lines += [
-        f"# {name}: {_held(cls, name, value)}{_typed(cls, name, '')}"
+        f"# {name}: {_value_text(cls, name, value)}{_typed(cls, name, '')}"
         for name, value in example.expected.items()
     ]
     lines += [f"# registers, {name}: {array(value)}" for name, value in example.registers.items()]
     return "\n".join(lines)
 
 
-def _held(cls: type[Instruction], name: str, value: Any) -> str:
+def _value_text(cls: type[Instruction], name: str, value: Any) -> str:
     """An array; packed elements in hexadecimal digits, two or one for each of the four numbers."""
     dtype = DTYPES.get(cls.example.dtypes.get(name, ""))
     return array(value, 2 * dtype.itemsize if dtype is not None and dtype.is_packed else 0)
@@ -52,19 +53,19 @@ def _typed(cls: type[Instruction], name: str, sign: str = "  # ") -> str:
 def _arguments(cls: type[Instruction]) -> list[str]:
     """Arguments of the call: by position as long as none is left out, then by name."""
     example = cls.example
-    known = {**example.given, **example.expected}
-    made: list[str] = []
+    known = {**example.operands, **example.expected}
+    words_made: list[str] = []
     by_name = False
     for name in cls.parameters:
         if name == cls.list_name:
-            made.append(f"{name}=[{', '.join(k for k in known if k.startswith(f'{name}['))}]")
+            words_made.append(f"{name}=[{', '.join(k for k in known if k.startswith(f'{name}['))}]")
         elif name in known:
-            made.append(f"{name}={name}" if by_name else name)
+            words_made.append(f"{name}={name}" if by_name else name)
             continue
         elif name in example.attributes:
-            made.append(f"{name}={spelled(name, example.attributes[name])}")
+            words_made.append(f"{name}={spelled(name, example.attributes[name])}")
         by_name = True
-    return made
+    return words_made
 
 
 def _of_a_group(cls: type[Instruction]) -> list[str]:
@@ -82,11 +83,11 @@ def _of_a_group(cls: type[Instruction]) -> list[str]:
     }
     if cls.name == "collective_permute":
         words["members"] = f"source_target_pairs=[{', '.join(map(str, ((0, 1), (1, 0))))}]"
-    made = [words[name] for name in cls.parameters if name in words]
+    listed = [words[name] for name in cls.parameters if name in words]
     chosen = [
         name for name in cls.parameters if name in example.attributes and name not in ("ranks", "members")
     ]
-    return made + [f"{name}={spelled(name, example.attributes[name])}" for name in chosen]
+    return listed + [f"{name}={spelled(name, example.attributes[name])}" for name in chosen]
 
 
 def spelled(name: str, value: Any) -> str:

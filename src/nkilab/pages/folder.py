@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from ..disk import write_whole_folder
 from ..error_keys import ERROR_KEYS
 from ..errors import FileError, reason_of
 from ..isa import REGISTRY
@@ -17,11 +18,11 @@ from ..machine import MACHINES
 from ..tiles.dtypes import DTYPES
 from ..views.bound import BOUNDS
 from ..views.metrics import METRICS
+from .check_rules import rules_page
 from .content import Bullets, Page, Section, Table, Text, code, listed, table
 from .instruction import DIFFERENCES, ENGINES, engine_name, instruction_page, summary
 from .markdown import markdown
 from .meanings import ACTIVATION_MEANINGS, OPERATOR_MEANINGS
-from .rules import rules_page
 from .subjects import chip_page, error_page
 from .tokens import TOKENS_SOURCE, dtype_facts, valid_range
 
@@ -59,13 +60,12 @@ def write(folder: Path) -> list[str]:
     wanted = documents()
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        held = {path.name: path.read_text("utf-8") for path in folder.glob("*.md")}
-        gone = [name for name, text in held.items() if name not in wanted and text.endswith(MARK)]
+        pages_now = {path.name: path.read_text("utf-8") for path in folder.glob("*.md")}
+        gone = [name for name, text in pages_now.items() if name not in wanted and text.endswith(MARK)]
+        changed = [name for name, text in wanted.items() if pages_now.get(name) != text]
+        write_whole_folder(folder, {name: wanted[name].encode() for name in changed})
         for name in gone:
             (folder / name).unlink()
-        changed = [name for name, text in wanted.items() if held.get(name) != text]
-        for name in changed:
-            (folder / name).write_text(wanted[name], "utf-8")
     except OSError as error:
         raise FileError(f"{folder} cannot be written: {reason_of(error)}") from None
     return sorted([*gone, *changed])
@@ -199,6 +199,6 @@ def _metrics() -> Page:
         "stands when a kernel is said to be bound by something."
     )
     rows = [(code(name), metric.unit, metric.definition) for name, metric in METRICS.items()]
-    bounds = table(("bound by", "where"), [(code(name), told) for name, told in BOUNDS.items()])
+    bounds = table(("bound by", "where"), [(code(name), meaning) for name, meaning in BOUNDS.items()])
     metrics = table(("metric", "unit", "definition"), rows)
     return Page("Metrics", "index", (Section("", (opening, metrics)), Section("Bounds", (bounds,))))

@@ -161,7 +161,7 @@ def _signatures(cls: type[Instruction]) -> Iterator[Block]:
     yield Text("`nki`:")
     yield Code(_call(f"nki.{cls.module}.{cls.name}", _served("nki", cls.module)[cls.name]))
     if cls.module == "collectives":
-        yield Text("A row has one pair of tensors, and of the group `ranks`, `reach` and `members`.")
+        yield Text("A row has one pair of tensors, and of the group `ranks`, `span` and `members`.")
     beta1: Callable[..., Any] | None = _served("neuronxcc", cls.module).get(cls.name)
     if beta1 is None:
         yield Text("`neuronxcc.nki` (Beta 1) does not have it.")
@@ -188,15 +188,15 @@ def _operands(cls: type[Instruction]) -> Iterator[Block]:
     rows = [_operand_row(cls, name, spec) for name, spec in cls.operands.items() if _is_given(spec)]
     yield table(("operand", "access", "shape", "memory", "types", "or"), rows)
     spelled_somewhere = {name for f in _functions(cls) for name in signature(f).parameters}
-    given = []
+    rows_of_operands = []
     for name in cls.parameters:
         # what only a version decides is no parameter of any spelling
         if name in spelled_somewhere and name not in cls.operands:
             member: Attribute | Value = cls.attributes.get(name) or cls.values[name]
             takes = _taken(member) if isinstance(member, Attribute) else member.allowed
-            given.append((code(name), takes, _default(name, member.default)))
-    if given:
-        yield table(("parameter", "takes", "default"), given)
+            rows_of_operands.append((code(name), takes, _default(name, member.default)))
+    if rows_of_operands:
+        yield table(("parameter", "takes", "default"), rows_of_operands)
 
 
 def _is_given(spec: Operand) -> bool:
@@ -243,12 +243,12 @@ def _taken(attribute: Attribute) -> str:
     """What an attribute takes: long lists of operators and functions by what they leave out."""
     words = attribute.allowed.split(", ")
     names = [word for word in words if word != "None"]
-    for known, told in ((OPERATORS, "an `operator`"), (ACTIVATIONS, "an `activation function`")):
+    for known, taken in ((OPERATORS, "an `operator`"), (ACTIVATIONS, "an `activation function`")):
         listing = {name for name, row in known.items() if getattr(row, "is_documented", True)}
         if len(names) > 12 and set(names) <= listing:
             left = [name for name in known if name in listing - set(names)]
             but = f" but {listed(left)}" if left else ""
-            return told + but + (", or `None`" if "None" in words else "")
+            return taken + but + (", or `None`" if "None" in words else "")
     is_list = all(word.isidentifier() for word in words)
     return listed(words) if is_list else attribute.allowed
 
@@ -264,7 +264,9 @@ def _limits(cls: type[Instruction]) -> Iterator[Block]:
         values = [m.limit(limit.constant) for m in chips]
         sources = {m.name: m.facts()[limit.constant].source for m in chips}
         # where chips agree the page of the instruction says it; where they differ a chip may have its own
-        others = [f"{chip}: {told}" for chip, told in sources.items() if told != limit.source]
+        others = [
+            f"{chip}: {own_source}" for chip, own_source in sources.items() if own_source != limit.source
+        ]
         source = "; ".join([limit.source, *(others if len(set(values)) > 1 else [])])
         rows.append((code(limit.axis.rstrip("*")), *map(str, values), source, limit.hint_for(*values)))
     names = [m.name for m in chips]
@@ -315,26 +317,29 @@ def _step_rows(example: ExampleCost, chips: Sequence[str]) -> list[tuple[str, ..
         for number, cost in enumerate(costs):
             key = (number, cost.step.label, cost.step.engine, cost.busy, cost.latency)
             rows.setdefault(key, {})[cost.chip] = cost
-    made = []
-    for (_, label, engine, busy, latency), found in sorted(rows.items(), key=lambda item: item[0][0]):
-        times = [f"{found[c].busy_ns or found[c].latency_ns:.1f}" if c in found else "" for c in chips]
+    rows_made = []
+    for (_, label, engine, busy, latency), costs_by_chip in sorted(rows.items(), key=lambda item: item[0][0]):
+        times = [
+            f"{costs_by_chip[c].busy_ns or costs_by_chip[c].latency_ns:.1f}" if c in costs_by_chip else ""
+            for c in chips
+        ]
         first = busy if engine == "dma" else code(busy)
         formula = first + (f" + `{latency}`" if latency else "")
-        if not next(iter(found.values())).busy_ns:
+        if not next(iter(costs_by_chip.values())).busy_ns:
             formula = f"in the background: `{latency}`"
-        made.append((label, engine_name(engine), *times, formula, _certainty(found)))
-    return made
+        rows_made.append((label, engine_name(engine), *times, formula, _certainty(costs_by_chip)))
+    return rows_made
 
 
-def _certainty(found: dict[str, StepCost]) -> str:
+def _certainty(costs_by_chip: dict[str, StepCost]) -> str:
     """How sure the times are; by chip where that differs, and what an assumed formula widens."""
-    words = {chip: cost.certainty for chip, cost in found.items()}
+    words = {chip: cost.certainty for chip, cost in costs_by_chip.items()}
     if len(set(words.values())) == 1:
-        told = next(iter(words.values()))
+        certainty = next(iter(words.values()))
     else:
-        told = ", ".join(f"{word} on {chip}" for chip, word in words.items())
-    widening = max(cost.step.widening for cost in found.values())
-    return told + (f", times {widening:g}" if widening > 1 else "")
+        certainty = ", ".join(f"{word} on {chip}" for chip, word in words.items())
+    widening = max(cost.step.widening for cost in costs_by_chip.values())
+    return certainty + (f", times {widening:g}" if widening > 1 else "")
 
 
 def _fact(machine: Machine, name: str) -> str:

@@ -63,5 +63,5 @@ def inline(words: str, links: Mapping[str, str]) -> str:
             shown = f"`{part}`"
             parts[k] = f"[{shown}]({links[part]})" if part in links else shown
         else:
-            parts[k] = _MEANT.sub(lambda found: "\\" + found.group(), part)
+            parts[k] = _MEANT.sub(lambda match: "\\" + match.group(), part)
     return "".join(parts)

@@ -26,11 +26,11 @@ _SPECIFICATION_OF_KEYS = "documents of SDK 2.20 to 2.26, NKI API Errors"
 
 def rules() -> dict[str, list[tuple[type[Instruction], Rule | CallRule]]]:
     """Every rule of an instruction under its identifier, `instruction.rule`, and under its bare name."""
-    found: dict[str, list[tuple[type[Instruction], Rule | CallRule]]] = {}
+    rules_by_title: dict[str, list[tuple[type[Instruction], Rule | CallRule]]] = {}
     for cls, rule in _rules_of_instructions():
         for name in (rule_name(cls, rule), rule.holds.__name__):
-            found.setdefault(name, []).append((cls, rule))
-    return found
+            rules_by_title.setdefault(name, []).append((cls, rule))
+    return rules_by_title
 
 
 def _rules_of_instructions() -> Iterator[tuple[type[Instruction], Rule | CallRule]]:
@@ -65,7 +65,7 @@ def rule_page(cls: type[Instruction], rule: Rule | CallRule) -> Page:
 def _counterexample(cls: type[Instruction], rule: Rule | CallRule, chip: str) -> Iterator[Block]:
     yield Text(f"A use of {code(cls.name)} that is legal but for:")
     yield Bullets(
-        tuple(f"{code(path)} = {code(_said(path, given))}" for path, given in rule.broken_by.items())
+        tuple(f"{code(path)} = {code(_said(path, value))}" for path, value in rule.broken_by.items())
     )
     if isinstance(rule, Rule):
         message = _message(cls, rule, chip)
@@ -73,9 +73,9 @@ def _counterexample(cls: type[Instruction], rule: Rule | CallRule, chip: str) ->
         yield Code(message, "text")
 
 
-def _said(path: str, given: object) -> str:
-    is_plain = given is None or isinstance(given, str | int | float | tuple | list)
-    return spelled(path, given) if is_plain else str(given)
+def _said(path: str, value: object) -> str:
+    is_plain = value is None or isinstance(value, str | int | float | tuple | list)
+    return spelled(path, value) if is_plain else str(value)
 
 
 def _message(cls: type[Instruction], rule: Rule, chip: str) -> str:

@@ -92,7 +92,7 @@ def _widths(block: Table) -> list[int | None]:
 
 def styled(words: str) -> Any:
     """Words with `code` in a style of its own instead of backticks."""
-    made = rich("text").Text()
+    text_made = rich("text").Text()
     for k, part in enumerate(words.split("`")):
-        made.append(part, style="green" if k % 2 else "")
-    return made
+        text_made.append(part, style="green" if k % 2 else "")
+    return text_made

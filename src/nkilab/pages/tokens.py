@@ -80,8 +80,8 @@ def _takes(cls: type[Instruction], attribute: str, token: Operator | Activation)
         or declared.canonical(attribute, token.name) is not token
     ):
         return False
-    given = smallest_use(cls)
-    integers = {f"{name}.dtype": "int32" for name, tile in given.items() if isinstance(tile, Tile)}
+    use = smallest_use(cls)
+    integers = {f"{name}.dtype": "int32" for name, tile in use.items() if isinstance(tile, Tile)}
     # an operator of one input takes no second operand
     dropped: dict[str, Any] = {name: None for name, spec in cls.operands.items() if spec.may_be_number}
     changes: list[dict[str, Any]] = [{}, integers, dropped, {**integers, **dropped}]
@@ -118,10 +118,10 @@ def silent(word: str) -> tuple[Section, ...]:
     return _silence([row for row in choices() if word in re.findall(r"`(\w+)`", row[0])])
 
 
-def _silence(found: Sequence[Choice]) -> tuple[Section, ...]:
-    if not found:
+def _silence(choices: Sequence[Choice]) -> tuple[Section, ...]:
+    if not choices:
         return ()
-    rows = table(("question", "what nkilab does"), found)
+    rows = table(("question", "what nkilab does"), choices)
     return (Section("Where public text is silent", (rows, Text(f"All choices: `{DIFFERENCES}`."))),)
 
 
@@ -182,10 +182,10 @@ def _dtype_blocks(dtype: DType) -> Iterator[Block]:
 
 def _overflow(dtype: DType) -> list[str]:
     """What the largest float32 becomes where it is out of range, found by writing it."""
-    held = np.zeros(1, dtype.storage)
+    cell = np.zeros(1, dtype.storage)
     with np.errstate(over="ignore"):
-        store(held, np.float32(np.finfo(np.float32).max), dtype)
-    became = float(held.astype(np.float32)[0])
+        store(cell, np.float32(np.finfo(np.float32).max), dtype)
+    became = float(cell.astype(np.float32)[0])
     word = "infinity" if np.isinf(became) else "NaN" if np.isnan(became) else "the largest finite"
     return [] if dtype is FLOAT32 else [f"overflow becomes: {word}"]
 
@@ -197,13 +197,13 @@ def _float_facts(info: ml_dtypes.finfo, dtype: DType | None = None) -> list[str]
     if dtype is TFLOAT32:
         largest = (2 - 2.0**-mantissa) * 2.0**127
     has_infinity, has_nan = _specials(np.dtype(info.dtype))
-    held = [word for word, has in (("infinity", has_infinity), ("NaN", has_nan)) if has]
+    kinds_of_values = [word for word, has in (("infinity", has_infinity), ("NaN", has_nan)) if has]
     return [
         f"sign, exponent and mantissa bits: {_sign_bits(info)}, {int(info.nexp)}, {mantissa}",
         f"largest finite: {largest:.10g}",
         f"smallest normal: {float(info.smallest_normal):.7g}",
         f"from 1 to the next: `2**-{mantissa}`",
-        f"has: {' and '.join(held) if held else 'neither infinity nor NaN'}",
+        f"has: {' and '.join(kinds_of_values) if kinds_of_values else 'neither infinity nor NaN'}",
     ]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -12,7 +13,7 @@ from ..tiles.tile import PSUM, SBUF
 from ..trace.program import Program
 from .boxes import Boxes
 from .buffers import buffer_edges
-from .direct import Edges, direct_edges, is_fixed, reserved
+from .direct_allocation import Edges, direct_edges, is_fixed, reserved
 from .edges import Waits, Within, waits_from, with_edges, within_tensors
 from .lifetimes import Parts, frontier_of, parts_of
 from .memory import ALL_PLACED, place
@@ -34,7 +35,7 @@ def plan(program: Program, known: Within | None = None) -> Plan:
         known: `within_tensors` of it, where that was worked out before.
 
     Raises:
-        LimitError: if one instruction's own operands do not fit into SBUF, or PSUM runs out.
+        LimitError: if one instruction's own operands do not fit into SBUF, or one tile into PSUM.
     """
     slots, boxes, within = known or within_tensors(program)
     waits = with_edges(within, direct_edges(program, slots))
@@ -133,15 +134,15 @@ class _Task:
         fixed = is_fixed(self.program)
         parts = self._parts(room, ~fixed)
         if not room.taken:
-            return self._free(room, parts)
-        free = self._beside(room, parts)
-        held = parts_of(self.program, self.slots, self.boxes, room.memory, fixed)
+            return self._crammed(room, parts)
+        free = self._around_fixed(room, parts)
+        parts_in_memory = parts_of(self.program, self.slots, self.boxes, room.memory, fixed)
         return replace(
-            free, placements=_joined(free.placements, _at_addresses(self.program, held)),
+            free, placements=_joined(free.placements, _at_addresses(self.program, parts_in_memory)),
             peak=min(free.peak + room.taken, room.size),
         )  # fmt: skip
 
-    def _beside(self, room: _Room, parts: Parts) -> _Placed:
+    def _around_fixed(self, room: _Room, parts: Parts) -> _Placed:
         """Tiles without addresses beside the others; or, if there is too little room, as if alone."""
         if not len(parts.size):
             return self._free(room.whole(), parts)
@@ -150,7 +151,7 @@ class _Task:
                 return self._free(room, parts)
         except LimitError:
             pass
-        free = self._free(room.whole(), parts)
+        free = self._crammed(room.whole(), parts)
         return replace(free, findings=(*free.findings, self._crowded(room, parts)))
 
     def _parts(self, room: _Room, tiles: np.ndarray) -> Parts:
@@ -170,6 +171,25 @@ class _Task:
                 spilled.findings,
             )  # fmt: skip
         return self._fitting(room, parts)
+
+    def _crammed(self, room: _Room, parts: Parts) -> _Placed:
+        """Tiles without addresses; where PSUM runs out of banks, as if it had enough, and a finding says so.
+
+        Raises:
+            LimitError: if one tile alone, or the operands of one row together, are too large.
+        """
+        try:
+            return self._free(room, parts)
+        except LimitError as error:
+            if room.memory == SBUF or self._most_of_a_row(parts) > room.size * room.unit:
+                raise
+            enough = replace(room, size=-(-_most_live(parts, len(self.program)) // room.unit))
+            return replace(self._fitting(enough, parts), findings=(_full(error),))
+
+    def _most_of_a_row(self, parts: Parts) -> int:
+        """Most bytes per partition of the parts that one row touches."""
+        pairs = np.unique(np.stack([self.slots.row[parts.slot], parts.of_slot]), axis=1)
+        return int(np.bincount(pairs[0], parts.size[pairs[1]]).max())
 
     def _fitting(self, room: _Room, parts: Parts) -> _Placed:
         """Parts by first access, each living to its last access."""
@@ -229,7 +249,7 @@ def _joined(one: Placements, other: Placements) -> Placements:
         for name in Placements.__dataclass_fields__
     }
     order = np.argsort(columns["first_row"], kind="stable")
-    return Placements(**{name: held[order] for name, held in columns.items()})
+    return Placements(**{name: column[order] for name, column in columns.items()})
 
 
 def _reuse_edges(slots: Slots, parts: Parts, takers: np.ndarray, formers: np.ndarray, waits: Waits) -> Edges:
@@ -252,6 +272,18 @@ def _expanded(start: np.ndarray, stop: np.ndarray) -> tuple[np.ndarray, np.ndarr
     which = np.repeat(np.arange(len(counts)), counts)
     begins = np.cumsum(counts) - counts
     return np.arange(len(which)) - begins[which] + start[which], which
+
+
+def _full(error: LimitError) -> Finding:
+    """The finding that PSUM runs out of banks, with what is live there."""
+    live = Counter(fact.removeprefix("live: ") for fact in error.facts if fact.startswith("live: "))
+    listed = "; ".join(f"{count} x {text}" if count > 1 else text for text, count in live.items())
+    return Finding(
+        "psum-full",
+        f"{error.called}: {error.problem}; it is timed as if there were enough; the largest live here are "
+        f"{listed}",
+        error.where, fix=error.hint,
+    )  # fmt: skip
 
 
 def _psum_error(program: Program, parts: Parts, part: int, banks: int, free: int) -> Exception:

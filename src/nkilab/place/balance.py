@@ -53,16 +53,16 @@ def _either(form: Instruction) -> list[Instruction]:
     """A copy on VectorE and on ScalarE, if it names no engine and both can do it."""
     if not isinstance(form, TensorCopy) or form.engine != "unknown":
         return []
-    found = [_made(TensorCopy, form, form.layouts, (engine,)) for engine in ("vector", "scalar")]
-    made = [other for other in found if other is not None]
-    return made if len(made) > 1 else []
+    copies = [_on_engine(TensorCopy, form, form.layouts, (engine,)) for engine in ("vector", "scalar")]
+    legal = [other for other in copies if other is not None]
+    return legal if len(legal) > 1 else []
 
 
 def _on_scalar(form: Instruction) -> list[Instruction]:
     """A copy or a tensor_scalar on ScalarE, if it names no engine and ScalarE can do it."""
     match form:
         case TensorCopy(engine="unknown"):
-            other = _made(TensorCopy, form, form.layouts, ("scalar",))
+            other = _on_engine(TensorCopy, form, form.layouts, ("scalar",))
         case TensorScalar(engine="unknown", runs_on="vector"):
             other = _activate(form)
         case _:
@@ -73,11 +73,11 @@ def _on_scalar(form: Instruction) -> list[Instruction]:
 def _activate(form: TensorScalar) -> Instruction | None:
     """The ACTIVATE that does what a tensor_scalar does, data * scale + bias; None if none does."""
     match form.op0.name, form.op1.name if form.op1 is not None else None:
-        case "multiply", None:
+        case ["multiply", None]:
             scale, bias = form.operand0, None
-        case "add", None:
+        case ["add", None]:
             scale, bias = NUMBER, form.operand0
-        case "multiply", "add" if not form.reverse1:
+        case ["multiply", "add"] if not form.reverse1:
             scale, bias = form.operand0, form.operand1
         case _:
             return None
@@ -86,10 +86,10 @@ def _activate(form: TensorScalar) -> Instruction | None:
         return None
     # a number to add is a constant of the compiler's, one per partition
     layouts = (form.dst, form.data, bias if isinstance(bias, Layout) else None, scale, None)
-    return _made(Activation, form, layouts, (ACTIVATIONS["copy"], None, "idle"))
+    return _on_engine(Activation, form, layouts, (ACTIVATIONS["copy"], None, "idle"))
 
 
-def _made(
+def _on_engine(
     cls: type[Instruction], form: Instruction, layouts: Sequence[Any], attributes: tuple[Any, ...]
 ) -> Instruction | None:
     """An instruction in the place of a form; None if the chip has none such."""

@@ -14,7 +14,7 @@ import numpy as np
 from ..tiles.tile import HBM, Layout, layout
 from ..trace.program import Program, StorageRecord
 from .boxes import boxes_of, told_apart
-from .direct import has_address
+from .direct_allocation import has_address
 from .lifetimes import free_intervals
 from .slots import Slots, slots_of
 
@@ -41,25 +41,25 @@ def _groups(program: Program, slots: Slots) -> tuple[np.ndarray, np.ndarray, np.
     if not len(slot):
         return None
     box = boxes.of_slot[slot]
-    found = told_apart(slots.storage[slot], low[box], high[box])
-    count = int(found.max()) + 1
+    groups = told_apart(slots.storage[slot], low[box], high[box])
+    count = int(groups.max()) + 1
     begin, end = np.full(count, np.iinfo(np.int64).max), np.zeros(count, np.int64)
-    np.minimum.at(begin, found, low[box])
-    np.maximum.at(end, found, high[box])
+    np.minimum.at(begin, groups, low[box])
+    np.maximum.at(end, groups, high[box])
     owner = np.zeros(count, np.int64)
-    owner[found] = slots.storage[slot]
+    owner[groups] = slots.storage[slot]
     is_block = np.bincount(owner, minlength=len(program.storages))[owner] > 1
     # a cut leaves whole elements of whatever type the block is looked at in
     is_even = np.ones(count, np.bool_)
-    itemsize = np.array([given.itemsize for given in slots.layouts], np.int64)[slots.layout[slot]]
-    np.logical_and.at(is_even, found, (begin[found] % itemsize == 0) & (end[found] % itemsize == 0))
+    itemsize = np.array([layout.itemsize for layout in slots.layouts], np.int64)[slots.layout[slot]]
+    np.logical_and.at(is_even, groups, (begin[groups] % itemsize == 0) & (end[groups] % itemsize == 0))
     odd = np.zeros(len(program.storages), np.bool_)
     odd[owner[~is_even]] = True
     is_block &= ~odd[owner]
     if not is_block.any():
         return None
     of_slot = np.full(len(slots.row), -1, np.int64)
-    of_slot[slot] = np.where(is_block[found], found, -1)
+    of_slot[slot] = np.where(is_block[groups], groups, -1)
     return of_slot, begin, end
 
 
@@ -100,7 +100,7 @@ class _Apart:
     def _offsets(self, cut: np.ndarray) -> np.ndarray:
         """Per slot in a block its offset in the tile, in elements of its type."""
         group = self._of_slot[cut]
-        itemsize = np.array([given.itemsize for given in self._slots.layouts], np.int64)
+        itemsize = np.array([layout.itemsize for layout in self._slots.layouts], np.int64)
         item = itemsize[self._slots.layout[cut]]
         per_partition = np.array([s.bytes_per_partition for s in self._program.storages], np.int64)
         before = per_partition[self._slots.storage[cut]] // item
@@ -129,9 +129,9 @@ class _Apart:
         """The number of a form whose tiles are blocks of `sizes` bytes per partition; 0 for what stays."""
         form = self._forms[number]
         layouts = list(form.layouts)
-        for place, size, held in zip(form.view_slots, sizes, before, strict=True):
+        for place, size, offset_before in zip(form.view_slots, sizes, before, strict=True):
             if size:
-                layouts[place] = _in_block(layouts[place], held, size)
+                layouts[place] = _in_block(layouts[place], offset_before, size)
         if layouts == list(form.layouts):
             return number
         self._forms.append(type(form)(form.machine, layouts, form.attribute_values))
@@ -148,13 +148,13 @@ def _block_of(tensor: StorageRecord, size: int) -> StorageRecord:
     return tensor._replace(shape=(tensor.shape[0], *inner))
 
 
-def _in_block(given: Layout, before: int, size: int) -> Layout:
+def _in_block(whole: Layout, before: int, size: int) -> Layout:
     """A layout with `size` bytes from partition to partition, where there were `before`."""
-    axis = given.partition_axis
+    axis = whole.partition_axis
     if axis is None:
-        return given
-    strides = list(given.strides)
-    strides[axis] = strides[axis] * given.itemsize // before * size // given.itemsize
+        return whole
+    strides = list(whole.strides)
+    strides[axis] = strides[axis] * whole.itemsize // before * size // whole.itemsize
     return layout(
-        given.shape, tuple(strides), given.dtype, given.memory, axis, given.start_partition, given.indices
+        whole.shape, tuple(strides), whole.dtype, whole.memory, axis, whole.start_partition, whole.indices
     )

@@ -13,7 +13,7 @@ from math import gcd, prod
 
 import numpy as np
 
-from ..tiles.tile import HBM, Layout, compact_strides
+from ..tiles.tile import HBM, Layout, compact_strides, may_repeat
 from ..trace.program import Program
 from .slots import Kinds, Slots, runs
 
@@ -57,8 +57,8 @@ def boxes_of(program: Program, slots: Slots) -> Boxes:
     table = np.zeros((len(keys), 4 * axes + 4), np.int64)
     for start, stop in runs(kinds):
         number = int(kinds[start]) // len(slots.layouts)
-        given = slots.layouts[int(kinds[start]) % len(slots.layouts)]
-        table[start:stop] = _decomposed(*shapes[number], given, offset[start:stop], axes)
+        layout = slots.layouts[int(kinds[start]) % len(slots.layouts)]
+        table[start:stop] = _decomposed(*shapes[number], layout, offset[start:stop], axes)
     return _distinct(table, kinds // max(len(slots.layouts), 1), of_slot, axes)
 
 
@@ -74,10 +74,10 @@ def boxes_for(accesses: Sequence[tuple[int, tuple[int, ...], int, Layout, int]])
     group = np.array([own for own, *_ in accesses], np.int64)
     offsets = np.array([offset for *_, offset in accesses], np.int64)
     alike: dict[tuple[tuple[int, ...], int, Layout], list[int]] = {}
-    for number, (_, shape, itemsize, given, _) in enumerate(accesses):
-        alike.setdefault((shape or (1,), itemsize, given), []).append(number)
-    for (shape, itemsize, given), numbers in alike.items():
-        table[numbers] = _decomposed(shape, itemsize, given, offsets[numbers], axes)
+    for number, (_, shape, itemsize, layout, _) in enumerate(accesses):
+        alike.setdefault((shape or (1,), itemsize, layout), []).append(number)
+    for (shape, itemsize, layout), numbers in alike.items():
+        table[numbers] = _decomposed(shape, itemsize, layout, offsets[numbers], axes)
     return _distinct(table, group, np.arange(len(accesses)), axes)
 
 
@@ -94,9 +94,9 @@ def boxes_in(
     """
     axes = len(shape)
     table = np.zeros((len(which), 4 * axes + 4), np.int64)
-    for number, given in enumerate(layouts):
+    for number, layout in enumerate(layouts):
         here = np.flatnonzero(which == number)
-        table[here] = _decomposed(shape, 1, given, offset[here], axes)
+        table[here] = _decomposed(shape, 1, layout, offset[here], axes)
     return _distinct(table, np.zeros(len(which), np.int64), np.arange(len(which)), axes)
 
 
@@ -143,24 +143,24 @@ def _anywhere(rows: np.ndarray, sizes: tuple[int, ...], axes: int) -> np.ndarray
 
 
 def _decomposed(
-    shape: tuple[int, ...], itemsize: int, given: Layout, offset: np.ndarray, axes: int
+    shape: tuple[int, ...], itemsize: int, layout: Layout, offset: np.ndarray, axes: int
 ) -> np.ndarray:
     """Rows of the table of boxes for one layout at several offsets in storages of one shape."""
     sizes = (*shape[:-1], shape[-1] * itemsize)
     strides = compact_strides(sizes)
-    span, step, count = _spans(sizes, strides, given)
-    first = offset * given.itemsize
+    span, step, count = _spans(sizes, strides, layout)
+    first = offset * layout.itemsize
     rows = np.zeros((len(offset), 4 * axes + 4), np.int64)
-    if given.indices:
+    if layout.indices:
         return _anywhere(rows, sizes, axes)
     fits = np.full(len(offset), span is not None)
     reach = (
-        sum((n - 1) * s for n, s in zip(given.shape, given.strides, strict=True) if s > 0) * given.itemsize
+        sum((n - 1) * s for n, s in zip(layout.shape, layout.strides, strict=True) if s > 0) * layout.itemsize
     )
     for axis, (size, stride) in enumerate(zip(sizes, strides, strict=True)):
         is_last = axis == len(sizes) - 1
         low = first // stride % size if axis else first // stride
-        width = given.itemsize if is_last else 1
+        width = layout.itemsize if is_last else 1
         extent = span[axis] + width if span is not None else size
         fits &= low + extent <= size
         pace = step[axis] if step[axis] > width else 1
@@ -168,23 +168,26 @@ def _decomposed(
         rows[:, 2 * axes + axis], rows[:, 3 * axes + axis] = pace, width if pace > 1 else 1
     for axis in range(len(sizes), axes):
         rows[:, axes + axis] = rows[:, 2 * axes + axis] = rows[:, 3 * axes + axis] = 1
-    distinct = prod(n for n, s in zip(given.shape, given.strides, strict=True) if s != 0) * given.itemsize
-    rows[:, 4 * axes], rows[:, 4 * axes + 1] = first, first + reach + given.itemsize
+    moved = [(n, s) for n, s in zip(layout.shape, layout.strides, strict=True) if s != 0]
+    # windows that overlap may leave gaps that their count does not show
+    is_counted = not may_repeat([n for n, _ in moved], [s for _, s in moved])
+    distinct = prod(n for n, _ in moved) * layout.itemsize if is_counted else 0
+    rows[:, 4 * axes], rows[:, 4 * axes + 1] = first, first + reach + layout.itemsize
     rows[:, 4 * axes + 2] = ~fits
-    rows[:, 4 * axes + 3] = np.where(fits, count == distinct, reach + given.itemsize == distinct)
+    rows[:, 4 * axes + 3] = np.where(fits, count == distinct, reach + layout.itemsize == distinct)
     return rows
 
 
 def _spans(
-    sizes: tuple[int, ...], strides: tuple[int, ...], given: Layout
+    sizes: tuple[int, ...], strides: tuple[int, ...], layout: Layout
 ) -> tuple[list[int] | None, list[int], int]:
     """Per axis of the storage how far a layout reaches and in which steps, and how many bytes the box holds.
 
     The reach is None where an axis of the layout runs over several axes of the storage.
     """
     span, step = [0] * len(sizes), [0] * len(sizes)
-    for extent, stride in zip(given.shape, given.strides, strict=True):
-        pieces = _pieces(sizes, strides, extent, stride * given.itemsize)
+    for extent, stride in zip(layout.shape, layout.strides, strict=True):
+        pieces = _pieces(sizes, strides, extent, stride * layout.itemsize)
         if pieces is None:
             return None, step, 0
         for axis, places, pace in pieces:
@@ -193,7 +196,7 @@ def _spans(
             step[axis] = gcd(step[axis], pace)
     count = 1
     for axis, (reach, pace) in enumerate(zip(span, step, strict=True)):
-        width = given.itemsize if axis == len(sizes) - 1 else 1
+        width = layout.itemsize if axis == len(sizes) - 1 else 1
         count *= (reach // pace + 1) * width if pace > width else reach + width
     return span, step, count
 
@@ -242,10 +245,10 @@ def overlaps_of(boxes: Boxes) -> Overlaps:
     twos = starts[sizes == 2]
     one, two = order[twos], order[twos + 1]
     shared = _overlap(boxes, one, two)
-    found = [(one[shared], two[shared])]
+    chunks = [(one[shared], two[shared])]
     for start, size in zip(starts[sizes > 2].tolist(), sizes[sizes > 2].tolist(), strict=True):
-        found.extend(_pairs(boxes, order[start : start + size]))
-    one, two = (np.concatenate(column) for column in zip(*found, strict=True))
+        chunks.extend(_pairs(boxes, order[start : start + size]))
+    one, two = (np.concatenate(column) for column in zip(*chunks, strict=True))
     box, other = np.concatenate([one, two]), np.concatenate([two, one])
     by_box = np.lexsort((other, box))
     box, other = box[by_box], other[by_box]
@@ -300,7 +303,7 @@ def _pairs(boxes: Boxes, members: np.ndarray) -> list[tuple[np.ndarray, np.ndarr
     stop = np.searchsorted(low[ordered], high[ordered], "left")
     counts = np.maximum(stop - np.arange(len(ordered)) - 1, 0)
     reached = np.cumsum(counts)
-    found = []
+    chunks = []
     begin = 0
     while begin < len(ordered):
         done = reached[begin - 1] if begin else 0
@@ -310,9 +313,9 @@ def _pairs(boxes: Boxes, members: np.ndarray) -> list[tuple[np.ndarray, np.ndarr
         two = one + 1 + np.arange(len(one)) - firsts[one - begin]
         a, b = ordered[one], ordered[two]
         shared = _overlap(boxes, a, b)
-        found.append((a[shared], b[shared]))
+        chunks.append((a[shared], b[shared]))
         begin = end
-    return found
+    return chunks
 
 
 def _overlap(boxes: Boxes, a: np.ndarray, b: np.ndarray) -> np.ndarray:

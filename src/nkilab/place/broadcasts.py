@@ -16,7 +16,7 @@ from ..isa.elementwise import TensorCopy
 from ..isa.tensor_engine import NcMatmul
 from ..tiles.tile import PSUM, Layout, layout
 from ..trace.program import Program
-from .direct import has_address
+from .direct_allocation import has_address
 from .slots import Slots, slots_of
 
 
@@ -47,14 +47,14 @@ def _copies(program: Program, slots: Slots) -> list[tuple[int, int, int]]:
     is_copy = np.array([_is_plain_copy(form) for form in program.forms], np.bool_)
     writes = np.bincount(slots.storage[slots.is_written], minlength=len(program.storages))
     repeats = np.array([_repeats(form) for form in program.forms], np.bool_)[program.form_column]
-    made = np.zeros(len(program.storages), np.bool_)
-    made[slots.storage[slots.is_written & repeats[slots.row]]] = True
+    is_broadcast = np.zeros(len(program.storages), np.bool_)
+    is_broadcast[slots.storage[slots.is_written & repeats[slots.row]]] = True
     reads = np.bincount(slots.storage[~slots.is_written], minlength=len(program.storages))
     rows = np.flatnonzero(is_copy[program.form_column])
     at = program.operand_start[rows]
     tile, source = slots.storage[at], slots.storage[at + 1]
     is_free = ~has_address(program)
-    fits = made[source] & (writes[source] == 1) & (writes[tile] == 1) & (reads[source] == 1)
+    fits = is_broadcast[source] & (writes[source] == 1) & (writes[tile] == 1) & (reads[source] == 1)
     fits &= is_free[source] & is_free[tile]
     shape = [s.shape for s in program.storages]
     same = [shape[t] == shape[s] for t, s in zip(tile.tolist(), source.tolist(), strict=True)]
@@ -74,9 +74,9 @@ def _repeats(form: object) -> bool:
     return isinstance(form, NcMatmul) and form.layouts[1].partitions == 1
 
 
-def _in_psum(given: Layout) -> Layout:
-    start, indices = given.start_partition, given.indices
-    return layout(given.shape, given.strides, given.dtype, PSUM, given.partition_axis, start, indices)
+def _in_psum(in_sbuf: Layout) -> Layout:
+    start, indices = in_sbuf.start_partition, in_sbuf.indices
+    return layout(in_sbuf.shape, in_sbuf.strides, in_sbuf.dtype, PSUM, in_sbuf.partition_axis, start, indices)
 
 
 class _Readers:
@@ -109,23 +109,25 @@ class _Readers:
         at = self._program.operand_start[row : row + 2]
         number = int(self.column[row])
         form = self.forms[number]
-        held = self._program.storage_column[at[0] : at[1]].tolist()
-        is_plain = not form.is_indirect and len(held) == len(form.view_slots)
+        storages = self._program.storage_column[at[0] : at[1]].tolist()
+        is_plain = not form.is_indirect and len(storages) == len(form.view_slots)
         if not is_plain or form.steps[0].engine not in ("vector", "scalar"):
             return -1
-        places = tuple(slot for slot, storage in zip(form.view_slots, held, strict=True) if storage == tile)
+        places = tuple(
+            slot for slot, storage in zip(form.view_slots, storages, strict=True) if storage == tile
+        )
         key = number, places
         if key not in self._moved:
             layouts = list(form.layouts)
             for place in places:
                 layouts[place] = _in_psum(layouts[place])
             try:
-                made = type(form)(form.machine, layouts, form.attribute_values)
+                new_form = type(form)(form.machine, layouts, form.attribute_values)
             except NkilabError:
                 self._moved[key] = -1
             else:
                 self._moved[key] = len(self.forms)
-                self.forms.append(made)
+                self.forms.append(new_form)
         return self._moved[key]
 
 

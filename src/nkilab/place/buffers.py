@@ -16,7 +16,7 @@ import numpy as np
 
 from ..tiles.tile import SBUF
 from ..trace.program import Program
-from .direct import has_address
+from .direct_allocation import has_address
 from .slots import Kinds, Slots
 from .walk import REUSE
 
@@ -66,6 +66,6 @@ def _given_up(last: np.ndarray, buffers: int) -> np.ndarray:
     """Per tile after the first `buffers`, the last row of the one before it in the buffer free first."""
     if (np.diff(last) >= 0).all():
         return last[:-buffers]
-    held = last[:buffers].tolist()
-    heapify(held)
-    return np.array([heapreplace(held, row) for row in last[buffers:].tolist()], np.int64)
+    ends = last[:buffers].tolist()
+    heapify(ends)
+    return np.array([heapreplace(ends, row) for row in last[buffers:].tolist()], np.int64)

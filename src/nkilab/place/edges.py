@@ -15,7 +15,7 @@ import numpy as np
 from ..machine.model import Certainty
 from ..trace.program import Program
 from .boxes import Boxes, Overlaps, boxes_of, overlaps_of
-from .direct import Edges, direct_edges
+from .direct_allocation import Edges, direct_edges
 from .slots import DMA, Slots, slots_of
 from .walk import ANTI, FLOW, KINDS, OUTPUT, edges_of
 

@@ -18,7 +18,7 @@ from ..isa.tensor_engine import NcMatmul
 from ..tiles.tile import PSUM
 from ..trace.program import Program, StorageRecord
 from .boxes import Boxes, boxes_of
-from .direct import has_address
+from .direct_allocation import has_address
 from .slots import Slots, runs, slots_of
 
 

@@ -17,7 +17,7 @@ import numpy as np
 from ..isa.declare import Instruction
 from ..tiles.tile import SBUF
 from ..trace.program import Program
-from .direct import has_address
+from .direct_allocation import has_address
 from .slots import Slots, slots_of
 
 

@@ -159,6 +159,6 @@ def _is_awaited(row: np.ndarray, parts: Parts, waits: Waits) -> np.ndarray:
         edges = np.flatnonzero(begin + place < stop)
         access = begin[edges] + place
         wanted = later[edges] * count + parts.of_slot[access]
-        found = np.searchsorted(accesses, wanted)
-        result[access] |= accesses[np.minimum(found, len(accesses) - 1)] == wanted
+        places = np.searchsorted(accesses, wanted)
+        result[access] |= accesses[np.minimum(places, len(accesses) - 1)] == wanted
     return result

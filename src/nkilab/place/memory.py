@@ -67,7 +67,7 @@ class Tile:
     size: int
     first: int = 0
     last: int = 0
-    held: int = NOBODY
+    segment: int = NOBODY
     address: int = 0
     pieces: int = 0
 
@@ -80,7 +80,7 @@ class Extent:
         size, free, peak: in units; `peak` is the most that was taken at once.
         cursor: the segment after the one that was taken last.
         oldest, youngest: the free segments that were given back first and last.
-        segments, made: how many are in use, and how many were ever.
+        segments, created: how many are in use, and how many were ever.
         unused: the first of those that were in use and are not.
         reuses: how many entries of the columns of reuses are in use.
         began, ended: how many tiles were placed, and how many left.
@@ -94,7 +94,7 @@ class Extent:
     oldest: int = 0
     youngest: int = 0
     segments: int = 1
-    made: int = 1
+    created: int = 1
     unused: int = NOBODY
     reuses: int = 0
     began: int = 0
@@ -199,7 +199,7 @@ def take(memory: Memory, number: int) -> bool:
         end = segment.start + segment.length
         _hold(memory, number, at, last)
         last, at = at, segment.next
-    tile.address = memory.segments[tile.held].start
+    tile.address = memory.segments[tile.segment].start
     ring.cursor = at
     ring.free -= tile.size
     ring.peak = max(ring.peak, ring.size - ring.free)
@@ -208,7 +208,7 @@ def take(memory: Memory, number: int) -> bool:
 
 def give_back(memory: Memory, number: int) -> None:
     """Free what a tile took; it stays known as the last holder of those units."""
-    at = memory.tiles[number].held
+    at = memory.tiles[number].segment
     while at != NOBODY:
         segment = memory.segments[at]
         segment.is_free = True
@@ -280,7 +280,7 @@ def _hold(memory: Memory, number: int, at: int, last: int) -> None:
     """Give a segment to a tile, after the one that it took last, and note who held it before."""
     ring, segment = memory.extent, memory.segments[at]
     if last == NOBODY:
-        memory.tiles[number].held = at
+        memory.tiles[number].segment = at
     else:
         memory.segments[last].mate = at
     _dequeue(memory, at)
@@ -298,8 +298,8 @@ def _split(memory: Memory, at: int, length: int) -> None:
     """Cut a segment after `length`; the rest becomes a segment of its own."""
     ring, rest = memory.extent, memory.extent.unused
     if rest == NOBODY:
-        rest = ring.made
-        ring.made += 1
+        rest = ring.created
+        ring.created += 1
     else:
         ring.unused = memory.segments[rest].next
     ring.segments += 1

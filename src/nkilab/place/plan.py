@@ -121,7 +121,7 @@ class Plan:
     def address_of(self, storage: int) -> int | None:
         """Bytes from the start of each partition to the first part of a tile; None for HBM and the unused."""
         for placements in (self.sbuf, self.psum):
-            found = np.flatnonzero(placements.storage == storage)
-            if len(found):
-                return int(placements.address[found[0]])
+            places = np.flatnonzero(placements.storage == storage)
+            if len(places):
+                return int(placements.address[places[0]])
         return None

@@ -24,7 +24,7 @@ import numpy as np
 from ..isa.data_movement import DmaCopy
 from ..tiles.tile import HBM, SBUF
 from ..trace.program import Program
-from .direct import has_address
+from .direct_allocation import has_address
 from .slots import Slots, slots_of
 
 # a load: its instruction, the tensor in HBM, and where in it
@@ -120,7 +120,7 @@ def without_redundant_loads(program: Program, hold: Callable[[Program, Slots], H
     loads = loads_of_whole_tiles(program, slots)
     if not len(loads):
         return program
-    removed, stands_for = _found(program, slots, loads, hold(program, slots))
+    removed, stands_for = _redundant_loads(program, slots, loads, hold(program, slots))
     return program.without(removed, stands_for)
 
 
@@ -135,19 +135,21 @@ def loads_of_whole_tiles(program: Program, slots: Slots) -> np.ndarray:
     start = program.operand_start
     dst, src = slots.storage[start[rows]], slots.storage[start[rows] + 1]
     fixed = (writes[dst] == 1) & (writes[src] == 0) & ~has_address(program)[dst]
-    held = np.array([prod(s.shape) for s in slots.kinds.samples], np.int64)[slots.kinds.of_storage[dst]]
+    counts_of_kind = np.array([prod(s.shape) for s in slots.kinds.samples], np.int64)[
+        slots.kinds.of_storage[dst]
+    ]
     loaded = np.array([g.size for g in slots.layouts], np.int64)[slots.layout[start[rows]]]
-    return rows[fixed & (held == loaded) & (slots.offset[start[rows]] == 0)]
+    return rows[fixed & (counts_of_kind == loaded) & (slots.offset[start[rows]] == 0)]
 
 
 def loads_of(program: Program, slots: Slots) -> np.ndarray:
     """Per row, whether it loads from HBM that nothing writes."""
     writes = np.bincount(slots.storage[slots.is_written], minlength=len(program.storages))
     form_loads = np.array([_is_load(form, has_gaps=True) for form in program.forms], np.bool_)
-    found = form_loads[program.form_column]
-    rows = np.flatnonzero(found)
-    found[rows] = writes[slots.storage[program.operand_start[rows] + 1]] == 0
-    return found
+    loads = form_loads[program.form_column]
+    rows = np.flatnonzero(loads)
+    loads[rows] = writes[slots.storage[program.operand_start[rows] + 1]] == 0
+    return loads
 
 
 def _is_load(form: object, *, has_gaps: bool = False) -> bool:
@@ -161,7 +163,9 @@ def _is_load(form: object, *, has_gaps: bool = False) -> bool:
     )  # fmt: skip
 
 
-def _found(program: Program, slots: Slots, loads: np.ndarray, hold: Hold) -> tuple[list[int], dict[int, int]]:
+def _redundant_loads(
+    program: Program, slots: Slots, loads: np.ndarray, hold: Hold
+) -> tuple[list[int], dict[int, int]]:
     """Loads that are redundant, and per tile they fill the earlier tile that holds the same."""
     start = program.operand_start
     removed: list[int] = []

@@ -22,7 +22,7 @@ from ..tiles.tile import SBUF, Layout, layout
 from ..trace.program import Program
 from .blocks import with_blocks_apart
 from .boxes import boxes_of, told_apart
-from .direct import is_fixed, reserved
+from .direct_allocation import is_fixed, reserved
 from .lifetimes import free_intervals, only_fills
 from .plan import Finding
 from .redundant import loads_of_whole_tiles
@@ -40,10 +40,10 @@ def with_reloads(program: Program, *, in_pieces: bool) -> Program:
     capacity = program.machine.limit("sbuf_bytes_per_partition") - len(reserved(program, SBUF, 1))
     if not len(program) or _Lives.of(program, slots_of(program)).most <= capacity:
         return program
-    result, made = program, with_blocks_apart(program)
+    result, current = program, with_blocks_apart(program)
     moved = set[int]()
-    while (found := _cheapest(made, capacity, moved, in_pieces=in_pieces)) is not None:
-        result = made = found
+    while (candidate := _cheapest(current, capacity, moved, in_pieces=in_pieces)) is not None:
+        result = current = candidate
     if result is not program:
         result.findings = [*program.findings, _finding(program, result, capacity)]
     return result
@@ -85,8 +85,8 @@ def _finding(program: Program, result: Program, capacity: int) -> Finding:
     live = np.flatnonzero((lives.first >= 0) & (lives.first <= row) & (lives.last >= row))
     largest = live[np.argsort(-lives.size[live], kind="stable")].tolist()
     more = len(result) - len(program)
-    told = f", so {more} loads are made again" if more else ", so loads are made late"
-    return crowded(program, capacity, largest, row, told)
+    consequence = f", so {more} loads are made again" if more else ", so loads are made late"
+    return crowded(program, capacity, largest, row, consequence)
 
 
 @dataclass(frozen=True)
@@ -138,8 +138,8 @@ def _kind(program: Program, loads: np.ndarray) -> np.ndarray:
 def _fits(program: Program, loads: np.ndarray, capacity: int) -> bool:
     """Whether SBUF holds all that lives wherever what some rows load does."""
     lives = _Lives.of(program, slots_of(program))
-    held = lives.live(program.storage_column[program.operand_start[loads]], len(program))
-    return bool((lives.used[held > 0] <= capacity).all())
+    live = lives.live(program.storage_column[program.operand_start[loads]], len(program))
+    return bool((lives.used[live > 0] <= capacity).all())
 
 
 def _candidates(program: Program, capacity: int, moved: set[int]) -> Iterator[np.ndarray]:
@@ -149,9 +149,9 @@ def _candidates(program: Program, capacity: int, moved: set[int]) -> Iterator[np
     kind = _kind(program, loads)
     tile = program.storage_column[program.operand_start[loads]]
     for own in np.unique(kind[~np.isin(kind, list(moved))]).tolist():
-        held = lives.live(tile[kind == own], len(program))
-        is_full = (held > 0) & (lives.used > capacity)
-        if is_full.any() and (lives.used - held)[is_full].max() <= capacity:
+        live = lives.live(tile[kind == own], len(program))
+        is_full = (live > 0) & (lives.used > capacity)
+        if is_full.any() and (lives.used - live)[is_full].max() <= capacity:
             yield loads[kind == own]
 
 
@@ -183,16 +183,18 @@ def _with_pieces(program: Program, loads: np.ndarray) -> tuple[Program, np.ndarr
     counts = np.ones(len(program), np.int64)
     counts[loads] = [len(own) for own in parts]
     order = np.repeat(np.arange(len(program)), counts)
-    made = program.arranged(order)
+    rearranged = program.arranged(order)
     moved = np.flatnonzero(np.isin(order, loads))
-    column, offset = made.form_column.copy(), made.offset_column.copy()
-    places = made.operand_start[moved]
+    column, offset = rearranged.form_column.copy(), rearranged.offset_column.copy()
+    places = rearranged.operand_start[moved]
     cut = [one for own in parts for one in own]
     column[moved] = [form for form, _, _ in cut]
     offset[places] += [dst for _, dst, _ in cut]
     offset[places + 1] += [src for _, _, src in cut]
-    made = made.with_forms(cuts.forms, column).with_operands(program.storages, made.storage_column, offset)
-    return with_blocks_apart(made), moved
+    rearranged = rearranged.with_forms(cuts.forms, column).with_operands(
+        program.storages, rearranged.storage_column, offset
+    )
+    return with_blocks_apart(rearranged), moved
 
 
 def _pieces(program: Program, loads: np.ndarray) -> list[list[tuple[int, int]]]:
@@ -207,10 +209,10 @@ def _pieces(program: Program, loads: np.ndarray) -> list[list[tuple[int, int]]]:
     np.minimum.at(begin, piece, low)
     np.maximum.at(end, piece, high)
     owner[piece] = slots.storage[use]
-    found: dict[int, list[tuple[int, int]]] = {}
+    pieces_of_load: dict[int, list[tuple[int, int]]] = {}
     for storage, first, last in zip(owner.tolist(), begin.tolist(), end.tolist(), strict=True):
-        found.setdefault(storage, []).append((first, last))
-    return [found.get(storage, []) for storage in tile.tolist()]
+        pieces_of_load.setdefault(storage, []).append((first, last))
+    return [pieces_of_load.get(storage, []) for storage in tile.tolist()]
 
 
 class _Cuts:
@@ -222,17 +224,17 @@ class _Cuts:
 
     def of(self, number: int, pieces: list[tuple[int, int]]) -> list[tuple[int, int, int]]:
         """Per piece its form, and what to add to the offsets of dst and src; the whole if it has none."""
-        found = [self._cut(number, piece) for piece in pieces]
-        cut = [one for one in found if one is not None]
-        return cut if len(cut) == len(found) > 1 else [(number, 0, 0)]
+        cuts = [self._cut(number, piece) for piece in pieces]
+        cut = [one for one in cuts if one is not None]
+        return cut if len(cut) == len(cuts) > 1 else [(number, 0, 0)]
 
     def _cut(self, number: int, piece: tuple[int, int]) -> tuple[int, int, int] | None:
         key = number, piece
         if key not in self._known:
-            self._known[key] = self._made(number, *piece)
+            self._known[key] = self._new_load(number, *piece)
         return self._known[key]
 
-    def _made(self, number: int, begin: int, end: int) -> tuple[int, int, int] | None:
+    def _new_load(self, number: int, begin: int, end: int) -> tuple[int, int, int] | None:
         """The load of the bytes from begin to end of each partition: an interval along one axis."""
         form = self.forms[number]
         dst, src = form.layouts
@@ -243,16 +245,16 @@ class _Cuts:
         if not axis or begin % inner or end % inner:
             return None
         first, count = begin // inner, (end - begin) // inner
-        layouts = [_sliced(given, axis, count) for given in (dst, src)]
+        layouts = [_sliced(layout, axis, count) for layout in (dst, src)]
         self.forms.append(type(form)(form.machine, layouts, form.attribute_values))
         return len(self.forms) - 1, first * dst.strides[axis], first * src.strides[axis]
 
 
-def _sliced(given: Layout, axis: int, count: int) -> Layout:
+def _sliced(whole: Layout, axis: int, count: int) -> Layout:
     """A layout with `count` elements along an axis."""
-    shape = (*given.shape[:axis], count, *given.shape[axis + 1 :])
+    shape = (*whole.shape[:axis], count, *whole.shape[axis + 1 :])
     return layout(
-        shape, given.strides, given.dtype, given.memory, given.partition_axis, given.start_partition
+        shape, whole.strides, whole.dtype, whole.memory, whole.partition_axis, whole.start_partition
     )
 
 
@@ -278,8 +280,8 @@ def _with_loads_at_uses(program: Program, loads: np.ndarray) -> tuple[Program, n
     rows = np.concatenate([load, others])
     keys = np.concatenate([2 * before, 2 * others + 1])
     order = np.argsort(keys, kind="stable")
-    made = program.with_operands(storages, stored, program.offset_column).arranged(rows[order])
+    rearranged = program.with_operands(storages, stored, program.offset_column).arranged(rows[order])
     moved = np.flatnonzero(order < len(load))
-    column = made.storage_column.copy()
-    column[made.operand_start[moved]] = own[begins | again][order[moved]]
-    return made.with_operands(storages, column, made.offset_column), moved
+    column = rearranged.storage_column.copy()
+    column[rearranged.operand_start[moved]] = own[begins | again][order[moved]]
+    return rearranged.with_operands(storages, column, rearranged.offset_column), moved

@@ -125,7 +125,7 @@ def _form_tables(forms: list[Instruction]) -> tuple[list[Layout], np.ndarray, np
     for form in forms:
         base.append(len(layouts))
         tiles = list(form.tile_slots())
-        layouts.extend(numbers.setdefault(given, len(numbers)) for _, _, given in tiles)
+        layouts.extend(numbers.setdefault(layout, len(numbers)) for _, _, layout in tiles)
         written.extend(spec.is_written for _, spec, _ in tiles)
     return list(numbers), np.array(base, np.int64), np.array(layouts, np.int64), np.array(written, np.bool_)
 

@@ -19,8 +19,7 @@ from .lifetimes import Parts
 from .memory import memory_sized
 from .plan import Finding, Placements, Transfer
 from .redundant import loads_of
-from .slots import DMA, Slots
-from .stays import (
+from .residency import (
     ALL_PASSED,
     JOB,
     LOAD_AGAIN,
@@ -34,9 +33,10 @@ from .stays import (
     Link,
     Part,
     Progress,
+    Residency,
     State,
-    Stay,
 )
+from .slots import DMA, Slots
 
 _LARGEST = 5
 _KINDS = {SAVE: "spill_save", RELOAD: "spill_reload", LOAD_AGAIN: "load_again"}
@@ -56,7 +56,7 @@ def place_text(program: Program, storage: int) -> str:
 def operand_facts(form: Instruction) -> list[str]:
     """One line per tile operand of a form."""
     operands = zip(form.operands, form.layouts, strict=True)
-    return [f"{name} = {given}" for name, given in operands if isinstance(given, Layout)]
+    return [f"{name} = {operand}" for name, operand in operands if isinstance(operand, Layout)]
 
 
 Edges = tuple[np.ndarray, np.ndarray, np.ndarray]
@@ -99,7 +99,7 @@ def _accesses(program: Program, slots: Slots, parts: Parts) -> dict[str, np.ndar
         "row": row, "engine": slots.engine[row], "part": parts.of_slot, "next": _next_slots(parts.of_slot),
         "is_written": slots.is_written[parts.slot], "is_root": parts.is_root,
         "needs_content": _needs_content(slots, parts),
-        "is_loaded": parts.is_whole & slots.is_written[parts.slot] & loads_of(program, slots)[row],
+        "is_loaded": parts.is_whole & loads_of(program, slots)[row],
     }  # fmt: skip
 
 
@@ -115,7 +115,7 @@ def _state(
         table(Progress, {"rows": rows, "rest": rest}, 1, as_array=as_array)[0],
         table(Access, columns, accesses, as_array=as_array),
         table(Part, {"size": parts.size}, len(parts.size), as_array=as_array),
-        table(Stay, {}, room, as_array=as_array),
+        table(Residency, {}, room, as_array=as_array),
         table(Link, {}, room, as_array=as_array),
         table(Inserted, {}, room, as_array=as_array),
         memory_sized(capacity, sizes, sizes, sizes, as_array=as_array),
@@ -129,11 +129,11 @@ def _state(
 def _spilled(program: Program, parts: Parts, state: State, capacity: int) -> Spilled:
     """What a finished pass yields."""
     progress = state.progress
-    stays = slice(0, progress.stays)
+    rows = slice(0, progress.residencies)
     part, first, last = (
-        column(state.stays, name)[stays].astype(np.int64) for name in ("part", "first", "last")
+        column(state.residencies, name)[rows].astype(np.int64) for name in ("part", "first", "last")
     )
-    address, pieces = (column(state.memory.tiles, name)[stays] for name in ("address", "pieces"))
+    address, pieces = (column(state.memory.tiles, name)[rows] for name in ("address", "pieces"))
     placements = Placements(
         parts.storage[part], parts.offset[part], parts.size[part], address.astype(np.int64),
         pieces.astype(np.int64), first, last,
@@ -185,11 +185,13 @@ def _too_large(program: Program, slots: Slots, parts: Parts, access: int, capaci
     form = program.form_of(row)
     facts = operand_facts(form)
     names = [a.operand for a in program.accesses(row) if a.layout.memory == SBUF]
-    held: dict[int, str] = {}
+    largest_of_tile: dict[int, str] = {}
     for name, part in zip(names, parts.of_slot[access:].tolist(), strict=False):
-        held.setdefault(part, name)
-    facts += [f"{name} lies in {place_text(program, int(parts.storage[p]))}" for p, name in held.items()]
-    total = sum(int(parts.size[p]) for p in held)
+        largest_of_tile.setdefault(part, name)
+    facts += [
+        f"{name} lies in {place_text(program, int(parts.storage[p]))}" for p, name in largest_of_tile.items()
+    ]
+    total = sum(int(parts.size[p]) for p in largest_of_tile)
     error = LimitError(
         f"its operands lie in tiles of {total} bytes per partition; {program.machine.name} allows "
         f"{capacity} (sbuf bytes per partition)",

@@ -66,7 +66,7 @@ class Neighbour:
 
 
 @dataclass(slots=True)
-class Found:
+class EdgeCount:
     """How many edges were found, though the columns may hold fewer."""
 
     edges: int = 0
@@ -76,7 +76,7 @@ class Walk(NamedTuple):
     """The accesses, in order, storage by storage, and what is known on the way.
 
     Args:
-        accesses, boxes, neighbours, found: tables.
+        accesses, boxes, neighbours, total: tables.
         readers: per box and engine that runs in order, the last row that read through it.
         later, earlier, kind: the edges.
     """
@@ -84,7 +84,7 @@ class Walk(NamedTuple):
     accesses: list[Access]
     boxes: list[Box]
     neighbours: list[Neighbour]
-    found: Found
+    total: EdgeCount
     readers: list[int]
     later: list[int]
     earlier: list[int]
@@ -105,11 +105,11 @@ def edges_of(columns: dict[str, np.ndarray], overlaps: Overlaps) -> tuple[np.nda
     while True:
         walk = _walk(columns, overlaps, room, as_array=as_array)
         run(walk)
-        found = int(walk.found.edges)
-        if found <= room:
+        edge_count = int(walk.total.edges)
+        if edge_count <= room:
             break
-        room = found
-    later, earlier, kind = (np.array(column[:found], np.int64) for column in walk[-3:])
+        room = edge_count
+    later, earlier, kind = (np.array(column[:edge_count], np.int64) for column in walk[-3:])
     return later, earlier, kind
 
 
@@ -122,7 +122,7 @@ def _walk(columns: dict[str, np.ndarray], overlaps: Overlaps, room: int, *, as_a
         table(Access, columns, len(columns["row"]), as_array=as_array),
         table(Box, spans, boxes, as_array=as_array),
         table(Neighbour, neighbours, len(overlaps.other), as_array=as_array),
-        table(Found, {}, 1, as_array=as_array)[0],
+        table(EdgeCount, {}, 1, as_array=as_array)[0],
         numbers(np.full(boxes * DMA, NOBODY), as_array=as_array),
         *edges,
     )
@@ -214,10 +214,10 @@ def _clear_for(walk: Walk, row: int, number: int) -> None:
 
 def _wait(walk: Walk, later: int, earlier: int, kind: int) -> None:
     """Record that a row waits, if there is room."""
-    place = walk.found.edges
+    place = walk.total.edges
     if place < len(walk.later):
         walk.later[place], walk.earlier[place], walk.kind[place] = later, earlier, kind
-    walk.found.edges += 1
+    walk.total.edges += 1
 
 
 _JOB = Job(walk_all, "the dependences")

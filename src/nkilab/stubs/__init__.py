@@ -12,8 +12,8 @@ from typing import Any
 from ..dialects.history import BETA1
 from ..dialects.serve import ROOTS, tables
 from ..dialects.versions import version_named
-from ..errors import UsageError, reason_of
-from ..files.container import write_whole
+from ..disk import write_whole_folder
+from ..errors import UsageError
 from .text import HEAD, module_text, root_text
 
 SCHEMA = "nkilab.stubs/1"
@@ -47,7 +47,7 @@ def _roots(version: str) -> tuple[str, ...]:
 
 
 def write_stubs(folder: Path, version: str) -> dict[str, Any]:
-    """Write the stubs to a folder, each file whole; what stands there of an earlier time is written over.
+    """Write the stubs to a folder, all or none; what stands there of an earlier time is written over.
 
     Args:
         folder: made if it is not there.
@@ -67,15 +67,7 @@ def write_stubs(folder: Path, version: str) -> dict[str, Any]:
     for root in ROOTS:
         _check_own(folder / root)
     texts = stub_texts(asked)
-    for name, text in texts.items():
-        path = folder / name
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise UsageError(
-                f"{path.parent} cannot be made: {reason_of(error)}", hint="name another folder"
-            ) from None
-        write_whole(path, text.encode())
+    write_whole_folder(folder, {name: text.encode() for name, text in texts.items()})
     return {"schema": SCHEMA, "folder": str(folder), "nki": asked, "files": sorted(texts)}
 
 
@@ -90,14 +82,14 @@ def _check_own(folder: Path) -> None:
 
 
 def _is_own(path: Path) -> bool:
-    return path.suffix == ".pyi" and path.read_text("utf-8", errors="replace").startswith(MARK)
+    return path.suffix == ".pyi" and path.read_bytes().startswith(MARK.encode())
 
 
-def told(made: dict[str, Any]) -> str:
+def summary_text(written: dict[str, Any]) -> str:
     """What was written, and what to do with it."""
-    folder = made["folder"]
+    folder = written["folder"]
     return (
-        f"nkilab: wrote {len(made['files'])} stubs to {folder}\n"
+        f"nkilab: wrote {len(written['files'])} stubs to {folder}\n"
         "  VS Code and pyright read a folder that is called typings, or the setting stubPath\n"
         f'  mypy: put mypy_path = "{folder}" into the section [tool.mypy] of pyproject.toml'
     )

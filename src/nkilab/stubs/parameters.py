@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from ..dialects.calls import MISSING
+from ..dialects.generated_functions import MISSING
 from ..dialects.history import BETA1, VERSIONS, Signature, at
 from ..isa.declare import Attribute, Instruction, Operand
 
@@ -37,8 +37,8 @@ def _listed(module: str, name: str, version: str) -> list[Signature]:
     called = f"{below}.{name}" if below else name
     asked = (version,) if version else (BETA1,) if is_beta else reversed(VERSIONS[1:])
     events = [at(called, v) for v in asked]
-    found = [event.signature for event in events if event is not None and event.kind == "function"]
-    return list(dict.fromkeys(found))
+    signatures = [event.signature for event in events if event is not None and event.kind == "function"]
+    return list(dict.fromkeys(signatures))
 
 
 def _of_version(listed: Signature, types: dict[str, str]) -> str:
@@ -59,15 +59,15 @@ def _of_version(listed: Signature, types: dict[str, str]) -> str:
 def _of_all(function: Callable[..., Any], listed: list[Signature], types: dict[str, str]) -> str:
     own = own_parameters(function)
     if _tells_nothing(own):
-        told = listed[0] if listed and listed[0].parameters else None
-        return _of_version(told, types) if told is not None else ", ".join(heads_of(own, types))
+        first = listed[0] if listed and listed[0].parameters else None
+        return _of_version(first, types) if first is not None else ", ".join(heads_of(own, types))
     # what is generated takes and tells whatever else is given
     is_generated = any(p.name == "unknown" for p in own)
     own = [p for p in own if not (is_generated and p.name in ("unknown", "rest"))]
     heads = list(heads_of(own, types))
     names = {p.name for p in own}
     is_open = any(p.kind is p.VAR_KEYWORD for p in own)
-    further = {p.name for held in listed for p in held.parameters} - names
+    further = {p.name for signature in listed for p in signature.parameters} - names
     if further and not is_open:
         if not any(p.kind in (p.KEYWORD_ONLY, p.VAR_POSITIONAL) for p in own):
             heads.append("*")
@@ -107,25 +107,31 @@ def _head(parameter: inspect.Parameter, kind: str) -> str:
 
 def _types(function: Callable[..., Any], declared: type[Instruction] | None) -> dict[str, str]:
     """Types by parameter: of operands, of attributes that are plain, of what is annotated."""
-    found = dict.fromkeys(_SHAPES, "_Shape")
+    types_by_name = dict.fromkeys(_SHAPES, "_Shape")
     annotated = {p.name: str(p.annotation) for p in own_parameters(function)}
-    found |= {name: _PLAIN[told] for name, told in annotated.items() if told in _PLAIN}
+    types_by_name |= {
+        name: _PLAIN[annotation] for name, annotation in annotated.items() if annotation in _PLAIN
+    }
     if declared is not None:
-        found |= {name: _operand(held) for name, held in declared.operands.items()}
-        found |= {name: _attribute(held) for name, held in declared.attributes.items()}
-    found |= {"dtype": "_DType", "name": "str | None"}
-    return found
+        types_by_name |= {
+            name: _operand(declared_member) for name, declared_member in declared.operands.items()
+        }
+        types_by_name |= {
+            name: _attribute(declared_member) for name, declared_member in declared.attributes.items()
+        }
+    types_by_name |= {"dtype": "_DType", "name": "str | None"}
+    return types_by_name
 
 
-def _operand(held: Operand) -> str:
+def _operand(operand: Operand) -> str:
     """Tiles come as tensors or as views and indices of them, which only the run tells apart."""
-    kinds = ["list[Any] | tuple[Any, ...]" if held.most else "_Tensor"]
-    if held.may_be_number:
+    kinds = ["list[Any] | tuple[Any, ...]" if operand.most else "_Tensor"]
+    if operand.may_be_number:
         kinds.append("float")
-    if held.is_optional:
+    if operand.is_optional:
         kinds.append("None")
-    return "Any" if kinds == ["_Tensor"] and held.takes_rows else " | ".join(kinds)
+    return "Any" if kinds == ["_Tensor"] and operand.takes_rows else " | ".join(kinds)
 
 
-def _attribute(held: Attribute) -> str:
-    return "bool" if isinstance(held.default, bool) else "Any"
+def _attribute(attribute: Attribute) -> str:
+    return "bool" if isinstance(attribute.default, bool) else "Any"

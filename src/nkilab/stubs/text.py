@@ -37,9 +37,9 @@ class _Kernel:
 '''
 _DECORATOR = '''
 @overload
-def {name}({first}: Callable[..., Any], /) -> {made}: ...
+def {name}({first}: Callable[..., Any], /) -> {return_type}: ...
 @overload
-def {name}({options}**kwargs: Any) -> Callable[[Callable[..., Any]], {made}]:
+def {name}({options}**kwargs: Any) -> Callable[[Callable[..., Any]], {return_type}]:
     """{sentence}"""
 '''
 _SAVES = "save_neff_name: str = ..., save_trace_name: str = ..., "
@@ -103,7 +103,11 @@ def _definition(module: str, name: str, value: Any, version: str) -> Iterator[st
     elif module in ("nki", "neuronxcc.nki") and name in _DECORATORS:
         first = "fn" if module == "nki" else "func"
         yield _DECORATOR.format(
-            name=name, first=first, made="_Kernel", options=_DECORATORS[name], sentence=sentence_of(value)
+            name=name,
+            first=first,
+            return_type="_Kernel",
+            options=_DECORATORS[name],
+            sentence=sentence_of(value),
         )
     elif callable(value):
         yield from _function(module, name, value, version)
@@ -142,27 +146,27 @@ def _tensor(tensor: type, versions: Sequence[str]) -> Iterator[str]:
     yield from _docstring(tensor)
     shapes = {"shape": "tuple[int, ...]", "ndim": "int", "size": "int", "itemsize": "int", "buffer": "Any"}
     for name in sorted(n for n in dir(tensor) if any(at(f"tensor.{n}", v) is not None for v in versions)):
-        held = inspect.getattr_static(tensor, name)
-        if isinstance(held, property) or not callable(held):
+        member = inspect.getattr_static(tensor, name)
+        if isinstance(member, property) or not callable(member):
             yield f"    @property\n    def {name}(self) -> {shapes.get(name, 'Any')}: ..."
         else:
-            yield from (f"    {line}" for line in _method(name, held))
+            yield from (f"    {line}" for line in _method(name, member))
     yield "    def __getitem__(self, index: Any) -> _Tensor: ..."
     yield "    def __setitem__(self, index: Any, value: Any) -> None: ..."
-    for name, made in _OPERATIONS.items():
+    for name, return_type in _OPERATIONS.items():
         if name in dir(tensor) and getattr(tensor, name) is not getattr(object, name, None):
             other = "" if name.strip("_") in ("neg", "pos", "abs", "invert") else ", other: Any"
-            yield f"    def {name}(self{other}) -> {made}: ..."
+            yield f"    def {name}(self{other}) -> {return_type}: ..."
     yield "    def __bool__(self) -> bool: ..."
 
 
-def _method(name: str, held: Any) -> Iterator[str]:
-    signature = inspect.signature(held)
-    given = list(signature.parameters.values())[1:]
-    heads = ["self", *heads_of(given, {"dtype": "_DType"})]
-    made = _RETURNED.get(str(signature.return_annotation), "Any")
-    yield f"def {name}({', '.join(heads)}) -> {made}:"
-    yield f'    """{sentence_of(held)}"""'
+def _method(name: str, member: Any) -> Iterator[str]:
+    signature = inspect.signature(member)
+    parameters = list(signature.parameters.values())[1:]
+    heads = ["self", *heads_of(parameters, {"dtype": "_DType"})]
+    return_type = _RETURNED.get(str(signature.return_annotation), "Any")
+    yield f"def {name}({', '.join(heads)}) -> {return_type}:"
+    yield f'    """{sentence_of(member)}"""'
 
 
 def _function(module: str, name: str, value: Any, version: str) -> Iterator[str]:

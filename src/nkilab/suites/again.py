@@ -99,12 +99,12 @@ def pytest_sessionfinish(session: Any) -> None:
     writer.sep("-", f"{len(short)} ran out of memory: again, alone, {config.option.again_alone:g} GiB")
     with tempfile.TemporaryDirectory(prefix="nkilab-again-") as folder:
         while short:
-            lines = _told(_run(config, Path(folder), short), short)
+            lines = _outcomes_of(_run(config, Path(folder), short), short)
             config.stash[AGAIN].update(lines)
             short = [name for name in short if name not in lines]
 
 
-def _told(lines: dict[str, dict[str, Any]], names: list[str]) -> dict[str, dict[str, Any]]:
+def _outcomes_of(lines: dict[str, dict[str, Any]], names: list[str]) -> dict[str, dict[str, Any]]:
     """The outcomes, with one for the first test that has none: it ended the process."""
     died = next((name for name in names if name not in lines), None)
     if died is None:
@@ -128,9 +128,9 @@ def _run(config: Any, folder: Path, names: list[str]) -> dict[str, dict[str, Any
     if status == pytest.ExitCode.USAGE_ERROR:
         raise pytest.UsageError(f"the tests that ran out of memory cannot run again: {' '.join(command)}")
     lines = [json.loads(line) for line in outcomes.read_text("utf-8").splitlines()]
-    found: dict[str, dict[str, Any]] = {}
+    by_test: dict[str, dict[str, Any]] = {}
     for line in lines:
         # a failure of set-up or teardown is one of the test
-        if line["id"] not in found or line["outcome"] == "failed":
-            found[line["id"]] = line
-    return found
+        if line["id"] not in by_test or line["outcome"] == "failed":
+            by_test[line["id"]] = line
+    return by_test

@@ -35,28 +35,28 @@ class Bounds:
         """Collect the figures of one test."""
         parameters = item.callspec.params if hasattr(item, "callspec") else {}
         bounds = {name: value for name, value in parameters.items() if "latency" in name}
-        found: list[BenchmarkResult] = []
+        results: list[BenchmarkResult] = []
         measure = WORLD.benchmark
 
         def measured(*args: Any) -> BenchmarkResult:
-            found.append(measure(*args))
-            return found[-1]
+            results.append(measure(*args))
+            return results[-1]
 
         with patch.object(WORLD, "benchmark", measured):
             yield
-        if found:
-            self.rows.append((item.nodeid.rpartition("::")[2], bounds, found))
+        if results:
+            self.rows.append((item.nodeid.rpartition("::")[2], bounds, results))
 
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
         """Print the table."""
         if self.rows:
             terminalreporter.section("predicted against the suite's bounds")
-        for name, bounds, found in self.rows:
-            held = ", ".join(f"{parameter} {bound:g}" for parameter, bound in bounds.items()) or "no bound"
-            for result in found:
+        for name, bounds, results in self.rows:
+            limits = ", ".join(f"{parameter} {bound:g}" for parameter, bound in bounds.items()) or "no bound"
+            for result in results:
                 low, high = result.nc_latency.interval_us
                 terminalreporter.write_line(
-                    f"{held:>24}  predicted {result.nc_latency.predicted_us:.4g} us on {result.target}, "
+                    f"{limits:>24}  predicted {result.nc_latency.predicted_us:.4g} us on {result.target}, "
                     f"{low:.4g} to {high:.4g}  {name}"
                 )
 

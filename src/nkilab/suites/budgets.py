@@ -50,11 +50,11 @@ class Budget:
         """What a prediction does not keep to, in words with value, interval and bound."""
         low, high = predicted["low_us"], predicted["high_us"]
         worst = high if self.strict else predicted["latency_us"]
-        found = []
+        broken = []
         if self.latency_us is not None and worst > self.latency_us:
             end = "the slow end of the interval is" if self.strict else "predicted are"
             unsure = low <= self.latency_us
-            found.append(
+            broken.append(
                 f"{end} {worst:.2f} us; the budget is {self.latency_us:g} us"
                 + ("; the interval reaches into the budget" if unsure else "")
             )
@@ -63,8 +63,8 @@ class Budget:
             # utilisation falls as the latency grows
             reached = reached * predicted["latency_us"] / high if self.strict else reached
             if least is not None and reached < least:
-                found.append(f"{name} is {reached:.3f}; the budget is at least {least:g}")
-        return found
+                broken.append(f"{name} is {reached:.3f}; the budget is at least {least:g}")
+        return broken
 
 
 def budget_of(mark: pytest.Mark) -> Budget:
@@ -99,18 +99,18 @@ def budget_of(mark: pytest.Mark) -> Budget:
 
 def budgets_of(item: pytest.Item) -> list[Budget]:
     """The budgets of a test: of each kernel and chip the one that is declared nearest to the test."""
-    found: dict[tuple[str, str], Budget] = {}
+    budgets_by_test: dict[tuple[str, str], Budget] = {}
     for mark in item.iter_markers("nki_budget"):
         budget = budget_of(mark)
-        found.setdefault((budget.kernel, budget.target), budget)
-    return list(found.values())
+        budgets_by_test.setdefault((budget.kernel, budget.target), budget)
+    return list(budgets_by_test.values())
 
 
 class Predictions:
     """What a test's kernels are predicted to take; equal launches are predicted once."""
 
     def __init__(self) -> None:
-        self.found: list[dict[str, Any]] = []
+        self.rows: list[dict[str, Any]] = []
         self._known: set[tuple[str, ...]] = set()
 
     def launched(self, programs: Sequence[Any]) -> None:
@@ -124,14 +124,14 @@ class Predictions:
     def note(self, estimate: Any) -> None:
         """Note an estimate."""
         low, high = estimate.interval_us
-        made = {
+        prediction = {
             "kernel": estimate.kernel_name, "target": estimate.target,
             "latency_us": float(estimate.latency_us), "low_us": float(low), "high_us": float(high),
             "bound": str(estimate.summary.bound),
             **{name: float(estimate.summary[metric]) / 100 for name, metric in _PERCENT.items()},
         }  # fmt: skip
-        if made not in self.found:
-            self.found.append(made)
+        if prediction not in self.rows:
+            self.rows.append(prediction)
 
 
 @contextmanager
@@ -163,7 +163,7 @@ def fail_over(budgets: Sequence[Budget], predictions: Sequence[Mapping[str, Any]
             )
         for one in covered:
             broken = budget.broken_by(one)
-            lines += [headline(one), *(f"  {told}" for told in broken)] if broken else []
+            lines += [headline(one), *(f"  {broken_line}" for broken_line in broken)] if broken else []
     if lines:
         pytest.fail("nki_budget: " + "\n".join(lines), pytrace=False)
 

@@ -37,5 +37,8 @@ def _fail_on(reports: list[Any]) -> None:
     checking = part("checking")
     if checking.status_of(reports):
         text = part("checks.terminal").text_of
-        told = "\n\n".join(filter(None, map(text, checking.merged(reports))))
-        pytest.fail(f"nkilab check: {part('checks.report').summary_line(reports)}\n\n{told}", pytrace=False)
+        text_of_findings = "\n\n".join(filter(None, map(text, checking.merged(reports))))
+        pytest.fail(
+            f"nkilab check: {part('checks.report').summary_line(reports)}\n\n{text_of_findings}",
+            pytrace=False,
+        )

@@ -15,10 +15,10 @@ import numpy as np
 import pytest
 
 from .. import api
-from ..calls import Call
 from ..dialects.kernel import Kernel
 from ..errors import UnsupportedError
 from ..hook import ServedFinder, switch_on
+from ..rank_arguments import Call
 
 pytest_plugins = ["nkilab.suites.sample"]
 COLLECTIVE = "collective: needs several ranks"
@@ -100,13 +100,15 @@ def _run_ranks(orchestrator: Any, under_test: Any, ranks: int) -> str:
         The folder, with a folder for each rank, as machines leave it.
     """
     utils = sys.modules["test.utils.common_dataclasses"]
-    held, golden = under_test.kernel_input, under_test.validation_args.golden_output
-    inputs = [held.for_rank(rank) if hasattr(held, "for_rank") else held for rank in range(ranks)]
+    test_input, golden = under_test.kernel_input, under_test.validation_args.golden_output
+    inputs = [
+        test_input.for_rank(rank) if hasattr(test_input, "for_rank") else test_input for rank in range(ranks)
+    ]
     calls: list[Call] = [
         ((), {name.removesuffix(".must_alias_input"): value for name, value in own.items()}) for own in inputs
     ]
-    given = under_test.kernel_func
-    kernel = given if isinstance(given, Kernel) else Kernel(given, "nki", "")
+    kernel_func = under_test.kernel_func
+    kernel = kernel_func if isinstance(kernel_func, Kernel) else Kernel(kernel_func, "nki", "")
     machine = api.machine_for(kernel, under_test.compiler_input.platform_target.get_nc_gen())
     grid = kernel[under_test.compiler_input.logical_nc_config]
     left = api.WORLD.launching_ranks(grid, calls, range(ranks), machine, launched=ranks, has_data=True)

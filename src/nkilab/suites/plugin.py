@@ -32,7 +32,7 @@ import pytest
 from .._lazy import part
 from . import budgets, checks
 
-_FOUND = pytest.StashKey[budgets.Predictions]()
+_PREDICTIONS = pytest.StashKey[budgets.Predictions]()
 _FIXTURES = ("nki_target", "nki_simulate", "nki_check", "nki_estimate")
 
 
@@ -145,12 +145,12 @@ def nki_check(nki_target: str) -> Callable[..., list[Any]]:
 @pytest.fixture
 def nki_estimate(request: pytest.FixtureRequest, nki_target: str) -> Callable[..., Any]:
     """Predict the latency of a kernel on arrays or specs; returns an Estimate."""
-    found = request.node.stash.setdefault(_FOUND, budgets.Predictions())
+    predictions = request.node.stash.setdefault(_PREDICTIONS, budgets.Predictions())
 
     def predicted(kernel: Any, *args: Any, target: str = "", **kwargs: Any) -> Any:
-        made = part("api").estimate(kernel, *args, target=target or nki_target, **kwargs)
-        found.note(made)
-        return made
+        estimate_made = part("api").estimate(kernel, *args, target=target or nki_target, **kwargs)
+        predictions.note(estimate_made)
+        return estimate_made
 
     return predicted
 
@@ -169,32 +169,32 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
         if marker is not None or item.config.getoption("--nki-check"):
             stack.enter_context(checks.every_launch(**(marker.kwargs if marker is not None else {})))
         if allowed:
-            found = item.stash.setdefault(_FOUND, budgets.Predictions())
-            stack.enter_context(budgets.watched(found))
+            predictions = item.stash.setdefault(_PREDICTIONS, budgets.Predictions())
+            stack.enter_context(budgets.watched(predictions))
         outcome = yield
     if allowed:
-        budgets.fail_over(allowed, found.found)
+        budgets.fail_over(allowed, predictions.rows)
     return outcome
 
 
 def _target_of(item: pytest.Item) -> str:
     """The chip of a test: its parameter, or the only one of --nki-target."""
     targets = targets_of(item.config)
-    alone = targets[0] if len(targets) == 1 else ""
-    return str(getattr(item, "funcargs", {}).get("nki_target", alone))
+    only_target = targets[0] if len(targets) == 1 else ""
+    return str(getattr(item, "funcargs", {}).get("nki_target", only_target))
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Generator[None, Any, Any]:
     """Put what a test predicted into its report, for the summary and for JUnit; errors show users' lines."""
     _leave_out_ours(item, call)
-    found = item.stash.get(_FOUND, None)
-    if found is None or call.when != "call":
+    predictions = item.stash.get(_PREDICTIONS, None)
+    if predictions is None or call.when != "call":
         return (yield)
-    for one in found.found:
+    for one in predictions.rows:
         item.user_properties.extend(budgets.properties_of(one))
     report = yield
-    report.nki_predictions = found.found
+    report.nki_predictions = predictions.rows
     return report
 
 

@@ -45,12 +45,12 @@ def pytest_configure(config: Any) -> None:
     """Choose the seed where none is given; workers have that of the controller."""
     if config.option.ids:
         config.option.sample = 0
-    given = getattr(config, "workerinput", {}).get(SEED)
-    if given is not None:
-        config.option.sample_seed = given
+    seed = getattr(config, "workerinput", {}).get(SEED)
+    if seed is not None:
+        config.option.sample_seed = seed
     elif config.option.sample and config.option.sample_seed is None:
         config.option.sample_seed = random.SystemRandom().randrange(2**31)
-    if config.option.outcomes and given is None:
+    if config.option.outcomes and seed is None:
         Path(config.option.outcomes).write_text("", "utf-8")
 
 
@@ -100,14 +100,14 @@ def pytest_runtest_logreport(report: Any) -> None:
     if _outcomes is None or (report.when != "call" and report.passed):
         return
     crash = getattr(report.longrepr, "reprcrash", None)
-    told = crash.message if crash is not None else str(report.longrepr or "")
+    message = crash.message if crash is not None else str(report.longrepr or "")
     line = {
         "id": report.nodeid,
         "outcome": report.outcome,
         "when": report.when,
         "seconds": round(report.duration, 2),
         "resident_gib": dict(report.user_properties).get(RESIDENT_GIB),
-        "error": told if report.failed else told[:200],
+        "error": message if report.failed else message[:200],
         "ended": time.strftime("%H:%M:%S"),
     }
     with _outcomes.open("a", encoding="utf-8") as file:
@@ -146,11 +146,11 @@ def pytest_terminal_summary(terminalreporter: Any, config: Any) -> None:
     terminalreporter.line(
         f"{len(passed)} of {len(counted)} passed: {share}; {len(skipped)} skipped themselves"
     )
-    alone = [name for name in counted if name in again]
-    if alone:
+    run_again = [name for name in counted if name in again]
+    if run_again:
         terminalreporter.line(
-            f"{len(alone)} of them ran out of memory at {config.option.limit_gib:g} GiB and ran again, "
-            f"alone, with {config.option.again_alone:g}: {len(set(alone) & set(passed))} passed"
+            f"{len(run_again)} of them ran out of memory at {config.option.limit_gib:g} GiB and ran again, "
+            f"alone, with {config.option.again_alone:g}: {len(set(run_again) & set(passed))} passed"
         )
     terminalreporter.line(f"{sum(seconds[name] for name in counted):.0f} s of tests; the slowest ten:")
     for name in sorted(counted, key=lambda name: -seconds[name])[:10]:

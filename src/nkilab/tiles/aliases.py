@@ -104,10 +104,10 @@ class Place:
             earlier.recall(other)
             self.before.append((other, shared))
             return
-        for held, rectangle in earlier.before:
+        for known_rectangle, rectangle in earlier.before:
             common = _common(shared, rectangle)
             if common is not None:
-                self.before.append((held, common))
+                self.before.append((known_rectangle, common))
 
     def recall(self, storage: Storage) -> None:
         """Copy what lay here before the storage came to the elements that nobody wrote since."""
@@ -192,11 +192,11 @@ def _show(source: Storage, target: Storage, shared: Rectangle, *, keeps: bool = 
         keeps: whether elements of the target that are written stay.
     """
     settle_elements()
-    shown, given = _bytes(target)[_part(target, shared)], _bytes(source)[_part(source, shared)]
+    shown, source_bytes = _bytes(target)[_part(target, shared)], _bytes(source)[_part(source, shared)]
     if keeps and not target.written.is_empty:
-        np.copyto(shown, given, where=~_written(shared, [target]))
+        np.copyto(shown, source_bytes, where=~_written(shared, [target]))
     else:
-        shown[...] = given
+        shown[...] = source_bytes
     if not target.written.is_full:
         _learn(source, target, shared)
 
@@ -232,7 +232,7 @@ def _bytes_of(storage: Storage, first: int, last: int) -> tuple[int, int]:
 def _written(wanted: Rectangle, writers: list[Storage]) -> np.ndarray:
     """Booleans per byte of a rectangle, [P, bytes]: whether one of some storages has written it."""
     first, last, low, high = wanted
-    found = np.zeros((last - first, high - low), np.bool_)
+    is_written = np.zeros((last - first, high - low), np.bool_)
     for storage in writers:
         shared = _common(wanted, _place_of(storage).bounds)
         if shared is None or storage.written.is_empty:
@@ -242,5 +242,5 @@ def _written(wanted: Rectangle, writers: list[Storage]) -> np.ndarray:
         start, stop = columns.start // size, -(-columns.stop // size)
         bits = storage.written.bits.reshape(storage.shape[0], prod(storage.shape[1:]))[rows, start:stop]
         by_byte = np.repeat(bits, size, axis=1)[:, columns.start - start * size :][:, : shared[3] - shared[2]]
-        found[shared[0] - first : shared[1] - first, shared[2] - low : shared[3] - low] |= by_byte
-    return found
+        is_written[shared[0] - first : shared[1] - first, shared[2] - low : shared[3] - low] |= by_byte
+    return is_written

@@ -129,23 +129,24 @@ class Coverage:
         if self._missing == self._bits.size:
             self.clear()
 
-    def remove_lanes(self, view: View, lanes: np.ndarray) -> None:
-        """Uncover the entries of the first axis of `view` at which `lanes` is true."""
+    def remove_where(self, view: View, mask: np.ndarray) -> None:
+        """Uncover the elements of `view` at which `mask`, of its shape, is true."""
+        if not mask.any():
+            return
         if self.is_full:
             self.is_full, self._bits = False, np.ones(prod(self._shape), np.bool_)
         bits = self._need_bits()
         array, key = self._region(view)
-        array[lanes if key is ... else key[lanes]] = False
+        array[mask if key is ... else key[mask]] = False
         self._missing = bits.size - int(np.count_nonzero(bits))
 
-    def lanes_left_out(self, view: View) -> np.ndarray | None:
-        """Along the first axis of `view`, where nothing is covered; None where an entry is in part."""
+    def missing(self, view: View) -> np.ndarray:
+        """Booleans over `view`: which of its elements are not covered."""
         if self.is_full or self._bits is None:
-            return np.full(view.layout.shape[0], not self.is_full)
+            return np.full(view.layout.shape, not self.is_full)
         array, key = self._region(view)
-        entries = np.asarray(array[key]).reshape(view.layout.shape[0], -1)
-        some: np.ndarray = np.logical_or.reduce(entries, axis=1)
-        return None if (some != entries.all(axis=1)).any() else ~some
+        region = array[key]
+        return ~(region if key is ... else region.all(axis=-1))
 
     def of(self, view: View, mask: np.ndarray | None = None) -> Literal["none", "part", "all"]:
         """How much of `view`, where `mask` broadcast over it is true, is covered; "all" of nothing."""
@@ -160,13 +161,16 @@ class Coverage:
         count = int(np.count_nonzero(region))
         return "all" if count == region.size else "part" if count else "none"
 
+    def where(self, view: View) -> np.ndarray:
+        """Which elements of `view` are covered: booleans over it, which later calls may change."""
+        if self.is_full or self._bits is None:
+            return np.full(view.layout.shape, self.is_full)
+        array, key = self._region(view)
+        return array if key is ... else array[key].all(axis=-1)
+
     def count(self, view: View) -> int:
         """How many elements of `view` are covered."""
-        if self.is_full or self._bits is None:
-            return view.layout.size if self.is_full else 0
-        array, key = self._region(view)
-        region = array[key]
-        return int(np.count_nonzero(region if key is ... else region.all(axis=-1)))
+        return int(np.count_nonzero(self.where(view)))
 
     def _region(self, view: View) -> tuple[np.ndarray, Any]:
         """The bits of the elements of `view`, as an array and a key into it; only while covered in part."""

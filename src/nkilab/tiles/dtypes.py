@@ -132,22 +132,24 @@ def _resolve(spelled: Any) -> DType:
     if "\n" in name or spelled is None:
         # an array or tensor shows its elements; to NumPy None is float64
         name = spelled = f"of type {type(spelled).__name__}"
-    found = None
+    record = None
     with suppress(TypeError, ValueError, SyntaxError):
-        held = np.dtype(spelled)
-        found, name = _BY_STORAGE.get(held) or _record(held), held.name
-    if found is None:
+        numpy_type = np.dtype(spelled)
+        record, name = _BY_STORAGE.get(numpy_type) or _record(numpy_type), numpy_type.name
+    if record is None:
         wide = "cast it on the host first" if name.endswith("64") else ""
+        if isinstance(spelled, int):
+            wide = "the shape is one tuple, as in (128, 512)"
         hint = wide or did_you_mean(name, [*DTYPES, *_SYNONYMS])
         raise RuleError(f"dtype is {name}; it is one of {', '.join(DTYPES)}", hint=hint)
-    return found
+    return record
 
 
-def _record(held: np.dtype) -> DType | None:
+def _record(numpy_type: np.dtype) -> DType | None:
     """The packed type of a NumPy record: one field of its name, whatever holds the bytes."""
-    packed = DTYPES.get((held.names or ("",))[0])
-    is_one = packed is not None and len(held.names or ()) == 1 and packed.is_packed
-    return packed if is_one and packed is not None and packed.itemsize == held.itemsize else None
+    packed = DTYPES.get((numpy_type.names or ("",))[0])
+    is_one = packed is not None and len(numpy_type.names or ()) == 1 and packed.is_packed
+    return packed if is_one and packed is not None and packed.itemsize == numpy_type.itemsize else None
 
 
 def promoted(a: DType, b: DType) -> DType:

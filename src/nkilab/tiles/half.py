@@ -6,13 +6,18 @@ NumPy converts one element at a time (2 to 5 ns each); these loops take a tenth 
 
 from __future__ import annotations
 
+from functools import partial
+from hashlib import sha256
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from .._lazy import numba, numba_extending
+from .._lazy import numba_extending
+from ..code_cache import compiled
 
-jit = numba().njit(cache=True, nogil=True, error_model="numpy")
+_SOURCE = sha256(Path(__file__).read_bytes()).hexdigest()
+jit = partial(compiled, digest=_SOURCE)
 _types, _intrinsic, _ir = numba_extending()
 
 

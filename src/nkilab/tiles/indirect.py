@@ -6,12 +6,20 @@ Source: nki.isa.dma_copy, indirect addressing; NKI access pattern guide, dynamic
 from __future__ import annotations
 
 from math import prod
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple, NoReturn, TypeVar
 
 import numpy as np
 
 from ..errors import UseError
-from .tile import Index, Storage, View, array_of, compact_strides, layout, settle_elements
+from .tile import (
+    SEQUENCER,
+    Storage,
+    View,
+    array_of,
+    compact_strides,
+    layout,
+    settle_elements,
+)
 
 V = TypeVar("V", bound=View)
 
@@ -36,9 +44,32 @@ class OutOfBoundsError(UseError):
         self.size = size
 
 
-def index_values(index: Index) -> np.ndarray:
-    """The indices in a tile or register, partitions first, as 64-bit integers; shape [N]."""
-    return array_of(index.source).astype(np.int64).reshape(-1, order="F")
+class UnwrittenError(UseError):
+    """The run cannot go on without numbers that nothing has written."""
+
+
+def numbers_in(source: View, count: int | None = None) -> np.ndarray:
+    """The first numbers in a tile or register, partitions first, as 64-bit integers; all if `count` is None.
+
+    Raises:
+        UnwrittenError: if one of them was never written.
+    """
+    written = source.storage.written
+    if not written.is_full:
+        known = source.layout
+        chosen = np.arange(known.size) < (known.size if count is None else count)
+        state = written.of(source, chosen.reshape(known.shape, order="F"))
+        if state != "all":
+            _refuse_unwritten(source, "was never written" if state == "none" else "was written in part only")
+    return array_of(source).astype(np.int64).reshape(-1, order="F")[:count]
+
+
+def _refuse_unwritten(source: View, share: str) -> NoReturn:
+    if source.layout.memory == SEQUENCER:
+        raise UnwrittenError(f"the register {share}", hint="pass a value to nisa.register_alloc")
+    raise UnwrittenError(
+        f"the index {source.describe()} {share}", hint="load or compute all of it before this access"
+    )
 
 
 def settled(view: V, values: list[int] | None) -> V:
@@ -63,7 +94,7 @@ def settled(view: V, values: list[int] | None) -> V:
 
 def scalar_values(view: View) -> list[int]:
     """What the scalar indices of a view are by now."""
-    return [int(index_values(i)[0]) for i in view.indices if not i.is_vector]
+    return [int(numbers_in(i.source)[0]) for i in view.indices if not i.is_vector]
 
 
 def check_scalars(view: View, values: list[int]) -> None:
@@ -130,7 +161,7 @@ def rows_of(view: View, *, skips: bool) -> Rows:
     starts += np.arange(count) * known.strides[0]
     are_in = np.ones(count, np.bool_)
     for index in view.indices:
-        values = index_values(index)[:count]
+        values = numbers_in(index.source, count)
         starts += values * (index.step_bytes // known.itemsize)
         are_in &= (values >= 0) & (values < index.extent)
     low, high = reach(view, from_axis=1)
@@ -138,7 +169,7 @@ def rows_of(view: View, *, skips: bool) -> Rows:
     are_in &= (starts + low >= 0) & (starts + high < size)
     if not skips and not are_in.all():
         row = int(np.flatnonzero(~are_in)[0])
-        said = ", ".join(str(index_values(i)[row]) for i in view.indices)
+        said = ", ".join(str(numbers_in(i.source, count)[row]) for i in view.indices)
         raise OutOfBoundsError(
             f"row {row} of {view.describe()} has the index {said}; "
             f"the axis has {', '.join(str(i.extent) for i in view.indices)} elements",
@@ -184,9 +215,9 @@ def gathered(view: V, rows: Rows) -> V:
     if written.is_full and rows.are_in.all():
         storage.written.fill()
     elif not written.is_empty:
-        held = np.zeros(known.shape, np.bool_)
-        held[rows.are_in] = written.of_cells(places, known.itemsize)
-        storage.written.add_where(copy, held)
+        received = np.zeros(known.shape, np.bool_)
+        received[rows.are_in] = written.of_cells(places, known.itemsize)
+        storage.written.add_where(copy, received)
     return copy
 
 

@@ -6,6 +6,7 @@ elsewhere (block dimensions stand before it), which `Layout.partition_axis` reme
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from functools import cache
 from math import prod
@@ -13,6 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..errors import LimitError
 from .coverage import Coverage
 from .dtypes import DType
 
@@ -96,8 +98,8 @@ class Layout:
         return any(index.is_vector for index in self.indices)
 
     def __str__(self) -> str:
-        held = " at run-time rows" if self.is_gathered else " at a run-time offset" if self.indices else ""
-        return f"{self.dtype}{list(self.shape)} in {self.memory}{held}"
+        suffix = " at run-time rows" if self.is_gathered else " at a run-time offset" if self.indices else ""
+        return f"{self.dtype}{list(self.shape)} in {self.memory}{suffix}"
 
 
 _LAYOUTS: dict[tuple[Any, ...], Layout] = {}
@@ -159,7 +161,7 @@ class Storage:
     """
 
     __slots__ = (
-        "__weakref__", "_accumulated", "_initialised", "bytes", "data", "dtype", "given", "is_mutable",
+        "__weakref__", "_accumulated", "_initialised", "bytes", "data", "dtype", "host_array", "is_mutable",
         "lent", "line", "memory", "name", "number", "place", "scope", "shape", "strides", "written",
     )  # fmt: skip
 
@@ -185,7 +187,7 @@ class Storage:
         self._initialised: Coverage | None = None
         # the caller's array, of an input that may be written: its elements stay as they are until the launch
         # ends, because tiles may hold them lent
-        self.given: Any = None
+        self.host_array: Any = None
         # where it lies, if the kernel says so (tiles.aliases.Place)
         self.place: Any = None
 
@@ -218,6 +220,7 @@ class Storage:
     def allocate(self, data: np.ndarray | None = None) -> None:
         """Give the storage elements: `data` (C-contiguous, counted as written) or fresh, unwritten ones."""
         if data is None:
+            check_room(self.shape, self.dtype)
             self.data = np.empty(self.shape, self.dtype.storage)
         else:
             self.data = data
@@ -313,6 +316,28 @@ def settle_elements() -> None:
     """Wait until all elements are what the calls so far make them."""
     if _settle is not None:
         _settle()
+
+
+# Bytes up to which nobody asks whether this computer has them.
+_SMALL = 2**30
+
+
+def check_room(shape: tuple[int, ...], dtype: DType) -> None:
+    """Refuse elements that the memory of this computer cannot hold.
+
+    Raises:
+        LimitError: with the bytes that they need.
+    """
+    needed = prod(shape) * dtype.itemsize
+    if needed < _SMALL:
+        return
+    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    if needed > memory:
+        raise LimitError(
+            f"the elements of {dtype}{list(shape)} need {needed / 2**30:,.1f} GiB; "
+            f"this computer has {memory / 2**30:,.1f} GiB of memory",
+            hint="nkilab estimate needs none: it computes no elements",
+        )
 
 
 def array_of(view: View) -> np.ndarray:

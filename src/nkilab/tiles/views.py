@@ -38,8 +38,8 @@ def derived(
             hint="slice the indices instead",
             source="NKI access pattern guide, vector dynamic access",
         )
-    held = layout(shape, strides, dtype, known.memory, partition_axis, start, known.indices)
-    return type(view)(view.storage, offset, held, view.indices)
+    new_layout = layout(shape, strides, dtype, known.memory, partition_axis, start, known.indices)
+    return type(view)(view.storage, offset, new_layout, view.indices)
 
 
 def indexed(view: V, index: Index) -> V:
@@ -50,16 +50,16 @@ def indexed(view: V, index: Index) -> V:
     Raises:
         RuleError: if the index is no integer in SBUF or a register, or a vector of them does not fit.
     """
-    known, held = view.layout, index.source.layout
-    if not held.dtype.is_integer or held.memory not in (SBUF, SEQUENCER):
-        raise RuleError(f"the index is {held}; it is an integer in sbuf or a register")
+    known, index_layout = view.layout, index.source.layout
+    if not index_layout.dtype.is_integer or index_layout.memory not in (SBUF, SEQUENCER):
+        raise RuleError(f"the index is {index_layout}; it is an integer in sbuf or a register")
     strides = known.strides
     if index.is_vector:
-        if held.size < known.shape[0]:
-            raise RuleError(f"{held.size} indices are given for {known.shape[0]} rows")
+        if index_layout.size < known.shape[0]:
+            raise RuleError(f"{index_layout.size} indices are given for {known.shape[0]} rows")
         strides = (0, *strides[1:])
-    elif held.size != 1:
-        raise RuleError(f"the index is {held}; it has one element")
+    elif index_layout.size != 1:
+        raise RuleError(f"the index is {index_layout}; it has one element")
     lay = layout(
         known.shape, strides, known.dtype, known.memory, known.partition_axis, known.start_partition,
         (*known.indices, index.layout),
@@ -79,9 +79,10 @@ def reshaped(view: V, shape: tuple[int, ...], partition_axis: int | None) -> V:
         if rest and known.size % rest == 0:
             shape = tuple(known.size // rest if n == -1 else n for n in shape)
     if prod(shape) != known.size or min(shape, default=1) < 0:
-        held = "" if -1 in shape else f", which has {prod(shape)}"
+        count_text = "" if -1 in shape else f", which has {prod(shape)}"
         raise RuleError(
-            f"a tensor of {known.size} elements {list(known.shape)} does not reshape to {list(shape)}{held}"
+            f"a tensor of {known.size} elements {list(known.shape)} does not reshape to "
+            f"{list(shape)}{count_text}"
         )
     strides = reshape_strides(known.shape, known.strides, shape)
     if strides is None:
@@ -132,12 +133,20 @@ def broadcast(view: V, shape: tuple[int, ...]) -> V:
     old_shape = (1,) * missing + known.shape
     old_strides = (0,) * missing + known.strides
     if missing < 0 or any(o not in (1, n) for o, n in zip(old_shape, shape, strict=True)):
-        raise RuleError(f"shape {list(known.shape)} does not broadcast to {list(shape)}")
+        hint = padding_hint(known.shape, shape)
+        raise RuleError(f"shape {list(known.shape)} does not broadcast to {list(shape)}", hint=hint)
     strides = tuple(
         0 if o == 1 and n != 1 else s for o, n, s in zip(old_shape, shape, old_strides, strict=True)
     )
     axis = None if known.partition_axis is None else known.partition_axis + missing
     return derived(view, view.offset, shape, strides, axis)
+
+
+def padding_hint(few: tuple[int, ...], many: tuple[int, ...]) -> str:
+    """How to write a shape of fewer axes so that it broadcasts to another, "" if no axes of one do that."""
+    padded = [few[0], *(1,) * (len(many) - len(few)), *few[1:]]
+    fits = len(few) < len(many) and all(1 in (n, m) or n == m for n, m in zip(padded, many, strict=True))
+    return f"reshape {list(few)} to {padded}: axes are compared from the last" if fits else ""
 
 
 def reinterpreted(view: V, dtype: DType) -> V:

@@ -84,17 +84,17 @@ def _opened(program: Program, work: Work) -> tuple[Any, Work, Clock]:
 
 
 def run_on(clock: Clock, number: int, at: float, until: float) -> float:
-    """Run nodes in the order of time, until a time or until one comes to a meeting.
+    """Run nodes in the order of time, until a time or until one comes to a rendezvous.
 
     Args:
         clock: where it stands.
-        number: the node to let go on from a meeting that is complete; `BEGIN` for the first call, `NOBODY`
+        number: the node to let go on from a rendezvous that is complete; `BEGIN` for the first call, `NOBODY`
             for none.
-        at: when the meeting was complete.
+        at: when the rendezvous was complete.
         until: the last time to run, in nanoseconds.
 
     Returns:
-        When the next event is; infinite if there is none before a meeting is complete.
+        When the next event is; infinite if there is none before a rendezvous is complete.
     """
     if number == BEGIN:
         for back in range(len(clock.nodes)):

@@ -132,7 +132,7 @@ def issue(clock: Clock, engine_number: int, number: int) -> None:
 
 
 def come(clock: Clock, number: int) -> None:
-    """Note that a node has come to a meeting; `meet` lets it go on."""
+    """Note that a node has come to a rendezvous; `meet` lets it go on."""
     moment = clock.moment
     clock.nodes[number].next = NOBODY
     if moment.first_met == NOBODY:
@@ -143,16 +143,16 @@ def come(clock: Clock, number: int) -> None:
 
 
 def meet(clock: Clock, number: int, at: float) -> None:
-    """Let a node go on whose meeting is complete at a time."""
+    """Let a node go on whose rendezvous is complete at a time."""
     node = clock.nodes[number]
     if node.engine == DMA:
         if at > node.ready:
-            node.ready, node.held = at, MEETING
+            node.ready, node.blocked_on = at, MEETING
         add(clock, number)
         return
     cost = clock.costs[node.share]
     if at > node.start:
-        node.start, node.held = at, MEETING
+        node.start, node.blocked_on = at, MEETING
     engine = clock.engines[node.engine]
     engine.free = engine.array_free = node.start + cost.busy
     finish(clock, number, node.start + cost.visible)

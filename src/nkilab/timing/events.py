@@ -17,7 +17,7 @@ MODEL_VERSION = "6"
 # What is read of the nodes of a finished simulation.
 _READ = (
     "queue", "ready", "issued", "issuer", "slowdown", "start", "done", "background_start", "loads_table",
-    "cause", "previous", "held", "held_by",
+    "cause", "previous", "blocked_on", "held_by",
 )  # fmt: skip
 # What of it decides when their steps end.
 _ENDS = ("slowdown", "start", "background_start", "done")
@@ -150,7 +150,7 @@ def _reasons(
     previous = nodes["previous"]
     before = np.where(work.engine[previous] == work.engine, _ORDER, _PORT) if len(previous) else previous
     reason, waited = np.where(previous >= 0, before, reason), np.where(previous >= 0, previous, waited)
-    held = nodes["held"]
+    blocked_on = nodes["blocked_on"]
     named = np.array([_NONE, _ISSUE, _QUEUE, _MEETING])
-    reason = np.where(held == NOTHING, reason, named[held.astype(np.int64)])
-    return reason, np.where(held == NOTHING, waited, nodes["held_by"])
+    reason = np.where(blocked_on == NOTHING, reason, named[blocked_on.astype(np.int64)])
+    return reason, np.where(blocked_on == NOTHING, waited, nodes["held_by"])

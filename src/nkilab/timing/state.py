@@ -58,7 +58,7 @@ class Node:
     cause: int = NOBODY
     previous: int = NOBODY
     queue: int = NOBODY
-    held: int = NOTHING
+    blocked_on: int = NOTHING
     held_by: int = NOBODY
     issued: float = NOT_YET
     issuer: int = NOBODY
@@ -188,7 +188,7 @@ class Moment:
         sbuf_free, psum_free: until when an engine needs a shared port for itself.
         sbuf_node, psum_node: who does.
         shares_hbm: whether another core takes part of what HBM gives.
-        first_met, last_met: the list of nodes that have come to a meeting and were not told.
+        first_met, last_met: the list of nodes that have come to a rendezvous and were not told.
         agenda, arrivals, active: how many entries of these columns are in use.
     """
 
@@ -317,14 +317,14 @@ def _engines(machine: Machine, count: int, *, as_array: bool) -> Any:
 
 def _moment(machine: Machine, costs: Any, *, as_array: bool) -> Any:
     engines = machine["dma_engines"]
-    moved, given = machine["hbm_bytes_per_ns"], machine["hbm_stack_bytes_per_ns"]
+    moved, delivered = machine["hbm_bytes_per_ns"], machine["hbm_stack_bytes_per_ns"]
     most_moved = max((cost.moved_rate for cost in costs), default=0.0) * engines
     most_given = max((cost.hbm_rate for cost in costs), default=0.0) * engines
     columns = {
         "table_ns": machine["activation_table_load_ns"],
         "warm_up_ns": machine["tensor_warm_up_ns"], "slowdown": 1 / machine["tensor_cold_rate"],
-        "engines": engines, "moved_limit": moved, "hbm_limit": given,
-        "hbm_binds": most_moved > moved or most_given > given,
+        "engines": engines, "moved_limit": moved, "hbm_limit": delivered,
+        "hbm_binds": most_moved > moved or most_given > delivered,
         "has_tiles": any(cost.array_tile for cost in costs),
     }  # fmt: skip
     return table(Moment, columns, 1, as_array=as_array)[0]

@@ -10,14 +10,14 @@ from __future__ import annotations
 from ..heap import drop_first, push
 from .state import FOREVER, ISSUE, NOBODY, QUEUE, QUEUES_OF_UNIT, Clock
 
-NONE_ENDED, NONE_LEFT = -1, -2
+NONE_ENDED = -1
 
 
 def step(clock: Clock) -> int:
-    """Go to the next event.
+    """Go to the next event, of which there is one.
 
     Returns:
-        The node of the transfer that ended, `NONE_ENDED` if none did, `NONE_LEFT` after the last event.
+        The node of the transfer that ended, `NONE_ENDED` if none did.
     """
     moment = clock.moment
     arrival, begin = FOREVER, FOREVER
@@ -26,7 +26,7 @@ def step(clock: Clock) -> int:
     if moment.first_issued != NOBODY:
         begin = clock.nodes[moment.first_issued].start
     if moment.next_end <= arrival and moment.next_end <= begin:
-        return _end(clock) if moment.active > 0 else NONE_LEFT
+        return _end(clock)
     if begin <= arrival:
         _begin(clock)
     else:
@@ -71,7 +71,7 @@ def _issue(clock: Clock, number: int) -> None:
     at = node.ready
     if unit.free > at:
         at = unit.free
-        node.held, node.held_by, node.issuer = ISSUE, unit.node, unit.node
+        node.blocked_on, node.held_by, node.issuer = ISSUE, unit.node, unit.node
     unit.free, unit.node, node.issued = at + cost.issue, number, at
     node.queue = best * QUEUES_OF_UNIT + cost.kind
     # the first byte moves while later descriptors are still being made
@@ -95,7 +95,7 @@ def _begin(clock: Clock) -> None:
     moment.first_issued, node.next = node.next, NOBODY
     queue = clock.queues[node.queue]
     if queue.first != NOBODY:
-        node.held, node.held_by = QUEUE, queue.last
+        node.blocked_on, node.held_by = QUEUE, queue.last
         clock.nodes[queue.last].next = number
         queue.last = number
         return
@@ -207,14 +207,14 @@ def _order_by_hunger(clock: Clock) -> None:
 
 def _limit_by_hbm(clock: Clock) -> None:
     """Slow all queues down by one factor if they ask for more than HBM gives or their engines move."""
-    moment, given, moved = clock.moment, 0.0, 0.0
+    moment, delivered, moved = clock.moment, 0.0, 0.0
     for place in range(moment.active):
         queue = clock.queues[clock.active[place]]
-        given += queue.rate * queue.hbm_rate
+        delivered += queue.rate * queue.hbm_rate
         moved += queue.rate * queue.moved_rate
     factor = 1.0
-    if given > moment.hbm_limit:
-        factor = moment.hbm_limit / given
+    if delivered > moment.hbm_limit:
+        factor = moment.hbm_limit / delivered
     if moved > moment.moved_limit:
         factor = min(factor, moment.moved_limit / moved)
     if factor == 1.0:

@@ -12,7 +12,9 @@ from itertools import groupby
 
 import numpy as np
 
+from ..isa.declaration_parts import Stage
 from ..isa.declare import Instruction, Step
+from ..isa.links import packets
 from ..machine import Machine
 from ..place.edges import Waits
 from ..place.plan import Plan, Transfer
@@ -116,12 +118,14 @@ def work_of(program: Program, plan: Plan, known: Work | None = None) -> Work:
     """
     shares: list[Share] = []
     of_form: list[list[int]] = []
-    held = list(known.of_form) if known is not None else []
+    shares_of_forms = list(known.of_form) if known is not None else []
     is_static = program.has_static_descriptors
-    for declared in program.forms[len(held) :]:
+    for declared in program.forms[len(shares_of_forms) :]:
         steps = groupby(declared.steps, lambda s: s.engine)
-        held.append(tuple(_share(program.machine, declared, list(s), is_static=is_static) for _, s in steps))
-    for own in held:
+        shares_of_forms.append(
+            tuple(_share(program.machine, declared, list(s), is_static=is_static) for _, s in steps)
+        )
+    for own in shares_of_forms:
         of_form.append(list(range(len(shares), len(shares) + len(own))))
         shares.extend(own)
     form = np.array(program.form_column, np.int64)
@@ -136,13 +140,12 @@ def work_of(program: Program, plan: Plan, known: Work | None = None) -> Work:
     engine = np.array([s.engine for s in shares], np.int64)[share]
     # inserted transfers stand before their row, earlier shares of a row before its last one
     node = np.arange(len(row))
-    rank = np.where(node < len(program), 2, np.where(node < len(program) + len(inserted), 0, 1))
-    ordered = np.lexsort((node, rank, row))
+    ordered = np.lexsort((node, node < len(program), row))
     order = np.empty(len(row), np.int64)
     order[ordered] = node
     stream = tuple(ordered[engine[ordered] == e] for e in range(DMA))
     waits = _waits(shares, share, plan.waits, chain, first, program.machine)
-    return Work(tuple(shares), share, engine, row, order, stream, *waits, tuple(held))
+    return Work(tuple(shares), share, engine, row, order, stream, *waits, tuple(shares_of_forms))
 
 
 def _with_earlier_shares(
@@ -293,7 +296,7 @@ def _ports(machine: Machine, form: Instruction, steps: Sequence[Step]) -> int:
     VectorE's performance modes use what GpSimdE reads SBUF with (trn2 guide).
     """
     engine = steps[0].engine
-    memories = {given.memory for given in form.layouts if isinstance(given, Layout)}
+    memories = {layout.memory for layout in form.layouts if isinstance(layout, Layout)}
     if machine["shared_ports"]:
         sbuf, psum = engine in ("vector", "gpsimd"), engine in ("vector", "scalar")
     else:
@@ -303,18 +306,17 @@ def _ports(machine: Machine, form: Instruction, steps: Sequence[Step]) -> int:
 
 def _transfer_share(machine: Machine, form: Instruction, steps: list[Step], *, is_static: bool) -> Share:
     operands = list(zip(form.operands.values(), form.layouts, strict=True))
-    in_hbm = [spec for spec, given in operands if isinstance(given, Layout) and given.memory == HBM]
+    in_hbm = [spec for spec, layout in operands if isinstance(layout, Layout) and layout.memory == HBM]
     from_hbm, to_hbm = any(not spec.is_written for spec in in_hbm), any(spec.is_written for spec in in_hbm)
     queue = STORE if to_hbm else LOAD if from_hbm else ON_CHIP
     queue = COLLECTIVE if form.module == "collectives" else queue
     lanes = work = spread = 0.0
     total = 0
     for step in steps:
-        moved = step.descriptors * step.descriptor_bytes
         wide, busy = transfer_lanes(machine, step.descriptors, step.descriptor_bytes)
-        if step.link_bytes_per_ns:
-            wide = min(wide, busy * step.link_bytes_per_ns / moved)
-        lanes, work, total = max(lanes, wide), work + busy, total + moved
+        if step.stages:
+            wide = min(wide, busy / sum(_stage_ns(machine, stage) for stage in step.stages))
+        lanes, work, total = max(lanes, wide), work + busy, total + step.moved_bytes
         spread = max(spread, _spread_ns(machine, step) + step.latency_ns)
     is_ready = is_static or len(steps) < len(form.steps)
     return Share(
@@ -324,6 +326,12 @@ def _transfer_share(machine: Machine, form: Instruction, steps: list[Step], *, i
     )  # fmt: skip
 
 
+def _stage_ns(machine: Machine, stage: Stage) -> float:
+    """How long a stage of a collective moves bytes, by the DMA engines and by its links."""
+    lanes, busy = transfer_lanes(machine, *packets(machine, stage.moved_bytes))
+    return max(busy / lanes, stage.moved_bytes / stage.bytes_per_ns if stage.bytes_per_ns else 0.0)
+
+
 def _issue_ns(machine: Machine, steps: Sequence[Step], *, is_ready: bool) -> float:
     """How long the unit that issues a transfer is occupied: once, and for each descriptor that it makes.
 
@@ -331,8 +339,8 @@ def _issue_ns(machine: Machine, steps: Sequence[Step], *, is_ready: bool) -> flo
     """
     if is_ready:
         return machine["dma_static_issue_ns"]
-    made = sum(s.descriptors for s in steps) * machine["dma_descriptor_issue_ns"]
-    return machine["dma_issue_ns"] + made
+    descriptors_ns = sum(s.descriptors for s in steps) * machine["dma_descriptor_issue_ns"]
+    return machine["dma_issue_ns"] + descriptors_ns
 
 
 def _start_ns(machine: Machine, *, is_static: bool) -> float:

@@ -39,6 +39,8 @@ POOLS = {
     "max_pool1d": 1, "max_pool2d": 2, "max_pool3d": 3, "max_pool2d_with_indices": 2,
     "avg_pool1d": 1, "avg_pool2d": 2, "avg_pool3d": 3,
 }  # fmt: skip
+# Operators that drop elements in training alone, and then with a chance.
+DROPOUTS = {"dropout", "native_dropout", "alpha_dropout", "feature_dropout", "feature_alpha_dropout"}
 # Poolings that take every element of the first operand once.
 ADAPTIVE_POOLS = {"adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_max_pool2d"}
 
@@ -56,7 +58,8 @@ class Operator:
         points: elements that pass VectorE.
         functions: elements that pass ScalarE.
         inner_bytes: what it writes to HBM and reads again if it is run step by step.
-        narrow: whether its elements have two bytes or fewer.
+        narrow: whether the elements that it reads and makes have two bytes or fewer.
+        form: arguments that are no tensor or fraction: axes, strides, flags.
     """
 
     name: str
@@ -68,6 +71,7 @@ class Operator:
     functions: int
     inner_bytes: int
     narrow: bool
+    form: str
 
 
 @dataclass(frozen=True)
@@ -103,7 +107,13 @@ def _by_second(shapes: list[tuple[int, ...]], result: tuple[int, ...]) -> int:
 
 
 def _convolution(shapes: list[tuple[int, ...]], result: tuple[int, ...]) -> int:
+    # weights are [out, in per group, window]
     return 2 * prod(result) * prod(shapes[1][1:])
+
+
+def _transposed(shapes: list[tuple[int, ...]], result: tuple[int, ...]) -> int:
+    # weights are [in, out per group, window]
+    return 2 * prod(shapes[0]) * prod(shapes[1][1:])
 
 
 def _einsum_flops(equation: str, shapes: list[tuple[int, ...]]) -> int | None:
@@ -111,13 +121,69 @@ def _einsum_flops(equation: str, shapes: list[tuple[int, ...]]) -> int | None:
     terms = equation.replace(" ", "").partition("->")[0].split(",")
     if len(terms) != 2 or "." in equation:
         return None
-    extents = {axis: n for term, shape in zip(terms, shapes, strict=True) for axis, n in zip(term, shape)}
+    extents: dict[str, int] = {}
+    for axis, n in (axis for term, shape in zip(terms, shapes, strict=True) for axis in zip(term, shape)):
+        # an axis of one element is repeated
+        extents[axis] = max(n, extents.get(axis, 1))
     return 2 * prod(extents.values())
 
 
-def _attention(shapes: list[tuple[int, ...]], result: tuple[int, ...]) -> int:
+def _attention(
+    node: Any, shapes: list[tuple[int, ...]], result: tuple[int, ...], size: int, constants: _Constants
+) -> tuple[int, int, int, int]:
+    """The work of attention on the scores that its mask leaves.
+
+    A mask counts where the model says what it is: is_causal, or a tensor that follows from its constants.
+    """
     query, key, value = shapes[:3]
-    return 2 * prod(query[:-1]) * key[-2] * (query[-1] + value[-1])
+    scores = prod(result[:-1]) * key[-2]
+    if _argument(node, "is_causal"):
+        # row n takes part in the scores of the first n + 1 keys
+        scores = prod(result[:-2]) * sum(min(n + 1, key[-2]) for n in range(query[-2]))
+    mask = constants.value(_argument(node, "attn_mask"))
+    if mask is not None:
+        taken = mask if mask.dtype == torch().bool else mask > float("-inf")
+        scores = scores * int(taken.sum()) // taken.numel()
+    passes = 3 if _argument(node, "dropout_p") else 2
+    # scores are written, read and written by the softmax, and read again
+    return 2 * scores * (query[-1] + value[-1]), passes * scores, scores, 4 * scores * size
+
+
+def _argument(node: Any, name: str) -> Any:
+    """What an operator is called with by the name of its schema."""
+    for place, argument in enumerate(node.target._schema.arguments):
+        if argument.name == name:
+            default = argument.default_value if argument.has_default_value() else None
+            return node.args[place] if place < len(node.args) else node.kwargs.get(name, default)
+    return None
+
+
+class _Constants:
+    """Tensors that follow from a model and not from what it is called with; parameters are learned."""
+
+    def __init__(self, exported: Any) -> None:
+        signature = exported.graph_signature
+        names = {**signature.inputs_to_buffers, **signature.inputs_to_lifted_tensor_constants}
+        tensors = {**exported.state_dict, **exported.constants}
+        self._values: dict[str, Any] = {node: tensors.get(name) for node, name in names.items()}
+
+    def value(self, node: Any) -> Any:
+        """The tensor of a node; None where it is none, or not known."""
+        if not hasattr(node, "all_input_nodes"):
+            return None
+        if node.name not in self._values:
+            self._values[node.name] = self._computed(node)
+        tensor = self._values[node.name]
+        return None if getattr(tensor, "is_meta", False) else tensor
+
+    def _computed(self, node: Any) -> Any:
+        is_random = torch().Tag.nondeterministic_seeded in getattr(node.target, "tags", ())
+        if node.op != "call_function" or is_random:
+            return None
+        if any(self.value(n) is None for n in node.all_input_nodes):
+            return None
+        args, kwargs = torch("fx").node.map_arg((node.args, node.kwargs), self.value)
+        return node.target(*args, **kwargs)
 
 
 # FLOP of products by the shapes of the tensors they read, and of the result.
@@ -125,7 +191,7 @@ PRODUCTS: dict[str, Callable[[list[tuple[int, ...]], tuple[int, ...]], int]] = {
     "mm": _product, "bmm": _product, "matmul": _product, "mv": _product, "dot": _product,
     "linear": _by_second, "addmm": _by_second, "baddbmm": _by_second,
     "conv1d": _convolution, "conv2d": _convolution, "conv3d": _convolution, "convolution": _convolution,
-    "scaled_dot_product_attention": _attention,
+    "conv_transpose1d": _transposed, "conv_transpose2d": _transposed, "conv_transpose3d": _transposed,
 }  # fmt: skip
 
 
@@ -143,9 +209,10 @@ def _exported(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     try:
         return torch().export.export(model, args, kwargs or None)
     except Exception as error:
-        told = str(error).strip().split("\n")[0]
+        problem = str(error).strip().split("\n")[0]
         raise UsageError(
-            f"{type(model).__name__} cannot be exported with these arguments: {type(error).__name__}: {told}",
+            f"{type(model).__name__} cannot be exported with these arguments: "
+            f"{type(error).__name__}: {problem}",
             hint="call the model with them first, then torch.export.export(model, args)",
         ) from error
 
@@ -161,6 +228,7 @@ def graph_of(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Graph
     left_out: dict[str, int] = {}
     others: dict[str, tuple[str, ...]] = {}
     constants: set[str] = set()
+    known = _Constants(exported)
     results: set[str] = set()
     for node in exported.graph.nodes:
         if node.op == "output":
@@ -182,9 +250,9 @@ def graph_of(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Graph
         if constants.issuperset(inputs):
             constants.add(node.name)
             continue
-        made = _operator(node, name, value, tensors, inputs)
-        if made is not None:
-            operators[node.name] = made
+        operator = _operator(node, name, value, tensors, inputs, known)
+        if operator is not None:
+            operators[node.name] = operator
             continue
         others[node.name] = inputs
         if sizes[node.name] > value.element_size():
@@ -200,14 +268,14 @@ def _first_tensor(value: Any) -> Any:
 
 def _read(node: Any) -> list[Any]:
     """The nodes among the arguments of a node, one that is given twice twice."""
-    found: list[Any] = []
-    torch("fx").node.map_arg((node.args, node.kwargs), found.append)
-    return found
+    arrays: list[Any] = []
+    torch("fx").node.map_arg((node.args, node.kwargs), arrays.append)
+    return arrays
 
 
 def _is_identity(node: Any, name: str) -> bool:
     """Whether a dropout drops nothing."""
-    return name == "dropout" and len(node.args) > 2 and not node.args[2]
+    return name in DROPOUTS and not (_argument(node, "train") and _argument(node, "p"))
 
 
 def _name(node: Any) -> str:
@@ -220,34 +288,45 @@ def _name(node: Any) -> str:
 
 
 def _operator(
-    node: Any, name: str, value: Any, tensors: list[Any], inputs: tuple[str, ...]
+    node: Any, name: str, value: Any, tensors: list[Any], inputs: tuple[str, ...], known: _Constants
 ) -> Operator | None:
     """The work of a node; None where it is not known, or is about single numbers."""
-    shapes = [_sizes(n.meta["val"]) for n in tensors if hasattr(n.meta.get("val"), "shape")]
-    result, size = _sizes(value), value.element_size()
+    operands = [n.meta["val"] for n in tensors if hasattr(n.meta.get("val"), "shape")]
+    shapes, result = [_sizes(operand) for operand in operands], _sizes(value)
     if max(map(prod, (*shapes, result))) == 1:
         return None
-    work = _work(node, name, shapes, result, size)
+    work = _work(node, name, shapes, result, value.element_size(), known)
     if work is None:
         return None
-    return Operator(name, node.name, inputs, (*shapes, result), *work, size <= 2)
+    is_narrow = all(tensor.element_size() <= 2 for tensor in (*operands, value) if prod(_sizes(tensor)) > 1)
+    return Operator(name, node.name, inputs, (*shapes, result), *work, is_narrow, _form(node))
+
+
+def _form(node: Any) -> str:
+    """The arguments of a node that are no tensor or fraction, as text."""
+
+    def text_of(argument: Any) -> str:
+        if isinstance(argument, list | tuple):
+            return f"[{', '.join(map(text_of, argument))}]"
+        return str(argument) if isinstance(argument, int | str) else "_"
+
+    named = [f"{key}={text_of(argument)}" for key, argument in sorted(node.kwargs.items())]
+    return ", ".join([*map(text_of, node.args), *named])
 
 
 def _work(
-    node: Any, name: str, shapes: list[tuple[int, ...]], result: tuple[int, ...], size: int
+    node: Any, name: str, shapes: list[tuple[int, ...]], result: tuple[int, ...], size: int, known: _Constants
 ) -> tuple[int, int, int, int] | None:
     """FLOP of products, elements that pass VectorE and ScalarE, bytes that go to HBM in between."""
     if name == "einsum":
         flops = _einsum_flops(node.args[0], shapes)
         return None if flops is None else (flops, 0, 0, 0)
+    if name == "scaled_dot_product_attention":
+        return _attention(node, shapes, result, size, known)
     if name in PRODUCTS:
-        points = functions = inner = 0
-        if name == "scaled_dot_product_attention":
-            # scores are written, read and written by the softmax, and read again
-            scores = prod(shapes[0][:-1]) * shapes[1][-2]
-            points, functions, inner = 2 * scores, scores, 4 * scores * size
-        return PRODUCTS[name](shapes, result), points, functions, inner
-    if name == "batch_norm" and not node.args[5]:
+        is_transposed = name == "convolution" and _argument(node, "transposed")
+        return (_transposed if is_transposed else PRODUCTS[name])(shapes, result), 0, 0, 0
+    if name == "batch_norm" and not _argument(node, "training"):
         # means and variances are known: one multiplication with addition
         return 0, prod(result), 0, 0
     if name in ROWS:

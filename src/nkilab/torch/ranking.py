@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ..api import machine_for
@@ -100,8 +100,8 @@ class Candidates:
                 f"{row.flops / 1e6:9.1f}  {row.roofline.bound:<11} {' '.join(row.operators)}"
             )
         if self.left_out:
-            told = ", ".join(f"{name} ({count})" for name, count in sorted(self.left_out.items()))
-            lines.append(f"Left out, their work is not known: {told}")
+            counts = ", ".join(f"{name} ({count})" for name, count in sorted(self.left_out.items()))
+            lines.append(f"Left out, their work is not known: {counts}")
         return "\n".join([*lines, _NOTE])
 
     __repr__ = __str__
@@ -145,12 +145,12 @@ class _Parts:
         waiting = [frozenset([last])]
         while waiting:
             nodes = waiting.pop(0)
-            found = self.part(nodes)
-            if self._is_convex(found):
-                yield found
+            part = self.part(nodes)
+            if self._is_convex(part):
+                yield part
             if len(nodes) == most or len(seen) > _LOOKED_AT:
                 continue
-            grown = [nodes | {tensor} for tensor in found.inputs if tensor in self.graph.operators]
+            grown = [nodes | {tensor} for tensor in part.inputs if tensor in self.graph.operators]
             waiting += [larger for larger in grown if larger not in seen]
             seen.update(grown)
 
@@ -192,10 +192,10 @@ class _Parts:
         return Roofline(times, moved)
 
     def alike(self, part: _Part) -> Any:
-        """What parts have in common that are one kernel: operators, shapes, and what reads what."""
+        """What parts have in common that are one kernel: operators with their work, and what reads what."""
         places = {name: number for number, name in enumerate((*part.inputs, *part.nodes))}
         operators = [self.graph.operators[node] for node in part.nodes]
-        wiring = [(o.name, o.shapes, o.narrow, tuple(places[t] for t in o.inputs)) for o in operators]
+        wiring = [(replace(o, node="", inputs=()), tuple(places[t] for t in o.inputs)) for o in operators]
         return tuple(wiring), tuple(places[t] for t in part.outputs)
 
 
@@ -230,8 +230,8 @@ def candidates(
     machine = machine_for(None, target)
     parts = _Parts(graph_of(model, args, kwargs), machine)
     groups: dict[Any, list[_Part]] = {}
-    found = (part for node in parts.graph.operators for part in parts.ending_in(node, max_operators))
-    for part in found:
+    parts_found = (part for node in parts.graph.operators for part in parts.ending_in(node, max_operators))
+    for part in parts_found:
         if len(part.inputs) <= max_inputs and len(part.outputs) <= max_outputs:
             groups.setdefault(parts.alike(part), []).append(part)
     apart = {node: parts.apart_us(node) for node in parts.graph.operators}
@@ -267,9 +267,9 @@ def _chosen(parts: _Parts, groups: dict[Any, list[_Part]], apart: dict[str, floa
 
 def _disjoint(group: list[_Part], taken: set[str]) -> list[_Part]:
     """Parts of a group that share no operator with what is taken nor with each other."""
-    used, found = set(taken), []
+    used, kept = set(taken), []
     for part in group:
         if used.isdisjoint(part.nodes):
             used.update(part.nodes)
-            found.append(part)
-    return found
+            kept.append(part)
+    return kept

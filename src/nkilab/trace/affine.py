@@ -167,7 +167,7 @@ class Affine:
         terms = dict(self.terms)
         for turn, count in other.terms.items():
             terms[turn] = terms.get(turn, 0) + sign * count
-        return _made(self.value + sign * other.value, terms)
+        return _affine_of(self.value + sign * other.value, terms)
 
     def __add__(self, other: Any) -> Any:
         return self._plus(other, 1)
@@ -184,7 +184,7 @@ class Affine:
         if type(other) is Affine or not isinstance(other, int):
             self.refuse()
         times = int(other)
-        return _made(self.value * times, {turn: count * times for turn, count in self.terms.items()})
+        return _affine_of(self.value * times, {turn: count * times for turn, count in self.terms.items()})
 
     __rmul__ = __mul__
 
@@ -230,7 +230,7 @@ class Affine:
         self.refuse()
 
 
-def _made(value: int, terms: dict[Turn, int]) -> Any:
+def _affine_of(value: int, terms: dict[Turn, int]) -> Any:
     """A number, or a plain integer if no index is left in it."""
     left = {turn: count for turn, count in terms.items() if count}
     return Affine(value, left) if left else value

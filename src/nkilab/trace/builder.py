@@ -6,12 +6,20 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ..errors import NkilabError, RuleError, UseError
-from ..isa.declare import NUMBER, Instruction
+from ..errors import NkilabError, RuleError, UseError, shown
+from ..isa.declare import NUMBER, ON_CHIP, Instruction
 from ..tiles.coverage import Coverage
 from ..tiles.dtypes import NUMBERS
-from ..tiles.indirect import OutOfBoundsError, check_scalars, rows_of, scalar_values, settled
-from ..tiles.tile import SEQUENCER, Storage, View, array_of
+from ..tiles.indirect import (
+    OutOfBoundsError,
+    check_scalars,
+    numbers_in,
+    rows_of,
+    scalar_values,
+    settled,
+)
+from ..tiles.tile import SEQUENCER, Storage, View
+from .origins import written_views
 from .session import Known, Session
 from .source import name_of, place_of, user_frame, user_site
 
@@ -30,12 +38,27 @@ def stand_in(operand: Any) -> Any:
         return None
     if isinstance(operand, NUMBERS):
         return NUMBER
+    raise no_tensor("an operand", operand, "operands are tensors of the kernel or numbers")
+
+
+def no_tensor(name: str, value: Any, allowed: str) -> UseError:
+    """The error about a value that stands where a tensor of the kernel belongs, with the way to make it one.
+
+    Args:
+        name: of the operand, for messages.
+        value: of the host, or a tensor of the other spelling.
+        allowed: what may stand there, as a clause.
+    """
     # a pattern outside its storage says so when it is asked for anything
-    getattr(operand, "layout", None)
-    raise UseError(
-        f"an operand is of type {type(operand).__name__}; operands are tensors of the kernel or numbers",
-        hint="pass arrays as arguments of the kernel",
-    )
+    getattr(value, "layout", None)
+    hint = ""
+    if isinstance(value, View):
+        hint = "take nki.jit, nki.language and nki.isa from one package, nki or neuronxcc.nki"
+    elif isinstance(value, list | tuple):
+        hint = "pass np.array(...) of it to the kernel"
+    elif hasattr(value, "__array__"):
+        hint = "pass arrays as arguments of the kernel"
+    return UseError(f"{name} is of type {type(value).__name__}; {allowed}", hint=hint)
 
 
 def record(
@@ -85,11 +108,11 @@ def record(
             values = _resolved(session, form, operands, views, values)
         for slot in form.written_slots:
             if not operands[slot].storage.is_mutable:
-                _write_input(session, cls, slot, operands[slot].storage)
+                _write_input(session, form, slot, operands)
     except NkilabError as error:
         raise located(error, cls.name, cls, operands, where) from None
-    held = values if form.has_views_only else (*values, *[operands[i] for i in form.number_slots])
-    row = session.program.append(number, where, session.position, held, named)
+    call_values = values if form.has_views_only else (*values, *[operands[i] for i in form.number_slots])
+    row = session.program.append(number, where, session.position, call_values, named)
     if session.execute is not None:
         session.execute(session, form, operands, values, mask)
         _spread_written(form, operands)
@@ -187,26 +210,48 @@ def _form_of(
     key = (cls, *layouts, *attributes)
     known = session.forms.get(key)
     if known is None:
-        made = session.keyed.get(FORMS, {})
-        form = made.get(key)
+        forms_by_key = session.keyed.get(FORMS, {})
+        form = forms_by_key.get(key)
         if form is None:
-            form = made[key] = cls(session.machine, layouts, attributes)
+            form = forms_by_key[key] = cls(session.machine, layouts, attributes)
         known = session.forms[key] = (form, len(session.program.forms))
         session.program.forms.append(form)
     return known
 
 
-def _write_input(session: Session, cls: type[Instruction], slot: int, storage: Storage) -> None:
-    """Give an input elements of its own, where the spelling writes inputs in place."""
-    if storage.given is not None:
-        storage.copy_on_write()
-        session.changed_inputs.append(storage)
-        return
-    raise UseError(
-        f"{list(cls.operands)[slot]} is an input of the kernel, which may not be written",
-        hint="write to a tensor of its own, made with nl.ndarray(..., buffer=nl.shared_hbm)",
-        key="err_cannot_update_immutable_parameter",
-    )
+def _write_input(session: Session, form: Instruction, slot: int, operands: Sequence[Any]) -> None:
+    """Give an input elements of its own, where the spelling writes inputs in place.
+
+    Raises:
+        UseError: if it does not, or what would be written to the input was never written itself.
+    """
+    storage, names = operands[slot].storage, list(form.operands)
+    source = next((s for s in form.read_slots if _is_unwritten(session, operands[s].storage)), None)
+    hint = "write to a tensor of its own, made with nl.ndarray(..., buffer=nl.shared_hbm)"
+    if source is not None:
+        hint = f"exchange {names[slot]} and {names[source]}: {form.name} writes to {names[slot]}"
+    if storage.host_array is None:
+        raise UseError(
+            f"{names[slot]} is an input of the kernel, which may not be written", hint=hint,
+            key="err_cannot_update_immutable_parameter",
+        )  # fmt: skip
+    if source is not None:
+        raise UseError(
+            f"{names[slot]} is an input of the kernel, and nothing has written {names[source]}, which would "
+            "take its place",
+            hint=hint, source="NKI simulator guide, uninitialized memory detection",
+        )  # fmt: skip
+    storage.copy_on_write()
+    session.changed_inputs.append(storage)
+
+
+def _is_unwritten(session: Session, storage: Storage) -> bool:
+    """Whether nothing has written to a tile; where nothing is computed, rows tell."""
+    if storage.memory not in ON_CHIP or storage.place is not None or storage.written.is_full:
+        return False
+    if session.has_data:
+        return storage.written.is_empty
+    return not written_views(session.program, storage.number)
 
 
 def check_form(
@@ -231,22 +276,22 @@ def _resolved(
     values: tuple[Any, ...],
 ) -> tuple[Any, ...]:
     """Values as they count: what registers hold, 0 where only shapes are known; rules are kept."""
-    for given in values:
-        if isinstance(given, View):
-            values = tuple(_held(session, v) if isinstance(v, View) else v for v in values)
+    for value in values:
+        if isinstance(value, View):
+            values = tuple(_register_value(session, v) if isinstance(v, View) else v for v in values)
             break
     if form.call_rules:
         _check_values(form, operands, values)
     return type(form).resolve(form, views, values) if form.resolves else values
 
 
-def _held(session: Session, register: View) -> int:
+def _register_value(session: Session, register: View) -> int:
     if register.layout.memory != SEQUENCER:
         raise UseError(
             f"a value is {register.layout}; it is a number or a register",
             hint="load it into a register with nisa.register_load",
         )
-    return int(array_of(register)[0]) if session.has_data else 0
+    return int(numbers_in(register)[0]) if session.has_data else 0
 
 
 def _check_values(form: Instruction, operands: Sequence[Any], values: tuple[Any, ...]) -> None:
@@ -254,8 +299,8 @@ def _check_values(form: Instruction, operands: Sequence[Any], values: tuple[Any,
     for r in form.call_rules:
         numbers = {}
         if r.numbers:
-            given = dict(zip(form.operands, operands, strict=True))
-            numbers = {n: None if isinstance(given[n], View) else given[n] for n in r.numbers}
+            by_name = dict(zip(form.operands, operands, strict=True))
+            numbers = {n: None if isinstance(by_name[n], View) else by_name[n] for n in r.numbers}
         if not r.holds(form, **named, **numbers):
             raise RuleError(r.sentence, hint=r.hint, source=r.source)
 
@@ -272,10 +317,11 @@ def located(
     facts = []
     for name, operand in zip(cls.slots(len(operands)), operands, strict=True):
         if isinstance(operand, View):
-            held = operand.storage.name or name_of(operand, frame)
-            facts.append(f"{name} = {held + ': ' if held else ''}{operand.layout}")
+            tile_name = operand.storage.name or name_of(operand, frame)
+            facts.append(f"{name} = {tile_name + ': ' if tile_name else ''}{operand.layout}")
         elif operand is not None:
-            facts.append(f"{name} = {operand!r}")
+            text = shown(operand)
+            facts.append(f"{name} {'is' if text.startswith('of type') else '='} {text}")
     return error.located(
         place_of(frame) if where is None else f"{Path(where[0]).name}:{where[1]}", called, facts
     )

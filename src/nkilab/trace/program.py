@@ -10,12 +10,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..isa.declare import Instruction
+from ..isa.declare import Instruction, Operand
 from ..machine import Machine
 from ..tiles.dtypes import DType
 from ..tiles.tile import HBM, Layout, View
-from .addresses import Addresses
-from .marks import Marks
+from .direct_allocation import Addresses
+from .run_notes import Marks
 
 
 class StorageRecord(NamedTuple):
@@ -69,12 +69,12 @@ def _tail(packed: list[np.ndarray], count: int, height: int) -> np.ndarray:
     if not count:
         return np.zeros((height, 0), np.int64)
     parts: list[np.ndarray] = []
-    held = 0
-    while held < count:
+    occupied = 0
+    while occupied < count:
         parts.append(packed.pop())
-        held += parts[-1].shape[1]
+        occupied += parts[-1].shape[1]
     packed.append(np.concatenate(parts[::-1], axis=1) if len(parts) > 1 else parts[0])
-    return packed[-1][:, held - count :]
+    return packed[-1][:, occupied - count :]
 
 
 class Program:
@@ -100,7 +100,7 @@ class Program:
         # what compiling it found: place.plan.Finding
         self.findings: list[Any] = []
         # of a launch over several cores: what messages call this program, the core that runs it, and per
-        # meeting, in order, who takes part: programs, and which meeting of theirs it is
+        # rendezvous, in order, who takes part: programs, and which rendezvous of theirs it is
         self.title = ""
         self.core = 0
         self.met: list[tuple[tuple[int, int], ...]] = []
@@ -121,6 +121,8 @@ class Program:
         self._start = np.zeros(1, np.int64)
         self._line_numbers: dict[tuple[str, int], int] = {}
         self._value_numbers: dict[tuple[Any, ...], int] = {((),): 0}
+        # per form so far what `Instruction.tile_slots` gives
+        self._tile_slots: list[list[tuple[str, Operand, Layout]]] = []
         # the same of (False,) and (True,), which most rows of matmuls have
         self._flag_numbers = [-1, -1]
 
@@ -174,6 +176,24 @@ class Program:
         if operand < self._packed_operands:
             return bool((self.storage_column[operand:] == storage).any())
         return storage in self._slots[2 * (operand - self._packed_operands) :: 2]
+
+    def writes_since(self, row: int, operand: int, storage: int) -> Iterator[tuple[int, int, Layout]]:
+        """Row, offset and layout of each write of a storage, in the rows and tile operands from these on."""
+        if row >= self._packed:
+            forms = self._rows[ROW * (row - self._packed) :: ROW]
+            slots = self._slots[2 * (operand - self._packed_operands) :]
+            stored, offsets = slots[::2], slots[1::2]
+        else:
+            rows, columns = self.since(row, operand)
+            forms, (stored, offsets) = rows[0].tolist(), columns.tolist()
+        if storage not in stored:
+            return
+        known = self._tile_slots
+        known += [list(form.tile_slots()) for form in self.forms[len(known) :]]
+        owners = ((n, spec, layout) for n, form in enumerate(forms, row) for _, spec, layout in known[form])
+        for (number, spec, layout), named, offset in zip(owners, stored, offsets, strict=True):
+            if named == storage and spec.is_written:
+                yield number, offset, layout
 
     def since(self, row: int, operand: int) -> tuple[np.ndarray, np.ndarray]:
         """Columns of the rows and of their tile operands from these numbers on."""
@@ -266,10 +286,10 @@ class Program:
         """These rows as those of another program of the launch, which are equal."""
         if other.core == self.core:
             return self
-        made = self._copied()
-        made.title, made.core, made.met = other.title, other.core, other.met
-        made.lines, made.values = self.lines, self.values
-        return made
+        copy = self._copied()
+        copy.title, copy.core, copy.met = other.title, other.core, other.met
+        copy.lines, copy.values = self.lines, self.values
+        return copy
 
     def with_forms(self, forms: list[Instruction], column: np.ndarray) -> Program:
         """This program with other forms: their table, and per row the number of its form."""
@@ -390,10 +410,10 @@ class Program:
         form = self.form_of(row)
         at = int(self.operand_start[row])
         reads_result = form.reads_result(self.values_of(row)) or getattr(form, "reads_dst", False)
-        for name, spec, given in form.tile_slots():
+        for name, spec, layout in form.tile_slots():
             is_read = not spec.is_written or reads_result
             storage, offset = int(self.storage_column[at]), int(self.offset_column[at])
-            yield Access(name, storage, offset, given, is_read, spec.is_written)
+            yield Access(name, storage, offset, layout, is_read, spec.is_written)
             at += 1
 
     def opcodes(self) -> dict[str, int]:

@@ -64,13 +64,13 @@ def standing(session: Session, tiles: Mapping[int, Storage], patterns: int) -> B
              marks.names, marks.instances, marks.carried, marks.unwritten, marks.returned, program.notes,
              program.met, session.shared, session.changed_inputs, session.together.storages,
              session.together.warned)  # fmt: skip
-    made = tuple(session._created.items())
+    created = tuple(session._created.items())
     covered = {
         number: (_bits(s._accumulated), _bits(s._initialised), s.is_mutable) for number, s in tiles.items()
     }
     return Before(
         len(program), program.operand_count, len(program.storages), len(program.positions), patterns,
-        (*map(len, noted), made, session.pending is None), covered,
+        (*map(len, noted), created, session.pending is None), covered,
     )  # fmt: skip
 
 
@@ -152,7 +152,7 @@ def continued(
         return False
     program = session.program
     rows, slots = program.since(first.rows, first.operands)
-    n, m, made, places, _ = first.to(second)
+    n, m, new_storages, places, _ = first.to(second)
     (a, b), (s, t) = (rows[:, :n], rows[:, n:]), (slots[:, :m], slots[:, m:])
     is_own = t[0] >= second.storages
     of_tile = t[0] - s[0]
@@ -160,7 +160,7 @@ def continued(
     if not (
         np.array_equal(a[:2], b[:2])
         and np.array_equal(a[2] + of_place, b[2])
-        and (of_tile[is_own] == made).all()
+        and (of_tile[is_own] == new_storages).all()
         and (may_move or not of_tile[~is_own].any())
         and _are_equal(program, at, is_counted)
         and (patterns := _patterns(session, at, len(values), may_move)) is not None
@@ -182,8 +182,8 @@ def _are_equal(program: Program, at: tuple[Before, Before, Before], is_counted: 
     """Whether two iterations made equal tiles at equal places of equal loops."""
     first, second, third = at
     births, by = program.marks.births, second.positions - first.positions
-    made = program.storages[first.storages : second.storages]
-    if made != program.storages[second.storages : third.storages]:
+    new_storages = program.storages[first.storages : second.storages]
+    if new_storages != program.storages[second.storages : third.storages]:
         return False
     born = [_moved(place, first, by) for place in births[first.storages : second.storages]]
     if born != births[second.storages : third.storages]:
@@ -204,10 +204,10 @@ def _patterns(
     pairs = list(zip(
         known[first.patterns : second.patterns], known[second.patterns : third.patterns], strict=True
     ))  # fmt: skip
-    made = third.storages - second.storages
-    for (m, _, held), (n, _, layout) in pairs:
-        is_even = n - m == made if n >= second.storages else (may_move or n == m)
-        if not is_even or held is not layout:
+    created = third.storages - second.storages
+    for (m, _, layout_before), (n, _, layout) in pairs:
+        is_even = n - m == created if n >= second.storages else (may_move or n == m)
+        if not is_even or layout_before is not layout:
             return None
     return [
         (n + turn * (n - m), o + turn * (o - p), layout)
@@ -230,8 +230,8 @@ def _loops(program: Program, start: Before, end: Before, is_counted: bool) -> li
     """Number, kind, and whether Python unrolls them, of the loops that an iteration entered."""
     kinds, unrolled = program.marks.loops, program.unrolled
     entered = range(start.positions + is_counted, end.positions)
-    told = set(unrolled[bisect_left(unrolled, start.positions) :])
-    return [(loop, kinds[loop], loop in told) for loop in entered if loop in kinds]
+    unrolled_loops = set(unrolled[bisect_left(unrolled, start.positions) :])
+    return [(loop, kinds[loop], loop in unrolled_loops) for loop in entered if loop in kinds]
 
 
 def _are_known(program: Program, storages: np.ndarray, first: Before, third: Before) -> bool:
@@ -247,7 +247,7 @@ def _continue_tables(
 ) -> None:
     """Add the tiles, places and loops of further iterations."""
     program, marks = session.program, session.program.marks
-    made = program.storages[second.storages : third.storages]
+    new_storages = program.storages[second.storages : third.storages]
     births = marks.births[second.storages : third.storages]
     inside = _places(program, second, third, is_counted)
     loops = _loops(program, second, third, is_counted)
@@ -255,7 +255,7 @@ def _continue_tables(
     places = third.positions - second.positions
     for turn, value in enumerate(values, 1):
         by = turn * places
-        program.storages += made
+        program.storages += new_storages
         marks.births += [_moved(place, second, by) for place in births]
         if is_counted:
             program.positions.append((outer, own, value))

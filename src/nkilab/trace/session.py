@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from ..errors import NkilabWarning, UseError
+from ..errors import NkilabWarning, UseError, printable
 from ..isa.accumulators import register_files
 from ..isa.declare import Instruction
 from ..isa.random_numbers import fresh_generators
@@ -126,9 +126,9 @@ class Session:
         self.flush()
         return self.program_id, dict(self._created), self.position, self.where
 
-    def come_back(self, held: tuple[Any, ...]) -> None:
+    def come_back(self, kept: tuple[Any, ...]) -> None:
         """Go on where an instance left."""
-        self.program_id, created, self.position, self.where = held
+        self.program_id, created, self.position, self.where = kept
         self._created = created
 
     def new_storage(
@@ -202,14 +202,14 @@ class Session:
         mark = (filename, lineno, key or message)
         if mark not in self.together.warned:
             self.together.warned.add(mark)
-            warnings.warn_explicit(message, NkilabWarning, filename, lineno)
+            warnings.warn_explicit(printable(message), NkilabWarning, filename, lineno)
 
 
 def _put_on(mine: Storage, other: Storage) -> None:
     """Put a storage on the elements and the shadow bits of another program's."""
     # numbers and last rows are a program's own, so that each has a Storage of its own
     mine.data, mine.bytes, mine.written = other.data, other.bytes, other.written
-    mine.is_mutable, mine.given = other.is_mutable, other.given
+    mine.is_mutable, mine.host_array = other.is_mutable, other.host_array
 
 
 _current: ContextVar[Session | None] = ContextVar("nkilab_session", default=None)
@@ -287,10 +287,10 @@ class _NoWorld:
 world: World = _NoWorld()
 
 
-def set_world(given: World) -> None:
+def set_world(new_world: World) -> None:
     """Let dialects reach the interface above them."""
     global world
-    world = given
+    world = new_world
 
 
 def ask() -> World:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import linecache
 import re
 import sys
+from itertools import islice
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
@@ -14,8 +15,8 @@ from ..tracebacks import is_users_file
 # a file and a line
 Site = tuple[str, int]
 _ASSIGNMENT = re.compile(r"\s*([A-Za-z_]\w*)\s*(?::[^=]+)?=[^=]")
-# frameworks that call kernels; their lines tell a user nothing
-_FRAMEWORKS = re.compile(r"[/\\](?:site|dist)-packages[/\\](?:torch|jax|jaxlib)[/\\]")
+# packages that call kernels, or are called with tiles; their lines tell a user nothing
+_FRAMEWORKS = re.compile(r"[/\\](?:site|dist)-packages[/\\](?:torch|jax|jaxlib|numpy)[/\\]")
 # Whether a file belongs to nkilab or to a framework.
 _IS_PASSED_OVER: dict[str, bool] = {}
 # File and line by code object and instruction: working a line out costs more than looking it up. The code is
@@ -74,15 +75,24 @@ def place_of(frame: FrameType) -> str:
     return f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}"
 
 
+def text_at(frame: FrameType) -> str:
+    """The expression that runs in a frame as it is written, if it stands on one line, or ""."""
+    first, last, start, end = next(islice(frame.f_code.co_positions(), frame.f_lasti // 2, None))
+    if first is None or first != last:
+        return ""
+    # columns count bytes
+    return linecache.getline(frame.f_code.co_filename, first).encode()[start:end].decode(errors="replace")
+
+
 def assigned_name(filename: str, lineno: int) -> str:
     """The name that a source line assigns to, or "": what a tile made there is called."""
-    found = _ASSIGNMENT.match(linecache.getline(filename, lineno))
-    return found[1] if found else ""
+    match = _ASSIGNMENT.match(linecache.getline(filename, lineno))
+    return match[1] if match else ""
 
 
 def name_of(value: Any, frame: FrameType) -> str:
     """The variable that holds `value` in a frame, or ""."""
-    for name, held in frame.f_locals.items():
-        if held is value:
+    for name, local_value in frame.f_locals.items():
+        if local_value is value:
             return name
     return ""

@@ -14,12 +14,11 @@ from warnings import warn
 import numpy as np
 
 from .. import api
-from .._lazy import cache_folder
+from ..argument_checks import whole
 from ..arrays import ArraySpec, framework_of
 from ..dialects.kernel import Kernel
+from ..disk import cache_folder, read_text, write_whole_folder
 from ..errors import FileError, UsageError
-from ..files.container import write_whole
-from ..given import whole
 from ..tiles.dtypes import as_dtype
 from ..trace.session import running
 from ..tracebacks import public
@@ -54,13 +53,13 @@ def autotune(
     Raises:
         UsageError: if the space is none, or the kernel has no such parameters.
     """
-    held = space if isinstance(space, Space) else space_of(space, constraints)
+    space_known = space if isinstance(space, Space) else space_of(space, constraints)
     whole("trials", trials, 1)
     api.machine_for(None, target)
 
     @public
     def decorate(kernel: Any) -> Autotuned:
-        return Autotuned(kernel, held, trials=trials, seed=seed, target=target, sampler=sampler)
+        return Autotuned(kernel, space_known, trials=trials, seed=seed, target=target, sampler=sampler)
 
     return decorate
 
@@ -113,8 +112,8 @@ class Autotuned:
         Raises:
             UsageError: if no point is legal, or the kernel is called inside another one without parameters.
         """
-        given = self._given(args, kwargs)
-        if not set(self.space.names) - given.keys():
+        arguments = self._point_of_call(args, kwargs)
+        if not set(self.space.names) - arguments.keys():
             return {}
         if running() is not None:
             raise UsageError(
@@ -122,16 +121,16 @@ class Autotuned:
                 hint=f"give it {', '.join(self.space.names)}, or call its .kernel",
             )
         outcome = self.outcome(*args, **kwargs)
-        return {name: value for name, value in outcome.point.items() if name not in given}
+        return {name: value for name, value in outcome.point.items() if name not in arguments}
 
     @public
     def outcome(self, *args: Any, **kwargs: Any) -> Outcome:
         """What the timing model says of the point that is chosen for arguments."""
-        given = self._given(args, kwargs)
-        space = replace(self.space, parameters=tuple(_fixed(p, given) for p in self.space.parameters))
+        arguments = self._point_of_call(args, kwargs)
+        space = replace(self.space, parameters=tuple(_fixed(p, arguments) for p in self.space.parameters))
         case = Case(
             tuple(map(_shape_only, args)),
-            {name: _shape_only(value) for name, value in kwargs.items() if name not in given},
+            {name: _shape_only(value) for name, value in kwargs.items() if name not in arguments},
             text=f"the arguments of {self.__name__}",
         )
         machine = api.machine_for(self.kernel, self._options["target"])
@@ -141,11 +140,11 @@ class Autotuned:
             self._chosen[key] = _read(key, space) or self._searched(objective, space, key)
         return self._chosen[key]
 
-    def _given(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Point:
+    def _point_of_call(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Point:
         """Parameters of the space that the caller gives."""
         bound = inspect.signature(self.kernel.function).bind_partial(*args, **kwargs).arguments
-        held = {**bound, **kwargs}
-        return {name: held[name] for name in self.space.names if name in held}
+        arguments = {**bound, **kwargs}
+        return {name: arguments[name] for name in self.space.names if name in arguments}
 
     def _key(self, objective: KernelObjective, space: Space) -> str:
         parts = (objective.digest, objective.constants, space.digest, sorted(self._options.items()))
@@ -160,25 +159,25 @@ class Autotuned:
         objective.check(space)
         options = self._options
         sampler = sampler_named(options["sampler"], space, options["trials"], 1, options["seed"])
-        found = search(space, objective, sampler, Inline(objective), trials=options["trials"])
-        if not found.timed:
-            first = found.outcomes[0].message if found.outcomes else "none was looked at"
+        result = search(space, objective, sampler, Inline(objective), trials=options["trials"])
+        if not result.timed:
+            first = result.outcomes[0].message if result.outcomes else "none was looked at"
             raise UsageError(f"no point of the space of {self.__name__} can be timed:\n{first}")
-        best = found.timed[0]
+        best = result.timed[0]
         _write(key, best)
         return best
 
 
-def _fixed(parameter: Parameter, given: Point) -> Parameter:
+def _fixed(parameter: Parameter, point: Point) -> Parameter:
     """A parameter with the one value that the caller gives, if it gives one.
 
     Raises:
         UsageError: if that is no value of a space.
     """
     name = parameter.name
-    if name not in given:
+    if name not in point:
         return parameter
-    value: Any = given[name]
+    value: Any = point[name]
     value = value.item() if isinstance(value, np.generic) else value
     if not isinstance(value, int | float | str):
         raise UsageError(
@@ -200,21 +199,19 @@ def _path(key: str) -> Path:
 def _read(key: str, space: Space) -> Outcome | None:
     """The choice that was made before; None if there is none, or what there is cannot be read."""
     try:
-        held = json.loads(_path(key).read_text(encoding="utf-8"))
-        outcome = outcome_from(held["outcome"])
-        is_choice = held["schema"] == SCHEMA and outcome.is_timed and space.contains(outcome.point)
+        document = json.loads(read_text(_path(key)))
+        outcome = outcome_from(document["outcome"])
+        is_choice = document["schema"] == SCHEMA and outcome.is_timed and space.contains(outcome.point)
         return outcome if is_choice else None
-    except (OSError, ValueError, KeyError, TypeError):
+    except (FileError, OSError, ValueError, KeyError, TypeError):
         return None
 
 
 def _write(key: str, outcome: Outcome) -> None:
     """Keep a choice; a cache folder that cannot be written is told, and no reason to fail."""
-    path = _path(key)
-    held = {"schema": SCHEMA, "outcome": outcome.to_dict()}
+    document = {"schema": SCHEMA, "outcome": outcome.to_dict()}
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(path, (json.dumps(held, indent=1) + "\n").encode())
-    except (OSError, FileError) as error:
-        told = error if isinstance(error, FileError) else f"{path.parent}: {(error.strerror or '').lower()}"
-        warn(f"the choice of an autotuned kernel is not kept: {told}", stacklevel=2)
+        path = _path(key)
+        write_whole_folder(path.parent, {path.name: (json.dumps(document, indent=1) + "\n").encode()})
+    except FileError as error:
+        warn(f"the choice of an autotuned kernel is not kept: {error}", stacklevel=2)

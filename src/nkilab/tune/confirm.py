@@ -77,11 +77,11 @@ class Recalibrated:
         """The chip with the constants that the measurements ask for."""
         return self.fitted.machine
 
-    def applied(self, found: Found) -> Found:
+    def applied(self, result: Found) -> Found:
         """What a search found, with measured latencies; the others scaled, with intervals of the scatter."""
         known = {key_of(one.point): one.latency_us for one in self.measured}
         return replace(
-            found, outcomes=tuple(self.judged(o, known.get(key_of(o.point))) for o in found.outcomes)
+            result, outcomes=tuple(self.judged(o, known.get(key_of(o.point))) for o in result.outcomes)
         )
 
     def judged(self, outcome: Outcome, measured: float | None = None) -> Outcome:
@@ -113,29 +113,32 @@ def read_measured(path: Path, space: Space) -> list[Measured]:
     Raises:
         FileError: if it cannot be read, or is written otherwise; names the line.
     """
-    held = loaded(path, HINT)
-    if not isinstance(held, Mapping) or held.get("schema") != SCHEMA:
-        given = held.get("schema") if isinstance(held, Mapping) else None
-        raise wrong(path, 1, f"the schema is {given!r}; a file of measured points has {SCHEMA!r}", HINT)
-    points = held.get("points")
+    document = loaded(path, HINT)
+    if not isinstance(document, Mapping) or document.get("schema") != SCHEMA:
+        schema = document.get("schema") if isinstance(document, Mapping) else None
+        raise wrong(path, 1, f"the schema is {schema!r}; a file of measured points has {SCHEMA!r}", HINT)
+    points = document.get("points")
     if not isinstance(points, list) or not points:
-        raise wrong(path, line_of(held), f"points is {points!r}; it is a list with at least one entry", HINT)
-    found = [_measured(path, entry, line_of(points, i), space) for i, entry in enumerate(points)]
-    keys = [key_of(one.point) for one in found]
+        raise wrong(
+            path, line_of(document), f"points is {points!r}; it is a list with at least one entry", HINT
+        )
+    measured_points = [_measured(path, entry, line_of(points, i), space) for i, entry in enumerate(points)]
+    keys = [key_of(one.point) for one in measured_points]
     for i, key in enumerate(keys):
         if key in keys[:i]:
-            raise wrong(path, found[i].line, f"{key} is measured twice", "give one value per point")
-    return found
+            raise wrong(path, measured_points[i].line, f"{key} is measured twice", "give one value per point")
+    return measured_points
 
 
 def _measured(path: Path, entry: Any, line: int, space: Space) -> Measured:
     if not isinstance(entry, Mapping):
         raise wrong(path, line, f"an entry of points is {entry!r}; it holds names and values", HINT)
     point = {str(k): v for k, v in entry.items() if k not in ("latency_us", "noise")}
-    point = {
-        k: next((p for p in (bool, int, float, str) if isinstance(v, p)), type(v))(v)
-        for k, v in point.items()
-    }
+    for name, value in point.items():
+        kind = next((one for one in (bool, int, float, str) if isinstance(value, one)), None)
+        if kind is None:
+            raise wrong(path, line, f"{name} is {value!r}; in a point it is a number or a word", HINT)
+        point[name] = kind(value)
     if not space.contains(point):
         raise wrong(
             path,

@@ -33,6 +33,7 @@ from ..machine import Machine
 from ..runner import kernel_from, serve_names
 from ..timing import MODEL_VERSION
 from ..tracebacks import public
+from ..workers import end_with_parent
 from .limits import LONGEST, limited
 from .mappings import MappingObjective
 from .objective import KernelObjective, Objective, cases_of
@@ -90,8 +91,8 @@ class Work:
     def absolute(self) -> Work:
         """With a path that a worker in another folder finds."""
         path, _, name = (self.kernel, "", "") if self.is_spec else self.kernel.rpartition(":")
-        held = str(Path(path).resolve())
-        return replace(self, kernel=f"{held}:{name}" if name else held)
+        resolved = str(Path(path).resolve())
+        return replace(self, kernel=f"{resolved}:{name}" if name else resolved)
 
     def objective(self, load: Callable[[str], Any] = kernel_from) -> KernelObjective | MappingObjective:
         """The objective; the names that the kernel's file imports are served already."""
@@ -118,8 +119,8 @@ def _traced(work: Work) -> KernelObjective | MappingObjective:
 
 @lru_cache(maxsize=2)
 def _objective_of(work: Work) -> KernelObjective | MappingObjective:
-    held = _traced(replace(work, machine=None))
-    return held if work.machine is None else held.under(work.machine)
+    traced = _traced(replace(work, machine=None))
+    return traced if work.machine is None else traced.under(work.machine)
 
 
 def evaluate_in_worker(work: Work, point: Point) -> Outcome:
@@ -132,11 +133,11 @@ def evaluate_in_worker(work: Work, point: Point) -> Outcome:
         raise UsageError(
             f"a worker has {release()}; this is {work.made_by}", hint="install the same on all machines"
         )
-    held, sys.stdout = sys.stdout, sys.stderr
+    stdout, sys.stdout = sys.stdout, sys.stderr
     try:
         return limited(_objective_of(work).evaluate, point, work.limit)
     finally:
-        sys.stdout = held
+        sys.stdout = stdout
 
 
 class Evaluator(Protocol):
@@ -203,16 +204,16 @@ class Pooled:
             while queue and len(running) < most:
                 point = queue.pop()
                 running[self._submitted(point)] = point
-            found, lost = _settled(running, self._longest)
-            yield from found
-            is_silent = not found and not lost
+            settled, lost = _settled(running, self._longest)
+            yield from settled
+            is_silent = not settled and not lost
             if is_silent:
                 lost = _given_up(running)
             if lost:
                 self._renew()
             if lost and is_alone:
-                told = SILENT if is_silent else DIED
-                yield Outcome(lost[0], FAILED, reason="its worker ended", message=told)
+                message = SILENT if is_silent else DIED
+                yield Outcome(lost[0], FAILED, reason="its worker ended", message=message)
             elif lost:
                 suspects += [*reversed(lost), *running.values()]
                 running.clear()
@@ -280,9 +281,9 @@ def _result_of(future: Future[Outcome]) -> Outcome | None:
     except (BrokenExecutor, CancelledError):
         return None
     except (ImportError, AttributeError, OSError) as error:
-        told = str(error).splitlines()[0] if str(error) else "no more is known"
+        reason = str(error).splitlines()[0] if str(error) else "no more is known"
         raise UsageError(
-            f"a worker breaks off with {type(error).__name__}: {told}",
+            f"a worker breaks off with {type(error).__name__}: {reason}",
             hint=f"install {release()} on all machines, or evaluate with --workers 1",
         ) from error
     except Exception as error:
@@ -296,12 +297,12 @@ def processes(work: Work, count: int) -> Pooled:
     """Processes on this machine, none of which inherits anything of this one."""
 
     def make() -> ProcessPoolExecutor:
-        made = ProcessPoolExecutor(count, mp_context=get_context("spawn"))
+        executor = ProcessPoolExecutor(count, get_context("spawn"), end_with_parent)
         with _uninterrupted():
             # all start now: Ctrl-C is told to this process alone, which ends them
             for _ in range(count):
-                made.submit(release)
-        return made
+                executor.submit(release)
+        return executor
 
     return Pooled(work, make, count)
 
@@ -349,11 +350,15 @@ def _check_releases(client: Any) -> None:
     Raises:
         UsageError: if there is such a worker; names it.
     """
-    for address, found in client.run(release, on_error="return").items():
-        if found != release():
-            told = f"answers with {found!r}" if isinstance(found, Exception) else f"has {found}"
+    for address, release_there in client.run(release, on_error="return").items():
+        if release_there != release():
+            answer = (
+                f"answers with {release_there!r}"
+                if isinstance(release_there, Exception)
+                else f"has {release_there}"
+            )
             raise UsageError(
-                f"the worker at {address} {told}; this is {release()}",
+                f"the worker at {address} {answer}; this is {release()}",
                 hint="install the same on all machines, and start their workers again",
             )
 

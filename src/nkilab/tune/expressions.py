@@ -69,8 +69,8 @@ class Constraint:
         try:
             return bool(self.evaluate(values))
         except (ZeroDivisionError, TypeError, OverflowError) as error:
-            told = ", ".join(f"{name} = {values[name]!r}" for name in sorted(self.names))
-            raise _refused(f"{self.text} has no value for {told}: {error}", self.where, "") from None
+            values_text = ", ".join(f"{name} = {values[name]!r}" for name in sorted(self.names))
+            raise _refused(f"{self.text} has no value for {values_text}: {error}", self.where, "") from None
 
 
 def constraint(text: str, names: frozenset[str], where: str = "") -> Constraint:
@@ -91,8 +91,8 @@ def constraint(text: str, names: frozenset[str], where: str = "") -> Constraint:
         used: set[str] = set()
         evaluate = _function_of(tree.body, names, used)
     except (SyntaxError, ValueError) as error:
-        told = error.msg if isinstance(error, SyntaxError) else str(error)
-        raise _refused(f"{text!r} is no constraint: {told}", where) from None
+        reason = error.msg if isinstance(error, SyntaxError) else str(error)
+        raise _refused(f"{text!r} is no constraint: {reason}", where) from None
     except RecursionError:
         raise _refused(f"{text[:40]!r}... is nested too deep", where) from None
     if not used:
@@ -170,7 +170,7 @@ def _any(parts: list[Evaluate]) -> Evaluate:
 
 def _compared(tests: list[Callable[[Any, Any], bool]], parts: list[Evaluate]) -> Evaluate:
     def evaluate(values: Values) -> bool:
-        held = [part(values) for part in parts]
-        return all(test(a, b) for test, a, b in zip(tests, held, held[1:], strict=False))
+        results = [part(values) for part in parts]
+        return all(test(a, b) for test, a, b in zip(tests, results, results[1:], strict=False))
 
     return evaluate

@@ -100,7 +100,7 @@ class _Walk:
             if word in function.__globals__:
                 self._see_named(function.__globals__[word], word, names)
         for word, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
-            self.see(_held(cell), word)
+            self.see(_cell_contents(cell), word)
         self.see((function.__defaults__, function.__kwdefaults__), name)
         self.see(getattr(function, "__wrapped__", None), name)
 
@@ -118,17 +118,17 @@ class _Walk:
         if not self._is_users(_file_of(sys.modules.get(value.__module__))):
             return
         self._read(_file_of(sys.modules[value.__module__]))
-        for word, held in vars(value).items():
-            if isinstance(held, FunctionType | property | classmethod | staticmethod):
-                self.see(getattr(held, "fget", None) or getattr(held, "__func__", held), word)
+        for word, member in vars(value).items():
+            if isinstance(member, FunctionType | property | classmethod | staticmethod):
+                self.see(getattr(member, "fget", None) or getattr(member, "__func__", member), word)
 
     def _see_items(self, value: Any, name: str) -> None:
         self.values.append(f"{name}: {type(value).__name__} of {len(value)}")
         if isinstance(value, set | frozenset):
             self.values.append(repr(sorted(map(repr, value))))
             return
-        for held in value.items() if isinstance(value, dict) else value:
-            self.see(held, name)
+        for item in value.items() if isinstance(value, dict) else value:
+            self.see(item, name)
 
     def _see_object(self, value: Any, name: str) -> None:
         """An object of the user's by its attributes, an array by its elements, any other as it is written."""
@@ -166,7 +166,7 @@ def _file_of(module: ModuleType | None) -> str:
     return getattr(module, "__file__", None) or ""
 
 
-def _held(cell: CellType) -> Any:
+def _cell_contents(cell: CellType) -> Any:
     """What a name of an outer function stands for; None before it is bound."""
     try:
         return cell.cell_contents
@@ -177,11 +177,11 @@ def _held(cell: CellType) -> Any:
 def _codes(code: CodeType) -> Iterator[CodeType]:
     """A function's code and that of the functions within it."""
     yield code
-    for held in code.co_consts:
-        if isinstance(held, CodeType):
-            yield from _codes(held)
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _codes(constant)
 
 
 def _instructions(code: CodeType) -> tuple[Any, ...]:
-    constants = [repr(held) for held in code.co_consts if not isinstance(held, CodeType)]
+    constants = [repr(constant) for constant in code.co_consts if not isinstance(constant, CodeType)]
     return code.co_code, constants, code.co_names, code.co_varnames, code.co_freevars

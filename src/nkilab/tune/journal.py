@@ -17,9 +17,10 @@ from types import TracebackType
 from typing import IO, Any
 
 from .._lazy import fcntl
+from ..argument_checks import need
+from ..argument_checks import path as path_of
+from ..disk import check_no_source
 from ..errors import FileError, UsageError
-from ..given import need
-from ..given import path as path_of
 from ..tracebacks import public
 from .outcome import Outcome, key_of, outcome_from
 
@@ -44,6 +45,7 @@ class Journal:
         self.path = path = path_of("path", path)
         self._known: dict[tuple[str, str], Outcome] = {}
         try:
+            check_no_source(path)
             self._file: IO[bytes] = path.open("ab+")
         except OSError as error:
             raise FileError(f"{path} cannot be written: {(error.strerror or str(error)).lower()}") from None
@@ -88,32 +90,32 @@ class Journal:
                 hint="name another journal, or delete this one",
             )
         for number, line in enumerate(lines[1:], 2):
-            held = self._parsed(line, number)
-            outcome = outcome_from(held["outcome"])
-            self._known[held["constants"], key_of(outcome.point)] = outcome
+            document = self._parsed(line, number)
+            outcome = outcome_from(document["outcome"])
+            self._known[document["constants"], key_of(outcome.point)] = outcome
         if len(whole) < len(content):
             self._file.truncate(len(whole))
 
     def _parsed(self, line: bytes, number: int) -> dict[str, Any]:
         try:
-            held = json.loads(line)
+            document = json.loads(line)
             if number > 1:
-                _hold_to_form(held)
+                _hold_to_form(document)
         except (ValueError, KeyError, TypeError):
             if number == 1:
                 raise self._foreign() from None
             raise FileError(
                 f"{self.path}:{number}: this line is damaged", hint="delete the line, and the search goes on"
             ) from None
-        if not isinstance(held, dict):
+        if not isinstance(document, dict):
             raise self._foreign()
-        return held
+        return document
 
     def _foreign(self) -> FileError:
         return FileError(f"{self.path} is no journal of nkilab tune", hint="name another file")
 
-    def _append(self, held: dict[str, Any]) -> None:
-        line = json.dumps(held, separators=(",", ":")).encode() + b"\n"
+    def _append(self, entry: dict[str, Any]) -> None:
+        line = json.dumps(entry, separators=(",", ":")).encode() + b"\n"
         try:
             # one write: a process that is killed leaves the line whole or cut off at its end, never mixed
             self._file.write(line)

@@ -29,8 +29,8 @@ def limited(evaluate: Callable[[Point], Outcome], point: Point, seconds: float) 
         with _ringing(seconds):
             return evaluate(point)
     except OutOfTime:
-        told = f"it takes more than {seconds:g} seconds; --point-seconds says how many it may"
-        return Outcome(point, FAILED, reason="out of time", message=told)
+        message = f"it takes more than {seconds:g} seconds; --point-seconds says how many it may"
+        return Outcome(point, FAILED, reason="out of time", message=message)
 
 
 @contextmanager

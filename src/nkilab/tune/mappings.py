@@ -8,6 +8,7 @@ from dataclasses import fields, replace
 from hashlib import sha256
 from pathlib import Path
 
+from ..disk import read_text
 from ..einsum import compile
 from ..einsum.compiler import title_of
 from ..einsum.emit.nki import NkiPrinter
@@ -62,8 +63,8 @@ class MappingObjective:
                 "mapping leaves none",
                 hint="leave its mapping out",
             )
-        held = (spec.read_text(encoding="utf-8"), sorted(sizes.items()), self._rules.target, MODEL_VERSION)
-        self.digest = sha256(repr(held).encode()).hexdigest()[:16]
+        key = (read_text(spec), sorted(sizes.items()), self._rules.target, MODEL_VERSION)
+        self.digest = sha256(repr(key).encode()).hexdigest()[:16]
         self._chip: Machine = machine_named(self._rules.target)
         self.machine = self._chip
         # what choices compile to
@@ -142,9 +143,9 @@ class MappingObjective:
         source = NkiPrinter(tree).text()
         if source not in self._compiled:
             proved(tree, rules.cascade, self._chip)
-            made = replace(rules, source=source, tree=tree)
-            case = Case((), made.specs)
-            self._compiled[source] = KernelObjective(made.kernel, [case], self._chip, self.goals)
+            new_rules = replace(rules, source=source, tree=tree)
+            case = Case((), new_rules.specs)
+            self._compiled[source] = KernelObjective(new_rules.kernel, [case], self._chip, self.goals)
         return source
 
     def under(self, machine: Machine) -> MappingObjective:

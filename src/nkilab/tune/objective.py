@@ -17,10 +17,12 @@ from .. import api
 from ..arguments import call_arguments
 from ..arrays import framework_of
 from ..checks import examine_shapes
+from ..checks.capacity import PSUM_FULL
 from ..checks.comments import is_silenced, settings_near
 from ..checks.evidence import Evidence, Track
 from ..dialects.kernel import Kernel
-from ..errors import NkilabError, UsageError, UseError, did_you_mean
+from ..errors import LimitError, NkilabError, UsageError, UseError, did_you_mean
+from ..estimates import Estimate
 from ..isa.declare import Instruction
 from ..launches import Launched, launch
 from ..ledger.predict import recosted
@@ -142,7 +144,7 @@ class KernelObjective:
             for c in self.cases
         ]
         options = sorted((k, repr(v)) for k, v in kernel.options.items())
-        held = (
+        key = (
             kernel.name,
             kernel.spelling,
             kernel.version,
@@ -152,7 +154,7 @@ class KernelObjective:
             self.machine.name,
             MODEL_VERSION,
         )
-        return sha256(repr((text, held)).encode()).hexdigest()[:16]
+        return sha256(repr((text, key)).encode()).hexdigest()[:16]
 
     @property
     def constants(self) -> str:
@@ -181,10 +183,10 @@ class KernelObjective:
                 )
         for case in self.cases:
             try:
-                given = signature.bind_partial(*case.args, **case.kwargs).arguments
+                bound = signature.bind_partial(*case.args, **case.kwargs).arguments
             except TypeError as error:
                 raise UsageError(f"{self.kernel.name} cannot be called with {case.text}: {error}") from None
-            twice = [name for name in space.names if name in given]
+            twice = [name for name in space.names if name in bound]
             if twice:
                 raise UsageError(
                     f"{twice[0]} is searched and has a value besides", hint="leave one of the two out"
@@ -208,7 +210,9 @@ class KernelObjective:
         known = self._timed.get(key)
         if known is None:
             own = [recosted(program, self.machine) for program in programs]
-            known = self._timed[key] = timed(api.estimate_programs(own))
+            estimate = api.estimate_programs(own)
+            _refuse_full(estimate)
+            known = self._timed[key] = timed(estimate)
             _keep(self._timed)
         for program in programs:
             # the trace stays, columns made of it would take as much again
@@ -247,7 +251,7 @@ class KernelObjective:
             UseError: the first such finding that the kernel's author does not silence.
         """
         tracks = tuple(Track(program, core) for core, program in enumerate(launched.programs))
-        evidence = Evidence(self.kernel, tracks, launched.memories, launched.meetings)
+        evidence = Evidence(self.kernel, tracks, launched.memories, launched.rendezvous)
         for finding in examine_shapes(evidence):
             silencing = settings_near(finding.site.file)
             if finding.fails and not is_silenced(finding, evidence.sources, silencing):
@@ -263,9 +267,9 @@ def _rows(programs: Sequence[Program]) -> int:
     return sum(map(len, programs))
 
 
-def _keep(held: OrderedDict[Any, Any]) -> None:
-    if len(held) > KEPT:
-        held.popitem(last=False)
+def _keep(cache: OrderedDict[Any, Any]) -> None:
+    if len(cache) > KEPT:
+        cache.popitem(last=False)
 
 
 def known_goals(goals: Sequence[str]) -> tuple[str, ...]:
@@ -284,6 +288,17 @@ def known_goals(goals: Sequence[str]) -> tuple[str, ...]:
             else "write latency,sbuf for the front of latency against bytes of SBUF",
         )
     return tuple(goals)
+
+
+def _refuse_full(estimate: Estimate) -> None:
+    """Refuse a kernel that needs more banks of PSUM than there are.
+
+    Raises:
+        LimitError: at the row that finds none.
+    """
+    plans = [estimate.plan, *(cores.estimate.plan for cores in estimate.cores)]
+    for finding in (finding for plan in plans for finding in plan.findings if finding.rule == PSUM_FULL.id):
+        raise LimitError(finding.message, hint=finding.fix).located(finding.where, finding.rule)
 
 
 def pruned(point: Point, error: NkilabError | AssertionError) -> Outcome:
@@ -311,14 +326,16 @@ def _sum(weights: Sequence[float], values: Sequence[float]) -> float:
     return float(sum(w * v for w, v in zip(weights, values, strict=True)))
 
 
-def timed(found: api.Estimate) -> Timed:
+def timed(estimate: api.Estimate) -> Timed:
     """What of an estimate a search remembers."""
-    low, high = found.interval_us
-    summary = found.summary
-    moved_again = summary["spill_save_bytes"] + summary["spill_reload_bytes"] + found.plan.loaded_again_bytes
+    low, high = estimate.interval_us
+    summary = estimate.summary
+    moved_again = (
+        summary["spill_save_bytes"] + summary["spill_reload_bytes"] + estimate.plan.loaded_again_bytes
+    )
     spilled = int(moved_again)
     return Timed(
-        found.latency_us, low, high, int(summary["dma_transfer_total_bytes"]),
+        estimate.latency_us, low, high, int(summary["dma_transfer_total_bytes"]),
         int(summary["sbuf_peak_bytes"]), spilled, summary.bound, dict(summary.occupancy),
     )  # fmt: skip
 
@@ -385,13 +402,13 @@ def cases_of(args: Sequence[str], keywords: Sequence[str], weights: Sequence[flo
             f"--weights is {','.join(f'{w:g}' for w in weights)}; it has a number above 0 for each of "
             f"{count} cases, {MOST_WEIGHT:g} at most"
         )
-    found = []
+    cases = []
     for number in range(count):
         own = [words[number if len(words) > 1 else 0] for words in written]
         positional, named = call_arguments([_renamed(text, w) for text, w in zip(args, own)], keywords)
         weight = weights[number] if weights else 1.0
-        found.append(Case(tuple(positional), named, weight, " ".join(own) or "no arguments"))
-    return found
+        cases.append(Case(tuple(positional), named, weight, " ".join(own) or "no arguments"))
+    return cases
 
 
 def _renamed(text: str, own: str) -> str:

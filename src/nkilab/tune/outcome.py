@@ -70,24 +70,24 @@ class Outcome:
 
     def to_dict(self) -> dict[str, Any]:
         """Ready for JSON."""
-        held = asdict(self)
-        return {key: value for key, value in held.items() if value not in ("", None, (), {}, (0.0, 0.0))}
+        fields = asdict(self)
+        return {key: value for key, value in fields.items() if value not in ("", None, (), {}, (0.0, 0.0))}
 
 
-def outcome_from(held: Any) -> Outcome:
+def outcome_from(document: Any) -> Outcome:
     """The outcome that `to_dict` wrote.
 
     Raises:
         ValueError, KeyError or TypeError: if it did not.
     """
-    if not isinstance(held, dict) or not isinstance(held["point"], dict):
-        raise ValueError(f"{held!r} is no outcome")
-    cases = tuple(Timed(**case) for case in held.get("cases", ()))
-    low, high = held.get("interval_us", (0.0, 0.0))
-    found = Outcome(**{**held, "cases": cases, "interval_us": (low, high)})
-    if found.state not in (TIMED, PRUNED, FAILED) or (found.is_timed and not found.latency_us > 0):
-        raise ValueError(f"{held!r} is no outcome")
-    return found
+    if not isinstance(document, dict) or not isinstance(document["point"], dict):
+        raise ValueError(f"{document!r} is no outcome")
+    cases = tuple(Timed(**case) for case in document.get("cases", ()))
+    low, high = document.get("interval_us", (0.0, 0.0))
+    outcome = Outcome(**{**document, "cases": cases, "interval_us": (low, high)})
+    if outcome.state not in (TIMED, PRUNED, FAILED) or (outcome.is_timed and not outcome.latency_us > 0):
+        raise ValueError(f"{document!r} is no outcome")
+    return outcome
 
 
 def key_of(point: Point) -> str:

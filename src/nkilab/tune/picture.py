@@ -49,7 +49,7 @@ def svg(verdict: Verdict, title: str) -> str:
     )
 
 
-def _told(tick: float) -> str:
+def _tick_label(tick: float) -> str:
     return f"{tick:,.6g}" if tick < 1e6 else f"{tick:,.0f}"
 
 
@@ -66,14 +66,14 @@ def _axes(most: float, top: float, below: str) -> list[str]:
         y = (1 - tick / top) * _HEIGHT
         parts += [
             f'<line x1="0" y1="{y:g}" x2="{_WIDTH}" y2="{y:g}" stroke="{_GRID}"/>',
-            f'<text x="-8" y="{y + 4:g}" text-anchor="end">{_told(tick)}</text>',
+            f'<text x="-8" y="{y + 4:g}" text-anchor="end">{_tick_label(tick)}</text>',
         ]
     for tick in _ticks(most):
         # points are counted in whole numbers
         if most < 5 and tick != int(tick):
             continue
         x = tick / most * _WIDTH
-        parts.append(f'<text x="{x:g}" y="{_HEIGHT + 18}" text-anchor="middle">{_told(tick)}</text>')
+        parts.append(f'<text x="{x:g}" y="{_HEIGHT + 18}" text-anchor="middle">{_tick_label(tick)}</text>')
     parts.append(f'<text x="{_WIDTH / 2}" y="{_HEIGHT + 42}" text-anchor="middle">{escape(below)}</text>')
     middle = f'transform="translate(-62 {_HEIGHT / 2}) rotate(-90)" text-anchor="middle"'
     return [*parts, f"<text {middle}>latency, us</text>"]
@@ -85,11 +85,11 @@ def _mark(outcome: Outcome, x: float, top: float, colour: str, *, has_bar: bool)
 
     low, high = interval_of(outcome)
     line = f'<line x1="{x:.1f}" y1="{place(low):.1f}" x2="{x:.1f}" y2="{place(high):.1f}" stroke="{colour}"/>'
-    told = f"{key_of(outcome.point)}: {outcome.latency_us:.4g} us, {low:.4g} to {high:.4g}"
+    title = f"{key_of(outcome.point)}: {outcome.latency_us:.4g} us, {low:.4g} to {high:.4g}"
     fill = colour if outcome.measured_us is None else "white"
     y = place(outcome.latency_us)
     mark = f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3.5" fill="{fill}" stroke="{colour}">'
-    return [*([line] if has_bar else []), f"{mark}<title>{escape(told)}</title></circle>"]
+    return [*([line] if has_bar else []), f"{mark}<title>{escape(title)}</title></circle>"]
 
 
 def _front(verdict: Verdict, second: str, most: float, top: float) -> str:

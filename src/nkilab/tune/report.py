@@ -28,24 +28,24 @@ def shown_progress() -> Iterator[Callable[[Progress], None] | None]:
         with quiet():
             yield None
         return
-    held, begun = rich("progress"), time.monotonic()
+    rich_progress, begun = rich("progress"), time.monotonic()
     columns = (
-        held.TextColumn("{task.description}"),
+        rich_progress.TextColumn("{task.description}"),
         # the bar alone gives way on a narrow terminal
-        held.BarColumn(None, table_column=rich("table").Column(max_width=40)),
-        held.MofNCompleteColumn(), held.TextColumn("{task.fields[left]}"),
-        held.TextColumn("{task.fields[best]}"),
+        rich_progress.BarColumn(None, table_column=rich("table").Column(max_width=40)),
+        rich_progress.MofNCompleteColumn(), rich_progress.TextColumn("{task.fields[left]}"),
+        rich_progress.TextColumn("{task.fields[best]}"),
     )  # fmt: skip
     console = rich("console").Console(stderr=True)
-    with quiet(), held.Progress(*columns, console=console, transient=True) as bar:
+    with quiet(), rich_progress.Progress(*columns, console=console, transient=True) as bar:
         task = bar.add_task("points", total=None, left="", best="")
 
-        def told(progress: Progress) -> None:
+        def report_progress(progress: Progress) -> None:
             best = f"best {progress.best.latency_us:.2f} us" if progress.best else "none is legal so far"
             left = time_left(progress, time.monotonic() - begun)
             bar.update(task, completed=progress.done, total=progress.count, left=left, best=best)
 
-        yield told
+        yield report_progress
 
 
 def time_left(progress: Progress, seconds: float) -> str:
@@ -58,10 +58,10 @@ def time_left(progress: Progress, seconds: float) -> str:
 
 def print_verdict(verdict: Verdict, kernel: str, confirmed: Recalibrated | None) -> None:
     """Best point, counts, table and reasons, 100 columns wide."""
-    best, found = verdict.best, verdict.found
+    best, result = verdict.best, verdict.found
     low, high = interval_of(best)
     how = "measured" if best.measured_us is not None else f"predicted, {low:.2f} to {high:.2f} us"
-    print(f"{kernel} on {found.target}: {best.latency_us:.2f} us {how} (timing model {MODEL_VERSION})")
+    print(f"{kernel} on {result.target}: {best.latency_us:.2f} us {how} (timing model {MODEL_VERSION})")
     print(f"best: {', '.join(f'{name}={value!r}' for name, value in best.point.items())}")
     for line in verdict.reasons:
         _print_wrapped(line)
@@ -80,19 +80,21 @@ def _print_wrapped(line: str) -> None:
 
 
 def _print_counts(verdict: Verdict) -> None:
-    found = verdict.found
-    held = counts(found)
-    whole = "the whole space" if found.is_whole else f"of {found.space.count or found.space.combinations:,}"
-    print(
-        f"\n{len(found.outcomes)} points, {whole}: {held['timed']} timed, {held['pruned']} pruned before "
-        f"they were timed, {held['failed']} failed"
+    result = verdict.found
+    by_state = counts(result)
+    whole = (
+        "the whole space" if result.is_whole else f"of {result.space.count or result.space.combinations:,}"
     )
-    for reason, count in found.pruned.items():
+    print(
+        f"\n{len(result.outcomes)} points, {whole}: {by_state['timed']} timed, "
+        f"{by_state['pruned']} pruned before they were timed, {by_state['failed']} failed"
+    )
+    for reason, count in result.pruned.items():
         print(f"  pruned {count:>5}  {reason}")
-    for outcome in found.failed[:SHOWN]:
+    for outcome in result.failed[:SHOWN]:
         print(f"  failed        {key_of(outcome.point)}: {outcome.message.splitlines()[0]}")
-    if len(found.failed) > SHOWN:
-        print(f"  failed        and {len(found.failed) - SHOWN} more; --json lists them")
+    if len(result.failed) > SHOWN:
+        print(f"  failed        and {len(result.failed) - SHOWN} more; --json lists them")
 
 
 def _print_confirmed(confirmed: Recalibrated) -> None:
@@ -128,10 +130,10 @@ def _print_table(verdict: Verdict) -> None:
 
 def _cells(outcome: Outcome, names: tuple[str, ...], goals: tuple[str, ...]) -> list[str]:
     low, high = interval_of(outcome)
-    told = f"{outcome.latency_us:.2f}{'' if outcome.measured_us is None else ' *'}"
+    latency = f"{outcome.latency_us:.2f}{'' if outcome.measured_us is None else ' *'}"
     rest = [f"{outcome.values[goal]:,.0f}" for goal in goals[1:]]
     values: list[Any] = [outcome.point[name] for name in names]
-    return [*map(str, values), told, f"{low:.2f}", f"{high:.2f}", *rest, outcome.cases[0].bound]
+    return [*map(str, values), latency, f"{low:.2f}", f"{high:.2f}", *rest, outcome.cases[0].bound]
 
 
 def _print_close(verdict: Verdict) -> None:

@@ -8,8 +8,8 @@ from random import Random
 from typing import Any, Protocol
 
 from .._lazy import optuna
+from ..argument_checks import need, whole
 from ..errors import UsageError, did_you_mean
-from ..given import need, whole
 from ..tracebacks import public
 from .outcome import Outcome, key_of
 from .space import Parameter, Point, Space
@@ -132,14 +132,14 @@ class FromOptuna:
 
     def ask(self, count: int) -> list[Point]:
         """Up to `count` new points."""
-        found: list[Point] = []
-        while len(found) < count and self._has_more():
+        points: list[Point] = []
+        while len(points) < count and self._has_more():
             trial, point = self._proposed()
             if point is None:
                 break
             self._waiting[key_of(point)] = trial
-            found.append(point)
-        return found
+            points.append(point)
+        return points
 
     def _has_more(self) -> bool:
         most = self._space.count
@@ -185,16 +185,16 @@ class FromOptuna:
 
 def _distribution(parameter: Parameter) -> Any:
     """Ordered values by their place among them, the others as they are."""
-    held = optuna().distributions
+    distributions = optuna().distributions
     if parameter.is_ordered:
-        return held.IntDistribution(0, len(parameter.values) - 1)
-    return held.CategoricalDistribution([repr(value) for value in parameter.values])
+        return distributions.IntDistribution(0, len(parameter.values) - 1)
+    return distributions.CategoricalDistribution([repr(value) for value in parameter.values])
 
 
-def _value(parameter: Parameter, given: Any) -> Any:
+def _value(parameter: Parameter, index: Any) -> Any:
     if parameter.is_ordered:
-        return parameter.values[given]
-    return next(value for value in parameter.values if repr(value) == given)
+        return parameter.values[index]
+    return next(value for value in parameter.values if repr(value) == index)
 
 
 def _optunas(parameter: Parameter, value: Any) -> Any:

@@ -11,9 +11,9 @@ from math import isfinite, prod
 from pathlib import Path
 from typing import Any, Protocol
 
-from ..errors import FileError, UsageError
-from ..given import need, shown
-from ..given import path as path_of
+from ..argument_checks import need
+from ..argument_checks import path as path_of
+from ..errors import FileError, UsageError, shown
 from ..tracebacks import public
 from ..yaml_files import key_line, line_of, loaded, wrong
 from .expressions import Constraint, Value, constraint
@@ -99,8 +99,8 @@ class Space:
         """How many points there are; None if they are too many to count."""
         if self.combinations > LOOKED_AT:
             return None
-        found = sum(1 for _ in islice(self.points(), COUNTED + 1))
-        return found if found <= COUNTED else None
+        count = sum(1 for _ in islice(self.points(), COUNTED + 1))
+        return count if count <= COUNTED else None
 
     def holds(self, point: Mapping[str, Value]) -> bool:
         """Whether a combination of values satisfies every constraint."""
@@ -173,17 +173,21 @@ class Space:
         """
         if self.has_points:
             return self
-        alone = next((c for c in self.constraints if Space(self._of(c), (c,)).is_empty), None)
-        if alone or self.is_empty:
-            told = f"{alone.text} holds for none" if alone else "together the constraints hold for none"
-            problem = f"the space has no point: {told} of {self.combinations:,} combinations"
+        empty_by_itself = next((c for c in self.constraints if Space(self._of(c), (c,)).is_empty), None)
+        if empty_by_itself or self.is_empty:
+            reason = (
+                f"{empty_by_itself.text} holds for none"
+                if empty_by_itself
+                else "together the constraints hold for none"
+            )
+            problem = f"the space has no point: {reason} of {self.combinations:,} combinations"
         else:
             problem = (
                 f"no point is found: the constraints hold for none of the first {LOOKED_AT:,} values that "
                 f"are looked at, of {self.combinations:,} combinations"
             )
         error = UsageError(problem, hint="leave out a constraint, or give its parameters other values")
-        error.located(alone.where if alone else "", "")
+        error.located(empty_by_itself.where if empty_by_itself else "", "")
         raise error
 
     def _of(self, one: Constraint) -> tuple[Parameter, ...]:
@@ -191,11 +195,11 @@ class Space:
 
 
 @public
-def space_of(given: Mapping[str, Any], constraints: Sequence[str] = ()) -> Space:
+def space_of(entries: Mapping[str, Any], constraints: Sequence[str] = ()) -> Space:
     """A space written in Python.
 
     Args:
-        given: per parameter a list of choices, or {"integers": [1, 8]}, {"powers_of_two": [1, 16]},
+        entries: per parameter a list of choices, or {"integers": [1, 8]}, {"powers_of_two": [1, 16]},
             {"choices": [...]} as a file writes it.
         constraints: expressions such as "tiles_m * tiles_n <= 16".
 
@@ -203,14 +207,14 @@ def space_of(given: Mapping[str, Any], constraints: Sequence[str] = ()) -> Space
         UsageError: if it is none, or no point satisfies the constraints.
     """
 
-    need("the space", given, Mapping, 'a dictionary, such as {"rows": [64, 128]}')
+    need("the space", entries, Mapping, 'a dictionary, such as {"rows": [64, 128]}')
     if isinstance(constraints, str) or not isinstance(constraints, Sequence):
         raise UsageError(f"constraints is {shown(constraints)}; it is a list of expressions")
 
     def fault(problem: str, hint: str = HINT) -> Exception:
         return UsageError(problem, hint=hint)
 
-    return _space(given, [(text, "") for text in constraints], lambda name: fault, fault)
+    return _space(entries, [(text, "") for text in constraints], lambda name: fault, fault)
 
 
 @public
@@ -222,20 +226,22 @@ def read_space(path: Path) -> Space:
         UsageError: if a constraint is none, or no point satisfies them.
     """
     path = path_of("path", path)
-    held: Any = loaded(path, HINT)
-    if not isinstance(held, Mapping) or held.get("schema") != SCHEMA:
-        given = held.get("schema") if isinstance(held, Mapping) else None
-        raise FileError(f"{path} has schema {given!r}; a space has {SCHEMA!r}", hint=HINT)
+    document: Any = loaded(path, HINT)
+    if not isinstance(document, Mapping) or document.get("schema") != SCHEMA:
+        schema = document.get("schema") if isinstance(document, Mapping) else None
+        raise FileError(f"{path} has schema {schema!r}; a space has {SCHEMA!r}", hint=HINT)
 
     def at(line: int) -> Entry:
         return lambda problem, hint=HINT: wrong(path, line, problem, hint)
 
-    first = at(line_of(held))
-    unknown: list[Any] = [key for key in held if key not in ("schema", "parameters", "constraints")]
+    first = at(line_of(document))
+    unknown: list[Any] = [key for key in document if key not in ("schema", "parameters", "constraints")]
     if unknown:
-        raise at(key_line(held, unknown[0]))(f"{unknown[0]!r} is no key; there are parameters, constraints")
-    parameters: Any = held.get("parameters")
-    texts = held.get("constraints", [])
+        raise at(key_line(document, unknown[0]))(
+            f"{unknown[0]!r} is no key; there are parameters, constraints"
+        )
+    parameters: Any = document.get("parameters")
+    texts = document.get("constraints", [])
     if not isinstance(parameters, Mapping):
         raise first(f"parameters is {parameters!r}; it holds the values of a parameter by its name")
     if not isinstance(texts, list):
@@ -244,10 +250,12 @@ def read_space(path: Path) -> Space:
     return _space(parameters, placed, lambda name: at(key_line(parameters, name)), first)
 
 
-def _space(given: Mapping[str, Any], constraints: Sequence[tuple[Any, str]], at: Any, whole: Entry) -> Space:
-    if not given:
+def _space(
+    entries: Mapping[str, Any], constraints: Sequence[tuple[Any, str]], at: Any, whole: Entry
+) -> Space:
+    if not entries:
         raise whole("the space is empty; it has at least one parameter")
-    parameters = tuple(_parameter(name, held, at(name)) for name, held in given.items())
+    parameters = tuple(_parameter(name, entry, at(name)) for name, entry in entries.items())
     names = frozenset(p.name for p in parameters)
     for text, where in constraints:
         if not isinstance(text, str):
@@ -257,27 +265,27 @@ def _space(given: Mapping[str, Any], constraints: Sequence[tuple[Any, str]], at:
     return Space(parameters, tuple(constraint(text, names, where) for text, where in constraints)).checked()
 
 
-def _parameter(name: Any, held: Any, fault: Entry) -> Parameter:
+def _parameter(name: Any, entry: Any, fault: Entry) -> Parameter:
     if not isinstance(name, str) or not name.isidentifier():
         raise fault(f"{name!r} is no name of a parameter")
-    if isinstance(held, list | tuple):
-        held = {"choices": held}
-    if not isinstance(held, Mapping) or len(set(KINDS) & held.keys()) != 1 or set(held) - {*KINDS, "step"}:
-        told = "write integers: [1, 8], powers_of_two: [1, 16] or choices: [...]"
-        raise fault(f"{name} is {_plain(held)!r}; {told}")
-    kind = next(k for k in KINDS if k in held)
-    if "step" in held and kind != "integers":
+    if isinstance(entry, list | tuple):
+        entry = {"choices": entry}
+    if not isinstance(entry, Mapping) or len(set(KINDS) & entry.keys()) != 1 or set(entry) - {*KINDS, "step"}:
+        advice = "write integers: [1, 8], powers_of_two: [1, 16] or choices: [...]"
+        raise fault(f"{name} is {_plain(entry)!r}; {advice}")
+    kind = next(k for k in KINDS if k in entry)
+    if "step" in entry and kind != "integers":
         raise fault(f"{name} has a step; only integers have one")
     if kind == "choices":
-        return _choices(name, held[kind], fault)
-    low, high = _bounds(name, kind, held[kind], fault)
-    step = held.get("step", 1)
+        return _choices(name, entry[kind], fault)
+    low, high = _bounds(name, kind, entry[kind], fault)
+    step = entry.get("step", 1)
     if not _is_whole(step) or step < 1:
         raise fault(f"the step of {name} is {step!r}; it is a whole number of at least 1")
-    found = integers(name, low, high, step) if kind == "integers" else powers_of_two(name, low, high)
-    if not found.values:
+    value_set = integers(name, low, high, step) if kind == "integers" else powers_of_two(name, low, high)
+    if not value_set.values:
         raise fault(f"{name} has no value: no {kind.replace('_', ' ')} lie between {low} and {high}")
-    return found
+    return value_set
 
 
 def _is_among(value: Any, values: Sequence[Value]) -> bool:
@@ -287,26 +295,26 @@ def _is_among(value: Any, values: Sequence[Value]) -> bool:
     return any(type(value) is type(one) and value == one for one in values)
 
 
-def _plain(held: Any) -> Any:
-    return dict(held) if isinstance(held, Mapping) else held
+def _plain(value: Any) -> Any:
+    return dict(value) if isinstance(value, Mapping) else value
 
 
 def _is_whole(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
-def _bounds(name: str, kind: str, given: Any, fault: Entry) -> tuple[int, int]:
-    if not isinstance(given, list | tuple) or len(given) != 2 or not all(map(_is_whole, given)):
-        raise fault(f"{kind} of {name} is {given!r}; it is the lowest and the highest, as in [1, 8]")
-    if abs(given[0]) > 2**40 or abs(given[1]) > 2**40:
-        raise fault(f"{kind} of {name} is {list(given)}; the bounds are below 2 ** 40")
-    return int(given[0]), int(given[1])
+def _bounds(name: str, kind: str, bounds: Any, fault: Entry) -> tuple[int, int]:
+    if not isinstance(bounds, list | tuple) or len(bounds) != 2 or not all(map(_is_whole, bounds)):
+        raise fault(f"{kind} of {name} is {bounds!r}; it is the lowest and the highest, as in [1, 8]")
+    if abs(bounds[0]) > 2**40 or abs(bounds[1]) > 2**40:
+        raise fault(f"{kind} of {name} is {list(bounds)}; the bounds are below 2 ** 40")
+    return int(bounds[0]), int(bounds[1])
 
 
-def _choices(name: str, given: Any, fault: Entry) -> Parameter:
-    if not isinstance(given, list | tuple) or not given:
-        raise fault(f"choices of {name} is {given!r}; it is a list with at least one value")
-    values = [_value(name, value, fault) for value in given]
+def _choices(name: str, listed: Any, fault: Entry) -> Parameter:
+    if not isinstance(listed, list | tuple) or not listed:
+        raise fault(f"choices of {name} is {listed!r}; it is a list with at least one value")
+    values = [_value(name, value, fault) for value in listed]
     if len({(type(v), v) for v in values}) < len(values):
         raise fault(f"choices of {name} has a value twice")
     return choices(name, values)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 
-from ..given import need, whole
+from ..argument_checks import need, whole
 from ..tracebacks import public
 from .executors import Evaluator
 from .journal import Journal
@@ -139,18 +139,18 @@ class _Run:
 
     def batch(self, points: Sequence[Point], evaluator: Evaluator) -> list[Outcome]:
         """Outcomes of points in their order; those that time does not suffice for are left out."""
-        found = {key_of(p): self._known[key_of(p)] for p in points if key_of(p) in self._known}
-        for outcome in found.values():
+        known = {key_of(p): self._known[key_of(p)] for p in points if key_of(p) in self._known}
+        for outcome in known.values():
             self._note(outcome)
-        for outcome in self._evaluated([p for p in points if key_of(p) not in found], evaluator):
-            found[key_of(outcome.point)] = outcome
+        for outcome in self._evaluated([p for p in points if key_of(p) not in known], evaluator):
+            known[key_of(outcome.point)] = outcome
             if self._journal:
                 self._journal.add(self._constants, outcome)
             self.evaluated += 1
             self._note(outcome)
-        told = [found[key_of(p)] for p in points if key_of(p) in found]
-        self.outcomes += told
-        return told
+        outcomes = [known[key_of(p)] for p in points if key_of(p) in known]
+        self.outcomes += outcomes
+        return outcomes
 
     def _evaluated(self, points: Sequence[Point], evaluator: Evaluator) -> Iterator[Outcome]:
         with closing(evaluator.evaluate(points)) as outcomes:

@@ -11,8 +11,8 @@ from hashlib import sha256
 from math import inf, isclose, isfinite
 from pathlib import Path
 
+from ..disk import write_whole
 from ..errors import EXIT_FINE, UsageError, UseError
-from ..files.container import check_writable, write_whole
 from ..runner import serve_names
 from ..timing import MODEL_VERSION
 from .confirm import Recalibrated, read_measured, recalibrated
@@ -72,8 +72,6 @@ def run_tuning(work: Work, options: Options) -> int:
         raise UsageError(
             f"--picture is {options.picture}; pictures are SVG", hint="name a file that ends in .svg"
         )
-    if options.picture:
-        check_writable(options.picture)
     if not options.space and not work.is_spec:
         raise UsageError("--space is missing", hint="write a space as docs/tune.md shows, and pass its path")
     space = read_space(Path(options.space)) if options.space else MAPPINGS
@@ -85,15 +83,15 @@ def run_tuning(work: Work, options: Options) -> int:
             _check_spec(work)
         objective = work.objective()
         objective.check(space)
-        found, confirmed = _searched(space, objective, work, options)
+        result, confirmed = _searched(space, objective, work, options)
     name = objective.name
-    if not found.timed:
-        raise UsageError(_nothing(found, name, options.seconds), hint="change the space, or the kernel")
+    if not result.timed:
+        raise UsageError(_nothing(result, name, options.seconds), hint="change the space, or the kernel")
     if isinstance(objective, KernelObjective):
-        _check_best(objective, found.timed[0], confirmed)
-    verdict = _verdict(found, confirmed)
+        _check_best(objective, result.timed[0], confirmed)
+    verdict = _verdict(result, confirmed)
     if options.picture:
-        title = f"{name} on {found.target}, timing model {MODEL_VERSION}"
+        title = f"{name} on {result.target}, timing model {MODEL_VERSION}"
         write_whole(Path(options.picture), svg(verdict, title).encode())
     rules_us = _by_rules(objective, confirmed) if isinstance(objective, MappingObjective) else None
     if options.as_json:
@@ -116,10 +114,12 @@ def _check_best(objective: KernelObjective, best: Outcome, confirmed: Recalibrat
     if confirmed:
         again = confirmed.judged(again)
     if not isclose(again.values.get("latency", 0.0), best.values["latency"], rel_tol=1e-9):
-        told = f"{again.values['latency']:.2f} us" if again.is_timed else f"{again.state}: {again.message}"
+        outcome_text = (
+            f"{again.values['latency']:.2f} us" if again.is_timed else f"{again.state}: {again.message}"
+        )
         raise UseError(
             f"the best point of {objective.name}, {key_of(best.point)}, has {best.values['latency']:.2f} us; "
-            f"evaluated again it is {told}",
+            f"evaluated again it is {outcome_text}",
             hint="let the kernel depend on its arguments alone; if it does, delete the journal",
         )
 
@@ -127,23 +127,23 @@ def _check_best(objective: KernelObjective, best: Outcome, confirmed: Recalibrat
 def _compared(rules_us: float, found_us: float) -> str:
     """What was found beside what the rules choose, which a space of one's own may leave out."""
     gain = rules_us / found_us - 1
-    told = (
+    comparison = (
         "no faster" if gain == 0 else f"{gain:.1%} faster" if gain > 0 else f"{1 / (1 + gain) - 1:.1%} slower"
     )
-    return f"by the rules: {rules_us:.2f} us; what was found is {told}"
+    return f"by the rules: {rules_us:.2f} us; what was found is {comparison}"
 
 
 def _print_json(
     verdict: Verdict, name: str, confirmed: Recalibrated | None, rules_us: float | None
 ) -> None:  # fmt: skip
     """Everything, as docs/schemas/nkilab.tune-1.json describes it."""
-    held = {
+    document = {
         "kernel": name,
         **verdict.to_dict(),
         "confirmed": confirmed.to_dict() if confirmed else None,
         "rules_us": rules_us,
     }
-    print(json.dumps(held, indent=2))
+    print(json.dumps(document, indent=2))
 
 
 def _by_rules(objective: MappingObjective, confirmed: Recalibrated | None) -> float:
@@ -160,12 +160,12 @@ def numbers(text: str) -> tuple[float, ...]:
         UsageError: if one is no number.
     """
     try:
-        found = tuple(float(word) for word in text.split(",")) if text else ()
+        values = tuple(float(word) for word in text.split(",")) if text else ()
     except ValueError:
-        found = (float("nan"),)
-    if not all(map(isfinite, found)):
+        values = (float("nan"),)
+    if not all(map(isfinite, values)):
         raise UsageError(f"--weights is {text!r}; write numbers, as in 3,1")
-    return found
+    return values
 
 
 def _check_spec(work: Work) -> None:
@@ -205,14 +205,14 @@ def _searched(
             journal or nullcontext(), shown_progress() as progress,
             _workers(work, options, objective) as evaluator,
         ):  # fmt: skip
-            found = search(
+            result = search(
                 space, objective, sampler, evaluator, trials=options.trials, seconds=options.seconds or inf,
                 journal=journal, progress=_heard(progress, heard),
             )  # fmt: skip
     except KeyboardInterrupt:
         print(_interrupted(heard, options.journal), file=sys.stderr)
         raise
-    return (confirmed.applied(found) if confirmed else found), confirmed
+    return (confirmed.applied(result) if confirmed else result), confirmed
 
 
 @contextmanager
@@ -232,12 +232,12 @@ def _workers(work: Work, options: Options, objective: Objective) -> Iterator[Eva
 def _heard(progress: Callable[[Progress], None] | None, heard: list[Progress]) -> Callable[[Progress], None]:
     """Tells of progress, and keeps the latest of it."""
 
-    def told(latest: Progress) -> None:
+    def report_progress(latest: Progress) -> None:
         heard[:] = [latest]
         if progress:
             progress(latest)
 
-    return told
+    return report_progress
 
 
 def _interrupted(heard: Sequence[Progress], journal: str) -> str:
@@ -255,19 +255,19 @@ def _interrupted(heard: Sequence[Progress], journal: str) -> str:
     return f"nkilab: interrupted after {latest.done} of {latest.count} points{best}\n  {kept}"
 
 
-def _verdict(found: Found, confirmed: Recalibrated | None) -> Verdict:
+def _verdict(result: Found, confirmed: Recalibrated | None) -> Verdict:
     if confirmed is None or confirmed.spread is None:
-        return verdict_of(found, WITHIN)
-    return verdict_of(found, confirmed.spread, f"{len(confirmed.measured)} measured points")
+        return verdict_of(result, WITHIN)
+    return verdict_of(result, confirmed.spread, f"{len(confirmed.measured)} measured points")
 
 
-def _nothing(found: Found, name: str, seconds: float) -> str:
+def _nothing(result: Found, name: str, seconds: float) -> str:
     """Why no point is legal: the most frequent reason, with one message in full."""
-    if not found.outcomes and found.seconds < (seconds or inf):
+    if not result.outcomes and result.seconds < (seconds or inf):
         return f"no point of {name} is found: nearly all combinations break a constraint"
-    if not found.outcomes:
+    if not result.outcomes:
         return f"no point of {name} was looked at: the time was up"
-    first = found.outcomes[0]
-    reasons = found.pruned or {"failed": len(found.failed)}
-    told = ", ".join(f"{count} {reason}" for reason, count in reasons.items())
-    return f"none of {len(found.outcomes)} points of {name} can be timed: {told}\n{first.message}"
+    first = result.outcomes[0]
+    reasons = result.pruned or {"failed": len(result.failed)}
+    reasons_text = ", ".join(f"{count} {reason}" for reason, count in reasons.items())
+    return f"none of {len(result.outcomes)} points of {name} can be timed: {reasons_text}\n{first.message}"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from math import exp, hypot
 from typing import Any
 
-from ..given import need
+from ..argument_checks import need
 from ..timing import MODEL_VERSION
 from ..tracebacks import public
 from .outcome import Outcome, Timed
@@ -62,12 +62,12 @@ class Verdict:
 
     def to_dict(self) -> dict[str, Any]:
         """Everything, ready for JSON."""
-        found = self.found
+        result = self.found
         return {
             "schema": SCHEMA,
-            "target": found.target,
+            "target": result.target,
             "model_version": MODEL_VERSION,
-            "goals": list(found.goals),
+            "goals": list(result.goals),
             "best": self.best.to_dict(),
             "why": self.reasons,
             "cannot_be_separated": [outcome.point for outcome in self.overlapping],
@@ -75,45 +75,45 @@ class Verdict:
             "spread_within_kernel": {"relative": self.spread, "from": self.spread_from},
             "front": [outcome.to_dict() for outcome in self.front],
             "space": {
-                "parameters": {p.name: _values(p.values) for p in found.space.parameters},
-                "constraints": [c.text for c in found.space.constraints],
-                "combinations": found.space.combinations,
-                "points": found.space.count,
+                "parameters": {p.name: _values(p.values) for p in result.space.parameters},
+                "constraints": [c.text for c in result.space.constraints],
+                "combinations": result.space.combinations,
+                "points": result.space.count,
             },
-            "counts": counts(found),
-            "pruned": found.pruned,
-            "failed": [outcome.to_dict() for outcome in found.failed],
-            "outcomes": [outcome.to_dict() for outcome in found.outcomes],
+            "counts": counts(result),
+            "pruned": result.pruned,
+            "failed": [outcome.to_dict() for outcome in result.failed],
+            "outcomes": [outcome.to_dict() for outcome in result.outcomes],
         }
 
 
-def counts(found: Found) -> dict[str, Any]:
+def counts(result: Found) -> dict[str, Any]:
     """How many points became what."""
-    by_state = {s: sum(o.state == s for o in found.outcomes) for s in ("timed", "pruned", "failed")}
-    return {**by_state, "is_whole": found.is_whole}
+    by_state = {s: sum(o.state == s for o in result.outcomes) for s in ("timed", "pruned", "failed")}
+    return {**by_state, "is_whole": result.is_whole}
 
 
 @public
-def verdict_of(found: Found, spread: float = WITHIN, spread_from: str = "") -> Verdict:
+def verdict_of(result: Found, spread: float = WITHIN, spread_from: str = "") -> Verdict:
     """The verdict on a search that timed at least one point.
 
     Args:
-        found: by the search.
+        result: by the search.
         spread: how far two points of the kernel are off against each other, relatively.
         spread_from: where that is from; the grids of the ledger if "".
     """
-    need("found", found, Found, "what nkilab.tune.search returns")
-    timed = found.timed
+    need("found", result, Found, "what nkilab.tune.search returns")
+    timed = result.timed
     best = timed[0]
     top = interval_of(best)[1]
     others = [outcome for outcome in timed[1:] if interval_of(outcome)[0] <= top]
     reach = best.latency_us * exp(hypot(spread, spread))
     return Verdict(
-        found,
+        result,
         best,
         tuple(others),
         tuple(outcome for outcome in others if outcome.latency_us <= reach),
-        tuple(front_of(timed)) if len(found.goals) > 1 else (),
+        tuple(front_of(timed)) if len(result.goals) > 1 else (),
         spread,
         spread_from or "block-size grids of the ledger",
     )
@@ -129,12 +129,12 @@ def interval_of(outcome: Outcome) -> tuple[float, float]:
 def front_of(timed: Sequence[Outcome]) -> list[Outcome]:
     """Outcomes that no other one beats: at least as good in every goal and better in one. Fastest first."""
     ordered = sorted(timed, key=lambda o: tuple(o.values.values()))
-    found: list[Outcome] = []
+    outcomes: list[Outcome] = []
     for outcome in ordered:
         own = tuple(outcome.values.values())
-        if not any(_beats(tuple(other.values.values()), own) for other in found):
-            found.append(outcome)
-    return found
+        if not any(_beats(tuple(other.values.values()), own) for other in outcomes):
+            outcomes.append(outcome)
+    return outcomes
 
 
 def _beats(one: tuple[float, ...], other: tuple[float, ...]) -> bool:
@@ -164,18 +164,18 @@ def _against(named: str, best: Outcome, other: Outcome) -> list[str]:
     """What sets the best apart from another point."""
     if other.point == best.point:
         return []
-    told = []
+    lines = []
     for goal, unit in (("dma_bytes", "bytes moved"), ("spilled_bytes", "bytes spilled")):
         own, its = (sum(getattr(case, goal) for case in one.cases) for one in (best, other))
         if own != its:
-            told.append(f"{own:,} {unit} where that has {its:,}")
+            lines.append(f"{own:,} {unit} where that has {its:,}")
     mine, theirs = best.cases[0], other.cases[0]
     resource = max(
         theirs.occupancy, key=lambda name: abs(mine.occupancy.get(name, 0) - theirs.occupancy[name])
     )
-    told.append(
+    lines.append(
         f"{resource} busy {mine.occupancy.get(resource, 0):.0%} of the time where that has "
         f"{theirs.occupancy[resource]:.0%}, bound by {theirs.bound}"
     )
     ratio = other.latency_us / best.latency_us
-    return [f"against {named}, which takes {ratio:.2f} times as long: {'; '.join(told)}"]
+    return [f"against {named}, which takes {ratio:.2f} times as long: {'; '.join(lines)}"]

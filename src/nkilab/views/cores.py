@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from .quantities import duration, quantity
+from .units import duration, quantity
 
 METRICS = ("hbm_read_bytes", "hbm_write_bytes", "mfu_estimated_percent")
 HEADINGS = ("cores", "time", "bound by", "HBM read", "HBM written", "MFU")
@@ -39,7 +39,7 @@ class Cores:
             **{name: summary[name] for name in METRICS},
         }
 
-    def told(self) -> str:
+    def described(self) -> str:
         """What they do, in a line."""
         read, written, mfu = (self.estimate.summary[name] for name in METRICS)
         each = "" if len(self.titles) == 1 else " each"
@@ -68,7 +68,7 @@ class Together:
 
     Args:
         cores: all of them, by what they do.
-        shown: which of them is the slowest, whom everything else is told of.
+        shown: which of them is the slowest, whom everything else is described of.
         one_core: the same launch on one core; None if one does not do all of it, or nobody looked.
     """
 
@@ -112,9 +112,9 @@ class Together:
             f"{self.times_one_core:.2f} times as fast, bound by {self.slowest.summary.bound}"
         )
 
-    def told(self) -> tuple[str, ...]:
+    def described(self) -> tuple[str, ...]:
         """What each does and how much faster they are than one, a line each."""
-        lines = [one.told() for one in self.cores]
+        lines = [one.described() for one in self.cores]
         return (*lines, *filter(None, [self.speed_up()]))
 
     def rows(self) -> list[tuple[str, ...]]:

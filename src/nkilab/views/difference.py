@@ -7,8 +7,8 @@ from math import isclose
 from typing import Any
 
 from .metrics import METRICS
-from .quantities import duration, quantity
 from .run import Run
+from .units import duration, quantity
 from .words import spent_on_path
 
 SCHEMA = "nkilab.diff/1"
@@ -72,15 +72,15 @@ class Difference:
     def headline(self) -> str:
         """Which is faster, and by how much."""
         first, second = (run.timeline.latency_ns for run in (self.before, self.after))
-        told = f"{duration(second)} instead of {duration(first)}"
+        comparison = f"{duration(second)} instead of {duration(first)}"
         subject, other = self.names[1], f" {self.names[0]}"
         if self.changes:
             subject, other = f"with {self.changes} it", ""
         if abs(self.speedup - 1) < 5e-5:
             return f"{subject} takes as long as {other.strip() or 'before'}: {duration(second)}"
         if self.speedup > 1:
-            return f"{subject} is {self.speedup:.4g} times as fast{other and ' as' + other}: {told}"
-        return f"{subject} takes {1 / self.speedup:.4g} times as long{other and ' as' + other}: {told}"
+            return f"{subject} is {self.speedup:.4g} times as fast{other and ' as' + other}: {comparison}"
+        return f"{subject} takes {1 / self.speedup:.4g} times as long{other and ' as' + other}: {comparison}"
 
     @property
     def bounds(self) -> str:
@@ -92,8 +92,8 @@ class Difference:
         """Metrics that differ, the important ones first."""
         first, second = self.before.summary.values, self.after.summary.values
         names = dict.fromkeys((*_FIRST, *METRICS))
-        found = [Compared(name, first[name], second[name]) for name in names]
-        return tuple(one for one in found if one.name == "total_time" or one.differs)
+        compared = [Compared(name, first[name], second[name]) for name in names]
+        return tuple(one for one in compared if one.name == "total_time" or one.differs)
 
     def path(self) -> tuple[Compared, ...]:
         """Nanoseconds on the critical path by what they went to, the greatest change first."""
@@ -160,8 +160,8 @@ class Difference:
 
 def _compared(before: dict[str, float], after: dict[str, float]) -> tuple[Compared, ...]:
     names = dict.fromkeys((*before, *after))
-    found = (Compared(name, before.get(name, 0.0), after.get(name, 0.0)) for name in names)
-    return tuple(sorted(found, key=lambda one: (-abs(one.change), one.name)))
+    compared = (Compared(name, before.get(name, 0.0), after.get(name, 0.0)) for name in names)
+    return tuple(sorted(compared, key=lambda one: (-abs(one.change), one.name)))
 
 
 def metric_cells(one: Compared) -> tuple[str, str, str]:

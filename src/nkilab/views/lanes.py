@@ -73,13 +73,13 @@ def lanes_of(timeline: Timeline) -> Lanes:
     engines = [ENGINES[0], *ENGINES[:-1], *["dma"] * queues]
     products = np.flatnonzero(key == _PRODUCTS)
     row = _rows(timeline.start_ns[products], timeline.busy_ns[products])
-    beside = int(row.max(initial=0))
+    row_count = int(row.max(initial=0))
     # further rows of products stand below the first
-    key = np.where(key > _PRODUCTS, key + beside, key)
+    key = np.where(key > _PRODUCTS, key + row_count, key)
     key[products] += row
     below = _PRODUCTS + 1
-    names[below:below] = [f"{names[_PRODUCTS]} {n + 2}" for n in range(beside)]
-    engines[below:below] = [ENGINES[0]] * beside
+    names[below:below] = [f"{names[_PRODUCTS]} {n + 2}" for n in range(row_count)]
+    engines[below:below] = [ENGINES[0]] * row_count
     used = np.unique(key)
     lane = np.searchsorted(used, key).astype(np.int16)
     return Lanes(

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ..errors import printable
 from ..place.slots import DMA, ENGINES
 from ..timing.timeline import Timeline
 from ..trace.program import Program
@@ -43,7 +44,7 @@ class LineCost:
     @property
     def where(self) -> str:
         """ "file.py:41"."""
-        name = self.path.replace("\\", "/").rsplit("/", 1)[-1]
+        name = printable(self.path.replace("\\", "/").rsplit("/", 1)[-1])
         return f"{name}:{self.line}"
 
 

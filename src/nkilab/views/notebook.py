@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from html import escape
 
-from .quantities import duration, micro
 from .report import report_html
 from .run import Run
 from .svg import timelines_html
+from .units import duration, micro
 from .words import verdict
 
 # A longer page makes a notebook slow to open; the short form stands for it.

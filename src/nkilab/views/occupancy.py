@@ -11,7 +11,7 @@ from ..timing.timeline import Timeline
 
 
 @dataclass(frozen=True, eq=False)
-class Stays:
+class Residencies:
     """Tiles, or parts of tiles, in one memory, in order of their beginning.
 
     A stay lasts from the start of its first access in the program to the end of its last.
@@ -59,26 +59,26 @@ class Stays:
 class Occupancy:
     """Both memories on chip."""
 
-    sbuf: Stays
-    psum: Stays
+    sbuf: Residencies
+    psum: Residencies
 
 
 def occupancy_of(plan: Plan, timeline: Timeline) -> Occupancy:
-    """Stays of tiles under a plan in the time of a run."""
+    """Residencies of tiles under a plan in the time of a run."""
     start, end = np.full(plan.rows, np.inf), np.full(plan.rows, -np.inf)
     own = timeline.node < plan.rows
     np.minimum.at(start, timeline.row[own], timeline.start_ns[own])
     np.maximum.at(end, timeline.row[own], timeline.end_ns[own])
-    return Occupancy(_stays(plan.sbuf, start, end), _stays(plan.psum, start, end))
+    return Occupancy(_residencies_of(plan.sbuf, start, end), _residencies_of(plan.psum, start, end))
 
 
-def _stays(placed: Placements, start: np.ndarray, end: np.ndarray) -> Stays:
+def _residencies_of(placed: Placements, start: np.ndarray, end: np.ndarray) -> Residencies:
     begins = start[placed.first_row] if len(placed.storage) else np.zeros(0)
     ends = end[placed.last_row] if len(placed.storage) else np.zeros(0)
     # a transfer that the program names last may end first
     ends = np.maximum(begins, ends)
     order = np.argsort(begins, kind="stable")
-    return Stays(
+    return Residencies(
         placed.storage[order].astype(np.int64),
         begins[order],
         ends[order],

@@ -188,9 +188,9 @@ def _process_json(process: int, title: str, run: Run, first_flow: int) -> list[d
         own = {"ph": "M", "pid": process, "tid": number}
         events.append({**own, "name": "thread_name", "args": {"name": name}})
         events.append({**own, "name": "thread_sort_index", "args": {"sort_index": number}})
-    held = list(slices(run))
-    by_event = {one.event: one for one in held if one.event >= 0}
-    for one in held:
+    all_slices = list(slices(run))
+    by_event = {one.event: one for one in all_slices if one.event >= 0}
+    for one in all_slices:
         events.append(
             {
                 "ph": "X", "name": one.name, "cat": "nkilab", "pid": process, "tid": one.lane,
@@ -267,13 +267,13 @@ class _Writer:
             track = self._packet().track_descriptor
             track.uuid, track.parent_uuid, track.name = self._base + _LANES + lane, self._base, name
             track.sibling_order_rank = lane
-        held = list(slices(run))
+        all_slices = list(slices(run))
         # an arrow per pair: a flow ends where it arrives first
         flows: dict[int, list[int]] = {}
-        for one in held:
+        for one in all_slices:
             if one.waited >= 0:
                 flows.setdefault(one.waited, []).append(self._flows + one.event + 1)
-        for one in held:
+        for one in all_slices:
             self._slice(one, flows)
         for place, counter in enumerate(counters(run)):
             self._counter(self._base + _COUNTERS + place, len(names) + 1 + place, counter)

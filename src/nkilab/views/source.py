@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from ..errors import printable
 from ..trace.program import Program
 
 # A file that is longer than this is shown around the lines that the program uses.
@@ -30,12 +31,12 @@ class SourceFile:
     @property
     def name(self) -> str:
         """Its name without folders."""
-        return self.path.replace("\\", "/").rsplit("/", 1)[-1]
+        return printable(self.path.replace("\\", "/").rsplit("/", 1)[-1])
 
     @cached_property
     def lines(self) -> list[str]:
         """Its lines, without their ends."""
-        return self.text.splitlines()[:_LONGEST]
+        return [printable(line) for line in self.text.splitlines()[:_LONGEST]]
 
     @cached_property
     def assigned(self) -> dict[int, str]:
@@ -79,7 +80,7 @@ def tile_names(program: Program, sources: dict[str, SourceFile]) -> list[str]:
     names = []
     for storage in program.storages:
         if storage.name:
-            names.append(storage.name)
+            names.append(printable(storage.name))
             continue
         name = known.get(storage.line)
         if name is None:

@@ -135,7 +135,7 @@ def _rest(
 
 def _summed(engine: str, event: np.ndarray, parts: list[tuple[np.ndarray, np.ndarray]]) -> list[Stall]:
     """Gaps of one engine by reason, the longest sum first."""
-    found = []
+    stalls = []
     for reason, number in _NUMBER.items():
         lengths = sum((np.where(why == number, length, 0.0) for length, why in parts), np.zeros(len(event)))
         # a rounding error of sums of times is no gap
@@ -143,5 +143,5 @@ def _summed(engine: str, event: np.ndarray, parts: list[tuple[np.ndarray, np.nda
         if count:
             longest = int(np.argmax(lengths))
             total, most = float(lengths.sum()), float(lengths[longest])
-            found.append(Stall(engine, reason, total, count, most, int(event[longest])))
-    return sorted(found, key=lambda s: -s.time_ns)
+            stalls.append(Stall(engine, reason, total, count, most, int(event[longest])))
+    return sorted(stalls, key=lambda s: -s.time_ns)

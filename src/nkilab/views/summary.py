@@ -137,7 +137,7 @@ def _transfer_values(program: Program, plan: Plan, timeline: Timeline) -> dict[s
 
 def _moved_bytes(program: Program) -> np.ndarray:
     """Per row, the bytes its transfers move."""
-    per_form = [sum(s.descriptors * s.descriptor_bytes for s in form.steps) for form in program.forms]
+    per_form = [sum(s.moved_bytes for s in form.steps) for form in program.forms]
     return np.array(per_form, np.int64)[np.array(program.form_column, np.int64)]
 
 

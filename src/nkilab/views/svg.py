@@ -8,9 +8,9 @@ from math import ceil, log10
 import numpy as np
 
 from .colours import PALETTE, label_colours
-from .quantities import duration, micro
 from .run import Run
 from .traffic import mean_rate
+from .units import duration, micro
 
 _GUTTER, _RULER, _LANE, _GAP = 118, 22, 22, 5
 # More events than this per lane are drawn as how busy the lane is, not one by one.
@@ -50,11 +50,11 @@ def timeline_svg(
     legend, below = _legend(run, _RULER + len(run.lanes.names) * (_LANE + _GAP) + 18, width)
     body += legend
     height = below + 8
-    told = escape(title or f"Timeline of {run.summary.kernel} on {run.summary.machine}")
+    title_text = escape(title or f"Timeline of {run.summary.kernel} on {run.summary.machine}")
     style = f"<style>{STYLE}</style>" if has_style else ""
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" class="nkilab" viewBox="0 0 {width} {height}" '
-        f'width="{width}" role="img" aria-label="{told}"><title>{told}</title>'
+        f'width="{width}" role="img" aria-label="{title_text}"><title>{title_text}</title>'
         f"{style}"
         f"{''.join(body)}</svg>"
     )
@@ -127,12 +127,12 @@ def _event(run: Run, event: int, x: float, top: int, wide: float) -> str:
     timeline = run.timeline
     label = timeline.labels[timeline.label[event]]
     lasts = duration(float(timeline.end_ns[event] - timeline.start_ns[event]))
-    told = f"{label} at {run.program.place_of(int(timeline.row[event]))}: {micro(lasts)}"
+    title = f"{label} at {run.program.place_of(int(timeline.row[event]))}: {micro(lasts)}"
     colour = _colours(run)[int(timeline.label[event])]
     shape = (
         f'<rect x="{x:.1f}" y="{top}" width="{max(0.6, wide - (wide > 2)):.1f}" height="{_LANE}" '
         f'fill="{colour}">'
-        f"<title>{escape(told)}</title></rect>"
+        f"<title>{escape(title)}</title></rect>"
     )
     if wide > 6.2 * len(label) + 6:
         shape += f'<text class="in" x="{x + 3:.1f}" y="{top + _LANE / 2 + 3.5}">{escape(label)}</text>'

@@ -8,11 +8,12 @@ from typing import Any, Protocol, TextIO
 import numpy as np
 
 from .._lazy import rich
+from ..errors import printable
 from ..place.slots import ENGINES
 from ..timing.timeline import Timeline
 from .metrics import METRICS
-from .quantities import quantity
 from .summary import Summary
+from .units import quantity
 
 WIDTH = 100
 _LEVELS = " ▁▂▃▄▅▆▇█"
@@ -139,7 +140,8 @@ def print_comparison(estimates: Sequence[Estimated], file: TextIO | None = None)
         for note in estimate.notes:
             console.print(f"note, {estimate.summary.machine}: {note}")
         for finding in estimate.summary.findings:
-            console.print(f"{finding.where}: {finding.rule}, {estimate.summary.machine}: {finding.message}")
+            line = f"{finding.where}: {finding.rule}, {estimate.summary.machine}: {finding.message}"
+            console.print(printable(line))
 
 
 def _print_body(summary: Summary, timeline: Timeline | None, file: TextIO | None) -> None:
@@ -154,6 +156,6 @@ def _print_body(summary: Summary, timeline: Timeline | None, file: TextIO | None
 def print_findings(summary: Summary, console: Any) -> None:
     """Print on a console of rich what the plan found."""
     for finding in summary.findings:
-        console.print(f"\n{finding.where}: {finding.rule}: {finding.message}")
+        console.print(printable(f"\n{finding.where}: {finding.rule}: {finding.message}"))
         if finding.fix:
-            console.print(f"  hint: {finding.fix}")
+            console.print(printable(f"  hint: {finding.fix}"))

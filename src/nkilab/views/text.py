@@ -11,11 +11,11 @@ import numpy as np
 from .._lazy import rich
 from .cores import HEADINGS, Together
 from .difference import Difference, metric_cells, time_cells
-from .quantities import duration, quantity
 from .run import Run
 from .stalls import Stall
 from .terminal import WIDTH, level, print_findings, summary_table
 from .traffic import mean_rate
+from .units import duration, quantity
 from .words import ENGINE_NAMES, spent_on_path, verdict
 
 _LANE = 14

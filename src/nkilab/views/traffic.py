@@ -99,7 +99,7 @@ def traffic_of(timeline: Timeline, work: Work) -> Traffic:
     steps = [step for s in work.shares for step in s.steps]
     descriptors = np.array([s.descriptors for s in steps], np.int64)[first] if len(here) else first
     sizes = np.array([s.descriptor_bytes for s in steps], np.int64)[first] if len(here) else first
-    total = descriptors * sizes
+    total = np.array([s.moved_bytes for s in steps], np.int64)[first] if len(here) else first
     whole = np.array([s.total_bytes for s in work.shares], np.float64)[share]
     crossing = np.array([s.hbm_bytes for s in work.shares], np.float64)[share]
     return Traffic(

@@ -9,8 +9,8 @@ import numpy as np
 from ..place.slots import DMA, ENGINES
 from .bound import BOUNDS, is_collective
 from .path import KINDS
-from .quantities import duration
 from .run import Run
+from .units import duration
 
 # What to look at first, by bound.
 HINTS = {
@@ -89,8 +89,8 @@ def spent_on_path(run: Run) -> tuple[Spent, ...]:
     sort[engine < 0] = 0
     line[own] = np.asarray(run.program.line_column, np.int64)[path.row[own]]
     key = (path.kind.astype(np.int64) * 100 + engine + 1) * len(_SORTS) + sort
-    found = [_spent(run, key == one, one, line) for one in np.unique(key).tolist()]
-    return tuple(sorted(found, key=lambda s: -s.time_ns))
+    places = [_spent(run, key == one, one, line) for one in np.unique(key).tolist()]
+    return tuple(sorted(places, key=lambda s: -s.time_ns))
 
 
 def _spent(run: Run, here: np.ndarray, key: int, line: np.ndarray) -> Spent:

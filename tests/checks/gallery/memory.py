@@ -1,9 +1,9 @@
-"""What was never written, what does not fit, and sums in PSUM."""
+"""What was never written, and what does not fit."""
 
 from __future__ import annotations
 
 from tests.checks.gallery.case import case
-from tests.dialects.spellings import nisa1, nisa2, nki1, nki2, nl1, nl2
+from tests.dialects.spellings import nisa2, nki1, nki2, nl1, nl2
 
 nki, nl, nisa = nki2, nl2, nisa2
 
@@ -157,6 +157,94 @@ def right_rows_between_two_masks_are_computed_and_dropped(x):
     return out
 
 
+@case("f32[300,512]")
+@nki1.jit
+def right_a_choice_between_missing_rows_is_dropped(x):
+    out = nl1.ndarray((300, 512), x.dtype, buffer=nl1.shared_hbm)
+    i_p, i_f = nl1.mgrid[0:128, 0:512]
+    for i in nl1.affine_range(3):
+        tile = nl1.load(x[i * 128 + i_p, i_f], mask=i * 128 + i_p < 300)
+        chosen = nl1.where(nl1.greater(tile, 0.5), tile, tile)
+        nl1.store(out[i * 128 + i_p, i_f], chosen, mask=i * 128 + i_p < 300)
+    return out
+
+
+@case("f32[300,512]")
+@nki1.jit
+def wrong_missing_rows_choose_between_numbers(x):
+    """Every number is there, but nobody knows which of the two the missing rows take."""
+    out = nl1.ndarray((384, 512), x.dtype, buffer=nl1.shared_hbm)
+    i_p, i_f = nl1.mgrid[0:128, 0:512]
+    for i in nl1.affine_range(3):
+        tile = nl1.load(x[i * 128 + i_p, i_f], mask=i * 128 + i_p < 300)
+        ones = nl1.ones((128, 512), x.dtype, buffer=nl1.sbuf)
+        chosen = nl1.where(nl1.greater(tile, 0.5), ones, 0.0)
+        nl1.store(out[i * 128 + i_p, i_f], chosen)  # finds: unwritten-read
+    return out
+
+
+@case("f32[100,512]", "u8[128,512]")
+@nki.jit
+def right_a_predicate_leaves_the_missing_rows_out(x, p):
+    """The predicate is 0 everywhere: nothing of `tile` is taken."""
+    tile, chosen, predicate, out = (
+        sb((128, 512)),
+        sb((128, 512)),
+        sb((128, 512), nl.uint8),
+        out_like((128, 512)),
+    )
+    nisa.dma_copy(tile[0:100], x)
+    nisa.dma_copy(predicate, p)
+    nisa.memset(chosen, 0.0)
+    nisa.tensor_copy_predicated(dst=chosen, src=tile, predicate=predicate)
+    nisa.dma_copy(out, chosen)
+    return out
+
+
+@case("f32[128,500]")
+@nki1.jit
+def right_columns_between_two_masks_are_computed_and_dropped(x):
+    out = nl1.ndarray((128, 500), x.dtype, buffer=nl1.shared_hbm)
+    i_p, i_f = nl1.mgrid[0:128, 0:512]
+    tile = nl1.load(x[i_p, i_f], mask=i_f < 500)
+    nl1.store(out[i_p, i_f], nl1.exp(nl1.multiply(tile, 2.0)), mask=i_f < 500)
+    return out
+
+
+@case("f32[128,500]")
+@nki1.jit
+def wrong_missing_columns_are_added_to_the_others(x):
+    out = nl1.ndarray((128, 1), x.dtype, buffer=nl1.shared_hbm)
+    i_p, i_f = nl1.mgrid[0:128, 0:512]
+    tile = nl1.load(x[i_p, i_f], mask=i_f < 500)
+    nl1.store(out, nl1.sum(nl1.exp(tile), axis=[1]))  # finds: unwritten-read
+    return out
+
+
+@case("f32[100,64]", grid=2)
+@nki.jit
+def right_missing_rows_are_sent_along_and_dropped(x):
+    rank = nl.program_id(0)
+    mine, theirs = sb((128, 64)), sb((128, 64))
+    out = nl.ndarray((2, 100, 64), nl.float32, buffer=nl.shared_hbm)
+    nisa.dma_copy(mine[0:100], x)
+    nisa.sendrecv(src=mine, dst=theirs, send_to_rank=1 - rank, recv_from_rank=1 - rank, pipe_id=0)
+    nisa.dma_copy(out[rank], theirs[0:100])
+    return out
+
+
+@case("f32[100,64]", grid=2)
+@nki.jit
+def wrong_missing_rows_are_sent_along_and_stored(x):
+    rank = nl.program_id(0)
+    mine, theirs = sb((128, 64)), sb((128, 64))
+    out = nl.ndarray((2, 128, 64), nl.float32, buffer=nl.shared_hbm)
+    nisa.dma_copy(mine[0:100], x)
+    nisa.sendrecv(src=mine, dst=theirs, send_to_rank=1 - rank, recv_from_rank=1 - rank, pipe_id=0)
+    nisa.dma_copy(out[rank], theirs)  # finds: unwritten-read
+    return out
+
+
 @case("f32[128,512]")
 @nki.jit
 def wrong_half_of_the_result_is_written(x):
@@ -218,198 +306,6 @@ def right_instances_leave_no_hole(x):
     return out
 
 
-# ---- PSUM
-
-
-@case("bf16[128,128]", "bf16[128,512]")
-@nki.jit
-def wrong_the_first_product_adds(a, b):
-    left, right = operands(a, b)
-    total = ps((128, 512))
-    for _ in range(4):
-        nisa.nc_matmul(total, left, right, accumulate=True)  # finds: psum-accumulate-unwritten
-    return stored(total)
-
-
-@case("bf16[128,128]", "bf16[128,512]")
-@nki.jit
-def right_the_first_product_overwrites(a, b):
-    left, right = operands(a, b)
-    total = ps((128, 512))
-    for k in range(4):
-        nisa.nc_matmul(total, left, right, accumulate=k > 0)
-    return stored(total)
-
-
-@case("bf16[128,128]", "bf16[128,512]")
-@nki.jit
-def wrong_a_bias_is_put_into_psum_first(a, b):
-    """Adding the bias by starting the sum with it: right in a simulator, undefined on trn2."""
-    left, right = operands(a, b)
-    bias, total = sb((128, 512)), ps((128, 512))
-    nisa.memset(bias, 0.5)
-    nisa.tensor_copy(total, bias)
-    nisa.nc_matmul(total, left, right, accumulate=True)  # finds: psum-accumulate-foreign
-    return stored(total)
-
-
-@case("bf16[128,128]", "bf16[128,512]")
-@nki.jit
-def right_the_bias_is_added_behind_the_product(a, b):
-    left, right = operands(a, b)
-    bias, result, total = sb((128, 512)), sb((128, 512)), ps((128, 512))
-    out = out_like((128, 512))
-    nisa.memset(bias, 0.5)
-    nisa.nc_matmul(total, left, right)
-    nisa.tensor_tensor(result, total, bias, op=nl.add)
-    nisa.dma_copy(out, result)
-    return out
-
-
-@case("bf16[128,128]", "bf16[128,512]", target="trn3")
-@nki.jit
-def right_on_trn3_a_filled_bank_starts_a_sum(a, b):
-    left, right = operands(a, b)
-    bias, total = sb((128, 512)), ps((128, 512))
-    nisa.memset(bias, 0.5)
-    nisa.tensor_copy(total, bias)
-    nisa.nc_matmul(total, left, right, accumulate=True)
-    return stored(total)
-
-
-@case("bf16[128,128]", "bf16[128,512]")
-@nki.jit
-def wrong_half_of_a_bank_is_copied_out_unwritten(a, b):
-    left, right = operands(a, b)
-    total, result, out = ps((128, 512)), sb((128, 512)), out_like((128, 512))
-    nisa.nc_matmul(total[:, 0:256], left, right[:, 0:256])
-    nisa.tensor_copy(result, total)  # finds: unwritten-read
-    nisa.dma_copy(out, result)
-    return out
-
-
-@case("bf16[128,128]", "bf16[128,512]")
-@nki.jit
-def right_half_of_a_bank_is_copied_out(a, b):
-    left, right = operands(a, b)
-    total, result, out = ps((128, 512)), sb((128, 256)), out_like((128, 256))
-    nisa.nc_matmul(total[:, 0:256], left, right[:, 0:256])
-    nisa.tensor_copy(result, total[:, 0:256])
-    nisa.dma_copy(out, result)
-    return out
-
-
-@case("bf16[128,128]", "bf16[128,512]")
-@nki1.jit
-def wrong_two_sums_take_turns_in_a_bank(a, b):
-    out = nl1.ndarray((128, 512), nl1.float32, buffer=nl1.shared_hbm)
-    left, right = nl1.load(a), nl1.load(b)
-    total = nl1.zeros((128, 512), nl1.float32, buffer=nl1.psum)
-    for _ in nl1.static_range(3):
-        for half in nl1.static_range(2):
-            at = nl1.ds(half * 256, 256)
-            total[:, at] += nisa1.nc_matmul(left, right[:, at])  # finds: psum-interleaved
-    nl1.store(out, nl1.copy(total))
-    return out
-
-
-@case("bf16[128,128]", "bf16[128,512]")
-@nki.jit
-def right_elements_know_whether_they_are_added_to(a, b):
-    """As nki-library does it on devices."""
-    left, right = operands(a, b)
-    total = ps((128, 512))
-    for k in range(3):
-        for at in (slice(0, 256), slice(256, 512)):
-            nisa.nc_matmul(total[:, at], left, right[:, at], accumulate=k > 0)
-    return stored(total)
-
-
-@case("bf16[128,128]", "bf16[128,512]")
-@nki.jit
-def right_two_sums_in_two_banks(a, b):
-    left, right = operands(a, b)
-    total = ps((128, 2, 512))
-    for k in range(3):
-        for half in range(2):
-            columns = nl.ds(half * 256, 256)
-            nisa.nc_matmul(total[:, half, 0:256], left, right[:, columns], accumulate=k > 0)
-    result, out = sb((128, 2, 256)), out_like((128, 2, 256))
-    nisa.tensor_copy(result, total[:, :, 0:256])
-    nisa.dma_copy(out, result)
-    return out
-
-
-@case("bf16[128,128]", "bf16[128,512]")
-@nki.jit
-def wrong_every_product_overwrites(a, b):
-    left, right = operands(a, b)
-    total = ps((128, 512))
-    for _ in range(4):
-        nisa.nc_matmul(total, left, right, accumulate=False)  # finds: psum-lost-sum
-    return stored(total)
-
-
-@case("bf16[128,128]", "bf16[128,512]")
-@nki.jit
-def wrong_the_tile_is_copied_out_too_late(a, b):
-    left, right = operands(a, b)
-    total, out = ps((128, 512)), out_like((2, 128, 512))
-    result = sb((128, 512))
-    nisa.nc_matmul(total, left, right, accumulate=False)
-    nisa.nc_matmul(total, left, right, accumulate=False)  # finds: psum-lost-sum
-    nisa.tensor_copy(result, total)
-    nisa.dma_copy(out[0], result)
-    nisa.dma_copy(out[1], result)
-    return out
-
-
-@case("bf16[128,128]", "bf16[128,512]")
-@nki.jit
-def right_the_tile_is_copied_out_in_time(a, b):
-    left, right = operands(a, b)
-    total, out = ps((128, 512)), out_like((2, 128, 512))
-    result = sb((128, 512))
-    for i in range(2):
-        nisa.nc_matmul(total, left, right, accumulate=False)
-        nisa.tensor_copy(result, total)
-        nisa.dma_copy(out[i], result)
-    return out
-
-
-@case("bf16[128,128]", "bf16[128,512]")
-@nki.jit
-def wrong_a_product_lies_over_two_banks(a, b):
-    left, right = operands(a, b)
-    total = ps((128, 1024))
-    nisa.memset(total, 0.0)
-    nisa.nc_matmul(total[:, 128:640], left, right)  # finds: psum-bank-crossing
-    return stored(total)
-
-
-@case("bf16[128,128]", "bf16[128,512]")
-@nki.jit
-def right_a_product_lies_in_the_second_bank(a, b):
-    left, right = operands(a, b)
-    total = ps((128, 1024))
-    nisa.memset(total, 0.0)
-    nisa.nc_matmul(total[:, 512:1024], left, right)
-    return stored(total)
-
-
-@case("bf16[128,128]", "bf16[128,512]")
-@nki1.jit
-def right_beta1_starts_a_sum_with_zeros(a, b):
-    """nl.zeros and += are how Beta 1 spells a sum: its compiler leaves the zeros out."""
-    left, right = nl1.load(a), nl1.load(b)
-    out = nl1.ndarray((128, 512), nl1.float32, buffer=nl1.shared_hbm)
-    total = nl1.zeros((128, 512), nl1.float32, buffer=nl1.psum)
-    for _ in nl1.affine_range(4):
-        total += nisa1.nc_matmul(left, right)
-    nl1.store(out, nl1.copy(total))
-    return out
-
-
 # ---- capacity
 
 
@@ -455,7 +351,9 @@ def right_two_tiles_of_32_kib_are_live(x):
 @nki.jit
 def wrong_nine_banks_are_live(a, b):
     left, right = operands(a, b)
-    totals = [ps((128, 512)) for _ in range(9)]
+    totals = []
+    for _ in range(9):
+        totals.append(ps((128, 512)))
     for total in totals:
         nisa.nc_matmul(total, left, right)  # finds: psum-full
     for total in totals:
@@ -467,7 +365,9 @@ def wrong_nine_banks_are_live(a, b):
 @nki.jit
 def right_eight_banks_are_live(a, b):
     left, right = operands(a, b)
-    totals = [ps((128, 512)) for _ in range(8)]
+    totals = []
+    for _ in range(8):
+        totals.append(ps((128, 512)))
     for total in totals:
         nisa.nc_matmul(total, left, right)
     for total in totals:

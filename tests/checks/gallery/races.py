@@ -305,6 +305,26 @@ def right_interleaved_patterns_never_meet(x):
     return out
 
 
+@case("f32[16,512]", "i32[16,1]")
+@nki.jit
+def wrong_scattered_rows_are_read_back_unordered(x, rows):
+    """No index occurs twice, and nobody knows whether one is a row that is read."""
+    tile = nl.ndarray((16, 512), nl.float32, buffer=nl.sbuf)
+    index = nl.ndarray((16, 1), nl.int32, buffer=nl.sbuf)
+    back = nl.ndarray((16, 512), nl.float32, buffer=nl.sbuf)
+    zeros = nl.ndarray((64, 512), nl.float32, buffer=nl.sbuf)
+    table = nl.ndarray((64, 512), nl.float32, buffer=nl.shared_hbm)
+    out = nl.ndarray((16, 512), nl.float32, buffer=nl.shared_hbm)
+    nisa.memset(zeros, 0.0)
+    nisa.dma_copy(table, zeros)
+    nisa.dma_copy(tile, x)
+    nisa.dma_copy(index, rows)
+    nisa.dma_copy(table.ap(pattern=[[512, 16], [1, 512]], vector_offset=index, indirect_dim=0), tile)
+    nisa.dma_copy(back, table[32:48])  # finds: race-dynamic-hbm
+    nisa.dma_copy(out, back)
+    return table, out
+
+
 @case("f32[1,512]", "i32[1,1]")
 @nki.jit
 def wrong_a_cache_row_is_read_back_unordered(x, position):

@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from ...errors import RuleError, UseError
+from ...errors import RuleError
 from ...isa.data_movement import DmaCopy
 from ...isa.elementwise import Memset, TensorCopy
 from ...tiles.tile import View
-from ...trace.builder import record
+from ...trace.builder import no_tensor, record
 from ...trace.session import Session
 from ..tile_functions import plain
 
@@ -36,7 +36,7 @@ def assign(session: Session, dst: View, value: Any) -> None:
         record(session, cls, [dst, value], plain(cls), ())
         return
     if not isinstance(value, int | float | np.generic):
-        raise UseError(f"the value is of type {type(value).__name__}; it is a tensor or a number")
+        raise no_tensor("the value", value, "it is a tensor or a number")
     if not dst.layout.is_on_chip:
         raise RuleError("a number is assigned to a tensor in hbm", hint="store a tile of it")
     record(session, Memset, [dst], plain(Memset), (value,))

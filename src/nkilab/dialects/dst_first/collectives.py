@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from operator import index as as_index
 from typing import Any
 
@@ -18,7 +19,7 @@ from ...isa.collectives import (
 from ...isa.declare import Instruction
 from ...isa.registers import RegisterMove
 from ...isa.varying_collectives import AllGatherV, AllToAllV
-from ...machine import topology_of
+from ...machine import Span, Topology, topology_of
 from ...tiles.tile import HBM, View
 from ...trace.builder import located, record
 from ...trace.session import Session, current
@@ -47,36 +48,46 @@ class ReplicaGroup(NKIObject):
     @placed("ReplicaGroup")
     def __init__(self, groups: Any) -> None:
         try:
-            held = [list(group) for group in groups]
+            members = [list(group) for group in groups]
         except TypeError:
             raise UseError(f"groups is {groups!r}; it is a list of lists of ranks") from None
-        if not held or [] in held:
+        if not members or [] in members:
             raise UseError(f"groups is {groups!r}; it has groups, and each of them ranks")
         try:
-            held = [[_rank(rank) for rank in group] for group in held]
+            members = [[_rank(rank) for rank in group] for group in members]
         except TypeError:
             raise UseError(f"groups is {groups!r}; ranks are whole numbers of at least 0") from None
-        ranks = [rank for group in held for rank in group]
+        ranks = [rank for group in members for rank in group]
         twice = sorted({rank for rank in ranks if ranks.count(rank) > 1})
         if twice:
-            raise UseError(f"rank {twice[0]} stands in groups {held} more than once; groups do not overlap")
-        self.groups = held
+            raise UseError(
+                f"rank {twice[0]} stands in groups {members} more than once; groups do not overlap"
+            )
+        self.groups = members
 
 
-def _rank(given: Any) -> int:
+def _rank(value: Any) -> int:
     """A rank as a plain integer; NumPy's integers are ranks, too.
 
     Raises:
         TypeError: if it is none.
     """
-    rank = as_index(given)
-    if isinstance(given, bool) or rank < 0:
+    rank = as_index(value)
+    if isinstance(value, bool) or rank < 0:
         raise TypeError
     return rank
 
 
-def _group_of(session: Session, replica_group: Any) -> tuple[int, ...]:
-    """The group of this rank.
+@dataclass(frozen=True)
+class _Group:
+    """The ranks that take part with this one, and how far apart they are."""
+
+    ranks: tuple[int, ...]
+    span: Span
+
+
+def _groups_of(session: Session, replica_group: Any) -> list[tuple[int, ...]]:
+    """All groups, that of this rank first.
 
     Raises:
         RuleError: if it is in none, or a rank of the groups is not launched.
@@ -90,14 +101,40 @@ def _group_of(session: Session, replica_group: Any) -> tuple[int, ...]:
     together = session.together
     groups = [tuple(group) for group in replica_group.groups]
     _check_launched(session, [rank for group in groups for rank in group], "replica_group")
-    for group in groups:
-        if together.rank in group:
-            return group
-    raise RuleError(
-        f"rank {together.rank} is in no group of {replica_group.groups}",
-        hint="put every rank that calls the collective in one group",
-        source=f"{PAGE}.ReplicaGroup",
-    )
+    own = next((group for group in groups if together.rank in group), None)
+    if own is None:
+        raise RuleError(
+            f"rank {together.rank} is in no group of {replica_group.groups}",
+            hint="put every rank that calls the collective in one group",
+            source=f"{PAGE}.ReplicaGroup",
+        )
+    return [own, *(group for group in groups if group is not own)]
+
+
+def _group_of(session: Session, replica_group: Any) -> _Group:
+    """The group of this rank; see `_groups_of`."""
+    groups = _groups_of(session, replica_group)
+    at_work = [rank for group in groups if len(group) > 1 for rank in group]
+    return _Group(groups[0], _topology(session).span(groups[0], at_work))
+
+
+def _ring_of(session: Session, replica_group: Any) -> tuple[_Group, int]:
+    """The group of this rank as a ring, and the place of the rank before it; see `_groups_of`."""
+    groups = _groups_of(session, replica_group)
+    pairs = [(group[place - 1], rank) for group in groups for place, rank in enumerate(group)]
+    return _receiving(session, groups[0], pairs)
+
+
+def _receiving(session: Session, group: tuple[int, ...], pairs: list[tuple[int, int]]) -> tuple[_Group, int]:
+    """A group of which each rank receives from one, and the place of the rank that sends to this one."""
+    own = session.together.rank
+    sender = next(a for a, b in pairs if b == own)
+    return _Group(group, _topology(session).span_of_pair(sender, own, pairs)), group.index(sender)
+
+
+def _topology(session: Session) -> Topology:
+    together = session.together
+    return together.topology or topology_of(session.machine, together.count)
 
 
 def _check_launched(session: Session, ranks: Sequence[int], name: str) -> None:
@@ -112,12 +149,6 @@ def _check_launched(session: Session, ranks: Sequence[int], name: str) -> None:
         )
 
 
-def _reach(session: Session, group: Sequence[int]) -> str:
-    together = session.together
-    topology = together.topology or topology_of(session.machine, together.count)
-    return topology.reach(group)
-
-
 def _members(session: Session, group: tuple[int, ...]) -> tuple[int, ...]:
     return (group.index(session.together.rank), *group)
 
@@ -129,7 +160,7 @@ def _pairs(srcs: Any, dsts: Any, names: str = "srcs and dsts") -> list[tuple[Any
         UseError: if they are no two lists of equal length.
         RuleError: if there are several, and one lies in SBUF.
     """
-    if not all(isinstance(held, list | tuple) for held in (srcs, dsts)):
+    if not all(isinstance(ranks, list | tuple) for ranks in (srcs, dsts)):
         raise UseError(f"{names} are lists of tensors", hint="pass srcs=[src], dsts=[dst]")
     if len(srcs) != len(dsts) or not srcs:
         raise UseError(f"{names} hold {len(srcs)} and {len(dsts)} tensors; each src has one dst")
@@ -166,7 +197,7 @@ def _check_priority(session: Session, priority: Any) -> None:
 
 
 def _run(
-    cls: type[Instruction], operands: list[Any], given: dict[str, Any], group: tuple[int, ...],
+    cls: type[Instruction], operands: list[Any], attributes_by_name: dict[str, Any], group: _Group,
     name: Any, priority: Any = None, further: tuple[Any, ...] = (),
 ) -> None:  # fmt: skip
     """Record what one rank does in a collective.
@@ -174,7 +205,7 @@ def _run(
     Args:
         cls: which one.
         operands: in declared order.
-        given: attributes as the user spells them; how many ranks take part and how far is added.
+        attributes_by_name: attributes as the user spells them; how many ranks take part and how far is added.
         group: the ranks that take part.
         name: of the instruction, or None.
         priority: as the user gives it.
@@ -182,12 +213,14 @@ def _run(
     """
     session = current()
     _check_priority(session, priority)
-    given = {**given, "ranks": len(group), "reach": _reach(session, group)}
+    attributes_by_name = {**attributes_by_name, "ranks": len(group.ranks), "span": group.span}
     try:
-        attributes = tuple(spec.canonical(key, given[key]) for key, spec in cls.attributes.items())
+        attributes = tuple(
+            spec.canonical(key, attributes_by_name[key]) for key, spec in cls.attributes.items()
+        )
     except RuleError as error:
         raise located(error, cls.name, cls, operands) from None
-    row = record(session, cls, operands, attributes, (_members(session, group), *further))
+    row = record(session, cls, operands, attributes, (_members(session, group.ranks), *further))
     if name is not None:
         note_name(session, name, row)
 
@@ -220,8 +253,8 @@ def reduce_scatter(
     """Reduce each src over the ranks of a group; each gets its part of the result in dst."""
     group = _group_of(current(), replica_group)
     for src, dst in _pairs(srcs, dsts):
-        given = {"collective_dim": collective_dim, "op": op}
-        _run(ReduceScatter, [src, dst], given, group, name, priority)
+        attributes = {"collective_dim": collective_dim, "op": op}
+        _run(ReduceScatter, [src, dst], attributes, group, name, priority)
 
 
 @placed("all_to_all")
@@ -243,8 +276,8 @@ def all_gather_v(
     session = current()
     group, (src, dst) = _group_of(session, replica_group), _one(srcs, dsts, "all_gather_v")
     _check_cores(session, "all_gather_v")
-    given = {"recv_counts_known": recv_counts_known, "has_rdispls": has_rdispls}
-    _run(AllGatherV, [src, dst, metadata_tensor], given, group, name, priority)
+    attributes = {"recv_counts_known": recv_counts_known, "has_rdispls": has_rdispls}
+    _run(AllGatherV, [src, dst, metadata_tensor], attributes, group, name, priority)
 
 
 @placed("all_to_all_v")
@@ -255,9 +288,9 @@ def all_to_all_v(
     """Send each rank of a group as many elements of src as the metadata says."""
     session = current()
     group, (src, dst) = _group_of(session, replica_group), _one(srcs, dsts, "all_to_all_v")
-    _check_varying_group(session, group)
-    given = {"recv_counts_known": recv_counts_known, "has_rdispls": has_rdispls}
-    _run(AllToAllV, [src, dst, metadata_tensor], given, group, name, priority)
+    _check_varying_group(session, group.ranks)
+    attributes = {"recv_counts_known": recv_counts_known, "has_rdispls": has_rdispls}
+    _run(AllToAllV, [src, dst, metadata_tensor], attributes, group, name, priority)
 
 
 def _check_cores(session: Session, called: str) -> None:
@@ -276,8 +309,7 @@ def _check_varying_group(session: Session, group: tuple[int, ...]) -> None:
         RuleError: if with NeuronSwitch (trn3) the group is not several whole chips of ranks of two cores, or
             elsewhere its ranks do not have the same place on different nodes.
     """
-    together = session.together
-    topology = together.topology or topology_of(session.machine, together.count)
+    topology = _topology(session)
     if session.machine.generation >= 4:
         _check_cores(session, "all_to_all_v")
         per = topology.ranks_per_chip
@@ -311,14 +343,13 @@ def collective_permute(
     src, dst = _one(srcs, dsts, "collective_permute")
     pairs = _rings(source_target_pairs)
     _check_launched(session, list(pairs), "source_target_pairs")
-    group = tuple(sorted(pairs))
     if session.together.rank not in pairs:
         return
-    sender = next(group.index(a) for a, b in pairs.items() if b == session.together.rank)
+    group, sender = _receiving(session, tuple(sorted(pairs)), list(pairs.items()))
     _run(CollectivePermute, [src, dst], {"is_implicit": False}, group, name, priority, (sender,))
 
 
-def _rings(given: Any) -> dict[int, int]:
+def _rings(pairs_given: Any) -> dict[int, int]:
     """Targets by source.
 
     Raises:
@@ -326,13 +357,13 @@ def _rings(given: Any) -> dict[int, int]:
         RuleError: if they are no rings.
     """
     try:
-        pairs = [(as_index(a), as_index(b)) for a, b in given]
+        pairs = [(as_index(a), as_index(b)) for a, b in pairs_given]
     except (TypeError, ValueError):
         raise UseError(
-            f"source_target_pairs is {given!r}; it is a list of pairs of ranks (source, target)"
+            f"source_target_pairs is {pairs_given!r}; it is a list of pairs of ranks (source, target)"
         ) from None
     if not pairs or min(min(pair) for pair in pairs) < 0:
-        raise UseError(f"source_target_pairs is {given!r}; ranks are whole numbers of at least 0")
+        raise UseError(f"source_target_pairs is {pairs_given!r}; ranks are whole numbers of at least 0")
     targets = dict(pairs)
     if len(targets) != len(pairs) or len(set(targets.values())) != len(pairs):
         raise UseError(f"in source_target_pairs {pairs} a rank sends twice, or receives twice")
@@ -352,30 +383,29 @@ def _channels(session: Session, lists: Sequence[Any], ids: Any, group: tuple[int
         UseError: if channel_ids is no list, or the others do not have one list of one tensor per channel.
         RuleError: if the channels are not counted from 0, or too many.
     """
-    if not isinstance(ids, list | tuple) or not all(isinstance(given, list | tuple) for given in lists):
+    if not isinstance(ids, list | tuple) or not all(isinstance(ranks, list | tuple) for ranks in lists):
         raise UseError("channel_ids and the tensors by channel are lists; one of them is none")
-    held = list(ids)
-    if held != list(range(len(held))) or not held:
+    numbers = list(ids)
+    if numbers != list(range(len(numbers))) or not numbers:
         raise RuleError(
-            f"channel_ids is {held}; they are 0, 1, ... without a gap", source=f"{PAGE}, channel_ids"
+            f"channel_ids is {numbers}; they are 0, 1, ... without a gap", source=f"{PAGE}, channel_ids"
         )
-    together = session.together
-    topology = together.topology or topology_of(session.machine, together.count)
-    most = MOST_CHANNELS if len(group) >= topology.ranks_per_node else FEWER_CHANNELS
-    if len(held) > most:
+    most = MOST_CHANNELS if len(group) >= _topology(session).ranks_per_node else FEWER_CHANNELS
+    if len(numbers) > most:
         raise RuleError(
-            f"there are {len(held)} channels; a group of {len(group)} ranks has at most {most}",
+            f"there are {len(numbers)} channels; a group of {len(group)} ranks has at most {most}",
             hint="a group of all ranks of a node has 4",
             source=f"{PAGE}.collective_permute_implicit, channels",
         )
-    for given in lists:
-        if len(given) != len(held) or any(
-            not isinstance(tensors, list | tuple) or len(tensors) != 1 for tensors in given
+    for ranks in lists:
+        if len(ranks) != len(numbers) or any(
+            not isinstance(tensors, list | tuple) or len(tensors) != 1 for tensors in ranks
         ):
             raise UseError(
-                f"there are {len(held)} channels; each list of tensors has one list of one tensor per channel"
+                f"there are {len(numbers)} channels; each list of tensors has one list of one tensor per "
+                "channel"
             )
-    return [[given[channel][0] for given in lists] for channel in held]
+    return [[ranks[channel][0] for ranks in lists] for channel in numbers]
 
 
 @placed("collective_permute_implicit")
@@ -385,9 +415,8 @@ def collective_permute_implicit(
 ) -> None:  # fmt: skip
     """Send src to the next rank of the ring that a group makes, and receive into dst from the one before."""
     session = current()
-    group = _group_of(session, replica_group)
-    sender = (group.index(session.together.rank) - 1) % len(group)
-    for tensors in _channels(session, (srcs_by_channel, dsts_by_channel), channel_ids, group):
+    group, sender = _ring_of(session, replica_group)
+    for tensors in _channels(session, (srcs_by_channel, dsts_by_channel), channel_ids, group.ranks):
         _run(CollectivePermute, tensors, {"is_implicit": True}, group, name, priority, (sender,))
 
 
@@ -398,10 +427,9 @@ def collective_permute_implicit_reduce(
 ) -> None:  # fmt: skip
     """Send op(src0, src1) to the next rank of the ring, and receive into dst from the one before."""
     session = current()
-    group = _group_of(session, replica_group)
-    sender = (group.index(session.together.rank) - 1) % len(group)
+    group, sender = _ring_of(session, replica_group)
     lists = (srcs0_by_channel, srcs1_by_channel, dsts_by_channel)
-    for tensors in _channels(session, lists, channel_ids, group):
+    for tensors in _channels(session, lists, channel_ids, group.ranks):
         _run(CollectivePermuteImplicitReduce, tensors, {"op": op}, group, name, priority, (sender,))
 
 
@@ -411,7 +439,7 @@ def collective_permute_implicit_current_processing_rank_id(
 ) -> VirtualRegister:
     """A register with the rank whose data are here after so many turns of the ring; at first this one's."""
     session = current()
-    group = _group_of(session, replica_group)
+    group = _groups_of(session, replica_group)[0]
     turn = (
         iteration_id.value
         if isinstance(iteration_id, VirtualRegister)

@@ -33,9 +33,9 @@ def arange(start: Any, stop: Any = None, step: Any = 1, dtype: Any = "int32") ->
         UseError: if a bound is no number, or there is no element.
     """
     first, last = (0, start) if stop is None else (start, stop)
-    for name, given in (("start", first), ("stop", last), ("step", step)):
-        if not isinstance(given, int | float | np.number):
-            raise UseError(f"{name} is {given!r}; it is a number")
+    for name, number in (("start", first), ("stop", last), ("step", step)):
+        if not isinstance(number, int | float | np.number):
+            raise UseError(f"{name} is {number!r}; it is a number")
     if not step or (last - first) / step <= 0:
         raise UseError(f"an array from {first} to {last} by {step} is empty; it has an element or more")
     return np.arange(first, last, step).astype(as_dtype(dtype).storage)

@@ -14,15 +14,15 @@ from ...isa.elementwise import Memset
 from ...isa.random_numbers import Rand2, SetRngSeed
 from ...tiles.dtypes import DType, as_dtype
 from ...tiles.tile import HBM, compact_strides, layout, whole_layout
-from ...trace.builder import record
-from ...trace.session import Session, current
+from ...trace.builder import no_tensor, record
+from ...trace.session import Session, current, running
 from .. import tile_functions as common
 from ..history import order
 from ..indexing import allocated_shape, whole_number
 from ..outputs import shared_storage
 from ..places import placed
 from ..tile_functions import plain
-from ..versions import version_of
+from ..versions import require, version_of
 from .functions import RESULTS, a_tile
 from .regions import REGIONS, MemoryPointer, MemoryRegion, as_pair, at_address, region_of
 from .tensor import Tensor
@@ -58,17 +58,22 @@ def ndarray(shape: Any, dtype: Any, buffer: Any = None, name: str = "", address:
             return Tensor(storage, 0, known)
     region = buffer.region if isinstance(buffer, MemoryPointer) else region_of(buffer)
     if region is None:
-        told = buffer if isinstance(buffer, str) else repr(buffer)
+        shown = buffer if isinstance(buffer, str) else repr(buffer)
         listed = ", ".join(f"nl.{n}" for n in ("sbuf", "psum", "hbm", "private_hbm", "shared_hbm"))
-        raise RuleError(f"buffer is {told!r}; it is one of {listed}")
-    extents, held = allocated_shape(shape), as_dtype(dtype)
+        raise RuleError(f"buffer is {shown!r}; it is one of {listed}")
+    extents, element_type = allocated_shape(shape), as_dtype(dtype)
     if region.memory == HBM:
         if address is not None:
             raise RuleError("address is given with a buffer in hbm; addresses are of sbuf and psum")
-        storage = shared_storage(session, extents, held, region.scope, name)
-        return Tensor(storage, 0, layout(extents, compact_strides(extents), held, HBM, None, 0))
+        storage = shared_storage(session, extents, element_type, region.scope, name)
+        return Tensor(storage, 0, layout(extents, compact_strides(extents), element_type, HBM, None, 0))
     tile = _tile(
-        session, region, extents, held, name, _piece(session, region, buffer, extents, held, address)
+        session,
+        region,
+        extents,
+        element_type,
+        name,
+        _piece(session, region, buffer, extents, element_type, address),
     )
     if key is not None:
         session.keyed[key] = tile.layout
@@ -142,7 +147,7 @@ def ones(shape: Any, dtype: Any, buffer: Any = None, name: str = "") -> Tensor:
 
 def _a_tensor(x: Any) -> Tensor:
     if not isinstance(x, Tensor):
-        raise UseError(f"x is of type {type(x).__name__}; it is a tensor")
+        raise no_tensor("x", x, "it is a tensor")
     return x
 
 
@@ -174,8 +179,8 @@ def shared_constant(constant: Any, dtype: Any = None) -> Tensor:
             f"constant is of type {type(constant).__name__}; it is a NumPy array of an element or more, or "
             "the path of a .npy file"
         )
-    held = as_dtype(constant.dtype if dtype is None else dtype)
-    storage = common.constant_storage(constant, held)
+    element_type = as_dtype(constant.dtype if dtype is None else dtype)
+    storage = common.constant_storage(constant, element_type)
     return Tensor(storage, 0, whole_layout(storage))
 
 
@@ -209,12 +214,12 @@ def rand(shape: Any, dtype: Any, buffer: Any = None, name: str = "") -> Tensor:
     region = region_of(buffer)
     if region is None or region.memory == HBM:
         raise RuleError(f"buffer is {buffer!r}; nl.rand makes a tile in nl.sbuf or nl.psum")
-    held = as_dtype(dtype)
+    element_type = as_dtype(dtype)
     if session.machine.generation >= 4:
-        tile = ndarray(shape, held, region, name)
+        tile = ndarray(shape, element_type, region, name)
         record(session, Rand2, [tile, 0.0, 1.0], plain(Rand2), ())
         return tile
-    result: Tensor = common.uniform(RESULTS, allocated_shape(shape), held, region.memory)
+    result: Tensor = common.uniform(RESULTS, allocated_shape(shape), element_type, region.memory)
     result.storage.name = name
     return result
 
@@ -268,3 +273,39 @@ def _view(self: MemoryPointer, dtype: Any, shape: Any) -> Tensor:
 
 
 setattr(MemoryPointer, "view", _view)  # noqa: B010
+
+
+class MemoryName:
+    """A memory by the name that every kernel of NKI 0.1 and 0.2 has without an import: sbuf, psum or hbm.
+
+    Args:
+        word: the name.
+    """
+
+    def __init__(self, word: str) -> None:
+        self._word = word
+
+    @property
+    def name(self) -> str:
+        """The word, which `buffer=` takes, too.
+
+        Raises:
+            SpellingError: if the version asked for has no such names.
+        """
+        require("memory_name", version_of(running()), self._word)
+        return self._word
+
+    def view(self, dtype: Any, shape: Any, name: str = "") -> Tensor:
+        """A tensor whose elements are not written yet."""
+        return _named_tensor(shape, dtype, REGIONS[self.name], name)
+
+    def ptr(self, size: Any, offset: Any = None) -> MemoryPointer:
+        """A piece of SBUF or PSUM; see `MemoryPointer`."""
+        return REGIONS[self.name].ptr(size, offset)
+
+    def __repr__(self) -> str:
+        return self._word
+
+
+_named_tensor = placed("view")(ndarray)
+MEMORY_NAMES = {word: MemoryName(word) for word in ("sbuf", "psum", "hbm")}

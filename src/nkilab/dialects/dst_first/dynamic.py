@@ -10,16 +10,16 @@ from typing import Any, TypeVar
 from ...errors import RuleError, UseError
 from ...tiles.tile import HBM, SEQUENCER, Index, View, layout
 from ...tiles.views import indexed
-from ..indexing import FULL, DynamicSlice, basic, whole_number
+from ..indexing import FULL, DynamicSlice, basic, for_every_axis, place_number, whole_number
 from . import view_methods
 
 V = TypeVar("V", bound=View)
 GUIDE = "NKI access pattern guide, dynamic access"
 
 
-def is_dynamic(given: Any) -> bool:
+def is_dynamic(value: Any) -> bool:
     """Whether an index or offset is held by a register or tile."""
-    return isinstance(given, View)
+    return isinstance(value, View)
 
 
 def access_pattern(
@@ -57,8 +57,8 @@ def access_pattern(
         )
         return indexed(rest, Index(vector_offset, step, known.shape[0], is_vector=True))
     if not is_dynamic(scalar_offset):
-        held = dtype or known.dtype
-        whole = whole_number(scalar_offset, "scalar_offset") * step // held.itemsize
+        element_type = dtype or known.dtype
+        whole = whole_number(scalar_offset, "scalar_offset") * step // element_type.itemsize
         plain = view_methods.access_pattern(view, pattern, offset, dtype, is_relative=is_relative)
         steps = list(zip(plain.layout.strides, plain.layout.shape, strict=True))
         return view_methods.access_pattern(view, steps, plain.offset + whole, dtype)
@@ -67,9 +67,9 @@ def access_pattern(
     return indexed(plain, Index(scalar_offset, step, known.shape[axis], is_vector=False))
 
 
-def _need_tile(given: Any, name: str) -> None:
-    if not is_dynamic(given) or given.layout.memory == SEQUENCER:
-        raise UseError(f"{name} is of type {type(given).__name__}; it is a tile of integers in sbuf")
+def _need_tile(value: Any, name: str) -> None:
+    if not is_dynamic(value) or value.layout.memory == SEQUENCER:
+        raise UseError(f"{name} is of type {type(value).__name__}; it is a tile of integers in sbuf")
 
 
 def _refuse_partition(view: View, axis: int) -> None:
@@ -95,8 +95,8 @@ def select(view: V, dim: Any, index: Any) -> V:
     _refuse_partition(view, axis)
     _refuse_second(view)
     known = view.layout
-    held = Index(index, known.strides[axis] * known.itemsize, known.shape[axis], is_vector=False)
-    return indexed(view_methods.select(view, axis, 0), held)
+    at_index = Index(index, known.strides[axis] * known.itemsize, known.shape[axis], is_vector=False)
+    return indexed(view_methods.select(view, axis, 0), at_index)
 
 
 def vector_select(view: V, dim: Any, offsets: Any) -> V:
@@ -130,28 +130,27 @@ def _rows(view: V, offsets: View, count: int) -> V:
 
 def subscripted(view: V, key: Any) -> V:
     """`view[key]` where registers or tiles are among the subscripts, or the start of an `nl.ds` is one."""
-    keys = list(key) if isinstance(key, tuple) else [key]
-    at = next(i for i, k in enumerate(keys) if is_dynamic(k) or is_dynamic(getattr(k, "start", None)))
-    axis = at if Ellipsis not in keys[:at] else at - len(keys) + len(view.layout.shape)
-    given = keys[at]
-    if is_dynamic(given) and given.layout.size > 1:
+    keys = list(for_every_axis(view, key))
+    axis = next(i for i, k in enumerate(keys) if is_dynamic(k) or is_dynamic(getattr(k, "start", None)))
+    subscript = keys[axis]
+    if is_dynamic(subscript) and subscript.layout.size > 1:
         if axis != 0:
             raise RuleError(
-                f"a tile of {given.layout.size} indices is the subscript of axis {axis}; "
+                f"a tile of {subscript.layout.size} indices is the subscript of axis {axis}; "
                 "it chooses along axis 0",
                 source="NKI language guide, vector_select",
             )
-        chosen = _rows(view, given, given.layout.size)
+        chosen = _rows(view, subscript, subscript.layout.size)
         return basic(chosen, (FULL, *keys[1:]), keeps_on_chip_rank=True)
     _refuse_partition(view, axis)
     _refuse_second(view)
     known = view.layout
     extent = known.shape[axis]
-    if isinstance(given, DynamicSlice):
-        keys[at], source = DynamicSlice(0, given.size), given.start
-        extent += 1 - whole_number(given.size, "the size of a slice")
-    elif is_dynamic(given):
-        keys[at], source = 0, given
+    if isinstance(subscript, DynamicSlice):
+        keys[axis], source = DynamicSlice(0, subscript.size), subscript.start
+        extent += 1 - place_number(subscript.size, "the size of a slice")
+    elif is_dynamic(subscript):
+        keys[axis], source = 0, subscript
     else:
         raise UseError(
             "a slice starts at a register or tile", hint="write nl.ds(start, size), whose size is known"

@@ -23,7 +23,7 @@ from ...isa.tensor_engine import NcTranspose
 from ...tiles.dtypes import FLOAT32, INT32, DType, as_dtype
 from ...tiles.tile import HBM, PSUM, SBUF, whole_layout
 from ...tiles.views import broadcast
-from ...trace.builder import record
+from ...trace.builder import no_tensor, record
 from ...trace.session import current
 from .. import tile_functions as common
 from ..indexing import as_shape, whole_number
@@ -81,7 +81,7 @@ def a_tile(x: Any, name: str = "x") -> Tensor:
         RuleError: if it lies in HBM.
     """
     if not isinstance(x, Tensor):
-        raise UseError(f"{name} is of type {type(x).__name__}; it is a tile")
+        raise no_tensor(name, x, "it is a tile")
     if not x.layout.is_on_chip:
         raise RuleError(
             f"{name} is in hbm; it is in sbuf or psum", hint="load it to sbuf first, with nl.load",
@@ -97,7 +97,7 @@ def _operand(x: Any, name: str) -> Any:
     return x if isinstance(x, int | float) else a_tile(x, name)
 
 
-def _held(dtype: Any, x: Tensor) -> DType:
+def _result_dtype(dtype: Any, x: Tensor) -> DType:
     """The type that dtype= names, or that of a tile where it is left out."""
     return x.layout.dtype if dtype is None else as_dtype(dtype)
 
@@ -109,9 +109,9 @@ def _same_shape(name: str, **tiles: Tensor) -> None:
         RuleError: with the shapes.
     """
     if len({t.shape for t in tiles.values()}) > 1:
-        told = " and ".join(f"{word} is {list(t.shape)}" for word, t in tiles.items())
+        shapes = " and ".join(f"{word} is {list(t.shape)}" for word, t in tiles.items())
         raise RuleError(
-            f"{told}; nl.{name} takes tiles of one shape",
+            f"{shapes}; nl.{name} takes tiles of one shape",
             hint="repeat the smaller one with nl.broadcast_to, or use nisa.tensor_scalar for a column [P, 1]",
             source=GUIDE,
         )
@@ -123,11 +123,11 @@ def binary(name: str, x: Any, y: Any, dtype: Any) -> Tensor:
     x, y = _operand(x, "x"), _operand(y, "y")
     if isinstance(x, Tensor) and isinstance(y, Tensor):
         _same_shape(name, x=x, y=y)
-        result: Tensor = common.two_tiles(RESULTS, op, x, y, _held(dtype, x))
+        result: Tensor = common.two_tiles(RESULTS, op, x, y, _result_dtype(dtype, x))
     elif isinstance(x, Tensor):
-        result = common.with_number(RESULTS, op, x, y, False, _held(dtype, x))
+        result = common.with_number(RESULTS, op, x, y, False, _result_dtype(dtype, x))
     elif isinstance(y, Tensor):
-        result = common.with_number(RESULTS, op, y, x, True, _held(dtype, y))
+        result = common.with_number(RESULTS, op, y, x, True, _result_dtype(dtype, y))
     else:
         raise UseError("both arguments are numbers; one is a tile")
     return result
@@ -156,7 +156,7 @@ def power(x: Any, y: Any, dtype: Any = None) -> Tensor:
 def unary(name: str, x: Any, dtype: Any) -> Tensor:
     """An activation function of a tile, on ScalarE."""
     tile = a_tile(x)
-    result: Tensor = common.unary(RESULTS, name, tile, _held(dtype, tile))
+    result: Tensor = common.unary(RESULTS, name, tile, _result_dtype(dtype, tile))
     return result
 
 
@@ -165,7 +165,7 @@ def of_vector_engine(name: str, x: Any, dtype: Any, engine: str = "unknown") -> 
     tile = a_tile(x)
     attributes = plain(TensorScalar, op0=OPERATORS[name], engine=engine)
     return RESULTS.make(
-        TensorScalar, [None, tile, None, None], attributes, dtype=_held(dtype, tile), memory=SBUF
+        TensorScalar, [None, tile, None, None], attributes, dtype=_result_dtype(dtype, tile), memory=SBUF
     )
 
 
@@ -177,13 +177,17 @@ def rsqrt(x: Any, dtype: Any = None) -> Tensor:
 def reciprocal(x: Any, dtype: Any = None) -> Tensor:
     """1 / x, element by element, on VectorE."""
     tile = a_tile(x)
-    return RESULTS.make(Reciprocal, [None, tile], plain(Reciprocal), dtype=_held(dtype, tile), memory=SBUF)
+    return RESULTS.make(
+        Reciprocal, [None, tile], plain(Reciprocal), dtype=_result_dtype(dtype, tile), memory=SBUF
+    )
 
 
 def negative(x: Any, dtype: Any = None) -> Tensor:
     """-x, element by element."""
     tile = a_tile(x)
-    result: Tensor = common.with_number(RESULTS, OPERATORS["multiply"], tile, -1, False, _held(dtype, tile))
+    result: Tensor = common.with_number(
+        RESULTS, OPERATORS["multiply"], tile, -1, False, _result_dtype(dtype, tile)
+    )
     return result
 
 
@@ -203,35 +207,35 @@ def sin(x: Any, dtype: Any = None) -> Tensor:
     bounded = plain(TensorScalar, op0=OPERATORS["minimum"], op1=OPERATORS["maximum"])
     limit = float(np.float32(np.pi))
     rest = RESULTS.make(TensorScalar, [None, rest, limit, -limit], bounded, dtype=FLOAT32, memory=SBUF)
-    result: Tensor = common.unary(RESULTS, "sin", rest, _held(dtype, tile))
+    result: Tensor = common.unary(RESULTS, "sin", rest, _result_dtype(dtype, tile))
     return result
 
 
 def copy(x: Any, dtype: Any = None) -> Tensor:
     """A copy of a tile in SBUF, on VectorE: bit by bit where the type stays."""
     tile = a_tile(x)
-    result: Tensor = common.cast(RESULTS, tile, _held(dtype, tile))
+    result: Tensor = common.cast(RESULTS, tile, _result_dtype(dtype, tile))
     return result
 
 
 def reduction(operator: str, x: Any, axis: Any, dtype: Any, keepdims: bool) -> Tensor:
     """A reduction of the last free axes on VectorE."""
     tile = a_tile(x)
-    result: Tensor = common.reduced(RESULTS, operator, tile, axis, _held(dtype, tile), bool(keepdims))
+    result: Tensor = common.reduced(RESULTS, operator, tile, axis, _result_dtype(dtype, tile), bool(keepdims))
     return result
 
 
 def mean(x: Any, axis: Any, dtype: Any = None, keepdims: bool = False) -> Tensor:
     """The mean over the last free axes, with the sum in float32."""
     tile = a_tile(x)
-    result: Tensor = common.mean(RESULTS, tile, axis, _held(dtype, tile), bool(keepdims))
+    result: Tensor = common.mean(RESULTS, tile, axis, _result_dtype(dtype, tile), bool(keepdims))
     return result
 
 
 def var(x: Any, axis: Any, dtype: Any = None, keepdims: bool = False) -> Tensor:
     """The variance over the last free axes, which stay as axes of one whatever `keepdims` says."""
     tile = a_tile(x)
-    result: Tensor = common.variance(RESULTS, tile, axis, _held(dtype, tile))
+    result: Tensor = common.variance(RESULTS, tile, axis, _result_dtype(dtype, tile))
     return result
 
 
@@ -248,7 +252,7 @@ def softmax(x: Any, axis: Any = -1, dtype: Any = None) -> Tensor:
     """exp(x - max) / sum of exp(x - max) over the last free axes, in float32 up to the last rounding."""
     tile = a_tile(x)
     largest = _totals("maximum", axis)(tile)
-    result: Tensor = common.softmax(RESULTS, tile, largest, _totals("add", axis), _held(dtype, tile))
+    result: Tensor = common.softmax(RESULTS, tile, largest, _totals("add", axis), _result_dtype(dtype, tile))
     return result
 
 
@@ -258,8 +262,8 @@ def rms_norm(
     """x / sqrt(sum of squares over the last free axes / n + epsilon) * w; computed in float32."""
     tile, weights = a_tile(x), a_tile(w, "w")
     common.notice_precision("rms_norm", compute_dtype)
-    held, total = _held(dtype, tile), _totals("add", axis)
-    result: Tensor = common.rms_norm(RESULTS, tile, weights, total, n, epsilon, held)
+    element_type, total = _result_dtype(dtype, tile), _totals("add", axis)
+    result: Tensor = common.rms_norm(RESULTS, tile, weights, total, n, epsilon, element_type)
     return result
 
 
@@ -267,14 +271,14 @@ def where(condition: Any, x: Any, y: Any, dtype: Any = None) -> Tensor:
     """Elements of x where condition is not 0, of y elsewhere; three tiles of one shape."""
     predicate, chosen, other = a_tile(condition, "condition"), a_tile(x), a_tile(y, "y")
     _same_shape("where", condition=predicate, x=chosen, y=other)
-    result: Tensor = common.where(RESULTS, predicate, chosen, other, _held(dtype, chosen))
+    result: Tensor = common.where(RESULTS, predicate, chosen, other, _result_dtype(dtype, chosen))
     return result
 
 
 def dropout(x: Any, rate: Any, dtype: Any = None) -> Tensor:
     """x with elements set to 0 with probability `rate`, a number or a column [P, 1]."""
     tile = a_tile(x)
-    result: Tensor = common.dropout(RESULTS, tile, _operand(rate, "rate"), _held(dtype, tile))
+    result: Tensor = common.dropout(RESULTS, tile, _operand(rate, "rate"), _result_dtype(dtype, tile))
     return result
 
 
@@ -284,23 +288,23 @@ def load(src: Any, dtype: Any = None) -> Tensor:
     shape = src.shape if len(src.shape) > 1 else (*src.shape, 1)
     _fits(shape[0], f"the first axis of src has {shape[0]} elements", "load tiles of {} rows")
     return RESULTS.make(
-        DmaCopy, [None, src], plain(DmaCopy), memory=SBUF, dtype=_held(dtype, src), shape=shape
+        DmaCopy, [None, src], plain(DmaCopy), memory=SBUF, dtype=_result_dtype(dtype, src), shape=shape
     )
 
 
-def _fits(partitions: int, told: str, hint: str) -> None:
+def _fits(partitions: int, sentence: str, hint: str) -> None:
     machine = current().machine
     most = machine.limit("partitions")
     if partitions > most:
         raise LimitError(
-            f"{told}, which become partitions; {machine.name} has {most}", hint=hint.format(most),
+            f"{sentence}, which become partitions; {machine.name} has {most}", hint=hint.format(most),
             key="err_num_partition_exceed_arch_limit",
         )  # fmt: skip
 
 
 def _in_hbm(name: str, called: str, tensor: Any) -> Tensor:
     if not isinstance(tensor, Tensor):
-        raise UseError(f"{name} is of type {type(tensor).__name__}; it is a tensor in hbm")
+        raise no_tensor(name, tensor, "it is a tensor in hbm")
     if tensor.layout.memory != HBM:
         raise RuleError(
             f"{name} is in {tensor.layout.memory}; nl.{called} takes it in hbm",
@@ -329,9 +333,14 @@ def load_transpose2d(src: Any, dtype: Any = None) -> Tensor:
             key="err_exceed_max_supported_dimension",
         )
     _fits(src.shape[1], f"src has {src.shape[1]} columns", "load at most {} columns at once")
-    turned = common.transposed(src)
+    transposed = common.transposed(src)
     return RESULTS.make(
-        DmaCopy, [None, turned], plain(DmaCopy), memory=SBUF, dtype=_held(dtype, src), shape=turned.shape
+        DmaCopy,
+        [None, transposed],
+        plain(DmaCopy),
+        memory=SBUF,
+        dtype=_result_dtype(dtype, src),
+        shape=transposed.shape,
     )
 
 
@@ -344,8 +353,8 @@ def transpose(x: Any, dtype: Any = None) -> Tensor:
             key="err_exceed_max_supported_dimension",
         )
     moved = RESULTS.make(NcTranspose, [None, tile], plain(NcTranspose, engine="tensor"), memory=PSUM)
-    held = _held(dtype, tile)
-    return moved if held is tile.layout.dtype else common.cast(RESULTS, moved, held)
+    element_type = _result_dtype(dtype, tile)
+    return moved if element_type is tile.layout.dtype else common.cast(RESULTS, moved, element_type)
 
 
 def matmul(x: Any, y: Any, transpose_x: bool = False) -> Tensor:
@@ -357,16 +366,16 @@ def matmul(x: Any, y: Any, transpose_x: bool = False) -> Tensor:
 def broadcast_to(x: Any, shape: Any, dtype: Any = None) -> Tensor:
     """A tile with axes of one repeated to a shape of the same rank; x itself where nothing changes."""
     tile, target = a_tile(x), as_shape(shape)
-    held = _held(dtype, tile)
+    element_type = _result_dtype(dtype, tile)
     if tile.shape == target:
-        return tile if held is tile.layout.dtype else common.cast(RESULTS, tile, held)
+        return tile if element_type is tile.layout.dtype else common.cast(RESULTS, tile, element_type)
     if len(target) != len(tile.shape):
         raise RuleError(f"shape is {list(target)}; it has as many axes as x, {len(tile.shape)}")
     rest = broadcast(tile, (tile.shape[0], *target[1:]))
     if target[0] == tile.shape[0]:
-        return RESULTS.make(TensorCopy, [None, rest], plain(TensorCopy), dtype=held, memory=SBUF)
+        return RESULTS.make(TensorCopy, [None, rest], plain(TensorCopy), dtype=element_type, memory=SBUF)
     broadcast(tile, target)  # refuses what does not broadcast
-    result: Tensor = common.across_partitions(RESULTS, rest, target[0], held)
+    result: Tensor = common.across_partitions(RESULTS, rest, target[0], element_type)
     return result
 
 
@@ -383,7 +392,7 @@ def gather_flattened(data: Any, indices: Any, axis: Any = 0, dtype: Any = None) 
     """Per partition, the elements of the flattened free axes of data that uint32 indices name."""
     if whole_number(axis, "axis") != 0:
         raise RuleError(f"axis is {axis}; it is 0: each partition gathers from its own free elements")
-    held, places = a_tile(data, "data"), a_tile(indices, "indices")
-    gathered = RESULTS.make(NcNGather, [None, held, places], plain(NcNGather), memory=SBUF)
-    kind = _held(dtype, held)
-    return gathered if kind is held.layout.dtype else common.cast(RESULTS, gathered, kind)
+    source, places = a_tile(data, "data"), a_tile(indices, "indices")
+    gathered = RESULTS.make(NcNGather, [None, source, places], plain(NcNGather), memory=SBUF)
+    kind = _result_dtype(dtype, source)
+    return gathered if kind is source.layout.dtype else common.cast(RESULTS, gathered, kind)

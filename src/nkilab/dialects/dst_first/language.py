@@ -8,14 +8,16 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from ...errors import SpellingError, UseError
+from ...errors import SpellingError
 from ...isa.activations import ACTIVATIONS
 from ...isa.operators import OPERATORS
 from ...tiles.dtypes import DTYPES
+from ...trace.builder import no_tensor
 from ...trace.session import ask, current
 from ...trace.source import place_of, user_frame
 from ...tracebacks import leave_out_ours, public
-from .. import indexing, loops, programs
+from .. import indexing, loops
+from .. import program_ids as programs
 from ..places import placed
 from ..tile_size import tile_size
 from . import creation, functions, registers
@@ -75,38 +77,38 @@ def _binary(name: str) -> Callable[..., Tensor]:
     def call(x: Any, y: Any, dtype: Any = None) -> Tensor:
         return functions.binary(name, x, y, dtype)
 
-    return _told(call, f"`x {name} y` of two tiles of one shape, or a tile and a number.")
+    return _documented(call, f"`x {name} y` of two tiles of one shape, or a tile and a number.")
 
 
 def _simulated(name: str) -> Callable[..., Tensor]:
     def call(x: Any, y: Any, dtype: Any = None) -> Tensor:
         return functions.simulated(name, x, y, dtype)
 
-    return _told(call, f"`x {name} y`, in simulation only: no engine divides.")
+    return _documented(call, f"`x {name} y`, in simulation only: no engine divides.")
 
 
 def _unary(name: str) -> Callable[..., Tensor]:
     def call(x: Any, dtype: Any = None) -> Tensor:
         return functions.unary(name, x, dtype)
 
-    return _told(call, f"`{name}(x)`, element by element, on ScalarE.")
+    return _documented(call, f"`{name}(x)`, element by element, on ScalarE.")
 
 
 def _of_vector_engine(name: str) -> Callable[..., Tensor]:
     def call(x: Any, dtype: Any = None) -> Tensor:
         return functions.of_vector_engine(name, x, dtype)
 
-    return _told(call, f"`{name}(x)`, element by element, on VectorE.")
+    return _documented(call, f"`{name}(x)`, element by element, on VectorE.")
 
 
 def _reducing(name: str, operator: str) -> Callable[..., Tensor]:
     def call(x: Any, axis: Any, dtype: Any = None, keepdims: bool = False) -> Tensor:
         return functions.reduction(operator, x, axis, dtype, keepdims)
 
-    return _told(call, f"The {name} over the last free axes, on VectorE.")
+    return _documented(call, f"The {name} over the last free axes, on VectorE.")
 
 
-def _told(function: Callable[..., Tensor], doc: str) -> Callable[..., Tensor]:
+def _documented(function: Callable[..., Tensor], doc: str) -> Callable[..., Tensor]:
     function.__doc__ = doc
     return function
 
@@ -163,7 +165,7 @@ def _in_order() -> Iterator[None]:
 def device_print(print_prefix: str, tensor: Any) -> None:
     """Print a tensor to standard output, after a prefix."""
     if not isinstance(tensor, Tensor):
-        raise UseError(f"tensor is of type {type(tensor).__name__}; it is a tensor of the kernel")
+        raise no_tensor("tensor", tensor, "it is a tensor of the kernel")
     if current().has_data:
         print(f"{print_prefix}{np.array(tensor)}")
 

@@ -18,17 +18,18 @@ from ...trace.builder import record
 from ...trace.session import Known, Session, ask, current
 from ...trace.source import Site
 from ...tracebacks import public
-from ..calls import surface
 from ..enums import dge_mode, dma_engine, engine, matmul_perf_mode, nc_version, oob_mode, reduce_cmd
 from ..environment import check_precision
+from ..generated_functions import surface
 from ..kernel import Kernel, NkiValidationError, jit_options, raise_typed
-from ..meetings import MEETINGS, meeting_finish
 from ..places import placed
+from ..rendezvous import RENDEZVOUS_CLASSES, rendezvous_finish
 from ..versions import require, version_of
 from . import registers
 from .accumulation import matmul_finish
 from .collectives import COLLECTIVES
 from .constants import TRACE_TIME
+from .creation import MEMORY_NAMES
 from .language import LANGUAGE as LANGUAGE
 from .objects import NkiInstruction
 from .scales import HIDDEN, SCALED, scaled_finish
@@ -54,7 +55,7 @@ def _dma_finish(
 
 
 def _surface(cls: type[Instruction]) -> Callable[..., Any]:
-    finish = _dma_finish if cls is DmaCopy else meeting_finish if cls in MEETINGS else None
+    finish = _dma_finish if cls is DmaCopy else rendezvous_finish if cls in RENDEZVOUS_CLASSES else None
     finish = scaled_finish if cls.name in SCALED else matmul_finish if cls is NcMatmul else finish
     order = [name for name in cls.parameters if name not in HIDDEN]
     words = {n: _numbers(cls.attributes[n], kinds) for n, kinds in _ENUMERATED.items() if n in cls.attributes}
@@ -70,11 +71,11 @@ _ENUMERATED: dict[str, type[Enum]] = {
 
 def _numbers(attribute: Attribute, members: type[Enum]) -> dict[Any, Any]:
     """Canonical values by number, of the members that an attribute allows."""
-    found = {}
+    values_of = {}
     for member in members:
         with suppress(NkilabError):
-            found[member.value] = attribute.canonical(member.name, member)
-    return found
+            values_of[member.value] = attribute.canonical(member.name, member)
+    return values_of
 
 
 @placed("get_nc_version")
@@ -137,18 +138,21 @@ def names(version: str) -> dict[str, Any]:
             return Kernel(
                 function.function, SPELLING, version, {**function.options, **options}, function.grid
             )
+        # what the first versions have in every kernel without an import; names of the user's come first
+        for word, memory in MEMORY_NAMES.items():
+            getattr(function, "__globals__", {}).setdefault(word, memory)
         return Kernel(function, SPELLING, version, options)
 
     @public
     def simulate(kernel: Any) -> Callable[..., Any]:
         """A function that runs a kernel on NumPy arrays or torch tensors."""
-        held = kernel if isinstance(kernel, Kernel) else _kernel(kernel, {})
+        simulated = kernel if isinstance(kernel, Kernel) else _kernel(kernel, {})
 
         @public
         def run(*args: Any, **kwargs: Any) -> Any:
             try:
                 check_precision()
-                return ask().simulate(held, args, kwargs)
+                return ask().simulate(simulated, args, kwargs)
             except NkilabError as error:
                 raise_typed(error)
 

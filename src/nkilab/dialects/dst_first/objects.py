@@ -25,9 +25,12 @@ class NKIObject:
 
     def __new__(cls, *args: Any, **kwargs: Any) -> NKIObject:
         """An object whose fields are not set yet."""
-        made = vars(cls).get("__init__")
+        initializer = vars(cls).get("__init__")
         # the decorator's own __init__ asks for every field that has no default
-        if is_dataclass(cls) and getattr(getattr(made, "__code__", None), "co_filename", "") == "<string>":
+        if (
+            is_dataclass(cls)
+            and getattr(getattr(initializer, "__code__", None), "co_filename", "") == "<string>"
+        ):
             cls.__init__ = NKIObject.__init__
         return super().__new__(cls)
 
@@ -37,14 +40,14 @@ class NKIObject:
         fields = _fields(cls)
         if len(args) > len(fields):
             raise _refused(cls, f"{len(args)} arguments are given; it has {len(fields)} fields")
-        given = dict(zip(fields, args, strict=False))
-        for name in kwargs.keys() & given.keys():
+        by_place = dict(zip(fields, args, strict=False))
+        for name in kwargs.keys() & by_place.keys():
             raise _refused(cls, f"{name} is given twice")
         for name in kwargs.keys() - set(fields):
             raise _refused(cls, f"there is no field {name}; it has {', '.join(fields) or 'none'}")
         # a default such as a list belongs to one object
         defaults = {name: _default(cls, name) for name in fields}
-        for name, value in (defaults | given | kwargs).items():
+        for name, value in (defaults | by_place | kwargs).items():
             object.__setattr__(self, name, value)
         self.__post_init__()
 

@@ -157,15 +157,17 @@ def at_address(
 
 def _capacity(machine: Machine, region: MemoryRegion) -> tuple[int, int]:
     """Partitions of a memory, and bytes in each."""
-    held = machine.limit("sbuf_bytes_per_partition")
-    return machine.limit("partitions"), machine.psum_bytes_per_partition if region.memory == PSUM else held
+    most_bytes = machine.limit("sbuf_bytes_per_partition")
+    return machine.limit(
+        "partitions"
+    ), machine.psum_bytes_per_partition if region.memory == PSUM else most_bytes
 
 
 def _need_fit(size: tuple[int, int], by: tuple[int, int], most: tuple[int, int], where: str) -> None:
-    for told, count, start, limit in zip(("partitions", "bytes in each"), size, by, most, strict=True):
+    for unit, count, start, limit in zip(("partitions", "bytes in each"), size, by, most, strict=True):
         if start + count > limit:
             at = f" from {start} on" if start else ""
-            raise LimitError(f"{count} {told}{at} are asked for; {where} has {limit}", source=GUIDE)
+            raise LimitError(f"{count} {unit}{at} are asked for; {where} has {limit}", source=GUIDE)
 
 
 def _need_start(partition: int, byte: int) -> None:
@@ -177,15 +179,15 @@ def _need_start(partition: int, byte: int) -> None:
         )
 
 
-def as_pair(given: Any, what: str) -> tuple[int, int]:
+def as_pair(value: Any, what: str) -> tuple[int, int]:
     """A pair of partitions and bytes: an address, or how many there are.
 
     Raises:
         UseError: if it is none, or one of them is negative.
     """
-    if not isinstance(given, tuple | list) or len(given) != 2:
-        raise UseError(f"{what} is {given!r}; it is a pair: partitions, bytes in each")
-    first, second = (whole_number(n, what) for n in given)
+    if not isinstance(value, tuple | list) or len(value) != 2:
+        raise UseError(f"{what} is {value!r}; it is a pair: partitions, bytes in each")
+    first, second = (whole_number(n, what) for n in value)
     if min(first, second) < 0:
-        raise UseError(f"{what} is {given!r}; neither number is negative")
+        raise UseError(f"{what} is {value!r}; neither number is negative")
     return first, second

@@ -14,7 +14,8 @@ from typing import Any
 from ...errors import SpellingError, UnsupportedError, UseError
 from ...isa.registers import RegisterLoad, RegisterMove, RegisterStore
 from ...tiles.dtypes import INT32
-from ...tiles.tile import SEQUENCER, Storage, View, array_of, layout
+from ...tiles.indirect import numbers_in
+from ...tiles.tile import SEQUENCER, Storage, View, layout
 from ...trace.builder import record
 from ...trace.origins import arguments_behind
 from ...trace.session import current, running
@@ -45,16 +46,15 @@ class VirtualRegister(View):
 
         Raises:
             UnsupportedError: if only shapes are known.
+            UnwrittenError: if nothing has written it.
         """
-        if not self.storage.is_known:
-            session = running()
-            if session is not None and session.has_data:
-                raise UseError("the register was never written", hint="pass a value to nisa.register_alloc")
+        session = running()
+        if not self.storage.is_known and (session is None or not session.has_data):
             raise UnsupportedError(
                 "the value of a register decides what runs, and only shapes are known here",
                 hint=f"{_what_to_give(self)}; or say how often the line goes round: --trips FILE.py:LINE=N",
             )
-        return int(array_of(self)[0])
+        return int(numbers_in(self)[0])
 
     def _in_python(self, word: str) -> int:
         session = running()
@@ -141,22 +141,22 @@ def register_alloc(x: Any = None) -> VirtualRegister:
     return register
 
 
-def _register(given: Any, name: str) -> VirtualRegister:
-    if not isinstance(given, VirtualRegister):
+def _register(value: Any, name: str) -> VirtualRegister:
+    if not isinstance(value, VirtualRegister):
         raise UseError(
-            f"{name} is of type {type(given).__name__}; it is a register",
+            f"{name} is of type {type(value).__name__}; it is a register",
             hint="allocate it with nisa.register_alloc()",
         )
-    return given
+    return value
 
 
 @placed("register_move")
 def register_move(dst: Any, src: Any = None, imm: Any = None) -> None:
     """Put an integer or another register's value into the register dst; NKI 0.1 and 0.2 call it imm."""
-    given = imm if src is None else src
-    if given is None or (src is not None and imm is not None):
-        raise SpellingError("src is not given" if given is None else "src and imm are given; they are one")
-    value = given if isinstance(given, VirtualRegister) else whole_number(given, "src")
+    source = imm if src is None else src
+    if source is None or (src is not None and imm is not None):
+        raise SpellingError("src is not given" if source is None else "src and imm are given; they are one")
+    value = source if isinstance(source, VirtualRegister) else whole_number(source, "src")
     record(current(), RegisterMove, [_register(dst, "dst"), value], (), ())
 
 
@@ -169,16 +169,16 @@ def register_load(dst: Any, src: Any) -> None:
 @placed("register_store")
 def register_store(dst: Any, src: Any) -> None:
     """Store the register src to a tensor of one element, in SBUF or HBM."""
-    held = register_alloc(src) if isinstance(src, int) else _register(src, "src")
-    record(current(), RegisterStore, [dst, held], (), ())
+    register = register_alloc(src) if isinstance(src, int) else _register(src, "src")
+    record(current(), RegisterStore, [dst, register], (), ())
 
 
 class DynamicRange(LoopRange):
     """Iterations that the device counts: one loop instruction, however often it goes round."""
 
 
-def _bound(given: Any, what: str) -> int:
-    return given.value if isinstance(given, VirtualRegister) else whole_number(given, what)
+def _bound(value: Any, what: str) -> int:
+    return value.value if isinstance(value, VirtualRegister) else whole_number(value, what)
 
 
 def _step(step: Any) -> int:
@@ -212,18 +212,18 @@ def fori_loop(lower: Any, upper: Any, body_fun: Callable[[Any], Any], step: Any 
 @placed("while_loop")
 def while_loop(init: Any, body_fun: Callable[[Any], Any]) -> None:
     """Call body_fun(r) while the register r is not 0: first init, then what the body returns."""
-    held = _register(init, "init")
+    register = _register(init, "init")
     session = current()
     program, outer = session.program, session.position
     loop, turn = len(program.positions), 0
     session.keyed["loop", loop] = "dynamic"
-    trips = None if held.storage.is_known else _trips()
+    trips = None if register.storage.is_known else _trips()
     try:
-        while held.value != 0 if trips is None else trips.goes_on():
+        while register.value != 0 if trips is None else trips.goes_on():
             session.position = len(program.positions)
             program.marks.loops[loop] = "dynamic"
             program.positions.append((outer, loop, turn))
-            held = _register(body_fun(register_alloc(held)), "the value that the body returns")
+            register = _register(body_fun(register_alloc(register)), "the value that the body returns")
             turn += 1
     finally:
         session.position = outer

@@ -8,13 +8,13 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from ...errors import NkilabError, RuleError, SpellingError, UnsupportedError, UseError
-from ...tiles.dtypes import as_dtype
+from ...errors import NkilabError, RuleError, SpellingError, UnsupportedError, UseError, shown
+from ...tiles.dtypes import NUMBERS, as_dtype
 from ...tiles.tile import HBM, View, array_of, whole_layout
 from ...tiles.views import reinterpreted, reshaped
 from ...trace.affine import REPEATS, Affine
 from ...trace.session import Session, current, running
-from ...trace.source import place_of, user_frame, user_site
+from ...trace.source import name_of, place_of, user_frame, user_site
 from ..history import order
 from ..indexing import OUT_OF_BOUND, as_shape, basic, cut, in_this_iteration, rectangle
 from ..places import described, placed
@@ -92,6 +92,12 @@ class Tensor(View):
 
     def __len__(self) -> int:
         return self.layout.shape[0]
+
+    def __iter__(self) -> NoReturn:
+        raise SpellingError(
+            "a tensor is gone through like a list, which nki does not do",
+            hint="loop over nl.affine_range(n), and slice the tensor by the index",
+        ).located(place_of(user_frame()), "iteration", [self.describe()])
 
     def __getitem__(self, key: Any) -> Tensor:
         if type(key) is tuple and len(key) in (2, 3) and type(key[0]) is slice and type(key[-1]) is slice:
@@ -238,8 +244,6 @@ class Tensor(View):
             return f"<{self.describe()}>"
         return f"<{self.describe()}>\n{array_of(self)}"
 
-    __array_ufunc__ = None
-
 
 class PartitionRow(Tensor):
     """One partition of a tile in 0.1 and 0.2: an integer chose it, and its axis counts no more.
@@ -285,11 +289,38 @@ def _parts(key: Any) -> list[Any]:
     return [part for k in keys for part in (k, getattr(k, "start", None))]
 
 
-def _refused_operator(word: str) -> Callable[..., NoReturn]:
+# The word of nki.language that means what an operator does.
+_WORDS = {"+": "add", "-": "subtract", "*": "multiply", "/": "divide", "**": "power", "%": "mod",
+          "&": "bitwise_and", "|": "bitwise_or", "^": "bitwise_xor", "<<": "left_shift", ">>": "right_shift",
+          "<": "less", "<=": "less_equal", ">": "greater", ">=": "greater_equal"}  # fmt: skip
+_AS_INSTRUCTION = {
+    "@": "nisa.nc_matmul(dst, stationary, moving)",
+    "~": "nisa.tensor_scalar(dst, tile, op0=nl.invert, operand0=0)",
+    "//": "a division with nisa.tensor_tensor or nisa.tensor_scalar, and nl.floor",
+}
+
+
+def _as_instruction(tensor: Tensor, sign: str, others: tuple[Any, ...], is_reflected: bool) -> str:
+    """The instruction that computes what an operator would."""
+    frame = user_frame()
+    name, word = name_of(tensor, frame) or "tile", _WORDS.get(sign, "")
+    if sign in _AS_INSTRUCTION or not others:
+        return _AS_INSTRUCTION.get(sign, f"nisa.tensor_scalar(dst, {name}, op0=nl.multiply, operand0=-1)")
+    other = others[0]
+    if isinstance(other, View):
+        return f"nisa.tensor_tensor(dst, {name}, {name_of(other, frame) or 'tile'}, op=nl.{word})"
+    if not isinstance(other, NUMBERS):
+        return "nisa.tensor_tensor or nisa.tensor_scalar, which take tiles and numbers"
+    reverse = ", reverse0=True" if is_reflected else ""
+    chooses = ", and choose by it with nl.where" if sign in "<=>=" else ""
+    return f"nisa.tensor_scalar(dst, {name}, op0=nl.{word}, operand0={shown(other)}{reverse}){chooses}"
+
+
+def _refused_operator(word: str, is_reflected: bool = False) -> Callable[..., NoReturn]:
     def method(self: Tensor, *others: Any) -> NoReturn:
         raise SpellingError(
             f"a tensor takes part in the operator {word}, which nki does not have on tensors",
-            hint="write it with an instruction: nisa.tensor_tensor or nisa.tensor_scalar",
+            hint=f"write {_as_instruction(self, word, others, is_reflected)}",
             source="NKI language guide",
         ).located(place_of(user_frame()), f"operator {word}")
 
@@ -302,7 +333,7 @@ _OPERATORS = {"add": "+", "sub": "-", "mul": "*", "truediv": "/", "pow": "**", "
 
 for _dunder, _word in _OPERATORS.items():
     for _kind in ("", "r", "i"):
-        setattr(Tensor, f"__{_kind}{_dunder}__", _refused_operator(_word))
+        setattr(Tensor, f"__{_kind}{_dunder}__", _refused_operator(_word, _kind == "r"))
 for _dunder, _word in {"neg": "-", "invert": "~", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}.items():
     setattr(Tensor, f"__{_dunder}__", _refused_operator(_word))
 
@@ -323,15 +354,24 @@ def _access_pattern(
     dtype: Any = None,
 ) -> Tensor | view_methods.Unreachable:
     """Elements by [step, count] pairs, outermost first, over the storage as a flat array."""
-    held = None if dtype is None else as_dtype(dtype)
+    element_type = None if dtype is None else as_dtype(dtype)
     session = running()
     version = session.version if session is not None else ""
     is_relative = not version or order(version) < order(ABSOLUTE_SINCE)
     if scalar_offset is not None or vector_offset is not None:
         return dynamic.access_pattern(
-            tensor, pattern, offset, scalar_offset, vector_offset, indirect_dim, held, is_relative=is_relative
+            tensor,
+            pattern,
+            offset,
+            scalar_offset,
+            vector_offset,
+            indirect_dim,
+            element_type,
+            is_relative=is_relative,
         )
-    patterned = partial(view_methods.access_pattern, tensor, pattern, dtype=held, is_relative=is_relative)
+    patterned = partial(
+        view_methods.access_pattern, tensor, pattern, dtype=element_type, is_relative=is_relative
+    )
     try:
         if type(offset) is Affine:
             # what lies inside, and in the same partitions, at both ends does so between them
@@ -346,10 +386,10 @@ def _access_pattern(
 
 
 def _note_pattern(session: Session, view: Tensor) -> None:
-    made = (view.storage.number, view.offset, view.layout)
-    session.program.marks.patterns.add(made)
+    entry = (view.storage.number, view.offset, view.layout)
+    session.program.marks.patterns.add(entry)
     if REPEATS in session.keyed:
-        session.keyed[REPEATS].patterns.append(made)
+        session.keyed[REPEATS].patterns.append(entry)
 
 
 # NKI 0.5 documents that a pattern is written for the storage, whatever view it is called on. The kernels of

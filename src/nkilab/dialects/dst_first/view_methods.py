@@ -13,7 +13,7 @@ from typing import Any, NoReturn, TypeVar
 from ...errors import RuleError, UseError, did_you_mean
 from ...tiles.tile import View, layout
 from ...tiles.views import derived
-from ..indexing import OUT_OF_BOUND, whole_number
+from ..indexing import OUT_OF_BOUND, place_number, whole_number
 
 V = TypeVar("V", bound=View)
 GUIDE = "NKI language guide, tensor views"
@@ -48,7 +48,7 @@ def slice_axis(view: V, dim: Any, start: Any, end: Any, step: Any = 1) -> V:
     """Elements start, start + step, ... below end of one axis."""
     axis = axis_of(view, dim, may_be_partition=True, called="slice")
     known = view.layout
-    first, last, by = (whole_number(n, w) for n, w in ((start, "start"), (end, "end"), (step, "step")))
+    first, last, by = (place_number(n, w) for n, w in ((start, "start"), (end, "end"), (step, "step")))
     size = known.shape[axis]
     if not 0 <= first < last <= size or by < 1:
         raise UseError(
@@ -65,7 +65,7 @@ def select(view: V, dim: Any, index: Any) -> V:
     """One index of an axis, which is dropped; on chip the partition axis stays."""
     axis = axis_of(view, dim, may_be_partition=False, called="select")
     known = view.layout
-    at = whole_number(index, "index")
+    at = place_number(index, "index")
     if not 0 <= at < known.shape[axis]:
         raise UseError(
             f"index {at} is outside axis {axis}, which has {known.shape[axis]} elements", key=OUT_OF_BOUND
@@ -187,18 +187,18 @@ def rearrange(view: V, src: Sequence[Any], dst: Sequence[Any], sizes: dict[str, 
     rank = len(view.layout.shape)
     if len(groups) != rank:
         raise UseError(f"src is {src}, {len(groups)} axes; the tensor has {rank}")
-    given = dict(sizes or {})
-    for name in given.keys() - set(names):
+    extents = dict(sizes or {})
+    for name in extents.keys() - set(names):
         raise UseError(
             f"sizes names {name}; the axes are {', '.join(names)}", hint=did_you_mean(str(name), names)
         )
     for axis, group in reversed(list(enumerate(groups))):
         if len(group) > 1:
-            view = reshape_dim(view, axis, [given.get(n, -1) for n in group])
+            view = reshape_dim(view, axis, [extents.get(n, -1) for n in group])
     view = permute(view, [names.index(n) for n in wanted])
     for name, extent in zip(wanted, view.layout.shape, strict=True):
-        if given.get(name, extent) != extent:
-            raise UseError(f"sizes gives {name} {given[name]} elements; it has {extent}")
+        if extents.get(name, extent) != extent:
+            raise UseError(f"sizes gives {name} {extents[name]} elements; it has {extent}")
     for axis, group in enumerate(joined):
         if len(group) > 1:
             view = flatten_dims(view, axis, axis + len(group) - 1)
@@ -235,6 +235,9 @@ class Unreachable:
     def __getattr__(self, name: str) -> NoReturn:
         if name.startswith("_"):
             raise AttributeError(name)
+        raise self._error
+
+    def __getitem__(self, key: Any) -> NoReturn:
         raise self._error
 
     def __repr__(self) -> str:
@@ -276,17 +279,17 @@ def access_pattern(
     storage = view.storage
     pairs = [(whole_number(s, "a step"), whole_number(n, "a count")) for s, n in pattern]
     if not pairs or min(n for _, n in pairs) < 1:
-        given = [list(pair) for pair in pattern]
-        raise UseError(f"pattern is {given}; it is a list of [step, count], counts at least 1")
-    held = dtype or view.layout.dtype
-    scale = storage.dtype.itemsize / held.itemsize
+        steps_and_counts = [list(pair) for pair in pattern]
+        raise UseError(f"pattern is {steps_and_counts}; it is a list of [step, count], counts at least 1")
+    element_type = dtype or view.layout.dtype
+    scale = storage.dtype.itemsize / element_type.itemsize
     if is_gathered:
         pairs[0] = (0, pairs[0][1])
     on_chip = view.layout.is_on_chip
     per_partition = int(storage.partition_stride * scale)
-    own = view.offset * view.layout.itemsize // held.itemsize
+    own = view.offset * view.layout.itemsize // element_type.itemsize
     if on_chip and is_relative:
-        in_view = prod(view.layout.shape[1:]) * view.layout.itemsize // held.itemsize
+        in_view = prod(view.layout.shape[1:]) * view.layout.itemsize // element_type.itemsize
         if pairs[0][0] == in_view:
             pairs[0] = (per_partition, pairs[0][1])
         elif pairs[0][0] == per_partition:
@@ -302,5 +305,5 @@ def access_pattern(
     _check_reach(start, pairs, int(prod(storage.shape) * scale))
     strides, shape = zip(*pairs, strict=True)
     first = start // per_partition if on_chip and per_partition else 0
-    known = layout(shape, strides, held, view.layout.memory, 0 if on_chip else None, first)
+    known = layout(shape, strides, element_type, view.layout.memory, 0 if on_chip else None, first)
     return type(view)(storage, start, known)

@@ -129,23 +129,23 @@ class Event:
 def _signature(text: str, extras: str) -> Signature:
     function = ast.parse(f"def f({text}): ...").body[0]
     assert isinstance(function, ast.FunctionDef)
-    held = function.args
-    parameters = list(_parameters(held, is_listed=True))
+    args = function.args
+    parameters = list(_parameters(args, is_listed=True))
     if extras:
         more = ast.parse(f"def f({extras}): ...").body[0]
         assert isinstance(more, ast.FunctionDef)
         known = {p.name for p in parameters}
         unlisted = _parameters(more.args, is_listed=False)
         parameters += [replace(p, is_positional=False) for p in unlisted if p.name not in known]
-    return Signature(tuple(parameters), held.vararg is not None or held.kwarg is not None)
+    return Signature(tuple(parameters), args.vararg is not None or args.kwarg is not None)
 
 
-def _parameters(held: ast.arguments, is_listed: bool) -> Iterator[Parameter]:
-    required = len(held.args) - len(held.defaults)
-    for number, arg in enumerate(held.args):
-        default = "" if number < required else ast.unparse(held.defaults[number - required])
+def _parameters(arguments: ast.arguments, is_listed: bool) -> Iterator[Parameter]:
+    required = len(arguments.args) - len(arguments.defaults)
+    for number, arg in enumerate(arguments.args):
+        default = "" if number < required else ast.unparse(arguments.defaults[number - required])
         yield Parameter(arg.arg, default, True, is_listed)
-    for arg, value in zip(held.kwonlyargs, held.kw_defaults, strict=True):
+    for arg, value in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True):
         yield Parameter(arg.arg, "" if value is None else ast.unparse(value), False, is_listed)
 
 
@@ -157,9 +157,9 @@ def _lines(release: Release) -> Iterator[tuple[str, str, str | None, bool, str]]
     text = files(__package__).joinpath(f"{release.name}.txt").read_text(encoding="utf-8")
     for line in text.splitlines():
         if line and not line.startswith("#"):
-            found = _LINE.fullmatch(line)
-            assert found, f"{release.name}.txt: {line}"
-            mark, name, parameters, word, note = found.groups()
+            match = _LINE.fullmatch(line)
+            assert match, f"{release.name}.txt: {line}"
+            mark, name, parameters, word, note = match.groups()
             yield mark or "", name, parameters, bool(word), note or ""
 
 
@@ -174,11 +174,11 @@ def _kept_extras(events: list[Event], release: Release) -> str:
 @cache
 def history() -> dict[str, tuple[Event, ...]]:
     """What happened to every name, oldest first."""
-    told: dict[str, list[Event]] = {}
+    events_of: dict[str, list[Event]] = {}
     for release in RELEASES:
         for line in _lines(release):
-            _add_event(told.setdefault(line[1], []), release, line)
-    return {name: tuple(events) for name, events in told.items()}
+            _add_event(events_of.setdefault(line[1], []), release, line)
+    return {name: tuple(events) for name, events in events_of.items()}
 
 
 def _add_event(events: list[Event], release: Release, line: tuple[str, str, str | None, bool, str]) -> None:
@@ -205,8 +205,8 @@ def order(version: str) -> int:
 
 def at(name: str, version: str) -> Event | None:
     """What a version has under a name: the event in force, or None if it has no such name."""
-    held = [e for e in history().get(name, ()) if order(e.release.version) <= order(version)]
-    return held[-1] if held and held[-1].kind != "gone" else None
+    events = [e for e in history().get(name, ()) if order(e.release.version) <= order(version)]
+    return events[-1] if events and events[-1].kind != "gone" else None
 
 
 def versions_with(name: str) -> tuple[str, ...]:

@@ -107,10 +107,15 @@ def _check_sides(dst: Tensor, value: Tensor) -> None:
             f"the destination {list(dst.shape)} is smaller than the value {list(value.shape)}",
             key="err_store_dst_shape_smaller_than_other_shape",
         )
-    to, held = dst.layout, value.layout
-    if to.size == held.size and to.partitions != held.partitions and to.is_on_chip and held.is_on_chip:
+    to, value_layout = dst.layout, value.layout
+    if (
+        to.size == value_layout.size
+        and to.partitions != value_layout.partitions
+        and to.is_on_chip
+        and value_layout.is_on_chip
+    ):
         raise RuleError(
-            f"the value {list(value.shape)} has {held.partitions} partitions; the destination "
+            f"the value {list(value.shape)} has {value_layout.partitions} partitions; the destination "
             f"{list(dst.shape)} has {to.partitions}",
             key="err_num_partition_mismatch",
         )

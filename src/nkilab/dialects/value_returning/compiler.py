@@ -13,7 +13,7 @@ from ..indexing import whole_number
 from ..kernel import OPTIONS, Kernel, notice_unknown
 from ..places import placed
 from .creation import Buffer, psum, sbuf
-from .direct import Allocator, modulo
+from .direct_allocation import Allocator, modulo
 
 
 def _decorator(name: str, doc: str) -> Callable[..., Any]:
@@ -122,8 +122,8 @@ class PsumMemory:
 
 def _rotation(base_name: str, base: Any, name: str, counts: Any) -> tuple[int, tuple[int, ...]]:
     """A base and numbers of tiles, as integers."""
-    given = counts if isinstance(counts, tuple | list) else (counts,)
-    whole = tuple(whole_number(n, name) for n in given)
+    counts_given = counts if isinstance(counts, tuple | list) else (counts,)
+    whole = tuple(whole_number(n, name) for n in counts_given)
     if any(n < 1 for n in whole):
         raise RuleError(f"{name} is {counts}; it holds a tile or more along each block axis")
     return whole_number(base, base_name), whole

@@ -46,9 +46,12 @@ def where(condition: Any, x: Any, y: Any, *, dtype: Any = None, mask: Any = None
     """Elements of x where condition is not 0, of y (a tile or a number) elsewhere, in a new SBUF tile."""
     chosen, other, predicate = a_tile(x), tile_of(y), a_tile(condition)
     kind = other.layout.dtype if isinstance(other, Tensor) else weak_dtype(other)
-    held = promoted(chosen.layout.dtype, kind) if dtype is None else as_dtype(dtype)
+    element_type = promoted(chosen.layout.dtype, kind) if dtype is None else as_dtype(dtype)
     return _under(
-        mask, [predicate, chosen, other], held, lambda p, c, o: settled(common.where(RESULTS, p, c, o, held))
+        mask,
+        [predicate, chosen, other],
+        element_type,
+        lambda p, c, o: settled(common.where(RESULTS, p, c, o, element_type)),
     )
 
 
@@ -62,15 +65,15 @@ def softmax(x: Any, axis: Any, *, dtype: Any = None, compute_dtype: Any = None, 
 
     What a mask leaves out takes no part in the sum.
     """
-    given = a_tile(x)
+    source = a_tile(x)
     common.notice_precision("softmax", compute_dtype)
-    held = as_dtype(dtype or compute_dtype or given.layout.dtype)
+    element_type = as_dtype(dtype or compute_dtype or source.layout.dtype)
 
     def compute(tile: Tensor) -> Tensor:
         largest = _kept("softmax", "maximum", axis)(tile)
-        return common.softmax(RESULTS, tile, largest, _kept("softmax", "add", axis), held)
+        return common.softmax(RESULTS, tile, largest, _kept("softmax", "add", axis), element_type)
 
-    return _under(mask, [given], held, compute)
+    return _under(mask, [source], element_type, compute)
 
 
 def rms_norm(
@@ -88,18 +91,22 @@ def rms_norm(
 
     What a mask leaves out takes no part in the sum.
     """
-    given = a_tile(x)
+    source = a_tile(x)
     common.notice_precision("rms_norm", compute_dtype)
-    held = as_dtype(dtype or compute_dtype or given.layout.dtype)
+    element_type = as_dtype(dtype or compute_dtype or source.layout.dtype)
 
     def compute(tile: Tensor, weights: Tensor) -> Tensor:
-        return common.rms_norm(RESULTS, tile, weights, _kept("rms_norm", "add", axis), n, epsilon, held)
+        return common.rms_norm(
+            RESULTS, tile, weights, _kept("rms_norm", "add", axis), n, epsilon, element_type
+        )
 
-    return _under(mask, [given, a_tile(w)], held, compute)
+    return _under(mask, [source, a_tile(w)], element_type, compute)
 
 
 def dropout(x: Any, rate: Any, *, dtype: Any = None, mask: Any = None) -> Tensor:
     """x with elements set to 0 with probability `rate`; the bits are not those of the hardware."""
-    given = a_tile(x)
-    held = given.layout.dtype if dtype is None else as_dtype(dtype)
-    return _under(mask, [given, tile_of(rate)], held, lambda t, p: common.dropout(RESULTS, t, p, held))
+    source = a_tile(x)
+    element_type = source.layout.dtype if dtype is None else as_dtype(dtype)
+    return _under(
+        mask, [source, tile_of(rate)], element_type, lambda t, p: common.dropout(RESULTS, t, p, element_type)
+    )

@@ -33,8 +33,8 @@ def shared_constant(constant: Any, dtype: Any = None) -> Tensor:
         )
     if not constant.size:
         raise UseError(f"constant is an array {list(constant.shape)}; it has an element or more")
-    held = as_dtype(constant.dtype if dtype is None else dtype)
-    storage = common.constant_storage(constant, held)
+    element_type = as_dtype(constant.dtype if dtype is None else dtype)
+    storage = common.constant_storage(constant, element_type)
     return Tensor(storage, 0, whole_layout(storage))
 
 
@@ -65,8 +65,8 @@ def random_seed(seed: Any, *, mask: Any = None) -> None:
 
 def gather_flattened(data: Any, indices: Any, *, mask: Any = None, dtype: Any = None) -> Tensor:
     """Per partition, the elements of the flattened free axes of data that uint32 indices name."""
-    held, places = whole_tile(data), whole_tile(indices)
+    source, places = whole_tile(data), whole_tile(indices)
     if mask is not None:
         raise UseError("mask= of gather_flattened is not modelled", hint="slice data and indices instead")
     kind = None if dtype is None else as_dtype(dtype)
-    return fresh(current(), NcNGather, [None, held, places], (), (), dtype=kind)
+    return fresh(current(), NcNGather, [None, source, places], (), (), dtype=kind)

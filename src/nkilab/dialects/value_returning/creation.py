@@ -8,13 +8,13 @@ from ...errors import LimitError, NkilabError, RuleError, UseError
 from ...isa.elementwise import Memset
 from ...tiles.dtypes import as_dtype
 from ...tiles.tile import HBM, PSUM, SBUF, compact_strides, layout
-from ...trace.builder import record
+from ...trace.builder import no_tensor, record
 from ...trace.session import Session, current
 from ...trace.source import place_of, user_frame
 from ..indexing import allocated_shape, whole_number
 from ..outputs import shared_storage
 from ..places import placed
-from .direct import Allocator, allocate, ignores_addresses, is_direct, refuse_mixing
+from .direct_allocation import Allocator, allocate, ignores_addresses, is_direct, refuse_mixing
 from .tensor import Tensor
 
 PARTITION_LIMIT = "number of partitions {} exceed architecture limitation of {}"
@@ -95,10 +95,10 @@ def _allocate(session: Session, shape: Any, dtype: Any, buffer: Any, name: str) 
     extents = tuple(shape) if isinstance(shape, tuple | list) else (shape,)
     marked = [axis for axis, n in enumerate(extents) if isinstance(n, PartitionDim)]
     plain = allocated_shape(extents)
-    held = as_dtype(dtype)
+    element_type = as_dtype(dtype)
     if isinstance(chosen, Buffer) and chosen.memory == HBM:
-        storage = shared_storage(session, plain, held, chosen.scope, name)
-        return Tensor(storage, 0, layout(plain, compact_strides(plain), held, HBM, None, 0))
+        storage = shared_storage(session, plain, element_type, chosen.scope, name)
+        return Tensor(storage, 0, layout(plain, compact_strides(plain), element_type, HBM, None, 0))
     axis = marked[0] if marked else 0
     most = session.machine.limit("partitions")
     if plain[axis] > most:
@@ -109,14 +109,14 @@ def _allocate(session: Session, shape: Any, dtype: Any, buffer: Any, name: str) 
             key="err_num_partition_exceed_arch_limit",
         )
     if isinstance(chosen, Allocator):
-        return allocate(session, plain, axis, held, chosen, name)
+        return allocate(session, plain, axis, element_type, chosen, name)
     if is_direct(session):
         refuse_mixing(chosen.memory)
     physical = (plain[axis], *plain[:axis], *plain[axis + 1 :])
-    storage = session.new_storage(physical, held, chosen.memory, "tile", name)
+    storage = session.new_storage(physical, element_type, chosen.memory, "tile", name)
     steps = storage.strides
     strides = (*steps[1 : axis + 1], steps[0], *steps[axis + 1 :])
-    return Tensor(storage, 0, layout(plain, strides, held, chosen.memory, axis, 0))
+    return Tensor(storage, 0, layout(plain, strides, element_type, chosen.memory, axis, 0))
 
 
 def full(shape: Any, fill_value: Any, dtype: Any, *, buffer: Any = None, name: str = "") -> Tensor:
@@ -161,7 +161,7 @@ def ones(shape: Any, dtype: Any, *, buffer: Any = None, name: str = "") -> Tenso
 
 def _like(a: Any) -> tuple[Any, ...]:
     if not isinstance(a, Tensor):
-        raise UseError(f"a is of type {type(a).__name__}; it is a tensor")
+        raise no_tensor("a", a, "it is a tensor")
     axis = a.layout.partition_axis
     return tuple(PartitionDim(n) if i == axis else n for i, n in enumerate(a.shape))
 

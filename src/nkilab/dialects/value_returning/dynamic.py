@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, NoReturn, TypeVar
 from ...errors import RuleError, UnsupportedError, UseError
 from ...tiles import tile as tiles
 from ...tiles.tile import HBM, SBUF, View, layout
-from ..indexing import OUT_OF_BOUND, DynamicSlice, basic, whole_number
+from ..indexing import OUT_OF_BOUND, DynamicSlice, basic, place_number, run_of
 from .grids import Box, Index, aligned_steps, common_shape
 
 V = TypeVar("V", bound=View)
@@ -91,7 +91,7 @@ def subscripted(view: V, key: tuple[Any, ...]) -> V:
             extent = max(size - high, 0)
             indices.append(tiles.Index(part.tile, stride * known.itemsize, extent, part.is_vector))
         offset += part.grid.start * stride
-        strides = [held + step * stride for held, step in zip(strides, steps, strict=True)]
+        strides = [new_layout + step * stride for new_layout, step in zip(strides, steps, strict=True)]
         if axis == known.partition_axis:
             partition = next((d for d, step in enumerate(steps) if step), 0)
     rest = len(parts)
@@ -100,10 +100,10 @@ def subscripted(view: V, key: tuple[Any, ...]) -> V:
     start = 0 if partition is None else offset // view.storage.partition_stride
     # one element is a tile of one row and column, as a load gives it
     extents, paces = (*shape, *known.shape[rest:]) or (1, 1), (*strides, *known.strides[rest:]) or (1, 1)
-    held = layout(
+    new_layout = layout(
         extents, paces, known.dtype, known.memory, partition, start, tuple(i.layout for i in indices)
     )
-    return type(view)(view.storage, offset, held, tuple(indices))
+    return type(view)(view.storage, offset, new_layout, tuple(indices))
 
 
 def _parts(view: View, key: tuple[Any, ...]) -> list[_Part]:
@@ -114,18 +114,18 @@ def _parts(view: View, key: tuple[Any, ...]) -> list[_Part]:
         key = (*key[:at], *(slice(None),) * (rank - len(key) + 1), *key[at + 1 :])
     if len(key) > rank:
         raise UseError(f"{len(key)} subscripts on {view.describe()}, which has {rank} axes", key=OUT_OF_BOUND)
-    made = []
+    parts = []
     for part, size in zip(_with_grids(view, key), view.layout.shape, strict=False):
         if isinstance(part, TileIndex):
-            made.append(_Part(part.grid, _index_tile(part.tile)))
+            parts.append(_Part(part.grid, _index_tile(part.tile)))
         elif isinstance(part, View):
-            made.append(_Part(Index((), 0, ()), _index_tile(part)))
+            parts.append(_Part(Index((), 0, ()), _index_tile(part)))
         elif isinstance(part, Index):
-            made.append(_Part(part, None))
+            parts.append(_Part(part, None))
         else:
-            place = whole_number(part, "a subscript")
-            made.append(_Part(Index((), place + size if place < 0 else place, ()), None))
-    return made
+            place = place_number(part, "a subscript")
+            parts.append(_Part(Index((), place + size if place < 0 else place, ()), None))
+    return parts
 
 
 def _with_grids(view: View, key: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -141,23 +141,18 @@ def _with_grids(view: View, key: tuple[Any, ...]) -> tuple[Any, ...]:
         )
     at = int(any(isinstance(p, View) and p.layout.size > 1 for p in key))
     rank = at + len(slices)
-    made: list[Any] = []
+    parts: list[Any] = []
     for part, size in zip(key, view.layout.shape, strict=False):
         if not isinstance(part, slice | DynamicSlice):
-            made.append(part)
+            parts.append(part)
             continue
-        if isinstance(part, DynamicSlice):
-            run = range(part.start, part.start + part.size)
-        elif (part.stop or 0) <= size:
-            run = range(*part.indices(size))
-        else:
-            run = range(part.start or 0, part.stop, part.step or 1)
+        run = run_of(part, size)
         if not run:
             raise UseError(f"a slice of {view.describe()} is empty; an access has at least one element")
         shape = tuple(len(run) if a == at else 1 for a in range(rank))
-        made.append(Index(shape, run.start, tuple(run.step if a == at else 0 for a in range(rank))))
+        parts.append(Index(shape, run.start, tuple(run.step if a == at else 0 for a in range(rank))))
         at += 1
-    return tuple(made)
+    return tuple(parts)
 
 
 def _index_tile(tile: View) -> View:
@@ -166,16 +161,16 @@ def _index_tile(tile: View) -> View:
     Raises:
         RuleError: if its elements are no integers in SBUF, or it is neither one element nor a column.
     """
-    held = tile.layout
-    if not held.dtype.is_integer or held.memory != SBUF:
+    index_layout = tile.layout
+    if not index_layout.dtype.is_integer or index_layout.memory != SBUF:
         raise RuleError(
-            f"the index is {held}; it is a tile of integers in sbuf",
+            f"the index is {index_layout}; it is a tile of integers in sbuf",
             hint="load the indices with nl.load first, and cast floats with nl.copy(..., dtype=nl.int32)",
             source="nki.language.load, indirect DMA",
         )
-    if held.size > 1 and held.free_size != 1:
+    if index_layout.size > 1 and index_layout.free_size != 1:
         raise RuleError(
-            f"the index is {held}; it is one element, or one for each partition, [N, 1]",
+            f"the index is {index_layout}; it is one element, or one for each partition, [N, 1]",
             hint="index one column of it: idx[i_p, 0]",
             source="nki.language.load, indirect DMA",
         )
@@ -241,8 +236,8 @@ def cropped(view: V, box: Box) -> V:
         for i in view.indices
     )
     start = 0 if known.partition_axis is None else offset // view.storage.partition_stride
-    held = layout(
+    new_layout = layout(
         tuple(b.stop - b.start for b in box), known.strides, known.dtype, known.memory, known.partition_axis,
         start, tuple(i.layout for i in indices),
     )  # fmt: skip
-    return type(view)(view.storage, offset, held, indices)
+    return type(view)(view.storage, offset, new_layout, indices)

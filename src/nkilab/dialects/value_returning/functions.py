@@ -16,6 +16,7 @@ from ...isa.tensor_engine import NcTranspose
 from ...tiles.dtypes import BOOL, FLOAT32, NUMBERS, DType, as_dtype, promoted, weak_dtype
 from ...tiles.tile import HBM, PSUM, SBUF
 from ...tiles.views import broadcast, reshaped
+from ...trace.builder import no_tensor
 from ...trace.session import current
 from ...trace.source import place_of, user_frame
 from .. import tile_functions as common
@@ -23,7 +24,7 @@ from ..enums import oob_mode
 from ..indexing import as_shape
 from ..places import placed
 from .creation import ndarray, psum, sbuf
-from .direct import BIAS_KEY, TRANSPOSE_KEY, is_direct, refuse_blocks, require_automatic
+from .direct_allocation import BIAS_KEY, TRANSPOSE_KEY, is_direct, refuse_blocks, require_automatic
 from .grids import box_of
 from .reductions_over_loops import LoopReduction
 from .subscripts import cropped, inside_bounds
@@ -85,12 +86,12 @@ def tile_of(x: Any) -> Any:
     if isinstance(x, NUMBERS):
         return x
     refuse_blocks(x)
-    raise UseError(f"an argument is of type {type(x).__name__}; it is a tile or a number")
+    raise no_tensor("an argument", x, "it is a tile or a number")
 
 
-def result_dtype(given: Any, default: DType) -> DType:
+def result_dtype(value: Any, default: DType) -> DType:
     """The type that dtype= names, or the default where it is left out."""
-    return default if given is None else as_dtype(given)
+    return default if value is None else as_dtype(value)
 
 
 def binary(name: str, x: Any, y: Any, dtype: Any = None, mask: Any = None) -> Tensor:
@@ -98,17 +99,18 @@ def binary(name: str, x: Any, y: Any, dtype: Any = None, mask: Any = None) -> Te
     op = OPERATORS[name]
     try:
         x, y = tile_of(x), tile_of(y)
-        held = result_dtype(dtype, BOOL if name in COMPARISONS else _promoted(op, x, y))
+        element_type = result_dtype(dtype, BOOL if name in COMPARISONS else _promoted(op, x, y))
         if not isinstance(x, Tensor) and not isinstance(y, Tensor):
             raise UseError("both arguments are numbers; one is a tile")
         if not isinstance(y, Tensor):
-            return common.with_number(RESULTS, op, x, y, False, held, mask)
+            return common.with_number(RESULTS, op, x, y, False, element_type, mask)
         if not isinstance(x, Tensor):
-            return common.with_number(RESULTS, op, y, x, True, held, mask)
+            return common.with_number(RESULTS, op, y, x, True, element_type, mask)
         x, y = inside_or_masked(x, mask), inside_or_masked(y, mask)
-        return common.two_tiles(RESULTS, op, x, y, held, mask)
+        return common.two_tiles(RESULTS, op, x, y, element_type, mask)
     except NkilabError as error:
-        raise error.located(place_of(user_frame()), name) from None
+        facts = [f"{slot} = {t.describe()}" for slot, t in (("x", x), ("y", y)) if isinstance(t, Tensor)]
+        raise error.located(place_of(user_frame()), name, facts) from None
 
 
 def _promoted(op: Operator, x: Any, y: Any) -> DType:
@@ -137,11 +139,11 @@ def unary(name: str, x: Any, dtype: Any = None, mask: Any = None) -> Tensor:
     """An activation function over a tile, on ScalarE."""
     try:
         x = inside_or_masked(a_tile(x), mask)
-        held = result_dtype(dtype, x.layout.dtype)
+        element_type = result_dtype(dtype, x.layout.dtype)
         require_automatic(current(), "it becomes an activation without a bias", BIAS_KEY)
     except NkilabError as error:
         raise error.located(place_of(user_frame()), name) from None
-    return common.unary(RESULTS, name, x, held, mask)
+    return common.unary(RESULTS, name, x, element_type, mask)
 
 
 def a_tile(x: Any) -> Tensor:
@@ -175,8 +177,8 @@ def _unary_operator(name: str, x: Any, dtype: Any, mask: Any, default: DType | N
     session = current()
     x = checked(name, lambda: inside_or_masked(a_tile(x), mask), x)
     attributes = (OPERATORS[name], False, None, False, "unknown")
-    held = checked(name, lambda: result_dtype(dtype, default or x.layout.dtype), x)
-    return fresh(session, TensorScalar, [None, x, None, None], attributes, (), dtype=held, mask=mask)
+    element_type = checked(name, lambda: result_dtype(dtype, default or x.layout.dtype), x)
+    return fresh(session, TensorScalar, [None, x, None, None], attributes, (), dtype=element_type, mask=mask)
 
 
 def invert(x: Any, *, dtype: Any = None, mask: Any = None) -> Tensor:
@@ -192,8 +194,8 @@ def logical_not(x: Any, *, dtype: Any = bool, mask: Any = None) -> Tensor:
 def reciprocal(x: Any, *, dtype: Any = None, mask: Any = None) -> Tensor:
     """1 / x on VectorE."""
     x = checked("reciprocal", lambda: inside_or_masked(a_tile(x), mask), x)
-    held = checked("reciprocal", lambda: result_dtype(dtype, x.layout.dtype), x)
-    return fresh(current(), Reciprocal, [None, x], (), (), dtype=held, mask=mask)
+    element_type = checked("reciprocal", lambda: result_dtype(dtype, x.layout.dtype), x)
+    return fresh(current(), Reciprocal, [None, x], (), (), dtype=element_type, mask=mask)
 
 
 def load(src: Any, *, mask: Any = None, dtype: Any = None, mode: Any = oob_mode.error) -> Tensor:
@@ -221,14 +223,14 @@ def load(src: Any, *, mask: Any = None, dtype: Any = None, mode: Any = oob_mode.
                 hint=f"load tiles of {most} rows",
                 key="err_num_partition_exceed_arch_limit",
             )
-        held = result_dtype(dtype, src.layout.dtype)
+        element_type = result_dtype(dtype, src.layout.dtype)
         attributes = dma_attributes(oob_mode=mode)
     except NkilabError as error:
         facts = [f"src = {src.describe()}"] if isinstance(src, Tensor) else []
         raise error.located(place_of(user_frame()), "load", facts) from None
     return fresh(
-        session, DmaCopy, [None, src], attributes, (), mask=mask, memory=SBUF, dtype=held, shape=src.shape,
-        takes_indices=True,
+        session, DmaCopy, [None, src], attributes, (), mask=mask, memory=SBUF, dtype=element_type,
+        shape=src.shape, takes_indices=True,
     )  # fmt: skip
 
 
@@ -251,7 +253,7 @@ def hbm_side(name: str, called: str, tensor: Any) -> Tensor:
         RuleError: if it lies on chip.
     """
     if not isinstance(tensor, Tensor):
-        raise UseError(f"{name} is of type {type(tensor).__name__}; it is a tensor in hbm")
+        raise no_tensor(name, tensor, "it is a tensor in hbm")
     settled(tensor)
     if tensor.layout.memory != HBM:
         raise RuleError(
@@ -300,16 +302,29 @@ def store(dst: Any, value: Any, *, mask: Any = None, mode: Any = oob_mode.error)
     if value.layout.memory == PSUM:
         value = settled(fresh(session, TensorCopy, [None, value], ("unknown",), (), memory=SBUF))
     if value.layout.size < dst.layout.size:
-        value = checked("store", lambda: broadcast(inside_or_masked(value, mask), dst.shape), value)
+        value = checked("store", lambda: _spread(inside_or_masked(value, mask), dst.shape), value)
     attributes = checked("store", lambda: dma_attributes(oob_mode=mode), value)
     copy_row(session, dst, value, mask, attributes)
+
+
+def _spread(value: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """A value repeated over a larger destination."""
+    try:
+        return broadcast(value, shape)
+    except RuleError as error:
+        part = ", ".join(f"0:{n}" for n in value.shape)
+        if len(value.shape) == len(shape) and all(n <= m for n, m in zip(value.shape, shape, strict=True)):
+            error.hint = f"store to a part of that shape: dst[{part}]"
+        raise
 
 
 def copy(src: Any, *, mask: Any = None, dtype: Any = None) -> Tensor:
     """A copy of a tile in a new SBUF tile."""
     src = checked("copy", lambda: inside_or_masked(a_tile(src), mask), src)
-    held = checked("copy", lambda: result_dtype(dtype, src.layout.dtype), src)
-    return fresh(current(), TensorCopy, [None, src], ("unknown",), (), mask=mask, memory=SBUF, dtype=held)
+    element_type = checked("copy", lambda: result_dtype(dtype, src.layout.dtype), src)
+    return fresh(
+        current(), TensorCopy, [None, src], ("unknown",), (), mask=mask, memory=SBUF, dtype=element_type
+    )
 
 
 def load_transpose2d(src: Any, *, mask: Any = None, dtype: Any = None) -> Tensor:
@@ -323,20 +338,20 @@ def load_transpose2d(src: Any, *, mask: Any = None, dtype: Any = None) -> Tensor
                 f"src is {len(src.shape)}-dimensional {list(src.shape)}; load_transpose2d takes two axes",
                 key="err_exceed_max_supported_dimension",
             )
-        turned = common.transposed(_masked_to_a_rectangle(src, mask))
+        transposed = common.transposed(_masked_to_a_rectangle(src, mask))
         most = session.machine.limit("partitions")
-        if turned.shape[0] > most:
+        if transposed.shape[0] > most:
             raise LimitError(
-                f"src has {turned.shape[0]} columns, which become partitions; "
+                f"src has {transposed.shape[0]} columns, which become partitions; "
                 f"{session.machine.name} has {most}",
                 key="err_num_partition_exceed_arch_limit",
             )
-        held = result_dtype(dtype, src.layout.dtype)
+        element_type = result_dtype(dtype, src.layout.dtype)
     except NkilabError as error:
         raise error.located(place_of(user_frame()), "load_transpose2d") from None
     return fresh(
-        session, DmaCopy, [None, turned], PLAIN_DMA, (),
-        memory=SBUF, dtype=held, shape=turned.shape,
+        session, DmaCopy, [None, transposed], PLAIN_DMA, (),
+        memory=SBUF, dtype=element_type, shape=transposed.shape,
     )  # fmt: skip
 
 
@@ -353,11 +368,11 @@ def transpose(x: Any, *, dtype: Any = None, mask: Any = None) -> Tensor:
     """The transpose of a tile of two axes, up to [128, 128]."""
     session = current()
     x = checked("transpose", lambda: inside_or_masked(_two_axes(x), mask), x)
-    held = checked("transpose", lambda: result_dtype(dtype, x.layout.dtype), x)
+    element_type = checked("transpose", lambda: result_dtype(dtype, x.layout.dtype), x)
     moved = fresh(session, NcTranspose, [None, x], ("unknown",), (), mask=mask)
-    if held is x.layout.dtype:
+    if element_type is x.layout.dtype:
         return moved
-    return fresh(session, TensorCopy, [None, settled(moved)], ("unknown",), (), dtype=held)
+    return fresh(session, TensorCopy, [None, settled(moved)], ("unknown",), (), dtype=element_type)
 
 
 def _two_axes(x: Any) -> Tensor:
@@ -402,11 +417,11 @@ def broadcast_method(self: Tensor, *extents: Any, shape: Any = None) -> Tensor:
 
     In a kernel that gives addresses, where there is no tile for the result, it stays a view.
     """
-    given = checked("broadcast_to", lambda: shape_given(extents, shape), self)
+    new_shape = checked("broadcast_to", lambda: shape_given(extents, shape), self)
     if not is_direct(current()):
-        return broadcast_to(self, shape=given)
+        return broadcast_to(self, shape=new_shape)
     settled(self)
-    return checked("broadcast_to", lambda: broadcast(inside_bounds(self), as_shape(given)), self)
+    return checked("broadcast_to", lambda: broadcast(inside_bounds(self), as_shape(new_shape)), self)
 
 
 def loop_reduce(x: Any, op: Any, loop_indices: Any, *, dtype: Any = None, mask: Any = None) -> LoopReduction:
@@ -425,9 +440,7 @@ def loop_reduce(x: Any, op: Any, loop_indices: Any, *, dtype: Any = None, mask: 
 def expand_dims(data: Any, axis: Any) -> Tensor:
     """A view with an axis of one at `axis`."""
     if not isinstance(data, Tensor):
-        raise UseError(f"data is of type {type(data).__name__}; it is a tensor").located(
-            place_of(user_frame()), "expand_dims"
-        )
+        raise no_tensor("data", data, "it is a tensor").located(place_of(user_frame()), "expand_dims")
     return data.expand_dims(axis)
 
 

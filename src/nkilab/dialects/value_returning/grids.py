@@ -224,6 +224,15 @@ class Mask:
 
     __rand__ = __and__
 
+    @placed("mask")
+    def _not_joined(self, *others: Any) -> NoReturn:
+        raise UseError(
+            "masks are joined with & alone", hint="make one call for each mask, or choose with nl.where",
+            key="err_unsupported_expression_in_mask",
+        )  # fmt: skip
+
+    __or__ = __ror__ = __xor__ = __rxor__ = __invert__ = _not_joined
+
     @placed("bool")
     def __bool__(self) -> bool:
         """True as an operand of `and` in `mask=`, where `box_of` joins it to the last operand.
@@ -269,6 +278,8 @@ class Mask:
 
 
 Box = tuple[slice, ...]
+# what a comparison gives: of index grids a mask, of integers a bool
+TRUTHS = (Mask, bool, np.bool_)
 
 
 def box_of(mask: Any, shape: tuple[int, ...]) -> tuple[Box | None, np.ndarray | None]:
@@ -280,11 +291,11 @@ def box_of(mask: Any, shape: tuple[int, ...]) -> tuple[Box | None, np.ndarray | 
     if isinstance(mask, bool | np.bool_):
         mask = Mask(np.asarray(bool(mask)))
     if isinstance(mask, View | RunTimeNumber):
-        held = (
+        what = (
             "a tile, whose elements are" if isinstance(mask, View) else "a comparison of a scalar, which is"
         )
         raise UseError(
-            f"mask is {held} known only when the kernel runs",
+            f"mask is {what} known only when the kernel runs",
             hint="choose elements with nl.where or nisa.tensor_copy_predicated",
             key="err_unsupported_expression_in_mask",
         )
@@ -344,8 +355,8 @@ def _named_grid(axis: int, meaning: str) -> property:
                 f"the index grid has {len(self)} axes; it has no {meaning}",
                 hint="write a slice more in the subscript of nl.mgrid",
             ).located(place_of(user_frame()), "mgrid")
-        found: Index = self[axis]
-        return found
+        index_of_axis: Index = self[axis]
+        return index_of_axis
 
     return property(grid, doc=f"The {meaning}.")
 

@@ -24,12 +24,12 @@ def static_cast(input_data: Any, dtype: Any) -> Any:
     """
     if isinstance(input_data, Tensor):
         return input_data.astype(dtype)
-    given = np.asarray(input_data)
-    held = np.dtype(dtype) if dtype in (float, np.float64, np.int64) else as_dtype(dtype).storage
+    array = np.asarray(input_data)
+    element_type = np.dtype(dtype) if dtype in (float, np.float64, np.int64) else as_dtype(dtype).storage
     if dtype is TFLOAT32:
-        given = round_tfloat32(given.astype(np.float32))
-    out = given.astype(held)
-    return out if given.shape else out[()]
+        array = round_tfloat32(array.astype(np.float32))
+    out = array.astype(element_type)
+    return out if array.shape else out[()]
 
 
 @placed("sizeinbytes")

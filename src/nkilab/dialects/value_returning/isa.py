@@ -20,13 +20,13 @@ from ...tiles.views import broadcast, reshaped
 from ...trace.builder import record
 from ...trace.session import Session, current
 from ...trace.source import Site, place_of, user_frame
-from ..calls import Finish, surface
 from ..enums import dge_mode, engine, nc_version, oob_mode
+from ..generated_functions import Finish, surface
 from ..history import BETA1, history
 from ..indexing import allocated_shape
 from ..places import placed
 from ..tile_functions import result_layout
-from .direct import BIAS_KEY, TRANSPOSE_KEY, Blocks, refuse_blocks, require_automatic
+from .direct_allocation import BIAS_KEY, TRANSPOSE_KEY, Blocks, refuse_blocks, require_automatic
 from .functions import a_tile, in_sbuf, inside_or_masked
 from .grids import Box, Index, Mask, box_of
 from .reductions import reduced
@@ -61,10 +61,10 @@ def finish(
     ]
     shape = None
     try:
-        held = None if dtype is None else as_dtype(dtype)
+        element_type = None if dtype is None else as_dtype(dtype)
         data = operands[1]
         if cls is TensorReduce and isinstance(data, Tensor):
-            return reduced(session, data, attributes, held or data.layout.dtype, mask)
+            return reduced(session, data, attributes, element_type or data.layout.dtype, mask)
         if cls is TensorTensor:
             operands, shape = _broadcast_inputs(operands, mask)
         elif cls is Activation or cls is ActivationReduce:
@@ -77,17 +77,24 @@ def finish(
         raise error.located(place_of(user_frame()), cls.name) from None
     if cls.accumulates:
         values = (False,)
-    if cls is NcTranspose and held is not None and isinstance(data, Tensor) and held is not data.layout.dtype:
+    if (
+        cls is NcTranspose
+        and element_type is not None
+        and isinstance(data, Tensor)
+        and element_type is not data.layout.dtype
+    ):
         # hw: the array transposes without a cast; another instruction converts
         moved = fresh(session, cls, operands, attributes, values, mask=mask)
-        return fresh(session, TensorCopy, [None, settled(moved)], ("unknown",), (), dtype=held)
-    return fresh(session, cls, operands, attributes, values, dtype=held, mask=mask, shape=shape, where=where)
+        return fresh(session, TensorCopy, [None, settled(moved)], ("unknown",), (), dtype=element_type)
+    return fresh(
+        session, cls, operands, attributes, values, dtype=element_type, mask=mask, shape=shape, where=where
+    )
 
 
 def _check_vectors(session: Session, cls: type[Instruction], operands: list[Any]) -> None:
     """What Beta 1 asks of the scale and the bias of an activation beyond the declaration."""
-    given = dict(zip(cls.operands, operands, strict=True))
-    scale, data = given["scale"], given["data"]
+    by_name = dict(zip(cls.operands, operands, strict=True))
+    scale, data = by_name["scale"], by_name["data"]
     if isinstance(scale, Tensor) and isinstance(data, Tensor):
         partitions = data.layout.partitions
         if (scale.layout.partitions, scale.layout.free_size) != (partitions, 1):
@@ -95,7 +102,7 @@ def _check_vectors(session: Session, cls: type[Instruction], operands: list[Any]
                 f"scale is {list(scale.shape)}; it is a number or a tile [P, 1] of {partitions} partitions",
                 source=cls.source, key="err_activation_scale_scalar_or_vector",
             )  # fmt: skip
-    bias = given["bias"]
+    bias = by_name["bias"]
     if bias is None:
         require_automatic(session, "bias is not given", BIAS_KEY)
     if isinstance(bias, Tensor) and bias.layout.dtype.name not in ("float32", "float16", "bfloat16"):
@@ -188,22 +195,22 @@ def _over_operand(operand: str) -> Finish:
     ) -> Tensor:
         dtype, mask = extras
         operands = [_settled(o) for o in operands]
-        given = operands[list(cls.operands).index(operand)]
-        if mask is None or not isinstance(given, Tensor):
+        operand_tile = operands[list(cls.operands).index(operand)]
+        if mask is None or not isinstance(operand_tile, Tensor):
             return finish(session, cls, operands, attributes, values, extras, where)
         try:
             layouts = [o.layout if isinstance(o, Tensor) else None if o is None else NUMBER for o in operands]
-            held = None if dtype is None else as_dtype(dtype)
-            known = result_layout(cls, layouts, attributes, held, "", None)
-            box, rest = box_of(mask, given.shape)
+            element_type = None if dtype is None else as_dtype(dtype)
+            known = result_layout(cls, layouts, attributes, element_type, "", None)
+            box, rest = box_of(mask, operand_tile.shape)
             if rest is not None:
                 raise UseError("the mask is not a rectangle of the tile", hint="mask whole rows or columns")
             if box is None:
                 return fresh_in_box(session, cls, operands, attributes, values, known, None)
-            operands = [_under(o, given, box) for o in operands]
+            operands = [_under(o, operand_tile, box) for o in operands]
         except NkilabError as error:
             raise error.located(place_of(user_frame()), cls.name) from None
-        written = box if known.shape == given.shape else _rows(known.shape, box)
+        written = box if known.shape == operand_tile.shape else _rows(known.shape, box)
         return fresh_in_box(session, cls, operands, attributes, values, known, written)
 
     return finish_cropped
@@ -259,13 +266,13 @@ def affine_select(
     grid = pred.difference
     pattern = tuple(zip(grid.steps[1:], grid.shape[1:], strict=True))
     operator = AffineSelect.attributes["cmp_op"].canonical("cmp_op", pred.comparison)
-    held = None if dtype is None else as_dtype(dtype)
-    given = {"pattern": pattern, "cmp_op": operator}
-    attributes = tuple(given.get(n, a.default) for n, a in AffineSelect.attributes.items())
+    element_type = None if dtype is None else as_dtype(dtype)
+    chosen = {"pattern": pattern, "cmp_op": operator}
+    attributes = tuple(chosen.get(n, a.default) for n, a in AffineSelect.attributes.items())
     numbers = {"channel_multiplier": grid.steps[0], "on_false_value": on_false_value, "offset": grid.start}
     operands = [tile if n == "on_true_tile" else numbers.get(n) for n in AffineSelect.operands]
     values = tuple(numbers[n] for n in AffineSelect.values)
-    return fresh(session, AffineSelect, operands, attributes, values, dtype=held, mask=mask)
+    return fresh(session, AffineSelect, operands, attributes, values, dtype=element_type, mask=mask)
 
 
 @placed("dma_copy", "isa.dma_copy")
@@ -288,9 +295,11 @@ def dma_copy(
 def memset(shape: Any, value: Any, dtype: Any, *, mask: Any = None, engine: Any = engine.unknown) -> Tensor:
     """A tile filled with a constant; its first axis is the partition."""
     session = current()
-    extents, held = allocated_shape(shape), as_dtype(dtype)
+    extents, element_type = allocated_shape(shape), as_dtype(dtype)
     canonical = Memset.attributes["engine"].canonical("engine", engine)
-    return fresh(session, Memset, [None], (canonical,), (value,), dtype=held, mask=mask, shape=extents)
+    return fresh(
+        session, Memset, [None], (canonical,), (value,), dtype=element_type, mask=mask, shape=extents
+    )
 
 
 @placed("iota", "isa.iota")

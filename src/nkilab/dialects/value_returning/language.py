@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NoReturn
 
 import ml_dtypes
 import numpy as np
 
-from ...errors import UseError
+from ...errors import SpellingError, UseError
 from ...isa.activations import ACTIVATIONS
 from ...tiles.dtypes import NUMBERS, TFLOAT32
-from .. import indexing, loops, programs
+from ...trace.source import place_of, user_frame
+from .. import indexing, loops
+from .. import program_ids as programs
+from ..foreign import refuse_operand
 from ..places import placed
 from ..tile_size import tile_size
 from . import assignment, composites, constants, creation, functions, grids, host, reductions, run_time
-from . import programs as value_programs
+from . import program_ids as value_programs
 from .dynamic import TileIndex
 from .grids import Index
 from .in_place import in_place
@@ -131,10 +134,16 @@ def _operator(name: str, reverse: bool = False) -> Callable[..., Any]:
         if isinstance(other, Index) and name in ("add", "subtract") and (name == "add" or not reverse):
             return TileIndex(settled(self), other if name == "add" else -other)
         if not isinstance(other, _OPERANDS) and not hasattr(other, "assign_to"):
-            return NotImplemented
+            return NotImplemented if name in ("equal", "not_equal") else refuse_operand(self, name, other)
         return functions.binary(name, other, self) if reverse else functions.binary(name, self, other)
 
     return method
+
+
+def _floor_divide(self: Tensor, other: Any) -> NoReturn:
+    raise SpellingError("tiles have no operator //", hint="write nl.floor(nl.divide(x, y))").located(
+        place_of(user_frame()), "operator //", [self.describe()]
+    )
 
 
 def _in_place(name: str) -> Callable[..., Any]:
@@ -160,6 +169,7 @@ _OTHER_DUNDERS: dict[str, Callable[..., Any]] = {
     "neg": functions.negative,
     "invert": functions.invert,
     "matmul": functions.matmul,
+    "floordiv": _floor_divide,
     "setitem": assignment.set_item,
 }
 for _dunder, _function in _OTHER_DUNDERS.items():

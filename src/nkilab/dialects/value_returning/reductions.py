@@ -28,8 +28,8 @@ def reduction(
     try:
         x = a_tile(x)
         axes = TensorReduce.attributes["axis"].canonical("axis", axis)
-        held = result_dtype(dtype, x.layout.dtype)
-        return reduced(session, x, (OPERATORS[operator], axes, False, bool(keepdims)), held, mask)
+        element_type = result_dtype(dtype, x.layout.dtype)
+        return reduced(session, x, (OPERATORS[operator], axes, False, bool(keepdims)), element_type, mask)
     except NkilabError as error:
         raise error.located(place_of(user_frame()), called) from None
 
@@ -63,13 +63,13 @@ def reduced(session: Session, x: Tensor, attributes: tuple[Any, ...], dtype: DTy
     if rest is not None:
         raise UseError("the mask of a reduction is not a rectangle of the tile")
     known = layout(shape, compact_strides(shape), dtype, SBUF, 0, 0)
-    given = (op, last, negate, False)
+    reduce_attributes = (op, last, negate, False)
     if box is None:
-        return fresh_in_box(session, TensorReduce, [None, x], given, (), known, None)
+        return fresh_in_box(session, TensorReduce, [None, x], reduce_attributes, (), known, None)
     x = _axes_last(cropped(x, box), axes)
     kept = [slice(0, 1) if a in axes else b for a, b in enumerate(box) if keepdims or a not in axes]
     kept = kept if len(kept) > 1 else [*kept, slice(0, 1)]
-    return fresh_in_box(session, TensorReduce, [None, x], given, (), known, tuple(kept))
+    return fresh_in_box(session, TensorReduce, [None, x], reduce_attributes, (), known, tuple(kept))
 
 
 def _without(shape: tuple[int, ...], axes: tuple[int, ...], keepdims: bool) -> tuple[int, ...]:

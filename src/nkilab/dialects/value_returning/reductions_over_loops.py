@@ -1,21 +1,103 @@
-"""`nl.loop_reduce`: a value that is reduced into whatever it is assigned to, iteration after iteration."""
+"""`nl.loop_reduce`: a value that is reduced into whatever it is assigned to, iteration after iteration.
+
+What the kernel wrote there before takes part, as the document of the function has it. Where it wrote nothing,
+the first iteration begins the reduction, each time that the loops are entered.
+"""
 
 from __future__ import annotations
 
+from bisect import bisect_right
+from math import inf
 from typing import Any
 
+import numpy as np
+
 from ...errors import RuleError
+from ...isa.declare import Instruction
 from ...isa.elementwise import TensorCopy, TensorTensor
 from ...isa.operators import Operator
+from ...tiles.coverage import Coverage
 from ...tiles.dtypes import FLOAT32, DType
-from ...tiles.tile import SBUF
+from ...tiles.tile import SBUF, Layout, Storage, View
 from ...trace.builder import record
+from ...trace.program import Program
 from ...trace.session import Session, current
-from ...trace.source import user_frame
+from ...trace.source import Site, user_frame
 from ..loops import LoopIndex
 from .grids import box_of
 from .subscripts import cropped, inside_bounds
 from .tensor import Tensor, fresh, settled
+
+
+class Entry:
+    """What reductions over the same loops share from when these are entered until they end.
+
+    Args:
+        group: what names the loops whenever they are entered.
+
+    Attributes:
+        lines: of the reductions.
+        begun: per destination, storage, offset and layout, which elements of the storage iterations wrote by
+            now; None where all of the destination takes part.
+        tiles: per line the tile of a running value that is assigned nowhere.
+    """
+
+    __slots__ = ("begun", "group", "lines", "tiles")
+
+    def __init__(self, group: tuple[int, ...]) -> None:
+        self.group = group
+        self.lines: set[Site] = set()
+        self.begun: dict[tuple[int, int, Layout], Coverage | None] = {}
+        self.tiles: dict[Site, Tensor] = {}
+
+
+def _entry(session: Session, around: tuple[int, ...], where: Site) -> Entry:
+    """The entry of the loops in which a line stands; lines that met in one go on with each other's values."""
+    entry: Entry | None = session.keyed.get(("reductions", around))
+    if entry is None or where not in entry.lines:
+        groups = session.keyed.setdefault("reductions", {})
+        entry = entry or session.keyed.setdefault(("reductions", around), Entry(groups.get(where, around)))
+        groups.setdefault(where, entry.group)
+        entry.lines.add(where)
+    return entry
+
+
+class Others:
+    """What rows that are none of a group's wrote of a storage, as far as they were looked at.
+
+    Args:
+        storage: the storage.
+        row: the next row to look at.
+        operand: its first tile operand.
+    """
+
+    def __init__(self, storage: Storage, row: int, operand: int) -> None:
+        self.storage, self.row, self.operand = storage, row, operand
+        self._coverage = Coverage(storage)
+        # places written, and those of them that are not in the coverage yet: most questions need none
+        self._places: set[tuple[int, Layout]] = set()
+        self._new: list[tuple[int, Layout]] = []
+
+    def look(self, program: Program, group: tuple[int, ...]) -> None:
+        """Look at the rows up to here."""
+        reduced = program.marks.reduced
+        for row, offset, known in program.writes_since(self.row, self.operand, self.storage.number):
+            if (row not in reduced or reduced[row][0] != group) and (offset, known) not in self._places:
+                self._places.add((offset, known))
+                self._new.append((offset, known))
+        self.row, self.operand = len(program), program.operand_count
+
+    def touch(self, dst: Tensor) -> bool:
+        """Whether they wrote an element of `dst`."""
+        if not self._places or (dst.offset, dst.layout) in self._places:
+            return bool(self._places)
+        for offset, known in self._new:
+            if known.indices:
+                self._coverage.fill()
+            else:
+                self._coverage.add(View(self.storage, offset, known))
+        self._new.clear()
+        return self._coverage.of(dst) != "none"
 
 
 class LoopReduction:
@@ -42,23 +124,23 @@ class LoopReduction:
         frame = user_frame()
         self.where = (frame.f_code.co_filename, frame.f_lineno)
         self.around = _place_around(session, {i.loop for i in indices})
-        self.key = ("loop_reduce", self.around, self.where)
+        self.entry = _entry(session, self.around, self.where)
         # like any result it waits for its destination
         session.pending = self
 
     def commit(self) -> None:
         """Trace the running value in a tile of its own: a copy at first, a combination later."""
         session = current()
-        known = session.keyed.get(self.key)
+        known = self.entry.tiles.get(self.where)
         if known is None:
-            made = fresh(
+            combined = fresh(
                 session, TensorCopy, [None, self.tile], ("unknown",), (),
                 mask=self.mask, memory=SBUF, dtype=self.dtype,
             )  # fmt: skip
-            tile = session.keyed[self.key] = settled(made)
+            tile = self.entry.tiles[self.where] = settled(combined)
             session.program.marks.carried.add(tile.storage.number)
         else:
-            self._combine(session, known)
+            self._combine(session, known, None)
 
     def assign_to(self, dst: Tensor) -> None:
         """Trace dst = op(dst, tile); where the running value has a tile already, copy that."""
@@ -71,19 +153,18 @@ class LoopReduction:
 
     def tensor(self) -> Tensor:
         """The tile of the running value."""
-        session = current()
-        session.flush()
-        tile: Tensor = session.keyed[self.key]
-        return tile
+        current().flush()
+        return self.entry.tiles[self.where]
 
     def _reduce_into(self, session: Session, dst: Tensor) -> None:
         """Combine into dst; between the iterations a value for a narrow float is carried in float32.
 
         It is rounded into dst as often as iterations end, but never from a rounded value.
         """
-        held = dst.layout.dtype
-        if held is FLOAT32 or not held.is_float or self.mask is not None:
-            self._combine(session, dst)
+        element_type = dst.layout.dtype
+        begun = self._begun(session, dst)
+        if element_type is FLOAT32 or not element_type.is_float or self.mask is not None:
+            self._combine(session, dst, begun)
             return
         mark = ("carried", dst.storage.number)
         since, epoch = session.keyed.get(mark, (0, 0))
@@ -92,26 +173,78 @@ class LoopReduction:
         key = (*mark, epoch, self.around, dst.offset, dst.layout)
         carried = session.keyed.get(key)
         if carried is None:
-            operands = [None, inside_bounds(dst), self.tile]
-            carried = session.keyed[key] = settled(
-                fresh(session, TensorTensor, operands, (self.op, "unknown"), (), dtype=FLOAT32, memory=SBUF)
-            )
+            carried = session.keyed[key] = settled(self._first_carried(session, inside_bounds(dst), begun))
             session.program.marks.carried.add(carried.storage.number)
         else:
-            self._combine(session, carried)
-        record(session, TensorCopy, [dst, carried], ("unknown",), (), None, self.where)
+            self._combine(session, carried, None)
+        self._write(session, TensorCopy, [dst, carried], ("unknown",))
         session.keyed[mark] = (session.program.operand_count, epoch)
 
-    def _combine(self, session: Session, dst: Tensor) -> None:
+    def _first_carried(self, session: Session, dst: Tensor, begun: Coverage | None) -> Tensor:
+        """The running value in float32: what dst holds and this iteration's value, or that alone."""
+        if begun is not None:
+            return fresh(session, TensorCopy, [None, self.tile], ("unknown",), (), dtype=FLOAT32, memory=SBUF)
+        operands = [None, dst, self.tile]
+        return fresh(session, TensorTensor, operands, (self.op, "unknown"), (), dtype=FLOAT32, memory=SBUF)
+
+    def _combine(self, session: Session, dst: Tensor, begun: Coverage | None) -> None:
+        """Combine into dst where it holds something that takes part, and begin elsewhere.
+
+        Args:
+            session: the launch.
+            dst: the destination.
+            begun: which elements of its storage hold that; None if those of dst all do.
+        """
         tile, rest = self.tile, None
         if self.mask is not None:
             box, rest = box_of(self.mask, tile.shape)
             if box is None:
                 return
             dst, tile = cropped(dst, box), cropped(tile, box)
-        record(
-            session, TensorTensor, [inside_bounds(dst), dst, tile], (self.op, "unknown"), (), rest, self.where
-        )
+        dst = inside_bounds(dst)
+        state = "all" if begun is None else begun.of(dst, rest)
+        first = rest
+        if begun is not None and state == "part":
+            old = begun.where(dst)
+            first, rest = (~old, old) if rest is None else (rest & ~old, rest & old)
+        if state != "none":
+            self._write(session, TensorTensor, [dst, dst, tile], (self.op, "unknown"), rest)
+        if begun is not None and state != "all":
+            self._write(session, TensorCopy, [dst, tile], ("unknown",), first)
+            begun.add(dst) if first is None else begun.add_where(dst, first)
+
+    def _write(
+        self, session: Session, cls: type[Instruction], operands: list[Any], attributes: tuple[Any, ...],
+        mask: np.ndarray | None = None,
+    ) -> None:  # fmt: skip
+        row = record(session, cls, operands, attributes, (), mask, self.where)
+        session.program.marks.reduced[row] = (self.entry.group, self.op.name)
+
+    def _begun(self, session: Session, dst: Tensor) -> Coverage | None:
+        """What iterations wrote of a storage since the loops were entered; None if all of dst takes part."""
+        key = (dst.storage.number, dst.offset, dst.layout)
+        states = self.entry.begun
+        if key in states:
+            return states[key]
+        begun = None if self._others(session, dst.storage).touch(dst) else Coverage(dst.storage)
+        # without a mask the first iteration writes all of dst
+        states[key] = None if self.mask is None else begun
+        return begun
+
+    def _others(self, session: Session, storage: Storage) -> Others:
+        """What rows that are none of these loops' reductions wrote of a storage by now."""
+        program = session.program
+        # how far storages, rows and operands went when writers were looked for
+        looks = session.keyed.setdefault("reductions looked", [(0, 0, 0)])
+        key = ("others", self.entry.group, storage.number)
+        others: Others | None = session.keyed.get(key)
+        if others is None:
+            # no row before a storage was made names it
+            _, row, operand = looks[bisect_right(looks, (storage.number, inf)) - 1]
+            others = session.keyed[key] = Others(storage, row, operand)
+        others.look(program, self.entry.group)
+        looks.append((len(program.storages), others.row, others.operand))
+        return others
 
 
 def _place_around(session: Session, loops: set[int]) -> tuple[int, ...]:

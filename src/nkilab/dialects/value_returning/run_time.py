@@ -22,9 +22,9 @@ from .transfers import copy_row, dma_attributes
 FIXED = "is not indexed with a tile"
 
 
-def _engine(given: Any) -> tuple[Any, ...]:
+def _engine(value: Any) -> tuple[Any, ...]:
     declared = TensorCopy.attributes
-    return tuple(a.canonical(n, given if n == "engine" else a.default) for n, a in declared.items())
+    return tuple(a.canonical(n, value if n == "engine" else a.default) for n, a in declared.items())
 
 
 @placed("tensor_copy_dynamic_src", "isa.tensor_copy_dynamic_src")
@@ -41,10 +41,10 @@ def tensor_copy_dynamic_src(
         raise RuleError(
             f"src {FIXED}", hint="copy it with nisa.tensor_copy", source="nki.isa.tensor_copy_dynamic_src"
         )
-    held = None if dtype is None else as_dtype(dtype)
+    element_type = None if dtype is None else as_dtype(dtype)
     operands = [None, tile]
     return fresh(
-        current(), TensorCopy, operands, _engine(engine), (), dtype=held, mask=mask, memory=SBUF,
+        current(), TensorCopy, operands, _engine(engine), (), dtype=element_type, mask=mask, memory=SBUF,
         takes_indices=True,
     )  # fmt: skip
 
@@ -88,9 +88,11 @@ def atomic_rmw(dst: Any, value: Any, op: Any, *, mask: Any = None) -> None:
             f"dst {FIXED}", hint="index its rows: dst[idx_tile, i_f]", source="nki.language.atomic_rmw"
         )
     if not isinstance(tile, Tensor):
-        shape, held = target.shape, target.layout.dtype
+        shape, element_type = target.shape, target.layout.dtype
         tile = settled(
-            fresh(session, Memset, [None], ("unknown",), (tile,), dtype=held, shape=shape, memory=SBUF)
+            fresh(
+                session, Memset, [None], ("unknown",), (tile,), dtype=element_type, shape=shape, memory=SBUF
+            )
         )
     if tile.layout.size < target.layout.size:
         tile = broadcast(inside_or_masked(tile, mask), target.shape)

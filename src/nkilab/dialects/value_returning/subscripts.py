@@ -10,10 +10,10 @@ from ...isa.tensor_engine import NcMatmul, NcTranspose
 from ...tiles.tile import View, layout
 from ...tiles.views import derived
 from ...trace.session import current
-from ..indexing import OUT_OF_BOUND, DynamicSlice, basic, whole_number
+from ..indexing import OUT_OF_BOUND, DynamicSlice, basic, place_number, run_of
 from ..loops import LoopIndex
 from . import dynamic
-from .grids import Box, Index, Mask, aligned_steps, common_shape
+from .grids import TRUTHS, Box, Index, aligned_steps, box_of, common_shape
 
 V = TypeVar("V", bound=View)
 # types of subscripts that all spellings share
@@ -38,12 +38,21 @@ def indexed(view: V, key: Any) -> V:
         return dynamic.subscripted(view, parts)
     if any(isinstance(p, Index) for p in parts):
         return _advanced(view, parts)
-    if len(parts) == 1 and isinstance(parts[0], Mask):
-        box, rest = parts[0].box(view.layout.shape)
-        if box is None or rest is not None:
-            raise UseError("an operand mask is not a rectangle of the operand")
-        return basic(view, box)
+    if len(parts) == 1 and isinstance(parts[0], TRUTHS):
+        return _masked(view, parts[0])
     return basic(view, key, keeps_on_chip_rank=True)
+
+
+def _masked(view: V, mask: Any) -> V:
+    """What an operand mask, the only subscript, lets through; a comparison of loop variables is a bool."""
+    box, rest = box_of(mask, view.layout.shape)
+    if box is None or rest is not None:
+        raise UseError(
+            f"the mask of the operand {view.describe()} lets "
+            + ("nothing through" if box is None else "no rectangle of it through"),
+            hint="mask the whole instruction: mask=...",
+        )
+    return basic(view, box)
 
 
 def _beyond(view: V, key: Any, error: UseError) -> V:
@@ -78,14 +87,10 @@ def _as_grids(view: View, parts: tuple[Any, ...]) -> tuple[Any, ...]:
     grids: list[Any] = []
     axis = 0
     for part, size in zip(parts, known, strict=True):
-        if isinstance(part, slice):
-            start, stop, step = part.start, part.stop, part.step
-            run = range(0 if start is None else start, size if stop is None else stop, step or 1)
-        elif isinstance(part, DynamicSlice):
-            run = range(part.start, part.start + part.size)
-        else:
+        if not isinstance(part, slice | DynamicSlice):
             grids.append(part)
             continue
+        run = run_of(part, size)
         shape = tuple(len(run) if a == axis else 1 for a in range(rank))
         grids.append(Index(shape, run.start, tuple(run.step if a == axis else 0 for a in range(rank))))
         axis += 1
@@ -143,7 +148,7 @@ def _advanced(view: V, parts: tuple[Any, ...]) -> V:
     is_outside = False
     for place, (stride, least, most) in zip(plan.kept, plan.axes, strict=True):
         part = parts[place]
-        start = part.start if type(part) is Index else whole_number(part, "a subscript")
+        start = part.start if type(part) is Index else place_number(part, "a subscript")
         is_outside = is_outside or not least <= start <= most
         offset += start * stride
     if is_outside:
@@ -161,7 +166,7 @@ def _planned(view: View, parts: tuple[Any, ...]) -> _Plan:
     partition: int | None = None
     axes = []
     for axis, (part, size, stride) in enumerate(zip(parts, known.shape, known.strides, strict=False)):
-        index = part if isinstance(part, Index) else Index((), whole_number(part, "a subscript"), ())
+        index = part if isinstance(part, Index) else Index((), place_number(part, "a subscript"), ())
         steps = aligned_steps(index, shape)
         low, high = index.bounds
         axes.append((stride, index.start - low, size - 1 - (high - index.start)))

@@ -52,18 +52,18 @@ def _askers(filename: str) -> dict[Span, tuple[str, Span]]:
         tree = ast.parse("".join(linecache.getlines(filename)))
     except SyntaxError:
         return {}
-    found: dict[Span, tuple[str, Span]] = {}
+    askers: dict[Span, tuple[str, Span]] = {}
     for node in ast.walk(tree):
         match node:
             case ast.If() | ast.IfExp() | ast.While():
                 by = "while" if isinstance(node, ast.While) else "if"
                 # some versions of Python give the jump the place of the test, others that of the statement
-                found[_span(node.test)] = found[_span(node)] = (by, _span(node))
+                askers[_span(node.test)] = askers[_span(node)] = (by, _span(node))
             case ast.Call():
                 masks = [keyword.value for keyword in node.keywords if keyword.arg == "mask"]
                 joined = [m for m in masks if isinstance(m, ast.BoolOp) and isinstance(m.op, ast.And)]
-                found |= {_span(mask): ("mask", _span(node)) for mask in joined}
-    return found
+                askers |= {_span(mask): ("mask", _span(node)) for mask in joined}
+    return askers
 
 
 def _span(node: ast.expr | ast.stmt) -> Span:

@@ -183,9 +183,9 @@ class Tensor(View):
     @placed("reshape", is_method=True)
     def reshape(self, *extents: Any, shape: Any = None) -> Tensor:
         """A view of the same elements in the same order under another shape, extents or one tuple of them."""
-        given = checked("reshape", lambda: shape_given(extents, shape), self)
+        new_shape = checked("reshape", lambda: shape_given(extents, shape), self)
         settled(self)
-        return checked("reshape", lambda: reshape(inside_bounds(self), as_shape(given)), self)
+        return checked("reshape", lambda: reshape(inside_bounds(self), as_shape(new_shape)), self)
 
     @placed("expand_dims", is_method=True)
     def expand_dims(self, axis: Any) -> Tensor:
@@ -200,8 +200,8 @@ class Tensor(View):
     @placed("astype", is_method=True)
     def astype(self, dtype: Any) -> Tensor:
         """A copy in another data type."""
-        held = checked("astype", lambda: as_dtype(dtype), self)
-        return fresh(current(), TensorCopy, [None, self], ("unknown",), (), dtype=held)
+        element_type = checked("astype", lambda: as_dtype(dtype), self)
+        return fresh(current(), TensorCopy, [None, self], ("unknown",), (), dtype=element_type)
 
     @placed("view", is_method=True)
     def view(self, dtype: Any) -> Tensor:
@@ -229,7 +229,8 @@ class Tensor(View):
             return True
         raise UseError(
             "the truth of a tensor is not defined inside a kernel",
-            hint="use ~, & and | on tiles, `is not None` for presence",
+            hint="choose elements with nl.where(condition, x, y), combine conditions with ~, & and |, and "
+            "ask for presence with `is not None`",
             key="err_dynamic_control_flow_not_supported"
             if self.layout.size == 1
             else "err_ambiguous_tensor_truth_value",
@@ -249,7 +250,6 @@ class Tensor(View):
             return f"<{self.describe()}>"
         return f"<{self.describe()}>\n{array_of(self)}"
 
-    __array_ufunc__ = None
     __hash__ = object.__hash__
 
 
@@ -353,8 +353,8 @@ def fresh(
         return _fresh_masked(session, cls, operands, attributes, values, dtype, mask, memory, shape, layouts)
     key = (cls, dtype, memory, shape, *layouts, *attributes)
     slot = cls.result_slot
-    made = session.keyed.get(key)
-    known, form = made or (result_layout(cls, layouts, attributes, dtype, memory, shape), None)
+    known_result = session.keyed.get(key)
+    known, form = known_result or (result_layout(cls, layouts, attributes, dtype, memory, shape), None)
     pending = Pending(session, cls, operands, slot, attributes, values, None, None, False, form, where)
     tensor = fresh_tensor(known, pending)
     if form is None:

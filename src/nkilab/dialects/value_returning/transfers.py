@@ -14,13 +14,13 @@ from .subscripts import cropped, inside_bounds
 from .tensor import Tensor
 
 
-def dma_attributes(**given: Any) -> tuple[Any, ...]:
+def dma_attributes(**options: Any) -> tuple[Any, ...]:
     """Attributes of a dma_copy, canonical: those given, the others as declared.
 
     Raises:
         RuleError: if a word given is none of those allowed.
     """
-    return tuple(a.canonical(n, given.get(n, a.default)) for n, a in DmaCopy.attributes.items())
+    return tuple(a.canonical(n, options.get(n, a.default)) for n, a in DmaCopy.attributes.items())
 
 
 PLAIN_DMA = dma_attributes()

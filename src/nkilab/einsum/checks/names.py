@@ -5,10 +5,13 @@ from __future__ import annotations
 import keyword
 from collections import Counter
 from collections.abc import Iterator
-from math import prod
+from math import inf, prod
 
+import numpy as np
+
+from ...errors import shown
 from ..grades import Finding, found
-from ..language.ast import Affine, Cascade, Iterate, Place, is_variable
+from ..language.ast import Affine, Cascade, Iterate, Place, Scalar, is_variable
 from ..language.nodes import Node
 from ..language.spec import Fusion, Spec
 from .model import at_key, close_to, entry, within
@@ -31,15 +34,19 @@ TAKEN = {
     "if",
     "else",
 }
+# functions of its module
+BESIDE_KERNEL = ("pack", "unpack")
 # elements of a tensor that are compiled; more is a slip of the pen
 MOST_ELEMENTS = 1 << 40
 MOST_EXTENT = 1 << 31
+LARGEST = float(np.finfo(np.float32).max)
 
 
 def check_cascade(spec: Spec) -> Iterator[Finding]:
     """Names of tensors and ranks, sizes, the order of reads and writes."""
     yield from _tensor_names(spec)
     yield from _sizes(spec)
+    yield from _numbers(spec)
     yield from _outputs(spec)
     yield from _reads(spec)
 
@@ -60,7 +67,8 @@ def _tensor_names(spec: Spec) -> Iterator[Finding]:
     if spec.kernel_name:
         names.append((spec.kernel_name, "the kernel", node_of(spec, "options", "kernel-name")))
     for name, what, node in names:
-        if keyword.iskeyword(name) or name in TAKEN or not name.isascii():
+        is_taken = name in TAKEN or (what == "the kernel" and name in BESIDE_KERNEL)
+        if keyword.iskeyword(name) or is_taken or not name.isascii():
             yield found("reserved-name", at_key(node), name=name, what=what)
     for tensor, rank in ((t.name, r) for t in spec.cascade.tensors.values() for r in t.ranks):
         if is_variable(rank) or not rank.isidentifier() or not rank.isascii():
@@ -102,6 +110,21 @@ def _sizes(spec: Spec) -> Iterator[Finding]:
             yield found("size", node, what=name, size=size, most=MOST_ELEMENTS)
 
 
+def _numbers(spec: Spec) -> Iterator[Finding]:
+    """Numbers that float32 does not have; it has infinities."""
+    numbers: list[tuple[str, float, Node]] = [
+        (f"the scalar {name}", value, node_of(spec, "einsum", "scalars", name))
+        for name, value in spec.cascade.scalars.items()
+    ]
+    for einsum in spec.cascade.einsums:
+        node = Node(None, "einsum.expressions", einsum.place)
+        values = [o.value for o in einsum.operands if isinstance(o, Scalar)]
+        numbers += [("a number", value, node) for value in (*values, einsum.otherwise)]
+    for what, value, node in numbers:
+        if value != value or LARGEST < abs(value) < inf:
+            yield found("number", node, what=what, value=shown(value), most=f"{LARGEST:.3g}")
+
+
 def _outputs(spec: Spec) -> Iterator[Finding]:
     for tensor, times in Counter(spec.cascade.outputs).items():
         if times > 1:
@@ -116,10 +139,13 @@ def _reads(spec: Spec) -> Iterator[Finding]:
     for number, einsum in numbered:
         first.setdefault(einsum.name, number)
     for number, einsum in numbered:
+        node = Node(None, "einsum.expressions", einsum.place)
         for tensor in (t for t in einsum.reads if first.get(t, -1) > number):
             later = next(e for e in cascade.einsums if e.name == tensor)
-            node = Node(None, "einsum.expressions", einsum.place)
             yield found("read-before-written", node, tensor=tensor, text=later.text or str(later))
+        # in a block the turns before may have written it
+        if first[einsum.name] == number and einsum.name in einsum.reads and einsum in cascade.steps:
+            yield found("reads-itself", node, tensor=einsum.name)
 
 
 def check_references(spec: Spec) -> Iterator[Finding]:

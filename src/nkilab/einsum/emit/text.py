@@ -29,7 +29,7 @@ def number(value: float) -> str:
     """A Python literal of a number."""
     if value in (float("inf"), float("-inf")):
         return f'float("{value}")'
-    return repr(int(value)) + ".0" if value == int(value) and abs(value) < 1e15 else repr(float(value))
+    return repr(float(value))
 
 
 class Printer(ABC):

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from ...errors import SpecError
+from ...errors import SpecError, nearest
 from .ast import NOWHERE, Access, Affine, Condition, Einsum, Gather, Index, Operand, Place, Scalar, affine
-from .operators import OPERATORS, Operator, operator_named, reducing
+from .operators import ALIASES, OPERATORS, Operator, operator_named, reducing
 
 LONGEST = 4000
 _TOKEN = re.compile(
@@ -83,10 +83,10 @@ class Reader:
             return True
         return False
 
-    def need(self, text: str, where: str) -> None:
+    def need(self, text: str, where: str, hint: str = "") -> None:
         """Go past a sign that must come next."""
         if not self.take(text):
-            raise self.fail(f"{self._found()} where {where} needs {text!r}")
+            raise self.fail(f"{self._found()} where {where} needs {text!r}", hint)
 
     def _found(self) -> str:
         token = self.peek()
@@ -112,19 +112,25 @@ class Reader:
     def einsum(self) -> Einsum:
         """The whole expression."""
         output = self.access("the output")
-        self.need("=", "the output")
+        self.need("=", "the output", "write '=', and what sums behind ';;': ;; V add")
         operands = [self.operand()]
         while self.take("."):
             operands.append(self.operand())
         map_op, reduce_op, condition, otherwise = "", "", None, 0.0
         if self.take(";;"):
             map_op, reduce_op = self.actions(len(operands))
+        if len(operands) == 1 and map_op and not OPERATORS[map_op].arity:
+            # what combines any number of operands leaves one as it is
+            map_op = ""
         if self.take("if"):
             condition = self.condition()
             self.need("else", "a condition")
             otherwise = self.number()
         if self.peek().kind != "end":
-            raise self.fail(f"{self._found()} after the end of the expression")
+            raise self.fail(
+                f"{self._found()} after the end of the expression",
+                "write '.' between operands and what is done to them behind ';;': A[m] . B[m] ;; M mul",
+            )
         read = Einsum(
             output, tuple(operands), map_op, reduce_op, condition, otherwise, self.text.strip(), self.place
         )
@@ -255,11 +261,14 @@ class Reader:
             self.need(")", spelled)
         found = operator_named(name)
         if found is None:
-            raise self.fail(f"{name} is no operator", f"use one of {', '.join(OPERATORS)}", at)
+            close = nearest(name, (*OPERATORS, *ALIASES))
+            hint = f"write {close[0]}, if that is meant" if close else f"use one of {', '.join(OPERATORS)}"
+            raise self.fail(f"{name} is no operator", hint, at)
         if (form and found.arity not in (0, form)) or (form == 1 and found.arity == 0):
             raise self.fail(f"{found.name} is not {spelled}: it takes {_count(found)}", at=at)
         if operands and found.arity not in (0, operands):
-            raise self.fail(f"{found.name} takes {_count(found)}; {operands} are given", at=at)
+            count = f"{operands} are" if operands > 1 else "one is"
+            raise self.fail(f"{found.name} takes {_count(found)}; {count} given", at=at)
         return found
 
     def condition(self) -> Condition:

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from ...errors import SpecError
 from .ast import Affine, Cascade, Einsum, Iterate, is_variable
+from .places import located
 
 
 def sized(cascade: Cascade, sizes: Mapping[str, int] | None = None) -> Cascade:
@@ -41,7 +42,10 @@ def merged_sizes(cascade: Cascade, sizes: Mapping[str, int]) -> Cascade:
     held = dict(cascade.sizes)
     for rank, size in sizes.items():
         if held.setdefault(rank, int(size)) != size:
-            raise SpecError(f"rank {rank} is {held[rank]} in the specification and {size} is asked for")
+            raise SpecError(
+                f"rank {rank} is {held[rank]} in the specification and {size} is asked for",
+                hint="leave one of them out",
+            )
     return replace(cascade, sizes=held)
 
 
@@ -88,28 +92,34 @@ def _check(einsum: Einsum, block: Iterate | None, cascade: Cascade) -> None:
                 block_extent(block, cascade) if block and v == block.variable else cascade.extent(v, einsum)
             )
         except KeyError:
-            raise _at(
-                einsum,
-                f"the variable {v} has no extent",
-                _ways_to_give(v.upper()),
-            ) from None
+            error = SpecError(f"the variable {v} has no extent", hint=_ways_to_give(v.upper()))
+            raise located(error, einsum) from None
     for name in _extent_names(einsum):
         if name not in cascade.sizes:
-            raise _at(
-                einsum, f"{name} stands in an index and has no extent",
-                f"add {name}: NUMBER under einsum.shape, or write a variable in small letters",
-            )  # fmt: skip
-    for rank, index in cascade.axes(einsum.output):
-        if not isinstance(index, Affine):
-            continue
-        low, high = bounds(index.at(cascade.sizes), extents)
-        if low < 0 or high >= cascade.sizes[rank]:
-            raise _at(
-                einsum,
-                f"the index {index} of {einsum.name} runs from {low} to {high}; rank {rank} has "
-                f"{cascade.sizes[rank]} elements",
-                "change the extents, or the index",
-            )
+            hint = f"add {name}: NUMBER under einsum.shape, or write a variable in small letters"
+            raise located(SpecError(f"{name} stands in an index and has no extent", hint=hint), einsum)
+    _check_bounds(einsum, extents, cascade)
+
+
+def _check_bounds(einsum: Einsum, extents: Mapping[str, int], cascade: Cascade) -> None:
+    """Refuse indices that leave their tensor: where something is written, and where an index is read, at all.
+
+    What an Einsum reads beyond an edge is 0, if it reads anything inside.
+    """
+    gathers = [g.access for a in (einsum.output, *einsum.accesses) for g in a.gathers]
+    inside = [(access, False) for access in (einsum.output, *gathers)]
+    for access, may_leave in [*inside, *((a, True) for a in einsum.accesses)]:
+        affine = [(rank, i) for rank, i in cascade.axes(access) if isinstance(i, Affine)]
+        for rank, index in affine:
+            size = cascade.sizes[rank]
+            low, high = bounds(index.at(cascade.sizes), extents)
+            if high < 0 or low >= size or (not may_leave and (low < 0 or high >= size)):
+                where = f"runs from {low} to {high}" if low < high else "lies outside"
+                error = SpecError(
+                    f"the index {index} of {access.tensor} {where}; rank {rank} has {size} elements",
+                    hint="change the extents, or the index",
+                )
+                raise located(error, einsum, access)
 
 
 def _extent_names(einsum: Einsum) -> list[str]:
@@ -152,9 +162,3 @@ def bounds(index: Affine, extents: Mapping[str, int]) -> tuple[int, int]:
     """The least and the greatest value of an index whose extents are replaced by numbers."""
     ends = [sorted((0, c * (extents[n] - 1))) for n, c in index.terms]
     return index.constant + sum(e[0] for e in ends), index.constant + sum(e[1] for e in ends)
-
-
-def _at(einsum: Einsum, problem: str, hint: str) -> SpecError:
-    error = SpecError(problem, hint=hint)
-    error.located(str(einsum.place), "einsum.expressions", (f"expression: {einsum.text or einsum}",))
-    return error

@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from os.path import exists
 from pathlib import Path
 from typing import Any
 
-from ...errors import SpecError, UsageError
-from ...given import shown
-from .ast import Affine, Cascade, Einsum, Scalar, Tensor
+from ...errors import FileError, SpecError, UsageError, shown
+from .ast import Affine, Cascade, Einsum, Place, Scalar, Tensor
 from .expressions import read_einsum
 from .sources import Source, source_of_file, without_prose
 from .spec import Spec, read_spec, spec_of_cascade
 
-_NUMPY = re.compile(r"\s*[A-Za-z]*(\s*,\s*[A-Za-z]*)*\s*->\s*[A-Za-z]*\s*")
+_IMPLICIT = re.compile(r"\s*[A-Za-z]+(\s*,\s*[A-Za-z]+)+\s*")
+_YAML = re.compile(r"^\s*einsum\s*:", re.M)
+# one expression of a text; ";;" stands before its operators, ";" and the end of a line behind it
+_EXPRESSION = re.compile(r"(?:[^\n;]|;;)+")
 _NAMES = "ABCDEFGHIJKLMNOPQRSTUVWXY"
 
 
-def spec_from(given: Any, scalars: Mapping[str, float] | None = None, outputs: tuple[str, ...] = ()) -> Spec:
+def spec_from(given: Any, scalars: Mapping[str, float] | None = None, outputs: Sequence[str] = ()) -> Spec:
     """The specification that something means.
 
     Args:
@@ -31,41 +35,92 @@ def spec_from(given: Any, scalars: Mapping[str, float] | None = None, outputs: t
     Raises:
         SpecError: if it has no meaning.
         FileError: if the file cannot be read.
+        UsageError: if scalars or outputs are given beside anything but expressions.
     """
+    if isinstance(given, str) and _are_expressions(given):
+        return spec_of_cascade(_from_expressions(given, scalars or {}, tuple(outputs)))
+    option = "scalars" if scalars else "outputs" if outputs else ""
+    if option:
+        raise UsageError(
+            f"{option} is given; it belongs to expressions, and the specification is none",
+            hint="write scalars under einsum.scalars, and outputs under options.cascade-outputs",
+        )
+    if isinstance(given, str):
+        return _from_text(given)
     if isinstance(given, Spec):
         return given
     if isinstance(given, Cascade):
         return spec_of_cascade(given)
     if isinstance(given, Path):
         return read_spec(source_of_file(given))
-    if not isinstance(given, str):
-        raise UsageError(f"a specification is a text, a path or a Cascade, no {type(given).__name__}")
-    if not given.strip() or "\0" in given:
+    raise UsageError(f"a specification is a text, a path or a Cascade, no {type(given).__name__}")
+
+
+def _are_expressions(text: str) -> bool:
+    return "=" in text and "[" in text and not _YAML.search(text)
+
+
+def _from_text(text: str) -> Spec:
+    """What a text means that holds no expressions."""
+    if _YAML.search(text):
+        return read_spec(without_prose(Source(text)))
+    if "->" in text or _IMPLICIT.fullmatch(text):
+        return spec_of_cascade(_from_subscripts(text))
+    if not text.strip() or "\0" in text or "\n" in text:
         raise UsageError(
-            f"the specification is {shown(given)}; it is the path of a file, YAML, expressions or subscripts",
+            f"the specification is {shown(text)}; it is the path of a file, YAML, expressions or subscripts",
             hint='pass "mk,kn->mn", or the path of a specification',
         )
-    if _NUMPY.fullmatch(given):
-        return spec_of_cascade(_from_subscripts(given))
-    if re.search(r"^\s*einsum\s*:", given, re.M):
-        return read_spec(without_prose(Source(given)))
-    if "=" in given and "[" in given:
-        return spec_of_cascade(_from_expressions(given, scalars or {}, outputs))
-    return read_spec(source_of_file(Path(given)))
+    if not exists(text):
+        raise FileError(
+            f"{text[:200]} cannot be read: no such file or directory",
+            hint="give the path of a file, expressions ('Z[m] = A[m, k] ;; V add') or subscripts ('mk->m')",
+        )
+    return read_spec(source_of_file(Path(text)))
 
 
 def _from_subscripts(text: str) -> Cascade:
-    left, _, right = text.replace(" ", "").partition("->")
+    left, arrow, right = text.strip().replace(" ", "").partition("->")
     terms = left.split(",")
+    problem, hint = _misread(terms, arrow, right)
+    if problem:
+        raise SpecError(problem, hint=hint).located("", "spec", (f"subscripts: {text.strip()[:200]}",))
     operands = [f"{_NAMES[n]}[{', '.join(t.lower())}]" for n, t in enumerate(terms)]
     actions = (" M mul" if len(terms) > 1 else "") + (" V add" if set(left) - {","} - set(right) else "")
     expression = f"Z[{', '.join(right.lower())}] = {' . '.join(operands)}{' ;;' + actions if actions else ''}"
-    return _from_expressions(expression, {}, ())
+    return _cascade_of([read_einsum(expression)], {}, ())
+
+
+def _misread(terms: Sequence[str], arrow: str, right: str) -> tuple[str, str]:
+    """What is wrong with subscripts, and a hint; "" if nothing is."""
+    letters = Counter("".join(terms))
+    strange = next((c for c in (*letters, *right) if not (c.isascii() and c.isalpha())), "")
+    if strange == ".":
+        return "'...' stands for axes without a name; every axis needs a letter", "write the letters out"
+    if strange:
+        return f"{strange!r} means nothing in subscripts; they are letters, commas and one '->'", ""
+    if not arrow:
+        # as numpy.einsum fills it in
+        result = "".join(sorted(c for c, times in letters.items() if times == 1))
+        return "'->' and the axes of the result are missing", f"write '{','.join(terms)}->{result}'"
+    if len(terms) > len(_NAMES):
+        return f"there are {len(terms)} operands; at most {len(_NAMES)} are read", "write expressions"
+    both = next((c for c in letters if c.islower() and c.upper() in letters), "")
+    if both:
+        return f"{both} and {both.upper()} are one rank here, whatever their case", "take another letter"
+    unknown = next((c for c in right if c not in letters), "")
+    if unknown:
+        return f"the result has the axis {unknown}, which no operand has", ""
+    double = next((c for c, times in Counter(right).items() if times > 1), "")
+    return (f"the result has the axis {double} twice", "") if double else ("", "")
 
 
 def _from_expressions(text: str, scalars: Mapping[str, float], outputs: tuple[str, ...]) -> Cascade:
-    lines = [line.strip() for line in re.split(r"\n|(?<!;);(?!;)", text) if line.strip()]
-    einsums = [read_einsum(line) for line in lines]
+    matches = (match for match in _EXPRESSION.finditer(text) if match[0].strip())
+    return _cascade_of([read_einsum(e[0], _place(text, e.start())) for e in matches], scalars, outputs)
+
+
+def _cascade_of(einsums: list[Einsum], scalars: Mapping[str, float], outputs: tuple[str, ...]) -> Cascade:
     tensors: dict[str, Tensor] = {}
     for einsum in einsums:
         for access in (
@@ -75,10 +130,17 @@ def _from_expressions(text: str, scalars: Mapping[str, float], outputs: tuple[st
         ):
             ranks = tuple(_rank(i, access.tensor, n) for n, i in enumerate(access.indices))
             tensors.setdefault(access.tensor, Tensor(access.tensor, ranks))
-    for name in _scalars(einsums):
-        if name not in scalars:
-            raise SpecError(f"the scalar {name} has no value", hint=f"give scalars={{{name!r}: VALUE}}")
+    names = _scalars(einsums)
+    for name in scalars:
+        if name not in names:
+            known = ", ".join(names) or "none"
+            raise UsageError(f"the scalar {name} is given; the scalars of the expressions are {known}")
     return Cascade(tensors, tuple(einsums), outputs or (einsums[-1].name,), dict(scalars))
+
+
+def _place(text: str, at: int) -> Place:
+    """The line and column of a character."""
+    return Place("", text.count("\n", 0, at) + 1, at - text.rfind("\n", 0, at))
 
 
 def _scalars(einsums: list[Einsum]) -> list[str]:

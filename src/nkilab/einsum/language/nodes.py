@@ -61,7 +61,8 @@ class Node:
         if self.value is None:
             return []
         if not isinstance(self.value, list):
-            raise self.fail(f"{shown(self.value)} stands where a list is needed")
+            hint = "put it into brackets, or begin it with '- '" if isinstance(self.value, str) else ""
+            raise self.fail(f"{shown(self.value)} stands where a list is needed", hint)
         return self.value
 
     def text(self) -> str:
@@ -85,7 +86,9 @@ class Node:
             SpecError: if it is none, or below `least`.
         """
         if isinstance(self.value, bool) or not isinstance(self.value, int) or self.value < least:
-            raise self.fail(f"{shown(self.value)} stands where a whole number of at least {least} is needed")
+            hint = "leave the quotes out" if isinstance(self.value, str) and self.value.isdecimal() else ""
+            told = f"{shown(self.value)} stands where a whole number of at least {least} is needed"
+            raise self.fail(told, hint)
         return self.value
 
     def number(self) -> float:
@@ -96,7 +99,7 @@ class Node:
         """
         if isinstance(self.value, bool) or not isinstance(self.value, int | float):
             raise self.fail(f"{shown(self.value)} stands where a number is needed")
-        return float(self.value)
+        return self.value
 
     def only(self, *known: str) -> dict[str, Node]:
         """The entries of a mapping all of whose keys are known.

@@ -8,6 +8,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from ...disk import read_text
 from ...errors import FileError, SpecError, nearest
 
 _QUOTED = re.compile(r"(\"\"\"|''')(.*?)\1", re.S)
@@ -45,7 +46,7 @@ def source_of_file(path: Path) -> Source:
     try:
         if path.stat().st_size > MOST_BYTES:
             raise FileError(f"{path} has {path.stat().st_size} bytes; at most {MOST_BYTES} are read")
-        text = path.read_text(encoding="utf-8")
+        text = read_text(path)
     except OSError as error:
         raise FileError(f"{path} cannot be read: {(error.strerror or str(error)).lower()}") from None
     except UnicodeDecodeError:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ...errors import NkilabError, SpecError
@@ -12,6 +12,7 @@ from ...tiles.dtypes import as_dtype
 from .ast import Cascade, Einsum, Iterate, Place, Step, Tensor
 from .expressions import read_einsum
 from .nodes import Node, read_nodes, shown
+from .places import located
 from .sources import Source
 
 _SPLIT = re.compile(r"uniform_shape\(\s*(\w+)\s*\)")
@@ -208,15 +209,20 @@ def _checked(cascade: Cascade, outputs: Node | None, node: Node) -> Cascade:
     """The cascade with its outputs, after its names are found to be declared and used with their ranks."""
     for einsum in cascade.einsums:
         check_einsum(einsum, cascade)
+    names = outputs.words() if outputs else (cascade.written[-1],)
+    complete = replace(cascade, outputs=names)
+    for problem, hint in _unwritten(complete):
+        raise (outputs or node).fail(problem, hint)
+    return complete
+
+
+def _unwritten(cascade: Cascade) -> Iterator[tuple[str, str]]:
+    """What is wrong with each output that no Einsum writes, and a hint."""
     written = cascade.written
-    names = outputs.words() if outputs else (written[-1],)
-    for name in names:
+    for name in cascade.outputs:
         if name not in written:
             told = "is never written" if name in cascade.tensors else "is not declared"
-            raise (outputs or node).fail(
-                f"the output {name} {told}", f"the tensors written are {', '.join(written)}"
-            )
-    return Cascade(cascade.tensors, cascade.steps, names, cascade.scalars, cascade.sizes)
+            yield f"the output {name} {told}", f"the tensors written are {', '.join(written)}"
 
 
 def check_einsum(einsum: Einsum, cascade: Cascade) -> None:
@@ -233,20 +239,19 @@ def check_einsum(einsum: Einsum, cascade: Cascade) -> None:
             told, hint = f"{access.tensor} is not declared", f"add {access.tensor}: [...] to declaration"
         elif len(tensor.ranks) != len(access.indices):
             told = (
-                f"{access.tensor} is declared with {len(tensor.ranks)} ranks [{', '.join(tensor.ranks)}] "
-                f"and has {len(access.indices)} indices here"
+                f"{access.tensor} has the ranks [{', '.join(tensor.ranks)}] "
+                f"and the indices [{', '.join(map(str, access.indices))}] here, not one for each"
             )
         if told:
-            place = access.place if access.place.line else einsum.place
-            raise SpecError(told, hint=hint).located(
-                str(place), "einsum.expressions", (f"expression: {einsum.text}",)
-            )
+            raise located(SpecError(told, hint=hint), einsum, access)
     for operand in einsum.operands:
         name = getattr(operand, "name", "")
         if name and name not in cascade.scalars:
-            raise SpecError(
-                f"the scalar {name} has no value", hint=f"add {name}: VALUE under einsum.scalars"
-            ).located(str(einsum.place), "einsum.expressions", (f"expression: {einsum.text}",))
+            hint = (
+                f"write a number in its place, add {name}: VALUE under einsum.scalars, or in Python "
+                f"scalars={{{name!r}: VALUE}}"
+            )
+            raise located(SpecError(f"the scalar {name} has no value", hint=hint), einsum)
 
 
 def _splits(node: Node) -> dict[str, tuple[int, ...]]:
@@ -394,6 +399,8 @@ def spec_of_cascade(cascade: Cascade, dtypes: Mapping[str, Any] | None = None, k
     """
     for einsum in cascade.einsums:
         check_einsum(einsum, cascade)
+    for problem, hint in _unwritten(cascade):
+        raise SpecError(problem, hint=hint).located("", "outputs")
     named = {name: as_dtype(dtype).name for name, dtype in (dtypes or {}).items()}
     return Spec(cascade, dtypes=named, kernel_name=kernel_name)
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from ...errors import UnsupportedError
 from ..language.ast import Access, Affine, Cascade, Einsum, Tensor
 from ..language.operators import OPERATORS
+from ..language.places import located
 from ..language.spec import Spec
 from ..roofline import is_contraction
 
@@ -85,9 +86,7 @@ class Pieces:
 def refuse(einsum: Einsum, problem: str) -> UnsupportedError:
     """What a mapping cannot be completed for."""
     hint = "give its mapping whole, or leave mapping and binding out"
-    error = UnsupportedError(problem, hint=hint)
-    error.located(str(einsum.place), "einsum.expressions", (f"expression: {einsum.text or einsum}",))
-    return error
+    return located(UnsupportedError(problem, hint=hint), einsum)
 
 
 def expanded(spec: Spec) -> Pieces:

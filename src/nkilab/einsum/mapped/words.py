@@ -107,7 +107,7 @@ class Words:
         before: list[Einsum] = []
         einsum = self.with_plain_operands(einsum, before)
         if len(einsum.accesses) > 2:
-            held = replace(self.spec.cascade, tensors=self.tensors, sizes=self.sizes)
+            held = replace(self.spec.cascade, sizes=self.sizes)
             *pairs, einsum = paired(einsum, held, self.tensors)
             self.homes |= {p.name: einsum.name for p in pairs}
             for pair in pairs:

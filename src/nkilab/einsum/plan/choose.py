@@ -9,6 +9,7 @@ from math import prod
 
 from ...errors import UnsupportedError
 from ..language.ast import Access, Affine, Einsum, Gather
+from ..language.places import located
 from .build import Span
 from .context import Context
 from .fetch import is_fetched
@@ -59,7 +60,7 @@ def choose(ctx: Context, einsums: list[Einsum], spans: dict[str, Span]) -> Choic
     names = "; ".join(str(e) for e in einsums)
     options = [o for o in options if all(ctx.given.side(e.name) in ("", o.part) for e in einsums)] or options
     if not options:
-        raise UnsupportedError(f"no variable of {names} can lie on the partitions")
+        raise located(UnsupportedError(f"no variable of {names} can lie on the partitions"), einsums[0])
     return ctx.pick(
         f"the layout of {names}", options[:MOST_OPTIONS], lambda c: f"{c.part or 1} on partitions"
     )

@@ -17,6 +17,7 @@ from ...machine import Machine
 from ...tiles.dtypes import as_dtype
 from ..language.ast import Access, Affine, Cascade, Einsum, Iterate, Step, Tensor
 from ..language.extents import bounds
+from ..language.places import located
 from ..tree import nodes
 from ..tree.expr import ZERO, expr
 from ..tree.nodes import At, Buffer, Cut, View
@@ -79,10 +80,11 @@ def with_edges(
         if not zeros or (is_input and _bytes_of(cascade, einsum, access, zeros, dtype) <= room):
             continue
         if not is_input and block is not None and any(e.name == access.tensor for e in block.body):
-            raise UnsupportedError(
+            error = UnsupportedError(
                 f"{access} reads outside of {access.tensor}, which the same turn computes",
                 hint="declare the tensor with the zeros around it and write the rest",
             )
+            raise located(error, einsum, access)
         found.setdefault(access.tensor, []).append(zeros)
     if not found:
         return cascade, {}

@@ -12,6 +12,7 @@ from typing import NoReturn
 
 from ...errors import UnsupportedError
 from ..language.ast import Access, Affine, Cascade, Condition, Einsum, Iterate, Operand, Step, Tensor, affine
+from ..language.places import located
 from .edges import Edges
 
 
@@ -51,8 +52,7 @@ def _refuse(einsum: Einsum, access: Access, index: object) -> NoReturn:
     error = UnsupportedError(
         f"the index {index} of {access.tensor} runs backwards", hint="count the variable the other way round"
     )
-    place = access.place if access.place.line else einsum.place
-    raise error.located(str(place), "einsum.expressions")
+    raise located(error, einsum, access)
 
 
 def _need_no_turn(body: Sequence[Einsum], copied: Container[str]) -> None:

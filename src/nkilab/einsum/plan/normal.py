@@ -55,6 +55,8 @@ def _pairs(cascade: Cascade) -> Cascade:
 def paired(einsum: Einsum, cascade: Cascade, tensors: dict[str, Tensor]) -> list[Einsum]:
     """A sum of products of many tensors as Einsums of two; new tensors are declared. The last is the sum."""
     found: list[Einsum] = []
+    # with what is declared below, of which the next pair may be
+    cascade = replace(cascade, tensors=tensors)
     while len(einsum.accesses) > 2 and einsum.map_op == "multiply" and einsum.reduce_op == "add":
         if (
             einsum.condition

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product as pairs
-from math import prod
+from math import isqrt, prod
 
 from ..language.ast import Access, Affine, Einsum
 from .build import Span
@@ -256,9 +256,10 @@ def block_sizes(extent: int, unit: int) -> list[int]:
     if extent % unit:
         # ragged tiles of more than 128 could not be transposed
         unit = PARTITIONS
-    units = range(extent // unit, 1, -1)
-    divide = [u * unit for u in units if extent % (u * unit) == 0 and u * unit < extent]
-    return [extent, *divide, *([unit] if unit < extent else [])]
+    count, rest = divmod(extent, unit)
+    low = [d for d in range(2, isqrt(count) + 1) if count % d == 0 and not rest]
+    divide = sorted({*low, *(count // d for d in low)}, reverse=True)
+    return [extent, *(d * unit for d in divide), *([unit] if unit < extent else [])]
 
 
 def even_tile(extent: int) -> int:

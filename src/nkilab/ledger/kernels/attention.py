@@ -42,7 +42,7 @@ def powers_of(scores):
     return powers, nisa.reciprocal(nisa.tensor_reduce(np.add, sums, axis=(1,), keepdims=True))
 
 
-def turned(tiles):
+def transposed(tiles):
     """The transposes of the tiles [128, 128] of [128, S], side by side: [128, S / 128, 128]."""
     count = tiles.shape[1] // ROWS
     result = in_sbuf(ROWS, count, ROWS)
@@ -66,19 +66,19 @@ def attention_in_phases(q, k, v):
     """Keep scores, then weights in HBM between three phases: products, softmax, weighted sums."""
     size = q.shape[1]
     out = nl.ndarray((size, ROWS), dtype=q.dtype, buffer=nl.shared_hbm)
-    held = nl.ndarray((size // ROWS, ROWS, size), dtype=nl.float32, buffer=nl.shared_hbm)
+    scores_in_hbm = nl.ndarray((size // ROWS, ROWS, size), dtype=nl.float32, buffer=nl.shared_hbm)
     q_all, k_all, v_all = nl.load(q), nl.load(k), nl.load(v)
     for i in nl.affine_range(size // ROWS):
-        nl.store(held[i], scores_of(q_all, k_all, i))
+        nl.store(scores_in_hbm[i], scores_of(q_all, k_all, i))
     for i in nl.affine_range(size // ROWS):
-        powers, share = powers_of(nl.load(held[i]))
+        powers, share = powers_of(nl.load(scores_in_hbm[i]))
         weights = in_sbuf(ROWS, size)
         for chunk in chunks_of(size):
             weights[:, chunk] = nisa.tensor_scalar(powers[:, chunk], op0=np.multiply, operand0=share)
-        nl.store(held[i], weights)
-    values = turned(v_all)
+        nl.store(scores_in_hbm[i], weights)
+    values = transposed(v_all)
     for i in nl.affine_range(size // ROWS):
-        product = weighted(turned(nl.load(held[i])), values)
+        product = weighted(transposed(nl.load(scores_in_hbm[i])), values)
         nl.store(out[i * ROWS : (i + 1) * ROWS], nisa.tensor_copy(product))
     return out
 
@@ -89,10 +89,10 @@ def attention_fused(q, k, v):
     size = q.shape[1]
     out = nl.ndarray((size, ROWS), dtype=q.dtype, buffer=nl.shared_hbm)
     q_all, k_all, v_all = nl.load(q), nl.load(k), nl.load(v)
-    values = turned(v_all)
+    values = transposed(v_all)
     for i in nl.affine_range(size // ROWS):
         powers, share = powers_of(scores_of(q_all, k_all, i))
-        product = weighted(turned(powers), values)
+        product = weighted(transposed(powers), values)
         nl.store(
             out[i * ROWS : (i + 1) * ROWS],
             nisa.tensor_scalar(product, op0=np.multiply, operand0=share),

@@ -52,11 +52,13 @@ def conv_rows(x, weights, bias, pool=1):
     for image in nl.affine_range(images):
         for o in nl.affine_range(outs // 128):
             for r in nl.affine_range(rows // pool):
-                made = nl.ndarray((128, pool, columns), dtype=x.dtype, buffer=nl.sbuf)
+                rows_done = nl.ndarray((128, pool, columns), dtype=x.dtype, buffer=nl.sbuf)
                 for s in range(pool):
                     product = one_row(x, taps[o], image, r * pool + s, columns)
-                    made[:, s, :] = nisa.tensor_scalar(product, op0=np.add, operand0=biases[o], dtype=x.dtype)
-                done = pooled(made, pool)
+                    rows_done[:, s, :] = nisa.tensor_scalar(
+                        product, op0=np.add, operand0=biases[o], dtype=x.dtype
+                    )
+                done = pooled(rows_done, pool)
                 nisa.dma_copy(src=done, dst=out[image, o * 128 : (o + 1) * 128, r, :])
     return out
 
@@ -73,16 +75,16 @@ def one_row(x, taps, image, row, columns):
     return product
 
 
-def pooled(made, pool):
+def pooled(rows_done, pool):
     """The maximum of each pool x pool square of [128, pool, columns], as [128, columns / pool]."""
-    columns = made.shape[2]
+    columns = rows_done.shape[2]
     if pool == 1:
-        return made.reshape((128, columns))
-    squares = made.reshape((128, pool, columns // pool, pool))
-    beside = nisa.tensor_reduce(np.max, squares, axis=(3,))
-    lower = beside[:, 0, :]
+        return rows_done.reshape((128, columns))
+    squares = rows_done.reshape((128, pool, columns // pool, pool))
+    columns_max = nisa.tensor_reduce(np.max, squares, axis=(3,))
+    lower = columns_max[:, 0, :]
     for s in range(1, pool):
-        lower = nisa.tensor_tensor(lower, beside[:, s, :], op=np.maximum)
+        lower = nisa.tensor_tensor(lower, columns_max[:, s, :], op=np.maximum)
     return lower
 
 
@@ -106,9 +108,9 @@ def conv_groups(x, weights, bias, group):
             place = slice(g * group, (g + 1) * group)
             for o in nl.static_range(outs // 128):
                 product = group_of(taps[o], stacks, columns)
-                made = nisa.tensor_copy(product, dtype=x.dtype)
-                made = nisa.tensor_scalar(made, op0=np.add, operand0=biases[o], dtype=x.dtype)
-                nisa.dma_copy(src=made, dst=out[image, o * 128 : (o + 1) * 128, place, :])
+                copied = nisa.tensor_copy(product, dtype=x.dtype)
+                copied = nisa.tensor_scalar(copied, op0=np.add, operand0=biases[o], dtype=x.dtype)
+                nisa.dma_copy(src=copied, dst=out[image, o * 128 : (o + 1) * 128, place, :])
     return out
 
 

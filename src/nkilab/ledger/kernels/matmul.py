@@ -79,14 +79,14 @@ def block_free(lhsT, rhs, tiles_m=2, tiles_n=2):
         above = [(m * tiles_m + i) * ROWS for i in range(tiles_m)]
         left = [column_of(lhsT, row, ROWS) for row in above]
         for n in nl.affine_range(N // COLUMNS // tiles_n):
-            beside = [(n * tiles_n + j) * COLUMNS for j in range(tiles_n)]
-            right = [column_of(rhs, column, COLUMNS) for column in beside]
+            column_starts = [(n * tiles_n + j) * COLUMNS for j in range(tiles_n)]
+            right = [column_of(rhs, column, COLUMNS) for column in column_starts]
             for i in nl.affine_range(tiles_m):
                 for j in nl.affine_range(tiles_n):
                     product = new_product()
                     for k in nl.affine_range(K // DEPTH):
                         nisa.nc_matmul(dst=product, stationary=left[i][k], moving=right[j][k])
-                    store(out, above[i], beside[j], product)
+                    store(out, above[i], column_starts[j], product)
     return out
 
 

@@ -12,7 +12,7 @@ def filled(memory, shape, dtype):
     return tile
 
 
-def told(tile):
+def finish(tile):
     """What the kernel returns: the first column of a tile, so that no result is unused."""
     shape = (tile.shape[0], 1)
     column = nl.ndarray(shape, dtype=tile.dtype, buffer=nl.sbuf)
@@ -31,7 +31,7 @@ def matmuls(columns, dtype, count):
         banks.append(nl.ndarray((128, columns), dtype=nl.float32, buffer=nl.psum))
     for i in nl.affine_range(count):
         nisa.nc_matmul(dst=banks[i % 4], stationary=stationary, moving=moving)
-    return told(banks[(count - 1) % 4])
+    return finish(banks[(count - 1) % 4])
 
 
 @nki.jit
@@ -43,7 +43,7 @@ def exponentials(memory, columns, dtype, count):
         tiles.append(nl.ndarray((128, columns), dtype=nl.float32, buffer=nl.sbuf))
     for i in nl.affine_range(count):
         nisa.activation(dst=tiles[i % 2], op=nl.exp, data=source)
-    return told(tiles[(count - 1) % 2])
+    return finish(tiles[(count - 1) % 2])
 
 
 @nki.jit
@@ -55,7 +55,7 @@ def copies(engine, columns, source_dtype, dtype, count):
         tiles.append(nl.ndarray((128, columns), dtype=getattr(nl, dtype), buffer=nl.sbuf))
     for i in nl.affine_range(count):
         nisa.tensor_copy(dst=tiles[i % 2], src=source, engine=getattr(nisa, f"{engine}_engine"))
-    return told(tiles[(count - 1) % 2])
+    return finish(tiles[(count - 1) % 2])
 
 
 @nki.jit
@@ -67,7 +67,7 @@ def reductions(op, memory, kept, summed, count):
         tiles.append(nl.ndarray((128, kept), dtype=nl.float32, buffer=nl.sbuf))
     for i in nl.affine_range(count):
         nisa.tensor_reduce(dst=tiles[i % 2], op=getattr(nl, op), data=source, axis=2)
-    return told(tiles[(count - 1) % 2])
+    return finish(tiles[(count - 1) % 2])
 
 
 @nki.jit
@@ -79,7 +79,7 @@ def scalings(memory, columns, count):
         tiles.append(nl.ndarray((128, columns), dtype=nl.float32, buffer=nl.sbuf))
     for i in nl.affine_range(count):
         nisa.tensor_scalar(dst=tiles[i % 2], data=source, op0=nl.multiply, operand0=factor)
-    return told(tiles[(count - 1) % 2])
+    return finish(tiles[(count - 1) % 2])
 
 
 @nki.jit
@@ -91,7 +91,7 @@ def additions(columns, count):
         tiles.append(nl.ndarray((128, columns), dtype=nl.float32, buffer=nl.sbuf))
     for i in nl.affine_range(count):
         nisa.tensor_tensor(dst=tiles[i % 2], data1=left, data2=right, op=nl.add)
-    return told(tiles[(count - 1) % 2])
+    return finish(tiles[(count - 1) % 2])
 
 
 @nki.jit
@@ -103,7 +103,7 @@ def reciprocals(columns, count):
         tiles.append(nl.ndarray((128, columns), dtype=nl.float32, buffer=nl.sbuf))
     for i in nl.affine_range(count):
         nisa.reciprocal(dst=tiles[i % 2], data=source)
-    return told(tiles[(count - 1) % 2])
+    return finish(tiles[(count - 1) % 2])
 
 
 @nki.jit
@@ -112,7 +112,7 @@ def dependent_activations(count):
     tile = filled("sbuf", (1, 1), "float32")
     for _ in nl.sequential_range(count):
         nisa.activation(dst=tile, op=nl.copy, data=tile)
-    return told(tile)
+    return finish(tile)
 
 
 @nki.jit
@@ -120,7 +120,7 @@ def load(x):
     """Load all of x, [partitions, elements], in one transfer."""
     tile = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.sbuf)
     nisa.dma_copy(dst=tile, src=x)
-    return told(tile)
+    return finish(tile)
 
 
 @nki.jit
@@ -128,4 +128,4 @@ def load_strided(x, run):
     """Load the first `run` elements of each row of x, [partitions, rows, columns], in one transfer."""
     tile = nl.ndarray((x.shape[0], x.shape[1], run), dtype=x.dtype, buffer=nl.sbuf)
     nisa.dma_copy(dst=tile, src=x[:, :, 0:run])
-    return told(tile.reshape((x.shape[0], x.shape[1] * run)))
+    return finish(tile.reshape((x.shape[0], x.shape[1] * run)))

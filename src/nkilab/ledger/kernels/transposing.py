@@ -16,6 +16,6 @@ def transpose(x):
         for n in nl.affine_range(N // 128):
             tile = nl.ndarray((128, 128), dtype=x.dtype, buffer=nl.sbuf)
             nisa.dma_copy(src=x[m * 128 : (m + 1) * 128, n * 128 : (n + 1) * 128], dst=tile)
-            turned = nisa.tensor_copy(nisa.nc_transpose(tile))
-            nisa.dma_copy(src=turned, dst=out[n * 128 : (n + 1) * 128, m * 128 : (m + 1) * 128])
+            transposed = nisa.tensor_copy(nisa.nc_transpose(tile))
+            nisa.dma_copy(src=transposed, dst=out[n * 128 : (n + 1) * 128, m * 128 : (m + 1) * 128])
     return out

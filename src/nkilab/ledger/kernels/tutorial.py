@@ -49,11 +49,11 @@ def block_free(lhsT, rhs, tiles_m=2, tiles_n=2):
         above = [(m * tiles_m + i) * ROWS for i in range(tiles_m)]
         left = [column_of(lhsT, row, ROWS, K // DEPTH) for row in above]
         for n in nl.affine_range(rhs.shape[1] // COLUMNS // tiles_n):
-            beside = [(n * tiles_n + j) * COLUMNS for j in range(tiles_n)]
-            right = [column_of(rhs, column, COLUMNS, K // DEPTH) for column in beside]
+            column_starts = [(n * tiles_n + j) * COLUMNS for j in range(tiles_n)]
+            right = [column_of(rhs, column, COLUMNS, K // DEPTH) for column in column_starts]
             for i in range(tiles_m):
                 for j in range(tiles_n):
-                    store_product(out, above[i], beside[j], left[i], right[j])
+                    store_product(out, above[i], column_starts[j], left[i], right[j])
     return out
 
 
@@ -101,8 +101,8 @@ def grouped(lhsT, rhs, tiles_m, tiles_n, wide_m=1, wide_n=1):
             pairs = [(i, j) for i in range(tiles_m) for j in range(tiles_n)]
             totals = {pair: nl.zeros((ROWS, COLUMNS), dtype=nl.float32, buffer=nl.psum) for pair in pairs}
             for k in nl.affine_range(K // DEPTH):
-                moving = beside(rhs, k, right, COLUMNS, tiles_n, wide_n)
-                stationary = beside(lhsT, k, left, ROWS, tiles_m, wide_m)
+                moving = neighbours(rhs, k, right, COLUMNS, tiles_n, wide_n)
+                stationary = neighbours(lhsT, k, left, ROWS, tiles_m, wide_m)
                 for i, j in pairs:
                     totals[i, j] += nisa.nc_matmul(stationary[i], moving[j])
             for i, j in pairs:
@@ -111,11 +111,11 @@ def grouped(lhsT, rhs, tiles_m, tiles_n, wide_m=1, wide_n=1):
     return out
 
 
-def beside(source, k, first, columns, tiles, wide):
+def neighbours(source, k, first, columns, tiles, wide):
     """Tiles [128, columns] of a source beside each other, `wide` of them in one load."""
-    found = []
+    wide_tiles = []
     for start in range(0, tiles, wide):
         here = nl.ds(first + start * columns, wide * columns)
-        held = nl.load(source[nl.ds(k * DEPTH, DEPTH), here])
-        found += [held[:, nl.ds(i * columns, columns)] for i in range(wide)]
-    return found
+        wide_tile = nl.load(source[nl.ds(k * DEPTH, DEPTH), here])
+        wide_tiles += [wide_tile[:, nl.ds(i * columns, columns)] for i in range(wide)]
+    return wide_tiles

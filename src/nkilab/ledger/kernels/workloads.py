@@ -18,13 +18,13 @@ def silu(x):
     for row in nl.affine_range(x.shape[1]):
         for block in nl.affine_range(x.shape[2] // COLUMNS):
             here = nl.ds(block * COLUMNS, COLUMNS)
-            held = nl.load(x[:, row, here])
+            tile = nl.load(x[:, row, here])
             result = nl.ndarray((nl.par_dim(ROWS), COLUMNS), dtype=x.dtype, buffer=nl.sbuf)
             for half in nl.affine_range(COLUMNS // HALF):
                 part = nl.ds(half * HALF, HALF)
-                grown = nisa.activation(op=nl.exp, data=held[:, part], scale=-1.0)
+                grown = nisa.activation(op=nl.exp, data=tile[:, part], scale=-1.0)
                 added = nisa.tensor_scalar(data=grown, op0=nl.add, operand0=1.0)
-                result[:, part] = nl.multiply(held[:, part], nisa.reciprocal(data=added))
+                result[:, part] = nl.multiply(tile[:, part], nisa.reciprocal(data=added))
             nl.store(out[:, row, here], result)
     return out
 
@@ -51,11 +51,11 @@ def adamw(theta, gradient, first, second):
         height = min(ROWS, theta.shape[0] - top)
         for block in nl.affine_range(theta.shape[1] // COLUMNS):
             here = (nl.ds(top, height), nl.ds(block * COLUMNS, COLUMNS))
-            held = [nl.load(source[here]) for source in (theta, first, second, gradient)]
+            tiles = [nl.load(source[here]) for source in (theta, first, second, gradient)]
             result = nl.ndarray((nl.par_dim(height), COLUMNS), dtype=theta.dtype, buffer=nl.sbuf)
             for half in nl.affine_range(COLUMNS // HALF):
                 part = nl.ds(half * HALF, HALF)
-                result[:, part] = moved(*[tile[:, part] for tile in held])
+                result[:, part] = moved(*[tile[:, part] for tile in tiles])
             nl.store(out[here], result)
     return out
 
@@ -97,7 +97,7 @@ def normalized_product(x, weights):
     depth, _, N = weights.shape
     out = nl.ndarray((tiles, nl.par_dim(ROWS), N), dtype=x.dtype, buffer=nl.shared_hbm)
     for group in nl.affine_range(tiles // 8):
-        turned = [normalized(x, group * 8 + i, K) for i in range(8)]
+        normalized_tiles = [normalized(x, group * 8 + i, K) for i in range(8)]
         for block in nl.affine_range(N // COLUMNS):
             moving = [nl.load(weights[k, :, nl.ds(block * COLUMNS, COLUMNS)]) for k in range(depth)]
             for i in range(8):
@@ -106,7 +106,7 @@ def normalized_product(x, weights):
                     part = nl.ds(half * HALF, HALF)
                     total = nl.zeros((nl.par_dim(ROWS), HALF), dtype=nl.float32, buffer=nl.psum)
                     for k in nl.affine_range(depth):
-                        total += nisa.nc_matmul(turned[i][k], moving[k][:, part])
+                        total += nisa.nc_matmul(normalized_tiles[i][k], moving[k][:, part])
                     result[:, part] = nl.copy(total)
                 nl.store(out[group * 8 + i, :, nl.ds(block * COLUMNS, COLUMNS)], result)
     return out
@@ -114,8 +114,8 @@ def normalized_product(x, weights):
 
 def normalized(x, tile, K):
     """The transposed blocks [128, 128] of one tile of x after normalization; x is loaded twice."""
-    held = nl.load(x[tile])
-    square = nisa.activation(op=nl.square, data=held)
+    tile_in = nl.load(x[tile])
+    square = nisa.activation(op=nl.square, data=tile_in)
     mean = nl.sum(nisa.tensor_scalar(data=square, op0=nl.multiply, operand0=1 / K), axis=1, keepdims=True)
     scaled = nisa.tensor_scalar(data=nl.load(x[tile]), op0=nl.multiply, operand0=nl.rsqrt(mean))
     return [nl.copy(nisa.nc_transpose(scaled[:, nl.ds(k * ROWS, ROWS)])) for k in range(K // ROWS)]

@@ -14,7 +14,7 @@ from .summary import metadata, ranks_of, slowest_of, summary_row, tensors, warni
 
 Columns = dict[str, Any]
 
-_MADE_BY = {
+_TABLE_OF = {
     "Instruction": instructions,
     "DmaPacketAggregated": transfers,
     "ActiveTime": active_times,
@@ -48,29 +48,29 @@ def tables_of(run: Run, names: tuple[str, ...] = tuple(TABLES)) -> dict[str, Col
 
 def tables_of_ranks(run: Run) -> dict[str, dict[str, Columns]]:
     """`tables_of` each rank by its name, "" where there is one; ranks that do the same share them."""
-    made: dict[tuple[int, ...], dict[str, Columns]] = {}
-    found = {}
+    tables_of_cores: dict[tuple[int, ...], dict[str, Columns]] = {}
+    tables = {}
     for rank, cores in ranks_of(run).items():
         key = tuple(map(id, cores))
-        if key not in made:
-            made[key] = _tables(slowest_of(cores) if rank else run, cores, tuple(TABLES))
-        found[rank] = made[key]
-    return found
+        if key not in tables_of_cores:
+            tables_of_cores[key] = _tables(slowest_of(cores) if rank else run, cores, tuple(TABLES))
+        tables[rank] = tables_of_cores[key]
+    return tables
 
 
 def _tables(run: Run, cores: tuple[Run, ...], names: tuple[str, ...]) -> dict[str, Columns]:
     """The tables of a logical core, of which `run` ends last."""
-    made = {}
+    tables = {}
     for name in names:
         if name == "Summary":
-            made[name] = {column: [value] for column, value in summary_row(run).items()}
+            tables[name] = {column: [value] for column, value in summary_row(run).items()}
         elif name == "Metadata":
-            made[name] = metadata(run, len(cores))
+            tables[name] = metadata(run, len(cores))
         elif name in _OF_CORES and len(cores) > 1:
-            made[name] = _of_cores(name, cores)
+            tables[name] = _of_cores(name, cores)
         else:
-            made[name] = _MADE_BY[name](run)
-    return {name: _whole(name, made[name]) for name in names}
+            tables[name] = _TABLE_OF[name](run)
+    return {name: _whole(name, tables[name]) for name in names}
 
 
 def _of_cores(name: str, cores: tuple[Run, ...]) -> Columns:
@@ -78,8 +78,8 @@ def _of_cores(name: str, cores: tuple[Run, ...]) -> Columns:
     joined: dict[str, list[Any]] = {}
     before = 0
     for number, one in enumerate(cores):
-        made = _MADE_BY[name](one)
-        for column, values in made.items():
+        columns = _TABLE_OF[name](one)
+        for column, values in columns.items():
             own = np.asarray(values) + before if column in _NUMBERS else values
             own = np.full(len(own), number) if column == "pcore_idx" else own
             joined.setdefault(column, []).extend(own.tolist() if isinstance(own, np.ndarray) else own)

@@ -86,7 +86,9 @@ def _operand_texts(run: Run) -> Any:
     def patterns(form: int) -> list[tuple[str, str]]:
         slots = program.forms[form].tile_slots()
         return [
-            (name, f"{given.dtype.name}{list(given.shape)}") for name, _, given in slots if given is not None
+            (name, f"{layout.dtype.name}{list(layout.shape)}")
+            for name, _, layout in slots
+            if layout is not None
         ]
 
     forms = np.asarray(program.form_column, np.int64).tolist()
@@ -207,10 +209,10 @@ def _sides(run: Run, node: int, row: int) -> dict[str, Any]:
         elif not access.is_written and read is None:
             read = access
     read = read or written
-    held = [a for a in (read, written) if a is not None and a.layout.memory == HBM]
-    held = held or [a for a in (read,) if a is not None]
+    hbm_sides = [a for a in (read, written) if a is not None and a.layout.memory == HBM]
+    hbm_sides = hbm_sides or [a for a in (read,) if a is not None]
     return {
-        "variable": run.tile_names[held[0].storage] if held else "",
+        "variable": run.tile_names[hbm_sides[0].storage] if hbm_sides else "",
         "source": _place(run, read), "dest": _place(run, written),
         "read": _access(read), "write": _access(written),
     }  # fmt: skip
@@ -245,11 +247,11 @@ def _chip(partitions: int, shape: Any, steps: list[int], first: int = 0) -> dict
 
 def active_times(run: Run) -> Columns:
     """Merged times in which an engine has an instruction under way."""
-    found = [(e, s, t) for e in ENGINES[:-1] for s, t in run.timeline.busy_intervals(e).tolist()]
+    busy = [(e, s, t) for e in ENGINES[:-1] for s, t in run.timeline.busy_intervals(e).tolist()]
     return {
-        **span(np.array([s for _, s, _ in found]), np.array([t for _, _, t in found])),
-        "engine": [engine for engine, _, _ in found],
-        "pcore_idx": np.zeros(len(found), np.int64),
+        **span(np.array([s for _, s, _ in busy]), np.array([t for _, _, t in busy])),
+        "engine": [engine for engine, _, _ in busy],
+        "pcore_idx": np.zeros(len(busy), np.int64),
     }
 
 

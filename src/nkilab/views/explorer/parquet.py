@@ -33,7 +33,7 @@ def parquet_files(run: Run) -> dict[str, bytes]:
             tables = {name: (columns, TABLES[name]) for name, columns in own.items()}
             tables["SchemaFields"] = (schema, SCHEMA_FIELDS)
             written[id(own)] = {
-                f"{name}.parquet": _written(parquet, _table(arrow, *held)) for name, held in tables.items()
+                f"{name}.parquet": _written(parquet, _table(arrow, *table)) for name, table in tables.items()
             }
         folder = f"{rank.replace(' ', '_')}/" if rank else ""
         files |= {f"{folder}{name}": content for name, content in written[id(own)].items()}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..occupancy import Stays
+from ..occupancy import Residencies
 from ..run import Run
 from ..traffic import running_rate
 from .events import Columns, span, whole
@@ -55,26 +55,29 @@ def pending(run: Run) -> Columns:
 
 def sbuf_usage(run: Run) -> Columns:
     """Fullness of each quarter of SBUF whenever its content changes."""
-    stays = run.occupancy.sbuf
-    partitions = np.array([s.partitions for s in run.program.storages] or [0])[stays.storage]
+    residencies = run.occupancy.sbuf
+    partitions = np.array([s.partitions for s in run.program.storages] or [0])[residencies.storage]
     whole_bytes = run.program.machine.limit("sbuf_bytes_per_partition")
     sizes = {
-        f"partition_{start}_util_percent": np.where(partitions > start, stays.size, 0) for start in _QUARTERS
+        f"partition_{start}_util_percent": np.where(partitions > start, residencies.size, 0)
+        for start in _QUARTERS
     }
-    return _fullness(stays, sizes, whole_bytes, shown=len(sizes))
+    return _fullness(residencies, sizes, whole_bytes, shown=len(sizes))
 
 
-def _fullness(stays: Stays, sizes: dict[str, np.ndarray], whole_bytes: float, shown: int) -> Columns:
+def _fullness(
+    residencies: Residencies, sizes: dict[str, np.ndarray], whole_bytes: float, shown: int
+) -> Columns:
     """How full equal parts of a memory are whenever its content changes, and how full on average.
 
     Args:
-        stays: of the tiles.
+        residencies: of the tiles.
         sizes: bytes that each stay takes of a part, by the column of the part.
         whole_bytes: of a part.
         shown: parts that have a column.
     """
-    levels = {name: _levels(stays, size)[1] / whole_bytes for name, size in sizes.items()}
-    moments, _ = _levels(stays, stays.size)
+    levels = {name: _levels(residencies, size)[1] / whole_bytes for name, size in sizes.items()}
+    moments, _ = _levels(residencies, residencies.size)
     return {
         "timestamp": whole(moments),
         "avg_util_percent": np.mean(list(levels.values()), axis=0),
@@ -83,9 +86,9 @@ def _fullness(stays: Stays, sizes: dict[str, np.ndarray], whole_bytes: float, sh
     }
 
 
-def _levels(stays: Stays, size: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _levels(residencies: Residencies, size: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Moments of changes and the bytes in use from then on, of stays taken to have other sizes."""
-    moments = np.concatenate([stays.start_ns, stays.end_ns])
+    moments = np.concatenate([residencies.start_ns, residencies.end_ns])
     change = np.concatenate([size, -size])
     # the same order for all sizes: what ends at a moment leaves first
     order = np.lexsort((np.repeat([1, 0], len(size)), moments))
@@ -94,29 +97,29 @@ def _levels(stays: Stays, size: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 def psum_usage(run: Run) -> Columns:
     """Fullness of each bank of PSUM whenever the content changes."""
-    stays, machine = run.occupancy.psum, run.program.machine
+    residencies, machine = run.occupancy.psum, run.program.machine
     bank, banks = machine.limit("psum_bank_bytes"), machine.limit("psum_banks")
     sizes: dict[str, np.ndarray] = {}
     for number in range(banks):
         low, high = number * bank, (number + 1) * bank
-        own = np.minimum(stays.address + stays.size, high) - np.maximum(stays.address, low)
+        own = np.minimum(residencies.address + residencies.size, high) - np.maximum(residencies.address, low)
         sizes[f"bank_{number}_util_percent"] = np.maximum(own, 0)
-    return _fullness(stays, sizes, bank, shown=_BANKS)
+    return _fullness(residencies, sizes, bank, shown=_BANKS)
 
 
 def sbuf_allocation(run: Run) -> Columns:
-    """Stays of tiles in SBUF, once for each quarter of the partitions that they reach into."""
-    stays = run.occupancy.sbuf
-    partitions = np.array([s.partitions for s in run.program.storages] or [0])[stays.storage]
+    """Residencies of tiles in SBUF, once for each quarter of the partitions that they reach into."""
+    residencies = run.occupancy.sbuf
+    partitions = np.array([s.partitions for s in run.program.storages] or [0])[residencies.storage]
     pairs = [(q, i) for q in _QUARTERS for i in np.flatnonzero(partitions > q).tolist()]
     which = np.array([i for _, i in pairs], np.int64)
-    times = span(stays.start_ns[which], stays.end_ns[which])
+    times = span(residencies.start_ns[which], residencies.end_ns[which])
     return {
         "start_ts": times["start_ts"],
         "end_ts": times["end_ts"],
-        "start_address": stays.address[which],
-        "end_address": stays.address[which] + stays.size[which] - 1,
+        "start_address": residencies.address[which],
+        "end_address": residencies.address[which] + residencies.size[which] - 1,
         "partition": np.array([q for q, _ in pairs], np.int64),
-        "tensor_name": [run.tile_names[s] for s in stays.storage[which].tolist()],
+        "tensor_name": [run.tile_names[s] for s in residencies.storage[which].tolist()],
         "pcore_idx": np.zeros(len(which), np.int64),
     }

@@ -30,20 +30,20 @@ def base_clock_ghz(run: Run) -> float:
 
 def summary_row(run: Run) -> dict[str, Any]:
     """Metrics by name, in the order of the schema; None where nothing predicts one."""
-    found: dict[str, Any] = {}
+    metrics: dict[str, Any] = {}
     for name, value in run.summary.values.items():
         scale = {"us": 1e-6, "percent": 0.01}.get(METRICS[name].unit, 1)
-        found[name] = value * scale
-    found |= _time_metrics(run) | _dma_metrics(run) | _flop_metrics(run) | _size_metrics(run)
-    found |= _collective_metrics(run)
+        metrics[name] = value * scale
+    metrics |= _time_metrics(run) | _dma_metrics(run) | _flop_metrics(run) | _size_metrics(run)
+    metrics |= _collective_metrics(run)
     nothing: tuple[str, ...] = ("software_dynamic_dma",)
-    if not found["cc_op_count"]:
+    if not metrics["cc_op_count"]:
         # what programs CC-cores run for a collective, no prediction tells
         nothing += ("cc_cores_instruction",)
     result: dict[str, Any] = {}
     for field in TABLES["Summary"]:
-        given = found.get(field.name, 0 if field.name.startswith(nothing) else None)
-        result[field.name] = round(given) if given is not None and field.type == "int64" else given
+        metric = metrics.get(field.name, 0 if field.name.startswith(nothing) else None)
+        result[field.name] = round(metric) if metric is not None and field.type == "int64" else metric
     return result
 
 
@@ -84,8 +84,8 @@ def _dma_metrics(run: Run) -> dict[str, float]:
         "output_queue_bytes": float(traffic.total_bytes[store].sum()),
         "weight_queue_bytes": 0,
     }
-    for kind, held in (("static", is_static), ("hardware_dynamic", not is_static)):
-        own = float(held)
+    for kind, is_of_kind in (("static", is_static), ("hardware_dynamic", not is_static)):
+        own = float(is_of_kind)
         result |= {
             f"{kind}_dma_active_time": own * active,
             f"{kind}_dma_active_time_percent": own * share,
@@ -192,13 +192,15 @@ def ranks_of(run: Run) -> dict[str, tuple[Run, ...]]:
     """By name of the rank, "" where there is one, the runs of its cores in order."""
     if run.together is None:
         return {"": (run,)}
-    found: dict[str, dict[str, Run]] = {}
+    runs_by_rank: dict[str, dict[str, Run]] = {}
     for one in run.together.cores:
         for title in one.titles:
             rank, _, core = title.partition(", ") if title.startswith("rank") else ("", "", title)
-            found.setdefault(rank, {})[core] = one.estimate.run
-    by_number = sorted(found, key=lambda rank: int(rank.removeprefix("rank ") or 0))
-    return {rank: tuple(found[rank][core] for core in sorted(found[rank])) for rank in by_number}
+            runs_by_rank.setdefault(rank, {})[core] = one.estimate.run
+    by_number = sorted(runs_by_rank, key=lambda rank: int(rank.removeprefix("rank ") or 0))
+    return {
+        rank: tuple(runs_by_rank[rank][core] for core in sorted(runs_by_rank[rank])) for rank in by_number
+    }
 
 
 def slowest_of(cores: Sequence[Run]) -> Run:
@@ -233,6 +235,6 @@ def metadata(run: Run, cores: int) -> Columns:
 
 def warnings_of(run: Run) -> Columns:
     """Findings of the plan, and what the numbers leave out."""
-    found = [(f"{f.where}: {f.message}", f.rule) for f in run.summary.findings]
-    found += [(note, "note") for note in run.notes]
-    return {"message": [text for text, _ in found], "category": [rule for _, rule in found]}
+    rows = [(f"{f.where}: {f.message}", f.rule) for f in run.summary.findings]
+    rows += [(note, "note") for note in run.notes]
+    return {"message": [text for text, _ in rows], "category": [rule for _, rule in rows]}

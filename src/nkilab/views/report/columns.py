@@ -36,16 +36,18 @@ class Columns:
             is_delta: whether each number is held as the difference to the one before it, modulo 2 ** 32;
                 columns that ascend get smaller that way.
         """
-        held = np.asarray(values)
+        numbers = np.asarray(values)
         if kind != "f4":
-            held = np.rint(held).astype(np.int64)
+            numbers = np.rint(numbers).astype(np.int64)
             if is_delta:
                 assert kind in ("u4", "i4")
             least, most = (0, 2 ** (8 * int(kind[1])) - 1) if kind[0] == "u" else (-(2**31), 2**31 - 1)
-            assert not len(held) or (least <= held.min() and held.max() <= most), f"{name} is out of range"
-            held = np.diff(held, prepend=0) & 0xFFFFFFFF if is_delta else held
-        content = held.astype("<u4" if is_delta else f"<{kind}").tobytes()
-        self._listed.append([name, kind, len(held), is_delta])
+            assert not len(numbers) or (least <= numbers.min() and numbers.max() <= most), (
+                f"{name} is out of range"
+            )
+            numbers = np.diff(numbers, prepend=0) & 0xFFFFFFFF if is_delta else numbers
+        content = numbers.astype("<u4" if is_delta else f"<{kind}").tobytes()
+        self._listed.append([name, kind, len(numbers), is_delta])
         self._parts.append(content + bytes(-len(content) % 4))
         self._size += len(self._parts[-1])
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from html import escape
 
 from ..difference import Compared, Difference, metric_cells, time_cells
-from ..quantities import micro
 from ..svg import STYLE, timelines_html
+from ..units import micro
 from .page import page
 
 

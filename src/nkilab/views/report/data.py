@@ -14,13 +14,13 @@ from ...timing.work import QUEUES
 from ..colours import label_colours
 from ..cores import HEADINGS
 from ..metrics import METRICS
-from ..occupancy import Stays
+from ..occupancy import Residencies
 from ..path import KINDS
-from ..quantities import quantity
 from ..record import profile_dict
 from ..run import Run
 from ..stalls import STALLS
 from ..traffic import running_rate
+from ..units import quantity
 from ..words import ENGINE_NAMES
 from .columns import Columns, narrowest, tick_of
 
@@ -81,8 +81,8 @@ def _part(name: str, run: Run, columns: Columns, tick: float, colours: dict[str,
     _rows(run, columns, names)
     _path(run, columns, place, tick)
     _transfers(run, columns, order, place, tick)
-    _stays(run.occupancy.sbuf, "sbuf", run, columns, tick)
-    _stays(run.occupancy.psum, "psum", run, columns, tick)
+    _residencies(run.occupancy.sbuf, "sbuf", run, columns, tick)
+    _residencies(run.occupancy.psum, "psum", run, columns, tick)
     tables = _tables(run)
     return {
         "core": name,
@@ -138,13 +138,13 @@ def _nodes(run: Run, columns: Columns, place: np.ndarray) -> None:
 def _rows(run: Run, columns: Columns, names: _Names) -> None:
     """Per row its line, form, place in loops and the names of its tiles; what inserted transfers move."""
     program = run.program
-    held = np.array([names(name) for name in run.tile_names], np.int64)
+    name_numbers = np.array([names(name) for name in run.tile_names], np.int64)
     columns.add("rowLine", program.line_column, "i4", is_delta=True)
     columns.add("rowForm", program.form_column, "i4", is_delta=True)
     columns.add("operandStart", program.operand_start, is_delta=True)
     storages = np.asarray(program.storage_column, np.int64)
     columns.add("operandStorage", storages, is_delta=True)
-    columns.add("storageName", held, is_delta=True)
+    columns.add("storageName", name_numbers, is_delta=True)
     columns.add("rowPosition", program.position_column, "i4", is_delta=True)
     columns.add("loopOuter", np.array([outer for outer, _, _ in program.positions]), "i4", is_delta=True)
     columns.add("loopValue", np.array([value for _, _, value in program.positions]), "i4", is_delta=True)
@@ -177,15 +177,15 @@ def _transfers(run: Run, columns: Columns, order: np.ndarray, place: np.ndarray,
     columns.add("rate", np.maximum(rate, 0.0), "f4")
 
 
-def _stays(stays: Stays, memory: str, run: Run, columns: Columns, tick: float) -> None:
-    lines = np.array([run.program.storages[s].line for s in stays.storage.tolist()], np.int64)
-    columns.add(f"{memory}Storage", stays.storage, is_delta=True)
+def _residencies(residencies: Residencies, memory: str, run: Run, columns: Columns, tick: float) -> None:
+    lines = np.array([run.program.storages[s].line for s in residencies.storage.tolist()], np.int64)
+    columns.add(f"{memory}Storage", residencies.storage, is_delta=True)
     columns.add(f"{memory}Line", lines, is_delta=True)
-    columns.add(f"{memory}Start", stays.start_ns / tick, is_delta=True)
-    columns.add(f"{memory}Length", (stays.end_ns - stays.start_ns) / tick)
-    columns.add(f"{memory}Address", stays.address)
-    columns.add(f"{memory}Size", stays.size)
-    moments, used = stays.changes()
+    columns.add(f"{memory}Start", residencies.start_ns / tick, is_delta=True)
+    columns.add(f"{memory}Length", (residencies.end_ns - residencies.start_ns) / tick)
+    columns.add(f"{memory}Address", residencies.address)
+    columns.add(f"{memory}Size", residencies.size)
+    moments, used = residencies.changes()
     columns.add(f"{memory}Time", moments / tick, is_delta=True)
     columns.add(f"{memory}Used", np.maximum(used, 0))
 
@@ -238,9 +238,9 @@ def short_paths(paths: list[str]) -> dict[str, str]:
 def _form(form: Any) -> list[Any]:
     """Name of an instruction, its tile operands with layouts, and its attributes."""
     operands = [
-        [name, _layout(given), spec.is_written]
-        for name, spec, given in form.tile_slots()
-        if given is not None
+        [name, _layout(layout), spec.is_written]
+        for name, spec, layout in form.tile_slots()
+        if layout is not None
     ]
     attributes = [
         f"{name}={_short(value)}"
@@ -250,8 +250,8 @@ def _form(form: Any) -> list[Any]:
     return [form.name, operands[:_OPERANDS], ", ".join(attributes)]
 
 
-def _layout(given: Layout) -> str:
-    return f"{given.dtype.name}[{', '.join(map(str, given.shape))}] in {given.memory}"
+def _layout(layout: Layout) -> str:
+    return f"{layout.dtype.name}[{', '.join(map(str, layout.shape))}] in {layout.memory}"
 
 
 def _short(value: Any) -> str:

@@ -1,0 +1,373 @@
+"""What the compiler of a generation refuses, or means otherwise, though Python runs it: read from the text.
+
+The compilers of NKI 0.1 to 0.6 parse the kernel and know a part of Python. From 0.7 on kernels are traced by
+Python. What Beta 1 makes of loops stands in `traced`.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import replace
+
+from ..dialects.history import BETA1, NEWEST, order
+from ..dialects.kernel import Kernel
+from ..migrate.source import Function
+from .declare import Example, Refusal, rule
+from .finding import Finding
+from .scope import Scope, parameters, scope_of
+from .sources import Sources
+from .text_rules import FINDERS, Place, found_by
+from .traced import GROWS
+
+_GUIDE = "NKI language guide"
+_UPDATE = "NKI 0.3 update guide"
+_LAST_PARSED = "0.6"
+_DOCUMENTED = Refusal("documented", until=_LAST_PARSED)
+
+_COPY = """
+tile = nl.ndarray((128, 512), nl.float32, buffer=nl.sbuf)
+out = nl.ndarray((128, 512), nl.float32, buffer=nl.shared_hbm)
+nisa.dma_copy(tile, x)
+{}
+nisa.dma_copy(out, tile)
+return out
+"""
+_X2 = {"x": "f32[128,512]"}
+_SCALED = "nisa.tensor_scalar(tile, tile, op0=nl.multiply, operand0=by)"
+
+
+def _nki(middle: str, above: str = "") -> Example:
+    return Example(_COPY.format(middle.strip("\n")), _X2, above=above)
+
+
+PARAMETERS = rule(
+    "kernel-parameters", "language", replace(_DOCUMENTED, since="0.3"),
+    title="parameters of a kernel are positional and take tuples",
+    what="a kernel has parameters after a bare *, or a list as a default",
+    why="the compiler of NKI 0.3 to 0.6 has no keyword-only parameters and no list arguments",
+    fix="leave the * out, and write a tuple",
+    source=_UPDATE,
+    wrong=Example(_COPY.format("pass"), {"x": "f32[128,512]", "shape=[128, 512]": "f32[1,1]"}, options=()),
+    right=Example(_COPY.format("pass"), {"x": "f32[128,512]", "shape=(128, 512)": "f32[1,1]"}, options=()),
+)  # fmt: skip
+
+
+@found_by("nki", PARAMETERS)
+def _parameters(scope: Scope) -> Iterator[Place]:
+    arguments = scope.kernel.args
+    if arguments.kwonlyargs and arguments.vararg is None:
+        yield scope.kernel, f"{scope.kernel.name} has parameters after *", "leave the * out"
+    for default in (*arguments.defaults, *(d for d in arguments.kw_defaults if d is not None)):
+        if isinstance(default, ast.List):
+            yield default, f"{scope.kernel.name} has a list as a default", "write a tuple"
+
+
+CONSTRUCTS = rule(
+    "unsupported-python", "language", _DOCUMENTED,
+    title="a kernel uses the part of Python that its compiler knows",
+    what="a kernel holds a statement that the compiler of NKI 0.1 to 0.6 does not know: try, yield, global, "
+    " nonlocal, del, import, match, async, a class, a set, a with that is no no_reorder block",
+    why="the parser of these versions refuses it; the simulator runs any Python",
+    fix="do it on the host, before the kernel is called",
+    source=f"{_GUIDE}, values and control flow; simulator guide, meta-programming support",
+    wrong=_nki("try:\n    nisa.tensor_scalar(tile, tile, op0=nl.multiply, operand0=2.0)\nfinally:\n    pass"),
+    right=_nki("nisa.tensor_scalar(tile, tile, op0=nl.multiply, operand0=2.0)"),
+)  # fmt: skip
+_UNKNOWN: dict[type[ast.AST], str] = {
+    ast.Try: "try", ast.Yield: "yield", ast.YieldFrom: "yield from",
+    ast.Global: "global", ast.Nonlocal: "nonlocal", ast.Delete: "del", ast.Import: "import",
+    ast.ImportFrom: "import", ast.Match: "match", ast.AsyncFor: "async for", ast.AsyncWith: "async with",
+    ast.Await: "await", ast.ClassDef: "class", ast.Set: "a set", ast.SetComp: "a set",
+}  # fmt: skip
+
+
+@found_by("nki", CONSTRUCTS)
+def _constructs(scope: Scope) -> Iterator[Place]:
+    for node in scope.nodes():
+        word = _UNKNOWN.get(type(node), "")
+        if isinstance(node, ast.With):
+            called = [i.context_expr.func for i in node.items if isinstance(i.context_expr, ast.Call)]
+            # whatever the module is called in this file
+            names = [ast.unparse(function).rpartition(".")[2] for function in called]
+            word = "" if names == ["no_reorder"] else "with"
+        if word:
+            yield node, f"{word} stands in a kernel", ""
+
+
+DICTIONARY = rule(
+    "dictionary-key", "language", _DOCUMENTED,
+    title="keys of dictionaries are strings",
+    what="a dictionary in a kernel has a key that is no string",
+    why="dictionaries of the NKI language have string keys only",
+    fix="use str(key), or a list",
+    source=f"{_GUIDE}, values",
+    wrong=_nki("scales = {0: 2.0}\nnisa.tensor_scalar(tile, tile, op0=nl.multiply, operand0=scales[0])"),
+    right=_nki('scales = {"0": 2.0}\nnisa.tensor_scalar(tile, tile, op0=nl.multiply, operand0=scales["0"])'),
+)  # fmt: skip
+
+
+@found_by("nki", DICTIONARY)
+def _dictionaries(scope: Scope) -> Iterator[Place]:
+    numbers = _counted(scope)
+    dictionaries = {
+        t.id
+        for n in scope.nodes()
+        if isinstance(n, ast.Assign) and _is_dictionary(n.value)
+        for t in n.targets
+        if isinstance(t, ast.Name)
+    }
+    keys: list[ast.expr | None] = []
+    for node in scope.nodes():
+        match node:
+            case ast.Dict(keys=written):
+                keys += written
+            case ast.DictComp(key=pair):
+                keys.append(pair)
+            case ast.Subscript(value=ast.Name(id=name), slice=chosen, ctx=ast.Store()) if (
+                name in dictionaries
+            ):
+                keys.append(chosen)
+    for key in keys:
+        if key is not None and _is_no_string(key, numbers):
+            yield key, f"the key {scope.words(key)} is no string", ""
+
+
+def _is_dictionary(node: ast.expr) -> bool:
+    is_made = isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "dict"
+    return is_made or isinstance(node, ast.Dict | ast.DictComp)
+
+
+def _counted(scope: Scope) -> set[str]:
+    """Names that loops bind to numbers: of ranges, and the first of enumerate."""
+    loops = [n for n in scope.nodes() if isinstance(n, ast.For | ast.comprehension)]
+    names: set[str] = set()
+    for loop in loops:
+        called = loop.iter.func if isinstance(loop.iter, ast.Call) else None
+        word = called.id if isinstance(called, ast.Name) else getattr(called, "attr", "")
+        target = loop.target.elts[0] if isinstance(loop.target, ast.Tuple) else loop.target
+        if isinstance(target, ast.Name) and (word == "enumerate" or word.endswith("range")):
+            names.add(target.id)
+    return names
+
+
+def _is_no_string(key: ast.expr, numbers: set[str]) -> bool:
+    """Whether a key is sure to be a number or a tuple."""
+    match key:
+        case ast.Constant(value=value):
+            return not isinstance(value, str)
+        case ast.Name(id=name):
+            return name in numbers
+        case ast.BinOp(left=left, right=right):
+            return _is_no_string(left, numbers) and _is_no_string(right, numbers)
+        case _:
+            return isinstance(key, ast.Tuple | ast.List)
+
+
+CLASSES = rule(
+    "class-base", "language", _DOCUMENTED,
+    title="classes of a kernel inherit from NKIObject",
+    what="a kernel makes an object of a class of its file that does not inherit from NKIObject, or of an "
+    "Enum",
+    why="the compiler takes in only classes that are meant for it",
+    fix="let the class inherit from nl.NKIObject and nothing else",
+    source=f"{_GUIDE}, class support",
+    wrong=_nki("nisa.tensor_scalar(tile, tile, op0=nl.multiply, operand0=Scale(2.0).by)",
+               "class Scale:\n    def __init__(self, by):\n        self.by = by\n"),
+    right=_nki("nisa.tensor_scalar(tile, tile, op0=nl.multiply, operand0=Scale(2.0).by)",
+               "class Scale(nl.NKIObject):\n    by: float = 1.0\n"),
+)  # fmt: skip
+_BASES = ("NKIObject", "Enum", "IntEnum", "StrEnum", "NamedTuple")
+
+
+@found_by("nki", CLASSES)
+def _classes(scope: Scope) -> Iterator[Place]:
+    classes = {n.name: n for n in scope.source.tree.body if isinstance(n, ast.ClassDef)}
+    for node in scope.nodes():
+        class_def = (
+            classes.get(node.func.id)
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
+            else None
+        )
+        if class_def is not None and not _is_known_class(class_def, classes):
+            yield node, f"{class_def.name} does not inherit from NKIObject", ""
+
+
+def _is_known_class(class_def: ast.ClassDef, classes: dict[str, ast.ClassDef]) -> bool:
+    for base in class_def.bases:
+        name = base.attr if isinstance(base, ast.Attribute) else getattr(base, "id", "")
+        if name in _BASES or (name in classes and _is_known_class(classes[name], classes)):
+            return True
+    return False
+
+
+PURE = rule(
+    "impure-kernel", "language", "error",
+    title="a kernel depends on its arguments alone",
+    what="a kernel reads the clock, the environment, a random generator of the host or a file, or changes a "
+    "value of its module",
+    why="compiled kernels are kept by their arguments: a later call gets what an earlier one saw",
+    fix="pass the value as an argument",
+    source=f"{_GUIDE}, kernel caching",
+    wrong=_nki(f"by = float(time.time() > 0)\n{_SCALED}", "import time\n"),
+    right=_nki(f"by = 1.0\n{_SCALED}", "import time\n"),
+)  # fmt: skip
+_OUTSIDE = ("time.", "random.", "numpy.random.", "os.environ", "os.getenv", "datetime.", "secrets.", "uuid.")
+
+
+@found_by("nki", PURE)
+@found_by("neuronxcc", PURE)
+def _impure(scope: Scope) -> Iterator[Place]:
+    outside = _values_of_module(scope)
+    for node in scope.nodes():
+        match node:
+            case ast.Call(func=ast.Attribute(value=ast.Name(id=name) as target, attr=word)) if (
+                word in GROWS and name in outside and not _is_local(scope, target)
+            ):
+                yield node, f"{name}.{word} changes a value of the module", ""
+            case ast.Call(func=called) if _asks_host(scope, called):
+                yield node, f"{scope.words(called)} is called in a kernel", ""
+            case ast.Subscript(value=ast.Name(id=name) as target, ctx=ast.Store()) if (
+                name in outside and not _is_local(scope, target)
+            ):
+                yield node, f"{scope.words(node)} of the module is assigned", ""
+
+
+def _asks_host(scope: Scope, called: ast.expr) -> bool:
+    """Whether a function is the host's clock, environment, random generator, or opens a file."""
+    is_open = isinstance(called, ast.Name) and called.id in ("open", "input")
+    return is_open or scope.source.dotted(called).startswith(_OUTSIDE)
+
+
+def _values_of_module(scope: Scope) -> set[str]:
+    """Names that the module binds by assignment."""
+    assigned = [n for n in scope.source.tree.body if isinstance(n, ast.Assign)]
+    return {t.id for n in assigned for t in n.targets if isinstance(t, ast.Name)}
+
+
+def _is_local(scope: Scope, name: ast.Name) -> bool:
+    """Whether a function around a name has a variable of that name."""
+    functions = [a for a in scope.source.around(name) if isinstance(a, Function)]
+    return any(name.id in parameters(f) or name.id in _bound(f) for f in functions)
+
+
+def _bound(function: Function) -> set[str]:
+    names = (n for n in ast.walk(function) if isinstance(n, ast.Name))
+    return {n.id for n in names if isinstance(n.ctx, ast.Store)}
+
+
+DYNAMIC_EXIT = rule(
+    "dynamic-exit", "language", _DOCUMENTED,
+    title="a loop on the device runs to its end, outside of no_reorder blocks",
+    what="break, continue or return stands in a dynamic_range loop, or such a loop in a no_reorder block",
+    why="the loop is one hardware loop, whose body runs as often as its register says",
+    fix="leave the exit out, or put the no_reorder block into the body of the loop",
+    source="dynamic loops guide, interaction with no_reorder; NKI language guide, dynamic control flow",
+    wrong=Example("""
+out = nl.ndarray((4, 128, 512), nl.float32, buffer=nl.shared_hbm)
+with nl.no_reorder():
+    for i in nl.dynamic_range(4):
+        tile = nl.ndarray((128, 512), nl.float32, buffer=nl.sbuf)
+        nisa.dma_copy(tile, x[i])
+        nisa.dma_copy(out[i], tile)
+return out
+""", {"x": "f32[4,128,512]"}),
+    right=Example("""
+out = nl.ndarray((4, 128, 512), nl.float32, buffer=nl.shared_hbm)
+for i in nl.dynamic_range(4):
+    tile = nl.ndarray((128, 512), nl.float32, buffer=nl.sbuf)
+    nisa.dma_copy(tile, x[i])
+    nisa.dma_copy(out[i], tile)
+return out
+""", {"x": "f32[4,128,512]"}),
+)  # fmt: skip
+
+
+@found_by("nki", DYNAMIC_EXIT)
+def _exits(scope: Scope) -> Iterator[Place]:
+    for loop in scope.nodes():
+        if not isinstance(loop, ast.For) or not isinstance(loop.iter, ast.Call):
+            continue
+        if scope.name_of(loop.iter.func) != "language.dynamic_range":
+            continue
+        if any(_keeps_order(scope, around) for around in scope.source.around(loop)):
+            yield loop, "a dynamic_range loop stands in a no_reorder block", ""
+        exits = [n for n in ast.walk(loop) if isinstance(n, ast.Break | ast.Continue | ast.Return)]
+        yield from ((n, f"{type(n).__name__.lower()} stands in a dynamic_range loop", "") for n in exits)
+
+
+def _keeps_order(scope: Scope, node: ast.AST) -> bool:
+    """Whether a node is a no_reorder block."""
+    calls = [item.context_expr for item in node.items] if isinstance(node, ast.With) else []
+    return any(isinstance(c, ast.Call) and scope.name_of(c.func) == "language.no_reorder" for c in calls)
+
+
+# Documented rules of the compilers that nothing here looks for: what, where it is told, why it is left out.
+NOT_COVERED: tuple[tuple[str, str, str], ...] = (
+    (
+        "annotations of local names agree with shapes",
+        "err_annotation_shape_mismatch",
+        "Python does not evaluate them",
+    ),
+    (
+        "a tensor's partition axis is its first",
+        "err_leading_dimension_of_tensor_must_be_partition",
+        "only a warning of the compiler for kernels with block axes",
+    ),
+    (
+        "integers and floats fit into 32 bits",
+        f"{_GUIDE}, values",
+        "values of Python in kernels are not followed",
+    ),
+    (
+        "negative subscripts",
+        "front end of NKI 0.2",
+        "which subscript is a tensor's is not known from the text",
+    ),
+    (
+        "compiler options and environment variables",
+        "compiler reference",
+        "they are not the kernel's",
+    ),
+    (
+        "functions of other files keep to the same part of Python",
+        _GUIDE,
+        "the text of the kernel's own file is read, and no other",
+    ),
+    ("DMA descriptors per ring", "DMA overview", "the size of rings is not published"),
+)
+
+
+def find(kernel: Kernel, sources: Sources, generation: int) -> Iterator[Finding]:
+    """What the compiler of the kernel's version would refuse in its text for a generation of chips."""
+    scope = scope_of(kernel, sources)
+    if scope is None:
+        return
+    spelling = kernel.spelling
+    version = version_compiled(kernel)
+    if spelling == "nki" and order(version) > order(_LAST_PARSED):
+        return
+    key = (find, scope.kernel, spelling, version, generation)
+    if key not in scope.source.kept:
+        scope.source.kept[key] = tuple(_violations(scope, spelling, version, generation))
+    yield from scope.source.kept[key]
+
+
+def version_compiled(kernel: Kernel) -> str:
+    """The version of NKI whose compiler takes a kernel."""
+    return BETA1 if kernel.spelling == "neuronxcc" else kernel.version or NEWEST
+
+
+def _violations(scope: Scope, spelling: str, version: str, generation: int) -> Iterator[Finding]:
+    seen: set[tuple[str, str]] = set()
+    finders = [
+        (own_rule, look)
+        for own_rule, look in FINDERS[spelling]
+        if own_rule.refusal is None or own_rule.refusal.applies(version, generation)
+    ]
+    places = ((own_rule, *place) for own_rule, look in finders for place in look(scope))
+    for own_rule, node, message, fix in places:
+        site = scope.site(node)
+        if (own_rule.id, str(site)) not in seen:
+            seen.add((own_rule.id, str(site)))
+            yield own_rule.finding(message, site, fix=fix)

@@ -1,0 +1,378 @@
+"""Programs, their verbs and options: how wrong uses are told, what help shows, which status comes out."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import traceback
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Any
+
+import click
+from click.shell_completion import CompletionItem, get_completion_class, shell_complete
+
+from ._lazy import part
+from .disk import check_outputs
+from .errors import (
+    EXIT_BUG,
+    EXIT_FAULT,
+    EXIT_FINE,
+    EXIT_INTERRUPTED,
+    EXIT_PIPE_CLOSED,
+    EXIT_USAGE,
+    NkilabError,
+    UsageError,
+    did_you_mean,
+    message_of,
+    printable,
+    reason_of,
+)
+
+COMPLETION = "_NKILAB_COMPLETE"
+# Words that people try first, and what does that here.
+_OTHER_WORDS = {
+    "help": "nkilab --help lists the verbs", "version": "write nkilab --version",
+    "simulate": "did you mean run?",
+    "benchmark": "did you mean estimate?", "time": "did you mean estimate?", "lint": "did you mean check?",
+    "compile": "did you mean einsum?", "new": "did you mean init?", "view": "did you mean profile?",
+}  # fmt: skip
+
+
+class Verb(click.Command):
+    """A verb, with examples below its help.
+
+    Args:
+        examples: command lines that can be copied.
+    """
+
+    def __init__(self, *args: Any, examples: Sequence[str] = (), **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.examples = tuple(examples)
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Read the arguments; a mistake knows whose they are."""
+        try:
+            return super().parse_args(ctx, args)
+        except click.UsageError as error:
+            error.ctx = error.ctx or ctx
+            raise
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Do what the verb does; what it would write over, or cannot write, is told first."""
+        outputs = {
+            _called(p): ctx.params[p.name] for p in self.params if p.name and p.type in (OUTPUT, FOLDER)
+        }
+        others = (ctx.params[p.name] for p in self.params if p.name and p.type not in (OUTPUT, FOLDER))
+        words = [word for value in others for word in (value if isinstance(value, tuple | list) else [value])]
+        folders = [_called(p) for p in self.params if p.type is FOLDER]
+        asked = {option: path for option, path in outputs.items() if path}
+        check_outputs(asked, [word for word in words if isinstance(word, str)], folders)
+        return super().invoke(ctx)
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the examples."""
+        if not self.examples:
+            return
+        with formatter.section("Examples"):
+            for line in self.examples:
+                # a command line is copied: it is never wrapped
+                formatter.write(f"{'':{formatter.current_indent}}{line}\n")
+
+
+class Program(click.Group):
+    """A group of verbs; tells every error in one message and chooses the exit status."""
+
+    command_class = Verb
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Verbs in the order they are declared."""
+        return list(self.commands)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the verbs, each with its whole sentence."""
+        with formatter.section("Verbs"):
+            formatter.write_dl([(name, _sentence(verb)) for name, verb in self.commands.items()])
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """The verb that is asked for.
+
+        Raises:
+            UsageError: if there is none of that name.
+        """
+        word = args[0]
+        if self.get_command(ctx, word) is None and not word.startswith("-"):
+            hint = _OTHER_WORDS.get(word, "") if ctx.info_name == "nkilab" else ""
+            listed = f"the verbs are {', '.join(self.commands)}"
+            raise UsageError(
+                f"there is no verb {word}", hint=hint or did_you_mean(word, self.commands, listed)
+            )
+        return super().resolve_command(ctx, args)
+
+    def main(
+        self,
+        args: Sequence[str] | None = None,
+        prog_name: str | None = None,
+        complete_var: str | None = None,
+        standalone_mode: bool = True,
+        **extra: Any,
+    ) -> Any:
+        """Run the verb that is asked for and end the process with its status."""
+        arguments, name = list(sys.argv[1:] if args is None else args), prog_name or "nkilab"
+        instruction = os.environ.get(COMPLETION)
+        if instruction and name == "nkilab":
+            sys.exit(shell_complete(self, {}, name, COMPLETION, instruction))
+
+        def work() -> None:
+            with self.make_context(name, arguments or ["--help"], **extra) as ctx:
+                self.invoke(ctx)
+
+        if not standalone_mode:
+            return work()
+        sys.exit(status_of(work, name))
+
+
+def _sentence(verb: click.Command) -> str:
+    return (verb.help or "").partition("\n\n")[0].rstrip(".")
+
+
+def status_of(work: Callable[[], object], name: str = "nkilab") -> int:
+    """Do what a verb does; tell what goes wrong and return the exit status.
+
+    Args:
+        work: what it does; ends early with SystemExit.
+        name: of the program, as messages begin.
+    """
+    try:
+        status = _ended(work)
+        if sys.stdout is not None:
+            sys.stdout.flush()
+        return status
+    except click.UsageError as error:
+        _tell(*_in_our_words(error, name))
+        return EXIT_USAGE
+    except NkilabError as error:
+        print(message_of(error, name), file=sys.stderr)
+        return EXIT_USAGE if isinstance(error, UsageError) else EXIT_FAULT
+    except (KeyboardInterrupt, click.Abort):
+        _tell(f"{name}: interrupted")
+        return EXIT_INTERRUPTED
+    except BrokenPipeError:
+        drop_output()
+        return EXIT_PIPE_CLOSED
+    except (OSError, UnicodeEncodeError) as error:
+        return _not_written(error, name)
+    except MemoryError:
+        _tell(f"{name}: there is not enough memory for this")
+        return EXIT_FAULT
+    except Exception as error:
+        traceback.print_exception(error)
+        _tell("\nnkilab: this is a bug of nkilab; please report it with the lines above")
+        return EXIT_BUG
+
+
+def _ended(work: Callable[[], object]) -> int:
+    try:
+        work()
+    except click.exceptions.Exit as request:
+        return request.exit_code
+    except SystemExit as request:
+        if isinstance(request.__context__, BrokenPipeError):
+            # rich ends the program so
+            return EXIT_PIPE_CLOSED
+        return request.code if isinstance(request.code, int) else EXIT_FINE
+    return EXIT_FINE
+
+
+def _not_written(error: OSError | UnicodeEncodeError, name: str) -> int:
+    """Tell that a file, or standard output, takes no more."""
+    drop_output()
+    if isinstance(error, UnicodeEncodeError):
+        character = error.object[error.start]
+        problem = f"standard output takes no {character!r}: its encoding is {error.encoding}"
+        _tell(f"{name}: {problem}", "set PYTHONIOENCODING=utf-8")
+    else:
+        where = error.filename or "standard output"
+        _tell(f"{name}: {where} cannot be used: {reason_of(error)}")
+    return EXIT_FAULT
+
+
+def drop_output() -> None:
+    """Send what standard output still holds nowhere, so that Python does not fail on it at its end."""
+    with suppress(OSError, ValueError, AttributeError):
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+        os.close(nowhere)
+
+
+def _tell(problem: str, hint: str = "") -> None:
+    with suppress(BrokenPipeError):
+        print(printable(problem + (f"\n  hint: {hint}" if hint else "")), file=sys.stderr)
+
+
+def _in_our_words(error: click.UsageError, name: str) -> tuple[str, str]:
+    """What click found wrong, and a hint."""
+    path = error.ctx.command_path if error.ctx is not None else name
+    hint = f"{path} --help shows how"
+    match error:
+        case click.NoSuchOption():
+            known = error.ctx.command.params if error.ctx is not None else []
+            options = [word for p in known if isinstance(p, click.Option) for word in p.opts]
+            return f"{path}: there is no option {error.option_name}", did_you_mean(
+                error.option_name, [*options, "--help"], hint
+            )
+        case click.MissingParameter() if error.param is not None:
+            return f"{path}: {_spelled(error.param)} is not given", hint
+        case click.BadOptionUsage() if "requires an argument" in error.message:
+            return f"{path}: {error.option_name} is given no value", hint
+        case click.BadOptionUsage():
+            return f"{path}: {error.option_name} takes no value", hint
+    more = re.fullmatch(r"Got unexpected extra arguments? \((.*)\)", error.message)
+    return f"{path}: {f'{more[1]} is more than it takes' if more else error.format_message()}", hint
+
+
+def _spelled(parameter: click.Parameter) -> str:
+    """A parameter as help spells it."""
+    if isinstance(parameter, click.Argument):
+        return parameter.metavar or (parameter.name or "").upper()
+    return f"{max(parameter.opts, key=len)} {parameter.metavar or ''}".rstrip()
+
+
+def _called(parameter: click.Parameter | None) -> str:
+    if parameter is None:
+        return "a value"
+    return _spelled(parameter) if isinstance(parameter, click.Argument) else max(parameter.opts, key=len)
+
+
+class OneOf(click.ParamType):
+    """One of a few words.
+
+    Args:
+        words: those.
+    """
+
+    name = "word"
+
+    def __init__(self, *words: str) -> None:
+        self.words = words
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """The word itself.
+
+        Raises:
+            UsageError: if it is another one.
+        """
+        if value in self.words:
+            return str(value)
+        listed = ", ".join(filter(None, self.words))
+        hint = did_you_mean(str(value), self.words)
+        raise UsageError(f"{_called(param)} is {value}; it is one of {listed}", hint=hint)
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        """Those that begin so."""
+        return _beginning(self.words, incomplete)
+
+
+class Number(click.ParamType):
+    """A number that is not below a least one.
+
+    Args:
+        kind: int or float.
+        least: that one.
+        most: the greatest, None for none.
+        reason: why there is a greatest.
+    """
+
+    name = "number"
+
+    def __init__(
+        self,
+        kind: type[int] | type[float],
+        least: float | None = None,
+        most: int | None = None,
+        reason: str = "",
+    ) -> None:
+        self.kind = kind
+        self.least = least
+        self.most = most
+        self.reason = reason
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """The number.
+
+        Raises:
+            UsageError: if it is none, or outside the bounds.
+        """
+        try:
+            number = self.kind(value)
+        except (ValueError, OverflowError):
+            number = None
+        # a number that is not equal to itself is not a number
+        if number is None or number != number or (self.least is not None and number < self.least):
+            what = "a whole number" if self.kind is int else "a number"
+            bound = "" if self.least is None else f" of at least {self.least}"
+            raise UsageError(f"{_called(param)} is {value}; it is {what}{bound}")
+        if self.most is not None and number > self.most:
+            problem = f"{_called(param)} is {value}; it is at most {self.most}: {self.reason}"
+            raise UsageError(problem)
+        return number
+
+
+class Known(click.ParamType):
+    """A word that a verb looks at itself; shells complete it.
+
+    Args:
+        words: makes those that are known, when a shell asks.
+        is_list: whether several may be given, with commas.
+    """
+
+    name = "text"
+
+    def __init__(self, words: Callable[[], Sequence[str]], *, is_list: bool = False) -> None:
+        self._words = words
+        self._is_list = is_list
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        """Those that begin so."""
+        before, comma, last = incomplete.rpartition(",") if self._is_list else ("", "", incomplete)
+        return _beginning([before + comma + word for word in self._words()], before + comma + last)
+
+
+class PathLike(click.ParamType):
+    """A path, perhaps with more behind it; shells complete files."""
+
+    name = "path"
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        """What the shell knows of files."""
+        return [CompletionItem(incomplete, type="file")]
+
+
+def _beginning(words: Sequence[str], start: str) -> list[CompletionItem]:
+    return [CompletionItem(word) for word in words if word.startswith(start)]
+
+
+PATH = PathLike()
+# Paths of files and of folders that a verb writes: `Verb.invoke` checks them.
+OUTPUT, FOLDER = PathLike(), PathLike()
+CHIPS = Known(lambda: list(part("machine").MACHINES), is_list=True)
+VERSIONS = Known(lambda: part("dialects.history").VERSIONS)
+NAMES = Known(lambda: part("explain").known_names())
+
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON alone on standard output.")
+
+
+def completion_script(program: click.Command, shell: str) -> str:
+    """The script that lets bash, zsh or fish complete `nkilab`."""
+    completion = get_completion_class(shell)
+    assert completion is not None
+    return completion(program, {}, "nkilab", COMPLETION).source()

@@ -1,0 +1,76 @@
+"""The verbs that tell about nkilab and NKI: explain, ops, doctor, completion."""
+
+from __future__ import annotations
+
+import json
+
+import click
+
+from .._lazy import part
+from ..command_line import COMPLETION, NAMES, OneOf, Verb, completion_script, json_option
+
+SHELLS = ("bash", "zsh", "fish")
+
+
+@click.command(
+    cls=Verb,
+    examples=[
+        "nkilab explain nc_matmul",
+        "nkilab explain trn2",
+        "nkilab explain mbu_estimated_percent",
+        "nkilab explain race-two-cores --json",
+        "nkilab explain NCC_INLA001",
+    ],
+)
+@json_option
+@click.argument("name", type=NAMES)
+def explain(as_json: bool, name: str) -> None:
+    """Explain an instruction, operator, data type, chip, metric, rule, error key or compiler code."""
+    if as_json:
+        click.echo(json.dumps(part("explain").explanation_data(name), indent=2))
+    else:
+        part("explain").print_explanation(name)
+
+
+@click.command(
+    cls=Verb, examples=["nkilab ops", "nkilab ops nki.isa.nc_matmul", "nkilab ops --missing --json"]
+)
+@click.option("--missing", "only_missing", is_flag=True, help="Show only what nkilab does not have yet.")
+@json_option
+@click.argument("name", default="")
+def ops(only_missing: bool, as_json: bool, name: str) -> None:
+    """Show which names of NKI are supported, accepted, refused or missing, per version."""
+    operations = part("ops")
+    matrix = operations.matrix(name, only_missing=only_missing)
+    if as_json:
+        click.echo(json.dumps(matrix.to_dict(), indent=2))
+    else:
+        operations.print_matrix(matrix)
+
+
+@click.command(cls=Verb, examples=["nkilab doctor", "nkilab doctor --json"])
+@json_option
+def doctor(as_json: bool) -> None:
+    """Tell what is installed, and whether real vendor wheels are present."""
+    facts = part("doctor").report()
+    click.echo(json.dumps(facts, indent=2) if as_json else part("doctor").report_text(facts))
+
+
+@click.command(
+    cls=Verb,
+    examples=[
+        'eval "$(nkilab completion bash)"      in ~/.bashrc',
+        'eval "$(nkilab completion zsh)"       in ~/.zshrc',
+        "nkilab completion fish > ~/.config/fish/completions/nkilab.fish",
+    ],
+)
+@json_option
+@click.argument("shell", metavar="SHELL", type=OneOf(*SHELLS))
+def completion(as_json: bool, shell: str) -> None:
+    """Print the script that lets SHELL (bash, zsh or fish) complete verbs, options, files and names."""
+    script = completion_script(click.get_current_context().find_root().command, shell)
+    if as_json:
+        document = {"schema": "nkilab.completion/1", "shell": shell, "variable": COMPLETION, "script": script}
+        click.echo(json.dumps(document, indent=2))
+    else:
+        click.echo(script)

@@ -1,0 +1,199 @@
+"""Rows at which programs meet: what is sent, what is received, and what partners must agree on.
+
+A program sends by computing the instruction into a tile of nobody's, and receives by computing it from the
+tile that the partner filled: src may be dst, and the sender is warned of what it never wrote.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from ..errors import NkilabError, RuleError
+from ..isa.between_cores import CoreBarrier, Sendrecv
+from ..isa.declare import Instruction
+from ..tiles.tile import HBM, Layout, Storage, View, whole_layout
+from ..trace.builder import located
+from ..trace.session import Execute, Session
+from ..trace.source import name_of, user_frame
+from .collectives import COLLECTIVES, gather
+from .program_grid import ProgramGrid
+from .schedule import Schedule, Wait
+
+
+@dataclass(frozen=True)
+class Rendezvous:
+    """A rendezvous that took place.
+
+    Args:
+        name: of the instruction.
+        rows: of it, one in each program that took part.
+        programs: those programs, as `ProgramGrid` numbers them; all if not given.
+    """
+
+    name: str
+    rows: tuple[int, ...]
+    programs: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class _Letter:
+    """What a program brings to a rendezvous: its row, and of a sendrecv its form and what it sends."""
+
+    row: int
+    form: Instruction
+    sent: View | None = None
+
+
+def joined(
+    schedule: Schedule, program_grid: ProgramGrid, execute: Execute | None, all_rendezvous: list[Rendezvous]
+) -> Execute:
+    """What computes the rows of programs that are not alone.
+
+    Args:
+        schedule: of all programs.
+        program_grid: who sits where in it.
+        execute: computes a row; None where only shapes are known.
+        all_rendezvous: grows by every rendezvous.
+    """
+
+    def step(
+        session: Session, form: Instruction, operands: Sequence[Any], values: tuple[Any, ...], mask: Any
+    ) -> None:
+        meet = _RENDEZVOUS.get(type(form))
+        if meet is None:
+            if execute is not None:
+                execute(session, form, operands, values, mask)
+            return
+        if isinstance(form, CoreBarrier) and len(form.cores) == 1:
+            # a rank of one core waits for nobody
+            return
+        parties = program_grid.of_rank(session.together.rank)
+        try:
+            if meet is gather:
+                members = values[0][1:]
+                absent = set(program_grid.absent(members))
+                parties = tuple(program_grid.of(rank, session.rank) for rank in members if rank not in absent)
+                met = gather(session, schedule, program_grid, _wait, form, operands, values)
+            else:
+                met = meet(session, schedule, parties, execute, form, operands, values)
+        except NkilabError as error:
+            raise located(error, form.name, type(form), operands, session.where) from None
+        session.catch_up()
+        if parties[0] == program_grid.of(session.together.rank, session.rank):
+            all_rendezvous.append(Rendezvous(form.name, tuple(wait.letter.row for wait in met), parties))
+
+    return step
+
+
+def _exchange(
+    session: Session,
+    schedule: Schedule,
+    parties: tuple[int, ...],
+    execute: Execute | None,
+    form: Any,
+    operands: Sequence[Any],
+    values: tuple[Any, ...],
+) -> list[Wait]:
+    """Send src to the other program and receive its src into dst."""
+    src, dst = operands
+    send_to, recv_from, pipe_id = values
+    partner = 1 - session.rank
+    for name, answer in (("send_to_rank", send_to), ("recv_from_rank", recv_from)):
+        if answer != partner:
+            raise RuleError(
+                f"{name} is {answer}; in program {session.rank} of 2 it is {partner}",
+                hint="pass 1 - nl.program_id(0)",
+                source=Sendrecv.source,
+            )
+    sent = None
+    if execute is not None:
+        sent = _tile_of_nobody(form.src)
+        execute(session, form, [src, sent], values, None)
+    row = len(session.program) - 1
+    what = f"sendrecv with pipe_id {pipe_id}"
+    key = ("sendrecv", session.together.rank, pipe_id)
+    wait = _wait(session, form, key, what, _Letter(row, form, sent), parties)
+    met = _meet(session, schedule, parties, wait, partial(_check_agreement, form, partner))
+    if execute is not None:
+        theirs: Any = met[partner].letter
+        execute(session, form, [theirs.sent, dst], values, None)
+    return met
+
+
+def _check_agreement(mine: Any, partner: int, met: list[Wait]) -> None:
+    """Refuse an exchange whose two sides differ."""
+    theirs, where = met[partner].letter.form, met[partner].where
+    for own, partners in ((mine.dst, theirs.src), (mine.src, theirs.dst)):
+        if own.shape != partners.shape or own.dtype is not partners.dtype:
+            raise RuleError(
+                f"src and dst are {own.dtype}{list(own.shape)}; in program {partner}, at {where}, "
+                f"they are {partners.dtype}{list(partners.shape)}",
+                hint="exchange tiles of one shape and type",
+                source=f"{Sendrecv.source}, constraints",
+            )
+    if mine.dma_engine != theirs.dma_engine:
+        raise RuleError(
+            f"dma_engine is {mine.dma_engine}; in program {partner}, at {where}, it is {theirs.dma_engine}",
+            hint="choose one for both programs",
+            source=f"{Sendrecv.source}, dma_engine",
+        )
+
+
+def _tile_of_nobody(like: Layout) -> View:
+    """A tile in no program, whose elements are not written yet."""
+    storage = Storage(-1, "", like.shape, like.dtype, like.memory, "tile", 0)
+    return View(storage, 0, whole_layout(storage))
+
+
+def _gather(
+    session: Session,
+    schedule: Schedule,
+    parties: tuple[int, ...],
+    execute: Execute | None,
+    form: Any,
+    operands: Sequence[Any],
+    values: tuple[Any, ...],
+) -> list[Wait]:
+    """Wait until all programs came to a barrier on the same memory."""
+    (data,) = operands
+    name = data.storage.name or name_of(data, user_frame())
+    key: Any = next((key for key, storage in session.shared.items() if storage is data.storage), None)
+    if key is None and data.layout.memory == HBM:
+        raise RuleError(
+            "data is in private_hbm, which the other program does not see",
+            hint="allocate it with buffer=nl.shared_hbm",
+            source=CoreBarrier.source,
+        )
+    # of a tile in sbuf each program has its own
+    where = ("sbuf", data.layout.shape) if key is None else key
+    what = f"core_barrier on {name + ': ' if name else ''}{data.layout}"
+    letter = _Letter(len(session.program) - 1, form)
+    key = ("core_barrier", session.together.rank, where)
+    return _meet(session, schedule, parties, _wait(session, form, key, what, letter, parties))
+
+
+def _meet(
+    session: Session, schedule: Schedule, parties: tuple[int, ...], wait: Wait,
+    agree: Callable[[list[Wait]], None] | None = None,
+) -> list[Wait]:  # fmt: skip
+    """Wait for the other program, once everything that this one computed is there."""
+    if session.lanes is not None:
+        session.lanes.drain()
+    return schedule.meet(parties[session.rank], wait, agree)
+
+
+def _wait(
+    session: Session, form: Instruction, key: Any, what: str, letter: Any,
+    parties: tuple[int, ...] | None = None,
+) -> Wait:  # fmt: skip
+    filename, lineno = session.where
+    return Wait(key, what, form.name, f"{Path(filename).name}:{lineno}", letter, parties)
+
+
+_RENDEZVOUS: dict[type[Instruction], Callable[..., list[Wait]]] = {
+    Sendrecv: _exchange, CoreBarrier: _gather, **dict.fromkeys(COLLECTIVES, gather),
+}  # fmt: skip

@@ -1,0 +1,264 @@
+"""Calls of kernels inside frameworks: their arrays apart, and what they return told from shapes."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from .. import api
+from ..arrays import ArraySpec, dtype_of, framework_of, shape_of
+from ..dialects.kernel import Kernel
+from ..errors import UsageError, UseError
+from ..launches import bind, launch
+from ..trace.source import place_of, user_frame
+
+
+@dataclass(frozen=True)
+class Slot:
+    """Where an array stands in a call or a result.
+
+    Args:
+        number: of the array.
+        name: the parameter, or the place inside it.
+    """
+
+    number: int
+    name: str = ""
+
+    def __repr__(self) -> str:
+        return self.name or f"#{self.number}"
+
+
+@dataclass(frozen=True)
+class Call:
+    """A call without its arrays.
+
+    Args:
+        grid: program instances along each axis.
+        args: positional arguments, with slots for arrays.
+        kwargs: keyword arguments, likewise.
+        slots: of the arrays, in the order of the parameters.
+        constants: parameters that hold no array, by name.
+    """
+
+    grid: tuple[Any, ...]
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    slots: tuple[Slot, ...]
+    constants: dict[str, Any]
+
+    def __str__(self) -> str:
+        words = [*map(repr, self.args), *(f"{name}={value!r}" for name, value in self.kwargs.items())]
+        return f"[{', '.join(map(repr, self.grid))}]({', '.join(words)})"
+
+
+@dataclass(frozen=True)
+class Outline:
+    """What a call returns and writes, told from shapes alone.
+
+    Args:
+        results: of the kernel, with slots for arrays.
+        specs: of these arrays.
+        changed: parameters that the kernel writes.
+        origins: per array among the results the parameter that it is, or "".
+    """
+
+    results: Any
+    specs: tuple[ArraySpec, ...]
+    changed: tuple[str, ...] = ()
+    origins: tuple[str, ...] = ()
+
+
+def taken_apart(
+    kernel: Kernel, grid: tuple[Any, ...], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[Call, list[Any]]:
+    """A call without its arrays, and the arrays.
+
+    Raises:
+        UseError: if the arguments do not fit the parameters.
+    """
+    try:
+        bound = bind(kernel, args, kwargs)
+    except UseError as error:
+        raise error.located(place_of(user_frame()), kernel.name) from None
+    arrays: list[Any] = []
+    constants = {}
+    for name, value in bound.arguments.items():
+        before = len(arrays)
+        bound.arguments[name] = slotted(value, name, arrays)
+        if len(arrays) == before:
+            constants[name] = value
+    slots: list[Slot] = []
+    filled((bound.args, bound.kwargs), lambda slot: slots.append(slot))
+    slots.sort(key=lambda slot: slot.number)
+    return Call(grid, bound.args, bound.kwargs, tuple(slots), constants), arrays
+
+
+def slotted(value: Any, name: str, arrays: list[Any]) -> Any:
+    """`value` with slots in place of arrays, which are added to a list."""
+    if framework_of(value):
+        arrays.append(value)
+        return Slot(len(arrays) - 1, name)
+    if isinstance(value, dict):
+        return {k: slotted(v, f"{name}[{k!r}]", arrays) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return _like(value, [slotted(v, f"{name}[{i}]", arrays) for i, v in enumerate(value)])
+    return value
+
+
+def filled(value: Any, of: Callable[[Slot], Any]) -> Any:
+    """`value` with what a function makes of them in place of slots."""
+    if isinstance(value, Slot):
+        return of(value)
+    if isinstance(value, dict):
+        return {k: filled(v, of) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return _like(value, [filled(v, of) for v in value])
+    return value
+
+
+def _like(value: Any, items: list[Any]) -> Any:
+    return value._make(items) if hasattr(value, "_make") else type(value)(items)
+
+
+def run(kernel: Kernel, call: Call, arrays: Sequence[Any]) -> tuple[Any, list[Any]]:
+    """Run a kernel; returns its results with slots in place of arrays, and these."""
+    args, kwargs = filled((call.args, call.kwargs), lambda slot: arrays[slot.number])
+    instance = kernel[call.grid] if call.grid else kernel
+    results: list[Any] = []
+    return slotted(instance(*args, **kwargs), "", results), results
+
+
+def specs_of(kernel: Kernel, call: Call, arrays: Sequence[Any]) -> list[ArraySpec]:
+    """Arrays, or what stands in for them while a framework compiles, as specs.
+
+    Raises:
+        UseError: if no tile holds one of them; names the argument.
+    """
+    specs = []
+    for slot, array in zip(call.slots, arrays, strict=True):
+        try:
+            dtype = dtype_of(array, slot.name)
+            specs.append(ArraySpec(shape_of(array, slot.name), dtype))
+        except UseError as error:
+            raise error.located(place_of(user_frame()), kernel.name) from None
+    return specs
+
+
+def outline_of(kernel: Kernel, call: Call, specs: Sequence[ArraySpec]) -> Outline:
+    """What a call returns and writes: the kernel is traced without data.
+
+    Raises:
+        KernelError: what the kernel asks for and the machine does not allow, or only data can tell.
+    """
+    args, kwargs = filled((call.args, call.kwargs), lambda slot: specs[slot.number])
+    instance = kernel[call.grid] if call.grid else kernel
+    launched = launch(instance, args, kwargs, api.machine_for(instance), has_data=False)
+    arrays: list[Any] = []
+    results = slotted(launched.results, "", arrays)
+    return Outline(results, tuple(arrays), launched.changed, launched.origins)
+
+
+class Outlines:
+    """What calls of one kernel return, each told once.
+
+    Args:
+        kernel: whose calls they are.
+        told: a function of the user's from the arguments, as specs, to specs of the results, or None.
+    """
+
+    def __init__(self, kernel: Kernel, reuse: Callable[..., Any] | None) -> None:
+        self._kernel = kernel
+        self.reuse = reuse
+        self._known: dict[Any, tuple[Call, Outline]] = {}
+
+    def of(self, call: Call, specs: Sequence[ArraySpec]) -> Outline:
+        """What a call returns; see `outline_of`."""
+        key = (str(call), tuple((s.shape, s.dtype) for s in specs), api.machine_for(self._kernel).label)
+        known = self._known.get(key)
+        # constants that differ may print alike
+        if known is None or known[0] != call:
+            known = self._known[key] = call, self._told_of(call, specs)
+        return known[1]
+
+    def _told_of(self, call: Call, specs: Sequence[ArraySpec]) -> Outline:
+        if self.reuse is None:
+            return outline_of(self._kernel, call, specs)
+        args, kwargs = filled((call.args, call.kwargs), lambda slot: specs[slot.number])
+        return outline_given(self.reuse(*args, **kwargs))
+
+
+def outline_given(results: Any) -> Outline:
+    """The outline that a user's function tells by specs."""
+    arrays: list[Any] = []
+    slots = slotted(results, "", arrays)
+    return Outline(slots, tuple(arrays))
+
+
+SAVES = ("inputs", "results")
+
+
+@dataclass(frozen=True)
+class Backward:
+    """How gradients are made of what a forward pass saved.
+
+    Args:
+        name: of the kernel of the forward pass.
+        function: of the user's, or a wrapped kernel; None for none.
+        saves: what it is given before the gradients, of `SAVES`.
+        example: how one is given, for the message where there is none.
+    """
+
+    name: str
+    function: Any
+    saves: tuple[str, ...]
+    example: str
+
+    def kept(self, inputs: Sequence[Any], results: Sequence[Any]) -> tuple[Any, ...]:
+        """What is saved of a forward pass."""
+        by_kind = {"inputs": inputs, "results": results}
+        return tuple(array for kind in SAVES if kind in self.saves for array in by_kind[kind])
+
+    def __call__(
+        self,
+        kept: Sequence[Any],
+        gradients: Sequence[Any],
+        constants: dict[str, Any],
+        is_float: Sequence[bool],
+    ) -> list[Any]:
+        """A gradient per array of a call, None for those that are no floats.
+
+        Raises:
+            UsageError: if there is no function, or it returns another number of gradients.
+        """
+        if self.function is None:
+            raise UsageError(f"{self.name} has no backward", hint=f"pass one: {self.example}")
+        inner = getattr(self.function, "kernel", None)
+        parameters = inspect.signature(self.function if inner is None else inner.function).parameters
+        taken = {name: constants[name] for name in parameters if name in constants}
+        answer = self.function(*kept, *gradients, **taken)
+        grads = list(answer) if isinstance(answer, tuple | list) else [answer]
+        if len(grads) != sum(is_float):
+            raise UsageError(
+                f"backward of {self.name} returns {len(grads)} gradients; "
+                f"{sum(is_float)} arguments are arrays of floats",
+                hint="return one per array of floats, in the order of the parameters",
+            )
+        rest = iter(grads)
+        return [next(rest) if floats else None for floats in is_float]
+
+
+def checked(kernel: Any, backward: Any, saves: Sequence[str], grid: Any) -> Kernel:
+    """The kernel that is to be wrapped, with its grid.
+
+    Raises:
+        UsageError: if it is none, or what goes with it makes no sense.
+    """
+    checked_kernel = api.as_kernel(kernel)
+    if isinstance(saves, str) or any(kind not in SAVES for kind in saves):
+        raise UsageError(f"saves is {saves!r}; it is a tuple of {' and '.join(map(repr, SAVES))}")
+    if backward is not None and not callable(backward):
+        raise UsageError(f"backward is {backward!r}; it is a kernel or a function")
+    return checked_kernel[grid] if grid else checked_kernel

@@ -1,0 +1,94 @@
+"""What a declaration states besides its members: steps of its cost, its worked example, a fresh result."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..tiles.dtypes import DType
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A part of a collective whose bytes take one kind of link; one stage begins when the other is over.
+
+    Args:
+        link: see `machine.LINKS`.
+        moved_bytes: what a rank receives, which is as much as it sends.
+        latency_ns: of its hops.
+        bytes_per_ns: the most that the rank's links carry each way; 0 for no limit.
+    """
+
+    link: str
+    moved_bytes: int
+    latency_ns: float
+    bytes_per_ns: float
+
+
+@dataclass(frozen=True)
+class Step:
+    """What one engine does for an instruction: one bar in the profiler.
+
+    Args:
+        engine: "tensor", "vector", "scalar", "gpsimd" or "dma".
+        label: opcode as the vendor's profiler names it.
+        busy_ns: how long the engine accepts nothing else.
+        latency_ns: from then until the result is visible; DMA: hops on the way of a collective.
+        hidden_ns: of what runs beside the work of its engine, how long it keeps the next of its kind waiting.
+        descriptors: DMA only: elements of the transfer list.
+        descriptor_bytes: DMA only: contiguous bytes each moves.
+        stages: of a collective, one after another.
+        table: scalar only: the function table that must be loaded.
+        is_wide: vector only: whether it runs in a performance mode, more than an element a cycle.
+        array_tile: tensor only: a bit for each [32, 32] of the systolic array that it occupies; 0 for all.
+        widening: factor on the interval where the cost is assumed, 1 where it has a source.
+    """
+
+    engine: str
+    label: str
+    busy_ns: float = 0.0
+    latency_ns: float = 0.0
+    hidden_ns: float = 0.0
+    descriptors: int = 0
+    descriptor_bytes: int = 0
+    stages: tuple[Stage, ...] = ()
+    table: str = ""
+    is_wide: bool = False
+    array_tile: int = 0
+    widening: float = 1.0
+
+    @property
+    def moved_bytes(self) -> int:
+        """What its transfers move; the last descriptor of a collective may be shorter."""
+        if self.stages:
+            return sum(stage.moved_bytes for stage in self.stages)
+        return self.descriptors * self.descriptor_bytes
+
+
+@dataclass(frozen=True)
+class Example:
+    """Numbers written by hand, not by `compute`: shown on the page and checked by the tests.
+
+    Args:
+        given: operands read, by name: nested lists or a number.
+        expected: operands written, by name.
+        attributes: attributes and values, by name, as a user spells them.
+        dtypes: types of operands that are not float32.
+        registers: what the first lanes of fields of its register file hold afterwards, by field.
+    """
+
+    operands: Mapping[str, Any]
+    expected: Mapping[str, Any]
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+    dtypes: Mapping[str, str] = field(default_factory=dict)
+    registers: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Fresh:
+    """A result that does not exist yet: what a value-returning call creates."""
+
+    shape: tuple[int, ...]
+    dtype: DType
+    memory: str

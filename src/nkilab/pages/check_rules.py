@@ -1,0 +1,74 @@
+"""Pages of the rules of the checks: one each, and the list of all with what is not covered."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ..checks.declare import FAMILIES, RULES, Rule
+from ..checks.restricted_language import NOT_COVERED
+from ..dialects.history import VERSIONS
+from ..machine import MACHINES
+from .content import Bullets, Code, Page, Section, Text, code, sentence, table
+
+# What the checks find: rules by identifier.
+FINDINGS = RULES
+
+
+def finding_page(name: str) -> Page:
+    """What a rule asks for, when it is broken and what happens then, with both examples."""
+    rule = FINDINGS[name]
+    facts = (
+        f"severity: {rule.severity}",
+        f"origin: {rule.origin}; certainty: {rule.certainty}",
+        f"family: {FAMILIES[rule.family][0].lower()}{FAMILIES[rule.family][1:]}",
+        f"way out: {rule.fix}",
+        f"silence it: {code(f'# nkilab: ignore[{rule.id}] reason')}",
+        f"source: {rule.source}",
+        *_refusal(rule),
+    )
+    opening = (Text(sentence(rule.title)), Text(f"Broken where {rule.what}."), Text(sentence(rule.why)),
+               Bullets(facts))  # fmt: skip
+    sections = [Section("", opening)]
+    for title, example in (("Broken by", rule.wrong), ("Kept by", rule.right)):
+        if example is not None:
+            sections.append(Section(title, (Code(example.shown),)))
+    return Page(name, "finding", tuple(sections))
+
+
+def _refusal(rule: Rule) -> Iterator[str]:
+    """Which builds refuse what breaks a rule, and how they say it."""
+    refusal = rule.refusal
+    if refusal is None:
+        return
+    versions = [v for v in VERSIONS if refusal.applies(v, 0)]
+    yield f"refused by: {', '.join(versions)}"
+    if refusal.generations:
+        yield f"chips: {', '.join(m.name for m in MACHINES.values() if m.generation in refusal.generations)}"
+    said = " ".join(part for part in (refusal.code and code(refusal.code), refusal.build_error) if part)
+    if said:
+        yield f"the build says: {said}"
+
+
+def rules_page() -> Page:
+    """All rules by family, and documented rules that are not covered."""
+    opening = (
+        Text(
+            f"The {len(RULES)} rules that {code('nkilab check')} knows. Errors and warnings make it fail, "
+            f"notes and advice never do. {code('nkilab explain RULE')} shows each with an example that "
+            "breaks it and one that keeps it. The origin is who refuses what breaks the rule."
+        ),
+    )
+    return Page("Rules", "index", (Section("", opening), *_families(), _not_covered()))
+
+
+def _families() -> Iterator[Section]:
+    for family, title in FAMILIES.items():
+        rules_of_family = [r for r in RULES.values() if r.family == family]
+        rows = [(code(r.id), r.severity, r.origin, r.title, r.fix) for r in rules_of_family]
+        if rows:
+            yield Section(title, (table(("rule", "severity", "origin", "asks that", "way out"), rows),))
+
+
+def _not_covered() -> Section:
+    words = Text("Rules that public documents state and nothing here looks for:")
+    return Section("Not covered", (words, table(("rule", "told in", "why not"), NOT_COVERED)))

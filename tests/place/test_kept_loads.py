@@ -1,0 +1,134 @@
+"""Which loads SBUF makes redundant, against a window and a list of tiles followed by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from random import Random
+
+import pytest
+
+from nkilab.machine import MACHINES
+from nkilab.machine.model import assumed
+from nkilab.place.redundant import Ring, Room, loads_of, loads_of_whole_tiles, without_redundant_loads
+from nkilab.place.slots import Slots, slots_of
+from nkilab.tiles.tile import View
+from nkilab.trace.program import Program
+
+from .handmade import Kernel, columns, rows
+
+# a tile of [128, 256] float32
+SIZE = 1024
+
+
+def machine_with(tiles: int):
+    return replace(MACHINES["trn2"], sbuf_bytes_per_partition=assumed(tiles * SIZE, "a test"))
+
+
+def loading(blocks: list[int], room: int = 100) -> tuple[Kernel, list[View]]:
+    """One tile after the other is loaded from a block of a tensor, and read at once by VectorE."""
+    k = Kernel(machine_with(room))
+    source, tiles = k.hbm(128 * (max(blocks) + 1), 256), [k.tile(128, 256) for _ in blocks]
+    for tile, block in zip(tiles, blocks, strict=True):
+        k.load(tile, rows(source, block * 128, block * 128 + 128))
+        k.copy(k.psum(128, 256), tile)
+    return k, tiles
+
+
+def left_out(k: Kernel, hold: Callable[[Program, Slots], Ring | Room]) -> list[int]:
+    """Which of the loads are left out, by their number."""
+    shorter = without_redundant_loads(k.program, hold)
+    kept = {shorter.place_of(row) for row in range(len(shorter))}
+    loads = [row for row in range(len(k.program)) if k.program.form_of(row).name == "dma_copy"]
+    return [number for number, row in enumerate(loads) if k.program.place_of(row) not in kept]
+
+
+@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("window", [1, 2, 3, 5])
+def test_a_ring_holds_what_was_loaded_last(seed: int, window: int) -> None:
+    blocks = Random(seed).choices(range(6), k=30)
+    k, _ = loading(blocks)
+    # the window has to hold the load itself, too
+    ring: list[int] = []
+    expected = []
+    for number, block in enumerate(blocks):
+        if block in ring[max(0, len(ring) - window + 1) :]:
+            expected.append(number)
+        else:
+            ring.append(block)
+    assert left_out(k, lambda program, _: Ring(program, window * SIZE)) == expected
+
+
+@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("room", [2, 3, 4])
+def test_of_tiles_that_are_used_at_once_those_stay_that_were_used_last(seed: int, room: int) -> None:
+    # a tile that stays lies beside the one that lives at each row, and is held until it is loaded again
+    blocks = Random(seed).choices(range(5), k=25)
+    k, _ = loading(blocks, room)
+    held: list[int] = []
+    last: dict[int, int] = {}
+    used = [1] * (2 * len(blocks))
+    expected = []
+    for number, block in enumerate(blocks):
+        row = 2 * number
+        if block in held:
+            held.remove(block)
+            held.append(block)
+            between = range(last[block] + 1, row)
+            if all(used[r] + 1 <= room for r in between):
+                expected.append(number)
+                for r in between:
+                    used[r] += 1
+                last[block] = row + 1
+                continue
+        else:
+            held.append(block)
+            held[:] = held[-room:]
+        last[block] = row + 1
+    assert left_out(k, Room) == expected
+
+
+def test_who_read_a_tile_that_is_not_loaded_reads_the_one_that_stands_for_it() -> None:
+    k, tiles = loading([0, 1, 0])
+    shorter = without_redundant_loads(k.program, lambda program, _: Ring(program, 4 * SIZE))
+    assert list(shorter.opcodes().items()) == [("dma_copy", 2), ("tensor_copy", 3)]
+    reads = [a.storage for row in range(len(shorter)) for a in shorter.accesses(row) if a.operand == "src"]
+    assert reads[-1] == reads[1] == tiles[0].storage.number
+
+
+def whole_loads(k: Kernel) -> list[int]:
+    return loads_of_whole_tiles(k.program, slots_of(k.program)).tolist()
+
+
+def from_hbm(k: Kernel) -> list[bool]:
+    return loads_of(k.program, slots_of(k.program)).tolist()
+
+
+def test_a_load_fills_a_whole_tile_that_nobody_else_writes_from_what_nobody_writes() -> None:
+    k = Kernel()
+    x, y = k.hbm(128, 64), k.hbm(128, 64)
+    whole, half, twice, changed = (k.tile(128, 64) for _ in range(4))
+    k.load(whole, x)
+    k.load(columns(half, 0, 32), columns(x, 0, 32))
+    k.load(twice, x)
+    k.load(twice, x)
+    k.load(changed, y)
+    k.store(y, whole)
+    k.load(k.tile(128, 64), whole)
+    k.copy(k.tile(128, 64), whole)
+    assert whole_loads(k) == [0]
+    assert from_hbm(k) == [True, True, True, True, False, False, False, False]
+
+
+def test_an_upper_half_alone_is_no_whole_tile() -> None:
+    # as many elements as a tile has, of a tile twice as large
+    k = Kernel()
+    k.load(rows(k.tile(128, 64), 64, 128), k.hbm(64, 64))
+    assert whole_loads(k) == []
+
+
+def test_a_program_whose_loads_all_differ_stays_as_it_is() -> None:
+    k, _ = loading([0, 1, 2])
+    assert left_out(k, Room) == []
+    empty = Kernel().program
+    assert without_redundant_loads(empty, Room) is empty
