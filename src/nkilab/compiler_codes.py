@@ -290,6 +290,9 @@ COMPILER_CODES: dict[str, CompilerCode] = {
     "NCC_IRPX902": CompilerCode(
         "comparing shard indices outside of their loops crashes the compiler", "", GRAPH,
                                 "repaired in SDK 2.32", _NOTES),
+    "NCC_ICFG018": CompilerCode(
+        "device loops are nested, or go on early", "unroll the outer loop with nl.static_range",
+        "dynamic_range in dynamic_range", "NKI 0.5; repaired in 0.6", "aws-neuron-sdk issue 1346"),
     "NCC_CFG015": CompilerCode(
         "control flow is too deep to be checked", "", "8193 blocks: backward of attention",
                                "repaired in SDK 2.29", _NOTES),

@@ -8,6 +8,7 @@ from ..dialects.kernel import Kernel
 from . import advice, capacity, initialisation, loops, psum, races
 from . import comments as comments
 from . import faults as faults
+from . import forms as forms
 from . import front_end as front_end
 from . import numerics as numerics
 from . import replay as replay
@@ -34,6 +35,7 @@ def examine(evidence: Evidence, watcher: Watcher, graph: Graph) -> Iterator[Find
     yield from raced
     yield from psum.find(evidence, watcher.accumulated)
     yield from loops.find(evidence)
+    yield from forms.find(evidence)
     yield from examine_text(evidence.kernel, evidence.sources, evidence.generation)
     yield from capacity.find(evidence)
     yield from advice.find(evidence)

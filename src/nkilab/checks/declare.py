@@ -143,10 +143,11 @@ class Rule:
 
     @property
     def certainty(self) -> Certainty:
-        """How the rule is known; public documents do not settle what warnings are about."""
+        """How the rule is known; of warnings documents say little, of notes builds say otherwise."""
         if self.refusal is not None:
             return self.refusal.certainty
-        return "derived" if self.severity == "warning" else "documented"
+        uncertain: dict[str, Certainty] = {"warning": "derived", "note": "disputed"}
+        return uncertain.get(self.severity, "documented")
 
     def finding(
         self,

@@ -199,12 +199,13 @@ return out
 _DYNAMIC = "language.dynamic_range"
 NESTED_LOOPS = rule(
     "nested-dynamic-range", "language",
-    Refusal("documented", since="0.4", until=_PARSED, build_error="Could not find register"),
+    Refusal("documented", build_error="Could not find register", since="0.4", until="0.5"),
     title="loops on the device stand beside each other",
     what="a dynamic_range loop stands in another one, and carries a value from iteration to iteration",
     why="the compiler loses the register of the outer loop",
     fix="use nl.affine_range or nl.static_range for the outer loop",
-    source="NKI 0.4 release notes, known issues, which those of 0.5 and 0.6 carry forward",
+    source="NKI 0.4 release notes, known issues, which those of 0.5 carry forward; repaired in 0.6, "
+    "aws-neuron-sdk issue 1346",
     wrong=Example(_NESTED.format("dynamic_range"), _X, options=("--nki", "0.4")),
     right=Example(_NESTED.format("static_range"), _X, options=("--nki", "0.4")),
 )  # fmt: skip
@@ -269,6 +270,55 @@ def _matmuls(scope: Scope) -> Iterator[Place]:
             given = [k.value for k in node.keywords if k.arg == "transpose_x"] + node.args[2:3]
             if not given or (isinstance(given[0], ast.Constant) and not given[0].value):
                 yield node, "nl.matmul has no transpose_x=True", ""
+
+
+_SCRATCH = """
+scratch = nl.ndarray((256, 8), x.dtype, buffer=nl.shared_hbm)
+out = nl.ndarray((8, 128), x.dtype, buffer=nl.shared_hbm)
+for i in range(2):
+    nl.store(scratch[i * 128 : i * 128 + 128], nl.load(x[i * 128 : i * 128 + 128]))
+nl.store(out, nl.load_transpose2d({}[0:128]))
+return out
+"""
+_TRN1 = ("--nki", "0.3", "--target", "trn1")
+LOCAL_TRANSPOSE = rule(
+    "load-transpose-local", "language",
+    Refusal("report", until=_PARSED, generations=(2,)),
+    title="on trn1 nl.load_transpose2d reads arguments of the kernel",
+    what="nl.load_transpose2d reads a tensor in hbm that the kernel itself makes, on trn1",
+    why="the build fails, with no message that names the reason; the simulator transposes it",
+    fix="keep the values in sbuf and transpose them with nisa.nc_transpose",
+    source="trnfft, notes of its kernels, NKI 0.3 on trn1",
+    wrong=Example(_SCRATCH.format("scratch"), {"x": "f32[256,8]"}, options=_TRN1),
+    right=Example(_SCRATCH.format("x"), {"x": "f32[256,8]"}, options=_TRN1),
+)  # fmt: skip
+
+
+@found_by("nki", LOCAL_TRANSPOSE)
+def _local_transposes(scope: Scope) -> Iterator[Place]:
+    local = _bound_to(scope, ("language.ndarray", "language.zeros", "language.full"))
+    for node in scope.nodes():
+        if not isinstance(node, ast.Call) or scope.name_of(node.func) != "language.load_transpose2d":
+            continue
+        src = next((k.value for k in node.keywords if k.arg == "src"), node.args[0] if node.args else None)
+        if _root(src) in local:
+            yield node, f"{_root(src)} is made by the kernel", ""
+
+
+def _bound_to(scope: Scope, makers: tuple[str, ...]) -> dict[str, ast.Call]:
+    """Names that are bound to what some functions of NKI make, each with the call."""
+    assignments = (n for n in scope.nodes() if isinstance(n, ast.Assign))
+    pairs = (pair for n in assignments for target in n.targets for pair in _pairs(target, n.value))
+    return {name: call for name, call in pairs if scope.name_of(call.func) in makers}
+
+
+def _pairs(target: ast.expr, value: ast.expr) -> Iterator[tuple[str, ast.Call]]:
+    """Names with the calls that an assignment binds them to, of tuples one by one."""
+    match target, value:
+        case ast.Name(id=name), ast.Call():
+            yield name, value
+        case ast.Tuple(elts=targets), ast.Tuple(elts=values):
+            yield from (pair for both in zip(targets, values, strict=False) for pair in _pairs(*both))
 
 
 OFFSET = rule(
@@ -395,14 +445,13 @@ def _chosen(target: ast.expr) -> Iterator[ast.expr]:
 
 def _tiles_in_sbuf(scope: Scope) -> set[str]:
     """Names that are bound to tiles which nl.zeros, nl.full or nl.ndarray make in sbuf."""
-    found = set()
-    for node in scope.nodes():
-        match node:
-            case ast.Assign(targets=[ast.Name(id=name)], value=ast.Call(func=called, keywords=keywords)) if (
-                scope.name_of(called)
-                in ("language.zeros", "language.full", "language.ndarray", "language.ones")
-            ):
-                buffer = next((k.value for k in keywords if k.arg == "buffer"), None)
-                if buffer is not None and scope.name_of(buffer) == "language.sbuf":
-                    found.add(name)
-    return found
+    makers = ("language.zeros", "language.full", "language.ndarray", "language.ones")
+    buffers = {
+        name: next((k.value for k in call.keywords if k.arg == "buffer"), None)
+        for name, call in _bound_to(scope, makers).items()
+    }
+    return {
+        name
+        for name, buffer in buffers.items()
+        if buffer is not None and scope.name_of(buffer) == "language.sbuf"
+    }

@@ -205,3 +205,44 @@ def right_axes_of_one_do_not_count_for_a_transfer(x):
         total = nl.sum(tile[:, i : i + 1, :], axis=[1, 2], keepdims=True)
         out[:, i] = total
     return out
+
+
+@case("f32[4,128]", "i32[1,1]", version="0.2")
+@nki.jit
+def wrong_an_offset_is_a_slice(x, at):
+    index, tile, out = sb((1, 1), nl.int32), sb((1, 128)), hbm((1, 128))
+    nisa.dma_copy(index, at)
+    place = x.ap(pattern=[[128, 1], [1, 128]], scalar_offset=index[0:1, 0:1])  # finds: scalar-offset-slice
+    nisa.dma_copy(tile, place)
+    nisa.dma_copy(out, tile)
+    return out
+
+
+@case("f32[4,128]", "i32[1,1]", version="0.2")
+@nki.jit
+def right_an_offset_is_a_whole_tile(x, at):
+    index, tile, out = sb((1, 1), nl.int32), sb((1, 128)), hbm((1, 128))
+    nisa.dma_copy(index, at)
+    nisa.dma_copy(tile, x.ap(pattern=[[128, 1], [1, 128]], scalar_offset=index))
+    nisa.dma_copy(out, tile)
+    return out
+
+
+@case("f32[256,8]", target="trn1", version="0.3")
+@nki.jit
+def wrong_what_the_kernel_made_is_transposed_on_trn1(x):
+    scratch, out = nl.ndarray((256, 8), x.dtype, buffer=nl.shared_hbm), hbm((8, 128))
+    for i in range(2):
+        nl.store(scratch[i * 128 : i * 128 + 128], nl.load(x[i * 128 : i * 128 + 128]))
+    nl.store(out, nl.load_transpose2d(scratch[0:128]))  # finds: load-transpose-local
+    return out
+
+
+@case("f32[256,8]", version="0.3")
+@nki.jit
+def right_what_the_kernel_made_is_transposed_on_trn2(x):
+    scratch, out = nl.ndarray((256, 8), x.dtype, buffer=nl.shared_hbm), hbm((8, 128))
+    for i in range(2):
+        nl.store(scratch[i * 128 : i * 128 + 128], nl.load(x[i * 128 : i * 128 + 128]))
+    nl.store(out, nl.load_transpose2d(scratch[0:128]))
+    return out
