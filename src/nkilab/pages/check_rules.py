@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ..checks.declare import FAMILIES, RULES, Rule
+from ..checks.declare import FAMILIES, RULES, Refusal, Rule
 from ..checks.restricted_language import NOT_COVERED
 from ..dialects.history import VERSIONS
 from ..machine import MACHINES
@@ -58,7 +58,7 @@ def rules_page() -> Page:
             "breaks it and one that keeps it. The origin is who refuses what breaks the rule."
         ),
     )
-    return Page("Rules", "index", (Section("", opening), *_families(), _not_covered()))
+    return Page("Rules", "index", (Section("", opening), *_families(), _builds(), _not_covered()))
 
 
 def _families() -> Iterator[Section]:
@@ -67,6 +67,34 @@ def _families() -> Iterator[Section]:
         rows = [(code(r.id), r.severity, r.origin, r.title, r.fix) for r in rules_of_family]
         if rows:
             yield Section(title, (table(("rule", "severity", "origin", "asks that", "way out"), rows),))
+
+
+def _builds() -> Section:
+    """Which versions refuse what, for which chips, and how that is known."""
+    words = Text(
+        "What the compiler of a version refuses, for all chips or those named. Certain are documents, logs "
+        "and "
+        "reports of builds; what is derived or disputed is a note and does not fail."
+    )
+    rows = [
+        (
+            code(rule.id),
+            rule.refusal.code,
+            rule.certainty,
+            *(_chips(rule.refusal, v) for v in VERSIONS),
+            rule.source,
+        )
+        for rule in RULES.values()
+        if rule.refusal is not None
+    ]
+    heads = ("rule", "code", "certainty", *VERSIONS, "source")
+    return Section("Which builds refuse what", (words, table(heads, rows)))
+
+
+def _chips(refusal: Refusal, version: str) -> str:
+    """The chips for which a version refuses it, "all" or ""."""
+    chips = [m.name for m in MACHINES.values() if refusal.applies(version, m.generation)]
+    return "all" if len(chips) == len(MACHINES) else ", ".join(chips)
 
 
 def _not_covered() -> Section:
