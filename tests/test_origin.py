@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from nkilab.errors import UsageError
-from nkilab.projects import make_project, origin, template, told
+from nkilab.projects import make_project, origin, summary_text, template
 from tests.program import call
 
 HINT = (
@@ -166,12 +166,12 @@ def test_a_project_names_no_index_and_says_where_a_runner_would_look_in_vain(
 ) -> None:
     made = make_project(tmp_path / "mine", str(checkout))
     assert (tmp_path / "mine" / "requirements.txt").read_text() == f"nkilab @ {checkout.as_uri()}\npytest\n"
-    assert told(made).splitlines()[1] == (
+    assert summary_text(made).splitlines()[1] == (
         "  note: requirements.txt names a place on this machine, which a runner elsewhere does not have: put "
         "a git address there, or pass --nkilab"
     )
     elsewhere = make_project(tmp_path / "other", "https://example.org/a/nkilab")
-    assert "note" not in told(elsewhere)
+    assert "note" not in summary_text(elsewhere)
     assert template("requirements.txt.txt").splitlines()[0] == "{nkilab}"
 
 

@@ -188,7 +188,7 @@ def test_a_call_rule_broken_on_the_second_call_of_a_form_is_found(cls: Any, brok
 
 @every
 def test_the_worked_example_holds(cls: type[Instruction]) -> None:
-    given = cls.example.given
+    given = cls.example.operands
     shapes = {name: np.shape(value) for name, value in {**given, **cls.example.expected}.items()}
     use = smallest_use(cls, cls.example.attributes)
     for name, spec in operands_of(cls).items():
@@ -439,7 +439,7 @@ def test_an_input_does_not_take_what_nothing_wrote(cls: Any, has_data: bool) -> 
     storage = Storage(-1, "a", given.shape, views[result].layout.dtype, HBM, "input", 0)
     session.register(storage)
     storage.allocate(given)
-    storage.given = given
+    storage.host_array = given
     views |= {source: tile, result: View(storage, 0, whole_layout(storage))}
     with pytest.raises(KernelError) as caught:
         call(session, cls, **{**use, **views})

@@ -94,7 +94,7 @@ class Units:
 
 def units_of(held: Memory, tile: int) -> list[int]:
     """The units that a tile lies on, in the order in which it took them."""
-    units, at = [], held.tiles[tile].held
+    units, at = [], held.tiles[tile].segment
     while at >= 0:
         segment = held.segments[at]
         units += range(segment.start, segment.start + segment.length)
