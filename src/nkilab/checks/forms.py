@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import os
 from collections.abc import Callable, Collection, Iterator
+from itertools import product
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,8 +23,10 @@ from .finding import Finding, Site
 from .restricted_language import version_compiled
 from .scope import scope_of
 
+# Its operands and attributes are those that its declaration names.
+Form = Any
 # What is wrong with a form, or "".
-Look = Callable[[Instruction], str]
+Look = Callable[[Form], str]
 _DMA = ("dma_copy", "dma_transpose", "dma_compute")
 
 
@@ -83,7 +86,7 @@ BIAS = rule(
 
 
 @_looks("nki", BIAS, "activation", "activation_reduce")
-def _bias(form: Any) -> str:
+def _bias(form: Form) -> str:
     if isinstance(form.bias, Layout) or form.op.name in ("copy", "reciprocal"):
         return ""
     return f"{form.op.name} has no tile as its bias"
@@ -106,7 +109,7 @@ _DIVIDES = ("divide", "mod", "fmod")
 
 
 @_looks("nki", DIVISION)
-def _division(form: Any) -> str:
+def _division(form: Form) -> str:
     operators = (getattr(form, name, None) for name in ("op", "op0", "op1", "reduce_op"))
     word = next((name for op in operators if (name := getattr(op, "name", "")) in _DIVIDES), "")
     return f"the operator is {word}, which no engine has" if word else ""
@@ -130,7 +133,7 @@ _ADDRESSES = ("int32", "uint32")
 
 
 @_looks("nki", COLUMN, "tensor_scalar")
-def _columns(form: Any) -> str:
+def _columns(form: Form) -> str:
     for name, op in (("operand0", form.op0), ("operand1", form.op1)):
         column = getattr(form, name)
         if op is None or op.is_bitvec or not isinstance(column, Layout) or column.dtype.name == "float32":
@@ -162,7 +165,7 @@ BROADCAST = rule(
 
 
 @_looks("neuronxcc", BROADCAST, "dma_copy", called="isa.dma_copy")
-def _broadcast(form: Any) -> str:
+def _broadcast(form: Form) -> str:
     src = form.src
     if src.memory != HBM or len(src.shape) < 2 or src.shape[0] == 1 or src.strides[0] != 0 or src.indices:
         return ""
@@ -185,7 +188,7 @@ DYNAMIC = rule(
 
 
 @_looks("nki", DYNAMIC)
-def _dynamic(form: Any) -> str:
+def _dynamic(form: Form) -> str:
     if form.name.startswith("tensor_copy_dynamic"):
         return ""
     for name, _, layout in form.tile_slots():
@@ -213,7 +216,7 @@ REDUCED_SQUARE = rule(
 
 
 @_looks("nki", REDUCED_SQUARE, "activation_reduce")
-def _reduced_square(form: Any) -> str:
+def _reduced_square(form: Form) -> str:
     return "squares are summed as they are computed" if form.op.name == "square" else ""
 
 
@@ -231,7 +234,7 @@ TRANSPOSE = rule(
 
 
 @_looks("nki", TRANSPOSE, "dma_transpose")
-def _transpose(form: Any) -> str:
+def _transpose(form: Form) -> str:
     axes = len(form.src.shape)
     return f"src has {axes} axes; four are taken" if axes != 4 else ""
 
@@ -249,7 +252,7 @@ COPY = rule(
 
 
 @_looks("nki", COPY, "tensor_copy", called="language.copy")
-def _copy(form: Any) -> str:
+def _copy(form: Form) -> str:
     return "src is in psum" if form.src.memory == PSUM else ""
 
 
@@ -282,18 +285,18 @@ def _loops(evidence: Evidence) -> Iterator[Finding]:
 def find(evidence: Evidence) -> Iterator[Finding]:
     """What the build refuses of the forms that ran, once per line and rule."""
     version, generation = version_compiled(evidence.kernel), evidence.generation
-    finders = [
-        finder
-        for finder in _FINDERS[evidence.kernel.spelling]
-        if finder.rule.refusal is not None and finder.rule.refusal.applies(version, generation)
-    ]
-    if evidence.kernel.spelling == "nki" and LOOP.refusal and LOOP.refusal.applies(version, generation):
+    finders = [f for f in _FINDERS[evidence.kernel.spelling] if _applies(f.rule, version, generation)]
+    if evidence.kernel.spelling == "nki" and _applies(LOOP, version, generation):
         yield from _loops(evidence)
     seen: set[tuple[str, Site]] = set()
     for track in evidence.tracks:
-        for number, form in enumerate(track.program.forms):
-            for finder in finders:
-                yield from _findings(evidence, track, (number, form), finder, seen)
+        forms = enumerate(track.program.forms)
+        for numbered, finder in product(forms, finders):
+            yield from _findings(evidence, track, numbered, finder, seen)
+
+
+def _applies(own_rule: Rule, version: str, generation: int) -> bool:
+    return own_rule.refusal is not None and own_rule.refusal.applies(version, generation)
 
 
 def _findings(

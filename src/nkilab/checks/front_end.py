@@ -266,10 +266,11 @@ MATMUL = rule(
 @found_by("nki", MATMUL)
 def _matmuls(scope: Scope) -> Iterator[Place]:
     for node in scope.nodes():
-        if isinstance(node, ast.Call) and scope.name_of(node.func) == "language.matmul":
-            given = [k.value for k in node.keywords if k.arg == "transpose_x"] + node.args[2:3]
-            if not given or (isinstance(given[0], ast.Constant) and not given[0].value):
-                yield node, "nl.matmul has no transpose_x=True", ""
+        if not isinstance(node, ast.Call) or scope.name_of(node.func) != "language.matmul":
+            continue
+        values = [k.value for k in node.keywords if k.arg == "transpose_x"] + node.args[2:3]
+        if not values or (isinstance(values[0], ast.Constant) and not values[0].value):
+            yield node, "nl.matmul has no transpose_x=True", ""
 
 
 _SCRATCH = """
