@@ -253,12 +253,8 @@ def check_writable(path: AnyPath) -> None:
 
 def _check_folder(path: AnyPath) -> None:
     """Refuse a path that no folder can be made at, or whose folder takes no files."""
-    place = Path(path).absolute()
-    nearest = next(folder for folder in (place, *place.parents) if folder.exists())
+    nearest = next(folder for folder in (Path(path), *Path(path).parents) if folder.exists())
     if not nearest.is_dir():
-        raise UsageError(
-            f"{path if nearest == place else nearest} is a file; a folder is to be written there",
-            hint="name another folder",
-        )
+        raise UsageError(f"{nearest} is a file; a folder is to be written there", hint="name another folder")
     if not os.access(nearest, os.W_OK):
         raise UsageError(f"the folder {nearest} may not be written", hint="name another folder")
