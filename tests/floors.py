@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import sys
 import tomllib
-from collections import Counter
+from collections import defaultdict
 from pathlib import Path
 
 import coverage
@@ -26,13 +26,18 @@ def home_of(path: str) -> str:
 
 
 def shares(measured: coverage.Coverage) -> dict[str, tuple[int, int]]:
-    """Per folder its statements and how many of them ran."""
-    statements, ran = Counter[str](), Counter[str]()
+    """Per folder its statements and how many of them ran, in any copy of a module: installed, or in `src`."""
+    statements, ran = defaultdict[str, set[int]](set), defaultdict[str, set[int]](set)
     for path in measured.get_data().measured_files():
         _, lines, _, missing, _ = measured.analysis2(path)
-        statements[home_of(path)] += len(lines)
-        ran[home_of(path)] += len(lines) - len(missing)
-    return {home: (count, ran[home]) for home, count in sorted(statements.items()) if count}
+        module = path.replace("\\", "/").rpartition("/nkilab/")[2]
+        statements[module] |= {*lines}
+        ran[module] |= {*lines} - {*missing}
+    by_folder: dict[str, tuple[int, int]] = {}
+    for module, lines in sorted(statements.items()):
+        count, covered = by_folder.get(home_of(f"/nkilab/{module}"), (0, 0))
+        by_folder[home_of(f"/nkilab/{module}")] = count + len(lines), covered + len(ran[module])
+    return dict(sorted((home, share) for home, share in by_folder.items() if share[0]))
 
 
 def complaints(measured: dict[str, tuple[int, int]], floors: dict[str, int]) -> list[str]:

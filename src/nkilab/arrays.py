@@ -103,6 +103,20 @@ def outlined(value: Any, name: str) -> Any:
     return value
 
 
+def with_elements(value: object, name: str) -> object:
+    """`on_host`, of an array that has elements.
+
+    Raises:
+        UseError: if it has none, or they cannot be read from here; names the argument.
+    """
+    if framework_of(value) == "torch" and getattr(value, "is_meta", False):
+        raise UseError(
+            f"argument {name} lies on PyTorch's device meta, which has no elements",
+            hint="pass a tensor of the CPU; nkilab estimate takes shapes alone",
+        )
+    return on_host(value, name)
+
+
 def on_host(value: Any, name: str) -> Any:
     """An array that is neither of NumPy, PyTorch nor JAX as one of NumPy; any other as it is.
 
@@ -119,11 +133,6 @@ def on_host(value: Any, name: str) -> Any:
         raise UseError(
             f"argument {name} has layout {value.layout}; kernels take dense tensors",
             hint=f"pass {name}.to_dense()",
-        )
-    if kind == "torch" and value.is_meta:
-        raise UseError(
-            f"argument {name} lies on PyTorch's device meta, which has no elements",
-            hint="pass a tensor of the CPU; nkilab estimate takes shapes alone",
         )
     if kind not in ("array", "dlpack"):
         return value

@@ -14,11 +14,11 @@ from .arrays import (
     from_numpy,
     is_shared,
     loses_gradient,
-    on_host,
     origin_of,
     outlined,
     shape_of,
     to_numpy,
+    with_elements,
 )
 from .dialects.annotations import is_mutable
 from .dialects.dst_first.tensor import Tensor as DstFirstTensor
@@ -81,7 +81,7 @@ def input_tensor(session: Session, kernel: Kernel, value: Any, name: str, framew
             f"{kernel.name}: {name} requires a gradient, and none flows through a kernel that is called "
             "as it is; use nkilab.torch.wrap(kernel, backward=...), or torch.no_grad()"
         )
-    value = on_host(value, name) if session.has_data else outlined(value, name)
+    value = with_elements(value, name) if session.has_data else outlined(value, name)
     dtype = dtype_of(value, name)
     shape = shape_of(value, name)
     storage = session.new_storage(shape, dtype, HBM, "input", name)

@@ -83,8 +83,10 @@ def test_wrong_usage_is_exit_2(tmp_path: Path) -> None:
 
 def test_what_cannot_be_written_is_told_and_nothing_is(tmp_path: Path) -> None:
     done = call("einsum", "mk,kn->mn", *SIZES, "-o", "k.py", "--notebook", "nowhere/k.ipynb", folder=tmp_path)
-    assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr == "nkilab: nowhere/k.ipynb cannot be written: nowhere is no folder\n"
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == (
+        "nkilab: the folder of nowhere/k.ipynb does not exist\n  hint: make nowhere, or name another file\n"
+    )
     assert list(tmp_path.iterdir()) == []
 
 

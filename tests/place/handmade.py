@@ -104,3 +104,21 @@ def reshaped(view: View, *shape: int) -> View:
         step *= size
     new_layout = layout(shape, tuple(reversed(strides)), view.layout.dtype, view.layout.memory, None, 0)
     return View(view.storage, view.offset, new_layout)
+
+
+def names(program: Program) -> list[str]:
+    """The instruction of each row."""
+    return [program.form_of(row).name for row in range(len(program))]
+
+
+def repeated(k: Kernel, reader: str, width: int = 512, copy_to: str = "float32") -> None:
+    """A row repeated over 128 partitions by TensorE, copied to SBUF, and read there."""
+    row, ones = k.tile(1, width), k.tile(1, 128)
+    product, copy = k.psum(128, width), k.tile(128, width, dtype=copy_to)
+    k.matmul(product, ones, row)
+    k.copy(copy, product, engine="unknown")
+    other, result = k.tile(128, width), k.tile(128, width)
+    if reader == "tensor_tensor":
+        k.call("tensor_tensor", result, other, copy, op="add")
+    else:
+        k.load(k.hbm(128, width), copy)

@@ -15,7 +15,7 @@ from nkilab.place.compiler_passes import compiled
 from nkilab.trace.direct_allocation import Address
 from nkilab.trace.program import Program
 from tests.place.handmade import Kernel, columns, rows
-from tests.place.test_compiled import traced
+from tests.place.test_compiler_passes import traced
 
 
 @pytest.fixture(autouse=True)

@@ -49,14 +49,13 @@ def said(act: Any) -> str:
     [
         # by hand: trn2 has 212984 bytes per partition of SBUF and 8 banks of 2048 of PSUM
         (copied("sbuf", 53245), ""),
-        (copied("sbuf", 53247), "its operands lie in tiles of 212988 bytes per partition; trn2 allows 212984 "
-                                "(sbuf bytes per partition)"),
+        (copied("sbuf", 53247), "the tile has 212,988 bytes per partition; sbuf of trn2 has 212,984"),
         (copied("sbuf", 26623, 26623), ""),
         (copied("sbuf", 30000, 30000), "its operands lie in tiles of 240000 bytes per partition; trn2 allows "
                                        "212984 (sbuf bytes per partition)"),
         (copied("sbuf", *[20000] * 9), ""),
         (copied("psum", 4096), ""),
-        (copied("psum", 4097), "psum is full: 9 banks needed, 8 free; trn2 has 8 (psum banks)"),
+        (copied("psum", 4097), "the tile has 16,388 bytes per partition; psum of trn2 has 16,384"),
     ],
 )  # fmt: skip
 def test_run_estimate_profile_and_check_agree_on_what_exists(kernel: Any, expected: str) -> None:

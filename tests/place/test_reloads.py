@@ -17,7 +17,7 @@ from nkilab.tiles.tile import View
 from nkilab.trace.direct_allocation import Address
 from nkilab.trace.program import Program
 from tests.place.handmade import Kernel, part, reshaped
-from tests.place.test_compiled import traced
+from tests.place.test_compiler_passes import traced
 
 TILE = ((128, 2048), "float32")  # 8 KiB per partition
 

@@ -8,11 +8,13 @@ from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 
+from ..dialects.indexing import TileLimitError
 from ..dialects.kernel import Kernel
 from ..errors import DeadlockError, NkilabError
 from ..tiles.indirect import UnwrittenError
 from ..trace.source import is_named
-from .declare import Example, rule
+from .capacity import PSUM_FULL, SBUF_FULL
+from .declare import Example, Rule, rule
 from .evidence import definition_of
 from .finding import Finding, Site
 from .initialisation import UNWRITTEN_READ
@@ -96,8 +98,16 @@ def from_error(error: NkilabError, kernel: Kernel) -> Finding:
     notes = [*error.facts, *([f"source: {error.source}"] if error.source else [])]
     if error.key:
         notes.append(f"key: {error.key}")
-    broken = UNWRITTEN_READ if isinstance(error, UnwrittenError) else KERNEL_ERROR
-    return replace(broken.finding(sentence, site, notes=notes), fix=error.hint)
+    return replace(_broken_by(error).finding(sentence, site, notes=notes), fix=error.hint)
+
+
+def _broken_by(error: NkilabError) -> Rule:
+    """The rule that an error of the run says to be broken."""
+    if isinstance(error, UnwrittenError):
+        return UNWRITTEN_READ
+    if isinstance(error, TileLimitError):
+        return PSUM_FULL if "; psum of " in error.problem else SBUF_FULL
+    return KERNEL_ERROR
 
 
 def _site(error: NkilabError, kernel: Kernel) -> Site:

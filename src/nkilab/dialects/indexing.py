@@ -399,11 +399,16 @@ def allocated_shape(shape: Any) -> tuple[int, ...]:
     return plain
 
 
+class TileLimitError(LimitError):
+    """A tile has more bytes per partition than the memory that it is to lie in."""
+
+
 def check_tile(machine: Machine, memory: str, extents: tuple[int, ...], dtype: DType) -> None:
     """Refuse a tile that no memory on chip could hold, before anything is written to it.
 
     Raises:
-        LimitError: if it has more partitions, or more bytes in each, than there are.
+        LimitError: if it has more partitions than there are.
+        TileLimitError: if it has more bytes in each than there are.
     """
     most, size = machine.limit("partitions"), prod(extents[1:]) * dtype.itemsize
     if extents[0] > most:
@@ -414,7 +419,7 @@ def check_tile(machine: Machine, memory: str, extents: tuple[int, ...], dtype: D
     is_psum = memory == PSUM
     room = machine.psum_bytes_per_partition if is_psum else machine.limit("sbuf_bytes_per_partition")
     if size > room:
-        raise LimitError(
+        raise TileLimitError(
             f"the tile has {size:,} bytes per partition; {memory} of {machine.name} has {room:,}",
             hint="split the free axes into tiles", source=ARCHITECTURE,
         )  # fmt: skip

@@ -3,35 +3,10 @@
 from __future__ import annotations
 
 from tests.checks.gallery.case import case
+from tests.checks.gallery.memory import operands, out_like, ps, sb, stored
 from tests.dialects.spellings import nisa1, nisa2, nki1, nki2, nl1, nl2
 
 nki, nl, nisa = nki2, nl2, nisa2
-
-
-def out_like(shape):
-    return nl.ndarray(shape, nl.float32, buffer=nl.shared_hbm)
-
-
-def sb(shape, dtype=nl.float32):
-    return nl.ndarray(shape, dtype, buffer=nl.sbuf)
-
-
-def ps(shape):
-    return nl.ndarray(shape, nl.float32, buffer=nl.psum)
-
-
-def operands(a, b):
-    left, right = sb((128, 128), nl.bfloat16), sb((128, 512), nl.bfloat16)
-    nisa.dma_copy(left, a)
-    nisa.dma_copy(right, b)
-    return left, right
-
-
-def stored(total):
-    result, out = sb(total.shape), out_like(total.shape)
-    nisa.tensor_copy(result, total)
-    nisa.dma_copy(out, result)
-    return out
 
 
 @case("bf16[128,128]", "bf16[128,512]")

@@ -103,7 +103,8 @@ def _check(einsum: Einsum, block: Iterate | None, cascade: Cascade) -> None:
 def _check_bounds(einsum: Einsum, extents: Mapping[str, int], cascade: Cascade) -> None:
     """Refuse indices that leave their tensor: where something is written, and where an index is read, at all.
 
-    What an Einsum reads beyond an edge is 0, if it reads anything inside.
+    What an Einsum reads beyond an edge is 0, if it reads anything inside, or where extents of one leave its
+    variables nothing but the padding.
     """
     gathers = [g.access for a in (einsum.output, *einsum.accesses) for g in a.gathers]
     inside = [(access, False) for access in (einsum.output, *gathers)]
@@ -114,7 +115,9 @@ def _check_bounds(einsum: Einsum, extents: Mapping[str, int], cascade: Cascade) 
             continue
         size = cascade.sizes[rank]
         low, high = bounds(index.at(cascade.sizes), extents)
-        if high < 0 or low >= size or (not may_leave and (low < 0 or high >= size)):
+        is_padding = may_leave and low == high and any(is_variable(name) for name, _ in index.terms)
+        is_outside = high < 0 or low >= size
+        if (is_outside and not is_padding) or (not may_leave and (low < 0 or high >= size)):
             where = f"runs from {low} to {high}" if low < high else "lies outside"
             error = SpecError(
                 f"the index {index} of {access.tensor} {where}; rank {rank} has {size} elements",
