@@ -56,8 +56,7 @@ _GROUPS = CompilerCode(
     "accumulation groups in psum are at odds",
     "give each sum a tensor of its own in psum, and end it before it is read",
     "several sums of matmuls in one tensor, or too close in a bank; psum read while a sum is open; tensors "
-    "at "
-    "addresses that overlap",
+    "at addresses that overlap",
     source="nki-autotune, learnings; nki-library, tensor pools",
 )
 _INSTRUCTION_SPACE = CompilerCode(
@@ -71,10 +70,8 @@ _BACKEND = CompilerCode(
     "the backend met an error that it has no code for; the text behind it tells what",
     "read the reason in the text: partitions, access pattern, dynamic access, addresses",
     "a compute instruction on partitions that do not start at 0, 32, 64 or 96, or on more than may start "
-    "there; "
-    "operands with different numbers of elements; a run-time offset on a tile in sbuf; an access pattern "
-    "beyond its "
-    "tensor; an instruction on more free axes than it has",
+    "there; operands with different numbers of elements; a run-time offset on a tile in sbuf; an access "
+    "pattern beyond its tensor; an instruction on more free axes than it has",
     "NLA001 in compilers 2.14 and 2.15",
     "aws-neuron-sdk issues 859, 1023, 1253; trainium-agent-labs, device log; release notes",
 )
@@ -181,8 +178,7 @@ COMPILER_CODES: dict[str, CompilerCode] = {
         "an instruction has types, operators or addresses that the chip's instruction set has not",
         "split it: multiply by nisa.reciprocal instead of dividing, square and sum in two instructions",
         "divide with a tile as operand; tensor_copy from a partition that is no start; "
-        "tensor_partition_reduce of "
-        "int32; activation_reduce of square and add, of which sources disagree",
+        "tensor_partition_reduce of int32; activation_reduce of square and add, of which sources disagree",
         source=f"{_MEGAKERNEL}; nki-autotune"),
     "NCC_IBIR030": CompilerCode(
         "a run-time offset is a tile that says nothing of its largest index",
@@ -276,8 +272,7 @@ COMPILER_CODES: dict[str, CompilerCode] = {
         "the compiler of Beta 1 itself failed; the text names the pass",
         "read the text: stores, partitions, strides",
         "+= in sbuf under affine_range (can only handle single store); a copy whose partitions are no "
-        "multiples of 32; "
-        "too many strides",
+        "multiples of 32; too many strides",
         "TEN404 in older compilers", "aws-neuron-sdk issues 1047, 1055, 1056, 1057, 1152, 1295"),
     "NCC_ITEN406": CompilerCode(
         "an access has more partition axes than one", "", "shapes printed under torch.compile",

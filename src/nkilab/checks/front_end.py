@@ -84,12 +84,10 @@ EXPRESSION = rule(
     "python-expression", "language",
     Refusal("derived", until=_PARSED, build_error="unsupported expression"),
     title="a kernel uses expressions that its parser is known to take",
-    what="a kernel, or a function that it calls, holds a lambda, a generator, a dictionary comprehension "
-    "or an "
-    "assignment within an expression",
+    what="a kernel, or a function that it calls, holds a lambda, a generator, a dictionary comprehension or "
+    "an assignment within an expression",
     why="list comprehensions are refused; these are as near to them as anything, and none stands in the "
-    "kernels "
-    "of nki-library",
+    "kernels of nki-library",
     fix="write a function, a loop or a statement",
     source="concluded from `python-comprehension`",
     wrong=_nki("twice = lambda by: by * 2\n" + _SCALED.format("twice(1.0)")),
@@ -115,8 +113,7 @@ UNPACKED = rule(
     title="several values are assigned to names",
     what="a kernel, or a function that it calls, unpacks a tuple into subscripts or attributes",
     why="the parser takes names alone on the left of such an assignment; the kernels of nki-library unpack "
-    "430 "
-    "times, into names",
+    "430 times, into names",
     fix="unpack into names, then assign each",
     source=f"{_REPORT}, NKI 0.3",
     wrong=_nki("pair = [1.0, 2.0]\npair[0], pair[1] = pair[1], pair[0]\n" + _SCALED.format("pair[0]")),
@@ -162,8 +159,8 @@ NUMPY = rule(
     Refusal("report", until=_PARSED),
     title="a kernel calls no functions of NumPy",
     what="a kernel, or a function that it calls, calls a function of NumPy",
-    why="the compiler does not run NumPy, and the simulator does; math and Python's own functions are "
-    "known to it",
+    why="the compiler does not run NumPy, and the simulator does; math and Python's own functions are known "
+    "to it",
     fix="use the function of math, or compute the number on the host and pass it",
     source="a public agent's kernel with np.sqrt on trn2, NKI 0.6; kernels of nki-library call math alone",
     wrong=_nki(_SCALED.format("float(np.log2(x.shape[1]))"), "import numpy as np\n"),
@@ -327,9 +324,8 @@ OFFSET = rule(
     Refusal("report", "NCC_IBIR030", until="0.2"),
     title="a run-time offset says how large it may be",
     what="scalar_offset= is a slice of a tile",
-    why="the compiler takes the largest index from the access pattern of the offset; kernels of "
-    "nki-library pass "
-    "registers, whole tiles and access patterns",
+    why="the compiler takes the largest index from the access pattern of the offset; kernels of nki-library "
+    "pass registers, whole tiles and access patterns",
     fix="wrap it: offset.ap(pattern=[[1, 1], [1, 1]], offset=0)",
     source="nki-moe-megakernel, common pitfalls",
     wrong=None,
@@ -362,11 +358,9 @@ ADDED = rule(
     Refusal("disputed", "NCC_ITEN404", "NeuronInstComb:Can only handle single store", BETA1, BETA1),
     title="what += adds up in affine_range are matmuls in psum",
     what="an update such as += in an affine_range loop is of a tile in sbuf, at a place that the loop does "
-    "not "
-    "move",
+    "not move",
     why="compilers before SDK 2.22 make two stores of it and stop; the manual lets such sums be carried, "
-    "and "
-    "kernels of nki-samples do so",
+    "and kernels of nki-samples do so",
     fix="write total[...] = total + x in a nl.sequential_range loop",
     source="aws-neuron-sdk issues 1047, 1051, 1056; SDK 2.22 release notes; nki-samples",
     wrong=Example(_SUM.format(kind="affine_range", update="total[...] += nl.load(x[i])"), _X4, "neuronxcc"),
@@ -386,8 +380,8 @@ PRODUCT = rule(
     Refusal("report", "NCC_ITEN404", "NeuronInstComb:Can only handle single store", BETA1, BETA1),
     title="matmuls add up in psum",
     what="a matmul is added by += to a tile that nl.zeros, nl.full, nl.ones or nl.ndarray make in sbuf",
-    why="TensorE adds to psum alone; AWS calls c += nl.matmul(a, b), with c in psum, the one use of += "
-    "that works",
+    why="TensorE adds to psum alone; AWS calls c += nl.matmul(a, b), with c in psum, the one use of += that "
+    "works",
     fix="make the tile with buffer=nl.psum, and copy it to sbuf behind the loop",
     source="aws-neuron-sdk issues 1051, 1056",
     wrong=Example(_PRODUCT.format(memory="sbuf"), _X4, "neuronxcc"),
@@ -429,8 +423,7 @@ def _is_affine(scope: Scope, loop: ast.For) -> bool:
 
 
 def _is_moved(scope: Scope, target: ast.expr, loop: ast.For) -> bool:
-    """Whether the place of an update has the variable of the loop in it, or the tile is made within the "
-    "loop."""
+    """Whether the place of an update has the loop's variable in it, or the tile is made within the loop."""
     moving = {n.id for n in ast.walk(loop.target) if isinstance(n, ast.Name)}
     stored = {n.id for n in ast.walk(loop) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
     names = {n.id for n in ast.walk(target) if isinstance(n, ast.Name)}

@@ -43,8 +43,7 @@ _FINDERS: dict[str, list[_Finder]] = {"nki": [], "neuronxcc": []}
 
 
 def _looks(spelling: str, own_rule: Rule, *names: str, called: str = "") -> Callable[[Look], Look]:
-    """Have a rule looked for by the decorated function, where a line calls the function of NKI named, if "
-    "any."""
+    """Have a rule looked for by the decorated function, on lines that call the function of NKI named."""
 
     def keep(look: Look) -> Look:
         _FINDERS[spelling].append(_Finder(own_rule, names, look, called))
@@ -75,8 +74,8 @@ BIAS = rule(
     title="on trn1 the bias of an activation is a tile",
     what="an activation other than copy and reciprocal has no bias tile on trn1; nl.exp and its like give "
     "none",
-    why="the compiler fills in the number 0, which ScalarE of trn1 takes as the bias of copy and "
-    "reciprocal alone",
+    why="the compiler fills in the number 0, which ScalarE of trn1 takes as the bias of copy and reciprocal "
+    "alone",
     fix="pass bias= as a tile [P, 1] that memset fills with 0",
     source="trnrand issue 2; torchneuronx, device log",
     wrong=_nki("nisa.activation(tile, op=nl.exp, data=tile)", options=("--target", "trn1")),
@@ -178,8 +177,7 @@ DYNAMIC = rule(
     title="a run-time offset is into hbm",
     what="an instruction other than a transfer reads or writes sbuf or psum at a run-time offset",
     why="the compilers of NKI 0.1 and 0.2 know all addresses on the chip beforehand; 0.3 has tensor_copy "
-    "with .ap "
-    "and scalar_offset",
+    "with .ap and scalar_offset",
     fix="load what is wanted from hbm by dma_copy with the offset, or use tensor_copy_dynamic_src",
     source="nki-moe-megakernel, common pitfalls; NKI 0.3 release notes",
     wrong=None,
@@ -203,8 +201,7 @@ REDUCED_SQUARE = rule(
     title="a square is summed by another instruction",
     what="activation_reduce computes squares and their sums at once",
     why="one report has its build refused, another one runs it on trn2; which versions and types refuse it "
-    "is not "
-    "known",
+    "is not known",
     fix="if the build refuses it, use nisa.activation(op=nl.square), then nisa.tensor_reduce",
     source="nki-moe-megakernel, common pitfalls; against it nki-autotune",
     wrong=_nki("total = nl.ndarray((128, 1), nl.float32, buffer=nl.sbuf)",
@@ -261,8 +258,7 @@ LOOP = rule(
     Refusal("log", "NCC_IXGM002", "basic blocks, but on core 1 it has 1 basic blocks", "0.6", "0.6", (3, 4)),
     title="loops on the device run on both cores",
     what="a kernel that calls fori_loop or while_loop is launched as one program on a chip whose logical "
-    "cores are "
-    "two",
+    "cores are two",
     why="the other core gets no program, and the compiler wants the same blocks on both; where "
     "NEURON_LOGICAL_NC_CONFIG is 1 there is no other core",
     fix="launch both cores, kernel[2](...), and let both run the loop, or set NEURON_LOGICAL_NC_CONFIG=1",

@@ -161,8 +161,8 @@ GOES_ON = rule(
     title="a sum that was stored as one result does not begin the next one",
     what="matmuls add to a sum that was stored to HBM, with operands that are in it already and now meet "
     "other partners, and what comes out is stored elsewhere",
-    why="reading a sum does not end it: the second result has the first one in it. A running sum, each value "
-    "of which is stored, takes new operands instead",
+    why="reading a sum does not end it: the second result has the first one in it. A running sum, each "
+    "value of which is stored, takes new operands instead",
     fix="make the tile in PSUM within the loop over the results, or pass accumulate=(k > 0)",
     source=MODE,
     wrong=Example(_GRID.format(start=""), _GRID_ARGS),

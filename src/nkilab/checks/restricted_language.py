@@ -66,8 +66,8 @@ def _parameters(scope: Scope) -> Iterator[Place]:
 CONSTRUCTS = rule(
     "unsupported-python", "language", _DOCUMENTED,
     title="a kernel uses the part of Python that its compiler knows",
-    what="a kernel holds a statement that the compiler of NKI 0.1 to 0.6 does not know: try, yield, global, "
-    " nonlocal, del, import, match, async, a class, a set, a with that is no no_reorder block",
+    what="a kernel holds a statement that the compiler of NKI 0.1 to 0.6 does not know: try, yield, "
+    "global,  nonlocal, del, import, match, async, a class, a set, a with that is no no_reorder block",
     why="the parser of these versions refuses it; the simulator runs any Python",
     fix="do it on the host, before the kernel is called",
     source=f"{_GUIDE}, values and control flow; simulator guide, meta-programming support",

@@ -31,9 +31,8 @@ INDEX_BRANCH = rule(
     "index-branch", "language", _BETA1,
     title="Python does not branch on the variable of a traced loop",
     what="a while, an assert or a conditional expression asks for the value of a variable of affine_range; "
-    "or an "
-    "if does, and asks for more than an affine comparison, binds a name that is used "
-    "after it, or leaves the loop",
+    "or an if does, and asks for more than an affine comparison, binds a name that is used after it, or "
+    "leaves the loop",
     why=f"{_ONCE}: an if on an affine comparison becomes a condition of the instructions in it; of all else "
     "Python takes one branch for all iterations, or the compiler refuses the question",
     fix="use nl.static_range, hide elements with mask=, or treat the special iteration outside of the loop",
@@ -76,9 +75,9 @@ def _index_branches(scope: Scope) -> Iterator[Place]:
 INDEX_VALUE = rule(
     "index-value", "language", _BETA1,
     title="Python does not compute with the variable of a traced loop",
-    what="the variable of affine_range or sequential_range, or what is computed from it, chooses from a list "
-    "or dictionary of Python's, is an exponent, is multiplied by another one, or goes into range, min, max, "
-    "int, float or another function of Python's that needs a number",
+    what="the variable of affine_range or sequential_range, or what is computed from it, chooses from a "
+    "list or dictionary of Python's, is an exponent, is multiplied by another one, or goes into range, min, "
+    "max, int, float or another function of Python's that needs a number",
     why=f"{_ONCE}, which has no value: sums, multiples, quotients and remainders of it index tensors, and "
     "that is all",
     fix="use nl.static_range, or keep the values in a tensor and index that",

@@ -73,8 +73,7 @@ def _builds() -> Section:
     """Which versions refuse what, for which chips, and how that is known."""
     words = Text(
         "What the compiler of a version refuses, for all chips or those named. Certain are documents, logs "
-        "and "
-        "reports of builds; what is derived or disputed is a note and does not fail."
+        "and reports of builds; what is derived or disputed is a note and does not fail."
     )
     rows = [
         (
