@@ -115,7 +115,7 @@ SHARED = rule(
     "psum-shared-sums", "psum", Refusal("report", "NCC_ISCH714"),
     title="a tensor in psum holds one open sum",
     what="a matmul of `nki` adds to a sum after a matmul started another sum in the same tensor, bank and "
-    "partitions",
+    "partitions, which no other instruction has filled",
     why="the compiler infers accumulation groups per nl.ndarray: several in one are tied together, and it "
     "refuses them or leaves all but the last wrong",
     fix="give each sum an nl.ndarray of its own, or finish one sum before the next one is started",
@@ -261,9 +261,10 @@ class _Sum:
 
 @dataclass
 class _Bank:
-    """A bank of a tile: the sums in it, and how many were started."""
+    """A bank of a tile: the sums in it, how many were started, whether another instruction wrote to it."""
 
     started: int = 0
+    is_filled: bool = False
     sums: dict[int, _Sum] = field(default_factory=dict)
 
 
@@ -376,6 +377,9 @@ class _Walk:
 
     def _started_since(self, bank: _Bank, box: int, latest: int, overlaps: Overlaps) -> _Sum | None:
         """A sum of other elements in the same bank and partitions that was started later and not read yet."""
+        if bank.is_filled and self.one_sum is SHARED:
+            # every matmul adds to what memset left, so that none starts a sum; nki-library does so
+            return None
         near = {b for b, _ in self._near(box, overlaps)}
         boxes = self.track.boxes
         for other, since in bank.sums.items():
@@ -404,6 +408,7 @@ class _Walk:
         """A write of another instruction, which ends what it covers."""
         covered = {b for b, is_covered in self._near(box, overlaps) if is_covered}
         for bank in self._banks_of(slot, span):
+            bank.is_filled = True
             for b in covered & bank.sums.keys():
                 del bank.sums[b]
 

@@ -264,6 +264,19 @@ def wrong_two_sums_in_one_tensor_are_made_in_turn(a, b):
             nisa.nc_matmul(total[:, at], left, right[:, at], accumulate=k > 0)  # finds: psum-shared-sums
     return stored(total)
 
+@case("bf16[128,128]", "bf16[128,512]")
+@nki.jit
+def right_sums_in_a_cleared_tensor_go_on_in_turn(a, b):
+    """As nki-library's backward attention adds up in quarters of a bank, which builds and runs."""
+    left, right = operands(a, b)
+    total = ps((128, 512))
+    nisa.memset(total, 0.0)
+    for _ in range(2):
+        for half in range(2):
+            at = nl.ds(half * 256, 256)
+            nisa.nc_matmul(total[:, at], left, right[:, at])
+    return stored(total)
+
 
 @case("bf16[128,128]", "bf16[128,512]")
 @nki.jit
