@@ -57,6 +57,13 @@ def copied(x, config: Config = None, pair=Pair()):
 @nki.jit
 def without_class(x, config=None):
     return x
+
+
+@nki.jit
+def unannotated(x, config=None):
+    config = config or Config()
+    assert config.columns == 64
+    return copied.func(x, config)
 """
 
 
@@ -134,6 +141,12 @@ def test_a_name_that_stands_for_nothing_is_refused(name, folder):
             objective.check(space_of({name: [1]}))
             bound(objective.kernel, objective.cases[0].args, {}, {name: 1})
     assert str(caught.value).splitlines()[0] == REFUSED[name]
+
+
+def test_a_record_without_annotation_is_of_the_only_class_with_the_field(folder):
+    with activate():
+        objective = objective_of(folder, "unannotated")
+        assert objective.evaluate({"config.columns": 64, "sizes.PIECE": 64}).is_timed
 
 
 def test_a_record_that_nobody_makes_is_refused(folder):

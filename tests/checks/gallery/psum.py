@@ -264,6 +264,7 @@ def wrong_two_sums_in_one_tensor_are_made_in_turn(a, b):
             nisa.nc_matmul(total[:, at], left, right[:, at], accumulate=k > 0)  # finds: psum-shared-sums
     return stored(total)
 
+
 @case("bf16[128,128]", "bf16[128,512]")
 @nki.jit
 def right_sums_in_a_cleared_tensor_go_on_in_turn(a, b):
