@@ -223,7 +223,19 @@ def diff(
     help="Where outcomes are kept; again, it goes on there.",
 )
 @click.option(
-    "--confirm", default="", metavar="FILE.yaml", type=PATH, help="Measured points to calibrate with."
+    "--confirm", default="", metavar="FILE.yaml", type=PATH,
+    help="Measured points to calibrate with; a form for them, if there is no such file.",
+)  # fmt: skip
+@click.option(
+    "--measure", default="", metavar="'CMD {file}'",
+    help="A program of yours that measures a point and prints microseconds.",
+)  # fmt: skip
+@click.option(
+    "--measurements",
+    default=8,
+    show_default=True,
+    type=Number(int, 1),
+    help="Points that it measures at most.",
 )
 @click.option("--picture", default="", metavar="FILE.svg", type=OUTPUT, help="Draw the points.")
 @json_option
