@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ...errors import UnsupportedError
 from ..room import views_of
-from ..tree.expr import expr
+from ..tree.expr import expr, name_of
 from ..tree.nodes import (
     HBM,
     PSUM,
@@ -288,7 +288,8 @@ class NeuronxccPrinter(Printer):
 def is_ahead(loop: Loop) -> bool:
     """Whether the turns of a loop choose versions of a tile."""
     views = (v for s in statements(loop.body) for _, v in views_of(s) if v.buffer.role == TURNS)
-    return any(f"({loop.variable} % 2)" in i.at.names for v in views for i in v.index if isinstance(i, At))
+    version = (name_of(loop.variable) % 2).atoms
+    return any(version <= i.at.atoms for v in views for i in v.index if isinstance(i, At))
 
 
 def cuts(loop: Loop) -> bool:

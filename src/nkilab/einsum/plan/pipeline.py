@@ -250,7 +250,7 @@ class Pipeline:
         """What stands for the loop."""
         loop, i = self.loop, name_of(self.loop.variable)
         last = (expr(loop.trips).value or 0) - 1
-        next_version, version = name_of(f"(({i} + 1) % 2)"), name_of(f"({i} % 2)")
+        next_version, version = (i + 1) % 2, i % 2
         first, rest = self.divided()
         body: list[Statement] = []
         place = 0
@@ -383,19 +383,11 @@ class _Kernel:
         held = Pipeline(loop, self.loads)
         if not held.is_useful or not held.is_bound(self.loads) or not self.may(loop):
             return False
-        try:
-            found = held.statements()
-        except ValueError:
-            # an index is a quotient or a minimum of turns
-            return False
         place, before = next(n for n, s in enumerate(body) if s is loop), list(body)
-        body[place : place + 1] = found
+        body[place : place + 1] = held.statements()
         try:
             proved_room(self.kernel, self.machine)
         except NoRoomError:
             body[:] = before
             return False
         return True
-
-
-__all__ = ["Pipeline", "early_of", "engines_of", "pipelined", "units_of"]

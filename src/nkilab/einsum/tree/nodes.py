@@ -306,14 +306,13 @@ class Loop(Statement):
 
     def last_count(self, names: Mapping[str, int]) -> int:
         """Elements of its last tile, given the values of names."""
-        total = str(self.count).removesuffix(")").partition(", ")[2].partition(" ")[0]
-        whole = int(total) if total.isdigit() else names[total]
-        return whole - (self.turns_at(names) - 1) * self.most_count
+        last = {**names, self.variable: self.turns_at(names) - 1}
+        return self.count.at(last) if self.count is not None else 0
 
     @property
     def most_count(self) -> int:
         """Elements of a full tile, where the last is ragged; 0 where all are full."""
-        return int(str(self.count).removeprefix("min(").partition(",")[0]) if self.count is not None else 0
+        return self.count.rounded.number if self.count is not None and self.count.rounded is not None else 0
 
 
 @dataclass(frozen=True)
