@@ -228,14 +228,14 @@ def _cell(value: float | str) -> str:
 
 def sources(chosen: Iterable[Subject]) -> dict[str, tuple[str, dict[str, Any], str]]:
     """Texts of kernels, with their names and what they take: what another revision is asked for."""
-    found = {}
+    texts = {}
     for subject in chosen:
         try:
             kernel = subject.compiled()
         except NkilabError:
             continue
-        found[subject.key] = (kernel.source, kernel.specs, kernel.name)
-    return found
+        texts[subject.key] = (kernel.source, kernel.specs, kernel.name)
+    return texts
 
 
 def sources_of(revision: str, chosen: list[Subject]) -> dict[str, str]:
@@ -262,7 +262,7 @@ def against(revision: str, chosen: list[Subject]) -> list[str]:
             continue
         old, new = (timed(_traced(text, specs, name)) for text in (before[key], source))
         ratios.append(new.latency / old.latency)
-        lines += [f"{key}: {told}" for told in worse(old, new, (*STRUCTURE[1:3], *TIMES))]
+        lines += [f"{key}: {growth}" for growth in worse(old, new, (*STRUCTURE[1:3], *TIMES))]
     ratios.sort()
     least, middle, most = (ratios[n] for n in (0, len(ratios) // 2, -1)) if ratios else (1.0, 1.0, 1.0)
     print(f"{len(ratios)} texts differ; latency to before: {least:.3f}, middle {middle:.3f}, {most:.3f}")
@@ -285,7 +285,7 @@ def compare(chosen: list[Subject], has_values: bool) -> list[str]:
             lines.append(f"{subject.key}: is not in the table")
             continue
         texts += row.text != old.text
-        lines += [f"{subject.key}: {told}" for told in worse(old, row, names)]
+        lines += [f"{subject.key}: {growth}" for growth in worse(old, row, names)]
         if has_values and subject.size not in ("real", "bench") and not row.refused and not is_right(subject):
             lines.append(f"{subject.key}: values are wrong")
     print(f"{len(chosen)} kernels weighed, {texts} with another text than the table's")
@@ -302,11 +302,12 @@ def update(chosen: list[Subject], because: str) -> list[str]:
     lines = []
     for subject in chosen:
         row, old = weighed(subject), kept.get(subject.key, Row(refused="new"))
-        told = worse(old, row, names)
-        if told and not because:
-            lines += [f"{subject.key}: {one}; --because says why" for one in told]
+        growth = worse(old, row, names)
+        if growth and not because:
+            lines += [f"{subject.key}: {one}; --because says why" for one in growth]
             continue
-        kept[subject.key] = replace(row, because=f"{because} ({'; '.join(told)})" if told else old.because)
+        reason = f"{because} ({'; '.join(growth)})" if growth else old.because
+        kept[subject.key] = replace(row, because=reason)
     write(kept)
     return lines
 
@@ -322,17 +323,17 @@ def main() -> int:
     parser.add_argument("--values", action="store_true", help="run small kernels on their probes, too")
     parser.add_argument("--against", default="")
     parser.add_argument("--sources", action="store_true", help=argparse.SUPPRESS)
-    given = parser.parse_args()
-    chosen = [s for s in subjects() if not given.words or any(w in s.key for w in given.words)]
-    if given.sources:
+    arguments = parser.parse_args()
+    chosen = [s for s in subjects() if not arguments.words or any(w in s.key for w in arguments.words)]
+    if arguments.sources:
         print(json.dumps({key: text for key, (text, _, _) in sources(chosen).items()}))
         return 0
-    if given.update:
-        lines = update(chosen, given.because)
-    elif given.against:
-        lines = against(given.against, chosen)
+    if arguments.update:
+        lines = update(chosen, arguments.because)
+    elif arguments.against:
+        lines = against(arguments.against, chosen)
     else:
-        lines = compare(chosen, given.values)
+        lines = compare(chosen, arguments.values)
     print("\n".join(lines))
     return int(bool(lines))
 

@@ -63,6 +63,3 @@ def _may_move(combine: Combine) -> bool:
     """Whether GpSimdE may compute a tile, and soon enough."""
     in_sbuf = all(v.buffer.memory == SBUF for _, v in views_of(combine))
     return in_sbuf and not combine.engine and 1 < columns_of(combine.dst) <= MOST
-
-
-__all__ = ["set_aside"]

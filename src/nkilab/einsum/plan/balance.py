@@ -255,6 +255,3 @@ def _exchange(body: list[Statement], old: Statement, new: list[Statement]) -> No
             return
         if isinstance(statement, Loop):
             _exchange(statement.body, old, new)
-
-
-__all__ = ["Loads", "balanced"]
