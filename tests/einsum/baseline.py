@@ -152,7 +152,7 @@ def weighed(subject: Subject) -> Row:
     bank = int(kernel.machine["psum_bank_bytes"])
     body = kernel.tree.body
     return replace(
-        timed(_traced(kernel.source, kernel.specs, kernel.name)),
+        timed(traced_program(kernel.source, kernel.specs, kernel.name)),
         statements=run_by(body),
         sbuf=peak(body, lambda b: size_of(b) if b.memory == SBUF else 0, 1),
         psum=peak(body, lambda b: -(-size_of(b) // bank) if b.memory == PSUM else 0, 1),
@@ -260,7 +260,7 @@ def against(revision: str, chosen: list[Subject]) -> list[str]:
     for key, (source, specs, name) in sources(chosen).items():
         if key not in before or before[key] == source:
             continue
-        old, new = (timed(_traced(text, specs, name)) for text in (before[key], source))
+        old, new = (timed(traced_program(text, specs, name)) for text in (before[key], source))
         ratios.append(new.latency / old.latency)
         lines += [f"{key}: {growth}" for growth in worse(old, new, (*STRUCTURE[1:3], *TIMES))]
     ratios.sort()
@@ -269,7 +269,8 @@ def against(revision: str, chosen: list[Subject]) -> list[str]:
     return lines
 
 
-def _traced(source: str, specs: Mapping[str, Any], name: str) -> tuple[Program, ...]:
+def traced_program(source: str, specs: Mapping[str, Any], name: str) -> tuple[Program, ...]:
+    """What a kernel records, from its text and the shapes that it takes."""
     with activate():
         return traced(getattr(module_of(source, name), name), (), dict(specs), "trn2")
 

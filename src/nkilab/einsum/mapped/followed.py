@@ -10,32 +10,18 @@ from ..language.operators import OPERATORS
 from ..language.spec import Execution, Placement, Spec
 from ..plan.context import Context
 from ..plan.given import Made, Part, Ran, Turn, is_in_order, lies_within
-from ..tree.nodes import (
-    Activate,
-    Alloc,
-    Combine,
-    Comment,
-    Copy,
-    Fill,
-    Load,
-    Reduce,
-    Scale,
-    ScaleCombine,
-    Statement,
-    Tally,
-    Transpose,
-)
+from ..tree import nodes
 from ..written.ranks import Ranks
 
 # statements that bring operands, and those that may compute what an instruction is given for
-BRINGING = (Alloc, Comment, Tally, Load, Transpose, Fill)
-COMPUTING: dict[str, tuple[type[Statement], ...]] = {
+BRINGING = (nodes.Alloc, nodes.Comment, nodes.Tally, nodes.Load, nodes.Transpose, nodes.Fill)
+COMPUTING: dict[str, tuple[type[nodes.Statement], ...]] = {
     # an operand with one element per partition makes the one the other
-    "SimpleTensorTensor": (Combine, Scale),
-    "SimpleTensorScalar": (Scale, ScaleCombine),
-    "Activation": (Activate,),
-    "TensorCopy": (Copy,),
-    "TensorReduce": (Reduce, Combine),
+    "SimpleTensorTensor": (nodes.Combine, nodes.Scale),
+    "SimpleTensorScalar": (nodes.Scale, nodes.ScaleCombine),
+    "Activation": (nodes.Activate,),
+    "TensorCopy": (nodes.Copy,),
+    "TensorReduce": (nodes.Reduce, nodes.Combine),
 }
 ENGINES = {"scalar": "ScalarEngine", "gpsimd": "GpSimdEngine"}
 
@@ -257,8 +243,8 @@ class Followed:
         return {e.name: block.variable for e, block in self.cascade.walk() if block is not None}
 
 
-def engine_of(statement: Statement) -> str:
+def engine_of(statement: nodes.Statement) -> str:
     """The engine that a statement runs on, as mappings call it."""
-    if isinstance(statement, Activate):
+    if isinstance(statement, nodes.Activate):
         return "ScalarEngine"
     return ENGINES.get(getattr(statement, "engine", ""), "VectorEngine")
