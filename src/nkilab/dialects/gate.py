@@ -136,7 +136,7 @@ class ServedModule(ModuleType):
         if name.startswith("__"):
             raise AttributeError(name)
         if name in vars(self).get("_names", ()) and _is_there(self.__name__, name, self._version):
-            member = _held(self.__name__, name, self._names[name], self._version)
+            member = _as_served(self.__name__, name, self._names[name], self._version)
             setattr(self, name, member)
             return member
         frame = sys._getframe(1)
@@ -233,7 +233,9 @@ def held_tables(served: Mapping[str, Mapping[str, Any]], version: str) -> dict[s
         version: the NKI version asked for, or "" for whatever some version of the spelling accepts.
     """
     return {
-        module: {n: _held(module, n, v, version) for n, v in names.items() if _is_there(module, n, version)}
+        module: {
+            n: _as_served(module, n, v, version) for n, v in names.items() if _is_there(module, n, version)
+        }
         for module, names in served.items()
     }
 
@@ -254,7 +256,7 @@ def _is_there(module: str, name: str, version: str) -> bool:
     return full not in history() or bool(at(full, version) if version else set(versions_with(full)) - {BETA1})
 
 
-def _held(module: str, name: str, value: Any, version: str) -> Any:
+def _as_served(module: str, name: str, value: Any, version: str) -> Any:
     """What the version asked for has under a name."""
     full, value = _listed(module, name), value.member() if isinstance(value, AtFirstUse) else value
     if full not in history():
