@@ -239,7 +239,8 @@ class NeuronxccPrinter(Printer):
     def positioned(self, statement: Statement) -> None:
         """Instructions that know where elements stand."""
         match statement:
-            case Scan(dst, left, right, initial, op0, op1):
+            case Scan(dst, left, right, initial, op0, op1, reverse0, reverse1):
+                given = {n: "True" for n, on in (("reverse0", reverse0), ("reverse1", reverse1)) if on}
                 self.result(
                     dst,
                     "nisa.tensor_tensor_scan",
@@ -248,6 +249,7 @@ class NeuronxccPrinter(Printer):
                     initial=self.operand(initial),
                     op0=f"nl.{op0}",
                     op1=f"nl.{op1}",
+                    **given,
                     **self.typed(dst),
                 )
             case Select(dst, src, offset, p, i, relation, otherwise):

@@ -160,7 +160,8 @@ class NkiPrinter(Printer):
             case Activate():
                 name = "activation" if statement.total is None else "activation_reduce"
                 self.put_call(name, **self.activation(statement))
-            case Scan(dst, left, right, initial, op0, op1):
+            case Scan(dst, left, right, initial, op0, op1, reverse0, reverse1):
+                given = {n: "True" for n, on in (("reverse0", reverse0), ("reverse1", reverse1)) if on}
                 self.put_call(
                     "tensor_tensor_scan",
                     dst=self.view(dst),
@@ -169,6 +170,7 @@ class NkiPrinter(Printer):
                     initial=self.operand(initial),
                     op0=f"nl.{op0}",
                     op1=f"nl.{op1}",
+                    **given,
                 )
             case Select(dst, src, offset, p, i, relation, otherwise):
                 self.put_call(

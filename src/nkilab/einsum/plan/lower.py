@@ -9,6 +9,7 @@ from math import prod
 
 from ...machine import Machine
 from ..language.ast import Access, Cascade, Einsum, Iterate, Step
+from ..rewrite.recurrences import with_scans
 from ..tree.expr import expr, name_of
 from ..tree.nodes import Argument, Buffer, Kernel, Loop
 from .alone import pointed
@@ -32,7 +33,6 @@ from .pipeline import pipelined
 from .product import product_of, products_for
 from .reach import leaving
 from .recurrence import without_turns
-from .scan import scan_of
 from .solve import solve_of
 from .stage import BeyondEdges
 from .storage import PARTITIONS, in_hbm
@@ -69,7 +69,8 @@ def lower(
         UnsupportedError: if an Einsum has a form that no nest covers.
         PlanError: if a choice leads to where no nest goes on; a fault of the rules.
     """
-    held = cascade if given.is_watched else rewritten(cascade, dtypes)
+    held, reasons = with_scans(cascade)
+    held = held if given.is_watched else rewritten(held, dtypes)
     held = without_turns(normal(held, given.plain))
     if given.is_watched:
         return _Lowering(cascade, held, dtypes, machine, name, title, knobs, given, {}).planned()
@@ -380,9 +381,9 @@ class _Lowering:
         written = {e.name for e in block.body}
         before = {id(s): s.depth for t in written for s in ctx.storages.get(t, ())}
         extent = ctx.cascade.sizes[block.variable.upper()]
-        recurrence = scan_of(ctx, block, outer) or solve_of(ctx, block, outer)
-        if recurrence is not None:
-            recurrence.lower()
+        solve = solve_of(ctx, block, outer)
+        if solve is not None:
+            solve.lower()
             return
         with self.turn(block, extent) as span:
             ctx.loops.append((block.variable, extent))

@@ -258,6 +258,8 @@ class Scan(Statement):
     initial: Number
     op0: str
     op1: str
+    reverse0: bool = False
+    reverse1: bool = False
 
 
 @dataclass(frozen=True)

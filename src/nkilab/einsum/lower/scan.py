@@ -1,0 +1,261 @@
+"""Scans in a nest: one instruction for the columns of a tile, the last of which the next tile begins with.
+
+The nest computes coefficients before, and consumers after, over the same columns; so only the scan is
+sequential. What rows begin a tile with is a column of its own for every value of the variables inside.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from math import prod
+from typing import TYPE_CHECKING
+
+from ..language.ast import Access, Einsum, Operand, Recurrence, Scalar
+from ..plan.build import Span
+from ..plan.context import part_of
+from ..plan.deliver import deliver
+from ..plan.fetch import fetch
+from ..plan.values import Tile, Value
+from ..plan.want import Want
+from ..tree import nodes
+from ..tree.expr import ZERO, Expr, expr
+from ..tree.nodes import Buffer, Cut, View
+
+if TYPE_CHECKING:
+    from ..plan.nest import Nest
+
+
+class Scans:
+    """The recurrences of a nest.
+
+    Args:
+        nest: that they are a part of.
+        einsums: those of its Einsums that are recurrences.
+    """
+
+    def __init__(self, nest: Nest, einsums: Sequence[Einsum]) -> None:
+        self.nest, self.ctx, self.einsums = nest, nest.ctx, list(einsums)
+        self.carries: dict[str, Buffer] = {}
+        self.states: dict[str, View] = {}
+        self.base: dict[str, Span] = {}
+        self.is_carried = False
+
+    @property
+    def variable(self) -> str:
+        """The variable that they run along; "" for none."""
+        return self.einsums[0].recurrence.variable if self.einsums and self.einsums[0].recurrence else ""
+
+    def pieces(self) -> Iterator[None]:
+        """Once per tile of the columns, in order; once if there are no recurrences."""
+        nest, variable = self.nest, self.variable
+        if not variable:
+            yield
+            return
+        every, block = nest.spans[variable], nest.choice.block(variable)
+        block = block or every.most
+        rest = every.most % block
+        self.is_carried = every.most > block
+        self.begin()
+        if every.most > rest:
+            tiles = self.ctx.build.tiles(
+                variable, every.most - rest, block, is_sequential=True, over=variable
+            )
+            with tiles as span:
+                nest.spans[variable] = every.tile(span)
+                yield
+        if rest:
+            nest.spans[variable] = Span(every.start + (every.most - rest), expr(rest), rest)
+            yield
+        nest.spans[variable] = every
+        self.finish()
+
+    # what a tile hands to the next
+
+    def inside(self, einsum: Einsum) -> list[str]:
+        """Variables of a recurrence that loops inside of that over the columns run over."""
+        return [v for v in self.nest.looped if v in self.nest.reduced and v in einsum.variables]
+
+    def is_taken(self, einsum: Einsum) -> bool:
+        """Whether a later tile, or who reads the last value, needs the last column of a recurrence."""
+        is_read = any(e.operands[0] == einsum.output and e.is_last for e in self.einsums)
+        return (
+            (einsum.is_last
+            and self.source(einsum) is None)
+            or (not einsum.is_last and (self.is_carried or is_read))
+        )
+
+    def source(self, einsum: Einsum) -> Einsum | None:
+        """The scan of the nest whose values a recurrence hands on; None if it lies elsewhere."""
+        return next((e for e in self.einsums if e is not einsum and e.output == einsum.operands[0]), None)
+
+    def begin(self) -> None:
+        """Make the columns that tiles hand on, with what the first begins with."""
+        self.base = dict(self.nest.spans)
+        for einsum in filter(self.is_taken, self.einsums):
+            columns = prod(self.base[v].most for v in self.inside(einsum))
+            self.carries[einsum.name] = self.ctx.temporary(
+                f"{einsum.name.lower()}_carry", self.nest.rows.most, columns
+            )
+            if self.is_carried and not einsum.is_last:
+                self.begin_with(einsum, einsum.operands[-1])
+
+    def begin_with(self, einsum: Einsum, initial: Operand) -> None:
+        """Write what a recurrence begins with to its carry."""
+        nest, inside = self.nest, self.inside(einsum)
+        carry = self.carries[einsum.name]
+        if isinstance(initial, Scalar):
+            every = part_of(carry, nest.rows.count, int(str(carry.shape[1])))
+            Tile(self.ctx, nest.new, nest.new_column).fill(every, self.ctx.number(initial))
+            return
+        if len(inside) == 1 and inside[0] in initial.variables:
+            view = fetch(self.ctx, Want(initial, nest.spans, nest.choice.part, inside[0]))
+            self.ctx.build.add(nodes.Copy(part_of(carry, nest.rows.count, view.cuts[-1].count), view))
+            return
+        with self.each(inside):
+            view = fetch(self.ctx, Want(initial, nest.spans, nest.choice.part))
+            self.ctx.build.add(nodes.Copy(self.carry(einsum), view))
+
+    @contextmanager
+    def each(self, variables: Sequence[str]) -> Iterator[None]:
+        """Loops over variables, one value at a time."""
+        spans = self.nest.spans
+        with ExitStack() as stack:
+            for v in variables:
+                tiles = self.ctx.build.tiles(v, self.base[v].most, 1, over=v)
+                spans[v] = self.base[v].tile(stack.enter_context(tiles))
+            yield
+        spans |= {v: self.base[v] for v in variables}
+
+    def carry(self, einsum: Einsum) -> View:
+        """The column that a recurrence hands on for the present values of variables inside."""
+        place: Expr = ZERO
+        for v in self.inside(einsum):
+            place = place * self.base[v].most + (self.nest.spans[v].start - self.base[v].start)
+        return part_of(self.carries[einsum.name], self.nest.rows.count, 1, place)
+
+    def finish(self) -> None:
+        """Deliver the last values that others read."""
+        nest = self.nest
+        for einsum in (e for e in self.einsums if e.is_last and e.name in nest.targets):
+            source = self.source(einsum) or einsum
+            inside, target = self.inside(einsum), nest.targets[einsum.name]
+            if len(inside) < 2:
+                free = inside[0] if inside else ""
+                columns = self.base[free].most if free else 1
+                view = part_of(self.carries[source.name], nest.rows.count, columns)
+                deliver(self.ctx, einsum, view, nest.spans, nest.choice.part, free, target)
+                continue
+            with self.each(inside):
+                deliver(self.ctx, einsum, self.carry(source), nest.spans, nest.choice.part, "", target)
+
+    # one tile
+
+    def value(self, einsum: Einsum, tile: Tile) -> Value:
+        """The values of a recurrence in the present tile."""
+        recurrence, source = einsum.recurrence, self.source(einsum)
+        assert recurrence is not None
+        if source is not None:
+            states = self.states[source.name]
+            return Value(view=states if einsum.is_last else moved(states, -1, states.cuts[-1].count))
+        if recurrence.kind == "scan":
+            return Value(view=self.scanned(einsum, recurrence, tile))
+        values = tile.view(self.nest.operand(einsum.operands[0]))
+        if not einsum.is_last:
+            states = self.with_first(einsum, tile)
+            tile.add(nodes.Copy(states, values))
+            self.hand_on(einsum, states, tile)
+            return Value(view=moved(states, -1, states.cuts[-1].count))
+        self.hand_on(einsum, values, tile)
+        return Value(view=values)
+
+    def scanned(self, einsum: Einsum, recurrence: Recurrence, tile: Tile) -> View:
+        """One scan over the columns of a tile."""
+        first, second = (self.wide(o, tile) for o in einsum.operands[:2])
+        if nodes.PSUM == first.buffer.memory == second.buffer.memory:
+            first = tile.in_sbuf(first)
+        if any(e.operands[0] == einsum.output and not e.is_last for e in self.einsums if e is not einsum):
+            states = self.with_first(einsum, tile)
+            initial: nodes.Number = moved(states, -1, expr(1))
+        else:
+            states, initial = self.place(einsum), self.initial(einsum, tile)
+        ops = (recurrence.op0, recurrence.op1, recurrence.reverse0, recurrence.reverse1)
+        tile.add(nodes.Scan(states, first, second, initial, *ops))
+        self.states[einsum.name] = states
+        self.hand_on(einsum, states, tile)
+        return states
+
+    def initial(self, einsum: Einsum, tile: Tile) -> nodes.Number:
+        """What a recurrence begins the present tile with."""
+        if self.is_carried:
+            return self.carry(einsum)
+        return tile.scalar(self.nest.operand(einsum.operands[-1]))
+
+    def with_first(self, einsum: Einsum, tile: Tile) -> View:
+        """Columns of a new tile behind one that has what stands before them."""
+        rows, columns = self.nest.rows, self.nest.columns
+        made = self.ctx.temporary(f"{einsum.name.lower()}_states", rows.most, columns.most + 1)
+        initial, first = self.initial(einsum, tile), part_of(made, rows.count, 1)
+        if isinstance(initial, View):
+            tile.add(nodes.Copy(first, initial))
+        else:
+            tile.fill(first, initial)
+        return part_of(made, rows.count, columns.count, 1)
+
+    def place(self, einsum: Einsum) -> View:
+        """Where a scan writes: the tile that keeps it, if that is float32 and lies right, or one of its own."""
+        nest, target = self.nest, self.nest.targets.get(einsum.name)
+        if target is not None and target.dtype == "float32" and einsum.name not in self.ctx.memories:
+            direct = target.direct(self.ctx, einsum, nest.spans, nest.choice.part, nest.choice.free)
+            if direct is not None:
+                return direct
+        return nest.new(f"{einsum.name.lower()}_states")
+
+    def hand_on(self, einsum: Einsum, view: View, tile: Tile) -> None:
+        """Keep the last column of a tile."""
+        if einsum.name in self.carries:
+            last = moved(view, self.nest.columns.most - 1, expr(1))
+            tile.add(nodes.Copy(self.carry(einsum), last))
+
+    def wide(self, operand: Operand, tile: Tile) -> View:
+        """An operand along all columns; what is the same in all of them is made in the outermost scope."""
+        nest, build = self.nest, self.ctx.build
+        value = nest.operand(operand)
+        rows, columns = nest.rows, nest.columns
+        if not value.is_scalar or (value.is_column and columns.most == 1):
+            return tile.view(value)
+        view = value.view
+        names = frozenset[str]() if view is None else frozenset({view.buffer.name}) | names_of(view)
+        version = 0 if view is None else self.ctx.version_of(view)
+        depth, key = build.depth_of(names), ("wide", operand, view, version, rows.most, columns.most)
+        cache = build.scopes[depth].cache
+        if key not in cache:
+            with build.hoisted(depth):
+                hint = operand.tensor.lower() if isinstance(operand, Access) else "neutral"
+                made = self.ctx.temporary(f"{hint}_wide", rows.most, columns.most)
+                count = expr(rows.most) if view is None else view.cuts[0].count
+                every = part_of(made, count, columns.most)
+                if view is None:
+                    tile.fill(every, tile.scalar(value))
+                else:
+                    tile.fill(every, 0.0)
+                    tile.add(nodes.Scale(every, every, "add", view))
+            cache[key] = made
+        return part_of(cache[key], rows.count, columns.count)
+
+
+def names_of(view: View) -> frozenset[str]:
+    """Names in the index of a view."""
+    return frozenset[str]().union(
+        *((i.start.names | i.count.names) if isinstance(i, Cut) else i.at.names for i in view.index)
+    )
+
+
+def moved(view: View, by: int, count: Expr) -> View:
+    """Columns of a tile before or behind those of a view."""
+    last = view.index[-1]
+    assert isinstance(last, Cut)
+    return View(view.buffer, (*view.index[:-1], Cut(last.start + by * last.step, count, last.step)))
+
+
+__all__ = ["Scans"]
