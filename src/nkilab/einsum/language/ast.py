@@ -173,6 +173,7 @@ class Recurrence:
         variable: along which.
         kind: scan, before or last.
         is_descending: whether the first value is that of the greatest index.
+        has_first: whether what it begins with is written too, one place before the others.
         op0, op1: names of operators of engines.
         reverse0: whether r stands left of op0.
         reverse1: whether `second` stands left of op1.
@@ -181,6 +182,7 @@ class Recurrence:
     variable: str
     kind: str = "scan"
     is_descending: bool = False
+    has_first: bool = False
     op0: str = ""
     op1: str = ""
     reverse0: bool = False

@@ -12,9 +12,9 @@ from math import prod
 from typing import TYPE_CHECKING
 
 from ..language.ast import Access, Einsum, Operand, Recurrence, Scalar
-from ..plan.build import Span
+from ..plan.build import Span, point
 from ..plan.context import part_of
-from ..plan.deliver import deliver
+from ..plan.deliver import columns_of, deliver
 from ..plan.fetch import fetch
 from ..plan.values import Tile, Value
 from ..plan.want import Want
@@ -76,14 +76,10 @@ class Scans:
         """Variables of a recurrence that loops inside of that over the columns run over."""
         return [v for v in self.nest.looped if v in self.nest.reduced and v in einsum.variables]
 
-    def is_taken(self, einsum: Einsum) -> bool:
+    def is_handed_on(self, einsum: Einsum) -> bool:
         """Whether a later tile, or who reads the last value, needs the last column of a recurrence."""
         is_read = any(e.operands[0] == einsum.output and e.is_last for e in self.einsums)
-        return (
-            (einsum.is_last
-            and self.source(einsum) is None)
-            or (not einsum.is_last and (self.is_carried or is_read))
-        )
+        return self.source(einsum) is None if einsum.is_last else self.is_carried or is_read
 
     def source(self, einsum: Einsum) -> Einsum | None:
         """The scan of the nest whose values a recurrence hands on; None if it lies elsewhere."""
@@ -92,13 +88,38 @@ class Scans:
     def begin(self) -> None:
         """Make the columns that tiles hand on, with what the first begins with."""
         self.base = dict(self.nest.spans)
-        for einsum in filter(self.is_taken, self.einsums):
+        for einsum in (e for e in self.einsums if self.is_handed_on(e) or self.is_apart(e)):
             columns = prod(self.base[v].most for v in self.inside(einsum))
             self.carries[einsum.name] = self.ctx.temporary(
                 f"{einsum.name.lower()}_carry", self.nest.rows.most, columns
             )
-            if self.is_carried and not einsum.is_last:
-                self.begin_with(einsum, einsum.operands[-1])
+            if einsum.is_last or not (self.is_carried or self.is_apart(einsum)):
+                continue
+            self.begin_with(einsum, einsum.operands[-1])
+            if self.has_first(einsum):
+                self.deliver(
+                    einsum, einsum, {**self.base, self.variable: point(self.base[self.variable].start - 1)}
+                )
+
+    def is_apart(self, einsum: Einsum) -> bool:
+        """Whether what a scan begins with is written by itself: before a loop, or where columns lie turned."""
+        if not self.has_first(einsum):
+            return False
+        axes = {v: n for n, i in enumerate(einsum.output.indices) for v in i.variables}
+        is_turned = self.nest.targets[einsum.name].hbm is not None and bool(self.nest.choice.part)
+        return self.is_carried or (is_turned and axes[self.variable] < axes[self.nest.choice.part])
+
+    def has_first(self, einsum: Einsum) -> bool:
+        """Whether what a scan begins with is written too."""
+        is_kept = einsum.name in self.nest.targets
+        return is_kept and einsum.recurrence is not None and einsum.recurrence.has_first
+
+    def with_first(self, einsum: Einsum) -> dict[str, Span]:
+        """What is written of a recurrence in the present tile."""
+        if self.is_apart(einsum) or not self.has_first(einsum):
+            return self.nest.spans
+        span = self.nest.spans[self.variable]
+        return {**self.nest.spans, self.variable: Span(span.start - 1, span.count + 1, span.most + 1)}
 
     def begin_with(self, einsum: Einsum, initial: Operand) -> None:
         """Write what a recurrence begins with to its carry."""
@@ -136,18 +157,21 @@ class Scans:
 
     def finish(self) -> None:
         """Deliver the last values that others read."""
-        nest = self.nest
-        for einsum in (e for e in self.einsums if e.is_last and e.name in nest.targets):
-            source = self.source(einsum) or einsum
-            inside, target = self.inside(einsum), nest.targets[einsum.name]
-            if len(inside) < 2:
-                free = inside[0] if inside else ""
-                columns = self.base[free].most if free else 1
-                view = part_of(self.carries[source.name], nest.rows.count, columns)
-                deliver(self.ctx, einsum, view, nest.spans, nest.choice.part, free, target)
-                continue
-            with self.each(inside):
-                deliver(self.ctx, einsum, self.carry(source), nest.spans, nest.choice.part, "", target)
+        for einsum in (e for e in self.einsums if e.is_last and e.name in self.nest.targets):
+            self.deliver(einsum, self.source(einsum) or einsum, self.base)
+
+    def deliver(self, einsum: Einsum, source: Einsum, spans: dict[str, Span]) -> None:
+        """Write the carry of a recurrence to where an Einsum lies."""
+        nest, inside = self.nest, self.inside(source)
+        target, part = nest.targets[einsum.name], nest.choice.part
+        if len(inside) < 2:
+            free = inside[0] if inside else ""
+            view = part_of(self.carries[source.name], nest.rows.count, self.base[free].most if free else 1)
+            deliver(self.ctx, einsum, view, spans, part, free, target)
+            return
+        with self.each(inside):
+            own = {v: nest.spans[v] for v in inside}
+            deliver(self.ctx, einsum, self.carry(source), {**spans, **own}, part, "", target)
 
     # one tile
 
@@ -162,7 +186,7 @@ class Scans:
             return Value(view=self.scanned(einsum, recurrence, tile))
         values = tile.view(self.nest.operand(einsum.operands[0]))
         if not einsum.is_last:
-            states = self.with_first(einsum, tile)
+            states = self.behind_first(einsum, tile)
             tile.add(nodes.Copy(states, values))
             self.hand_on(einsum, states, tile)
             return Value(view=moved(states, -1, states.cuts[-1].count))
@@ -174,8 +198,9 @@ class Scans:
         first, second = (self.wide(o, tile) for o in einsum.operands[:2])
         if nodes.PSUM == first.buffer.memory == second.buffer.memory:
             first = tile.in_sbuf(first)
-        if any(e.operands[0] == einsum.output and not e.is_last for e in self.einsums if e is not einsum):
-            states = self.with_first(einsum, tile)
+        has_column = self.has_first(einsum) and not self.is_apart(einsum)
+        if has_column or any(e.operands[0] == einsum.output and not e.is_last for e in self.einsums):
+            states = self.behind_first(einsum, tile)
             initial: nodes.Number = moved(states, -1, expr(1))
         else:
             states, initial = self.place(einsum), self.initial(einsum, tile)
@@ -187,33 +212,45 @@ class Scans:
 
     def initial(self, einsum: Einsum, tile: Tile) -> nodes.Number:
         """What a recurrence begins the present tile with."""
-        if self.is_carried:
+        if self.is_carried or self.is_apart(einsum):
             return self.carry(einsum)
         return tile.scalar(self.nest.operand(einsum.operands[-1]))
 
-    def with_first(self, einsum: Einsum, tile: Tile) -> View:
-        """Columns of a new tile behind one that has what stands before them."""
+    def behind_first(self, einsum: Einsum, tile: Tile) -> View:
+        """Columns behind one that has what stands before them."""
         rows, columns = self.nest.rows, self.nest.columns
-        made = self.ctx.temporary(f"{einsum.name.lower()}_states", rows.most, columns.most + 1)
-        initial, first = self.initial(einsum, tile), part_of(made, rows.count, 1)
+        whole = self.direct(einsum) if self.has_first(einsum) and not self.is_apart(einsum) else None
+        if whole is None:
+            made = self.ctx.temporary(f"{einsum.name.lower()}_states", rows.most, columns.most + 1)
+            whole = part_of(made, rows.count, columns.count + 1)
+        initial, first = self.initial(einsum, tile), moved(whole, 0, expr(1))
         if isinstance(initial, View):
             tile.add(nodes.Copy(first, initial))
         else:
             tile.fill(first, initial)
-        return part_of(made, rows.count, columns.count, 1)
+        return moved(whole, 1, columns.count)
+
+    def direct(self, einsum: Einsum) -> View | None:
+        """The tile that keeps a recurrence, if it is float32 and lies right."""
+        nest, target = self.nest, self.nest.targets.get(einsum.name)
+        if target is None or target.dtype != "float32":
+            return None
+        return target.direct(self.ctx, einsum, self.with_first(einsum), nest.choice.part, nest.choice.free)
 
     def place(self, einsum: Einsum) -> View:
-        """Where a scan writes: the tile that keeps it, if that is float32 and lies right, or one of its own."""
-        nest, target = self.nest, self.nest.targets.get(einsum.name)
-        if target is not None and target.dtype == "float32" and einsum.name not in self.ctx.memories:
-            direct = target.direct(self.ctx, einsum, nest.spans, nest.choice.part, nest.choice.free)
-            if direct is not None:
-                return direct
-        return nest.new(f"{einsum.name.lower()}_states")
+        """Where a scan writes: the tile that keeps it, or one of its own."""
+        return self.direct(einsum) or self.nest.new(f"{einsum.name.lower()}_states")
+
+    def whole(self, einsum: Einsum, value: Value) -> Value:
+        """The value of a recurrence with what is written besides."""
+        if self.is_apart(einsum) or not self.has_first(einsum):
+            return value
+        view = self.states[einsum.name]
+        return Value(view=moved(view, -1, self.nest.columns.count + 1))
 
     def hand_on(self, einsum: Einsum, view: View, tile: Tile) -> None:
         """Keep the last column of a tile."""
-        if einsum.name in self.carries:
+        if self.is_handed_on(einsum):
             last = moved(view, self.nest.columns.most - 1, expr(1))
             tile.add(nodes.Copy(self.carry(einsum), last))
 
@@ -252,10 +289,8 @@ def names_of(view: View) -> frozenset[str]:
 
 
 def moved(view: View, by: int, count: Expr) -> View:
-    """Columns of a tile before or behind those of a view."""
-    last = view.index[-1]
-    assert isinstance(last, Cut)
-    return View(view.buffer, (*view.index[:-1], Cut(last.start + by * last.step, count, last.step)))
+    """Columns that begin before or behind those of a view."""
+    return columns_of(view, expr(by), count)
 
 
 __all__ = ["Scans"]

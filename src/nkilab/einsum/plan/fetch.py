@@ -17,7 +17,7 @@ from ..tree.nodes import At, Buffer, Cut, View
 from .build import Span
 from .bulk import turned_in_bulk, turned_in_psum
 from .context import Context, part_of
-from .storage import PARTITIONS, Storage, positions
+from .storage import PARTITIONS, Storage, in_hbm, positions
 from .want import Want
 
 BANK = 512
@@ -289,10 +289,47 @@ def _from_hbm(ctx: Context, want: Want, storage: Storage, at: list[At | Cut]) ->
 def _repeated(ctx: Context, want: Want, storage: Storage, at: list[At | Cut]) -> View:
     """A row, or an element, on every partition: one transfer that reads it again and again."""
     rows, columns = want.rows.most, want.columns
+    inner = _strided_by(ctx, want)
+    if inner:
+        storage, at = _rows_apart(ctx, want, storage, inner)
     tile = ctx.temporary(f"{want.access.tensor.lower()}_rows", rows, columns.most, storage.buffer.dtype)
     view = part_of(tile, rows, columns.count)
     ctx.build.add(nodes.Load(view, View(storage.buffer, tuple(at) or (At(ZERO),), repeat=expr(rows))))
     return view
+
+
+def _strided_by(ctx: Context, want: Want) -> str:
+    """The variable along the last axis of what is wanted, if its rows lie across; "" if they do not."""
+    *outer, last = want.access.indices
+    is_across = want.has(want.free) and want.free not in last.variables and want.columns.most * 4 > FEW
+    others = {v for i in outer for v in i.variables}
+    inner = last.plain
+    if not is_across or not inner or inner in others or not want.spans[inner].is_point:
+        return ""
+    return inner if ctx.cascade.shape(want.access.tensor)[-1] <= PARTITIONS else ""
+
+
+def _rows_apart(ctx: Context, want: Want, storage: Storage, inner: str) -> tuple[Storage, list[At | Cut]]:
+    """A copy in HBM of all rows that lie across, and where the one that is wanted lies in it."""
+    size = ctx.cascade.shape(want.access.tensor)[-1]
+    own = Want(want.access, {**want.spans, inner: Span(ZERO, expr(size), size)}, inner, want.free, storage)
+    at = positions(own.access, own.spans)
+    names = frozenset[str]().union(
+        *((i.start.names | i.count.names if isinstance(i, Cut) else i.at.names) for i in at)
+    )
+    depth = max(ctx.build.depth_of(names), storage.depth)
+    key = ("rows apart", key_of(own, storage))
+    cache = ctx.build.scopes[depth].cache
+    if key not in cache:
+        with ctx.build.hoisted(depth):
+            view = fetch(ctx, own)
+            name = f"{want.access.tensor.lower()}_scratch"
+            made = ctx.build.buffer(
+                name, (size, want.columns.most), storage.buffer.dtype, nodes.HBM, "scratch"
+            )
+            ctx.build.add(nodes.Store(part_of(made, size, want.columns.count), view))
+        cache[key] = in_hbm(made, 2)
+    return cache[key], [At(want.spans[inner].start), Cut(ZERO, want.columns.count)]
 
 
 def _loaded_turned(ctx: Context, want: Want, storage: Storage) -> View:

@@ -214,7 +214,7 @@ class _Distribution:
             else:
                 self.steps.append(self.over_all(self.body[component[0]]))
         behind = tuple(self.read_last(s) for s in self.behind)
-        steps = (*self.beginnings(behind), *self.steps, *behind)
+        steps = (*self.beginnings(), *(self.with_first(e, behind) for e in self.steps), *behind)
         return replace(self.given, tensors=self.tensors, steps=steps, sizes=self.sizes)
 
     def need_no_wide_results(self, scanned: Sequence[Einsum]) -> None:
@@ -254,7 +254,7 @@ class _Distribution:
         coefficients = _Operands(self, state.output)
         operands = (coefficients.operand(form.first), coefficients.operand(form.second), initial)
         recurrence = Recurrence(
-            self.variable, "scan", self.is_descending, form.op0, form.op1, form.reverse0, form.reverse1
+            self.variable, "scan", self.is_descending, False, form.op0, form.op1, form.reverse0, form.reverse1
         )
         told = f"{state.output}: a scan over {self.variable} of {' . '.join(map(str, operands))}"
         self.steps.append(replace(state, operands=operands, map_op="", recurrence=recurrence, text=told))
@@ -333,15 +333,13 @@ class _Distribution:
         if "" in names or len(names) < len(lanes):
             raise NoRecurrenceError(f"{first.output} sets a part of the first values")
         if not (first.map_op or first.reduce_op or first.condition):
+            self.firsts[state.name] = []
             return renamed(first.operands[0], names)
         made = self.declared(f"{state.name}_first", self.lane_variables(state), state)
         back = {v: k for k, v in names.items()}
         own = renamed(made, back)
         assert isinstance(own, Access)
-        self.firsts[state.name] = [
-            replace(first, output=own, text=""),
-            Einsum(first.output, (own,), place=first.place),
-        ]
+        self.firsts[state.name] = [replace(first, output=own, text="")]
         return made
 
     def outside(self) -> Iterator[Einsum]:
@@ -369,22 +367,30 @@ class _Distribution:
         operands = tuple(map(read, einsum.operands))
         return einsum if operands == einsum.operands else replace(einsum, operands=operands)
 
-    def beginnings(self, behind: Sequence[Step]) -> Iterator[Step]:
+    def beginnings(self) -> Iterator[Step]:
         """The steps before the block, and the zeros that iterations read where nothing is written before."""
-        inside = [(e, a) for e in self.steps for a in e.accesses if a.tensor in self.places]
-        later = [a for s in behind for e in (s.body if isinstance(s, Iterate) else (s,)) for a in e.accesses]
         for step in self.before:
-            state = step.name if isinstance(step, Einsum) else ""
-            written = self.body[self.places[state].number].output if state in self.lasts else None
-            reads = [a for a in (*(a for _, a in inside), *later) if a.tensor == state]
-            is_read = state in self.given.outputs or any(str(a) != str(written) for a in reads)
-            first = self.firsts.get(state, [step])
-            # a state that is read where the scan writes it needs no place for what it begins with
-            yield from first if is_read or written is None else first[:-1]
-        known = {e.name for e in self.outside()}
-        for tensor in {a.tensor: None for _, a in inside if a.tensor not in known}:
-            apart = max(self.distance(a) for _, a in inside if a.tensor == tensor)
-            yield from self.zeros(tensor, apart)
+            yield from self.firsts.get(step.name, [step]) if isinstance(step, Einsum) else (step,)
+        inside = [a for e in self.steps for a in e.accesses if a.tensor in self.places]
+        known = {e.name for e in self.outside()} | set(self.lasts)
+        for tensor in {a.tensor: None for a in inside if a.tensor not in known}:
+            yield from self.zeros(tensor, max(self.distance(a) for a in inside if a.tensor == tensor))
+
+    def with_first(self, einsum: Einsum, behind: Sequence[Step]) -> Einsum:
+        """A scan that writes what it begins with too, if a tensor is read or returned with it."""
+        if einsum.recurrence is None or einsum.recurrence.kind != "scan":
+            return einsum
+        later = (e for s in behind for e in (s.body if isinstance(s, Iterate) else (s,)))
+        reads = (a for e in (*self.steps, *later) for a in e.accesses if a.tensor == einsum.name)
+        is_read = any(str(a) != str(einsum.output) for a in reads)
+        is_read |= einsum.name in self.given.outputs and einsum.name in self.firsts
+        is_read = is_read and self.has_room_before(einsum)
+        return replace(einsum, recurrence=replace(einsum.recurrence, has_first=is_read))
+
+    def has_room_before(self, einsum: Einsum) -> bool:
+        """Whether a state has a place for what it begins with."""
+        size = self.given.shape(einsum.name)[self.places[einsum.name].axis]
+        return 0 <= self.ends(einsum.name)[0] < size
 
     def zeros(self, tensor: str, count: int) -> Iterator[Einsum]:
         """What a tensor is some iterations before the first."""
