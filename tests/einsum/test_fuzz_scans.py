@@ -36,14 +36,18 @@ class _Writer:
         known = [n for n, r in INPUTS.items() if set(r) <= set(ranks)]
         name = self.draw(st.sampled_from([*known, *known, ""]))
         time = "T - 1 - t" if self.is_descending else "t"
-        return self.access(name, INPUTS[name], time) if name else f"const({self.draw(st.sampled_from([0.5, -1, 2]))})"
+        return (
+            self.access(name, INPUTS[name], time)
+            if name
+            else f"const({self.draw(st.sampled_from([0.5, -1, 2]))})"
+        )
 
 
 @st.composite
 def scans(draw: st.DrawFn) -> tuple[Cascade, dict[str, int]]:
     """A block over t that carries one state or two, and who reads them."""
     lanes = draw(st.sampled_from(["", "M", "N", "MN"]))
-    ranks, writer = f"T{lanes}", _Writer(draw, draw(st.just(False)))
+    ranks, writer = f"T{lanes}", _Writer(draw, draw(st.booleans()))
     time = "T - 1 - t" if writer.is_descending else "t"
     first = "T" if writer.is_descending else "0"
     before: list[Einsum | Iterate] = []
@@ -85,8 +89,13 @@ def scans(draw: st.DrawFn) -> tuple[Cascade, dict[str, int]]:
         made["Z"] = lanes
     if "S" in outputs and not any(isinstance(s, Einsum) and s.name == "S" for s in before):
         steps.insert(0, read_einsum(f"{writer.access('S', ranks, first)} = const(0)"))
-    tensors = {n: Tensor(n, tuple("T1" if r == "T" and n in "SR" else r for r in o)) for n, o in writer.ranks.items()}
-    sizes = {"T": draw(st.sampled_from([1, 2, 3, 37, 131, 513])), "M": draw(st.sampled_from([1, 2, 5, 128, 131]))}
+    tensors = {
+        n: Tensor(n, tuple("T1" if r == "T" and n in "SR" else r for r in o)) for n, o in writer.ranks.items()
+    }
+    sizes = {
+        "T": draw(st.sampled_from([1, 2, 3, 37, 131, 513])),
+        "M": draw(st.sampled_from([1, 2, 5, 128, 131])),
+    }
     sizes |= {"N": draw(st.sampled_from([1, 2, 3, 7]))}
     sizes["T1"] = sizes["T"] + 1
     used = {r for t in tensors.values() for r in t.ranks} | {"T"}

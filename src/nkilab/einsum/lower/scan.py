@@ -21,6 +21,7 @@ from ..plan.want import Want
 from ..tree import nodes
 from ..tree.expr import ZERO, Expr, expr
 from ..tree.nodes import Buffer, Cut, View
+from .reversal import reverse_columns
 
 if TYPE_CHECKING:
     from ..plan.nest import Nest
@@ -46,6 +47,11 @@ class Scans:
         """The variable that they run along; "" for none."""
         return self.einsums[0].recurrence.variable if self.einsums and self.einsums[0].recurrence else ""
 
+    @property
+    def is_descending(self) -> bool:
+        """Whether they begin with the last column."""
+        return any(e.recurrence.is_descending for e in self.einsums if e.recurrence)
+
     def pieces(self) -> Iterator[None]:
         """Once per tile of the columns, in order; once if there are no recurrences."""
         nest, variable = self.nest, self.variable
@@ -62,10 +68,12 @@ class Scans:
                 variable, every.most - rest, block, is_sequential=True, over=variable
             )
             with tiles as span:
-                nest.spans[variable] = every.tile(span)
+                start = every.most - block - span.start if self.is_descending else span.start
+                nest.spans[variable] = Span(every.start + start, expr(block), block)
                 yield
         if rest:
-            nest.spans[variable] = Span(every.start + (every.most - rest), expr(rest), rest)
+            start = ZERO if self.is_descending else expr(every.most - rest)
+            nest.spans[variable] = Span(every.start + start, expr(rest), rest)
             yield
         nest.spans[variable] = every
         self.finish()
@@ -119,7 +127,8 @@ class Scans:
         if self.is_apart(einsum) or not self.has_first(einsum):
             return self.nest.spans
         span = self.nest.spans[self.variable]
-        return {**self.nest.spans, self.variable: Span(span.start - 1, span.count + 1, span.most + 1)}
+        start = span.start if self.is_descending else span.start - 1
+        return {**self.nest.spans, self.variable: Span(start, span.count + 1, span.most + 1)}
 
     def begin_with(self, einsum: Einsum, initial: Operand) -> None:
         """Write what a recurrence begins with to its carry."""
@@ -181,7 +190,7 @@ class Scans:
         assert recurrence is not None
         if source is not None:
             states = self.states[source.name]
-            return Value(view=states if einsum.is_last else moved(states, -1, states.cuts[-1].count))
+            return Value(view=states if einsum.is_last else self.before(states))
         if recurrence.kind == "scan":
             return Value(view=self.scanned(einsum, recurrence, tile))
         values = tile.view(self.nest.operand(einsum.operands[0]))
@@ -189,7 +198,7 @@ class Scans:
             states = self.behind_first(einsum, tile)
             tile.add(nodes.Copy(states, values))
             self.hand_on(einsum, states, tile)
-            return Value(view=moved(states, -1, states.cuts[-1].count))
+            return Value(view=self.before(states))
         self.hand_on(einsum, values, tile)
         return Value(view=values)
 
@@ -201,11 +210,19 @@ class Scans:
         has_column = self.has_first(einsum) and not self.is_apart(einsum)
         if has_column or any(e.operands[0] == einsum.output and not e.is_last for e in self.einsums):
             states = self.behind_first(einsum, tile)
-            initial: nodes.Number = moved(states, -1, expr(1))
+            initial: nodes.Number = self.first_of(states)
         else:
             states, initial = self.place(einsum), self.initial(einsum, tile)
         ops = (recurrence.op0, recurrence.op1, recurrence.reverse0, recurrence.reverse1)
-        tile.add(nodes.Scan(states, first, second, initial, *ops))
+        if self.is_descending:
+            sides = [
+                self.backwards(o, v, tile) for o, v in zip(einsum.operands, (first, second), strict=False)
+            ]
+            scanned = self.nest.new(f"{einsum.name.lower()}_backwards")
+            tile.add(nodes.Scan(scanned, *sides, initial, *ops))
+            reverse_columns(self.ctx, scanned, states, self.nest.rows.most)
+        else:
+            tile.add(nodes.Scan(states, first, second, initial, *ops))
         self.states[einsum.name] = states
         self.hand_on(einsum, states, tile)
         return states
@@ -223,12 +240,30 @@ class Scans:
         if whole is None:
             made = self.ctx.temporary(f"{einsum.name.lower()}_states", rows.most, columns.most + 1)
             whole = part_of(made, rows.count, columns.count + 1)
-        initial, first = self.initial(einsum, tile), moved(whole, 0, expr(1))
+        states = moved(whole, 0 if self.is_descending else 1, columns.count)
+        initial, first = self.initial(einsum, tile), self.first_of(states)
         if isinstance(initial, View):
             tile.add(nodes.Copy(first, initial))
         else:
             tile.fill(first, initial)
-        return moved(whole, 1, columns.count)
+        return states
+
+    def first_of(self, states: View) -> View:
+        """The column that a scan begins with, beside those that it writes."""
+        return moved(states, self.nest.columns.most if self.is_descending else -1, expr(1))
+
+    def before(self, states: View) -> View:
+        """The columns one iteration before those that a scan writes."""
+        return moved(states, 1 if self.is_descending else -1, states.cuts[-1].count)
+
+    def backwards(self, operand: Operand, view: View, tile: Tile) -> View:
+        """An operand with its columns the other way round, if they differ."""
+        if self.variable not in operand.variables:
+            return view
+        made = self.ctx.temporary("backwards", self.nest.rows.most, self.nest.columns.most, view.buffer.dtype)
+        dst = part_of(made, self.nest.rows.count, self.nest.columns.count)
+        reverse_columns(self.ctx, tile.in_sbuf(view), dst, self.nest.rows.most)
+        return dst
 
     def direct(self, einsum: Einsum) -> View | None:
         """The tile that keeps a recurrence, if it is float32 and lies right."""
@@ -246,12 +281,12 @@ class Scans:
         if self.is_apart(einsum) or not self.has_first(einsum):
             return value
         view = self.states[einsum.name]
-        return Value(view=moved(view, -1, self.nest.columns.count + 1))
+        return Value(view=moved(view, 0 if self.is_descending else -1, self.nest.columns.count + 1))
 
     def hand_on(self, einsum: Einsum, view: View, tile: Tile) -> None:
         """Keep the last column of a tile."""
         if self.is_handed_on(einsum):
-            last = moved(view, self.nest.columns.most - 1, expr(1))
+            last = moved(view, 0 if self.is_descending else self.nest.columns.most - 1, expr(1))
             tile.add(nodes.Copy(self.carry(einsum), last))
 
     def wide(self, operand: Operand, tile: Tile) -> View:

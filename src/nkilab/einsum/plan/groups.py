@@ -117,7 +117,8 @@ def joins(cluster: Sequence[Einsum], einsum: Einsum, turn: str = "") -> bool:
     """
     if set(cluster[0].variables) - {turn} != set(einsum.variables) - {turn}:
         return False
-    if len({e.recurrence.variable for e in (*cluster, einsum) if e.recurrence is not None}) > 1:
+    along = {(e.recurrence.variable, e.recurrence.is_descending) for e in (*cluster, einsum) if e.recurrence}
+    if len(along) > 1:
         return False
     made = {e.name: e for e in cluster}
     reduced = {id(e): set(e.reduced) - {turn} for e in (*cluster, einsum)}

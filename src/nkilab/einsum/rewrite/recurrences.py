@@ -201,8 +201,6 @@ class _Distribution:
         Raises:
             NoRecurrenceError: if that is not possible.
         """
-        if self.is_descending:
-            raise NoRecurrenceError("it counts down")
         components = self.components()
         scans = [c for c in components if self.is_cyclic(c)]
         if not scans:
@@ -214,8 +212,21 @@ class _Distribution:
             else:
                 self.steps.append(self.over_all(self.body[component[0]]))
         behind = tuple(self.read_last(s) for s in self.behind)
-        steps = (*self.beginnings(), *(self.with_first(e, behind) for e in self.steps), *behind)
+        steps = (*self.beginnings(), *(self.with_first(e, behind) for e in self.ordered()), *behind)
         return replace(self.given, tensors=self.tensors, steps=steps, sizes=self.sizes)
+
+    def ordered(self) -> list[Einsum]:
+        """The new Einsums, each behind those that it needs, those of few ranks first.
+
+        What has the ranks of a state stands together, and may run in the nest of its scan.
+        """
+        waiting, done = list(self.steps), list[Einsum]()
+        while waiting:
+            missing = {e.name for e in waiting}
+            ready = [e for e in waiting if not missing & {t for t in e.reads if t != e.name}]
+            done.append(min(ready, key=lambda e: len(e.variables)))
+            waiting.remove(done[-1])
+        return done
 
     def need_no_wide_results(self, scanned: Sequence[Einsum]) -> None:
         """Refuse results that have more ranks than any state, of which an iteration needs its own part alone."""
