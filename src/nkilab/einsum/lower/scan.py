@@ -96,7 +96,9 @@ class Scans:
     def begin(self) -> None:
         """Make the columns that tiles hand on, with what the first begins with."""
         self.base = dict(self.nest.spans)
-        for einsum in (e for e in self.einsums if self.is_handed_on(e) or self.is_apart(e)):
+        for einsum in self.einsums:
+            if not (self.is_handed_on(einsum) or self.is_apart(einsum)):
+                continue
             columns = prod(self.base[v].most for v in self.inside(einsum))
             self.carries[einsum.name] = self.ctx.temporary(
                 f"{einsum.name.lower()}_carry", self.nest.rows.most, columns
@@ -110,7 +112,7 @@ class Scans:
                 )
 
     def is_apart(self, einsum: Einsum) -> bool:
-        """Whether what a scan begins with is written by itself: before a loop, or where columns lie turned."""
+        """Whether what a scan begins with is written by itself: before a loop, or across a tensor's rows."""
         if not self.has_first(einsum):
             return False
         axes = {v: n for n, i in enumerate(einsum.output.indices) for v in i.variables}
@@ -215,11 +217,10 @@ class Scans:
             states, initial = self.place(einsum), self.initial(einsum, tile)
         ops = (recurrence.op0, recurrence.op1, recurrence.reverse0, recurrence.reverse1)
         if self.is_descending:
-            sides = [
-                self.backwards(o, v, tile) for o, v in zip(einsum.operands, (first, second), strict=False)
-            ]
+            first = self.backwards(einsum.operands[0], first, tile)
+            second = self.backwards(einsum.operands[1], second, tile)
             scanned = self.nest.new(f"{einsum.name.lower()}_backwards")
-            tile.add(nodes.Scan(scanned, *sides, initial, *ops))
+            tile.add(nodes.Scan(scanned, first, second, initial, *ops))
             reverse_columns(self.ctx, scanned, states, self.nest.rows.most)
         else:
             tile.add(nodes.Scan(states, first, second, initial, *ops))

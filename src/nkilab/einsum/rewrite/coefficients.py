@@ -1,8 +1,8 @@
 """What an Einsum does to a state: operators in a row, with operands that are free of the state.
 
 Operands are sums of products in one normal form, so that neither the order of factors nor the spelling of a
-difference matters. Two rules shorten a row of operators: a product after a sum is a sum after products, and a
-sum after a maximum is a maximum after sums.
+difference matters. Rules shorten a row of operators: a product after a sum is a sum after products, a sum
+after a maximum is a maximum after sums, and max(min(max(s, a), b), c) = min(max(s, max(a, c)), max(b, c)).
 """
 
 from __future__ import annotations
@@ -150,7 +150,8 @@ def _merged(steps: tuple[Step, ...], op: str, by: Coefficient) -> tuple[Step, ..
     last = steps[-1] if steps else Step("", ZERO)
     if last.op == op:
         return _merged(steps[:-1], op, combined(op, last.by, by))
-    if (op == "multiply" and last.op == "add") or (op == "add" and last.op in ORDERS):
+    is_clamp = {op, last.op} == set(ORDERS) and len(steps) > 1 and steps[-2].op == op
+    if (op == "multiply" and last.op == "add") or (op == "add" and last.op in ORDERS) or is_clamp:
         return _merged(_merged(steps[:-1], op, by), last.op, combined(op, last.by, by))
     return (*steps, Step(op, by))
 

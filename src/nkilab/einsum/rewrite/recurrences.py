@@ -1,9 +1,9 @@
 """Iterate blocks as Einsums over all iterations, and a scan for each state.
 
-Whatever an iteration computes without what another one left is computed for all of them; where values follow
-from the iteration before, they are a scan: `S[t+1] = (a[t] op0 S[t]) op1 b[t]`, of which a and b are free of S.
-Einsums that need each other are brought to that form by algebra. A block that cannot be taken apart stays as it
-is, and the reason is told.
+What an iteration computes without what another one left is computed for all of them. Where values follow from
+the iteration before, they are a scan, `S[t+1] = (a[t] op0 S[t]) op1 b[t]`, of which a and b are free of S:
+Einsums that need each other are brought to that form by algebra. A block that cannot be taken apart stays as
+it is, and the reason is told.
 """
 
 from __future__ import annotations
@@ -11,12 +11,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from ...errors import UnsupportedError
 from ..language.ast import (
     Access,
     Affine,
     Cascade,
     Condition,
     Einsum,
+    Gather,
     Index,
     Iterate,
     Operand,
@@ -28,6 +30,7 @@ from ..language.ast import (
 )  # fmt: skip
 from ..language.extents import block_extent
 from ..language.operators import OPERATORS
+from ..language.places import located
 from .coefficients import (
     ONE,
     Applied,
@@ -43,16 +46,64 @@ from .coefficients import (
 
 
 def with_scans(cascade: Cascade) -> tuple[Cascade, list[str]]:
-    """The cascade without the blocks that are scans, and why the others stay."""
+    """The cascade without the blocks that are scans, and why the others stay.
+
+    Raises:
+        UnsupportedError: if a block that stays counts down.
+    """
     reasons = []
     for block in (s for s in cascade.steps if isinstance(s, Iterate)):
         if block_extent(block, cascade) == 1:
+            cascade = _unrolled(cascade, block)
             continue
         try:
             cascade = _Distribution(cascade, block).cascade()
         except NoRecurrenceError as reason:
             reasons.append(f"{_chain(block)} is lowered step by step because {reason}")
+            _need_ascending(block, reason)
     return cascade, reasons
+
+
+def _unrolled(cascade: Cascade, block: Iterate) -> Cascade:
+    """A block of one iteration as its Einsums."""
+    only = {block.variable: 0}
+
+    def at(index: Index) -> Index:
+        return index.at(only) if isinstance(index, Affine) else Gather(access(index.access))
+
+    def access(given: Access) -> Access:
+        return replace(given, indices=tuple(map(at, given.indices)))
+
+    def changed(einsum: Einsum) -> Einsum:
+        operands = tuple(access(o) if isinstance(o, Access) else o for o in einsum.operands)
+        asked = einsum.condition
+        if asked is not None:
+            asked = replace(asked, left=asked.left.at(only), right=asked.right.at(only))
+        return replace(einsum, output=access(einsum.output), operands=operands, condition=asked)
+
+    place, body = cascade.steps.index(block), [changed(e) for e in block.body]
+    outside = {e.name for e, b in cascade.walk() if b is not block}
+    own, written = {e.name for e in body} - outside, {str(e.output) for e in body}
+    unset = {str(a): a for e in body for a in e.accesses if a.tensor in own and str(a) not in written}
+    zeros = (Einsum(a, (Scalar(value=0.0),)) for a in unset.values() if is_inside(a, cascade))
+    return replace(cascade, steps=(*cascade.steps[:place], *zeros, *body, *cascade.steps[place + 1 :]))
+
+
+def is_inside(access: Access, cascade: Cascade) -> bool:
+    """Whether the numbers among the indices of an access are places of its tensor."""
+    known = ((i.at(cascade.sizes), n) for i, n in zip(access.indices, cascade.shape(access.tensor), strict=True)
+             if isinstance(i, Affine))  # fmt: skip
+    return all(i.terms or 0 <= i.constant < n for i, n in known)
+
+
+def _need_ascending(block: Iterate, reason: NoRecurrenceError) -> None:
+    """Refuse a block that counts down and is no scan."""
+    told = f"the block over {block.variable} counts down, which scans alone do; it is none because {reason}"
+    for einsum in block.body:
+        for index in (i for i in einsum.output.indices if isinstance(i, Affine)):
+            if index.coefficient(block.variable) < 0:
+                error = UnsupportedError(told, hint="count the variable the other way round")
+                raise located(error, einsum, einsum.output) from None
 
 
 def _chain(block: Iterate) -> str:
@@ -229,7 +280,7 @@ class _Distribution:
         return done
 
     def need_no_wide_results(self, scanned: Sequence[Einsum]) -> None:
-        """Refuse results that have more ranks than any state, of which an iteration needs its own part alone."""
+        """Refuse results of more ranks than any state, of which an iteration needs its own part alone."""
         lanes = [set(e.output.variables) for e in scanned]
         for einsum in self.body:
             is_wide = not any(set(einsum.output.variables) <= own for own in lanes)
