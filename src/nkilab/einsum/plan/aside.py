@@ -1,4 +1,7 @@
-"""What turns compute besides the state that they hand on: GpSimdE has it, so that the chain is not late."""
+"""What turns compute besides the state that they hand on: GpSimdE has it, so that the chain is not late.
+
+Beside scans, which keep VectorE busy for two cycles a column, GpSimdE has whole tiles too.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ from dataclasses import replace
 
 from ...machine import Machine
 from ..room import views_of
-from ..tree.nodes import SBUF, Combine, Kernel, Loop, Statement
+from ..tree.nodes import SBUF, Combine, Kernel, Loop, Scan, Statement
 from .balance import Loads, columns_of
 from .pipeline import Unit, state_of, units_of
 
@@ -32,14 +35,15 @@ def _loops(body: list[Statement], loads: Loads) -> None:
 def _relieved(body: list[Statement], loads: Loads) -> None:
     """Change the instructions of one turn in place."""
     units = units_of(body)
-    chain = _chain(units)
+    has_scan = any(isinstance(u.statement, Scan) for u in units)
+    chain = [u for u in units if u.writes & state_of(units)] if has_scan else _chain(units)
     if not chain:
         return
     held = loads.total(body)
     vector, gpsimd = held.get("vector", 0.0), held.get("gpsimd", 0.0)
     for unit in units:
         statement = unit.statement
-        if unit in chain or not isinstance(statement, Combine) or not _may_move(statement):
+        if unit in chain or not isinstance(statement, Combine) or not _may_move(statement, has_scan):
             continue
         moved = replace(statement, engine="gpsimd")
         vector, gpsimd = vector - loads.of(statement)[1], gpsimd + loads.of(moved)[1]
@@ -59,10 +63,15 @@ def _chain(units: Sequence[Unit]) -> list[Unit]:
     return found
 
 
-def _may_move(combine: Combine) -> bool:
-    """Whether GpSimdE may compute a tile, and soon enough."""
+def _may_move(combine: Combine, is_wide: bool) -> bool:
+    """Whether GpSimdE may compute a tile, and soon enough, or however wide it is."""
     in_sbuf = all(v.buffer.memory == SBUF for _, v in views_of(combine))
-    return in_sbuf and not combine.engine and 1 < columns_of(combine.dst) <= MOST
+    return (
+        in_sbuf
+        and not combine.engine
+        and 1 < columns_of(combine.dst)
+        and (is_wide or columns_of(combine.dst) <= MOST)
+    )
 
 
 __all__ = ["set_aside"]

@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from ...machine import Machine
 from ...tiles.dtypes import as_dtype
+from ..chain import scanned_column_ns
 from ..room import views_of
 from ..tree.expr import expr
 from ..tree.nodes import (
@@ -30,6 +31,7 @@ from ..tree.nodes import (
     Move,
     Reduce,
     Scale,
+    Scan,
     Statement,
     Store,
     Tally,
@@ -83,6 +85,8 @@ class Loads:
             case Copy(dst, _, engine):
                 return engine or "vector", self.copy(statement, columns_of(dst), engine or "vector")
         columns = max(columns_of(v) for _, v in views_of(statement))
+        if isinstance(statement, Scan):
+            return "vector", self.busy("vector", 0) + columns * scanned_column_ns(self.machine)
         if isinstance(statement, Activate):
             read = self.machine["accumulator_read_cycles"] if statement.total is not None else 0
             return "scalar", self.busy("scalar", columns) + read / self.machine["scalar_clock_ghz"]

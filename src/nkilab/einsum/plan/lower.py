@@ -28,7 +28,7 @@ from .groups import Group, batches, einsums_of, groups_of
 from .homes import Homes, state_of
 from .knobs import RULES, Knobs
 from .nest import Cluster, Nest
-from .normal import normal
+from .normal import live, normal
 from .pipeline import pipelined
 from .product import product_of, products_for
 from .reach import leaving
@@ -79,7 +79,10 @@ def lower(
 
     def kernel(knobs: Knobs) -> tuple[Kernel, Context]:
         known, edges = with_edges(held, types, machine, knobs)
-        return _Lowering(cascade, known, dtypes, machine, name, title, knobs, given, back | edges).planned()
+        every = back | edges
+        tree, ctx = _Lowering(cascade, known, dtypes, machine, name, title, knobs, given, every).planned()
+        ctx.choices.extend(reasons)
+        return tree, ctx
 
     try:
         return kernel(knobs)
@@ -185,7 +188,8 @@ class _Lowering:
             None,
         )
         if reader is None:
-            return "no output depends on it"
+            is_needed = name not in live(self.given)[1]
+            return "it is a part of a scan" if is_needed else "no output depends on it"
         return f"what {reader.name} does not sum over is multiplied after the sum"
 
     def is_ahead(self, loop: Loop) -> bool:

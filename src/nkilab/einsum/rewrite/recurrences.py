@@ -45,6 +45,10 @@ from .coefficients import (
 )  # fmt: skip
 
 
+# of a block that stays
+STEPWISE = "is lowered step by step because"
+
+
 def with_scans(cascade: Cascade) -> tuple[Cascade, list[str]]:
     """The cascade without the blocks that are scans, and why the others stay.
 
@@ -59,7 +63,7 @@ def with_scans(cascade: Cascade) -> tuple[Cascade, list[str]]:
         try:
             cascade = _Distribution(cascade, block).cascade()
         except NoRecurrenceError as reason:
-            reasons.append(f"{_chain(block)} is lowered step by step because {reason}")
+            reasons.append(f"{_chain(block)} {STEPWISE} {reason}")
             _need_ascending(block, reason)
     return cascade, reasons
 
@@ -603,4 +607,4 @@ class _Operands:
         return made
 
 
-__all__ = ["with_scans"]
+__all__ = ["STEPWISE", "with_scans"]
