@@ -1,9 +1,8 @@
-"""The chain of turns: what an iterate block cannot do at once, because a turn needs the one before.
+"""What an iterate block cannot do at once, as iterations need each other: scans, and chains of turns.
 
-A block that is a scan for each state takes no less than VectorE needs for the declared cycles of the instruction,
-helped by TensorE where products of chunks of turns do the same; or than its turns one by one, if that is less.
-
-Turn by turn, the least time of a block is that of its turns times the longest path from what a turn takes over to what it
+A block that is a scan for each state takes no less than VectorE needs for the declared cycles of the
+instruction, helped by TensorE where products of chunks do the same; or than its turns one by one, if that is
+less. Then the least time is that of its turns times the longest path from what a turn takes over to what it
 hands on. A reduction ends before what reads it begins; an instruction takes two operators, and those before a
 reduction go along with it. Each instruction takes at least its latency on the quickest engine that has it.
 """
@@ -30,7 +29,7 @@ FEW, MANY = 512, 1024
 
 
 def blocks_ns(cascade: Cascade, machine: Machine, passes: float) -> tuple[float, float]:
-    """Nanoseconds that blocks need as scans, and those that others need, however many engines share their work.
+    """Nanoseconds that blocks need as scans, and that others need, however many engines share their work.
 
     Args:
         cascade: every rank has an extent.
@@ -68,7 +67,7 @@ def scanned_column_ns(machine: Machine) -> float:
         )
         for n in (FEW, MANY)
     )
-    return (many - few) / (MANY - FEW)
+    return float((many - few) / (MANY - FEW))
 
 
 def _turn_ns(block: Iterate, cascade: Cascade, machine: Machine, passes: float) -> float:

@@ -20,7 +20,7 @@ from ..plan.values import Tile, Value
 from ..plan.want import Want
 from ..tree import nodes
 from ..tree.expr import ZERO, Expr, expr
-from ..tree.nodes import Buffer, Cut, View
+from ..tree.nodes import Buffer, Number, View
 from .reversal import reverse_columns
 
 if TYPE_CHECKING:
@@ -76,7 +76,8 @@ class Scans:
             nest.spans[variable] = Span(every.start + start, expr(rest), rest)
             yield
         nest.spans[variable] = every
-        self.finish()
+        for einsum in (e for e in self.einsums if e.is_last and e.name in nest.targets):
+            self.deliver(einsum, self.source(einsum) or einsum, self.base)
 
     # what a tile hands to the next
 
@@ -84,69 +85,46 @@ class Scans:
         """Variables of a recurrence that loops inside of that over the columns run over."""
         return [v for v in self.nest.looped if v in self.nest.reduced and v in einsum.variables]
 
-    def is_handed_on(self, einsum: Einsum) -> bool:
-        """Whether a later tile, or who reads the last value, needs the last column of a recurrence."""
-        is_read = any(e.operands[0] == einsum.output and e.is_last for e in self.einsums)
-        return self.source(einsum) is None if einsum.is_last else self.is_carried or is_read
-
     def source(self, einsum: Einsum) -> Einsum | None:
         """The scan of the nest whose values a recurrence hands on; None if it lies elsewhere."""
         return next((e for e in self.einsums if e is not einsum and e.output == einsum.operands[0]), None)
 
-    def begin(self) -> None:
-        """Make the columns that tiles hand on, with what the first begins with."""
-        self.base = dict(self.nest.spans)
-        for einsum in self.einsums:
-            if not (self.is_handed_on(einsum) or self.is_apart(einsum)):
-                continue
-            columns = prod(self.base[v].most for v in self.inside(einsum))
-            self.carries[einsum.name] = self.ctx.temporary(
-                f"{einsum.name.lower()}_carry", self.nest.rows.most, columns
-            )
-            if einsum.is_last or not (self.is_carried or self.is_apart(einsum)):
-                continue
-            self.begin_with(einsum, einsum.operands[-1])
-            if self.has_first(einsum):
-                self.deliver(
-                    einsum, einsum, {**self.base, self.variable: point(self.base[self.variable].start - 1)}
-                )
-
-    def is_apart(self, einsum: Einsum) -> bool:
-        """Whether what a scan begins with is written by itself: before a loop, or across a tensor's rows."""
-        if not self.has_first(einsum):
-            return False
-        axes = {v: n for n, i in enumerate(einsum.output.indices) for v in i.variables}
-        is_turned = self.nest.targets[einsum.name].hbm is not None and bool(self.nest.choice.part)
-        return self.is_carried or (is_turned and axes[self.variable] < axes[self.nest.choice.part])
+    def is_handed_on(self, einsum: Einsum) -> bool:
+        """Whether a later tile, or who reads the last value, needs the last column of a recurrence."""
+        is_read = any(self.source(e) is einsum and e.is_last for e in self.einsums)
+        return self.source(einsum) is None and (self.is_carried or is_read or einsum.is_last)
 
     def has_first(self, einsum: Einsum) -> bool:
         """Whether what a scan begins with is written too."""
         is_kept = einsum.name in self.nest.targets
         return is_kept and einsum.recurrence is not None and einsum.recurrence.has_first
 
-    def with_first(self, einsum: Einsum) -> dict[str, Span]:
-        """What is written of a recurrence in the present tile."""
-        if self.is_apart(einsum) or not self.has_first(einsum):
-            return self.nest.spans
-        span = self.nest.spans[self.variable]
-        start = span.start if self.is_descending else span.start - 1
-        return {**self.nest.spans, self.variable: Span(start, span.count + 1, span.most + 1)}
+    def begin(self) -> None:
+        """Make the columns that tiles hand on, with what the first begins with, and write that."""
+        self.base = dict(self.nest.spans)
+        for einsum in (e for e in self.einsums if self.is_handed_on(e) or self.has_first(e)):
+            columns = prod(self.base[v].most for v in self.inside(einsum))
+            made = self.ctx.temporary(f"{einsum.name.lower()}_carry", self.nest.rows.most, columns)
+            self.carries[einsum.name] = made
+            if not einsum.is_last:
+                self.begin_with(einsum, einsum.operands[-1], part_of(made, self.nest.rows.count, columns))
+            if self.has_first(einsum):
+                every = self.base[self.variable]
+                at = every.start + (every.most if self.is_descending else -1)
+                self.deliver(einsum, einsum, {**self.base, self.variable: point(at)})
 
-    def begin_with(self, einsum: Einsum, initial: Operand) -> None:
+    def begin_with(self, einsum: Einsum, initial: Operand, carry: View) -> None:
         """Write what a recurrence begins with to its carry."""
         nest, inside = self.nest, self.inside(einsum)
-        carry = self.carries[einsum.name]
         if isinstance(initial, Scalar):
-            every = part_of(carry, nest.rows.count, int(str(carry.shape[1])))
-            Tile(self.ctx, nest.new, nest.new_column).fill(every, self.ctx.number(initial))
-            return
-        if len(inside) == 1 and inside[0] in initial.variables:
+            Tile(self.ctx, nest.new, nest.new_column).fill(carry, self.ctx.number(initial))
+        elif len(inside) == 1 and inside[0] in initial.variables:
             view = fetch(self.ctx, Want(initial, nest.spans, nest.choice.part, inside[0]))
-            self.ctx.build.add(nodes.Copy(part_of(carry, nest.rows.count, view.cuts[-1].count), view))
-            return
-        with self.each(inside):
-            view = fetch(self.ctx, Want(initial, nest.spans, nest.choice.part))
-            self.ctx.build.add(nodes.Copy(self.carry(einsum), view))
+            self.ctx.build.add(nodes.Copy(carry, view))
+        else:
+            with self.each(inside):
+                view = fetch(self.ctx, Want(initial, nest.spans, nest.choice.part))
+                self.ctx.build.add(nodes.Copy(self.carry(einsum), view))
 
     @contextmanager
     def each(self, variables: Sequence[str]) -> Iterator[None]:
@@ -166,11 +144,6 @@ class Scans:
             place = place * self.base[v].most + (self.nest.spans[v].start - self.base[v].start)
         return part_of(self.carries[einsum.name], self.nest.rows.count, 1, place)
 
-    def finish(self) -> None:
-        """Deliver the last values that others read."""
-        for einsum in (e for e in self.einsums if e.is_last and e.name in self.nest.targets):
-            self.deliver(einsum, self.source(einsum) or einsum, self.base)
-
     def deliver(self, einsum: Einsum, source: Einsum, spans: dict[str, Span]) -> None:
         """Write the carry of a recurrence to where an Einsum lies."""
         nest, inside = self.nest, self.inside(source)
@@ -187,21 +160,23 @@ class Scans:
     # one tile
 
     def value(self, einsum: Einsum, tile: Tile) -> Value:
-        """The values of a recurrence in the present tile."""
-        recurrence, source = einsum.recurrence, self.source(einsum)
+        """The values of a recurrence in the present tile; the last value is delivered behind all tiles."""
+        source, recurrence = self.source(einsum), einsum.recurrence
         assert recurrence is not None
         if source is not None:
-            states = self.states[source.name]
-            return Value(view=states if einsum.is_last else self.before(states))
+            return Value(view=self.before(self.states[source.name]))
         if recurrence.kind == "scan":
-            return Value(view=self.scanned(einsum, recurrence, tile))
-        values = tile.view(self.nest.operand(einsum.operands[0]))
-        if not einsum.is_last:
+            values = self.scanned(einsum, recurrence, tile)
+        else:
+            values = tile.view(self.nest.operand(einsum.operands[0]))
+        if recurrence.kind == "before":
             states = self.behind_first(einsum, tile)
             tile.add(nodes.Copy(states, values))
-            self.hand_on(einsum, states, tile)
-            return Value(view=self.before(states))
-        self.hand_on(einsum, values, tile)
+            values = self.before(states)
+        if self.is_handed_on(einsum):
+            whole = states if recurrence.kind == "before" else values
+            last = self.moved(whole, 0 if self.is_descending else self.nest.columns.most - 1, expr(1))
+            tile.add(nodes.Copy(self.carry(einsum), last))
         return Value(view=values)
 
     def scanned(self, einsum: Einsum, recurrence: Recurrence, tile: Tile) -> View:
@@ -209,53 +184,51 @@ class Scans:
         first, second = (self.wide(o, tile) for o in einsum.operands[:2])
         if nodes.PSUM == first.buffer.memory == second.buffer.memory:
             first = tile.in_sbuf(first)
-        has_column = self.has_first(einsum) and not self.is_apart(einsum)
-        if has_column or any(e.operands[0] == einsum.output and not e.is_last for e in self.einsums):
+        if any(self.source(e) is einsum and not e.is_last for e in self.einsums):
             states = self.behind_first(einsum, tile)
-            initial: nodes.Number = self.first_of(states)
+            initial: Number = self.first_of(states)
         else:
             states, initial = self.place(einsum), self.initial(einsum, tile)
         ops = (recurrence.op0, recurrence.op1, recurrence.reverse0, recurrence.reverse1)
-        if self.is_descending:
-            first = self.backwards(einsum.operands[0], first, tile)
-            second = self.backwards(einsum.operands[1], second, tile)
-            scanned = self.nest.new(f"{einsum.name.lower()}_backwards")
-            tile.add(nodes.Scan(scanned, first, second, initial, *ops))
-            reverse_columns(self.ctx, scanned, states, self.nest.rows.most)
-        else:
-            tile.add(nodes.Scan(states, first, second, initial, *ops))
         self.states[einsum.name] = states
-        self.hand_on(einsum, states, tile)
+        if not self.is_descending:
+            tile.add(nodes.Scan(states, first, second, initial, *ops))
+            return states
+        sides = [
+            self.backwards(o, v, tile) for o, v in zip(einsum.operands[:2], (first, second), strict=True)
+        ]
+        made = self.nest.new(f"{einsum.name.lower()}_backwards")
+        tile.add(nodes.Scan(made, sides[0], sides[1], initial, *ops))
+        reverse_columns(self.ctx, made, states, self.nest.rows.most)
         return states
 
-    def initial(self, einsum: Einsum, tile: Tile) -> nodes.Number:
+    def initial(self, einsum: Einsum, tile: Tile) -> Number:
         """What a recurrence begins the present tile with."""
-        if self.is_carried or self.is_apart(einsum):
+        if einsum.name in self.carries and (self.is_carried or self.has_first(einsum)):
             return self.carry(einsum)
         return tile.scalar(self.nest.operand(einsum.operands[-1]))
 
     def behind_first(self, einsum: Einsum, tile: Tile) -> View:
-        """Columns behind one that has what stands before them."""
+        """Columns of a new tile behind one that has what stands before them."""
         rows, columns = self.nest.rows, self.nest.columns
-        whole = self.direct(einsum) if self.has_first(einsum) and not self.is_apart(einsum) else None
-        if whole is None:
-            made = self.ctx.temporary(f"{einsum.name.lower()}_states", rows.most, columns.most + 1)
-            whole = part_of(made, rows.count, columns.count + 1)
-        states = moved(whole, 0 if self.is_descending else 1, columns.count)
-        initial, first = self.initial(einsum, tile), self.first_of(states)
-        if isinstance(initial, View):
-            tile.add(nodes.Copy(first, initial))
-        else:
-            tile.fill(first, initial)
+        made = self.ctx.temporary(f"{einsum.name.lower()}_states", rows.most, columns.most + 1)
+        states = part_of(made, rows.count, columns.count, 0 if self.is_descending else 1)
+        initial = self.initial(einsum, tile)
+        first = Value(view=initial) if isinstance(initial, View) else Value(number=initial)
+        tile.into(first, self.first_of(states))
         return states
 
     def first_of(self, states: View) -> View:
         """The column that a scan begins with, beside those that it writes."""
-        return moved(states, self.nest.columns.most if self.is_descending else -1, expr(1))
+        return self.moved(states, self.nest.columns.most if self.is_descending else -1, expr(1))
 
     def before(self, states: View) -> View:
         """The columns one iteration before those that a scan writes."""
-        return moved(states, 1 if self.is_descending else -1, states.cuts[-1].count)
+        return self.moved(states, 1 if self.is_descending else -1, states.cuts[-1].count)
+
+    def moved(self, view: View, by: int, count: Expr) -> View:
+        """Columns that begin before or behind those of a view."""
+        return columns_of(view, expr(by), count)
 
     def backwards(self, operand: Operand, view: View, tile: Tile) -> View:
         """An operand with its columns the other way round, if they differ."""
@@ -266,67 +239,40 @@ class Scans:
         reverse_columns(self.ctx, tile.in_sbuf(view), dst, self.nest.rows.most)
         return dst
 
-    def direct(self, einsum: Einsum) -> View | None:
-        """The tile that keeps a recurrence, if it is float32 and lies right."""
-        nest, target = self.nest, self.nest.targets.get(einsum.name)
-        if target is None or target.dtype != "float32":
-            return None
-        return target.direct(self.ctx, einsum, self.with_first(einsum), nest.choice.part, nest.choice.free)
-
     def place(self, einsum: Einsum) -> View:
-        """Where a scan writes: the tile that keeps it, or one of its own."""
-        return self.direct(einsum) or self.nest.new(f"{einsum.name.lower()}_states")
-
-    def whole(self, einsum: Einsum, value: Value) -> Value:
-        """The value of a recurrence with what is written besides."""
-        if self.is_apart(einsum) or not self.has_first(einsum):
-            return value
-        view = self.states[einsum.name]
-        return Value(view=moved(view, 0 if self.is_descending else -1, self.nest.columns.count + 1))
-
-    def hand_on(self, einsum: Einsum, view: View, tile: Tile) -> None:
-        """Keep the last column of a tile."""
-        if self.is_handed_on(einsum):
-            last = moved(view, 0 if self.is_descending else self.nest.columns.most - 1, expr(1))
-            tile.add(nodes.Copy(self.carry(einsum), last))
+        """Where a scan writes: the tile that keeps it, if it is float32 and lies right, or one of its own."""
+        nest, target = self.nest, self.nest.targets.get(einsum.name)
+        if target is not None and target.dtype == "float32":
+            direct = target.direct(self.ctx, einsum, nest.spans, nest.choice.part, nest.choice.free)
+            if direct is not None:
+                return direct
+        return nest.new(f"{einsum.name.lower()}_states")
 
     def wide(self, operand: Operand, tile: Tile) -> View:
         """An operand along all columns; what is the same in all of them is made in the outermost scope."""
-        nest, build = self.nest, self.ctx.build
-        value = nest.operand(operand)
-        rows, columns = nest.rows, nest.columns
+        value, build, rows, columns = (
+            self.nest.operand(operand),
+            self.ctx.build,
+            self.nest.rows,
+            self.nest.columns,
+        )
         if not value.is_scalar or (value.is_column and columns.most == 1):
             return tile.view(value)
         view = value.view
-        names = frozenset[str]() if view is None else frozenset({view.buffer.name}) | names_of(view)
+        names = frozenset[str]() if view is None else {view.buffer.name, *nodes.names_in(view.index)}
         version = 0 if view is None else self.ctx.version_of(view)
-        depth, key = build.depth_of(names), ("wide", operand, view, version, rows.most, columns.most)
+        depth, key = build.depth_of(frozenset(names)), (operand, view, version, rows.most, columns.most)
         cache = build.scopes[depth].cache
         if key not in cache:
             with build.hoisted(depth):
-                hint = operand.tensor.lower() if isinstance(operand, Access) else "neutral"
+                hint = operand.tensor.lower() if isinstance(operand, Access) else "same"
                 made = self.ctx.temporary(f"{hint}_wide", rows.most, columns.most)
-                count = expr(rows.most) if view is None else view.cuts[0].count
-                every = part_of(made, count, columns.most)
-                if view is None:
-                    tile.fill(every, tile.scalar(value))
-                else:
-                    tile.fill(every, 0.0)
+                every = part_of(made, rows.most if view is None else view.cuts[0].count, columns.most)
+                tile.fill(every, tile.scalar(value) if view is None else 0.0)
+                if view is not None:
                     tile.add(nodes.Scale(every, every, "add", view))
             cache[key] = made
         return part_of(cache[key], rows.count, columns.count)
-
-
-def names_of(view: View) -> frozenset[str]:
-    """Names in the index of a view."""
-    return frozenset[str]().union(
-        *((i.start.names | i.count.names) if isinstance(i, Cut) else i.at.names for i in view.index)
-    )
-
-
-def moved(view: View, by: int, count: Expr) -> View:
-    """Columns that begin before or behind those of a view."""
-    return columns_of(view, expr(by), count)
 
 
 __all__ = ["Scans"]

@@ -69,7 +69,7 @@ def _may_move(combine: Combine, is_wide: bool) -> bool:
     return (
         in_sbuf
         and not combine.engine
-        and 1 < columns_of(combine.dst)
+        and columns_of(combine.dst) > 1
         and (is_wide or columns_of(combine.dst) <= MOST)
     )
 

@@ -81,7 +81,8 @@ def _judged(
     ctx: Context, einsums: list[Einsum], spans: dict[str, Span], wide: list[str], part: str, free: str
 ) -> Choice | None:
     accesses = [(e, a, a is e.output) for e in einsums for a in (e.output, *e.accesses)]
-    if any(e.recurrence is not None and e.recurrence.variable != free for e in einsums):
+    along = {e.recurrence.variable for e in einsums if e.recurrence is not None}
+    if not along <= {free} and any(not spans[v].is_point or free for v in along):
         return None
     if not all(_is_legal(ctx, a, is_out, e, spans, part, free) for e, a, is_out in accesses):
         return None

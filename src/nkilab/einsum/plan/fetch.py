@@ -55,9 +55,7 @@ def _starts_at_zero(view: View) -> bool:
 
 def _cached(ctx: Context, want: Want, storage: Storage) -> View:
     at, key = positions(want.access, want.spans), key_of(want, storage)
-    names = frozenset().union(
-        *((i.start.names | i.count.names if isinstance(i, Cut) else i.at.names) for i in at)
-    )
+    names = nodes.names_in(at)
     # what is repeated over rows takes the whole tile's rows, so that it stays
     names |= want.rows.count.names if want.has(want.part) else frozenset()
     depth = max(ctx.build.depth_of(names), storage.depth)
@@ -314,10 +312,7 @@ def _rows_apart(ctx: Context, want: Want, storage: Storage, inner: str) -> tuple
     size = ctx.cascade.shape(want.access.tensor)[-1]
     own = Want(want.access, {**want.spans, inner: Span(ZERO, expr(size), size)}, inner, want.free, storage)
     at = positions(own.access, own.spans)
-    names = frozenset[str]().union(
-        *((i.start.names | i.count.names if isinstance(i, Cut) else i.at.names) for i in at)
-    )
-    depth = max(ctx.build.depth_of(names), storage.depth)
+    depth = max(ctx.build.depth_of(nodes.names_in(at)), storage.depth)
     key = ("rows apart", key_of(own, storage))
     cache = ctx.build.scopes[depth].cache
     if key not in cache:

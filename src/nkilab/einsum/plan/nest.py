@@ -365,13 +365,9 @@ class Nest:
 
     def keep(self, einsum: Einsum, value: Value, tile: Tile, along: _Sum | None = None) -> None:
         """Write a value where the tensor lies, with the sum of its rows if one goes along."""
-        target, spans, value = (
-            self.targets[einsum.name],
-            self.scans.with_first(einsum),
-            self.scans.whole(einsum, value),
-        )
+        target = self.targets[einsum.name]
         wide = self.widened(value, tile) if value.is_column and self.columns.most > 1 else value
-        direct = target.direct(self.ctx, einsum, spans, self.choice.part, self.choice.free)
+        direct = target.direct(self.ctx, einsum, self.spans, self.choice.part, self.choice.free)
         if direct is not None and wide.view in (None, direct):
             if wide.view is None:
                 self.into(wide, direct, tile, along)
@@ -388,7 +384,7 @@ class Nest:
             )
             self.into(wide, made, tile, along)
         view = tile.view(wide)
-        deliver(self.ctx, einsum, view, spans, self.choice.part, self.choice.free, target)
+        deliver(self.ctx, einsum, view, self.spans, self.choice.part, self.choice.free, target)
 
     def into(self, value: Value, dst: View, tile: Tile, along: _Sum | None) -> None:
         """Compute a value into a view."""
@@ -421,8 +417,8 @@ class Nest:
     def _also(self, target: Target, einsum: Einsum, value: Value) -> None:
         if target.hbm is not None:
             assert value.view is not None
-            choice, rest, spans = self.choice, replace(target, tile=None), self.scans.with_first(einsum)
-            deliver(self.ctx, einsum, value.view, spans, choice.part, choice.free, rest)
+            choice, rest = self.choice, replace(target, tile=None)
+            deliver(self.ctx, einsum, value.view, self.spans, choice.part, choice.free, rest)
 
     # reductions
 
