@@ -158,4 +158,4 @@ def _sum_ns(einsum: Einsum, points: int, machine: Machine, passes: float) -> flo
     return min(least, machine["tensor_latency_ns"] + columns * passes / machine["tensor_clock_ghz"])
 
 
-__all__ = ["blocks_ns"]
+__all__ = ["blocks_ns", "scanned_column_ns"]

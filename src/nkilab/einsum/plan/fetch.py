@@ -299,7 +299,9 @@ def _repeated(ctx: Context, want: Want, storage: Storage, at: list[At | Cut]) ->
 def _strided_by(ctx: Context, want: Want) -> str:
     """The variable along the last axis of what is wanted, if its rows lie across; "" if they do not."""
     *outer, last = want.access.indices
-    is_across = want.has(want.free) and want.free not in last.variables and want.columns.most * 4 > FEW
+    is_across = (
+        want.has(want.free) and want.free not in last.variables and want.columns.most * want.rows.most > FEW
+    )
     others = {v for i in outer for v in i.variables}
     inner = last.plain
     if not is_across or not inner or inner in others or not want.spans[inner].is_point:
