@@ -13,9 +13,12 @@ from collections.abc import Iterator, Sequence
 from itertools import product
 from math import prod
 
+from ..isa.declare import NUMBER
+from ..isa.operators import operator_named
 from ..isa.scans import TensorTensorScan
-from ..isa.uses import form_of, smallest_use
 from ..machine import Machine
+from ..tiles.dtypes import DTYPES
+from ..tiles.tile import compact_strides, layout
 from .language.ast import Access, Affine, Cascade, Einsum, Iterate
 from .language.extents import block_extent
 from .rewrite.recurrences import with_scans
@@ -60,14 +63,15 @@ def _scan_ns(scan: Einsum, cascade: Cascade, machine: Machine, passes: float) ->
 
 def scanned_column_ns(machine: Machine) -> float:
     """What a column of a scan takes, all partitions together, by the declaration of the instruction."""
-    few, many = (
-        sum(
-            s.busy_ns
-            for s in form_of(TensorTensorScan, machine, smallest_use(TensorTensorScan, {"F": n})).steps
-        )
-        for n in (FEW, MANY)
-    )
-    return float((many - few) / (MANY - FEW))
+
+    def time(columns: int) -> float:
+        shape = (int(machine["partitions"]), columns)
+        tile = layout(shape, compact_strides(shape), DTYPES["float32"], "sbuf", 0, 0, ())
+        attributes = (operator_named("multiply"), operator_named("add"), False, False)
+        form = TensorTensorScan(machine, [tile, tile, tile, NUMBER], attributes)
+        return float(sum(step.busy_ns for step in form.steps))
+
+    return (time(MANY) - time(FEW)) / (MANY - FEW)
 
 
 def _turn_ns(block: Iterate, cascade: Cascade, machine: Machine, passes: float) -> float:

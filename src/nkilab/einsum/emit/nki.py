@@ -161,7 +161,6 @@ class NkiPrinter(Printer):
                 name = "activation" if statement.total is None else "activation_reduce"
                 self.put_call(name, **self.activation(statement))
             case Scan(dst, left, right, initial, op0, op1, reverse0, reverse1):
-                given = {n: "True" for n, on in (("reverse0", reverse0), ("reverse1", reverse1)) if on}
                 self.put_call(
                     "tensor_tensor_scan",
                     dst=self.view(dst),
@@ -170,7 +169,7 @@ class NkiPrinter(Printer):
                     initial=self.operand(initial),
                     op0=f"nl.{op0}",
                     op1=f"nl.{op1}",
-                    **given,
+                    **{n: "True" for n, on in (("reverse0", reverse0), ("reverse1", reverse1)) if on},
                 )
             case Select(dst, src, offset, p, i, relation, otherwise):
                 self.put_call(

@@ -265,14 +265,19 @@ class Scans:
         cache = build.scopes[depth].cache
         if key not in cache:
             with build.hoisted(depth):
-                hint = operand.tensor.lower() if isinstance(operand, Access) else "same"
-                made = self.ctx.temporary(f"{hint}_wide", rows.most, columns.most)
-                every = part_of(made, rows.most if view is None else view.cuts[0].count, columns.most)
-                tile.fill(every, tile.scalar(value) if view is None else 0.0)
-                if view is not None:
-                    tile.add(nodes.Scale(every, every, "add", view))
-            cache[key] = made
+                cache[key] = self.widened(operand, value, tile)
         return part_of(cache[key], rows.count, columns.count)
+
+    def widened(self, operand: Operand, value: Value, tile: Tile) -> Buffer:
+        """A tile of a number, or of a column along all columns."""
+        rows, columns = self.nest.rows.most, self.nest.columns.most
+        hint = operand.tensor.lower() if isinstance(operand, Access) else "same"
+        wide = self.ctx.temporary(f"{hint}_wide", rows, columns)
+        every = part_of(wide, rows if value.view is None else value.view.cuts[0].count, columns)
+        tile.fill(every, tile.scalar(value) if value.view is None else 0.0)
+        if value.view is not None:
+            tile.add(nodes.Scale(every, every, "add", value.view))
+        return wide
 
 
 __all__ = ["Scans"]

@@ -69,7 +69,8 @@ def lower(
         UnsupportedError: if an Einsum has a form that no nest covers.
         PlanError: if a choice leads to where no nest goes on; a fault of the rules.
     """
-    held, reasons = with_scans(cascade)
+    is_free = not any(given.has_instruction(e.name) for e, block in cascade.walk() if block is not None)
+    held, reasons = with_scans(cascade) if is_free else (cascade, [])
     held = held if given.is_watched else rewritten(held, dtypes)
     held = without_turns(normal(held, given.plain))
     if given.is_watched:

@@ -86,13 +86,15 @@ class Nest:
         with self.result_loops():
             before = dict(self.staged)
             for _ in self.scans.pieces():
-                self.locals = {}
                 self.staged = before | self.windows()
-                sums = [self.begun(e) for e in einsums if e.reduced and self.is_reduced(e)]
-                with self.sum_loops():
-                    self.tile(sums)
-                for one in sums:
-                    self.finished(one)
+                self.summed_up([self.begun(e) for e in einsums if e.reduced and self.is_reduced(e)])
+
+    def summed_up(self, sums: list[_Sum]) -> None:
+        """Tiles of what some Einsum reduces, and what is done with their sums."""
+        with self.sum_loops():
+            self.tile(sums)
+        for one in sums:
+            self.finished(one)
 
     @contextmanager
     def result_loops(self) -> Iterator[None]:
@@ -369,8 +371,7 @@ class Nest:
         wide = self.widened(value, tile) if value.is_column and self.columns.most > 1 else value
         direct = target.direct(self.ctx, einsum, self.spans, self.choice.part, self.choice.free)
         if direct is not None and wide.view in (None, direct):
-            if wide.view is None:
-                self.into(wide, direct, tile, along)
+            self.into(wide, direct, tile, along)
             if target.tile is not None:
                 target.tile.changed()
             self._also(target, einsum, wide)
@@ -387,7 +388,7 @@ class Nest:
         deliver(self.ctx, einsum, view, self.spans, self.choice.part, self.choice.free, target)
 
     def into(self, value: Value, dst: View, tile: Tile, along: _Sum | None) -> None:
-        """Compute a value into a view."""
+        """Compute a value into a view, if it does not lie there."""
         if along is None:
             tile.into(value, dst)
         else:

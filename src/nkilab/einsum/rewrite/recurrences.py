@@ -34,12 +34,17 @@ def with_scans(cascade: Cascade) -> tuple[Cascade, list[str]]:
         try:
             cascade = _Distribution(cascade, block).cascade()
         except NoRecurrenceError as reason:
+            _need_upwards(block, reason)
             reasons.append(f"{_chain(block)} {STEPWISE} {reason}")
-            if _counts_down(block):
-                told = f"the block over {block.variable} counts down and is no scan, because {reason}"
-                error = UnsupportedError(told, hint="count the variable the other way round")
-                raise located(error, block.body[0], block.body[0].output) from None
     return cascade, reasons
+
+
+def _need_upwards(block: Iterate, reason: NoRecurrenceError) -> None:
+    """Refuse a block that counts down and is no scan."""
+    if _counts_down(block):
+        sentence = f"the block over {block.variable} counts down and is no scan, because {reason}"
+        error = UnsupportedError(sentence, hint="count the variable the other way round")
+        raise located(error, block.body[0], block.body[0].output) from None
 
 
 def _counts_down(block: Iterate) -> bool:
@@ -282,12 +287,15 @@ class _Distribution:
         known = {*(e.name for e in self.outside()), *self.lasts}
         reads = [a for e in own for a in e.accesses if a.tensor in self.places.axes and a.tensor not in known]
         for access in {(a.tensor, self.places.distance(a)): a for a in reads}.values():
-            axis, size = self.places.axes[access.tensor], self.given.shape(access.tensor)
-            for back in range(self.places.distance(access)):
-                at = self.end(access.tensor, -back)
-                place = tuple(Affine(constant=at) if n == axis else i for n, i in enumerate(access.indices))
-                if 0 <= at < size[axis]:
-                    yield Einsum(Access(access.tensor, place), (Scalar(value=0.0),))
+            yield from self.zeros(access)
+
+    def zeros(self, access: Access) -> Iterator[Einsum]:
+        """What an access reads before the first iteration, if its tensor has places for that."""
+        axis, size = self.places.axes[access.tensor], self.given.shape(access.tensor)
+        ends = (self.end(access.tensor, -back) for back in range(self.places.distance(access)))
+        for at in (e for e in ends if 0 <= e < size[axis]):
+            place = tuple(Affine(constant=at) if n == axis else i for n, i in enumerate(access.indices))
+            yield Einsum(Access(access.tensor, place), (Scalar(value=0.0),))
 
 
 __all__ = ["STEPWISE", "with_scans"]
