@@ -13,9 +13,8 @@ from collections.abc import Iterator, Sequence
 from itertools import product
 from math import prod
 
-from ..isa.declare import NUMBER
+from ..isa.declare import NUMBER, REGISTRY
 from ..isa.operators import operator_named
-from ..isa.scans import TensorTensorScan
 from ..machine import Machine
 from ..tiles.dtypes import DTYPES
 from ..tiles.tile import compact_strides, layout
@@ -68,7 +67,7 @@ def scanned_column_ns(machine: Machine) -> float:
         shape = (int(machine["partitions"]), columns)
         tile = layout(shape, compact_strides(shape), DTYPES["float32"], "sbuf", 0, 0, ())
         attributes = (operator_named("multiply"), operator_named("add"), False, False)
-        form = TensorTensorScan(machine, [tile, tile, tile, NUMBER], attributes)
+        form = REGISTRY["tensor_tensor_scan"](machine, [tile, tile, tile, NUMBER], attributes)
         return float(sum(step.busy_ns for step in form.steps))
 
     return (time(MANY) - time(FEW)) / (MANY - FEW)

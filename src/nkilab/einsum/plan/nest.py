@@ -352,17 +352,8 @@ class Nest:
         source = value
         if value.is_column or value.number is not None:
             source = self.widened(value, tile)
-        tile.add(
-            nodes.Select(
-                made,
-                tile.in_sbuf(tile.view(source)),
-                offset,
-                steps["part"],
-                steps["free"],
-                condition.relation,
-                einsum.otherwise,
-            )
-        )
+        src, where = tile.in_sbuf(tile.view(source)), (offset, steps["part"], steps["free"])
+        tile.add(nodes.Select(made, src, *where, condition.relation, einsum.otherwise))
         return Value(view=made)
 
     def keep(self, einsum: Einsum, value: Value, tile: Tile, along: _Sum | None = None) -> None:
@@ -432,11 +423,7 @@ class Nest:
         for v in looped:
             trips *= -(-self.spans[v].most // self.choice.block(v))
         is_single = trips == 1
-        hint = (
-            f"{einsum.name.lower()}_sum"
-            if einsum.reduce_op == "add"
-            else f"{einsum.name.lower()}_{einsum.reduce_op[:3]}"
-        )
+        hint = f"{einsum.name.lower()}_{'sum' if einsum.reduce_op == 'add' else einsum.reduce_op[:3]}"
         over_parts = choice.part in einsum.reduced
         direct = None if over_parts else self.direct_sum(einsum)
         if direct is not None:
