@@ -32,7 +32,7 @@ class _Writer:
             return "T - t" if not turns else f"T - t - {turns}"
         return f"t + {turns}" if turns else "t"
 
-    def given(self, ranks: str) -> str:
+    def operand(self, ranks: str) -> str:
         """An input, or a number, that an Einsum over some ranks may read."""
         known = [n for n, r in INPUTS.items() if set(r) <= set(ranks)]
         name = self.draw(st.sampled_from([*known, *known, ""]))
@@ -53,11 +53,11 @@ def scans(draw: st.DrawFn) -> tuple[Cascade, dict[str, int]]:
     first = "T" if writer.is_descending else "0"
     before: list[Einsum | Iterate] = []
     body: list[str] = []
-    made: dict[str, str] = {}
+    results: dict[str, str] = {}
     for state in "SR"[: draw(st.sampled_from([1, 1, 2]))]:
         value, count = writer.access(state, ranks, writer.at(0)), draw(st.integers(0, 3))
         for number in range(count + 1):
-            other = writer.given(ranks)
+            other = writer.operand(ranks)
             if number and not draw(st.integers(0, 4)):
                 other = writer.access(state, ranks, writer.at(0))
             pair = [value, other] if draw(st.booleans()) else [other, value]
@@ -65,7 +65,7 @@ def scans(draw: st.DrawFn) -> tuple[Cascade, dict[str, int]]:
             name = state if number == count else f"{state}{number}"
             value = writer.access(name, ranks, writer.at(1) if name == state else time)
             body.append(f"{value} = {' . '.join(pair)} ;; M binary({op})")
-            made[name] = ranks
+            results[name] = ranks
         begun = draw(st.sampled_from(["", "const(0)", "const(-1)", "D", "made"]))
         start = writer.access(state, ranks, first)
         if begun == "D" and lanes == "M":
@@ -80,14 +80,14 @@ def scans(draw: st.DrawFn) -> tuple[Cascade, dict[str, int]]:
     state = writer.access("S", ranks, writer.at(draw(st.integers(0, 1))))
     kept = draw(st.sampled_from([ranks, "TM" if "N" in lanes and "M" in lanes else ranks]))
     action = " V add" if kept != ranks else ""
-    body.append(f"{writer.access('Y', kept, time)} = {state} . {writer.given(ranks)} ;; M mul{action}")
-    made["Y"] = kept
+    body.append(f"{writer.access('Y', kept, time)} = {state} . {writer.operand(ranks)} ;; M mul{action}")
+    results["Y"] = kept
     outputs = ["Y", *draw(st.sampled_from([[], ["S"], ["Z"]]))]
     steps = [*before, Iterate("t", tuple(map(read_einsum, body)))]
     if "Z" in outputs:
         last = writer.access("S", ranks, "0" if writer.is_descending else "T")
         steps.append(read_einsum(f"{writer.access('Z', lanes)} = {last} ;; M unary(abs)"))
-        made["Z"] = lanes
+        results["Z"] = lanes
     if "S" in outputs and not any(isinstance(s, Einsum) and s.name == "S" for s in before):
         steps.insert(0, read_einsum(f"{writer.access('S', ranks, first)} = const(0)"))
     tensors = {

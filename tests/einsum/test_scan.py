@@ -268,10 +268,10 @@ def test_what_is_no_scan_says_why(body: tuple[str, ...], reason: str) -> None:
     used = used.replace("U: M T", "U: M T1") if any("U[m, t+1]" in line for line in body) else used
     case = Scanned(used, "S[m, 0] = const(1)", body, "S", selective, {"M": 5, "T": 6})
     kernel = einsum.compile(specification(case))
-    (told,) = [line for line in kernel.report.splitlines() if "is lowered step by step" in line]
+    (sentence,) = [line for line in kernel.report.splitlines() if "is lowered step by step" in line]
     ratio = kernel.estimate.latency_us / kernel.roofline.least_us
-    assert told.startswith(f"  latency is {ratio:.3g}x its roofline: the chain S[")
-    assert told.endswith(f" is lowered step by step because {reason}")
+    assert sentence.startswith(f"  latency is {ratio:.3g}x its roofline: the chain S[")
+    assert sentence.endswith(f" is lowered step by step because {reason}")
 
 
 def test_a_block_that_counts_down_and_is_no_scan_is_refused() -> None:

@@ -41,17 +41,16 @@ def _reverse_bank(ctx: Context, src: View, dst: View, rows: int) -> None:
     count, dtype = src.cuts[-1].count.value or 0, src.buffer.dtype
     height, build = src.cuts[0].count, ctx.build
     starts = range(0, count, PARTITIONS)
-    turned = ctx.temporary("turned", PARTITIONS, len(starts) * rows, dtype, nodes.PSUM)
+    transposed = ctx.temporary("turned", PARTITIONS, len(starts) * rows, dtype, nodes.PSUM)
     straight = ctx.temporary("straight", PARTITIONS, len(starts) * rows, dtype)
     sums = ctx.temporary("backwards", rows, count, "float32", nodes.PSUM, "sum")
     for number, start in enumerate(starts):
         most = min(PARTITIONS, count - start)
-        held = part_of(turned, most, height, number * rows)
-        build.add(nodes.Transpose(held, columns_of(src, expr(start), expr(most))))
-        moved = part_of(straight, most, height, number * rows)
-        build.add(nodes.Copy(moved, held))
+        block, turns = (part_of(tile, most, height, number * rows) for tile in (transposed, straight))
+        build.add(nodes.Transpose(block, columns_of(src, expr(start), expr(most))))
+        build.add(nodes.Copy(turns, block))
         ones = part_of(_other_diagonal(ctx, dtype), most, most, PARTITIONS - most)
-        build.add(nodes.MatMul(part_of(sums, height, most, count - start - most), moved, ones, ()))
+        build.add(nodes.MatMul(part_of(sums, height, most, count - start - most), turns, ones, ()))
     build.add(nodes.Copy(dst, part_of(sums, height, count)))
 
 
@@ -61,12 +60,12 @@ def _other_diagonal(ctx: Context, dtype: str) -> Buffer:
     if key not in cache:
         ones = part_of(ctx.constant(1.0, dtype), PARTITIONS, PARTITIONS)
         with ctx.build.hoisted(0):
-            made = ctx.temporary("diagonal", PARTITIONS, PARTITIONS, dtype)
-            dst, offset = part_of(made, PARTITIONS, PARTITIONS), expr(1 - PARTITIONS)
+            diagonal = ctx.temporary("diagonal", PARTITIONS, PARTITIONS, dtype)
+            dst, offset = part_of(diagonal, PARTITIONS, PARTITIONS), expr(1 - PARTITIONS)
             ctx.build.add(nodes.Select(dst, ones, offset, 1, 1, "==", 0.0))
-        cache[key] = made
-    found: Buffer = cache[key]
-    return found
+        cache[key] = diagonal
+    known: Buffer = cache[key]
+    return known
 
 
 __all__ = ["reverse_columns"]

@@ -104,10 +104,10 @@ class Scans:
         self.base = dict(self.nest.spans)
         for einsum in (e for e in self.einsums if self.is_handed_on(e) or self.has_first(e)):
             columns = prod(self.base[v].most for v in self.inside(einsum))
-            made = self.ctx.temporary(f"{einsum.name.lower()}_carry", self.nest.rows.most, columns)
-            self.carries[einsum.name] = made
+            carry = self.ctx.temporary(f"{einsum.name.lower()}_carry", self.nest.rows.most, columns)
+            self.carries[einsum.name] = carry
             if not einsum.is_last:
-                self.begin_with(einsum, einsum.operands[-1], part_of(made, self.nest.rows.count, columns))
+                self.begin_with(einsum, einsum.operands[-1], part_of(carry, self.nest.rows.count, columns))
             if self.has_first(einsum):
                 every = self.base[self.variable]
                 at = every.start + (every.most if self.is_descending else -1)
@@ -197,9 +197,9 @@ class Scans:
         sides = [
             self.backwards(o, v, tile) for o, v in zip(einsum.operands[:2], (first, second), strict=True)
         ]
-        made = self.nest.new(f"{einsum.name.lower()}_backwards")
-        tile.add(nodes.Scan(made, sides[0], sides[1], initial, *ops))
-        reverse_columns(self.ctx, made, states, self.nest.rows.most)
+        backwards = self.nest.new(f"{einsum.name.lower()}_backwards")
+        tile.add(nodes.Scan(backwards, sides[0], sides[1], initial, *ops))
+        reverse_columns(self.ctx, backwards, states, self.nest.rows.most)
         return states
 
     def initial(self, einsum: Einsum, tile: Tile) -> Number:
@@ -211,8 +211,8 @@ class Scans:
     def behind_first(self, einsum: Einsum, tile: Tile) -> View:
         """Columns of a new tile behind one that has what stands before them."""
         rows, columns = self.nest.rows, self.nest.columns
-        made = self.ctx.temporary(f"{einsum.name.lower()}_states", rows.most, columns.most + 1)
-        states = part_of(made, rows.count, columns.count, 0 if self.is_descending else 1)
+        whole = self.ctx.temporary(f"{einsum.name.lower()}_states", rows.most, columns.most + 1)
+        states = part_of(whole, rows.count, columns.count, 0 if self.is_descending else 1)
         initial = self.initial(einsum, tile)
         first = Value(view=initial) if isinstance(initial, View) else Value(number=initial)
         tile.into(first, self.first_of(states))
@@ -234,8 +234,10 @@ class Scans:
         """An operand with its columns the other way round, if they differ."""
         if self.variable not in operand.variables:
             return view
-        made = self.ctx.temporary("backwards", self.nest.rows.most, self.nest.columns.most, view.buffer.dtype)
-        dst = part_of(made, self.nest.rows.count, self.nest.columns.count)
+        tile_backwards = self.ctx.temporary(
+            "backwards", self.nest.rows.most, self.nest.columns.most, view.buffer.dtype
+        )
+        dst = part_of(tile_backwards, self.nest.rows.count, self.nest.columns.count)
         reverse_columns(self.ctx, tile.in_sbuf(view), dst, self.nest.rows.most)
         return dst
 

@@ -296,23 +296,27 @@ def _repeated(ctx: Context, want: Want, storage: Storage, at: list[At | Cut]) ->
     return view
 
 
-def _strided_by(ctx: Context, want: Want) -> str:
-    """The variable along the last axis of what is wanted, if its rows lie across; "" if they do not."""
-    *outer, last = want.access.indices
+def _strided_by(ctx: Context, operand: Want) -> str:
+    """The variable along the last axis of an operand, if its rows lie across; "" if they do not."""
+    *outer, last = operand.access.indices
     is_across = (
-        want.has(want.free) and want.free not in last.variables and want.columns.most * want.rows.most > FEW
+        operand.has(operand.free)
+        and operand.free not in last.variables
+        and operand.columns.most * operand.rows.most > FEW
     )
     others = {v for i in outer for v in i.variables}
     inner = last.plain
-    if not is_across or not inner or inner in others or not want.spans[inner].is_point:
+    if not is_across or not inner or inner in others or not operand.spans[inner].is_point:
         return ""
-    return inner if ctx.cascade.shape(want.access.tensor)[-1] <= PARTITIONS else ""
+    return inner if ctx.cascade.shape(operand.access.tensor)[-1] <= PARTITIONS else ""
 
 
-def _rows_apart(ctx: Context, want: Want, storage: Storage, inner: str) -> tuple[Storage, list[At | Cut]]:
+def _rows_apart(ctx: Context, operand: Want, storage: Storage, inner: str) -> tuple[Storage, list[At | Cut]]:
     """A copy in HBM of all rows that lie across, and where the one that is wanted lies in it."""
-    size = ctx.cascade.shape(want.access.tensor)[-1]
-    own = Want(want.access, {**want.spans, inner: Span(ZERO, expr(size), size)}, inner, want.free, storage)
+    size = ctx.cascade.shape(operand.access.tensor)[-1]
+    own = Want(
+        operand.access, {**operand.spans, inner: Span(ZERO, expr(size), size)}, inner, operand.free, storage
+    )
     at = positions(own.access, own.spans)
     depth = max(ctx.build.depth_of(nodes.names_in(at)), storage.depth)
     key = ("rows apart", key_of(own, storage))
@@ -320,13 +324,13 @@ def _rows_apart(ctx: Context, want: Want, storage: Storage, inner: str) -> tuple
     if key not in cache:
         with ctx.build.hoisted(depth):
             view = fetch(ctx, own)
-            name = f"{want.access.tensor.lower()}_scratch"
-            made = ctx.build.buffer(
-                name, (size, want.columns.most), storage.buffer.dtype, nodes.HBM, "scratch"
+            name = f"{operand.access.tensor.lower()}_scratch"
+            rows = ctx.build.buffer(
+                name, (size, operand.columns.most), storage.buffer.dtype, nodes.HBM, "scratch"
             )
-            ctx.build.add(nodes.Store(part_of(made, size, want.columns.count), view))
-        cache[key] = in_hbm(made, 2)
-    return cache[key], [At(want.spans[inner].start), Cut(ZERO, want.columns.count)]
+            ctx.build.add(nodes.Store(part_of(rows, size, operand.columns.count), view))
+        cache[key] = in_hbm(rows, 2)
+    return cache[key], [At(operand.spans[inner].start), Cut(ZERO, operand.columns.count)]
 
 
 def _loaded_turned(ctx: Context, want: Want, storage: Storage) -> View:

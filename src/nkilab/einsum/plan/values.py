@@ -163,9 +163,9 @@ class Tile:
 
     def is_scale(self, value: Value) -> bool:
         """Whether ScalarE may multiply with a value: a number, or a float32 column in SBUF."""
-        held = value.view
-        is_column = held is not None and held.buffer.memory == nodes.SBUF and held.buffer.dtype == "float32"
-        return value.number is not None or is_column
+        if value.view is None:
+            return value.number is not None
+        return value.view.buffer.memory == nodes.SBUF and value.view.buffer.dtype == "float32"
 
     def is_bias(self, value: Value) -> bool:
         """Whether a value is one element per partition that lies somewhere or can."""

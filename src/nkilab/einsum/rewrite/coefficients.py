@@ -166,8 +166,8 @@ def together(op: str, left: Form, right: Form) -> Form:
         return together("add", left, right.then("multiply", -ONE))
     one, two = (left.parts(op), right.parts(op)) if op in ("add", *ORDERS) else (None, None)
     if one is None or two is None:
-        told = {"multiply": "multiplies the state with itself", "divide": "divides by the state"}
-        raise NoRecurrenceError(f"it {told.get(op, f'takes {op} of two values that depend on the state')}")
+        reasons = {"multiply": "multiplies the state with itself", "divide": "divides by the state"}
+        raise NoRecurrenceError(f"it {reasons.get(op, f'takes {op} of two values that depend on the state')}")
     form = Form().then("multiply" if op == "add" else "add", combined(op, one[0], two[0]))
     for rest in (r for r in (one[1], two[1]) if r is not None):
         form = form.then(op, rest)

@@ -3,7 +3,7 @@
 What an iteration computes without what another one left is computed for all of them. Where values follow from
 the iteration before, they are a scan, `S[t+1] = (a[t] op0 S[t]) op1 b[t]`, of which a and b are free of S:
 `states.py` brings Einsums that need each other to that form. A block that cannot be taken apart stays as it
-is, and the reason is told.
+is, and the reason is text.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ class _Distribution:
     """
 
     def __init__(self, cascade: Cascade, block: Iterate) -> None:
-        self.given, self.variable, self.extent = cascade, block.variable, block_extent(block, cascade)
+        self.source, self.variable, self.extent = cascade, block.variable, block_extent(block, cascade)
         place = cascade.steps.index(block)
         self.before, self.behind = cascade.steps[:place], cascade.steps[place + 1 :]
         upwards = _Upwards(block.variable, self.extent).einsum
@@ -147,9 +147,9 @@ class _Distribution:
         self.behind = tuple(_mapped(s, self.last) for s in self.behind)
         self.steps = self.ordered([self.over_all(e) for e in self.steps])
         own = tuple(map(self.with_first, self.steps))
-        sizes = {self.variable.upper(): self.extent, **self.given.sizes}
+        sizes = {self.variable.upper(): self.extent, **self.source.sizes}
         steps = (*self.beginnings(own), *own, *self.behind)
-        return replace(self.given, tensors=self.tensors, steps=steps, sizes=sizes)
+        return replace(self.source, tensors=self.tensors, steps=steps, sizes=sizes)
 
     def needed(self, reader: int, einsum: Einsum) -> set[int]:
         """Einsums of the block that one of them reads."""
@@ -166,7 +166,7 @@ class _Distribution:
     def need_no_wide_results(self, scanned: Sequence[Einsum]) -> None:
         """Refuse results of more ranks than any state, of which an iteration needs its own part alone."""
         lanes = [set(e.output.variables) for e in scanned]
-        for einsum in (e for e in self.body if e.name not in self.given.outputs):
+        for einsum in (e for e in self.body if e.name not in self.source.outputs):
             if not any(set(einsum.output.variables) <= own for own in lanes):
                 raise NoRecurrenceError(f"{einsum.output} of all iterations takes more room than any state")
 
@@ -194,17 +194,17 @@ class _Distribution:
         first, second = (
             emitted(c, state, self.tensors, self.places, self.steps) for c in (form.first, form.second)
         )
-        told = f"{state.output}: a scan over {self.variable} of {first} . {second} . {initial}"
+        text = f"{state.output}: a scan over {self.variable} of {first} . {second} . {initial}"
         kind = Recurrence(self.variable, "scan", self.places.is_descending, False, form.op0, form.op1,
                           form.reverse0, form.reverse1)  # fmt: skip
         operands = (first, second, initial)
-        self.steps.append(replace(state, operands=operands, map_op="", recurrence=kind, text=told))
+        self.steps.append(replace(state, operands=operands, map_op="", recurrence=kind, text=text))
         for name, variables, begins in (("before", state.output.variables, (initial,)), ("last", lanes, ())):
-            made = declared(f"{state.name}_{name}", variables, state, self.tensors, self.places)
-            told = f"{made}: {state.output}, {'one iteration before' if begins else 'the last'}"
+            access = declared(f"{state.name}_{name}", variables, state, self.tensors, self.places)
+            text = f"{access}: {state.output}, {'one iteration before' if begins else 'the last'}"
             own = Recurrence(self.variable, name, self.places.is_descending)
-            self.steps.append(Einsum(made, (state.output, *begins), recurrence=own, text=told))
-            (self.previous if begins else self.lasts)[state.name] = made
+            self.steps.append(Einsum(access, (state.output, *begins), recurrence=own, text=text))
+            (self.previous if begins else self.lasts)[state.name] = access
         self.steps += [e for e in component if e is not state]
 
     def over_all(self, einsum: Einsum) -> Einsum:
@@ -241,11 +241,11 @@ class _Distribution:
         self.firsts[state.name] = []
         if not (first.map_op or first.reduce_op or first.condition):
             return renamed(first.operands[0], names)
-        made = declared(f"{state.name}_first", lanes, state, self.tensors, self.places)
-        own = renamed(made, {v: k for k, v in names.items()})
+        access = declared(f"{state.name}_first", lanes, state, self.tensors, self.places)
+        own = renamed(access, {v: k for k, v in names.items()})
         assert isinstance(own, Access)
         self.firsts[state.name] = [replace(first, output=own, text="")]
-        return made
+        return access
 
     def end(self, tensor: str, number: int) -> int:
         """The index of a state before the first iteration, or after as many as `number` says, 0 or all."""
@@ -275,8 +275,8 @@ class _Distribution:
             return einsum
         every = (a for e in (*self.steps, *self.outside()) if e.recurrence is None for a in e.accesses)
         others = {str(a) for a in every if a.tensor == einsum.name} - {str(einsum.output)}
-        is_read = bool(others) or (einsum.name in self.given.outputs and einsum.name in self.firsts)
-        size = self.given.shape(einsum.name)[self.places.axes[einsum.name]]
+        is_read = bool(others) or (einsum.name in self.source.outputs and einsum.name in self.firsts)
+        size = self.source.shape(einsum.name)[self.places.axes[einsum.name]]
         is_read &= 0 <= self.end(einsum.name, 0) < size
         return replace(einsum, recurrence=replace(einsum.recurrence, has_first=is_read))
 
@@ -291,7 +291,7 @@ class _Distribution:
 
     def zeros(self, access: Access) -> Iterator[Einsum]:
         """What an access reads before the first iteration, if its tensor has places for that."""
-        axis, size = self.places.axes[access.tensor], self.given.shape(access.tensor)
+        axis, size = self.places.axes[access.tensor], self.source.shape(access.tensor)
         ends = (self.end(access.tensor, -back) for back in range(self.places.distance(access)))
         for at in (e for e in ends if 0 <= e < size[axis]):
             place = tuple(Affine(constant=at) if n == axis else i for n, i in enumerate(access.indices))

@@ -203,9 +203,9 @@ def emitted(
     def computed(op: str, operands: Sequence[Operand]) -> Operand:
         known = {v for o in operands for v in o.variables}
         variables = [v for v in state.output.variables if v in known]
-        made = declared(f"{state.name}_factor", variables, state, tensors, places)
-        steps.append(Einsum(made, tuple(operands), op))
-        return made
+        result = declared(f"{state.name}_factor", variables, state, tensors, places)
+        steps.append(Einsum(result, tuple(operands), op))
+        return result
 
     def operand(value: Coefficient) -> Operand:
         if value.value is not None:
