@@ -276,9 +276,13 @@ class Scans:
         hint = operand.tensor.lower() if isinstance(operand, Access) else "same"
         wide = self.ctx.temporary(f"{hint}_wide", rows, columns)
         every = part_of(wide, rows if value.view is None else value.view.cuts[0].count, columns)
-        tile.fill(every, tile.scalar(value) if value.view is None else 0.0)
-        if value.view is not None:
-            tile.add(nodes.Scale(every, every, "add", value.view))
+        if value.view is None:
+            tile.fill(every, tile.scalar(value))
+        else:
+            zeros = self.wide(Scalar(value=0.0), tile)
+            tile.add(
+                nodes.Scale(every, part_of(zeros.buffer, every.cuts[0].count, columns), "add", value.view)
+            )
         return wide
 
 

@@ -23,6 +23,8 @@ BYTES_PER_NS, ELEMENT_NS = 300.0, 1.0
 SMALL_ROW_BYTES = 512
 # bytes that may be loaded again before loops are put in another order
 MOST_RELOADED = 1 << 22
+# pieces of a scan that overlap, and columns of one from which the next may as well be another instruction
+FEWEST_PIECES, WIDE_SCAN = 8, 1024
 # layouts of one nest that a search may try
 MOST_OPTIONS = 6
 
@@ -98,6 +100,9 @@ def _judged(
     if part and not is_settled(spans[part]):
         blocks[part] = ctx.given.fitting(names, part, PARTITIONS)
     if free and not is_settled(spans[free]):
+        tiles = prod(-(-spans[v].most // b) for v, b in blocks.items() if v not in reduced)
+        while along and tiles * -(-columns // chunk) < FEWEST_PIECES and chunk >= 2 * WIDE_SCAN:
+            chunk = -(-chunk // 2)
         blocks[free] = chunk = ctx.given.fitting(names, free, chunk)
     rows, columns = min(rows, PARTITIONS), min(columns, chunk)
     trips = {v: -(-spans[v].most // b) for v, b in blocks.items()}
