@@ -178,6 +178,12 @@ SCANS = {
         lambda x: stepped(lambda g, r: 0.9 * g + r, np.zeros(131), x["R"][:, ::-1])[:, ::-1],
         {"M": 131, "T": 1030},
     ),
+    "return of the first turn alone": Scanned(
+        "R: M T, U: M T, G: M T1, Z: M", "G[m, T] = const(0)",
+        ("U[m, T-1-t] = G[m, T-t] . const(0.9) ;; M mul", "G[m, T-1-t] = U[m, T-1-t] . R[m, T-1-t] ;; M add"),
+        "Z", lambda x: stepped(lambda g, r: 0.9 * g + r, np.zeros(131), x["R"][:, ::-1])[:, -1],
+        behind="Z[m] = G[m, 0] ;; M unary(abs)",
+    ),
     "one row": Scanned(
         "X: T, S: T1", "S[0] = const(0)", ("S[t+1] = S[t] . X[t] ;; M add",), "S",
         lambda x: stepped(lambda s, v: s + v, np.zeros(()), x["X"]), {"T": 37},
@@ -219,6 +225,8 @@ def test_a_recurrence_is_a_scan(name: str, dialect: str) -> None:
     kernel = einsum.compile(specification(case), dialect=dialect)
     assert "tensor_tensor_scan" in kernel.source
     assert "in pieces" not in name or "_carry" in kernel.source
+    # of a state whose last value alone is read, no other is kept
+    assert not case.behind or "_scratch" not in kernel.source
     # no instruction is run turn by turn
     assert run_by(kernel.tree.body) < case.sizes["T"] * 20
     rng = np.random.default_rng(11)
