@@ -10,9 +10,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from ...machine import Machine
+from ..hardware import Hardware
 from ..room import views_of
 from ..tree.nodes import SBUF, Activate, Combine, Kernel, Loop, Scale, Scan, Statement, View
-from .balance import Loads, columns_of
+from .balance import columns_of
 from .pipeline import Unit, state_of, units_of
 
 # columns beyond which an instruction is no step of a chain, but work that VectorE does faster
@@ -21,31 +22,31 @@ MOST = 512
 
 def set_aside(kernel: Kernel, machine: Machine) -> Kernel:
     """A kernel whose turns compute on VectorE what the next one waits for, as far as GpSimdE has time."""
-    _loops(kernel.body, Loads(machine))
+    _loops(kernel.body, Hardware(machine))
     return kernel
 
 
-def _loops(body: list[Statement], loads: Loads) -> None:
+def _loops(body: list[Statement], hardware: Hardware) -> None:
     for loop in [s for s in body if isinstance(s, Loop)]:
         if any(isinstance(s, Loop) for s in loop.body):
-            _loops(loop.body, loads)
+            _loops(loop.body, hardware)
         elif loop.is_sequential or any(isinstance(s, Scan) for s in loop.body):
-            _relieved(loop.body, loads)
+            _relieved(loop.body, hardware)
 
 
-def _relieved(body: list[Statement], loads: Loads) -> None:
+def _relieved(body: list[Statement], hardware: Hardware) -> None:
     """Change the instructions of one turn in place."""
     units = units_of(body)
     has_scan = any(isinstance(u.statement, Scan) for u in units)
     chain = [u for u in units if u.writes & state_of(units)] if has_scan else _chain(units)
     if not chain and not has_scan:
         return
-    busy = {"vector": 0.0, "gpsimd": 0.0, "scalar": 0.0, **loads.total(body)}
+    busy = {"vector": 0.0, "gpsimd": 0.0, "scalar": 0.0, **hardware.total(body)}
     for unit in (u for u in units if u not in chain):
         moved = _elsewhere(unit.statement, has_scan)
         if moved is None:
             continue
-        (engine, time), vector = loads.of(moved), busy["vector"] - loads.of(unit.statement)[1]
+        (engine, time), vector = hardware.of(moved), busy["vector"] - hardware.of(unit.statement)[1]
         if busy[engine] + time <= vector:
             busy |= {"vector": vector, engine: busy[engine] + time}
             body[next(n for n, s in enumerate(body) if s is unit.statement)] = moved
@@ -83,6 +84,3 @@ def _may_move(combine: Combine, is_wide: bool) -> bool:
         and columns_of(combine.dst) > 1
         and (is_wide or columns_of(combine.dst) <= MOST)
     )
-
-
-__all__ = ["set_aside"]
