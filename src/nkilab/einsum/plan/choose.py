@@ -24,7 +24,7 @@ SMALL_ROW_BYTES = 512
 # bytes that may be loaded again before loops are put in another order
 MOST_RELOADED = 1 << 22
 # pieces of a scan that overlap, and columns of one from which the next may as well be another instruction
-FEWEST_PIECES, WIDE_SCAN = 8, 1024
+FEWEST_PIECES, WIDE_SCAN = 8, 512
 # layouts of one nest that a search may try
 MOST_OPTIONS = 6
 
