@@ -100,7 +100,7 @@ def _judged(
     if part and not is_settled(spans[part]):
         blocks[part] = ctx.given.fitting(names, part, PARTITIONS)
     if free and not is_settled(spans[free]):
-        tiles = prod(-(-spans[v].most // b) for v, b in blocks.items() if v not in reduced)
+        tiles = prod(-(-spans[v].most // b) for v, b in blocks.items())
         while along and tiles * -(-columns // chunk) < FEWEST_PIECES and chunk >= 2 * WIDE_SCAN:
             chunk = -(-chunk // 2)
         blocks[free] = chunk = ctx.given.fitting(names, free, chunk)
