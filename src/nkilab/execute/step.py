@@ -155,6 +155,8 @@ def _hand_over(
     writes = [operands[slot].storage for slot in form.written_slots]
     if form.largest < LARGE and not behind.touches((*reads, *writes)):
         form.compute(*arguments)
+    elif form.factors:
+        behind.multiply(form, arguments, reads, writes)
     else:
         behind.submit(form.compute, arguments, reads, writes)
 

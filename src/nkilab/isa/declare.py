@@ -17,7 +17,7 @@ from typing import Any, ClassVar, Literal
 
 from ..errors import LimitError, RuleError
 from ..machine import Machine
-from ..tiles.dtypes import DTYPES, promoted
+from ..tiles.dtypes import DTYPES, DType, promoted
 from ..tiles.tile import PSUM, SEQUENCER, Layout
 from .access import slowed
 from .attributes import NUMBER as NUMBER
@@ -432,6 +432,12 @@ class Instruction:
     def is_plain_copy(self) -> bool:
         """Whether a call does nothing but copy its second operand to its first, bit for bit."""
         return False
+
+    @property
+    def factors(self) -> tuple[DType, DType] | None:
+        """Types of the operands [K, M] and [K, N] of which a call does nothing but multiply the first, transposed,
+        by the second, in float32, and write or add the product to its float32[M, N]; None if it does else."""
+        return None
 
     @property
     def reads_dst(self) -> bool:

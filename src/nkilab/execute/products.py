@@ -1,0 +1,135 @@
+"""Products computed together: those that add up in one tile, and those that multiply the same moving tiles.
+
+One product of a long contraction, or of many columns, takes a BLAS less time than its parts. Which ones add up
+in one is decided by the program alone, never by time or by where tiles lie, so that every run of a launch leaves
+the same bits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from threading import Lock
+from typing import Any
+
+import numpy as np
+
+from ..isa.declare import Instruction
+from ..isa.tensor_engine import write_product
+from ..tiles.convert import widen
+from ..tiles.dtypes import DType
+from ..tiles.tile import Storage
+
+# products that add up in one: beyond, memory for their joined operands would grow without bound
+LONGEST = 32
+# columns of stationary tiles that multiply one moving tile at once: more make no product faster
+WIDEST = 1024
+
+
+class Sum:
+    """Products that add up in one tile, in a form that says of which types it multiplies.
+
+    Args:
+        form: of the first product.
+        dst: the tile, float32[M, N].
+        accumulates: whether the products are added to what the tile holds.
+    """
+
+    __slots__ = ("accumulates", "dst", "form", "moving", "reads", "stationary", "writes")
+
+    def __init__(self, form: Instruction, dst: np.ndarray, accumulates: bool, tile: Storage) -> None:
+        self.form = form
+        self.dst = dst
+        self.accumulates = accumulates
+        self.stationary: list[np.ndarray] = []
+        self.moving: list[np.ndarray] = []
+        self.reads: list[Storage] = []
+        self.writes = [tile]
+
+    def takes(self, form: Instruction, dst: np.ndarray, accumulates: bool) -> bool:
+        """Whether a product adds up with these."""
+        return (
+            accumulates
+            and (dst is self.dst or _place([dst]) == _place([self.dst]))
+            and form.factors == self.form.factors
+            and len(self.moving) < LONGEST
+        )
+
+    def add(self, stationary: np.ndarray, moving: np.ndarray, reads: Sequence[Storage]) -> None:
+        """Take one more product."""
+        self.stationary.append(stationary)
+        self.moving.append(moving)
+        self.reads += reads
+
+
+class Factor:
+    """Tiles below one another as one matrix of float32, which the products that share it make once."""
+
+    def __init__(self, rows: Sequence[Sequence[np.ndarray]], dtype: DType) -> None:
+        self._rows = rows
+        self._dtype = dtype
+        self._lock = Lock()
+        self._matrix: np.ndarray | None = None
+
+    def matrix(self) -> np.ndarray:
+        """The matrix: the tiles themselves where they lie as it does."""
+        with self._lock:
+            if self._matrix is None:
+                stored = joined([joined(row, 1) for row in self._rows], 0)
+                self._matrix = widen(stored, self._dtype)
+            return self._matrix
+
+
+def together(sums: Sequence[Sum]) -> Iterator[tuple[list[Sum], Factor, Factor]]:
+    """Sums that do not meet, in groups that multiply the same moving tiles, with the factors of each."""
+    groups: dict[Any, list[list[Sum]]] = {}
+    for one in sums:
+        same = groups.setdefault((one.form.factors, _place(one.moving)), [])
+        if not same or sum(s.dst.shape[0] for s in same[-1]) + one.dst.shape[0] > WIDEST:
+            same.append([])
+        same[-1].append(one)
+    stationary: dict[Any, Factor] = {}
+    for (factors, _), same in groups.items():
+        moving = Factor([[tile] for tile in same[0][0].moving], factors[1])
+        for group in same:
+            key = factors[0], tuple(_place(one.stationary) for one in group)
+            rows = list(zip(*[one.stationary for one in group], strict=True))
+            yield group, stationary.setdefault(key, Factor(rows, factors[0])), moving
+
+
+def compute(group: list[Sum], stationary: Factor, moving: Factor) -> None:
+    """Compute a group of sums as one product."""
+    left, right = stationary.matrix(), moving.matrix()
+    if len(group) == 1:
+        write_product(group[0].form, group[0].dst, left, right, group[0].accumulates)
+        return
+    product, row = np.matmul(left.T, right), 0
+    for one in group:
+        part = product[row : row + len(one.dst)]
+        row += len(one.dst)
+        if one.accumulates:
+            part += one.dst
+        one.dst[...] = part
+
+
+def joined(tiles: Sequence[np.ndarray], axis: int) -> np.ndarray:
+    """Matrices side by side along an axis: a view of them where they lie so, else a copy."""
+    first, size = tiles[0], 0
+    if len(tiles) == 1:
+        return first
+    start, step = _address(first), first.strides[axis]
+    for tile in tiles:
+        if tile.strides != first.strides or _address(tile) != start + size * step:
+            return np.concatenate(tiles, axis)
+        size += tile.shape[axis]
+    shape = (size, first.shape[1]) if axis == 0 else (first.shape[0], size)
+    return np.lib.stride_tricks.as_strided(first, shape, first.strides, writeable=False)
+
+
+def _address(tile: np.ndarray) -> int:
+    address: int = tile.__array_interface__["data"][0]
+    return address
+
+
+def _place(tiles: Sequence[np.ndarray]) -> tuple[Any, ...]:
+    """What tiles have in common with those that are the same elements."""
+    return tuple((_address(tile), tile.shape, tile.strides) for tile in tiles)
