@@ -16,6 +16,8 @@ from itertools import islice, pairwise
 from types import CodeType, FrameType, FunctionType, ModuleType
 from typing import Any
 
+import numpy as np
+
 from ..arrays import framework_of
 from ..tiles.tile import PSUM, Storage, View
 from ..trace.affine import Affine
@@ -36,6 +38,9 @@ SILENT = {
     "sorted", "type",
 }  # fmt: skip
 SILENT_MODULES = {"nki", "numpy", "math", "operator", "itertools", "functools", "ml_dtypes"}
+# of these, what tells of more than it is given; and what NumPy reads elsewhere
+ODD = {"getattr", "hash", "id", "object"}
+FILES = {"fromfile", "fromregex", "genfromtxt", "lib", "load", "loadtxt", "memmap", "ctypeslib", "DataSource"}
 # what is the same of the storages of tensors that are alike
 ALIKE = ("shape", "dtype", "name", "line", "is_mutable", "place")
 MODULES = ("nki.language", "nki.isa")
@@ -217,6 +222,61 @@ def can_start_again(function: Any, values: Sequence[Any]) -> bool:
         return False
     is_fixed = all(type(v) in NUMBERS or framework_of(v) for v in values)
     return is_fixed and _is_silent(function, set())
+
+
+class _Same:
+    """A value that equals itself alone, kept so that no other one gets its identity."""
+
+    def __init__(self, value: Any) -> None:
+        self._value = value
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Same) and self._value is other._value
+
+    def __hash__(self) -> int:
+        return id(self._value)
+
+
+def readings(function: Any) -> tuple[Any, ...] | None:
+    """What the text of a function reads beyond its arguments, to compare; None if it may read anything.
+
+    Numbers and texts by value, functions of the user's by what they read in turn, anything else as itself.
+    """
+    known: dict[CodeType, list[Any]] = {}
+    if type(function) is not FunctionType or not _is_read_by(function, known):
+        return None
+    return tuple((code, *values) for code, values in known.items())
+
+
+def _is_read_by(function: FunctionType, known: dict[CodeType, list[Any]]) -> bool:
+    """Whether it is clear what a function reads, which is noted by its code."""
+    code, names = function.__code__, function.__globals__
+    if code in known:
+        return True
+    defaults = (function.__defaults__, *(function.__kwdefaults__ or {}).items(), *vars(function).items())
+    values = known[code] = [_comparable(defaults)]
+    called = _names_of(code)
+    for name in called:
+        value = names.get(name, builtins)
+        value = value.function if type(value) is Kernel else value
+        if value is np and not FILES.isdisjoint(called):
+            return False
+        if type(value) is FunctionType and is_users(value.__code__):
+            values.append(value.__code__)
+            if not _is_read_by(value, known):
+                return False
+        else:
+            values.append(_comparable(value))
+    return ODD.isdisjoint(called)
+
+
+def _comparable(value: Any) -> Any:
+    return (type(value), repr(value)) if _is_constant(value) else _Same(value)
+
+
+@lru_cache(maxsize=512)
+def _names_of(code: CodeType) -> tuple[str, ...]:
+    return tuple(sorted({name for own in codes_of(code) for name in own.co_names}))
 
 
 def _is_silent(function: FunctionType, under_way: set[CodeType]) -> bool:

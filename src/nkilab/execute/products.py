@@ -1,8 +1,8 @@
-"""Products computed together: those that add up in one tile, and those that multiply the same moving tiles.
+"""Products computed together: those that add up in one tile, and those that share their moving tiles.
 
-One product of a long contraction, or of many columns, takes a BLAS less time than its parts. Which ones add up
-in one is decided by the program alone, never by time or by where tiles lie, so that every run of a launch leaves
-the same bits.
+One product of a long contraction, or of many columns, takes a BLAS less time than its parts. Which ones add
+up in one is decided by the program alone, never by time or by where tiles lie, so that every run of a launch
+leaves the same bits.
 """
 
 from __future__ import annotations

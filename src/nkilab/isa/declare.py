@@ -435,8 +435,10 @@ class Instruction:
 
     @property
     def factors(self) -> tuple[DType, DType] | None:
-        """Types of the operands [K, M] and [K, N] of which a call does nothing but multiply the first, transposed,
-        by the second, in float32, and write or add the product to its float32[M, N]; None if it does else."""
+        """Types of left, [K, M], and right, [K, N], if a call makes left.T @ right and no more.
+
+        It writes the product to its float32[M, N], or adds it.
+        """
         return None
 
     @property

@@ -7,7 +7,8 @@ elsewhere (block dimensions stand before it), which `Layout.partition_axis` reme
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import cache
 from math import prod
 from typing import Any, NamedTuple
@@ -298,6 +299,12 @@ class View:
         self._bytes: memoryview | None = None
         self._elements: np.ndarray
 
+    def forget(self) -> None:
+        """Let go of the memory that it was cut from."""
+        if self._bytes is not None:
+            self._bytes = None
+            del self._elements
+
     def describe(self) -> str:
         """One line for messages: name, dtype, shape and memory."""
         name = self.storage.name or "(unnamed)"
@@ -318,6 +325,25 @@ def settle_elements() -> None:
     """Wait until all elements are what the calls so far make them."""
     if _settle is not None:
         _settle()
+
+
+@contextmanager
+def noting_looks() -> Iterator[list[None]]:
+    """Note in a list whenever somebody looks at elements in a block."""
+    global _settle
+    looks: list[None] = []
+    settle = _settle
+
+    def noted() -> None:
+        looks.append(None)
+        if settle is not None:
+            settle()
+
+    _settle = noted
+    try:
+        yield looks
+    finally:
+        _settle = settle
 
 
 # Bytes up to which nobody asks whether this computer has them.
