@@ -174,15 +174,15 @@ def operands() -> list[np.ndarray]:
 def test_a_product_in_tiles_is_few_products_of_the_blas(
     operands: list[np.ndarray], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    groups: list[int] = []
+    shapes: list[tuple[int, int]] = []
     compute = products.compute
     monkeypatch.setattr(
         "nkilab.execute.batch.compute",
-        lambda group, *factors: (groups.append(len(group)), compute(group, *factors)),
+        lambda block, *factors: (shapes.append((len(block), len(block[0]))), compute(block, *factors)),
     )
     nkilab.simulate(nki.jit(product))(*operands)
-    # three tiles of rows multiply the same moving tiles, in each of two columns of tiles
-    assert groups == [3, 3]
+    # three tiles of rows share their moving tiles, two of columns their stationary ones
+    assert shapes == [(2, 3)]
 
 
 def test_two_runs_of_a_product_leave_the_same_bits(operands: list[np.ndarray]) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 
 from .arrays import chosen_framework, write_back
 from .border import definition, input_tensor, map_arrays, map_tensors, output_array, tensors_in
-from .cores import ProgramGrid, Rendezvous, Schedule, instances_of, joined, run_in_turns
+from .cores import ProgramGrid, Rendezvous, Schedule, instances_of, joined, note_rendezvous, run_in_turns
 from .dialects.kernel import Kernel, raise_typed
 from .dialects.loops import with_ranges
 from .dialects.outputs import check_outputs, is_written, note_holes
@@ -115,14 +115,12 @@ def _on_data(
 ) -> Launched:  # fmt: skip
     """Run a kernel on data, or compute again what launches like this one compute."""
     tape = tape_of(kernel, call, machine)
-    if tape is None or tape.launches == 1 or not tape.lock.acquire(blocking=False):
+    if tape is None or not tape.lock.acquire(blocking=False):
         return run({})[0]
     try:
         recorded: Launched | None = tape.launched
         if recorded is None:
-            left = run({TAPE: tape} if tape.launches == 2 else {})[0]
-            tape.finish(replace(left, results=None))
-            return left
+            return run({TAPE: tape})[0]
         rank = _prepared(kernel, call, _sessions(kernel, machine, program_grid, 0, None, execute), {})
         session = rank.sessions[0]
         with one_blas_thread(), tracing(session), phase("executing"):
@@ -258,7 +256,7 @@ def _launch(
         # nothing left the launch yet: it starts again
         others = {name: kernel_of_rank for name, kernel_of_rank in keyed.items() if name != REPEATS}
         return _launch(kernel, calls, program_grid, machine, topology, compute, others, own, takes_turns=True)
-    _note_rendezvous([session.program for session in sessions], program_grid, all_rendezvous)
+    note_rendezvous([session.program for session in sessions], program_grid, all_rendezvous)
     if compute is execute:
         # who watches plans, and so does who computes nothing
         for session in sessions:
@@ -267,33 +265,6 @@ def _launch(
     left = [_finished(kernel, rank, results[i * per : (i + 1) * per]) for i, rank in enumerate(ranks)]
     left[0] = replace(left[0], rendezvous=tuple(all_rendezvous))
     return left
-
-
-def _note_rendezvous(
-    programs: Sequence[Program], program_grid: ProgramGrid, all_rendezvous: Sequence[Rendezvous]
-) -> None:
-    """Tell programs what they are called, which core runs them, and whom they met."""
-    if len(programs) == 1:
-        return
-    for number, (program, title) in enumerate(zip(programs, program_grid.names, strict=True)):
-        program.title = title.rstrip(",")
-        program.core = (
-            program_grid.ranks[number // program_grid.cores] * program_grid.cores
-            + number % program_grid.cores
-        )
-    # whoever comes last goes on at once, so that a rendezvous may be noted behind one that it came to later
-    rows: list[list[int]] = [[] for _ in programs]
-    for rendezvous in all_rendezvous:
-        for number, row in zip(rendezvous.programs, rendezvous.rows, strict=True):
-            rows[number].append(row)
-    place = [{row: nth for nth, row in enumerate(sorted(rows_here))} for rows_here in rows]
-    for program, rows_here in zip(programs, rows, strict=True):
-        program.met.extend(() for _ in rows_here)
-    for rendezvous in all_rendezvous:
-        parts = list(zip(rendezvous.programs, rendezvous.rows, strict=True))
-        who = tuple((number, place[number][row]) for number, row in parts)
-        for number, row in parts:
-            programs[number].met[place[number][row]] = who
 
 
 def _prepared(kernel: Kernel, call: Call, sessions: list[Session], keyed: Keyed) -> _Rank:
@@ -338,7 +309,10 @@ def _finished(kernel: Kernel, rank: _Rank, results: list[Any]) -> Launched:
     }
     storages = [tensor.storage for tensor in tensors_in(results[0])]
     origins = tuple(storage.name if storage.scope == "input" else "" for storage in storages)
-    return Launched(programs, converted, origins, _changed(sessions), memories)
+    launched = Launched(programs, converted, origins, _changed(sessions), memories)
+    if TAPE in first.keyed:
+        first.keyed[TAPE].finish(replace(launched, results=None), results[0])
+    return launched
 
 
 def _to_write_back(sessions: Sequence[Session]) -> list[Storage]:
@@ -405,13 +379,11 @@ def _run(session: Session, kernel: Kernel, bound: BoundArguments, instances: lis
         # the other one reads a copy of its module's names, in which a helper's `global` stores nothing
         function = kernel.function if as_it_stands else with_ranges(kernel.function)
         tape = session.keyed.get(TAPE)
-        with nullcontext() if tape is None else tape.records(session):
+        with nullcontext() if tape is None else tape.watches(session):
             for instance in instances:
                 session.begin(instance)
                 results = function(*bound.args, **bound.kwargs)
                 session.flush()
-        if tape is not None:
-            tape.results = map_tensors(results, tape.result)
         if session.threads is not None:
             # what this program computed is there before another one runs
             session.threads.drain()

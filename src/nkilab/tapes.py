@@ -1,8 +1,8 @@
 """Tapes: launches that repeat are computed again without the Python of the kernel.
 
 A kernel that prints nothing, keeps nothing and looks at no element makes the same rows whenever its arguments
-have the same shapes and types and its text reads the same values. The first such launch runs as ever, the
-second is recorded, and from the third on the rows are computed on new data.
+have the same shapes and types and its text reads the same values. The first such launch is watched; from the
+second on the rows of its program are computed on new data.
 """
 
 from __future__ import annotations
@@ -10,26 +10,27 @@ from __future__ import annotations
 import os
 import sys
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from threading import Lock
 from typing import Any, NamedTuple
-from weakref import WeakKeyDictionary
 
 from .arrays import dtype_of, framework_of, shape_of
 from .dialects.kernel import Kernel
-from .dialects.uniform import can_start_again, readings
+from .dialects.uniform import Same, can_start_again, readings
+from .errors import NkilabError
 from .execute import execute, is_at_once
 from .isa.declare import Instruction
 from .machine import Machine
 from .rank_arguments import Call
-from .tiles.tile import Layout, Storage, View, noting_looks
+from .tiles.tile import SEQUENCER, Layout, Storage, View, noting_looks
+from .trace.program import Program
 from .trace.session import Session
 
-# in `Session.keyed`: the tape that records the launch
+# in `Session.keyed`: the tape that watches the launch
 TAPE = "tape"
-# tapes of a function, and rows of one, that are kept
-MOST_TAPES, MOST_ROWS = 8, 200_000
+# tapes of this process that are kept, and rows of all of them
+MOST_TAPES, MOST_ROWS = 64, 200_000
 # what the vendor's variables begin with
 _VARIABLES = ("NKI", "NEURON")
 
@@ -39,176 +40,176 @@ class Row(NamedTuple):
 
     Args:
         where: file and line of the user's, for warnings.
-        form, operands, values, mask: as `execute` gets them.
-        last: storages that no later row names, with the views of them.
+        form, operands, values: as `execute` gets them.
+        last: views of the storages that no later row names.
     """
 
     where: tuple[str, int]
     form: Instruction
     operands: Sequence[Any]
     values: tuple[Any, ...]
-    mask: Any
-    last: list[tuple[Storage, list[View]]]
+    last: list[View]
 
 
 class Tape:
-    """The rows of a launch, on storages of its own.
-
-    Args:
-        machine: that it ran on, of which there is no other while it is kept.
+    """The rows of launches that are alike, on storages of its own.
 
     Attributes:
-        launches: how many launches asked for it so far.
+        launched: what the first launch left; None until it ended, and where other data may make other rows.
         results: what the kernel returned.
-        launched: what the recorded launch left; None if there is none, or other data may make other rows.
-        lock: held while it is played.
+        size: rows.
+        lock: held by the launch that uses it.
     """
 
-    def __init__(self, machine: Machine) -> None:
-        self._machine = machine
-        self.launches = 0
-        self.results: Any = None
+    def __init__(self) -> None:
         self.launched: Any = None
+        self.results: Any = None
+        self.size = 0
         self.lock = Lock()
+        self._session: Session | None = None
         self._rows: list[Row] = []
         self._storages: dict[int, Storage] = {}
         self._views: dict[tuple[int, int, Layout], View] = {}
+        # storages whose elements no row makes, and with them those whose elements outlive the rows
+        self._constants: set[int] = set()
         self._kept: set[int] = set()
-        self._session: Session | None = None
 
     @contextmanager
-    def records(self, session: Session) -> Iterator[None]:
-        """Record the rows of a session in a block, which the kernel's function runs in."""
+    def watches(self, session: Session) -> Iterator[None]:
+        """Watch the function of a kernel, which runs in a block."""
         with noting_looks() as looks:
-            session.execute = self._step
             yield
-        session.execute = execute
-        if not looks:
-            self._session = session
+        self._session = None if looks else session
 
-    def _step(
-        self, session: Session, form: Instruction, operands: Sequence[Any], values: tuple[Any, ...], mask: Any
-    ) -> None:
-        own = [self._view(o) if isinstance(o, View) else o for o in operands]
-        self._rows.append(Row(session.where, form, own, values, mask, []))
-        execute(session, form, operands, values, mask)
+    def finish(self, launched: Any, results: Any) -> None:
+        """Keep what a launch left, if other data make the same rows and nothing was told to the user.
 
-    def _view(self, view: View) -> View:
-        """The tape's own view of the elements of another."""
-        number = view.storage.number
-        key = (number, view.offset, view.layout)
-        own = self._views.get(key)
-        if own is None:
-            storage = self._storages.get(number) or self._storage(view.storage)
-            own = self._views[key] = type(view)(storage, view.offset, view.layout)
-        return own
-
-    def _storage(self, storage: Storage) -> Storage:
-        own = self._storages[storage.number] = Storage(
-            storage.number,
-            storage.name,
-            storage.shape,
-            storage.dtype,
-            storage.memory,
-            storage.scope,
-            storage.line,
-        )
-        return own
-
-    def result(self, view: View) -> View:
-        """The tape's own view of a result, whose elements outlive the rows."""
-        self._kept.add(view.storage.number)
-        return self._view(view)
-
-    def finish(self, launched: Any) -> None:
-        """Keep what was recorded if the same rows follow from other data, and told the user nothing."""
+        Args:
+            launched: without arrays.
+            results: what the kernel returned.
+        """
         session, self._session = self._session, None
-        if session is None or not self._is_fixed(session):
-            self._rows.clear()
+        tensors = results if type(results) in (tuple, list) and results else [results]
+        if session is None or not _is_fixed(session) or not all(isinstance(t, View) for t in tensors):
             return
-        self._note_last()
-        self.launched = launched
+        program = session.program
+        for constant in session.constants:
+            self._storage(program, constant.number).allocate(constant.data)
+            self._constants.add(constant.number)
+        own = [self._view(program, t.storage.number, t.offset, t.layout) for t in tensors]
+        self.results = own[0] if tensors is not results else type(results)(own)
+        self._kept = self._constants | {view.storage.number for view in own}
+        self.launched, self.size = launched, len(program)
 
-    def _is_fixed(self, session: Session) -> bool:
-        storages = session.program.storages
-        return (
-            len(self._rows) == len(session.program) <= MOST_ROWS
-            and not session.together.warned
-            and not session.changed_inputs
-            and not any(row.form.keeps or row.form.is_indirect for row in self._rows)
-            and not any(isinstance(v, View) for row in self._rows for v in row.values)
-            and all(0 <= number < len(storages) for number in self._storages)
-            and not any(storage.is_mutable for key, storage in session.shared.items() if key[0] == "input")
-        )
-
-    def _note_last(self) -> None:
-        """Note at each row which storages nobody names after it."""
-        kept = set(self._kept)
+    def _read(self, program: Program) -> None:
+        """Make rows of those of the first launch."""
+        slots = zip(program.storage_column.tolist(), program.offset_column.tolist(), strict=True)
+        columns = (program.form_column, program.line_column, program.value_column)
+        for number, line, known in zip(*(column.tolist() for column in columns), strict=True):
+            form, values = program.forms[number], program.values[known]
+            own = len(values) - len(form.number_slots)
+            numbers = iter(values[own:])
+            operands = [
+                self._view(program, *next(slots), layout)
+                if isinstance(layout, Layout)
+                else (None if layout is None else next(numbers))
+                for layout in form.layouts
+            ]
+            self._rows.append(Row(program.lines[line], form, operands, values[:own], []))
+        named = set(self._kept)
         views: dict[int, list[View]] = {}
         for view in self._views.values():
             views.setdefault(view.storage.number, []).append(view)
         for row in reversed(self._rows):
-            named = {o.storage.number: o.storage for o in row.operands if isinstance(o, View)}
-            row.last.extend((s, views[n]) for n, s in named.items() if n not in kept)
-            kept |= named.keys()
+            here = {operand.storage.number for operand in row.operands if isinstance(operand, View)}
+            row.last.extend(view for number in here - named for view in views[number])
+            named |= here
+
+    def _view(self, program: Program, number: int, offset: int, layout: Layout) -> View:
+        key = (number, offset, layout)
+        view = self._views.get(key)
+        if view is None:
+            view = self._views[key] = View(self._storage(program, number), offset, layout)
+        return view
+
+    def _storage(self, program: Program, number: int) -> Storage:
+        storage = self._storages.get(number)
+        if storage is None:
+            storage = self._storages[number] = Storage(number, *program.storages[number])
+        return storage
 
     def play(self, session: Session) -> None:
         """Compute the rows on the inputs of a session."""
+        if not self._rows:
+            self._read(self.launched.program)
         for (scope, *_), storage in session.shared.items():
             own = self._storages.get(storage.number)
             if scope == "input" and own is not None:
                 own.allocate(storage.data)
-        for where, form, operands, values, mask, last in self._rows:
+        for where, form, operands, values, last in self._rows:
             session.where = where
-            execute(session, form, operands, values, mask)
-            for storage, views in last:
-                _forget(storage, views)
+            execute(session, form, operands, values, None)
+            for view in last:
+                view.forget()
 
     def rewind(self) -> None:
-        """Let go of all elements."""
-        for view in self._views.values():
-            _forget(view.storage, [view])
+        """Let go of all elements but those of constants."""
+        for (number, *_), view in self._views.items():
+            if number not in self._constants:
+                view.forget()
 
 
-def _forget(storage: Storage, views: Sequence[View]) -> None:
-    storage.data = storage.bytes = storage.lent = None
-    storage.written.clear()
-    for view in views:
-        view.forget()
+def _is_fixed(session: Session) -> bool:
+    """Whether other data make the rows of a session, which told the user nothing."""
+    program = session.program
+    if session.together.warned or session.changed_inputs or session.has_masks or program.addresses:
+        return False
+    if len(program) > MOST_ROWS or any(form.keeps or form.is_indirect for form in program.forms):
+        return False
+    inputs = [storage for key, storage in session.shared.items() if key[0] == "input"]
+    known = len(inputs) + len(session.constants)
+    return (
+        not any(storage.is_mutable for storage in inputs)
+        and known == sum(record.scope == "input" for record in program.storages)
+        and not any(record.memory == SEQUENCER for record in program.storages)
+    )
 
 
-_tapes: WeakKeyDictionary[Any, OrderedDict[Any, Tape]] = WeakKeyDictionary()
+_tapes: OrderedDict[Any, Tape] = OrderedDict()
 
 
 def tape_of(kernel: Kernel, call: Call, machine: Machine) -> Tape | None:
-    """The tape of launches like this one, which a first one only counts; None where each may differ."""
+    """The tape of launches like this one, a blank one for the first; None where each may differ."""
     function, (args, kwargs) = kernel.function, call
-    if is_at_once() or sys.gettrace() is not None or sys.getprofile() is not None:
+    if is_at_once() or sys.gettrace() is not None or sys.getprofile() is not None or kernel.schedule:
         return None
-    known = readings(function)
-    if known is None or kernel.schedule:
+    known, given = readings(function), _outlines([*args, *kwargs.values()])
+    if known is None or given is None:
         return None
     variables = [(name, value) for name, value in os.environ.items() if name.startswith(_VARIABLES)]
     key = (
-        known, _outlines(args), _outlines(kwargs.values()), *kwargs, id(machine),
-        kernel.spelling, kernel.version, kernel.grid, repr(kernel.options), *sorted(variables),
+        Same(function), known, given, *kwargs, Same(machine), kernel.spelling, kernel.version, kernel.grid,
+        repr(kernel.options), *sorted(variables),
     )  # fmt: skip
-    tapes = _tapes.setdefault(function, OrderedDict())
-    tape = tapes.get(key)
+    tape = _tapes.get(key)
     if tape is None:
         if not can_start_again(function, [*args, *kwargs.values()]):
             return None
-        tape = tapes[key] = Tape(machine)
-        if len(tapes) > MOST_TAPES:
-            tapes.popitem(last=False)
-    tapes.move_to_end(key)
-    tape.launches += 1
+        tape = _tapes[key] = Tape()
+        while len(_tapes) > MOST_TAPES or sum(t.size for t in _tapes.values()) > MOST_ROWS:
+            _tapes.popitem(last=False)
+    _tapes.move_to_end(key)
     return tape
 
 
-def _outlines(values: Any) -> tuple[Any, ...]:
-    """Arguments as far as rows depend on them: of arrays the framework, shape and type."""
-    return tuple(
-        (framework_of(v), tuple(shape_of(v, "")), dtype_of(v, "")) if framework_of(v) else (type(v), repr(v))
-        for v in values
-    )
+def _outlines(values: Iterable[Any]) -> tuple[Any, ...] | None:
+    """Arguments as far as rows depend on them: of arrays framework, shape and type; None if one is odd."""
+    try:
+        return tuple(
+            (framework_of(value), tuple(shape_of(value, "")), dtype_of(value, ""))
+            if framework_of(value)
+            else (type(value), repr(value))
+            for value in values
+        )
+    except NkilabError:
+        return None

@@ -37,7 +37,7 @@ SILENT = {
     "hash", "id", "isinstance", "issubclass", "iter", "map", "next", "object", "ord", "pow", "repr", "set",
     "sorted", "type",
 }  # fmt: skip
-SILENT_MODULES = {"nki", "numpy", "math", "operator", "itertools", "functools", "ml_dtypes"}
+SILENT_MODULES = {"nki", "neuronxcc", "numpy", "math", "operator", "itertools", "functools", "ml_dtypes"}
 # of these, what tells of more than it is given; and what NumPy reads elsewhere
 ODD = {"getattr", "hash", "id", "object"}
 FILES = {"fromfile", "fromregex", "genfromtxt", "lib", "load", "loadtxt", "memmap", "ctypeslib", "DataSource"}
@@ -224,14 +224,14 @@ def can_start_again(function: Any, values: Sequence[Any]) -> bool:
     return is_fixed and _is_silent(function, set())
 
 
-class _Same:
+class Same:
     """A value that equals itself alone, kept so that no other one gets its identity."""
 
     def __init__(self, value: Any) -> None:
         self._value = value
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Same) and self._value is other._value
+        return isinstance(other, Same) and self._value is other._value
 
     def __hash__(self) -> int:
         return id(self._value)
@@ -271,7 +271,7 @@ def _is_read_by(function: FunctionType, known: dict[CodeType, list[Any]]) -> boo
 
 
 def _comparable(value: Any) -> Any:
-    return (type(value), repr(value)) if _is_constant(value) else _Same(value)
+    return (type(value), repr(value)) if _is_constant(value) else Same(value)
 
 
 @lru_cache(maxsize=512)

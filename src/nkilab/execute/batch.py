@@ -14,7 +14,7 @@ from ..tiles.tile import Storage
 from .products import Sum, compute, together
 
 # calls that wait at most, so that memory does not fill with tiles
-MOST_WAITING = 256
+MOST_WAITING = 512
 
 
 class Call(NamedTuple):
@@ -91,9 +91,10 @@ class Batch:
         self._count = 0
         for calls, sums in levels:
             yield from calls
-            for group, stationary, moving in together(sums):
-                reads = [storage for one in group for storage in one.reads]
-                yield Call(compute, (group, stationary, moving), reads, [one.writes[0] for one in group])
+            for block, stationary, moving in together(sums):
+                computed = [one for column in block for one in column]
+                reads = [storage for one in computed for storage in one.reads]
+                yield Call(compute, (block, stationary, moving), reads, [one.tile for one in computed])
 
     def _level(self, reads: Sequence[Storage], writes: Sequence[Storage]) -> int:
         """The lowest level of a call: 0 if it meets none that waits."""

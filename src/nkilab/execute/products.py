@@ -21,8 +21,9 @@ from ..tiles.tile import Storage
 
 # products that add up in one: beyond, memory for their joined operands would grow without bound
 LONGEST = 32
-# columns of stationary tiles that multiply one moving tile at once: more make no product faster
-WIDEST = 1024
+# rows of what several sums are computed in as one, and elements: more make no product faster, and leave other
+# threads without work
+HIGHEST, LARGEST = 1024, 1 << 20
 
 
 class Sum:
@@ -32,9 +33,10 @@ class Sum:
         form: of the first product.
         dst: the tile, float32[M, N].
         accumulates: whether the products are added to what the tile holds.
+        tile: its storage.
     """
 
-    __slots__ = ("accumulates", "dst", "form", "moving", "reads", "stationary", "writes")
+    __slots__ = ("accumulates", "dst", "form", "moving", "reads", "stationary", "tile")
 
     def __init__(self, form: Instruction, dst: np.ndarray, accumulates: bool, tile: Storage) -> None:
         self.form = form
@@ -43,7 +45,7 @@ class Sum:
         self.stationary: list[np.ndarray] = []
         self.moving: list[np.ndarray] = []
         self.reads: list[Storage] = []
-        self.writes = [tile]
+        self.tile = tile
 
     def takes(self, form: Instruction, dst: np.ndarray, accumulates: bool) -> bool:
         """Whether a product adds up with these."""
@@ -62,10 +64,10 @@ class Sum:
 
 
 class Factor:
-    """Tiles below one another as one matrix of float32, which the products that share it make once."""
+    """Columns of tiles as one matrix of float32, which the products that share it make once."""
 
-    def __init__(self, rows: Sequence[Sequence[np.ndarray]], dtype: DType) -> None:
-        self._rows = rows
+    def __init__(self, columns: Sequence[Sequence[np.ndarray]], dtype: DType) -> None:
+        self._columns = columns
         self._dtype = dtype
         self._lock = Lock()
         self._matrix: np.ndarray | None = None
@@ -74,41 +76,52 @@ class Factor:
         """The matrix: the tiles themselves where they lie as it does."""
         with self._lock:
             if self._matrix is None:
-                stored = joined([joined(row, 1) for row in self._rows], 0)
+                rows = zip(*self._columns, strict=True)
+                stored = joined([joined(row, 1) for row in rows], 0)
                 self._matrix = widen(stored, self._dtype)
             return self._matrix
 
 
-def together(sums: Sequence[Sum]) -> Iterator[tuple[list[Sum], Factor, Factor]]:
-    """Sums that do not meet, in groups that multiply the same moving tiles, with the factors of each."""
-    groups: dict[Any, list[list[Sum]]] = {}
+def together(sums: Sequence[Sum]) -> Iterator[tuple[list[list[Sum]], Factor, Factor]]:
+    """Sums that do not meet, in blocks with their factors.
+
+    A block has columns of sums: those of a column share their moving tiles, those of a row stationary ones.
+    """
+    columns: dict[Any, list[list[Sum]]] = {}
     for one in sums:
-        same = groups.setdefault((one.form.factors, _place(one.moving)), [])
-        if not same or sum(s.dst.shape[0] for s in same[-1]) + one.dst.shape[0] > WIDEST:
+        same = columns.setdefault((one.form.factors, _place(one.moving)), [])
+        if not same or sum(s.dst.shape[0] for s in same[-1]) + one.dst.shape[0] > HIGHEST:
             same.append([])
         same[-1].append(one)
-    stationary: dict[Any, Factor] = {}
-    for (factors, _), same in groups.items():
-        moving = Factor([[tile] for tile in same[0][0].moving], factors[1])
-        for group in same:
-            key = factors[0], tuple(_place(one.stationary) for one in group)
-            rows = list(zip(*[one.stationary for one in group], strict=True))
-            yield group, stationary.setdefault(key, Factor(rows, factors[0])), moving
+    blocks: dict[Any, list[list[list[Sum]]]] = {}
+    for same in columns.values():
+        for column in same:
+            key = column[0].form.factors, tuple(_place(one.stationary) for one in column)
+            alike = blocks.setdefault(key, [])
+            if not alike or (len(alike[-1]) + 1) * sum(s.dst.size for s in column) > LARGEST:
+                alike.append([])
+            alike[-1].append(column)
+    for (factors, _), alike in blocks.items():
+        stationary = Factor([one.stationary for one in alike[0][0]], factors[0])
+        for block in alike:
+            yield block, stationary, Factor([column[0].moving for column in block], factors[1])
 
 
-def compute(group: list[Sum], stationary: Factor, moving: Factor) -> None:
-    """Compute a group of sums as one product."""
+def compute(block: list[list[Sum]], stationary: Factor, moving: Factor) -> None:
+    """Compute a block of sums as one product."""
     left, right = stationary.matrix(), moving.matrix()
-    if len(group) == 1:
-        write_product(group[0].form, group[0].dst, left, right, group[0].accumulates)
+    first = block[0][0]
+    if len(block) == len(block[0]) == 1:
+        write_product(first.form, first.dst, left, right, first.accumulates)
         return
-    product, row = np.matmul(left.T, right), 0
-    for one in group:
-        part = product[row : row + len(one.dst)]
-        row += len(one.dst)
-        if one.accumulates:
-            part += one.dst
-        one.dst[...] = part
+    product = np.matmul(left.T, right)
+    ends = np.cumsum([0, *(column[0].dst.shape[1] for column in block)])
+    for column, start, end in zip(block, ends, ends[1:], strict=False):
+        row = 0
+        for one in column:
+            part = product[row : row + len(one.dst), start:end]
+            row += len(one.dst)
+            one.dst[...] = part + one.dst if one.accumulates else part
 
 
 def joined(tiles: Sequence[np.ndarray], axis: int) -> np.ndarray:

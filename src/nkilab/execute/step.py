@@ -173,6 +173,7 @@ def _compute(session: Session, form: Any, arrays: list[Any], values: tuple[Any, 
 def _compute_masked(
     session: Session, form: Instruction, arrays: list[Any], values: tuple[Any, ...], mask: Any
 ) -> None:
+    session.has_masks = True
     dst = arrays[0]
     kept = dst.copy()
     _compute(session, form, arrays, values)

@@ -300,7 +300,10 @@ class View:
         self._elements: np.ndarray
 
     def forget(self) -> None:
-        """Let go of the memory that it was cut from."""
+        """Let its storage, of which nobody names another part, be as it was at first."""
+        storage = self.storage
+        storage.data = storage.bytes = storage.lent = None
+        storage.written.clear()
         if self._bytes is not None:
             self._bytes = None
             del self._elements
@@ -327,23 +330,19 @@ def settle_elements() -> None:
         _settle()
 
 
+# what notes that somebody looks at elements; None if nobody asks
+_looks: list[View] | None = None
+
+
 @contextmanager
-def noting_looks() -> Iterator[list[None]]:
-    """Note in a list whenever somebody looks at elements in a block."""
-    global _settle
-    looks: list[None] = []
-    settle = _settle
-
-    def noted() -> None:
-        looks.append(None)
-        if settle is not None:
-            settle()
-
-    _settle = noted
+def noting_looks() -> Iterator[list[View]]:
+    """Note in a list the views of which somebody looks at elements in a block."""
+    global _looks
+    outer, _looks = _looks, []
     try:
-        yield looks
+        yield _looks
     finally:
-        _settle = settle
+        _looks = outer
 
 
 # Bytes up to which nobody asks whether this computer has them.
@@ -370,6 +369,8 @@ def check_room(shape: tuple[int, ...], dtype: DType) -> None:
 
 def array_of(view: View) -> np.ndarray:
     """The elements of a view without indices, sharing memory with its storage, which must hold data."""
+    if _looks is not None:
+        _looks.append(view)
     if _settle is not None:
         _settle()
     if view.storage.place is not None:
