@@ -46,9 +46,9 @@ def kernel(x{parameters}):
 
 @pytest.fixture(autouse=True)
 def no_tapes() -> Iterator[None]:
-    tapes._tapes.clear()
+    tapes.forget_tapes()
     yield
-    tapes._tapes.clear()
+    tapes.forget_tapes()
 
 
 @pytest.fixture
@@ -282,7 +282,7 @@ def test_a_tape_leaves_the_bits_that_the_kernel_leaves(played: list[int]) -> Non
     first = []
     for pair in arrays:
         first.append(layered(*pair))
-        tapes._tapes.clear()
+        tapes.forget_tapes()
     again = [layered(*pair) for pair in arrays]
     assert len(played) == 2
     assert [a.tobytes() for a in again] == [f.tobytes() for f in first]

@@ -202,6 +202,11 @@ def tape_of(kernel: Kernel, call: Call, machine: Machine) -> Tape | None:
     return tape
 
 
+def forget_tapes() -> None:
+    """Have every launch run its kernel again."""
+    _tapes.clear()
+
+
 def _outlines(values: Iterable[Any]) -> tuple[Any, ...] | None:
     """Arguments as far as rows depend on them: of arrays framework, shape and type; None if one is odd."""
     try:

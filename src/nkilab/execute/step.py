@@ -27,12 +27,17 @@ def execute(
         values: per declared value its resolved value.
         mask: boolean array over the first written operand, where to write; None for everywhere.
     """
+    behind = session.threads
+    if mask is None and form.largest < LARGE and (behind is None or behind.is_idle) and form.is_direct:
+        arrays = _written_arrays(form, operands)
+        if arrays is not None:
+            form.compute(*arrays, *values)
+            return
     if form.is_indirect and any(operands[slot].indices for slot in form.view_slots):
         execute_indirect(session, form, operands, values, mask, execute)
         return
     if form.is_plain_copy and mask is None and _lend(*operands):
         return
-    behind = session.threads
     if behind is not None and (mask is not None or form.keeps or form.registers):
         behind.drain()
         behind = None
@@ -61,6 +66,24 @@ def execute(
             coverage.add_where(operands[slot], part)
     if unwritten is not None:
         hand_on(form, operands, unwritten, part)
+
+
+def _written_arrays(form: Instruction, operands: Sequence[Any]) -> list[Any] | None:
+    """Operands as arrays where all of them were written before and results have elements of their own."""
+    arrays = list(operands)
+    for slot in form.view_slots:
+        view = operands[slot]
+        storage = view.storage
+        if not storage.written.is_full:
+            return None
+        own = storage.bytes
+        if own is not None and own is view._bytes:
+            arrays[slot] = view._elements
+        elif own is not None or slot not in form.written_slots:
+            arrays[slot] = memory_of(view)
+        else:
+            return None
+    return arrays
 
 
 def elements_of(session: Session, view: View, mask: Any = None) -> np.ndarray:

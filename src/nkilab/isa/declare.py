@@ -302,6 +302,8 @@ class Instruction:
             and not (self.is_indirect or self.values or self.call_rules or self.resolves or self.psum_slots)
         )
         self.largest = max((layouts[i].size for i in self.view_slots), default=0)
+        # whether a call on data does nothing but compute: no state of the launch bears on it
+        self.is_direct = not (self.is_indirect or self.is_plain_copy or self.keeps or self.registers)
         self._mix_sums()
         # whether unwritten elements come out as unwritten ones of the results: nothing else depends on them
         self.hands_on = (
