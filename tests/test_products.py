@@ -11,8 +11,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import nkilab
-from nkilab.execute import products
-from nkilab.execute.products import joined
+from nkilab.execute import joined_products as products
+from nkilab.execute.joined_products import joined
 
 with nkilab.activate():
     import nki

@@ -64,13 +64,13 @@ def played(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 def module(body: str, parameters: str = "") -> Any:
     """A module with a kernel of this body."""
-    made = types.ModuleType("kernels")
+    text_module = types.ModuleType("kernels")
     with nkilab.activate():
         text = HEAD.format(parameters=parameters) + "".join(
             f"    {line}\n" for line in dedent(body).splitlines()
         )
-        exec(compile(text, "<kernel of a test>", "exec"), vars(made))
-    return made
+        exec(compile(text, "<kernel of a test>", "exec"), vars(text_module))
+    return text_module
 
 
 def x_of(seed: int, shape: tuple[int, ...] = (4, 6)) -> np.ndarray:
@@ -85,33 +85,33 @@ def test_the_second_launch_is_computed_from_a_tape(played: list[int]) -> None:
         np.testing.assert_array_equal(result, x_of(n) * 2)
 
 
-def _given(name: str, value: Any) -> Callable[[Any], None]:
-    return lambda made: setattr(made, name, value)
+def _set(name: str, value: Any) -> Callable[[Any], None]:
+    return lambda text_module: setattr(text_module, name, value)
 
 
 @pytest.mark.parametrize(
     ("body", "change", "factor"),
     [
-        ("return scaled(x, SCALE)", _given("SCALE", 5.0), 5),
+        ("return scaled(x, SCALE)", _set("SCALE", 5.0), 5),
         # of another type, though equal to what it was
-        ("return scaled(x, SCALE if type(SCALE) is float else 7.0)", _given("SCALE", 2), 7),
+        ("return scaled(x, SCALE if type(SCALE) is float else 7.0)", _set("SCALE", 2), 7),
         (
             "return scaled(x, helper(1.0))",
-            lambda made: setattr(made.helper, "__code__", (lambda x: x * 4).__code__),
+            lambda text_module: setattr(text_module.helper, "__code__", (lambda x: x * 4).__code__),
             4,
         ),
-        ("return scaled(x, helper(1.0))", _given("helper", lambda x: x * 5), 5),
-        ("return scaled(x, float(len('ab')))", _given("len", lambda text: 6), 6),
-        ("return scaled(x, deep)", lambda made: setattr(made.kernel.function, "__defaults__", (8.0,)), 8),
-        ("return scaled(x, math.pi)", _given("math", types.SimpleNamespace(pi=9.0)), 9),
+        ("return scaled(x, helper(1.0))", _set("helper", lambda x: x * 5), 5),
+        ("return scaled(x, float(len('ab')))", _set("len", lambda text: 6), 6),
+        ("return scaled(x, deep)", lambda own: setattr(own.kernel.function, "__defaults__", (8.0,)), 8),
+        ("return scaled(x, math.pi)", _set("math", types.SimpleNamespace(pi=9.0)), 9),
     ],
 )  # fmt: skip
 def test_a_change_of_what_the_kernel_reads_is_noticed(body: str, change: Any, factor: float) -> None:
-    made = module(body, ", deep=1.0")
+    text_module = module(body, ", deep=1.0")
     for _ in range(3):
-        made.kernel(x_of(0))
-    change(made)
-    np.testing.assert_array_equal(made.kernel(x_of(0)), x_of(0) * np.float32(factor))
+        text_module.kernel(x_of(0))
+    change(text_module)
+    np.testing.assert_array_equal(text_module.kernel(x_of(0)), x_of(0) * np.float32(factor))
 
 
 @pytest.mark.parametrize(
@@ -182,7 +182,7 @@ def test_results_of_earlier_launches_stay_as_they_are(played: list[int]) -> None
         np.testing.assert_array_equal(same, x_of(n))
 
 
-def test_warnings_of_a_launch_are_given_each_time(played: list[int]) -> None:
+def test_warnings_of_a_launch_are_set_each_time(played: list[int]) -> None:
     kernel = module("out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)\nreturn out").kernel
     for _ in range(3):
         with pytest.warns(NkilabWarning, match="kernel returns .unnamed.: float32.*which was never written"):
@@ -203,12 +203,12 @@ def test_data_that_a_function_is_not_documented_for_warn_from_a_tape(played: lis
         kernel(np.zeros((4, 4), np.float32))
     with pytest.warns(
         NkilabWarning, match="activation: an input of sin lies outside its documented range"
-    ) as told:
+    ) as warnings:
         kernel(np.full((4, 4), 100, np.float32))
     # the line of the instruction
     assert played == [3, 3]
-    assert told[0].filename == "<kernel of a test>"
-    assert told[0].lineno == HEAD.count("\n") + 5
+    assert warnings[0].filename == "<kernel of a test>"
+    assert warnings[0].lineno == HEAD.count("\n") + 5
 
 
 def test_an_input_that_the_kernel_writes_is_written_each_time(played: list[int]) -> None:

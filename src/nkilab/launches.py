@@ -118,8 +118,8 @@ def _on_data(
     if tape is None or not tape.lock.acquire(blocking=False):
         return run({})[0]
     try:
-        recorded: Launched | None = tape.launched
-        if recorded is None:
+        recorded = tape.launched
+        if not isinstance(recorded, Launched):
             return run({TAPE: tape})[0]
         rank = _prepared(kernel, call, _sessions(kernel, machine, program_grid, 0, None, execute), {})
         session = rank.sessions[0]
@@ -366,8 +366,10 @@ def _run(session: Session, kernel: Kernel, bound: BoundArguments, instances: lis
     """Run the instances of one core; returns what the last one returns."""
     results = None
     session.keyed["options"] = kernel.options
+    tape = session.keyed.get(TAPE)
     with (
         tracing(session),
+        nullcontext() if tape is None else tape.watches(session),
         phase("executing" if session.has_data else "tracing", lambda: len(session.program)),
     ):
         if session.rank:
@@ -378,12 +380,10 @@ def _run(session: Session, kernel: Kernel, bound: BoundArguments, instances: lis
         as_it_stands = repeats is None or repeats.is_off
         # the other one reads a copy of its module's names, in which a helper's `global` stores nothing
         function = kernel.function if as_it_stands else with_ranges(kernel.function)
-        tape = session.keyed.get(TAPE)
-        with nullcontext() if tape is None else tape.watches(session):
-            for instance in instances:
-                session.begin(instance)
-                results = function(*bound.args, **bound.kwargs)
-                session.flush()
+        for instance in instances:
+            session.begin(instance)
+            results = function(*bound.args, **bound.kwargs)
+            session.flush()
         if session.threads is not None:
             # what this program computed is there before another one runs
             session.threads.drain()

@@ -13,7 +13,7 @@ from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from threading import Lock
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from .arrays import dtype_of, framework_of, shape_of
 from .dialects.kernel import Kernel
@@ -46,8 +46,8 @@ class Row(NamedTuple):
 
     where: tuple[str, int]
     form: Instruction
-    operands: Sequence[Any]
-    values: tuple[Any, ...]
+    operands: Sequence[object]
+    values: tuple[object, ...]
     last: list[View]
 
 
@@ -62,11 +62,12 @@ class Tape:
     """
 
     def __init__(self) -> None:
-        self.launched: Any = None
-        self.results: Any = None
+        self.launched: object = None
+        self.results: object = None
         self.size = 0
         self.lock = Lock()
         self._session: Session | None = None
+        self._program: Program
         self._rows: list[Row] = []
         self._storages: dict[int, Storage] = {}
         self._views: dict[tuple[int, int, Layout], View] = {}
@@ -81,7 +82,7 @@ class Tape:
             yield
         self._session = None if looks else session
 
-    def finish(self, launched: Any, results: Any) -> None:
+    def finish(self, launched: object, results: object) -> None:
         """Keep what a launch left, if other data make the same rows and nothing was told to the user.
 
         Args:
@@ -89,27 +90,31 @@ class Tape:
             results: what the kernel returned.
         """
         session, self._session = self._session, None
-        tensors = results if type(results) in (tuple, list) and results else [results]
-        if session is None or not _is_fixed(session) or not all(isinstance(t, View) for t in tensors):
+        tensors = [results] if isinstance(results, View) else results
+        if not isinstance(tensors, tuple | list) or type(tensors) not in (tuple, list):
+            return
+        views = [tensor for tensor in tensors if isinstance(tensor, View)]
+        if session is None or not views or len(views) < len(tensors) or not _is_fixed(session):
             return
         program = session.program
         for constant in session.constants:
             self._storage(program, constant.number).allocate(constant.data)
             self._constants.add(constant.number)
-        own = [self._view(program, t.storage.number, t.offset, t.layout) for t in tensors]
-        self.results = own[0] if tensors is not results else type(results)(own)
+        own = [self._view(program, t.storage.number, t.offset, t.layout) for t in views]
+        self.results = own[0] if isinstance(results, View) else type(tensors)(own)
         self._kept = self._constants | {view.storage.number for view in own}
-        self.launched, self.size = launched, len(program)
+        self.launched, self._program, self.size = launched, program, len(program)
 
-    def _read(self, program: Program) -> None:
+    def _read(self) -> None:
         """Make rows of those of the first launch."""
+        program = self._program
         slots = zip(program.storage_column.tolist(), program.offset_column.tolist(), strict=True)
         columns = (program.form_column, program.line_column, program.value_column)
         for number, line, known in zip(*(column.tolist() for column in columns), strict=True):
             form, values = program.forms[number], program.values[known]
             own = len(values) - len(form.number_slots)
             numbers = iter(values[own:])
-            operands = [
+            operands: list[object] = [
                 self._view(program, *next(slots), layout)
                 if isinstance(layout, Layout)
                 else (None if layout is None else next(numbers))
@@ -141,7 +146,7 @@ class Tape:
     def play(self, session: Session) -> None:
         """Compute the rows on the inputs of a session."""
         if not self._rows:
-            self._read(self.launched.program)
+            self._read()
         for (scope, *_), storage in session.shared.items():
             own = self._storages.get(storage.number)
             if scope == "input" and own is not None:
@@ -175,7 +180,7 @@ def _is_fixed(session: Session) -> bool:
     )
 
 
-_tapes: OrderedDict[Any, Tape] = OrderedDict()
+_tapes: OrderedDict[object, Tape] = OrderedDict()
 
 
 def tape_of(kernel: Kernel, call: Call, machine: Machine) -> Tape | None:
@@ -183,12 +188,12 @@ def tape_of(kernel: Kernel, call: Call, machine: Machine) -> Tape | None:
     function, (args, kwargs) = kernel.function, call
     if is_at_once() or sys.gettrace() is not None or sys.getprofile() is not None or kernel.schedule:
         return None
-    known, given = readings(function), _outlines([*args, *kwargs.values()])
-    if known is None or given is None:
+    known, outlines = readings(function), _outlines([*args, *kwargs.values()])
+    if known is None or outlines is None:
         return None
     variables = [(name, value) for name, value in os.environ.items() if name.startswith(_VARIABLES)]
     key = (
-        Same(function), known, given, *kwargs, Same(machine), kernel.spelling, kernel.version, kernel.grid,
+        Same(function), known, outlines, *kwargs, Same(machine), kernel.spelling, kernel.version, kernel.grid,
         repr(kernel.options), *sorted(variables),
     )  # fmt: skip
     tape = _tapes.get(key)
@@ -207,14 +212,17 @@ def forget_tapes() -> None:
     _tapes.clear()
 
 
-def _outlines(values: Iterable[Any]) -> tuple[Any, ...] | None:
+def _outlines(values: Iterable[object]) -> tuple[object, ...] | None:
     """Arguments as far as rows depend on them: of arrays framework, shape and type; None if one is odd."""
-    try:
-        return tuple(
-            (framework_of(value), tuple(shape_of(value, "")), dtype_of(value, ""))
-            if framework_of(value)
-            else (type(value), repr(value))
-            for value in values
-        )
-    except NkilabError:
-        return None
+    outlines: list[object] = []
+    for value in values:
+        kind = framework_of(value)
+        if kind in ("array", "dlpack"):
+            return None
+        try:
+            outlines.append(
+                (kind, shape_of(value, ""), dtype_of(value, "")) if kind else (type(value), repr(value))
+            )
+        except NkilabError:
+            return None
+    return tuple(outlines)

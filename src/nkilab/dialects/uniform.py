@@ -255,19 +255,16 @@ def _is_read_by(function: FunctionType, known: dict[CodeType, list[Any]]) -> boo
         return True
     defaults = (function.__defaults__, *(function.__kwdefaults__ or {}).items(), *vars(function).items())
     values = known[code] = [_comparable(defaults)]
-    called = _names_of(code)
+    called, functions = _names_of(code), list[Any]()
     for name in called:
         value = names.get(name, builtins)
         value = value.function if type(value) is Kernel else value
         if value is np and not FILES.isdisjoint(called):
             return False
-        if type(value) is FunctionType and is_users(value.__code__):
-            values.append(value.__code__)
-            if not _is_read_by(value, known):
-                return False
-        else:
-            values.append(_comparable(value))
-    return ODD.isdisjoint(called)
+        is_own = type(value) is FunctionType and is_users(value.__code__)
+        functions += [value] * is_own
+        values.append(value.__code__ if is_own else _comparable(value))
+    return ODD.isdisjoint(called) and all(_is_read_by(one, known) for one in functions)
 
 
 def _comparable(value: Any) -> Any:

@@ -7,11 +7,10 @@ uses, has a higher one. Calls of one level do not meet, so that products among t
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from ..isa.declare import Instruction
 from ..tiles.tile import Storage
-from .products import Sum, compute, together
+from .joined_products import Product, Sum, compute, together
 
 # calls that wait at most, so that memory does not fill with tiles
 MOST_WAITING = 512
@@ -26,8 +25,8 @@ class Call(NamedTuple):
         reads, writes: the storages that it touches.
     """
 
-    compute: Callable[..., Any]
-    arguments: Sequence[Any]
+    compute: Callable[..., object]
+    arguments: Sequence[object]
     reads: Sequence[Storage]
     writes: Sequence[Storage]
 
@@ -62,25 +61,15 @@ class Batch:
             self._sums.pop(id(storage), None)
         return True
 
-    def multiply(
-        self, form: Instruction, arguments: Sequence[Any], reads: list[Storage], tile: Storage
-    ) -> None:
-        """Take a product.
-
-        Args:
-            form: that has factors.
-            arguments: the tile's array, both factors, and whether their product is added.
-            reads: the storages of the factors.
-            tile: the storage that is written.
-        """
-        dst, stationary, moving, accumulates = arguments
+    def multiply(self, product: Product, reads: Sequence[Storage], tile: Storage) -> None:
+        """Take a product of tiles that lie in some storages."""
         one, level = self._sums.get(id(tile), (None, 0))
-        if one is None or not one.takes(form, dst, accumulates) or self._level(reads, ()) > level:
+        if one is None or not one.takes(product) or self._level(reads, ()) > level:
             level = self._level(reads, [tile])
-            one = Sum(form, dst, accumulates, tile)
+            one = Sum(product, tile)
             self._at(level)[1].append(one)
             self._sums[id(tile)] = one, level
-        one.add(stationary, moving, reads)
+        one.add(product, reads)
         self._note(level, reads, [tile])
 
     def release(self) -> Iterator[Call]:

@@ -11,6 +11,7 @@ from ..isa.declare import Instruction
 from ..tiles.tile import View, memory_of
 from ..trace.session import Session
 from .indirect import execute_indirect
+from .joined_products import Product
 from .threads import LARGE, Threads
 from .unwritten import fill, fill_operands, hand_on
 
@@ -36,8 +37,16 @@ def execute(
     if form.is_indirect and any(operands[slot].indices for slot in form.view_slots):
         execute_indirect(session, form, operands, values, mask, execute)
         return
-    if form.is_plain_copy and mask is None and _lend(*operands):
-        return
+    if not (form.is_plain_copy and mask is None and _lend(*operands)):
+        _compute_row(session, form, operands, values, mask)
+
+
+def _compute_row(
+    session: Session, form: Instruction, operands: Sequence[Any], values: tuple[object, ...],
+    mask: np.ndarray | None,
+) -> None:  # fmt: skip
+    """Compute one row with fixed addresses that lends nothing."""
+    behind = session.threads
     if behind is not None and (mask is not None or form.keeps or form.registers):
         behind.drain()
         behind = None
@@ -68,9 +77,9 @@ def execute(
         hand_on(form, operands, unwritten, part)
 
 
-def _written_arrays(form: Instruction, operands: Sequence[Any]) -> list[Any] | None:
+def _written_arrays(form: Instruction, operands: Sequence[View]) -> list[object] | None:
     """Operands as arrays where all of them were written before and results have elements of their own."""
-    arrays = list(operands)
+    arrays: list[object] = list(operands)
     for slot in form.view_slots:
         view = operands[slot]
         storage = view.storage
@@ -179,7 +188,7 @@ def _hand_over(
     if form.largest < LARGE and not behind.touches((*reads, *writes)):
         form.compute(*arguments)
     elif form.factors:
-        behind.multiply(form, arguments, reads, writes)
+        behind.multiply(Product(form, *arguments), reads, writes[0])
     else:
         behind.submit(form.compute, arguments, reads, writes)
 

@@ -22,10 +22,10 @@ from typing import Any
 import numpy as np
 
 from .._lazy import threadpools
-from ..isa.declare import Instruction
 from ..records import processors
 from ..tiles.tile import Storage, before_reading
 from .batch import MOST_WAITING, Batch, Call
+from .joined_products import Product
 
 # elements from which a call is worth handing over: about 10 us of work
 LARGE = 1 << 14
@@ -85,8 +85,8 @@ class Threads:
 
     def submit(
         self,
-        compute: Callable[..., Any],
-        arguments: Sequence[Any],
+        compute: Callable[..., object],
+        arguments: Sequence[object],
         reads: Sequence[Storage],
         writes: Sequence[Storage],
     ) -> None:
@@ -97,13 +97,11 @@ class Threads:
         elif len(self._batch) >= MOST_WAITING:
             self._release()
 
-    def multiply(
-        self, form: Instruction, arguments: Sequence[Any], reads: list[Storage], writes: list[Storage]
-    ) -> None:
-        """Have a product computed, with others if more come; what it is given is as for `submit`."""
+    def multiply(self, product: Product, reads: Sequence[Storage], tile: Storage) -> None:
+        """Have a product computed, with others if more come."""
         if len(self._batch) >= MOST_WAITING:
             self._release()
-        self._batch.multiply(form, arguments, reads, writes[0])
+        self._batch.multiply(product, reads, tile)
         self.is_idle = False
 
     def _release(self) -> None:

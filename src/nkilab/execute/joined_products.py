@@ -8,8 +8,9 @@ leaves the same bits.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from threading import Lock
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 
@@ -26,40 +27,53 @@ LONGEST = 32
 HIGHEST, LARGEST = 1024, 1 << 20
 
 
-class Sum:
-    """Products that add up in one tile, in a form that says of which types it multiplies.
+class Product(NamedTuple):
+    """A product to compute.
 
     Args:
-        form: of the first product.
+        form: that has factors.
         dst: the tile, float32[M, N].
-        accumulates: whether the products are added to what the tile holds.
-        tile: its storage.
+        stationary, moving: as stored, [K, M] and [K, N].
+        accumulates: whether it is added to what the tile holds.
+    """
+
+    form: Instruction
+    dst: np.ndarray
+    stationary: np.ndarray
+    moving: np.ndarray
+    accumulates: bool
+
+
+class Sum:
+    """Products of the same types that add up in one tile.
+
+    Args:
+        first: which says where, and whether all are added to what the tile holds.
+        tile: the storage of the tile.
     """
 
     __slots__ = ("accumulates", "dst", "form", "moving", "reads", "stationary", "tile")
 
-    def __init__(self, form: Instruction, dst: np.ndarray, accumulates: bool, tile: Storage) -> None:
-        self.form = form
-        self.dst = dst
-        self.accumulates = accumulates
+    def __init__(self, first: Product, tile: Storage) -> None:
+        self.form, self.dst, *_, self.accumulates = first
         self.stationary: list[np.ndarray] = []
         self.moving: list[np.ndarray] = []
         self.reads: list[Storage] = []
         self.tile = tile
 
-    def takes(self, form: Instruction, dst: np.ndarray, accumulates: bool) -> bool:
+    def takes(self, product: Product) -> bool:
         """Whether a product adds up with these."""
         return (
-            accumulates
-            and (dst is self.dst or _place([dst]) == _place([self.dst]))
-            and form.factors == self.form.factors
+            product.accumulates
+            and (product.dst is self.dst or _place([product.dst]) == _place([self.dst]))
+            and product.form.factors == self.form.factors
             and len(self.moving) < LONGEST
         )
 
-    def add(self, stationary: np.ndarray, moving: np.ndarray, reads: Sequence[Storage]) -> None:
-        """Take one more product."""
-        self.stationary.append(stationary)
-        self.moving.append(moving)
+    def add(self, product: Product, reads: Sequence[Storage]) -> None:
+        """Take one more product, of tiles that lie in some storages."""
+        self.stationary.append(product.stationary)
+        self.moving.append(product.moving)
         self.reads += reads
 
 
@@ -87,24 +101,25 @@ def together(sums: Sequence[Sum]) -> Iterator[tuple[list[list[Sum]], Factor, Fac
 
     A block has columns of sums: those of a column share their moving tiles, those of a row stationary ones.
     """
-    columns: dict[Any, list[list[Sum]]] = {}
+    columns: dict[object, list[list[Sum]]] = {}
     for one in sums:
         same = columns.setdefault((one.form.factors, _place(one.moving)), [])
         if not same or sum(s.dst.shape[0] for s in same[-1]) + one.dst.shape[0] > HIGHEST:
             same.append([])
         same[-1].append(one)
-    blocks: dict[Any, list[list[list[Sum]]]] = {}
-    for same in columns.values():
-        for column in same:
-            key = column[0].form.factors, tuple(_place(one.stationary) for one in column)
-            alike = blocks.setdefault(key, [])
-            if not alike or (len(alike[-1]) + 1) * sum(s.dst.size for s in column) > LARGEST:
-                alike.append([])
-            alike[-1].append(column)
-    for (factors, _), alike in blocks.items():
-        stationary = Factor([one.stationary for one in alike[0][0]], factors[0])
+    blocks: dict[object, list[list[list[Sum]]]] = {}
+    for column in chain.from_iterable(columns.values()):
+        key = column[0].form.factors, tuple(_place(one.stationary) for one in column)
+        alike = blocks.setdefault(key, [])
+        if not alike or (len(alike[-1]) + 1) * sum(s.dst.size for s in column) > LARGEST:
+            alike.append([])
+        alike[-1].append(column)
+    for alike in blocks.values():
+        first, *_ = column = alike[0][0]
+        assert first.form.factors is not None
+        stationary = Factor([one.stationary for one in column], first.form.factors[0])
         for block in alike:
-            yield block, stationary, Factor([column[0].moving for column in block], factors[1])
+            yield block, stationary, Factor([c[0].moving for c in block], first.form.factors[1])
 
 
 def compute(block: list[list[Sum]], stationary: Factor, moving: Factor) -> None:
@@ -143,6 +158,6 @@ def _address(tile: np.ndarray) -> int:
     return address
 
 
-def _place(tiles: Sequence[np.ndarray]) -> tuple[Any, ...]:
+def _place(tiles: Sequence[np.ndarray]) -> tuple[object, ...]:
     """What tiles have in common with those that are the same elements."""
     return tuple((_address(tile), tile.shape, tile.strides) for tile in tiles)
