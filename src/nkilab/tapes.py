@@ -71,8 +71,7 @@ class Tape:
         self._rows: list[Row] = []
         self._storages: dict[int, Storage] = {}
         self._views: dict[tuple[int, int, Layout], View] = {}
-        # storages whose elements no row makes, and with them those whose elements outlive the rows
-        self._constants: set[int] = set()
+        # storages whose elements outlive the rows
         self._kept: set[int] = set()
 
     @contextmanager
@@ -97,12 +96,9 @@ class Tape:
         if session is None or not views or len(views) < len(tensors) or not _is_fixed(session):
             return
         program = session.program
-        for constant in session.constants:
-            self._storage(program, constant.number).allocate(constant.data)
-            self._constants.add(constant.number)
         own = [self._view(program, t.storage.number, t.offset, t.layout) for t in views]
         self.results = own[0] if isinstance(results, View) else type(tensors)(own)
-        self._kept = self._constants | {view.storage.number for view in own}
+        self._kept = {view.storage.number for view in own}
         self.launched, self._program, self.size = launched, program, len(program)
 
     def _read(self) -> None:
@@ -158,25 +154,23 @@ class Tape:
                 view.forget()
 
     def rewind(self) -> None:
-        """Let go of all elements but those of constants."""
-        for (number, *_), view in self._views.items():
-            if number not in self._constants:
-                view.forget()
+        """Let go of all elements."""
+        for view in self._views.values():
+            view.forget()
 
 
 def _is_fixed(session: Session) -> bool:
     """Whether other data make the rows of a session, which told the user nothing."""
     program = session.program
-    if session.together.warned or session.changed_inputs or session.has_masks or program.addresses:
+    if session.together.warned or session.has_masks or program.addresses or len(program) > MOST_ROWS:
         return False
-    if len(program) > MOST_ROWS or any(form.keeps or form.is_indirect for form in program.forms):
-        return False
+    # an input that the kernel wrote is mutable by now; what registers and other inputs hold, the host gave
     inputs = [storage for key, storage in session.shared.items() if key[0] == "input"]
-    known = len(inputs) + len(session.constants)
-    return (
-        not any(storage.is_mutable for storage in inputs)
-        and known == sum(record.scope == "input" for record in program.storages)
-        and not any(record.memory == SEQUENCER for record in program.storages)
+    return not (
+        len(inputs) < sum(record.scope == "input" for record in program.storages)
+        or any(form.keeps or form.is_indirect for form in program.forms)
+        or any(storage.is_mutable for storage in inputs)
+        or any(record.memory == SEQUENCER for record in program.storages)
     )
 
 

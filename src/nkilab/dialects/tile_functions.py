@@ -370,7 +370,6 @@ def constant_storage(constant: np.ndarray, dtype: DType) -> Storage:
     storage = session.new_storage(elements.shape, dtype, HBM, "input", "")
     if session.has_data:
         storage.allocate(elements)
-        session.constants.append(storage)
     else:
         storage.written.fill()
     return storage

@@ -114,8 +114,7 @@ class Session:
         # threads that compute calls behind the caller (execute.threads.Threads); None to compute them at once
         self.threads: Any = None
         self.changed_inputs: list[Storage] = []
-        # storages of elements that the host gave beside arguments; whether a call wrote where a mask said
-        self.constants: list[Storage] = []
+        # whether a call wrote where a mask said
         self.has_masks = False
 
     def begin(self, instance: tuple[int, ...]) -> None:
