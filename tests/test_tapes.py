@@ -125,6 +125,7 @@ def test_a_change_of_what_the_kernel_reads_is_noticed(body: str, change: Any, fa
         "global SCALE\nSCALE = SCALE + 1\nreturn scaled(x, SCALE)",
         "return scaled(x, float(getattr(np, 'pi')))",
         "return scaled(x, float(np.load('factor.npy')))",
+        "own = np\nreturn scaled(x, float(own.load('factor.npy')))",
         "import os\nreturn scaled(x, float(len(os.environ)))",
         "import time\nreturn scaled(x, time.time())",
         "return scaled(x, float(open('factor').read()))",
@@ -173,6 +174,18 @@ def test_numbers_among_the_arguments_make_launches_differ() -> None:
         np.testing.assert_array_equal(kernel(x_of(1), factor), x_of(1) * np.float32(factor))
         result = kernel(np.ones((1, 1), np.float32), factor)
         assert math.copysign(1, result[0, 0]) == math.copysign(1, factor)
+
+
+def test_a_load_of_a_tile_is_none_of_a_file(played: list[int]) -> None:
+    @beta1.jit
+    def kernel(x):  # type: ignore[no-untyped-def]
+        out = bl.ndarray(x.shape, np.float32, buffer=bl.shared_hbm)
+        bl.store(out, bl.load(x) * 2.0)
+        return out
+
+    for n in range(3):
+        np.testing.assert_array_equal(kernel(x_of(n)), x_of(n) * 2)
+    assert len(played) == 2
 
 
 def test_results_of_earlier_launches_stay_as_they_are(played: list[int]) -> None:

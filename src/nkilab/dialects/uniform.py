@@ -40,7 +40,18 @@ SILENT = {
 SILENT_MODULES = {"nki", "neuronxcc", "numpy", "math", "operator", "itertools", "functools", "ml_dtypes"}
 # of these, what tells of more than it is given; and what NumPy reads elsewhere
 ODD = {"getattr", "hash", "id", "object"}
-FILES = {"fromfile", "fromregex", "genfromtxt", "lib", "load", "loadtxt", "memmap", "ctypeslib", "DataSource"}
+FILES = {
+    "",
+    "fromfile",
+    "fromregex",
+    "genfromtxt",
+    "lib",
+    "load",
+    "loadtxt",
+    "memmap",
+    "ctypeslib",
+    "DataSource",
+}
 # what is the same of the storages of tensors that are alike
 ALIKE = ("shape", "dtype", "name", "line", "is_mutable", "place")
 MODULES = ("nki.language", "nki.isa")
@@ -259,7 +270,7 @@ def _is_read_by(function: FunctionType, known: dict[CodeType, list[Any]]) -> boo
     for name in called:
         value = names.get(name, builtins)
         value = value.function if type(value) is Kernel else value
-        if value is np and not FILES.isdisjoint(called):
+        if value is np and not FILES.isdisjoint(_members(code, name)):
             return False
         is_own = type(value) is FunctionType and is_users(value.__code__)
         functions += [value] * is_own
@@ -269,6 +280,15 @@ def _is_read_by(function: FunctionType, known: dict[CodeType, list[Any]]) -> boo
 
 def _comparable(value: Any) -> Any:
     return (type(value), repr(value)) if _is_constant(value) else Same(value)
+
+
+@lru_cache(maxsize=512)
+def _members(code: CodeType, module: str) -> frozenset[str]:
+    """What a function takes of a module by its name there; "" where it does anything else with it."""
+    steps = [step for own in codes_of(code) for step in dis.get_instructions(own)]
+    taken = ("LOAD_ATTR", "LOAD_METHOD")
+    uses = [after for step, after in pairwise(steps) if step.argval == module and step.opname not in taken]
+    return frozenset(after.argval if after.opname in taken else "" for after in uses)
 
 
 @lru_cache(maxsize=512)
