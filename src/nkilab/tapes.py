@@ -15,6 +15,8 @@ from contextlib import contextmanager
 from threading import Lock
 from typing import NamedTuple
 
+import numpy as np
+
 from .arrays import dtype_of, framework_of, shape_of
 from .dialects.kernel import Kernel
 from .dialects.uniform import Same, can_start_again, readings
@@ -104,27 +106,37 @@ class Tape:
     def _read(self) -> None:
         """Make rows of those of the first launch."""
         program = self._program
-        slots = zip(program.storage_column.tolist(), program.offset_column.tolist(), strict=True)
-        columns = (program.form_column, program.line_column, program.value_column)
-        for number, line, known in zip(*(column.tolist() for column in columns), strict=True):
-            form, values = program.forms[number], program.values[known]
-            own = len(values) - len(form.number_slots)
-            numbers = iter(values[own:])
-            operands: list[object] = [
-                self._view(program, *next(slots), layout)
-                if isinstance(layout, Layout)
-                else (None if layout is None else next(numbers))
-                for layout in form.layouts
-            ]
-            self._rows.append(Row(program.lines[line], form, operands, values[:own], []))
-        named = set(self._kept)
+        stored, start = program.storage_column, program.operand_start
+        slots = list(zip(stored.tolist(), program.offset_column.tolist(), strict=True))
+        columns = (program.form_column, program.line_column, program.value_column, start[:-1])
+        alike: dict[object, tuple[list[object], tuple[object, ...]]] = {}
+        for number, line, known, first in zip(*(column.tolist() for column in columns), strict=True):
+            form = program.forms[number]
+            key = (number, known, *slots[first : first + len(form.view_slots)])
+            operands, values = alike.get(key) or alike.setdefault(key, self._call(form, known, key[2:]))
+            self._rows.append(Row(program.lines[line], form, operands, values, []))
         views: dict[int, list[View]] = {}
         for view in self._views.values():
             views.setdefault(view.storage.number, []).append(view)
-        for row in reversed(self._rows):
-            here = {operand.storage.number for operand in row.operands if isinstance(operand, View)}
-            row.last.extend(view for number in here - named for view in views[number])
-            named |= here
+        numbers, behind = np.unique(stored[::-1], return_index=True)
+        last = np.searchsorted(start, len(stored) - 1 - behind, side="right") - 1
+        for number, row in zip(numbers.tolist(), last.tolist(), strict=True):
+            self._rows[row].last.extend(() if number in self._kept else views[number])
+
+    def _call(
+        self, form: Instruction, known: int, slots: Iterable[tuple[int, int]]
+    ) -> tuple[list[object], tuple[object, ...]]:
+        """Operands and values of a row."""
+        values, program = self._program.values[known], self._program
+        own, places = len(values) - len(form.number_slots), iter(slots)
+        numbers = iter(values[own:])
+        operands: list[object] = [
+            self._view(program, *next(places), layout)
+            if isinstance(layout, Layout)
+            else (None if layout is None else next(numbers))
+            for layout in form.layouts
+        ]
+        return operands, values[:own]
 
     def _view(self, program: Program, number: int, offset: int, layout: Layout) -> View:
         key = (number, offset, layout)
