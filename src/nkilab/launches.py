@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 
 from .arrays import chosen_framework, write_back
 from .border import definition, input_tensor, map_arrays, map_tensors, output_array, tensors_in
-from .cores import ProgramGrid, Rendezvous, Schedule, instances_of, joined, run_in_turns
+from .cores import ProgramGrid, Rendezvous, Schedule, instances_of, joined, note_rendezvous, run_in_turns
 from .dialects.foreign import about_host_value
 from .dialects.kernel import Kernel, raise_typed
 from .dialects.loops import with_ranges
@@ -29,6 +29,7 @@ from .place.compiler_passes import AS_WRITTEN, MIDDLE_END, STANDALONE
 from .place.limits import refuse_what_cannot_exist
 from .progress import phase
 from .rank_arguments import Call
+from .tapes import TAPE, tape_of
 from .tiles.tile import Storage, View, whole_layout
 from .trace.affine import REPEATS, Repeats, TraceAgain
 from .trace.program import Program
@@ -98,11 +99,37 @@ def launch(
         def run(keyed: Keyed) -> list[Launched]:
             return _launch(kernel, [(args, kwargs)], program_grid, machine, None, compute, keyed)
 
+        if has_data and watch is None and not keyed and len(program_grid) == 1:
+            return _on_data(kernel, (args, kwargs), program_grid, machine, run)
         if has_data:
             return run(keyed or {})[0]
         return _on_shapes(kernel, [(args, kwargs)], program_grid, keyed or {}, run)[0]
     except (NkilabError, AttributeError) as error:
         _raise_placed(error, kernel)
+
+
+def _on_data(
+    kernel: Kernel, call: Call, program_grid: ProgramGrid, machine: Machine,
+    run: Callable[[Keyed], list[Launched]],
+) -> Launched:  # fmt: skip
+    """Run a kernel on data, or compute again what launches like this one compute."""
+    tape = tape_of(kernel, call, machine)
+    if tape is None or not tape.lock.acquire(blocking=False):
+        return run({})[0]
+    try:
+        recorded = tape.launched
+        if not isinstance(recorded, Launched):
+            return run({TAPE: tape})[0]
+        rank = _prepared(kernel, call, _sessions(kernel, machine, program_grid, 0, None, execute), {})
+        session = rank.sessions[0]
+        with one_blas_thread(), tracing(session), phase("executing"):
+            tape.play(session)
+            framework = chosen_framework(rank.frameworks)
+            results = map_tensors(tape.results, lambda t: output_array(session, kernel, t, framework))
+        return replace(recorded, results=results)
+    finally:
+        tape.rewind()
+        tape.lock.release()
 
 
 def _on_shapes(
@@ -226,7 +253,7 @@ def _launch(
         # nothing left the launch yet: it starts again
         others = {name: kernel_of_rank for name, kernel_of_rank in keyed.items() if name != REPEATS}
         return _launch(kernel, calls, program_grid, machine, topology, compute, others, own, takes_turns=True)
-    _note_rendezvous([session.program for session in sessions], program_grid, all_rendezvous)
+    note_rendezvous([session.program for session in sessions], program_grid, all_rendezvous)
     if compute is execute:
         # who watches plans, and so does who computes nothing
         for session in sessions:
@@ -235,33 +262,6 @@ def _launch(
     left = [_finished(kernel, rank, results[i * per : (i + 1) * per]) for i, rank in enumerate(ranks)]
     left[0] = replace(left[0], rendezvous=tuple(all_rendezvous))
     return left
-
-
-def _note_rendezvous(
-    programs: Sequence[Program], program_grid: ProgramGrid, all_rendezvous: Sequence[Rendezvous]
-) -> None:
-    """Tell programs what they are called, which core runs them, and whom they met."""
-    if len(programs) == 1:
-        return
-    for number, (program, title) in enumerate(zip(programs, program_grid.names, strict=True)):
-        program.title = title.rstrip(",")
-        program.core = (
-            program_grid.ranks[number // program_grid.cores] * program_grid.cores
-            + number % program_grid.cores
-        )
-    # whoever comes last goes on at once, so that a rendezvous may be noted behind one that it came to later
-    rows: list[list[int]] = [[] for _ in programs]
-    for rendezvous in all_rendezvous:
-        for number, row in zip(rendezvous.programs, rendezvous.rows, strict=True):
-            rows[number].append(row)
-    place = [{row: nth for nth, row in enumerate(sorted(rows_here))} for rows_here in rows]
-    for program, rows_here in zip(programs, rows, strict=True):
-        program.met.extend(() for _ in rows_here)
-    for rendezvous in all_rendezvous:
-        parts = list(zip(rendezvous.programs, rendezvous.rows, strict=True))
-        who = tuple((number, place[number][row]) for number, row in parts)
-        for number, row in parts:
-            programs[number].met[place[number][row]] = who
 
 
 def _prepared(kernel: Kernel, call: Call, sessions: list[Session], keyed: Keyed) -> _Rank:
@@ -306,7 +306,10 @@ def _finished(kernel: Kernel, rank: _Rank, results: list[Any]) -> Launched:
     }
     storages = [tensor.storage for tensor in tensors_in(results[0])]
     origins = tuple(storage.name if storage.scope == "input" else "" for storage in storages)
-    return Launched(programs, converted, origins, _changed(sessions), memories)
+    launched = Launched(programs, converted, origins, _changed(sessions), memories)
+    if TAPE in first.keyed:
+        first.keyed[TAPE].finish(replace(launched, results=None), results[0])
+    return launched
 
 
 def _to_write_back(sessions: Sequence[Session]) -> list[Storage]:
@@ -360,8 +363,10 @@ def _run(session: Session, kernel: Kernel, bound: BoundArguments, instances: lis
     """Run the instances of one core; returns what the last one returns."""
     results = None
     session.keyed["options"] = kernel.options
+    tape = session.keyed.get(TAPE)
     with (
         tracing(session),
+        nullcontext() if tape is None else tape.watches(session),
         phase("executing" if session.has_data else "tracing", lambda: len(session.program)),
     ):
         if session.rank:

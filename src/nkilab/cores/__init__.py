@@ -8,4 +8,5 @@ from .instances import run_in_turns as run_in_turns
 from .program_grid import ProgramGrid as ProgramGrid
 from .rendezvous import Rendezvous as Rendezvous
 from .rendezvous import joined as joined
+from .rendezvous import note_rendezvous as note_rendezvous
 from .schedule import Schedule as Schedule

@@ -17,6 +17,7 @@ from ..isa.between_cores import CoreBarrier, Sendrecv
 from ..isa.declare import Instruction
 from ..tiles.tile import HBM, Layout, Storage, View, whole_layout
 from ..trace.builder import located
+from ..trace.program import Program
 from ..trace.session import Execute, Session
 from ..trace.source import name_of, user_frame
 from .collectives import COLLECTIVES, gather
@@ -197,3 +198,30 @@ def _wait(
 _RENDEZVOUS: dict[type[Instruction], Callable[..., list[Wait]]] = {
     Sendrecv: _exchange, CoreBarrier: _gather, **dict.fromkeys(COLLECTIVES, gather),
 }  # fmt: skip
+
+
+def note_rendezvous(
+    programs: Sequence[Program], program_grid: ProgramGrid, all_rendezvous: Sequence[Rendezvous]
+) -> None:
+    """Tell programs what they are called, which core runs them, and whom they met."""
+    if len(programs) == 1:
+        return
+    for number, (program, title) in enumerate(zip(programs, program_grid.names, strict=True)):
+        program.title = title.rstrip(",")
+        program.core = (
+            program_grid.ranks[number // program_grid.cores] * program_grid.cores
+            + number % program_grid.cores
+        )
+    # whoever comes last goes on at once, so that a rendezvous may be noted behind one that it came to later
+    rows: list[list[int]] = [[] for _ in programs]
+    for rendezvous in all_rendezvous:
+        for number, row in zip(rendezvous.programs, rendezvous.rows, strict=True):
+            rows[number].append(row)
+    place = [{row: nth for nth, row in enumerate(sorted(rows_here))} for rows_here in rows]
+    for program, rows_here in zip(programs, rows, strict=True):
+        program.met.extend(() for _ in rows_here)
+    for rendezvous in all_rendezvous:
+        parts = list(zip(rendezvous.programs, rendezvous.rows, strict=True))
+        who = tuple((number, place[number][row]) for number, row in parts)
+        for number, row in parts:
+            programs[number].met[place[number][row]] = who

@@ -16,6 +16,8 @@ from itertools import islice, pairwise
 from types import CodeType, FrameType, FunctionType, ModuleType
 from typing import Any
 
+import numpy as np
+
 from ..arrays import framework_of
 from ..tiles.tile import PSUM, Storage, View
 from ..trace.affine import Affine
@@ -35,7 +37,21 @@ SILENT = {
     "hash", "id", "isinstance", "issubclass", "iter", "map", "next", "object", "ord", "pow", "repr", "set",
     "sorted", "type",
 }  # fmt: skip
-SILENT_MODULES = {"nki", "numpy", "math", "operator", "itertools", "functools", "ml_dtypes"}
+SILENT_MODULES = {"nki", "neuronxcc", "numpy", "math", "operator", "itertools", "functools", "ml_dtypes"}
+# of these, what tells of more than it is given; and what NumPy reads elsewhere
+ODD = {"getattr", "hash", "id", "object"}
+FILES = {
+    "",
+    "fromfile",
+    "fromregex",
+    "genfromtxt",
+    "lib",
+    "load",
+    "loadtxt",
+    "memmap",
+    "ctypeslib",
+    "DataSource",
+}
 # what is the same of the storages of tensors that are alike
 ALIKE = ("shape", "dtype", "name", "line", "is_mutable", "place")
 MODULES = ("nki.language", "nki.isa")
@@ -217,6 +233,67 @@ def can_start_again(function: Any, values: Sequence[Any]) -> bool:
         return False
     is_fixed = all(type(v) in NUMBERS or framework_of(v) for v in values)
     return is_fixed and _is_silent(function, set())
+
+
+class Same:
+    """A value that equals itself alone, kept so that no other one gets its identity."""
+
+    def __init__(self, value: Any) -> None:
+        self._value = value
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Same) and self._value is other._value
+
+    def __hash__(self) -> int:
+        return id(self._value)
+
+
+def readings(function: Any) -> tuple[Any, ...] | None:
+    """What the text of a function reads beyond its arguments, to compare; None if it may read anything.
+
+    Numbers and texts by value, functions of the user's by what they read in turn, anything else as itself.
+    """
+    known: dict[CodeType, list[Any]] = {}
+    if type(function) is not FunctionType or not _is_read_by(function, known):
+        return None
+    return tuple((code, *values) for code, values in known.items())
+
+
+def _is_read_by(function: FunctionType, known: dict[CodeType, list[Any]]) -> bool:
+    """Whether it is clear what a function reads, which is noted by its code."""
+    code, names = function.__code__, function.__globals__
+    if code in known:
+        return True
+    defaults = (function.__defaults__, *(function.__kwdefaults__ or {}).items(), *vars(function).items())
+    values = known[code] = [_comparable(defaults)]
+    called, functions = _names_of(code), list[Any]()
+    for name in called:
+        value = names.get(name, builtins)
+        value = value.function if type(value) is Kernel else value
+        if value is np and not FILES.isdisjoint(_members(code, name)):
+            return False
+        is_own = type(value) is FunctionType and is_users(value.__code__)
+        functions += [value] * is_own
+        values.append(value.__code__ if is_own else _comparable(value))
+    return ODD.isdisjoint(called) and all(_is_read_by(one, known) for one in functions)
+
+
+def _comparable(value: Any) -> Any:
+    return (type(value), repr(value)) if _is_constant(value) else Same(value)
+
+
+@lru_cache(maxsize=512)
+def _members(code: CodeType, module: str) -> frozenset[str]:
+    """What a function takes of a module by its name there; "" where it does anything else with it."""
+    steps = [step for own in codes_of(code) for step in dis.get_instructions(own)]
+    taken = ("LOAD_ATTR", "LOAD_METHOD")
+    uses = [after for step, after in pairwise(steps) if step.argval == module and step.opname not in taken]
+    return frozenset(after.argval if after.opname in taken else "" for after in uses)
+
+
+@lru_cache(maxsize=512)
+def _names_of(code: CodeType) -> tuple[str, ...]:
+    return tuple(sorted({name for own in codes_of(code) for name in own.co_names}))
 
 
 def _is_silent(function: FunctionType, under_way: set[CodeType]) -> bool:

@@ -3,5 +3,6 @@
 from .step import elements_of as elements_of
 from .step import execute as execute
 from .step import put as put
+from .threads import is_at_once as is_at_once
 from .threads import one_blas_thread as one_blas_thread
 from .threads import open_threads as open_threads

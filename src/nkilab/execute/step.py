@@ -11,6 +11,7 @@ from ..isa.declare import Instruction
 from ..tiles.tile import View, memory_of
 from ..trace.session import Session
 from .indirect import execute_indirect
+from .joined_products import Product
 from .threads import LARGE, Threads
 from .unwritten import fill, fill_operands, hand_on
 
@@ -27,11 +28,24 @@ def execute(
         values: per declared value its resolved value.
         mask: boolean array over the first written operand, where to write; None for everywhere.
     """
+    behind = session.threads
+    if mask is None and form.largest < LARGE and (behind is None or behind.is_idle) and form.is_direct:
+        arrays = _written_arrays(form, operands)
+        if arrays is not None:
+            form.compute(*arrays, *values)
+            return
     if form.is_indirect and any(operands[slot].indices for slot in form.view_slots):
         execute_indirect(session, form, operands, values, mask, execute)
         return
-    if form.is_plain_copy and mask is None and _lend(*operands):
-        return
+    if not (form.is_plain_copy and mask is None and _lend(*operands)):
+        _compute_row(session, form, operands, values, mask)
+
+
+def _compute_row(
+    session: Session, form: Instruction, operands: Sequence[Any], values: tuple[object, ...],
+    mask: np.ndarray | None,
+) -> None:  # fmt: skip
+    """Compute one row with fixed addresses that lends nothing."""
     behind = session.threads
     if behind is not None and (mask is not None or form.keeps or form.registers):
         behind.drain()
@@ -61,6 +75,24 @@ def execute(
             coverage.add_where(operands[slot], part)
     if unwritten is not None:
         hand_on(form, operands, unwritten, part)
+
+
+def _written_arrays(form: Instruction, operands: Sequence[View]) -> list[object] | None:
+    """Operands as arrays where all of them were written before and results have elements of their own."""
+    arrays: list[object] = list(operands)
+    for slot in form.view_slots:
+        view = operands[slot]
+        storage = view.storage
+        if not storage.written.is_full:
+            return None
+        own = storage.bytes
+        if own is not None and own is view._bytes:
+            arrays[slot] = view._elements
+        elif own is not None or slot not in form.written_slots:
+            arrays[slot] = memory_of(view)
+        else:
+            return None
+    return arrays
 
 
 def elements_of(session: Session, view: View, mask: Any = None) -> np.ndarray:
@@ -155,6 +187,8 @@ def _hand_over(
     writes = [operands[slot].storage for slot in form.written_slots]
     if form.largest < LARGE and not behind.touches((*reads, *writes)):
         form.compute(*arguments)
+    elif form.factors:
+        behind.multiply(Product(form, *arguments), reads, writes[0])
     else:
         behind.submit(form.compute, arguments, reads, writes)
 
@@ -171,6 +205,7 @@ def _compute(session: Session, form: Any, arrays: list[Any], values: tuple[Any, 
 def _compute_masked(
     session: Session, form: Instruction, arrays: list[Any], values: tuple[Any, ...], mask: Any
 ) -> None:
+    session.has_masks = True
     dst = arrays[0]
     kept = dst.copy()
     _compute(session, form, arrays, values)

@@ -24,6 +24,8 @@ import numpy as np
 from .._lazy import threadpools
 from ..records import processors
 from ..tiles.tile import Storage, before_reading
+from .batch import MOST_WAITING, Batch, Call
+from .joined_products import Product
 
 # elements from which a call is worth handing over: about 10 us of work
 LARGE = 1 << 14
@@ -67,6 +69,7 @@ class Threads:
         self._readers: dict[int, list[Task]] = {}
         # storages are held while a call under way touches them: their identities are keys
         self._touched: list[Storage] = []
+        self._batch = Batch()
         self._finished = Condition()
         self._waiting = 0
         self._failure: BaseException | None = None
@@ -76,16 +79,38 @@ class Threads:
 
     def touches(self, storages: Sequence[Storage]) -> bool:
         """Whether a call under way touches one of these storages."""
-        return any(id(s) in self._writers or id(s) in self._readers for s in storages)
+        if any(id(s) in self._writers or id(s) in self._readers for s in storages):
+            return True
+        return self._batch.touches(storages)
 
     def submit(
         self,
-        compute: Callable[..., Any],
-        arguments: Sequence[Any],
+        compute: Callable[..., object],
+        arguments: Sequence[object],
         reads: Sequence[Storage],
         writes: Sequence[Storage],
     ) -> None:
         """Have a call computed after those under way that leave what it needs or use what it overwrites."""
+        call = Call(compute, arguments, reads, writes)
+        if not self._batch.takes(call):
+            self._hand_out(call)
+        elif len(self._batch) >= MOST_WAITING:
+            self._release()
+
+    def multiply(self, product: Product, reads: Sequence[Storage], tile: Storage) -> None:
+        """Have a product computed, with others if more come."""
+        if len(self._batch) >= MOST_WAITING:
+            self._release()
+        self._batch.multiply(product, reads, tile)
+        self.is_idle = False
+
+    def _release(self) -> None:
+        for call in self._batch.release():
+            self._hand_out(call)
+
+    def _hand_out(self, call: Call) -> None:
+        """Give a call to a thread."""
+        compute, arguments, reads, writes = call
         if self._under_way() >= MOST_UNDER_WAY:
             self._wait(lambda: self._under_way() < MOST_UNDER_WAY // 2)
         needed: dict[int, Task] = {}
@@ -115,6 +140,7 @@ class Threads:
         """Wait until everything is computed; raise what went wrong, a fault of ours."""
         if self.is_idle:
             return
+        self._release()
         self._wait(lambda: self._under_way() == 0)
         self._writers.clear()
         self._readers.clear()
@@ -176,8 +202,8 @@ _threads: Threads | None = None
 def open_threads() -> Threads | None:
     """The threads of this process; None where calls are computed at once."""
     global _threads
-    if _threads is None and _count() > 1:
-        _threads = Threads(_count())
+    if _threads is None and not is_at_once():
+        _threads = Threads(processors())
         before_reading(_threads.drain)
     return _threads
 
@@ -189,10 +215,9 @@ def one_blas_thread() -> Iterator[None]:
         yield
 
 
-def _count() -> int:
-    if os.environ.get("NKILAB_SYNC") == "1" or sys.gettrace() is not None:
-        return 1
-    return processors()
+def is_at_once() -> bool:
+    """Whether calls are computed one by one, for somebody who looks on."""
+    return os.environ.get("NKILAB_SYNC") == "1" or sys.gettrace() is not None
 
 
 def _forget() -> None:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from math import prod
 from typing import Any
 
+from ..errors import RuleError
 from ..tiles.dtypes import DType
+from ..tiles.tile import Layout
 
 
 @dataclass(frozen=True)
@@ -92,3 +95,27 @@ class Fresh:
     shape: tuple[int, ...]
     dtype: DType
     memory: str
+
+
+def sizes_along(layout: Layout, axes: tuple[str, ...]) -> tuple[int, ...]:
+    """Sizes of a layout under axis names; a star or a number at the end takes all axes that remain."""
+    first = layout.shape[0] if layout.shape else 1
+    if len(axes) == 1:
+        return (first,)
+    shape = layout.shape if len(layout.shape) > 1 else (*layout.shape, 1)
+    if axes[-1].endswith("*") or axes[-1].isdigit():
+        return (*shape[: len(axes) - 1], prod(shape[len(axes) - 1 :]))
+    if len(shape) != len(axes):
+        raise RuleError(
+            f"an operand is {len(shape)}-dimensional {list(shape)}; it is [{', '.join(axes)}]",
+            key="err_exceed_max_supported_dimension",
+        )
+    return shape
+
+
+def partition_step(count: int) -> int:
+    """What the first of `count` partitions is a multiple of, for the compute engines.
+
+    Source: trn1 architecture guide, start partition.
+    """
+    return 32 if count <= 32 else 64 if count <= 64 else 128

@@ -12,12 +12,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from math import prod
+from functools import cached_property
 from typing import Any, ClassVar, Literal
 
 from ..errors import LimitError, RuleError
 from ..machine import Machine
-from ..tiles.dtypes import DTYPES, promoted
+from ..tiles.dtypes import DTYPES, DType, promoted
 from ..tiles.tile import PSUM, SEQUENCER, Layout
 from .access import slowed
 from .attributes import NUMBER as NUMBER
@@ -31,6 +31,8 @@ from .attributes import Value as Value
 from .declaration_parts import Example as Example
 from .declaration_parts import Fresh as Fresh
 from .declaration_parts import Step as Step
+from .declaration_parts import partition_step as partition_step
+from .declaration_parts import sizes_along
 
 # what `compute` takes: an array, a number or None; and booleans, as many as elements, by name of an operand
 Argument = Any
@@ -364,7 +366,7 @@ class Instruction:
         need(axis in (0, None), f"{list(layout.shape)} with its partitions along axis {axis}",
              "a tile whose first axis is the partition", "err_failed_to_infer_tile_from_local_tensor",
              "index the block dimensions before the partition axis")  # fmt: skip
-        for name_of_axis, size in zip(spec.axes, _sizes(layout, spec.axes), strict=True):
+        for name_of_axis, size in zip(spec.axes, sizes_along(layout, spec.axes), strict=True):
             known = int(name_of_axis) if name_of_axis.isdigit() else self.sizes.setdefault(name_of_axis, size)
             if size == known:
                 continue
@@ -428,6 +430,19 @@ class Instruction:
         """Whether a call does nothing but copy its second operand to its first, bit for bit."""
         return False
 
+    @cached_property
+    def is_direct(self) -> bool:
+        """Whether a call on data does nothing but compute: no state of the launch bears on it."""
+        return not (self.is_indirect or self.is_plain_copy or self.keeps or self.registers)
+
+    @property
+    def factors(self) -> tuple[DType, DType] | None:
+        """Types of left, [K, M], and right, [K, N], if a call makes left.T @ right and no more.
+
+        It writes the product to its float32[M, N], or adds it.
+        """
+        return None
+
     @property
     def reads_dst(self) -> bool:
         """Whether every call of this form also reads what it writes, or leaves part of it as it was."""
@@ -473,27 +488,3 @@ _MOVES = {
     ("psum", "sbuf"): "copy it to sbuf first, with tensor_copy",
     ("sbuf", "psum"): "allocate it with buffer=nl.psum",
 }
-
-
-def _sizes(layout: Layout, axes: tuple[str, ...]) -> tuple[int, ...]:
-    """Sizes of a layout under axis names; a star or a number at the end takes all axes that remain."""
-    first = layout.shape[0] if layout.shape else 1
-    if len(axes) == 1:
-        return (first,)
-    shape = layout.shape if len(layout.shape) > 1 else (*layout.shape, 1)
-    if axes[-1].endswith("*") or axes[-1].isdigit():
-        return (*shape[: len(axes) - 1], prod(shape[len(axes) - 1 :]))
-    if len(shape) != len(axes):
-        raise RuleError(
-            f"an operand is {len(shape)}-dimensional {list(shape)}; it is [{', '.join(axes)}]",
-            key="err_exceed_max_supported_dimension",
-        )
-    return shape
-
-
-def partition_step(count: int) -> int:
-    """What the first of `count` partitions is a multiple of, for the compute engines.
-
-    Source: trn1 architecture guide, start partition.
-    """
-    return 32 if count <= 32 else 64 if count <= 64 else 128

@@ -10,6 +10,7 @@ from seed or state and have the documented distribution; their bits are not the 
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -62,6 +63,11 @@ def seeded(seed: int, lanes: int, words: int) -> np.ndarray:
 
 def fresh_generators(lanes: int) -> np.ndarray:
     """The register file of all generators, [lanes] of fields by engine: seed 0 on VectorE, 1 on GpSimdE."""
+    return _first_generators(lanes).copy()
+
+
+@cache
+def _first_generators(lanes: int) -> np.ndarray:
     state = np.zeros(lanes, [(name, np.uint32, (words,)) for name, words in STATE_WORDS.items()])
     for seed, (name, words) in enumerate(STATE_WORDS.items()):
         state[name] = seeded(seed, lanes, words)

@@ -12,7 +12,7 @@ import numpy as np
 
 from ..errors import RuleError
 from ..tiles.convert import cast, store, widen
-from ..tiles.dtypes import FLOAT32, TFLOAT32
+from ..tiles.dtypes import FLOAT32, TFLOAT32, DType
 from ..tiles.tile import PSUM, SBUF, Layout
 from .array_tiles import TILING, pair, tiled
 from .costs import engine_step
@@ -338,6 +338,13 @@ class NcMatmul(Instruction):
         halves = 2 if attributes.get("perf_mode") == "double_row" else 1
         rows = moving.shape[2:] if halves == 2 else moving.shape[1:]
         return Fresh((stationary.free_size // halves, *(rows or (1,))), FLOAT32, PSUM)
+
+    @cached_property
+    def factors(self) -> tuple[DType, DType] | None:
+        """The types of stationary and moving, unless a transpose may pass bits through."""
+        is_flat = all(len(layout.shape) == 2 for layout in self.layouts)
+        is_product = is_flat and self.dst.dtype is FLOAT32 and not self.is_transpose
+        return (self.stationary.dtype, self.moving.dtype) if is_product else None
 
     def compute(self, dst: Any, stationary: Any, moving: Any, accumulate: bool) -> None:
         rows = stationary.shape[0] * (2 if self.perf_mode == "double_row" else 1)

@@ -7,7 +7,8 @@ elsewhere (block dimensions stand before it), which `Layout.partition_axis` reme
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import cache
 from math import prod
 from typing import Any, NamedTuple
@@ -287,6 +288,15 @@ class View:
         self._bytes: memoryview | None = None
         self._elements: np.ndarray
 
+    def forget(self) -> None:
+        """Let its storage, of which nobody names another part, be as it was at first."""
+        storage = self.storage
+        storage.data = storage.bytes = storage.lent = None
+        storage.written.clear()
+        if self._bytes is not None:
+            self._bytes = None
+            del self._elements
+
     def describe(self) -> str:
         """One line for messages: name, dtype, shape and memory."""
         name = self.storage.name or "(unnamed)"
@@ -307,6 +317,21 @@ def settle_elements() -> None:
     """Wait until all elements are what the calls so far make them."""
     if _settle is not None:
         _settle()
+
+
+# what notes that somebody looks at elements; None if nobody asks
+_looks: list[View] | None = None
+
+
+@contextmanager
+def noting_looks() -> Iterator[list[View]]:
+    """Note in a list the views of which somebody looks at elements in a block."""
+    global _looks
+    outer, _looks = _looks, []
+    try:
+        yield _looks
+    finally:
+        _looks = outer
 
 
 # Bytes up to which nobody asks whether this computer has them.
@@ -333,6 +358,8 @@ def check_room(shape: tuple[int, ...], dtype: DType) -> None:
 
 def array_of(view: View) -> np.ndarray:
     """The elements of a view without indices, sharing memory with its storage, which must hold data."""
+    if _looks is not None:
+        _looks.append(view)
     if _settle is not None:
         _settle()
     if view.storage.place is not None:

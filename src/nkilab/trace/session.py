@@ -108,6 +108,8 @@ class Session:
         # threads that compute calls behind the caller (execute.threads.Threads); None to compute them at once
         self.threads: Any = None
         self.changed_inputs: list[Storage] = []
+        # whether a call wrote where a mask said
+        self.has_masks = False
 
     def begin(self, instance: tuple[int, ...]) -> None:
         """Turn to the next program instance that runs on this core."""

@@ -1,0 +1,234 @@
+"""Tapes: launches that repeat are computed again without the Python of the kernel.
+
+A kernel that prints nothing, keeps nothing and looks at no element makes the same rows whenever its arguments
+have the same shapes and types and its text reads the same values. The first such launch is watched; from the
+second on the rows of its program are computed on new data.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from threading import Lock
+from typing import NamedTuple
+
+import numpy as np
+
+from .arrays import dtype_of, framework_of, shape_of
+from .dialects.kernel import Kernel
+from .dialects.uniform import Same, can_start_again, readings
+from .errors import NkilabError
+from .execute import execute, is_at_once
+from .isa.declare import Instruction
+from .machine import Machine
+from .rank_arguments import Call
+from .tiles.tile import SEQUENCER, Layout, Storage, View, noting_looks
+from .trace.program import Program
+from .trace.session import Session
+
+# in `Session.keyed`: the tape that watches the launch
+TAPE = "tape"
+# tapes of this process that are kept, and rows of all of them
+MOST_TAPES, MOST_ROWS = 64, 200_000
+# what the vendor's variables begin with
+_VARIABLES = ("NKI", "NEURON")
+
+
+class Row(NamedTuple):
+    """A call to compute.
+
+    Args:
+        where: file and line of the user's, for warnings.
+        form, operands, values: as `execute` gets them.
+        last: views of the storages that no later row names.
+    """
+
+    where: tuple[str, int]
+    form: Instruction
+    operands: Sequence[object]
+    values: tuple[object, ...]
+    last: list[View]
+
+
+class Tape:
+    """The rows of launches that are alike, on storages of its own.
+
+    Attributes:
+        launched: what the first launch left; None until it ended, and where other data may make other rows.
+        results: what the kernel returned.
+        size: rows.
+        lock: held by the launch that uses it.
+    """
+
+    def __init__(self) -> None:
+        self.launched: object = None
+        self.results: object = None
+        self.size = 0
+        self.lock = Lock()
+        self._session: Session | None = None
+        self._program: Program
+        self._rows: list[Row] = []
+        self._storages: dict[int, Storage] = {}
+        self._views: dict[tuple[int, int, Layout], View] = {}
+        # storages whose elements outlive the rows
+        self._kept: set[int] = set()
+
+    @contextmanager
+    def watches(self, session: Session) -> Iterator[None]:
+        """Watch the function of a kernel, which runs in a block."""
+        with noting_looks() as looks:
+            yield
+        self._session = None if looks else session
+
+    def finish(self, launched: object, results: object) -> None:
+        """Keep what a launch left, if other data make the same rows and nothing was told to the user.
+
+        Args:
+            launched: without arrays.
+            results: what the kernel returned.
+        """
+        session, self._session = self._session, None
+        tensors = [results] if isinstance(results, View) else results
+        if not isinstance(tensors, tuple | list) or type(tensors) not in (tuple, list):
+            return
+        views = [tensor for tensor in tensors if isinstance(tensor, View)]
+        if session is None or not views or len(views) < len(tensors) or not _is_fixed(session):
+            return
+        program = session.program
+        own = [self._view(program, t.storage.number, t.offset, t.layout) for t in views]
+        self.results = own[0] if isinstance(results, View) else type(tensors)(own)
+        self._kept = {view.storage.number for view in own}
+        self.launched, self._program, self.size = launched, program, len(program)
+
+    def _read(self) -> None:
+        """Make rows of those of the first launch."""
+        program = self._program
+        stored, start = program.storage_column, program.operand_start
+        slots = list(zip(stored.tolist(), program.offset_column.tolist(), strict=True))
+        columns = (program.form_column, program.line_column, program.value_column, start[:-1])
+        alike: dict[object, tuple[list[object], tuple[object, ...]]] = {}
+        for number, line, known, first in zip(*(column.tolist() for column in columns), strict=True):
+            form = program.forms[number]
+            key = (number, known, *slots[first : first + len(form.view_slots)])
+            operands, values = alike.get(key) or alike.setdefault(key, self._call(form, known, key[2:]))
+            self._rows.append(Row(program.lines[line], form, operands, values, []))
+        views: dict[int, list[View]] = {}
+        for view in self._views.values():
+            views.setdefault(view.storage.number, []).append(view)
+        numbers, behind = np.unique(stored[::-1], return_index=True)
+        last = np.searchsorted(start, len(stored) - 1 - behind, side="right") - 1
+        for number, row in zip(numbers.tolist(), last.tolist(), strict=True):
+            self._rows[row].last.extend(() if number in self._kept else views[number])
+
+    def _call(
+        self, form: Instruction, known: int, slots: Iterable[tuple[int, int]]
+    ) -> tuple[list[object], tuple[object, ...]]:
+        """Operands and values of a row."""
+        values, program = self._program.values[known], self._program
+        own, places = len(values) - len(form.number_slots), iter(slots)
+        numbers = iter(values[own:])
+        operands: list[object] = [
+            self._view(program, *next(places), layout)
+            if isinstance(layout, Layout)
+            else (None if layout is None else next(numbers))
+            for layout in form.layouts
+        ]
+        return operands, values[:own]
+
+    def _view(self, program: Program, number: int, offset: int, layout: Layout) -> View:
+        key = (number, offset, layout)
+        view = self._views.get(key)
+        if view is None:
+            view = self._views[key] = View(self._storage(program, number), offset, layout)
+        return view
+
+    def _storage(self, program: Program, number: int) -> Storage:
+        storage = self._storages.get(number)
+        if storage is None:
+            storage = self._storages[number] = Storage(number, *program.storages[number])
+        return storage
+
+    def play(self, session: Session) -> None:
+        """Compute the rows on the inputs of a session."""
+        if not self._rows:
+            self._read()
+        for (scope, *_), storage in session.shared.items():
+            own = self._storages.get(storage.number)
+            if scope == "input" and own is not None:
+                own.allocate(storage.data)
+        for where, form, operands, values, last in self._rows:
+            session.where = where
+            execute(session, form, operands, values, None)
+            for view in last:
+                view.forget()
+
+    def rewind(self) -> None:
+        """Let go of all elements."""
+        for view in self._views.values():
+            view.forget()
+
+
+def _is_fixed(session: Session) -> bool:
+    """Whether other data make the rows of a session, which told the user nothing."""
+    program = session.program
+    if session.together.warned or session.has_masks or program.addresses or len(program) > MOST_ROWS:
+        return False
+    # an input that the kernel wrote is mutable by now; what registers and other inputs hold, the host gave
+    inputs = [storage for key, storage in session.shared.items() if key[0] == "input"]
+    return not (
+        len(inputs) < sum(record.scope == "input" for record in program.storages)
+        or any(form.keeps or form.is_indirect for form in program.forms)
+        or any(storage.is_mutable for storage in inputs)
+        or any(record.memory == SEQUENCER for record in program.storages)
+    )
+
+
+_tapes: OrderedDict[object, Tape] = OrderedDict()
+
+
+def tape_of(kernel: Kernel, call: Call, machine: Machine) -> Tape | None:
+    """The tape of launches like this one, a blank one for the first; None where each may differ."""
+    function, (args, kwargs) = kernel.function, call
+    if is_at_once() or sys.gettrace() is not None or sys.getprofile() is not None or kernel.schedule:
+        return None
+    known, outlines = readings(function), _outlines([*args, *kwargs.values()])
+    if known is None or outlines is None:
+        return None
+    variables = [(name, value) for name, value in os.environ.items() if name.startswith(_VARIABLES)]
+    key = (
+        Same(function), known, outlines, *kwargs, Same(machine), kernel.spelling, kernel.version, kernel.grid,
+        repr(kernel.options), *sorted(variables),
+    )  # fmt: skip
+    tape = _tapes.get(key)
+    if tape is None:
+        if not can_start_again(function, [*args, *kwargs.values()]):
+            return None
+        tape = _tapes[key] = Tape()
+        while len(_tapes) > MOST_TAPES or sum(t.size for t in _tapes.values()) > MOST_ROWS:
+            _tapes.popitem(last=False)
+    _tapes.move_to_end(key)
+    return tape
+
+
+def forget_tapes() -> None:
+    """Have every launch run its kernel again."""
+    _tapes.clear()
+
+
+def _outlines(values: Iterable[object]) -> tuple[object, ...] | None:
+    """Arguments as far as rows depend on them: of arrays framework, shape and type; None if one is odd."""
+    outlines: list[object] = []
+    for value in values:
+        kind = framework_of(value)
+        if kind in ("array", "dlpack"):
+            return None
+        try:
+            outlines.append(
+                (kind, shape_of(value, ""), dtype_of(value, "")) if kind else (type(value), repr(value))
+            )
+        except NkilabError:
+            return None
+    return tuple(outlines)
