@@ -20,7 +20,7 @@ from .row import Row
 from .score import Bar
 
 # Fitted numbers that act in steps, and by which factor each is moved.
-STEPWISE = {"redundant_load_window_bytes": 2.0, "tile_buffers": 2.0}
+STEPWISE = {"redundant_load_window_bytes": 2.0, "tile_buffers": 2.0, "collective_peer_engines": 2.0}
 # A prediction that moves by less tells nothing, however exact the measurement is.
 LEAST = 0.003
 # What describes the error of predictions and enters none of them.
@@ -73,7 +73,7 @@ def telling(name: str, machine: Machine, rows: Sequence[Row], predictor: Predict
         if (
             row.chip != machine.name
             or row.split != "fit"
-            or row.kind == "collective"
+            or (row.kind == "collective") != name.startswith("collective_")
             or row.contradicts
             or row.setting in rows_of_constants
         ):

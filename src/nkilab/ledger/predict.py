@@ -57,10 +57,11 @@ class Predictor:
         named, args = row.calls[call].kernel, row.calls[call].args
         is_static = row.options.get("dge") == "static"
         over = _ranks(row)
-        key = (named, row.chip, is_static, over, repr(args), repr(sorted(row.keywords.items())))
+        words = repr((args, sorted(row.keywords.items()), row.options.get("constants")))
+        key = (named, row.chip, is_static, over, words)
         known = self._programs.get(key)
         if known is None:
-            machine, kernel = machine_named(row.chip), self.kernel(row, named)
+            machine, kernel = measured_machine(row, machine_named(row.chip)), self.kernel(row, named)
             arguments = tuple(_argument(row, text) for text in args)
             left = _launched(kernel, arguments, dict(row.keywords), machine, *over)
             known = self._programs[key] = tuple(program for one in left for program in one.programs)
@@ -90,7 +91,8 @@ class Predictor:
         programs_of_calls = [self.programs(row, call) for call in range(len(row.calls))]
         if machine is not None:
             programs_of_calls = [
-                tuple(recosted(program, machine) for program in programs) for programs in programs_of_calls
+                tuple(recosted(program, measured_machine(row, machine)) for program in programs)
+                for programs in programs_of_calls
             ]
         return [estimate_programs(programs) for programs in programs_of_calls]
 
@@ -112,6 +114,12 @@ def judged(rows: Iterable[Row], predictor: Predictor, *, secondary: bool = False
         for row in rows
         for metric, value in (row.measured.items() if secondary else [(row.metric, row.value)])
     ]
+
+
+def measured_machine(row: Row, machine: Machine) -> Machine:
+    """A chip with the constants that a row says it was measured with: those of older software."""
+    constants = row.options.get("constants")
+    return machine.with_constants(constants, row.id) if constants else machine
 
 
 def _ranks(row: Row) -> tuple[int, Topology | None]:

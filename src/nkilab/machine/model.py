@@ -122,6 +122,14 @@ class Machine:
     collective_hop_ns: Fact
     network_bytes_per_ns: Fact
     network_hop_ns: Fact
+    torus: Fact
+    collective_mesh_bytes: Fact
+    collective_rdh_bytes: Fact
+    collective_ring_ranks: Fact
+    collective_flat_ring_bytes: Fact
+    collective_channel_ns: Fact
+    collective_peer_engines: Fact
+    collective_launch_ns: Fact
     redundant_load_window_bytes: Fact
     tile_buffers: Fact
     spill_rest_rows: Fact
