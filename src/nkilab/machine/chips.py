@@ -119,10 +119,10 @@ TRN2 = Machine(
     ),
     collective_flat_ring_bytes=documented(0, "inter-node collectives: a ring over nodes on trn1 alone"),
     collective_channel_ns=assumed(0.0, "no ring over nodes"),
-    collective_peer_engines=fitted(
+    collective_peer_engines=measured(
         4, "two ranks of a chip: nccom-test send and receive on trn2, 103.8 GB/s; all-reduce on trn1, 56.8"
     ),
-    collective_launch_ns=fitted(
+    collective_launch_ns=measured(
         10700.0, "nccom-test, send and receive of 4 KiB in 12.6 us, less a hop and the transfer"
     ),
     hbm_stacks=documented(4, "trn2 guide: four HBM stacks, two cores each"),
@@ -142,10 +142,6 @@ TRN2 = Machine(
     ),
     profile_extra_ns=fitted(5000.0, "profiles last 6 to 8 us longer than nki.benchmark says"),
     peak_tflops_bf16=documented(78.6432, "128 * 128 * 2 * 2.4 GHz"),
-    interval_engines=fitted(
-        0.17, "kernels bound by engines, 7 families, each predicted by constants of the others; Student's t"
-    ),
-    interval_dma=fitted(0.19, "as interval_engines, 10 families of kernels bound by DMA"),
 )
 
 TRN1 = replace(
@@ -217,8 +213,6 @@ TRN1 = replace(
     collective_launch_ns=assumed(10700.0, "as trn2"),
     kernel_start_ns=measured(13000.0, "course dumps on trn1: 19 us for one tile"),
     peak_tflops_bf16=documented(91.75, "128 * 128 * 2 * 2.8 GHz"),
-    interval_engines=assumed(0.15, "the cycles are documented; what lies between instructions is as on trn2"),
-    interval_dma=fitted(0.25, "nine tenths of vector additions within 19 %; other sizes of rows are open"),
 )
 
 TRN3 = replace(
@@ -249,8 +243,6 @@ TRN3 = replace(
         25.0, "trn3 architecture page: EFA, 12,800 Gbps over 64 chips, 28,800 over 144"
     ),
     network_hop_ns=assumed(15000.0, "as trn2"),
-    interval_engines=assumed(0.6, "nothing is measured on trn3"),
-    interval_dma=assumed(0.6, "nothing is measured on trn3"),
 )
 
 MACHINES: dict[str, Machine] = {m.name: m for m in (TRN1, TRN2, TRN3)}

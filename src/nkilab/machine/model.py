@@ -137,8 +137,6 @@ class Machine:
     kernel_end_ns: Fact
     profile_extra_ns: Fact
     peak_tflops_bf16: Fact
-    interval_engines: Fact
-    interval_dma: Fact
 
     def __getitem__(self, constant: str) -> float:
         """The bare value of a fact, by name."""
@@ -178,5 +176,14 @@ class Machine:
         return {f.name: v for f in fields(self) if isinstance(v := getattr(self, f.name), Fact)}
 
 
+# What is fitted: times and rates, which change when things happen and nothing else. Sizes, counts and clocks
+# are no matter of measurement.
+FREE = (
+    "tensor_latency_ns", "matmul_overhead_cycles", "vector_overhead_ns", "vector_duration_ns",
+    "scalar_overhead_ns", "scalar_duration_ns", "activation_table_load_ns", "semaphore_ns", "dma_done_ns",
+    "dma_start_ns", "dma_spread_ns", "dma_issue_ns", "dma_descriptor_issue_ns", "dma_static_issue_ns",
+    "dma_bytes_per_ns", "dma_run_ns", "dma_group_ns", "hbm_bytes_per_ns", "kernel_start_ns", "kernel_end_ns",
+    "profile_extra_ns",
+)  # fmt: skip
 # What `Machine.__getitem__` may meet besides facts.
 Row = dict[str, Any]
