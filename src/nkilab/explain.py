@@ -75,8 +75,8 @@ def constant_page(name: str) -> Page:
             cells = (f"{factor_of(name, machine):.2f}", f"{median(moved.values()):.1%}", f"{moved[most]:.1%}")
             matter.append((machine.name, *cells, code(most) if moved[most] else ""))
     words = (
-        "How much longer or shorter short kernels of the ledger take, one of each structure, if the constant is "
-        "off by a factor, its uncertainty."
+        "How much longer or shorter short kernels of the ledger take, one of each structure, if the constant "
+        "is off by a factor, its uncertainty."
     )
     heads = ("chip", "factor", "median", "most", "kernel")
     blocks = (Text(words), table(heads, matter, ["factor", "median", "most"]))
