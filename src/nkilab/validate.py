@@ -28,6 +28,7 @@ from .ledger import (
     score_of,
 )
 from .ledger.bars import Bar, bars_of, regret_bars
+from .ledger.choice import demand_of
 from .ledger.identified import all_telling, bar_of_constants
 from .ledger.picture import svg
 from .ledger.quantities import QUANTITIES
@@ -218,7 +219,7 @@ def _compared(
         band = residuals().band(longest.traits, twins)
         low, high = longest.shares_within(band)
         interval = (predicted * low, predicted * high)
-    return Compared(row, metric, measured, predicted, interval, longest.summary.bound)
+    return Compared(row, metric, measured, predicted, interval, longest.summary.bound, demand_of(estimates))
 
 
 def _groups(compared: Sequence[Compared], whole: Sequence[Compared]) -> dict[str, list[Compared]]:

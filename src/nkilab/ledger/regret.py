@@ -1,25 +1,27 @@
 """Grids of the ledger: one kernel on the same arrays under several block sizes.
 
-A tuner that looks at the whole of a grid chooses the point that is predicted to be fastest. Its regret is how
-much longer that point was measured than the one that was measured fastest.
+A tuner that looks at the whole of a grid takes the point that is predicted to be fastest, or of those that
+the model cannot tell from it the most robust. Its regret is how much longer that point was measured than the
+one that was measured fastest.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import log, prod
 from random import Random
 from statistics import pstdev
 from typing import Any
 
+from .choice import TIED, robust
 from .predict import Predictor
 from .quantities import QUANTITIES
 from .row import Call, Row
 from .score import Compared, tau_of
 
-# From so many points that spread so far on a grid has an order; measurements nearer than ties have none.
-WIDE, SPREAD, TIES = 6, 0.05, 0.02
+# From so many points that spread so far on a grid has an order.
+WIDE, SPREAD = 6, 0.05
 # A search draws so many points of a grid, once with each seed.
 TRIALS, SEEDS = 20, range(4)
 
@@ -48,8 +50,8 @@ class Grid:
 
     @property
     def chosen(self) -> Compared:
-        """What is predicted to be fastest; of equals the first of the ledger."""
-        return min(self.compared, key=lambda c: c.predicted)
+        """What `nkilab tune` takes: of those predicted to be fastest the most robust."""
+        return _chosen(self.compared)
 
     @property
     def best(self) -> Compared:
@@ -67,8 +69,7 @@ class Grid:
         if len(self.compared) <= TRIALS:
             return self.regret
         draws = [Random(seed).sample(self.compared, TRIALS) for seed in SEEDS]
-        chosen = [min(points, key=lambda c: c.predicted) for points in draws]
-        return max(c.measured for c in chosen) / self.best.measured - 1
+        return max(_chosen(points).measured for points in draws) / self.best.measured - 1
 
     @property
     def is_wide(self) -> bool:
@@ -79,7 +80,7 @@ class Grid:
     @property
     def tau(self) -> float | None:
         """Kendall's rank correlation, of pairs that differ beyond noise and ties; None if none does."""
-        return tau_of(self.compared, TIES)
+        return tau_of(self.compared, TIED)
 
     @property
     def spread(self) -> float:
@@ -99,6 +100,11 @@ class Grid:
             "tau": self.tau,
             "spread": self.spread,
         }
+
+
+def _chosen(points: Sequence[Compared]) -> Compared:
+    """Of the points predicted to be fastest the most robust."""
+    return points[robust([c.predicted for c in points], [c.demand for c in points])]
 
 
 def grids_of(rows: Iterable[Row]) -> list[list[Row]]:

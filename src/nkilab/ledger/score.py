@@ -8,6 +8,7 @@ from itertools import combinations
 from statistics import mean, median
 
 from ..views.bound import is_of_transfers
+from .choice import Demand
 from .quantities import QUANTITIES
 from .row import Row
 
@@ -22,6 +23,7 @@ class Compared:
         measured, predicted: in its unit.
         interval: between which the model believes the value to lie; None for what has no interval.
         bound: what bounds the kernel, as the estimate says.
+        demand: what it asks of memory.
     """
 
     row: Row
@@ -30,6 +32,7 @@ class Compared:
     predicted: float
     interval: tuple[float, float] | None
     bound: str
+    demand: Demand = Demand(0, 0, 0, 0)
 
     @property
     def error(self) -> float:
