@@ -38,16 +38,16 @@ def table(rows: Sequence[Row]) -> Residuals:
 def main() -> None:
     """Measure, write and print."""
     with activate():
-        found = table(own_rows())
-    columns = zip(found.ids, found.structures, found.shapes, found.traits, found.errors.tolist(), strict=True)
+        own = table(own_rows())
+    columns = zip(own.ids, own.structures, own.shapes, own.traits, own.errors.tolist(), strict=True)
     rows = [
         {"id": name, "structure": structure, "shape": shape, **traits._asdict(), "error": error}
         for name, structure, shape, traits, error in columns
     ]
-    near, far = round(found.near, 3), round(found.far, 3)
+    near, far = round(own.near, 3), round(own.far, 3)
     head = f'{{"model_version": {json.dumps(MODEL_VERSION)}, "near": {near}, "far": {far}, "rows": [\n'
     TABLE.write_text(head + ",\n".join(map(json.dumps, rows)) + "\n]}\n", "utf-8")
-    print(f"{len(rows)} rows of {len(set(found.structures))} structures; scores {near} near, {far} far")
+    print(f"{len(rows)} rows of {len(set(own.structures))} structures; scores {near} near, {far} far")
 
 
 if __name__ == "__main__":

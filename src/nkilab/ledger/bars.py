@@ -59,13 +59,13 @@ def regret_bars(grids: Iterable[Grid]) -> list[Bar]:
 
 def _order(grids: Sequence[Grid]) -> list[Bar]:
     """Kendall's tau of grids that are wide enough to have an order."""
-    taus = {grid.name: grid.tau for grid in grids if grid.is_wide and grid.tau is not None}
+    taus = [(grid.tau, grid.name) for grid in grids if grid.is_wide and grid.tau is not None]
     if not taus:
         return []
-    least = min(taus, key=lambda name: taus[name] or 0.0)
+    least, name = min(taus)
     return [
-        _least("order: least Kendall tau of a grid", taus[least] or 0.0, 0.6, "{:.2f}", least),
-        _least("order: mean Kendall tau of grids", mean(tau or 0.0 for tau in taus.values()), 0.8, "{:.2f}"),
+        _least("order: least Kendall tau of a grid", least, 0.6, "{:.2f}", name),
+        _least("order: mean Kendall tau of grids", mean(tau for tau, _ in taus), 0.8, "{:.2f}"),
     ]
 
 

@@ -8,7 +8,7 @@ from itertools import combinations
 from statistics import mean, median
 
 from ..views.bound import is_of_transfers
-from .choice import Demand
+from .choice import NOTHING, Demand
 from .quantities import QUANTITIES
 from .row import Row
 
@@ -32,7 +32,7 @@ class Compared:
     predicted: float
     interval: tuple[float, float] | None
     bound: str
-    demand: Demand = Demand(0, 0, 0, 0)
+    demand: Demand = NOTHING
 
     @property
     def error(self) -> float:
