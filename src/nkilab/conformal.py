@@ -20,7 +20,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
-from math import log10
+from math import expm1, log10
 from pathlib import Path
 from typing import NamedTuple
 
@@ -107,6 +107,16 @@ class Residuals:
         is_unlike = bool(distances.min() >= FAR)
         nearest = tuple(dict.fromkeys(kept))[:NEAREST]
         return Band(error * (self.far if is_unlike else self.near), nearest, is_unlike)
+
+    @property
+    def left_out(self) -> dict[str, dict[str, float]]:
+        """By structure and chip the relative errors of its rows."""
+        result: dict[str, dict[str, float]] = {}
+        for name, structure, traits, error in zip(
+            self.ids, self.structures, self.traits, self.errors.tolist(), strict=True
+        ):
+            result.setdefault(f"{structure}, {traits.chip}", {})[name] = expm1(error)
+        return result
 
     def calibrated(self) -> Residuals:
         """The same with the scores that its rows ask for."""

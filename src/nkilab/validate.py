@@ -67,7 +67,8 @@ def run_validation(
     with activate(), _own_output(as_json):
         predictor = Predictor(_loader_beside(ledger, load))
         compared = compare(rows, predictor, progress=None if as_json else _report_progress)
-        left = without_structures(rows, predictor) if leave_out else {}
+        known = {} if ledger or family else residuals().left_out
+        left = without_structures(rows, predictor) if leave_out else known
         identifying = {} if ledger or family else all_telling(rows, predictor)
         grids = compared_grids(compared, predictor)
     report = Report(compared, grids, is_own=not ledger, left=left, identifying=identifying)
@@ -293,6 +294,7 @@ class Report:
             "left_one_out": self.left,
             "fitted_constants": self.identifying,
             "activity": {"compared": len(self.activity), "mape": _mape(self.activity)},
+            "grids": [grid.to_dict() for grid in self.grids],
             "bars": list(map(asdict, self.bars)),
             "left_out": left_out() if self.is_own else {},
         }

@@ -154,7 +154,7 @@ def _faults(entry: Mapping[str, Any], sources: Mapping[str, Source]) -> Iterator
         yield error.problem, ""
 
 
-def _constant_faults(options: Mapping[str, Any], chip: Machine) -> Iterator[tuple[str, str]]:
+def _constant_faults(options: Mapping[str, object], chip: Machine) -> Iterator[tuple[str, str]]:
     constants = options.get("constants", {})
     if not isinstance(constants, Mapping):
         yield f"constants is {constants!r}; it holds names and values", ""
