@@ -24,8 +24,10 @@ DOCS = Path(__file__).resolve().parents[1]
 MARK = "<!-- written by `python docs/site/reference.py {}`; changes by hand are lost -->\n"
 PICTURE = "validation.svg"
 # heads of columns that hold numbers
-NUMBERS = {"Settings", "Mean error", "Inside", "Half-width", "Measured", "Predicted", "Error", "Interval", "Points", "Regret",
-           "Searched", "Kendall tau"}  # fmt: skip
+NUMBERS = {
+    "Settings", "Mean error", "Inside", "Half-width", "Measured", "Predicted", "Error", "Interval", "Points",
+    "Regret", "Searched", "Kendall tau",
+}  # fmt: skip
 
 
 def cli() -> str:
