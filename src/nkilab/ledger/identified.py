@@ -20,7 +20,10 @@ from .quantities import QUANTITIES
 from .row import Row
 
 # Fitted numbers that act in steps, and by which factor each is moved.
-STEPWISE = {"redundant_load_window_bytes": 2.0, "tile_buffers": 2.0, "collective_peer_engines": 2.0}
+STEPWISE = dict.fromkeys(
+    ("redundant_load_window_bytes", "tile_buffers", "spare_block_buffers", "psum_shared_bytes",
+     "collective_peer_engines"), 2.0,
+)  # fmt: skip
 # A prediction that moves by less tells nothing, however exact the measurement is.
 LEAST = 0.003
 ENOUGH = 2

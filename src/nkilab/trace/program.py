@@ -48,6 +48,10 @@ class StorageRecord(NamedTuple):
 ROW = 4
 PACKED_AT_ONCE = ROW << 15
 
+# How kernels are compiled: in order and as written; by the stand-alone compiler of `nki`; through the middle
+# end of Beta 1.
+AS_WRITTEN, STANDALONE, MIDDLE_END = "as written", "standalone", "middle end"
+
 
 @dataclass(frozen=True)
 class Access:
