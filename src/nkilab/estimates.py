@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from ._lazy import part
 from .conformal import Band, Traits, residuals, traits_of
 from .cores import neighbours, signature, simulate_together
 from .machine import LINKS
@@ -19,7 +20,6 @@ from .progress import phase
 from .timing import Timeline, compiled_beside, simulate
 from .trace.program import Program
 from .views.cores import Cores, OneCore, Together
-from .views.notebook import short_html
 from .views.run import Run
 from .views.summary import Summary, hbm_traffic, summarize
 
@@ -159,7 +159,9 @@ class Estimate:
         return Together(self.cores, shown, self.one_core)
 
     def _repr_html_(self) -> str:
-        return short_html(self.run)
+        # a terminal does without the pages that notebooks show
+        html: str = part("views.notebook").short_html(self.run)
+        return html
 
     def to_dict(self) -> dict[str, Any]:
         """Everything but the rows, ready for JSON."""
