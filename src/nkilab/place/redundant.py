@@ -59,7 +59,7 @@ class Ring:
     def find(self, key: Key, tile: int, row: int) -> int | None:
         """See `Hold.find`."""
         known = self._loads.get(key)
-        if known and self._loaded - known[1] <= self._window and self._room.stays(known[0], tile, row):
+        if known and self._loaded - known[1] <= self._window and self._room.extend(known[0], tile, row):
             return known[0]
         self._loads[key] = (tile, self._loaded)
         self._loaded += self._room.sizes[tile]
@@ -84,7 +84,7 @@ class Room:
         known, sizes = self._resident.pop(key, None), self._room.sizes
         if known is not None:
             self._resident[key] = known
-            if self._room.stays(known, tile, row):
+            if self._room.extend(known, tile, row):
                 return known
         else:
             self._left -= sizes[tile]
@@ -115,7 +115,7 @@ class _Occupancy:
         np.add.at(change, self._last + 1, -sizes)
         self._used = np.cumsum(change)[:-1]
 
-    def stays(self, known: int, tile: int, row: int) -> bool:
+    def extend(self, known: int, tile: int, row: int) -> bool:
         """Keep a tile until a row and take it for another one from there on, if SBUF has room for it."""
         size = self.sizes[tile]
         between = self._used[self._last[known] + 1 : row]
