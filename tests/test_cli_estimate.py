@@ -28,8 +28,9 @@ def test_estimate_prints_json_alone_and_its_schema_is_stable(kernels):
     assert done.stderr == "imported\n"
     document = json.loads(done.stdout)
     assert list(document) == [
-        "schema", "kernel", "target", "model_version", "latency_us", "interval_us", "window_us", "profile_us",
-        "notes", "instructions", "summary", "cores", "together",
+        "schema", "kernel", "target", "model_version", "latency_us", "interval_us", "nearest_measured",
+        "is_unlike_measured", "window_us", "profile_us", "notes", "instructions", "summary", "cores",
+            "together",
     ]  # fmt: skip
     assert (document["schema"], document["kernel"], document["target"]) == (
         "nkilab.estimate/1",

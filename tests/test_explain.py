@@ -184,6 +184,18 @@ def test_a_rule_of_several_instructions_is_found_by_its_bare_name() -> None:
     assert all(name.endswith(".one_input_in_sbuf") for name in names)
 
 
+def test_a_constant_shows_its_value_on_every_chip_and_what_hangs_on_it() -> None:
+    (page,) = pages_of("vector_overhead_ns")
+    known, matter = page.sections
+    (facts,) = known.blocks
+    assert [row[0] for row in facts.rows] == ["trn1", "trn2", "trn3"]
+    assert facts.rows[1][1:3] == ("40", "fitted")
+    changes = {row[0]: row[1:] for row in matter.blocks[1].rows}
+    # fitted to within exp(0.3), documented like measured within exp(0.1)
+    assert (changes["trn2"][0], changes["trn1"][0]) == ("1.35", "1.11")
+    assert all(0 < float(row[2].rstrip("%")) < 35 for row in changes.values())
+
+
 def test_every_rule_carries_what_the_declaration_says() -> None:
     for name, ((cls, rule), *_) in rules().items():
         if "." in name:

@@ -17,7 +17,7 @@ LEVELS = [
     "errors error_keys compiler_codes _lazy",
     "disk tracebacks argument_checks workers",
     "yaml_files command_line code_cache packages",
-    "machine records heap progress",
+    "machine records heap progress conformal",
     "tiles",
     "isa arrays benchmark",
     "trace arguments rank_arguments",

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from math import exp
 from typing import Any
 
 import numpy as np
 
 from ._lazy import part
+from .conformal import Band, Traits, residuals, traits_of
 from .cores import neighbours, signature, simulate_together
 from .machine import LINKS
 from .place import Plan, plan
@@ -17,7 +19,6 @@ from .place.compiler_passes import compiled
 from .progress import phase
 from .timing import Timeline, compiled_beside, simulate
 from .trace.program import Program
-from .views.bound import is_of_transfers
 from .views.cores import Cores, OneCore, Together
 from .views.run import Run
 from .views.summary import Summary, hbm_traffic, summarize
@@ -56,14 +57,39 @@ class Estimate:
 
     @property
     def interval_us(self) -> tuple[float, float]:
-        """Microseconds between which the latency is believed to lie.
+        """Microseconds between which the latency is believed to lie, nine times of ten."""
+        low, high = self.shares_within(self.band)
+        return self.latency_us * low, self.latency_us * high
 
-        The chip's `interval_dma` or `interval_engines`, by what bounds the kernel, widened by what assumed
-        costs contribute to the work; the lower end is never below a tenth.
+    def shares_within(self, band: Band) -> tuple[float, float]:
+        """Least and most of the latency by a band, widened by what assumed costs contribute to the work.
+
+        The least is never below a tenth.
         """
-        name = "interval_dma" if is_of_transfers(self.summary.bound) else "interval_engines"
-        part = self.program.machine[name] * self._widening
-        return self.latency_us * max(1 - part, 0.1), self.latency_us * (1 + part)
+        factor = exp(band.half_width * self._widening)
+        return max(1 / factor, 0.1), factor
+
+    @cached_property
+    def band(self) -> Band:
+        """How far the latency may be off, by the errors of measured kernels."""
+        return residuals().band(self.traits)
+
+    @cached_property
+    def traits(self) -> Traits:
+        """How the kernel uses its chip."""
+        machine = self.program.machine
+        return traits_of(self.summary.values, machine["dma_engines"], machine.name, self.program.compiler)
+
+    @property
+    def cautions(self) -> tuple[str, ...]:
+        """What says how sure the latency is, if nothing that was measured is like the kernel."""
+        if not self.band.is_unlike:
+            return ()
+        *others, last = self.band.nearest
+        return (
+            "nothing that was measured uses the chip as this kernel does, so the interval is wide; nearest "
+            f"are {', '.join(others)} and {last}",
+        )
 
     @cached_property
     def _widening(self) -> float:
@@ -119,7 +145,7 @@ class Estimate:
     @cached_property
     def run(self) -> Run:
         """What views of the run are made from: critical path, stalls, lines, memories, transfers."""
-        notes = tuple(self.program.notes)
+        notes = (*self.program.notes, *self.cautions)
         return Run(
             self.program, self.plan, self.timeline, self.summary, self.interval_us, notes, self.together
         )
@@ -147,9 +173,11 @@ class Estimate:
             "model_version": self.timeline.model,
             "latency_us": self.latency_us,
             "interval_us": [low, high],
+            "nearest_measured": list(self.band.nearest),
+            "is_unlike_measured": self.band.is_unlike,
             "window_us": self.window_us,
             "profile_us": self.profile_us,
-            "notes": list(self.notes),
+            "notes": [*self.notes, *self.cautions],
             "instructions": self.program.opcodes(),
             "summary": self.summary.to_dict(),
             "cores": [cores.to_dict() for cores in self.cores],
@@ -194,6 +222,11 @@ def estimate_program(program: Program) -> Estimate:
         program = compiled(program)
         with compiled_beside(len(program)):
             placed = plan(program)
+    return estimate_planned(program, placed)
+
+
+def estimate_planned(program: Program, placed: Plan) -> Estimate:
+    """Predict the latency of a program as the compiler leaves it, whose tiles have their places."""
     with phase("simulating", total=len(program)):
         timeline = simulate(program, placed)
     return Estimate(

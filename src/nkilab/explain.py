@@ -6,19 +6,22 @@ import json
 import sys
 from collections.abc import Callable, Mapping
 from functools import cache, partial
+from statistics import median
 from typing import Any
 
 from .compiler_codes import COMPILER_CODES, code_in
 from .error_keys import ERROR_KEYS
 from .errors import UsageError, did_you_mean
+from .hook import activate
 from .isa import REGISTRY
 from .isa.activations import ACTIVATIONS
 from .isa.operators import NUMPY_NAMES, OPERATORS
+from .ledger.sensitivity import changes, factor_of
 from .machine import MACHINES
 from .machine.chips import ALIASES
 from .pages.check_rules import FINDINGS, finding_page, rules_page
 from .pages.code_pages import compiler_code_page
-from .pages.content import Page, as_data
+from .pages.content import Page, Section, Text, as_data, code, table
 from .pages.instruction import instruction_page
 from .pages.subjects import bound_page, chip_page, error_page, metric_page, rule_page, rules
 from .pages.terminal import print_page, text
@@ -52,6 +55,7 @@ def _tables() -> list[Makers]:
         one(bound_page, {name: name for name in BOUNDS}),
         one(finding_page, {name: name for name in FINDINGS}),
         one(error_page, {key: key for key in ERROR_KEYS}),
+        one(constant_page, {name: name for name in MACHINES["trn2"].facts()}),
         one(compiler_code_page, {name: name for name in COMPILER_CODES}),
         {
             name: partial(lambda uses: [rule_page(*use) for use in uses], uses)
@@ -60,9 +64,32 @@ def _tables() -> list[Makers]:
     ]
 
 
+def constant_page(name: str) -> Page:
+    """A constant on every chip, and how much predictions of short kernels hang on it."""
+    known: list[tuple[str, ...]] = []
+    matter: list[tuple[str, ...]] = []
+    for machine in MACHINES.values():
+        fact = machine.facts()[name]
+        known.append((machine.name, f"{fact.value:.10g}", fact.certainty, fact.source))
+        with activate():
+            moved = changes(name, machine) if fact.value else {}
+        if moved:
+            most = max(moved, key=lambda structure: moved[structure])
+            cells = (f"{factor_of(name, machine):.2f}", f"{median(moved.values()):.1%}", f"{moved[most]:.1%}")
+            matter.append((machine.name, *cells, code(most) if moved[most] else ""))
+    words = (
+        "How much longer or shorter short kernels of the ledger take, one of each structure, if the constant "
+        "is off by a factor, its uncertainty."
+    )
+    heads = ("chip", "factor", "median", "most", "kernel")
+    blocks = (Text(words), table(heads, matter, ["factor", "median", "most"]))
+    facts = table(("chip", "value", "certainty", "source"), known, ["value"])
+    return Page(name, "constant", (Section("", (facts,)), Section("How much it matters", blocks)))
+
+
 def pages_of(name: str) -> list[Page]:
-    """All pages of a name: an instruction, an operator, a data type, a chip, a metric, a rule, an error key,
-    a code of the compiler, which may stand within a line of its log.
+    """All pages of a name: an instruction, an operator, a data type, a chip, a constant, a metric, a rule, an
+    error key, a code of the compiler, which may stand within a line of its log.
 
     Raises:
         UsageError: if there is none.

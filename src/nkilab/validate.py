@@ -6,11 +6,13 @@ import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, redirect_stdout
+from dataclasses import asdict
 from pathlib import Path
 from statistics import mean
 from typing import Any
 
 from .api import Estimate
+from .conformal import residuals
 from .disk import write_whole
 from .errors import EXIT_FAULT, EXIT_FINE, UsageError, did_you_mean
 from .hook import activate
@@ -20,17 +22,18 @@ from .ledger import (
     Row,
     Score,
     judged,
-    leave_one_family_out,
+    leave_one_structure_out,
     left_out,
     own_rows,
     score_of,
 )
+from .ledger.bars import Bar, bars_of, regret_bars
+from .ledger.choice import demand_of
 from .ledger.identified import all_telling, bar_of_constants
 from .ledger.picture import svg
 from .ledger.quantities import QUANTITIES
 from .ledger.reading import ledger_rows
-from .ledger.regret import WIDE, Grid, judged_grids, regret_bar
-from .ledger.score import Bar, bars_of, prediction_width
+from .ledger.regret import Grid, compared_grids, grids_of
 from .machine import chip_named
 from .timing import MODEL_VERSION
 
@@ -48,7 +51,7 @@ def run_validation(
         family: which rows, by the start of their family's name; "" for all.
         picture: path of the SVG to write; "" for none.
         as_json: print JSON alone.
-        leave_out: predict each family anew, with constants fitted to the others.
+        leave_out: predict each structure anew, with constants fitted to the others.
         load: finds the kernel that "FILE.py:KERNEL" names.
 
     Returns:
@@ -64,9 +67,11 @@ def run_validation(
     with activate(), _own_output(as_json):
         predictor = Predictor(_loader_beside(ledger, load))
         compared = compare(rows, predictor, progress=None if as_json else _report_progress)
-        left = _left_out(rows, predictor) if leave_out else {}
+        known = {} if ledger or family else residuals().left_out
+        left = without_structures(rows, predictor) if leave_out else known
         identifying = {} if ledger or family else all_telling(rows, predictor)
-    report = Report(compared, is_own=not ledger, left=left, identifying=identifying)
+        grids = compared_grids(compared, predictor)
+    report = Report(compared, grids, is_own=not ledger, left=left, identifying=identifying)
     if picture:
         _draw(report, Path(picture))
     if as_json:
@@ -92,43 +97,41 @@ def run_regret(
         UsageError: if no row has such a family, or no two rows differ in block sizes alone.
     """
     rows = _chosen(ledger_rows(Path(ledger)) if ledger else own_rows(), family)
+    own = [row for grid in grids_of(rows) for row in grid]
     with activate(), _own_output(as_json):
-        grids = judged_grids(
-            rows, Predictor(_loader_beside(ledger, load)), None if as_json else _report_progress
-        )
+        predictor = Predictor(_loader_beside(ledger, load))
+        compared = compare(own, predictor, progress=None if as_json else _report_progress)
+        grids = compared_grids(compared, predictor)
     if not grids:
         raise UsageError("no two rows differ in block sizes alone", hint="docs/tune.md says what a grid is")
-    bar = regret_bar(grids)
+    bars = regret_bars(grids)
     if as_json:
-        document = {"schema": REGRET_SCHEMA, "model_version": MODEL_VERSION, "bars": [_bar_dict(bar)]}
+        document = {"schema": REGRET_SCHEMA, "model_version": MODEL_VERSION, "bars": list(map(asdict, bars))}
         print(json.dumps({**document, "grids": [grid.to_dict() for grid in grids]}, indent=2))
     else:
-        _print_regret(grids, bar)
-    return EXIT_FINE if bar.is_met else EXIT_FAULT
+        _print_grids(grids)
+        _print_bars(bars)
+    return EXIT_FINE if all(bar.is_met for bar in bars) else EXIT_FAULT
 
 
-def _print_regret(grids: Sequence[Grid], bar: Bar) -> None:
-    """A grid in two lines, 100 columns wide, those with the host's time last; then the bar."""
+def _print_grids(grids: Sequence[Grid]) -> None:
+    """A grid in two lines, 100 columns wide, those with the host's time last."""
     for grid in sorted(grids, key=lambda g: g.has_host):
         tau = "none" if grid.tau is None else f"{grid.tau:.2f}"
         host = "  host" if grid.has_host else ""
         print(grid.name)
         print(
-            f"  {len(grid.compared):>3} points  regret {grid.regret:>6.1%}  Kendall tau {tau:>5}  "
-            f"spread {grid.spread:>6.1%}{host}"
+            f"  {len(grid.compared):>3} points  regret {grid.regret:>6.1%}, searched {grid.searched:>6.1%}  "
+            f"Kendall tau {tau:>5}  spread {grid.spread:>6.1%}{host}"
         )
         if grid.regret:
             print(f"      chosen {grid.chosen.row.id}, best {grid.best.row.id}")
-    for named, own in (
-        (f"with at least {WIDE} points", [g for g in grids if not g.has_host and len(g.compared) >= WIDE]),
-        ("with the host's time, which is not judged", [g for g in grids if g.has_host]),
-    ):
-        print(f"grids {named}: {_good(own)}")
-    print(f"{'met   ' if bar.is_met else 'MISSED'}  {bar.name}: {bar.reached}; {bar.demand}")
 
 
-def _good(grids: Sequence[Grid]) -> str:
-    return f"{sum(grid.is_good for grid in grids)} of {len(grids)}"
+def _print_bars(bars: Sequence[Bar]) -> None:
+    """A bar a line: whether it is met, what was reached, what is asked for."""
+    for bar in bars:
+        print(f"{'met   ' if bar.is_met else 'MISSED'}  {bar.name}: {bar.reached}; {bar.demand}")
 
 
 def _chosen(rows: Sequence[Row], family: str) -> list[Row]:
@@ -145,39 +148,21 @@ def _loader_beside(ledger: str, load: Callable[[str], Any] | None) -> Callable[[
     return (lambda named: load(str(Path(ledger).parent / named))) if load and ledger else None
 
 
-def _left_out(rows: Sequence[Row], predictor: Predictor) -> dict[str, dict[str, float]]:
-    """Per chip and family the errors of its kernels under constants that other families were fitted to."""
+def without_structures(rows: Sequence[Row], predictor: Predictor) -> dict[str, dict[str, float]]:
+    """Per structure and chip the errors of its kernels under constants that others were fitted to."""
     timed = [
         r for r in rows
         if QUANTITIES[r.metric].sort == "time" and not QUANTITIES[r.metric].has_host
-        and r.kind != "collective"
+        and r.kind != "collective" and r.split == "fit"
     ]  # fmt: skip
     result: dict[str, dict[str, float]] = {}
     for chip in sorted({row.chip for row in timed}):
-        own = [row for row in timed if row.chip == chip and row.split == "fit"]
+        own = [row for row in timed if row.chip == chip]
         whole = [row for row in own if row.kind == "kernel" and not row.contradicts]
-        if len({row.family for row in own}) > 1:
-            without_family = leave_one_family_out(
-                judged(own, predictor), judged(whole, predictor), chip_named(chip)
-            )
-            result |= {f"{family}, {chip}": errors for family, errors in without_family.items()}
+        if len({row.structure for row in own}) > 1:
+            left = leave_one_structure_out(judged(own, predictor), judged(whole, predictor), chip_named(chip))
+            result |= {f"{structure}, {chip}": errors for structure, errors in left.items()}
     return result
-
-
-def _widths(left: Mapping[str, Mapping[str, float]], compared: Sequence[Compared]) -> dict[str, float]:
-    """Per chip and class of bounds, half the width that intervals should have by the errors of families."""
-    known = {c.row.id: c for c in compared if c.is_whole}
-    classes: dict[str, dict[str, list[float]]] = {}
-    for family, errors in left.items():
-        for row, error in errors.items():
-            one, chip = known[row], chip_named(known[row].row.chip)
-            usual = chip["interval_dma" if one.is_dma_bound else "interval_engines"]
-            named = f"bound by {'DMA' if one.is_dma_bound else 'engines'}, {chip.name}"
-            # less what assumed costs add
-            share = (1 / (1 + error) - 1) * usual / one.half_width
-            classes.setdefault(named, {}).setdefault(family, []).append(share)
-    widths = {name: prediction_width(list(own.values())) for name, own in classes.items()}
-    return {name: width for name, width in widths.items() if width is not None}
 
 
 def _own_output(as_json: bool) -> AbstractContextManager[object]:
@@ -211,25 +196,31 @@ def compare(
         progress: is told after each row how many are done, of how many.
     """
     result = []
+    shapes: dict[str, set[str]] = {}
+    for row in rows:
+        shapes.setdefault(row.shape, set()).add(row.id)
     for done, row in enumerate(rows, 1):
-        estimates = predictor.estimates(row)
-        result += [_compared(row, metric, value, estimates) for metric, value in row.measured.items()]
+        estimates, twins = predictor.estimates(row), frozenset(shapes[row.shape])
+        result += [_compared(row, metric, value, estimates, twins) for metric, value in row.measured.items()]
         if progress:
             progress(done, len(rows))
     return result
 
 
-def _compared(row: Row, metric: str, measured: float, estimates: Sequence[Estimate]) -> Compared:
+def _compared(
+    row: Row, metric: str, measured: float, estimates: Sequence[Estimate], twins: frozenset[str]
+) -> Compared:
+    """A quantity with its prediction; its interval is as if rows of its shape had not been measured."""
     quantity = QUANTITIES[metric]
     predicted = quantity.predict(row, estimates)
+    longest = max(estimates, key=lambda e: e.latency_us)
     interval = None
     if quantity.sort == "time":
         # the interval of a time is as wide, relatively, as that of the latency it is part of
-        latency = sum(e.latency_us for e in estimates)
-        low, high = (sum(e.interval_us[side] for e in estimates) / latency for side in (0, 1))
+        band = residuals().band(longest.traits, twins)
+        low, high = longest.shares_within(band)
         interval = (predicted * low, predicted * high)
-    longest = max(estimates, key=lambda e: e.latency_us)
-    return Compared(row, metric, measured, predicted, interval, longest.summary.bound)
+    return Compared(row, metric, measured, predicted, interval, longest.summary.bound, demand_of(estimates))
 
 
 def _groups(compared: Sequence[Compared], whole: Sequence[Compared]) -> dict[str, list[Compared]]:
@@ -262,22 +253,23 @@ class Report:
 
     Args:
         compared: every quantity of every row.
+        grids: of block sizes among them.
         is_own: whether the ledger is the one that comes with nkilab.
-        left: the errors of families under constants that the others were fitted to, if that was asked for.
+        left: the errors of structures under constants that the others were fitted to, if that was asked for.
         identifying: per fitted constant rows that tell it, if the ledger is whole.
     """
 
     def __init__(
         self,
         compared: Sequence[Compared],
+        grids: Sequence[Grid] = (),
         *,
         is_own: bool,
         left: Mapping[str, Mapping[str, float]] | None = None,
         identifying: Mapping[str, Sequence[str]] | None = None,
     ) -> None:
         left, self.identifying = left or {}, dict(identifying or {})
-        self.left = {family: mean(map(abs, errors.values())) for family, errors in left.items()}
-        self.widths = _widths(left, compared)
+        self.left = {name: mean(map(abs, errors.values())) for name, errors in left.items()}
         self.compared = compared
         self.is_own = is_own
         self.whole = [c for c in compared if c.is_whole]
@@ -285,7 +277,8 @@ class Report:
         self.scores: dict[str, Score] = {
             name: score for name, group in self.groups.items() if (score := score_of(group)) is not None
         }
-        self.bars: list[Bar] = bars_of(self.scores.get("judged kernels"), self.whole)
+        self.grids = grids
+        self.bars: list[Bar] = bars_of(compared, grids, self.left)
         self.bars += [bar_of_constants(self.identifying)] if self.identifying else []
         self.exact = [c for c in compared if c.sort == "count"]
         self.activity = [c for c in compared if c.sort == "activity"]
@@ -299,10 +292,10 @@ class Report:
             "scores": {name: _score_dict(score) for name, score in self.scores.items()},
             "counts": {"compared": len(self.exact), "equal": sum(_is_equal(c) for c in self.exact)},
             "left_one_out": self.left,
-            "interval_half_widths": self.widths,
             "fitted_constants": self.identifying,
             "activity": {"compared": len(self.activity), "mape": _mape(self.activity)},
-            "bars": [_bar_dict(bar) for bar in self.bars],
+            "grids": [grid.to_dict() for grid in self.grids],
+            "bars": list(map(asdict, self.bars)),
             "left_out": left_out() if self.is_own else {},
         }
 
@@ -316,6 +309,9 @@ class Report:
             print(f"  {'row':<43}{'quantity':<22}{'measured':>11}{'predicted':>11}{'error':>8}")
             for one in own:
                 print(_line(one))
+        if self.grids:
+            print("\ngrids of block sizes")
+            _print_grids(self.grids)
         print(f"\ntiming model {MODEL_VERSION}, {len({c.row.id for c in self.compared})} rows")
         for name, score in self.scores.items():
             _print_score(name, score)
@@ -325,20 +321,14 @@ class Report:
         if self.activity:
             print(f"times and shares of engines: MAPE {_mape(self.activity):.1%} of {len(self.activity)}")
         if self.left:
-            print(
-                f"\nfamilies under constants fitted to the others: {mean(self.left.values()):.1%} on average"
-            )
+            print(f"\nstructures under constants of the others: {mean(self.left.values()):.1%} on average")
             for family, error in self.left.items():
                 print(f"  {family:<44}{error:>7.1%}")
-        for bounds, width in self.widths.items():
-            print(f"intervals of kernels {bounds}, by these errors: {width:.1%} either way")
         for constant, rows in self.identifying.items():
             print(f"{constant:<35} is fitted; told by {', '.join(rows) or 'nothing'}")
         if self.is_own:
             print(f"{len(left_out())} published measurements are left out; docs/ledger.md says why")
-        for bar in self.bars:
-            verdict = "met   " if bar.is_met else "MISSED"
-            print(f"{verdict}  {bar.name}: {bar.reached}; {bar.demand}")
+        _print_bars(self.bars)
 
 
 def _line(one: Compared) -> str:
@@ -379,10 +369,6 @@ def _print_score(name: str, score: Score) -> None:
 
 def _is_equal(one: Compared) -> bool:
     return one.measured == one.predicted
-
-
-def _bar_dict(bar: Bar) -> dict[str, Any]:
-    return {"name": bar.name, "demand": bar.demand, "reached": bar.reached, "is_met": bar.is_met}
 
 
 def _mape(compared: Sequence[Compared]) -> float:

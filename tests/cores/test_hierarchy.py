@@ -100,12 +100,25 @@ def test_ranks_of_all_groups_share_the_links_of_their_chip() -> None:
     assert no_other.latency_us == pytest.approx(one.latency_us, rel=0.01)
 
 
-def test_a_gibibyte_over_two_nodes_of_trn1_crosses_the_network_once_for_a_node() -> None:
+def test_a_gibibyte_over_two_nodes_of_trn1_goes_round_one_ring_of_all_ranks() -> None:
     spec, group = nkilab.spec((1 << 14, 1 << 14), "float32"), ncc.ReplicaGroup([list(range(64))])
     estimate = nkilab.estimate(reduces, spec, group, nl.add, ranks=64, target="trn1")
-    # hand: 32 MiB for each of 32 ranks; all the tensor for each of them took 677 ms, published is 41.8
-    assert estimate.link_bytes["network"] == 2**30 // 32
-    assert 41806 / 3 < estimate.latency_us < 41806
+    # hand: of 64 links two cross the network; round it go 63 of 64 parts, twice. Published are 41.8 ms, to
+    # which two copies of the kernel come
+    assert estimate.link_bytes["network"] == 2 * (2**30 * 63 // 64 * 2 // 64)
+    assert 41806 < estimate.latency_us < 1.25 * 41806
+
+
+@pytest.mark.parametrize(
+    ("target", "mib", "is_ring"), [("trn1", 56, True), ("trn1", 55, False), ("trn2", 64, False)]
+)
+def test_a_ring_over_nodes_is_for_large_messages_on_trn1_alone(target: str, mib: int, is_ring: bool) -> None:
+    spec, group = nkilab.spec((mib, 1 << 18), "float32"), ncc.ReplicaGroup([list(range(8))])
+    estimate = nkilab.estimate(reduces, spec, group, nl.add, ranks=8, topology=SMALL, target=target)
+    # hand: two of eight links of the ring join nodes, as against an eighth of the tensor each way
+    moved = mib << 20
+    expected = 2 * (moved * 7 // 8 * 2 // 8) if is_ring else 2 * moved // 8
+    assert estimate.link_bytes["network"] == expected
 
 
 def test_a_group_with_uneven_shares_of_nodes_crosses_the_network_with_all_its_bytes() -> None:
@@ -118,25 +131,45 @@ def test_a_group_with_uneven_shares_of_nodes_crosses_the_network_with_all_its_by
 @pytest.mark.parametrize(
     ("topology", "mib", "expected"),
     [
-        # hand, of 64 ranks on 16 chips: a mesh over chips and one within; four doublings; every other rank
-        (Topology(4, 64), 0.5, {"chip": 1, "neuronlink": 1}),
-        (Topology(4, 64), 8, {"chip": 1, "neuronlink": 4}),
-        (Topology(4, 64), 64, {"chip": 0, "neuronlink": 32}),
+        # hand, of 64 ranks on 16 chips, hops and peers: a mesh over chips and one within; four doublings;
+        # every other rank
+        (Topology(4, 64), 0.5, {"chip": (1, 3), "neuronlink": (1, 15)}),
+        (Topology(4, 64), 8, {"chip": (1, 3), "neuronlink": (4, 1)}),
+        (Topology(4, 64), 64, {"chip": (0, 1), "neuronlink": (32, 1)}),
         # a rank on each of 64 chips: a ring of all
-        (Topology(1, 64), 64, {"neuronlink": 63}),
+        (Topology(1, 64), 64, {"neuronlink": (63, 1)}),
         # eight nodes of two chips: between nodes a mesh of an eighth of less than 8 MiB, else three doublings
-        (Topology(4, 8), 4, {"chip": 1, "neuronlink": 1, "network": 1}),
-        (Topology(4, 8), 16, {"chip": 1, "neuronlink": 1, "network": 3}),
+        (Topology(4, 8), 4, {"chip": (1, 3), "neuronlink": (1, 1), "network": (1, 7)}),
+        (Topology(4, 8), 16, {"chip": (1, 3), "neuronlink": (1, 1), "network": (3, 1)}),
     ],
 )
-def test_each_stage_has_the_hops_of_its_algorithm(
-    topology: Topology, mib: float, expected: dict[str, int]
+def test_each_stage_has_the_hops_and_peers_of_its_algorithm(
+    topology: Topology, mib: float, expected: dict[str, tuple[int, int]]
 ) -> None:
     spec, group = nkilab.spec((int(mib * 2**20) // 64 // 4,), "float32"), ncc.ReplicaGroup([list(range(64))])
     estimate = nkilab.estimate(gathers, spec, group, 64, ranks=64, topology=topology)
+    assert latencies(estimate) == {
+        link: hops * (HOP_NS[link] + (peers - 1) * 50) for link, (hops, peers) in expected.items()
+    }
+
+
+def test_switches_of_trn3_make_every_chip_a_neighbour() -> None:
+    # trn3 architecture page: no torus; so neither doubling nor a ring, whatever the size
+    group = ncc.ReplicaGroup([list(range(64))])
+    for mib in (8, 64):
+        spec = nkilab.spec((mib * 2**20 // 64 // 4,), "float32")
+        estimate = nkilab.estimate(
+            gathers, spec, group, 64, ranks=64, topology=Topology(4, 64), target="trn3"
+        )
+        assert latencies(estimate) == {"chip": 1500 + 2 * 50, "neuronlink": 1500 + 14 * 50}
+
+
+HOP_NS = {"chip": 1500, "neuronlink": 1500, "network": 15000}
+
+
+def latencies(estimate: Any) -> dict[str, float]:
     (form,) = [form for form in estimate.program.forms if form.name == "all_gather"]
-    hop_ns = {"chip": 1500, "neuronlink": 1500, "network": 15000}
-    assert {stage.link: stage.latency_ns / hop_ns[stage.link] for stage in form.steps[0].stages} == expected
+    return {stage.link: stage.latency_ns for stage in form.steps[0].stages}
 
 
 # what a hierarchical algorithm does, chunk by chunk: ranks are (node, chip, place on the chip)

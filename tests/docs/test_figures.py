@@ -31,12 +31,6 @@ PYTHONS = sorted(
 )
 
 
-def percents(chip: str) -> tuple[str, str]:
-    """Of the intervals of predictions bound by engines and by DMA."""
-    constants = MACHINES[chip]
-    return f"{100 * constants['interval_engines']:g}", f"{100 * constants['interval_dma']:g}"
-
-
 # a page, a sentence of it with the figures in groups, what they are
 FIGURES = [
     ("docs/timing-model.md", r"this page describes version (\w+)\.", (MODEL_VERSION,)),
@@ -44,13 +38,6 @@ FIGURES = [
     ("README.md", r"The (\d+) instructions of TensorE", (str(len(REGISTRY)),)),
     ("CHANGELOG.md", r"Instructions, (\d+), of", (str(len(REGISTRY)),)),
     ("README.md", r"interval for (\d+) measurements", (str(len(own_rows())),)),
-    ("README.md", r"minus (\d+) or (\d+) % on trn2,", percents("trn2")),
-    ("README.md", r"(\d+) or (\d+) % on trn1 ", percents("trn1")),
-    ("README.md", r"(\d+) % on trn3", (percents("trn3")[0],)),
-    *(
-        ("docs/timing-model.md", rf"\| {chip} \| (\d+) % \| (\d+) % \|", percents(chip))
-        for chip in ("trn2", "trn1", "trn3")
-    ),
     ("CHANGELOG.md", r"Chips: ([\w, ]+), and machine files", (", ".join(MACHINES),)),
     ("README.md", r"\(`(\S+)`, `(\S+)` to `(\S+)`, or an SDK", (*VERSIONS[:2], VERSIONS[-1])),
     ("docs/versions.md", r"two spellings and (\w+) versions", (COUNTS[len(VERSIONS)],)),

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from nkilab.ledger.choice import Demand
-from nkilab.ledger.regret import Grid, grids_of, regret_bar
+from nkilab.ledger.choice import NOTHING, Demand
+from nkilab.ledger.regret import Grid, grids_of
 from nkilab.ledger.row import Call, Row, Source
 from nkilab.ledger.score import Compared
 from tests.command_line import call, outcome_of
@@ -26,14 +25,13 @@ def other(name: str, **changes: object) -> Row:
     return replace(ROW, id=name, **changes)
 
 
-def grid(*points: Compared, demands: Sequence[Demand] = ()) -> Grid:
-    """A grid whose points ask the same of memory unless the test says."""
-    return Grid(points, tuple(demands) or (Demand(0, 1, 1, 1),) * len(points))
+def grid(*points: Compared) -> Grid:
+    return Grid(points)
 
 
-def compared(measured: float, predicted: float, metric: str = "device_us") -> Compared:
-    row = other(f"{measured}", measured={metric: measured})
-    return Compared(row, metric, measured, predicted, None, "")
+def compared(measured: float, predicted: float, demand: Demand = NOTHING) -> Compared:
+    row = other(f"{measured}", measured={"device_us": measured})
+    return Compared(row, "device_us", measured, predicted, None, "", demand)
 
 
 def test_a_grid_is_one_kernel_on_the_same_arrays_with_other_whole_numbers():
@@ -56,25 +54,15 @@ def test_regret_is_how_much_longer_the_choice_was_measured():
     # by hand: 90 is predicted least and was measured 100; the best was measured 80
     assert points.regret == pytest.approx(0.25)
     assert points.tau == pytest.approx(1 / 3)
-    assert not points.is_good
     assert grid(compared(100, 1), compared(100, 2)).tau is None
 
 
 def test_of_points_that_the_model_cannot_tell_apart_the_one_with_fewer_transfers_is_chosen():
-    points = (compared(100, 90.0), compared(80, 90.5), compared(70, 99.0))
     few, many = Demand(0, 4, 8, 8), Demand(0, 64, 8, 8)
     # 90.5 is within 2 % of 90, 99 is not, whatever it asks
-    assert grid(*points, demands=[many, few, few]).chosen.measured == 80
-    assert grid(*points, demands=[few, many, few]).chosen.measured == 100
-
-
-def test_the_bar_counts_grids_without_the_host():
-    good, bad = grid(compared(1, 1), compared(2, 2)), grid(compared(1, 2), compared(2, 1))
-    host = grid(compared(1, 2, "host_latency_us"), compared(2, 1, "host_latency_us"))
-    assert regret_bar([good, good, good, good, bad, host]).reached == "4 of 5"
-    assert regret_bar([good, good, good, good, bad, host]).is_met
-    assert not regret_bar([good, good, good, bad]).is_met
-    assert not regret_bar([host]).is_met
+    first, second = (compared(100, 90.0, many), compared(80, 90.5, few)), compared(70, 99.0, few)
+    assert grid(*first, second).chosen.measured == 80
+    assert grid(compared(100, 90.0, few), compared(80, 90.5, many), second).chosen.measured == 100
 
 
 LEDGER = """\
@@ -96,9 +84,10 @@ def test_validate_prints_regret_and_rank_correlation_of_a_ledger(tmp_path: Path)
     status, output, complaint = outcome_of(call("validate", "--regret", "mine.yaml", folder=tmp_path))
     assert (status, complaint) == (0, "")
     assert "kernels.py:copied f32[128,2048] on trn2 (lab, nc_latency_us)" in output
-    assert "    3 points  regret   0.0%  Kendall tau  1.00" in output
+    assert "    3 points  regret   0.0%, searched   0.0%  Kendall tau  1.00" in output
     assert output.endswith(
-        "met     grids whose choice is within 5% of the measured best: 1 of 1; at least 80%\n"
+        "met     choice, 20 trials, the worst of 4 seeds: worst regret: 0.0% "
+        "(kernels.py:copied f32[128,2048] on trn2 (lab, nc_latency_us)); at most 10%\n"
     )
     document = json.loads(outcome_of(call("validate", "--regret", "--json", "mine.yaml", folder=tmp_path))[1])
     assert document["schema"] == "nkilab.regret/1"

@@ -68,8 +68,8 @@ def test_json_holds_every_row_with_its_base_and_error(ledger, predicted):
 def test_a_missed_bar_is_exit_code_1(ledger, predicted):
     done = call("validate", ledger(2 * predicted))
     assert done.returncode == 1
-    assert "MISSED  MAPE of judged kernels: 50.0%; at most 10%" in done.stdout
-    assert "MISSED  kernels off by more than 35 % without a reason: 1; none" in done.stdout
+    assert "MISSED  error: MAPE of judged kernels: 50.0%; at most 7%" in done.stdout
+    assert "MISSED  error: kernels off by more than 35% without a reason: 1; none" in done.stdout
 
 
 def test_nothing_judged_is_no_bar_missed(ledger, predicted):

@@ -33,7 +33,7 @@ from .declare import (
     Step,
     rule,
 )
-from .links import exchanging, gathering, passing
+from .links import GATHER, REDUCE, exchanging, gathering, passing
 from .operators import operator_named
 
 PAGE = "nki.collectives"
@@ -186,7 +186,7 @@ class AllReduce(Instruction):
 
     def cost(self) -> list[Step]:
         # a reduce-scatter, then an all-gather
-        return [gathering(self, "ALL_REDUCE", bytes_of(self.src), times=2)]
+        return [gathering(self, "ALL_REDUCE", bytes_of(self.src), REDUCE, GATHER)]
 
 
 class AllGather(Instruction):
@@ -259,7 +259,7 @@ class AllGather(Instruction):
         cast(dst, self.dst.dtype, self.combined(members_only(members, src)), self.src.dtype)
 
     def cost(self) -> list[Step]:
-        return [gathering(self, "ALL_GATHER", bytes_of(self.dst))]
+        return [gathering(self, "ALL_GATHER", bytes_of(self.dst), GATHER)]
 
 
 class ReduceScatter(Instruction):
@@ -313,7 +313,7 @@ class ReduceScatter(Instruction):
         store(dst, self.part(self.combined(members_only(members, src)), members), self.dst.dtype)
 
     def cost(self) -> list[Step]:
-        return [gathering(self, "REDUCE_SCATTER", bytes_of(self.src))]
+        return [gathering(self, "REDUCE_SCATTER", bytes_of(self.src), REDUCE)]
 
 
 class AllToAll(Instruction):
@@ -474,4 +474,4 @@ class CollectivePermuteImplicitReduce(Instruction):
         store(dst, self.part([(src0, src1)], members, 0), self.dst.dtype)
 
     def cost(self) -> list[Step]:
-        return [passing(self, "PERMUTE_REDUCE", bytes_of(self.dst))]
+        return [passing(self, "PERMUTE_REDUCE", bytes_of(self.dst), REDUCE)]

@@ -21,12 +21,18 @@ class Stage:
         moved_bytes: what a rank receives, which is as much as it sends.
         latency_ns: of its hops.
         bytes_per_ns: the most that the rank's links carry each way; 0 for no limit.
+        engines: how many of its DMA engines move them.
+        engine_bytes: what these read, or write: of a reduction both of its terms.
+        hbm_bytes: what crosses its HBM.
     """
 
     link: str
     moved_bytes: int
     latency_ns: float
     bytes_per_ns: float
+    engines: int
+    engine_bytes: int
+    hbm_bytes: int
 
 
 @dataclass(frozen=True)

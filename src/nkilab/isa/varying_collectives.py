@@ -26,7 +26,7 @@ from .collectives import (
     members_only,
 )
 from .declare import EVERY_DTYPE, Example, Flag, In, Instruction, Out, Rule, Step, rule
-from .links import exchanging, gathering
+from .links import GATHER, exchanging, gathering
 
 COUNTS = ("uint32",)
 SENT, SENT_FROM, RECEIVED, RECEIVED_AT = range(4)
@@ -172,7 +172,7 @@ class AllGatherV(Instruction):
 
     def cost(self) -> list[Step]:
         # as if every slot were full: how much is sent is known only when it runs
-        return [gathering(self, "ALL_GATHER_V", bytes_of(self.dst))]
+        return [gathering(self, "ALL_GATHER_V", bytes_of(self.dst), GATHER)]
 
 
 class AllToAllV(Instruction):

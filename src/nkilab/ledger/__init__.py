@@ -4,7 +4,7 @@
 """
 
 from .fitting import fit as fit
-from .fitting import leave_one_family_out as leave_one_family_out
+from .fitting import leave_one_structure_out as leave_one_structure_out
 from .predict import Judged as Judged
 from .predict import Predictor as Predictor
 from .predict import judged as judged

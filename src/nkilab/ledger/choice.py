@@ -29,6 +29,9 @@ class Demand:
     sbuf_bytes: int
 
 
+NOTHING = Demand(0, 0, 0, 0)
+
+
 def demand_of(estimates: Sequence[Estimate]) -> Demand:
     """What kernels that run one after another ask of memory."""
     summaries = [estimate.summary for estimate in estimates]

@@ -16,20 +16,12 @@ from statistics import mean
 import numpy as np
 
 from ..errors import UsageError
-from ..machine import Machine
+from ..machine import FREE, Machine
 from ..machine.file import MachineFile
 from .predict import Judged
 
 # How far a constant may be off, relatively, by its certainty: one standard deviation.
 SPREAD = {"documented": 0.0, "measured": 0.1, "fitted": 0.3, "assumed": 0.5}
-# What is fitted: times and rates. Sizes, counts and clocks are no matter of measurement.
-FREE = (
-    "tensor_latency_ns", "matmul_overhead_cycles", "vector_overhead_ns", "vector_duration_ns",
-    "scalar_overhead_ns", "scalar_duration_ns", "activation_table_load_ns", "semaphore_ns", "dma_done_ns",
-    "dma_start_ns", "dma_spread_ns", "dma_issue_ns", "dma_descriptor_issue_ns", "dma_static_issue_ns",
-    "dma_bytes_per_ns", "dma_run_ns", "dma_group_ns", "hbm_bytes_per_ns", "kernel_start_ns", "kernel_end_ns",
-    "profile_extra_ns",
-)  # fmt: skip
 # What the model is off by with the best constants, relatively; a row's noise comes on top.
 MODEL_ERROR = 0.05
 # A change of a constant that shows in times which depend on it in steps.
@@ -165,34 +157,34 @@ def changed(machine: Machine, log_changes: Mapping[str, float]) -> Machine:
     return machine.with_constants(values, "calibrated")
 
 
-def leave_one_family_out(
+def leave_one_structure_out(
     rows: Sequence[Judged], whole: Sequence[Judged], machine: Machine, progress: Progress | None = None
 ) -> dict[str, dict[str, float]]:
-    """How far predictions are off for families of kernels that the constants were not fitted to.
+    """How far predictions are off for kernels of structures that the constants were not fitted to.
 
-    The slopes are taken once, at the machine given; each family is then predicted with the constants that the
-    other families ask for.
+    The slopes are taken once, at the machine given; each structure is then predicted with the constants that
+    the others ask for.
 
     Args:
         rows: that constants may be fitted to, of one chip.
-        whole: the kernels that are predicted; families of a single kernel as well.
+        whole: the kernels that are predicted; structures of a single one as well.
         machine: with the constants as they are known.
         progress: is told how many constants have been looked at.
 
     Returns:
-        Per family, and row of it, predicted / measured - 1.
+        Per structure, and row of it, predicted / measured - 1.
     """
     rows = [one for one in rows if not one.row.contradicts]
     names = free_constants(machine)
     slopes = sensitivities(rows, machine, names, progress)
     result: dict[str, dict[str, float]] = {}
-    for family in dict.fromkeys(one.row.family for one in whole):
-        keep = np.array([one.row.family != family for one in rows], np.bool_)
+    for structure in dict.fromkeys(one.row.structure for one in whole):
+        keep = np.array([one.row.structure != structure for one in rows], np.bool_)
         moved = slopes.change(machine, np.zeros(len(names)), keep)
         other = changed(machine, dict(zip(names, moved, strict=True)))
-        own = [one for one in whole if one.row.family == family]
+        own = [one for one in whole if one.row.structure == structure]
         off = np.expm1(_log_ratios(own, other)).tolist()
-        result[family] = {one.row.id: error for one, error in zip(own, off, strict=True)}
+        result[structure] = {one.row.id: error for one, error in zip(own, off, strict=True)}
     return result
 
 

@@ -13,20 +13,19 @@ from typing import Any
 import numpy as np
 
 from ..machine import MACHINES, Machine
+from .bars import Bar
 from .fitting import SPREAD
 from .predict import Predictor
 from .quantities import QUANTITIES
 from .row import Row
-from .score import Bar
 
 # Fitted numbers that act in steps, and by which factor each is moved.
 STEPWISE = dict.fromkeys(
-    ("redundant_load_window_bytes", "tile_buffers", "spare_block_buffers", "psum_shared_bytes"), 2.0
-)
+    ("redundant_load_window_bytes", "tile_buffers", "spare_block_buffers", "psum_shared_bytes",
+     "collective_peer_engines"), 2.0,
+)  # fmt: skip
 # A prediction that moves by less tells nothing, however exact the measurement is.
 LEAST = 0.003
-# What describes the error of predictions and enters none of them.
-INTERVALS = ("interval_engines", "interval_dma")
 ENOUGH = 2
 # The chip whose row the others are made from.
 BASE = "trn2"
@@ -36,7 +35,7 @@ def fitted_constants(machine: Machine) -> tuple[str, ...]:
     """Constants of a chip that were fitted; trn1 and trn3 have none that they take over from trn2."""
     base = MACHINES[BASE].facts() if machine.name != BASE else {}
     fitted = [name for name, fact in machine.facts().items() if fact.certainty == "fitted"]
-    return tuple(n for n in fitted if n not in INTERVALS and machine.facts()[n] != base.get(n))
+    return tuple(n for n in fitted if machine.facts()[n] != base.get(n))
 
 
 def all_telling(rows: Sequence[Row], predictor: Predictor) -> dict[str, list[str]]:
@@ -75,7 +74,7 @@ def telling(name: str, machine: Machine, rows: Sequence[Row], predictor: Predict
         if (
             row.chip != machine.name
             or row.split != "fit"
-            or row.kind == "collective"
+            or (row.kind == "collective") != name.startswith("collective_")
             or row.contradicts
             or row.setting in rows_of_constants
         ):
@@ -92,9 +91,9 @@ def _moves(row: Row, predictor: Predictor, machine: Machine, nudged: Machine) ->
     metrics = [name for name in row.measured if not QUANTITIES[name].has_host]
     if not metrics:
         return False
-    before, after = (predictor.estimates(row, chip) for chip in (machine, nudged))
+    before, after = predictor.known(row, machine), predictor.estimates(row, nudged)
     for name in metrics:
-        one, other = (QUANTITIES[name].predict(row, own) for own in (before, after))
+        one, other = before[name], QUANTITIES[name].predict(row, after)
         if one > 0 and other > 0 and abs(log(other / one)) > max(LEAST, row.noise):
             return True
     return False

@@ -12,8 +12,9 @@ from ..api import Estimate, as_kernel, estimate_programs
 from ..arguments import argument
 from ..dialects.kernel import Kernel
 from ..errors import FileError, UsageError
+from ..estimates import estimate_planned
 from ..launches import Launched, launch, launch_ranks
-from ..machine import Machine, Topology, machine_named
+from ..machine import FREE, Machine, Topology, machine_named
 from ..trace.program import Program
 from ..trace.recosting import recosted as recosted
 from .quantities import QUANTITIES
@@ -51,16 +52,20 @@ class Predictor:
     def __init__(self, load: Callable[[str], Any] | None = None) -> None:
         self._load = load
         self._programs: dict[tuple[object, ...], Programs] = {}
+        # of what may be fitted to, as the compiler leaves it: predicted again under other constants
+        self._planned: dict[tuple[str, int], Estimate] = {}
+        self._known: dict[str, dict[str, float]] = {}
 
     def programs(self, row: Row, call: int) -> Programs:
         """What a call of a row traces on its chip."""
         named, args = row.calls[call].kernel, row.calls[call].args
         is_static = row.options.get("dge") == "static"
         over = _ranks(row)
-        key = (named, row.chip, is_static, over, repr(args), repr(sorted(row.keywords.items())))
+        words = repr((args, sorted(row.keywords.items()), row.options.get("constants")))
+        key = (named, row.chip, is_static, over, words)
         known = self._programs.get(key)
         if known is None:
-            machine, kernel = machine_named(row.chip), self.kernel(row, named)
+            machine, kernel = measured_machine(row, machine_named(row.chip)), self.kernel(row, named)
             arguments = tuple(_argument(row, text) for text in args)
             left = _launched(kernel, arguments, dict(row.keywords), machine, *over)
             known = self._programs[key] = tuple(program for one in left for program in one.programs)
@@ -87,12 +92,29 @@ class Predictor:
 
     def estimates(self, row: Row, machine: Machine | None = None) -> list[Estimate]:
         """Estimates of all calls of a row, on its chip or under the constants given."""
-        programs_of_calls = [self.programs(row, call) for call in range(len(row.calls))]
+        return [self._estimate(row, call, machine) for call in range(len(row.calls))]
+
+    def _estimate(self, row: Row, call: int, machine: Machine | None) -> Estimate:
+        """Times and rates move no tile: what was planned under other ones is simulated anew."""
+        known = self._planned.get((row.id, call))
         if machine is not None:
-            programs_of_calls = [
-                tuple(recosted(program, machine) for program in programs) for programs in programs_of_calls
-            ]
-        return [estimate_programs(programs) for programs in programs_of_calls]
+            machine = measured_machine(row, machine)
+        if known is not None and machine is not None and _times_alone_differ(machine, known.program.machine):
+            return estimate_planned(recosted(known.program, machine), known.plan)
+        programs = self.programs(row, call)
+        if machine is not None:
+            programs = tuple(recosted(program, machine) for program in programs)
+        result = estimate_programs(programs)
+        if row.split == "fit" and machine is None and len(programs) == 1:
+            self._planned[row.id, call] = result
+        return result
+
+    def known(self, row: Row, machine: Machine) -> dict[str, float]:
+        """All quantities of a row under the constants of its chip as they are, predicted once."""
+        if row.id not in self._known:
+            own = self.estimates(row, machine)
+            self._known[row.id] = {name: QUANTITIES[name].predict(row, own) for name in row.measured}
+        return self._known[row.id]
 
     def predict(self, row: Row, metric: str, machine: Machine | None = None) -> float:
         """One quantity of a row."""
@@ -112,6 +134,17 @@ def judged(rows: Iterable[Row], predictor: Predictor, *, secondary: bool = False
         for row in rows
         for metric, value in (row.measured.items() if secondary else [(row.metric, row.value)])
     ]
+
+
+def measured_machine(row: Row, machine: Machine) -> Machine:
+    """A chip with the constants that a row says it was measured with: those of older software."""
+    constants = row.options.get("constants")
+    return machine.with_constants(constants, row.id) if constants else machine
+
+
+def _times_alone_differ(machine: Machine, other: Machine) -> bool:
+    facts = other.facts()
+    return all(fact.value == facts[name].value or name in FREE for name, fact in machine.facts().items())
 
 
 def _ranks(row: Row) -> tuple[int, Topology | None]:

@@ -115,7 +115,9 @@ def _slope(row: Row, estimates: Sequence[Estimate]) -> float:
 
 
 def _collective(row: Row, estimates: Sequence[Estimate]) -> float:
-    return _duration(row, estimates) / 1000
+    """A collective that a launch of its own starts."""
+    launch_ns = estimates[0].program.machine["collective_launch_ns"]
+    return (launch_ns + _duration(row, estimates)) / 1000
 
 
 def _host_call(row: Row, estimates: Sequence[Estimate]) -> float:
@@ -172,7 +174,7 @@ _ROWS = (
     Quantity("profile_us", "time", _PROFILE, _summed(lambda e: e.profile_us)),
     Quantity("host_latency_us", "time", f"{_CORE}, and the host; nki.benchmark, L", _host),
     Quantity("host_call_us", "time", f"{_CORE}, and dispatch and synchronisation by the host", _host_call),
-    Quantity("collective_us", "time", "a collective, once all ranks have come", _collective),
+    Quantity("collective_us", "time", "a collective and its start by the runtime", _collective),
     Quantity("launch_us", "time", "what a launch costs besides its work; device clock", _intercept),
     Quantity("repeat_us", "time", "what one repetition of the work adds; device clock", _slope),
     Quantity("instruction_ns", "time", "start of an instruction to its visible result", _duration),

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import MISSING, fields
 from functools import cache
-from math import inf
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
-from ..errors import FileError, NkilabError
-from ..machine import chip_named
+from ..errors import FileError, NkilabError, did_you_mean
+from ..machine import Machine, chip_named
 from ..views.explorer.card import read_profile
 from ..yaml_files import line_of, loaded, wrong
 from .counters import quantities_in
@@ -149,9 +149,22 @@ def _faults(entry: Mapping[str, Any], sources: Mapping[str, Source]) -> Iterator
         yield f"source is {entry['source']!r}; the file has {', '.join(sources)}", ""
     yield from _measured_faults(entry["measured"])
     try:
-        chip_named(entry["chip"])
+        yield from _constant_faults(entry.get("options", {}), chip_named(entry["chip"]))
     except NkilabError as error:
         yield error.problem, ""
+
+
+def _constant_faults(options: Mapping[str, object], chip: Machine) -> Iterator[tuple[str, str]]:
+    constants = options.get("constants", {})
+    if not isinstance(constants, Mapping):
+        yield f"constants is {constants!r}; it holds names and values", ""
+        return
+    known = chip.facts()
+    for name, value in constants.items():
+        if name not in known:
+            yield f"{name} is no constant of {chip.name}", did_you_mean(str(name), known)
+        if not _is_number(value) or value < 0:
+            yield f"{name} is {value!r}; it is a number from 0 on", ""
 
 
 def _measured_faults(measured: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
@@ -160,8 +173,12 @@ def _measured_faults(measured: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     for metric, value in measured.items():
         if metric not in QUANTITIES:
             yield f"{metric} is no quantity", f"quantities are {', '.join(QUANTITIES)}"
-        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < inf:
+        if not _is_number(value) or value <= 0:
             yield f"{metric} is {value!r}; it is a number above 0", ""
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value)
 
 
 def _calls(entry: Mapping[str, Any]) -> list[Any]:

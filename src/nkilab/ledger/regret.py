@@ -7,22 +7,23 @@ one that was measured fastest.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import log, prod
+from random import Random
 from statistics import pstdev
 from typing import Any
 
-from .choice import Demand, demand_of, robust
+from .choice import TIED, robust
 from .predict import Predictor
 from .quantities import QUANTITIES
 from .row import Call, Row
-from .score import Bar, Compared, tau_of
+from .score import Compared, tau_of
 
-# How far the choice may be off, and in what share of the grids it may not be.
-REGRET_BAR, SHARE_BAR = 0.05, 0.8
-# Two points are a comparison; from three on there is something to search.
-WIDE = 3
+# From so many points that spread so far on a grid has an order.
+WIDE, SPREAD = 6, 0.05
+# A search draws so many points of a grid, once with each seed.
+TRIALS, SEEDS = 20, range(4)
 
 
 @dataclass(frozen=True)
@@ -31,11 +32,9 @@ class Grid:
 
     Args:
         compared: one per setting, measured and predicted.
-        demands: what each asks of memory.
     """
 
     compared: tuple[Compared, ...]
-    demands: tuple[Demand, ...]
 
     @property
     def name(self) -> str:
@@ -52,7 +51,7 @@ class Grid:
     @property
     def chosen(self) -> Compared:
         """What `nkilab tune` takes: of those predicted to be fastest the most robust."""
-        return self.compared[robust([c.predicted for c in self.compared], self.demands)]
+        return _chosen(self.compared)
 
     @property
     def best(self) -> Compared:
@@ -65,14 +64,23 @@ class Grid:
         return self.chosen.measured / self.best.measured - 1
 
     @property
-    def is_good(self) -> bool:
-        """Whether the choice is within the bar."""
-        return self.regret <= REGRET_BAR
+    def searched(self) -> float:
+        """The worst regret of searches that see some points of the grid, drawn at random."""
+        if len(self.compared) <= TRIALS:
+            return self.regret
+        draws = [Random(seed).sample(self.compared, TRIALS) for seed in SEEDS]
+        return max(_chosen(points).measured for points in draws) / self.best.measured - 1
+
+    @property
+    def is_wide(self) -> bool:
+        """Whether it has enough points, far enough apart, to have an order."""
+        spread = max(c.measured for c in self.compared) / self.best.measured - 1
+        return len(self.compared) >= WIDE and spread > SPREAD
 
     @property
     def tau(self) -> float | None:
-        """Kendall's rank correlation, of pairs that differ beyond noise; None if none does."""
-        return tau_of(self.compared)
+        """Kendall's rank correlation, of pairs that differ beyond noise and ties; None if none does."""
+        return tau_of(self.compared, TIED)
 
     @property
     def spread(self) -> float:
@@ -88,9 +96,15 @@ class Grid:
             "chosen": self.chosen.row.id,
             "best": self.best.row.id,
             "regret": self.regret,
+            "regret_of_searches": self.searched,
             "tau": self.tau,
             "spread": self.spread,
         }
+
+
+def _chosen(points: Sequence[Compared]) -> Compared:
+    """Of the points predicted to be fastest the most robust."""
+    return points[robust([c.predicted for c in points], [c.demand for c in points])]
 
 
 def grids_of(rows: Iterable[Row]) -> list[list[Row]]:
@@ -128,25 +142,19 @@ def _is_array(text: str) -> bool:
     return text.endswith("]")
 
 
-def judged_grids(
-    rows: Iterable[Row], predictor: Predictor, progress: Callable[[int, int], None] | None = None
-) -> list[Grid]:
-    """The grids among rows, predicted.
+def compared_grids(compared: Iterable[Compared], predictor: Predictor) -> list[Grid]:
+    """The grids among predicted rows; context rows stand in none.
 
     Args:
-        rows: of a ledger.
-        predictor: runs their kernels; the names that they import are served.
-        progress: is told after each row how many are done, of how many.
+        compared: quantities of rows, of which each row's first counts.
+        predictor: traced their kernels.
     """
-    numbered = [(number, row) for number, own in enumerate(grids_of(rows)) for row in own]
-    grids: dict[Any, list[tuple[Compared, Demand]]] = {}
-    for done, (number, row) in enumerate(numbered, 1):
-        compared = Compared(row, row.metric, row.value, predictor.predict(row, row.metric), None, "")
-        point = (compared, demand_of(predictor.estimates(row)))
-        grids.setdefault((number, _results(predictor, row)), []).append(point)
-        if progress:
-            progress(done, len(numbered))
-    return [Grid(*zip(*own, strict=True)) for own in grids.values() if len(own) > 1]
+    first = {one.row.id: one for one in compared if one.is_primary and one.row.split != "context"}
+    grids: dict[Any, list[Compared]] = {}
+    for number, rows in enumerate(grids_of(one.row for one in first.values())):
+        for row in rows:
+            grids.setdefault((number, _results(predictor, row)), []).append(first[row.id])
+    return [Grid(tuple(own)) for own in grids.values() if len(own) > 1]
 
 
 def _results(predictor: Predictor, row: Row) -> tuple[Any, ...]:
@@ -157,17 +165,4 @@ def _results(predictor: Predictor, row: Row) -> tuple[Any, ...]:
         for program in predictor.programs(row, call)
         for storage in program.storages
         if storage.scope in ("shared", "output")
-    )
-
-
-def regret_bar(grids: Sequence[Grid]) -> Bar:
-    """The bar that grids measured on the core are held to."""
-    core = [grid for grid in grids if not grid.has_host]
-    good = sum(grid.is_good for grid in core)
-    share = good / len(core) if core else 0.0
-    return Bar(
-        f"grids whose choice is within {REGRET_BAR:.0%} of the measured best",
-        f"at least {SHARE_BAR:.0%}",
-        f"{good} of {len(core)}",
-        share >= SHARE_BAR,
     )

@@ -94,6 +94,17 @@ class Row:
     line: int = 0
 
     @property
+    def structure(self) -> str:
+        """What is left out together when constants are fitted without it: the kernel, whatever its shapes."""
+        return self.calls[0].kernel
+
+    @property
+    def shape(self) -> str:
+        """The structure and the arrays that it is called with: what rows of one grid share."""
+        arrays = ["+".join(str(arg) for arg in call.args if str(arg).endswith("]")) for call in self.calls]
+        return " ".join([self.structure, self.chip, *arrays])
+
+    @property
     def metric(self) -> str:
         """The quantity that the row stands for."""
         return next(iter(self.measured))

@@ -5,17 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from math import sqrt
 from statistics import mean, median
 
 from ..views.bound import is_of_transfers
+from .choice import NOTHING, Demand
 from .quantities import QUANTITIES
 from .row import Row
-
-MAPE_BAR, TAU_BAR, WORST_BAR, HALF_WIDTH_BAR, COVERAGE_BAR = 0.10, 0.9, 0.35, 0.15, (0.80, 0.97)
-
-# 95 % quantiles of Student's t for 1, 2, ... degrees of freedom
-_STUDENT = (6.314, 2.920, 2.353, 2.132, 2.015, 1.943, 1.895, 1.860, 1.833, 1.812, 1.796, 1.782)
 
 
 @dataclass(frozen=True)
@@ -28,6 +23,7 @@ class Compared:
         measured, predicted: in its unit.
         interval: between which the model believes the value to lie; None for what has no interval.
         bound: what bounds the kernel, as the estimate says.
+        demand: what it asks of memory.
     """
 
     row: Row
@@ -36,6 +32,7 @@ class Compared:
     predicted: float
     interval: tuple[float, float] | None
     bound: str
+    demand: Demand = NOTHING
 
     @property
     def error(self) -> float:
@@ -67,6 +64,12 @@ class Compared:
     def sort(self) -> str:
         """Of the quantity: time, activity or count."""
         return QUANTITIES[self.metric].sort
+
+    @property
+    def is_known_collective(self) -> bool:
+        """Whether it is a collective's own time, on a chip that is named."""
+        is_known = self.row.kind == "collective" and not self.row.hardware.startswith("not named")
+        return self.is_primary and is_known and not QUANTITIES[self.metric].has_host
 
     @property
     def is_whole(self) -> bool:
@@ -128,8 +131,8 @@ def taus_of(compared: Sequence[Compared]) -> dict[str, float]:
     return {family: tau for family, tau in ranked.items() if tau is not None}
 
 
-def tau_of(compared: Sequence[Compared]) -> float | None:
-    """Kendall's tau: concordant less discordant pairs over all pairs that differ beyond noise.
+def tau_of(compared: Sequence[Compared], ties: float = 0.0) -> float | None:
+    """Kendall's tau: concordant less discordant pairs over all pairs that differ beyond noise and ties.
 
     A pair that is predicted equal is neither; None if no pair differs.
     """
@@ -137,65 +140,10 @@ def tau_of(compared: Sequence[Compared]) -> float | None:
     for one, other in combinations(compared, 2):
         if one.metric != other.metric or one.row.chip != other.row.chip:
             continue
-        noise = max(one.row.noise, other.row.noise)
+        noise = max(ties, one.row.noise, other.row.noise)
         if abs(one.measured - other.measured) <= noise * max(one.measured, other.measured):
             continue
         total += 1
         product = (one.measured - other.measured) * (one.predicted - other.predicted)
         balance += (product > 0) - (product < 0)
     return balance / total if total else None
-
-
-def prediction_width(families: Sequence[Sequence[float]]) -> float | None:
-    """Half the width of the 90 % prediction interval of a kernel of a family that was never measured.
-
-    A family counts once, however many of its kernels were measured: those of one family are off alike. By
-    Student's t of the root mean squares of the families; None for a single one.
-
-    Args:
-        families: per family, measured / predicted - 1 of its kernels, predicted with constants of the others.
-    """
-    count = len(families)
-    if count < 2:
-        return None
-    spread = sqrt(mean(mean(error**2 for error in own) for own in families))
-    return _STUDENT[min(count - 2, len(_STUDENT) - 1)] * sqrt(1 + 1 / count) * spread
-
-
-@dataclass(frozen=True)
-class Bar:
-    """A demand on the model, and what was reached.
-
-    Args:
-        name: what is demanded.
-        demand: the value to reach, in words.
-        reached: the value reached, in words; "" if it was not measured.
-        is_met: whether it is met.
-    """
-
-    name: str
-    demand: str
-    reached: str
-    is_met: bool
-
-
-def bars_of(judge: Score | None, whole: Sequence[Compared]) -> list[Bar]:
-    """The bars that the judged rows, and the worst of all whole kernels, are held to."""
-    if judge is None:
-        return []
-    low, high = COVERAGE_BAR
-    far = [c for c in whole if abs(c.error) > WORST_BAR and not c.row.reason]
-    lowest = min(judge.tau.items(), key=lambda item: item[1], default=None)
-    ranks = [] if lowest is None else [
-        Bar("Kendall tau in every family", f"at least {TAU_BAR}", f"{lowest[1]:.2f} ({lowest[0]})",
-            lowest[1] >= TAU_BAR)
-    ]  # fmt: skip
-    return [
-        Bar("MAPE of judged kernels", f"at most {MAPE_BAR:.0%}", f"{judge.mape:.1%}", judge.mape <= MAPE_BAR),
-        *ranks,
-        Bar("kernels off by more than 35 % without a reason", "none", str(len(far)), not far),
-        Bar("judged values inside their interval", f"{low:.0%} to {high:.0%}", f"{judge.coverage:.0%}",
-            low <= judge.coverage <= high),
-        Bar("median half-width of the intervals", f"at most {HALF_WIDTH_BAR:.0%}", f"{judge.half_width:.0%}",
-            judge.half_width <= HALF_WIDTH_BAR),
-    ]  # fmt: skip

@@ -110,10 +110,28 @@ TRN2 = Machine(
     hbm_stack_bytes_per_ns=measured(716.0, "course dumps: peak_flops_bandwidth_ratio 109.837"),
     cores_per_chip=documented(8, "collectives page, System Connectivity"),
     chips_per_node=documented(16, "collectives page, System Connectivity: trn2.48xlarge"),
-    neuronlink_bytes_per_ns=documented(1280.0, "Trainium2 page: 1.28 TB/s of NeuronLink-v3 per chip"),
+    neuronlink_bytes_per_ns=documented(
+        1024.0, "trn2 architecture page: NeuronLink-v3 within an instance, 1,024 GB/s per chip"
+    ),
     collective_hop_ns=documented(1500.0, "intra-node collectives: 1 to 2 us per hop, by the load of HBM"),
     network_bytes_per_ns=documented(25.0, "collectives page, System Connectivity: 200 Gbps per chip"),
     network_hop_ns=documented(15000.0, "collectives page: 15 us from HBM to HBM of another server"),
+    torus=documented(1, "collectives page, System Connectivity: chips in a 2D torus"),
+    collective_mesh_bytes=documented(1 << 20, "intra-node collectives: mesh below 1 MB"),
+    collective_rdh_bytes=documented(
+        56 << 20, "intra-node collectives: recursive doubling and halving from 1 to 56 MB, a ring above"
+    ),
+    collective_ring_ranks=documented(
+        2, "intra-node collectives: KangaRing, every other rank of a chip passes on"
+    ),
+    collective_flat_ring_bytes=documented(0, "inter-node collectives: a ring over nodes on trn1 alone"),
+    collective_channel_ns=assumed(0.0, "no ring over nodes"),
+    collective_peer_engines=measured(
+        4, "two ranks of a chip: nccom-test send and receive on trn2, 103.8 GB/s; all-reduce on trn1, 56.8"
+    ),
+    collective_launch_ns=measured(
+        10700.0, "nccom-test, send and receive of 4 KiB in 12.6 us, less a hop and the transfer"
+    ),
     hbm_stacks=documented(4, "trn2 guide: four HBM stacks, two cores each"),
     tile_buffers=fitted(
         6, "tiled and blocked products under NKI 0.6 and Beta 1, transposes and additions of the course"
@@ -134,10 +152,6 @@ TRN2 = Machine(
     ),
     profile_extra_ns=fitted(5000.0, "profiles last 6 to 8 us longer than nki.benchmark says"),
     peak_tflops_bf16=documented(78.6432, "128 * 128 * 2 * 2.4 GHz"),
-    interval_engines=fitted(
-        0.17, "kernels bound by engines, 7 families, each predicted by constants of the others; Student's t"
-    ),
-    interval_dma=fitted(0.19, "as interval_engines, 10 families of kernels bound by DMA"),
 )
 
 TRN1 = replace(
@@ -193,15 +207,22 @@ TRN1 = replace(
     hbm_stack_bytes_per_ns=measured(410.0, "performance guide figure: 704 MiB in 7.03 ms are 25.61 % MBU"),
     cores_per_chip=documented(2, "trn1 guide: two NeuronCores-v2"),
     hbm_stacks=documented(2, "trn1 guide: two HBM stacks"),
-    neuronlink_bytes_per_ns=assumed(768.0, "no public page has it: 4 links of 192 GB/s"),
+    neuronlink_bytes_per_ns=documented(
+        412.3, "trn1 architecture page up to SDK 2.26: NeuronLink-v2, 384 GiB/s per chip"
+    ),
     chips_per_node=documented(16, "trn1 guide: trn1.32xlarge"),
     collective_hop_ns=assumed(1500.0, "as trn2"),
-    network_bytes_per_ns=assumed(6.25, "no public page has it: 800 Gbps over 16 chips"),
+    network_bytes_per_ns=documented(6.25, "trn1 architecture page: EFA, 800 Gbps over 16 chips"),
     network_hop_ns=assumed(15000.0, "as trn2"),
+    collective_flat_ring_bytes=assumed(
+        56 << 20, "inter-node collectives: a ring over nodes for large messages; how large is not said"
+    ),
+    collective_channel_ns=fitted(
+        420.0, "nccom-test of 2023, 64 ranks on two nodes: 1 MiB in 1328 us, 16 bytes in 520"
+    ),
+    collective_launch_ns=assumed(10700.0, "as trn2"),
     kernel_start_ns=measured(13000.0, "course dumps on trn1: 19 us for one tile"),
     peak_tflops_bf16=documented(91.75, "128 * 128 * 2 * 2.8 GHz"),
-    interval_engines=assumed(0.15, "the cycles are documented; what lies between instructions is as on trn2"),
-    interval_dma=fitted(0.25, "nine tenths of vector additions within 19 %; other sizes of rows are open"),
 )
 
 TRN3 = replace(
@@ -222,13 +243,16 @@ TRN3 = replace(
     dma_bytes_per_ns=documented(33.0, "DMA guide, peak per engine"),
     hbm_bytes_per_ns=documented(600.0, "trn3 guide: 4.7 to 4.9 TB/s over eight cores"),
     hbm_stack_bytes_per_ns=documented(1200.0, "trn3 guide: 4.7 to 4.9 TB/s over four stacks"),
-    neuronlink_bytes_per_ns=documented(2560.0, "Trainium3 page: 2.56 TB/s of NeuronLink-v4 per chip"),
-    chips_per_node=assumed(16, "as trn2; UltraServers hold more"),
+    neuronlink_bytes_per_ns=documented(2199.0, "trn3 architecture page: NeuronLink-v4, 2,048 GiB/s per chip"),
+    chips_per_node=documented(64, "trn3 architecture page: an UltraServer Gen1; Gen2 joins 144"),
     collective_hop_ns=assumed(1500.0, "as trn2"),
-    network_bytes_per_ns=assumed(25.0, "as trn2"),
+    torus=documented(0, "trn3 architecture page: switches instead of a torus, all to all"),
+    collective_peer_engines=assumed(4, "as trn2"),
+    collective_launch_ns=assumed(10700.0, "as trn2"),
+    network_bytes_per_ns=documented(
+        25.0, "trn3 architecture page: EFA, 12,800 Gbps over 64 chips, 28,800 over 144"
+    ),
     network_hop_ns=assumed(15000.0, "as trn2"),
-    interval_engines=assumed(0.6, "nothing is measured on trn3"),
-    interval_dma=assumed(0.6, "nothing is measured on trn3"),
 )
 
 MACHINES: dict[str, Machine] = {m.name: m for m in (TRN1, TRN2, TRN3)}

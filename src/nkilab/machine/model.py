@@ -125,6 +125,14 @@ class Machine:
     collective_hop_ns: Fact
     network_bytes_per_ns: Fact
     network_hop_ns: Fact
+    torus: Fact
+    collective_mesh_bytes: Fact
+    collective_rdh_bytes: Fact
+    collective_ring_ranks: Fact
+    collective_flat_ring_bytes: Fact
+    collective_channel_ns: Fact
+    collective_peer_engines: Fact
+    collective_launch_ns: Fact
     redundant_load_window_bytes: Fact
     tile_buffers: Fact
     spare_block_buffers: Fact
@@ -133,8 +141,6 @@ class Machine:
     kernel_end_ns: Fact
     profile_extra_ns: Fact
     peak_tflops_bf16: Fact
-    interval_engines: Fact
-    interval_dma: Fact
 
     def __getitem__(self, constant: str) -> float:
         """The bare value of a fact, by name."""
@@ -174,5 +180,14 @@ class Machine:
         return {f.name: v for f in fields(self) if isinstance(v := getattr(self, f.name), Fact)}
 
 
+# What is fitted: times and rates, which change when things happen and nothing else. Sizes, counts and clocks
+# are no matter of measurement.
+FREE = (
+    "tensor_latency_ns", "matmul_overhead_cycles", "vector_overhead_ns", "vector_duration_ns",
+    "scalar_overhead_ns", "scalar_duration_ns", "activation_table_load_ns", "semaphore_ns", "dma_done_ns",
+    "dma_start_ns", "dma_spread_ns", "dma_issue_ns", "dma_descriptor_issue_ns", "dma_static_issue_ns",
+    "dma_bytes_per_ns", "dma_run_ns", "dma_group_ns", "hbm_bytes_per_ns", "kernel_start_ns", "kernel_end_ns",
+    "profile_extra_ns",
+)  # fmt: skip
 # What `Machine.__getitem__` may meet besides facts.
 Row = dict[str, Any]

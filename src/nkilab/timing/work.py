@@ -347,17 +347,18 @@ def _transfer_share(
     queue = STORE if to_hbm else LOAD if from_hbm else ON_CHIP
     queue = COLLECTIVE if form.module == "collectives" else queue
     lanes = work = spread = 0.0
-    total = 0
+    total = crossing = 0
     for step in steps:
         wide, busy = transfer_lanes(machine, step.descriptors, step.descriptor_bytes)
         if step.stages:
             wide = min(wide, busy / sum(_stage_ns(machine, stage) for stage in step.stages))
         lanes, work, total = max(lanes, wide), work + busy, total + step.moved_bytes
+        crossing += sum(stage.hbm_bytes for stage in step.stages) if step.stages else 2 * step.moved_bytes
         spread = max(spread, _spread_ns(machine, step) + step.latency_ns)
     is_ready = is_static or len(steps) < len(form.steps)
     return Share(
         tuple(steps), DMA, visible_ns=spread, lanes=lanes, work_ns=work, queue=queue, total_bytes=total,
-        hbm_bytes=total * (from_hbm + to_hbm),
+        hbm_bytes=crossing * (from_hbm + to_hbm) // 2,
         issue_ns=machine["dma_static_issue_ns"] if is_ready else _issue_ns(machine, steps, compiler),
         start_ns=_start_ns(machine, is_static=is_static),
     )  # fmt: skip
@@ -365,8 +366,9 @@ def _transfer_share(
 
 def _stage_ns(machine: Machine, stage: Stage) -> float:
     """How long a stage of a collective moves bytes, by the DMA engines and by its links."""
-    lanes, busy = transfer_lanes(machine, *packets(machine, stage.moved_bytes))
-    return max(busy / lanes, stage.moved_bytes / stage.bytes_per_ns if stage.bytes_per_ns else 0.0)
+    lanes, busy = transfer_lanes(machine, *packets(machine, stage.engine_bytes))
+    on_links = stage.moved_bytes / stage.bytes_per_ns if stage.bytes_per_ns else 0.0
+    return max(busy / min(lanes, stage.engines), on_links)
 
 
 def _issue_ns(machine: Machine, steps: Sequence[Step], compiler: str) -> float:

@@ -42,6 +42,10 @@ class Estimated(Protocol):
     def notes(self) -> tuple[str, ...]:
         """What the numbers leave out."""
 
+    @property
+    def cautions(self) -> tuple[str, ...]:
+        """Why they are less sure than others."""
+
 
 def bars(timeline: Timeline, width: int = WIDTH - 10) -> str:
     """One line per engine: how busy it is over the run, from first to last event, in `width` columns."""
@@ -113,7 +117,7 @@ def print_estimate(estimate: Estimated, file: TextIO | None = None) -> None:
         f"{low:.2f} to {high:.2f} us (timing model {summary.model})",
         file=file,
     )
-    for note in estimate.notes:
+    for note in (*estimate.notes, *estimate.cautions):
         print(f"note: {note}", file=file)
     _print_body(summary, estimate.timeline, file)
 

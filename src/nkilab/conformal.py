@@ -1,0 +1,178 @@
+"""How far a prediction may be off: as far as those of measured kernels are, the nearest ones above all.
+
+Each kernel that was measured and may be fitted to is predicted with constants fitted to all other
+structures. Its error over the error that other kernels lead one to expect is its score; the interval is
+what is expected of a new kernel, times the score that nine of ten stay below. Expected is the mean error of
+the kernels that use the chip alike, near ones weighing most, and more of it the farther the nearest is.
+Scores are taken twice for each kernel: without the shapes it was measured at, as of a kernel known from
+other shapes, and without all kernels of its structure. Those with something measured near them and those
+without are told apart, each by own scores.
+
+The method is split conformal prediction with a difficulty (Papadopoulos and others, 2011) in Mondrian
+classes (Vovk and others, 2003), on groups (Lee, Barber and Willett, 2023): a shape counts once where
+something is near, a structure once elsewhere, however many kernels were measured of it.
+`benchmarks/residuals.py` writes the table.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from math import expm1, log10
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+TABLE = Path(__file__).parent / "residuals.json"
+SHARE = 0.9
+# How near kernels weigh in, and from where on nothing is near. A share of time counts one, a size that is ten
+# times as large 0.45.
+REACH, FAR = 0.2, 0.4
+# What all structures together weigh, as against a kernel that uses the chip in the same way.
+COMMON = 0.3
+# Another chip and another compiler are as far as these shares of time.
+OTHER_CHIP, OTHER_COMPILER = 0.5, 0.25
+NEAREST = 3
+_SHARES = ("tensor_engine", "vector_engine", "scalar_engine", "gpsimd_engine", "dma")
+
+
+class Traits(NamedTuple):
+    """How a kernel uses its chip.
+
+    Args:
+        chip, compiler: names.
+        numbers: shares of time and logarithms of sizes, by which distances go.
+    """
+
+    chip: str
+    compiler: str
+    numbers: tuple[float, ...]
+
+
+class Band(NamedTuple):
+    """How far a prediction may be off.
+
+    Args:
+        half_width: of the logarithm of the time.
+        nearest: measured kernels that use the chip most alike, one of each structure.
+        is_unlike: whether none of them is near.
+    """
+
+    half_width: float
+    nearest: tuple[str, ...]
+    is_unlike: bool
+
+
+@dataclass(frozen=True)
+class Residuals:
+    """Errors of measured kernels, predicted by constants that were fitted to other structures.
+
+    Args:
+        ids, structures, shapes: names of the rows, of their structures, and of those of equal arrays.
+        traits: of each.
+        errors: absolute logarithms of predicted / measured.
+        near, far: scores that `SHARE` of kernels stay below, with something measured near them and without.
+    """
+
+    ids: tuple[str, ...]
+    structures: tuple[str, ...]
+    shapes: tuple[str, ...]
+    traits: tuple[Traits, ...]
+    errors: np.ndarray
+    near: float = 1.0
+    far: float = 1.0
+
+    def expected(self, traits: Traits, keep: np.ndarray) -> tuple[float, np.ndarray]:
+        """The error to be expected of a kernel by those to keep, and how far each of these is."""
+        own = [one for one, kept in zip(self.traits, keep, strict=True) if kept]
+        square = ((np.array([one.numbers for one in own]) - traits.numbers) ** 2).sum(axis=1)
+        square += OTHER_CHIP**2 * np.array([one.chip != traits.chip for one in own])
+        square += OTHER_COMPILER**2 * np.array([one.compiler != traits.compiler for one in own])
+        distances, errors = np.sqrt(square), self.errors[keep]
+        # many rows of one shape tell little more than a few
+        weights = np.exp(-square / REACH**2 / 2) / np.sqrt(_counts(np.array(self.shapes)[keep]))
+        by_structure = 1 / _counts(np.array(self.structures)[keep])
+        common = float(errors @ by_structure / by_structure.sum())
+        mean = (COMMON * common + float(weights @ errors)) / (COMMON + float(weights.sum()))
+        return mean * (1 + float(distances.min())), distances
+
+    def band(self, traits: Traits, without: frozenset[str] = frozenset()) -> Band:
+        """How far the prediction of a kernel may be off, as if some rows had not been measured."""
+        keep = np.array([one not in without for one in self.ids])
+        error, distances = self.expected(traits, keep)
+        kept = np.array(self.structures)[keep][np.argsort(distances, kind="stable")].tolist()
+        is_unlike = bool(distances.min() >= FAR)
+        nearest = tuple(dict.fromkeys(kept))[:NEAREST]
+        return Band(error * (self.far if is_unlike else self.near), nearest, is_unlike)
+
+    @property
+    def left_out(self) -> dict[str, dict[str, float]]:
+        """By structure and chip the relative errors of its rows."""
+        result: dict[str, dict[str, float]] = {}
+        for name, structure, traits, error in zip(
+            self.ids, self.structures, self.traits, self.errors.tolist(), strict=True
+        ):
+            result.setdefault(f"{structure}, {traits.chip}", {})[name] = expm1(error)
+        return result
+
+    def calibrated(self) -> Residuals:
+        """The same with the scores that its rows ask for."""
+        structures, shapes = np.array(self.structures), np.array(self.shapes)
+        scores: dict[bool, list[tuple[str, float]]] = {False: [], True: []}
+        for number, traits in enumerate(self.traits):
+            apart = structures != structures[number]
+            others = shapes != shapes[number]
+            # a structure of one shape has nothing left of it
+            for keep in (apart, others) if (others & ~apart).any() else (apart,):
+                error, distances = self.expected(traits, keep)
+                is_far = bool(distances.min() >= FAR)
+                group = (structures if is_far else shapes)[number]
+                scores[is_far].append((str(group), float(self.errors[number]) / error))
+        near, far = (quantile(scores[is_far], SHARE) for is_far in (False, True))
+        return Residuals(self.ids, self.structures, self.shapes, self.traits, self.errors, near, far)
+
+
+def _counts(names: np.ndarray) -> np.ndarray:
+    """How often each of the names stands there."""
+    _, number, counts = np.unique(names, return_inverse=True, return_counts=True)
+    return counts[number]
+
+
+def quantile(scores: Sequence[tuple[str, float]], share: float) -> float:
+    """What a share of scores stays below, of which those of a group count as one, and one is to come.
+
+    With too few groups for the share the largest score: a kernel of another group exceeds it once in as many
+    cases as there are groups, and one more.
+    """
+    groups = [group for group, _ in scores]
+    each = {group: 1 / groups.count(group) / (len(set(groups)) + 1) for group in set(groups)}
+    below = 0.0
+    for group, score in sorted(scores, key=lambda pair: pair[1]):
+        below += each[group]
+        if below >= share - 1e-9:
+            return score
+    return max((score for _, score in scores), default=1.0)
+
+
+def traits_of(values: dict[str, float], engines: float, chip: str, compiler: str) -> Traits:
+    """How a kernel uses its chip, by the metrics of its estimate."""
+    total, count = max(values["total_time"], 1e-3), max(values["instruction_count"], 1)
+    shares = [values[f"{engine}_active_time_percent"] / 100 for engine in _SHARES]
+    moving = values["dma_packet_time"] / engines / total
+    each = max(values["dma_transfer_average_bytes"], 1)
+    sizes = (0.45 * log10(each), 0.2 * log10(total), 0.3 * log10(count / total))
+    return Traits(chip, compiler, tuple(round(number, 3) for number in (*shares, moving, *sizes)))
+
+
+@cache
+def residuals() -> Residuals:
+    """The table that comes with nkilab."""
+    document = json.loads(TABLE.read_text("utf-8"))
+    rows = document["rows"]
+    traits = tuple(Traits(row["chip"], row["compiler"], tuple(row["numbers"])) for row in rows)
+    ids, structures, shapes = (tuple(row[name] for row in rows) for name in ("id", "structure", "shape"))
+    errors = np.array([row["error"] for row in rows])
+    return Residuals(ids, structures, shapes, traits, errors, document["near"], document["far"])
