@@ -18,10 +18,12 @@ DTYPES = (
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("columns", [512, 511, 0])
 def test_a_read_of_unwritten_elements_is_found_in_every_type(dtype: str, columns: int) -> None:
+    type_of_tile = getattr(nl2, dtype)
+
     @nki2.jit
     def kernel(x):
-        tile = nl2.ndarray((128, 512), getattr(nl2, dtype), buffer=nl2.sbuf)
-        out = nl2.ndarray((128, 512), getattr(nl2, dtype), buffer=nl2.shared_hbm)
+        tile = nl2.ndarray((128, 512), type_of_tile, buffer=nl2.sbuf)
+        out = nl2.ndarray((128, 512), type_of_tile, buffer=nl2.shared_hbm)
         if columns:
             nisa2.memset(tile[:, 0:columns], 1)
         nisa2.dma_copy(out, tile)

@@ -9,13 +9,12 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from ..dialects.history import BETA1
+from ..dialects.grammar import KNOWN_BUILTINS, KNOWN_MATH, LAST_PARSED, unknown_function
+from ..dialects.history import BETA1, order
 from .declare import Example, Refusal, rule
 from .scope import Scope
 from .text_rules import Place, found_by
 
-# The compilers that parse a kernel; from 0.7 on Python traces it.
-_PARSED = "0.6"
 _COPY = """
 tile = nl.ndarray((128, 512), nl.float32, buffer=nl.sbuf)
 out = nl.ndarray((128, 512), nl.float32, buffer=nl.shared_hbm)
@@ -33,130 +32,63 @@ def _nki(middle: str, above: str = "") -> Example:
     return Example(_COPY.format(middle.strip("\n")), _X, above=above)
 
 
-RAISE = rule(
-    "python-raise", "language",
-    Refusal(
-        "log", until=_PARSED,
-        build_error="NKI does not support 'raise' statements; use 'if/else' control flow within kernels, or "
-        "'assert' for fatal errors",
-    ),
-    title="a kernel raises nothing",
-    what="a kernel, or a function that it calls, holds a raise, whether it is reached or not",
-    why="the parser refuses the statement; the simulator runs it",
-    fix="use assert, or check on the host before the kernel is called",
-    source="device logs of public kernels, NKI 0.6",
-    wrong=_nki(_SCALED.format("factor(x)"),
-               "def factor(x):\n    if x.shape[0] > 128:\n        raise ValueError(x.shape)\n    return "
-               "2.0\n"),
-    right=_nki(_SCALED.format("factor(x)"),
-               "def factor(x):\n    assert x.shape[0] <= 128\n    return 2.0\n"),
-)  # fmt: skip
-
-
-@found_by("nki", RAISE)
-def _raises(scope: Scope) -> Iterator[Place]:
-    for node in scope.nodes():
-        if isinstance(node, ast.Raise):
-            yield node, "raise stands in a kernel", ""
-
-
-COMPREHENSION = rule(
-    "python-comprehension", "language",
-    Refusal("report", until=_PARSED, build_error="unsupported expression"),
-    title="a kernel builds lists in loops",
-    what="a kernel, or a function that it calls, holds a list comprehension",
-    why="the parser has no such expression; none stands in the kernels of nki-library",
-    fix="append to a list in a for loop, or write the elements out",
-    source=f"{_REPORT}, NKI 0.3; a report of pitfalls on trn2, NKI 0.6",
-    wrong=_nki("by = [float(i) for i in range(3)]\n" + _SCALED.format("by[2]")),
-    right=_nki("by = []\nfor i in range(3):\n    by.append(float(i))\n" + _SCALED.format("by[2]")),
-)  # fmt: skip
-
-
-@found_by("nki", COMPREHENSION)
-def _comprehensions(scope: Scope) -> Iterator[Place]:
-    for node in scope.nodes():
-        if isinstance(node, ast.ListComp):
-            yield node, f"{scope.words(node)} is a list comprehension", ""
-
-
-EXPRESSION = rule(
-    "python-expression", "language",
-    Refusal("derived", until=_PARSED, build_error="unsupported expression"),
-    title="a kernel uses expressions that its parser is known to take",
-    what="a kernel, or a function that it calls, holds a lambda, a generator, a dictionary comprehension or "
-    "an assignment within an expression",
-    why="list comprehensions are refused; these are as near to them as anything, and none stands in the "
-    "kernels of nki-library",
-    fix="write a function, a loop or a statement",
-    source="concluded from `python-comprehension`",
-    wrong=_nki("twice = lambda by: by * 2\n" + _SCALED.format("twice(1.0)")),
-    right=_nki(_SCALED.format("twice(1.0)"), "def twice(by):\n    return by * 2\n"),
-)  # fmt: skip
-_UNSEEN: dict[type[ast.AST], str] = {
-    ast.Lambda: "a lambda", ast.GeneratorExp: "a generator", ast.DictComp: "a dictionary comprehension",
-    ast.NamedExpr: "an assignment within an expression",
-}  # fmt: skip
-
-
-@found_by("nki", EXPRESSION)
-def _unseen(scope: Scope) -> Iterator[Place]:
-    for node in scope.nodes():
-        word = _UNSEEN.get(type(node), "")
-        if word and isinstance(node, ast.expr):
-            yield node, f"{scope.words(node)} is {word}", ""
-
-
-UNPACKED = rule(
-    "python-unpack", "language",
-    Refusal("report", until=_PARSED),
-    title="several values are assigned to names",
-    what="a kernel, or a function that it calls, unpacks a tuple into subscripts or attributes",
-    why="the parser takes names alone on the left of such an assignment; the kernels of nki-library unpack "
-    "430 times, into names",
-    fix="unpack into names, then assign each",
-    source=f"{_REPORT}, NKI 0.3",
-    wrong=_nki("pair = [1.0, 2.0]\npair[0], pair[1] = pair[1], pair[0]\n" + _SCALED.format("pair[0]")),
-    right=_nki("pair = [1.0, 2.0]\nfirst, second = pair[1], pair[0]\npair[0] = first\n"
-               + _SCALED.format("pair[0]")),
-)  # fmt: skip
-
-
-@found_by("nki", UNPACKED)
-def _unpacked(scope: Scope) -> Iterator[Place]:
-    for node in scope.nodes():
-        targets = node.targets if isinstance(node, ast.Assign) else []
-        parts = [part for t in targets if isinstance(t, ast.Tuple | ast.List) for part in t.elts]
-        wrong = next((p for p in parts if isinstance(p, ast.Subscript | ast.Attribute)), None)
-        if wrong is not None:
-            yield node, f"a tuple is unpacked into {scope.words(wrong)}", ""
-
-
 _HELPER = "def scaled(t, by):\n    nisa.tensor_scalar(t, t, op0=nl.multiply, operand0=by)\n"
 INNER_FUNCTION = rule(
     "python-inner-function", "language",
-    # fori_loop and while_loop, which came with 0.6, are given functions of the kernel's
-    Refusal("report", until="0.5"),
+    Refusal("report", until=LAST_PARSED, build_error="NKI does not support inner function definitions"),
     title="functions of a kernel stand in the module",
-    what="a kernel, or a function that it calls, defines a function",
-    why="the parser refuses the definition",
+    what="a kernel, or a function that it calls, defines a function; in NKI 0.6 one that is called, and no "
+    "body that fori_loop or while_loop is given",
+    why="the front end refuses the definition; that of 0.6 takes in bodies of loops alone",
     fix="move the function out of the kernel, and pass it what it uses",
-    source=f"{_REPORT}, NKI 0.3",
-    wrong=Example(_COPY.format(f"{_HELPER}\nscaled(tile, 2.0)"), _X, options=("--nki", "0.3")),
-    right=Example(_COPY.format("scaled(tile, 2.0)"), _X, options=("--nki", "0.3"), above=_HELPER),
+    source=f"leanprover/KLR, gather.c; {_REPORT}, NKI 0.3; a probe of NKI 0.5 on trn2; logs of public "
+    "kernels, NKI 0.6",
+    wrong=Example(_COPY.format(f"{_HELPER}\nscaled(tile, 2.0)"), _X),
+    right=Example(_COPY.format("scaled(tile, 2.0)"), _X, above=_HELPER),
 )  # fmt: skip
 
 
 @found_by("nki", INNER_FUNCTION)
 def _inner_functions(scope: Scope) -> Iterator[Place]:
+    called = {n.func.id for n in scope.nodes() if isinstance(n, ast.Call) and isinstance(n.func, ast.Name)}
+    has_bodies = order(scope.version) >= order(LAST_PARSED)
     for node in scope.nodes():
-        if isinstance(node, ast.FunctionDef) and scope.source.function_of(node) in scope.functions:
+        if not isinstance(node, ast.FunctionDef) or scope.source.function_of(node) not in scope.functions:
+            continue
+        if not has_bodies or node.name in called:
             yield node, f"{node.name} is defined in a function", ""
+
+
+BUILTIN = rule(
+    "python-builtin", "language",
+    Refusal("log", until=LAST_PARSED, build_error="failed to resolve name 'builtins."),
+    title="a kernel calls functions of Python that the front end has",
+    what=f"a kernel, or a function that it calls, calls a function of Python's other than "
+    f"{', '.join(sorted(KNOWN_BUILTINS))}, or a function of math other than {', '.join(sorted(KNOWN_MATH))}",
+    why="the front end specializes the kernel by itself, and has these functions alone",
+    fix="write it as a loop over range, or compute it on the host and pass it",
+    source="leanprover/KLR, KLR/Trace/Python.lean; a report of pitfalls on trn2, NKI 0.6; kernels of "
+    "nki-library call no other",
+    wrong=_nki(_SCALED.format("sum((1.0, 2.0))")),
+    right=_nki("by = 0.0\nfor part in (1.0, 2.0):\n    by += part\n" + _SCALED.format("by")),
+)  # fmt: skip
+
+
+@found_by("nki", BUILTIN)
+def _unknown(scope: Scope) -> Iterator[Place]:
+    functions = {function.name for function in scope.source.functions}
+    for node in scope.nodes():
+        if not isinstance(node, ast.Call) or isinstance(scope.source.parents[node], ast.Raise):
+            continue
+        plain = node.func.id if isinstance(node.func, ast.Name) else ""
+        called = scope.source.dotted(node.func) or plain
+        if plain not in functions and unknown_function(called, scope.version):
+            yield node, f"{called} is called in a kernel, which its front end does not know", ""
 
 
 NUMPY = rule(
     "python-numpy", "language",
-    Refusal("report", until=_PARSED),
+    Refusal("report", until=LAST_PARSED),
     title="a kernel calls no functions of NumPy",
     what="a kernel, or a function that it calls, calls a function of NumPy",
     why="the compiler does not run NumPy, and the simulator does; math and Python's own functions are known "
@@ -281,7 +213,7 @@ return out
 _TRN1 = ("--nki", "0.3", "--target", "trn1")
 LOCAL_TRANSPOSE = rule(
     "load-transpose-local", "language",
-    Refusal("report", until=_PARSED, generations=(2,)),
+    Refusal("report", until=LAST_PARSED, generations=(2,)),
     title="on trn1 nl.load_transpose2d reads arguments of the kernel",
     what="nl.load_transpose2d reads a tensor in hbm that the kernel itself makes, on trn1",
     why="the build fails, with no message that names the reason; the simulator transposes it",

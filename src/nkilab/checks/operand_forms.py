@@ -20,8 +20,7 @@ from ..tiles.tile import HBM, PSUM, Layout
 from .declare import Example, Refusal, Rule, rule
 from .evidence import Evidence, Track
 from .finding import Finding, Site
-from .restricted_language import version_compiled
-from .scope import scope_of
+from .scope import scope_of, version_compiled
 
 # Its operands and attributes are those that its declaration names.
 Form = Any
@@ -316,9 +315,6 @@ def _findings(
 
 def _called_on(evidence: Evidence, site: Site) -> Collection[str]:
     """The names of NKI, below `nki`, that a line calls."""
-    source = evidence.sources.file(site.file).source
-    if source is None:
-        return ()
-    calls = (node for node in source.nodes(ast.Call) if node.lineno <= site.line <= (node.end_lineno or 0))
-    resolved = (source.resolve(call.func) for call in calls)
+    file = evidence.sources.file(site.file)
+    resolved = (file.source.resolve(call.func) for call in file.calls_on(site.line) if file.source)
     return {called[1] for called in resolved if called is not None}
