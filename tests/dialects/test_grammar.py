@@ -61,13 +61,16 @@ WRONG = {
     "[a, b] = 1, 2": "an unpacking into what is no name",
     "a[0] = b.c = 1": "one assignment of several places",
     "a @ b": "the operator @",
+    "1 < 2 in (2, 3)": "an `in` in a chain of comparisons",
+    "a = 2147483648": "an integer of more than 32 bits",
     "f'{a:.2f}'": "a format of an f-string",
 }
 RIGHT = (
     "a = b = 1", "a, (b, c) = 1, (2, 3)", "a[0] = b = 1", "a += 1", "a: int = 1", "assert a, 'b'", "pass",
     "return a", "for i in range(3):\n    break", "while a:\n    continue", "if a:\n    pass\nelif b:\n    pass",
     "with nl.no_reorder():\n    pass", "f(a, b=1)", "f'{a} {b!r}'", "{'a': 1}", "a if b else c",
-    "a[0:1, ..., ::2]", "not a and b or -c", "a < b <= c", "a in b", "a is None",
+    "a[0:1, ..., ::2]", "not a and b or -c", "a < b <= c", "a in b", "a is None", "a is not None",
+    "a = 2147483647", "a == 1.0e30",
 )  # fmt: skip
 
 
@@ -85,6 +88,11 @@ def test_a_refused_construct_is_refused_by_the_versions_that_parse_alone(text: s
 @pytest.mark.parametrize("text", RIGHT)
 def test_what_front_ends_parse_is_not_refused(text: str) -> None:
     assert constructs(text, "0.6") == []
+
+
+def test_identity_is_asked_of_none_alone_from_0_3_on() -> None:
+    assert constructs("a is True", "0.3") == ["an `is` of other than None"]
+    assert constructs("a is True", "0.2") == []
 
 
 def test_a_parameter_with_a_star_is_refused_and_one_with_two_is_not() -> None:

@@ -10,9 +10,10 @@ import ast
 from collections.abc import Iterator
 
 from ..dialects.grammar import KNOWN_BUILTINS, KNOWN_MATH, LAST_PARSED, unknown_function
-from ..dialects.history import BETA1, order
+from ..dialects.history import order
+from ..migrate.source import Function
 from .declare import Example, Refusal, rule
-from .scope import Scope
+from .scope import Scope, parameters
 from .text_rules import Place, found_by
 
 _COPY = """
@@ -115,64 +116,173 @@ def _numpy(scope: Scope) -> Iterator[Place]:
             yield node, f"{scope.words(node.func)} is called in a kernel", ""
 
 
-_NESTED = """
-tile = nl.ndarray((128, 512), nl.float32, buffer=nl.sbuf)
-out = nl.ndarray((128, 512), nl.float32, buffer=nl.shared_hbm)
-nisa.dma_copy(tile, x)
-for i in nl.{}(2):
-    for j in nl.dynamic_range(3):
-        nisa.tensor_scalar(tile, tile, op0=nl.multiply, operand0=2.0)
-nisa.dma_copy(out, tile)
-return out
-"""
-_DYNAMIC = "language.dynamic_range"
-NESTED_LOOPS = rule(
-    "nested-dynamic-range", "language",
-    Refusal("documented", build_error="Could not find register", since="0.4", until="0.5"),
-    title="loops on the device stand beside each other",
-    what="a dynamic_range loop stands in another one, and carries a value from iteration to iteration",
-    why="the compiler loses the register of the outer loop",
-    fix="use nl.affine_range or nl.static_range for the outer loop",
-    source="NKI 0.4 release notes, known issues, which those of 0.5 carry forward; repaired in 0.6, "
-    "aws-neuron-sdk issue 1346",
-    wrong=Example(_NESTED.format("dynamic_range"), _X, options=("--nki", "0.4")),
-    right=Example(_NESTED.format("static_range"), _X, options=("--nki", "0.4")),
+CLOSURE = rule(
+    "python-closure", "language",
+    Refusal("report", until=LAST_PARSED, build_error="failed to resolve name"),
+    title="a kernel reads names of its module",
+    what="a kernel that is defined in a function reads a variable of that function",
+    why="the front end looks names up in the module of the kernel, and finds no closures",
+    fix="pass the value as an argument, and import in the module",
+    source="a probe of NKI 0.5 on trn2; notes of kernels on trn1, NKI 0.6; leanprover/KLR, gather.c",
+    wrong=None,
+    right=None,
 )  # fmt: skip
 
 
-@found_by("nki", NESTED_LOOPS)
-def _nested_loops(scope: Scope) -> Iterator[Place]:
-    loops = [n for n in scope.nodes() if isinstance(n, ast.For) and _is_dynamic(scope, n)]
-    for loop in loops:
-        outer = next((a for a in scope.source.around(loop) if a in loops), None)
-        carried = _carried(loop, outer) if isinstance(outer, ast.For) else ""
-        if carried:
-            yield loop, f"a dynamic_range loop stands in another one and carries {carried}", ""
+@found_by("nki", CLOSURE)
+def _closures(scope: Scope) -> Iterator[Place]:
+    around = [a for a in scope.source.around(scope.kernel) if isinstance(a, Function)]
+    outer = {name for function in around for name in _bound_in(function)}
+    own = {name for function in scope.functions for name in (*_bound_in(function), function.name)}
+    for node in scope.nodes():
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and node.id in outer - own:
+            yield node, f"{node.id} is a variable of the function around the kernel", ""
 
 
-def _is_dynamic(scope: Scope, loop: ast.For) -> bool:
-    return isinstance(loop.iter, ast.Call) and scope.name_of(loop.iter.func) == _DYNAMIC
+def _bound_in(function: Function) -> set[str]:
+    """What a function binds itself: parameters, names that it assigns, functions, imports."""
+    names = set(parameters(function))
+    for node in _own_nodes(function):
+        match node:
+            case ast.Name(id=name, ctx=ast.Store()):
+                names.add(name)
+            case ast.FunctionDef(name=name) | ast.ClassDef(name=name):
+                names.add(name)
+            case ast.Import(names=aliases) | ast.ImportFrom(names=aliases):
+                names |= {(alias.asname or alias.name).partition(".")[0] for alias in aliases}
+    return names
 
 
-def _carried(loop: ast.For, outer: ast.For) -> str:
-    """A name from before the outer loop that a call in the inner one both writes and reads, or ""."""
-    own = {n.id for n in ast.walk(outer) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
-    for call in (n for n in ast.walk(loop) if isinstance(n, ast.Call)):
-        written = next(
-            (k.value for k in call.keywords if k.arg == "dst"), call.args[0] if call.args else None
-        )
-        rest = [a for a in (*call.args, *(k.value for k in call.keywords)) if a is not written]
-        root = _root(written)
-        if root and root not in own and root in map(_root, rest):
-            return root
-    return ""
+def _own_nodes(function: Function) -> Iterator[ast.AST]:
+    """The nodes of a function without those of functions inside it, but for their names."""
+    todo: list[ast.AST] = list(function.body)
+    for node in todo:
+        yield node
+        if not isinstance(node, Function | ast.ClassDef | ast.Lambda):
+            todo += ast.iter_child_nodes(node)
 
 
-def _root(node: ast.expr | None) -> str:
-    """The name that a subscript is of."""
-    while isinstance(node, ast.Subscript):
-        node = node.value
-    return node.id if isinstance(node, ast.Name) else ""
+LEGACY = rule(
+    "legacy-namespace", "language",
+    Refusal("documented", since="0.4", until=LAST_PARSED),
+    title="kernels of `nki` use its names alone",
+    what="a kernel of `nki` uses a name of neuronxcc.nki",
+    why="NKI 0.4 made an error of what was a warning",
+    fix="import the name from nki",
+    source="NKI 0.4 release notes, breaking changes",
+    wrong=_nki(_SCALED.format("2.0").replace("nl.multiply", "old.multiply"),
+               "import neuronxcc.nki.language as old\n"),
+    right=_nki(_SCALED.format("2.0")),
+)  # fmt: skip
+
+
+@found_by("nki", LEGACY)
+def _legacy(scope: Scope) -> Iterator[Place]:
+    for node in scope.nodes():
+        if not isinstance(node, ast.Attribute):
+            continue
+        resolved = scope.source.resolve(node)
+        if resolved is not None and resolved[0] == "neuronxcc" and resolved[1].count(".") == 1:
+            yield node, f"{scope.words(node)} is a name of neuronxcc.nki", ""
+
+
+ENUM = rule(
+    "integer-enum", "language",
+    Refusal("documented", since="0.3"),
+    title="members of enumerations are named",
+    what="an instruction is given a number for dge_mode, oob_mode, reduce_cmd, engine or perf_mode",
+    why="from NKI 0.3 on these take members alone, which are numbered otherwise",
+    fix="write the member, as nisa.dge_mode.swdge",
+    source="NKI 0.3 update guide, integer enum constants",
+    wrong=_nki("nisa.dma_copy(tile, x, dge_mode=2)"),
+    right=_nki("nisa.dma_copy(tile, x, dge_mode=nisa.dge_mode.unknown)"),
+)  # fmt: skip
+_ENUMS = ("dge_mode", "oob_mode", "reduce_cmd", "engine", "perf_mode")
+
+
+@found_by("nki", ENUM)
+def _enums(scope: Scope) -> Iterator[Place]:
+    for node in scope.nodes():
+        if not isinstance(node, ast.Call) or not scope.name_of(node.func).startswith("isa."):
+            continue
+        for name, value in ((k.arg, k.value) for k in node.keywords if isinstance(k.value, ast.Constant)):
+            if name in _ENUMS and type(value.value) is int:
+                yield value, f"{name} is {value.value}, a number", ""
+
+
+COLLECTIVE = rule(
+    "collective-tensors", "language",
+    Refusal("log", "NCC_IBIR440", "DRAM allocation failure", "0.3", "0.3"),
+    title="in NKI 0.3 collectives take tensors of the kernel that have names",
+    what="a collective is given a parameter of the kernel, or a tensor that nl.ndarray made without name=",
+    why="a collective cannot read or write arguments, and its tensors are allocated by their names",
+    fix="copy the argument to an nl.ndarray(..., buffer=nl.shared_hbm, name=...) first",
+    source="nki-library, tests of collectives",
+    wrong=None,
+    right=None,
+)  # fmt: skip
+
+
+@found_by("nki", COLLECTIVE)
+def _collectives(scope: Scope) -> Iterator[Place]:
+    calls = bound_to(scope, ("language.ndarray",))
+    nameless = {name for name, call in calls.items() if not any(k.arg == "name" for k in call.keywords)}
+    for node in scope.nodes():
+        if not isinstance(node, ast.Call) or not scope.name_of(node.func).startswith("collectives."):
+            continue
+        lists = (a for a in (*node.args, *(k.value for k in node.keywords)) if isinstance(a, ast.List))
+        for name, place in ((root_of(e), e) for one in lists for e in one.elts):
+            if name in parameters(scope.kernel) or name in nameless:
+                word = "has no name" if name in nameless else "is an argument of the kernel"
+                yield place, f"{name}, which a collective takes, {word}", ""
+
+
+SEED = rule(
+    "seed-engine", "language",
+    Refusal("documented", since="0.3", until="0.4", generations=(2, 3), milder="warning"),
+    title="before trn3 seeds and numbers come from one engine",
+    what="a kernel calls nl.random_seed and nl.rand on trn1 or trn2",
+    why="rand may run on another engine than random_seed, which then has no effect",
+    fix="use nisa.set_rng_seed and nisa.rng, with the engine named",
+    source="NKI 0.3 and 0.4 release notes, known issues",
+    wrong=None,
+    right=None,
+)  # fmt: skip
+
+
+@found_by("nki", SEED)
+def _seeds(scope: Scope) -> Iterator[Place]:
+    calls = {scope.name_of(n.func): n for n in scope.nodes() if isinstance(n, ast.Call)}
+    if "language.random_seed" in calls and "language.rand" in calls:
+        yield calls["language.rand"], "nl.rand may not see the seed", ""
+
+
+INDEX = rule(
+    "scalar-offset-place", "language",
+    Refusal("report", until="0.3", milder="warning"),
+    title="a run-time offset is the first element of its tile",
+    what="scalar_offset= is an access pattern that does not begin at the start of its tile",
+    why="the address of the element is fixed as if the tile lay where it does in this kernel alone: within "
+    "a model another element is read",
+    fix="copy the element into a tile of its own, and pass that one from its start",
+    source="nki-moe-megakernel, common pitfalls, NKI 0.2 and 0.3",
+    wrong=None,
+    right=None,
+)  # fmt: skip
+
+
+@found_by("nki", INDEX)
+def _index_places(scope: Scope) -> Iterator[Place]:
+    for node in scope.nodes():
+        if (
+            not isinstance(node, ast.keyword)
+            or node.arg != "scalar_offset"
+            or not isinstance(node.value, ast.Call)
+        ):
+            continue
+        offsets = [k.value for k in node.value.keywords if k.arg == "offset"]
+        if offsets and not (isinstance(offsets[0], ast.Constant) and not offsets[0].value):
+            yield node.value, f"{scope.words(offsets[0])} is the offset of the element", ""
 
 
 MATMUL = rule(
@@ -226,16 +336,23 @@ LOCAL_TRANSPOSE = rule(
 
 @found_by("nki", LOCAL_TRANSPOSE)
 def _local_transposes(scope: Scope) -> Iterator[Place]:
-    local = _bound_to(scope, ("language.ndarray", "language.zeros", "language.full"))
+    local = bound_to(scope, ("language.ndarray", "language.zeros", "language.full"))
     for node in scope.nodes():
         if not isinstance(node, ast.Call) or scope.name_of(node.func) != "language.load_transpose2d":
             continue
         src = next((k.value for k in node.keywords if k.arg == "src"), node.args[0] if node.args else None)
-        if _root(src) in local:
-            yield node, f"{_root(src)} is made by the kernel", ""
+        if root_of(src) in local:
+            yield node, f"{root_of(src)} is made by the kernel", ""
 
 
-def _bound_to(scope: Scope, makers: tuple[str, ...]) -> dict[str, ast.Call]:
+def root_of(node: ast.expr | None) -> str:
+    """The name that a subscript is of."""
+    while isinstance(node, ast.Subscript):
+        node = node.value
+    return node.id if isinstance(node, ast.Name) else ""
+
+
+def bound_to(scope: Scope, makers: tuple[str, ...]) -> dict[str, ast.Call]:
     """Names that are bound to what some functions of NKI make, each with the call."""
     assignments = (n for n in scope.nodes() if isinstance(n, ast.Assign))
     pairs = (pair for n in assignments for target in n.targets for pair in _pairs(target, n.value))
@@ -253,7 +370,7 @@ def _pairs(target: ast.expr, value: ast.expr) -> Iterator[tuple[str, ast.Call]]:
 
 OFFSET = rule(
     "scalar-offset-slice", "language",
-    Refusal("report", "NCC_IBIR030", until="0.2"),
+    Refusal("report", "NCC_IBIR030", until="0.3"),
     title="a run-time offset says how large it may be",
     what="scalar_offset= is a slice of a tile",
     why="the compiler takes the largest index from the access pattern of the offset; kernels of nki-library "
@@ -274,110 +391,3 @@ def _offsets(scope: Scope) -> Iterator[Place]:
             and isinstance(node.value, ast.Subscript)
         ):
             yield node.value, f"{scope.words(node.value)} is a slice that is given as scalar_offset", ""
-
-
-_SUM = """
-out = nl.ndarray((128, 512), x.dtype, buffer=nl.shared_hbm)
-total = nl.zeros((nl.par_dim(128), 512), x.dtype, buffer=nl.sbuf)
-for i in nl.{kind}(4):
-    {update}
-nl.store(out, total)
-return out
-"""
-_X4 = {"x": "f32[4,128,512]"}
-ADDED = rule(
-    "affine-plus-assign", "language",
-    Refusal("disputed", "NCC_ITEN404", "NeuronInstComb:Can only handle single store", BETA1, BETA1),
-    title="what += adds up in affine_range are matmuls in psum",
-    what="an update such as += in an affine_range loop is of a tile in sbuf, at a place that the loop does "
-    "not move",
-    why="compilers before SDK 2.22 make two stores of it and stop; the manual lets such sums be carried, "
-    "and kernels of nki-samples do so",
-    fix="write total[...] = total + x in a nl.sequential_range loop",
-    source="aws-neuron-sdk issues 1047, 1051, 1056; SDK 2.22 release notes; nki-samples",
-    wrong=Example(_SUM.format(kind="affine_range", update="total[...] += nl.load(x[i])"), _X4, "neuronxcc"),
-    right=Example(_SUM.format(kind="sequential_range", update="total[...] = total + nl.load(x[i])"), _X4,
-                  "neuronxcc"),
-)  # fmt: skip
-_PRODUCT = """
-out = nl.ndarray((128, 512), nl.float32, buffer=nl.shared_hbm)
-total = nl.zeros((nl.par_dim(128), 512), nl.float32, buffer=nl.{memory})
-for i in nl.affine_range(4):
-    total[...] += nisa.nc_matmul(nl.load(x[i, :, 0:128]), nl.load(x[i]))
-nl.store(out, nl.copy(total))
-return out
-"""
-PRODUCT = rule(
-    "matmul-into-sbuf", "language",
-    Refusal("report", "NCC_ITEN404", "NeuronInstComb:Can only handle single store", BETA1, BETA1),
-    title="matmuls add up in psum",
-    what="a matmul is added by += to a tile that nl.zeros, nl.full, nl.ones or nl.ndarray make in sbuf",
-    why="TensorE adds to psum alone; AWS calls c += nl.matmul(a, b), with c in psum, the one use of += that "
-    "works",
-    fix="make the tile with buffer=nl.psum, and copy it to sbuf behind the loop",
-    source="aws-neuron-sdk issues 1051, 1056",
-    wrong=Example(_PRODUCT.format(memory="sbuf"), _X4, "neuronxcc"),
-    right=Example(_PRODUCT.format(memory="psum"), _X4, "neuronxcc"),
-)  # fmt: skip
-
-
-@found_by("neuronxcc", PRODUCT)
-def _products(scope: Scope) -> Iterator[Place]:
-    for node in _updates(scope):
-        if _is_matmul(scope, node.value):
-            yield node, f"{scope.words(node.target)} is in sbuf, and a matmul is added to it", ""
-
-
-@found_by("neuronxcc", ADDED)
-def _added(scope: Scope) -> Iterator[Place]:
-    for node in _updates(scope):
-        loop = next((a for a in scope.source.around(node) if a in scope.traced_loops), None)
-        if not isinstance(loop, ast.For) or _is_matmul(scope, node.value):
-            continue
-        if _is_affine(scope, loop) and not _is_moved(scope, node.target, loop):
-            yield node, f"{scope.words(node.target)} is in sbuf and updated in every iteration", ""
-
-
-def _updates(scope: Scope) -> Iterator[ast.AugAssign]:
-    """Updates such as += of tiles in sbuf."""
-    tiles = _tiles_in_sbuf(scope)
-    updates = (n for n in scope.nodes() if isinstance(n, ast.AugAssign))
-    return (node for node in updates if _root(node.target) in tiles)
-
-
-def _is_matmul(scope: Scope, node: ast.expr) -> bool:
-    called = scope.name_of(node.func) if isinstance(node, ast.Call) else ""
-    return called in ("isa.nc_matmul", "language.matmul")
-
-
-def _is_affine(scope: Scope, loop: ast.For) -> bool:
-    return isinstance(loop.iter, ast.Call) and scope.name_of(loop.iter.func) == "language.affine_range"
-
-
-def _is_moved(scope: Scope, target: ast.expr, loop: ast.For) -> bool:
-    """Whether the place of an update has the loop's variable in it, or the tile is made within the loop."""
-    moving = {n.id for n in ast.walk(loop.target) if isinstance(n, ast.Name)}
-    stored = {n.id for n in ast.walk(loop) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
-    names = {n.id for n in ast.walk(target) if isinstance(n, ast.Name)}
-    derived = any(scope.symbol_in(part) for part in _chosen(target))
-    return bool(names & moving) or derived or (_root(target) in stored and isinstance(target, ast.Subscript))
-
-
-def _chosen(target: ast.expr) -> Iterator[ast.expr]:
-    while isinstance(target, ast.Subscript):
-        yield target.slice
-        target = target.value
-
-
-def _tiles_in_sbuf(scope: Scope) -> set[str]:
-    """Names that are bound to tiles which nl.zeros, nl.full or nl.ndarray make in sbuf."""
-    makers = ("language.zeros", "language.full", "language.ndarray", "language.ones")
-    buffers = {
-        name: next((k.value for k in call.keywords if k.arg == "buffer"), None)
-        for name, call in _bound_to(scope, makers).items()
-    }
-    return {
-        name
-        for name, buffer in buffers.items()
-        if buffer is not None and scope.name_of(buffer) == "language.sbuf"
-    }

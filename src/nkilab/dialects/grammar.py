@@ -27,17 +27,19 @@ class Construct:
         words: what it is, with its article.
         sentence: what the build says.
         way_out: imperative.
-        until: the last version that refuses it.
+        since: the first version that refuses it.
+        until: the last version that does.
     """
 
     words: str
     sentence: str
     way_out: str
+    since: str = FIRST_PARSED
     until: str = LAST_PARSED
 
     def is_refused_by(self, version: str) -> bool:
         """Whether the front end of a version refuses it."""
-        return order(FIRST_PARSED) <= order(version) <= order(self.until)
+        return order(self.since) <= order(version) <= order(self.until)
 
 
 # Parsed wherever they stand, but for the forms below.
@@ -116,6 +118,20 @@ def _changes_several(node: ast.Assign) -> bool:
     return sum(isinstance(target, ast.Subscript | ast.Attribute) for target in node.targets) > 1
 
 
+def _compares_identity(node: ast.Compare) -> bool:
+    """Whether `is` asks for anything but None."""
+    pairs = zip(node.ops, node.comparators, strict=True)
+    nothing = [isinstance(c, ast.Constant) and c.value is None for o, c in pairs if isinstance(o, _IDENTITY)]
+    return not all(nothing)
+
+
+_IDENTITY, _MEMBERSHIP = (ast.Is, ast.IsNot), (ast.In, ast.NotIn)
+
+
+def _is_large(node: ast.Constant) -> bool:
+    return type(node.value) is int and node.value >= 2**31
+
+
 _ELSE = "set a flag in the loop, and ask for it behind"
 # Forms of what is parsed that are refused: kind of node, condition, what is said.
 FORMS: tuple[tuple[type[ast.AST], Callable[..., bool], Construct], ...] = (
@@ -135,6 +151,15 @@ FORMS: tuple[tuple[type[ast.AST], Callable[..., bool], Construct], ...] = (
     (ast.Assign, _changes_several,
      Construct("one assignment of several places", "mutating assignments must be in separate statements",
                "assign each in a line of its own")),
+    (ast.Compare, _compares_identity,
+     Construct("an `is` of other than None", "is / is not operators are not supported. Use == / !=",
+               "write == or !=", since="0.3")),
+    (ast.Compare, lambda n: len(n.ops) > 1 and any(isinstance(o, _MEMBERSHIP) for o in n.ops),
+     Construct("an `in` in a chain of comparisons", "the 'in' operator is not supported in NKI",
+               "write the comparisons one by one, joined by and")),
+    (ast.Constant, _is_large,
+     Construct("an integer of more than 32 bits", "integer value is too large",
+               "use a float, or a smaller number")),
     (ast.BinOp, lambda n: isinstance(n.op, ast.MatMult),
      Construct("the operator @", "the matmul operator is not supported in NKI", "use nisa.nc_matmul")),
     (ast.Call, lambda n: any(k.arg is None for k in n.keywords),
