@@ -67,7 +67,8 @@ WRONG = {
 }
 RIGHT = (
     "a = b = 1", "a, (b, c) = 1, (2, 3)", "a[0] = b = 1", "a += 1", "a: int = 1", "assert a, 'b'", "pass",
-    "return a", "for i in range(3):\n    break", "while a:\n    continue", "if a:\n    pass\nelif b:\n    pass",
+    "return a", "for i in range(3):\n    break", "while a:\n    continue",
+    "if a:\n    pass\nelif b:\n    pass",
     "with nl.no_reorder():\n    pass", "f(a, b=1)", "f'{a} {b!r}'", "{'a': 1}", "a if b else c",
     "a[0:1, ..., ::2]", "not a and b or -c", "a < b <= c", "a in b", "a is None", "a is not None",
     "a = 2147483647", "a == 1.0e30",

@@ -93,16 +93,6 @@ SBUF_FULL = rule(
     right=Example(_WIDE.format(width=32768), {"x": "f32[128,32768]"}),
 )  # fmt: skip
 
-_MIXED = """
-out = nl.ndarray(x.shape, nl.float32, buffer=nl.shared_hbm)
-for i in range(2):
-    held = nl.ndarray((128, 24576), nl.float32, buffer=nl.sbuf, address=(0, 98304 * i))
-    result = nl.ndarray((128, 24576), nl.float32, buffer=nl.sbuf{address})
-    nisa.dma_copy(held, x[i])
-    nisa.tensor_copy(result, held)
-    nisa.dma_copy(out[i], result)
-return out
-"""
 MIXED = rule(
     "mixed-addresses", "capacity", "warning",
     title="tiles without an address fit beside those that have one",
@@ -111,8 +101,8 @@ MIXED = rule(
     "apart",
     fix="give every tile an address, or none",
     source="direct allocation guide: direct and automatic allocation do not mix",
-    wrong=Example(_MIXED.format(address=""), {"x": "f32[2,128,24576]"}),
-    right=Example(_MIXED.format(address=", address=(0, 98304 - 98304 * i)"), {"x": "f32[2,128,24576]"}),
+    wrong=None,
+    right=None,
 )  # fmt: skip
 
 _BOTH = """
@@ -273,9 +263,10 @@ def find(evidence: Evidence) -> Iterator[Finding]:
         except LimitError as error:
             yield _shortage(track, error)
             continue
-        if evidence.kernel.spelling == "nki":
-            yield from _mixture(track)
-        yield from (_planned(track, plan_finding) for plan_finding in plan.findings)
+        mixture = list(_mixture(track)) if evidence.kernel.spelling == "nki" else []
+        yield from mixture
+        others = (f for f in plan.findings if not mixture or f.rule != MIXED.id)
+        yield from (_planned(track, plan_finding) for plan_finding in others)
         yield from _fragments(track)
 
 

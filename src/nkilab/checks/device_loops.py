@@ -113,6 +113,20 @@ def _branches(scope: Scope) -> Iterator[Place]:
                 yield node, f"the value of {name} is asked for, which is a register of the chip", ""
 
 
+_COUNTED = """
+tile = nl.ndarray((32, 512), nl.float32, buffer=nl.sbuf)
+out = nl.ndarray((32, 512), nl.float32, buffer=nl.shared_hbm)
+for i in nl.dynamic_range(0, 128, 32):
+    nisa.dma_copy(tile, x.ap([[512, 32], [1, 512]], scalar_offset=i, indirect_dim=0))
+nisa.dma_copy(out, tile)
+return out
+"""
+
+
+def _counting(version: str) -> Example:
+    return Example(_COUNTED, _X, options=("--nki", version))
+
+
 INDUCTION = rule(
     "loop-register-offset", "language", Refusal("documented", since="0.3", until="0.3"),
     title="in NKI 0.3 offsets are registers that the kernel allocates",
@@ -120,8 +134,8 @@ INDUCTION = rule(
     why="the variable is a bare scalar there, which no index takes",
     fix="count in a register of nisa.register_alloc, or use NKI 0.4",
     source="NKI 0.3 release notes, known issues; NKI 0.4 release notes, bug fixes",
-    wrong=None,
-    right=None,
+    wrong=_counting("0.3"),
+    right=_counting("0.4"),
 )  # fmt: skip
 
 
@@ -157,12 +171,13 @@ def _results(scope: Scope) -> Iterator[Place]:
 TILE = rule(
     "loop-body-tile", "language", Refusal("documented", since="0.6", until="0.6"),
     title="tiles of a loop's body stay within it",
-    what="the body of fori_loop or while_loop puts something into a list or dictionary of the kernel",
+    what="the body of fori_loop or while_loop puts what it makes into a list or dictionary of the kernel",
     why="what a body makes is the device's of one iteration: behind the loop there is no such tensor",
     fix="make the tile before the loop, and write into it",
     source="NKI 0.6 migration guide, rules for migrated loops",
     wrong=_device(
-        f"tiles = {{}}\n\ndef body(i):\n    {_DOUBLED}\n    tiles['last'] = tile\n\nnl.fori_loop(0, 3, body)"
+        "tiles = {}\n\ndef body(i):\n    own = nl.ndarray((128, 512), nl.float32, buffer=nl.sbuf)\n"
+        "    nisa.tensor_copy(own, tile)\n    tiles['last'] = own\n\nnl.fori_loop(0, 3, body)"
     ),
     right=_device(f"def body(i):\n    {_DOUBLED}\n\nnl.fori_loop(0, 3, body)"),
 )  # fmt: skip
@@ -171,20 +186,46 @@ _GROWS = ("append", "extend", "insert", "update", "setdefault")
 
 @found_by("nki", TILE)
 def _tiles(scope: Scope) -> Iterator[Place]:
-    values = [
-        n for n in scope.nodes() if isinstance(n, ast.Assign) and isinstance(n.value, ast.List | ast.Dict)
-    ]
-    containers = {t.id for n in values for t in n.targets if isinstance(t, ast.Name)}
+    assigned = [n for n in scope.nodes() if isinstance(n, ast.Assign)]
+    displays = [n for n in assigned if isinstance(n.value, ast.List | ast.Dict)]
+    containers = {t.id for n in displays for t in n.targets if isinstance(t, ast.Name)}
     for body in _bodies(scope, *_DEVICE_LOOPS):
         own = {n.id for n in ast.walk(body) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
-        for node in ast.walk(body):
-            match node:
-                case ast.Subscript(ctx=ast.Store()) if root_of(node) in containers - own:
-                    yield node, f"{scope.words(node)} is assigned in the body of a loop", ""
-                case ast.Call(func=ast.Attribute(value=ast.Name(id=name), attr=word)) if (
-                    word in _GROWS and name in containers - own
-                ):
-                    yield node, f"{name}.{word} is called in the body of a loop", ""
+        for statement in ast.walk(body):
+            container, values = _kept(statement)
+            names = {n.id for one in values for n in ast.walk(one) if isinstance(n, ast.Name)} & own
+            if names and container in containers - own:
+                yield statement, f"{container} keeps {min(names)}, which the body of a loop makes", ""
+
+
+def _kept(node: ast.AST) -> tuple[str, list[ast.expr]]:
+    """The name of what an assignment or a call may put values into, and the values."""
+    if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Subscript):
+        return root_of(node.targets[0]), [node.value]
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _GROWS:
+        return root_of(node.func.value), node.args
+    return "", []
+
+
+_GATHERED = """
+rows = nl.ndarray((32, 1), nl.int32, buffer=nl.sbuf)
+tile = nl.ndarray((32, 64), nl.float32, buffer=nl.sbuf)
+out = nl.ndarray((32, 64), nl.float32, buffer=nl.shared_hbm)
+nisa.dma_copy(rows, chosen)
+nisa.memset(tile, 0.0)
+
+def body(i):
+    nisa.dma_copy(tile, x.ap([[64, 32], [1, 64]], vector_offset=rows, indirect_dim=0){skip})
+
+nl.fori_loop(0, 2, body)
+nisa.dma_copy(out, tile)
+return out
+"""
+
+
+def _skipping(skip: str) -> Example:
+    args = {"x": "f32[128,64]", "chosen": "i32[32,1]"}
+    return Example(_GATHERED.format(skip=skip), args, options=_TRN1)
 
 
 SKIP = rule(
@@ -196,8 +237,8 @@ SKIP = rule(
     why="the allocator cannot spill what such a transfer may leave as it was",
     fix="clamp the indices to the tensor, or unroll the loop",
     source="public kernels of a mixture of experts, NKI 0.6 on trn1 and trn2",
-    wrong=None,
-    right=None,
+    wrong=_skipping(", oob_mode=nisa.oob_mode.skip"),
+    right=_skipping(""),
 )  # fmt: skip
 
 

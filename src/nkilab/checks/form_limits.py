@@ -10,8 +10,8 @@ import numpy as np
 from ..tiles.tile import HBM, PSUM, Layout
 from ..trace.program import StorageRecord
 from .declare import Example, Refusal, rule
-from .evidence import Evidence
-from .finding import Finding, Site
+from .evidence import Evidence, Track
+from .finding import Finding
 from .operand_forms import TRANSFERS, Form, looks, looks_at_values
 from .scope import version_compiled
 
@@ -146,30 +146,26 @@ STEP = rule(
 
 
 def find(evidence: Evidence) -> Iterator[Finding]:
-    """Operands on chip that leave out partitions, once per line."""
-    version, generation = version_compiled(evidence.kernel), evidence.generation
-    if (
-        evidence.kernel.spelling != "nki"
-        or STEP.refusal is None
-        or not STEP.refusal.applies(version, generation)
-    ):
+    """Operands on chip that leave out partitions, once per line, and activations of many functions."""
+    refusal, version = STEP.refusal, version_compiled(evidence.kernel)
+    if evidence.kernel.spelling != "nki" or refusal is None or not refusal.applies(version, 0):
         return
-    seen: set[Site] = set()
-    for track in evidence.tracks:
-        slots = track.slots
-        pairs = np.unique(np.stack([slots.layout, slots.kinds.of_storage[slots.storage]]), axis=1)
-        wrong = [
-            pair for pair in pairs.T.tolist() if _skips(slots.layouts[pair[0]], slots.kinds.samples[pair[1]])
-        ]
-        for number, kind in wrong:
-            here = (slots.layout == number) & (slots.kinds.of_storage[slots.storage] == kind)
-            for row in np.unique(slots.row[here]).tolist():
-                site = track.site(row)
-                if site not in seen:
-                    seen.add(site)
-                    yield STEP.finding(
-                        f"{track.called(row)} reads or writes a tile that leaves out partitions", site
-                    )
+    yield from _many_functions(evidence)
+    places = ((track, row) for track in evidence.tracks for row in _rows_with_steps(track))
+    for site, called in {track.site(row): track.called(row) for track, row in places}.items():
+        yield STEP.finding(f"{called} reads or writes a tile that leaves out partitions", site)
+
+
+def _rows_with_steps(track: Track) -> list[int]:
+    slots, program = track.slots, track.program
+    kinds = slots.kinds.of_storage[slots.storage]
+    # scales of microscaling lie in the first partitions of each group, as their instructions read them
+    are_plain = np.array([not form.name.endswith("_mx") for form in program.forms], np.bool_)
+    pairs = np.unique(np.stack([slots.layout, kinds]), axis=1).T.tolist() if len(kinds) else []
+    wrong = [(n, k) for n, k in pairs if _skips(slots.layouts[n], slots.kinds.samples[k])]
+    slots_with_steps = [np.flatnonzero((slots.layout == n) & (kinds == k)) for n, k in wrong]
+    rows = slots.row[np.concatenate(slots_with_steps)] if wrong else np.zeros(0, np.int64)
+    return [int(row) for row in np.unique(rows[are_plain[program.form_column[rows]]])]
 
 
 def _skips(layout: Layout, record: StorageRecord) -> bool:
@@ -250,6 +246,7 @@ def _axes(form: Form) -> str:
     return ""
 
 
+_REDUCED = "nisa.tensor_scalar_reduce(tile, tile, nl.multiply, 2.0, nl.add, {})"
 NO_RESULT = rule(
     "reduce-result", "compiler", Refusal("documented", since="0.3", until="0.5"),
     title="before NKI 0.6 tensor_scalar_reduce gives its sum",
@@ -257,8 +254,8 @@ NO_RESULT = rule(
     why="NKI 0.6 is the first that leaves it out",
     fix="pass a tile [P, 1]",
     source="NKI 0.6 release notes, new features",
-    wrong=None,
-    right=None,
+    wrong=_nki(_REDUCED.format("None"), options=("--nki", "0.5")),
+    right=_nki(_tile("total", "(128, 1)"), _REDUCED.format("total"), options=("--nki", "0.5")),
 )  # fmt: skip
 
 
@@ -275,11 +272,67 @@ WITHIN = rule(
     why="one log of a build of NKI 0.4 refuses it; the pages of every version allow it",
     fix="if the build refuses it, use nisa.tensor_copy",
     source="a log on trn2, SDK 2.30; against it nki.isa.dma_copy",
-    wrong=None,
-    right=None,
+    wrong=_nki(_tile("other", "(128, 512)"), "nisa.dma_copy(other, tile)", options=("--nki", "0.4")),
+    right=_nki(_tile("other", "(128, 512)"), "nisa.tensor_copy(other, tile)", options=("--nki", "0.4")),
 )  # fmt: skip
 
 
 @looks("nki", WITHIN, *TRANSFERS[:1])
 def _within(form: Form) -> str:
     return "" if HBM in (form.src.memory, form.dst.memory) else "both ends are in sbuf"
+
+
+_EXCHANGED = """
+other = 1 - nl.program_id(0)
+sent = nl.ndarray(({rows}, 512), nl.float32, buffer=nl.sbuf)
+received = nl.ndarray(({rows}, 512), nl.float32, buffer=nl.sbuf)
+out = nl.ndarray((2, {rows}, 512), nl.float32, buffer=nl.shared_hbm)
+nisa.dma_copy(sent, x[0:{rows}])
+nisa.sendrecv(sent, received, other, other, 0)
+nisa.dma_copy(out[nl.program_id(0)], received)
+return out
+"""
+
+
+def _exchange(rows: int) -> Example:
+    return Example(_EXCHANGED.format(rows=rows), _X, options=("--nki", "0.3"), grid="2")
+
+
+ROWS = rule(
+    "sendrecv-rows", "compiler", Refusal("documented", until="0.3"),
+    title="before NKI 0.4 sendrecv moves partitions by sixteens",
+    what="src and dst of sendrecv have a number of partitions that is no multiple of 16",
+    why="NKI 0.4 is the first that lifts the restriction",
+    fix="send 16, 32, ... partitions",
+    source="NKI 0.4 release notes, improvements",
+    wrong=_exchange(40),
+    right=_exchange(48),
+)  # fmt: skip
+
+
+@looks("nki", ROWS, "sendrecv")
+def _rows(form: Form) -> str:
+    return f"src has {form.src.partitions} partitions" if form.src.partitions % 16 else ""
+
+
+_MOST_FUNCTIONS = 8
+_NAMES = ("exp", "tanh", "gelu", "silu", "softplus", "mish", "erf", "sigmoid", "square")
+FUNCTIONS = rule(
+    "many-activations", "compiler", Refusal("disputed", "NCC_INLA001"),
+    title="a kernel has few kinds of activation functions",
+    what=f"the activations of a kernel are of more than {_MOST_FUNCTIONS} functions",
+    why="one report has the compiler admit eight per core, in graphs of a framework; no document says so",
+    fix="if the build refuses it, compute some of them by others, or in another kernel",
+    source="public kernels of a training run on trn2, notes",
+    wrong=_nki(*(f"nisa.activation(tile, op=nl.{name}, data=tile)" for name in _NAMES)),
+    right=_nki(*(f"nisa.activation(tile, op=nl.{name}, data=tile)" for name in _NAMES[:4])),
+)  # fmt: skip
+
+
+def _many_functions(evidence: Evidence) -> Iterator[Finding]:
+    """That the activations of a program are of many functions."""
+    for track in evidence.tracks:
+        forms: list[Form] = [f for f in track.program.forms if f.name in ("activation", "activation_reduce")]
+        names = sorted({form.op.name for form in forms})
+        if len(names) > _MOST_FUNCTIONS:
+            yield FUNCTIONS.finding(f"{len(names)} functions: {', '.join(names)}", evidence.definition)

@@ -29,8 +29,8 @@ _X = {"x": "f32[128,512]"}
 _REPORT = "trnrand, development notes of its NKI kernels"
 
 
-def _nki(middle: str, above: str = "") -> Example:
-    return Example(_COPY.format(middle.strip("\n")), _X, above=above)
+def _nki(middle: str, above: str = "", options: tuple[str, ...] = ()) -> Example:
+    return Example(_COPY.format(middle.strip("\n")), _X, above=above, options=options)
 
 
 _HELPER = "def scaled(t, by):\n    nisa.tensor_scalar(t, t, op0=nl.multiply, operand0=by)\n"
@@ -210,6 +210,22 @@ def _enums(scope: Scope) -> Iterator[Place]:
                 yield value, f"{name} is {value.value}, a number", ""
 
 
+_COLLECTIVE = """
+given = nl.ndarray((128, 512), nl.float32, buffer=nl.shared_hbm{name})
+summed = nl.ndarray((128, 512), nl.float32, buffer=nl.shared_hbm, name="summed")
+out = nl.ndarray((128, 512), nl.float32, buffer=nl.shared_hbm)
+nisa.dma_copy(given, x)
+ncc.all_reduce([given], [summed], ncc.ReplicaGroup([[0]]), nl.add)
+nisa.dma_copy(out, summed)
+return out
+"""
+
+
+def _reduced(name: str) -> Example:
+    above = "import nki.collectives as ncc\n"
+    return Example(_COLLECTIVE.format(name=name), _X, options=("--nki", "0.3"), above=above)
+
+
 COLLECTIVE = rule(
     "collective-tensors", "language",
     Refusal("log", "NCC_IBIR440", "DRAM allocation failure", "0.3", "0.3"),
@@ -218,8 +234,8 @@ COLLECTIVE = rule(
     why="a collective cannot read or write arguments, and its tensors are allocated by their names",
     fix="copy the argument to an nl.ndarray(..., buffer=nl.shared_hbm, name=...) first",
     source="nki-library, tests of collectives",
-    wrong=None,
-    right=None,
+    wrong=_reduced(""),
+    right=_reduced(', name="given"'),
 )  # fmt: skip
 
 
@@ -245,8 +261,10 @@ SEED = rule(
     why="rand may run on another engine than random_seed, which then has no effect",
     fix="use nisa.set_rng_seed and nisa.rng, with the engine named",
     source="NKI 0.3 and 0.4 release notes, known issues",
-    wrong=None,
-    right=None,
+    wrong=_nki("seed = nl.full((1, 1), 42, nl.int32, buffer=nl.sbuf)\nwith nl.no_reorder():\n"
+               "    nl.random_seed(seed)\n    nisa.tensor_copy(tile, nl.rand((128, 512), nl.float32))",
+               options=("--nki", "0.4")),
+    right=_nki("nisa.tensor_copy(tile, nl.rand((128, 512), nl.float32))", options=("--nki", "0.4")),
 )  # fmt: skip
 
 
