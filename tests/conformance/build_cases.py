@@ -2,7 +2,7 @@
 
 `python -m tests.conformance.build_cases [FILE...]` prints every case and the totals. The rules of a file that
 names no half are in two halves: `open` ones were looked at when rules of the checks were written, `held-out`
-ones were not. Our own cases stand for all versions and chips that their source is about, and have right twins.
+ones were not. Our own stand for all versions and chips that their source is about, and have right twins.
 """
 
 from __future__ import annotations

@@ -230,7 +230,7 @@ COLLECTIVE = rule(
     "collective-tensors", "language",
     Refusal("log", "NCC_IBIR440", "DRAM allocation failure", "0.3", "0.3"),
     title="in NKI 0.3 collectives take tensors of the kernel that have names",
-    what="a collective is given a parameter of the kernel, or a tensor that nl.ndarray made without name=",
+    what="a collective is given a parameter of the kernel, or a tensor in hbm that nl.ndarray made without name=",
     why="a collective cannot read or write arguments, and its tensors are allocated by their names",
     fix="copy the argument to an nl.ndarray(..., buffer=nl.shared_hbm, name=...) first",
     source="nki-library, tests of collectives",
@@ -242,7 +242,7 @@ COLLECTIVE = rule(
 @found_by("nki", COLLECTIVE)
 def _collectives(scope: Scope) -> Iterator[Place]:
     calls = bound_to(scope, ("language.ndarray",))
-    nameless = {name for name, call in calls.items() if not any(k.arg == "name" for k in call.keywords)}
+    nameless = {name for name, call in calls.items() if _is_nameless_in_hbm(call)}
     for node in scope.nodes():
         if not isinstance(node, ast.Call) or not scope.name_of(node.func).startswith("collectives."):
             continue
@@ -251,6 +251,11 @@ def _collectives(scope: Scope) -> Iterator[Place]:
             if name in parameters(scope.kernel) or name in nameless:
                 word = "has no name" if name in nameless else "is an argument of the kernel"
                 yield place, f"{name}, which a collective takes, {word}", ""
+
+
+def _is_nameless_in_hbm(call: ast.Call) -> bool:
+    buffers = [ast.unparse(k.value) for k in call.keywords if k.arg == "buffer"]
+    return not any(k.arg == "name" for k in call.keywords) and any(b.endswith("hbm") for b in buffers)
 
 
 SEED = rule(
@@ -277,13 +282,13 @@ def _seeds(scope: Scope) -> Iterator[Place]:
 
 INDEX = rule(
     "scalar-offset-place", "language",
-    Refusal("report", until="0.3", milder="warning"),
+    Refusal("disputed", until="0.3"),
     title="a run-time offset is the first element of its tile",
     what="scalar_offset= is an access pattern that does not begin at the start of its tile",
     why="the address of the element is fixed as if the tile lay where it does in this kernel alone: within "
     "a model another element is read",
     fix="copy the element into a tile of its own, and pass that one from its start",
-    source="nki-moe-megakernel, common pitfalls, NKI 0.2 and 0.3",
+    source="nki-moe-megakernel, common pitfalls, NKI 0.2 and 0.3; against it nki-library, cross_entropy",
     wrong=None,
     right=None,
 )  # fmt: skip
