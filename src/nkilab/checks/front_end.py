@@ -226,11 +226,33 @@ def _reduced(name: str) -> Example:
     return Example(_COLLECTIVE.format(name=name), _X, options=("--nki", "0.3"), above=above)
 
 
+INNER_KERNEL = rule(
+    "kernel-calls-kernel", "language",
+    Refusal("disputed", until=LAST_PARSED),
+    title="kernels call plain functions",
+    what="a kernel calls a function that nki.jit decorates too",
+    why="reports have the inner kernel refused, or its arguments taken for tensors of the host; the front "
+    "end knows the decorator",
+    fix="take the decorator off the inner one, or call its undecorated function",
+    source="nki-autotune, learnings; nki-moe-megakernel, common pitfalls; against them leanprover/KLR",
+    wrong=_nki("scaled(tile, 2.0)", f"@nki.jit\n{_HELPER}"),
+    right=_nki("scaled(tile, 2.0)", _HELPER),
+)  # fmt: skip
+
+
+@found_by("nki", INNER_KERNEL)
+def _inner_kernels(scope: Scope) -> Iterator[Place]:
+    others = {function.name for function in scope.source.kernels - {scope.kernel}}
+    for node in scope.nodes():
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in others:
+            yield node, f"{node.func.id} is a kernel itself", ""
+
+
 COLLECTIVE = rule(
     "collective-tensors", "language",
     Refusal("log", "NCC_IBIR440", "DRAM allocation failure", "0.3", "0.3"),
     title="in NKI 0.3 collectives take tensors of the kernel that have names",
-    what="a collective is given a parameter of the kernel, or a tensor in hbm that nl.ndarray made without name=",
+    what="a collective is given a parameter of the kernel, or a tensor in hbm that has no name=",
     why="a collective cannot read or write arguments, and its tensors are allocated by their names",
     fix="copy the argument to an nl.ndarray(..., buffer=nl.shared_hbm, name=...) first",
     source="nki-library, tests of collectives",
