@@ -31,7 +31,8 @@ LEVELS = [
     "reports",
     "frameworks",
     "hook",
-    "runner doctor explain demo neuron_profile autostart ops ranks suites validate calibrate einsum stubs",
+    "runner doctor explain demo neuron_profile autostart ops ranks suites validate calibrate compare einsum "
+    "stubs",
     "tune scripts projects torch jax",
     "commands",
     "cli",

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from nkilab.ledger.choice import Demand
 from nkilab.ledger.regret import Grid, grids_of, regret_bar
 from nkilab.ledger.row import Call, Row, Source
 from nkilab.ledger.score import Compared
@@ -22,6 +24,11 @@ ROW = Row(
 
 def other(name: str, **changes: object) -> Row:
     return replace(ROW, id=name, **changes)
+
+
+def grid(*points: Compared, demands: Sequence[Demand] = ()) -> Grid:
+    """A grid whose points ask the same of memory unless the test says."""
+    return Grid(points, tuple(demands) or (Demand(0, 1, 1, 1),) * len(points))
 
 
 def compared(measured: float, predicted: float, metric: str = "device_us") -> Compared:
@@ -45,17 +52,25 @@ def test_a_grid_is_one_kernel_on_the_same_arrays_with_other_whole_numbers():
 
 
 def test_regret_is_how_much_longer_the_choice_was_measured():
-    grid = Grid((compared(100, 90), compared(80, 95), compared(120, 130)))
+    points = grid(compared(100, 90), compared(80, 95), compared(120, 130))
     # by hand: 90 is predicted least and was measured 100; the best was measured 80
-    assert grid.regret == pytest.approx(0.25)
-    assert grid.tau == pytest.approx(1 / 3)
-    assert not grid.is_good
-    assert Grid((compared(100, 1), compared(100, 2))).tau is None
+    assert points.regret == pytest.approx(0.25)
+    assert points.tau == pytest.approx(1 / 3)
+    assert not points.is_good
+    assert grid(compared(100, 1), compared(100, 2)).tau is None
+
+
+def test_of_points_that_the_model_cannot_tell_apart_the_one_with_fewer_transfers_is_chosen():
+    points = (compared(100, 90.0), compared(80, 90.5), compared(70, 99.0))
+    few, many = Demand(0, 4, 8, 8), Demand(0, 64, 8, 8)
+    # 90.5 is within 2 % of 90, 99 is not, whatever it asks
+    assert grid(*points, demands=[many, few, few]).chosen.measured == 80
+    assert grid(*points, demands=[few, many, few]).chosen.measured == 100
 
 
 def test_the_bar_counts_grids_without_the_host():
-    good, bad = Grid((compared(1, 1), compared(2, 2))), Grid((compared(1, 2), compared(2, 1)))
-    host = Grid((compared(1, 2, "host_latency_us"), compared(2, 1, "host_latency_us")))
+    good, bad = grid(compared(1, 1), compared(2, 2)), grid(compared(1, 2), compared(2, 1))
+    host = grid(compared(1, 2, "host_latency_us"), compared(2, 1, "host_latency_us"))
     assert regret_bar([good, good, good, good, bad, host]).reached == "4 of 5"
     assert regret_bar([good, good, good, good, bad, host]).is_met
     assert not regret_bar([good, good, good, bad]).is_met

@@ -39,7 +39,7 @@ class Bowl:
         if a == 13:
             return Outcome(point, "pruned", reason="unlucky", message="a is 13")
         latency = float((a - 17) ** 2 + 10 * abs(b.bit_length() - 4) + 5)
-        case = Timed(latency, 0.9 * latency, 1.1 * latency, a * b, b, 0, "dependence", {"DMA issue": 0.5})
+        case = Timed(latency, 0.9 * latency, 1.1 * latency, a * b, a, b, 0, "dependence", {"DMA issue": 0.5})
         values = {"latency": latency, "sbuf": float(b)}
         own = {goal: values[goal] for goal in self.goals}
         return Outcome(point, "timed", own, (0.9 * latency, 1.1 * latency), (case,))

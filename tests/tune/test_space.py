@@ -33,6 +33,18 @@ def test_points_are_all_combinations_that_the_constraints_allow():
     assert not space.contains({"a": 2, "b": 4})
 
 
+def test_listed_points_are_all_there_is_in_their_order():
+    points = [{"a": 4, "config.rows": 2}, {"a": 1, "config.rows": 8}, {"a": 1, "config.rows": 2}]
+    space = space_of(points, ["a * config.rows > 2"])
+    assert list(space.points()) == points[:2]
+    assert (space.count, space.combinations) == (2, 3)
+    # each value occurs, but not together
+    assert not space.contains({"a": 4, "config.rows": 8})
+    assert space.contains(points[1])
+    assert sorted(map(repr, shuffled(space, 3))) == sorted(map(repr, points[:2]))
+    assert list(space.fixed({"a": 1}).points()) == points[1:2]
+
+
 def test_integers_have_a_step():
     assert list(space_of({"a": {"integers": [128, 512], "step": 128}}).parameters[0].values) == [
         128,
@@ -113,8 +125,27 @@ BAD = {
         "space.yaml:1: the space is empty; it has at least one parameter"
     ),
     "schema: nkilab.space/1\nparams: {a: [1]}\n": (
-        "space.yaml:2: 'params' is no key; there are parameters, constraints"
+        "space.yaml:2: 'params' is no key; there are parameters, points, constraints"
     ),
+    "schema: nkilab.space/1\nparameters: {a: [1]}\npoints: [{a: 1}]\n": (
+        "space.yaml:1: a space has either parameters or points: values to combine, or a list of points"
+    ),
+    "schema: nkilab.space/1\npoints: {a: 1}\n": (
+        "space.yaml:1: points is {'a': 1}; it is a list of points, as in [{rows: 8}, {rows: 16}]"
+    ),
+    "schema: nkilab.space/1\npoints: []\n": (
+        "space.yaml:1: the space lists 0 points; it has at least one and at most 100,000"
+    ),
+    "schema: nkilab.space/1\npoints:\n  - {a: 1}\n  - {b: 1}\n": (
+        "space.yaml:4: a point has b; the first one has a"
+    ),
+    "schema: nkilab.space/1\npoints:\n  - {a: 1, b: x}\n  - {b: x, a: 1}\n": (
+        "space.yaml:4: {'b': 'x', 'a': 1} is listed twice"
+    ),
+    "schema: nkilab.space/1\npoints:\n  - 7\n": (
+        "space.yaml:3: a point is 7; it holds a value per name, as in {rows: 8}"
+    ),
+    "schema: nkilab.space/1\nparameters:\n  a..b: [1]\n": "space.yaml:3: 'a..b' is no name of a parameter",
     "schema: nkilab.space/1\nparameters:\n  a: [1, 2]\n  b: {range: [1, 2]}\n": (
         "space.yaml:4: b is {'range': [1, 2]}; "
         "write integers: [1, 8], powers_of_two: [1, 16] or choices: [...]"

@@ -1,7 +1,8 @@
 """Grids of the ledger: one kernel on the same arrays under several block sizes.
 
-A tuner that looks at the whole of a grid chooses the point that is predicted to be fastest. Its regret is how
-much longer that point was measured than the one that was measured fastest.
+A tuner that looks at the whole of a grid takes the point that is predicted to be fastest, or of those that
+the model cannot tell from it the most robust. Its regret is how much longer that point was measured than the
+one that was measured fastest.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from math import log, prod
 from statistics import pstdev
 from typing import Any
 
+from .choice import Demand, demand_of, robust
 from .predict import Predictor
 from .quantities import QUANTITIES
 from .row import Call, Row
@@ -29,9 +31,11 @@ class Grid:
 
     Args:
         compared: one per setting, measured and predicted.
+        demands: what each asks of memory.
     """
 
     compared: tuple[Compared, ...]
+    demands: tuple[Demand, ...]
 
     @property
     def name(self) -> str:
@@ -47,8 +51,8 @@ class Grid:
 
     @property
     def chosen(self) -> Compared:
-        """What is predicted to be fastest; of equals the first of the ledger."""
-        return min(self.compared, key=lambda c: c.predicted)
+        """What `nkilab tune` takes: of those predicted to be fastest the most robust."""
+        return self.compared[robust([c.predicted for c in self.compared], self.demands)]
 
     @property
     def best(self) -> Compared:
@@ -135,13 +139,14 @@ def judged_grids(
         progress: is told after each row how many are done, of how many.
     """
     numbered = [(number, row) for number, own in enumerate(grids_of(rows)) for row in own]
-    grids: dict[Any, list[Compared]] = {}
+    grids: dict[Any, list[tuple[Compared, Demand]]] = {}
     for done, (number, row) in enumerate(numbered, 1):
         compared = Compared(row, row.metric, row.value, predictor.predict(row, row.metric), None, "")
-        grids.setdefault((number, _results(predictor, row)), []).append(compared)
+        point = (compared, demand_of(predictor.estimates(row)))
+        grids.setdefault((number, _results(predictor, row)), []).append(point)
         if progress:
             progress(done, len(numbered))
-    return [Grid(tuple(own)) for own in grids.values() if len(own) > 1]
+    return [Grid(*zip(*own, strict=True)) for own in grids.values() if len(own) > 1]
 
 
 def _results(predictor: Predictor, row: Row) -> tuple[Any, ...]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -22,12 +21,15 @@ from ..errors import FileError, UsageError
 from ..tiles.dtypes import as_dtype
 from ..trace.session import running
 from ..tracebacks import public
+from .binding import bound
 from .executors import Inline
+from .expressions import Value
 from .objective import Case, KernelObjective
 from .outcome import Outcome, outcome_from
 from .samplers import sampler_named
-from .space import Parameter, Point, Space, space_of
+from .space import Point, Space, space_of
 from .study import search
+from .verdict import verdict_of
 
 SCHEMA = "nkilab.choice/1"
 
@@ -103,7 +105,9 @@ class Autotuned:
     @public
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call the kernel with the parameters chosen for these arguments; those given stay as they are."""
-        return self.kernel(*args, **{**kwargs, **self.choice(*args, **kwargs)})
+        call = bound(self.kernel, args, kwargs, self.choice(*args, **kwargs))
+        with call.constants_set():
+            return call.kernel(*call.args, **call.kwargs)
 
     @public
     def choice(self, *args: Any, **kwargs: Any) -> Point:
@@ -127,7 +131,7 @@ class Autotuned:
     def outcome(self, *args: Any, **kwargs: Any) -> Outcome:
         """What the timing model says of the point that is chosen for arguments."""
         arguments = self._point_of_call(args, kwargs)
-        space = replace(self.space, parameters=tuple(_fixed(p, arguments) for p in self.space.parameters))
+        space = self.space.fixed({name: _plain(name, value) for name, value in arguments.items()})
         case = Case(
             tuple(map(_shape_only, args)),
             {name: _shape_only(value) for name, value in kwargs.items() if name not in arguments},
@@ -163,28 +167,24 @@ class Autotuned:
         if not result.timed:
             first = result.outcomes[0].message if result.outcomes else "none was looked at"
             raise UsageError(f"no point of the space of {self.__name__} can be timed:\n{first}")
-        best = result.timed[0]
+        best = verdict_of(result).best
         _write(key, best)
         return best
 
 
-def _fixed(parameter: Parameter, point: Point) -> Parameter:
-    """A parameter with the one value that the caller gives, if it gives one.
+def _plain(name: str, value: Any) -> Value:
+    """What a caller gives of a point.
 
     Raises:
         UsageError: if that is no value of a space.
     """
-    name = parameter.name
-    if name not in point:
-        return parameter
-    value: Any = point[name]
     value = value.item() if isinstance(value, np.generic) else value
     if not isinstance(value, int | float | str):
         raise UsageError(
             f"{name} is {value!r}; beside parameters that are chosen it is a number or a word",
             hint="give all parameters, or call .kernel",
         )
-    return Parameter(name, "choices", (value,))
+    return value
 
 
 def _shape_only(value: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import exp, isfinite, log
@@ -107,8 +108,18 @@ class Recalibrated:
         }
 
 
+def form(points: Sequence[Point], measured: Sequence[Measured] = ()) -> str:
+    """A file of measured points: those that are known, and others with their times left to fill in."""
+    known = [(one.point, f"{one.latency_us:g}") for one in measured]
+    entries = [
+        "  - {" + ", ".join(f"{n}: {json.dumps(v)}" for n, v in point.items()) + f", latency_us: {time}}}\n"
+        for point, time in [*known, *((point, "null") for point in points)]
+    ]
+    return f"schema: {SCHEMA}\npoints:\n{''.join(entries)}"
+
+
 def read_measured(path: Path, space: Space) -> list[Measured]:
-    """The measurements in a YAML file.
+    """The measurements in a YAML file; entries whose latency_us is null wait to be filled in.
 
     Raises:
         FileError: if it cannot be read, or is written otherwise; names the line.
@@ -122,7 +133,15 @@ def read_measured(path: Path, space: Space) -> list[Measured]:
         raise wrong(
             path, line_of(document), f"points is {points!r}; it is a list with at least one entry", HINT
         )
-    measured_points = [_measured(path, entry, line_of(points, i), space) for i, entry in enumerate(points)]
+    measured_points = [
+        _measured(path, entry, line_of(points, i), space)
+        for i, entry in enumerate(points)
+        if not (isinstance(entry, Mapping) and "latency_us" in entry and entry["latency_us"] is None)
+    ]
+    if not measured_points:
+        raise wrong(
+            path, line_of(document), "no point has a latency_us yet", "write the measured microseconds in"
+        )
     keys = [key_of(one.point) for one in measured_points]
     for i, key in enumerate(keys):
         if key in keys[:i]:

@@ -119,6 +119,8 @@ def _function_of(node: ast.AST, names: frozenset[str], used: set[str]) -> Evalua
             return lambda values: value
         case ast.Name(id=name):
             return _name(name, names, used)
+        case ast.Attribute() if (name := ast.unparse(node)) in names:
+            return _name(name, names, used)
         case ast.UnaryOp(op=sign, operand=operand) if type(sign) in _SIGNS:
             return _applied(_SIGNS[type(sign)], [inner(operand)])
         case ast.BinOp(left=left, op=sign, right=right) if type(sign) in _ARITHMETIC:

@@ -24,15 +24,18 @@ from ..dialects.kernel import Kernel
 from ..errors import LimitError, NkilabError, UsageError, UseError, did_you_mean
 from ..estimates import Estimate
 from ..isa.declare import Instruction
-from ..launches import Launched, launch
+from ..launches import Launched, launch, launch_ranks
+from ..ledger.choice import demand_of
 from ..ledger.predict import recosted
 from ..machine import Machine
+from ..rank_arguments import calls_of
 from ..records import LONG, prepare
 from ..tiles.dtypes import as_dtype
 from ..timing import MODEL_VERSION
 from ..trace.affine import REPEATS, Repeats
 from ..trace.builder import FORMS
 from ..trace.program import Program
+from .binding import BoundCall, bound, check_names
 from .identity import identity_of
 from .outcome import FAILED, PRUNED, TIMED, Outcome, Timed
 from .space import Point, Space
@@ -171,22 +174,16 @@ class KernelObjective:
         """Refuse a space that the kernel cannot be called with.
 
         Raises:
-            UsageError: if a parameter is none of the kernel's, or has a value already.
+            UsageError: if a name stands for nothing, or for a parameter that has a value already.
         """
+        check_names(self.kernel, space)
         signature = inspect.signature(self.kernel.function)
-        takes_all = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in signature.parameters.values())
-        for name in space.names:
-            if name not in signature.parameters and not takes_all:
-                raise UsageError(
-                    f"{self.kernel.name} has no parameter {name}; it has {', '.join(signature.parameters)}",
-                    hint="name parameters of the kernel in the space",
-                )
         for case in self.cases:
             try:
-                bound = signature.bind_partial(*case.args, **case.kwargs).arguments
+                arguments = signature.bind_partial(*case.args, **case.kwargs).arguments
             except TypeError as error:
                 raise UsageError(f"{self.kernel.name} cannot be called with {case.text}: {error}") from None
-            twice = [name for name in space.names if name in bound]
+            twice = [name for name in space.names if name in arguments]
             if twice:
                 raise UsageError(
                     f"{twice[0]} is searched and has a value besides", hint="leave one of the two out"
@@ -232,26 +229,36 @@ class KernelObjective:
         known = self._traces.get(key)
         if known is None:
             case = self.cases[number]
-            launched = launch(
-                self.kernel, case.args, {**case.kwargs, **point}, self.machine, has_data=False,
-                keyed={FORMS: self._forms, REPEATS: self._repeats},
-            )  # fmt: skip
-            self._refuse_faults(launched)
-            known = self._traces[key] = launched.programs
+            call = bound(self.kernel, case.args, case.kwargs, point)
+            with call.constants_set():
+                launched = self._launched(call)
+                self._refuse_faults(launched)
+            known = self._traces[key] = tuple(program for one in launched for program in one.programs)
             _keep(self._traces)
             while len(self._traces) > 1 and sum(map(_rows, self._traces.values())) > ROWS_KEPT:
                 self._traces.popitem(last=False)
             self._count(known)
         return known
 
-    def _refuse_faults(self, launched: Launched) -> None:
+    def _launched(self, call: BoundCall) -> list[Launched]:
+        """What a call leaves, per rank."""
+        keyed = {FORMS: self._forms, REPEATS: self._repeats}
+        if call.ranks == 1:
+            return [launch(call.kernel, call.args, call.kwargs, self.machine, has_data=False, keyed=keyed)]
+        return launch_ranks(
+            call.kernel, calls_of(call.args, call.kwargs, call.ranks), range(call.ranks), self.machine,
+            launched=call.ranks, has_data=False, keyed=keyed,
+        )  # fmt: skip
+
+    def _refuse_faults(self, launched: Sequence[Launched]) -> None:
         """Refuse what checks find on shapes alone and hardware would punish.
 
         Raises:
             UseError: the first such finding that the kernel's author does not silence.
         """
-        tracks = tuple(Track(program, core) for core, program in enumerate(launched.programs))
-        evidence = Evidence(self.kernel, tracks, launched.memories, launched.rendezvous)
+        first = launched[0]
+        tracks = tuple(Track(program, core) for core, program in enumerate(first.programs))
+        evidence = Evidence(self.kernel, tracks, first.memories, first.rendezvous)
         for finding in examine_shapes(evidence):
             silencing = settings_near(finding.site.file)
             if finding.fails and not is_silenced(finding, evidence.sources, silencing):
@@ -329,14 +336,10 @@ def _sum(weights: Sequence[float], values: Sequence[float]) -> float:
 def timed(estimate: api.Estimate) -> Timed:
     """What of an estimate a search remembers."""
     low, high = estimate.interval_us
-    summary = estimate.summary
-    moved_again = (
-        summary["spill_save_bytes"] + summary["spill_reload_bytes"] + estimate.plan.loaded_again_bytes
-    )
-    spilled = int(moved_again)
+    demand = demand_of([estimate])
     return Timed(
-        estimate.latency_us, low, high, int(summary["dma_transfer_total_bytes"]),
-        int(summary["sbuf_peak_bytes"]), spilled, summary.bound, dict(summary.occupancy),
+        estimate.latency_us, low, high, demand.dma_bytes, demand.transfers, demand.sbuf_bytes,
+        demand.spilled_bytes, estimate.summary.bound, dict(estimate.summary.occupancy),
     )  # fmt: skip
 
 

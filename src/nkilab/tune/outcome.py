@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from ..ledger.choice import Demand
 from .space import Point
 
 TIMED, PRUNED, FAILED = "timed", "pruned", "failed"
@@ -16,7 +17,7 @@ class Timed:
 
     Args:
         latency_us, low_us, high_us: predicted, with its interval.
-        dma_bytes: moved by transfers.
+        dma_bytes, transfers: moved, and by how many transfers.
         sbuf_bytes: the most per partition in use at once.
         spilled_bytes: of those moved, saved to HBM and reloaded because SBUF does not hold everything.
         bound: what limits the run.
@@ -27,6 +28,7 @@ class Timed:
     low_us: float
     high_us: float
     dma_bytes: int
+    transfers: int
     sbuf_bytes: int
     spilled_bytes: int
     bound: str
@@ -62,6 +64,15 @@ class Outcome:
     def is_timed(self) -> bool:
         """Whether it has values."""
         return self.state == TIMED
+
+    @property
+    def demand(self) -> Demand:
+        """What it asks of memory, over all cases."""
+        cases = self.cases
+        return Demand(
+            sum(c.spilled_bytes for c in cases), sum(c.transfers for c in cases),
+            sum(c.dma_bytes for c in cases), max((c.sbuf_bytes for c in cases), default=0),
+        )  # fmt: skip
 
     @property
     def latency_us(self) -> float:

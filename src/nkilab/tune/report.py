@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
@@ -12,13 +13,14 @@ from .._lazy import rich
 from ..progress import is_wanted, quiet
 from ..timing import MODEL_VERSION
 from .confirm import Recalibrated
+from .measuring import FIRST, worth_measuring
 from .outcome import Outcome, key_of
 from .study import Progress
 from .verdict import Verdict, counts, interval_of
 
 WIDTH = 100
-# Points that the table shows.
-SHOWN = 12
+# Points that the table shows, and characters of a line of its heads.
+SHOWN, HEAD = 12, 12
 
 
 @contextmanager
@@ -69,7 +71,7 @@ def print_verdict(verdict: Verdict, kernel: str, confirmed: Recalibrated | None)
     if confirmed is not None:
         _print_confirmed(confirmed)
     _print_table(verdict)
-    _print_close(verdict)
+    _print_close(verdict, confirmed)
 
 
 def _print_wrapped(line: str) -> None:
@@ -113,11 +115,15 @@ def _print_table(verdict: Verdict) -> None:
     """The fastest points, or the front of several goals."""
     goals = verdict.found.goals
     rows = list(verdict.front or verdict.found.timed)
-    names = verdict.found.space.names
-    table = rich("table").Table(width=WIDTH if len(names) > 2 else None, pad_edge=True)
+    names = [
+        name for name in verdict.found.space.names if len({repr(o.point[name]) for o in rows[:SHOWN]}) > 1
+    ]
+    if shared := [name for name in verdict.found.space.names if name not in names]:
+        _print_wrapped("in all rows: " + ", ".join(f"{name}={rows[0].point[name]!r}" for name in shared))
+    table = rich("table").Table(pad_edge=True)
     table.title = "front" if verdict.front else None
     for name in names:
-        table.add_column(name, justify="right")
+        table.add_column(_head(name), justify="right", no_wrap=True)
     for title in ("latency us", "from", "to", *goals[1:], "bound"):
         table.add_column(title, justify="left" if title == "bound" else "right")
     for outcome in rows[:SHOWN]:
@@ -128,7 +134,17 @@ def _print_table(verdict: Verdict) -> None:
         print(f"and {len(rows) - SHOWN} more; --json lists them")
 
 
-def _cells(outcome: Outcome, names: tuple[str, ...], goals: tuple[str, ...]) -> list[str]:
+def _head(name: str) -> str:
+    """A name over several lines, broken where its words end."""
+    lines = [""]
+    for word in re.findall(r"[^_.]+[_.]*|[_.]+", name):
+        if lines[-1] and len(lines[-1]) + len(word) > HEAD:
+            lines.append("")
+        lines[-1] += word
+    return "\n".join(lines)
+
+
+def _cells(outcome: Outcome, names: Sequence[str], goals: tuple[str, ...]) -> list[str]:
     low, high = interval_of(outcome)
     latency = f"{outcome.latency_us:.2f}{'' if outcome.measured_us is None else ' *'}"
     rest = [f"{outcome.values[goal]:,.0f}" for goal in goals[1:]]
@@ -136,7 +152,7 @@ def _cells(outcome: Outcome, names: tuple[str, ...], goals: tuple[str, ...]) -> 
     return [*map(str, values), latency, f"{low:.2f}", f"{high:.2f}", *rest, outcome.cases[0].bound]
 
 
-def _print_close(verdict: Verdict) -> None:
+def _print_close(verdict: Verdict, confirmed: Recalibrated | None) -> None:
     others = len(verdict.found.timed) - 1
     if not others:
         return
@@ -148,5 +164,8 @@ def _print_close(verdict: Verdict) -> None:
         f"points of one kernel are off by {verdict.spread:.1%} against their mean ({verdict.spread_from}): "
         f"{len(verdict.close)} are too close to the best"
     )
-    if verdict.close:
-        _print_wrapped("measure some of them and pass the times with --confirm")
+    points = [] if confirmed else worth_measuring(verdict, (), FIRST)
+    if len(points) > 1:
+        _print_wrapped("worth measuring: " + "; ".join(key_of(outcome.point) for outcome in points))
+        print("  --measure 'python3 measure.py {file}' has a program of yours measure them,")
+        print("  --confirm FILE.yaml writes a form for their times and reads it once it is filled in")

@@ -101,7 +101,7 @@ def shuffled(space: Space, seed: int) -> Iterator[Point]:
 def drawn(space: Space, random: Random, seen: set[str]) -> Point | None:
     """A point that was not seen, drawn at random; where some thousand draws find none, the first of all."""
     for _ in range(DRAWS):
-        point = {p.name: p.values[random.randrange(len(p.values))] for p in space.parameters}
+        point = space.drawn(random)
         if key_of(point) not in seen and space.holds(point):
             return point
     return next((point for point in space.among_first() if key_of(point) not in seen), None)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from hashlib import sha256
 from itertools import islice
 from math import isfinite, prod
 from pathlib import Path
+from random import Random
 from typing import Any, Protocol
 
 from ..argument_checks import need
@@ -20,6 +21,7 @@ from .expressions import Constraint, Value, constraint
 
 SCHEMA = "nkilab.space/1"
 HINT = "see docs/tune.md for the format"
+KEYS = ("parameters", "points", "constraints")
 KINDS = ("integers", "powers_of_two", "choices")
 # Points that are counted, and combinations that are looked at in search of the first; more take too long.
 COUNTED = 100_000
@@ -79,10 +81,12 @@ class Space:
     Args:
         parameters: at least one, names differ.
         constraints: between them.
+        listed: the points themselves, where they are written one by one; () where every combination is one.
     """
 
     parameters: tuple[Parameter, ...]
     constraints: tuple[Constraint, ...] = ()
+    listed: tuple[Point, ...] = ()
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -92,7 +96,7 @@ class Space:
     @property
     def combinations(self) -> int:
         """How many combinations of values there are, constraints aside."""
-        return prod(len(parameter.values) for parameter in self.parameters)
+        return len(self.listed) or prod(len(parameter.values) for parameter in self.parameters)
 
     @cached_property
     def count(self) -> int | None:
@@ -103,8 +107,9 @@ class Space:
         return count if count <= COUNTED else None
 
     def holds(self, point: Mapping[str, Value]) -> bool:
-        """Whether a combination of values satisfies every constraint."""
-        return all(one.holds(point) for one in self.constraints)
+        """Whether a combination of values is listed, if points are, and satisfies every constraint."""
+        is_there = not self.listed or any(point == one for one in self.listed)
+        return is_there and all(one.holds(point) for one in self.constraints)
 
     def contains(self, point: Mapping[str, Any]) -> bool:
         """Whether a point is one of the space."""
@@ -113,7 +118,9 @@ class Space:
         return all(_is_among(point[p.name], p.values) for p in self.parameters) and self.holds(point)
 
     def points(self) -> Iterator[Point]:
-        """All points, the last parameter changing fastest; constraints cut as soon as they can be asked."""
+        """All points: as listed, or the last parameter changing fastest, cut by constraints early."""
+        if self.listed:
+            return (dict(point) for point in self.listed if self.holds(point))
         return self._from({}, 0, [-1])
 
     def _from(self, known: Point, depth: int, left: list[int]) -> Iterator[Point]:
@@ -133,7 +140,21 @@ class Space:
 
     def among_first(self) -> Iterator[Point]:
         """Points that are found among the first million values that are looked at."""
-        return self._from({}, 0, [LOOKED_AT])
+        return self.points() if self.listed else self._from({}, 0, [LOOKED_AT])
+
+    def drawn(self, random: Random) -> Point:
+        """A combination at random, whether or not the constraints allow it."""
+        if self.listed:
+            return dict(random.choice(self.listed))
+        return {p.name: p.values[random.randrange(len(p.values))] for p in self.parameters}
+
+    def fixed(self, known: Mapping[str, Value]) -> Space:
+        """The space where some parameters have one value each, which need not be one of theirs."""
+        parameters = tuple(
+            Parameter(p.name, "choices", (known[p.name],)) if p.name in known else p for p in self.parameters
+        )
+        listed = tuple(p for p in self.listed if all(p[name] == value for name, value in known.items()))
+        return replace(self, parameters=parameters, listed=listed)
 
     @property
     def has_points(self) -> bool:
@@ -144,6 +165,8 @@ class Space:
     def is_empty(self) -> bool:
         """Whether there is no point for certain."""
         left = [LOOKED_AT]
+        if self.listed:
+            return not self.has_points
         return next(self._from({}, 0, left), None) is None and left[0] > 0
 
     @cached_property
@@ -163,7 +186,9 @@ class Space:
             (p.name, p.kind, p.values if isinstance(p.values, range) else list(p.values))
             for p in self.parameters
         ]
-        return sha256(repr((parts, [c.text for c in self.constraints])).encode()).hexdigest()[:16]
+        return sha256(repr((parts, [c.text for c in self.constraints], self.listed)).encode()).hexdigest()[
+            :16
+        ]
 
     def checked(self) -> Space:
         """The space itself, if it has points.
@@ -195,26 +220,29 @@ class Space:
 
 
 @public
-def space_of(entries: Mapping[str, Any], constraints: Sequence[str] = ()) -> Space:
+def space_of(entries: Mapping[str, object] | Sequence[object], constraints: Sequence[str] = ()) -> Space:
     """A space written in Python.
 
     Args:
         entries: per parameter a list of choices, or {"integers": [1, 8]}, {"powers_of_two": [1, 16]},
-            {"choices": [...]} as a file writes it.
+            {"choices": [...]} as a file writes it; or a list of points, [{"rows": 64}, {"rows": 128}].
         constraints: expressions such as "tiles_m * tiles_n <= 16".
 
     Raises:
         UsageError: if it is none, or no point satisfies the constraints.
     """
 
-    need("the space", entries, Mapping, 'a dictionary, such as {"rows": [64, 128]}')
     if isinstance(constraints, str) or not isinstance(constraints, Sequence):
         raise UsageError(f"constraints is {shown(constraints)}; it is a list of expressions")
 
     def fault(problem: str, hint: str = HINT) -> Exception:
         return UsageError(problem, hint=hint)
 
-    return _space(entries, [(text, "") for text in constraints], lambda name: fault, fault)
+    placed = [(text, "") for text in constraints]
+    if not isinstance(entries, Mapping):
+        need("the space", entries, (list, tuple), 'a dictionary, as {"rows": [64, 128]}, or a list of points')
+        return _constrained(*_listed(entries, lambda number: fault, fault), placed)
+    return _constrained(_combined(entries, lambda name: fault, fault), (), placed)
 
 
 @public
@@ -235,39 +263,89 @@ def read_space(path: Path) -> Space:
         return lambda problem, hint=HINT: wrong(path, line, problem, hint)
 
     first = at(line_of(document))
-    unknown: list[Any] = [key for key in document if key not in ("schema", "parameters", "constraints")]
+    unknown: list[Any] = [key for key in document if key not in ("schema", *KEYS)]
     if unknown:
-        raise at(key_line(document, unknown[0]))(
-            f"{unknown[0]!r} is no key; there are parameters, constraints"
-        )
-    parameters: Any = document.get("parameters")
+        raise at(key_line(document, unknown[0]))(f"{unknown[0]!r} is no key; there are {', '.join(KEYS)}")
+    entries: Any = document.get("parameters")
+    points: Any = document.get("points")
     texts = document.get("constraints", [])
-    if not isinstance(parameters, Mapping):
-        raise first(f"parameters is {parameters!r}; it holds the values of a parameter by its name")
+    if (entries is None) == (points is None):
+        raise first("a space has either parameters or points: values to combine, or a list of points")
+    if points is None and not isinstance(entries, Mapping):
+        raise first(f"parameters is {entries!r}; it holds the values of a parameter by its name")
+    if entries is None and not isinstance(points, list):
+        raise first(
+            f"points is {_plain(points)!r}; it is a list of points, as in [{{rows: 8}}, {{rows: 16}}]"
+        )
     if not isinstance(texts, list):
         raise first(f"constraints is {texts!r}; it is a list of expressions")
     placed = [(text, f"{path.name}:{line_of(texts, i)}") for i, text in enumerate(texts)]
-    return _space(parameters, placed, lambda name: at(key_line(parameters, name)), first)
+    if entries is None:
+        return _constrained(*_listed(points, lambda i: at(line_of(points, i)), first), placed)
+    return _constrained(_combined(entries, lambda name: at(key_line(entries, name)), first), (), placed)
 
 
-def _space(
-    entries: Mapping[str, Any], constraints: Sequence[tuple[Any, str]], at: Any, whole: Entry
+def _constrained(
+    parameters: tuple[Parameter, ...], listed: tuple[Point, ...], constraints: Sequence[tuple[Any, str]]
 ) -> Space:
-    if not entries:
-        raise whole("the space is empty; it has at least one parameter")
-    parameters = tuple(_parameter(name, entry, at(name)) for name, entry in entries.items())
     names = frozenset(p.name for p in parameters)
     for text, where in constraints:
         if not isinstance(text, str):
             error = UsageError(f"a constraint is {text!r}; it is an expression", hint=HINT)
             error.located(where, "")
             raise error
-    return Space(parameters, tuple(constraint(text, names, where) for text, where in constraints)).checked()
+    own = tuple(constraint(text, names, where) for text, where in constraints)
+    return Space(parameters, own, listed).checked()
+
+
+def _combined(
+    entries: Mapping[str, object], at: Callable[[str], Entry], whole: Entry
+) -> tuple[Parameter, ...]:
+    """Parameters whose values are combined."""
+    if not entries:
+        raise whole("the space is empty; it has at least one parameter")
+    return tuple(_parameter(name, entry, at(name)) for name, entry in entries.items())
+
+
+def _listed(
+    points: Sequence[object], at: Callable[[int], Entry], whole: Entry
+) -> tuple[tuple[Parameter, ...], tuple[Point, ...]]:
+    """Parameters of points that are written one by one, and the points."""
+    if not 0 < len(points) <= COUNTED:
+        raise whole(f"the space lists {len(points):,} points; it has at least one and at most {COUNTED:,}")
+    listed: list[Point] = []
+    for number, entry in enumerate(points):
+        fault = at(number)
+        if not isinstance(entry, Mapping) or not entry:
+            raise fault(f"a point is {_plain(entry)!r}; it holds a value per name, as in {{rows: 8}}")
+        if listed and entry.keys() != listed[0].keys():
+            raise fault(f"a point has {_names(entry)}; the first one has {_names(listed[0])}")
+        listed.append({_name(name, fault): _value(name, value, fault) for name, value in entry.items()})
+    first: dict[str, int] = {}
+    for number, point in enumerate(listed):
+        if first.setdefault(repr(sorted(point.items())), number) != number:
+            raise at(number)(f"{_plain(points[number])!r} is listed twice")
+    values = {name: {(type(p[name]), p[name]): p[name] for p in listed} for name in listed[0]}
+    return tuple(choices(name, tuple(own.values())) for name, own in values.items()), tuple(listed)
+
+
+def _names(point: Iterable[object]) -> str:
+    return ", ".join(map(str, point))
+
+
+def _name(name: object, fault: Entry) -> str:
+    """The name of a parameter, of a field of one (config.rows), or of a global.
+
+    Raises:
+        what `fault` makes: if it is none.
+    """
+    if not isinstance(name, str) or not all(word.isidentifier() for word in name.split(".")):
+        raise fault(f"{name!r} is no name of a parameter")
+    return str(name)
 
 
 def _parameter(name: Any, entry: Any, fault: Entry) -> Parameter:
-    if not isinstance(name, str) or not name.isidentifier():
-        raise fault(f"{name!r} is no name of a parameter")
+    name = _name(name, fault)
     if isinstance(entry, list | tuple):
         entry = {"choices": entry}
     if not isinstance(entry, Mapping) or len(set(KINDS) & entry.keys()) != 1 or set(entry) - {*KINDS, "step"}:
@@ -288,7 +366,7 @@ def _parameter(name: Any, entry: Any, fault: Entry) -> Parameter:
     return value_set
 
 
-def _is_among(value: Any, values: Sequence[Value]) -> bool:
+def _is_among(value: object, values: Sequence[Value]) -> bool:
     """Whether a value is one of them, with its type: True is not 1 to a kernel."""
     if isinstance(values, range):
         return type(value) is int and value in values
@@ -299,7 +377,7 @@ def _plain(value: Any) -> Any:
     return dict(value) if isinstance(value, Mapping) else value
 
 
-def _is_whole(value: Any) -> bool:
+def _is_whole(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
@@ -311,7 +389,7 @@ def _bounds(name: str, kind: str, bounds: Any, fault: Entry) -> tuple[int, int]:
     return int(bounds[0]), int(bounds[1])
 
 
-def _choices(name: str, listed: Any, fault: Entry) -> Parameter:
+def _choices(name: str, listed: object, fault: Entry) -> Parameter:
     if not isinstance(listed, list | tuple) or not listed:
         raise fault(f"choices of {name} is {listed!r}; it is a list with at least one value")
     values = [_value(name, value, fault) for value in listed]

@@ -15,11 +15,12 @@ from ..disk import write_whole
 from ..errors import EXIT_FINE, UsageError, UseError
 from ..runner import serve_names
 from ..timing import MODEL_VERSION
-from .confirm import Recalibrated, read_measured, recalibrated
+from .confirm import Measured, Recalibrated, form, read_measured, recalibrated
 from .executors import Evaluator, Pooled, Work, evaluator_for
 from .journal import Journal
 from .mappings import SPACE as MAPPINGS
 from .mappings import MappingObjective
+from .measuring import FIRST, Command, worth_measuring
 from .objective import KernelObjective, Objective
 from .outcome import Outcome, key_of
 from .picture import svg
@@ -42,7 +43,9 @@ class Options:
         sampler: of `samplers.SAMPLERS`.
         workers: a number of processes, or the address of a dask scheduler.
         journal: path of the journal, "" for none.
-        confirm: path of measured points, "" for none.
+        confirm: path of measured points, "" for none; where there is no file, a form is written.
+        measure: program that measures a point, "" for none.
+        measurements: how many points it measures at most.
         picture: path of the SVG to write, "" for none.
         as_json: print JSON alone.
         point_seconds: that one point may take, 0 for no limit.
@@ -56,6 +59,8 @@ class Options:
     workers: str = "1"
     journal: str = ""
     confirm: str = ""
+    measure: str = ""
+    measurements: int = 8
     picture: str = ""
     as_json: bool = False
     point_seconds: float = 600.0
@@ -83,13 +88,10 @@ def run_tuning(work: Work, options: Options) -> int:
             _check_spec(work)
         objective = work.objective()
         objective.check(space)
-        result, confirmed = _searched(space, objective, work, options)
-    name = objective.name
-    if not result.timed:
-        raise UsageError(_nothing(result, name, options.seconds), hint="change the space, or the kernel")
+        verdict, confirmed = _judged(space, objective, work, options)
+    name, result = objective.name, verdict.found
     if isinstance(objective, KernelObjective):
-        _check_best(objective, result.timed[0], confirmed)
-    verdict = _verdict(result, confirmed)
+        _check_best(objective, verdict.best, confirmed)
     if options.picture:
         title = f"{name} on {result.target}, timing model {MODEL_VERSION}"
         write_whole(Path(options.picture), svg(verdict, title).encode())
@@ -98,9 +100,59 @@ def run_tuning(work: Work, options: Options) -> int:
         _print_json(verdict, name, confirmed, rules_us)
     else:
         print_verdict(verdict, name, confirmed)
+        if options.confirm and confirmed is None:
+            _write_form(Path(options.confirm), verdict)
         if rules_us is not None:
             print(_compared(rules_us, verdict.best.latency_us))
     return EXIT_FINE
+
+
+def _judged(
+    space: Space, objective: KernelObjective | MappingObjective, work: Work, options: Options
+) -> tuple[Verdict, Recalibrated | None]:
+    """The verdict on a search, with what is measured of it: known before, or by the user's program."""
+    path = Path(options.confirm) if options.confirm else None
+    measured = read_measured(path, space) if path and path.exists() else []
+    command = (
+        Command(options.measure, work.absolute.kernel, options.point_seconds) if options.measure else None
+    )
+    if command and not isinstance(objective, KernelObjective):
+        raise UsageError(
+            "--measure takes a kernel, not an Einsum", hint="tune the kernel that it compiles to"
+        )
+    left = options.measurements if command else 0
+    while True:
+        result, confirmed = _searched(space, objective, work, options, measured)
+        if not result.timed:
+            text = _nothing(result, objective.name, options.seconds)
+            raise UsageError(text, hint="change the space, or the kernel")
+        verdict = _verdict(result, confirmed)
+        points = worth_measuring(verdict, measured, min(left, 1 if measured else FIRST))
+        if command is None or not isinstance(objective, KernelObjective) or not points:
+            return verdict, confirmed
+        measured = _measured(command, objective, points, measured, path)
+        left -= len(points)
+
+
+def _measured(
+    command: Command, objective: KernelObjective, points: Sequence[Outcome], known: Sequence[Measured],
+    path: Path | None,
+) -> list[Measured]:  # fmt: skip
+    """What is known and what a program says of further points; each time is written down at once."""
+    measured = list(known)
+    for outcome in points:
+        measured.append(command.measured(objective, outcome.point))
+        print(f"{key_of(outcome.point)}: measured {measured[-1].latency_us:g} us", file=sys.stderr)
+        if path:
+            write_whole(path, form((), measured).encode())
+    return measured
+
+
+def _write_form(path: Path, verdict: Verdict) -> None:
+    """Write down the points that are worth measuring, for their times to be filled in."""
+    points = [outcome.point for outcome in worth_measuring(verdict, (), FIRST)]
+    write_whole(path, form(points).encode())
+    print(f"wrote {path} with {len(points)} points: fill in latency_us and give the same command again")
 
 
 def _check_best(objective: KernelObjective, best: Outcome, confirmed: Recalibrated | None) -> None:
@@ -183,11 +235,11 @@ def _check_spec(work: Work) -> None:
 
 
 def _searched(
-    space: Space, objective: KernelObjective | MappingObjective, work: Work, options: Options
-) -> tuple[Found, Recalibrated | None]:
+    space: Space, objective: KernelObjective | MappingObjective, work: Work, options: Options,
+    measured: Sequence[Measured],
+) -> tuple[Found, Recalibrated | None]:  # fmt: skip
     confirmed = None
-    if options.confirm:
-        measured = read_measured(Path(options.confirm), space)
+    if measured:
         confirmed = recalibrated(measured, objective)
         objective = objective.under(confirmed.machine)
         work = replace(work, machine=confirmed.machine)

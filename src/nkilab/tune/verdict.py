@@ -8,9 +8,10 @@ from math import exp, hypot
 from typing import Any
 
 from ..argument_checks import need
+from ..ledger.choice import TIED, robust
 from ..timing import MODEL_VERSION
 from ..tracebacks import public
-from .outcome import Outcome, Timed
+from .outcome import Outcome, Timed, key_of
 from .study import Found
 
 SCHEMA = "nkilab.tune/1"
@@ -26,7 +27,7 @@ class Verdict:
 
     Args:
         found: by the search.
-        best: the fastest point.
+        best: the fastest point, or of those that the model cannot tell from it the most robust.
         overlapping: other points whose interval reaches down into that of the best: the interval of the model
             cannot separate them from it.
         close: of those, the ones that are not slower by more than points of one kernel are off against each
@@ -45,16 +46,12 @@ class Verdict:
     spread_from: str
 
     @property
-    def second(self) -> Outcome | None:
-        """The fastest of the others."""
-        timed = self.found.timed
-        return timed[1] if len(timed) > 1 else None
-
-    @property
     def reasons(self) -> list[str]:
         """Why the best wins, a line each."""
         lines = [_described(case) for case in self.best.cases]
         timed = self.found.timed
+        if timed[0] is not self.best:
+            lines.append(_preferred(self.best, timed[0]))
         if len(timed) > 1:
             lines += _against("the median point", self.best, timed[len(timed) // 2])
             lines += _against("the slowest point", self.best, timed[-1])
@@ -104,9 +101,11 @@ def verdict_of(result: Found, spread: float = WITHIN, spread_from: str = "") -> 
     """
     need("found", result, Found, "what nkilab.tune.search returns")
     timed = result.timed
-    best = timed[0]
+    best = timed[robust([o.latency_us for o in timed], [o.demand for o in timed])]
+    if timed[0].measured_us is not None:
+        best = timed[0]
     top = interval_of(best)[1]
-    others = [outcome for outcome in timed[1:] if interval_of(outcome)[0] <= top]
+    others = [outcome for outcome in timed if outcome is not best and interval_of(outcome)[0] <= top]
     reach = best.latency_us * exp(hypot(spread, spread))
     return Verdict(
         result,
@@ -145,6 +144,24 @@ def _values(values: Sequence[Any]) -> Any:
     if isinstance(values, range):
         return {"integers": [values[0], values[-1]], "step": values.step}
     return list(values)
+
+
+def _preferred(best: Outcome, fastest: Outcome) -> str:
+    """Why a point is taken that is not the one predicted to be fastest."""
+    own, its = best.demand, fastest.demand
+    words = {
+        "spilled_bytes": "bytes spilled",
+        "transfers": "transfers",
+        "dma_bytes": "bytes moved",
+        "sbuf_bytes": "bytes of SBUF per partition",
+    }
+    name = next((name for name in words if getattr(own, name) < getattr(its, name)), "sbuf_bytes")
+    behind = best.latency_us / fastest.latency_us - 1
+    return (
+        f"{key_of(fastest.point)} is predicted to be {behind:.1%} faster, less than the {TIED:.0%} that the "
+        f"model tells apart; taken is the one with fewer {words[name]}, {getattr(own, name):,} where that "
+        f"has {getattr(its, name):,}"
+    )
 
 
 def _busiest(case: Timed) -> str:
