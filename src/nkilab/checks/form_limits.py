@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 
@@ -12,7 +11,7 @@ from ..trace.program import StorageRecord
 from .declare import Example, Refusal, rule
 from .evidence import Evidence, Track
 from .finding import Finding
-from .operand_forms import TRANSFERS, Form, looks, looks_at_values
+from .operand_forms import TRANSFERS, Form, Values, looks, looks_at_values
 from .scope import version_compiled
 
 _HEAD = """
@@ -107,7 +106,7 @@ FILL_TYPE = rule(
 
 
 @looks_at_values("nki", FILL_TYPE, "memset", called="isa.memset")
-def _fill_type(form: Form, values: tuple[Any, ...]) -> str:
+def _fill_type(form: Form, values: Values) -> str:
     is_wrong = isinstance(values[0], float) and form.dst.dtype.is_integer
     return f"value is {values[0]!r}, and dst is {form.dst.dtype.name}" if is_wrong else ""
 
@@ -189,7 +188,7 @@ UNARY = rule(
 
 
 @looks_at_values("nki", UNARY, "tensor_scalar")
-def _unary(form: Form, values: tuple[Any, ...]) -> str:
+def _unary(form: Form, values: Values) -> str:
     numbers = iter(values)
     for op, operand in ((form.op0, form.operand0), (form.op1, form.operand1)):
         is_tile = isinstance(operand, Layout)

@@ -24,8 +24,9 @@ from .scope import version_compiled
 Form = Any
 # What is wrong with a form, or "".
 Look = Callable[[Form], str]
-# The same, of a form and the values of one call.
-LookAtValues = Callable[[Form, tuple[Any, ...]], str]
+# The numbers of one call.
+Values = tuple[Any, ...]
+LookAtValues = Callable[[Form, Values], str]
 TRANSFERS = ("dma_copy", "dma_transpose", "dma_compute")
 
 
