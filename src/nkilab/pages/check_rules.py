@@ -97,8 +97,9 @@ def _grammar() -> Section:
     known, of_math = (", ".join(map(code, sorted(names))) for names in (KNOWN_BUILTINS, KNOWN_MATH))
     words = Text(
         f"What the front ends of NKI {FIRST_PARSED} to {LAST_PARSED} refuse in a kernel and in the functions "
-        "that it calls, whether it is reached or not; Python itself traces Beta 1 and later versions. All else "
-        f"of the grammar is parsed. Of Python's functions they have {known}, of {code('math')} {of_math}."
+        "that it calls, whether it is reached or not; Python itself traces Beta 1 and later versions. All "
+        f"else of the grammar is parsed. Of Python's functions they have {known}, of {code('math')} "
+        f"{of_math}."
     )
     constructs = dict.fromkeys((*REFUSED.values(), *(construct for _, _, construct in FORMS)))
     rows = [(c.words, f"{c.since} to {c.until}", c.sentence, c.way_out) for c in constructs]
