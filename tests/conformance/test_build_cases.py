@@ -54,8 +54,15 @@ def test_verdicts_are_those_of_real_toolchains(tmp_path: Path) -> None:
 
 @pytest.mark.conformance
 def test_our_own_cases_are_told_as_their_sources_have_them(tmp_path: Path) -> None:
-    verdicts = [verdict_of(one, tmp_path) for one in build_cases(own_files()) if "@" not in one.name]
-    assert {v.case.name for v in verdicts if not v.is_right} == OTHERWISE, "\n".join(table(verdicts))
+    own = [one for one in build_cases(own_files()) if "@" not in one.name]
+    verdicts = [verdict_of(one, tmp_path) for one in own]
+    report = "\n".join(table(verdicts))
+    told_otherwise = {v.case.name for v in verdicts if not v.is_right and v.case.half == OPEN}
+    assert told_otherwise <= OTHERWISE, report
+    held_out = [v for v in verdicts if v.case.half == HELD_OUT and v.case.kind != "disputed"]
+    # 84 of 108 rejections and 146 of 152 accepted kernels when they were run for the first time
+    assert sum(v.is_right for v in held_out if v.case.label == "reject") >= 84, report
+    assert sum(not v.is_right for v in held_out if v.case.label == "accept") <= 6, report
 
 
 def test_half_of_the_rules_are_held_out_and_always_the_same() -> None:

@@ -36,12 +36,12 @@ def _tile(name: str, shape: str, dtype: str = "float32", buffer: str = "sbuf") -
 
 _SUMMED = "nisa.tensor_partition_reduce(total, op=nl.add, data=part)"
 PARTITION_SUM = rule(
-    "partition-reduce-integer", "compiler", Refusal("report", "NCC_IXCG864", "ISA check failed"),
+    "partition-reduce-integer", "compiler", Refusal("disputed", "NCC_IXCG864", "ISA check failed"),
     title="sums over partitions are of floats",
     what="tensor_partition_reduce is given integers",
-    why="GpSimdE has no such sum: it runs in simulation, and the build fails",
-    fix="copy the integers into a float32 tile first",
-    source="a back end of Helion, notes of its lowering, trn2",
+    why="one report has its build refused, which the page of the instruction does not",
+    fix="if the build refuses it, copy the integers into a float32 tile first",
+    source="a back end of Helion, notes of its lowering, trn2; against it nki.isa.tensor_partition_reduce",
     wrong=_nki(_tile("part", "(128, 4)", "int32"), _tile("total", "(1, 4)", "int32"), "nisa.memset(part, 1)",
                _SUMMED),
     right=_nki(_tile("part", "(128, 4)"), _tile("total", "(1, 4)"), "nisa.memset(part, 1.0)", _SUMMED),
