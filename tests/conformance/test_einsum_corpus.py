@@ -12,7 +12,7 @@ from nkilab.einsum.language.extents import sized
 from nkilab.einsum.probes import index_limits
 from nkilab.einsum.reference import evaluate
 from tests.conformance.corpus import BENCH, VARIABLE, Entry, corpus, extents
-from tests.einsum.renaming import renamed_cascade, shape_of
+from tests.einsum.test_names import WAYS, differs_by_names
 
 pytestmark = pytest.mark.conformance
 ENTRIES = corpus()
@@ -77,19 +77,6 @@ def test_its_kernel_passes_all_probes(entry: Entry, dtype: str) -> None:
 
 
 @every
-def test_renaming_it_changes_names_alone(entry: Entry) -> None:
-    sizes = extents(entry, "ragged")
-    plain = nkilab.einsum.compile(entry.cascade, sizes=sizes, dtypes=types_of(entry, "float32"))
-    tensors = {t: f"{t}q" for t in entry.cascade.tensors}
-    ranks = {r: f"{r}Q" for r in sizes}
-    renamed, is_renamed = renamed_cascade(entry.cascade, tensors, ranks)
-    types = {tensors[t]: d for t, d in types_of(entry, "float32").items()}
-    other = nkilab.einsum.compile(renamed, sizes={ranks[r]: n for r, n in sizes.items()}, dtypes=types)
-    assert shape_of(other.source) == shape_of(plain.source)
-    assert is_renamed
-
-
-@every
 def test_nothing_of_it_stands_in_the_source(entry: Entry) -> None:
     for path in SOURCES.rglob("*.py"):
         text = path.read_text()
@@ -108,3 +95,10 @@ def test_the_bench_shapes_reach_their_bars(entry: Entry) -> None:
     else:
         assert kernel.estimate.latency_us <= 1.5 * kernel.engine_roofline_us
     assert kernel.estimate.latency_us >= kernel.roofline.least_us
+
+
+@every
+@pytest.mark.parametrize("way", WAYS)
+def test_names_change_neither_kernel_nor_time(entry: Entry, way: str) -> None:
+    cascade, sizes = entry.cascade, extents(entry, "ragged")
+    assert not differs_by_names(cascade, sizes, types_of(entry, "bfloat16"), way)

@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 
 import nkilab.einsum
+from nkilab.einsum.hardware import Hardware
 from nkilab.einsum.language.extents import sized
 from nkilab.einsum.language.forms import spec_from
-from nkilab.einsum.plan.balance import Loads, balanced
+from nkilab.einsum.plan.balance import balanced
 from nkilab.einsum.plan.knobs import Knobs
 from nkilab.einsum.plan.lower import lower
 from nkilab.einsum.plan.pipeline import Pipeline
@@ -151,13 +152,13 @@ def test_the_proof_follows_versions_from_turn_to_turn(ahead: Kernel) -> None:
     "choose",
     [
         # the turn ahead overwrites what the present one reads
-        lambda at, is_product: At(name_of("(i % 2)")) if is_product and "+ 1" in str(at.at) else at,
+        lambda at, is_product: At(name_of("i") % 2) if is_product and "+ 1" in str(at.at) else at,
         # the turn before the loop writes the version of the second turn
         lambda at, is_product: At(expr(1)) if is_product and at.at.value == 0 else at,
         # the last turn, the fifth, reads the version of the fourth
         lambda at, is_product: At(expr(1)) if not is_product and at.at.value == 0 else at,
         # a turn reads what is written for the next
-        lambda at, is_product: At(name_of("((i + 1) % 2)")) if str(at.at) == "i % 2" else at,
+        lambda at, is_product: At((name_of("i") + 1) % 2) if str(at.at) == "i % 2" else at,
     ],
     ids=["overwritten", "first turn", "last turn", "next turn"],
 )
@@ -171,7 +172,7 @@ def test_turns_that_all_need_the_state_stay_as_they_are() -> None:
     x, y = Buffer("x", (128, 512), "float32", SBUF), Buffer("y", (128, 512), "float32", SBUF)
     whole = {b: View(b, (Cut(ZERO, expr(128)), Cut(ZERO, expr(512)))) for b in (x, y)}
     body = [Alloc(y), Scale(whole[y], whole[x], "add", 1.0), Copy(whole[x], whole[y])]
-    assert not Pipeline(Loop("i", 8, body, is_sequential=True), Loads(TRN2)).is_useful
+    assert not Pipeline(Loop("i", 8, body, is_sequential=True), Hardware(TRN2)).is_useful
 
 
 def test_scalar_engine_takes_over_the_copies_that_end_both_soonest() -> None:

@@ -75,6 +75,3 @@ def _plain(compiled: CompiledEinsum) -> Spec:
     """The specification without its mapping, so that inputs lie as declared."""
     held = replace(compiled.spec, partitioning={}, loop_order={}, spacetime={}, fusion=())
     return replace(held, engines={}, placements={})
-
-
-__all__ = ["alternatives"]

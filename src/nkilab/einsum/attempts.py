@@ -103,6 +103,3 @@ def _others(points: Sequence[Point]) -> Iterator[tuple[str, Knobs]]:
     slow = replace(RULES, is_fused=False, has_products=False)
     yield "no shared loops, sums on VectorE", slow
     yield "no shared loops, sums on VectorE, 512 columns", replace(slow, most_columns=512)
-
-
-__all__ = ["attempted"]

@@ -120,6 +120,3 @@ def _sum_ns(einsum: Einsum, points: int, machine: Machine, passes: float) -> flo
         return least
     columns = max(machine["matmul_interval_cycles"], points / machine["partitions"] ** 2)
     return min(least, machine["tensor_latency_ns"] + columns * passes / machine["tensor_clock_ghz"])
-
-
-__all__ = ["chains_ns"]

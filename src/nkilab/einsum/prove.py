@@ -24,7 +24,7 @@ from .room import proved_room, size_of
 from .sets import Access, ProofError, accesses_of, box, told, touched, turns
 from .sums import proved_sums
 from .tree import nodes
-from .tree.expr import Expr, expr
+from .tree.expr import Expr, expr, name_of
 from .tree.nodes import HBM, PSUM, SBUF, TURNS, Alloc, Cut, Kernel, Loop, MatMul, Store, Tally, View
 
 # statements that a kernel may run, all loops unrolled
@@ -210,9 +210,9 @@ def _is_within(wanted: Any, found: Iterable[Any]) -> bool:
 
 def _chooses(loop: Loop, view: View) -> bool:
     """Whether the turns of a loop choose the version of a tile."""
-    return any(
-        f"({loop.variable} % 2)" in str(i) or f"({loop.variable} + 1) % 2" in str(i) for i in view.index
-    )
+    turn = name_of(loop.variable)
+    versions = (turn % 2).atoms | ((turn + 1) % 2).atoms
+    return any(versions & (i.start if isinstance(i, Cut) else i.at).atoms for i in view.index)
 
 
 def _where(touches: Any, variable: str, claim: str) -> Any:
@@ -294,6 +294,3 @@ def _starts_right(statement: nodes.Statement) -> None:
             raise ProofError(
                 f"{view.buffer.name} is read from partition {first.start} with {rows} partitions"
             )
-
-
-__all__ = ["Cut", "ProofError", "prove", "proved", "touched"]

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from .._lazy import islpy
 from .room import views_of
-from .tree.expr import Expr, expr
+from .tree.expr import Atom, Expr, expr
 from .tree.nodes import Alloc, At, Buffer, Comment, Loop, Statement, Tally, View
 
 
@@ -63,30 +62,20 @@ def accesses_of(body: list[Statement]) -> Iterator[Access]:
     yield from walk(body, ())
 
 
-def turns(loops: tuple[Loop, ...]) -> tuple[list[str], dict[str, list[str]]]:
+def turns(loops: tuple[Loop, ...]) -> tuple[list[str], dict[str, list[Expr]]]:
     """Constraints on loop variables, and what the counts of ragged tiles are at most."""
     held: list[str] = []
-    counts: dict[str, list[str]] = {}
+    counts: dict[str, list[Expr]] = {}
     for loop in loops:
         limits = limits_of(expr(loop.trips) if loop.total is None else loop.total, counts)
         begun = f"{loop.each} * {loop.variable}"
         held.append(" and ".join([f"0 <= {loop.variable}", *(f"{begun} < ({n})" for n in limits)]))
         if loop.count_name and loop.count is not None:
-            text = str(loop.count)
-            first, _, rest = text.removeprefix("min(").removesuffix(")").partition(", ")
-            counts[loop.count_name] = [first, *_with_limits(rest, counts)]
+            counts[loop.count_name] = limits_of(loop.count, counts)
     return held, counts
 
 
-def _with_limits(text: str, counts: dict[str, list[str]]) -> list[str]:
-    """A text about the count of a loop around, once for each thing that count is at most."""
-    for name, limits in counts.items():
-        if re.search(rf"\b{name}\b", text):
-            return [re.sub(rf"\b{name}\b", f"({limit})", text) for limit in limits]
-    return [text]
-
-
-def points(view: View, counts: dict[str, list[str]], prefix: str = "d") -> list[str]:
+def points(view: View, counts: Mapping[str, Sequence[Expr]], prefix: str = "d") -> list[str]:
     """Constraints that put a point d0, d1, ... into a view."""
     shape = view.buffer.shape or (1,)
     index = view.index[len(view.index) - len(shape) :]
@@ -104,15 +93,21 @@ def points(view: View, counts: dict[str, list[str]], prefix: str = "d") -> list[
     return held
 
 
-def within(name: str, start: Expr, count: Expr, counts: dict[str, list[str]]) -> list[str]:
+def within(name: str, start: Expr, count: Expr, counts: Mapping[str, Sequence[Expr]]) -> list[str]:
     """Constraints that put a name among `count` values from `start`."""
     limits = [f"{name} < {term(start)} + ({limit})" for limit in limits_of(count, counts)]
     return [f"{term(start)} <= {name}", *limits]
 
 
-def limits_of(count: Expr, counts: dict[str, list[str]]) -> list[str]:
+def limits_of(count: Expr, counts: Mapping[str, Sequence[Expr]]) -> list[Expr]:
     """What a count is at most: itself, or both sides of a minimum, or as many times either."""
-    return counts.get(str(count)) or _with_limits(str(count), counts)
+    for atom in count.atoms:
+        if not isinstance(atom, str) and atom.operator == "min":
+            sides: tuple[dict[Atom, Expr], ...] = ({atom: expr(atom.number)}, {atom: atom.value})
+            return [limit for side in sides for limit in limits_of(count.replaced(side), counts)]
+    for name in counts.keys() & count.names:
+        return [limit for side in counts[name] for limit in limits_of(count.replaced({name: side}), counts)]
+    return [count]
 
 
 def term(value: Expr) -> str:

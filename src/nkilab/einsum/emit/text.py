@@ -4,10 +4,26 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from math import prod
 
-from ..tree.expr import Expr, Whole, expr
-from ..tree.nodes import HBM, Alloc, At, Buffer, Comment, Cut, Kernel, Loop, Number, Statement, Tally, View
+from ...errors import UnsupportedError
+from ...isa.declare import Instruction
+from ..tree.expr import Whole, expr
+from ..tree.instructions import instruction_of
+from ..tree.nodes import (
+    HBM,
+    Alloc,
+    At,
+    Buffer,
+    Comment,
+    Cut,
+    Gather,
+    Kernel,
+    Loop,
+    Number,
+    Statement,
+    Tally,
+    View,
+)
 
 LONGEST = 100
 
@@ -149,25 +165,45 @@ class Printer(ABC):
             return self.view(value)
         return value if isinstance(value, str) else number(value)
 
+    def arguments(self, statement: Statement) -> tuple[str, dict[str, str]]:
+        """The instruction of a statement, and what it is given by name."""
+        call = instruction_of(statement)
+        assert call is not None, f"{type(statement).__name__} has no spelling"
+        instruction, values = call
+        return instruction.name, {name: self.argument(instruction, name, v) for name, v in values.items()}
+
+    def argument(self, instruction: type[Instruction], name: str, value: object) -> str:
+        """What an instruction is given by a name."""
+        match value:
+            case View():
+                return self.any(value)
+            case float():
+                return number(value)
+            case tuple() if name == "accumulate":
+                return " or ".join(f"{variable} > 0" for variable in value) or "False"
+            case tuple():
+                return "[" + ", ".join(f"[{step}, {count}]" for step, count in value) + "]"
+            case str() if name in instruction.attributes:
+                return f"nisa.engine.{value}" if name == "engine" else f"nl.{value}"
+        return str(value)
+
+    def need_rows(self, gather: Gather) -> None:
+        """Refuse to gather other than rows."""
+        if gather.axis:
+            raise UnsupportedError(
+                f"{gather.table.buffer.name} is gathered along axis {gather.axis}; "
+                "a transfer gathers along the first",
+                hint="declare the tensor with the gathered rank first",
+            )
+
+    @abstractmethod
+    def hbm(self, view: View) -> str:
+        """A part of an HBM tensor."""
+
+    def any(self, view: View) -> str:
+        """A part of a tensor."""
+        return self.hbm(view) if view.buffer.memory == HBM else self.view(view)
+
     def keywords(self, **given: str) -> list[str]:
         """Keyword arguments."""
         return [f"{name}={value}" for name, value in given.items()]
-
-
-def strides(buffer: Buffer) -> list[Expr]:
-    """Elements between neighbours along each axis of an HBM tensor."""
-    found, step = [], expr(1)
-    for extent in reversed(buffer.shape):
-        found.append(step)
-        step = step * extent
-    return found[::-1]
-
-
-def elements(shape: tuple[int, ...]) -> int:
-    """How many elements a shape has."""
-    return prod(shape)
-
-
-def is_hbm(view: View) -> bool:
-    """Whether a view lies in HBM."""
-    return view.buffer.memory == HBM

@@ -6,8 +6,9 @@ rank variables (lower case) and extents (upper case), or the value of another te
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass, field
+from enum import Enum
 from functools import cached_property
 
 
@@ -246,6 +247,37 @@ class Tensor:
     place: Place = field(default=Place(), compare=False)
 
 
+class Kind(Enum):
+    """What a rewrite makes a tensor for; the value is the law that it rests on."""
+
+    PART = "a sum of products is a sum of products of two"
+    NOW = "a turn sees one value of its state"
+    NEXT = "the next value of a state is written beside the present one"
+    SUM = "a factor that a sum does not run over may be taken after it"
+    AHEAD = "what needs no other turn is computed before all turns"
+    TRANSPOSED = "a matrix is its transpose, read the other way round"
+    REVERSED = "an index that runs backwards reads a reversed copy forwards"
+    PADDED = "beyond a tensor are the zeros of a copy with a border"
+
+    @property
+    def is_copy(self) -> bool:
+        """Whether it has the type of what it is made of; others are computed in float32."""
+        return self in (Kind.TRANSPOSED, Kind.REVERSED, Kind.PADDED)
+
+
+@dataclass(frozen=True)
+class Derived:
+    """Where a tensor comes from that no specification declares.
+
+    Args:
+        origin: the tensor, or the Einsum, that it is made of or for.
+        kind: what for.
+    """
+
+    origin: str
+    kind: Kind
+
+
 @dataclass(frozen=True)
 class Cascade:
     """Einsums with what they declare.
@@ -256,6 +288,7 @@ class Cascade:
         outputs: tensors that are returned.
         scalars: parameters and their values.
         sizes: extents of ranks, where known.
+        derived: tensors that rewrites added.
     """
 
     tensors: Mapping[str, Tensor]
@@ -263,6 +296,12 @@ class Cascade:
     outputs: tuple[str, ...]
     scalars: Mapping[str, float] = field(default_factory=dict)
     sizes: Mapping[str, int] = field(default_factory=dict)
+    derived: Mapping[str, Derived] = field(default_factory=dict)
+
+    def types(self, dtypes: Mapping[str, str]) -> dict[str, str]:
+        """The type of every tensor, given those of inputs and outputs: that of what it copies, or float32."""
+        computed = [t for t in self.tensors if t not in self.derived or not self.derived[t].kind.is_copy]
+        return {t: dtypes.get(declared(t, computed, self.derived), "float32") for t in self.tensors}
 
     @property
     def einsums(self) -> tuple[Einsum, ...]:
@@ -313,6 +352,14 @@ class Cascade:
             if index.plain == variable:
                 return self.sizes[rank]
         raise KeyError(variable)
+
+
+def declared(name: str, known: Container[str], derived: Mapping[str, Derived]) -> str:
+    """The first of some names that a tensor comes from: its own, or that of an origin; its own if none is."""
+    origin = name
+    while origin not in known and origin in derived:
+        origin = derived[origin].origin
+    return origin if origin in known else name
 
 
 NOWHERE = Place()

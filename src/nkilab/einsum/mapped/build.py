@@ -157,7 +157,7 @@ class _Build:
             self.views.counts = {**before, base: name_of(count_name)}
         if total is not None:
             # of a part that is shorter there are fewer parts
-            trips = total if each == 1 else name_of(f"(({total} + {each - 1}) // {each})")
+            trips = total if each == 1 else (total + (each - 1)) // each
         each = each if total is not None else 1
         made = Loop(variable, trips, body, is_ordered, count_name, count, comment, total, each)
         outer = self.ctx.build.scopes[-1]
@@ -455,6 +455,3 @@ def with_row(view: View, tile: View) -> View:
         return view
     order = (0, *(n + 1 for n in view.order)) if view.order else ()
     return replace(view, index=(Cut(ZERO, expr(1)), *view.index), order=order)
-
-
-__all__ = ["build"]

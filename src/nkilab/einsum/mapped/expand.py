@@ -475,6 +475,3 @@ def is_elementwise(piece: Piece) -> bool:
     """Whether a piece computes element by element."""
     op = OPERATORS.get(piece.einsum.map_op)
     return op is not None and not piece.einsum.reduce_op
-
-
-__all__ = ["Piece", "Pieces", "expanded", "is_elementwise", "refuse", "types_of_pieces"]

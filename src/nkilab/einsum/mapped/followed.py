@@ -2,40 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass
 
-from ..language.ast import Cascade, Einsum
+from ..language.ast import Cascade, Einsum, declared
 from ..language.operators import OPERATORS
 from ..language.spec import Execution, Placement, Spec
 from ..plan.context import Context
-from ..plan.given import Made, Part, Ran, Turn, home_of, is_in_order, lies_within
-from ..tree.nodes import (
-    Activate,
-    Alloc,
-    Combine,
-    Comment,
-    Copy,
-    Fill,
-    Load,
-    Reduce,
-    Scale,
-    ScaleCombine,
-    Statement,
-    Tally,
-    Transpose,
-)
+from ..plan.given import Made, Part, Ran, Turn, is_in_order, lies_within
+from ..tree import nodes
 from ..written.ranks import Ranks
 
 # statements that bring operands, and those that may compute what an instruction is given for
-BRINGING = (Alloc, Comment, Tally, Load, Transpose, Fill)
-COMPUTING: dict[str, tuple[type[Statement], ...]] = {
+BRINGING = (nodes.Alloc, nodes.Comment, nodes.Tally, nodes.Load, nodes.Transpose, nodes.Fill)
+COMPUTING: dict[str, tuple[type[nodes.Statement], ...]] = {
     # an operand with one element per partition makes the one the other
-    "SimpleTensorTensor": (Combine, Scale),
-    "SimpleTensorScalar": (Scale, ScaleCombine),
-    "Activation": (Activate,),
-    "TensorCopy": (Copy,),
-    "TensorReduce": (Reduce, Combine),
+    "SimpleTensorTensor": (nodes.Combine, nodes.Scale),
+    "SimpleTensorScalar": (nodes.Scale, nodes.ScaleCombine),
+    "Activation": (nodes.Activate,),
+    "TensorCopy": (nodes.Copy,),
+    "TensorReduce": (nodes.Reduce, nodes.Combine),
 }
 ENGINES = {"scalar": "ScalarEngine", "gpsimd": "GpSimdEngine"}
 
@@ -108,7 +94,7 @@ class Followed:
     def runs(self, einsum: str) -> list[Ran]:
         """Where an Einsum, or a piece of it, is computed."""
         names = {e.name for e in self.cascade.einsums}
-        return [r for r in self.ctx.build.ran if home_of(r.einsum, names) == einsum]
+        return [r for r in self.ctx.build.ran if self.declared(r.einsum, names) == einsum]
 
     def einsum(self, name: str) -> Einsum:
         return self.cascade.einsum(name)
@@ -204,11 +190,13 @@ class Followed:
             is_there = placed.tensor in self.cascade.inputs or self.ctx.hbm(placed.tensor) is not None
             is_plain = self.is_as_declared(placed.tensor, placed.einsum, placed.ranks)
             return is_there and is_plain and not placed.unbound
-        return any(self.is_tile(m, placed) for m in self.ctx.made if self.home(m) == placed.tensor)
+        names = self.cascade.tensors
+        made = (m for m in self.ctx.made if self.declared(m.tensor, names) == placed.tensor)
+        return any(self.is_tile(m, placed) for m in made)
 
-    def home(self, made: Made) -> str:
-        """The tensor of the cascade that a tile holds."""
-        return home_of(made.tensor, self.cascade.tensors)
+    def declared(self, name: str, known: Container[str]) -> str:
+        """What an Einsum or a tensor of the plan is, or comes from, in the specification."""
+        return declared(name, known, self.ctx.cascade.derived)
 
     def is_as_declared(self, tensor: str, einsum: str, names: Sequence[str]) -> bool:
         """Whether ranks, with their parts side by side, are those of the declaration."""
@@ -255,11 +243,8 @@ class Followed:
         return {e.name: block.variable for e, block in self.cascade.walk() if block is not None}
 
 
-def engine_of(statement: Statement) -> str:
+def engine_of(statement: nodes.Statement) -> str:
     """The engine that a statement runs on, as mappings call it."""
-    if isinstance(statement, Activate):
+    if isinstance(statement, nodes.Activate):
         return "ScalarEngine"
     return ENGINES.get(getattr(statement, "engine", ""), "VectorEngine")
-
-
-__all__ = ["Followed", "parts_of"]

@@ -14,8 +14,9 @@ from ..plan.given import Given, Part
 from ..plan.knobs import RULES, SMALLER_SHARES, Knobs
 from ..plan.lower import lower
 from ..plan.storage import PARTITIONS
-from ..prove import ProofError, proved
+from ..prove import proved
 from ..room import NoRoomError
+from ..sets import ProofError
 from ..tree.nodes import Kernel
 from ..written.ranks import Ranks
 from .culprit import is_of_cascade
@@ -214,6 +215,3 @@ def _loops(spec: Spec, cascade: Cascade) -> Mapping[str, Mapping[str, int]]:
         if block:
             found.setdefault(held.name, {}).setdefault(variable, block)
     return found
-
-
-__all__ = ["Guide", "Guided"]

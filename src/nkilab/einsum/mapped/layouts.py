@@ -85,11 +85,9 @@ def merged(found: list[Digit]) -> list[Digit]:
 
 def whole_rank(held: Digit) -> Digit:
     """(N // 512) * 512 is N, which the kernel asserts to be a multiple."""
-    terms = expr(held.extent).terms
-    if len(terms) == 1 and len(terms[0][0]) == 1:
-        atom, factor = terms[0][0][0], terms[0][1]
-        if atom == f"({held.base} // {factor})":
-            return Digit(held.base, held.stride, name_of(held.base), held.high)
+    whole, factor = name_of(held.base), expr(held.extent).terms[-1:]
+    if factor and held.extent == (whole // factor[0][1]) * factor[0][1]:
+        return Digit(held.base, held.stride, whole, held.high)
     return held
 
 

@@ -68,6 +68,3 @@ def _rule(spec: Spec, einsum: Einsum, rank: str, count: int, machine: Machine) -
     )
     most = int(machine["moving_free_max"] if is_column else machine["partitions"])
     return (most,) * count
-
-
-__all__ = ["with_parts"]

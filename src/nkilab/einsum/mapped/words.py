@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
+from ..language.additions import Additions
 from ..language.ast import Access, Affine, Cascade, Einsum, Iterate, Operand, Scalar, Step, Tensor
 from ..language.spec import Spec
 from ..plan.normal import paired
@@ -107,8 +108,9 @@ class Words:
         before: list[Einsum] = []
         einsum = self.with_plain_operands(einsum, before)
         if len(einsum.accesses) > 2:
-            held = replace(self.spec.cascade, sizes=self.sizes)
-            *pairs, einsum = paired(einsum, held, self.tensors)
+            added = Additions(replace(self.spec.cascade, tensors=self.tensors, sizes=self.sizes))
+            *pairs, einsum = paired(einsum, added)
+            self.tensors |= added.tensors
             self.homes |= {p.name: einsum.name for p in pairs}
             for pair in pairs:
                 before += self.pieces(replace(pair, place=einsum.place))

@@ -41,6 +41,3 @@ def _is_as_fast(units: Units, group: Group, variable: str) -> bool:
         for outer in ({}, one)
     )
     return alone * extent <= 2 * whole
-
-
-__all__ = ["pointed"]

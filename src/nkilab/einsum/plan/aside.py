@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from ...machine import Machine
+from ..hardware import Hardware
 from ..room import views_of
 from ..tree.nodes import SBUF, Combine, Kernel, Loop, Statement
-from .balance import Loads, columns_of
+from .balance import columns_of
 from .pipeline import Unit, state_of, units_of
 
 # columns beyond which an instruction is no step of a chain, but work that VectorE does faster
@@ -17,32 +18,32 @@ MOST = 512
 
 def set_aside(kernel: Kernel, machine: Machine) -> Kernel:
     """A kernel whose turns compute on VectorE what the next one waits for, as far as GpSimdE has time."""
-    _loops(kernel.body, Loads(machine))
+    _loops(kernel.body, Hardware(machine))
     return kernel
 
 
-def _loops(body: list[Statement], loads: Loads) -> None:
+def _loops(body: list[Statement], hardware: Hardware) -> None:
     for loop in [s for s in body if isinstance(s, Loop)]:
         if any(isinstance(s, Loop) for s in loop.body):
-            _loops(loop.body, loads)
+            _loops(loop.body, hardware)
         elif loop.is_sequential:
-            _relieved(loop.body, loads)
+            _relieved(loop.body, hardware)
 
 
-def _relieved(body: list[Statement], loads: Loads) -> None:
+def _relieved(body: list[Statement], hardware: Hardware) -> None:
     """Change the instructions of one turn in place."""
     units = units_of(body)
     chain = _chain(units)
     if not chain:
         return
-    held = loads.total(body)
+    held = hardware.total(body)
     vector, gpsimd = held.get("vector", 0.0), held.get("gpsimd", 0.0)
     for unit in units:
         statement = unit.statement
         if unit in chain or not isinstance(statement, Combine) or not _may_move(statement):
             continue
         moved = replace(statement, engine="gpsimd")
-        vector, gpsimd = vector - loads.of(statement)[1], gpsimd + loads.of(moved)[1]
+        vector, gpsimd = vector - hardware.of(statement)[1], gpsimd + hardware.of(moved)[1]
         if gpsimd > vector:
             return
         body[next(n for n, s in enumerate(body) if s is statement)] = moved
@@ -63,6 +64,3 @@ def _may_move(combine: Combine) -> bool:
     """Whether GpSimdE may compute a tile, and soon enough."""
     in_sbuf = all(v.buffer.memory == SBUF for _, v in views_of(combine))
     return in_sbuf and not combine.engine and 1 < columns_of(combine.dst) <= MOST
-
-
-__all__ = ["set_aside"]

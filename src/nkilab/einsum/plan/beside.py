@@ -91,6 +91,3 @@ def _is_staged(ctx: Context, product: Product, right: Access, spans: dict[str, S
             and chip.buffer.memory == "sbuf"
         )
     return staged_bytes(ctx, right, spans, product.over, dtype) * 2 <= ctx.room() * 0.4
-
-
-__all__ = ["rows_beside"]

@@ -147,6 +147,3 @@ def _largest(extent: int, unit: int, most: int) -> int:
         return extent
     units = extent // unit
     return max((d for d in range(1, units + 1) if units % d == 0 and d * unit <= most), default=1) * unit
-
-
-__all__ = ["turned_in_bulk", "turned_in_psum"]

@@ -53,6 +53,3 @@ def dealt_out(
     every = (Cut(ZERO, expr(PARTITIONS)), Cut(ZERO, expr(blocks)))
     ctx.build.add(nodes.Copy(View(made.buffer, (*every, At(ZERO))), View(psum, every)))
     return True
-
-
-__all__ = ["dealt_out", "loaded_as_rows"]

@@ -10,23 +10,24 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import prod
 
-from ..language.ast import Access, Affine, Cascade, Einsum, Iterate, Scalar, Step, Tensor
+from ..language.additions import Additions
+from ..language.ast import Access, Affine, Cascade, Einsum, Iterate, Kind, Scalar, Step
 
 
 def deferred(cascade: Cascade) -> Cascade:
     """The cascade with factors after the sums that they may follow."""
-    tensors = dict(cascade.tensors)
-    steps = _deferred(cascade.steps, cascade, tensors)
+    added = Additions(cascade)
+    steps = _deferred(cascade.steps, added)
     found: list[Step] = []
     for step in steps:
         if isinstance(step, Iterate):
-            step = replace(step, body=tuple(_deferred(step.body, cascade, tensors)))  # type: ignore[arg-type]
+            step = replace(step, body=tuple(_deferred(step.body, added)))  # type: ignore[arg-type]
         found.append(step)
-    return replace(cascade, tensors=tensors, steps=tuple(found))
+    return added.applied(tuple(found))
 
 
-def _deferred(steps: Sequence[Step], cascade: Cascade, tensors: dict[str, Tensor]) -> list[Step]:
-    held = list(steps)
+def _deferred(steps: Sequence[Step], added: Additions) -> list[Step]:
+    held, cascade = list(steps), added.cascade
     for maker in [s for s in steps if isinstance(s, Einsum)]:
         readers = [e for e in cascade.einsums if maker.name in e.reads]
         if len(readers) != 1 or not any(s is readers[0] for s in held):
@@ -37,10 +38,8 @@ def _deferred(steps: Sequence[Step], cascade: Cascade, tensors: dict[str, Tensor
         places = [next(n for n, s in enumerate(held) if s is e) for e in (maker, readers[0])]
         if places[1] < places[0] or _is_overwritten(held[places[0] : places[1]], maker):
             continue
-        name = f"{readers[0].name}_sum"
-        while name in tensors:
-            name += "_"
-        tensors[name] = replace(cascade.tensors[readers[0].name], name=name)
+        total = readers[0].name
+        name = added.tensor(f"{total}_sum", cascade.tensors[total].ranks, total, Kind.SUM)
         held[places[1] : places[1] + 1] = _apart(readers[0], name, *pair)
         del held[places[0]]
     return held
@@ -120,6 +119,3 @@ def _apart(reader: Einsum, name: str, sums: Einsum, factor: Access | Scalar) -> 
     """The sum, under another name, and its product with the factor."""
     total = replace(reader.output, tensor=name)
     return [replace(sums, output=total), Einsum(reader.output, (total, factor), "multiply")]
-
-
-__all__ = ["deferred"]

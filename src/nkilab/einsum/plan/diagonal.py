@@ -190,6 +190,3 @@ def _worth(
     size = staged_bytes(ctx, rows, {**spans, **one, **block}, part, ctx.dtypes[rows.tensor])
     size += spans[free].most * 4 + values * PARTITIONS * 2
     return (part, free, outer) if size * 2 <= ctx.room() * 0.6 else None
-
-
-__all__ = ["Diagonal", "diagonal_of"]

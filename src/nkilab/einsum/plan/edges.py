@@ -15,7 +15,8 @@ from math import prod
 from ...errors import UnsupportedError
 from ...machine import Machine
 from ...tiles.dtypes import as_dtype
-from ..language.ast import Access, Affine, Cascade, Einsum, Iterate, Step, Tensor
+from ..language.additions import Additions
+from ..language.ast import Access, Affine, Cascade, Einsum, Iterate, Kind, Step
 from ..language.extents import bounds
 from ..language.places import located
 from ..tree import nodes
@@ -68,7 +69,7 @@ def with_edges(
 
     Args:
         cascade: every rank has an extent.
-        dtypes: of inputs.
+        dtypes: of every tensor.
         machine: the chip.
         knobs: the share of SBUF that a plan may fill, and whether inputs that fit are copied too.
     """
@@ -76,7 +77,7 @@ def with_edges(
     found: dict[str, list[Zeros]] = {}
     for einsum, block, access in ((e, b, a) for e, b in cascade.walk() for a in e.accesses):
         zeros, is_input = _zeros(cascade, einsum, access), access.tensor in cascade.inputs
-        dtype = dtypes.get(access.tensor, "float32")
+        dtype = dtypes[access.tensor]
         if not zeros or (is_input and _bytes_of(cascade, einsum, access, zeros, dtype) <= room):
             continue
         if not is_input and block is not None and any(e.name == access.tensor for e in block.body):
@@ -102,7 +103,7 @@ class _Edging:
 
     def __init__(self, given: Cascade, found: Mapping[str, Sequence[Zeros]]) -> None:
         self.given, self.edges = given, dict[str, Edges]()
-        self.tensors, self.sizes = dict(given.tensors), dict(given.sizes)
+        self.added = Additions(given)
         self.zeros = {
             t: tuple((max(z[0] for z in axis), max(z[1] for z in axis)) for axis in zip(*held, strict=True))
             for t, held in found.items()
@@ -119,7 +120,7 @@ class _Edging:
             steps.append(replace(step, body=changed) if isinstance(step, Iterate) else changed[0])
             for einsum in body:
                 self.copies.pop(einsum.name, None)
-        return replace(self.given, tensors=self.tensors, steps=tuple(steps), sizes=self.sizes)
+        return self.added.applied(tuple(steps))
 
     def new_copies(self, body: Sequence[Einsum]) -> list[Einsum]:
         """Declare what a step is the first to read; returns the Einsums that make the copies of results."""
@@ -134,19 +135,17 @@ class _Edging:
 
     def declared(self, tensor: str) -> str:
         """The name of a new copy."""
-        name = f"{tensor}_edged"
-        while name in self.tensors:
-            name += "_"
         shape, zeros = self.given.shape(tensor), self.zeros[tensor]
-        ranks = tuple(f"{name.upper()}_{n}" for n in range(len(shape)))
-        self.sizes |= {r: low + size + high for r, size, (low, high) in zip(ranks, shape, zeros, strict=True)}
-        self.tensors[name], self.edges[name] = Tensor(name, ranks), Edges(tensor, zeros)
+        sizes = [low + size + high for size, (low, high) in zip(shape, zeros, strict=True)]
+        ranks = tuple(self.added.rank(f"{tensor.upper()}_EDGED_{n}", size) for n, size in enumerate(sizes))
+        name = self.added.tensor(f"{tensor}_edged", ranks, tensor, Kind.PADDED)
+        self.edges[name] = Edges(tensor, zeros)
         return name
 
     def copying(self, name: str) -> Einsum:
         """The Einsum that makes a copy."""
         edges = self.edges[name]
-        indices = tuple(Affine(((rank.lower(), 1),)) for rank in self.tensors[name].ranks)
+        indices = tuple(Affine(((rank.lower(), 1),)) for rank in self.added.tensors[name].ranks)
         inside = (replace(i, constant=-low) for i, (low, _) in zip(indices, edges.zeros, strict=True))
         return Einsum(Access(name, indices), (Access(edges.tensor, tuple(inside)),))
 
@@ -344,6 +343,3 @@ class EdgedCopy:
         place = held.index(self.part)
         order = (place, *(n for n in range(len(held)) if n != place)) if place else ()
         return View(buffer, index, order=order)
-
-
-__all__ = ["EdgedCopy", "Edges", "with_edges"]

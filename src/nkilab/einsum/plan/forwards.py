@@ -11,7 +11,8 @@ from dataclasses import replace
 from typing import NoReturn
 
 from ...errors import UnsupportedError
-from ..language.ast import Access, Affine, Cascade, Condition, Einsum, Iterate, Operand, Step, Tensor, affine
+from ..language.additions import Additions, free_variable
+from ..language.ast import Access, Affine, Cascade, Condition, Einsum, Iterate, Kind, Operand, Step, affine
 from ..language.places import located
 from .edges import Edges
 
@@ -37,7 +38,7 @@ def with_forward_indices(cascade: Cascade) -> tuple[Cascade, dict[str, Edges]]:
             turning.forget(einsum.name)
     if not turning.copies and tuple(steps) == cascade.steps:
         return cascade, {}
-    return replace(cascade, steps=tuple(steps), tensors=turning.tensors), turning.copies
+    return turning.added.applied(tuple(steps)), turning.copies
 
 
 def _runs_back(index: object) -> bool:
@@ -72,7 +73,7 @@ class _Turning:
     """
 
     def __init__(self, cascade: Cascade) -> None:
-        self.cascade, self.tensors = cascade, dict(cascade.tensors)
+        self.cascade, self.added = cascade, Additions(cascade)
         self.copies: dict[str, Edges] = {}
         self.current: dict[tuple[str, frozenset[int]], str] = {}
         self.new: list[str] = []
@@ -139,11 +140,8 @@ class _Turning:
     def copy_of(self, tensor: str, axes: frozenset[int]) -> str:
         """The name of the copy of a tensor with some axes turned round."""
         if (tensor, axes) not in self.current:
-            name = f"{tensor}_back"
-            while name in self.tensors:
-                name += "_"
-            ranks = self.tensors[tensor].ranks
-            self.tensors[name] = Tensor(name, ranks)
+            ranks = self.added.tensors[tensor].ranks
+            name = self.added.tensor(f"{tensor}_back", ranks, tensor, Kind.REVERSED)
             self.copies[name] = Edges(tensor, ((0, 0),) * len(ranks), axes)
             self.current[tensor, axes] = name
             self.new.append(name)
@@ -152,7 +150,8 @@ class _Turning:
     def copying(self, name: str) -> Einsum:
         """The Einsum that makes the copy of a result."""
         copy = self.copies[name]
-        indices = [Affine(((f"{name.lower()}_{n}", 1),)) for n in range(len(copy.zeros))]
+        hints = (f"{name.lower()}_{n}" for n in range(len(copy.zeros)))
+        indices = [Affine(((free_variable(hint, self.cascade), 1),)) for hint in hints]
         read = tuple(
             affine([(v, -c) for v, c in i.terms], size - 1) if n in copy.back else i
             for n, (i, size) in enumerate(zip(indices, self.cascade.shape(copy.tensor), strict=True))
@@ -162,6 +161,3 @@ class _Turning:
     def forget(self, tensor: str) -> None:
         """A tensor is written again: what reads it later reads another copy."""
         self.current = {k: name for k, name in self.current.items() if k[0] != tensor}
-
-
-__all__ = ["with_forward_indices"]

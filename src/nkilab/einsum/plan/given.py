@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from math import gcd
 
+from ..language.ast import Derived, declared
 from ..tree.nodes import Statement
 
 
@@ -94,6 +95,7 @@ class Given:
         alone: Einsums that share no nest with others.
         is_watched: whether the plan is compared with a mapping: then it has only what the builder notes
             whole, no rewritten Einsums and no operands that lie stacked.
+        derived: what rewrites of the cascade added: it keeps what is given of what it comes from.
     """
 
     parts: Mapping[str, Mapping[str, tuple[int, ...]]] = field(default_factory=dict)
@@ -106,6 +108,11 @@ class Given:
     plain: frozenset[str] = frozenset()
     alone: frozenset[str] = frozenset()
     is_watched: bool = False
+    derived: Mapping[str, Derived] = field(default_factory=dict)
+
+    def _declared(self, name: str, known: Container[str]) -> str:
+        """The Einsum of the specification that one of the plan belongs to."""
+        return declared(name, known, self.derived)
 
     def fitting(self, einsums: Iterable[str], variable: str, natural: int) -> int:
         """The largest tile of at most some values that lies within the parts that are given."""
@@ -115,40 +122,40 @@ class Given:
 
     def sizes(self, einsum: str, variable: str) -> tuple[int, ...]:
         """Sizes of the parts that are given of a variable, the outermost first."""
-        return self.parts.get(home_of(einsum, self.parts), {}).get(variable, ())
+        return self.parts.get(self._declared(einsum, self.parts), {}).get(variable, ())
 
     def around(self, einsums: Iterable[str]) -> dict[str, int]:
         """Variables that loops around a group run over, and their blocks; 0 for any."""
         found: dict[str, int] = {}
         for name in einsums:
-            for variable, block in self.tiles.get(home_of(name, self.tiles), {}).items():
+            for variable, block in self.tiles.get(self._declared(name, self.tiles), {}).items():
                 found[variable] = min(block, found.get(variable, block)) or block
         return found
 
     def may_turn(self, variable: str, einsum: str, output: Iterable[str]) -> bool:
         """Whether a loop over a variable may stand around the tile of a result."""
-        free = self.bound.get(home_of(einsum, self.bound))
+        free = self.bound.get(self._declared(einsum, self.bound))
         return free is None or variable not in output or variable in free
 
     def is_cut(self, einsums: Iterable[str], variable: str) -> bool:
         """Whether parts of a variable are given."""
-        return any(variable in self.parts.get(home_of(n, self.parts), {}) for n in einsums)
+        return any(variable in self.parts.get(self._declared(n, self.parts), {}) for n in einsums)
 
     def side(self, einsum: str) -> str:
         """The variable that is given for the partitions; "" for any."""
-        return self.sides.get(home_of(einsum, self.sides), "")
+        return self.sides.get(self._declared(einsum, self.sides), "")
 
     def has_instruction(self, einsum: str) -> bool:
         """Whether an instruction is given: then it computes the Einsum alone."""
-        return home_of(einsum, self.instructions) in self.instructions
+        return self._declared(einsum, self.instructions) in self.instructions
 
     def instruction(self, einsum: str) -> str:
         """The instruction that is given; "" for any."""
-        return self.instructions.get(home_of(einsum, self.instructions), "")
+        return self.instructions.get(self._declared(einsum, self.instructions), "")
 
     def permits(self, einsum: str, loops: Sequence[Turn], extents: Mapping[str, int]) -> bool:
         """Whether loops stand in the order that is given."""
-        order = self.orders.get(home_of(einsum, self.orders))
+        order = self.orders.get(self._declared(einsum, self.orders))
         return order is None or is_in_order(order, loops, extents)
 
     def is_within(self, einsum: str, variable: str, blocks: Sequence[int], covers: int) -> bool:
@@ -157,23 +164,14 @@ class Given:
 
     def sorted(self, einsums: Iterable[str], variables: Iterable[str]) -> list[str]:
         """Variables in the order of the first loop order that is given; as they are without one."""
-        order = next((self.orders[h] for n in einsums if (h := home_of(n, self.orders)) in self.orders), ())
+        order = next(
+            (self.orders[h] for n in einsums if (h := self._declared(n, self.orders)) in self.orders), ()
+        )
         place = {p.variable: n for n, p in reversed(list(enumerate(order)))}
         return sorted(variables, key=lambda v: place.get(v, len(order)))
 
 
 NOTHING = Given()
-
-
-def home_of(name: str, known: Iterable[str]) -> str:
-    """The Einsum of the specification that one of the plan belongs to: itself, or what it is a part of."""
-    if name in known:
-        return name
-    for ending in ("_part", "_now", "_old", "_next"):
-        head = name.rstrip("_").removesuffix(ending)
-        if head in known:
-            return head
-    return name
 
 
 def is_in_order(order: Sequence[Part], loops: Sequence[Turn], extents: Mapping[str, int]) -> bool:

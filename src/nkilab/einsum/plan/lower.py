@@ -8,7 +8,7 @@ from dataclasses import replace
 from math import prod
 
 from ...machine import Machine
-from ..language.ast import Access, Cascade, Einsum, Iterate, Step
+from ..language.ast import Access, Cascade, Einsum, Iterate, Kind, Step
 from ..tree.expr import expr, name_of
 from ..tree.nodes import Argument, Buffer, Kernel, Loop
 from .alone import pointed
@@ -74,10 +74,9 @@ def lower(
     if given.is_watched:
         return _Lowering(cascade, held, dtypes, machine, name, title, knobs, given, {}).planned()
     held, back = with_forward_indices(with_numbers_ahead(held))
-    types = {**dtypes, **{copy: dtypes.get(c.tensor, "float32") for copy, c in back.items()}}
 
     def kernel(knobs: Knobs) -> tuple[Kernel, Context]:
-        known, edges = with_edges(held, types, machine, knobs)
+        known, edges = with_edges(held, held.types(dtypes), machine, knobs)
         return _Lowering(cascade, known, dtypes, machine, name, title, knobs, given, back | edges).planned()
 
     try:
@@ -106,11 +105,10 @@ class _Lowering:
         fixed: Given,
         edges: Mapping[str, Edges],
     ) -> None:
-        held = {t: dtypes.get(t.removesuffix("_turned"), "float32") for t in cascade.tensors}
-        held |= {t: held[e.tensor] for t, e in edges.items()}
         taken = {*given.inputs, *given.outputs, *given.scalars, name}
         self.given, self.name, self.title, self.edges = given, name, title, edges
-        self.ctx = Context(cascade, machine, held, Builder(taken), knobs, given=fixed)
+        known = replace(fixed, derived=cascade.derived)
+        self.ctx = Context(cascade, machine, cascade.types(dtypes), Builder(taken), knobs, given=known)
         self.group: Group | None = None
         self.units = Units(self.ctx)
         self.homes = Homes(self.ctx, self.units)
@@ -145,9 +143,8 @@ class _Lowering:
         for tensor in cascade.outputs:
             ctx.build.taken.discard(tensor)
             ctx.add_hbm(tensor, "output")
-        idle = [
-            e for e in self.given.written if e not in cascade.written and f"{e}_now" not in cascade.tensors
-        ]
+        states = {d.origin for d in cascade.derived.values() if d.kind is Kind.NOW}
+        idle = [e for e in self.given.written if e not in cascade.written and e not in states]
         ctx.choices.extend(f"{name} is left out: {self.why_left_out(name)}" for name in idle)
         self.homes.bar_turns()
         ctx.copied = {e.tensor for e in self.edges.values()}
@@ -175,14 +172,8 @@ class _Lowering:
 
     def why_left_out(self, name: str) -> str:
         """Why an Einsum of the cascade is not computed."""
-        reader = next(
-            (
-                e
-                for e in self.given.einsums
-                if name in e.reads and f"{e.name}_sum" in self.ctx.cascade.tensors
-            ),
-            None,
-        )
+        sums = {d.origin for d in self.ctx.cascade.derived.values() if d.kind is Kind.SUM}
+        reader = next((e for e in self.given.einsums if name in e.reads and e.name in sums), None)
         if reader is None:
             return "no output depends on it"
         return f"what {reader.name} does not sum over is multiplied after the sum"
@@ -483,6 +474,3 @@ class _Lowering:
 def turning_of(loops: Sequence[tuple[str, int, int]]) -> list[str]:
     """Variables of the loops, given with extent and block, that turn more than once."""
     return [v for v, extent, block in loops if extent > block]
-
-
-__all__ = ["PlanError", "lower", "replace"]

@@ -7,7 +7,8 @@ from dataclasses import replace
 from itertools import combinations
 from math import prod
 
-from ..language.ast import Access, Affine, Cascade, Einsum, Iterate, Step, Tensor
+from ..language.additions import Additions
+from ..language.ast import Access, Affine, Cascade, Einsum, Iterate, Kind, Step
 from .storage import PARTITIONS
 
 # vectors below this many elements are left as they are
@@ -41,22 +42,22 @@ def live(cascade: Cascade) -> tuple[Cascade, list[str]]:
 
 def _pairs(cascade: Cascade) -> Cascade:
     """Sums of products of three tensors or more as sums of products of two."""
-    tensors = dict(cascade.tensors)
+    added = Additions(cascade)
     steps: list[Step] = []
     for step in cascade.steps:
         if isinstance(step, Iterate):
-            body = tuple(part for einsum in step.body for part in paired(einsum, cascade, tensors))
+            body = tuple(part for einsum in step.body for part in paired(einsum, added))
             steps.append(replace(step, body=body))
         else:
-            steps.extend(paired(step, cascade, tensors))
-    return replace(cascade, tensors=tensors, steps=tuple(steps))
+            steps.extend(paired(step, added))
+    return added.applied(tuple(steps))
 
 
-def paired(einsum: Einsum, cascade: Cascade, tensors: dict[str, Tensor]) -> list[Einsum]:
+def paired(einsum: Einsum, added: Additions) -> list[Einsum]:
     """A sum of products of many tensors as Einsums of two; new tensors are declared. The last is the sum."""
     found: list[Einsum] = []
     # with what is declared below, of which the next pair may be
-    cascade = replace(cascade, tensors=tensors)
+    cascade = replace(added.cascade, tensors=added.tensors)
     while len(einsum.accesses) > 2 and einsum.map_op == "multiply" and einsum.reduce_op == "add":
         if (
             einsum.condition
@@ -68,11 +69,8 @@ def paired(einsum: Einsum, cascade: Cascade, tensors: dict[str, Tensor]) -> list
         if pair is None:
             break
         left, right, kept = pair
-        name = f"{einsum.name}_part"
-        while name in tensors:
-            name += "_"
         ranks = tuple(_rank_of(v, (left, right), cascade) for v in kept)
-        tensors[name] = Tensor(name, ranks)
+        name = added.tensor(f"{einsum.name}_part", ranks, einsum.name, Kind.PART)
         output = Access(name, tuple(Affine(((v, 1),)) for v in kept))
         found.append(
             Einsum(
@@ -138,7 +136,8 @@ def _rows(cascade: Cascade, plain: Collection[str]) -> Cascade:
 
 
 def _split(cascade: Cascade, rank: str, variable: str, size: int) -> Cascade:
-    outer, inner = f"{rank}_ROWS", f"{rank}_COLUMNS"
+    added = Additions(cascade)
+    outer, inner = added.rank(f"{rank}_ROWS", PARTITIONS), added.rank(f"{rank}_COLUMNS", size // PARTITIONS)
     pair = (Affine(((outer.lower(), 1),)), Affine(((inner.lower(), 1),)))
 
     def changed(access: Access) -> Access:
@@ -152,9 +151,6 @@ def _split(cascade: Cascade, rank: str, variable: str, size: int) -> Cascade:
         for s in cascade.steps
         if isinstance(s, Einsum)
     )  # fmt: skip
-    tensors = {
-        t.name: replace(t, ranks=(outer, inner)) if t.ranks == (rank,) else t
-        for t in cascade.tensors.values()
-    }
-    sizes = {**cascade.sizes, outer: PARTITIONS, inner: size // PARTITIONS}
-    return replace(cascade, steps=steps, tensors=tensors, sizes=sizes)
+    split = {t.name: replace(t, ranks=(outer, inner)) for t in cascade.tensors.values() if t.ranks == (rank,)}
+    added.tensors |= split
+    return added.applied(steps)

@@ -156,6 +156,3 @@ def masked(
     per_partition, per_element = (whole.coefficient(v) if v else 0 for v in (product.over, own))
     ctx.build.add(Select(made, view, offset, per_partition, per_element, condition.relation, 0.0))
     return made
-
-
-__all__ = ["Operands", "masked"]

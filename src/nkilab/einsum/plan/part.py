@@ -67,6 +67,3 @@ def _is_read_again(ctx: Context, access: Access, product: Product, dtype: str) -
     storages = ctx.storages.get(access.tensor, ())
     is_far = bool(storages) and all(s.is_hbm and s.depth < ctx.build.depth for s in storages)
     return is_far and [i.plain for i in access.indices] == [product.over, product.free]
-
-
-__all__ = ["Columns", "columns_apart"]

@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 
 from ...machine import Machine
+from ..hardware import Hardware
 from ..room import NoRoomError, proved_room, views_of
 from ..tree.expr import ZERO, Expr, expr, name_of
 from ..tree.nodes import (
@@ -37,7 +38,6 @@ from ..tree.nodes import (
     statements,
 )
 from ..tree.rewrite import Change, copied
-from .balance import Loads
 
 # fields of statements that name what they write
 WRITTEN = ("dst", "total")
@@ -137,7 +137,7 @@ def state_of(units: Sequence[Unit]) -> set[int]:
     return {id(b) for b in written} - local_to(units)
 
 
-def early_of(units: Sequence[Unit], loads: Loads) -> list[Unit]:
+def early_of(units: Sequence[Unit], hardware: Hardware) -> list[Unit]:
     """The units that run a turn ahead.
 
     Where turns hand on a state, those that do not need it. Narrow ones, a few elements per partition, come
@@ -149,13 +149,13 @@ def early_of(units: Sequence[Unit], loads: Loads) -> list[Unit]:
     late = [u for u in units if u not in free and _is_wide(u.statement)]
     if late:
         return _without(units, late, local)
-    return _shared_best(units, loads, local)
+    return _shared_best(units, hardware, local)
 
 
-def _shared_best(units: Sequence[Unit], loads: Loads, local: set[int]) -> list[Unit]:
+def _shared_best(units: Sequence[Unit], hardware: Hardware, local: set[int]) -> list[Unit]:
     """The first units of a turn, so many that they and the others need about as long."""
     last = _last_product(units)
-    times = {id(u): sum(loads.total([u.statement]).values()) for u in units}
+    times = {id(u): sum(hardware.total([u.statement]).values()) for u in units}
     best: list[Unit] = []
     least = sum(times.values())
     for place in range(1, last + 1) if last is not None else ():
@@ -200,12 +200,12 @@ class Pipeline:
 
     Args:
         loop: as it is.
-        loads: what instructions take.
+        hardware: what instructions take.
     """
 
-    def __init__(self, loop: Loop, loads: Loads) -> None:
+    def __init__(self, loop: Loop, hardware: Hardware) -> None:
         self.loop, self.units = loop, units_of(loop.body)
-        self.early = early_of(self.units, loads)
+        self.early = early_of(self.units, hardware)
         self.has_state = bool(state_of(self.units))
         self.late = [u for u in self.units if u not in self.early]
         self.local = {id(a.buffer): a.buffer for u in self.units for a in u.before}
@@ -232,9 +232,9 @@ class Pipeline:
         """Whether products of all turns are one sum in PSUM, which a turn outside would begin anew."""
         return any(isinstance(s, MatMul) and self.loop.variable in s.over for s in statements(self.loop.body))
 
-    def is_bound(self, loads: Loads) -> bool:
+    def is_bound(self, hardware: Hardware) -> bool:
         """Whether what runs ahead has a part in the time, and transfers do not take all of it anyway."""
-        held, ahead = loads.total([self.loop]), loads.total([u.statement for u in self.early])
+        held, ahead = hardware.total([self.loop]), hardware.total([u.statement for u in self.early])
         work, early = (sum(t for e, t in part.items() if e != "dma") for part in (held, ahead))
         early *= expr(self.loop.trips).value or 1
         return early > LEAST * work and (self.has_state or work > held.get("dma", 0.0))
@@ -250,7 +250,7 @@ class Pipeline:
         """What stands for the loop."""
         loop, i = self.loop, name_of(self.loop.variable)
         last = (expr(loop.trips).value or 0) - 1
-        next_version, version = name_of(f"(({i} + 1) % 2)"), name_of(f"({i} % 2)")
+        next_version, version = (i + 1) % 2, i % 2
         first, rest = self.divided()
         body: list[Statement] = []
         place = 0
@@ -364,7 +364,7 @@ def pipelined(kernel: Kernel, machine: Machine, may: Callable[[Loop], bool]) -> 
 class _Kernel:
     def __init__(self, kernel: Kernel, machine: Machine, may: Callable[[Loop], bool]) -> None:
         self.kernel, self.machine, self.may = kernel, machine, may
-        self.loads = Loads(machine)
+        self.hardware = Hardware(machine)
 
     def changed(self) -> Kernel:
         self.body(self.kernel.body)
@@ -380,22 +380,14 @@ class _Kernel:
 
     def ahead(self, loop: Loop, body: list[Statement]) -> bool:
         """Change one loop of a body; whether that is useful and fits."""
-        held = Pipeline(loop, self.loads)
-        if not held.is_useful or not held.is_bound(self.loads) or not self.may(loop):
-            return False
-        try:
-            found = held.statements()
-        except ValueError:
-            # an index is a quotient or a minimum of turns
+        held = Pipeline(loop, self.hardware)
+        if not held.is_useful or not held.is_bound(self.hardware) or not self.may(loop):
             return False
         place, before = next(n for n, s in enumerate(body) if s is loop), list(body)
-        body[place : place + 1] = found
+        body[place : place + 1] = held.statements()
         try:
             proved_room(self.kernel, self.machine)
         except NoRoomError:
             body[:] = before
             return False
         return True
-
-
-__all__ = ["Pipeline", "early_of", "engines_of", "pipelined", "units_of"]

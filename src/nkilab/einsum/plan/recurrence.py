@@ -11,7 +11,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from ...errors import UnsupportedError
-from ..language.ast import Access, Affine, Cascade, Einsum, Iterate, Scalar, Step, Tensor
+from ..language.additions import Additions, free_variable
+from ..language.ast import Access, Affine, Cascade, Einsum, Iterate, Kind, Scalar, Step, Tensor
 from ..language.extents import block_extent
 from .groups import einsums_of
 
@@ -109,23 +110,19 @@ def _is_pointwise(einsum: Einsum, access: Access) -> bool:
 class _Rewriter:
     def __init__(self, cascade: Cascade, block: Iterate, states: dict[str, State], turns: int) -> None:
         self.held, self.block, self.states, self.turns = cascade, block, states, turns
-        self.tensors = dict(cascade.tensors)
+        self.added = Additions(cascade)
         self.names: dict[str, str] = {}
         for state in states.values():
-            ranks = self.tensors[state.tensor].ranks
+            ranks = cascade.tensors[state.tensor].ranks
             short = tuple(r for n, r in enumerate(ranks) if n != state.axis)
-            now = self.unused(f"{state.tensor}_now") if state.is_kept else state.tensor
+            now = state.tensor
+            if state.is_kept:
+                now = self.added.tensor(f"{now}_now", short, state.tensor, Kind.NOW)
             self.names[state.tensor] = now
-            self.tensors[now] = Tensor(now, short)
+            self.added.tensors[now] = Tensor(now, short)
             if state.is_state and not state.is_in_place:
-                after = self.unused(f"{state.tensor}_next")
+                after = self.added.tensor(f"{state.tensor}_next", short, state.tensor, Kind.NEXT)
                 self.names[f"{state.tensor} next"] = after
-                self.tensors[after] = Tensor(after, short)
-
-    def unused(self, name: str) -> str:
-        while name in self.tensors:
-            name += "_"
-        return name
 
     def cascade(self) -> Cascade:
         steps: list[Step] = []
@@ -137,8 +134,8 @@ class _Rewriter:
                 steps.extend(self.outside(step))
             else:
                 steps.append(step)
-        sizes = {self.block.variable.upper(): self.turns, **self.held.sizes}
-        return replace(self.held, tensors=self.tensors, steps=tuple(steps), sizes=sizes)
+        self.added.sizes = {self.block.variable.upper(): self.turns, **self.held.sizes}
+        return self.added.applied(tuple(steps))
 
     def begun(self, before: list[Step]) -> list[Einsum]:
         """State that nothing sets is 0 before the first turn; so is what is read before it is written."""
@@ -154,7 +151,8 @@ class _Rewriter:
                 and state.tensor not in written
             ):
                 indices = list(self.named(state, now).indices)
-                indices.insert(state.axis, Affine(((f"{self.block.variable}_", 1),)))
+                turn = free_variable(f"{self.block.variable}_", self.held)
+                indices.insert(state.axis, Affine(((turn, 1),)))
                 found.append(self.zero(Access(state.tensor, tuple(indices))))
         return found
 

@@ -20,7 +20,6 @@ from ..tree.nodes import PSUM, SBUF, At, Buffer, Cut, Number, View
 from .build import Span, point, whole
 from .context import Context, part_of
 from .fetch import fetch
-from .given import NOTHING
 from .stage import stage
 from .storage import BANK_BYTES, PARTITIONS, Storage
 from .substitution import STRIP, Substitution, substitution_in
@@ -355,7 +354,7 @@ class Solve:
 
 def solve_of(ctx: Context, block: Iterate, outer: dict[str, Span]) -> Solve | None:
     """A block as a solve; None if it is none, or does not come in whole blocks that fit on chip."""
-    held = substitution_in(block, ctx.cascade) if ctx.given is NOTHING and not outer else None
+    held = substitution_in(block, ctx.cascade) if not ctx.given.is_watched and not outer else None
     state = ctx.chip(held.kept.name) if held is not None else None
     if held is None or state is None or held.numbers or state.dims != ("free", "part"):
         return None

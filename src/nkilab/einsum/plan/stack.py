@@ -244,6 +244,3 @@ def of_stack(view: View, copies: Expr) -> View:
     assert isinstance(first, Cut)
     whole = Cut(first.start, copies * (first.count.value or 1), first.step)
     return replace(view, index=(whole, *view.index[1:]))
-
-
-__all__ = ["Stack", "of_stack", "stacked", "stacked_bytes", "stacked_over"]

@@ -461,6 +461,3 @@ def _inside(ctx: Context, access: Access, axis: int, spans: dict[str, Span], mad
     if index.plain:
         return Span(base, spans[index.plain].count, most)
     raise BeyondEdges(f"{access} reads outside of {access.tensor} at a place that a loop chooses")
-
-
-__all__ = ["BeyondEdges", "extents_of", "stage", "staged_before", "staged_bytes", "widened"]

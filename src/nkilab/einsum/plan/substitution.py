@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from ..language.ast import Access, Affine, Cascade, Condition, Einsum, Iterate, Operand, Scalar, Tensor
+from ..language.additions import Additions
+from ..language.ast import Access, Affine, Cascade, Condition, Einsum, Iterate, Kind, Operand, Scalar
 from ..language.operators import OPERATORS
 from .storage import PARTITIONS
 
@@ -146,16 +147,13 @@ def with_numbers_ahead(cascade: Cascade) -> Cascade:
 class _Ahead:
     def __init__(self, cascade: Cascade, block: Iterate, found: Substitution) -> None:
         self.held, self.block, self.found = cascade, block, found
-        self.tensors = dict(cascade.tensors)
-        self.names = {e.name: self.added(f"{e.name}_turns") for e in found.numbers}
+        self.additions = Additions(cascade)
+        self.names = {e.name: self.added(f"{e.name}_turns", e.name) for e in found.numbers}
         self.steps: list[Einsum] = []
 
-    def added(self, name: str) -> str:
+    def added(self, hint: str, origin: str) -> str:
         """The name of a new tensor that has one number a turn."""
-        while name in self.tensors:
-            name += "_"
-        self.tensors[name] = Tensor(name, (self.found.turn.upper(),))
-        return name
+        return self.additions.tensor(hint, (self.found.turn.upper(),), origin, Kind.AHEAD)
 
     def cascade(self) -> Cascade:
         for einsum in self.found.numbers:
@@ -165,7 +163,7 @@ class _Ahead:
         inner = replace(self.block, body=(self.found.summed, *combined, self.found.kept))
         place = self.held.steps.index(self.block)
         steps = (*self.held.steps[:place], *self.steps, inner, *self.held.steps[place + 1 :])
-        return replace(self.held, tensors=self.tensors, steps=steps)
+        return self.additions.applied(steps)
 
     def of_turn(self, tensor: str) -> Access:
         return Access(tensor, (Affine(((self.found.turn, 1),)),))
@@ -179,7 +177,7 @@ class _Ahead:
         if [i.plain for i in operand.indices] != [self.found.turn] * 2:
             return operand
         row = Affine(((self.found.over, 1),))
-        picked = self.of_turn(self.added(f"{operand.tensor}_diagonal"))
+        picked = self.of_turn(self.added(f"{operand.tensor}_diagonal", operand.tensor))
         source = replace(operand, indices=(operand.indices[0], row))
         is_own = Condition(row, "==", Affine(((self.found.turn, 1),)))
         self.steps.append(Einsum(picked, (source,), reduce_op="add", condition=is_own))

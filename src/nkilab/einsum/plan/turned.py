@@ -10,7 +10,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from ...tiles.dtypes import as_dtype
-from ..language.ast import Access, Affine, Cascade, Einsum, Iterate, Step, Tensor
+from ..language.additions import Additions, free_variable
+from ..language.ast import Access, Affine, Cascade, Einsum, Iterate, Kind, Step
 from ..language.extents import block_extent
 from .storage import PARTITIONS
 
@@ -20,25 +21,24 @@ FEWEST_TURNS, FEWEST_ELEMENTS = 8, 1 << 20
 
 def turned_once(cascade: Cascade, dtypes: Mapping[str, str]) -> Cascade:
     """The cascade with a transposed copy of each matrix for which that pays."""
-    tensors = dict(cascade.tensors)
+    added = Additions(cascade)
     steps: list[Step] = []
     for step in cascade.steps:
         if not isinstance(step, Iterate) or block_extent(step, cascade) < FEWEST_TURNS:
             steps.append(step)
             continue
         copies: dict[str, str] = {}
-        body = tuple(_changed(e, step.variable, cascade, dtypes, tensors, copies) for e in step.body)
-        steps += [_copy(name, made) for name, made in copies.items()]
+        body = tuple(_changed(e, step.variable, dtypes, added, copies) for e in step.body)
+        steps += [_copy(name, made, cascade) for name, made in copies.items()]
         steps.append(replace(step, body=body))
-    return replace(cascade, tensors=tensors, steps=tuple(steps))
+    return added.applied(tuple(steps))
 
 
 def _changed(
     einsum: Einsum,
     turn: str,
-    cascade: Cascade,
     dtypes: Mapping[str, str],
-    tensors: dict[str, Tensor],
+    added: Additions,
     copies: dict[str, str],
 ) -> Einsum:
     """An Einsum that reads the transposed copy, if it is the product of such a matrix and a vector."""
@@ -47,16 +47,15 @@ def _changed(
     if len(einsum.operands) != 2 or len(einsum.accesses) != 2:
         return einsum
     for matrix, vector in (einsum.accesses, einsum.accesses[::-1]):
-        if not _is_turned(matrix, einsum, turn, cascade, dtypes) or set(vector.variables) & set(
+        if not _is_turned(matrix, einsum, turn, added.cascade, dtypes) or set(vector.variables) & set(
             einsum.output.variables
         ) - {turn}:
             continue
-        name = copies.get(matrix.tensor) or f"{matrix.tensor}_turned"
-        while name in tensors and matrix.tensor not in copies:
-            name += "_"
-        copies[matrix.tensor] = name
-        tensors[name] = Tensor(name, tuple(reversed(tensors[matrix.tensor].ranks)))
-        access = Access(name, tuple(reversed(matrix.indices)))
+        if matrix.tensor not in copies:
+            ranks = tuple(reversed(added.tensors[matrix.tensor].ranks))
+            hint = f"{matrix.tensor}_turned"
+            copies[matrix.tensor] = added.tensor(hint, ranks, matrix.tensor, Kind.TRANSPOSED)
+        access = Access(copies[matrix.tensor], tuple(reversed(matrix.indices)))
         operands = tuple(access if o is matrix else o for o in einsum.operands)
         return replace(einsum, operands=operands, text="")
     return einsum
@@ -77,10 +76,8 @@ def _is_turned(
     return dtype.is_float and dtype.storage.itemsize == 2 and is_whole and rows * columns >= FEWEST_ELEMENTS
 
 
-def _copy(matrix: str, made: str) -> Einsum:
+def _copy(matrix: str, made: str, cascade: Cascade) -> Einsum:
     """The transposed copy."""
-    rows, columns = (Affine(((f"{made.lower()}_{n}", 1),)) for n in ("row", "column"))
+    names = (free_variable(f"{made.lower()}_{n}", cascade) for n in ("row", "column"))
+    rows, columns = (Affine(((name, 1),)) for name in names)
     return Einsum(Access(made, (columns, rows)), (Access(matrix, (rows, columns)),))
-
-
-__all__ = ["turned_once"]

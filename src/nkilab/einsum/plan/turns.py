@@ -112,6 +112,3 @@ def rows_of(ctx: Context, want: Want) -> View | None:
 def _turn_of(tile: nodes.Buffer, want: Want, variable: str, turns: Span) -> View:
     local = want.spans[variable].start - turns.start
     return View(tile, (Cut(ZERO, want.rows.count), At(local), Cut(ZERO, want.columns.count)))
-
-
-__all__ = ["piece_of", "rows_of", "turns_at_once"]

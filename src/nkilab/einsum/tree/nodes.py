@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from .expr import Expr, Whole, expr
+from .expr import ZERO, Expr, Whole, expr
 
 HBM, SBUF, PSUM = "hbm", "sbuf", "psum"
 # the role of a tile whose second axis has a version for even turns of a loop and one for odd ones
@@ -306,14 +306,13 @@ class Loop(Statement):
 
     def last_count(self, names: Mapping[str, int]) -> int:
         """Elements of its last tile, given the values of names."""
-        total = str(self.count).removesuffix(")").partition(", ")[2].partition(" ")[0]
-        whole = int(total) if total.isdigit() else names[total]
-        return whole - (self.turns_at(names) - 1) * self.most_count
+        last = {**names, self.variable: self.turns_at(names) - 1}
+        return self.count.at(last) if self.count is not None else 0
 
     @property
     def most_count(self) -> int:
         """Elements of a full tile, where the last is ragged; 0 where all are full."""
-        return int(str(self.count).removeprefix("min(").partition(",")[0]) if self.count is not None else 0
+        return self.count.rounded.number if self.count is not None and self.count.rounded is not None else 0
 
 
 @dataclass(frozen=True)
@@ -390,6 +389,30 @@ class Kernel:
     title: str = ""
     parameters: tuple[str, ...] = ()
     asserts: tuple[str, ...] = ()
+
+
+def strides(buffer: Buffer) -> list[Expr]:
+    """Elements between neighbours along each axis."""
+    steps, step = [], expr(1)
+    for extent in reversed(buffer.shape):
+        steps.append(step)
+        step = step * extent
+    return steps[::-1]
+
+
+def axes_of(view: View) -> list[tuple[Expr, Expr]]:
+    """Step and count along each axis of a view, as it is turned, ordered, repeated or seen in blocks."""
+    steps = strides(view.buffer)
+    steps = [ZERO] * (len(view.index) - len(steps)) + steps
+    axes = [(s * i.step, i.count) for s, i in zip(steps, view.index, strict=True) if isinstance(i, Cut)]
+    if view.folded is not None:
+        step, count = axes.pop(sum(isinstance(i, Cut) for i in view.index[: view.folded]))
+        axes = [(step, expr(128)), (step * 128, count // 128), *axes]
+    if view.order:
+        axes = [axes[n] for n in view.order]
+    if view.is_turned:
+        axes.reverse()
+    return axes if view.repeat is None else [(ZERO, view.repeat), *(axes or [(expr(1), expr(1))])]
 
 
 def statements(body: list[Statement]) -> Iterator[Statement]:

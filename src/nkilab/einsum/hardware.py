@@ -1,0 +1,127 @@
+"""What tile statements cost on a chip: the steps that the declarations of their instructions make of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from ..isa.declare import NUMBER, Step
+from ..machine import Machine
+from ..tiles.dtypes import DTYPES
+from ..tiles.tile import IndexLayout, Layout, layout
+from .tree.expr import Whole, expr
+from .tree.instructions import instruction_of
+from .tree.nodes import HBM, Cut, Gather, Loop, Statement, View, axes_of
+
+# what a ragged tile counts at most, by the name of its count
+Counts = Mapping[str, int]
+
+
+class Hardware:
+    """Prices statements.
+
+    Args:
+        machine: the chip.
+    """
+
+    def __init__(self, machine: Machine) -> None:
+        self.machine = machine
+        self._steps: dict[tuple[object, ...], list[Step]] = {}
+
+    def steps(self, statement: Statement) -> list[Step]:
+        """The steps of a statement, a ragged tile taken as a full one.
+
+        Raises:
+            KernelError: if the chip has no such instruction.
+        """
+        call = instruction_of(statement)
+        if call is None:
+            return []
+        instruction, arguments = call
+        sizes = _sizes([v for v in arguments.values() if isinstance(v, View)])
+        layouts = [self._operand(statement, arguments.get(n, s.default), sizes)
+                   for n, s in instruction.operands.items()]  # fmt: skip
+        attributes = tuple(
+            spec.canonical(name, _spelled(arguments.get(name, spec.default), sizes))
+            for name, spec in instruction.attributes.items()
+        )
+        key = (instruction, *layouts, *map(str, attributes))
+        if key not in self._steps:
+            self._steps[key] = list(instruction(self.machine, layouts, attributes).steps)
+        return self._steps[key]
+
+    def _operand(self, statement: Statement, value: object, sizes: Counts) -> object:
+        if not isinstance(value, View):
+            return None if value is None else NUMBER
+        if isinstance(statement, Gather) and value is statement.table:
+            return _gathered(statement, sizes)
+        return layout_of(value, sizes)
+
+    def time_ns(self, step: Step) -> float:
+        """How long a step keeps its engine; of a transfer, what issues it or HBM, whichever is longer."""
+        if step.engine != "dma":
+            return step.busy_ns
+        return max(self.machine["dma_issue_ns"], step.moved_bytes / self.machine["hbm_bytes_per_ns"])
+
+    def of(self, statement: Statement) -> tuple[str, float]:
+        """The engine of a statement that one engine computes, and how long it is kept."""
+        steps = self.steps(statement)
+        return steps[0].engine, sum(map(self.time_ns, steps))
+
+    def total(self, body: list[Statement], turns: int = 1) -> dict[str, float]:
+        """Time per engine of a body with its loops."""
+        times: dict[str, float] = {}
+        for statement, count in weighted(body, turns):
+            for step in self.steps(statement):
+                times[step.engine] = times.get(step.engine, 0.0) + self.time_ns(step) * count
+        return times
+
+
+def weighted(body: list[Statement], turns: int = 1) -> Iterator[tuple[Statement, int]]:
+    """Statements with how often they run."""
+    for statement in body:
+        if isinstance(statement, Loop):
+            yield from weighted(statement.body, turns * (expr(statement.trips).value or 1))
+        else:
+            yield statement, turns
+
+
+def _sizes(views: list[View]) -> dict[str, int]:
+    """What counts that no number tells are at most: the least that a tile of these has room for."""
+    sizes: dict[str, int] = {}
+    for view in views:
+        shape = (1,) * (len(view.index) - len(view.buffer.shape)) + view.buffer.shape
+        for index, extent in zip(view.index, shape, strict=True):
+            most = expr(extent).value
+            if isinstance(index, Cut) and index.count.value is None and most is not None:
+                name = str(index.count)
+                sizes[name] = min(most, sizes.get(name, most))
+    return sizes
+
+
+def _size(count: Whole, sizes: Counts) -> int:
+    number = expr(count).value
+    return sizes.get(str(count), 1) if number is None else number
+
+
+def _spelled(value: object, sizes: Counts) -> object:
+    if isinstance(value, tuple):
+        return [[step, _size(count, sizes)] for step, count in value]
+    return value
+
+
+def layout_of(view: View, sizes: Counts) -> Layout:
+    """The layout of a view as its instruction sees it."""
+    axes = [(_size(count, sizes), _size(step, sizes)) for step, count in axes_of(view)] or [(1, 1)]
+    shape, steps = zip(*axes)
+    memory, first = view.buffer.memory, view.index[0]
+    start = first.start.value or 0 if memory != HBM and isinstance(first, Cut) else 0
+    axis = None if memory == HBM else 0
+    return layout(shape, steps, DTYPES[view.buffer.dtype], memory, axis, start)
+
+
+def _gathered(gather: Gather, sizes: Counts) -> Layout:
+    """The layout of a table some of whose rows indices choose."""
+    whole, rows = layout_of(gather.table, sizes), layout_of(gather.rows, sizes)
+    shape = (_size(gather.dst.cuts[0].count, sizes), *whole.shape[1:])
+    indices = (IndexLayout(rows, is_vector=True),)
+    return layout(shape, (0, *whole.strides[1:]), whole.dtype, whole.memory, None, 0, indices)

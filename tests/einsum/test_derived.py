@@ -1,0 +1,118 @@
+"""What rewrites add to a cascade: every kind rests on a law, which is tried by evaluating both sides."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import numpy as np
+import pytest
+
+from nkilab.einsum.language.additions import Additions
+from nkilab.einsum.language.ast import Cascade, Iterate, Kind, Tensor, declared
+from nkilab.einsum.language.expressions import read_einsum
+from nkilab.einsum.plan.defer import deferred
+from nkilab.einsum.plan.edges import with_edges
+from nkilab.einsum.plan.forwards import with_forward_indices
+from nkilab.einsum.plan.knobs import RULES
+from nkilab.einsum.plan.normal import normal
+from nkilab.einsum.plan.recurrence import without_turns
+from nkilab.einsum.plan.substitution import with_numbers_ahead
+from nkilab.einsum.plan.turned import turned_once
+from nkilab.einsum.reference import evaluate
+from nkilab.machine import MACHINES
+from tests.einsum.cascades import Steps
+
+
+def cascade_of(tensors: str, steps: Steps, outputs: str, sizes: Mapping[str, int]) -> Cascade:
+    """A cascade whose sizes are given."""
+    pairs = (entry.partition(":") for entry in tensors.split(","))
+    declared_tensors = {n.strip(): Tensor(n.strip(), tuple(r.split())) for n, _, r in pairs}
+    read = tuple(
+        read_einsum(s) if isinstance(s, str) else Iterate(s[0], tuple(map(read_einsum, s[1]))) for s in steps
+    )
+    return Cascade(declared_tensors, read, tuple(outputs.split()), sizes=sizes)
+
+
+def padded(cascade: Cascade) -> Cascade:
+    return with_edges(cascade, cascade.types({}), MACHINES["trn2"], RULES)[0]
+
+
+HISTORY = cascade_of(
+    "X: T, Y: T1, S: T",
+    ["Y[0] = const(0)", ("t", ["S[t] = Y[t] . X[t] ;; M add", "Y[t+1] = S[t] . Y[t] ;; M max"])],
+    "Y", {"T": 4, "T1": 5},
+)  # fmt: skip
+SWAPPED = cascade_of(
+    "X: T, A: T1, B: T1",
+    ["A[0] = const(1)", "B[0] = const(2)",
+     ("t", ["A[t+1] = B[t] . X[t] ;; M add", "B[t+1] = A[t] . X[t] ;; M mul"])],
+    "A B", {"T": 4, "T1": 5},
+)  # fmt: skip
+SOLVED = cascade_of(
+    "L: I J, B: I N, X: I N, D: I, S: I N",
+    [("i", ["D[i] = L[i, i] ;; M unary(reciprocal)",
+            "S[i, n] = L[i, j] . X[j, n] ;; M mul V add if j < i else 0",
+            "X[i, n] = B[i, n] . S[i, n] ;; M binary(subtract)"])],
+    "X", {"I": 64, "J": 64, "N": 32},
+)  # fmt: skip
+MATRIX = cascade_of(
+    "W: K J, X: T1 J, S: T K", ["X[0, j] = const(1)", ("t", ["S[t, k] = W[k, j] . X[t, j] ;; M mul V add",
+                                                           "X[t+1, k] = S[t, k] ;; M unary(tanh)"])],
+    "X", {"T": 8, "T1": 9, "K": 1024, "J": 1024},
+)  # fmt: skip
+LAWS: dict[Kind, tuple[Callable[[Cascade], Cascade], Cascade]] = {
+    Kind.PART: (normal, cascade_of("A: I J, B: J K, C: K L, Z: I L",
+                                   ["Z[i, l] = A[i, j] . B[j, k] . C[k, l] ;; M mul V add"], "Z",
+                                   {"I": 3, "J": 5, "K": 2, "L": 7})),
+    Kind.NOW: (without_turns, HISTORY),
+    Kind.NEXT: (without_turns, SWAPPED),
+    Kind.SUM: (deferred, cascade_of("S: M P, R: P, A: M P, V: M F, Z: P F",
+                                    ["A[m, p] = S[m, p] . R[p] ;; M mul",
+                                     "Z[p, f] = A[m, p] . V[m, f] ;; M mul V add"], "Z",
+                                    {"M": 5, "P": 3, "F": 4})),
+    Kind.TRANSPOSED: (lambda c: turned_once(c, dict.fromkeys(c.tensors, "bfloat16")), MATRIX),
+    Kind.REVERSED: (lambda c: with_forward_indices(c)[0],
+                    cascade_of("X: P, Y: P, Z: P", ["Y[p] = X[p] ;; M unary(exp)", "Z[p] = Y[4 - p]"], "Z",
+                               {"P": 5})),
+    Kind.PADDED: (padded, cascade_of("X: P, Y: P, Z: P R",
+                                     ["Y[p] = X[p] ;; M unary(exp)", "Z[p, r] = Y[p + r - 1]"], "Z",
+                                     {"P": 5, "R": 3})),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", LAWS, ids=lambda k: k.value)
+def test_both_sides_of_a_law_are_equal(kind: Kind) -> None:
+    rewrite, cascade = LAWS[kind]
+    other = rewrite(cascade)
+    assert kind in {d.kind for d in other.derived.values()}
+    rng = np.random.default_rng(0)
+    inputs = {t: rng.standard_normal(cascade.shape(t)) / 8 for t in cascade.inputs}
+    # what nothing writes any more is read by nothing
+    unread = {t: np.full(cascade.shape(t), np.nan) for t in other.inputs if t not in inputs}
+    before, after = evaluate(cascade, inputs), evaluate(other, inputs | unread)
+    for name in cascade.outputs:
+        np.testing.assert_allclose(after[name], before[name], rtol=1e-12, atol=1e-12)
+
+
+def test_every_kind_has_a_law_that_is_tried() -> None:
+    # numbers ahead are tried with the kernels of test_solve
+    assert set(LAWS) | {Kind.AHEAD} == set(Kind)
+    assert {d.kind for d in with_numbers_ahead(without_turns(SOLVED)).derived.values()} >= {Kind.AHEAD}
+
+
+def test_an_added_tensor_takes_no_name_of_another() -> None:
+    cascade = cascade_of("X: M, X_turned: M, Z: M", ["Z[m] = X[m] . X_turned[m] ;; M mul"], "Z", {"M": 3})
+    added = Additions(cascade)
+    name = added.tensor("X_turned", ("M",), "X", Kind.TRANSPOSED)
+    assert name == "X_turned_"
+    after = added.applied(cascade.steps)
+    # the declared one is itself, the added one a copy of X with its type
+    assert [declared(t, ("X", "X_turned"), after.derived) for t in ("X_turned", name)] == ["X_turned", "X"]
+    assert after.types({"X": "bfloat16", "X_turned": "int32"}) == {
+        "X": "bfloat16", "X_turned": "int32", "Z": "float32", name: "bfloat16",
+    }  # fmt: skip
+
+
+def test_an_added_rank_is_named_as_no_variable() -> None:
+    cascade = cascade_of("X: M, Z: M", ["Z[m_rows] = X[m_rows]"], "Z", {"M": 3})
+    assert Additions(cascade).rank("M_ROWS", 128) == "M_ROWS_"

@@ -1,0 +1,103 @@
+"""Names carry no meaning: a cascade under other names, hostile ones too, becomes the same kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+import pytest
+
+import nkilab.einsum
+from nkilab.einsum.language.ast import Cascade
+from tests.einsum.cascades import CASES, Case
+from tests.einsum.realistic import REALISTIC
+from tests.einsum.renaming import renamed_cascade, shape_of
+
+# what rewrites append, and what people append as well
+ENDINGS = (
+    "_turned",
+    "_next",
+    "_now",
+    "_part",
+    "_sum",
+    "_edged",
+    "_back",
+    "_turns",
+    "_diagonal",
+    "_part_",
+    "_",
+)
+
+
+def hostile_names(names: list[str]) -> dict[str, str]:
+    """The names of a cascade with endings that a rewrite might give them, the last first in the alphabet."""
+    return {
+        name: f"{chr(ord('a') + len(names) - n)}{ENDINGS[n % len(ENDINGS)]}" for n, name in enumerate(names)
+    }
+
+
+def hostile_ranks(ranks: list[str]) -> dict[str, str]:
+    """Ranks in the opposite order of the alphabet, with endings that a rewrite might give them."""
+    endings = ("_ROWS", "_COLUMNS", "_EDGED_0", "_ROW", "")
+    return {
+        rank: f"{chr(ord('A') + len(ranks) - n)}{endings[n % len(endings)]}" for n, rank in enumerate(ranks)
+    }
+
+
+def names_of_each_other(names: list[str]) -> dict[str, str]:
+    """Names that a rewrite would give: X and X_turned, X_next, ..."""
+    endings = ("", *ENDINGS)
+    return {name: f"X{n // len(endings) or ''}{endings[n % len(endings)]}" for n, name in enumerate(names)}
+
+
+def same_names(names: list[str]) -> dict[str, str]:
+    """Every name as it is."""
+    return {name: name for name in names}
+
+
+def other_order(cascade: Cascade) -> Cascade:
+    """A cascade whose results and ranks are declared in another order; inputs are arguments, in theirs."""
+    computed = {name: cascade.tensors[name] for name in reversed(cascade.written)}
+    inputs = {name: cascade.tensors[name] for name in cascade.inputs}
+    sizes = dict(reversed(cascade.sizes.items()))
+    return replace(cascade, tensors={**computed, **inputs}, sizes=sizes)
+
+
+Names = Callable[[list[str]], Mapping[str, str]]
+WAYS: dict[str, tuple[Names, Names]] = {
+    "hostile tensors": (hostile_names, same_names),
+    "tensors named after each other": (names_of_each_other, same_names),
+    "hostile ranks": (same_names, hostile_ranks),
+    "all": (names_of_each_other, hostile_ranks),
+}
+
+
+def differs_by_names(cascade: Cascade, sizes: Mapping[str, int], types: Mapping[str, str], way: str) -> bool:
+    """Whether a kernel is another one where tensors and ranks have other names and another order."""
+    plain = nkilab.einsum.compile(cascade, sizes=sizes, dtypes=types)
+    names, rank_names = WAYS[way]
+    tensors, ranks = names(list(cascade.tensors)), rank_names(list(sizes))
+    renamed, _ = renamed_cascade(other_order(replace(cascade, sizes=dict(sizes))), tensors, ranks)
+    other = nkilab.einsum.compile(renamed, dtypes={tensors[t]: d for t, d in types.items()})
+    is_same = shape_of(other.source) == shape_of(plain.source)
+    return not is_same or other.estimate.latency_us != plain.estimate.latency_us
+
+
+def types_of(cascade: Cascade, dtype: str) -> dict[str, str]:
+    """The type of inputs and outputs, whole numbers for those that hold indices."""
+    gathered = {g.access.tensor for e in cascade.einsums for a in e.accesses for g in a.gathers}
+    tensors = (*cascade.inputs, *cascade.outputs)
+    return {t: "int32" if t in gathered else dtype for t in tensors}
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("case", CASES, ids=lambda c: c.name)
+def test_names_change_neither_kernel_nor_time(case: Case, way: str) -> None:
+    assert not differs_by_names(case.cascade, case.extents(), types_of(case.cascade, "bfloat16"), way)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("case", REALISTIC, ids=lambda c: c.name)
+def test_names_change_neither_kernel_nor_time_at_real_sizes(case: Case, way: str) -> None:
+    assert not differs_by_names(case.cascade, case.extents(), types_of(case.cascade, "bfloat16"), way)
