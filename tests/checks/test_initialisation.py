@@ -30,6 +30,8 @@ def test_a_read_of_unwritten_elements_is_found_in_every_type(dtype: str, columns
         return out
 
     findings = [f for f in report_of(kernel, [np.ones((1, 1), np.float32)], {}).findings if f.fails]
+    # the kernel reads the parameters of this test, which no front end finds
+    findings = [f for f in findings if f.rule != "python-closure"]
     assert [f.rule for f in findings] == (["unwritten-read"] if columns < 512 else [])
     if findings:
         share = "was written in part only" if columns else "nothing has written"

@@ -101,16 +101,26 @@ BRANCH = rule(
 
 @found_by("nki", BRANCH)
 def _branches(scope: Scope) -> Iterator[Place]:
+    for name, node in _in_loops(scope):
+        if isinstance(node, ast.expr | ast.stmt) and name in _asked(node):
+            yield node, f"the value of {name} is asked for, which is a register of the chip", ""
+
+
+def _in_loops(scope: Scope) -> Iterator[tuple[str, ast.AST]]:
+    """What stands in dynamic_range loops, each with the name of the loop's variable."""
     for loop in _dynamic_loops(scope):
         name = loop.target.id if isinstance(loop.target, ast.Name) else ""
-        for node in ast.walk(loop):
-            asked = node if isinstance(node, ast.Compare) else getattr(node, "test", None)
-            direct = [asked] if isinstance(asked, ast.Name) else getattr(asked, "comparators", [])
-            sides = [*direct, asked.left] if isinstance(asked, ast.Compare) else direct
-            if isinstance(node, ast.expr | ast.stmt) and name in [
-                n.id for n in sides if isinstance(n, ast.Name)
-            ]:
-                yield node, f"the value of {name} is asked for, which is a register of the chip", ""
+        yield from ((name, node) for node in ast.walk(loop))
+
+
+def _asked(node: ast.AST) -> list[str]:
+    """The names whose value a comparison or a test asks for."""
+    if isinstance(node, ast.Compare):
+        sides: list[ast.expr] = [node.left, *node.comparators]
+    else:
+        test = getattr(node, "test", None)
+        sides = [test] if isinstance(test, ast.expr) else []
+    return [side.id for side in sides if isinstance(side, ast.Name)]
 
 
 _COUNTED = """
@@ -141,11 +151,9 @@ INDUCTION = rule(
 
 @found_by("nki", INDUCTION)
 def _inductions(scope: Scope) -> Iterator[Place]:
-    for loop in _dynamic_loops(scope):
-        name = loop.target.id if isinstance(loop.target, ast.Name) else ""
-        for node in ast.walk(loop):
-            if isinstance(node, ast.keyword) and node.arg == "scalar_offset" and root_of(node.value) == name:
-                yield node.value, f"scalar_offset is {name}, the variable of the loop", ""
+    for name, node in _in_loops(scope):
+        if isinstance(node, ast.keyword) and node.arg == "scalar_offset" and root_of(node.value) == name:
+            yield node.value, f"scalar_offset is {name}, the variable of the loop", ""
 
 
 RESULT = rule(
@@ -162,10 +170,9 @@ RESULT = rule(
 
 @found_by("nki", RESULT)
 def _results(scope: Scope) -> Iterator[Place]:
-    for body in _bodies(scope, "language.fori_loop"):
-        for node in ast.walk(body):
-            if isinstance(node, ast.Return) and node.value is not None:
-                yield node, f"{body.name} returns a value, and is the body of a loop", ""
+    for body, node in ((b, n) for b in _bodies(scope, "language.fori_loop") for n in ast.walk(b)):
+        if isinstance(node, ast.Return) and node.value is not None:
+            yield node, f"{body.name} returns a value, and is the body of a loop", ""
 
 
 TILE = rule(
@@ -189,13 +196,15 @@ def _tiles(scope: Scope) -> Iterator[Place]:
     assigned = [n for n in scope.nodes() if isinstance(n, ast.Assign)]
     displays = [n for n in assigned if isinstance(n.value, ast.List | ast.Dict)]
     containers = {t.id for n in displays for t in n.targets if isinstance(t, ast.Name)}
-    for body in _bodies(scope, *_DEVICE_LOOPS):
-        own = {n.id for n in ast.walk(body) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
-        for statement in ast.walk(body):
-            container, values = _kept(statement)
-            names = {n.id for one in values for n in ast.walk(one) if isinstance(n, ast.Name)} & own
-            if names and container in containers - own:
-                yield statement, f"{container} keeps {min(names)}, which the body of a loop makes", ""
+    for body, statement in ((b, n) for b in _bodies(scope, *_DEVICE_LOOPS) for n in ast.walk(b)):
+        container, values = _kept(statement)
+        names = {n.id for one in values for n in ast.walk(one) if isinstance(n, ast.Name)} & _stored(body)
+        if names and container in containers - _stored(body):
+            yield statement, f"{container} keeps {min(names)}, which the body of a loop makes", ""
+
+
+def _stored(body: ast.FunctionDef) -> set[str]:
+    return {n.id for n in ast.walk(body) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
 
 
 def _kept(node: ast.AST) -> tuple[str, list[ast.expr]]:
@@ -244,10 +253,10 @@ SKIP = rule(
 
 @found_by("nki", SKIP)
 def _skips(scope: Scope) -> Iterator[Place]:
-    for block in (*_dynamic_loops(scope), *_bodies(scope, *_DEVICE_LOOPS)):
-        for node in ast.walk(block):
-            if isinstance(node, ast.keyword) and scope.words(node.value).endswith("oob_mode.skip"):
-                yield node.value, "a transfer that may skip stands in a loop on the device", ""
+    blocks = (*_dynamic_loops(scope), *_bodies(scope, *_DEVICE_LOOPS))
+    for node in (n for block in blocks for n in ast.walk(block)):
+        if isinstance(node, ast.keyword) and scope.words(node.value).endswith("oob_mode.skip"):
+            yield node.value, "a transfer that may skip stands in a loop on the device", ""
 
 
 def _dynamic_loops(scope: Scope) -> list[ast.For]:

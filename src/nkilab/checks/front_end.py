@@ -202,12 +202,11 @@ _ENUMS = ("dge_mode", "oob_mode", "reduce_cmd", "engine", "perf_mode")
 
 @found_by("nki", ENUM)
 def _enums(scope: Scope) -> Iterator[Place]:
-    for node in scope.nodes():
-        if not isinstance(node, ast.Call) or not scope.name_of(node.func).startswith("isa."):
-            continue
-        for name, value in ((k.arg, k.value) for k in node.keywords if isinstance(k.value, ast.Constant)):
-            if name in _ENUMS and type(value.value) is int:
-                yield value, f"{name} is {value.value}, a number", ""
+    calls = (n for n in scope.nodes() if isinstance(n, ast.Call))
+    keywords = (k for n in calls if scope.name_of(n.func).startswith("isa.") for k in n.keywords)
+    for name, value in ((k.arg, k.value) for k in keywords if isinstance(k.value, ast.Constant)):
+        if name in _ENUMS and type(value.value) is int:
+            yield value, f"{name} is {value.value}, a number", ""
 
 
 _COLLECTIVE = """
@@ -265,14 +264,14 @@ COLLECTIVE = rule(
 def _collectives(scope: Scope) -> Iterator[Place]:
     calls = bound_to(scope, ("language.ndarray",))
     nameless = {name for name, call in calls.items() if _is_nameless_in_hbm(call)}
-    for node in scope.nodes():
-        if not isinstance(node, ast.Call) or not scope.name_of(node.func).startswith("collectives."):
-            continue
-        lists = (a for a in (*node.args, *(k.value for k in node.keywords)) if isinstance(a, ast.List))
-        for name, place in ((root_of(e), e) for one in lists for e in one.elts):
-            if name in parameters(scope.kernel) or name in nameless:
-                word = "has no name" if name in nameless else "is an argument of the kernel"
-                yield place, f"{name}, which a collective takes, {word}", ""
+    called = (n for n in scope.nodes() if isinstance(n, ast.Call))
+    collectives = (n for n in called if scope.name_of(n.func).startswith("collectives."))
+    given = (a for n in collectives for a in (*n.args, *(k.value for k in n.keywords)))
+    for place in (element for one in given if isinstance(one, ast.List) for element in one.elts):
+        name = root_of(place)
+        if name in parameters(scope.kernel) or name in nameless:
+            word = "has no name" if name in nameless else "is an argument of the kernel"
+            yield place, f"{name}, which a collective takes, {word}", ""
 
 
 def _is_nameless_in_hbm(call: ast.Call) -> bool:
