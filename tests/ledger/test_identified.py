@@ -25,7 +25,7 @@ def addition(name: str, columns: int, **other: object):
 def test_every_constant_that_is_marked_fitted_is_looked_at_but_the_intervals():
     assert set(fitted_constants(TRN2)) == {
         "vector_overhead_ns", "redundant_load_window_bytes", "tile_buffers", "kernel_start_ns",
-        "profile_extra_ns",
+        "profile_extra_ns", "spare_block_buffers", "psum_shared_bytes",
     }  # fmt: skip
     assert fitted_constants(chip_named("trn1")) == ("tensor_sustained_rate", "dma_run_ns")
     # nothing is measured on trn3, and nothing is fitted

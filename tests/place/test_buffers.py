@@ -15,12 +15,15 @@ from nkilab.place.slots import slots_of
 from nkilab.place.walk import REUSE
 from nkilab.tiles.tile import View
 
-from .handmade import Kernel
+from .handmade import Kernel, part
 
 
-def turns(k: Kernel, factor: int) -> list[tuple[int, int]]:
+def turns(k: Kernel, factor: int, spare: int = 1) -> list[tuple[int, int]]:
     """(row, row it waits for) of the tiles that get the buffer of another one."""
-    later, earlier, kind = buffer_edges(k.program, slots_of(k.program), factor)
+    k.program.machine = k.program.machine.with_constants(
+        {"tile_buffers": factor, "spare_block_buffers": spare}, "a test"
+    )
+    later, earlier, kind = buffer_edges(k.program, slots_of(k.program))
     assert (kind == REUSE).all()
     return sorted(zip(later.tolist(), earlier.tolist(), strict=True))
 
@@ -109,3 +112,45 @@ def test_a_plan_has_as_many_buffers_as_its_chip_says() -> None:
         k = Kernel(replace(MACHINES["trn2"], tile_buffers=assumed(factor, "a test")))
         used_at(k, [k.tile(128, 8) for _ in range(2)], [0, 1])
         assert plan(k.program).waits.of(1) == expected
+
+
+def blocks_filled_in_turn(count: int) -> Kernel:
+    """Blocks of two parts, each filled part by part, then read part by part: four rows a block."""
+    k = Kernel()
+    for block in [k.tile(128, 2, 8) for _ in range(count)]:
+        parts = [part(block, (0, 128), (number, number + 1), (0, 8)) for number in range(2)]
+        for one in parts:
+            k.fill(one)
+        for one in parts:
+            k.copy(k.psum(128, 1, 8), one)
+    return k
+
+
+def test_blocks_take_turns_in_one_buffer_more_than_are_live() -> None:
+    # one is live at a time: two buffers, whatever tiles of one free axis get
+    assert turns(blocks_filled_in_turn(4), factor=6) == [(8, 3), (12, 7)]
+    assert turns(blocks_filled_in_turn(4), factor=1) == [(8, 3), (12, 7)]
+
+
+def test_without_spare_buffers_blocks_are_tiles_as_any_other() -> None:
+    assert turns(blocks_filled_in_turn(4), factor=1, spare=0) == [(4, 3), (8, 7), (12, 11)]
+    assert turns(blocks_filled_in_turn(4), factor=3, spare=0) == [(12, 3)]
+
+
+def loaded_from_two_tensors(*shape: int) -> Kernel:
+    """Four tiles of one line, one after the other, from two tensors in turn: a helper for both operands."""
+    k = Kernel()
+    tiles, sources = [k.tile(*shape) for _ in range(4)], [k.hbm(*shape), k.hbm(*shape)]
+    for number, tile in enumerate(tiles):
+        k.load(tile, sources[number % 2])
+        k.copy(k.psum(*shape), tile)
+    return k
+
+
+def test_blocks_of_one_line_that_two_tensors_fill_have_buffers_of_their_own() -> None:
+    # two tensors, two buffers each: four blocks have one each
+    assert turns(loaded_from_two_tensors(128, 1, 8), factor=1) == []
+
+
+def test_tiles_of_one_line_share_their_buffers_whatever_tensor_fills_them() -> None:
+    assert turns(loaded_from_two_tensors(128, 8), factor=2) == [(4, 1), (6, 3)]

@@ -25,9 +25,10 @@ def machine_with(tiles: int):
     return replace(MACHINES["trn2"], sbuf_bytes_per_partition=assumed(tiles * SIZE, "a test"))
 
 
-def loading(blocks: list[int], room: int = 100) -> tuple[Kernel, list[View]]:
+def loading(blocks: list[int], room: int = 100, window: int = 64) -> tuple[Kernel, list[View]]:
     """One tile after the other is loaded from a block of a tensor, and read at once by VectorE."""
-    k = Kernel(machine_with(room))
+    window_of_tiles = {"redundant_load_window_bytes": window * SIZE}
+    k = Kernel(machine_with(room).with_constants(window_of_tiles, "a test"))
     source, tiles = k.hbm(128 * (max(blocks) + 1), 256), [k.tile(128, 256) for _ in blocks]
     for tile, block in zip(tiles, blocks, strict=True):
         k.load(tile, rows(source, block * 128, block * 128 + 128))
@@ -47,16 +48,39 @@ def left_out(k: Kernel, hold: Callable[[Program, Slots], Ring | Room]) -> list[i
 @pytest.mark.parametrize("window", [1, 2, 3, 5])
 def test_a_ring_holds_what_was_loaded_last(seed: int, window: int) -> None:
     blocks = Random(seed).choices(range(6), k=30)
-    k, _ = loading(blocks)
-    # the window has to hold the load itself, too
+    k, _ = loading(blocks, window=window)
+    # a load counts from its first byte on: the window may end where it ends
     ring: list[int] = []
     expected = []
     for number, block in enumerate(blocks):
-        if block in ring[max(0, len(ring) - window + 1) :]:
+        if block in ring[max(0, len(ring) - window) :]:
             expected.append(number)
         else:
             ring.append(block)
-    assert left_out(k, lambda program, _: Ring(program, window * SIZE)) == expected
+    assert left_out(k, Ring) == expected
+
+
+def test_a_load_leaves_the_window_with_its_first_byte() -> None:
+    # two blocks of 1024 bytes between: 3072 from the first byte of the load on
+    k, _ = loading([0, 1, 2, 0], window=3)
+    assert left_out(k, Ring) == [3]
+    k.program.machine = k.program.machine.with_constants({"redundant_load_window_bytes": 3071}, "a test")
+    assert left_out(k, Ring) == []
+
+
+@pytest.mark.parametrize(("room", "expected"), [(52, []), (53, [2])])
+def test_a_ring_leaves_room_for_a_second_buffer_of_each_line(room: int, expected: list[int]) -> None:
+    # 50 KiB of sums live throughout; one load lives, one stays until it is loaded again, and sums and loads
+    # have a second buffer each
+    k = Kernel(machine_with(room + 50))
+    source, sums = k.hbm(256, 256), k.tile(128, 50 * 256)
+    tiles = [k.tile(128, 256) for _ in range(3)]
+    k.fill(sums)
+    for tile, block in zip(tiles, [0, 1, 0], strict=True):
+        k.load(tile, rows(source, block * 128, block * 128 + 128))
+        k.copy(k.psum(128, 256), tile)
+    k.copy(k.psum(128, 256), columns(sums, 0, 256))
+    assert left_out(k, Ring) == expected
 
 
 @pytest.mark.parametrize("seed", range(10))
@@ -148,7 +172,7 @@ def test_tiles_of_several_sizes_stay_while_there_is_room_beside_all_others(seed:
 
 def test_who_read_a_tile_that_is_not_loaded_reads_the_one_that_stands_for_it() -> None:
     k, tiles = loading([0, 1, 0])
-    shorter = without_redundant_loads(k.program, lambda program, _: Ring(program, 4 * SIZE))
+    shorter = without_redundant_loads(k.program, Ring)
     assert list(shorter.opcodes().items()) == [("dma_copy", 2), ("tensor_copy", 3)]
     reads = [a.storage for row in range(len(shorter)) for a in shorter.accesses(row) if a.operand == "src"]
     assert reads[-1] == reads[1] == tiles[0].storage.number

@@ -14,6 +14,7 @@ from nkilab.machine.model import assumed
 from nkilab.place import Plan, plan
 from nkilab.tiles.tile import View, layout
 from nkilab.trace.direct_allocation import Address
+from nkilab.trace.program import MIDDLE_END, STANDALONE
 
 from .handmade import Kernel, part
 
@@ -455,3 +456,26 @@ def test_a_program_without_tiles_is_planned() -> None:
 def test_an_empty_program_is_planned() -> None:
     placed = plan(Kernel().program)
     assert (placed.rows, placed.transfers, placed.findings) == (0, (), ())
+
+
+@pytest.mark.parametrize(
+    ("compiler", "shared", "addresses"),
+    [
+        (MIDDLE_END, 512, [0, 512, 1024, 1536]),
+        (MIDDLE_END, 2048, [0, 2048, 4096, 6144]),
+        (STANDALONE, 512, [0, 2048, 4096, 6144]),
+    ],
+)
+def test_under_beta_1_small_tiles_share_a_bank_of_psum(
+    compiler: str, shared: int, addresses: list[int]
+) -> None:
+    k = Kernel(MACHINES["trn2"].with_constants({"psum_shared_bytes": shared}, "a test"))
+    k.program.compiler = compiler
+    results = [k.psum(128, 100) for _ in range(4)]
+    for result in results:
+        k.fill(result)
+    for result in results:
+        k.copy(k.tile(128, 100), result)
+    placed = plan(k.program)
+    assert placed.psum.address.tolist() == addresses
+    assert placed.peak_psum_banks == addresses[-1] // 2048 + 1

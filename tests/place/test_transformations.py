@@ -145,7 +145,8 @@ def through_one_line(tiles: int, live: int) -> Kernel:
 )
 def test_tiles_of_one_line_take_turns(live: int, factor: int, edges: list[tuple[int, int]]) -> None:
     k = through_one_line(6, live)
-    later, earlier, _ = buffer_edges(k.program, slots_of(k.program), factor)
+    k.program.machine = k.program.machine.with_constants({"tile_buffers": factor}, "a test")
+    later, earlier, _ = buffer_edges(k.program, slots_of(k.program))
     assert list(zip(later.tolist(), earlier.tolist(), strict=True)) == edges
 
 
@@ -156,7 +157,8 @@ def test_tiles_of_different_lines_do_not_wait_for_each_other() -> None:
         tile = k.tile(128, 64)
         k.load(tile, k.hbm(128, 64))
         k.store(k.hbm(128, 64), tile)
-    later, _, _ = buffer_edges(k.program, slots_of(k.program), 1)
+    k.program.machine = k.program.machine.with_constants({"tile_buffers": 1}, "a test")
+    later, _, _ = buffer_edges(k.program, slots_of(k.program))
     assert later.tolist() == []
 
 
@@ -164,7 +166,8 @@ def test_tiles_of_other_lines_and_other_shapes_do_not_wait_for_each_other() -> N
     k = Kernel("trn2")
     for i in range(6):
         k.fill(k.tile(128, 64 if i % 2 else 32))
-    later, _, _ = buffer_edges(k.program, slots_of(k.program), 1)
+    k.program.machine = k.program.machine.with_constants({"tile_buffers": 1}, "a test")
+    later, _, _ = buffer_edges(k.program, slots_of(k.program))
     assert later.tolist() == []
 
 

@@ -20,7 +20,9 @@ from .row import Row
 from .score import Bar
 
 # Fitted numbers that act in steps, and by which factor each is moved.
-STEPWISE = {"redundant_load_window_bytes": 2.0, "tile_buffers": 2.0}
+STEPWISE = dict.fromkeys(
+    ("redundant_load_window_bytes", "tile_buffers", "spare_block_buffers", "psum_shared_bytes"), 2.0
+)
 # A prediction that moves by less tells nothing, however exact the measurement is.
 LEAST = 0.003
 # What describes the error of predictions and enters none of them.

@@ -24,6 +24,9 @@ TRN2 = Machine(
     sbuf_physical_bytes_per_partition=documented(224 * 1024, "trn2 guide, SBUF"),
     psum_banks=documented(8, "trn2 guide, PSUM"),
     psum_bank_bytes=documented(2048, "trn2 guide, PSUM"),
+    psum_shared_bytes=fitted(
+        512, "attention under Beta 1: transposes of 512 bytes beside products; 2048: a tile takes whole banks"
+    ),
     stationary_free_max=documented(128, "nki.isa.nc_matmul, tile size"),
     moving_free_max=documented(512, "nki.isa.nc_matmul, tile size"),
     moving_free_max_two_bytes=documented(512, "nki.isa.nc_matmul, tile size"),
@@ -77,6 +80,7 @@ TRN2 = Machine(
         319.0, "DMA overview figures: last byte of a load to the ACTIVATE that waits for it"
     ),
     dma_engines=documented(16, "trn2 guide, DMA"),
+    dma_rings=documented(16, "DMA guide: an engine serves eight partitions; a queue has a ring on each"),
     dma_start_ns=measured(
         750.0, "DMA overview figures: trigger to the first engine's first byte 614, 738 and 757 ns"
     ),
@@ -89,6 +93,9 @@ TRN2 = Machine(
     dma_issue_ns=measured(486.0, "course, vector add of single elements: 3 transfers in 1457 ns"),
     dma_descriptor_issue_ns=measured(
         1.05, "course, vector add of 128 elements: 3 transfers of 128 descriptors in 1860 ns"
+    ),
+    dma_issue_by_partition=measured(
+        1, "normalization under NKI 0.6: 128 loads of a row delay it by less than 10 us; 0: all cost the same"
     ),
     dma_static_issue_ns=assumed(50.0, "descriptors lie ready in HBM: a write to the ring's tail"),
     dma_bytes_per_ns=measured(27.3, "course dumps: packets of 2304 to 36864 bytes, slope"),
@@ -111,12 +118,15 @@ TRN2 = Machine(
     tile_buffers=fitted(
         6, "tiled and blocked products under NKI 0.6 and Beta 1, transposes and additions of the course"
     ),
+    spare_block_buffers=fitted(
+        1, "blocked products under NKI 0.6: order of block sizes; 0 takes blocks for other tiles"
+    ),
     spill_rest_rows=assumed(
         16,
         "a reload is ordered so far ahead that its latency hides behind instructions of half a microsecond",
     ),
     redundant_load_window_bytes=fitted(
-        64 * 1024, "transfer counts of tiled products under NKI 0.6 lie between those of 40 and 80 KiB"
+        47 * 1024, "bytes of tiled and blocked products under NKI 0.6: those of 44.5 to 48 KiB, and no others"
     ),
     kernel_start_ns=fitted(9200.0, "launches: 10.56 us on the device clock; one-tile kernels last 15 us"),
     kernel_end_ns=measured(

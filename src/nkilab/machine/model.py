@@ -60,6 +60,7 @@ class Machine:
     sbuf_physical_bytes_per_partition: Fact
     psum_banks: Fact
     psum_bank_bytes: Fact
+    psum_shared_bytes: Fact
     stationary_free_max: Fact
     moving_free_max: Fact
     moving_free_max_two_bytes: Fact
@@ -99,11 +100,13 @@ class Machine:
     semaphore_ns: Fact
     dma_done_ns: Fact
     dma_engines: Fact
+    dma_rings: Fact
     dma_start_ns: Fact
     dma_static_start_ns: Fact
     dma_spread_ns: Fact
     dma_issue_ns: Fact
     dma_descriptor_issue_ns: Fact
+    dma_issue_by_partition: Fact
     dma_static_issue_ns: Fact
     dma_bytes_per_ns: Fact
     dma_run_ns: Fact
@@ -124,6 +127,7 @@ class Machine:
     network_hop_ns: Fact
     redundant_load_window_bytes: Fact
     tile_buffers: Fact
+    spare_block_buffers: Fact
     spill_rest_rows: Fact
     kernel_start_ns: Fact
     kernel_end_ns: Fact

@@ -14,7 +14,7 @@ from .boxes import Boxes
 from .buffers import buffer_edges
 from .direct_allocation import Edges, direct_edges, is_fixed, reserved
 from .edges import Waits, Within, waits_from, with_edges, within_tensors
-from .lifetimes import Parts, frontier_of, parts_of
+from .lifetimes import Parts, frontier_of, parts_of, psum_unit
 from .memory import ALL_PLACED, place
 from .plan import Finding, Placements, Plan, Transfer
 from .slots import Slots
@@ -37,15 +37,15 @@ def plan(program: Program, known: Within | None = None) -> Plan:
     slots, boxes, within = known or within_tensors(program)
     waits = with_edges(within, direct_edges(program, slots))
     machine = program.machine
-    bank = machine.limit("psum_bank_bytes")
-    psum = _Room.of(program, PSUM, machine.limit("psum_banks"), bank)
+    bank, unit = machine.limit("psum_bank_bytes"), psum_unit(program)
+    psum = _Room.of(program, PSUM, machine.limit("psum_banks") * bank // unit, unit)
     sbuf = _Room.of(program, SBUF, machine.limit("sbuf_bytes_per_partition"), 1)
     task = _Task(program, slots, boxes, waits)
     in_psum, in_sbuf = task.placed(psum), task.placed(sbuf)
 
     nodes = len(program) + len(in_sbuf.transfers)
     later = np.repeat(np.arange(len(program)), np.diff(waits.start))
-    rotations = buffer_edges(program, slots, machine.limit("tile_buffers"))
+    rotations = buffer_edges(program, slots)
     columns = zip((later, waits.node, waits.kind), in_psum.edges, in_sbuf.edges, rotations, strict=True)
     return Plan(
         len(program),
@@ -54,7 +54,7 @@ def plan(program: Program, known: Within | None = None) -> Plan:
         in_sbuf.placements,
         in_psum.placements,
         in_sbuf.peak,
-        in_psum.peak,
+        -(-in_psum.peak * unit // bank),
         (*program.findings, *in_psum.findings, *in_sbuf.findings),
     )
 
@@ -193,7 +193,7 @@ class _Task:
         sizes = -(-parts.size // room.unit)
         memory, stopped = place(room.free, sizes, parts.first, parts.last, len(self.program))
         if stopped != ALL_PLACED:
-            raise _psum_error(self.program, parts, stopped, room.free, memory.extent.free)
+            raise _psum_error(self.program, parts, stopped, room, memory.extent.free)
         part = np.array(memory.begin, np.int64)
         placements = _placements(
             parts, part, column(memory.tiles, "address")[part].astype(np.int64) * room.unit,
@@ -282,7 +282,7 @@ def _full(error: LimitError) -> Finding:
     )  # fmt: skip
 
 
-def _psum_error(program: Program, parts: Parts, part: int, banks: int, free: int) -> Exception:
+def _psum_error(program: Program, parts: Parts, part: int, room: _Room, free_units: int) -> Exception:
     row = int(parts.first[part])
     bank = program.machine.limit("psum_bank_bytes")
     live = np.flatnonzero((parts.first < row) & (parts.last >= row))
@@ -290,10 +290,10 @@ def _psum_error(program: Program, parts: Parts, part: int, banks: int, free: int
     form = program.form_of(row)
     facts = operand_facts(form)
     facts += [f"live: {text}" for text in largest_of(program, parts.storage[live].tolist())]
-    need = int(parts.size[part]) // bank
+    need, free = -(-int(parts.size[part]) // bank), free_units * room.unit // bank
     error = LimitError(
         f"psum is full: {need} bank{'s' * (need > 1)} needed, {free} free; "
-        f"{program.machine.name} has {banks} (psum banks)",
+        f"{program.machine.name} has {room.free * room.unit // bank} (psum banks)",
         hint="copy finished tiles to sbuf before the next one is computed",
         source="trn1 architecture guide, PSUM; a tile takes whole banks of 2 KiB per partition",
     )

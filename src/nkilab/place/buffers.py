@@ -1,9 +1,11 @@
 """How many buffers the compiler gives to the tiles of one place in the source.
 
 Tiles that one line allocates again and again rotate through a few buffers: as many as are live at once in
-program order, times the number by which the compiler multiplies them (`tile_buffers`). A tile waits for the
-last access of the one whose buffer it gets, even where SBUF has room for more. Tiles at addresses that the
-kernel gives have those instead.
+program order, times the number by which the compiler multiplies them (`tile_buffers`). Blocks, tiles with
+several free axes that are filled and used in parts, get as many as are live of one line and one source,
+and `spare_block_buffers` more: double buffering for a block that is the only one. The first access of a tile
+waits for the last access of the one whose buffer it gets, even where SBUF has room for more. Tiles at
+addresses that the kernel gives have those instead.
 """
 
 from __future__ import annotations
@@ -14,22 +16,23 @@ from operator import attrgetter
 
 import numpy as np
 
-from ..tiles.tile import SBUF
+from ..machine import Machine
+from ..tiles.tile import HBM, SBUF
 from ..trace.program import Program
 from .direct_allocation import has_address
-from .slots import Kinds, Slots
+from .slots import Slots
 from .walk import REUSE
 
 Edges = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 
-def buffer_edges(program: Program, slots: Slots, factor: int) -> Edges:
+def buffer_edges(program: Program, slots: Slots) -> Edges:
     """Per tile that gets the buffer of an earlier one: its first row, the last row of that one, and why."""
     count = len(program.storages)
     first, last = np.full(count, -1, np.int64), np.full(count, -1, np.int64)
     first[slots.storage[::-1]] = slots.row[::-1]
     last[slots.storage] = slots.row
-    site = np.where(has_address(program), -1, _sites(program, slots.kinds))
+    site = np.where(has_address(program), -1, _sites(program, slots))
     tiles = np.flatnonzero((first >= 0) & (site >= 0))
     tiles = tiles[np.lexsort((first[tiles], site[tiles]))]
     bounds = np.flatnonzero(np.diff(site[tiles], prepend=-1)).tolist()
@@ -37,7 +40,8 @@ def buffer_edges(program: Program, slots: Slots, factor: int) -> Edges:
     earlier: list[np.ndarray] = []
     for start, stop in pairwise([*bounds, len(tiles)]):
         own = tiles[start:stop]
-        buffers = factor * _most_at_once(first[own], last[own])
+        is_block = len(program.storages[own[0]].shape) > 2
+        buffers = _buffers(program.machine, _most_at_once(first[own], last[own]), is_block=is_block)
         if len(own) > buffers:
             later.append(first[own[buffers:]])
             earlier.append(_given_up(last[own], buffers))
@@ -47,12 +51,35 @@ def buffer_edges(program: Program, slots: Slots, factor: int) -> Edges:
     return rows, np.concatenate(earlier), np.full(len(rows), REUSE)
 
 
-def _sites(program: Program, kinds: Kinds) -> np.ndarray:
-    """Per storage a number for the line, shape and type it is one of; -1 outside of SBUF."""
-    count = len(program.storages)
+def _buffers(machine: Machine, live: int, *, is_block: bool) -> int:
+    """How many buffers tiles get of which so many are live at once."""
+    spare = machine.limit("spare_block_buffers")
+    return live + spare if is_block and spare else live * machine.limit("tile_buffers")
+
+
+def _sites(program: Program, slots: Slots) -> np.ndarray:
+    """Per storage a number for line, shape and type, of blocks also the source; -1 outside of SBUF."""
+    kinds, count = slots.kinds, len(program.storages)
     line = np.fromiter(map(attrgetter("line"), program.storages), np.int64, count)
     number = line * len(kinds.samples) + kinds.of_storage
-    return np.where(kinds.lie_in(SBUF), number, -1)
+    is_block = np.array([len(s.shape) > 2 for s in kinds.samples], np.bool_)[kinds.of_storage]
+    source = np.where(is_block, _sources(program, slots), count)
+    return np.where(kinds.lie_in(SBUF), number * (count + 1) + source, -1)
+
+
+def _sources(program: Program, slots: Slots) -> np.ndarray:
+    """Per storage the tensor in HBM that the first row to write it reads; the number of storages if none.
+
+    A helper that loads blocks of either operand of a product has one line for both.
+    """
+    count = len(program.storages)
+    read = np.full(len(program), count, np.int64)
+    from_hbm = slots.is_read & slots.kinds.lie_in(HBM)[slots.storage]
+    read[slots.row[from_hbm]] = slots.storage[from_hbm]
+    writes = np.flatnonzero(slots.is_written)[::-1]
+    sources = np.full(count, count, np.int64)
+    sources[slots.storage[writes]] = read[slots.row[writes]]
+    return sources
 
 
 def _most_at_once(first: np.ndarray, last: np.ndarray) -> int:

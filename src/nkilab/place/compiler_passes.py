@@ -5,6 +5,9 @@ Each looks at the program alone: names of kernels and tensors change nothing. Ev
 
 from __future__ import annotations
 
+from ..trace.program import AS_WRITTEN as AS_WRITTEN
+from ..trace.program import MIDDLE_END as MIDDLE_END
+from ..trace.program import STANDALONE as STANDALONE
 from ..trace.program import Program
 from .balance import balanced
 from .blocks import with_blocks_apart
@@ -13,10 +16,6 @@ from .fills import without_zero_fills
 from .invariants import without_loop_invariants
 from .redundant import Ring, Room, without_redundant_loads
 from .reloads import with_reloads
-
-# How kernels are compiled: in order and as written; by the stand-alone compiler of `nki`; through the middle
-# end of Beta 1.
-AS_WRITTEN, STANDALONE, MIDDLE_END = "as written", "standalone", "middle end"
 
 
 def compiled(program: Program) -> Program:
@@ -49,8 +48,7 @@ def compiled(program: Program) -> Program:
     if not window:
         return program
     note = f"loads are left out: SBUF still held what they load, within {window / 1024:.0f} KiB"
-    ring = without_redundant_loads(program, lambda program, slots: Ring(program, window))
-    return with_reloads(_noted(program, ring, note), in_pieces=False)
+    return with_reloads(_noted(program, without_redundant_loads(program, Ring), note), in_pieces=False)
 
 
 def _noted(program: Program, shorter: Program, sentence: str) -> Program:

@@ -1,7 +1,8 @@
 """What must lie on chip from when to when: the parts of tiles that are placed by themselves.
 
 A tile whose accesses fall into groups that share no byte of a partition (the blocks of a block tensor) is as
-many parts, each with its own lifetime: no instruction needs them side by side. In PSUM a part is whole banks.
+many parts, each with its own lifetime: no instruction needs them side by side. In PSUM a part
+is whole units: see `psum_unit`.
 """
 
 from __future__ import annotations
@@ -11,8 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..tiles.tile import HBM, PSUM
-from ..trace.program import Program
+from ..trace.program import MIDDLE_END, Program
 from .boxes import Boxes, told_apart
+from .direct_allocation import has_address
 from .edges import Waits
 from .slots import DMA, Slots
 
@@ -26,7 +28,7 @@ class Parts:
         of_slot: per such slot, the part that it accesses.
         storage: per part.
         offset: per part, its first byte in each partition of the storage.
-        size: per part, bytes per partition; in PSUM whole banks.
+        size: per part, bytes per partition; in PSUM whole units.
         first, last: per part, the rows of the first and the last access.
         is_root: per such slot, whether it writes a box of the part for the first time; these accesses wait
             for those who held the bytes before, the others wait for one of these.
@@ -62,8 +64,8 @@ def parts_of(
     slot = np.flatnonzero(is_here if has_fills else is_here & ~only_fills(program, slots))
     low, high = free_intervals(slots, boxes)
     if memory == PSUM:
-        bank = program.machine.limit("psum_bank_bytes")
-        low, high = low // bank * bank, -(-high // bank) * bank
+        unit = psum_unit(program)
+        low, high = low // unit * unit, -(-high // unit) * unit
     keys = slots.storage[slot] * (len(boxes.group) + 1) + boxes.of_slot[slot]
     pairs, first_slot, back = np.unique(keys, return_index=True, return_inverse=True)
     storage, box = pairs // (len(boxes.group) + 1), pairs % (len(boxes.group) + 1)
@@ -81,6 +83,16 @@ def parts_of(
     is_root |= slots.row[slot] == first[of_slot]
     is_whole = slots.is_written[slot] & _is_whole(slots, slot, (end - offset)[of_slot])
     return Parts(slot, of_slot, owner, offset, end - offset, first, last, is_root, is_whole)
+
+
+def psum_unit(program: Program) -> int:
+    """Bytes per partition of PSUM that one tile may take without the rest of its bank.
+
+    The automatic allocation of Beta 1 lets small tiles share a bank; where a kernel gives addresses, and
+    under the stand-alone compiler, a tile takes whole banks.
+    """
+    shares_banks = program.compiler == MIDDLE_END and not has_address(program).any()
+    return program.machine.limit("psum_shared_bytes" if shares_banks else "psum_bank_bytes")
 
 
 def only_fills(program: Program, slots: Slots) -> np.ndarray:

@@ -39,26 +39,30 @@ class Hold(Protocol):
 
 
 class Ring:
-    """The tiles loaded last, oldest first: a window in bytes per partition.
+    """The tiles loaded last, oldest first: a window in bytes per partition, that they leave by their first.
+
+    A tile is loaded again, too, where SBUF has no room for it until then beside all others, and beside a
+    second buffer of each place in the source.
 
     Args:
         program: whose tiles they are.
-        window_bytes: of the window.
+        slots: of the program.
     """
 
-    def __init__(self, program: Program, window_bytes: float) -> None:
-        self._storages = program.storages
+    def __init__(self, program: Program, slots: Slots) -> None:
+        self._room = _Occupancy(program, slots)
+        buffers = zip((s.line for s in program.storages), slots.kinds.of_storage.tolist(), strict=True)
+        self._room.most -= sum(dict(zip(buffers, self._room.sizes, strict=True)).values())
         self._loads: dict[Key, tuple[int, float]] = {}
-        self._loaded, self._window = 0.0, window_bytes
+        self._loaded, self._window = 0.0, program.machine["redundant_load_window_bytes"]
 
     def find(self, key: Key, tile: int, row: int) -> int | None:
         """See `Hold.find`."""
-        size = self._storages[tile].bytes_per_partition
         known = self._loads.get(key)
-        if known is not None and self._loaded - known[1] + size <= self._window:
+        if known and self._loaded - known[1] <= self._window and self._room.extend(known[0], tile, row):
             return known[0]
         self._loads[key] = (tile, self._loaded)
-        self._loaded += size
+        self._loaded += self._room.sizes[tile]
         return None
 
 
@@ -71,38 +75,57 @@ class Room:
     """
 
     def __init__(self, program: Program, slots: Slots) -> None:
-        self._sizes = [s.bytes_per_partition if s.memory == SBUF else 0 for s in program.storages]
-        self._most = int(program.machine["sbuf_bytes_per_partition"])
-        self._left = self._most
+        self._room = _Occupancy(program, slots)
+        self._left = self._room.most
         self._resident: OrderedDict[Key, int] = OrderedDict()
-        first, self._last = np.zeros((2, len(self._sizes)), np.int64)
+
+    def find(self, key: Key, tile: int, row: int) -> int | None:
+        """See `Hold.find`."""
+        known, sizes = self._resident.pop(key, None), self._room.sizes
+        if known is not None:
+            self._resident[key] = known
+            if self._room.extend(known, tile, row):
+                return known
+        else:
+            self._left -= sizes[tile]
+        self._resident[key] = tile
+        while self._left < 0:
+            self._left += sizes[self._resident.popitem(last=False)[1]]
+        return None
+
+
+class _Occupancy:
+    """How much of SBUF lives at each row.
+
+    Args:
+        program: whose tiles they are.
+        slots: of the program.
+    """
+
+    def __init__(self, program: Program, slots: Slots) -> None:
+        self.sizes = [s.bytes_per_partition if s.memory == SBUF else 0 for s in program.storages]
+        self.most = int(program.machine["sbuf_bytes_per_partition"])
+        first, self._last = np.zeros((2, len(self.sizes)), np.int64)
         self._last -= 1
         first[slots.storage[::-1]] = slots.row[::-1]
         self._last[slots.storage] = slots.row
         # a tile that is never used begins and ends before row 0
-        change, sizes = np.zeros(len(program) + 1, np.int64), np.array(self._sizes, np.int64)
+        change, sizes = np.zeros(len(program) + 1, np.int64), np.array(self.sizes, np.int64)
         np.add.at(change, first, sizes)
         np.add.at(change, self._last + 1, -sizes)
         self._used = np.cumsum(change)[:-1]
 
-    def find(self, key: Key, tile: int, row: int) -> int | None:
-        """See `Hold.find`."""
-        known, size = self._resident.pop(key, None), self._sizes[tile]
-        if known is not None:
-            self._resident[key] = known
-            between = self._used[self._last[known] + 1 : row]
-            if not len(between) or between.max() + size <= self._most:
-                between += size
-                # where both would have lived there is one of them from here on
-                self._used[row : min(self._last[known], self._last[tile]) + 1] -= size
-                self._last[known] = max(self._last[known], self._last[tile])
-                return known
-        else:
-            self._left -= size
-        self._resident[key] = tile
-        while self._left < 0:
-            self._left += self._sizes[self._resident.popitem(last=False)[1]]
-        return None
+    def extend(self, known: int, tile: int, row: int) -> bool:
+        """Keep a tile until a row and take it for another one from there on, if SBUF has room for it."""
+        size = self.sizes[tile]
+        between = self._used[self._last[known] + 1 : row]
+        if len(between) and between.max() + size > self.most:
+            return False
+        between += size
+        # where both would have lived there is one of them from here on
+        self._used[row : min(self._last[known], self._last[tile]) + 1] -= size
+        self._last[known] = max(self._last[known], self._last[tile])
+        return True
 
 
 def without_redundant_loads(program: Program, hold: Callable[[Program, Slots], Hold]) -> Program:

@@ -32,6 +32,7 @@ class Node:
         share, engine, order: see `Work`.
         wait, last_wait: the next of its waits that is not looked at yet, and where they end.
         ready: when all that it waits for, as far as it is known, was there.
+        ring: see `Work`.
         start, done: when it began, and when its result was visible.
         background_start: when its hidden step began.
         cause: the wait that made it ready last.
@@ -52,6 +53,7 @@ class Node:
     wait: int
     last_wait: int
     ready: float
+    ring: int = 0
     start: float = NOT_YET
     done: float = NOT_YET
     background_start: float = NOT_YET
@@ -256,9 +258,11 @@ def clock_of(machine: Machine, work: Work, *, as_array: bool) -> Clock:
     columns = {
         "share": work.share, "engine": work.engine, "order": work.order, "wait": work.wait_start[:-1],
         "last_wait": work.wait_start[1:], "ready": np.full(nodes, machine["kernel_start_ns"]),
+        "ring": work.ring,
     }  # fmt: skip
     waits = {"node": work.wait_node, "delay": work.wait_delay}
-    queues = units * QUEUES_OF_UNIT
+    # of each unit, one per ring
+    queues = units * machine.limit("dma_rings") * QUEUES_OF_UNIT
     costs = _costs(work.shares, as_array=as_array)
     # a heap is never empty, so that compiled code gets tables alone
     heaps = [

@@ -73,7 +73,7 @@ def _issue(clock: Clock, number: int) -> None:
         at = unit.free
         node.blocked_on, node.held_by, node.issuer = ISSUE, unit.node, unit.node
     unit.free, unit.node, node.issued = at + cost.issue, number, at
-    node.queue = best * QUEUES_OF_UNIT + cost.kind
+    node.queue = (best + node.ring * len(clock.units)) * QUEUES_OF_UNIT + cost.kind
     # the first byte moves while later descriptors are still being made
     node.start = at + cost.start
     node.next = NOBODY

@@ -21,7 +21,7 @@ from ..place.plan import Plan, Transfer
 from ..place.slots import DMA, ENGINES
 from ..place.walk import ANTI, FLOW, KINDS
 from ..tiles.tile import HBM, PSUM, SBUF, Layout
-from ..trace.program import Program
+from ..trace.program import STANDALONE, Program
 
 TENSOR = ENGINES.index("tensor")
 # Functions that every table set of ScalarE holds: they never cause a load. AWS lists no table sets, so each
@@ -94,6 +94,7 @@ class Work:
         wait_start, wait_node, wait_kind: per node, the nodes it waits for.
         wait_delay: per wait, nanoseconds between the visible result and the start it allows.
         of_form: per form of the program, its shares.
+        ring: per node, the DMA engine on whose ring a transfer of one descriptor lies; 0 for all others.
     """
 
     shares: tuple[Share, ...]
@@ -107,6 +108,7 @@ class Work:
     wait_kind: np.ndarray
     wait_delay: np.ndarray
     of_form: tuple[tuple[Share, ...], ...]
+    ring: np.ndarray
 
 
 def work_of(program: Program, plan: Plan, known: Work | None = None) -> Work:
@@ -123,7 +125,10 @@ def work_of(program: Program, plan: Plan, known: Work | None = None) -> Work:
     for declared in program.forms[len(shares_of_forms) :]:
         steps = groupby(declared.steps, lambda s: s.engine)
         shares_of_forms.append(
-            tuple(_share(program.machine, declared, list(s), is_static=is_static) for _, s in steps)
+            tuple(
+                _share(program.machine, declared, list(s), is_static=is_static, compiler=program.compiler)
+                for _, s in steps
+            )
         )
     for own in shares_of_forms:
         of_form.append(list(range(len(shares), len(shares) + len(own))))
@@ -145,7 +150,34 @@ def work_of(program: Program, plan: Plan, known: Work | None = None) -> Work:
     order[ordered] = node
     stream = tuple(ordered[engine[ordered] == e] for e in range(DMA))
     waits = _waits(shares, share, plan.waits, chain, first, program.machine)
-    return Work(tuple(shares), share, engine, row, order, stream, *waits, tuple(shares_of_forms))
+    ring = _rings(program, shares, share)
+    return Work(tuple(shares), share, engine, row, order, stream, *waits, tuple(shares_of_forms), ring)
+
+
+def _rings(program: Program, shares: list[Share], share: np.ndarray) -> np.ndarray:
+    """Per node the ring of a transfer that keeps one DMA engine busy: that of the engine of its partition.
+
+    Each engine serves as many neighbouring partitions as another; wider transfers lie on the rings of all.
+
+    Source: DMA bandwidth guide (an engine serves eight partitions, a queue has a ring on each).
+    """
+    ring = np.zeros(len(share), np.int64)
+    rings = program.machine.limit("dma_rings")
+    is_narrow = np.array([s.engine == DMA and s.lanes <= 1 for s in shares], np.bool_)[share[: len(program)]]
+    operand = np.array([_operand_in_sbuf(form) for form in program.forms], np.int64)[program.form_column]
+    rows = np.flatnonzero(is_narrow & (operand >= 0))
+    place = program.operand_start[rows] + operand[rows]
+    tiles = [program.storages[number] for number in program.storage_column[place].tolist()]
+    columns = np.array([max(1, t.bytes_per_partition // t.dtype.itemsize) for t in tiles], np.int64)
+    partition = program.offset_column[place] // columns
+    ring[rows] = partition * rings // program.machine.limit("partitions") % rings
+    return ring
+
+
+def _operand_in_sbuf(form: Instruction) -> int:
+    """Which operand of a form lies in SBUF, the first of several; -1 if none does."""
+    memories = [own.memory for own in form.layouts if isinstance(own, Layout)]
+    return memories.index(SBUF) if SBUF in memories else -1
 
 
 def _with_earlier_shares(
@@ -225,11 +257,13 @@ def _delays(
     return delay + np.where(is_order, np.maximum(streaming[earlier] - loading[later], 0.0), 0.0)
 
 
-def _share(machine: Machine, form: Instruction, steps: list[Step], *, is_static: bool) -> Share:
+def _share(
+    machine: Machine, form: Instruction, steps: list[Step], *, is_static: bool, compiler: str
+) -> Share:
     if steps[0].engine == "dma":
         # beforehand, or by GpSimdE before the transfer: the unit that issues it makes no descriptors
         is_static = (is_static and not form.is_indirect) or getattr(form, "dge_mode", "") == "none"
-        return _transfer_share(machine, form, steps, is_static=is_static)
+        return _transfer_share(machine, form, steps, is_static=is_static, compiler=compiler)
     steps = [_sustained(machine, step) for step in steps]
     begins = starts_of(steps)
     ends = [begin + step.busy_ns for begin, step in zip(begins, steps, strict=True) if step.busy_ns]
@@ -304,7 +338,9 @@ def _ports(machine: Machine, form: Instruction, steps: Sequence[Step]) -> int:
     return SBUF_PORT * (sbuf and SBUF in memories) + PSUM_PORT * (psum and PSUM in memories)
 
 
-def _transfer_share(machine: Machine, form: Instruction, steps: list[Step], *, is_static: bool) -> Share:
+def _transfer_share(
+    machine: Machine, form: Instruction, steps: list[Step], *, is_static: bool, compiler: str
+) -> Share:
     operands = list(zip(form.operands.values(), form.layouts, strict=True))
     in_hbm = [spec for spec, layout in operands if isinstance(layout, Layout) and layout.memory == HBM]
     from_hbm, to_hbm = any(not spec.is_written for spec in in_hbm), any(spec.is_written for spec in in_hbm)
@@ -321,7 +357,8 @@ def _transfer_share(machine: Machine, form: Instruction, steps: list[Step], *, i
     is_ready = is_static or len(steps) < len(form.steps)
     return Share(
         tuple(steps), DMA, visible_ns=spread, lanes=lanes, work_ns=work, queue=queue, total_bytes=total,
-        hbm_bytes=total * (from_hbm + to_hbm), issue_ns=_issue_ns(machine, steps, is_ready=is_ready),
+        hbm_bytes=total * (from_hbm + to_hbm),
+        issue_ns=machine["dma_static_issue_ns"] if is_ready else _issue_ns(machine, steps, compiler),
         start_ns=_start_ns(machine, is_static=is_static),
     )  # fmt: skip
 
@@ -332,15 +369,18 @@ def _stage_ns(machine: Machine, stage: Stage) -> float:
     return max(busy / lanes, stage.moved_bytes / stage.bytes_per_ns if stage.bytes_per_ns else 0.0)
 
 
-def _issue_ns(machine: Machine, steps: Sequence[Step], *, is_ready: bool) -> float:
+def _issue_ns(machine: Machine, steps: Sequence[Step], compiler: str) -> float:
     """How long the unit that issues a transfer is occupied: once, and for each descriptor that it makes.
 
-    It makes none if they lie ready, written beforehand or by software.
+    It makes none if they lie ready, written beforehand or by software. Under the stand-alone compiler what it
+    takes once grows with the partitions, up to all of them.
     """
-    if is_ready:
-        return machine["dma_static_issue_ns"]
-    descriptors_ns = sum(s.descriptors for s in steps) * machine["dma_descriptor_issue_ns"]
-    return machine["dma_issue_ns"] + descriptors_ns
+    count, ready_ns = sum(s.descriptors for s in steps), machine["dma_static_issue_ns"]
+    is_graded = compiler == STANDALONE and machine["dma_issue_by_partition"]
+    share = min(1.0, count / machine["partitions"]) if is_graded else 1.0
+    return (
+        ready_ns + (machine["dma_issue_ns"] - ready_ns) * share + count * machine["dma_descriptor_issue_ns"]
+    )
 
 
 def _start_ns(machine: Machine, *, is_static: bool) -> float:
@@ -357,7 +397,7 @@ def _spill_share(machine: Machine, transfer: Transfer) -> Share:
         (step,), DMA, visible_ns=_spread_ns(machine, step), lanes=lanes, work_ns=work, hbm_bytes=total,
         queue=_QUEUE_OF[transfer.kind], total_bytes=total,
         # assumed: the compiler knows both addresses of what it inserts, and writes the descriptors itself
-        issue_ns=_issue_ns(machine, [step], is_ready=True), start_ns=_start_ns(machine, is_static=True),
+        issue_ns=machine["dma_static_issue_ns"], start_ns=_start_ns(machine, is_static=True),
     )  # fmt: skip
 
 
