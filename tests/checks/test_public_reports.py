@@ -351,8 +351,10 @@ def test_partial_sums_of_two_cores_behind_a_barrier_are_in_order() -> None:
     @nki.jit
     def kernel(x):
         core = nl.program_id(0)
-        mine, other = (nl.ndarray((1, 1024), nl.float32, buffer=nl.sbuf) for _ in range(2))
-        parts, out = (nl.ndarray((2, 1024), nl.float32, buffer=nl.shared_hbm) for _ in range(2))
+        mine = nl.ndarray((1, 1024), nl.float32, buffer=nl.sbuf)
+        other = nl.ndarray((1, 1024), nl.float32, buffer=nl.sbuf)
+        parts = nl.ndarray((2, 1024), nl.float32, buffer=nl.shared_hbm)
+        out = nl.ndarray((2, 1024), nl.float32, buffer=nl.shared_hbm)
         nisa.dma_copy(mine, x[core : core + 1])
         nisa.dma_copy(parts[core : core + 1], mine)
         nisa.core_barrier(parts, (0, 1))

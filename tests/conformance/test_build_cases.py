@@ -14,16 +14,20 @@ from tests.conformance.build_cases import (
     Verdict,
     build_cases,
     halves,
+    named_files,
+    own_files,
     table,
     totals,
     verdict_of,
 )
 
-needs_cases = pytest.mark.skipif(not build_cases(), reason=f"{VARIABLE} is not set")
+needs_cases = pytest.mark.skipif(not named_files(), reason=f"{VARIABLE} is not set")
 # rejections that are told as errors, by half; they may only become more
-REJECTIONS = {OPEN: 26, HELD_OUT: 17}
+REJECTIONS = {OPEN: 26, HELD_OUT: 20}
 # accepted cases with an error or a warning
 FALSE = {OPEN: 0, HELD_OUT: 0}
+# of our own cases what is known to be told otherwise: docs/checks.md says why
+OTHERWISE = {"ver-reduce-axis-last-02", "vw-clip", "nu-offset-of-index"}
 
 
 def case(label: str, kind: str = "rule") -> BuildCase:
@@ -38,7 +42,7 @@ def verdict(label: str, *severities: str, status: int = 0, kind: str = "rule") -
 @pytest.mark.conformance
 @needs_cases
 def test_verdicts_are_those_of_real_toolchains(tmp_path: Path) -> None:
-    verdicts = [verdict_of(one, tmp_path) for one in build_cases()]
+    verdicts = [verdict_of(one, tmp_path) for one in build_cases(named_files())]
     report = "\n".join(table(verdicts))
     for half in (OPEN, HELD_OUT):
         sure = [v for v in verdicts if v.case.half == half and v.case.kind != "disputed"]
@@ -46,6 +50,19 @@ def test_verdicts_are_those_of_real_toolchains(tmp_path: Path) -> None:
         false = sum(not v.is_right for v in sure if v.case.label == "accept")
         assert rejected >= REJECTIONS[half], report
         assert false <= FALSE[half], report
+
+
+@pytest.mark.conformance
+def test_our_own_cases_are_told_as_their_sources_have_them(tmp_path: Path) -> None:
+    own = [one for one in build_cases(own_files()) if "@" not in one.name]
+    verdicts = [verdict_of(one, tmp_path) for one in own]
+    report = "\n".join(table(verdicts))
+    told_otherwise = {v.case.name for v in verdicts if not v.is_right and v.case.half == OPEN}
+    assert told_otherwise <= OTHERWISE, report
+    held_out = [v for v in verdicts if v.case.half == HELD_OUT and v.case.kind != "disputed"]
+    # 84 of 108 rejections and 146 of 152 accepted kernels when they were run for the first time
+    assert sum(v.is_right for v in held_out if v.case.label == "reject") >= 84, report
+    assert sum(not v.is_right for v in held_out if v.case.label == "accept") <= 6, report
 
 
 def test_half_of_the_rules_are_held_out_and_always_the_same() -> None:

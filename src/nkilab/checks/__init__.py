@@ -6,8 +6,11 @@ from collections.abc import Iterator
 
 from ..dialects.kernel import Kernel
 from . import advice, capacity, initialisation, loops, psum, races
+from . import carried_sums as carried_sums
 from . import comments as comments
+from . import device_loops as device_loops
 from . import faults as faults
+from . import form_limits as form_limits
 from . import front_end as front_end
 from . import numerics as numerics
 from . import operand_forms as operand_forms
@@ -36,6 +39,8 @@ def examine(evidence: Evidence, watcher: Watcher, graph: Graph) -> Iterator[Find
     yield from psum.find(evidence, watcher.accumulated)
     yield from loops.find(evidence)
     yield from operand_forms.find(evidence)
+    yield from form_limits.find(evidence)
+    yield from device_loops.find(evidence)
     yield from examine_text(evidence.kernel, evidence.sources, evidence.generation)
     yield from capacity.find(evidence)
     yield from advice.find(evidence)

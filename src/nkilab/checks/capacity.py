@@ -12,8 +12,9 @@ import numpy as np
 from ..errors import LimitError
 from ..place.plan import Finding as PlanFinding
 from ..place.plan import Placements
+from ..tiles.tile import SBUF
 from ..trace.program import Program
-from .declare import Example, rule
+from .declare import Example, Refusal, rule
 from .evidence import Evidence, Track
 from .finding import Finding, Site
 
@@ -39,8 +40,7 @@ SPILL = rule(
     title="all tiles that are live at once fit into SBUF",
     what="more bytes per partition are live than SBUF has, so that tiles are saved to HBM and read back",
     why="the vendor's compiler spills too, and the traffic takes its time; it is counted in "
-    "`spill_save_bytes` "
-    "and `spill_reload_bytes`",
+    "`spill_save_bytes` and `spill_reload_bytes`",
     fix="make the tiles smaller, or use one up before the next is loaded",
     source="trn1 architecture guide, SBUF; profile schema, spill_save_bytes",
     wrong=Example(_SPILLED.format(count=8), {"x": "f32[8,128,8192]"}),
@@ -93,16 +93,6 @@ SBUF_FULL = rule(
     right=Example(_WIDE.format(width=32768), {"x": "f32[128,32768]"}),
 )  # fmt: skip
 
-_MIXED = """
-out = nl.ndarray(x.shape, nl.float32, buffer=nl.shared_hbm)
-for i in range(2):
-    held = nl.ndarray((128, 24576), nl.float32, buffer=nl.sbuf, address=(0, 98304 * i))
-    result = nl.ndarray((128, 24576), nl.float32, buffer=nl.sbuf{address})
-    nisa.dma_copy(held, x[i])
-    nisa.tensor_copy(result, held)
-    nisa.dma_copy(out[i], result)
-return out
-"""
 MIXED = rule(
     "mixed-addresses", "capacity", "warning",
     title="tiles without an address fit beside those that have one",
@@ -111,8 +101,30 @@ MIXED = rule(
     "apart",
     fix="give every tile an address, or none",
     source="direct allocation guide: direct and automatic allocation do not mix",
-    wrong=Example(_MIXED.format(address=""), {"x": "f32[2,128,24576]"}),
-    right=Example(_MIXED.format(address=", address=(0, 98304 - 98304 * i)"), {"x": "f32[2,128,24576]"}),
+    wrong=None,
+    right=None,
+)  # fmt: skip
+
+_BOTH = """
+fixed = nl.ndarray((128, 512), nl.float32, buffer=nl.sbuf, address=(0, 8192))
+other = nl.ndarray((128, 512), nl.float32, buffer=nl.sbuf{address})
+out = nl.ndarray((128, 512), nl.float32, buffer=nl.shared_hbm)
+nisa.dma_copy(fixed, x)
+nisa.tensor_copy(other, fixed)
+nisa.dma_copy(out, other)
+return out
+"""
+BOTH = rule(
+    "mixed-allocation", "capacity",
+    Refusal("report", "NCC_EGCA111", "Memory allocation failed; spilling is disabled"),
+    title="all tiles in sbuf have an address, or none has",
+    what="a kernel of `nki` gives addresses to some of its tiles in sbuf",
+    why="the allocator cannot colour the others around bytes that are taken from the start, and fails with "
+    "room left",
+    fix="give every tile an address, or none",
+    source="nki-moe-megakernel, SBUF allocation; a report of pitfalls on trn2, NKI 0.6",
+    wrong=Example(_BOTH.format(address=""), {"x": "f32[128,512]"}),
+    right=Example(_BOTH.format(address=", address=(0, 16384)"), {"x": "f32[128,512]"}),
 )  # fmt: skip
 
 _HOLES = """
@@ -137,8 +149,7 @@ FRAGMENTED = rule(
     title="free bytes of SBUF lie together",
     what="a tile finds enough free bytes, but no run of them that is long enough",
     why="planning places it in pieces, as if its neighbours had been laid closer together; a compiler that "
-    "does "
-    "not see as far moves or spills tiles. It is no shortage",
+    "does not see as far moves or spills tiles. It is no shortage",
     fix="allocate long-lived tiles first and side by side",
     source="docs/timing-model.md, placement; assumed",
     wrong=Example(_HOLES.format(width=16384), {"x": "f32[6,128,8192]"}),
@@ -252,8 +263,24 @@ def find(evidence: Evidence) -> Iterator[Finding]:
         except LimitError as error:
             yield _shortage(track, error)
             continue
-        yield from (_planned(track, plan_finding) for plan_finding in plan.findings)
+        mixture = list(_mixture(track)) if evidence.kernel.spelling == "nki" else []
+        yield from mixture
+        others = (f for f in plan.findings if not mixture or f.rule != MIXED.id)
+        yield from (_planned(track, plan_finding) for plan_finding in others)
         yield from _fragments(track)
+
+
+def _mixture(track: Track) -> Iterator[Finding]:
+    """The first tile in sbuf that has no address, of a program in which others have one."""
+    program = track.program
+    tiles = [n for n, record in enumerate(program.storages) if record.memory == SBUF]
+    others = [number for number in tiles if number not in program.addresses]
+    if others and len(others) < len(tiles):
+        fixed = next(number for number in tiles if number in program.addresses)
+        yield BOTH.finding(
+            f"{track.describe(others[0])} has no address, and {track.describe(fixed)} has one",
+            track.birthplace(others[0]), track.birthplace(fixed), "made here",
+        )  # fmt: skip
 
 
 def _planned(track: Track, plan_finding: PlanFinding) -> Finding:

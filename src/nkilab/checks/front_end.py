@@ -9,13 +9,13 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from ..dialects.history import BETA1
+from ..dialects.grammar import KNOWN_BUILTINS, KNOWN_MATH, LAST_PARSED, unknown_function
+from ..dialects.history import order
+from ..migrate.source import Function
 from .declare import Example, Refusal, rule
-from .scope import Scope
+from .scope import Scope, parameters
 from .text_rules import Place, found_by
 
-# The compilers that parse a kernel; from 0.7 on Python traces it.
-_PARSED = "0.6"
 _COPY = """
 tile = nl.ndarray((128, 512), nl.float32, buffer=nl.sbuf)
 out = nl.ndarray((128, 512), nl.float32, buffer=nl.shared_hbm)
@@ -29,134 +29,67 @@ _X = {"x": "f32[128,512]"}
 _REPORT = "trnrand, development notes of its NKI kernels"
 
 
-def _nki(middle: str, above: str = "") -> Example:
-    return Example(_COPY.format(middle.strip("\n")), _X, above=above)
-
-
-RAISE = rule(
-    "python-raise", "language",
-    Refusal(
-        "log", until=_PARSED,
-        build_error="NKI does not support 'raise' statements; use 'if/else' control flow within kernels, or "
-        "'assert' for fatal errors",
-    ),
-    title="a kernel raises nothing",
-    what="a kernel, or a function that it calls, holds a raise, whether it is reached or not",
-    why="the parser refuses the statement; the simulator runs it",
-    fix="use assert, or check on the host before the kernel is called",
-    source="device logs of public kernels, NKI 0.6",
-    wrong=_nki(_SCALED.format("factor(x)"),
-               "def factor(x):\n    if x.shape[0] > 128:\n        raise ValueError(x.shape)\n    return "
-               "2.0\n"),
-    right=_nki(_SCALED.format("factor(x)"),
-               "def factor(x):\n    assert x.shape[0] <= 128\n    return 2.0\n"),
-)  # fmt: skip
-
-
-@found_by("nki", RAISE)
-def _raises(scope: Scope) -> Iterator[Place]:
-    for node in scope.nodes():
-        if isinstance(node, ast.Raise):
-            yield node, "raise stands in a kernel", ""
-
-
-COMPREHENSION = rule(
-    "python-comprehension", "language",
-    Refusal("report", until=_PARSED, build_error="unsupported expression"),
-    title="a kernel builds lists in loops",
-    what="a kernel, or a function that it calls, holds a list comprehension",
-    why="the parser has no such expression; none stands in the kernels of nki-library",
-    fix="append to a list in a for loop, or write the elements out",
-    source=f"{_REPORT}, NKI 0.3; a report of pitfalls on trn2, NKI 0.6",
-    wrong=_nki("by = [float(i) for i in range(3)]\n" + _SCALED.format("by[2]")),
-    right=_nki("by = []\nfor i in range(3):\n    by.append(float(i))\n" + _SCALED.format("by[2]")),
-)  # fmt: skip
-
-
-@found_by("nki", COMPREHENSION)
-def _comprehensions(scope: Scope) -> Iterator[Place]:
-    for node in scope.nodes():
-        if isinstance(node, ast.ListComp):
-            yield node, f"{scope.words(node)} is a list comprehension", ""
-
-
-EXPRESSION = rule(
-    "python-expression", "language",
-    Refusal("derived", until=_PARSED, build_error="unsupported expression"),
-    title="a kernel uses expressions that its parser is known to take",
-    what="a kernel, or a function that it calls, holds a lambda, a generator, a dictionary comprehension or "
-    "an assignment within an expression",
-    why="list comprehensions are refused; these are as near to them as anything, and none stands in the "
-    "kernels of nki-library",
-    fix="write a function, a loop or a statement",
-    source="concluded from `python-comprehension`",
-    wrong=_nki("twice = lambda by: by * 2\n" + _SCALED.format("twice(1.0)")),
-    right=_nki(_SCALED.format("twice(1.0)"), "def twice(by):\n    return by * 2\n"),
-)  # fmt: skip
-_UNSEEN: dict[type[ast.AST], str] = {
-    ast.Lambda: "a lambda", ast.GeneratorExp: "a generator", ast.DictComp: "a dictionary comprehension",
-    ast.NamedExpr: "an assignment within an expression",
-}  # fmt: skip
-
-
-@found_by("nki", EXPRESSION)
-def _unseen(scope: Scope) -> Iterator[Place]:
-    for node in scope.nodes():
-        word = _UNSEEN.get(type(node), "")
-        if word and isinstance(node, ast.expr):
-            yield node, f"{scope.words(node)} is {word}", ""
-
-
-UNPACKED = rule(
-    "python-unpack", "language",
-    Refusal("report", until=_PARSED),
-    title="several values are assigned to names",
-    what="a kernel, or a function that it calls, unpacks a tuple into subscripts or attributes",
-    why="the parser takes names alone on the left of such an assignment; the kernels of nki-library unpack "
-    "430 times, into names",
-    fix="unpack into names, then assign each",
-    source=f"{_REPORT}, NKI 0.3",
-    wrong=_nki("pair = [1.0, 2.0]\npair[0], pair[1] = pair[1], pair[0]\n" + _SCALED.format("pair[0]")),
-    right=_nki("pair = [1.0, 2.0]\nfirst, second = pair[1], pair[0]\npair[0] = first\n"
-               + _SCALED.format("pair[0]")),
-)  # fmt: skip
-
-
-@found_by("nki", UNPACKED)
-def _unpacked(scope: Scope) -> Iterator[Place]:
-    for node in scope.nodes():
-        targets = node.targets if isinstance(node, ast.Assign) else []
-        parts = [part for t in targets if isinstance(t, ast.Tuple | ast.List) for part in t.elts]
-        wrong = next((p for p in parts if isinstance(p, ast.Subscript | ast.Attribute)), None)
-        if wrong is not None:
-            yield node, f"a tuple is unpacked into {scope.words(wrong)}", ""
+def _nki(middle: str, above: str = "", options: tuple[str, ...] = ()) -> Example:
+    return Example(_COPY.format(middle.strip("\n")), _X, above=above, options=options)
 
 
 _HELPER = "def scaled(t, by):\n    nisa.tensor_scalar(t, t, op0=nl.multiply, operand0=by)\n"
 INNER_FUNCTION = rule(
     "python-inner-function", "language",
-    # fori_loop and while_loop, which came with 0.6, are given functions of the kernel's
-    Refusal("report", until="0.5"),
+    Refusal("report", until=LAST_PARSED, build_error="NKI does not support inner function definitions"),
     title="functions of a kernel stand in the module",
-    what="a kernel, or a function that it calls, defines a function",
-    why="the parser refuses the definition",
+    what="a kernel, or a function that it calls, defines a function; in NKI 0.6 one that is called, and no "
+    "body that fori_loop or while_loop is given",
+    why="the front end refuses the definition; that of 0.6 takes in bodies of loops alone",
     fix="move the function out of the kernel, and pass it what it uses",
-    source=f"{_REPORT}, NKI 0.3",
-    wrong=Example(_COPY.format(f"{_HELPER}\nscaled(tile, 2.0)"), _X, options=("--nki", "0.3")),
-    right=Example(_COPY.format("scaled(tile, 2.0)"), _X, options=("--nki", "0.3"), above=_HELPER),
+    source=f"leanprover/KLR, gather.c; {_REPORT}, NKI 0.3; a probe of NKI 0.5 on trn2; logs of public "
+    "kernels, NKI 0.6",
+    wrong=Example(_COPY.format(f"{_HELPER}\nscaled(tile, 2.0)"), _X),
+    right=Example(_COPY.format("scaled(tile, 2.0)"), _X, above=_HELPER),
 )  # fmt: skip
 
 
 @found_by("nki", INNER_FUNCTION)
 def _inner_functions(scope: Scope) -> Iterator[Place]:
+    called = {n.func.id for n in scope.nodes() if isinstance(n, ast.Call) and isinstance(n.func, ast.Name)}
+    has_bodies = order(scope.version) >= order(LAST_PARSED)
     for node in scope.nodes():
-        if isinstance(node, ast.FunctionDef) and scope.source.function_of(node) in scope.functions:
+        if not isinstance(node, ast.FunctionDef) or scope.source.function_of(node) not in scope.functions:
+            continue
+        if not has_bodies or node.name in called:
             yield node, f"{node.name} is defined in a function", ""
+
+
+BUILTIN = rule(
+    "python-builtin", "language",
+    Refusal("log", until=LAST_PARSED, build_error="failed to resolve name 'builtins."),
+    title="a kernel calls functions of Python that the front end has",
+    what=f"a kernel, or a function that it calls, calls a function of Python's other than "
+    f"{', '.join(sorted(KNOWN_BUILTINS))}, or a function of math other than {', '.join(sorted(KNOWN_MATH))}",
+    why="the front end specializes the kernel by itself, and has these functions alone",
+    fix="write it as a loop over range, or compute it on the host and pass it",
+    source="leanprover/KLR, KLR/Trace/Python.lean; a report of pitfalls on trn2, NKI 0.6; kernels of "
+    "nki-library call no other",
+    wrong=_nki(_SCALED.format("sum((1.0, 2.0))")),
+    right=_nki("by = 0.0\nfor part in (1.0, 2.0):\n    by += part\n" + _SCALED.format("by")),
+)  # fmt: skip
+
+
+@found_by("nki", BUILTIN)
+def _unknown(scope: Scope) -> Iterator[Place]:
+    functions = {function.name for function in scope.source.functions}
+    for node in scope.nodes():
+        if not isinstance(node, ast.Call) or isinstance(scope.source.parents[node], ast.Raise):
+            continue
+        plain = node.func.id if isinstance(node.func, ast.Name) else ""
+        called = scope.source.dotted(node.func) or plain
+        if plain not in functions and unknown_function(called, scope.version):
+            yield node, f"{called} is called in a kernel, which its front end does not know", ""
 
 
 NUMPY = rule(
     "python-numpy", "language",
-    Refusal("report", until=_PARSED),
+    Refusal("report", until=LAST_PARSED),
     title="a kernel calls no functions of NumPy",
     what="a kernel, or a function that it calls, calls a function of NumPy",
     why="the compiler does not run NumPy, and the simulator does; math and Python's own functions are known "
@@ -183,64 +116,217 @@ def _numpy(scope: Scope) -> Iterator[Place]:
             yield node, f"{scope.words(node.func)} is called in a kernel", ""
 
 
-_NESTED = """
-tile = nl.ndarray((128, 512), nl.float32, buffer=nl.sbuf)
-out = nl.ndarray((128, 512), nl.float32, buffer=nl.shared_hbm)
-nisa.dma_copy(tile, x)
-for i in nl.{}(2):
-    for j in nl.dynamic_range(3):
-        nisa.tensor_scalar(tile, tile, op0=nl.multiply, operand0=2.0)
-nisa.dma_copy(out, tile)
-return out
-"""
-_DYNAMIC = "language.dynamic_range"
-NESTED_LOOPS = rule(
-    "nested-dynamic-range", "language",
-    Refusal("documented", build_error="Could not find register", since="0.4", until="0.5"),
-    title="loops on the device stand beside each other",
-    what="a dynamic_range loop stands in another one, and carries a value from iteration to iteration",
-    why="the compiler loses the register of the outer loop",
-    fix="use nl.affine_range or nl.static_range for the outer loop",
-    source="NKI 0.4 release notes, known issues, which those of 0.5 carry forward; repaired in 0.6, "
-    "aws-neuron-sdk issue 1346",
-    wrong=Example(_NESTED.format("dynamic_range"), _X, options=("--nki", "0.4")),
-    right=Example(_NESTED.format("static_range"), _X, options=("--nki", "0.4")),
+CLOSURE = rule(
+    "python-closure", "language",
+    Refusal("report", until=LAST_PARSED, build_error="failed to resolve name"),
+    title="a kernel reads names of its module",
+    what="a kernel that is defined in a function reads a variable of that function",
+    why="the front end looks names up in the module of the kernel, and finds no closures",
+    fix="pass the value as an argument, and import in the module",
+    source="a probe of NKI 0.5 on trn2; notes of kernels on trn1, NKI 0.6; leanprover/KLR, gather.c",
+    wrong=None,
+    right=None,
 )  # fmt: skip
 
 
-@found_by("nki", NESTED_LOOPS)
-def _nested_loops(scope: Scope) -> Iterator[Place]:
-    loops = [n for n in scope.nodes() if isinstance(n, ast.For) and _is_dynamic(scope, n)]
-    for loop in loops:
-        outer = next((a for a in scope.source.around(loop) if a in loops), None)
-        carried = _carried(loop, outer) if isinstance(outer, ast.For) else ""
-        if carried:
-            yield loop, f"a dynamic_range loop stands in another one and carries {carried}", ""
+@found_by("nki", CLOSURE)
+def _closures(scope: Scope) -> Iterator[Place]:
+    around = [a for a in scope.source.around(scope.kernel) if isinstance(a, Function)]
+    outer = {name for function in around for name in _bound_in(function)}
+    own = {name for function in scope.functions for name in (*_bound_in(function), function.name)}
+    for node in scope.nodes():
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and node.id in outer - own:
+            yield node, f"{node.id} is a variable of the function around the kernel", ""
 
 
-def _is_dynamic(scope: Scope, loop: ast.For) -> bool:
-    return isinstance(loop.iter, ast.Call) and scope.name_of(loop.iter.func) == _DYNAMIC
+def _bound_in(function: Function) -> set[str]:
+    """What a function binds itself: parameters, names that it assigns, functions, imports."""
+    names = set(parameters(function))
+    for node in _own_nodes(function):
+        match node:
+            case ast.Name(id=name, ctx=ast.Store()):
+                names.add(name)
+            case ast.FunctionDef(name=name) | ast.ClassDef(name=name):
+                names.add(name)
+            case ast.Import(names=aliases) | ast.ImportFrom(names=aliases):
+                names |= {(alias.asname or alias.name).partition(".")[0] for alias in aliases}
+    return names
 
 
-def _carried(loop: ast.For, outer: ast.For) -> str:
-    """A name from before the outer loop that a call in the inner one both writes and reads, or ""."""
-    own = {n.id for n in ast.walk(outer) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
-    for call in (n for n in ast.walk(loop) if isinstance(n, ast.Call)):
-        written = next(
-            (k.value for k in call.keywords if k.arg == "dst"), call.args[0] if call.args else None
-        )
-        rest = [a for a in (*call.args, *(k.value for k in call.keywords)) if a is not written]
-        root = _root(written)
-        if root and root not in own and root in map(_root, rest):
-            return root
-    return ""
+def _own_nodes(function: Function) -> Iterator[ast.AST]:
+    """The nodes of a function without those of functions inside it, but for their names."""
+    todo: list[ast.AST] = list(function.body)
+    for node in todo:
+        yield node
+        if not isinstance(node, Function | ast.ClassDef | ast.Lambda):
+            todo += ast.iter_child_nodes(node)
 
 
-def _root(node: ast.expr | None) -> str:
-    """The name that a subscript is of."""
-    while isinstance(node, ast.Subscript):
-        node = node.value
-    return node.id if isinstance(node, ast.Name) else ""
+LEGACY = rule(
+    "legacy-namespace", "language",
+    Refusal("documented", since="0.4", until=LAST_PARSED),
+    title="kernels of `nki` use its names alone",
+    what="a kernel of `nki` uses a name of neuronxcc.nki",
+    why="NKI 0.4 made an error of what was a warning",
+    fix="import the name from nki",
+    source="NKI 0.4 release notes, breaking changes",
+    wrong=_nki(_SCALED.format("2.0").replace("nl.multiply", "old.multiply"),
+               "import neuronxcc.nki.language as old\n"),
+    right=_nki(_SCALED.format("2.0")),
+)  # fmt: skip
+
+
+@found_by("nki", LEGACY)
+def _legacy(scope: Scope) -> Iterator[Place]:
+    for node in scope.nodes():
+        if not isinstance(node, ast.Attribute):
+            continue
+        resolved = scope.source.resolve(node)
+        if resolved is not None and resolved[0] == "neuronxcc" and resolved[1].count(".") == 1:
+            yield node, f"{scope.words(node)} is a name of neuronxcc.nki", ""
+
+
+ENUM = rule(
+    "integer-enum", "language",
+    Refusal("documented", since="0.3"),
+    title="members of enumerations are named",
+    what="an instruction is given a number for dge_mode, oob_mode, reduce_cmd, engine or perf_mode",
+    why="from NKI 0.3 on these take members alone, which are numbered otherwise",
+    fix="write the member, as nisa.dge_mode.swdge",
+    source="NKI 0.3 update guide, integer enum constants",
+    wrong=_nki("nisa.dma_copy(tile, x, dge_mode=2)"),
+    right=_nki("nisa.dma_copy(tile, x, dge_mode=nisa.dge_mode.unknown)"),
+)  # fmt: skip
+_ENUMS = ("dge_mode", "oob_mode", "reduce_cmd", "engine", "perf_mode")
+
+
+@found_by("nki", ENUM)
+def _enums(scope: Scope) -> Iterator[Place]:
+    calls = (n for n in scope.nodes() if isinstance(n, ast.Call))
+    keywords = (k for n in calls if scope.name_of(n.func).startswith("isa.") for k in n.keywords)
+    for name, value in ((k.arg, k.value) for k in keywords if isinstance(k.value, ast.Constant)):
+        if name in _ENUMS and type(value.value) is int:
+            yield value, f"{name} is {value.value}, a number", ""
+
+
+_COLLECTIVE = """
+given = nl.ndarray((128, 512), nl.float32, buffer=nl.shared_hbm{name})
+summed = nl.ndarray((128, 512), nl.float32, buffer=nl.shared_hbm, name="summed")
+out = nl.ndarray((128, 512), nl.float32, buffer=nl.shared_hbm)
+nisa.dma_copy(given, x)
+ncc.all_reduce([given], [summed], ncc.ReplicaGroup([[0]]), nl.add)
+nisa.dma_copy(out, summed)
+return out
+"""
+
+
+def _reduced(name: str) -> Example:
+    above = "import nki.collectives as ncc\n"
+    return Example(_COLLECTIVE.format(name=name), _X, options=("--nki", "0.3"), above=above)
+
+
+INNER_KERNEL = rule(
+    "kernel-calls-kernel", "language",
+    Refusal("disputed", until=LAST_PARSED),
+    title="kernels call plain functions",
+    what="a kernel calls a function that nki.jit decorates too",
+    why="reports have the inner kernel refused, or its arguments taken for tensors of the host; the front "
+    "end knows the decorator",
+    fix="take the decorator off the inner one, or call its undecorated function",
+    source="nki-autotune, learnings; nki-moe-megakernel, common pitfalls; against them leanprover/KLR",
+    wrong=_nki("scaled(tile, 2.0)", f"@nki.jit\n{_HELPER}"),
+    right=_nki("scaled(tile, 2.0)", _HELPER),
+)  # fmt: skip
+
+
+@found_by("nki", INNER_KERNEL)
+def _inner_kernels(scope: Scope) -> Iterator[Place]:
+    others = {function.name for function in scope.source.kernels - {scope.kernel}}
+    for node in scope.nodes():
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in others:
+            yield node, f"{node.func.id} is a kernel itself", ""
+
+
+COLLECTIVE = rule(
+    "collective-tensors", "language",
+    Refusal("log", "NCC_IBIR440", "DRAM allocation failure", "0.3", "0.3"),
+    title="in NKI 0.3 collectives take tensors of the kernel that have names",
+    what="a collective is given a parameter of the kernel, or a tensor in hbm that has no name=",
+    why="a collective cannot read or write arguments, and its tensors are allocated by their names",
+    fix="copy the argument to an nl.ndarray(..., buffer=nl.shared_hbm, name=...) first",
+    source="nki-library, tests of collectives",
+    wrong=_reduced(""),
+    right=_reduced(', name="given"'),
+)  # fmt: skip
+
+
+@found_by("nki", COLLECTIVE)
+def _collectives(scope: Scope) -> Iterator[Place]:
+    calls = bound_to(scope, ("language.ndarray",))
+    nameless = {name for name, call in calls.items() if _is_nameless_in_hbm(call)}
+    called = (n for n in scope.nodes() if isinstance(n, ast.Call))
+    collectives = (n for n in called if scope.name_of(n.func).startswith("collectives."))
+    given = (a for n in collectives for a in (*n.args, *(k.value for k in n.keywords)))
+    for place in (element for one in given if isinstance(one, ast.List) for element in one.elts):
+        name = root_of(place)
+        if name in parameters(scope.kernel) or name in nameless:
+            word = "has no name" if name in nameless else "is an argument of the kernel"
+            yield place, f"{name}, which a collective takes, {word}", ""
+
+
+def _is_nameless_in_hbm(call: ast.Call) -> bool:
+    buffers = [ast.unparse(k.value) for k in call.keywords if k.arg == "buffer"]
+    return not any(k.arg == "name" for k in call.keywords) and any(b.endswith("hbm") for b in buffers)
+
+
+SEED = rule(
+    "seed-engine", "language",
+    Refusal("documented", since="0.3", until="0.4", generations=(2, 3), milder="warning"),
+    title="before trn3 seeds and numbers come from one engine",
+    what="a kernel calls nl.random_seed and nl.rand on trn1 or trn2",
+    why="rand may run on another engine than random_seed, which then has no effect",
+    fix="use nisa.set_rng_seed and nisa.rng, with the engine named",
+    source="NKI 0.3 and 0.4 release notes, known issues",
+    wrong=_nki("seed = nl.full((1, 1), 42, nl.int32, buffer=nl.sbuf)\nwith nl.no_reorder():\n"
+               "    nl.random_seed(seed)\n    nisa.tensor_copy(tile, nl.rand((128, 512), nl.float32))",
+               options=("--nki", "0.4")),
+    right=_nki("nisa.tensor_copy(tile, nl.rand((128, 512), nl.float32))", options=("--nki", "0.4")),
+)  # fmt: skip
+
+
+@found_by("nki", SEED)
+def _seeds(scope: Scope) -> Iterator[Place]:
+    calls = {scope.name_of(n.func): n for n in scope.nodes() if isinstance(n, ast.Call)}
+    if "language.random_seed" in calls and "language.rand" in calls:
+        yield calls["language.rand"], "nl.rand may not see the seed", ""
+
+
+INDEX = rule(
+    "scalar-offset-place", "language",
+    Refusal("disputed", until="0.3"),
+    title="a run-time offset is the first element of its tile",
+    what="scalar_offset= is an access pattern that does not begin at the start of its tile",
+    why="the address of the element is fixed as if the tile lay where it does in this kernel alone: within "
+    "a model another element is read",
+    fix="copy the element into a tile of its own, and pass that one from its start",
+    source="nki-moe-megakernel, common pitfalls, NKI 0.2 and 0.3; against it nki-library, cross_entropy",
+    wrong=None,
+    right=None,
+)  # fmt: skip
+
+
+@found_by("nki", INDEX)
+def _index_places(scope: Scope) -> Iterator[Place]:
+    for node in scope.nodes():
+        if (
+            not isinstance(node, ast.keyword)
+            or node.arg != "scalar_offset"
+            or not isinstance(node.value, ast.Call)
+        ):
+            continue
+        offsets = [k.value for k in node.value.keywords if k.arg == "offset"]
+        if offsets and not (isinstance(offsets[0], ast.Constant) and not offsets[0].value):
+            yield node.value, f"{scope.words(offsets[0])} is the offset of the element", ""
 
 
 MATMUL = rule(
@@ -281,7 +367,7 @@ return out
 _TRN1 = ("--nki", "0.3", "--target", "trn1")
 LOCAL_TRANSPOSE = rule(
     "load-transpose-local", "language",
-    Refusal("report", until=_PARSED, generations=(2,)),
+    Refusal("report", until=LAST_PARSED, generations=(2,)),
     title="on trn1 nl.load_transpose2d reads arguments of the kernel",
     what="nl.load_transpose2d reads a tensor in hbm that the kernel itself makes, on trn1",
     why="the build fails, with no message that names the reason; the simulator transposes it",
@@ -294,16 +380,23 @@ LOCAL_TRANSPOSE = rule(
 
 @found_by("nki", LOCAL_TRANSPOSE)
 def _local_transposes(scope: Scope) -> Iterator[Place]:
-    local = _bound_to(scope, ("language.ndarray", "language.zeros", "language.full"))
+    local = bound_to(scope, ("language.ndarray", "language.zeros", "language.full"))
     for node in scope.nodes():
         if not isinstance(node, ast.Call) or scope.name_of(node.func) != "language.load_transpose2d":
             continue
         src = next((k.value for k in node.keywords if k.arg == "src"), node.args[0] if node.args else None)
-        if _root(src) in local:
-            yield node, f"{_root(src)} is made by the kernel", ""
+        if root_of(src) in local:
+            yield node, f"{root_of(src)} is made by the kernel", ""
 
 
-def _bound_to(scope: Scope, makers: tuple[str, ...]) -> dict[str, ast.Call]:
+def root_of(node: ast.expr | None) -> str:
+    """The name that a subscript is of."""
+    while isinstance(node, ast.Subscript):
+        node = node.value
+    return node.id if isinstance(node, ast.Name) else ""
+
+
+def bound_to(scope: Scope, makers: tuple[str, ...]) -> dict[str, ast.Call]:
     """Names that are bound to what some functions of NKI make, each with the call."""
     assignments = (n for n in scope.nodes() if isinstance(n, ast.Assign))
     pairs = (pair for n in assignments for target in n.targets for pair in _pairs(target, n.value))
@@ -321,7 +414,7 @@ def _pairs(target: ast.expr, value: ast.expr) -> Iterator[tuple[str, ast.Call]]:
 
 OFFSET = rule(
     "scalar-offset-slice", "language",
-    Refusal("report", "NCC_IBIR030", until="0.2"),
+    Refusal("report", "NCC_IBIR030", until="0.3"),
     title="a run-time offset says how large it may be",
     what="scalar_offset= is a slice of a tile",
     why="the compiler takes the largest index from the access pattern of the offset; kernels of nki-library "
@@ -342,110 +435,3 @@ def _offsets(scope: Scope) -> Iterator[Place]:
             and isinstance(node.value, ast.Subscript)
         ):
             yield node.value, f"{scope.words(node.value)} is a slice that is given as scalar_offset", ""
-
-
-_SUM = """
-out = nl.ndarray((128, 512), x.dtype, buffer=nl.shared_hbm)
-total = nl.zeros((nl.par_dim(128), 512), x.dtype, buffer=nl.sbuf)
-for i in nl.{kind}(4):
-    {update}
-nl.store(out, total)
-return out
-"""
-_X4 = {"x": "f32[4,128,512]"}
-ADDED = rule(
-    "affine-plus-assign", "language",
-    Refusal("disputed", "NCC_ITEN404", "NeuronInstComb:Can only handle single store", BETA1, BETA1),
-    title="what += adds up in affine_range are matmuls in psum",
-    what="an update such as += in an affine_range loop is of a tile in sbuf, at a place that the loop does "
-    "not move",
-    why="compilers before SDK 2.22 make two stores of it and stop; the manual lets such sums be carried, "
-    "and kernels of nki-samples do so",
-    fix="write total[...] = total + x in a nl.sequential_range loop",
-    source="aws-neuron-sdk issues 1047, 1051, 1056; SDK 2.22 release notes; nki-samples",
-    wrong=Example(_SUM.format(kind="affine_range", update="total[...] += nl.load(x[i])"), _X4, "neuronxcc"),
-    right=Example(_SUM.format(kind="sequential_range", update="total[...] = total + nl.load(x[i])"), _X4,
-                  "neuronxcc"),
-)  # fmt: skip
-_PRODUCT = """
-out = nl.ndarray((128, 512), nl.float32, buffer=nl.shared_hbm)
-total = nl.zeros((nl.par_dim(128), 512), nl.float32, buffer=nl.{memory})
-for i in nl.affine_range(4):
-    total[...] += nisa.nc_matmul(nl.load(x[i, :, 0:128]), nl.load(x[i]))
-nl.store(out, nl.copy(total))
-return out
-"""
-PRODUCT = rule(
-    "matmul-into-sbuf", "language",
-    Refusal("report", "NCC_ITEN404", "NeuronInstComb:Can only handle single store", BETA1, BETA1),
-    title="matmuls add up in psum",
-    what="a matmul is added by += to a tile that nl.zeros, nl.full, nl.ones or nl.ndarray make in sbuf",
-    why="TensorE adds to psum alone; AWS calls c += nl.matmul(a, b), with c in psum, the one use of += that "
-    "works",
-    fix="make the tile with buffer=nl.psum, and copy it to sbuf behind the loop",
-    source="aws-neuron-sdk issues 1051, 1056",
-    wrong=Example(_PRODUCT.format(memory="sbuf"), _X4, "neuronxcc"),
-    right=Example(_PRODUCT.format(memory="psum"), _X4, "neuronxcc"),
-)  # fmt: skip
-
-
-@found_by("neuronxcc", PRODUCT)
-def _products(scope: Scope) -> Iterator[Place]:
-    for node in _updates(scope):
-        if _is_matmul(scope, node.value):
-            yield node, f"{scope.words(node.target)} is in sbuf, and a matmul is added to it", ""
-
-
-@found_by("neuronxcc", ADDED)
-def _added(scope: Scope) -> Iterator[Place]:
-    for node in _updates(scope):
-        loop = next((a for a in scope.source.around(node) if a in scope.traced_loops), None)
-        if not isinstance(loop, ast.For) or _is_matmul(scope, node.value):
-            continue
-        if _is_affine(scope, loop) and not _is_moved(scope, node.target, loop):
-            yield node, f"{scope.words(node.target)} is in sbuf and updated in every iteration", ""
-
-
-def _updates(scope: Scope) -> Iterator[ast.AugAssign]:
-    """Updates such as += of tiles in sbuf."""
-    tiles = _tiles_in_sbuf(scope)
-    updates = (n for n in scope.nodes() if isinstance(n, ast.AugAssign))
-    return (node for node in updates if _root(node.target) in tiles)
-
-
-def _is_matmul(scope: Scope, node: ast.expr) -> bool:
-    called = scope.name_of(node.func) if isinstance(node, ast.Call) else ""
-    return called in ("isa.nc_matmul", "language.matmul")
-
-
-def _is_affine(scope: Scope, loop: ast.For) -> bool:
-    return isinstance(loop.iter, ast.Call) and scope.name_of(loop.iter.func) == "language.affine_range"
-
-
-def _is_moved(scope: Scope, target: ast.expr, loop: ast.For) -> bool:
-    """Whether the place of an update has the loop's variable in it, or the tile is made within the loop."""
-    moving = {n.id for n in ast.walk(loop.target) if isinstance(n, ast.Name)}
-    stored = {n.id for n in ast.walk(loop) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
-    names = {n.id for n in ast.walk(target) if isinstance(n, ast.Name)}
-    derived = any(scope.symbol_in(part) for part in _chosen(target))
-    return bool(names & moving) or derived or (_root(target) in stored and isinstance(target, ast.Subscript))
-
-
-def _chosen(target: ast.expr) -> Iterator[ast.expr]:
-    while isinstance(target, ast.Subscript):
-        yield target.slice
-        target = target.value
-
-
-def _tiles_in_sbuf(scope: Scope) -> set[str]:
-    """Names that are bound to tiles which nl.zeros, nl.full or nl.ndarray make in sbuf."""
-    makers = ("language.zeros", "language.full", "language.ndarray", "language.ones")
-    buffers = {
-        name: next((k.value for k in call.keywords if k.arg == "buffer"), None)
-        for name, call in _bound_to(scope, makers).items()
-    }
-    return {
-        name
-        for name, buffer in buffers.items()
-        if buffer is not None and scope.name_of(buffer) == "language.sbuf"
-    }

@@ -6,8 +6,6 @@ A form is what an instruction's calls share: operands' layouts and attributes. E
 
 from __future__ import annotations
 
-import ast
-import os
 from collections.abc import Callable, Collection, Iterator
 from itertools import product
 from typing import Any, NamedTuple
@@ -20,14 +18,16 @@ from ..tiles.tile import HBM, PSUM, Layout
 from .declare import Example, Refusal, Rule, rule
 from .evidence import Evidence, Track
 from .finding import Finding, Site
-from .restricted_language import version_compiled
-from .scope import scope_of
+from .scope import version_compiled
 
 # Its operands and attributes are those that its declaration names.
 Form = Any
 # What is wrong with a form, or "".
 Look = Callable[[Form], str]
-_DMA = ("dma_copy", "dma_transpose", "dma_compute")
+# The numbers of one call.
+Values = tuple[Any, ...]
+LookAtValues = Callable[[Form, Values], str]
+TRANSFERS = ("dma_copy", "dma_transpose", "dma_compute")
 
 
 class _Finder(NamedTuple):
@@ -35,18 +35,31 @@ class _Finder(NamedTuple):
 
     rule: Rule
     names: tuple[str, ...]
-    look: Look
+    look: Callable[..., str]
     called: str = ""
+    takes_values: bool = False
 
 
 _FINDERS: dict[str, list[_Finder]] = {"nki": [], "neuronxcc": []}
 
 
-def _looks(spelling: str, own_rule: Rule, *names: str, called: str = "") -> Callable[[Look], Look]:
+def looks(spelling: str, own_rule: Rule, *names: str, called: str = "") -> Callable[[Look], Look]:
     """Have a rule looked for by the decorated function, on lines that call the function of NKI named."""
 
     def keep(look: Look) -> Look:
         _FINDERS[spelling].append(_Finder(own_rule, names, look, called))
+        return look
+
+    return keep
+
+
+def looks_at_values(
+    spelling: str, own_rule: Rule, *names: str, called: str = ""
+) -> Callable[[LookAtValues], LookAtValues]:
+    """As `looks`, for what depends on the values of a call."""
+
+    def keep(look: LookAtValues) -> LookAtValues:
+        _FINDERS[spelling].append(_Finder(own_rule, names, look, called, takes_values=True))
         return look
 
     return keep
@@ -84,7 +97,7 @@ BIAS = rule(
 )  # fmt: skip
 
 
-@_looks("nki", BIAS, "activation", "activation_reduce")
+@looks("nki", BIAS, "activation", "activation_reduce")
 def _bias(form: Form) -> str:
     if isinstance(form.bias, Layout) or form.op.name in ("copy", "reciprocal"):
         return ""
@@ -107,7 +120,7 @@ DIVISION = rule(
 _DIVIDES = ("divide", "mod", "fmod")
 
 
-@_looks("nki", DIVISION)
+@looks("nki", DIVISION)
 def _division(form: Form) -> str:
     operators = (getattr(form, name, None) for name in ("op", "op0", "op1", "reduce_op"))
     word = next((name for op in operators if (name := getattr(op, "name", "")) in _DIVIDES), "")
@@ -131,7 +144,7 @@ COLUMN = rule(
 _ADDRESSES = ("int32", "uint32")
 
 
-@_looks("nki", COLUMN, "tensor_scalar")
+@looks("nki", COLUMN, "tensor_scalar")
 def _columns(form: Form) -> str:
     for name, op in (("operand0", form.op0), ("operand1", form.op1)):
         column = getattr(form, name)
@@ -163,7 +176,7 @@ BROADCAST = rule(
 )  # fmt: skip
 
 
-@_looks("neuronxcc", BROADCAST, "dma_copy", called="isa.dma_copy")
+@looks("neuronxcc", BROADCAST, "dma_copy", called="isa.dma_copy")
 def _broadcast(form: Form) -> str:
     src = form.src
     if src.memory != HBM or len(src.shape) < 2 or src.shape[0] == 1 or src.strides[0] != 0 or src.indices:
@@ -185,7 +198,7 @@ DYNAMIC = rule(
 )  # fmt: skip
 
 
-@_looks("nki", DYNAMIC)
+@looks("nki", DYNAMIC)
 def _dynamic(form: Form) -> str:
     if form.name.startswith("tensor_copy_dynamic"):
         return ""
@@ -212,7 +225,7 @@ REDUCED_SQUARE = rule(
 )  # fmt: skip
 
 
-@_looks("nki", REDUCED_SQUARE, "activation_reduce")
+@looks("nki", REDUCED_SQUARE, "activation_reduce")
 def _reduced_square(form: Form) -> str:
     return "squares are summed as they are computed" if form.op.name == "square" else ""
 
@@ -230,7 +243,7 @@ TRANSPOSE = rule(
 )  # fmt: skip
 
 
-@_looks("nki", TRANSPOSE, "dma_transpose")
+@looks("nki", TRANSPOSE, "dma_transpose")
 def _transpose(form: Form) -> str:
     axes = len(form.src.shape)
     return f"src has {axes} axes; four are taken" if axes != 4 else ""
@@ -248,42 +261,15 @@ COPY = rule(
 )  # fmt: skip
 
 
-@_looks("nki", COPY, "tensor_copy", called="language.copy")
+@looks("nki", COPY, "tensor_copy", called="language.copy")
 def _copy(form: Form) -> str:
     return "src is in psum" if form.src.memory == PSUM else ""
-
-
-LOOP = rule(
-    "device-loop-one-core", "compiler",
-    Refusal("log", "NCC_IXGM002", "basic blocks, but on core 1 it has 1 basic blocks", "0.6", "0.6", (3, 4)),
-    title="loops on the device run on both cores",
-    what="a kernel that calls fori_loop or while_loop is launched as one program on a chip whose logical "
-    "cores are two",
-    why="the other core gets no program, and the compiler wants the same blocks on both; where "
-    "NEURON_LOGICAL_NC_CONFIG is 1 there is no other core",
-    fix="launch both cores, kernel[2](...), and let both run the loop, or set NEURON_LOGICAL_NC_CONFIG=1",
-    source="aws-neuron-sdk issue 1388; notes of public kernels on trn2",
-    wrong=None,
-    right=None,
-)  # fmt: skip
-_DEVICE_LOOPS = ("language.fori_loop", "language.while_loop")
-
-
-def _loops(evidence: Evidence) -> Iterator[Finding]:
-    """Device loops of a kernel that runs on one of two cores."""
-    scope = scope_of(evidence.kernel, evidence.sources)
-    is_alone = len(evidence.tracks) == 1 and os.environ.get("NEURON_LOGICAL_NC_CONFIG") != "1"
-    for node in scope.nodes() if scope is not None and is_alone else ():
-        if isinstance(node, ast.Call) and scope is not None and scope.name_of(node.func) in _DEVICE_LOOPS:
-            yield LOOP.finding("a loop on the device is launched on one of two cores", scope.site(node))
 
 
 def find(evidence: Evidence) -> Iterator[Finding]:
     """What the build refuses of the forms that ran, once per line and rule."""
     version, generation = version_compiled(evidence.kernel), evidence.generation
     finders = [f for f in _FINDERS[evidence.kernel.spelling] if _applies(f.rule, version, generation)]
-    if evidence.kernel.spelling == "nki" and _applies(LOOP, version, generation):
-        yield from _loops(evidence)
     seen: set[tuple[str, Site]] = set()
     for track in evidence.tracks:
         forms = enumerate(track.program.forms)
@@ -303,22 +289,23 @@ def _findings(
     seen: set[tuple[str, Site]],
 ) -> Iterator[Finding]:
     number, form = numbered
-    is_looked_at = form.name in finder.names if finder.names else form.name not in _DMA
-    problem = finder.look(form) if is_looked_at else ""
-    rows = np.flatnonzero(track.program.form_column == number) if problem else ()
+    if form.name not in finder.names if finder.names else form.name in TRANSFERS:
+        return
+    problem = "" if finder.takes_values else finder.look(form)
+    program = track.program
+    rows = np.flatnonzero(program.form_column == number) if problem or finder.takes_values else ()
     for row in rows:
         site = track.site(int(row))
-        is_new = (finder.rule.id, site) not in seen
-        seen.add((finder.rule.id, site))
-        if is_new and (not finder.called or finder.called in _called_on(evidence, site)):
-            yield finder.rule.finding(f"{form.name}: {problem}", site)
+        if (finder.rule.id, site) in seen:
+            continue
+        said = finder.look(form, program.values_of(int(row))) if finder.takes_values else problem
+        if said and (not finder.called or finder.called in _called_on(evidence, site)):
+            seen.add((finder.rule.id, site))
+            yield finder.rule.finding(f"{form.name}: {said}", site)
 
 
 def _called_on(evidence: Evidence, site: Site) -> Collection[str]:
     """The names of NKI, below `nki`, that a line calls."""
-    source = evidence.sources.file(site.file).source
-    if source is None:
-        return ()
-    calls = (node for node in source.nodes(ast.Call) if node.lineno <= site.line <= (node.end_lineno or 0))
-    resolved = (source.resolve(call.func) for call in calls)
+    file = evidence.sources.file(site.file)
+    resolved = (file.source.resolve(call.func) for call in file.calls_on(site.line) if file.source)
     return {called[1] for called in resolved if called is not None}

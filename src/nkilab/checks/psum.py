@@ -15,7 +15,7 @@ from ..place.boxes import Overlaps
 from ..tiles.tile import PSUM, Layout
 from .declare import Example, Refusal, rule
 from .evidence import Evidence, Track
-from .finding import Finding
+from .finding import Finding, Site
 from .lineage import Lineage
 from .restarts import Stretch, restarts
 from .watch import Accumulated
@@ -114,12 +114,13 @@ for {first}:
 SHARED = rule(
     "psum-shared-sums", "psum", Refusal("report", "NCC_ISCH714"),
     title="a tensor in psum holds one open sum",
-    what="a matmul of `nki` adds to a sum after a matmul started another sum in the same tensor, bank and "
-    "partitions, which no other instruction has filled",
-    why="the compiler infers accumulation groups per nl.ndarray: several in one are tied together, and it "
-    "refuses them or leaves all but the last wrong",
-    fix="give each sum an nl.ndarray of its own, or finish one sum before the next one is started",
-    source="nki-library, tensor pools; a report of pitfalls on trn2, NKI 0.6",
+    what="a matmul of `nki` that is given accumulate= adds to a sum after a matmul started another sum in "
+    "the same tensor, bank and partitions, which no other instruction has filled",
+    why="what starts a sum starts an accumulation group of its nl.ndarray: several in one are tied "
+    "together, and the compiler refuses them or leaves all but the last wrong",
+    fix="leave accumulate out, or give each sum an nl.ndarray of its own, or finish one before the next",
+    source="nki-library, tensor pools; a report of pitfalls on trn2, NKI 0.6; kernels of nki-library 2.29 "
+    "leave accumulate out",
     wrong=_kernel(_SHARED.format(first="k in range(2)", second="half in range(2)")),
     right=_kernel(_SHARED.format(first="half in range(2)", second="k in range(2)")),
 )  # fmt: skip
@@ -193,9 +194,15 @@ def find(evidence: Evidence, accumulated: Sequence[Accumulated]) -> Iterator[Fin
     ]
     for finding in findings:
         key = (finding.rule, str(finding.site), str(finding.other_site))
-        if key not in seen:
+        if key not in seen and (finding.rule != SHARED.id or _says_accumulate(evidence, finding.site)):
             seen.add(key)
             yield finding
+
+
+def _says_accumulate(evidence: Evidence, site: Site) -> bool:
+    """Whether a line says which matmul starts a sum; left out, the compiler decides it element by element."""
+    calls = evidence.sources.file(site.file).calls_on(site.line)
+    return any(keyword.arg == "accumulate" for call in calls for keyword in call.keywords)
 
 
 def crossings(evidence: Evidence) -> Iterator[Finding]:

@@ -40,8 +40,8 @@ LIFETIME = rule(
 )  # fmt: skip
 
 _UNORDERED_WHY = (
-    "engines and DMA queues run side by side; the second access may come first, "
-    "so that results depend on timing"
+    "engines and DMA queues run side by side; the second access may come first, so that results depend on "
+    "timing"
 )
 _UNORDERED = _UNORDERED_WHY[0].upper() + _UNORDERED_WHY[1:]
 
@@ -88,8 +88,7 @@ DYNAMIC_RACE = rule(
     "race-dynamic-hbm", "races", "warning",
     title="what is stored to HBM at a run-time offset is not loaded again unordered",
     what="a transfer at an offset that only the run knows and another transfer of the same HBM tensor go "
-    "through "
-    "different queues, one of them writes, and nothing orders the two",
+    "through different queues, one of them writes, and nothing orders the two",
     why="which elements meet is not known when waits are inserted. " + _UNORDERED,
     fix="keep the values in sbuf, or order the two with depends_on, with_schedule or no_reorder",
     source="dynamic loops guide; NKI 0.4 release notes, hardware race conditions in dynamic loops",
@@ -113,13 +112,12 @@ nisa.dma_copy(out, total)
 return out
 """
 OPEN_RACE = rule(
-    "race-open-schedule", "races", "warning",
+    "race-open-schedule", "races", "note",
     title="instructions that share registers of an engine keep their order",
     what="an instruction goes on with what another one left in an engine's accumulator registers or random "
     "generator, and no tensor, schedule or no_reorder block orders the two",
     why="the scheduler is free to reorder instructions that share no tensor; it is not documented that it "
-    "looks "
-    "at registers",
+    "looks at registers, and examples of the documents rely on it",
     fix="put both into one `with nl.no_reorder():` block, or order them with depends_on or with_schedule",
     source="nki.language.no_reorder; NKI scheduling guide; assumed",
     wrong=Example(_DROPS.format(indent=""), {"x": "f32[128,512]"}),
@@ -168,8 +166,7 @@ UNORDERED = rule(
     "race", "races", "error",
     title="every pair of accesses that disturb each other is ordered",
     what="two accesses of one memory, one of which writes, are of a kind that the table of dependences does "
-    "not "
-    "order. With nkilab's own table it does not occur; tests and studies give tables of their own",
+    "not order. With nkilab's own table it does not occur; tests and studies give tables of their own",
     why=_UNORDERED_WHY,
     fix="order the two accesses",
     source="nkilab.place.DEPENDENCES",

@@ -10,7 +10,8 @@ import ast
 from collections.abc import Iterator
 from dataclasses import replace
 
-from ..dialects.history import BETA1, NEWEST, order
+from ..dialects.grammar import LAST_PARSED, refused
+from ..dialects.history import order
 from ..dialects.kernel import Kernel
 from ..migrate.source import Function
 from .declare import Example, Refusal, rule
@@ -22,8 +23,7 @@ from .traced import GROWS
 
 _GUIDE = "NKI language guide"
 _UPDATE = "NKI 0.3 update guide"
-_LAST_PARSED = "0.6"
-_DOCUMENTED = Refusal("documented", until=_LAST_PARSED)
+_DOCUMENTED = Refusal("documented", until=LAST_PARSED)
 
 _COPY = """
 tile = nl.ndarray((128, 512), nl.float32, buffer=nl.sbuf)
@@ -34,7 +34,8 @@ nisa.dma_copy(out, tile)
 return out
 """
 _X2 = {"x": "f32[128,512]"}
-_SCALED = "nisa.tensor_scalar(tile, tile, op0=nl.multiply, operand0=by)"
+_SCALED_BY = "nisa.tensor_scalar(tile, tile, op0=nl.multiply, operand0={})"
+_SCALED = _SCALED_BY.format("by")
 
 
 def _nki(middle: str, above: str = "") -> Example:
@@ -65,34 +66,28 @@ def _parameters(scope: Scope) -> Iterator[Place]:
 
 CONSTRUCTS = rule(
     "unsupported-python", "language", _DOCUMENTED,
-    title="a kernel uses the part of Python that its compiler knows",
-    what="a kernel holds a statement that the compiler of NKI 0.1 to 0.6 does not know: try, yield, "
-    "global,  nonlocal, del, import, match, async, a class, a set, a with that is no no_reorder block",
-    why="the parser of these versions refuses it; the simulator runs any Python",
+    title="a kernel uses the part of Python that its front end parses",
+    what="a kernel, or a function that it calls, holds a part of Python's grammar that the front ends of "
+    "NKI 0.1 to 0.6 refuse, whether it is reached or not; `dialects/grammar.py` has all of them",
+    why="these versions read the text of a kernel and specialize it; the simulator runs any Python",
     fix="do it on the host, before the kernel is called",
-    source=f"{_GUIDE}, values and control flow; simulator guide, meta-programming support",
-    wrong=_nki("try:\n    nisa.tensor_scalar(tile, tile, op0=nl.multiply, operand0=2.0)\nfinally:\n    pass"),
-    right=_nki("nisa.tensor_scalar(tile, tile, op0=nl.multiply, operand0=2.0)"),
+    source="leanprover/KLR, gather.c and Simplify.lean; device logs of public kernels, NKI 0.3 to 0.6; "
+    f"{_GUIDE}",
+    wrong=_nki(_SCALED_BY.format("factor(x)"),
+               "def factor(x):\n    if x.shape[0] > 128:\n        raise ValueError\n    return 2.0\n"),
+    right=_nki(_SCALED_BY.format("factor(x)"),
+               "def factor(x):\n    assert x.shape[0] <= 128\n    return 2.0\n"),
 )  # fmt: skip
-_UNKNOWN: dict[type[ast.AST], str] = {
-    ast.Try: "try", ast.Yield: "yield", ast.YieldFrom: "yield from",
-    ast.Global: "global", ast.Nonlocal: "nonlocal", ast.Delete: "del", ast.Import: "import",
-    ast.ImportFrom: "import", ast.Match: "match", ast.AsyncFor: "async for", ast.AsyncWith: "async with",
-    ast.Await: "await", ast.ClassDef: "class", ast.Set: "a set", ast.SetComp: "a set",
-}  # fmt: skip
 
 
 @found_by("nki", CONSTRUCTS)
 def _constructs(scope: Scope) -> Iterator[Place]:
     for node in scope.nodes():
-        word = _UNKNOWN.get(type(node), "")
-        if isinstance(node, ast.With):
-            called = [i.context_expr.func for i in node.items if isinstance(i.context_expr, ast.Call)]
-            # whatever the module is called in this file
-            names = [ast.unparse(function).rpartition(".")[2] for function in called]
-            word = "" if names == ["no_reorder"] else "with"
-        if word:
-            yield node, f"{word} stands in a kernel", ""
+        construct = refused(node, scope.version)
+        if construct is not None:
+            place = node if hasattr(node, "lineno") else scope.source.parents[node]
+            said = f"the build says: {construct.sentence}"
+            yield place, f"{construct.words} stands in a kernel; {said}", construct.way_out
 
 
 DICTIONARY = rule(
@@ -339,19 +334,13 @@ def find(kernel: Kernel, sources: Sources, generation: int) -> Iterator[Finding]
     scope = scope_of(kernel, sources)
     if scope is None:
         return
-    spelling = kernel.spelling
-    version = version_compiled(kernel)
-    if spelling == "nki" and order(version) > order(_LAST_PARSED):
+    spelling, version = kernel.spelling, scope.version
+    if spelling == "nki" and order(version) > order(LAST_PARSED):
         return
     key = (find, scope.kernel, spelling, version, generation)
     if key not in scope.source.kept:
         scope.source.kept[key] = tuple(_violations(scope, spelling, version, generation))
     yield from scope.source.kept[key]
-
-
-def version_compiled(kernel: Kernel) -> str:
-    """The version of NKI whose compiler takes a kernel."""
-    return BETA1 if kernel.spelling == "neuronxcc" else kernel.version or NEWEST
 
 
 def _violations(scope: Scope, spelling: str, version: str, generation: int) -> Iterator[Finding]:

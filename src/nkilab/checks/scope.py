@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
+from ..dialects.history import BETA1, NEWEST
 from ..dialects.kernel import Kernel
-from ..migrate.source import Function, Source
+from ..migrate.source import Function, Source, compiled
 from .finding import Site
 from .sources import Sources
 
@@ -23,26 +24,19 @@ class Scope:
     Args:
         source: the file.
         kernel: its `def`.
+        version: of NKI, whose compiler takes it.
         traced: names of the loops whose body is taken for traced once.
     """
 
     source: Source
     kernel: Function
+    version: str = NEWEST
     traced: tuple[str, ...] = TRACED
 
     @cached_property
     def functions(self) -> list[Function]:
         """The kernel and the functions of the file that it calls, directly or not."""
-        by_name: dict[str, Function] = {}
-        for function in self.source.functions:
-            by_name.setdefault(function.name, function)
-        functions = [self.kernel]
-        for function in functions:
-            # what decorates a kernel runs on the host
-            names = dict.fromkeys(n.id for n in _compiled(function) if isinstance(n, ast.Name))
-            called = [by_name[name] for name in names if name in by_name]
-            functions += [other for other in called if other not in functions]
-        return functions
+        return self.source.reached_from([self.kernel])
 
     def nodes(self) -> Iterator[ast.AST]:
         """Every node of these functions, without decorators; nested functions once."""
@@ -50,7 +44,7 @@ class Scope:
 
     @cached_property
     def _nodes(self) -> tuple[ast.AST, ...]:
-        return tuple(dict.fromkeys(node for function in self.functions for node in _compiled(function)))
+        return tuple(dict.fromkeys(node for function in self.functions for node in compiled(function)))
 
     def site(self, node: ast.AST) -> Site:
         """The line of a node."""
@@ -129,11 +123,6 @@ class Scope:
         return next((name for name in inner if name), "")
 
 
-def _compiled(function: Function) -> Iterator[ast.AST]:
-    """Every node of a function, without its decorators."""
-    return (node for part in (function.args, *function.body) for node in ast.walk(part))
-
-
 def _binds(target: ast.expr, name: str) -> bool:
     return any(isinstance(n, ast.Name) and n.id == name for n in ast.walk(target))
 
@@ -162,6 +151,11 @@ def _is_arithmetic(node: ast.expr) -> bool:
     return all(isinstance(part, kinds) for part in ast.walk(node))
 
 
+def version_compiled(kernel: Kernel) -> str:
+    """The version of NKI whose compiler takes a kernel."""
+    return BETA1 if kernel.spelling == "neuronxcc" else kernel.version or NEWEST
+
+
 def scope_of(kernel: Kernel, sources: Sources) -> Scope | None:
     """The text of a kernel; None where it cannot be read."""
     code = getattr(kernel.function, "__code__", None)
@@ -169,17 +163,18 @@ def scope_of(kernel: Kernel, sources: Sources) -> Scope | None:
     if source is None or code is None:
         return None
     # a script may launch its kernels thousands of times
-    key = (Scope, code.co_name, code.co_firstlineno)
+    version = version_compiled(kernel)
+    key = (Scope, code.co_name, code.co_firstlineno, version)
     if key not in source.kept:
-        source.kept[key] = _scope(source, code.co_name, code.co_firstlineno)
+        source.kept[key] = _scope(source, code.co_name, code.co_firstlineno, version)
     known_scope: Scope | None = source.kept[key]
     return known_scope
 
 
-def _scope(source: Source, name: str, line: int) -> Scope | None:
+def _scope(source: Source, name: str, line: int, version: str) -> Scope | None:
     """The function of a name that begins on a line, decorators and all."""
     for function in source.functions:
         first = min([function.lineno, *(d.lineno for d in function.decorator_list)])
         if function.name == name and first <= line <= function.lineno:
-            return Scope(source, function)
+            return Scope(source, function, version)
     return None

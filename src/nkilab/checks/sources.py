@@ -74,6 +74,11 @@ class SourceFile:
         except UsageError:
             return None
 
+    def calls_on(self, number: int) -> list[ast.Call]:
+        """The calls whose text reaches over a line."""
+        calls = self.source.nodes(ast.Call) if self.source is not None else ()
+        return [call for call in calls if call.lineno <= number <= (call.end_lineno or 0)]
+
     def span(self, number: int) -> Span:
         """Where a caret goes on a line: the call or assignment that begins there, else the whole text."""
         text = self.line(number)

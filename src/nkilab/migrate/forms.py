@@ -6,9 +6,10 @@ import ast
 from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 
+from ..dialects.grammar import LAST_PARSED, refused
 from ..dialects.history import BETA1, at, spelled
 from .changes import Edit, without
-from .source import Function, Source, Use
+from .source import Function, Source, Use, compiled
 from .tiles import CREATES, Creation, argument, buffer_place, creation_by, tile_of, tiles_of
 
 Node = ast.expr | ast.stmt | ast.keyword
@@ -209,6 +210,16 @@ _WORDS = {
     ast.RShift: ">>",
     ast.FloorDiv: "//",
 }
+
+
+def unparsed(source: Source, before: str) -> Iterator[Place]:
+    """What front ends do not parse, in kernels and the functions that they call."""
+    kernels = sorted(source.kernels, key=lambda function: function.lineno)
+    nodes = dict.fromkeys(n for f in source.reached_from(kernels) for n in compiled(f))
+    for node in nodes:
+        construct = refused(node, LAST_PARSED)
+        if construct is not None and isinstance(node, ast.expr | ast.stmt):
+            yield node, f"{construct.words}; {construct.way_out}", ()
 
 
 def operators(source: Source, before: str) -> Iterator[Place]:

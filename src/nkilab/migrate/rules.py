@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from ..dialects.grammar import LAST_PARSED
 from ..dialects.history import order
 from .changes import ADVICE, MUST, SILENT, Change, change, crosses
 from .forms import (
@@ -38,6 +39,7 @@ from .forms import (
     results_in_hbm,
     simulate_kernel,
     string_buffers,
+    unparsed,
     wide_grids,
 )
 from .source import Source
@@ -142,6 +144,16 @@ RULES: tuple[Rule, ...] = (
         "tiles have no operators; the products of a group accumulate in PSUM by themselves",
         "give nisa.nc_matmul the PSUM tile as dst, made by nl.ndarray and not by nl.zeros",
         _MIGRATION,
+    ),
+    Rule(
+        "0.1",
+        MUST,
+        unparsed,
+        "the front end reads the text of a kernel, and has a part of Python's grammar",
+        "write it otherwise, or do it on the host",
+        "leanprover/KLR, interop/klr/gather.c",
+        until=LAST_PARSED,
+        only_from=_BETA1,
     ),
     Rule(
         "0.1",

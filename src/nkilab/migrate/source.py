@@ -197,9 +197,26 @@ class Source:
         names = {node.id for node in functions_passed if isinstance(node, ast.Name)}
         return marked | {by_name[name] for name in names & by_name.keys()}
 
+    def reached_from(self, kernels: Iterable[Function]) -> list[Function]:
+        """Kernels and the functions of the file that they call, directly or not."""
+        by_name: dict[str, Function] = {}
+        for function in self.functions:
+            by_name.setdefault(function.name, function)
+        functions = list(kernels)
+        for function in functions:
+            names = dict.fromkeys(n.id for n in compiled(function) if isinstance(n, ast.Name))
+            called = [by_name[name] for name in names if name in by_name]
+            functions += [other for other in called if other not in functions]
+        return functions
+
     def _makes_kernel(self, decorator: ast.expr) -> bool:
         resolved = self.resolve(decorator.func if isinstance(decorator, ast.Call) else decorator)
         return resolved is not None and resolved[1] in MAKES_KERNEL
+
+
+def compiled(function: Function) -> Iterator[ast.AST]:
+    """Every node of a function, without its decorators, which run on the host."""
+    return (node for part in (function.args, *function.body) for node in ast.walk(part))
 
 
 MODULES = (

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from ..checks.declare import FAMILIES, RULES, Refusal, Rule
 from ..checks.restricted_language import NOT_COVERED
+from ..dialects.grammar import FIRST_PARSED, FORMS, KNOWN_BUILTINS, KNOWN_MATH, LAST_PARSED, REFUSED
 from ..dialects.history import VERSIONS
 from ..machine import MACHINES
 from .content import Bullets, Code, Page, Section, Text, code, sentence, table
@@ -58,7 +59,8 @@ def rules_page() -> Page:
             "breaks it and one that keeps it. The origin is who refuses what breaks the rule."
         ),
     )
-    return Page("Rules", "index", (Section("", opening), *_families(), _builds(), _not_covered()))
+    sections = (Section("", opening), *_families(), _builds(), _grammar(), _not_covered())
+    return Page("Rules", "index", sections)
 
 
 def _families() -> Iterator[Section]:
@@ -88,6 +90,21 @@ def _builds() -> Section:
     ]
     heads = ("rule", "code", "certainty", *VERSIONS, "source")
     return Section("Which builds refuse what", (words, table(heads, rows)))
+
+
+def _grammar() -> Section:
+    """What the front ends of each version do not parse of Python."""
+    known, of_math = (", ".join(map(code, sorted(names))) for names in (KNOWN_BUILTINS, KNOWN_MATH))
+    words = Text(
+        f"What the front ends of NKI {FIRST_PARSED} to {LAST_PARSED} refuse in a kernel and in the functions "
+        "that it calls, whether it is reached or not; Python itself traces Beta 1 and later versions. All "
+        f"else of the grammar is parsed. Of Python's functions they have {known}, of {code('math')} "
+        f"{of_math}."
+    )
+    constructs = dict.fromkeys((*REFUSED.values(), *(construct for _, _, construct in FORMS)))
+    rows = [(c.words, f"{c.since} to {c.until}", c.sentence, c.way_out) for c in constructs]
+    heads = ("in a kernel", "NKI", "the build says", "way out")
+    return Section("What front ends do not parse", (words, table(heads, rows)))
 
 
 def _chips(refusal: Refusal, version: str) -> str:

@@ -153,12 +153,17 @@ def reinterpreted(view: V, dtype: DType) -> V:
     """`view` with its bytes read as `dtype`; the last axis scales with the element size.
 
     Raises:
-        RuleError: if the last axis is not contiguous or does not divide.
+        RuleError: if the last axis is not contiguous or does not divide, or a size changes under indices.
     """
     known = view.layout
     old, new = known.itemsize, dtype.itemsize
     if old == new:
         return derived(view, view.offset, known.shape, known.strides, known.partition_axis, dtype)
+    if known.indices:
+        raise RuleError(
+            f"a view of {known} as {dtype} has elements of {new} bytes; indices at run time count {old}",
+            hint="choose the elements of a view of the other type",
+        )
     last = known.shape[-1] * old
     if known.strides[-1] != 1 or last % new or any(s * old % new for s in known.strides[:-1]):
         raise RuleError(

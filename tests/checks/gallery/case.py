@@ -49,7 +49,7 @@ def case(*args: str, grid: int = 0, **options: Any) -> Callable[[Any], Any]:
         args: "f32[128,512]" per parameter that is a tensor.
         grid: cores or instances.
         options: `target`, `replay`, `numerics` of the check; `version` as `--nki`; `ranks` of the launch;
-            `elsewhere`, a rule with the line of its module, outside of the kernel, that it points to.
+            `elsewhere`, rules, by commas, with the line of the module, outside of the kernel, they point to.
     """
 
     def keep(kernel: Any) -> Any:
@@ -59,9 +59,10 @@ def case(*args: str, grid: int = 0, **options: Any) -> Callable[[Any], Any]:
             matched = _MARK.search(line)
             if matched:
                 expected |= {(rule, number) for rule in matched[1].split(", ")}
-        for rule, text in options.pop("elsewhere", {}).items():
+        for rules, text in options.pop("elsewhere", {}).items():
             module_lines = inspect.getsource(inspect.getmodule(kernel.function)).splitlines()
-            expected.add((rule, 1 + [line.strip() for line in module_lines].index(text)))
+            number = 1 + [line.strip() for line in module_lines].index(text)
+            expected |= {(rule, number) for rule in rules.split(", ")}
         module = kernel.function.__module__.rpartition(".")[2]
         name = f"{module}.{kernel.name}"
         launched = kernel[grid] if grid else kernel

@@ -12,6 +12,10 @@ with nkilab.activate():
     import nki.collectives as ncc
 
 
+def hbm_tensor():
+    return nl.ndarray((128, 512), nl.float32, buffer=nl.shared_hbm)
+
+
 @case("f32[128,512]", grid=2)
 @nki.jit
 def wrong_the_other_half_is_read_without_a_barrier(x):
@@ -189,7 +193,9 @@ def right_both_cores_call_one_collective(x):
     """As kernels of nki-library do: one collective of the rank, whoever of its cores stores first."""
     half = nl.ds(nl.program_id(0) * 64, 64)
     tile = nl.ndarray((64, 512), nl.float32, buffer=nl.sbuf)
-    src, dst, out = (nl.ndarray((128, 512), nl.float32, buffer=nl.shared_hbm) for _ in range(3))
+    src = hbm_tensor()
+    dst = hbm_tensor()
+    out = hbm_tensor()
     nisa.dma_copy(src[half, :], x[half, :])
     nisa.core_barrier(src, (0, 1))
     ncc.all_reduce([src], [dst], ncc.ReplicaGroup([[0]]), nl.add)
@@ -202,7 +208,8 @@ def right_both_cores_call_one_collective(x):
 @nki.jit
 def wrong_a_collective_reads_what_the_other_core_stores(x):
     half = nl.ds(nl.program_id(0) * 64, 64)
-    src, dst = (nl.ndarray((128, 512), nl.float32, buffer=nl.shared_hbm) for _ in range(2))
+    src = hbm_tensor()
+    dst = hbm_tensor()
     nisa.core_barrier(src, (0, 1))
     nisa.dma_copy(src[half, :], x[half, :])  # finds: race-two-cores
     ncc.all_reduce([src], [dst], ncc.ReplicaGroup([[0]]), nl.add)
@@ -212,7 +219,9 @@ def wrong_a_collective_reads_what_the_other_core_stores(x):
 @case("f32[128,512]", grid=2)
 @nki.jit
 def wrong_both_cores_receive_two_collectives_in_one_place(x):
-    mine, other, dst = (nl.ndarray((128, 512), nl.float32, buffer=nl.shared_hbm) for _ in range(3))
+    mine = hbm_tensor()
+    other = hbm_tensor()
+    dst = hbm_tensor()
     nisa.dma_copy(mine, x)
     nisa.dma_copy(other, x)
     nisa.core_barrier(mine, (0, 1))

@@ -39,7 +39,7 @@ def scaled(x, by):
     return out
 
 
-@case(X, elsewhere={"python-raise": 'raise ValueError("too wide")'})
+@case(X, elsewhere={"unsupported-python": 'raise ValueError("too wide")'})
 @nki.jit
 def wrong_a_helper_raises_where_nothing_is_wrong(x):
     return scaled(x, checked(512))
@@ -61,14 +61,14 @@ def right_an_assertion_instead_of_a_raise(x):
 @case(X)
 @nki.jit
 def wrong_a_list_is_comprehended(x):
-    parts = [float(i) for i in range(3)]  # finds: python-comprehension
+    parts = [float(i) for i in range(3)]  # finds: unsupported-python
     return scaled(x, parts[2])
 
 
 @case(X)
 @nki.jit
 def wrong_a_list_is_comprehended_in_an_argument(x):
-    return scaled(x, [2.0 * i for i in (1, 2)][1])  # finds: python-comprehension
+    return scaled(x, [2.0 * i for i in (1, 2)][1])  # finds: unsupported-python
 
 
 @case(X)
@@ -82,16 +82,16 @@ def right_a_list_is_filled_in_a_loop(x):
 
 @case(X)
 @nki.jit
-def wrong_a_lambda_and_a_generator_are_uncertain(x):
-    twice = lambda by: by * 2  # noqa: E731  # finds: python-expression
-    return scaled(x, twice(sum(i for i in (1.0, 2.0))))  # finds: python-expression
+def wrong_a_lambda_and_a_generator(x):
+    twice = lambda by: by * 2  # noqa: E731  # finds: unsupported-python
+    return scaled(x, twice(sum(i for i in (1.0, 2.0))))  # finds: unsupported-python, python-builtin
 
 
 @case(X)
 @nki.jit
 def wrong_a_tuple_is_unpacked_into_subscripts(x):
     pair = [1.0, 2.0]
-    pair[0], pair[1] = pair[1], pair[0]  # finds: python-unpack
+    pair[0], pair[1] = pair[1], pair[0]  # finds: unsupported-python
     return scaled(x, pair[0])
 
 
@@ -99,7 +99,7 @@ def wrong_a_tuple_is_unpacked_into_subscripts(x):
 @nki.jit
 def wrong_one_of_the_targets_is_a_subscript(x):
     pair = [1.0, 2.0]
-    first, pair[1] = 3.0, 4.0  # finds: python-unpack
+    first, pair[1] = 3.0, 4.0  # finds: unsupported-python
     return scaled(x, first * pair[1])
 
 
@@ -123,8 +123,8 @@ def wrong_a_function_within_a_kernel(x):
 
 @case(X, version="0.6")
 @nki.jit
-def right_a_function_within_a_kernel_from_0_6_on(x):
-    def twice(by):
+def wrong_a_function_within_a_kernel_is_called_in_0_6(x):
+    def twice(by):  # finds: python-inner-function
         return by * 2
 
     return scaled(x, twice(2.0))

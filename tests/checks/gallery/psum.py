@@ -267,6 +267,19 @@ def wrong_two_sums_in_one_tensor_are_made_in_turn(a, b):
 
 @case("bf16[128,128]", "bf16[128,512]")
 @nki.jit
+def right_the_compiler_tells_the_sums_of_one_tensor_apart(a, b):
+    """As nki-library's down projection adds up the columns of a bank, which builds and runs."""
+    left, right = operands(a, b)
+    total = ps((128, 512))
+    for _ in range(2):
+        for half in range(2):
+            at = nl.ds(half * 256, 256)
+            nisa.nc_matmul(total[:, at], left, right[:, at])
+    return stored(total)
+
+
+@case("bf16[128,128]", "bf16[128,512]")
+@nki.jit
 def right_sums_in_a_cleared_tensor_go_on_in_turn(a, b):
     """As nki-library's backward attention adds up in quarters of a bank, which builds and runs."""
     left, right = operands(a, b)
@@ -275,7 +288,7 @@ def right_sums_in_a_cleared_tensor_go_on_in_turn(a, b):
     for _ in range(2):
         for half in range(2):
             at = nl.ds(half * 256, 256)
-            nisa.nc_matmul(total[:, at], left, right[:, at])
+            nisa.nc_matmul(total[:, at], left, right[:, at], accumulate=True)
     return stored(total)
 
 

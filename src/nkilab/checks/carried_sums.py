@@ -1,0 +1,120 @@
+"""Sums that iterations of Beta 1's loops carry, and what its compilers made of them."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from ..dialects.history import BETA1
+from .declare import Example, Refusal, rule
+from .front_end import bound_to, root_of
+from .scope import Scope
+from .text_rules import Place, found_by
+
+_SUM = """
+out = nl.ndarray((128, 512), x.dtype, buffer=nl.shared_hbm)
+total = nl.zeros((nl.par_dim(128), 512), x.dtype, buffer=nl.sbuf)
+for i in nl.{kind}(4):
+    {update}
+nl.store(out, total)
+return out
+"""
+_X4 = {"x": "f32[4,128,512]"}
+ADDED = rule(
+    "affine-plus-assign", "language",
+    Refusal("disputed", "NCC_ITEN404", "NeuronInstComb:Can only handle single store", BETA1, BETA1),
+    title="what += adds up in affine_range are matmuls in psum",
+    what="an update such as += in an affine_range loop is of a tile in sbuf, at a place that the loop does "
+    "not move",
+    why="compilers before SDK 2.22 make two stores of it and stop; the manual lets such sums be carried, "
+    "and kernels of nki-samples do so",
+    fix="write total[...] = total + x in a nl.sequential_range loop",
+    source="aws-neuron-sdk issues 1047, 1051, 1056; SDK 2.22 release notes; nki-samples",
+    wrong=Example(_SUM.format(kind="affine_range", update="total[...] += nl.load(x[i])"), _X4, "neuronxcc"),
+    right=Example(_SUM.format(kind="sequential_range", update="total[...] = total + nl.load(x[i])"), _X4,
+                  "neuronxcc"),
+)  # fmt: skip
+_PRODUCT = """
+out = nl.ndarray((128, 512), nl.float32, buffer=nl.shared_hbm)
+total = nl.zeros((nl.par_dim(128), 512), nl.float32, buffer=nl.{memory})
+for i in nl.affine_range(4):
+    total[...] += nisa.nc_matmul(nl.load(x[i, :, 0:128]), nl.load(x[i]))
+nl.store(out, nl.copy(total))
+return out
+"""
+PRODUCT = rule(
+    "matmul-into-sbuf", "language",
+    Refusal("report", "NCC_ITEN404", "NeuronInstComb:Can only handle single store", BETA1, BETA1),
+    title="matmuls add up in psum",
+    what="a matmul is added by += to a tile that nl.zeros, nl.full, nl.ones or nl.ndarray make in sbuf",
+    why="TensorE adds to psum alone; AWS calls c += nl.matmul(a, b), with c in psum, the one use of += that "
+    "works",
+    fix="make the tile with buffer=nl.psum, and copy it to sbuf behind the loop",
+    source="aws-neuron-sdk issues 1051, 1056",
+    wrong=Example(_PRODUCT.format(memory="sbuf"), _X4, "neuronxcc"),
+    right=Example(_PRODUCT.format(memory="psum"), _X4, "neuronxcc"),
+)  # fmt: skip
+
+
+@found_by("neuronxcc", PRODUCT)
+def _products(scope: Scope) -> Iterator[Place]:
+    for node in _updates(scope):
+        if _is_matmul(scope, node.value):
+            yield node, f"{scope.words(node.target)} is in sbuf, and a matmul is added to it", ""
+
+
+@found_by("neuronxcc", ADDED)
+def _added(scope: Scope) -> Iterator[Place]:
+    for node in _updates(scope):
+        loop = next((a for a in scope.source.around(node) if a in scope.traced_loops), None)
+        if not isinstance(loop, ast.For) or _is_matmul(scope, node.value):
+            continue
+        if _is_affine(scope, loop) and not _is_moved(scope, node.target, loop):
+            yield node, f"{scope.words(node.target)} is in sbuf and updated in every iteration", ""
+
+
+def _updates(scope: Scope) -> Iterator[ast.AugAssign]:
+    """Updates such as += of tiles in sbuf."""
+    tiles = _tiles_in_sbuf(scope)
+    updates = (n for n in scope.nodes() if isinstance(n, ast.AugAssign))
+    return (node for node in updates if root_of(node.target) in tiles)
+
+
+def _is_matmul(scope: Scope, node: ast.expr) -> bool:
+    called = scope.name_of(node.func) if isinstance(node, ast.Call) else ""
+    return called in ("isa.nc_matmul", "language.matmul")
+
+
+def _is_affine(scope: Scope, loop: ast.For) -> bool:
+    return isinstance(loop.iter, ast.Call) and scope.name_of(loop.iter.func) == "language.affine_range"
+
+
+def _is_moved(scope: Scope, target: ast.expr, loop: ast.For) -> bool:
+    """Whether the place of an update has the loop's variable in it, or the tile is made within the loop."""
+    moving = {n.id for n in ast.walk(loop.target) if isinstance(n, ast.Name)}
+    stored = {n.id for n in ast.walk(loop) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+    names = {n.id for n in ast.walk(target) if isinstance(n, ast.Name)}
+    derived = any(scope.symbol_in(part) for part in _chosen(target))
+    return (
+        bool(names & moving) or derived or (root_of(target) in stored and isinstance(target, ast.Subscript))
+    )
+
+
+def _chosen(target: ast.expr) -> Iterator[ast.expr]:
+    while isinstance(target, ast.Subscript):
+        yield target.slice
+        target = target.value
+
+
+def _tiles_in_sbuf(scope: Scope) -> set[str]:
+    """Names that are bound to tiles which nl.zeros, nl.full or nl.ndarray make in sbuf."""
+    makers = ("language.zeros", "language.full", "language.ndarray", "language.ones")
+    buffers = {
+        name: next((k.value for k in call.keywords if k.arg == "buffer"), None)
+        for name, call in bound_to(scope, makers).items()
+    }
+    return {
+        name
+        for name, buffer in buffers.items()
+        if buffer is not None and scope.name_of(buffer) == "language.sbuf"
+    }

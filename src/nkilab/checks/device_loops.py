@@ -1,0 +1,301 @@
+"""Loops on the device: what may stand in their bodies, and who runs them."""
+
+from __future__ import annotations
+
+import ast
+import os
+from collections.abc import Iterator
+
+from ..dialects.grammar import LAST_PARSED
+from .declare import Example, Refusal, rule
+from .evidence import Evidence
+from .finding import Finding
+from .front_end import root_of
+from .scope import Scope, scope_of
+from .text_rules import Place, found_by
+
+_X = {"x": "f32[128,512]"}
+_DEVICE_LOOPS = ("language.fori_loop", "language.while_loop")
+
+_NESTED = """
+tile = nl.ndarray((128, 512), nl.float32, buffer=nl.sbuf)
+out = nl.ndarray((128, 512), nl.float32, buffer=nl.shared_hbm)
+nisa.dma_copy(tile, x)
+for i in nl.{}(2):
+    for j in nl.dynamic_range(3):
+        nisa.tensor_scalar(tile, tile, op0=nl.multiply, operand0=2.0)
+nisa.dma_copy(out, tile)
+return out
+"""
+_DYNAMIC = "language.dynamic_range"
+NESTED_LOOPS = rule(
+    "nested-dynamic-range", "language",
+    Refusal("documented", build_error="Could not find register", since="0.4", until="0.5"),
+    title="loops on the device stand beside each other",
+    what="a dynamic_range loop stands in another one, and carries a value from iteration to iteration",
+    why="the compiler loses the register of the outer loop",
+    fix="use nl.affine_range or nl.static_range for the outer loop",
+    source="NKI 0.4 release notes, known issues, which those of 0.5 carry forward; repaired in 0.6, "
+    "aws-neuron-sdk issue 1346",
+    wrong=Example(_NESTED.format("dynamic_range"), _X, options=("--nki", "0.4")),
+    right=Example(_NESTED.format("static_range"), _X, options=("--nki", "0.4")),
+)  # fmt: skip
+
+
+@found_by("nki", NESTED_LOOPS)
+def _nested_loops(scope: Scope) -> Iterator[Place]:
+    loops = _dynamic_loops(scope)
+    for loop in loops:
+        outer = next((a for a in scope.source.around(loop) if a in loops), None)
+        carried = _carried(loop, outer) if isinstance(outer, ast.For) else ""
+        if carried:
+            yield loop, f"a dynamic_range loop stands in another one and carries {carried}", ""
+
+
+def _is_dynamic(scope: Scope, loop: ast.For) -> bool:
+    return isinstance(loop.iter, ast.Call) and scope.name_of(loop.iter.func) == _DYNAMIC
+
+
+def _carried(loop: ast.For, outer: ast.For) -> str:
+    """A name from before the outer loop that a call in the inner one both writes and reads, or ""."""
+    own = {n.id for n in ast.walk(outer) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+    for call in (n for n in ast.walk(loop) if isinstance(n, ast.Call)):
+        written = next(
+            (k.value for k in call.keywords if k.arg == "dst"), call.args[0] if call.args else None
+        )
+        rest = [a for a in (*call.args, *(k.value for k in call.keywords)) if a is not written]
+        root = root_of(written)
+        if root and root not in own and root in map(root_of, rest):
+            return root
+    return ""
+
+
+_HEAD = """
+tile = nl.ndarray((128, 512), nl.float32, buffer=nl.sbuf)
+out = nl.ndarray((128, 512), nl.float32, buffer=nl.shared_hbm)
+nisa.dma_copy(tile, x)
+{}
+nisa.dma_copy(out, tile)
+return out
+"""
+_DOUBLED = "nisa.tensor_scalar(tile, tile, op0=nl.multiply, operand0=2.0)"
+_TRN1 = ("--target", "trn1")
+
+
+def _device(middle: str, options: tuple[str, ...] = _TRN1) -> Example:
+    return Example(_HEAD.format(middle), _X, options=options)
+
+
+BRANCH = rule(
+    "loop-register-branch", "language", Refusal("documented", since="0.3", until=LAST_PARSED),
+    title="Python asks nothing of the variable of a loop on the device",
+    what="an if, a comparison, an assert or a conditional expression asks for the value of a dynamic_range "
+    "variable",
+    why="the variable is a register of the chip: Python compares the register itself, and takes one branch",
+    fix="use nl.static_range, or split the iteration off the loop",
+    source="dynamic loops guide, hardware lowering: no host-side Python expressions",
+    wrong=_device(f"for i in nl.dynamic_range(3):\n    if i == 0:\n        {_DOUBLED}"),
+    right=_device(f"for i in nl.static_range(3):\n    if i == 0:\n        {_DOUBLED}"),
+)  # fmt: skip
+
+
+@found_by("nki", BRANCH)
+def _branches(scope: Scope) -> Iterator[Place]:
+    for name, node in _in_loops(scope):
+        if isinstance(node, ast.expr | ast.stmt) and name in _asked(node):
+            yield node, f"the value of {name} is asked for, which is a register of the chip", ""
+
+
+def _in_loops(scope: Scope) -> Iterator[tuple[str, ast.AST]]:
+    """What stands in dynamic_range loops, each with the name of the loop's variable."""
+    for loop in _dynamic_loops(scope):
+        name = loop.target.id if isinstance(loop.target, ast.Name) else ""
+        yield from ((name, node) for node in ast.walk(loop))
+
+
+def _asked(node: ast.AST) -> list[str]:
+    """The names whose value a comparison or a test asks for."""
+    if isinstance(node, ast.Compare):
+        sides: list[ast.expr] = [node.left, *node.comparators]
+    else:
+        test = getattr(node, "test", None)
+        sides = [test] if isinstance(test, ast.expr) else []
+    return [side.id for side in sides if isinstance(side, ast.Name)]
+
+
+_COUNTED = """
+tile = nl.ndarray((32, 512), nl.float32, buffer=nl.sbuf)
+out = nl.ndarray((32, 512), nl.float32, buffer=nl.shared_hbm)
+for i in nl.dynamic_range(0, 128, 32):
+    nisa.dma_copy(tile, x.ap([[512, 32], [1, 512]], scalar_offset=i, indirect_dim=0))
+nisa.dma_copy(out, tile)
+return out
+"""
+
+
+def _counting(version: str) -> Example:
+    return Example(_COUNTED, _X, options=("--nki", version))
+
+
+INDUCTION = rule(
+    "loop-register-offset", "language", Refusal("documented", since="0.3", until="0.3"),
+    title="in NKI 0.3 offsets are registers that the kernel allocates",
+    what="scalar_offset= is the variable of a dynamic_range loop",
+    why="the variable is a bare scalar there, which no index takes",
+    fix="count in a register of nisa.register_alloc, or use NKI 0.4",
+    source="NKI 0.3 release notes, known issues; NKI 0.4 release notes, bug fixes",
+    wrong=_counting("0.3"),
+    right=_counting("0.4"),
+)  # fmt: skip
+
+
+@found_by("nki", INDUCTION)
+def _inductions(scope: Scope) -> Iterator[Place]:
+    for name, node in _in_loops(scope):
+        if isinstance(node, ast.keyword) and node.arg == "scalar_offset" and root_of(node.value) == name:
+            yield node.value, f"scalar_offset is {name}, the variable of the loop", ""
+
+
+RESULT = rule(
+    "loop-body-result", "language", Refusal("documented", since="0.6", until="0.6"),
+    title="the body of a counted loop returns nothing",
+    what="the function that fori_loop is given returns a value",
+    why="the body is one block of the device, which has no result",
+    fix="write into a tile that is made before the loop",
+    source="NKI 0.6 migration guide, rules for migrated loops",
+    wrong=_device(f"def body(i):\n    {_DOUBLED}\n    return i\n\nnl.fori_loop(0, 3, body)"),
+    right=_device(f"def body(i):\n    {_DOUBLED}\n\nnl.fori_loop(0, 3, body)"),
+)  # fmt: skip
+
+
+@found_by("nki", RESULT)
+def _results(scope: Scope) -> Iterator[Place]:
+    for body, node in ((b, n) for b in _bodies(scope, "language.fori_loop") for n in ast.walk(b)):
+        if isinstance(node, ast.Return) and node.value is not None:
+            yield node, f"{body.name} returns a value, and is the body of a loop", ""
+
+
+TILE = rule(
+    "loop-body-tile", "language", Refusal("documented", since="0.6", until="0.6"),
+    title="tiles of a loop's body stay within it",
+    what="the body of fori_loop or while_loop puts what it makes into a list or dictionary of the kernel",
+    why="what a body makes is the device's of one iteration: behind the loop there is no such tensor",
+    fix="make the tile before the loop, and write into it",
+    source="NKI 0.6 migration guide, rules for migrated loops",
+    wrong=_device(
+        "tiles = {}\n\ndef body(i):\n    own = nl.ndarray((128, 512), nl.float32, buffer=nl.sbuf)\n"
+        "    nisa.tensor_copy(own, tile)\n    tiles['last'] = own\n\nnl.fori_loop(0, 3, body)"
+    ),
+    right=_device(f"def body(i):\n    {_DOUBLED}\n\nnl.fori_loop(0, 3, body)"),
+)  # fmt: skip
+_GROWS = ("append", "extend", "insert", "update", "setdefault")
+
+
+@found_by("nki", TILE)
+def _tiles(scope: Scope) -> Iterator[Place]:
+    assigned = [n for n in scope.nodes() if isinstance(n, ast.Assign)]
+    displays = [n for n in assigned if isinstance(n.value, ast.List | ast.Dict)]
+    containers = {t.id for n in displays for t in n.targets if isinstance(t, ast.Name)}
+    for body, statement in ((b, n) for b in _bodies(scope, *_DEVICE_LOOPS) for n in ast.walk(b)):
+        container, values = _kept(statement)
+        names = {n.id for one in values for n in ast.walk(one) if isinstance(n, ast.Name)} & _stored(body)
+        if names and container in containers - _stored(body):
+            yield statement, f"{container} keeps {min(names)}, which the body of a loop makes", ""
+
+
+def _stored(body: ast.FunctionDef) -> set[str]:
+    return {n.id for n in ast.walk(body) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+
+
+def _kept(node: ast.AST) -> tuple[str, list[ast.expr]]:
+    """The name of what an assignment or a call may put values into, and the values."""
+    if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Subscript):
+        return root_of(node.targets[0]), [node.value]
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _GROWS:
+        return root_of(node.func.value), node.args
+    return "", []
+
+
+_GATHERED = """
+rows = nl.ndarray((32, 1), nl.int32, buffer=nl.sbuf)
+tile = nl.ndarray((32, 64), nl.float32, buffer=nl.sbuf)
+out = nl.ndarray((32, 64), nl.float32, buffer=nl.shared_hbm)
+nisa.dma_copy(rows, chosen)
+nisa.memset(tile, 0.0)
+
+def body(i):
+    nisa.dma_copy(tile, x.ap([[64, 32], [1, 64]], vector_offset=rows, indirect_dim=0){skip})
+
+nl.fori_loop(0, 2, body)
+nisa.dma_copy(out, tile)
+return out
+"""
+
+
+def _skipping(skip: str) -> Example:
+    args = {"x": "f32[128,64]", "chosen": "i32[32,1]"}
+    return Example(_GATHERED.format(skip=skip), args, options=_TRN1)
+
+
+SKIP = rule(
+    "skip-in-device-loop", "language",
+    Refusal("report", "NCC_IGCA103", "Cannot spill memorylocation defined by DMA skipping inside of loop",
+            "0.6", "0.6"),
+    title="transfers in a loop on the device skip nothing",
+    what="a transfer in the body of a loop on the device is given oob_mode.skip",
+    why="the allocator cannot spill what such a transfer may leave as it was",
+    fix="clamp the indices to the tensor, or unroll the loop",
+    source="public kernels of a mixture of experts, NKI 0.6 on trn1 and trn2",
+    wrong=_skipping(", oob_mode=nisa.oob_mode.skip"),
+    right=_skipping(""),
+)  # fmt: skip
+
+
+@found_by("nki", SKIP)
+def _skips(scope: Scope) -> Iterator[Place]:
+    blocks = (*_dynamic_loops(scope), *_bodies(scope, *_DEVICE_LOOPS))
+    for node in (n for block in blocks for n in ast.walk(block)):
+        if isinstance(node, ast.keyword) and scope.words(node.value).endswith("oob_mode.skip"):
+            yield node.value, "a transfer that may skip stands in a loop on the device", ""
+
+
+def _dynamic_loops(scope: Scope) -> list[ast.For]:
+    return [n for n in scope.nodes() if isinstance(n, ast.For) and _is_dynamic(scope, n)]
+
+
+def _bodies(scope: Scope, *loops: str) -> list[ast.FunctionDef]:
+    """The functions that some kinds of loops on the device are given."""
+    calls = [n for n in scope.nodes() if isinstance(n, ast.Call) and scope.name_of(n.func) in loops]
+    names = {
+        a.id for n in calls for a in (*n.args, *(k.value for k in n.keywords)) if isinstance(a, ast.Name)
+    }
+    return [f for f in scope.source.functions if isinstance(f, ast.FunctionDef) and f.name in names]
+
+
+LOOP = rule(
+    "device-loop-one-core", "compiler",
+    Refusal("log", "NCC_IXGM002", "basic blocks, but on core 1 it has 1 basic blocks", "0.6", "0.6", (3, 4)),
+    title="loops on the device run on both cores",
+    what="a kernel that calls fori_loop or while_loop is launched as one program on a chip whose logical "
+    "cores are two",
+    why="the other core gets no program, and the compiler wants the same blocks on both; where "
+    "NEURON_LOGICAL_NC_CONFIG is 1 there is no other core",
+    fix="launch both cores, kernel[2](...), and let both run the loop, or set NEURON_LOGICAL_NC_CONFIG=1",
+    source="aws-neuron-sdk issue 1388; notes of public kernels on trn2",
+    wrong=None,
+    right=None,
+)  # fmt: skip
+
+
+def find(evidence: Evidence) -> Iterator[Finding]:
+    """Device loops of a kernel that runs on one of two cores."""
+    scope = scope_of(evidence.kernel, evidence.sources)
+    refusal = LOOP.refusal
+    if scope is None or refusal is None or evidence.kernel.spelling != "nki":
+        return
+    if not refusal.applies(scope.version, evidence.generation):
+        return
+    is_alone = len(evidence.tracks) == 1 and os.environ.get("NEURON_LOGICAL_NC_CONFIG") != "1"
+    for node in scope.nodes() if is_alone else ():
+        if isinstance(node, ast.Call) and scope.name_of(node.func) in _DEVICE_LOOPS:
+            yield LOOP.finding("a loop on the device is launched on one of two cores", scope.site(node))

@@ -1,0 +1,198 @@
+"""What the front ends of NKI parse of Python within a kernel: one row per part of the grammar.
+
+The front ends of NKI 0.1 to 0.6 read the text of a kernel and of the functions that it calls; Python itself
+traces Beta 1 and NKI 0.7. Source: the public front end of AWS, leanprover/KLR at 7ccd18c, where
+interop/klr/gather.c parses, and KLR/NKI/Simplify.lean and KLR/Trace/Python.lean give meaning. Logs and
+reports of builds of 0.3, 0.5 and 0.6 have its sentences; the 711 functions that kernels of nki-library 2.29
+reach have nothing of what it refuses.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from .history import order
+
+FIRST_PARSED, LAST_PARSED = "0.1", "0.6"
+
+
+@dataclass(frozen=True)
+class Construct:
+    """A part of the grammar that is refused.
+
+    Args:
+        words: what it is, with its article.
+        sentence: what the build says.
+        way_out: imperative.
+        since: the first version that refuses it.
+        until: the last version that does.
+    """
+
+    words: str
+    sentence: str
+    way_out: str
+    since: str = FIRST_PARSED
+    until: str = LAST_PARSED
+
+    def is_refused_by(self, version: str) -> bool:
+        """Whether the front end of a version refuses it."""
+        return order(self.since) <= order(version) <= order(self.until)
+
+
+# Parsed wherever they stand, but for the forms below.
+PARSED: frozenset[type[ast.AST]] = frozenset((
+    ast.Pass, ast.Expr, ast.Assert, ast.Return, ast.Assign, ast.AugAssign, ast.AnnAssign, ast.If, ast.For,
+    ast.While, ast.Break, ast.Continue, ast.With, ast.Constant, ast.Name, ast.Attribute, ast.Tuple, ast.List,
+    ast.Dict, ast.Subscript, ast.Slice, ast.BoolOp, ast.BinOp, ast.UnaryOp, ast.Compare, ast.IfExp, ast.Call,
+    ast.JoinedStr, ast.FormattedValue,
+))  # fmt: skip
+# A function within a kernel is a rule of its own: what is refused depends on what is done with it.
+ELSEWHERE = frozenset((ast.FunctionDef,))
+
+
+def _statement(words: str, keyword: str, way_out: str) -> Construct:
+    return Construct(words, f"NKI does not support {keyword}", way_out)
+
+
+def _expression(words: str, way_out: str) -> Construct:
+    return Construct(words, "unsupported expression", way_out)
+
+
+_ASYNC = _statement("async", "'async'", "write functions and loops without it")
+_IMPORT = _statement("an import", "'import' statements within a function", "import above the kernel")
+_TRY = _statement("a try", "'try' statements", "use if, or assert")
+_LIST = _expression("a comprehension", "append to a list in a for loop, or write the elements out")
+_YIELD = _expression("a yield", "append to a list, and return it")
+_SHARED = "pass the value, and return it"
+# By kind of node; names of kinds, for Python 3.12 and 3.14 have more.
+_REFUSED = {
+    "Raise": _statement("a raise", "'raise' statements", "use assert, or check on the host before the call"),
+    "Try": _TRY, "TryStar": _TRY, "Import": _IMPORT, "ImportFrom": _IMPORT,
+    "Global": _statement("a global statement", "'global' statements", _SHARED),
+    "Nonlocal": _statement("a nonlocal statement", "'nonlocal' statements", _SHARED),
+    "Delete": _statement("a del", "'del' statements at this time", "leave it out"),
+    "Match": _statement("a match", "'match' statements at this time", "use if and elif"),
+    "TypeAlias": _statement("a type statement", "'type' statements at this time", "move it to the module"),
+    "ClassDef": _statement("a class", "'class' definitions within a function", "define it in the module"),
+    "AsyncFunctionDef": _ASYNC, "AsyncFor": _ASYNC, "AsyncWith": _ASYNC, "Await": _ASYNC,
+    "ListComp": _LIST, "SetComp": _LIST, "DictComp": _LIST, "GeneratorExp": _LIST,
+    "Set": _expression("a set", "use a tuple or a list"),
+    "Lambda": _expression("a lambda", "define a function in the module"),
+    "NamedExpr": _expression("an assignment within an expression", "assign in a line of its own"),
+    "Yield": _YIELD, "YieldFrom": _YIELD,
+    "TemplateStr": _expression("a template string", "use an f-string"),
+    "Starred": Construct("an unpacking *", "tuple expansion is not supported", "write the arguments out"),
+}  # fmt: skip
+REFUSED: dict[type[ast.AST], Construct] = {
+    getattr(ast, name): construct for name, construct in _REFUSED.items() if hasattr(ast, name)
+}
+
+
+def _is_other_block(node: ast.With) -> bool:
+    """Whether a with is anything but one call of no_reorder without arguments, of whatever module."""
+    call = node.items[0].context_expr
+    has_more = len(node.items) > 1 or node.items[0].optional_vars is not None
+    if has_more or not isinstance(call, ast.Call) or call.args or call.keywords:
+        return True
+    return ast.unparse(call.func).rpartition(".")[2] != "no_reorder"
+
+
+def _parts(target: ast.expr) -> Iterator[ast.expr]:
+    """What a target is made of, through tuples."""
+    if isinstance(target, ast.Tuple):
+        yield from (part for element in target.elts for part in _parts(element))
+    else:
+        yield target
+
+
+def _unpacks_otherwise(node: ast.Assign) -> bool:
+    """Whether a tuple is unpacked into anything but names."""
+    tuples = [t for t in node.targets if isinstance(t, ast.Tuple | ast.List)]
+    return not all(isinstance(part, ast.Name | ast.Starred) for t in tuples for part in _parts(t))
+
+
+def _changes_several(node: ast.Assign) -> bool:
+    return sum(isinstance(target, ast.Subscript | ast.Attribute) for target in node.targets) > 1
+
+
+def _compares_identity(node: ast.Compare) -> bool:
+    """Whether `is` asks for anything but None."""
+    pairs = zip(node.ops, node.comparators, strict=True)
+    nothing = [isinstance(c, ast.Constant) and c.value is None for o, c in pairs if isinstance(o, _IDENTITY)]
+    return not all(nothing)
+
+
+_IDENTITY, _MEMBERSHIP = (ast.Is, ast.IsNot), (ast.In, ast.NotIn)
+
+
+def _is_large(node: ast.Constant) -> bool:
+    return type(node.value) is int and node.value >= 2**31
+
+
+_ELSE = "set a flag in the loop, and ask for it behind"
+# Forms of what is parsed that are refused: kind of node, condition, what is said.
+FORMS: tuple[tuple[type[ast.AST], Callable[..., bool], Construct], ...] = (
+    (ast.For, lambda n: not isinstance(n.target, ast.Name),
+     Construct("a loop over several names", "expecting simple variable", "loop over indices, and subscript")),
+    (ast.For, lambda n: bool(n.orelse),
+     Construct("an else of a loop", "for-orelse is not supported in NKI", _ELSE)),
+    (ast.While, lambda n: bool(n.orelse),
+     Construct("an else of a loop", "while-orelse is not supported in NKI", _ELSE)),
+    (ast.With, _is_other_block,
+     Construct("a with other than nl.no_reorder()",
+               "NKI only supports with statements with a single, simple function call as context",
+               "write it as nl.no_reorder(), or leave it out")),
+    (ast.Assign, _unpacks_otherwise,
+     Construct("an unpacking into what is no name", "expecting pattern",
+               "unpack into names, then assign each")),
+    (ast.Assign, _changes_several,
+     Construct("one assignment of several places", "mutating assignments must be in separate statements",
+               "assign each in a line of its own")),
+    (ast.Compare, _compares_identity,
+     Construct("an `is` of other than None", "is / is not operators are not supported. Use == / !=",
+               "write == or !=", since="0.3")),
+    (ast.Compare, lambda n: len(n.ops) > 1 and any(isinstance(o, _MEMBERSHIP) for o in n.ops),
+     Construct("an `in` in a chain of comparisons", "the 'in' operator is not supported in NKI",
+               "write the comparisons one by one, joined by and")),
+    (ast.Constant, _is_large,
+     Construct("an integer of more than 32 bits", "integer value is too large",
+               "use a float, or a smaller number")),
+    (ast.BinOp, lambda n: isinstance(n.op, ast.MatMult),
+     Construct("the operator @", "the matmul operator is not supported in NKI", "use nisa.nc_matmul")),
+    (ast.Call, lambda n: isinstance(n.func, ast.Name) and n.func.id in ("max", "min") and len(n.args) > 2,
+     Construct("a min or max of three", "invalid arguments", "pass a list, or nest calls of two",
+               until="0.3")),
+    (ast.Call, lambda n: any(k.arg is None for k in n.keywords),
+     Construct("an unpacking **", "keyword expansion is not supported", "write the arguments out")),
+    (ast.FormattedValue, lambda n: n.format_spec is not None,
+     Construct("a format of an f-string", "NKI does no support format specifiers", "leave the format out")),
+    (ast.arguments, lambda n: n.vararg is not None,
+     Construct("a parameter *", "varargs are not supported in NKI", "name the parameters, or pass a tuple")),
+)  # fmt: skip
+
+# Functions of Python's that the front end has; it resolves no other name of `builtins`.
+KNOWN_BUILTINS = frozenset((
+    "abs", "bool", "dict", "divmod", "float", "int", "isinstance", "len", "list", "max", "min", "print",
+    "range", "slice", "str", "tuple", "type",
+))  # fmt: skip
+KNOWN_MATH = frozenset(("ceil", "floor", "gcd", "log2", "log10", "pow", "sqrt", "pi", "e", "inf", "nan"))
+
+
+def refused(node: ast.AST, version: str) -> Construct | None:
+    """What the front end of a version refuses of a node within a kernel, if anything."""
+    forms = (row for kind, condition, row in FORMS if isinstance(node, kind) and condition(node))
+    construct = REFUSED.get(type(node)) or next(forms, None)
+    return construct if construct is not None and construct.is_refused_by(version) else None
+
+
+def unknown_function(called: str, version: str) -> bool:
+    """Whether a name is of a function of Python's, or `math.` one, that the front end of a version lacks."""
+    if not order(FIRST_PARSED) <= order(version) <= order(LAST_PARSED):
+        return False
+    module, _, name = called.rpartition(".")
+    if module == "math":
+        return name not in KNOWN_MATH
+    return not module and hasattr(builtins, name) and name not in KNOWN_BUILTINS
