@@ -65,7 +65,7 @@ class Scan:
     def looped(self, spans: dict[str, Span]) -> list[str]:
         """Variables of the state that loops run over."""
         variables = self.update.output.variables
-        return [v for v in variables if not is_settled(spans[v]) and not spans[v].is_point]
+        return [v for v in variables if not is_settled(spans[v], self.ctx.lanes) and not spans[v].is_point]
 
     def turns(self, spans: dict[str, Span]) -> None:
         """All turns: as many as an instruction takes at a time, then the rest."""
