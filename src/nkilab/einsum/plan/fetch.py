@@ -20,7 +20,6 @@ from .context import Context, part_of
 from .storage import Storage, positions
 from .want import Want
 
-BANK = 512
 # strided transfers up to this many elements are left as they are
 FEW = 2048
 
