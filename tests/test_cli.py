@@ -26,6 +26,7 @@ VERBS = (
     "check",
     "profile",
     "diff",
+    "compare",
     "einsum",
     "tune",
     "validate",

@@ -91,6 +91,8 @@ CASES = {
     "profile": (("profile", "kernels.py:double", *ARG), 0),
     "profile --what-if": (("profile", "kernels.py:double", *ARG, "--what-if", "dma_bandwidth=2x"), 0),
     "diff": (("diff", "kernels.py:double", "kernels.py:slow", *ARG), 0),
+    "compare": (("compare", "kernels.py:double", "card.txt", *ARG), 0),
+    "diff, a profile": (("diff", "kernels.py:double", "card.txt", *ARG), 0),
     "einsum": (("einsum", "mk,kn->mn", "--size", "M=8", "--size", "K=8", "--size", "N=8"), 0),
     "einsum --test": (("einsum", "a->a", "--size", "A=64", "--test"), 0),
     "tune": (("tune", "copied.py:copied", "--space", "space.yaml", "--arg", "f32[128,2048]"), 0),
@@ -122,7 +124,7 @@ def folder(tmp_path_factory):
     texts = {
         "kernels.py": KERNELS, "host.py": HOST, "beta.py": BETA, "mine.yaml": LEDGER,
         "wrong.yaml": LEDGER.replace("25", "2500").replace("split: fit", "split: judge"),
-        "grid.yaml": GRID.replace("kernels.py", "copied.py"),
+        "grid.yaml": GRID.replace("kernels.py", "copied.py"), "card.txt": "total_time 3.1e-5\n",
     }  # fmt: skip
     for name, text in texts.items():
         script(folder, text, name)

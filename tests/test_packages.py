@@ -46,7 +46,7 @@ def library(tmp_path: Path) -> Path:
         "lib/pkg/sub/utils.py": "from ..common import scale\n",
         "lib/pkg/sub/mod.py": HEAD + "from .utils import scale\nimport pkg.common\nfrom .. import common\n"
         "assert scale is common.scale is pkg.common.scale\n" + KERNEL,
-        "space.yaml": SPACE,
+        "space.yaml": SPACE, "card.txt": "total_time 3.1e-5\n",
     })  # fmt: skip
     return tmp_path
 
@@ -54,7 +54,8 @@ def library(tmp_path: Path) -> Path:
 MOD = "lib/pkg/sub/mod.py:scaled"
 VERBS = {
     "check": ("check", MOD, *ARG), "estimate": ("estimate", MOD, *ARG), "profile": ("profile", MOD, *ARG),
-    "diff": ("diff", MOD, MOD, *ARG), "tune": ("tune", MOD, *ARG, "--space", "space.yaml"),
+    "diff": ("diff", MOD, MOD, *ARG), "compare": ("compare", MOD, "card.txt", *ARG),
+    "tune": ("tune", MOD, *ARG, "--space", "space.yaml"),
     "workers": ("tune", MOD, *ARG, "--space", "space.yaml", "--workers", "2"),
 }  # fmt: skip
 

@@ -17,7 +17,7 @@ import numpy as np
 from . import api, checks
 from .argument_checks import need, whole
 from .arrays import dtype_of, framework_of
-from .checks import advice, comments, faults, sarif, terminal
+from .checks import advice, baseline, comments, faults, sarif, terminal
 from .checks.capacity import occupancy
 from .checks.evidence import Evidence, Track, definition_of
 from .checks.finding import Finding
@@ -72,6 +72,21 @@ class Options:
     table: Mapping[str, Dependence] | None = None
 
 
+@dataclass(frozen=True)
+class Files:
+    """The files that `nkilab check` reads and writes; "" for none.
+
+    Args:
+        sarif: gets the findings as SARIF.
+        baseline: holds findings that are known, which are not told.
+        new_baseline: gets all findings, in the place of those of the kernel that it holds.
+    """
+
+    sarif: str = ""
+    baseline: str = ""
+    new_baseline: str = ""
+
+
 @public
 def check(
     kernel: Any, *args: Any, target: str = "", replay: int = 0, numerics: bool = False, **kwargs: Any
@@ -112,7 +127,7 @@ def report_of(
     except NkilabError as error:
         if isinstance(error, UnsupportedError) and not error.key:
             raise
-        return _stopped(checked_kernel, machine.name, error)
+        return _stopped(checked_kernel, machine, error)
     return report
 
 
@@ -289,12 +304,12 @@ def merged(reports: Sequence[Report]) -> list[Report]:
     return fresh_reports
 
 
-def _stopped(kernel: Kernel, target: str, error: NkilabError) -> Report:
+def _stopped(kernel: Kernel, machine: Machine, error: NkilabError) -> Report:
     """The report of a kernel that does not run to its end."""
     note = "the kernel did not run to its end; nothing but its text was checked besides"
     sources = Sources()
-    findings = [faults.from_error(error, kernel), *checks.examine_text(kernel, sources)]
-    return _report_on(kernel, target, findings, sources, (note,))
+    findings = [faults.from_error(error, kernel), *checks.examine_text(kernel, sources, machine.generation)]
+    return _report_on(kernel, machine.name, findings, sources, (note,))
 
 
 def _occupancies(tracks: Sequence[Track]) -> tuple[dict[str, Any], ...]:
@@ -346,7 +361,7 @@ def run_check(
     guarded: Callable[[Callable[[], Any]], int],
     *,
     as_json: bool = False,
-    sarif_file: str = "",
+    files: Files = Files(),
     what_if: str = "",
     version: str = "",
 ) -> int:
@@ -358,7 +373,7 @@ def run_check(
         options: of the check.
         load, guarded: the latter runs user code and tells its mistakes.
         as_json: print JSON alone.
-        sarif_file: where SARIF goes; "" for nowhere.
+        files: that are read and written.
         what_if: RULE@LINE, advice to try out instead; "" to check.
         version: of nkilab.
     """
@@ -380,13 +395,29 @@ def run_check(
         return status
     (outcome,) = done
     if isinstance(outcome, Report):
-        if sarif_file:
-            sarif_text = json.dumps(sarif.sarif([outcome], version, Path.cwd()), indent=1)
-            write_whole(sarif_file, sarif_text.encode())
+        outcome = _with_files(outcome, files, version)
         _print_outcome(outcome, as_json=as_json)
-        return status_of([outcome])
+        return EXIT_FINE if files.new_baseline else status_of([outcome])
     print(json.dumps(outcome, indent=2) if as_json else _tried_text(outcome))
     return EXIT_FINE
+
+
+def _with_files(report: Report, files: Files, version: str) -> Report:
+    """Read and write what is asked for; the report without what the baseline knows.
+
+    Raises:
+        UsageError: if a baseline is none.
+    """
+    known = Path(files.baseline)
+    fresh = baseline.without_known(report, baseline.read(known), known.parent) if files.baseline else report
+    if files.sarif:
+        sarif_text = json.dumps(sarif.sarif([fresh], version, Path.cwd()), indent=1)
+        write_whole(files.sarif, sarif_text.encode())
+    if files.new_baseline:
+        path = Path(files.new_baseline)
+        before = baseline.read(path) if path.exists() else {}
+        write_whole(path, baseline.updated(report, before, path.parent))
+    return fresh
 
 
 def _print_outcome(report: Report, *, as_json: bool) -> None:

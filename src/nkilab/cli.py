@@ -11,11 +11,11 @@ from .commands.projects import init, stubs
 from .commands.reference import completion, doctor, explain, ops
 from .commands.scripts import check, demo, run
 from .commands.texts import einsum, migrate
-from .commands.times import diff, estimate, profile, tune
+from .commands.times import compare, diff, estimate, profile, tune
 
 VERBS = (
-    demo, run, estimate, check, profile, diff, einsum, tune, validate, calibrate, neuron_profile, explain,
-    migrate, ops, init, stubs, doctor, completion,
+    demo, run, estimate, check, profile, diff, compare, einsum, tune, validate, calibrate, neuron_profile,
+    explain, migrate, ops, init, stubs, doctor, completion,
 )  # fmt: skip
 
 

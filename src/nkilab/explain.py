@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from functools import cache, partial
 from typing import Any
 
+from .compiler_codes import COMPILER_CODES, code_in
 from .error_keys import ERROR_KEYS
 from .errors import UsageError, did_you_mean
 from .isa import REGISTRY
@@ -16,6 +17,7 @@ from .isa.operators import NUMPY_NAMES, OPERATORS
 from .machine import MACHINES
 from .machine.chips import ALIASES
 from .pages.check_rules import FINDINGS, finding_page, rules_page
+from .pages.code_pages import compiler_code_page
 from .pages.content import Page, as_data
 from .pages.instruction import instruction_page
 from .pages.subjects import bound_page, chip_page, error_page, metric_page, rule_page, rules
@@ -50,6 +52,7 @@ def _tables() -> list[Makers]:
         one(bound_page, {name: name for name in BOUNDS}),
         one(finding_page, {name: name for name in FINDINGS}),
         one(error_page, {key: key for key in ERROR_KEYS}),
+        one(compiler_code_page, {name: name for name in COMPILER_CODES}),
         {
             name: partial(lambda uses: [rule_page(*use) for use in uses], uses)
             for name, uses in rules().items()
@@ -58,7 +61,8 @@ def _tables() -> list[Makers]:
 
 
 def pages_of(name: str) -> list[Page]:
-    """All pages of a name: an instruction, an operator, a data type, a chip, a metric, a rule, an error key.
+    """All pages of a name: an instruction, an operator, a data type, a chip, a metric, a rule, an error key,
+    a code of the compiler, which may stand within a line of its log.
 
     Raises:
         UsageError: if there is none.
@@ -67,6 +71,8 @@ def pages_of(name: str) -> list[Page]:
     for prefix in _PREFIXES:
         word = word.removeprefix(prefix)
     tables = _tables()
+    if not any(word in makers for makers in tables):
+        word = code_in(name) or word
     pages = [page for makers in tables if word in makers for page in makers[word]()]
     if not pages:
         known = [other for makers in tables for other in makers]

@@ -73,10 +73,10 @@ def test_tiles_of_nki_at_any_addresses_are_in_order_and_reads_of_others_are_foun
     @nki2.jit
     def kernel(x):
         out = nl2.ndarray((len(stored), 128, WIDTH), nl2.float32, buffer=nl2.shared_hbm)
-        tiles = [
-            nl2.ndarray((128, WIDTH), nl2.float32, buffer=nl2.sbuf, address=(0, place * BYTES))
-            for place in at
-        ]
+        tiles = []
+        for place in at:
+            address = (0, place * BYTES)
+            tiles.append(nl2.ndarray((128, WIDTH), nl2.float32, buffer=nl2.sbuf, address=address))
         outputs = iter(range(len(stored)))
         for number, step in enumerate(todo):
             if step.kind == "load":
@@ -167,8 +167,11 @@ def test_sums_in_quarters_of_a_bank_are_those_of_numpy(todo: list[tuple[int, int
     """The first product of a quarter overwrites, others add; a copy ends the sum."""
     sums: dict[int, np.ndarray] = {}
     copied = []
+    # a sum goes on though another one was started since, and both are open
+    is_interleaved = False
     for k, quarter, is_copied in todo:
         product = A[k].T @ B[k]
+        is_interleaved |= quarter in sums and list(sums)[-1] != quarter
         sums[quarter] = sums[quarter] + product if quarter in sums else product
         if is_copied:
             copied.append(sums.pop(quarter))
@@ -207,7 +210,7 @@ def test_sums_in_quarters_of_a_bank_are_those_of_numpy(todo: list[tuple[int, int
 
     # whole numbers below 2**24: exact in float32
     np.testing.assert_array_equal(run(False)(A, B), np.array(copied))
-    assert rules(report_of(run(False), [A, B], {})) == set()
+    assert rules(report_of(run(False), [A, B], {})) == ({"psum-shared-sums"} if is_interleaved else set())
     assert "psum-accumulate-unwritten" in rules(report_of(run(True), [A, B], {}))
 
 

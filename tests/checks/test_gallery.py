@@ -41,8 +41,8 @@ def reported(planted_case: case.Case, table: Mapping[str, Dependence] | None = N
 def test_a_kernel_has_the_findings_that_its_lines_are_marked_with(planted_case: case.Case) -> None:
     findings = reported(planted_case).findings
     marked = {rule for rule, _ in planted_case.expected}
-    # advice stands beside what is wrong; a case about advice marks it
-    marked_findings = {(f.rule, f.site.line) for f in findings if f.severity != "advice" or f.rule in marked}
+    # notes and advice stand beside what is wrong; a case about them marks them
+    marked_findings = {(f.rule, f.site.line) for f in findings if f.fails or f.rule in marked}
     assert marked_findings == planted_case.expected
 
 

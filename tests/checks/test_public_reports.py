@@ -24,9 +24,14 @@ with nkilab.activate():
 
 
 def failing(kernel: Any, *args: str) -> set[str]:
-    """The rules that a kernel breaks, advice aside."""
+    """The rules for which a kernel fails."""
+    return {f.rule for f in nkilab.check(kernel, *(argument(a) for a in args)) if f.fails}
+
+
+def noted(kernel: Any, *args: str) -> set[str]:
+    """The rules of which it is uncertain that a build refuses a kernel for them."""
     findings = nkilab.check(kernel, *(argument(a) for a in args))
-    return {f.rule for f in findings if f.severity != "advice"}
+    return {f.rule for f in findings if f.severity == "note"}
 
 
 def test_accumulating_on_unwritten_psum_is_found() -> None:
@@ -49,7 +54,7 @@ def test_accumulating_on_unwritten_psum_is_found() -> None:
     assert failing(kernel, "bf16[128,128]", "bf16[128,512]") == {"psum-accumulate-unwritten"}
 
 
-def test_sums_that_begin_with_a_memset_are_found_on_trn2() -> None:
+def test_sums_that_begin_with_a_memset_are_noted_on_trn2() -> None:
     """aws-neuron-sdk issue 1051 among the pains about `+=` and the first write; NKI 0.6 release notes."""
 
     @nki.jit
@@ -68,7 +73,8 @@ def test_sums_that_begin_with_a_memset_are_found_on_trn2() -> None:
         nisa.dma_copy(out, result)
         return out
 
-    assert failing(kernel, "bf16[128,128]", "bf16[128,512]") == {"psum-accumulate-foreign"}
+    assert failing(kernel, "bf16[128,128]", "bf16[128,512]") == set()
+    assert noted(kernel, "bf16[128,128]", "bf16[128,512]") == {"psum-accumulate-zeroed"}
 
 
 def test_a_slice_of_a_reshaped_tile_is_right_here_and_nothing_is_found() -> None:
@@ -256,7 +262,7 @@ def test_a_tile_that_outer_loops_fill_again_is_found() -> None:
     assert failing(kernel, "f32[2,4,128,512]") == {"affine-output"}
 
 
-def test_sums_in_sbuf_are_right_here_and_nothing_is_found() -> None:
+def test_sums_in_sbuf_are_right_here_and_noted() -> None:
     """aws-neuron-sdk issue 1056: `a += y` on a tile in sbuf failed in affine_range, and not in static_range.
 
     A fault of the compiler's, which the release notes of SDK 2.22 tell to be repaired.
@@ -272,6 +278,7 @@ def test_sums_in_sbuf_are_right_here_and_nothing_is_found() -> None:
         return out
 
     assert failing(kernel, "f32[4,128,512]") == set()
+    assert noted(kernel, "f32[4,128,512]") == {"affine-plus-assign"}
     x = np.arange(4 * 128 * 512, dtype=np.float32).reshape(4, 128, 512) % 17
     np.testing.assert_array_equal(kernel(x), x.sum(0))
 

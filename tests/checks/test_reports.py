@@ -80,7 +80,7 @@ def test_json_holds_everything_under_a_versioned_schema(tmp_path: Path) -> None:
     assert done.returncode == 1
     assert document["schema"] == "nkilab.check/1"
     assert (document["kernel"], document["target"], document["passes"]) == ("holes", "trn2", False)
-    assert document["counts"] == {"error": 1, "warning": 0, "advice": 0}
+    assert document["counts"] == {"error": 1, "warning": 0, "note": 0, "advice": 0}
     (finding,) = document["findings"]
     assert (finding["rule"], finding["where"], finding["other_where"]) == (
         "unwritten-read", "kernels.py:11", "kernels.py:8",

@@ -6,6 +6,7 @@ NKILAB_MXFP     folder with the scripts of the MXFP guide, nki/deep-dives/src/mx
 NKILAB_SDK_PAGES git repository of the SDK's pages, with its history
 NKILAB_EINSUM_CORPUS file with cascades of Einsums, einsum_corpus.yaml
 NKILAB_MEASUREMENTS file with published measurements, measurements.yaml
+NKILAB_BUILD_CASES file with verdicts of real toolchains, build_cases.yaml
 NKILAB_COURSE   folder of solutions of the Stanford CS149 assignment, each with part1/ and part2/
 """
 

@@ -82,7 +82,7 @@ QUANTITIES = (
 )
 KEYS = (
     "it has args, calls, chip, contradicts, dialect, family, hardware, id, kernel, keywords, kind, label, "
-    "measured, noise, notes, options, reason, source, split, trust, units"
+    "measured, noise, notes, options, profile, reason, source, split, trust, units"
 )
 
 

@@ -57,20 +57,27 @@ def copied(x, config: Config = None, pair=Pair()):
 @nki.jit
 def without_class(x, config=None):
     return x
+
+
+@nki.jit
+def unannotated(x, config=None):
+    config = config or Config()
+    assert config.columns == 64
+    return copied.func(x, config)
 """
 
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "sizes.py").write_text("PIECE = 256\n")
-    (tmp_path / "kernels.py").write_text(KERNEL)
+    (tmp_path / "bound_kernels.py").write_text(KERNEL)
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.delitem(__import__("sys").modules, "sizes", raising=False)
     return tmp_path
 
 
 def objective_of(folder: Path, name: str = "copied") -> KernelObjective:
-    kernel = kernel_from(f"{folder / 'kernels.py'}:{name}")
+    kernel = kernel_from(f"{folder / 'bound_kernels.py'}:{name}")
     return KernelObjective(kernel, [Case((spec((128, 1024), "float32"),))], chip_named("trn2"))
 
 
@@ -98,7 +105,7 @@ def test_a_point_sets_what_it_names(point, transfers, moved, folder):
 
 def test_fields_of_records_are_replaced_in_copies(folder):
     with activate():
-        kernel = kernel_from(f"{folder / 'kernels.py'}:copied")
+        kernel = kernel_from(f"{folder / 'bound_kernels.py'}:copied")
         x = spec((128, 1024), "float32")
         call = bound(kernel, (x,), {}, {"config.columns": 64, "pair.second": 9})
     assert call.args == (x,)
@@ -110,7 +117,7 @@ def test_fields_of_records_are_replaced_in_copies(folder):
 
 def test_grid_lnc_and_ranks_are_those_of_the_launch(folder):
     with activate():
-        kernel = kernel_from(f"{folder / 'kernels.py'}:copied")
+        kernel = kernel_from(f"{folder / 'bound_kernels.py'}:copied")
     assert bound(kernel, (), {}, {"grid": 2}).kernel.grid == (2,)
     assert bound(kernel, (), {}, {"grid": "2,3"}).kernel.grid == (2, 3)
     assert bound(kernel, (), {}, {"lnc": 2}).kernel.grid == (2,)
@@ -136,6 +143,12 @@ def test_a_name_that_stands_for_nothing_is_refused(name, folder):
     assert str(caught.value).splitlines()[0] == REFUSED[name]
 
 
+def test_a_record_without_annotation_is_of_the_only_class_with_the_field(folder):
+    with activate():
+        objective = objective_of(folder, "unannotated")
+        assert objective.evaluate({"config.columns": 64, "sizes.PIECE": 64}).is_timed
+
+
 def test_a_record_that_nobody_makes_is_refused(folder):
     with activate():
         objective = objective_of(folder, "without_class")
@@ -148,7 +161,7 @@ def test_a_document_of_a_point_says_what_each_name_sets(folder):
     with activate():
         objective = objective_of(folder)
     point = {"config.columns": 64, "sizes.PIECE": 64, "ROWS": 64, "lnc": 1}
-    document = document_of(objective, "kernels.py:copied", point)
+    document = document_of(objective, "bound_kernels.py:copied", point)
     from tests.views.test_schemas import check
 
     check(document)

@@ -8,7 +8,9 @@ from ..dialects.kernel import Kernel
 from . import advice, capacity, initialisation, loops, psum, races
 from . import comments as comments
 from . import faults as faults
+from . import front_end as front_end
 from . import numerics as numerics
+from . import operand_forms as operand_forms
 from . import replay as replay
 from . import restricted_language as language
 from .evidence import Evidence
@@ -33,7 +35,8 @@ def examine(evidence: Evidence, watcher: Watcher, graph: Graph) -> Iterator[Find
     yield from raced
     yield from psum.find(evidence, watcher.accumulated)
     yield from loops.find(evidence)
-    yield from examine_text(evidence.kernel, evidence.sources)
+    yield from operand_forms.find(evidence)
+    yield from examine_text(evidence.kernel, evidence.sources, evidence.generation)
     yield from capacity.find(evidence)
     yield from advice.find(evidence)
 
@@ -47,6 +50,6 @@ def examine_shapes(evidence: Evidence) -> Iterator[Finding]:
     yield from loops.find(evidence)
 
 
-def examine_text(kernel: Kernel, sources: Sources) -> Iterator[Finding]:
-    """What is found in the text of a kernel alone."""
-    yield from language.find(kernel, sources)
+def examine_text(kernel: Kernel, sources: Sources, generation: int) -> Iterator[Finding]:
+    """What is found in the text of a kernel alone, which is compiled for a generation of chips."""
+    yield from language.find(kernel, sources, generation)

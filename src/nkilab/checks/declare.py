@@ -11,7 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from textwrap import dedent, indent
 
-from .finding import NOWHERE, Finding, Severity, Site
+from ..dialects.history import NEWEST, VERSIONS, order
+from .finding import CERTAIN, NOWHERE, Certainty, Finding, Origin, Severity, Site
 
 # in the order in which the documents tell them
 FAMILIES: dict[str, str] = {
@@ -22,6 +23,7 @@ FAMILIES: dict[str, str] = {
     "capacity": "What does not fit",
     "loops": "Loops that the compiler runs in any order",
     "language": "What the compiler refuses though Python runs it",
+    "compiler": "What the build refuses though the simulator runs it",
     "numerics": "Precision (`--numerics`)",
     "replay": "Other orders (`--replay N`)",
     "advice": "Speed",
@@ -71,6 +73,40 @@ class Example:
 
 
 @dataclass(frozen=True)
+class Refusal:
+    """That the vendor's build refuses what breaks a rule.
+
+    Args:
+        certainty: how that is known; what is certain is an error, the rest a note.
+        code: of the compiler's error, "NCC_INLA001"; "" where its front end refuses.
+        build_error: the sentence that the build ends with, or "".
+        since: first version of NKI that refuses it; "beta1" is the `neuronxcc` spelling.
+        until: last version that does; "" if the newest does.
+        generations: of the chips for which it does; () for all.
+        milder: severity of a rule that fails less than its certainty says.
+    """
+
+    certainty: Certainty
+    code: str = ""
+    build_error: str = ""
+    since: str = "0.1"
+    until: str = ""
+    generations: tuple[int, ...] = ()
+    milder: Severity | None = None
+
+    @property
+    def severity(self) -> Severity:
+        """Of findings of the rule."""
+        return self.milder or ("error" if self.certainty in CERTAIN else "note")
+
+    def applies(self, version: str, generation: int) -> bool:
+        """Whether a version, "" for the newest, refuses it for a generation of chips; 0 for any."""
+        own = order(version or NEWEST)
+        is_within = order(self.since) <= own <= order(self.until or VERSIONS[-1])
+        return is_within and (not generation or not self.generations or generation in self.generations)
+
+
+@dataclass(frozen=True)
 class Rule:
     """A rule of the checks.
 
@@ -85,6 +121,7 @@ class Rule:
         source: document and heading.
         wrong: breaks it, and no other rule that fails.
         right: the same, repaired.
+        refusal: that the vendor's build refuses it; None where the hardware punishes it.
     """
 
     id: str
@@ -97,6 +134,20 @@ class Rule:
     source: str
     wrong: Example | None
     right: Example | None
+    refusal: Refusal | None = None
+
+    @property
+    def origin(self) -> Origin:
+        """Who refuses what breaks the rule."""
+        return "compiler" if self.refusal is not None else "hardware"
+
+    @property
+    def certainty(self) -> Certainty:
+        """How the rule is known; of warnings documents say little, of notes builds say otherwise."""
+        if self.refusal is not None:
+            return self.refusal.certainty
+        uncertain: dict[str, Certainty] = {"warning": "derived", "note": "disputed"}
+        return uncertain.get(self.severity, "documented")
 
     def finding(
         self,
@@ -112,16 +163,17 @@ class Rule:
         command: str = "",
     ) -> Finding:
         """A finding of this rule; `fix` and `severity` where they differ from the rule's."""
+        code, build_error = (self.refusal.code, self.refusal.build_error) if self.refusal else ("", "")
         return Finding(
             self.id, message, str(site), str(other), fix or self.fix, severity or self.severity, site, other,
-            other_message, tuple(notes), gain_us, command,
+            other_message, tuple(notes), gain_us, command, self.origin, self.certainty, code, build_error,
         )  # fmt: skip
 
 
 def rule(
     id: str,
     family: str,
-    severity: Severity,
+    severity: Severity | Refusal,
     *,
     title: str,
     what: str,
@@ -131,7 +183,7 @@ def rule(
     wrong: Example | None,
     right: Example | None,
 ) -> Rule:
-    """Declare a rule.
+    """Declare a rule; a `Refusal` stands in the place of the severity where the vendor's build refuses it.
 
     Raises:
         TypeError: if a part is missing, or the identifier is taken. A rule without an example is one that
@@ -141,5 +193,7 @@ def rule(
     missing = [name for name, part in parts.items() if not part]
     if missing or family not in FAMILIES or id in RULES:
         raise TypeError(f"rule {id}: {', '.join(missing) or 'its family or identifier'} will not do")
-    RULES[id] = Rule(id, family, severity, title, what, why, fix, source, wrong, right)
+    refusal = severity if isinstance(severity, Refusal) else None
+    level = severity.severity if isinstance(severity, Refusal) else severity
+    RULES[id] = Rule(id, family, level, title, what, why, fix, source, wrong, right, refusal)
     return RULES[id]

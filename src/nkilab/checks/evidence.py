@@ -207,6 +207,11 @@ class Evidence:
         """Where the kernel begins: its `def`."""
         return definition_of(self.kernel)
 
+    @property
+    def generation(self) -> int:
+        """Of the chip that it ran on; 0 where nothing ran."""
+        return self.tracks[0].program.machine.generation if self.tracks else 0
+
     def orders(self, kind: str) -> bool:
         """Whether the table has a kind of pair and orders it."""
         return kind in self.table and self.table[kind].is_ordered

@@ -6,9 +6,16 @@ from dataclasses import asdict, dataclass
 from os.path import basename
 from typing import Any, Literal, NamedTuple
 
-Severity = Literal["error", "warning", "advice"]
-# What fails a check; advice never does.
+Severity = Literal["error", "warning", "note", "advice"]
+# In the order in which they are told.
+SEVERITIES: tuple[Severity, ...] = ("error", "warning", "note", "advice")
+# What fails a check; notes and advice never do.
 FAILING: tuple[Severity, ...] = ("error", "warning")
+Origin = Literal["hardware", "compiler"]
+# How a rule is known: documents, the log of a build, a report, a conclusion; or sources disagree.
+Certainty = Literal["documented", "log", "report", "derived", "disputed"]
+# What is sure enough to fail a check.
+CERTAIN: tuple[Certainty, ...] = ("documented", "log", "report")
 
 
 class Site(NamedTuple):
@@ -35,12 +42,16 @@ class Finding:
         other_where: the second line of a pair, or "".
         fix: one thing to do, imperative; "" if there is none.
         severity: "error"; "warning" where public documents do not settle it, or the author may mean it;
-            "advice" about speed.
+            "note" where it is uncertain whether the compiler refuses it; "advice" about speed.
         site, other_site: the same two lines with whole paths.
         other_message: what happens on the second line.
         notes: facts that help, one line each.
         gain_us: microseconds that the fix saves by two simulations; None where no simulation tells.
         command: what reproduces the gain, or "".
+        origin: who refuses it: the hardware, or the vendor's compiler alone.
+        certainty: how the rule is known.
+        code: of the compiler's error, "NCC_INLA001", or "".
+        build_error: the sentence that the build ends with, or "".
     """
 
     rule: str
@@ -55,10 +66,14 @@ class Finding:
     notes: tuple[str, ...] = ()
     gain_us: float | None = None
     command: str = ""
+    origin: Origin = "hardware"
+    certainty: Certainty = "documented"
+    code: str = ""
+    build_error: str = ""
 
     @property
     def fails(self) -> bool:
-        """Whether a kernel with it does not pass: all but advice."""
+        """Whether a kernel with it does not pass: all but notes and advice."""
         return self.severity in FAILING
 
     def to_dict(self) -> dict[str, Any]:
@@ -73,5 +88,5 @@ class Finding:
     @property
     def order(self) -> tuple[Any, ...]:
         """Findings are told file by file, line by line, errors first."""
-        rank = ("error", "warning", "advice").index(self.severity)
-        return (rank == 2, self.site, rank, self.rule, self.other_site, self.message)
+        rank = SEVERITIES.index(self.severity)
+        return (self.severity == "advice", self.site, rank, self.rule, self.other_site, self.message)

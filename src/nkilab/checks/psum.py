@@ -10,9 +10,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from ..dialects.history import BETA1
 from ..place.boxes import Overlaps
 from ..tiles.tile import PSUM, Layout
-from .declare import Example, rule
+from .declare import Example, Refusal, rule
 from .evidence import Evidence, Track
 from .finding import Finding
 from .lineage import Lineage
@@ -66,6 +67,18 @@ FOREIGN_WRITE = rule(
     right=_kernel("nisa.nc_matmul(total, left, right, accumulate=False)\n"),
 )  # fmt: skip
 
+ZEROED = rule(
+    "psum-accumulate-zeroed", "psum", "note",
+    title="matmuls start their sum by overwriting",
+    what="nc_matmul is given accumulate=True where memset or another instruction left zeros",
+    why="the manual calls the result undefined on NeuronCore-v2 and v3; kernels that do so were right on "
+    "trn2",
+    fix="start the sum with accumulate=False, and leave the memset out",
+    source=f"{MODE}, note; against it device logs of public kernels on trn2",
+    wrong=_kernel("nisa.memset(total, 0.0)\nnisa.nc_matmul(total, left, right, accumulate=True)\n"),
+    right=_kernel("nisa.nc_matmul(total, left, right, accumulate=False)\n"),
+)  # fmt: skip
+
 _INTERLEAVED = """
 out = nl.ndarray((128, 512), nl.float32, buffer=nl.shared_hbm)
 left, right = nl.load(a), nl.load(b)
@@ -79,17 +92,36 @@ return out
 _TURNS = "for k in nl.static_range(2):\n    for half in nl.static_range(2):"
 _NESTED = "for half in nl.static_range(2):\n    for k in nl.static_range(2):"
 INTERLEAVED = rule(
-    "psum-interleaved", "psum", "warning",
+    "psum-interleaved", "psum",
+    Refusal("documented", "SCH713", "accumulation group interleaving", BETA1, BETA1, milder="warning"),
     title="one sum at a time is made in a bank",
     what="a matmul of Beta 1 adds to a sum after a matmul started another sum in the same bank and "
     "partitions",
     why="a bank holds one open accumulation group; the compiler of Beta 1 refuses such programs as a "
-    "violation of accumulation group interleaving (SCH713), where it notices. From `nki` on each element "
-    "knows whether it is added to, and nki-library interleaves sums on devices",
+    "violation of accumulation group interleaving, where it notices",
     fix="finish one sum before the next one is started, or give each a bank of its own",
     source="direct allocation guide, lifetime conflicts; trn1 architecture guide, accumulation groups",
     wrong=Example(_INTERLEAVED.format(loops=_TURNS), _ARGS, "neuronxcc"),
     right=Example(_INTERLEAVED.format(loops=_NESTED), _ARGS, "neuronxcc"),
+)  # fmt: skip
+
+_SHARED = """
+for {first}:
+    for {second}:
+        columns = nl.ds(half * 256, 256)
+        nisa.nc_matmul(total[:, columns], left, right[:, columns], accumulate=k > 0)
+"""
+SHARED = rule(
+    "psum-shared-sums", "psum", Refusal("report", "NCC_ISCH714"),
+    title="a tensor in psum holds one open sum",
+    what="a matmul of `nki` adds to a sum after a matmul started another sum in the same tensor, bank and "
+    "partitions, which no other instruction has filled",
+    why="the compiler infers accumulation groups per nl.ndarray: several in one are tied together, and it "
+    "refuses them or leaves all but the last wrong",
+    fix="give each sum an nl.ndarray of its own, or finish one sum before the next one is started",
+    source="nki-library, tensor pools; a report of pitfalls on trn2, NKI 0.6",
+    wrong=_kernel(_SHARED.format(first="k in range(2)", second="half in range(2)")),
+    right=_kernel(_SHARED.format(first="half in range(2)", second="k in range(2)")),
 )  # fmt: skip
 
 _OVERWRITTEN = """
@@ -129,8 +161,8 @@ GOES_ON = rule(
     title="a sum that was stored as one result does not begin the next one",
     what="matmuls add to a sum that was stored to HBM, with operands that are in it already and now meet "
     "other partners, and what comes out is stored elsewhere",
-    why="reading a sum does not end it: the second result has the first one in it. A running sum, each value "
-    "of which is stored, takes new operands instead",
+    why="reading a sum does not end it: the second result has the first one in it. A running sum, each "
+    "value of which is stored, takes new operands instead",
     fix="make the tile in PSUM within the loop over the results, or pass accumulate=(k > 0)",
     source=MODE,
     wrong=Example(_GRID.format(start=""), _GRID_ARGS),
@@ -194,11 +226,11 @@ def _first_writes(evidence: Evidence, accumulated: Sequence[Accumulated]) -> Ite
     # in Beta 1 `+=` on a tile of zeros is how a sum is started; its compiler leaves the zeros out
     if evidence.kernel.spelling != "nki":
         return
-    for rank, row, is_initialised in accumulated:
+    for rank, row, is_initialised, is_zero in accumulated:
         track = evidence.tracks[rank]
         if is_initialised and track.program.machine.generation > _LAST:
             continue
-        rule = FOREIGN_WRITE if is_initialised else FIRST_WRITE
+        rule = (ZEROED if is_zero else FOREIGN_WRITE) if is_initialised else FIRST_WRITE
         storage = next(a.storage for a in track.program.accesses(row) if a.is_written)
         word = "another instruction than a matmul" if is_initialised else "nothing"
         yield rule.finding(
@@ -229,9 +261,10 @@ class _Sum:
 
 @dataclass
 class _Bank:
-    """A bank of a tile: the sums in it, and how many were started."""
+    """A bank of a tile: the sums in it, how many were started, whether another instruction wrote to it."""
 
     started: int = 0
+    is_filled: bool = False
     sums: dict[int, _Sum] = field(default_factory=dict)
 
 
@@ -240,7 +273,7 @@ class _Walk:
 
     def __init__(self, track: Track, spelling: str) -> None:
         self.track = track
-        self.has_groups = spelling == "neuronxcc"
+        self.one_sum = INTERLEAVED if spelling == "neuronxcc" else SHARED
         self.bank_bytes = track.program.machine.limit("psum_bank_bytes")
         self.banks: dict[tuple[int, int], _Bank] = {}
         self.adds: dict[tuple[int, int], bool] = {}
@@ -317,8 +350,7 @@ class _Walk:
             own = [bank.sums[b] for b, _ in near if b in bank.sums]
             if is_added and own:
                 latest = max(group.started for group in own)
-                other = self._started_since(bank, box, latest, overlaps) if self.has_groups else None
-                yield from self._joined(row, slot, own, other)
+                yield from self._joined(row, slot, own, self._started_since(bank, box, latest, overlaps))
                 continue
             if not is_added:
                 lost = [bank.sums.pop(b) for b, is_covered in near if is_covered and b in bank.sums]
@@ -337,7 +369,7 @@ class _Walk:
 
     def _interleaved(self, row: int, slot: int, other: _Sum) -> Finding:
         track = self.track
-        return INTERLEAVED.finding(
+        return self.one_sum.finding(
             f"{track.called(row)} adds to a sum in {track.describe(int(track.slots.storage[slot]))} while "
             "another one in the same bank is open",
             track.site(row), track.site(other.first_row), "the other sum is started here",
@@ -345,6 +377,9 @@ class _Walk:
 
     def _started_since(self, bank: _Bank, box: int, latest: int, overlaps: Overlaps) -> _Sum | None:
         """A sum of other elements in the same bank and partitions that was started later and not read yet."""
+        if bank.is_filled and self.one_sum is SHARED:
+            # every matmul adds to what memset left, so that none starts a sum; nki-library does so
+            return None
         near = {b for b, _ in self._near(box, overlaps)}
         boxes = self.track.boxes
         for other, since in bank.sums.items():
@@ -373,6 +408,7 @@ class _Walk:
         """A write of another instruction, which ends what it covers."""
         covered = {b for b, is_covered in self._near(box, overlaps) if is_covered}
         for bank in self._banks_of(slot, span):
+            bank.is_filled = True
             for b in covered & bank.sums.keys():
                 del bank.sums[b]
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from .finding import Finding
+from .finding import SEVERITIES, Finding
 from .sources import Sources
 
 SCHEMA = "nkilab.check/1"
@@ -26,6 +26,7 @@ class Report:
         occupancy: per program, how full SBUF and PSUM are at their peak.
         replays: what replaying in other orders showed, one entry per order.
         tensors: what `--numerics` measured, one entry per tensor.
+        known: what a baseline has.
         sources: the user's files.
     """
 
@@ -37,18 +38,19 @@ class Report:
     occupancy: tuple[dict[str, Any], ...] = ()
     replays: tuple[dict[str, Any], ...] = ()
     tensors: tuple[dict[str, Any], ...] = ()
+    known: tuple[Finding, ...] = ()
     sources: Sources = field(default_factory=Sources, repr=False)
 
     @property
     def passes(self) -> bool:
-        """Whether nothing but advice was found."""
+        """Whether nothing but notes and advice was found."""
         return not any(finding.fails for finding in self.findings)
 
     @property
     def counts(self) -> dict[str, int]:
         """How many findings there are of each severity."""
         counts = Counter(finding.severity for finding in self.findings)
-        return {severity: counts[severity] for severity in ("error", "warning", "advice")}
+        return {severity: counts[severity] for severity in SEVERITIES}
 
     def to_dict(self) -> dict[str, Any]:
         """Ready for JSON."""
@@ -60,6 +62,7 @@ class Report:
             "counts": self.counts,
             "findings": [finding.to_dict() for finding in self.findings],
             "silenced": [finding.to_dict() for finding in self.silenced],
+            "known": [finding.to_dict() for finding in self.known],
             "notes": list(self.notes),
             "occupancy": list(self.occupancy),
             "replays": list(self.replays),
@@ -73,10 +76,15 @@ def summary_line(reports: Sequence[Report]) -> str:
     for report in reports:
         total.update(report.counts)
     silenced = sum(len(report.silenced) for report in reports)
+    known = sum(len(report.known) for report in reports)
     words = [f"{total['error']} error{'s' * (total['error'] != 1)}",
              f"{total['warning']} warning{'s' * (total['warning'] != 1)}"]  # fmt: skip
+    if total["note"]:
+        words.append(f"{total['note']} note{'s' * (total['note'] != 1)}")
     if total["advice"]:
         words.append(f"{total['advice']} piece{'s' * (total['advice'] != 1)} of advice")
     if silenced:
         words.append(f"{silenced} silenced")
+    if known:
+        words.append(f"{known} known")
     return ", ".join(words)

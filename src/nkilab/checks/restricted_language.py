@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from dataclasses import replace
 
-from ..dialects.history import NEWEST, order
+from ..dialects.history import BETA1, NEWEST, order
 from ..dialects.kernel import Kernel
 from ..migrate.source import Function
-from .declare import Example, rule
+from .declare import Example, Refusal, rule
 from .finding import Finding
 from .scope import Scope, parameters, scope_of
 from .sources import Sources
@@ -22,6 +23,7 @@ from .traced import GROWS
 _GUIDE = "NKI language guide"
 _UPDATE = "NKI 0.3 update guide"
 _LAST_PARSED = "0.6"
+_DOCUMENTED = Refusal("documented", until=_LAST_PARSED)
 
 _COPY = """
 tile = nl.ndarray((128, 512), nl.float32, buffer=nl.sbuf)
@@ -40,7 +42,7 @@ def _nki(middle: str, above: str = "") -> Example:
 
 
 PARAMETERS = rule(
-    "kernel-parameters", "language", "error",
+    "kernel-parameters", "language", replace(_DOCUMENTED, since="0.3"),
     title="parameters of a kernel are positional and take tuples",
     what="a kernel has parameters after a bare *, or a list as a default",
     why="the compiler of NKI 0.3 to 0.6 has no keyword-only parameters and no list arguments",
@@ -62,10 +64,10 @@ def _parameters(scope: Scope) -> Iterator[Place]:
 
 
 CONSTRUCTS = rule(
-    "unsupported-python", "language", "error",
+    "unsupported-python", "language", _DOCUMENTED,
     title="a kernel uses the part of Python that its compiler knows",
-    what="a kernel holds a statement that the compiler of NKI 0.1 to 0.6 does not know: try, yield, global, "
-    " nonlocal, del, import, match, async, a class, a set, a with that is no no_reorder block",
+    what="a kernel holds a statement that the compiler of NKI 0.1 to 0.6 does not know: try, yield, "
+    "global,  nonlocal, del, import, match, async, a class, a set, a with that is no no_reorder block",
     why="the parser of these versions refuses it; the simulator runs any Python",
     fix="do it on the host, before the kernel is called",
     source=f"{_GUIDE}, values and control flow; simulator guide, meta-programming support",
@@ -94,7 +96,7 @@ def _constructs(scope: Scope) -> Iterator[Place]:
 
 
 DICTIONARY = rule(
-    "dictionary-key", "language", "error",
+    "dictionary-key", "language", _DOCUMENTED,
     title="keys of dictionaries are strings",
     what="a dictionary in a kernel has a key that is no string",
     why="dictionaries of the NKI language have string keys only",
@@ -163,7 +165,7 @@ def _is_no_string(key: ast.expr, numbers: set[str]) -> bool:
 
 
 CLASSES = rule(
-    "class-base", "language", "error",
+    "class-base", "language", _DOCUMENTED,
     title="classes of a kernel inherit from NKIObject",
     what="a kernel makes an object of a class of its file that does not inherit from NKIObject, or of an "
     "Enum",
@@ -255,7 +257,7 @@ def _bound(function: Function) -> set[str]:
 
 
 DYNAMIC_EXIT = rule(
-    "dynamic-exit", "language", "error",
+    "dynamic-exit", "language", _DOCUMENTED,
     title="a loop on the device runs to its end, outside of no_reorder blocks",
     what="break, continue or return stands in a dynamic_range loop, or such a loop in a no_reorder block",
     why="the loop is one hardware loop, whose body runs as often as its register says",
@@ -322,7 +324,6 @@ NOT_COVERED: tuple[tuple[str, str, str], ...] = (
         "front end of NKI 0.2",
         "which subscript is a tensor's is not known from the text",
     ),
-    ("lambda and comprehensions", _GUIDE, "the documents do not say which of them the parser takes"),
     ("compiler options and environment variables", "compiler reference", "they are not the kernel's"),
     (
         "functions of other files keep to the same part of Python",
@@ -333,23 +334,34 @@ NOT_COVERED: tuple[tuple[str, str, str], ...] = (
 )
 
 
-def find(kernel: Kernel, sources: Sources) -> Iterator[Finding]:
-    """What the compiler of the kernel's generation would refuse in its text."""
+def find(kernel: Kernel, sources: Sources, generation: int) -> Iterator[Finding]:
+    """What the compiler of the kernel's version would refuse in its text for a generation of chips."""
     scope = scope_of(kernel, sources)
     if scope is None:
         return
     spelling = kernel.spelling
-    if spelling == "nki" and order(kernel.version or NEWEST) > order(_LAST_PARSED):
+    version = version_compiled(kernel)
+    if spelling == "nki" and order(version) > order(_LAST_PARSED):
         return
-    key = (find, scope.kernel, spelling)
+    key = (find, scope.kernel, spelling, version, generation)
     if key not in scope.source.kept:
-        scope.source.kept[key] = tuple(_violations(scope, spelling))
+        scope.source.kept[key] = tuple(_violations(scope, spelling, version, generation))
     yield from scope.source.kept[key]
 
 
-def _violations(scope: Scope, spelling: str) -> Iterator[Finding]:
+def version_compiled(kernel: Kernel) -> str:
+    """The version of NKI whose compiler takes a kernel."""
+    return BETA1 if kernel.spelling == "neuronxcc" else kernel.version or NEWEST
+
+
+def _violations(scope: Scope, spelling: str, version: str, generation: int) -> Iterator[Finding]:
     seen: set[tuple[str, str]] = set()
-    places = ((own_rule, *place) for own_rule, look in FINDERS[spelling] for place in look(scope))
+    finders = [
+        (own_rule, look)
+        for own_rule, look in FINDERS[spelling]
+        if own_rule.refusal is None or own_rule.refusal.applies(version, generation)
+    ]
+    places = ((own_rule, *place) for own_rule, look in finders for place in look(scope))
     for own_rule, node, message, fix in places:
         site = scope.site(node)
         if (own_rule.id, str(site)) not in seen:

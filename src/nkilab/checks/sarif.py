@@ -16,7 +16,7 @@ from .sources import Sources
 
 VERSION = "2.1.0"
 _SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
-_LEVELS = {"error": "error", "warning": "warning", "advice": "note"}
+_LEVELS = {"error": "error", "warning": "warning", "note": "note", "advice": "note"}
 
 
 def sarif(reports: Sequence[Report], version: str, folder: Path) -> dict[str, Any]:
@@ -27,7 +27,7 @@ def sarif(reports: Sequence[Report], version: str, folder: Path) -> dict[str, An
         version: of nkilab.
         folder: paths are told relative to it where they lie below.
     """
-    used = list(dict.fromkeys(f.rule for r in reports for f in (*r.findings, *r.silenced)))
+    used = list(dict.fromkeys(f.rule for r in reports for f in (*r.findings, *r.silenced, *r.known)))
     place = {name: number for number, name in enumerate(used)}
     results = []
     for report in reports:
@@ -36,6 +36,8 @@ def sarif(reports: Sequence[Report], version: str, folder: Path) -> dict[str, An
         for finding in report.silenced:
             entry = _result(finding, report.sources, place, folder)
             results.append({**entry, "suppressions": [{"kind": "inSource"}]})
+        for finding in report.known:
+            results.append({**_result(finding, report.sources, place, folder), "baselineState": "unchanged"})
     driver = {"name": "nkilab", "version": version, "rules": [_rule(RULES[name]) for name in used]}
     run = {"tool": {"driver": driver}, "columnKind": "unicodeCodePoints", "results": results}
     return {"$schema": _SCHEMA, "version": VERSION, "runs": [run]}
@@ -48,7 +50,11 @@ def _rule(rule: Rule) -> dict[str, Any]:
         "fullDescription": {"text": f"{_sentence(rule.what)} {_sentence(rule.why)}"},
         "help": {"text": f"{_sentence(rule.fix)} Source: {rule.source}."},
         "defaultConfiguration": {"level": _LEVELS[rule.severity]},
-        "properties": {"tags": [rule.family]},
+        "properties": {
+            "tags": [rule.family, rule.origin],
+            "origin": rule.origin,
+            "certainty": rule.certainty,
+        },
     }
 
 
@@ -59,7 +65,14 @@ def _result(finding: Finding, sources: Sources, place: dict[str, int], folder: P
         "ruleIndex": place[finding.rule],
         "level": _LEVELS[finding.severity],
         "message": {"text": sentence},
+        "properties": {
+            "severity": finding.severity,
+            "origin": finding.origin,
+            "certainty": finding.certainty,
+        },
     }
+    if finding.code:
+        result["properties"]["code"] = finding.code
     if finding.site.file:
         result["locations"] = [_location(finding.site, sources, folder)]
     if finding.other_site.file:
@@ -68,7 +81,7 @@ def _result(finding: Finding, sources: Sources, place: dict[str, int], folder: P
             {"id": 0, **other, "message": {"text": finding.other_message or "the other side"}}
         ]
     if finding.gain_us is not None:
-        result["properties"] = {"gainMicroseconds": finding.gain_us, "command": finding.command}
+        result["properties"] |= {"gainMicroseconds": finding.gain_us, "command": finding.command}
     return result
 
 

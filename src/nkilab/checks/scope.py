@@ -23,10 +23,12 @@ class Scope:
     Args:
         source: the file.
         kernel: its `def`.
+        traced: names of the loops whose body is taken for traced once.
     """
 
     source: Source
     kernel: Function
+    traced: tuple[str, ...] = TRACED
 
     @cached_property
     def functions(self) -> list[Function]:
@@ -71,7 +73,7 @@ class Scope:
             for node in self.nodes()
             if isinstance(node, ast.For)
             and isinstance(node.iter, ast.Call)
-            and self.name_of(node.iter.func) in TRACED
+            and self.name_of(node.iter.func) in self.traced
         ]
 
     def is_symbol(self, name: ast.Name) -> bool:

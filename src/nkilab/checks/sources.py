@@ -175,6 +175,11 @@ class Sources:
             self._files[path] = known
         return known
 
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """The files that were asked for."""
+        return tuple(self._files)
+
     def line(self, site: Site) -> str:
         """The text of a line."""
         return self.file(site.file).line(site.line) if site.file else ""

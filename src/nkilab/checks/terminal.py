@@ -19,7 +19,7 @@ WIDTH = 100
 MOST = 5
 # tensors whose figures are printed
 _SHOWN = 12
-_STYLES = {"error": "bold red", "warning": "bold yellow", "advice": "bold cyan"}
+_STYLES = {"error": "bold red", "warning": "bold yellow", "note": "bold blue", "advice": "bold cyan"}
 # A line of text, and how it looks: parts with their styles.
 Line = list[tuple[str, str]]
 
@@ -42,11 +42,22 @@ def lines_of(finding: Finding, sources: Sources) -> Iterator[Line]:
         yield from _labelled("hint", finding.fix)
     for note in finding.notes:
         yield from _labelled("note", note)
+    if finding.origin == "compiler":
+        yield from _labelled("build", _refusal(finding))
     if finding.gain_us is not None:
         yield from _labelled("gain", f"{finding.gain_us:.2f} us by simulation")
         if finding.command:
             # one line, to be copied
             yield [("  try: ", "bold"), (finding.command, "")]
+
+
+def _refusal(finding: Finding) -> str:
+    """Who says that the build refuses it, and with which words."""
+    said = " ".join(
+        part for part in (f"[{finding.code}]" if finding.code else "", finding.build_error) if part
+    )
+    known = {"log": "the log of a build", "report": "a report of a build", "derived": "concluded, not seen"}
+    return f"{said or 'refused'} ({known.get(finding.certainty, finding.certainty)})"
 
 
 def _excerpt(site: Site, sources: Sources, mark: str, style: str) -> Iterator[Line]:

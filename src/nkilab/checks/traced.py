@@ -7,15 +7,18 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from dataclasses import replace
 
+from ..dialects.history import BETA1
 from ..migrate.source import Function
 from .branches import escapes, is_condition
-from .declare import Example, rule
+from .declare import Example, Refusal, rule
 from .scope import Scope
 from .text_rules import Place, found_by
 
 _ONCE = "the body of the loop is traced once, with a symbol for the loop variable"
 _X1 = {"x": "f32[4,128,512]"}
+_BETA1 = Refusal("documented", since=BETA1, until=BETA1)
 
 
 def _beta1(body: str) -> Example:
@@ -25,11 +28,11 @@ def _beta1(body: str) -> Example:
 
 
 INDEX_BRANCH = rule(
-    "index-branch", "language", "error",
+    "index-branch", "language", _BETA1,
     title="Python does not branch on the variable of a traced loop",
-    what="a while, an assert or a conditional expression asks for the value of a variable of affine_range or "
-    "sequential_range; or an if does, and asks for more than an affine comparison, binds a name that is used "
-    "after it, or leaves the loop",
+    what="a while, an assert or a conditional expression asks for the value of a variable of affine_range; "
+    "or an if does, and asks for more than an affine comparison, binds a name that is used after it, or "
+    "leaves the loop",
     why=f"{_ONCE}: an if on an affine comparison becomes a condition of the instructions in it; of all else "
     "Python takes one branch for all iterations, or the compiler refuses the question",
     fix="use nl.static_range, hide elements with mask=, or treat the special iteration outside of the loop",
@@ -52,6 +55,8 @@ for i in nl.static_range(4):
 
 @found_by("neuronxcc", INDEX_BRANCH)
 def _index_branches(scope: Scope) -> Iterator[Place]:
+    # a build of 2026 branched on the variable of sequential_range, and the chip was right
+    scope = replace(scope, traced=("language.affine_range",))
     for node in scope.nodes():
         test = getattr(node, "test", None)
         name = scope.symbol_in(test) if isinstance(test, ast.expr) else ""
@@ -68,11 +73,11 @@ def _index_branches(scope: Scope) -> Iterator[Place]:
 
 
 INDEX_VALUE = rule(
-    "index-value", "language", "error",
+    "index-value", "language", _BETA1,
     title="Python does not compute with the variable of a traced loop",
-    what="the variable of affine_range or sequential_range, or what is computed from it, chooses from a list "
-    "or dictionary of Python's, is an exponent, is multiplied by another one, or goes into range, min, max, "
-    "int, float or another function of Python's that needs a number",
+    what="the variable of affine_range or sequential_range, or what is computed from it, chooses from a "
+    "list or dictionary of Python's, is an exponent, is multiplied by another one, or goes into range, min, "
+    "max, int, float or another function of Python's that needs a number",
     why=f"{_ONCE}, which has no value: sums, multiples, quotients and remainders of it index tensors, and "
     "that is all",
     fix="use nl.static_range, or keep the values in a tensor and index that",
@@ -116,7 +121,7 @@ def _is_product(scope: Scope, node: ast.BinOp) -> bool:
 
 
 TRACED_EFFECT = rule(
-    "traced-effect", "language", "error",
+    "traced-effect", "language", _BETA1,
     title="Python's own values do not change in a traced loop",
     what="a list grows, an item of a list or dictionary is set, a number of Python's changes, or names "
     "change places, inside an affine_range or sequential_range loop",
@@ -225,7 +230,7 @@ _COLLECTIONS = ("list", "dict")
 
 
 MASK = rule(
-    "mask-expression", "language", "error",
+    "mask-expression", "language", _BETA1,
     title="a mask is an affine comparison",
     what="mask= holds a remainder, a division or a product of variables of affine_range or sequential_range",
     why="the compiler of Beta 1 makes bounds of a mask, which only sums and multiples of indices have",
@@ -254,7 +259,7 @@ def _masks(scope: Scope) -> Iterator[Place]:
 
 
 HBM_LEVEL = rule(
-    "shared-hbm-level", "language", "error",
+    "shared-hbm-level", "language", _BETA1,
     title="tensors in shared_hbm are made at the top of the kernel",
     what="a tensor in shared_hbm is made inside a loop, or in a function that the kernel calls",
     why="the compiler of Beta 1 refuses it",
@@ -284,7 +289,7 @@ def _levels(scope: Scope) -> Iterator[Place]:
 
 
 HBM_BRANCH = rule(
-    "shared-hbm-branch", "language", "advice",
+    "shared-hbm-branch", "language", replace(_BETA1, milder="advice"),
     title="tensors in shared_hbm are made outside of branches",
     what="a tensor in shared_hbm is made inside an if",
     why="the error pages of Beta 1 name an if beside loops and functions; the vendor's attention makes a "

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ..isa.declare import Instruction
-from ..tiles.tile import HBM, memory_of
+from ..tiles.tile import HBM, array_of, memory_of
 from ..trace.session import Execute, Session
 from .recording import Recording
 
@@ -17,11 +17,13 @@ class Accumulated(NamedTuple):
     Args:
         rank, row: of the matmul.
         is_initialised: whether another instruction wrote them.
+        is_zero: whether that left zeros.
     """
 
     rank: int
     row: int
     is_initialised: bool
+    is_zero: bool = False
 
 
 class Watcher:
@@ -73,7 +75,8 @@ class Watcher:
         if storage.accumulated.of(dst) != "all":
             is_initialised = storage.initialised.of(dst) != "none"
             row = len(session.program) - 1
-            self.accumulated.append(Accumulated(session.rank, row, is_initialised))
+            is_zero = is_initialised and not array_of(dst).any()
+            self.accumulated.append(Accumulated(session.rank, row, is_initialised, is_zero))
 
 
 def around_ranks(watchers: Mapping[int, Watcher]) -> Callable[[Execute], Execute]:

@@ -19,12 +19,13 @@ SHELLS = ("bash", "zsh", "fish")
         "nkilab explain trn2",
         "nkilab explain mbu_estimated_percent",
         "nkilab explain race-two-cores --json",
+        "nkilab explain NCC_INLA001",
     ],
 )
 @json_option
 @click.argument("name", type=NAMES)
 def explain(as_json: bool, name: str) -> None:
-    """Explain an instruction, operator, data type, chip, metric, rule or error key."""
+    """Explain an instruction, operator, data type, chip, metric, rule, error key or compiler code."""
     if as_json:
         click.echo(json.dumps(part("explain").explanation_data(name), indent=2))
     else:

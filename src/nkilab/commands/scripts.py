@@ -101,6 +101,8 @@ def run(
         "nkilab check kernel.py:matmul --arg 'bf16[512,512]' --arg 'bf16[512,512]' --json",
         "nkilab check kernel.py:exchange --arg 'f32[128,512]' --grid 2 --sarif findings.sarif",
         "nkilab check kernel.py:attention --arg 'bf16[1024,128]' --replay 8 --numerics",
+        "nkilab check kernel.py:softmax --arg 'f32[512,2048]' --write-baseline known.json",
+        "nkilab check kernel.py:softmax --arg 'f32[512,2048]' --baseline known.json",
         "nkilab check --list",
         "nkilab explain race-two-cores",
     ],
@@ -123,13 +125,15 @@ def run(
 )
 @click.option("--numerics", is_flag=True, help="Compute in float32 beside the stored types and compare.")
 @click.option("--what-if", default="", metavar="RULE@LINE", help="Time it without what this advice is about.")
+@click.option("--sarif", default="", metavar="FILE", type=OUTPUT, help="Write the findings as SARIF 2.1.0.")
+@click.option("--baseline", default="", metavar="FILE", type=PATH, help="Tell no finding that FILE holds.")
 @click.option(
-    "--sarif",
-    "sarif_file",
+    "--write-baseline",
+    "new_baseline",
     default="",
     metavar="FILE",
     type=OUTPUT,
-    help="Write the findings as SARIF 2.1.0.",
+    help="Write the findings to FILE, in the place of those of this kernel; 0 whatever is found.",
 )
 @json_option
 def check(
@@ -143,10 +147,10 @@ def check(
     replay: int,
     numerics: bool,
     what_if: str,
-    sarif_file: str,
     as_json: bool,
+    **files: str,
 ) -> None:
-    """Run a kernel once and tell what the hardware would punish; 1 if it finds something."""
+    """Run a kernel once and tell what hardware or compiler would refuse; 1 if it finds something."""
     checking, runner = part("checking"), part("runner")
     if lists:
         part("explain").print_rules(as_json=as_json)
@@ -165,7 +169,7 @@ def check(
         runner.guarded,
         as_json=as_json,
         what_if=what_if,
-        sarif_file=sarif_file,
+        files=checking.Files(**files),
         version=__version__,
     )
     sys.exit(status)

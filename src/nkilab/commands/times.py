@@ -155,8 +155,14 @@ def diff(
     html: str,
     **options: Any,
 ) -> None:
-    """Compare two kernels, FILE.py:KERNEL or a NEFF file that nkilab wrote each, from shapes alone."""
+    """Compare two kernels, FILE.py:KERNEL or a NEFF file that nkilab wrote each, from shapes alone.
+
+    B may be a profile that the vendor's tool wrote of a run on a card: see nkilab compare.
+    """
     profiles = part("profiles")
+    if part("views.explorer.card").is_profile(second):
+        _show_comparisons(timed(profiles.profile, first, as_json=as_json, **options), second, as_json)
+        return
     profiles.check_files({"html": html}, options["target"])
     second_options = {**options, "keywords": profiles.with_changes(options["keywords"], keywords_b)}
     runs = []
@@ -168,6 +174,38 @@ def diff(
     names = profiles.told_apart(first, second, options["keywords"], keywords_b)
     pairs = zip(*runs, strict=False)
     _show_differences([one.diff(other, names) for one, other in pairs], as_json, as_text, html)
+
+
+@click.command(
+    cls=Verb,
+    examples=[
+        "nkilab compare kernel.py:softmax summary.json --arg 'f32[512,2048]'",
+        "nkilab compare kernel.py:softmax tables/ --arg 'f32[512,2048]' --target trn1 --json",
+    ],
+)
+@kernel_argument
+@click.argument("measured", metavar="PROFILE", type=PATH)
+@of_kernel
+def compare(kernel: str, measured: str, as_json: bool, **options: Any) -> None:
+    """Compare a prediction with the vendor's profile of a run on a card, and say what would explain it."""
+    results = timed(part("profiles").profile, kernel, as_json=as_json, **options)
+    _show_comparisons(results, measured, as_json)
+
+
+def _show_comparisons(results: Sequence[object], measured: str, as_json: bool) -> None:
+    """Compare predictions of one or several chips with a profile; exits where it is none."""
+    comparison = part("compare")
+
+    def work() -> None:
+        compared = [comparison.compare(one, measured) for one in results]
+        if as_json:
+            echo_json([one.to_dict() for one in compared])
+            return
+        for one in compared:
+            comparison.print_comparison(one)
+
+    if status := part("runner").guarded(work):
+        sys.exit(status)
 
 
 @click.command(

@@ -5,19 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import MISSING, fields
 from functools import cache
+from math import inf
 from pathlib import Path
 from typing import Any
 
 from ..errors import FileError, NkilabError
 from ..machine import chip_named
+from ..views.explorer.card import read_profile
 from ..yaml_files import line_of, loaded, wrong
+from .counters import quantities_in
 from .quantities import QUANTITIES
 from .row import KINDS, SPLITS, TRUSTS, Call, Row, Source
 
 SCHEMA = "nkilab.ledger/1"
 FORMAT = "see docs/ledger.md for the format"
 OWN = Path(__file__).parent / "rows"
-_ROW_KEYS = {f.name for f in fields(Row)} - {"calls", "line"} | {"args", "calls", "rows"}
+_ROW_KEYS = {f.name for f in fields(Row)} - {"calls", "line"} | {"args", "calls", "profile", "rows"}
 _NEEDED = [f.name for f in fields(Row) if f.default is MISSING and f.default_factory is MISSING]
 _WORDS = {"kind": KINDS, "split": SPLITS, "trust": TRUSTS}
 _TEXTS = ("id", "family", "kernel", "chip", "dialect", "hardware", "label", "notes", "reason", "source")
@@ -68,8 +71,24 @@ def _rows_in(path: Path) -> list[Row]:
             # what a row does not say, its group says
             own = "args" in schema or "calls" in schema
             inherited = {k: v for k, v in common.items() if not (own and k in ("args", "calls"))}
-            rows.append(_row(path, {**inherited, **schema}, line_of(schema), sources))
+            entry = _with_profile(path, {**inherited, **schema}, line_of(schema))
+            rows.append(_row(path, entry, line_of(schema), sources))
     return rows
+
+
+def _with_profile(path: Path, entry: dict[str, Any], line: int) -> dict[str, object]:
+    """A row whose quantities the profile that it names has, besides those that stand in the row.
+
+    Raises:
+        FileError: if there is no such profile.
+    """
+    if "profile" not in entry:
+        return entry
+    if not isinstance(entry["profile"], str):
+        raise _wrong(path, line, f"profile is {entry['profile']!r}; it is the path of a profile")
+    measured = quantities_in(read_profile(path.parent / entry["profile"]).metrics)
+    own = {k: v for k, v in entry.items() if k != "profile"}
+    return {**own, "measured": {**measured, **entry.get("measured", {})}}
 
 
 def _listed(path: Path, document: Any, name: str) -> Iterable[Any]:
@@ -97,7 +116,7 @@ def _sources(path: Path, document: Any) -> dict[str, Source]:
     return sources_by_name
 
 
-def _row(path: Path, entry: dict[str, Any], line: int, sources: Mapping[str, Source]) -> Row:
+def _row(path: Path, entry: Mapping[str, Any], line: int, sources: Mapping[str, Source]) -> Row:
     problem, hint = next(_faults(entry, sources), ("", ""))
     if problem:
         raise _wrong(path, line, problem, hint)
@@ -141,7 +160,7 @@ def _measured_faults(measured: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     for metric, value in measured.items():
         if metric not in QUANTITIES:
             yield f"{metric} is no quantity", f"quantities are {', '.join(QUANTITIES)}"
-        if not isinstance(value, int | float) or isinstance(value, bool) or value <= 0:
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < inf:
             yield f"{metric} is {value!r}; it is a number above 0", ""
 
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ..checks.declare import FAMILIES, RULES
+from ..checks.declare import FAMILIES, RULES, Refusal, Rule
 from ..checks.restricted_language import NOT_COVERED
+from ..dialects.history import VERSIONS
+from ..machine import MACHINES
 from .content import Bullets, Code, Page, Section, Text, code, sentence, table
 
 # What the checks find: rules by identifier.
@@ -17,10 +19,12 @@ def finding_page(name: str) -> Page:
     rule = FINDINGS[name]
     facts = (
         f"severity: {rule.severity}",
+        f"origin: {rule.origin}; certainty: {rule.certainty}",
         f"family: {FAMILIES[rule.family][0].lower()}{FAMILIES[rule.family][1:]}",
         f"way out: {rule.fix}",
         f"silence it: {code(f'# nkilab: ignore[{rule.id}] reason')}",
         f"source: {rule.source}",
+        *_refusal(rule),
     )
     opening = (Text(sentence(rule.title)), Text(f"Broken where {rule.what}."), Text(sentence(rule.why)),
                Bullets(facts))  # fmt: skip
@@ -31,24 +35,65 @@ def finding_page(name: str) -> Page:
     return Page(name, "finding", tuple(sections))
 
 
+def _refusal(rule: Rule) -> Iterator[str]:
+    """Which builds refuse what breaks a rule, and how they say it."""
+    refusal = rule.refusal
+    if refusal is None:
+        return
+    versions = [v for v in VERSIONS if refusal.applies(v, 0)]
+    yield f"refused by: {', '.join(versions)}"
+    if refusal.generations:
+        yield f"chips: {', '.join(m.name for m in MACHINES.values() if m.generation in refusal.generations)}"
+    said = " ".join(part for part in (refusal.code and code(refusal.code), refusal.build_error) if part)
+    if said:
+        yield f"the build says: {said}"
+
+
 def rules_page() -> Page:
     """All rules by family, and documented rules that are not covered."""
     opening = (
         Text(
             f"The {len(RULES)} rules that {code('nkilab check')} knows. Errors and warnings make it fail, "
-            f"advice never does. {code('nkilab explain RULE')} shows each with an example that breaks it and "
-            "one that keeps it."
+            f"notes and advice never do. {code('nkilab explain RULE')} shows each with an example that "
+            "breaks it and one that keeps it. The origin is who refuses what breaks the rule."
         ),
     )
-    return Page("Rules", "index", (Section("", opening), *_families(), _not_covered()))
+    return Page("Rules", "index", (Section("", opening), *_families(), _builds(), _not_covered()))
 
 
 def _families() -> Iterator[Section]:
     for family, title in FAMILIES.items():
         rules_of_family = [r for r in RULES.values() if r.family == family]
-        rows = [(code(r.id), r.severity, r.title, r.fix) for r in rules_of_family]
+        rows = [(code(r.id), r.severity, r.origin, r.title, r.fix) for r in rules_of_family]
         if rows:
-            yield Section(title, (table(("rule", "severity", "asks that", "way out"), rows),))
+            yield Section(title, (table(("rule", "severity", "origin", "asks that", "way out"), rows),))
+
+
+def _builds() -> Section:
+    """Which versions refuse what, for which chips, and how that is known."""
+    words = Text(
+        "What the compiler of a version refuses, for all chips or those named. Certain are documents, logs "
+        "and reports of builds; what is derived or disputed is a note and does not fail."
+    )
+    rows = [
+        (
+            code(rule.id),
+            rule.refusal.code,
+            rule.certainty,
+            *(_chips(rule.refusal, v) for v in VERSIONS),
+            rule.source,
+        )
+        for rule in RULES.values()
+        if rule.refusal is not None
+    ]
+    heads = ("rule", "code", "certainty", *VERSIONS, "source")
+    return Section("Which builds refuse what", (words, table(heads, rows)))
+
+
+def _chips(refusal: Refusal, version: str) -> str:
+    """The chips for which a version refuses it, "all" or ""."""
+    chips = [m.name for m in MACHINES.values() if refusal.applies(version, m.generation)]
+    return "all" if len(chips) == len(MACHINES) else ", ".join(chips)
 
 
 def _not_covered() -> Section:

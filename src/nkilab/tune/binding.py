@@ -156,26 +156,38 @@ def _with_field(call: BoundCall, name: str, value: Value) -> BoundCall:
 
 
 def _default_record(kernel: Kernel, name: str, parameter: inspect.Parameter) -> object:
-    """What the annotation of a parameter makes without arguments.
+    """What the class of a parameter makes without arguments.
+
+    It is that of its annotation, else the only record class of the kernel's module that has the field.
 
     Raises:
-        UsageError: if it makes nothing.
+        UsageError: if there is no such class, or it needs arguments.
     """
+    base, _, field = name.partition(".")
+    names = kernel.function.__globals__
     kind = parameter.annotation
     if isinstance(kind, str):
-        kind = kernel.function.__globals__.get(kind.removesuffix(" | None").strip())
+        kind = names.get(kind.removesuffix(" | None").strip())
+    if not isinstance(kind, type) or kind is inspect.Parameter.empty:
+        records = {one for one in names.values() if isinstance(one, type) and field in _fields_of(one)}
+        kind = records.pop() if len(records) == 1 else None
     try:
-        return kind() if isinstance(kind, type) and kind is not inspect.Parameter.empty else _none(name)
+        if kind is not None:
+            return kind()
     except TypeError:
-        return _none(name)
-
-
-def _none(name: str) -> object:
-    base = name.partition(".")[0]
+        pass
     raise UsageError(
         f"{name} is searched, and {base} is None with no class named that makes one without arguments",
         hint=f"give {base} a default in the kernel, or name its class in the annotation",
     )
+
+
+def _fields_of(kind: type) -> tuple[str, ...]:
+    """Names of the fields of a record class: a dataclass or a named tuple."""
+    if dataclasses.is_dataclass(kind):
+        return tuple(field.name for field in dataclasses.fields(kind))
+    fields: tuple[str, ...] = getattr(kind, "_fields", ())
+    return fields
 
 
 def _replaced(record: object, name: str, field: str, value: Value) -> object:

@@ -270,7 +270,7 @@ def wrong_the_first_iteration_is_special(x):
 @nki.jit
 def wrong_the_last_iterations_are_left_out(x):
     out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
-    for i in nl.sequential_range(4):
+    for i in nl.affine_range(4):
         nl.store(out[i], nl.load(x[i]))
         if i >= 4:  # finds: index-branch
             break
@@ -310,9 +310,23 @@ def right_a_branch_is_a_condition_of_its_instructions(x):
 
 @case(X)
 @nki.jit
-def wrong_a_conditional_expression_asks_for_the_index(x):
+def right_a_conditional_expression_asks_for_the_step_of_a_sequence(x):
+    # a build of kda-for-trainium took both, and the chip was right
     out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
     for i in nl.sequential_range(4):
+        scale = 2.0 if i > 0 else 1.0
+        if i < 3:
+            nl.store(out[i], nl.load(x[i]) * scale)
+        else:
+            nl.store(out[i], nl.load(x[i]))
+    return out
+
+
+@case(X)
+@nki.jit
+def wrong_a_conditional_expression_asks_for_the_index(x):
+    out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
+    for i in nl.affine_range(4):
         half = i // 2
         scale = 2.0 if half > 0 else 1.0  # finds: index-branch
         nl.store(out[i], nl.load(x[i]) * scale)

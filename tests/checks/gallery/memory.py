@@ -351,7 +351,9 @@ def right_two_tiles_of_32_kib_are_live(x):
 @nki.jit
 def wrong_nine_banks_are_live(a, b):
     left, right = operands(a, b)
-    totals = [ps((128, 512)) for _ in range(9)]
+    totals = []
+    for _ in range(9):
+        totals.append(ps((128, 512)))
     for total in totals:
         nisa.nc_matmul(total, left, right)  # finds: psum-full
     for total in totals:
@@ -363,7 +365,9 @@ def wrong_nine_banks_are_live(a, b):
 @nki.jit
 def right_eight_banks_are_live(a, b):
     left, right = operands(a, b)
-    totals = [ps((128, 512)) for _ in range(8)]
+    totals = []
+    for _ in range(8):
+        totals.append(ps((128, 512)))
     for total in totals:
         nisa.nc_matmul(total, left, right)
     for total in totals:

@@ -256,13 +256,59 @@ def wrong_two_sums_take_turns_in_a_bank(a, b):
 
 @case("bf16[128,128]", "bf16[128,512]")
 @nki.jit
-def right_elements_know_whether_they_are_added_to(a, b):
-    """As nki-library does it on devices."""
+def wrong_two_sums_in_one_tensor_are_made_in_turn(a, b):
     left, right = operands(a, b)
     total = ps((128, 512))
     for k in range(3):
         for at in (slice(0, 256), slice(256, 512)):
+            nisa.nc_matmul(total[:, at], left, right[:, at], accumulate=k > 0)  # finds: psum-shared-sums
+    return stored(total)
+
+
+@case("bf16[128,128]", "bf16[128,512]")
+@nki.jit
+def right_sums_in_a_cleared_tensor_go_on_in_turn(a, b):
+    """As nki-library's backward attention adds up in quarters of a bank, which builds and runs."""
+    left, right = operands(a, b)
+    total = ps((128, 512))
+    nisa.memset(total, 0.0)
+    for _ in range(2):
+        for half in range(2):
+            at = nl.ds(half * 256, 256)
+            nisa.nc_matmul(total[:, at], left, right[:, at])
+    return stored(total)
+
+
+@case("bf16[128,128]", "bf16[128,512]")
+@nki.jit
+def right_two_sums_in_one_tensor_are_made_one_after_the_other(a, b):
+    left, right = operands(a, b)
+    total = ps((128, 512))
+    for at in (slice(0, 256), slice(256, 512)):
+        for k in range(3):
             nisa.nc_matmul(total[:, at], left, right[:, at], accumulate=k > 0)
+    return stored(total)
+
+
+@case("bf16[128,128]", "bf16[128,512]")
+@nki.jit
+def right_two_sums_of_one_bank_are_in_tensors_of_their_own(a, b):
+    left, right = operands(a, b)
+    totals = (ps((128, 256)), ps((128, 256)))
+    for k in range(3):
+        for half in range(2):
+            nisa.nc_matmul(totals[half], left, right[:, half * 256 : half * 256 + 256], accumulate=k > 0)
+    return stored(totals[0]), stored(totals[1])
+
+
+@case("bf16[128,128]", "bf16[128,512]")
+@nki.jit
+def wrong_a_sum_begins_on_zeros(a, b):
+    left, right = operands(a, b)
+    total = ps((128, 512))
+    nisa.memset(total, 0.0)
+    for _ in range(2):
+        nisa.nc_matmul(total, left, right, accumulate=True)  # finds: psum-accumulate-zeroed
     return stored(total)
 
 

@@ -1,0 +1,106 @@
+"""Baselines: files of findings that are known, so that a check tells new ones alone.
+
+A finding is known by its rule, its kernel and the texts of its lines, so that it stays so where lines move.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import NamedTuple
+
+from ..errors import UsageError, reason_of
+from .finding import Finding, Site
+from .report import Report
+from .sources import Sources
+
+SCHEMA = "nkilab.baseline/1"
+_PARTS = ("file", "kernel", "rule", "text", "other_text")
+
+
+class Entry(NamedTuple):
+    """What a finding is known by.
+
+    Args:
+        file: of the kernel's line, relative to the folder of the baseline.
+        kernel: its name.
+        rule: that is broken.
+        text, other_text: of the two lines, without the blanks around them.
+    """
+
+    file: str
+    kernel: str
+    rule: str
+    text: str
+    other_text: str
+
+
+Baseline = Mapping[Entry, int]
+
+
+def read(path: Path) -> Baseline:
+    """How often each entry stands in a baseline.
+
+    Raises:
+        UsageError: if the file cannot be read or is no baseline.
+    """
+    try:
+        content = json.loads(path.read_text("utf-8"))
+    except OSError as error:
+        hint = "write one with --write-baseline FILE"
+        raise UsageError(f"{path} cannot be read: {reason_of(error)}", hint=hint) from None
+    except ValueError:
+        raise _no_baseline(path) from None
+    rows = content.get("findings") if isinstance(content, dict) else None
+    if not isinstance(rows, list) or content.get("schema") != SCHEMA or not all(map(_is_row, rows)):
+        raise _no_baseline(path)
+    return Counter({Entry(*(row[part] for part in _PARTS)): row["count"] for row in rows})
+
+
+def _no_baseline(path: Path) -> UsageError:
+    return UsageError(f"{path} is no baseline", hint="write one with --write-baseline FILE")
+
+
+def _is_row(row: object) -> bool:
+    if not isinstance(row, dict) or row.keys() != {*_PARTS, "count"}:
+        return False
+    return all(isinstance(row[part], str) for part in _PARTS) and type(row["count"]) is int
+
+
+def without_known(report: Report, baseline: Baseline, folder: Path) -> Report:
+    """A report whose findings are those that a baseline in a folder does not have."""
+    left = Counter(baseline)
+    fresh: list[Finding] = []
+    known: list[Finding] = []
+    for finding in report.findings:
+        entry = _entry(finding, report, folder)
+        (known if left[entry] > 0 else fresh).append(finding)
+        left[entry] -= 1
+    return replace(report, findings=tuple(fresh), known=tuple(known))
+
+
+def updated(report: Report, baseline: Baseline, folder: Path) -> bytes:
+    """The baseline with the findings of a report in the place of those of its kernel."""
+    counts = Counter(_entry(finding, report, folder) for finding in report.findings)
+    files = {entry.file for entry in counts} | {_relative(file, folder) for file in report.sources.paths}
+    rows = {e: n for e, n in baseline.items() if e.kernel != report.kernel or e.file not in files} | counts
+    listed = [{**entry._asdict(), "count": rows[entry]} for entry in sorted(rows)]
+    return (json.dumps({"schema": SCHEMA, "findings": listed}, indent=1) + "\n").encode()
+
+
+def _entry(finding: Finding, report: Report, folder: Path) -> Entry:
+    texts = (_text(site, report.sources) for site in (finding.site, finding.other_site))
+    return Entry(_relative(finding.site.file, folder), report.kernel, finding.rule, *texts)
+
+
+def _text(site: Site, sources: Sources) -> str:
+    return sources.line(site).strip()
+
+
+def _relative(file: str, folder: Path) -> str:
+    """A path as it stands in a baseline: the same wherever the project lies."""
+    return Path(os.path.relpath(Path(file).resolve(), folder.resolve())).as_posix() if file else ""

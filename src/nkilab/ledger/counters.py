@@ -1,0 +1,34 @@
+"""Counters of the vendor's profiler as measured quantities of the ledger."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+# The profiler's name of each quantity that it measures.
+COUNTERS = {
+    "profile_us": "total_time",
+    "tensor_active_us": "tensor_engine_active_time",
+    "vector_active_us": "vector_engine_active_time",
+    "scalar_active_us": "scalar_engine_active_time",
+    "gpsimd_active_us": "gpsimd_engine_active_time",
+    "dma_active_us": "dma_active_time",
+    "dma_transfers": "dma_transfer_count",
+    "dma_bytes": "dma_transfer_total_bytes",
+    "hbm_read_bytes": "hbm_read_bytes",
+    "hbm_write_bytes": "hbm_write_bytes",
+    "spill_save_bytes": "spill_save_bytes",
+    "spill_reload_bytes": "spill_reload_bytes",
+    "sbuf_read_bytes": "sbuf_read_bytes",
+    "sbuf_write_bytes": "sbuf_write_bytes",
+    "psum_read_bytes": "psum_read_bytes",
+    "matmuls": "matmul_instruction_count",
+}
+
+
+def quantities_in(metrics: Mapping[str, float]) -> dict[str, float]:
+    """What a profile measures, by quantity; what it says is nothing tells nothing.
+
+    Args:
+        metrics: of a profile, by the profiler's names, in microseconds, bytes and counts.
+    """
+    return {quantity: metrics[name] for quantity, name in COUNTERS.items() if metrics.get(name)}

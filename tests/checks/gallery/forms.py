@@ -1,0 +1,233 @@
+"""What builds refuse of an instruction on a chip or by a version, and what they took."""
+
+from __future__ import annotations
+
+import nkilab
+from tests.checks.gallery.case import case
+
+with nkilab.activate():
+    import neuronxcc.nki as nki1
+    import neuronxcc.nki.isa as nisa1
+    import neuronxcc.nki.language as nl1
+    import nki
+    import nki.isa as nisa
+    import nki.language as nl
+
+X = "f32[128,512]"
+
+
+def sb(shape=(128, 512), dtype=nl.float32):
+    return nl.ndarray(shape, dtype, buffer=nl.sbuf)
+
+
+def hbm(shape=(128, 512), dtype=nl.float32):
+    return nl.ndarray(shape, dtype, buffer=nl.shared_hbm)
+
+
+@case(X, target="trn1")
+@nki.jit
+def wrong_an_activation_has_no_bias_on_trn1(x):
+    out = hbm()
+    tile = nl.load(x)
+    nisa.activation(tile, op=nl.exp, data=tile)  # finds: activation-bias-number
+    nl.store(out, nl.sqrt(tile))  # finds: activation-bias-number
+    return out
+
+
+@case(X, target="trn1")
+@nki.jit
+def right_copies_and_biases_of_tiles_on_trn1(x):
+    zero, tile, out = sb((128, 1)), sb(), hbm()
+    nisa.dma_copy(tile, x)
+    nisa.memset(zero, 0.0)
+    nisa.activation(tile, op=nl.copy, data=tile)
+    nisa.activation(tile, op=nl.exp, data=tile, bias=zero)
+    nisa.dma_copy(out, tile)
+    return out
+
+
+@case(X, target="trn2")
+@nki.jit
+def right_an_activation_has_no_bias_on_trn2(x):
+    out = hbm()
+    nl.store(out, nl.exp(nl.load(x)))
+    return out
+
+
+@case(X, target="trn1")
+@nki1.jit
+def right_beta_1_makes_the_bias_of_its_own(x):
+    out = nl1.ndarray(x.shape, x.dtype, buffer=nl1.shared_hbm)
+    nl1.store(out, nl1.exp(nl1.load(x)))
+    return out
+
+
+@case(X)
+@nki.jit
+def wrong_columns_and_tiles_are_divided(x):
+    column, tile, out = sb((128, 1)), sb(), hbm()
+    nisa.dma_copy(tile, x)
+    nisa.memset(column, 2.0)
+    nisa.tensor_tensor(tile, tile, tile, op=nl.divide)  # finds: no-division
+    nisa.tensor_scalar(tile, tile, op0=nl.mod, operand0=column)  # finds: no-division
+    nisa.dma_copy(out, tile)
+    return out
+
+
+@case(X)
+@nki1.jit
+def right_beta_1_divides(x):
+    out = nl1.ndarray(x.shape, x.dtype, buffer=nl1.shared_hbm)
+    tile = nl1.load(x)
+    nl1.store(out, nl1.divide(tile, tile))
+    return out
+
+
+@case(X)
+@nki.jit
+def wrong_a_column_is_narrow(x):
+    column, tile, out = sb((128, 1), nl.bfloat16), sb(), hbm()
+    nisa.dma_copy(tile, x)
+    nisa.memset(column, 2.0)
+    nisa.tensor_scalar(tile, tile, op0=nl.add, operand0=column)  # finds: operand-float32
+    nisa.dma_copy(out, tile)
+    return out
+
+
+@case("i32[128,512]")
+@nki.jit
+def right_columns_of_bits_and_addresses_are_integers(x):
+    column, tile, out = sb((128, 1), nl.int32), sb(dtype=nl.int32), hbm(dtype=nl.int32)
+    nisa.dma_copy(tile, x)
+    nisa.memset(column, 2)
+    nisa.tensor_scalar(tile, tile, op0=nl.bitwise_and, operand0=column)
+    nisa.tensor_scalar(tile, tile, op0=nl.add, operand0=column)
+    nisa.dma_copy(out, tile)
+    return out
+
+
+@case(X)
+@nki1.jit
+def wrong_a_transfer_of_beta_1_reads_one_row_for_all(x):
+    out = nl1.ndarray((128, 512), x.dtype, buffer=nl1.shared_hbm)
+    tile = nl1.ndarray((nl1.par_dim(128), 512), x.dtype, buffer=nl1.sbuf)
+    p, f = nl1.arange(128)[:, None], nl1.arange(512)[None, :]
+    nisa1.dma_copy(dst=tile[p, f], src=x[3 + p * 0, f])  # finds: dma-broadcast
+    nl1.store(out, tile)
+    return out
+
+
+@case(X)
+@nki1.jit
+def right_a_row_is_loaded_once_and_broadcast(x):
+    out = nl1.ndarray((128, 512), x.dtype, buffer=nl1.shared_hbm)
+    row = nl1.load(x[3:4])
+    nl1.store(out, nl1.add(nl1.load(x), row.broadcast_to((128, 512))))
+    return out
+
+
+@case(X)
+@nki.jit
+def wrong_squares_are_summed_at_once(x):
+    total, tile, out = sb((128, 1)), sb(), hbm((128, 1))
+    nisa.dma_copy(tile, x)
+    nisa.activation_reduce(tile, nl.square, tile, nl.add, total)  # finds: square-and-sum
+    nisa.dma_copy(out, total)
+    return out
+
+
+@case(X)
+@nki.jit
+def right_exponentials_are_summed_at_once(x):
+    total, tile, out = sb((128, 1)), sb(), hbm((128, 1))
+    nisa.dma_copy(tile, x)
+    nisa.activation_reduce(tile, op=nl.exp, data=tile, reduce_op=nl.add, reduce_res=total)
+    nisa.dma_copy(out, total)
+    return out
+
+
+@case("bf16[128,128]", version="0.2")
+@nki.jit
+def wrong_two_axes_are_transposed_in_0_2(x):
+    tile, out = sb((128, 128), nl.bfloat16), hbm((128, 128), nl.bfloat16)
+    nisa.dma_transpose(tile, x)  # finds: dma-transpose-rank
+    nisa.dma_copy(out, tile)
+    return out
+
+
+@case("bf16[128,128]", version="0.3")
+@nki.jit
+def right_two_axes_are_transposed_in_0_3(x):
+    tile, out = sb((128, 128), nl.bfloat16), hbm((128, 128), nl.bfloat16)
+    nisa.dma_transpose(tile, x)
+    nisa.dma_copy(out, tile)
+    return out
+
+
+@case("bf16[128,128]", version="0.4")
+@nki.jit
+def wrong_a_copy_from_psum_before_0_6(x):
+    tile, total, out = nl.load(x), nl.ndarray((128, 128), nl.float32, buffer=nl.psum), hbm((128, 128))
+    nisa.nc_matmul(total, tile, tile)
+    nl.store(out, nl.copy(total))  # finds: nl-copy-psum
+    return out
+
+
+@case("bf16[128,128]", version="0.6")
+@nki.jit
+def right_a_copy_from_psum_from_0_6_on(x):
+    tile, total, out = nl.load(x), nl.ndarray((128, 128), nl.float32, buffer=nl.psum), hbm((128, 128))
+    nisa.nc_matmul(total, tile, tile)
+    nl.store(out, nl.copy(total))
+    return out
+
+
+@case(X, version="0.6")
+@nki.jit
+def wrong_a_device_loop_runs_on_one_of_two_cores(x):
+    tile, out = sb(), hbm()
+    nisa.dma_copy(tile, x)
+
+    def body(i):
+        nisa.tensor_scalar(dst=tile, data=tile, op0=nl.multiply, operand0=2.0)
+
+    nl.fori_loop(0, 3, body)  # finds: device-loop-one-core
+    nisa.dma_copy(out, tile)
+    return out
+
+
+@case(X, version="0.6", target="trn1")
+@nki.jit
+def right_trn1_has_no_second_core(x):
+    tile, out = sb(), hbm()
+    nisa.dma_copy(tile, x)
+
+    def body(i):
+        nisa.tensor_scalar(dst=tile, data=tile, op0=nl.multiply, operand0=2.0)
+
+    nl.fori_loop(0, 3, body)
+    nisa.dma_copy(out, tile)
+    return out
+
+
+@case("f32[128,512]", "i32[1,1]", version="0.2")
+@nki.jit
+def wrong_a_tile_is_read_at_a_run_time_offset(x, at):
+    index, tile, part, out = sb((1, 1), nl.int32), sb(), sb((128, 1)), hbm((128, 1))
+    nisa.dma_copy(index, at)
+    nisa.dma_copy(tile, x)
+    moving = tile.ap([[512, 128], [1, 1]], scalar_offset=index, indirect_dim=1)
+    nisa.tensor_copy(part, moving)  # finds: dynamic-on-chip
+    nisa.dma_copy(out, part)
+    return out
+
+
+@case("f32[128,512]", "i32[1,1]", version="0.3")
+@nki.jit
+def right_a_tile_is_read_at_a_run_time_offset_from_0_3_on(x, at):
+    index, tile, part, out = sb((1, 1), nl.int32), sb(), sb((128, 1)), hbm((128, 1))
+    nisa.dma_copy(index, at)
+    nisa.dma_copy(tile, x)
+    nisa.tensor_copy(part, tile.ap([[512, 128], [1, 1]], scalar_offset=index, indirect_dim=1))
+    nisa.dma_copy(out, part)
+    return out

@@ -1,0 +1,65 @@
+"""`nkilab explain` tells what the codes of the vendor's compiler mean."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from nkilab.compiler_codes import COMPILER_CODES, code_in
+from nkilab.errors import UsageError
+from nkilab.explain import explanation, pages_of
+from tests.command_line import call, outcome_of
+
+
+def test_a_code_has_meaning_triggers_way_out_versions_and_source() -> None:
+    assert explanation("NCC_IBIR182") == (
+        "NCC_IBIR182  code of the compiler\n\n"
+        "  What a collective reads may be unwritten.\n\n"
+        "  It is an error within the compiler.\n\n"
+        "  - raised by: outputs of kernels that go into collectives\n"
+        "  - way out: nobody tells one\n"
+        "  - versions: repaired in SDK 2.30\n"
+        "  - source: AWS Neuron SDK, release notes"
+    )
+
+
+@pytest.mark.parametrize(
+    "pasted",
+    [
+        "[NCC_INLA001]",
+        "ncc_inla001",
+        "[INTERNAL_ERROR] [NCC_INLA001] Unhandled exception with message: === BIR verification failed",
+        "Ncc_Inla001:",
+    ],
+)
+def test_a_code_is_known_as_it_is_pasted(pasted: str) -> None:
+    assert [page.name for page in pages_of(pasted)] == ["NCC_INLA001"]
+
+
+def test_a_code_is_known_under_the_name_of_another_compiler() -> None:
+    assert code_in("[TEN404] Internal tensorizer error") == "NCC_ITEN404"
+    assert code_in("sch713") == "SCH713"
+
+
+def test_a_code_that_nobody_knows_names_near_ones() -> None:
+    done = call("explain", "[NCC_IBIR606]")
+    hint = "did you mean NCC_IBIR605 or NCC_IBIR030 or NCC_IBIR092?"
+    text = f"nkilab: there is no page of [NCC_IBIR606]\n  hint: {hint}\n"
+    assert outcome_of(done) == (2, "", text)
+
+
+def test_words_without_a_code_stay_unknown() -> None:
+    with pytest.raises(UsageError):
+        pages_of("[INTERNAL_ERROR]")
+
+
+@pytest.mark.parametrize("name", COMPILER_CODES)
+def test_every_code_says_what_it_means_and_who_tells_it(name: str) -> None:
+    row = COMPILER_CODES[name]
+    assert re.fullmatch(r"NCC_[A-Z]{3,4}\d{3}|[A-Z]{1,3}\d{3}", name)
+    for words in (row.meaning, row.way_out, row.trigger, row.versions):
+        assert not words.endswith(".")
+    assert row.meaning
+    assert row.source
+    assert code_in(f"[{name.lower()}]") == name
