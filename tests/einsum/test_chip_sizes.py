@@ -15,8 +15,8 @@ from tests.einsum.cascades import CASES, Case
 from tests.einsum.realistic import REALISTIC
 from tests.sources import SOURCES, name_of, nodes
 
-# modules that still write down what is a size of trn2: columns from which something pays, bytes of a row or of
-# a transfer that pays; in scans, and in `storage.py` for them, sizes. It only gets shorter
+# modules that still write down what is a size of trn2: columns from which something pays, bytes of a row or
+# of a transfer that pays; in scans, and in `storage.py` for them, sizes. It only gets shorter
 KNOWN = {
     "einsum/attempts.py": {512},
     "einsum/plan/aside.py": {512},
