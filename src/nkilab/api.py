@@ -27,7 +27,7 @@ from .files import neff, ntff
 from .launches import Launched, launch, launch_ranks
 from .machine import Machine, Topology, machine_named
 from .place.compiler_passes import compiled
-from .rank_arguments import calls_of
+from .rank_arguments import MOST_RANKS, calls_of
 from .timing import Timeline
 from .trace.program import Program
 from .trace.session import set_world
@@ -36,8 +36,6 @@ from .views.cores import OneCore
 
 DEFAULT_TARGET = "trn2"
 TARGET = "the name of a chip or the path of a machine file"
-# each has its programs and clock; more than any cluster of the chips has
-MOST_RANKS = 65536
 # where nki.profile puts its summaries, beside the program and the traces
 REPORTS = "json_reports"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from operator import index as as_index
@@ -123,7 +124,9 @@ def on_host(value: Any, name: str) -> Any:
     Raises:
         UseError: if its elements cannot be read from here; names the argument.
     """
-    if isinstance(value, np.ma.MaskedArray) and np.ma.is_masked(value):
+    # NumPy loads masked arrays where they are first asked for
+    masked = sys.modules.get("numpy.ma")
+    if masked is not None and isinstance(value, masked.MaskedArray) and masked.is_masked(value):
         raise UseError(
             f"argument {name} is a masked array, of which {value.mask.sum()} elements are masked",
             hint="pass x.filled(value)",

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from ._lazy import part
 from .cores import neighbours, signature, simulate_together
 from .machine import LINKS
 from .place import Plan, plan
@@ -18,7 +19,6 @@ from .timing import Timeline, compiled_beside, simulate
 from .trace.program import Program
 from .views.bound import is_of_transfers
 from .views.cores import Cores, OneCore, Together
-from .views.notebook import short_html
 from .views.run import Run
 from .views.summary import Summary, hbm_traffic, summarize
 
@@ -133,7 +133,9 @@ class Estimate:
         return Together(self.cores, shown, self.one_core)
 
     def _repr_html_(self) -> str:
-        return short_html(self.run)
+        # a terminal does without the pages that notebooks show
+        html: str = part("views.notebook").short_html(self.run)
+        return html
 
     def to_dict(self) -> dict[str, Any]:
         """Everything but the rows, ready for JSON."""

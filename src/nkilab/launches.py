@@ -11,11 +11,12 @@ from functools import partial
 from inspect import BoundArguments
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, NoReturn
 
 from .arrays import chosen_framework, write_back
 from .border import definition, input_tensor, map_arrays, map_tensors, output_array, tensors_in
 from .cores import ProgramGrid, Rendezvous, Schedule, instances_of, joined, run_in_turns
+from .dialects.foreign import about_host_value
 from .dialects.kernel import Kernel, raise_typed
 from .dialects.loops import with_ranges
 from .dialects.outputs import check_outputs, is_written, note_holes
@@ -100,10 +101,8 @@ def launch(
         if has_data:
             return run(keyed or {})[0]
         return _on_shapes(kernel, [(args, kwargs)], program_grid, keyed or {}, run)[0]
-    except NkilabError as error:
-        if not error.where:
-            error.located(_place_in(error.__traceback__, kernel), kernel.name)
-        raise_typed(error, kernel.spelling)
+    except (NkilabError, AttributeError) as error:
+        _raise_placed(error, kernel)
 
 
 def _on_shapes(
@@ -176,10 +175,8 @@ def launch_ranks(
         if has_data or launched > 1 or own:
             return run(keyed or {})
         return _on_shapes(kernel, calls, program_grid, keyed or {}, run)
-    except NkilabError as error:
-        if not error.where:
-            error.located(_place_in(error.__traceback__, kernel), kernel.name)
-        raise_typed(error, kernel.spelling)
+    except (NkilabError, AttributeError) as error:
+        _raise_placed(error, kernel)
 
 
 def _instances(kernel: Kernel, machine: Machine) -> list[list[tuple[int, ...]]]:
@@ -441,6 +438,17 @@ def _names(keys: list[MemoryKey | None]) -> str:
     """The results of a program in a message."""
     words = ["a tensor of its own" if key is None else key[1] or f"shared tensor {key[2]}" for key in keys]
     return ", ".join(words) or "no tensor"
+
+
+def _raise_placed(error: NkilabError | AttributeError, kernel: Kernel) -> NoReturn:
+    """Raise an error of a kernel with the user's line, as the types that are documented for it."""
+    meant = error if isinstance(error, NkilabError) else about_host_value(error)
+    if meant is None:
+        raise error
+    if not meant.where:
+        meant.located(_place_in(error.__traceback__, kernel), kernel.name)
+    meant.__suppress_context__ = meant is not error
+    raise_typed(meant, kernel.spelling)
 
 
 def _place_in(trace: TracebackType | None, kernel: Kernel) -> str:

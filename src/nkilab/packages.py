@@ -221,8 +221,10 @@ def put_in_front(path: Path, home: Home) -> None:
     What an earlier kernel imported under the same names from elsewhere is forgotten.
     """
     folder = path.resolve().parent
+    near = {entry.removesuffix(".py") for entry in os.listdir(home.root)}
     for name, module in list(sys.modules.items()):
-        if _is_elsewhere(name.partition(".")[0], module, home.root):
+        top = name.partition(".")[0]
+        if top in near and _is_elsewhere(top, module, home.root):
             del sys.modules[name]
     sys.path.insert(0, str(home.root) if home.is_package else str(folder))
     if home.is_package and str(folder) not in sys.path:

@@ -9,6 +9,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
+from ._lazy import part
 from .api import Estimate, as_kernel, beside_one_core, estimate_programs, traced
 from .argument_checks import mapping, need
 from .argument_checks import path as path_of
@@ -21,7 +22,6 @@ from .trace.recosting import recosted
 from .tracebacks import public
 from .views.difference import Difference
 from .views.explorer.parquet import parquet_files
-from .views.notebook import framed_html
 from .views.perfetto import trace_json, trace_protobuf
 from .views.record import profile_dict
 from .views.report import report_html
@@ -41,7 +41,8 @@ class Profile(Estimate):
     traced: tuple[Program, ...] = field(default=(), repr=False)
 
     def _repr_html_(self) -> str:
-        return framed_html(self.run)
+        html: str = part("views.notebook").framed_html(self.run)
+        return html
 
     @public
     def what_if(self, **changes: float | str) -> Profile:

@@ -7,6 +7,9 @@ from typing import Any
 
 from .errors import UsageError
 
+# each has its programs and clock; more than any cluster of the chips has
+MOST_RANKS = 65536
+
 
 class PerRank:
     """An argument that each rank has its own of.

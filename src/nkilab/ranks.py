@@ -27,7 +27,7 @@ from .errors import NkilabError, RuleError, UsageError
 from .hook import ServedFinder, switch_on
 from .launches import Launched
 from .machine import Topology
-from .rank_arguments import Call, PerRank, calls_of
+from .rank_arguments import MOST_RANKS, Call, PerRank, calls_of
 from .trace.session import ask, running, set_world
 from .trace.source import place_of, user_frame
 from .tracebacks import public
@@ -104,7 +104,7 @@ def launch(
     Raises:
         UsageError: if `ranks` is no whole number of at least 1, or `groups` does not name each rank once.
     """
-    ranks = whole("ranks", ranks, 1, api.MOST_RANKS)
+    ranks = whole("ranks", ranks, 1, MOST_RANKS)
     launched_kernel = api.as_kernel(kernel)
     _check_options(ranks, topology, executor, groups)
 

@@ -48,6 +48,7 @@ ELEMENT = (
 TO_HOST = ELEMENT.replace("it asks the host for an element", "it gives elements to the host")
 MEMBER = f"; functions of nki.language take it{TILE}\n  hint: write "
 ELSEWHERE = "compute on the host before the call, or with functions of nki.language and nki.isa"
+ARRAYS = "only arrays that a kernel is given become tensors\n  hint: pass "
 TUPLE = "\n  hint: the shape is one tuple, as in nl.zeros((128, 512), dtype=nl.float32)"
 AXIS = (
     "missing 1 required positional argument: 'axis'\n"
@@ -194,6 +195,20 @@ NKI = {
         "dma_copy: an operand is of type list; operands are tensors of the kernel or numbers\n"
         "  dst = t: float32[128, 64] in sbuf\n  src is of type list\n"
         "  hint: pass np.array(...) of it to the kernel"
+    ),
+    "nl.sbuf.view((128, 4), nl.float32)": (
+        "nl.sbuf: nl.sbuf has no view\n  hint: write nl.ndarray(shape, dtype, buffer=nl.sbuf)"
+    ),
+    "nl.shared_hbm.tensor": (
+        "nl.shared_hbm: nl.shared_hbm has no tensor\n"
+        "  hint: write nl.ndarray(shape, dtype, buffer=nl.shared_hbm)"
+    ),
+    "x = [1]; x.ndim": f"kernel: x is of type list, which has no ndim: {ARRAYS}np.array(x) to the kernel",
+    "x = 3; x.dtype": f"kernel: x is of type int, which has no dtype: {ARRAYS}np.array(x) to the kernel",
+    "x = None; x.shape": f"kernel: x is None, which has no shape: {ARRAYS}an array",
+    "x = [t, t]; x.shape": (
+        "kernel: x is of type list, which has no shape: only arrays that a kernel is given become tensors\n"
+        "  hint: take one of its tensors, as in x[0]"
     ),
     "for row in t: pass": (
         f"iteration: a tensor is gone through like a list, which nki does not do{TILE}\n"

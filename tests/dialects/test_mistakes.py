@@ -112,3 +112,33 @@ def test_a_misspelt_module_is_told_with_the_near_one(tmp_path, name, near):
         # who only asks is told that there is none
         importlib.import_module(name.rpartition(".")[0])
         assert find_spec(name) is None
+
+
+@pytest.mark.parametrize(
+    ("line", "text"),
+    [
+        ("[].push(3)", "'list' object has no attribute 'push'"),
+        ("nl.shared_hbm.__len__.shape", "'method-wrapper' object has no attribute 'shape'"),
+        # the line that asks is a library's
+        ("import functools as f; f.update_wrapper(3, t, (), ['T'])", "'int' object has no attribute 'T'"),
+    ],
+)  # fmt: skip
+def test_what_no_array_has_and_what_no_line_of_the_users_asks_for_stays_pythons_error(tmp_path, line, text):
+    path = tmp_path / "k.py"
+    path.write_text(f"{mistakes.HEADS['nki']}    {line}\n    return out\n", "utf-8")
+    with nkilab.activate():
+        kernel = runpy.run_path(str(path))["kernel"]
+        with pytest.raises(AttributeError) as caught:
+            kernel(INPUT)
+    assert type(caught.value) is AttributeError
+    assert str(caught.value) == text
+
+
+def test_a_kernel_may_ask_whether_a_list_has_a_shape(tmp_path):
+    path = tmp_path / "k.py"
+    path.write_text(
+        f"{mistakes.HEADS['nki']}    nisa.dma_copy(out, t)\n    assert not hasattr([1], 'shape')\n"
+        "    assert getattr(nl.sbuf, 'tensor', 3) == 3\n    return out\n", "utf-8",
+    )  # fmt: skip
+    with nkilab.activate():
+        np.testing.assert_array_equal(runpy.run_path(str(path))["kernel"](INPUT), INPUT)

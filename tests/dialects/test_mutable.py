@@ -114,6 +114,44 @@ def test_a_swapped_copy_is_refused_and_leaves_the_array_of_the_caller_alone(kern
     assert (array == 1).all()
 
 
+@nki2.jit
+def stored_in_place(a):
+    t = nl2.ndarray((4, 8), nl2.float32, buffer=nl2.sbuf)
+    nl2.store(a, t)  # swapped
+    return a
+
+
+@nki1.jit
+def stored_in_place_in_beta_1(a):
+    t = nl1.ndarray((4, 8), nl1.float32, buffer=nl1.sbuf)
+    nl1.store(a, t)  # swapped
+    return a
+
+
+@pytest.mark.parametrize(
+    ("kernel", "problem", "rest"),
+    [
+        (stored_in_place, ", and nothing has written value, which would take its place",
+         "source: NKI simulator guide, uninitialized memory detection"),
+        (stored_in_place_in_beta_1, ", which may not be written",
+         "key: err_cannot_update_immutable_parameter"),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("has_data", [True, False])
+def test_a_store_of_nothing_over_an_input_is_refused_in_words_of_the_store(kernel, problem, rest, has_data):
+    array = np.ones((4, 8), np.float32)
+    with pytest.raises(UseError) as caught:
+        kernel(array) if has_data else nkilab.estimate(kernel, nkilab.spec((4, 8), "float32"))
+    assert str(caught.value) == (
+        f"{marked_line(kernel.function, '# swapped')}: store: dst is an input of the kernel{problem}\n"
+        "  dst = a: float32[4, 8] in hbm\n"
+        "  value = t: float32[4, 8] in sbuf\n"
+        "  hint: read the input with nl.load; nl.store writes to dst\n"
+        f"  {rest}"
+    )
+    assert (array == 1).all()
+
+
 def test_a_tensor_that_nothing_wrote_is_not_copied_into_an_array_of_the_caller():
     array = np.ones((4, 8), np.float32)
     with pytest.raises(UseError) as caught:

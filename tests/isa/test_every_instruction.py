@@ -416,6 +416,52 @@ def test_an_unwritten_read_is_told_of_where_elements_at_other_places_depend_on_i
     assert any(spread) or not spread
 
 
+CHOOSING = [cls for cls in ON_CHIP_READS if "used_elements" in vars(cls)]
+
+
+class Part(NamedTuple):
+    """Some elements of an operand."""
+
+    operand: str
+    mask: np.ndarray
+
+    def over(self, shape: tuple[int, ...]) -> np.ndarray:
+        return self.mask.reshape(shape)
+
+
+def used_by(cls: type[Instruction], seed: int, monkeypatch: pytest.MonkeyPatch) -> dict[str, np.ndarray]:
+    """What a use says of the elements that it uses, by operand."""
+    declared, own = {}, cls.used_elements
+    with monkeypatch.context() as patch:
+        patch.setattr(cls, "used_elements", lambda *args: declared.update(used := own(*args)) or used)
+        written_by(cls, *varied(cls, seed), Hole(ON_CHIP_READS[cls][0], 0, False))
+    return declared
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("cls", CHOOSING, ids=[cls.name for cls in CHOOSING])
+def test_elements_that_a_use_leaves_out_change_nothing_and_may_be_unwritten(
+    cls: Any, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, mask in used_by(cls, seed, monkeypatch).items():
+        left_out = Part(name, ~mask)
+        assert not any(changes.any() for changes in reached(cls, left_out, [seed]).values()), name
+        results, session = written_by(cls, *varied(cls, seed), left_out)
+        assert not session.program.marks.unwritten, name
+        assert all(view.storage.written.of(view) == "all" for view in results.values()), name
+
+
+@pytest.mark.parametrize("cls", CHOOSING, ids=[cls.name for cls in CHOOSING])
+def test_every_element_that_a_use_does_not_leave_out_changes_something(
+    cls: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    used = used_by(cls, 0, monkeypatch)
+    assert any(mask.any() and not mask.all() for mask in used.values())
+    for name, mask in used.items():
+        for place in np.flatnonzero(mask)[:20].tolist():
+            assert any(changes.any() for changes in reached(cls, Hole(name, place, False)).values()), name
+
+
 def as_swapped(cls: type[Instruction], use: dict[str, Any]) -> tuple[str, str]:
     """A result of a use that may lie in HBM, and a tile that may lie in SBUF and is read; "" for none."""
     tiles = {n: spec for n, spec in operands_of(cls).items() if isinstance(use[n], Tile)}

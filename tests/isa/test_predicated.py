@@ -321,3 +321,72 @@ def test_the_filling_may_be_spelled_as_a_python_or_numpy_number() -> None:
 def test_selections_take_all_types_but_three() -> None:
     numbers = {name for name, dtype in DTYPES.items() if not dtype.is_packed}
     assert numbers - set(SELECT.operands["on_true"].dtypes) == {"tfloat32", "int32", "uint32"}
+
+
+ROW_ENDS = {"bound0": [[0], [0]], "bound1": [[3], [2]], "comp_op0": "greater_equal", "comp_op1": "less"}
+
+
+@pytest.mark.parametrize("command", ["idle", "reset_reduce"])
+def test_a_range_may_leave_out_what_nothing_wrote(session: Session, command: str) -> None:
+    # rows hold 3 and 2 elements; what lies behind them was never written
+    data, dst = new_tile(session, [[1, 2, 3, 9], [4, 5, 9, 9]]), new_tile(session, Tile((2, 4)))
+    largest = new_tile(session, Tile((2, 1)))
+    data.storage.written.remove_where(data, array_of(data) == 9)
+    bounds = {n: new_tile(session, v) if n.startswith("bound") else v for n, v in ROW_ENDS.items()}
+    outputs = {} if command == "idle" else {"reduce_res": largest}
+    with heard() as texts:
+        call(session, RANGE, dst=dst, on_true_tile=data, reduce_cmd=command, **bounds, **outputs)
+    assert texts == []
+    assert array_of(dst).tolist() == [[1, 2, 3, FP32_MIN], [4, 5, FP32_MIN, FP32_MIN]]
+    assert dst.storage.written.of(dst) == "all"
+    if outputs:
+        assert array_of(largest).tolist() == [[3], [5]]
+
+
+def test_a_maximum_over_a_range_that_nothing_wrote_in_part_is_told_of(session: Session) -> None:
+    data, dst = new_tile(session, [[1, 9, 3, 9], [4, 5, 9, 9]], name="s"), new_tile(session, Tile((2, 4)))
+    data.storage.written.remove_where(data, array_of(data) == 9)
+    bounds = {n: new_tile(session, v) if n.startswith("bound") else v for n, v in ROW_ENDS.items()}
+    with heard() as texts:
+        call(session, RANGE, dst=dst, on_true_tile=data, reduce_res=new_tile(session, Tile((2, 1))), **bounds)
+    assert texts == [
+        "reads s: float32[2, 4] in sbuf, which was written in part only; unwritten elements read as nan"
+    ]
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_a_selection_uses_of_either_source_what_it_selects(session: Session, reverse: bool) -> None:
+    # the second row takes nothing of the column, the first nothing of its second half of the tile
+    predicate = np.array([[1, 1, 0, 0], [1, 1, 1, 1]])
+    tile, dst = new_tile(session, [[1, 2, 9, 9], [3, 4, 5, 6]]), new_tile(session, Tile((2, 4)))
+    column = new_tile(session, [[-1], [9]])
+    for view in (tile, column):
+        view.storage.written.remove_where(view, array_of(view) == 9)
+    with heard() as texts:
+        call(
+            session, SELECT, dst=dst, predicate=new_tile(session, predicate ^ reverse, "uint8"), on_true=tile,
+            on_false=column, reverse_pred=reverse,
+        )  # fmt: skip
+    assert texts == []
+    assert array_of(dst).tolist() == [[1, 2, -1, -1], [3, 4, 5, 6]]
+    assert dst.storage.written.of(dst) == "all"
+
+
+def test_a_selection_hands_on_what_it_takes_of_the_unwritten(session: Session) -> None:
+    predicate = new_tile(session, [[1, 0, 1, 0]] * 2, "uint8")
+    tile, dst = new_tile(session, [[1, 2, 9, 9], [1, 2, 3, 4]]), new_tile(session, Tile((2, 4)))
+    tile.storage.written.remove_where(tile, array_of(tile) == 9)
+    with heard() as texts:
+        call(session, SELECT, dst=dst, predicate=predicate, on_true=tile, on_false=-1.0)
+    assert texts == []
+    assert dst.storage.written.missing(dst).tolist() == [[False, False, True, False], [False] * 4]
+
+
+def test_a_selection_by_a_predicate_that_nothing_wrote_is_told_of(session: Session) -> None:
+    predicate = new_tile(session, Tile((1, 4), "uint8"), name="which")
+    with heard() as texts:
+        call(
+            session, SELECT, dst=new_tile(session, Tile((1, 4))), predicate=predicate,
+            on_true=new_tile(session, Tile((1, 4)), name="t"), on_false=-1.0,
+        )  # fmt: skip
+    assert "reads which: uint8[1, 4] in sbuf, which was never written; unwritten elements read as 0" in texts

@@ -11,6 +11,7 @@ from nkilab.errors import RuleError
 from nkilab.isa import REGISTRY
 from nkilab.machine import MACHINES
 from nkilab.tiles.tile import array_of
+from tests.isa.warned import heard
 from tests.uses import Tile, call, form_of, new_tile, open_session, refused, result, smallest_use
 
 AFFINE_SELECT, REDUCE = REGISTRY["affine_select"], REGISTRY["tensor_partition_reduce"]
@@ -232,3 +233,29 @@ def test_a_value_that_may_not_be_is_refused(cls: Any, values: dict[str, Any], me
         call(session, cls, **{**use, **views})
     problem, source = message.split("\n  source: ")
     assert (caught.value.problem, caught.value.source) == (problem, source)
+
+
+@pytest.mark.parametrize(("written", "missing"), [(4, 0), (3, 1), (0, 4)])
+def test_what_a_causal_mask_drops_may_be_unwritten_and_what_it_takes_is_handed_on(
+    written: int, missing: int
+) -> None:
+    # of each row p only columns up to p are taken: 1, 2, 3 and 4 elements; columns up to `written` exist
+    session = open_session(MACHINES["trn2"])
+    data, dst = new_tile(session, np.ones((4, 4)), name="s"), new_tile(session, Tile((4, 4)))
+    taken = np.tril(np.ones((4, 4), np.bool_))
+    data.storage.written.remove_where(data, ~taken | (np.arange(4) >= written))
+    with heard() as texts:
+        call(
+            session, AFFINE_SELECT, dst=dst, pattern=[[-1, 4]], channel_multiplier=1, on_true_tile=data,
+            on_false_value=-8.0, cmp_op="greater_equal",
+        )  # fmt: skip
+    if written:
+        assert texts == []
+        assert dst.storage.written.missing(dst).tolist() == (taken & (np.arange(4) >= written)).tolist()
+        assert dst.storage.written.missing(dst).sum() == missing
+    else:
+        assert texts == [
+            "reads s: float32[4, 4] in sbuf, which was never written; unwritten elements read as nan"
+        ]
+    expected = np.where(taken, np.where(np.arange(4) < written, 1.0, np.nan), -8.0)
+    np.testing.assert_array_equal(array_of(dst), expected)

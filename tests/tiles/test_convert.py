@@ -356,3 +356,9 @@ def test_zero_alone_is_stored_into_packed_elements(name: str) -> None:
     assert dst[:, 1::2].tobytes() == b"\xff" * (dst.nbytes // 2)
     with pytest.raises(RuleError, match=r"^an element of .* is four numbers"):
         store(dst, 1, DTYPES[name])
+
+
+@pytest.mark.parametrize("name", ["float32", "tfloat32"])
+def test_what_is_float32_is_not_copied_to_be_widened(name: str) -> None:
+    values = np.arange(4, dtype=np.float32)
+    assert widen(values, DTYPES[name]) is values

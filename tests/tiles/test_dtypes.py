@@ -190,3 +190,10 @@ def test_a_packed_type_promotes_with_nothing_else() -> None:
     with pytest.raises(RuleError) as caught:
         promoted(DTYPES["float8_e4m3fn_x4"], DTYPES["float32"])
     assert str(caught.value) == "float8_e4m3fn_x4 and float32 have no common type"
+
+
+def test_an_object_of_ours_may_say_which_type_it_is() -> None:
+    class Spelled:
+        dtype_of_nkilab = DTYPES["bfloat16"]
+
+    assert as_dtype(Spelled()) is DTYPES["bfloat16"]

@@ -12,6 +12,7 @@ from nkilab.tiles import tile as tiles
 from nkilab.tiles.dtypes import DTYPES, as_dtype
 from nkilab.tiles.indirect import (
     OutOfBoundsError,
+    UnwrittenError,
     cells,
     check_scalars,
     elements_of,
@@ -346,3 +347,19 @@ def test_a_layout_says_whether_the_run_knows_its_offset_or_its_rows() -> None:
     assert str(at_number(counted(5, 4), 0, 16, 5).layout) == "float32[5, 4] in hbm at a run-time offset"
     gathers = rows_at(counted(5, 4), integers(0, 1), 4, 5)
     assert str(gathers.layout) == "float32[2, 4] in hbm at run-time rows"
+
+
+def test_numbers_are_read_partitions_first_as_far_as_they_were_written() -> None:
+    storage = tiles.Storage(0, "rows", (2, 3), DTYPES["int32"], "sbuf", "tile", 0)
+    storage.allocate(np.array([[1, 2, 3], [4, 5, 6]], np.int32))
+    view = tiles.View(storage, 0, tiles.whole_layout(storage))
+    assert numbers_in(view).tolist() == [1, 4, 2, 5, 3, 6]
+    # the third, in the order of partitions, goes: the first of the second column
+    storage.written.remove_where(view, np.array([[False, True, False], [False, False, False]]))
+    assert numbers_in(view, 2).tolist() == [1, 4]
+    for count in (3, None):
+        with pytest.raises(UnwrittenError, match="was written in part only"):
+            numbers_in(view, count)
+    storage.written.clear()
+    with pytest.raises(UnwrittenError, match="was never written"):
+        numbers_in(view, 1)

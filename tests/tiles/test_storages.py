@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nkilab.errors import LimitError
 from nkilab.tiles import tile as tiles
 from nkilab.tiles.dtypes import DTYPES
 from nkilab.tiles.tile import (
@@ -238,3 +239,36 @@ def test_the_sets_of_elements_that_products_and_others_wrote_are_apart() -> None
     own.initialised.add(View(own, 0, layout((1, 2), (2, 1), FLOAT32, PSUM, 0, 0)))
     assert own.initialised.bits.tolist() == [True, True, False, False]
     assert own.written.is_empty
+
+
+# pages of 4096 bytes, for a computer of so many GiB
+PAGES_OF_A_GIB = 2**18
+
+
+@pytest.mark.parametrize(
+    ("gib", "rows", "needed"),
+    [(4, 2**20, ""), (4, 2**20 + 1, "4.0"), (4, 2**21, "8.0"), (0.5, 2**18, "1.0"), (0.5, 2**18 - 1, "")],
+)
+def test_elements_need_no_more_than_the_memory_of_the_computer(
+    monkeypatch: pytest.MonkeyPatch, gib: float, rows: int, needed: str
+) -> None:
+    # rows of 1024 float32 are 4 KiB; nobody asks below one GiB
+    pages = {"SC_PHYS_PAGES": int(gib * PAGES_OF_A_GIB), "SC_PAGE_SIZE": 4096}
+    monkeypatch.setattr(tiles.os, "sysconf", pages.__getitem__)
+    if not needed:
+        tiles.check_room((rows, 1024), DTYPES["float32"])
+        return
+    with pytest.raises(LimitError) as caught:
+        tiles.check_room((rows, 1024), DTYPES["float32"])
+    assert caught.value.problem == (
+        f"the elements of float32[{rows}, 1024] need {needed} GiB; this computer has {gib:.1f} GiB of memory"
+    )
+
+
+def test_a_tile_in_print_shows_what_nothing_wrote_as_dashes() -> None:
+    storage = Storage(0, "t", (1, 3), DTYPES["float32"], SBUF, "tile", 0)
+    storage.allocate(np.array([[1, 2, 3]], np.float32))
+    view = View(storage, 0, tiles.whole_layout(storage))
+    assert tiles.elements_text(view) == "[[1. 2. 3.]]"
+    storage.written.remove_where(view, np.array([[False, True, False]]))
+    assert tiles.elements_text(view) == "[[1.0 -- 3.0]]"

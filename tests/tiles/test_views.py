@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from nkilab.dialects.indexing import basic as sliced
 from nkilab.errors import RuleError
 from nkilab.tiles.dtypes import DTYPES, as_dtype
-from nkilab.tiles.tile import Storage, View, array_of, whole_layout
-from nkilab.tiles.views import broadcast, derived, reinterpreted, reshaped
+from nkilab.tiles.tile import Storage, View, array_of, layout, whole_layout
+from nkilab.tiles.views import broadcast, derived, padding_hint, reinterpreted, reshaped
 
 SHAPES = st.lists(st.integers(1, 6), min_size=1, max_size=4).map(tuple)
 
@@ -199,3 +199,35 @@ def test_a_broadcast_of_a_larger_axis_is_refused() -> None:
     with pytest.raises(RuleError) as caught:
         broadcast(view_on(counted((3, 4))), (3, 8))
     assert str(caught.value) == "shape [3, 4] does not broadcast to [3, 8]"
+
+
+@pytest.mark.parametrize(
+    ("few", "many", "hint"),
+    [
+        # axes are compared from the last, as NumPy does: 4 stands over against 3
+        ((4, 8), (4, 3, 8), "reshape [4, 8] to [4, 1, 8]: axes are compared from the last"),
+        ((4, 1), (4, 3, 8), "reshape [4, 1] to [4, 1, 1]: axes are compared from the last"),
+        ((4, 8), (5, 3, 8), ""),
+        ((4, 8), (2, 3, 8), ""),
+        ((4, 8), (4, 3, 7), ""),
+        ((4, 8), (4, 8), ""),
+        ((4, 3, 8), (4, 8), ""),
+    ],
+)
+def test_a_shape_of_fewer_axes_is_told_with_the_axes_that_it_lacks(few: Any, many: Any, hint: str) -> None:
+    assert padding_hint(few, many) == hint
+    if hint:
+        padded = few[:1] + (1,) * (len(many) - len(few)) + few[1:]
+        assert np.broadcast_shapes(padded, many) == many
+
+
+def test_two_negative_extents_are_no_shape_though_their_product_counts_the_elements() -> None:
+    with pytest.raises(RuleError) as caught:
+        reshaped(view_on(counted((6,))), (-2, -3), None)
+    assert caught.value.problem == "a tensor of 6 elements [6] does not reshape to [-2, -3], which has 6"
+
+
+def test_no_elements_reshape_to_no_elements() -> None:
+    storage = Storage(0, "t", (2, 3), as_dtype("float32"), "hbm", "tile", 0)
+    none = View(storage, 0, layout((0, 3), (3, 1), storage.dtype, "hbm", None, 0))
+    assert reshaped(none, (3, 0), None).layout.shape == (3, 0)

@@ -13,6 +13,7 @@ import click
 from .._lazy import part
 from ..command_line import CHIPS, PATH, VERSIONS, Number, json_option
 from ..errors import UseError
+from ..rank_arguments import MOST_RANKS
 
 target_option = click.option(
     "--target", default="", metavar="CHIP", type=CHIPS,
@@ -42,7 +43,7 @@ ranks_option = click.option(
     "--ranks",
     default=1,
     metavar="N",
-    type=Number(int, 1, 65536, "no cluster has more"),
+    type=Number(int, 1, MOST_RANKS, "no cluster has more"),
     help="Ranks that run it together.",
 )
 trips_option = click.option(
@@ -62,17 +63,9 @@ def of_kernel(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def timed(
-    how: Callable[..., Any],
-    kernel: str,
-    version: str,
-    target: str,
-    args: Sequence[str],
-    keywords: Sequence[str],
-    grid: str,
-    ranks: int,
-    trips: Sequence[str],
-    as_json: bool,
-) -> list[Any]:
+    how: Callable[..., Any], kernel: str, version: str, target: str, args: Sequence[str], keywords:
+    Sequence[str], grid: str, ranks: int, trips: Sequence[str], as_json: bool,
+) -> list[Any]:  # fmt: skip
     """What a function of `api` or `profiles` says of a kernel on each chip; exits where the kernel fails."""
     api, runner = part("api"), part("runner")
     targets = [name.strip() for name in target.split(",")] if target else [""]
@@ -81,7 +74,7 @@ def timed(
     positional, named = part("arguments").call_arguments(args, keywords)
     instances, trip_counts = part("arguments").extents(grid), part("arguments").trips(trips)
     runner.serve_names(version, targets[0])
-    named = part("ranks").with_groups(named)
+    named = part("ranks").with_groups(named) if named else named
     results: list[Any] = []
 
     def work() -> None:

@@ -16,6 +16,7 @@ from .._lazy import torch
 from ..errors import SpellingError, shown
 from ..tiles.tile import HBM, View
 from ..trace.source import name_of, place_of, text_at, user_frame
+from ..tracebacks import is_library, is_users_file
 from .missing import CASTS, NUMBER_HINT, TO_HOST, MissingMemberError, counterpart
 
 # What a number of NumPy on the left of a tile asks for: the operator of the tile.
@@ -138,6 +139,28 @@ def refuse_member(tensor: View, name: str, words: Mapping[str, Any]) -> None:
         return
     raise MissingMemberError(problem, hint=hint).located(
         place_of(frame), f"tensor.{name}", [tensor.describe()]
+    )
+
+
+def about_host_value(error: AttributeError) -> MissingMemberError | None:
+    """What to tell of a line of the user's that asks a plain value of Python's for what arrays have."""
+    value, trace = error.obj, error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    is_plain = value is None or isinstance(value, list | tuple | dict | str | int | float)
+    if trace is None or not is_plain or not hasattr(np.ndarray, error.name or ""):
+        return None
+    filename = trace.tb_frame.f_code.co_filename
+    if is_library(filename) or not is_users_file(filename):
+        return None
+    called = name_of(value, trace.tb_frame) or "it"
+    kind = "None" if value is None else f"of type {type(value).__name__}"
+    hint = "pass an array" if value is None else f"pass np.array({called}) to the kernel"
+    if isinstance(value, list | tuple) and any(isinstance(part, View) for part in value):
+        hint = f"take one of its tensors, as in {called}[0]"
+    return MissingMemberError(
+        f"{called} is {kind}, which has no {error.name}: only arrays that a kernel is given become tensors",
+        hint=hint,
     )
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import update_wrapper
+from collections.abc import Callable, Iterable, Mapping
+from functools import cache, partial, update_wrapper
 from types import FrameType, ModuleType
 from typing import Any, NoReturn
 
@@ -100,21 +100,45 @@ def _sources(name: str, version: str) -> str:
     return "stubs of NKI " + " and ".join(sorted(shown, key=order))
 
 
+class AtFirstUse:
+    """A member of a table of names that is made when it is first asked for.
+
+    Args:
+        make: what makes it.
+        argument: of `make`.
+    """
+
+    def __init__(self, make: Callable[[Any], Any], argument: Any) -> None:
+        self.member = cache(partial(make, argument))
+
+
 class ServedModule(ModuleType):
     """A module made from a table; unknown names are refused with what the history knows of them.
 
     Args:
         name: full name.
         version: the NKI version asked for, or "".
+        names: those that it has in any version, each held to that one when it is first asked for.
     """
 
-    def __init__(self, name: str, version: str) -> None:
+    def __init__(self, name: str, version: str, names: Mapping[str, Any]) -> None:
         super().__init__(name, f"{name}, served by nkilab")
         self._version = version
+        self._names = names
+
+    def __dir__(self) -> list[str]:
+        names = (n for n in self._names if _is_there(self.__name__, n, self._version))
+        return sorted({*vars(self), *names})
 
     def __getattr__(self, name: str) -> Any:
+        if name == "__all__":
+            return [n for n in dir(self) if not n.startswith("_")]
         if name.startswith("__"):
             raise AttributeError(name)
+        if name in vars(self).get("_names", ()) and _is_there(self.__name__, name, self._version):
+            member = _as_served(self.__name__, name, self._names[name], self._version)
+            setattr(self, name, member)
+            return member
         frame = sys._getframe(1)
         full = f"{self.__name__}.{name}"
         if full in LIBRARIES and frame.f_code.co_name == "_handle_fromlist":
@@ -139,8 +163,8 @@ class ServedModule(ModuleType):
         error = lack(name_in(self.__name__, name), _version_in(self.__name__, version))
         if error is not None:
             return error
-        elsewhere = [n for n in _relatives(self.__name__) if name in vars(sys.modules[n])]
-        listed, hint = ("", f"{elsewhere[0]} has it") if elsewhere else alternatives_to(name, vars(self))
+        elsewhere = [n for n in _relatives(self.__name__) if name in dir(sys.modules[n])]
+        listed, hint = ("", f"{elsewhere[0]} has it") if elsewhere else alternatives_to(name, dir(self))
         return MissingNameError(f"nkilab serves no name {name} here{listed}", hint=hint)
 
 
@@ -208,24 +232,40 @@ def held_tables(served: Mapping[str, Mapping[str, Any]], version: str) -> dict[s
         served: per module its names, as nkilab has them.
         version: the NKI version asked for, or "" for whatever some version of the spelling accepts.
     """
-    return {module: dict(_held_names(module, names, version)) for module, names in served.items()}
+    return {
+        module: {
+            n: _as_served(module, n, v, version) for n, v in names.items() if _is_there(module, n, version)
+        }
+        for module, names in served.items()
+    }
 
 
-def _held_names(module: str, names: Mapping[str, Any], version: str) -> Iterator[tuple[str, Any]]:
-    """The names of one module."""
-    is_of_beta1 = module.startswith("neuronxcc")
-    if version == BETA1 and not is_of_beta1:
-        return
-    for name, value in names.items():
-        full = name_in(module, name)
-        if full.startswith("isa.constants."):
-            full = full.replace(".constants", "")
-        if full not in history():
-            yield name, value
-        elif is_of_beta1:
-            yield name, _of_beta1(module, name, value, version)
-        elif at(full, version) if version else set(versions_with(full)) - {BETA1}:
-            yield name, _limited(full, value, version)
+def _listed(module: str, name: str) -> str:
+    """A name of a module as the tables of `history` have it."""
+    full = name_in(module, name)
+    return full.replace(".constants", "") if full.startswith("isa.constants.") else full
+
+
+def _is_there(module: str, name: str, version: str) -> bool:
+    """Whether the version asked for has a name."""
+    full = _listed(module, name)
+    if module.startswith("neuronxcc"):
+        return True
+    if version == BETA1 and module.partition(".")[0] == "nki":
+        return False
+    return full not in history() or bool(at(full, version) if version else set(versions_with(full)) - {BETA1})
+
+
+def _as_served(module: str, name: str, value: Any, version: str) -> Any:
+    """What the version asked for has under a name."""
+    full, value = _listed(module, name), value.member() if isinstance(value, AtFirstUse) else value
+    if full not in history():
+        return value
+    return (
+        _of_beta1(module, name, value, version)
+        if module.startswith("neuronxcc")
+        else _limited(full, value, version)
+    )
 
 
 def _limited(name: str, value: Any, version: str) -> Any:

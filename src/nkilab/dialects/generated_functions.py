@@ -36,17 +36,10 @@ Finish = Callable[..., Any]
 
 
 def surface(
-    cls: type[Instruction],
-    order: Sequence[str],
-    finish: Finish | None,
-    *,
-    keyword_only_from: str = "",
-    extra: Mapping[str, Any] | None = None,
-    version: str = "",
-    defaults: Mapping[str, Any] | None = None,
-    words: Mapping[str, Mapping[Any, Any]] | None = None,
-    handle: Callable[[int], Any] | None = None,
-) -> Callable[..., Any]:
+    cls: type[Instruction], order: Sequence[str], finish: Finish | None, *, keyword_only_from: str = "",
+    extra: Mapping[str, Any] | None = None, version: str = "", defaults: Mapping[str, Any] | None = None,
+    words: Mapping[str, Mapping[Any, Any]] | None = None, handle: Callable[[int], Any] | None = None,
+) -> Callable[..., Any]:  # fmt: skip
     """A function that spells one instruction.
 
     Args:

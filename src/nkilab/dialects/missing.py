@@ -93,7 +93,7 @@ def alternatives_to(name: str, known: Iterable[str]) -> tuple[str, str]:
     )
 
 
-def refuse_name(owner: str, name: str, known: Iterable[str], problem: str = "") -> NoReturn:
+def refuse_name(owner: str, name: str, known: Iterable[str], problem: str = "", hint: str = "") -> NoReturn:
     """Refuse a name, and tell the nearest known ones.
 
     Args:
@@ -101,13 +101,14 @@ def refuse_name(owner: str, name: str, known: Iterable[str], problem: str = "") 
         name: the name.
         known: those that exist.
         problem: the sentence; that `owner` has no such name if "".
+        hint: what to do; one about the nearest names if "".
 
     Raises:
         MissingMemberError: always, but for names with an underscore in front, which Python asks for.
     """
     if name.startswith("_"):
         raise AttributeError(f"{owner} has no attribute {name!r}")
-    listed, hint = alternatives_to(name, known)
+    listed, hint = ("", hint) if hint else alternatives_to(name, known)
     plain = problem or f"{owner} has no {name}"
     raise MissingMemberError(plain + listed, hint=hint).located(place_of(user_frame()), owner)
 

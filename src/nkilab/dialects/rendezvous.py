@@ -15,15 +15,9 @@ RENDEZVOUS_CLASSES = frozenset({Sendrecv, CoreBarrier})
 
 
 def rendezvous_finish(
-    session: Session,
-    cls: type[Instruction],
-    operands: list[Any],
-    attributes: tuple[Any, ...],
-    values: tuple[Any, ...],
-    extras: tuple[Any, ...],
-    where: Site | None = None,
-    known: Known | None = None,
-) -> None:
+    session: Session, cls: type[Instruction], operands: list[Any], attributes: tuple[Any, ...],
+    values: tuple[Any, ...], extras: tuple[Any, ...], where: Site | None = None, known: Known | None = None,
+) -> None:  # fmt: skip
     """Append a row at which programs meet, if this launch has those that it names.
 
     Raises:

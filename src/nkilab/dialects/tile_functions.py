@@ -25,7 +25,7 @@ from ..isa.tensor_engine import NcMatmul, NcTranspose
 from ..tiles.dtypes import FLOAT32, UINT8, UINT32, DType, as_dtype
 from ..tiles.tile import HBM, PSUM, SBUF, Layout, Storage, View, compact_strides, layout
 from ..tiles.views import broadcast, derived, padding_hint, reshaped
-from ..trace.builder import record
+from ..trace.builder import NothingToWriteError, record
 from ..trace.session import ask, current
 from ..trace.source import place_of, user_frame
 
@@ -35,21 +35,22 @@ PREDICATES = ("uint8", "uint16", "uint32", "bool")
 _DROPPED_BITS, _STEP = 8, 2.0**-24
 
 
+def of_store(error: NothingToWriteError) -> NothingToWriteError:
+    """The refusal to overwrite an input with what was never written, in the words of `nl.store`."""
+    error.called, error.hint = "store", "read the input with nl.load; nl.store writes to dst"
+    error.problem = error.problem.replace("written src", "written value")
+    error.facts = tuple(fact.replace("src = ", "value = ", 1) for fact in error.facts)
+    return error
+
+
 class Lowering(Protocol):
     """How a spelling appends an instruction whose result is new."""
 
     def make(
-        self,
-        cls: type[Instruction],
-        operands: list[Any],
-        attributes: tuple[Any, ...],
-        values: tuple[Any, ...] = (),
-        *,
-        dtype: DType | None = None,
-        mask: Any = None,
-        memory: str = "",
+        self, cls: type[Instruction], operands: list[Any], attributes: tuple[Any, ...],
+        values: tuple[Any, ...] = (), *, dtype: DType | None = None, mask: Any = None, memory: str = "",
         shape: tuple[int, ...] | None = None,
-    ) -> Any:
+    ) -> Any:  # fmt: skip
         """The result of an instruction, whose operands hold None in its place.
 
         Args:

@@ -14,7 +14,7 @@ import numpy as np
 
 from ..isa.declare import Instruction
 from ..tiles.dtypes import unwritten_value
-from ..tiles.tile import View, settle_elements
+from ..tiles.tile import View, array_of, settle_elements
 from ..trace.run_notes import Unwritten
 from ..trace.session import Session
 from ..trace.source import name_of, user_frame
@@ -36,17 +36,37 @@ def fill_operands(
         Booleans over each operand that has unwritten elements, by slot: which. None where there are none, or
         the reads are told of.
     """
-    missing = None
-    if form.hands_on and not _is_seen_otherwise(form, operands, values):
-        views = {slot: operands[slot] for slot in partly}
-        missing = {
-            s: v.storage.written.missing(v) for s, v in views.items() if v.storage.written.of(v) != "all"
-        }
-        if not all(_is_handed_on(form, slot, elements) for slot, elements in missing.items()):
-            missing = None
+    can_hand_on = form.hands_on and not _is_seen_otherwise(form, operands, values)
+    needed = missing = {}
+    if can_hand_on or _leaves_out(form):
+        written = {s: operands[s].storage.written for s in partly}
+        missing = {s: w.missing(operands[s]) for s, w in written.items() if w.of(operands[s]) != "all"}
+        needed = _needed(form, operands, values, missing)
+    is_told = not (can_hand_on and all(_is_handed_on(form, s, missing[s], n) for s, n in needed.items()))
     for slot in partly:
-        fill(session, operands[slot], mask, is_told=missing is None)
-    return missing or None
+        fill(session, operands[slot], mask, is_told=is_told and (slot in needed or slot not in missing))
+    return None if is_told else needed or None
+
+
+def _leaves_out(form: Instruction) -> bool:
+    """Whether a call may leave elements of its operands out."""
+    return type(form).used_elements is not Instruction.used_elements
+
+
+def _needed(
+    form: Instruction, operands: Sequence[View], values: tuple[object, ...], missing: dict[int, np.ndarray]
+) -> dict[int, np.ndarray]:
+    """What of the unwritten elements of operands a call uses, by slot; without the slots where it is none."""
+    if not _leaves_out(form):
+        return missing
+    for slot in missing:
+        if operands[slot].storage.data is None:
+            operands[slot].storage.own()
+    arguments = [array_of(o) if slot in form.read_slots else o for slot, o in enumerate(operands)]
+    used, names = form.used_elements(*arguments, *values), list(form.operands)
+    uses = {slot: used.get(names[slot], np.True_) for slot in missing}
+    needed = {slot: m & uses[slot].reshape(m.shape if uses[slot].ndim else ()) for slot, m in missing.items()}
+    return {slot: elements for slot, elements in needed.items() if elements.any()}
 
 
 def _is_seen_otherwise(form: Instruction, operands: Sequence[Any], values: tuple[Any, ...]) -> bool:
@@ -55,17 +75,17 @@ def _is_seen_otherwise(form: Instruction, operands: Sequence[Any], values: tuple
     return reads_more or any(operands[slot].storage.place for slot in form.view_slots)
 
 
-def _is_handed_on(form: Instruction, slot: int, missing: np.ndarray) -> bool:
-    """Whether exactly what is unwritten of an operand comes out, in every result; not of all of it."""
+def _is_handed_on(form: Instruction, slot: int, missing: np.ndarray, needed: np.ndarray) -> bool:
+    """Whether all results get just what is needed of what an operand misses; not if it misses all."""
     if missing.all():
         return False
     axes = [spec.axes for spec in form.operands.values()]
     by_element = [_is_by_element(form, slot, result) for result in form.written_slots]
     if all(by_element):
         return True
-    lanes = missing.reshape(len(missing), -1)
     shares_partitions = all(axes[result][0] == "P" == axes[slot][0] for result in form.written_slots)
-    return shares_partitions and bool((lanes.any(1) == lanes.all(1)).all())
+    is_missing, is_needed = (elements.reshape(len(missing), -1) for elements in (missing, needed))
+    return shares_partitions and bool(is_missing[is_needed.any(1)].all())
 
 
 def _is_by_element(form: Instruction, slot: int, result: int) -> bool:
@@ -89,7 +109,7 @@ def hand_on(
         if _is_by_element(form, slot, result):
             bits = missing.reshape(shape)
         else:
-            lanes = missing.reshape(len(missing), -1)[:, 0]
+            lanes = missing.reshape(len(missing), -1).any(1)
             bits = np.broadcast_to(lanes.reshape(-1, *(1,) * (len(shape) - 1)), shape)
         if part is not None and result == form.written_slots[0]:
             bits = bits & part

@@ -32,6 +32,9 @@ from .declaration_parts import Example as Example
 from .declaration_parts import Fresh as Fresh
 from .declaration_parts import Step as Step
 
+# what `compute` takes: an array, a number or None; and booleans, as many as elements, by name of an operand
+Argument = Any
+UsedElements = Mapping[str, Any]
 REGISTRY: dict[str, type[Instruction]] = {}
 
 ON_CHIP = ("sbuf", "psum")
@@ -81,14 +84,9 @@ def Out(
 
 
 def In(
-    axes: str,
-    memories: Sequence[str] = ON_CHIP,
-    dtypes: Sequence[str] = ANY_DTYPE,
-    *,
-    optional: bool = False,
-    number: bool = False,
-    rows: bool = False,
-) -> Any:
+    axes: str, memories: Sequence[str] = ON_CHIP, dtypes: Sequence[str] = ANY_DTYPE, *,
+    optional: bool = False, number: bool = False, rows: bool = False,
+) -> Any:  # fmt: skip
     """Declare an operand that is read.
 
     With `number`, a Python number may stand for it; with `rows`, indices may choose its rows at run time.
@@ -318,11 +316,8 @@ class Instruction:
 
     def tile_slots(self) -> Iterator[tuple[str, Operand, Layout]]:
         """Every tile that a row of this form names: its operands, then the indices of their addresses."""
-        named = [
-            (name, spec, layout)
-            for (name, spec), layout in zip(self.operands.items(), self.layouts, strict=True)
-            if isinstance(layout, Layout)
-        ]
+        operands = zip(self.operands.items(), self.layouts, strict=True)
+        named = [(name, spec, layout) for (name, spec), layout in operands if isinstance(layout, Layout)]
         yield from named
         for name, _, layout in named:
             yield from ((f"{name}.index", _INDEX, index.layout) for index in layout.indices)
@@ -451,6 +446,10 @@ class Instruction:
     def written_where(self, *operands: Any) -> Any:
         """The same where it depends on the elements of the operands, before they are computed on."""
         return self.written_part
+
+    def used_elements(self, *arguments: Argument) -> UsedElements:
+        """Per operand of which a call, by its arguments of `compute`, leaves elements out: those it uses."""
+        return {}
 
     @classmethod
     def fresh(cls, layouts: Mapping[str, Any], attributes: Mapping[str, Any]) -> Fresh:

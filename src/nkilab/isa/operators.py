@@ -120,7 +120,7 @@ def operator_named(spelled: Any) -> Operator:
     """
     if isinstance(spelled, Operator):
         return spelled
-    name = spelled if isinstance(spelled, str) else getattr(spelled, "__name__", repr(spelled))
+    name = spelled if isinstance(spelled, str) else getattr(spelled, "__name__", None) or repr(spelled)
     known_operator = OPERATORS.get(NUMPY_NAMES.get(name, name))
     if known_operator is None:
         raise RuleError(

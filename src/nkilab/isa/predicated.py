@@ -17,6 +17,7 @@ from .declare import (
     ANY_DTYPE,
     FLOATS,
     NUMBER,
+    Argument,
     Attr,
     Example,
     Flag,
@@ -28,6 +29,7 @@ from .declare import (
     ScalarOrVector,
     Spelled,
     Step,
+    UsedElements,
     call_rule,
     rule,
 )
@@ -147,6 +149,11 @@ class SelectReduce(Instruction):
 
     registers_are_known = common_rules.registers_are_known(ACCUMULATORS)
 
+    def used_elements(self, *arguments: Argument) -> UsedElements:
+        """Of each source where the predicate selects it; of a column the partitions in which it does."""
+        chosen = _is_chosen(arguments[1], self.dst.shape, self.reverse_pred)
+        return {"on_true": chosen, "on_false": ~chosen.reshape(len(chosen), -1).all(axis=1)}
+
     def compute(
         self, dst: Any, predicate: Any, on_true: Any, on_false: Any, reduce_res: Any, registers: Any
     ) -> str:
@@ -237,14 +244,20 @@ class RangeSelect(Instruction):
     def indices_are_exact(self, range_start: Any) -> bool:
         return range_start >= -INDEX_MAX and range_start + self.sizes["F*"] <= INDEX_MAX
 
+    def used_elements(self, *arguments: Argument) -> UsedElements:
+        """Those in the range."""
+        _, _, bound0, bound1, _, range_start = arguments
+        index = np.arange(self.sizes["F*"], dtype=np.float32) + np.float32(range_start)
+        first = self.comp_op0.function(index, bound0.reshape(-1, 1)) != 0
+        second = self.comp_op1.function(index, bound1.reshape(-1, 1)) != 0
+        return {"on_true_tile": first & second}
+
     def compute(
         self, dst: Any, on_true_tile: Any, bound0: Any, bound1: Any, reduce_res: Any, range_start: Any,
         registers: Any,
     ) -> str:  # fmt: skip
-        index = np.arange(self.sizes["F*"], dtype=np.float32) + np.float32(range_start)
-        first = self.comp_op0.function(index, bound0.reshape(-1, 1)) != 0
-        second = self.comp_op1.function(index, bound1.reshape(-1, 1)) != 0
-        kept = as_shape(first & second, dst.shape)
+        used = self.used_elements(dst, on_true_tile, bound0, bound1, reduce_res, range_start)
+        kept = as_shape(used["on_true_tile"], dst.shape)
         data = widen(as_shape(on_true_tile, dst.shape), self.on_true_tile.dtype)
         result = np.where(kept, data, np.float32(FP32_MIN))
         active, warning = accumulated(self, registers, self.reduce_op, result)

@@ -13,7 +13,20 @@ from ..tiles.convert import cast, store, widen
 from ..tiles.tile import SBUF
 from . import common_rules
 from .costs import engine_step
-from .declare import Example, Fresh, Immediate, In, Instruction, Out, Spelled, Step, call_rule, rule
+from .declare import (
+    Argument,
+    Example,
+    Fresh,
+    Immediate,
+    In,
+    Instruction,
+    Out,
+    Spelled,
+    Step,
+    UsedElements,
+    call_rule,
+    rule,
+)
 from .elementwise import PARTITIONS, as_shape, is_integer, store_bits
 from .gather import CORE_PARTITIONS
 from .gpsimd import access_pattern, affine_values, is_int32
@@ -74,15 +87,20 @@ class AffineSelect(Instruction):
     def constant_is_a_number(self, channel_multiplier: Any, on_false_value: Any, offset: Any) -> bool:
         return isinstance(on_false_value, int | float | np.generic)
 
+    def used_elements(self, *arguments: Argument) -> UsedElements:
+        """Those that are taken."""
+        _, _, channel_multiplier, _, offset = arguments
+        places = affine_values(self.pattern, self.dst.shape[0], offset, channel_multiplier)
+        return {"on_true_tile": self.cmp_op.function(places, 0).reshape(self.dst.shape) != 0}
+
     def compute(
         self, dst: Any, on_true_tile: Any, channel_multiplier: Any, on_false_value: Any, offset: Any
     ) -> None:
-        places = affine_values(self.pattern, dst.shape[0], offset, channel_multiplier)
-        is_taken = self.cmp_op.function(places, 0).reshape(dst.shape) != 0
+        used = self.used_elements(dst, on_true_tile, channel_multiplier, on_false_value, offset)
         other = np.empty((), self.dst.dtype.storage)
         store(other, np.float32(on_false_value), self.dst.dtype)
         cast(dst, self.dst.dtype, as_shape(on_true_tile, dst.shape), self.on_true_tile.dtype)
-        np.copyto(dst, other, where=~is_taken)
+        np.copyto(dst, other, where=~used["on_true_tile"])
 
     def cost(self) -> list[Step]:
         # 2.26 costs: 150 + N

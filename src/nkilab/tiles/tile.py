@@ -57,15 +57,9 @@ class Layout:
     )  # fmt: skip
 
     def __init__(
-        self,
-        shape: tuple[int, ...],
-        strides: tuple[int, ...],
-        dtype: DType,
-        memory: str,
-        partition_axis: int | None,
-        start_partition: int,
-        indices: tuple[IndexLayout, ...] = (),
-    ) -> None:
+        self, shape: tuple[int, ...], strides: tuple[int, ...], dtype: DType, memory: str,
+        partition_axis: int | None, start_partition: int, indices: tuple[IndexLayout, ...] = (),
+    ) -> None:  # fmt: skip
         self.shape = shape
         self.strides = strides
         self.dtype = dtype
@@ -106,14 +100,9 @@ _LAYOUTS: dict[tuple[Any, ...], Layout] = {}
 
 
 def layout(
-    shape: tuple[int, ...],
-    strides: tuple[int, ...],
-    dtype: DType,
-    memory: str,
-    partition_axis: int | None,
-    start_partition: int,
-    indices: tuple[IndexLayout, ...] = (),
-) -> Layout:
+    shape: tuple[int, ...], strides: tuple[int, ...], dtype: DType, memory: str, partition_axis: int | None,
+    start_partition: int, indices: tuple[IndexLayout, ...] = (),
+) -> Layout:  # fmt: skip
     """The one `Layout` with these values."""
     key = (shape, strides, dtype, memory, partition_axis, start_partition, indices)
     known = _LAYOUTS.get(key)

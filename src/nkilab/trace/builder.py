@@ -21,6 +21,10 @@ from .source import name_of, place_of, user_frame, user_site
 FORMS = "forms"
 
 
+class NothingToWriteError(UseError):
+    """Something that was never written would be written to an input of the kernel."""
+
+
 def stand_in(operand: object) -> Any:
     """What a form sees of an operand that is no view: None, or the marker of a number.
 
@@ -55,15 +59,10 @@ def no_tensor(name: str, value: object, allowed: str) -> UseError:
 
 
 def record(
-    session: Session,
-    cls: type[Instruction],
-    operands: Sequence[Any],
-    attributes: tuple[Any, ...],
-    values: tuple[Any, ...],
-    mask: Any = None,
-    where: tuple[str, int] | None = None,
+    session: Session, cls: type[Instruction], operands: Sequence[Any], attributes: tuple[Any, ...],
+    values: tuple[Any, ...], mask: Any = None, where: tuple[str, int] | None = None,
     known: Known | None = None,
-) -> int:
+) -> int:  # fmt: skip
     """Append one call to the program and compute it where there are data.
 
     Args:
@@ -224,12 +223,12 @@ def _write_input(session: Session, form: Instruction, slot: int, operands: Seque
     if source is not None:
         hint = f"exchange {names[slot]} and {names[source]}: {form.name} writes to {names[slot]}"
     if storage.host_array is None:
-        raise UseError(
+        raise (UseError if source is None else NothingToWriteError)(
             f"{names[slot]} is an input of the kernel, which may not be written", hint=hint,
             key="err_cannot_update_immutable_parameter",
         )  # fmt: skip
     if source is not None:
-        raise UseError(
+        raise NothingToWriteError(
             f"{names[slot]} is an input of the kernel, and nothing has written {names[source]}, which would "
             "take its place",
             hint=hint, source="NKI simulator guide, uninitialized memory detection",

@@ -29,7 +29,8 @@ def written_views(program: Program, storage: int) -> set[tuple[int, Layout]]:
     slots = places - program.operand_start[rows]
     known = np.stack([program.form_column[rows], slots, program.offset_column[places]], axis=1)
     views_written = set()
-    for number, slot, offset in np.unique(known, axis=0).tolist():
+    # with counts NumPy does not ask for masks, whose module is large
+    for number, slot, offset in np.unique(known, axis=0, return_counts=True)[0].tolist():
         form = program.forms[number]
         if slot < len(form.view_slots) and form.view_slots[slot] in form.written_slots:
             views_written.add((offset, form.layouts[form.view_slots[slot]]))

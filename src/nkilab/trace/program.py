@@ -179,27 +179,28 @@ class Program:
             return bool((self.storage_column[operand:] == storage).any())
         return storage in self._slots[2 * (operand - self._packed_operands) :: 2]
 
-    def writes_since(self, row: int, operand: int, storage: int) -> Iterator[tuple[int, int, Layout]]:
+    def writes_since(self, row: int, operand: int, storage: int) -> list[tuple[int, int, Layout]]:
         """Row, offset and layout of each write of a storage, in the rows and tile operands from these on."""
         if row >= self._packed:
-            forms = self._rows[ROW * (row - self._packed) :: ROW]
             slots = self._slots[2 * (operand - self._packed_operands) :]
-            stored, offsets = slots[::2], slots[1::2]
+            stored = slots[::2]
+            if storage not in stored:
+                return []
+            forms, offsets = self._rows[ROW * (row - self._packed) :: ROW], slots[1::2]
         else:
             rows, columns = self.since(row, operand)
             forms, (stored, offsets) = rows[0].tolist(), columns.tolist()
-        if storage not in stored:
-            return
         known = self._tile_slots
         known += [list(form.tile_slots()) for form in self.forms[len(known) :]]
-        ends = [*accumulate(map(len, map(known.__getitem__, forms)))]
-        place = -1
+        ends = [*accumulate([len(known[form]) for form in forms])]
+        writes, place = [], -1
         for _ in range(stored.count(storage)):
             place = stored.index(storage, place + 1)
             index = bisect_right(ends, place)
             _, spec, layout = known[forms[index]][place - ends[index]]
             if spec.is_written:
-                yield row + index, offsets[place], layout
+                writes.append((row + index, offsets[place], layout))
+        return writes
 
     def since(self, row: int, operand: int) -> tuple[np.ndarray, np.ndarray]:
         """Columns of the rows and of their tile operands from these numbers on."""

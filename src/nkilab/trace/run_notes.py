@@ -67,6 +67,7 @@ class Marks:
         instances: first row of each program instance, and its coordinates.
         loops: kind of each loop, by its number: "affine", "sequential", "static" or "dynamic".
         carried: tiles that outlive iterations by design: running values of loop_reduce, constants.
+        filled: tiles that were made with a value in every element.
         reduced: per row of loop_reduce the loops whose reduction it belongs to, and its operator.
         unwritten: reads of what was never written.
         returned: what the kernel returned in HBM.
@@ -82,6 +83,7 @@ class Marks:
     instances: list[tuple[int, tuple[int, ...]]] = field(default_factory=list)
     loops: dict[int, str] = field(default_factory=dict)
     carried: set[int] = field(default_factory=set)
+    filled: set[int] = field(default_factory=set)
     reduced: dict[int, tuple[tuple[int, ...], str]] = field(default_factory=dict)
     unwritten: list[Unwritten] = field(default_factory=list)
     returned: list[Returned] = field(default_factory=list)

@@ -82,15 +82,9 @@ class Session:
     """
 
     def __init__(
-        self,
-        machine: Machine,
-        program: Program,
-        execute: Execute | None,
-        version: str = "",
-        grid: tuple[int, ...] = (),
-        together: Together | None = None,
-        rank: int = 0,
-    ) -> None:
+        self, machine: Machine, program: Program, execute: Execute | None, version: str = "",
+        grid: tuple[int, ...] = (), together: Together | None = None, rank: int = 0,
+    ) -> None:  # fmt: skip
         self.machine = machine
         self.program = program
         self.execute = execute

@@ -80,7 +80,8 @@ def lanes_of(timeline: Timeline) -> Lanes:
     below = _PRODUCTS + 1
     names[below:below] = [f"{names[_PRODUCTS]} {n + 2}" for n in range(row_count)]
     engines[below:below] = [ENGINES[0]] * row_count
-    used = np.unique(key)
+    # with counts NumPy does not ask for masks, whose module is large
+    used, _ = np.unique(key, return_counts=True)
     lane = np.searchsorted(used, key).astype(np.int16)
     return Lanes(
         tuple(names[k] for k in used.tolist()),

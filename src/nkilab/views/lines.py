@@ -78,7 +78,8 @@ def lines_of(
 
 def _names(line: np.ndarray, number: np.ndarray, names: tuple[str, ...]) -> dict[int, tuple[str, ...]]:
     """Per line the names that its events have, in the order of their numbers."""
-    pairs = np.unique(line * len(names) + number) if len(line) else line
+    # with counts NumPy does not ask for masks, whose module is large
+    pairs = np.unique(line * len(names) + number, return_counts=True)[0] if len(line) else line
     result: dict[int, tuple[str, ...]] = {}
     for pair in pairs.tolist():
         own, name = divmod(pair, len(names))

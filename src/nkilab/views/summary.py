@@ -131,7 +131,7 @@ def _transfer_values(program: Program, plan: Plan, timeline: Timeline) -> dict[s
         "dma_transfer_count": len(here),
         "dma_transfer_total_bytes": total,
         "dma_transfer_average_bytes": total / len(here) if len(here) else 0.0,
-        "dma_queue_count": len(np.unique(timeline.queue[here])),
+        "dma_queue_count": int(np.count_nonzero(np.bincount(timeline.queue[here]))),
     }
 
 

@@ -89,7 +89,7 @@ def spent_on_path(run: Run) -> tuple[Spent, ...]:
     sort[engine < 0] = 0
     line[own] = np.asarray(run.program.line_column, np.int64)[path.row[own]]
     key = (path.kind.astype(np.int64) * 100 + engine + 1) * len(_SORTS) + sort
-    places = [_spent(run, key == one, one, line) for one in np.unique(key).tolist()]
+    places = [_spent(run, key == one, one, line) for one in sorted({*key.tolist()})]
     return tuple(sorted(places, key=lambda s: -s.time_ns))
 
 

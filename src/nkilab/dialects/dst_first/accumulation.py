@@ -21,15 +21,9 @@ _UNSAID = (None,)
 
 
 def matmul_finish(
-    session: Session,
-    cls: type[Instruction],
-    operands: list[Any],
-    attributes: tuple[Any, ...],
-    values: tuple[Any, ...],
-    extras: tuple[Any, ...],
-    where: Site | None = None,
-    known: Known | None = None,
-) -> None:
+    session: Session, cls: type[Instruction], operands: list[Any], attributes: tuple[Any, ...],
+    values: tuple[Any, ...], extras: tuple[Any, ...], where: Site | None = None, known: Known | None = None,
+) -> None:  # fmt: skip
     """Append a matmul; where it would add to a part of its destination, one row for each piece.
 
     The hardware tells the pieces apart within one instruction; that several rows take longer than one is the

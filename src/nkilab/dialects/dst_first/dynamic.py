@@ -23,16 +23,9 @@ def is_dynamic(value: Any) -> bool:
 
 
 def access_pattern(
-    view: V,
-    pattern: Any,
-    offset: Any,
-    scalar_offset: Any,
-    vector_offset: Any,
-    indirect_dim: Any,
-    dtype: Any,
-    *,
-    is_relative: bool,
-) -> V:
+    view: V, pattern: Any, offset: Any, scalar_offset: Any, vector_offset: Any, indirect_dim: Any, dtype: Any,
+    *, is_relative: bool,
+) -> V:  # fmt: skip
     """A pattern whose start, or the start of each of its rows, is known at run time.
 
     The step of an index is that of axis `indirect_dim` of the tensor the method is called on. For

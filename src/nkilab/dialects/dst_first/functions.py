@@ -23,7 +23,7 @@ from ...isa.tensor_engine import NcTranspose
 from ...tiles.dtypes import FLOAT32, INT32, DType, as_dtype
 from ...tiles.tile import HBM, PSUM, SBUF, whole_layout
 from ...tiles.views import broadcast
-from ...trace.builder import no_tensor, record
+from ...trace.builder import NothingToWriteError, no_tensor, record
 from ...trace.session import current
 from .. import tile_functions as common
 from ..indexing import as_shape, whole_number
@@ -39,17 +39,10 @@ class _Results:
     """How nki gets a result: a tile of its own, made before the instruction that writes it."""
 
     def make(
-        self,
-        cls: type[Instruction],
-        operands: list[Any],
-        attributes: tuple[Any, ...],
-        values: tuple[Any, ...] = (),
-        *,
-        dtype: DType | None = None,
-        mask: Any = None,
-        memory: str = "",
+        self, cls: type[Instruction], operands: list[Any], attributes: tuple[Any, ...],
+        values: tuple[Any, ...] = (), *, dtype: DType | None = None, mask: Any = None, memory: str = "",
         shape: tuple[int, ...] | None = None,
-    ) -> Tensor:
+    ) -> Tensor:  # fmt: skip
         assert mask is None, "nki has no masks"
         layouts = [o.layout if isinstance(o, Tensor) else None if o is None else NUMBER for o in operands]
         keyed = current().keyed
@@ -321,7 +314,10 @@ def store(dst: Any, value: Any) -> None:
             "value is in psum, which no transfer reads; nl.store takes it in sbuf",
             hint="copy it to sbuf first, with nl.copy", key="err_unsupported_memory",
         )  # fmt: skip
-    record(current(), DmaCopy, [dst, tile], plain(DmaCopy), ())
+    try:
+        record(current(), DmaCopy, [dst, tile], plain(DmaCopy), ())
+    except NothingToWriteError as error:
+        raise common.of_store(error) from None
 
 
 def load_transpose2d(src: Any, dtype: Any = None) -> Tensor:

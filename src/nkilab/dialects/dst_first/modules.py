@@ -20,6 +20,7 @@ from ...trace.source import Site
 from ...tracebacks import public
 from ..enums import dge_mode, dma_engine, engine, matmul_perf_mode, nc_version, oob_mode, reduce_cmd
 from ..environment import check_precision
+from ..gate import AtFirstUse
 from ..generated_functions import surface
 from ..kernel import Kernel, NkiValidationError, jit_options, raise_typed
 from ..places import placed
@@ -39,15 +40,9 @@ SPELLING = "nki"
 
 
 def _dma_finish(
-    session: Session,
-    cls: type[Instruction],
-    operands: list[Any],
-    attributes: tuple[Any, ...],
-    values: tuple[Any, ...],
-    extras: tuple[Any, ...],
-    where: Site | None = None,
-    known: Known | None = None,
-) -> None:
+    session: Session, cls: type[Instruction], operands: list[Any], attributes: tuple[Any, ...],
+    values: tuple[Any, ...], extras: tuple[Any, ...], where: Site | None = None, known: Known | None = None,
+) -> None:  # fmt: skip
     src = operands[1]
     if isinstance(src, Tensor) and src.layout.memory == PSUM:
         require("psum_dma", version_of(session), "dma_copy")
@@ -91,7 +86,8 @@ def get_nc_sub_version() -> int:
     return 0
 
 
-_SURFACES = {name: _surface(cls) for name, cls in REGISTRY.items() if cls.module == "isa"}
+# a kernel uses few of them, and each takes a while to write
+_SURFACES = {name: AtFirstUse(_surface, cls) for name, cls in REGISTRY.items() if cls.module == "isa"}
 
 ISA: dict[str, Any] = {
     **_SURFACES,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
+from typing import Any, NoReturn
 
 from ...errors import LimitError, RuleError, UseError
 from ...machine import Machine
@@ -12,7 +12,7 @@ from ...tiles.aliases import AddressSpace
 from ...tiles.tile import HBM, PSUM, SBUF, Storage
 from ...trace.session import Session, current
 from ..indexing import whole_number
-from ..missing import NamedMeta
+from ..missing import NamedMeta, refuse_name
 from ..places import placed
 
 GUIDE = "NKI migration guide, Improved allocation API"
@@ -47,6 +47,9 @@ class MemoryRegion(StrEnum, metaclass=NamedMeta):
         return str.__eq__(self, other) or (other == "hbm" and self is MemoryRegion.private_hbm)
 
     __hash__ = StrEnum.__hash__
+
+    def __getattr__(self, name: str) -> NoReturn:
+        refuse_name(repr(self), name, (), hint=f"write nl.ndarray(shape, dtype, buffer={self!r})")
 
     def __repr__(self) -> str:
         return f"nl.{self.name}"

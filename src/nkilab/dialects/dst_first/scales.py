@@ -25,15 +25,9 @@ HIDDEN = ("headroom",)
 
 
 def scaled_finish(
-    session: Session,
-    cls: type[Instruction],
-    operands: list[Any],
-    attributes: tuple[Any, ...],
-    values: tuple[Any, ...],
-    extras: tuple[Any, ...],
-    where: Site | None = None,
-    known: Known | None = None,
-) -> None:
+    session: Session, cls: type[Instruction], operands: list[Any], attributes: tuple[Any, ...],
+    values: tuple[Any, ...], extras: tuple[Any, ...], where: Site | None = None, known: Known | None = None,
+) -> None:  # fmt: skip
     """The finish of instructions that take tiles of scales: check the call, record what it uses."""
     if cls is QuantizeMx:
         attributes = (headroom(version_of(session)),)

@@ -203,9 +203,11 @@ def order(version: str) -> int:
     return VERSIONS.index(version)
 
 
+@cache
 def at(name: str, version: str) -> Event | None:
     """What a version has under a name: the event in force, or None if it has no such name."""
-    events = [e for e in history().get(name, ()) if order(e.release.version) <= order(version)]
+    until = VERSIONS[: order(version) + 1]
+    events = [e for e in history().get(name, ()) if e.release.version in until]
     return events[-1] if events and events[-1].kind != "gone" else None
 
 

@@ -77,16 +77,9 @@ def softmax(x: Any, axis: Any, *, dtype: Any = None, compute_dtype: Any = None, 
 
 
 def rms_norm(
-    x: Any,
-    w: Any,
-    axis: Any,
-    n: Any,
-    epsilon: float = 1e-6,
-    *,
-    dtype: Any = None,
-    compute_dtype: Any = None,
+    x: Any, w: Any, axis: Any, n: Any, epsilon: float = 1e-6, *, dtype: Any = None, compute_dtype: Any = None,
     mask: Any = None,
-) -> Tensor:
+) -> Tensor:  # fmt: skip
     """x / sqrt(sum of squares over free axes / n + epsilon) * w, in float32 up to the last rounding.
 
     What a mask leaves out takes no part in the sum.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NoReturn
 
 from ...errors import NkilabError, RuleError, UseError
 from ...isa.elementwise import Memset
@@ -12,6 +12,7 @@ from ...trace.builder import no_tensor, record
 from ...trace.session import Session, current
 from ...trace.source import place_of, user_frame
 from ..indexing import allocated_shape, check_tile, whole_number
+from ..missing import refuse_name
 from ..outputs import shared_storage
 from ..places import placed
 from .direct_allocation import Allocator, allocate, ignores_addresses, is_direct, refuse_mixing
@@ -34,6 +35,9 @@ class Buffer:
 
     def __repr__(self) -> str:
         return f"nl.{self.name}"
+
+    def __getattr__(self, name: str) -> NoReturn:
+        refuse_name(repr(self), name, (), hint=f"write nl.ndarray(shape, dtype, buffer={self!r})")
 
 
 sbuf = Buffer("sbuf", SBUF, "tile")
@@ -128,6 +132,7 @@ def full(shape: Any, fill_value: Any, dtype: Any, *, buffer: Any = None, name: s
     tensor = ndarray(shape, dtype, buffer=buffer, name=name)
     for block in blocks_of(tensor):
         record(session, Memset, [block], ("unknown",), (fill_value,))
+    session.program.marks.filled.add(tensor.storage.number)
     return tensor
 
 

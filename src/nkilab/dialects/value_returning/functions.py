@@ -16,7 +16,7 @@ from ...isa.tensor_engine import NcTranspose
 from ...tiles.dtypes import BOOL, FLOAT32, NUMBERS, DType, as_dtype, promoted, weak_dtype
 from ...tiles.tile import HBM, PSUM, SBUF, elements_text
 from ...tiles.views import broadcast, reshaped
-from ...trace.builder import no_tensor
+from ...trace.builder import NothingToWriteError, no_tensor
 from ...trace.session import current
 from ...trace.source import place_of, user_frame
 from .. import tile_functions as common
@@ -41,17 +41,10 @@ class _Results:
     """How Beta 1 gets a result: it waits for the place it is assigned to."""
 
     def make(
-        self,
-        cls: type[Instruction],
-        operands: list[Any],
-        attributes: tuple[Any, ...],
-        values: tuple[Any, ...] = (),
-        *,
-        dtype: DType | None = None,
-        mask: Any = None,
-        memory: str = "",
+        self, cls: type[Instruction], operands: list[Any], attributes: tuple[Any, ...],
+        values: tuple[Any, ...] = (), *, dtype: DType | None = None, mask: Any = None, memory: str = "",
         shape: tuple[int, ...] | None = None,
-    ) -> Tensor:
+    ) -> Tensor:  # fmt: skip
         return fresh(
             current(), cls, operands, attributes, values, dtype=dtype, mask=mask, memory=memory, shape=shape
         )
@@ -304,7 +297,10 @@ def store(dst: Any, value: Any, *, mask: Any = None, mode: Any = oob_mode.error)
     if value.layout.size < dst.layout.size:
         value = checked("store", lambda: _spread(inside_or_masked(value, mask), dst.shape), value)
     attributes = checked("store", lambda: dma_attributes(oob_mode=mode), value)
-    copy_row(session, dst, value, mask, attributes)
+    try:
+        copy_row(session, dst, value, mask, attributes)
+    except NothingToWriteError as error:
+        raise common.of_store(error) from None
 
 
 def _spread(value: Tensor, shape: tuple[int, ...]) -> Tensor:

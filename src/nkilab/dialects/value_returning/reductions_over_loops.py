@@ -19,47 +19,95 @@ from ...isa.operators import Operator
 from ...tiles.coverage import Coverage
 from ...tiles.dtypes import FLOAT32, DType
 from ...tiles.tile import SBUF, Layout, Storage, View
-from ...trace.builder import record
+from ...trace.builder import check_form, record
 from ...trace.program import Program
-from ...trace.session import Session, current
-from ...trace.source import Site, user_frame
+from ...trace.session import Known, Session, current
+from ...trace.source import Site, user_site
 from ..loops import LoopIndex
 from .grids import box_of
 from .subscripts import cropped, inside_bounds
 from .tensor import Tensor, fresh, settled
 
 
+class Group:
+    """What reductions over the same loops share, however often these are entered.
+
+    Args:
+        loops: what names the loops: their first entry.
+
+    Attributes:
+        forms: of their instructions, by class, operator and layouts.
+        marks: per operator what the rows of the reductions are marked with; see `Marks.reduced`.
+        others: per number of a storage who else wrote it.
+    """
+
+    __slots__ = ("forms", "loops", "marks", "others")
+
+    def __init__(self, loops: tuple[int, ...]) -> None:
+        self.loops = loops
+        self.forms: dict[Any, Known] = {}
+        self.marks: dict[str, tuple[tuple[int, ...], str]] = {}
+        self.others: dict[int, Others] = {}
+
+
 class Entry:
     """What reductions over the same loops share from when these are entered until they end.
 
     Args:
-        group: what names the loops whenever they are entered.
+        group: of the loops.
 
     Attributes:
         begun: per destination, storage, offset and layout, which elements of the storage iterations wrote by
             now; None where all of the destination takes part.
-        marks: per operator what the rows of the reductions are marked with; see `Marks.reduced`.
         tiles: per line the tile of a running value that is assigned nowhere.
     """
 
-    __slots__ = ("begun", "group", "marks", "tiles")
+    __slots__ = ("begun", "group", "tiles")
 
-    def __init__(self, group: tuple[int, ...]) -> None:
+    def __init__(self, group: Group) -> None:
         self.group = group
-        self.marks: dict[str, tuple[tuple[int, ...], str]] = {}
         self.begun: dict[tuple[int, int, Layout], Coverage | None] = {}
         self.tiles: dict[Site, Tensor] = {}
 
 
-def _entry(session: Session, around: tuple[int, ...], where: Site) -> Entry:
-    """The entry of the loops in which a line stands; lines that met in one go on with each other's values."""
-    entry: Entry | None = session.keyed.get((around, where))
-    if entry is None:
-        groups = session.keyed.setdefault("reductions", {})
-        entry = session.keyed.setdefault(("reductions", around), Entry(groups.get(where, around)))
-        groups.setdefault(where, entry.group)
-        session.keyed[around, where] = entry
-    return entry
+class Reductions:
+    """What the reductions over loops of one program share.
+
+    Attributes:
+        entries: by what names an entry of loops; see `_place_around`.
+        groups: by line that of its loops; lines that met in one entry go on with each other's values.
+        looks: how far storages, rows and operands went when writers were looked for.
+    """
+
+    __slots__ = ("entries", "groups", "looks")
+
+    def __init__(self) -> None:
+        self.entries: dict[tuple[int, ...], Entry] = {}
+        self.groups: dict[Site, Group] = {}
+        self.looks: list[tuple[int, int, int]] = [(0, 0, 0)]
+
+    def entry(self, around: tuple[int, ...], where: Site) -> Entry:
+        """The entry of the loops in which a line stands."""
+        entry = self.entries.get(around)
+        if entry is None:
+            entry = self.entries[around] = Entry(self.groups.get(where) or Group(around))
+        if where not in self.groups:
+            self.groups[where] = entry.group
+        return entry
+
+    def others(self, program: Program, storage: Storage) -> Others:
+        """Who else wrote a storage of which that was not asked yet: nobody before it was made."""
+        _, row, operand = self.looks[bisect_right(self.looks, (storage.number, inf)) - 1]
+        self.looks.append((len(program.storages), len(program), program.operand_count))
+        return Others(storage, row, operand)
+
+
+def _reductions(session: Session) -> Reductions:
+    """What the reductions over loops of a program share."""
+    reductions: Reductions | None = session.keyed.get("reductions")
+    if reductions is None:
+        reductions = session.keyed["reductions"] = Reductions()
+    return reductions
 
 
 class Others:
@@ -71,33 +119,41 @@ class Others:
         operand: its first tile operand.
     """
 
+    __slots__ = ("_coverage", "_new", "_operand", "_places", "_row", "_storage")
+
     def __init__(self, storage: Storage, row: int, operand: int) -> None:
-        self.storage, self.row, self.operand = storage, row, operand
-        self._coverage = Coverage(storage)
+        self._storage, self._row, self._operand = storage, row, operand
+        self._coverage: Coverage | None = None
         # places written, and those of them that are not in the coverage yet: most questions need none
         self._places: set[tuple[int, Layout]] = set()
         self._new: list[tuple[int, Layout]] = []
 
-    def look(self, program: Program, group: tuple[int, ...]) -> None:
-        """Look at the rows up to here."""
-        reduced = program.marks.reduced
-        for row, offset, known in program.writes_since(self.row, self.operand, self.storage.number):
-            if (row not in reduced or reduced[row][0] != group) and (offset, known) not in self._places:
-                self._places.add((offset, known))
-                self._new.append((offset, known))
-        self.row, self.operand = len(program), program.operand_count
-
-    def touch(self, dst: Tensor) -> bool:
+    def touch(self, dst: Tensor, program: Program, loops: tuple[int, ...]) -> bool:
         """Whether they wrote an element of `dst`."""
-        if not self._places or (dst.offset, dst.layout) in self._places:
+        place = (dst.offset, dst.layout)
+        # what they wrote stays written: mostly no row has to be looked at
+        if place in self._places or (self._coverage is not None and self._coverage.is_full):
+            return True
+        self._look(program, loops)
+        if not self._places or place in self._places:
             return bool(self._places)
+        covered = self._coverage = self._coverage or Coverage(self._storage)
         for offset, known in self._new:
             if known.indices:
-                self._coverage.fill()
+                covered.fill()
             else:
-                self._coverage.add(View(self.storage, offset, known))
+                covered.add(View(self._storage, offset, known))
         self._new.clear()
-        return self._coverage.of(dst) != "none"
+        return covered.of(dst) != "none"
+
+    def _look(self, program: Program, loops: tuple[int, ...]) -> None:
+        """Look at the rows up to here."""
+        reduced = program.marks.reduced
+        for row, offset, known in program.writes_since(self._row, self._operand, self._storage.number):
+            if (row not in reduced or reduced[row][0] != loops) and (offset, known) not in self._places:
+                self._places.add((offset, known))
+                self._new.append((offset, known))
+        self._row, self._operand = len(program), program.operand_count
 
 
 class LoopReduction:
@@ -122,10 +178,11 @@ class LoopReduction:
         self.mask = mask
         session = current()
         session.flush()
-        frame = user_frame()
-        self.where = (frame.f_code.co_filename, frame.f_lineno)
-        self.around = _place_around(session, {i.loop for i in indices})
-        self.entry = _entry(session, self.around, self.where)
+        self.where = user_site()
+        self.around = _place_around(session, {index.loop for index in indices})
+        self.entry = _reductions(session).entry(self.around, self.where)
+        marks = self.entry.group.marks
+        self.mark = marks.get(op.name) or marks.setdefault(op.name, (self.entry.group.loops, op.name))
         # like any result it waits for its destination
         session.pending = self
 
@@ -164,7 +221,12 @@ class LoopReduction:
         """
         element_type = dst.layout.dtype
         states, place = self.entry.begun, (dst.storage.number, dst.offset, dst.layout)
-        begun = states[place] if place in states else self._begin(session, dst)
+        if place in states:
+            begun = states[place]
+        else:
+            begun = self._begin(session, dst)
+            # without a mask the first iteration writes all of dst
+            states[place] = None if self.mask is None else begun
         if element_type is FLOAT32 or not element_type.is_float or self.mask is not None:
             self._combine(session, dst, begun)
             return
@@ -222,33 +284,23 @@ class LoopReduction:
         self, session: Session, cls: type[Instruction], operands: list[Any], attributes: tuple[Any, ...],
         mask: np.ndarray | None = None,
     ) -> None:  # fmt: skip
-        row = record(session, cls, operands, attributes, (), mask, self.where)
-        marks, name = self.entry.marks, self.op.name
-        session.program.marks.reduced[row] = marks.get(name) or marks.setdefault(
-            name, (self.entry.group, name)
-        )
+        forms = self.entry.group.forms
+        key = (cls, self.op.name, operands[0].layout, operands[-1].layout)
+        known = forms.get(key)
+        row = record(session, cls, operands, attributes, (), mask, self.where, known)
+        if known is None:
+            forms[key] = check_form(session, cls, operands, attributes)
+        session.program.marks.reduced[row] = self.mark
 
     def _begin(self, session: Session, dst: Tensor) -> Coverage | None:
         """What iterations wrote of a storage since the loops were entered; None if all of dst takes part."""
-        begun = None if self._others(session, dst.storage).touch(dst) else Coverage(dst.storage)
-        # without a mask the first iteration writes all of dst
-        self.entry.begun[dst.storage.number, dst.offset, dst.layout] = None if self.mask is None else begun
-        return begun
-
-    def _others(self, session: Session, storage: Storage) -> Others:
-        """What rows that are none of these loops' reductions wrote of a storage by now."""
-        program = session.program
-        # how far storages, rows and operands went when writers were looked for
-        looks = session.keyed.setdefault("reductions looked", [(0, 0, 0)])
-        key = ("others", self.entry.group, storage.number)
-        others: Others | None = session.keyed.get(key)
+        group, storage = self.entry.group, dst.storage
+        if storage.number in session.program.marks.filled:
+            return None
+        others = group.others.get(storage.number)
         if others is None:
-            # no row before a storage was made names it
-            _, row, operand = looks[bisect_right(looks, (storage.number, inf)) - 1]
-            others = session.keyed[key] = Others(storage, row, operand)
-        others.look(program, self.entry.group)
-        looks.append((len(program.storages), others.row, others.operand))
-        return others
+            others = group.others[storage.number] = _reductions(session).others(session.program, storage)
+        return None if others.touch(dst, session.program, group.loops) else Coverage(storage)
 
 
 def _place_around(session: Session, loops: set[int]) -> tuple[int, ...]:

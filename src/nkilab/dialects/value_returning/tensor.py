@@ -55,19 +55,10 @@ class Pending:
     )
 
     def __init__(
-        self,
-        session: Session,
-        cls: type[Instruction],
-        operands: list[Any],
-        slot: int,
-        attributes: tuple[Any, ...],
-        values: tuple[Any, ...],
-        box: Box | None,
-        mask: np.ndarray | None,
-        is_void: bool = False,
-        form: Known | None = None,
-        where: Site | None = None,
-    ) -> None:
+        self, session: Session, cls: type[Instruction], operands: list[Any], slot: int,
+        attributes: tuple[Any, ...], values: tuple[Any, ...], box: Box | None, mask: np.ndarray | None,
+        is_void: bool = False, form: Known | None = None, where: Site | None = None,
+    ) -> None:  # fmt: skip
         self.session = session
         self.is_void = is_void
         self.cls = cls
@@ -306,19 +297,10 @@ def checked(called: str, make: Callable[[], T], view: Any) -> T:
 
 
 def fresh(
-    session: Session,
-    cls: type[Instruction],
-    operands: list[Any],
-    attributes: tuple[Any, ...],
-    values: tuple[Any, ...],
-    *,
-    dtype: DType | None = None,
-    mask: Any = None,
-    memory: str = "",
-    shape: tuple[int, ...] | None = None,
-    takes_indices: bool = False,
-    where: Site | None = None,
-) -> Tensor:
+    session: Session, cls: type[Instruction], operands: list[Any], attributes: tuple[Any, ...],
+    values: tuple[Any, ...], *, dtype: DType | None = None, mask: Any = None, memory: str = "",
+    shape: tuple[int, ...] | None = None, takes_indices: bool = False, where: Site | None = None,
+) -> Tensor:  # fmt: skip
     """The result of a value-returning call, which waits for its destination.
 
     Args:
@@ -378,17 +360,10 @@ def refuse_indices(called: str, operands: Mapping[str, Any]) -> None:
 
 
 def _fresh_masked(
-    session: Session,
-    cls: type[Instruction],
-    operands: list[Any],
-    attributes: tuple[Any, ...],
-    values: tuple[Any, ...],
-    dtype: DType | None,
-    mask: Any,
-    memory: str,
-    shape: tuple[int, ...] | None,
+    session: Session, cls: type[Instruction], operands: list[Any], attributes: tuple[Any, ...],
+    values: tuple[Any, ...], dtype: DType | None, mask: Any, memory: str, shape: tuple[int, ...] | None,
     layouts: list[Any],
-) -> Tensor:
+) -> Tensor:  # fmt: skip
     """A result of which a mask lets a part through, or whose operands reach outside or have indices."""
     known = result_layout(cls, layouts, attributes, dtype, memory, shape)
     box: Box | None = tuple(slice(0, n) for n in known.shape)
@@ -406,15 +381,9 @@ def _fresh_masked(
 
 
 def fresh_in_box(
-    session: Session,
-    cls: type[Instruction],
-    operands: list[Any],
-    attributes: tuple[Any, ...],
-    values: tuple[Any, ...],
-    known: Layout,
-    box: Box | None,
-    where: np.ndarray | None = None,
-) -> Tensor:
+    session: Session, cls: type[Instruction], operands: list[Any], attributes: tuple[Any, ...],
+    values: tuple[Any, ...], known: Layout, box: Box | None, where: np.ndarray | None = None,
+) -> Tensor:  # fmt: skip
     """A result that is written in a rectangle alone.
 
     Args:

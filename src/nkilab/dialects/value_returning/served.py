@@ -1,0 +1,52 @@
+"""The names that are served under `neuronxcc.nki`, by module; loaded where a script imports one of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..annotations import MutableAnnotation, TensorAnnotation
+from ..enums import beta1_dge_mode, engine, matmul_perf_mode, nc_version, oob_mode, reduce_cmd
+from ..foreign import keep_from_host
+from ..gate import hold_members
+from ..history import BETA1
+from . import compiler, host, isa, language, run_time, scalars, top
+from . import program_ids as programs
+from .tensor import Tensor
+
+_ENUMS = {"engine": engine, "reduce_cmd": reduce_cmd, "dge_mode": beta1_dge_mode, "oob_mode": oob_mode,
+          "nc_version": nc_version, "matmul_perf_mode": matmul_perf_mode}  # fmt: skip
+_TYPING = {"tensor": TensorAnnotation, "mutable_tensor": MutableAnnotation, "mutable": MutableAnnotation,
+           "scalar": scalars.scalar}  # fmt: skip
+
+
+def _isa() -> dict[str, Any]:
+    words = ("affine_select", "dma_copy", "memset", "iota", "get_nc_version", "tensor_engine",
+             "vector_engine", "scalar_engine", "gpsimd_engine", "unknown_engine", "dma_engine")  # fmt: skip
+    own = {word: getattr(isa, word) for word in words}
+    own |= {"fp32": language.fp32, "builtin_custom_op": programs.builtin_custom_op,
+            "tensor_copy_dynamic_src": run_time.tensor_copy_dynamic_src,
+            "tensor_copy_dynamic_dst": run_time.tensor_copy_dynamic_dst,
+            "_tiled_offloaded_memcpy": programs.tiled_offloaded_memcpy,
+            "_tiled_offloaded_fma": programs.tiled_offloaded_fma}  # fmt: skip
+    return {**isa.SURFACES, **own, **_ENUMS}
+
+
+def tables(version: str) -> dict[str, dict[str, Any]]:
+    """Names per module, whatever version has them."""
+    return {
+        "neuronxcc": {},
+        "neuronxcc.nki": top.names(version),
+        "neuronxcc.nki.language": language.NAMES,
+        "neuronxcc.nki.language.constants": host.CONSTANTS,
+        "neuronxcc.nki.isa": _isa(),
+        "neuronxcc.nki.isa.constants": _ENUMS,
+        "neuronxcc.nki.compiler": compiler.NAMES,
+        "neuronxcc.nki.nccl": programs.COLLECTIVES,
+        "neuronxcc.nki._private": {},
+        "neuronxcc.nki._private.private_api": programs.PRIVATE,
+        "neuronxcc.nki.typing": _TYPING,
+    }
+
+
+hold_members(Tensor, language.NAMES, BETA1)
+keep_from_host(Tensor, language.NAMES)
