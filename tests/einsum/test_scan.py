@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pytest
 
 from nkilab import einsum
+from nkilab.einsum.tree.nodes import run_by
+from nkilab.errors import UnsupportedError
+
+from .test_roofline import text_of
 
 RUNNING = """
 einsum:
@@ -70,16 +76,246 @@ def test_the_new_operand_may_stand_first() -> None:
     np.testing.assert_allclose(kernel(a)[1:], a.cumsum(0, dtype=np.float64), atol=1e-3)
 
 
-def test_a_difference_is_no_scan() -> None:
-    text = running("add", 20, 4, is_new_first=True).replace("M add", "M binary(subtract)")
-    kernel = einsum.compile(text)
-    assert "tensor_tensor_scan" not in kernel.source
-    a = np.random.default_rng(9).standard_normal((20, 4)).astype(np.float32)
-    difference, expected = np.zeros(4), [np.zeros(4)]
-    for row in a.astype(np.float64):
-        difference = row - difference
-        expected.append(difference)
-    np.testing.assert_allclose(kernel(a), np.array(expected), atol=1e-4)
+Arrays = dict[str, np.ndarray]
+
+
+def stepped(step: Callable[..., np.ndarray], first: np.ndarray, *inputs: np.ndarray) -> np.ndarray:
+    """The states of a recurrence over the last axis of its inputs, the first of them too, in float64."""
+    states = [first.astype(np.float64)]
+    for t in range(inputs[0].shape[-1]):
+        states.append(step(states[-1], *(x[..., t].astype(np.float64) for x in inputs)))
+    return np.stack(states, -1)
+
+
+def selective(x: Arrays) -> np.ndarray:
+    """A state-space model whose coefficients depend on the input: [channels, states] of state."""
+    h, y = np.zeros((x["A"].shape[0], x["A"].shape[1])), []
+    for t in range(x["X"].shape[1]):
+        d = x["D"][:, t, None].astype(np.float64)
+        h = np.exp(d * x["A"]) * h + d * x["X"][:, t, None] * x["B"][None, :, t]
+        y.append(h @ x["C"][:, t].astype(np.float64))
+    return np.stack(y, 1)
+
+
+def attended(x: Arrays) -> np.ndarray:
+    """Linear attention with a gate for every key: [keys, values] of state, time outside."""
+    s, o = np.zeros((x["K"].shape[1], x["V"].shape[1])), []
+    for g, k, v, q in zip(x["G"], x["K"], x["V"], x["Q"], strict=True):
+        s = g[:, None].astype(np.float64) * s + np.outer(k, v)
+        o.append(q @ s)
+    return np.stack(o)
+
+
+@dataclass(frozen=True)
+class Scanned:
+    """A recurrence, what surrounds it, and what it computes; rows are M, time is T of 1 + T1 places."""
+
+    tensors: str
+    before: str
+    body: tuple[str, ...]
+    result: str
+    expected: Callable[[Arrays], np.ndarray]
+    sizes: dict[str, int] = field(default_factory=lambda: {"M": 131, "T": 37})
+    behind: str = ""
+
+
+SCANS = {
+    # of one operator, of two, spelled otherwise
+    "difference": Scanned(
+        "A: M T, S: M T1", "S[m, 0] = const(1)", ("S[m, t+1] = A[m, t] . S[m, t] ;; M binary(subtract)",),
+        "S",
+        lambda x: stepped(lambda s, a: a - s, np.ones(131), x["A"]),
+    ),
+    "mean that forgets": Scanned(
+        "X: M T, D: M T, E: M T, S: M T1", "S[m, 0] = const(0)",
+        ("D[m, t] = X[m, t] . S[m, t] ;; M binary(subtract)", "E[m, t] = const(0.1) . D[m, t] ;; M mul",
+         "S[m, t+1] = E[m, t] . S[m, t] ;; M add"), "S",
+        lambda x: stepped(lambda s, v: 0.9 * s + 0.1 * v, np.zeros(131), x["X"]),
+    ),
+    "gated unit": Scanned(
+        "Z: T M, N: T M, W: T M, U: T M, V: T M, H: T1 M", "H[0, m] = const(0)",
+        ("W[t, m] = const(1) . Z[t, m] ;; M binary(subtract)", "U[t, m] = H[t, m] . W[t, m] ;; M mul",
+         "V[t, m] = Z[t, m] . N[t, m] ;; M mul", "H[t+1, m] = V[t, m] . U[t, m] ;; M add"), "H",
+        lambda x: stepped(lambda h, z, n: (1 - z) * h + z * n, np.zeros(131), x["Z"].T, x["N"].T).T,
+    ),
+    "divided by a constant": Scanned(
+        "X: M T, U: M T, S: M T1", "S[m, 0] = const(2)",
+        ("U[m, t] = S[m, t] . const(4) ;; M binary(divide)",
+         "S[m, t+1] = U[m, t] . X[m, t] ;; M binary(subtract)"),
+        "S", lambda x: stepped(lambda s, v: s / 4 - v, np.full(131, 2.0), x["X"]),
+    ),
+    "leaking maximum": Scanned(
+        "X: M T, U: M T, S: M T1", "S[m, 0] = const(-inf)",
+        ("U[m, t] = S[m, t] . const(0.1) ;; M binary(subtract)", "S[m, t+1] = X[m, t] . U[m, t] ;; M max"),
+        "S",
+        lambda x: stepped(lambda s, v: np.maximum(s - 0.1, v), np.full(131, -np.inf), x["X"]),
+    ),
+    "between two bounds": Scanned(
+        "A: M T, B: M T, U: M T, S: M T1, H: M", "S[m, 0] = H[m]",
+        ("U[m, t] = S[m, t] . A[m, t] ;; M max", "S[m, t+1] = U[m, t] . B[m, t] ;; M min"), "S",
+        lambda x: stepped(lambda s, a, b: np.minimum(np.maximum(s, a), b), x["H"], x["A"], x["B"]),
+    ),
+    "which was greater": Scanned(
+        "A: M T, S: M T1", "S[m, 0] = const(0)", ("S[m, t+1] = A[m, t] . S[m, t] ;; M binary(greater)",), "S",
+        lambda x: stepped(lambda s, a: (a > s) * 1.0, np.zeros(131), x["A"]),
+    ),
+    # what stands around it
+    "last value alone": Scanned(
+        "A: M T, X: M T, U: M T, H: M T1, Z: M", "H[m, 0] = const(0)",
+        ("U[m, t] = A[m, t] . H[m, t] ;; M mul", "H[m, t+1] = U[m, t] . X[m, t] ;; M add"), "Z",
+        lambda x: np.abs(stepped(lambda h, a, v: a * h + v, np.zeros(131), x["A"], x["X"])[:, -1]),
+        behind="Z[m] = H[m, T] ;; M unary(abs)",
+    ),
+    "state before each turn": Scanned(
+        "X: M T, S: M T1, Y: M T, H: M", "S[m, 0] = H[m] . const(3) ;; M mul",
+        ("S[m, t+1] = S[m, t] . X[m, t] ;; M add", "Y[m, t] = S[m, t] . X[m, t] ;; M mul"), "Y",
+        lambda x: stepped(lambda s, v: s + v, 3.0 * x["H"], x["X"])[:, :-1] * x["X"],
+    ),
+    "returns, from the last turn on": Scanned(
+        "R: M T, U: M T, G: M T1", "G[m, T] = const(0)",
+        ("U[m, T-1-t] = G[m, T-t] . const(0.9) ;; M mul", "G[m, T-1-t] = U[m, T-1-t] . R[m, T-1-t] ;; M add"),
+        "G",
+        lambda x: stepped(lambda g, r: 0.9 * g + r, np.zeros(131), x["R"][:, ::-1])[:, ::-1],
+        {"M": 131, "T": 1030},
+    ),
+    "return of the first turn alone": Scanned(
+        "R: M T, U: M T, G: M T1, Z: M", "G[m, T] = const(0)",
+        ("U[m, T-1-t] = G[m, T-t] . const(0.9) ;; M mul", "G[m, T-1-t] = U[m, T-1-t] . R[m, T-1-t] ;; M add"),
+        "Z", lambda x: stepped(lambda g, r: 0.9 * g + r, np.zeros(131), x["R"][:, ::-1])[:, -1],
+        behind="Z[m] = G[m, 0] ;; M unary(abs)",
+    ),
+    "one row": Scanned(
+        "X: T, S: T1", "S[0] = const(0)", ("S[t+1] = S[t] . X[t] ;; M add",), "S",
+        lambda x: stepped(lambda s, v: s + v, np.zeros(()), x["X"]), {"T": 37},
+    ),
+    # lanes of several ranks
+    "selective states": Scanned(
+        "D: M T, X: M T, A: M N, B: N T, C: N T, G: M N T, E: M N T, F: M T, I: M N T, U: M N T, H: M N T1, "
+        "Y: M T",
+        "H[m, n, 0] = const(0)",
+        ("G[m, n, t] = D[m, t] . A[m, n] ;; M mul", "E[m, n, t] = G[m, n, t] ;; M unary(exp)",
+         "F[m, t] = D[m, t] . X[m, t] ;; M mul", "I[m, n, t] = F[m, t] . B[n, t] ;; M mul",
+         "U[m, n, t] = E[m, n, t] . H[m, n, t] ;; M mul", "H[m, n, t+1] = U[m, n, t] . I[m, n, t] ;; M add",
+         "Y[m, t] = C[n, t] . H[m, n, t+1] ;; M mul V add"), "Y", selective, {"M": 131, "N": 3, "T": 37},
+    ),
+    "gated linear attention": Scanned(
+        "G: T N, K: T N, V: T M, Q: T N, O: T N M, U: T N M, S: T1 N M, Y: T M", "S[0, n, m] = const(0)",
+        ("O[t, n, m] = K[t, n] . V[t, m] ;; M mul", "U[t, n, m] = G[t, n] . S[t, n, m] ;; M mul",
+         "S[t+1, n, m] = U[t, n, m] . O[t, n, m] ;; M add",
+         "Y[t, m] = Q[t, n] . S[t+1, n, m] ;; M mul V add"),
+        "Y", attended, {"M": 130, "N": 5, "T": 150},
+    ),
+}  # fmt: skip
+
+# rows so long that few of them are scanned piece by piece, the last a ragged one
+LONG = {
+    "mean that forgets": {"M": 131, "T": 4099},
+    "last value alone": {"M": 131, "T": 4099},
+    "state before each turn": {"M": 131, "T": 4099},
+    "returns, from the last turn on": {"M": 131, "T": 4099},
+    "selective states": {"M": 131, "N": 3, "T": 4099},
+}
+SCANS |= {f"{name}, in pieces": replace(SCANS[name], sizes=sizes) for name, sizes in LONG.items()}
+
+
+@pytest.mark.parametrize("dialect", ["nki", "neuronxcc"])
+@pytest.mark.parametrize("name", SCANS)
+def test_a_recurrence_is_a_scan(name: str, dialect: str) -> None:
+    case = SCANS[name]
+    kernel = einsum.compile(specification(case), dialect=dialect)
+    assert "tensor_tensor_scan" in kernel.source
+    assert "in pieces" not in name or "_carry" in kernel.source
+    # of a state whose last value alone is read, no other is kept
+    assert not case.behind or "_scratch" not in kernel.source
+    # no instruction is run turn by turn
+    assert run_by(kernel.tree.body) < case.sizes["T"] * 20
+    rng = np.random.default_rng(11)
+    inputs = {n: rng.uniform(0.1, 0.9, kernel.cascade.shape(n)).astype(np.float32) for n in kernel.inputs}
+    # states that decay
+    inputs |= {"A": -inputs["A"]} if "selective" in name else {}
+    np.testing.assert_allclose(kernel(*inputs.values()), case.expected(inputs), rtol=2e-4, atol=2e-4)
+
+
+def specification(case: Scanned) -> str:
+    """A recurrence as a specification."""
+    declared = dict(t.split(":") for t in case.tensors.split(", "))
+    steps = [case.before, {"iterate": "t", "body": list(case.body)}, *([case.behind] if case.behind else [])]
+    return text_of({
+        "einsum": {"declaration": {n: r.split() for n, r in declared.items()}, "expressions": steps,
+                   "shape": {**case.sizes, "T1": case.sizes["T"] + 1}},
+        "options": {"cascade-outputs": [case.result]},
+    })  # fmt: skip
+
+
+def test_sums_along_both_axes_are_a_scan_each() -> None:
+    kernel = einsum.compile("""
+einsum:
+  declaration: {A: [M, N], R: [M, N1], S: [M1, N]}
+  expressions:
+    - R[m, 0] = const(0)
+    - iterate: n
+      body: ["R[m, n+1] = R[m, n] . A[m, n] ;; M add"]
+    - S[0, n] = const(0)
+    - iterate: m
+      body: ["S[m+1, n] = S[m, n] . R[m, n+1] ;; M add"]
+  shape: {M: 140, N: 37, M1: 141, N1: 38}
+options: {cascade-outputs: [S]}
+""")
+    assert kernel.source.count("nisa.tensor_tensor_scan(") == 2
+    a = np.random.default_rng(3).standard_normal((140, 37)).astype(np.float32)
+    np.testing.assert_allclose(kernel(a)[1:], a.astype(np.float64).cumsum(0).cumsum(1), atol=2e-3)
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        (("S[m, t+1] = S[m, t] . S[m, t] ;; M mul",), "it multiplies the state with itself"),
+        (("S[m, t+1] = A[m, t] . S[m, t] ;; M binary(divide)",), "it divides by the state"),
+        (("U[m, t] = S[m, t] ;; M unary(tanh)", "S[m, t+1] = U[m, t] . A[m, t] ;; M add"),
+         "it takes tanh of the state"),
+        (("U[m, t] = S[m, t] . A[m, t] ;; M mul", "V[m, t] = U[m, t] . A[m, t] ;; M max",
+          "S[m, t+1] = V[m, t] . A[m, t] ;; M min"),
+         "it takes 3 operators of the state in a row (multiply, maximum, minimum); a scan takes two"),
+        (("S[m, t+1] = S[n, t] . W[n, m] ;; M mul V add",), "S combines the state over n"),
+        (("U[m, t] = S[m, t] . A[m, t] ;; M mul if m <= t else 0", "S[m, t+1] = U[m, t] . A[m, t] ;; M add"),
+         "U has a condition"),
+        (("U[m, t+1] = S[m, t] . A[m, t] ;; M add", "S[m, t+1] = U[m, t] . A[m, t] ;; M add"),
+         "S and U depend on each other"),
+    ],
+)  # fmt: skip
+def test_what_is_no_scan_says_why(body: tuple[str, ...], reason: str) -> None:
+    known = "A: M T, W: M M, S: M T1, U: M T, V: M T"
+    used = ", ".join(t for t in known.split(", ") if any(f"{t[0]}[" in line for line in body))
+    used = used.replace("U: M T", "U: M T1") if any("U[m, t+1]" in line for line in body) else used
+    case = Scanned(used, "S[m, 0] = const(1)", body, "S", selective, {"M": 5, "T": 6})
+    kernel = einsum.compile(specification(case))
+    (sentence,) = [line for line in kernel.report.splitlines() if "is lowered step by step" in line]
+    ratio = kernel.estimate.latency_us / kernel.roofline.least_us
+    assert sentence.startswith(f"  latency is {ratio:.3g}x its roofline: the chain S[")
+    assert sentence.endswith(f" is lowered step by step because {reason}")
+
+
+def test_a_block_that_counts_down_and_is_no_scan_is_refused() -> None:
+    body = ("S[m, T-1-t] = S[m, T-t] . S[m, T-t] ;; M mul",)
+    case = Scanned("S: M T1, H: M", "S[m, T] = H[m]", body, "S", selective, {"M": 5, "T": 6})
+    with pytest.raises(UnsupportedError) as raised:
+        einsum.compile(specification(case))
+    assert "the block over t counts down and is no scan, because it multiplies the state with itself" in str(
+        raised.value
+    )
+    assert "hint: count the variable the other way round" in str(raised.value)
+
+
+def test_the_roofline_of_a_scan_is_that_of_its_instruction() -> None:
+    # a maximum: no product of chunks computes it. trn2: a column of 128 rows takes two cycles of 0.96 GHz
+    body = ("S[m, t+1] = S[m, t] . A[m, t] ;; M max",)
+    case = Scanned("A: M T, S: M T1", "S[m, 0] = const(0)", body, "S", selective, {"M": 256, "T": 512})
+    roof = einsum.compile(specification(case)).roofline
+    assert roof.times_ns["scan"] == pytest.approx(2 * 512 * 2 / 0.96)
+    # a sum: TensorE takes a column of 128 turns in four cycles of 2.4 GHz, float32 as it is
+    linear = replace(case, body=("S[m, t+1] = S[m, t] . A[m, t] ;; M add",))
+    roof = einsum.compile(specification(linear)).roofline
+    assert roof.times_ns["scan"] == pytest.approx(2 * 512 / (0.96 / 2 + 2.4 / 4))
 
 
 def test_windows_are_loaded_once() -> None:

@@ -152,7 +152,8 @@ def test_what_a_nest_loads_the_next_one_reads() -> None:
 
 def test_pieces_of_many_turns_are_one_transfer() -> None:
     # 32 turns at once: K as columns and as rows, V and G; each turn stores its result
-    body = tree(RECURRENCE, {"T": 256, "T1": 257, "D": 64, "F": 64})
+    stepwise = RECURRENCE.replace("V[t, f] . G[t] ;; M mul", "V[t, f] . S[t, 0, f] ;; M mul")
+    body = tree(stepwise, {"T": 256, "T1": 257, "D": 64, "F": 64})
     assert count(body, Load) <= 8 * 4
     assert count(body, Store) == 256
 

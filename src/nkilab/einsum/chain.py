@@ -1,6 +1,8 @@
-"""The chain of turns: what an iterate block cannot do at once, because a turn needs the one before.
+"""What an iterate block cannot do at once, as iterations need each other: scans, and chains of turns.
 
-The least time of a block is that of its turns times the longest path from what a turn takes over to what it
+A block that is a scan for each state takes no less than VectorE needs for the declared cycles of the
+instruction, helped by TensorE where products of chunks do the same; or than its turns one by one, if that is
+less. Then the least time is that of its turns times the longest path from what a turn takes over to what it
 hands on. A reduction ends before what reads it begins; an instruction takes two operators, and those before a
 reduction go along with it. Each instruction takes at least its latency on the quickest engine that has it.
 """
@@ -11,26 +13,64 @@ from collections.abc import Iterator, Sequence
 from itertools import product
 from math import prod
 
+from ..isa.declare import NUMBER, REGISTRY
+from ..isa.operators import operator_named
 from ..machine import Machine
+from ..tiles.dtypes import DTYPES
+from ..tiles.tile import compact_strides, layout
 from .language.ast import Access, Affine, Cascade, Einsum, Iterate
 from .language.extents import block_extent
+from .rewrite.recurrences import with_scans
 
-# a state that one of these alone changes is a scan: its turns need not be taken one by one
-SCANNED = ("add", "multiply", "maximum", "minimum")
 # operators of one instruction
 TOGETHER = 2
 
 
-def chains_ns(cascade: Cascade, machine: Machine, passes: float) -> float:
-    """Nanoseconds that the blocks of a cascade need, however many engines share their work.
+# columns of which the time tells that of one
+FEW, MANY = 512, 1024
+
+
+def blocks_ns(cascade: Cascade, machine: Machine, passes: float) -> tuple[float, float]:
+    """Nanoseconds that blocks need as scans, and that others need, however many engines share their work.
 
     Args:
         cascade: every rank has an extent.
         machine: the chip.
         passes: of TensorE over an operand.
     """
-    blocks = [s for s in cascade.steps if isinstance(s, Iterate)]
-    return sum(block_extent(b, cascade) * _turn_ns(b, cascade, machine, passes) for b in blocks)
+    distributed, _ = with_scans(cascade)
+    scans = [e for e in distributed.einsums if e.recurrence is not None and e.recurrence.kind == "scan"]
+    total = {"scan": 0.0, "chain": 0.0}
+    for block in (s for s in cascade.steps if isinstance(s, Iterate)):
+        own = [e for e in scans if e.name in {b.name for b in block.body}]
+        stepped = block_extent(block, cascade) * _turn_ns(block, cascade, machine, passes)
+        scanned = sum(_scan_ns(e, distributed, machine, passes) for e in own)
+        is_scan = bool(own) and scanned < stepped
+        total["scan" if is_scan else "chain"] += scanned if is_scan else stepped
+    return total["scan"], total["chain"]
+
+
+def _scan_ns(scan: Einsum, cascade: Cascade, machine: Machine, passes: float) -> float:
+    """The least time of a scan: VectorE's by its declaration, shared with TensorE where it is linear."""
+    rate = 1.0 / scanned_column_ns(machine)
+    assert scan.recurrence is not None
+    if scan.recurrence.op0 == "multiply" and scan.recurrence.op1 in ("add", "subtract"):
+        # a column of 128 turns makes as many values of a lane
+        rate += machine["tensor_clock_ghz"] / passes
+    return float(prod(cascade.extent(v, scan) for v in scan.variables) / machine["partitions"] / rate)
+
+
+def scanned_column_ns(machine: Machine) -> float:
+    """What a column of a scan takes, all partitions together, by the declaration of the instruction."""
+
+    def time(columns: int) -> float:
+        shape = (int(machine["partitions"]), columns)
+        tile = layout(shape, compact_strides(shape), DTYPES["float32"], "sbuf", 0, 0, ())
+        attributes = (operator_named("multiply"), operator_named("add"), False, False)
+        form = REGISTRY["tensor_tensor_scan"](machine, [tile, tile, tile, NUMBER], attributes)
+        return float(sum(step.busy_ns for step in form.steps))
+
+    return (time(MANY) - time(FEW)) / (MANY - FEW)
 
 
 def _turn_ns(block: Iterate, cascade: Cascade, machine: Machine, passes: float) -> float:
@@ -38,8 +78,7 @@ def _turn_ns(block: Iterate, cascade: Cascade, machine: Machine, passes: float) 
     longest = 0.0
     handed_on = ((path, n) for first, last, n in _handed_on(block) for path in _paths(block, first, last))
     for path, turns in handed_on:
-        if len(path) > 1 or path[0].reduced or path[0].map_op not in SCANNED:
-            longest = max(longest, _path_ns(path, block, cascade, machine, passes) / turns)
+        longest = max(longest, _path_ns(path, block, cascade, machine, passes) / turns)
     return longest
 
 

@@ -10,6 +10,7 @@ from typing import Any
 from .alternatives import alternatives
 from .compiled import CompiledEinsum
 from .language.ast import Cascade
+from .rewrite.recurrences import STEPWISE
 from .roofline import RESOURCES, is_contraction
 from .tree.expr import expr
 from .tree.nodes import HBM, Alloc, Buffer, Comment, Load, Loop, Statement, Store, Tally, statements
@@ -97,7 +98,8 @@ def summary(compiled: CompiledEinsum) -> str:
     lines = [f"{compiled.name}: {compiled.dialect}, for {compiled.target}"]
     for finding in (*compiled.repairs, *compiled.advice):
         lines += [f"{finding.grade.value}: {finding.text}"]
-    lines += [f"  {change}" for change in compiled.changes]
+    reasons = [c for c in compiled.changes if STEPWISE in c]
+    lines += [f"  {change}" for change in compiled.changes if change not in reasons]
     if compiled.has_extents:
         estimate, roof = compiled.estimate, compiled.roofline
         low, high = estimate.interval_us
@@ -107,6 +109,7 @@ def summary(compiled: CompiledEinsum) -> str:
         )
         told = ", ".join(f"{RESOURCES[n]} {t / 1000:.1f}" for n, t in roof.times_ns.items() if t)
         ratio = estimate.latency_us / roof.least_us if roof.least_us else float("inf")
+        lines += [f"  latency is {ratio:.3g}x its roofline: {reason}" for reason in reasons]
         lines.append(f"  roofline of the cascade {roof.least_us:.1f} us ({told}); {ratio:.2f} times of it")
         own = compiled.engine_roofline_us
         ratio = estimate.latency_us / own

@@ -10,8 +10,8 @@ ScalarE, reductions other than sums passes of VectorE at one element per cycle, 
 operand of TensorE that depends on a maximum or the like over its own rank lies with that rank along the
 columns: it is transposed on TensorE and leaves PSUM once more. Of a product with a vector, every element of
 the matrix is used once: it goes through an engine by itself, through TensorE a column at a time. The turns
-of an iterate block, one after the other, need the longest chain of a turn each (`chain.py`). Of a kernel:
-its instructions at full rate, without overhead or waits.
+of an iterate block, one after the other, need scans, or the longest chain of a turn each (`chain.py`). Of a
+kernel: its instructions at full rate, without overhead or waits.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ import numpy as np
 from ..api import Estimate
 from ..machine import Machine
 from ..tiles.dtypes import as_dtype
-from .chain import chains_ns
+from .chain import blocks_ns
 from .language.ast import Cascade, Einsum, Iterate
 from .language.extents import block_extent
 from .language.operators import OPERATORS
 from .plan.normal import normal
 
 # What may bind a cascade, as reports name it. psum is shared out best; vectors are multiplied with matrices
-# by all engines together; the turns of a chain wait for each other.
+# by all engines together; scans are VectorE's, or products of chunks; turns of a chain wait for each other.
 RESOURCES = {
     "hbm": "HBM", "tensor": "TensorE", "scalar": "ScalarE", "elementwise": "element-wise engines",
     "turned": "TensorE with transposes", "psum": "VectorE and ScalarE on PSUM",
-    "vectors": "all engines on products with vectors", "chain": "chain of turns",
+    "vectors": "all engines on products with vectors", "scan": "scans", "chain": "chain of turns",
 }  # fmt: skip
 
 
@@ -90,7 +90,7 @@ def roofline(cascade: Cascade, dtypes: Mapping[str, str], machine: Machine) -> R
     times["turned"] = times["tensor"] + turned if turned else 0.0
     times["psum"] = _shared_out(machine, *_psum_passes(cascade, machine))
     times["vectors"] = _with_vectors(cascade, machine) / _vector_rate(machine, narrow)
-    times["chain"] = chains_ns(cascade, machine, 1 if narrow else machine["fp32_passes"])
+    times["scan"], times["chain"] = blocks_ns(cascade, machine, 1 if narrow else machine["fp32_passes"])
     return Roofline(times, total)
 
 

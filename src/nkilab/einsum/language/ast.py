@@ -164,6 +164,33 @@ class Condition:
 
 
 @dataclass(frozen=True)
+class Recurrence:
+    """What the values of an Einsum along a variable have to do with each other; no specification has one.
+
+    A scan is r = (first op0 r) op1 second over its operands, from the third; `before` has at each place what
+    stands one before it, at the first its second operand; `last` is what stands at the last place.
+
+    Args:
+        variable: along which.
+        kind: scan, before or last.
+        is_descending: whether the first value is that of the greatest index.
+        has_first: whether what it begins with is written too, one place before the others.
+        op0, op1: names of operators of engines.
+        reverse0: whether r stands left of op0.
+        reverse1: whether `second` stands left of op1.
+    """
+
+    variable: str
+    kind: str = "scan"
+    is_descending: bool = False
+    has_first: bool = False
+    op0: str = ""
+    op1: str = ""
+    reverse0: bool = False
+    reverse1: bool = False
+
+
+@dataclass(frozen=True)
 class Einsum:
     """One Einsum: output = reduce over the variables that only stand on the right of map(operands).
 
@@ -176,6 +203,7 @@ class Einsum:
         otherwise: the value elsewhere.
         text: as written.
         place: of the expression.
+        recurrence: between its values; None for none.
     """
 
     output: Access
@@ -186,6 +214,7 @@ class Einsum:
     otherwise: float = 0.0
     text: str = field(default="", compare=False)
     place: Place = field(default=Place(), compare=False)
+    recurrence: Recurrence | None = None
 
     @property
     def name(self) -> str:
@@ -207,8 +236,13 @@ class Einsum:
     @cached_property
     def reduced(self) -> tuple[str, ...]:
         """Variables that vanish."""
-        kept = set(self.output.variables)
+        kept = {*self.output.variables, *((self.recurrence.variable,) if self.recurrence else ())}
         return tuple(v for v in self.variables if v not in kept)
+
+    @property
+    def is_last(self) -> bool:
+        """Whether it is the last value of another tensor along a variable."""
+        return self.recurrence is not None and self.recurrence.kind == "last"
 
     @cached_property
     def reads(self) -> tuple[str, ...]:
@@ -223,6 +257,11 @@ class Einsum:
         actions = "".join(f" {a} {n}" for a, n in (("M", self.map_op), ("V", self.reduce_op)) if n)
         tail = f" if {self.condition} else {self.otherwise:g}" if self.condition else ""
         right = " . ".join(map(str, self.operands))
+        if self.recurrence is not None:
+            return (
+                self.text
+                or f"{self.output} = {self.recurrence.kind} over {self.recurrence.variable} of {right}"
+            )
         return f"{self.output} = {right}{' ;;' + actions if actions else ''}{tail}"
 
 

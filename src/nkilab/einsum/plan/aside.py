@@ -1,4 +1,8 @@
-"""What turns compute besides the state that they hand on: GpSimdE has it, so that the chain is not late."""
+"""What turns compute besides the state that they hand on: GpSimdE has it, so that the chain is not late.
+
+Beside scans, which keep VectorE busy for two cycles a column, GpSimdE has whole tiles, and ScalarE products
+with columns and numbers.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +12,7 @@ from dataclasses import replace
 from ...machine import Machine
 from ..hardware import Hardware
 from ..room import views_of
-from ..tree.nodes import SBUF, Combine, Kernel, Loop, Statement
+from ..tree.nodes import SBUF, Activate, Combine, Kernel, Loop, Scale, Scan, Statement, View
 from .balance import columns_of
 from .pipeline import Unit, state_of, units_of
 
@@ -26,27 +30,38 @@ def _loops(body: list[Statement], hardware: Hardware) -> None:
     for loop in [s for s in body if isinstance(s, Loop)]:
         if any(isinstance(s, Loop) for s in loop.body):
             _loops(loop.body, hardware)
-        elif loop.is_sequential:
+        elif loop.is_sequential or any(isinstance(s, Scan) for s in loop.body):
             _relieved(loop.body, hardware)
 
 
 def _relieved(body: list[Statement], hardware: Hardware) -> None:
     """Change the instructions of one turn in place."""
     units = units_of(body)
-    chain = _chain(units)
-    if not chain:
+    has_scan = any(isinstance(u.statement, Scan) for u in units)
+    chain = [u for u in units if u.writes & state_of(units)] if has_scan else _chain(units)
+    if not chain and not has_scan:
         return
-    held = hardware.total(body)
-    vector, gpsimd = held.get("vector", 0.0), held.get("gpsimd", 0.0)
-    for unit in units:
-        statement = unit.statement
-        if unit in chain or not isinstance(statement, Combine) or not _may_move(statement):
+    busy = {"vector": 0.0, "gpsimd": 0.0, "scalar": 0.0, **hardware.total(body)}
+    for unit in (u for u in units if u not in chain):
+        moved = _elsewhere(unit.statement, has_scan)
+        if moved is None:
             continue
-        moved = replace(statement, engine="gpsimd")
-        vector, gpsimd = vector - hardware.of(statement)[1], gpsimd + hardware.of(moved)[1]
-        if gpsimd > vector:
-            return
-        body[next(n for n, s in enumerate(body) if s is statement)] = moved
+        (engine, time), vector = hardware.of(moved), busy["vector"] - hardware.of(unit.statement)[1]
+        if busy[engine] + time <= vector:
+            busy |= {"vector": vector, engine: busy[engine] + time}
+            body[next(n for n, s in enumerate(body) if s is unit.statement)] = moved
+
+
+def _elsewhere(statement: Statement, has_scan: bool) -> Statement | None:
+    """The same on another engine than VectorE; None if none has it."""
+    if isinstance(statement, Combine):
+        return replace(statement, engine="gpsimd") if _may_move(statement, has_scan) else None
+    if not has_scan or not isinstance(statement, Scale) or statement.op0 != "multiply" or statement.op1:
+        return None
+    factor = statement.operand0
+    is_column = isinstance(factor, View) and (factor.buffer.memory, factor.buffer.dtype) == (SBUF, "float32")
+    is_taken = is_column or isinstance(factor, float | int)
+    return Activate(statement.dst, "copy", statement.src, factor) if is_taken else None
 
 
 def _chain(units: Sequence[Unit]) -> list[Unit]:
@@ -60,7 +75,12 @@ def _chain(units: Sequence[Unit]) -> list[Unit]:
     return found
 
 
-def _may_move(combine: Combine) -> bool:
-    """Whether GpSimdE may compute a tile, and soon enough."""
+def _may_move(combine: Combine, is_wide: bool) -> bool:
+    """Whether GpSimdE may compute a tile, and soon enough, or however wide it is."""
     in_sbuf = all(v.buffer.memory == SBUF for _, v in views_of(combine))
-    return in_sbuf and not combine.engine and 1 < columns_of(combine.dst) <= MOST
+    return (
+        in_sbuf
+        and not combine.engine
+        and columns_of(combine.dst) > 1
+        and (is_wide or columns_of(combine.dst) <= MOST)
+    )

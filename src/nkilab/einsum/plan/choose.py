@@ -23,6 +23,8 @@ BYTES_PER_NS, ELEMENT_NS = 300.0, 1.0
 SMALL_ROW_BYTES = 512
 # bytes that may be loaded again before loops are put in another order
 MOST_RELOADED = 1 << 22
+# pieces of a scan that overlap, and columns of one from which the next may as well be another instruction
+FEWEST_PIECES, WIDE_SCAN = 8, 512
 # layouts of one nest that a search may try
 MOST_OPTIONS = 6
 
@@ -81,6 +83,9 @@ def _judged(
     ctx: Context, einsums: list[Einsum], spans: dict[str, Span], wide: list[str], part: str, free: str
 ) -> Choice | None:
     accesses = [(e, a, a is e.output) for e in einsums for a in (e.output, *e.accesses)]
+    along = {e.recurrence.variable for e in einsums if e.recurrence is not None}
+    if not along <= {free} and any(not spans[v].is_point or free for v in along):
+        return None
     if not all(_is_legal(ctx, a, is_out, e, spans, part, free) for e, a, is_out in accesses):
         return None
     reduced = {v for e in einsums for v in e.reduced}
@@ -95,6 +100,9 @@ def _judged(
     if part and not is_settled(spans[part], ctx.lanes):
         blocks[part] = ctx.given.fitting(names, part, ctx.lanes)
     if free and not is_settled(spans[free], ctx.lanes):
+        tiles = prod(-(-spans[v].most // b) for v, b in blocks.items())
+        while along and tiles * -(-columns // chunk) < FEWEST_PIECES and chunk >= 2 * WIDE_SCAN:
+            chunk = -(-chunk // 2)
         blocks[free] = chunk = ctx.given.fitting(names, free, chunk)
     rows, columns = min(rows, ctx.lanes), min(columns, chunk)
     trips = {v: -(-spans[v].most // b) for v, b in blocks.items()}

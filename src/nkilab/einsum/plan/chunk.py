@@ -10,7 +10,7 @@ from ..language.ast import Access, Affine, Einsum
 from ..tree import nodes
 from ..tree.expr import ZERO, expr
 from ..tree.nodes import Cut, View
-from .build import Span
+from .build import Span, point
 from .choose import Choice
 from .context import Context
 from .deliver import Target
@@ -69,10 +69,10 @@ class Chunks:
         extents, dims, bases = [], [], []
         for index in einsum.output.indices:
             assert isinstance(index, Affine)
-            span = spans[index.variables[0]] if index.variables else Span(ZERO, expr(1), 1)
+            span = _written(einsum, spans)[index.variables[0]] if index.variables else point(0)
             dims.append("part" if index.plain == self.choice.part else "gone" if span.is_point else "free")
             extents.append(span.most)
-            bases.append(span.start if index.plain else expr(index.constant))
+            bases.append(span.start + index.constant)
         dtype, hint = self.ctx.dtypes[einsum.name], f"{einsum.name.lower()}_rows"
         return self.ctx.add_tile(einsum.name, tuple(extents), tuple(dims), tuple(bases), dtype, hint)
 
@@ -80,7 +80,7 @@ class Chunks:
         """Store the results of a chunk."""
         assert hbm is not None
         axis = next(a for a, i in enumerate(einsum.output.indices) if self.choice.part in i.variables)
-        at = positions(einsum.output, spans)
+        at = positions(einsum.output, _written(einsum, spans))
         source = View(tile.buffer, tuple(Cut(ZERO, expr(e)) for e in tile.buffer.shape))
         if (
             len(source.cuts) > 2
@@ -130,6 +130,16 @@ def chunks_of(
     return Chunks(ctx, choice, each, list(loaded.values()), stored) if each > 1 else None
 
 
+def _written(einsum: Einsum, spans: dict[str, Span]) -> dict[str, Span]:
+    """Spans of what an Einsum writes: a scan that begins with a value of its own writes that too."""
+    kind = einsum.recurrence
+    if kind is None or not kind.has_first:
+        return spans
+    span = spans[kind.variable]
+    start = span.start if kind.is_descending else span.start - 1
+    return {**spans, kind.variable: Span(start, span.count + 1, span.most + 1)}
+
+
 def _loaded(
     ctx: Context,
     einsums: Sequence[Einsum],
@@ -167,7 +177,7 @@ def _is_small(
     if not all(isinstance(i, Affine) and len(i.variables) <= 1 for i in access.indices):
         return False
     wide = [i for i in access.indices for v in i.variables if not spans[v].is_point]
-    names = [i.plain for i in wide]
+    names = [v for i in wide if isinstance(i, Affine) for v, c in i.terms if c == 1]
     if names not in ([choice.part], [choice.part, choice.free]) or wide[-1] is not access.indices[-1]:
         return False
     if choice.free in names and spans[choice.free].count.value != spans[choice.free].most:

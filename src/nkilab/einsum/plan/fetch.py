@@ -17,7 +17,7 @@ from ..tree.nodes import At, Buffer, Cut, View
 from .build import Span
 from .bulk import turned_in_bulk, turned_in_psum
 from .context import Context, part_of
-from .storage import Storage, positions
+from .storage import Storage, in_hbm, positions
 from .want import Want
 
 # strided transfers up to this many elements are left as they are
@@ -54,9 +54,7 @@ def _starts_at_zero(view: View) -> bool:
 
 def _cached(ctx: Context, want: Want, storage: Storage) -> View:
     at, key = positions(want.access, want.spans), key_of(want, storage)
-    names = frozenset().union(
-        *((i.start.names | i.count.names if isinstance(i, Cut) else i.at.names) for i in at)
-    )
+    names = nodes.names_in(at)
     # what is repeated over rows takes the whole tile's rows, so that it stays
     names |= want.rows.count.names if want.has(want.part) else frozenset()
     depth = max(ctx.build.depth_of(names), storage.depth)
@@ -288,10 +286,50 @@ def _from_hbm(ctx: Context, want: Want, storage: Storage, at: list[At | Cut]) ->
 def _repeated(ctx: Context, want: Want, storage: Storage, at: list[At | Cut]) -> View:
     """A row, or an element, on every partition: one transfer that reads it again and again."""
     rows, columns = want.rows.most, want.columns
+    inner = _strided_by(ctx, want)
+    if inner:
+        storage, at = _rows_apart(ctx, want, storage, inner)
     tile = ctx.temporary(f"{want.access.tensor.lower()}_rows", rows, columns.most, storage.buffer.dtype)
     view = part_of(tile, rows, columns.count)
     ctx.build.add(nodes.Load(view, View(storage.buffer, tuple(at) or (At(ZERO),), repeat=expr(rows))))
     return view
+
+
+def _strided_by(ctx: Context, operand: Want) -> str:
+    """The variable along the last axis of an operand, if its rows lie across; "" if they do not."""
+    *outer, last = operand.access.indices
+    is_across = (
+        operand.has(operand.free)
+        and operand.free not in last.variables
+        and operand.columns.most * operand.rows.most > FEW
+    )
+    others = {v for i in outer for v in i.variables}
+    inner = last.plain
+    if not is_across or not inner or inner in others or not operand.spans[inner].is_point:
+        return ""
+    return inner if ctx.cascade.shape(operand.access.tensor)[-1] <= ctx.lanes else ""
+
+
+def _rows_apart(ctx: Context, operand: Want, storage: Storage, inner: str) -> tuple[Storage, list[At | Cut]]:
+    """A copy in HBM of all rows that lie across, and where the one that is wanted lies in it."""
+    size = ctx.cascade.shape(operand.access.tensor)[-1]
+    own = Want(
+        operand.access, {**operand.spans, inner: Span(ZERO, expr(size), size)}, inner, operand.free, storage
+    )
+    at = positions(own.access, own.spans)
+    depth = max(ctx.build.depth_of(nodes.names_in(at)), storage.depth)
+    key = ("rows apart", key_of(own, storage))
+    cache = ctx.build.scopes[depth].cache
+    if key not in cache:
+        with ctx.build.hoisted(depth):
+            view = fetch(ctx, own)
+            name = f"{operand.access.tensor.lower()}_scratch"
+            rows = ctx.build.buffer(
+                name, (size, operand.columns.most), storage.buffer.dtype, nodes.HBM, "scratch"
+            )
+            ctx.build.add(nodes.Store(part_of(rows, size, operand.columns.count), view))
+        cache[key] = in_hbm(rows, 2)
+    return cache[key], [At(operand.spans[inner].start), Cut(ZERO, operand.columns.count)]
 
 
 def _loaded_turned(ctx: Context, want: Want, storage: Storage) -> View:

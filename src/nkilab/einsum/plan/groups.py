@@ -71,6 +71,7 @@ def shared_by(steps: Sequence[Step], cascade: Cascade) -> tuple[str, ...]:
     """Variables over which all Einsums of some steps may run in one loop, in the order of the last output."""
     einsums = einsums_of(steps)
     turning = {s.variable for s in steps if isinstance(s, Iterate)}
+    turning |= {e.recurrence.variable for e in einsums if e.recurrence is not None}
     written = {e.name for e in einsums}
     kept = [
         v
@@ -116,6 +117,9 @@ def joins(cluster: Sequence[Einsum], einsum: Einsum, turn: str = "") -> bool:
     """
     if set(cluster[0].variables) - {turn} != set(einsum.variables) - {turn}:
         return False
+    along = {(e.recurrence.variable, e.recurrence.is_descending) for e in (*cluster, einsum) if e.recurrence}
+    if len(along) > 1:
+        return False
     made = {e.name: e for e in cluster}
     reduced = {id(e): set(e.reduced) - {turn} for e in (*cluster, einsum)}
     before = [a for e in cluster for a in e.accesses if a.tensor == einsum.name]
@@ -129,7 +133,9 @@ def joins(cluster: Sequence[Einsum], einsum: Einsum, turn: str = "") -> bool:
     for access in einsum.accesses:
         writer = made.get(access.tensor)
         if writer is not None and (
-            reduced[id(writer)] or [*map(str, writer.output.indices)] != [*map(str, access.indices)]
+            reduced[id(writer)]
+            or writer.is_last
+            or [*map(str, writer.output.indices)] != [*map(str, access.indices)]
         ):
             return False
         if any(g.access.tensor in made for g in access.gathers):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import prod
 
 from ..language.ast import Einsum, Iterate, Scalar
@@ -134,6 +135,18 @@ class Homes:
             for access in einsum.accesses:
                 axes = {a for a, i in enumerate(access.indices) if not i.plain and i.variables}
                 self.ctx.barred.setdefault(access.tensor, set()).update(axes)
+        for unit in self.units.units(group.einsums):
+            self.bar_beside_scans(unit)
+
+    def bar_beside_scans(self, unit: Sequence[Einsum]) -> None:
+        """Note axes of what scans read that do not run along their columns, nor along their widest lanes."""
+        along = {e.recurrence.variable for e in unit if e.recurrence is not None}
+        lanes = {v: self.ctx.cascade.extent(v, e) for e in unit for v in e.output.variables if v not in along}
+        lanes = {v: n for v, n in lanes.items() if not any(v in e.reduced for e in unit)}
+        fitting = {*along, max(lanes, key=lambda v: lanes[v], default="")}
+        for access in (a for e in unit if along for a in e.accesses):
+            axes = {n for n, i in enumerate(access.indices) if not fitting.issuperset(i.variables)}
+            self.ctx.barred.setdefault(access.tensor, set()).update(axes)
 
     def bar_turns(self) -> None:
         """Note axes along which turns of a block write one element: no instruction reaches one partition."""

@@ -9,6 +9,7 @@ from math import prod
 
 from ...machine import Machine
 from ..language.ast import Access, Cascade, Einsum, Iterate, Kind, Step
+from ..rewrite.recurrences import with_scans
 from ..tree.expr import expr, name_of
 from ..tree.nodes import Argument, Buffer, Kernel, Loop
 from .alone import pointed
@@ -27,12 +28,11 @@ from .groups import Group, batches, einsums_of, groups_of
 from .homes import Homes, state_of
 from .knobs import RULES, Knobs
 from .nest import Cluster, Nest
-from .normal import normal
+from .normal import live, normal
 from .pipeline import pipelined
 from .product import product_of, products_for
 from .reach import leaving
 from .recurrence import without_turns
-from .scan import scan_of
 from .solve import solve_of
 from .stage import BeyondEdges
 from .storage import in_hbm
@@ -70,7 +70,9 @@ def lower(
         PlanError: if a choice leads to where no nest goes on; a fault of the rules.
     """
     partitions = int(machine["partitions"])
-    held = cascade if given.is_watched else rewritten(cascade, dtypes, partitions)
+    is_free = not any(given.has_instruction(e.name) for e, block in cascade.walk() if block is not None)
+    held, reasons = with_scans(cascade) if is_free else (cascade, [])
+    held = held if given.is_watched else rewritten(held, dtypes, partitions)
     held = without_turns(normal(held, partitions, given.plain))
     if given.is_watched:
         return _Lowering(cascade, held, dtypes, machine, name, title, knobs, given, {}).planned()
@@ -78,7 +80,10 @@ def lower(
 
     def kernel(knobs: Knobs) -> tuple[Kernel, Context]:
         known, edges = with_edges(held, held.types(dtypes), machine, knobs)
-        return _Lowering(cascade, known, dtypes, machine, name, title, knobs, given, back | edges).planned()
+        every = back | edges
+        tree, ctx = _Lowering(cascade, known, dtypes, machine, name, title, knobs, given, every).planned()
+        ctx.choices.extend(reasons)
+        return tree, ctx
 
     try:
         return kernel(knobs)
@@ -176,7 +181,8 @@ class _Lowering:
         sums = {d.origin for d in self.ctx.cascade.derived.values() if d.kind is Kind.SUM}
         reader = next((e for e in self.given.einsums if name in e.reads and e.name in sums), None)
         if reader is None:
-            return "no output depends on it"
+            is_needed = name not in live(self.given)[1]
+            return "it is a part of a scan" if is_needed else "no output depends on it"
         return f"what {reader.name} does not sum over is multiplied after the sum"
 
     def is_ahead(self, loop: Loop) -> bool:
@@ -372,9 +378,9 @@ class _Lowering:
         written = {e.name for e in block.body}
         before = {id(s): s.depth for t in written for s in ctx.storages.get(t, ())}
         extent = ctx.cascade.sizes[block.variable.upper()]
-        recurrence = scan_of(ctx, block, outer) or solve_of(ctx, block, outer)
-        if recurrence is not None:
-            recurrence.lower()
+        solve = solve_of(ctx, block, outer)
+        if solve is not None:
+            solve.lower()
             return
         with self.turn(block, extent) as span:
             ctx.loops.append((block.variable, extent))

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 from ..language.ast import Access, Einsum, Scalar
 from ..language.operators import OPERATORS
+from ..lower.scan import Scans
 from ..tree import nodes
 from ..tree.expr import ZERO, expr
 from ..tree.nodes import View
@@ -72,6 +73,7 @@ class Nest:
         self.choice: Choice = choose(ctx, cluster.einsums, self.spans)
         self.locals: dict[str, Value] = {}
         self.staged: dict[str, Storage] = {}
+        self.scans = Scans(self, [e for e in cluster.einsums if e.recurrence is not None])
 
     def lower(self) -> None:
         """Append the nest."""
@@ -82,13 +84,17 @@ class Nest:
             return
         self.staged = self.padded() | self.staged_before()
         with self.result_loops():
-            self.locals = {}
-            self.staged |= self.windows()
-            sums = [self.begun(e) for e in einsums if e.reduced and self.is_reduced(e)]
-            with self.sum_loops():
-                self.tile(sums)
-            for one in sums:
-                self.finished(one)
+            before = dict(self.staged)
+            for _ in self.scans.pieces():
+                self.staged = before | self.windows()
+                self.summed_up([self.begun(e) for e in einsums if e.reduced and self.is_reduced(e)])
+
+    def summed_up(self, sums: list[_Sum]) -> None:
+        """Tiles of what some Einsum reduces, and what is done with their sums."""
+        with self.sum_loops():
+            self.tile(sums)
+        for one in sums:
+            self.finished(one)
 
     @contextmanager
     def result_loops(self) -> Iterator[None]:
@@ -120,7 +126,8 @@ class Nest:
     def looped(self) -> list[str]:
         """Variables that need a loop."""
         choice = self.choice
-        return [v for v in (choice.part, *choice.loops, choice.free) if v and not self.is_settled(v)]
+        every = (choice.part, *choice.loops, choice.free)
+        return [v for v in every if v and v != self.scans.variable and not self.is_settled(v)]
 
     def in_order(self, variables: Iterable[str]) -> list[str]:
         """Variables in the order of loops that is given, if one is."""
@@ -259,7 +266,7 @@ class Nest:
         for einsum in self.cluster.einsums:
             is_alone, before = self.ctx.given.has_instruction(einsum.name), len(body)
             value = self.mapped(einsum, tile)
-            is_kept = einsum.name in self.cluster.kept and einsum.name not in held
+            is_kept = einsum.name in self.cluster.kept and einsum.name not in held and not einsum.is_last
             if is_alone and not is_kept:
                 tile.view(value)
             if einsum.name in held:
@@ -296,6 +303,8 @@ class Nest:
 
     def mapped(self, einsum: Einsum, tile: Tile) -> Value:
         """The value of the map operator of an Einsum."""
+        if einsum.recurrence is not None:
+            return self.scans.value(einsum, tile)
         fetched = {o: self.operand(o) for o in dict.fromkeys(einsum.operands)}
         operands = [fetched[o] for o in einsum.operands]
         if self.ctx.given.has_instruction(einsum.name):
@@ -343,17 +352,8 @@ class Nest:
         source = value
         if value.is_column or value.number is not None:
             source = self.widened(value, tile)
-        tile.add(
-            nodes.Select(
-                made,
-                tile.in_sbuf(tile.view(source)),
-                offset,
-                steps["part"],
-                steps["free"],
-                condition.relation,
-                einsum.otherwise,
-            )
-        )
+        src, where = tile.in_sbuf(tile.view(source)), (offset, steps["part"], steps["free"])
+        tile.add(nodes.Select(made, src, *where, condition.relation, einsum.otherwise))
         return Value(view=made)
 
     def keep(self, einsum: Einsum, value: Value, tile: Tile, along: _Sum | None = None) -> None:
@@ -361,7 +361,7 @@ class Nest:
         target = self.targets[einsum.name]
         wide = self.widened(value, tile) if value.is_column and self.columns.most > 1 else value
         direct = target.direct(self.ctx, einsum, self.spans, self.choice.part, self.choice.free)
-        if direct is not None and wide.view is None:
+        if direct is not None and wide.view in (None, direct):
             self.into(wide, direct, tile, along)
             if target.tile is not None:
                 target.tile.changed()
@@ -379,7 +379,7 @@ class Nest:
         deliver(self.ctx, einsum, view, self.spans, self.choice.part, self.choice.free, target)
 
     def into(self, value: Value, dst: View, tile: Tile, along: _Sum | None) -> None:
-        """Compute a value into a view."""
+        """Compute a value into a view, if it does not lie there."""
         if along is None:
             tile.into(value, dst)
         else:
@@ -423,11 +423,7 @@ class Nest:
         for v in looped:
             trips *= -(-self.spans[v].most // self.choice.block(v))
         is_single = trips == 1
-        hint = (
-            f"{einsum.name.lower()}_sum"
-            if einsum.reduce_op == "add"
-            else f"{einsum.name.lower()}_{einsum.reduce_op[:3]}"
-        )
+        hint = f"{einsum.name.lower()}_{'sum' if einsum.reduce_op == 'add' else einsum.reduce_op[:3]}"
         over_parts = choice.part in einsum.reduced
         direct = None if over_parts else self.direct_sum(einsum)
         if direct is not None:

@@ -57,8 +57,16 @@ class Units:
         """Whether an Einsum may run in the nest of others, turn by turn if they are those of a block."""
         if any(e.name in self.ctx.given.alone for e in (*unit, einsum)):
             return False
+        if not self.has_lanes((*unit, einsum)):
+            return False
         turns = {self.turns.get(id(e), "") for e in (*unit, einsum)}
         return joins(unit, einsum, turns.pop() if len(turns) == 1 else "")
+
+    def has_lanes(self, einsums: Sequence[Einsum]) -> bool:
+        """Whether sums leave a variable that scans beside them have on the partitions."""
+        along = {e.recurrence.variable for e in einsums if e.recurrence is not None}
+        wide = {v for e in einsums for v in e.variables if self.ctx.cascade.extent(v, e) > 1} - along
+        return not along or not wide or bool(wide - {v for e in einsums for v in e.reduced})
 
     def is_sum_of(self, einsum: Einsum, units: list[list[Einsum]]) -> bool:
         """Whether an Einsum sums what the last cluster computes, tile by tile."""

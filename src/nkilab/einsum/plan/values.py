@@ -153,12 +153,18 @@ class Tile:
         left, right = value.of
         if value.op == "multiply" and left.is_scalar != right.is_scalar:
             factor, other = (left, right) if left.is_scalar else (right, left)
-            return as_it_is if factor.number is None else (other, factor.number, None)
+            return as_it_is if not self.is_scale(factor) else (other, self.scalar(factor), None)
         if value.op in ("add", "subtract") and self.is_bias(right) and not left.is_scalar:
             return left, 1.0, self.view(right) if value.op == "add" else self.negated(right)
         if value.op == "add" and left.is_column and not right.is_scalar:
             return right, 1.0, self.view(left)
         return as_it_is
+
+    def is_scale(self, value: Value) -> bool:
+        """Whether ScalarE may multiply with a value: a number, or a float32 column in SBUF."""
+        if value.view is None:
+            return value.number is not None
+        return value.view.buffer.memory == nodes.SBUF and value.view.buffer.dtype == "float32"
 
     def is_bias(self, value: Value) -> bool:
         """Whether a value is one element per partition that lies somewhere or can."""

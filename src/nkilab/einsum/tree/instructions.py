@@ -68,9 +68,9 @@ def _of_several(statement: nodes.Statement) -> Call | None:
             if total is None:
                 return Activation, operands
             return ActivationReduce, {**operands, "reduce_op": "add", "reduce_res": total}
-        case nodes.Scan(dst, left, right, initial, op0, op1):
-            operands = {"dst": dst, "data0": left, "data1": right, "initial": initial}
-            return TensorTensorScan, {**operands, "op0": op0, "op1": op1}
+        case nodes.Scan(dst, left, right, initial, op0, op1, reverse0, reverse1):
+            operands = {"dst": dst, "data0": left, "data1": right, "initial": initial, "op0": op0, "op1": op1}
+            return TensorTensorScan, {**operands, **_set(reverse0=reverse0, reverse1=reverse1)}
         case nodes.Select(dst, src, offset, p, i, relation, otherwise):
             where = {"pattern": ((i, dst.cuts[1].count),), "offset": offset, "channel_multiplier": p}
             what = {"on_true_tile": src, "on_false_value": otherwise, "cmp_op": RELATIONS[relation]}

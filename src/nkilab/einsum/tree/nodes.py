@@ -7,7 +7,7 @@ nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from .expr import ZERO, Expr, Whole, expr
@@ -83,6 +83,13 @@ class View:
     def cuts(self) -> tuple[Cut, ...]:
         """Axes that are left."""
         return tuple(i for i in self.index if isinstance(i, Cut))
+
+
+def names_in(index: Iterable[At | Cut]) -> frozenset[str]:
+    """Names in an index."""
+    return frozenset[str]().union(
+        *((i.start.names | i.count.names) if isinstance(i, Cut) else i.at.names for i in index)
+    )
 
 
 Number = float | str | View
@@ -258,6 +265,8 @@ class Scan(Statement):
     initial: Number
     op0: str
     op1: str
+    reverse0: bool = False
+    reverse1: bool = False
 
 
 @dataclass(frozen=True)

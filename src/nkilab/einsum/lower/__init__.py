@@ -1,0 +1,1 @@
+"""One module per class of nests: from an Einsum to tile statements."""

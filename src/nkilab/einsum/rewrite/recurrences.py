@@ -1,0 +1,301 @@
+"""Iterate blocks as Einsums over all iterations, and a scan for each state.
+
+What an iteration computes without what another one left is computed for all of them. Where values follow from
+the iteration before, they are a scan, `S[t+1] = (a[t] op0 S[t]) op1 b[t]`, of which a and b are free of S:
+`states.py` brings Einsums that need each other to that form. A block that cannot be taken apart stays as it
+is, and the reason is text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from ...errors import UnsupportedError
+from ..language.ast import Access, Affine, Cascade, Einsum, Iterate, Operand, Recurrence, Scalar, Step, affine
+from ..language.extents import block_extent
+from ..language.places import located
+from .coefficients import NoRecurrenceError
+from .states import Places, Reduction, declared, emitted, renamed
+
+# of a block that stays
+STEPWISE = "is lowered step by step because"
+
+
+def with_scans(cascade: Cascade) -> tuple[Cascade, list[str]]:
+    """The cascade without the blocks that are scans, and why the others stay.
+
+    Raises:
+        UnsupportedError: if a block that stays counts down.
+    """
+    reasons = []
+    # a block changes what stands behind it
+    for block in reversed([s for s in cascade.steps if isinstance(s, Iterate)]):
+        try:
+            cascade = _Distribution(cascade, block).cascade()
+        except NoRecurrenceError as reason:
+            _need_upwards(block, reason)
+            reasons.append(f"{_chain(block)} {STEPWISE} {reason}")
+    return cascade, reasons
+
+
+def _need_upwards(block: Iterate, reason: NoRecurrenceError) -> None:
+    """Refuse a block that counts down and is no scan."""
+    if _counts_down(block):
+        sentence = f"the block over {block.variable} counts down and is no scan, because {reason}"
+        error = UnsupportedError(sentence, hint="count the variable the other way round")
+        raise located(error, block.body[0], block.body[0].output) from None
+
+
+def _counts_down(block: Iterate) -> bool:
+    """Whether iterations write what stands before that of the iteration before."""
+    indices = [i for e in block.body for i in e.output.indices if isinstance(i, Affine)]
+    return any(i.coefficient(block.variable) < 0 for i in indices)
+
+
+def _chain(block: Iterate) -> str:
+    """A block in a few words: from which value to which, of a tensor that is read before it is written."""
+    written = {e.name: e.output for e in block.body}
+    reads = ((a, written[a.tensor]) for e in block.body for a in e.accesses if a.tensor in written)
+    read, output = next(((a, o) for a, o in reads if str(a) != str(o)), (None, None))
+    return f"the chain {read} -> {output}" if read is not None else f"the block over {block.variable}"
+
+
+def _mapped(step: Step, change: Callable[[Operand], Operand]) -> Step:
+    """A step with its operands changed."""
+    if isinstance(step, Iterate):
+        return replace(step, body=tuple(_mapped(e, change) for e in step.body))  # type: ignore[misc]
+    operands = tuple(map(change, step.operands))
+    return step if operands == step.operands else replace(step, operands=operands)
+
+
+@dataclass(frozen=True)
+class _Upwards:
+    """Counts the variable of a block the other way round.
+
+    Args:
+        variable: of it.
+        extent: how many values it has.
+    """
+
+    variable: str
+    extent: int
+
+    def einsum(self, einsum: Einsum) -> Einsum:
+        """An Einsum of the block."""
+        output, asked = self.operand(einsum.output), einsum.condition
+        assert isinstance(output, Access)
+        if asked is not None:
+            asked = replace(asked, left=self.index(asked.left), right=self.index(asked.right))
+        operands = tuple(map(self.operand, einsum.operands))
+        return replace(einsum, output=output, operands=operands, condition=asked, text="")
+
+    def operand(self, operand: Operand) -> Operand:
+        if isinstance(operand, Scalar):
+            return operand
+        if any(self.variable in g.variables for g in operand.gathers):
+            raise NoRecurrenceError(f"{operand} is gathered in a block that counts down")
+        indices = (self.index(i) if isinstance(i, Affine) else i for i in operand.indices)
+        return replace(operand, indices=tuple(indices))
+
+    def index(self, index: Affine) -> Affine:
+        c = index.coefficient(self.variable)
+        terms = [(n, -d if n == self.variable else d) for n, d in index.terms]
+        return affine(terms, index.constant + c * (self.extent - 1))
+
+
+class _Distribution:
+    """Takes one block apart.
+
+    Args:
+        cascade: every rank has an extent.
+        block: one of its steps.
+    """
+
+    def __init__(self, cascade: Cascade, block: Iterate) -> None:
+        self.source, self.variable, self.extent = cascade, block.variable, block_extent(block, cascade)
+        place = cascade.steps.index(block)
+        self.before, self.behind = cascade.steps[:place], cascade.steps[place + 1 :]
+        upwards = _Upwards(block.variable, self.extent).einsum
+        self.body = [upwards(e) for e in block.body] if _counts_down(block) else list(block.body)
+        self.places = Places(cascade, self.body, block.variable, _counts_down(block))
+        self.tensors = dict(cascade.tensors)
+        self.steps: list[Einsum] = []
+        self.lasts: dict[str, Access] = {}
+        self.previous: dict[str, Access] = {}
+        self.firsts: dict[str, list[Einsum]] = {}
+
+    def cascade(self) -> Cascade:
+        """The cascade with the block taken apart.
+
+        Raises:
+            NoRecurrenceError: if that is not possible.
+        """
+        needs = [self.needed(n, e) for n, e in enumerate(self.body)]
+        for middle, one in ((m, n) for m in range(len(needs)) for n in needs):
+            one |= needs[middle] if middle in one else set()
+        cycles = {
+            frozenset({n, *(m for m in own if n in needs[m])}) for n, own in enumerate(needs) if n in own
+        }
+        if not cycles:
+            raise NoRecurrenceError("no iteration needs another")
+        cyclic = {n for c in cycles for n in c}
+        self.need_no_wide_results([self.body[n] for n in cyclic])
+        for cycle in sorted(cycles, key=min):
+            self.scan([self.body[n] for n in sorted(cycle)])
+        self.steps += [e for n, e in enumerate(self.body) if n not in cyclic]
+        self.behind = tuple(_mapped(s, self.last) for s in self.behind)
+        self.steps = self.ordered([self.over_all(e) for e in self.steps])
+        own = tuple(map(self.with_first, self.steps))
+        sizes = {self.variable.upper(): self.extent, **self.source.sizes}
+        steps = (*self.beginnings(own), *own, *self.behind)
+        return replace(self.source, tensors=self.tensors, steps=steps, sizes=sizes)
+
+    def needed(self, reader: int, einsum: Einsum) -> set[int]:
+        """Einsums of the block that one of them reads."""
+        if {g.access.tensor for a in einsum.accesses for g in a.gathers} & set(self.places.axes):
+            raise NoRecurrenceError(f"{einsum.name} reads indices that iterations compute")
+        names = [e.name for e in self.body]
+        reads = [a for a in einsum.accesses if a.tensor in names]
+        for access in reads:
+            apart = self.places.distance(access)
+            if apart < 0 or (not apart and reader <= names.index(access.tensor)):
+                raise NoRecurrenceError(f"{einsum.name} reads {access} before it is written")
+        return {names.index(a.tensor) for a in reads}
+
+    def need_no_wide_results(self, scanned: Sequence[Einsum]) -> None:
+        """Refuse results of more ranks than any state, of which an iteration needs its own part alone."""
+        lanes = [set(e.output.variables) for e in scanned]
+        for einsum in (e for e in self.body if e.name not in self.source.outputs):
+            if not any(set(einsum.output.variables) <= own for own in lanes):
+                raise NoRecurrenceError(f"{einsum.output} of all iterations takes more room than any state")
+
+    def ordered(self, waiting: list[Einsum]) -> list[Einsum]:
+        """Einsums, each behind those that it needs, those of few ranks first.
+
+        What has the ranks of a state stands together, and may run in the nest of its scan.
+        """
+        done: list[Einsum] = []
+        while waiting:
+            missing = {e.name for e in waiting}
+            ready = [e for e in waiting if not missing & {t for t in e.reads if t != e.name}]
+            done.append(min(ready, key=lambda e: len(e.variables)))
+            waiting.remove(done[-1])
+        return done
+
+    # states
+
+    def scan(self, component: Sequence[Einsum]) -> None:
+        """Add the scan of Einsums that need each other, and those of them besides the state."""
+        reduction = Reduction(self.places, component)
+        state, form = reduction.state, reduction.form()
+        lanes = tuple(v for v in state.output.variables if v != self.variable)
+        initial = self.initial(state, lanes)
+        first, second = (
+            emitted(c, state, self.tensors, self.places, self.steps) for c in (form.first, form.second)
+        )
+        text = f"{state.output}: a scan over {self.variable} of {first} . {second} . {initial}"
+        kind = Recurrence(self.variable, "scan", self.places.is_descending, False, form.op0, form.op1,
+                          form.reverse0, form.reverse1)  # fmt: skip
+        operands = (first, second, initial)
+        self.steps.append(replace(state, operands=operands, map_op="", recurrence=kind, text=text))
+        for name, variables, begins in (("before", state.output.variables, (initial,)), ("last", lanes, ())):
+            access = declared(f"{state.name}_{name}", variables, state, self.tensors, self.places)
+            text = f"{access}: {state.output}, {'one iteration before' if begins else 'the last'}"
+            own = Recurrence(self.variable, name, self.places.is_descending)
+            self.steps.append(Einsum(access, (state.output, *begins), recurrence=own, text=text))
+            (self.previous if begins else self.lasts)[state.name] = access
+        self.steps += [e for e in component if e is not state]
+
+    def over_all(self, einsum: Einsum) -> Einsum:
+        """An Einsum over all iterations, which reads states as they were before each from another tensor."""
+
+        def read(operand: Operand) -> Operand:
+            if not isinstance(operand, Access) or operand.tensor not in self.previous:
+                return operand
+            output = next(e.output for e in self.body if e.name == operand.tensor)
+            is_own = self.places.lanes(operand) == self.places.lanes(output)
+            return self.previous[operand.tensor] if is_own and self.places.distance(operand) == 1 else operand
+
+        changed = _mapped(einsum, read) if einsum.recurrence is None else einsum
+        assert isinstance(changed, Einsum)
+        return changed
+
+    def initial(self, state: Einsum, lanes: tuple[str, ...]) -> Operand:
+        """What a state is before the first iteration."""
+        setting = [e for e in self.outside() if e.name == state.name]
+        if not setting:
+            return Scalar(value=0.0)
+        first, inner = setting[0], list(setting[0].output.indices)
+        del inner[self.places.axes[state.name]]
+        is_before = any(first is s for s in self.before) and self.places.at(first.output) == self.end(
+            state.name, 0
+        )
+        if len(setting) > 1 or not is_before:
+            raise NoRecurrenceError(
+                f"{state.name} is written outside of the block, other than before it begins"
+            )
+        names = {i.plain: v for i, v in zip(inner, lanes, strict=True)}
+        if "" in names or len(names) < len(inner):
+            raise NoRecurrenceError(f"{first.output} sets a part of the first values")
+        self.firsts[state.name] = []
+        if not (first.map_op or first.reduce_op or first.condition):
+            return renamed(first.operands[0], names)
+        access = declared(f"{state.name}_first", lanes, state, self.tensors, self.places)
+        own = renamed(access, {v: k for k, v in names.items()})
+        assert isinstance(own, Access)
+        self.firsts[state.name] = [replace(first, output=own, text="")]
+        return access
+
+    def end(self, tensor: str, number: int) -> int:
+        """The index of a state before the first iteration, or after as many as `number` says, 0 or all."""
+        low = self.places.offsets[tensor]
+        return low + self.extent - number if self.places.is_descending else low - 1 + number
+
+    def outside(self) -> Iterator[Einsum]:
+        """Einsums of other steps."""
+        for step in (*self.before, *self.behind):
+            yield from step.body if isinstance(step, Iterate) else (step,)
+
+    # first and last values
+
+    def last(self, operand: Operand) -> Operand:
+        """An operand behind the block, the last of a state from a tensor of its own."""
+        if isinstance(operand, Scalar) or operand.tensor not in self.lasts:
+            return operand
+        if self.places.at(operand) != self.end(operand.tensor, self.extent):
+            return operand
+        axis = self.places.axes[operand.tensor]
+        inner = tuple(i for n, i in enumerate(operand.indices) if n != axis)
+        return replace(self.lasts[operand.tensor], indices=inner)
+
+    def with_first(self, einsum: Einsum) -> Einsum:
+        """A scan that writes what it begins with too, if it is read or returned."""
+        if einsum.name not in self.lasts or einsum.recurrence is None:
+            return einsum
+        every = (a for e in (*self.steps, *self.outside()) if e.recurrence is None for a in e.accesses)
+        others = {str(a) for a in every if a.tensor == einsum.name} - {str(einsum.output)}
+        is_read = bool(others) or (einsum.name in self.source.outputs and einsum.name in self.firsts)
+        size = self.source.shape(einsum.name)[self.places.axes[einsum.name]]
+        is_read &= 0 <= self.end(einsum.name, 0) < size
+        return replace(einsum, recurrence=replace(einsum.recurrence, has_first=is_read))
+
+    def beginnings(self, own: Sequence[Einsum]) -> Iterator[Step]:
+        """The steps before the block, and the zeros that iterations read where nothing is written before."""
+        for step in self.before:
+            yield from self.firsts.get(step.name, [step]) if isinstance(step, Einsum) else (step,)
+        known = {*(e.name for e in self.outside()), *self.lasts}
+        reads = [a for e in own for a in e.accesses if a.tensor in self.places.axes and a.tensor not in known]
+        for access in {(a.tensor, self.places.distance(a)): a for a in reads}.values():
+            yield from self.zeros(access)
+
+    def zeros(self, access: Access) -> Iterator[Einsum]:
+        """What an access reads before the first iteration, if its tensor has places for that."""
+        axis, size = self.places.axes[access.tensor], self.source.shape(access.tensor)
+        ends = (self.end(access.tensor, -back) for back in range(self.places.distance(access)))
+        for at in (e for e in ends if 0 <= e < size[axis]):
+            place = tuple(Affine(constant=at) if n == axis else i for n, i in enumerate(access.indices))
+            yield Einsum(Access(access.tensor, place), (Scalar(value=0.0),))
+
+
+__all__ = ["STEPWISE", "with_scans"]
