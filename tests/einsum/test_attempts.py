@@ -48,7 +48,7 @@ def test_a_plan_that_the_proof_refuses_gives_way_to_one_with_another_choice(
 def test_a_plan_that_ends_in_an_assertion_gives_way_to_one_with_another_choice(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(contraction, "even_tile", lambda extent: 512)
+    monkeypatch.setattr(contraction, "even_tile", lambda ctx, extent: 512)
     d, i = operands(128, 3328, 1024)
     kernel = compiled(d, i)
     reason = "(ragged columns are cut to 128 before they are transposed)"

@@ -61,7 +61,7 @@ MATRIX = cascade_of(
     "X", {"T": 8, "T1": 9, "K": 1024, "J": 1024},
 )  # fmt: skip
 LAWS: dict[Kind, tuple[Callable[[Cascade], Cascade], Cascade]] = {
-    Kind.PART: (normal, cascade_of("A: I J, B: J K, C: K L, Z: I L",
+    Kind.PART: (lambda c: normal(c, 128), cascade_of("A: I J, B: J K, C: K L, Z: I L",
                                    ["Z[i, l] = A[i, j] . B[j, k] . C[k, l] ;; M mul V add"], "Z",
                                    {"I": 3, "J": 5, "K": 2, "L": 7})),
     Kind.NOW: (without_turns, HISTORY),
@@ -70,7 +70,7 @@ LAWS: dict[Kind, tuple[Callable[[Cascade], Cascade], Cascade]] = {
                                     ["A[m, p] = S[m, p] . R[p] ;; M mul",
                                      "Z[p, f] = A[m, p] . V[m, f] ;; M mul V add"], "Z",
                                     {"M": 5, "P": 3, "F": 4})),
-    Kind.TRANSPOSED: (lambda c: turned_once(c, dict.fromkeys(c.tensors, "bfloat16")), MATRIX),
+    Kind.TRANSPOSED: (lambda c: turned_once(c, dict.fromkeys(c.tensors, "bfloat16"), 128), MATRIX),
     Kind.REVERSED: (lambda c: with_forward_indices(c)[0],
                     cascade_of("X: P, Y: P, Z: P", ["Y[p] = X[p] ;; M unary(exp)", "Z[p] = Y[4 - p]"], "Z",
                                {"P": 5})),

@@ -315,6 +315,6 @@ def test_blocks_of_a_long_axis_are_found_without_trying_each() -> None:
     for extent, unit in ((1024, 128), (1536, 512), (130, 128), (96, 128), (7 * 128, 128), (1280, 512)):
         step = 128 if extent % unit else unit
         divisors = [n for n in range(extent - 1, step, -1) if n % step == 0 and extent % n == 0]
-        assert block_sizes(extent, unit) == [extent, *divisors, *([step] if step < extent else [])]
+        assert block_sizes(extent, unit, 128) == [extent, *divisors, *([step] if step < extent else [])]
     # 2^31 elements: 2^24 units of 128, whose divisors are the powers of two
-    assert block_sizes(1 << 31, 128) == [1 << n for n in range(31, 6, -1)]
+    assert block_sizes(1 << 31, 128, 128) == [1 << n for n in range(31, 6, -1)]

@@ -104,9 +104,9 @@ def compile(
     if held.is_mapped:
         held = _completed(known, dtypes) if is_partial else _decided(held, dtypes, search)
         result = _mapped(held, cascade, machine, dialect, found, strict, search)
-        return replace(result, changes=(*parts, *result.changes))
+        return replace(result, changes=(*parts, *result.changes), target=target)
     result = _planned(held, sized(cascade), dtypes, dialect, machine, search)
-    return replace(result, findings=found)
+    return replace(result, findings=found, target=target)
 
 
 def _planned(

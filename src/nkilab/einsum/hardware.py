@@ -88,13 +88,11 @@ def weighted(body: list[Statement], turns: int = 1) -> Iterator[tuple[Statement,
 def _sizes(views: list[View]) -> dict[str, int]:
     """What counts that no number tells are at most: the least that a tile of these has room for."""
     sizes: dict[str, int] = {}
-    for view in views:
-        shape = (1,) * (len(view.index) - len(view.buffer.shape)) + view.buffer.shape
-        for index, extent in zip(view.index, shape, strict=True):
-            most = expr(extent).value
-            if isinstance(index, Cut) and index.count.value is None and most is not None:
-                name = str(index.count)
-                sizes[name] = min(most, sizes.get(name, most))
+    axes = (a for v in views for a in zip(v.index, (1, *v.buffer.shape)[-len(v.index) :], strict=True))
+    for index, extent in axes:
+        most = expr(extent).value
+        if isinstance(index, Cut) and index.count.value is None and most is not None:
+            sizes[str(index.count)] = min(most, sizes.get(str(index.count), most))
     return sizes
 
 

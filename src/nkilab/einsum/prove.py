@@ -18,7 +18,7 @@ from typing import Any
 from .._lazy import islpy
 from ..errors import SpecError, UnsupportedError
 from ..machine import Machine
-from .checks.layouts import START_PARTITIONS
+from .checks.layouts import start_partitions
 from .language.ast import Cascade
 from .room import proved_room, size_of
 from .sets import Access, ProofError, accesses_of, box, told, touched, turns
@@ -261,7 +261,7 @@ def _limits(kernel: Kernel, machine: Machine) -> None:
             _is_taken(statement.stationary, int(machine["stationary_free_max"]))
             _is_taken(statement.moving, int(machine["moving_free_max"]))
         if not isinstance(statement, nodes.Load | nodes.Store | nodes.Move | nodes.Gather | nodes.Loop):
-            _starts_right(statement)
+            _starts_right(statement, machine)
 
 
 def _is_no_larger(tile: nodes.Buffer, machine: Machine) -> None:
@@ -280,14 +280,14 @@ def _is_taken(operand: View, most: int) -> None:
         raise ProofError(f"{operand.buffer.name} is no operand that TensorE takes")
 
 
-def _starts_right(statement: nodes.Statement) -> None:
+def _starts_right(statement: nodes.Statement, machine: Machine) -> None:
     """Refuse an engine's tile that begins on a partition where none of its size may begin."""
     for view in (v for v in vars(statement).values() if isinstance(v, nodes.View)):
         first = view.index[0]
         if view.buffer.memory == HBM or not isinstance(first, Cut) or first.start.value == 0:
             continue
         rows = first.count.value or expr(view.buffer.shape[0]).value or 0
-        step, starts = next(((n, s) for n, s in START_PARTITIONS if rows <= n), (1, ()))
+        step, starts = next(((n, s) for n, s in start_partitions(machine) if rows <= n), (1, ()))
         at = first.start.value
         may_start = at in starts if at is not None else len(starts) > 1 and first.start.divides(step)
         if not may_start:

@@ -71,7 +71,7 @@ def roofline(cascade: Cascade, dtypes: Mapping[str, str], machine: Machine) -> R
         total += _bytes_moved(cascade, name, dtypes)
     times["hbm"] = total / machine["hbm_bytes_per_ns"]
     narrow = any(as_dtype(dtypes.get(t, "float32")).storage.itemsize == 2 for t in cascade.inputs)
-    cascade = normal(cascade)
+    cascade = normal(cascade, int(machine["partitions"]))
     passes: dict[tuple[Iterate | None, frozenset[str]], list[Einsum]] = {}
     for einsum, block in cascade.walk():
         if is_contraction(einsum):

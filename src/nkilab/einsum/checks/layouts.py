@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from ...machine import Machine
 from ..grades import Finding, found
 from ..language.spec import Placement
 from .model import Extent, Model, difference, entry, within
 from .names import node_of
 
-START_PARTITIONS = ((32, (0, 32, 64, 96)), (64, (0, 64)), (128, (0,)))
+
+def start_partitions(machine: Machine) -> tuple[tuple[int, tuple[int, ...]], ...]:
+    """Where tiles of at most so many partitions may begin: at each quarter, each half, or at 0."""
+    sizes = [int(machine["partitions"]) // n for n in (4, 2, 1)]
+    return tuple((size, tuple(range(0, sizes[-1], size))) for size in sizes)
 
 
 def check_placements(model: Model) -> Iterator[Finding]:
@@ -169,7 +174,7 @@ def _starts(model: Model, placed: Placement) -> Iterator[Finding]:
         turns = model.count(placed.einsum, [rank])
         if not model.is_looped(placed.einsum, rank) or inner is None or not turns or turns == 1:
             continue
-        allowed = next(starts for size, starts in START_PARTITIONS if inner <= size)
+        allowed = next(starts for size, starts in start_partitions(model.machine) if inner <= size)
         starts = [turn * inner for turn in range(turns)]
         if not set(starts) <= set(allowed):
             told = ", ".join(map(str, starts[:3])) + (", ..." if len(starts) > 3 else "")

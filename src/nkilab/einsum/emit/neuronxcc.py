@@ -66,9 +66,10 @@ class NeuronxccPrinter(Printer):
                 parts.append(str(index.at))
                 continue
             start = f"{index.start} + " if index.start.value != 0 else ""
-            if axis == view.folded:
+            if view.folded is not None and axis == view.folded[0]:
                 first, second = (1, 0) if view.is_turned else (0, 1)
-                parts.append(f"{start}{grid(128, first)} + 128 * {grid(index.count // 128, second)}")
+                rows = view.folded[1]
+                parts.append(f"{start}{grid(rows, first)} + {rows} * {grid(index.count // rows, second)}")
             else:
                 step = f"{index.step} * " if index.step != 1 else ""
                 parts.append(f"{start}{step}{grid(index.count, next(places))}")

@@ -7,23 +7,9 @@ from abc import ABC, abstractmethod
 
 from ...errors import UnsupportedError
 from ...isa.declare import Instruction
+from ..tree import nodes
 from ..tree.expr import Whole, expr
 from ..tree.instructions import instruction_of
-from ..tree.nodes import (
-    HBM,
-    Alloc,
-    At,
-    Buffer,
-    Comment,
-    Cut,
-    Gather,
-    Kernel,
-    Loop,
-    Number,
-    Statement,
-    Tally,
-    View,
-)
 
 LONGEST = 100
 
@@ -40,7 +26,7 @@ class Printer(ABC):
 
     imports: tuple[str, ...] = ()
 
-    def __init__(self, kernel: Kernel) -> None:
+    def __init__(self, kernel: nodes.Kernel) -> None:
         self.kernel, self.depth = kernel, 0
         self.lines: list[str] = []
 
@@ -89,16 +75,16 @@ class Printer(ABC):
         """A tuple of extents."""
         return f"({', '.join(str(expr(s)) for s in shape)}{',' if len(shape) == 1 else ''})"
 
-    def body(self, body: list[Statement]) -> None:
+    def body(self, body: list[nodes.Statement]) -> None:
         """Statements in order."""
         for statement in body:
-            if isinstance(statement, Loop):
+            if isinstance(statement, nodes.Loop):
                 self.loop(statement)
-            elif isinstance(statement, Comment):
+            elif isinstance(statement, nodes.Comment):
                 self.comment(statement.text)
-            elif isinstance(statement, Tally):
+            elif isinstance(statement, nodes.Tally):
                 continue
-            elif isinstance(statement, Alloc):
+            elif isinstance(statement, nodes.Alloc):
                 self.put(f"{statement.buffer.name} = {self.made(statement.buffer)}")
             else:
                 self.statement(statement)
@@ -111,7 +97,7 @@ class Printer(ABC):
         for line in lines:
             self.put(f"# {line}")
 
-    def loop(self, loop: Loop) -> None:
+    def loop(self, loop: nodes.Loop) -> None:
         """A loop with its comment and the count of its ragged tiles."""
         if loop.comment:
             self.comment(loop.comment)
@@ -123,34 +109,34 @@ class Printer(ABC):
         self.depth -= 1
 
     @abstractmethod
-    def range(self, loop: Loop) -> str:
+    def range(self, loop: nodes.Loop) -> str:
         """What a loop runs over."""
 
     @abstractmethod
-    def made(self, buffer: Buffer) -> str:
+    def made(self, buffer: nodes.Buffer) -> str:
         """The call that makes a buffer."""
 
     @abstractmethod
-    def statement(self, statement: Statement) -> None:
+    def statement(self, statement: nodes.Statement) -> None:
         """One tile statement."""
 
-    def subscript(self, index: tuple[At | Cut, ...]) -> str:
+    def subscript(self, index: tuple[nodes.At | nodes.Cut, ...]) -> str:
         """Slices and positions of a view."""
         return ", ".join(self.one(i) for i in index)
 
-    def one(self, index: At | Cut) -> str:
+    def one(self, index: nodes.At | nodes.Cut) -> str:
         """A position, or start:stop:step."""
-        if isinstance(index, At):
+        if isinstance(index, nodes.At):
             return str(index.at)
         if index.step == 1:
             return f"{index.start}:{index.start + index.count}"
         return f"{index.start}:{index.start + (index.count - 1) * index.step + 1}:{index.step}"
 
-    def view(self, view: View) -> str:
+    def view(self, view: nodes.View) -> str:
         """A part of a buffer that needs no turning."""
         return f"{self.base(view)}[{self.subscript(view.index)}]"
 
-    def base(self, view: View) -> str:
+    def base(self, view: nodes.View) -> str:
         """The buffer of a view, with an axis of one in front where the index has one more."""
         shape = view.buffer.shape or (1,)
         return (
@@ -159,13 +145,13 @@ class Printer(ABC):
             else (f"{view.buffer.name}.reshape({self.shape((1, *shape))})")
         )
 
-    def operand(self, value: Number) -> str:
+    def operand(self, value: nodes.Number) -> str:
         """A number, the name of a scalar or a column."""
-        if isinstance(value, View):
+        if isinstance(value, nodes.View):
             return self.view(value)
         return value if isinstance(value, str) else number(value)
 
-    def arguments(self, statement: Statement) -> tuple[str, dict[str, str]]:
+    def arguments(self, statement: nodes.Statement) -> tuple[str, dict[str, str]]:
         """The instruction of a statement, and what it is given by name."""
         call = instruction_of(statement)
         assert call is not None, f"{type(statement).__name__} has no spelling"
@@ -175,7 +161,7 @@ class Printer(ABC):
     def argument(self, instruction: type[Instruction], name: str, value: object) -> str:
         """What an instruction is given by a name."""
         match value:
-            case View():
+            case nodes.View():
                 return self.any(value)
             case float():
                 return number(value)
@@ -187,7 +173,7 @@ class Printer(ABC):
                 return f"nisa.engine.{value}" if name == "engine" else f"nl.{value}"
         return str(value)
 
-    def need_rows(self, gather: Gather) -> None:
+    def need_rows(self, gather: nodes.Gather) -> None:
         """Refuse to gather other than rows."""
         if gather.axis:
             raise UnsupportedError(
@@ -197,12 +183,12 @@ class Printer(ABC):
             )
 
     @abstractmethod
-    def hbm(self, view: View) -> str:
+    def hbm(self, view: nodes.View) -> str:
         """A part of an HBM tensor."""
 
-    def any(self, view: View) -> str:
+    def any(self, view: nodes.View) -> str:
         """A part of a tensor."""
-        return self.hbm(view) if view.buffer.memory == HBM else self.view(view)
+        return self.hbm(view) if view.buffer.memory == nodes.HBM else self.view(view)
 
     def keywords(self, **given: str) -> list[str]:
         """Keyword arguments."""

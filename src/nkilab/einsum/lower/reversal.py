@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from ..plan.context import Context, part_of
 from ..plan.deliver import columns_of
-from ..plan.storage import BANK_BYTES, PARTITIONS
 from ..tree import nodes
 from ..tree.expr import ZERO, expr
 from ..tree.nodes import Buffer, View
@@ -24,7 +23,7 @@ def reverse_columns(ctx: Context, src: View, dst: View, rows: int) -> None:
     """
     total, size = src.cuts[-1].count.value, ctx.bytes_of(src.buffer.dtype)
     assert total is not None, "columns of a scan are cut to pieces of known sizes"
-    bank = BANK_BYTES // size
+    bank = ctx.bank_bytes // size
     rest = total % bank
     if total > rest:
         with ctx.build.tiles("b", total - rest, bank) as block:
@@ -40,16 +39,16 @@ def _reverse_bank(ctx: Context, src: View, dst: View, rows: int) -> None:
     """Reverse at most as many columns as a bank has."""
     count, dtype = src.cuts[-1].count.value or 0, src.buffer.dtype
     height, build = src.cuts[0].count, ctx.build
-    starts = range(0, count, PARTITIONS)
-    transposed = ctx.temporary("turned", PARTITIONS, len(starts) * rows, dtype, nodes.PSUM)
-    straight = ctx.temporary("straight", PARTITIONS, len(starts) * rows, dtype)
+    starts = range(0, count, ctx.lanes)
+    transposed = ctx.temporary("turned", ctx.lanes, len(starts) * rows, dtype, nodes.PSUM)
+    straight = ctx.temporary("straight", ctx.lanes, len(starts) * rows, dtype)
     sums = ctx.temporary("backwards", rows, count, "float32", nodes.PSUM, "sum")
     for number, start in enumerate(starts):
-        most = min(PARTITIONS, count - start)
+        most = min(ctx.lanes, count - start)
         block, turns = (part_of(tile, most, height, number * rows) for tile in (transposed, straight))
         build.add(nodes.Transpose(block, columns_of(src, expr(start), expr(most))))
         build.add(nodes.Copy(turns, block))
-        ones = part_of(_other_diagonal(ctx, dtype), most, most, PARTITIONS - most)
+        ones = part_of(_other_diagonal(ctx, dtype), most, most, ctx.lanes - most)
         build.add(nodes.MatMul(part_of(sums, height, most, count - start - most), turns, ones, ()))
     build.add(nodes.Copy(dst, part_of(sums, height, count)))
 
@@ -58,10 +57,10 @@ def _other_diagonal(ctx: Context, dtype: str) -> Buffer:
     """A tile with ones where row and column add up to its last, made once at the head of the kernel."""
     cache, key = ctx.build.scopes[0].cache, ("other diagonal", dtype)
     if key not in cache:
-        ones = part_of(ctx.constant(1.0, dtype), PARTITIONS, PARTITIONS)
+        ones = part_of(ctx.constant(1.0, dtype), ctx.lanes, ctx.lanes)
         with ctx.build.hoisted(0):
-            diagonal = ctx.temporary("diagonal", PARTITIONS, PARTITIONS, dtype)
-            dst, offset = part_of(diagonal, PARTITIONS, PARTITIONS), expr(1 - PARTITIONS)
+            diagonal = ctx.temporary("diagonal", ctx.lanes, ctx.lanes, dtype)
+            dst, offset = part_of(diagonal, ctx.lanes, ctx.lanes), expr(1 - ctx.lanes)
             ctx.build.add(nodes.Select(dst, ones, offset, 1, 1, "==", 0.0))
         cache[key] = diagonal
     known: Buffer = cache[key]

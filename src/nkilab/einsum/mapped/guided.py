@@ -13,7 +13,6 @@ from ..plan.context import Context
 from ..plan.given import Given, Part
 from ..plan.knobs import RULES, SMALLER_SHARES, Knobs
 from ..plan.lower import lower
-from ..plan.storage import PARTITIONS
 from ..prove import proved
 from ..room import NoRoomError
 from ..sets import ProofError
@@ -69,7 +68,7 @@ class Guide:
         if free is not None:
             yield free
             return
-        held = list(variants(self.spec, self.cascade))
+        held = list(variants(self.spec, self.cascade, int(self.machine["partitions"])))
         is_found = False
         for given in held:
             found = self.first(given, (RULES, replace(RULES, is_fused=False)))
@@ -137,11 +136,11 @@ class Guide:
         return kernel, ctx
 
 
-def variants(spec: Spec, cascade: Cascade) -> Iterator[Given]:
+def variants(spec: Spec, cascade: Cascade, partitions: int) -> Iterator[Given]:
     """What to ask for: what is given, then loops around groups too, then Einsums in nests of their own."""
     given = given_of(spec, cascade)
     yield given
-    loops = _loops(spec, cascade)
+    loops = _loops(spec, cascade, partitions)
     alone = frozenset({*given.parts, *given.orders, *given.sides, *given.instructions})
     if loops:
         yield replace(given, tiles=loops)
@@ -193,7 +192,7 @@ def _base(ranks: Ranks, einsum: str, rank: str) -> str:
     return (split[0] if split else rank).lower()
 
 
-def _loops(spec: Spec, cascade: Cascade) -> Mapping[str, Mapping[str, int]]:
+def _loops(spec: Spec, cascade: Cascade, partitions: int) -> Mapping[str, Mapping[str, int]]:
     """Per Einsum, loops that a group may have around it: over shared ranks, and over parts of ranks."""
     ranks, found = Ranks(spec), {}  # type: Ranks, dict[str, dict[str, int]]
     for einsum, rank in (m for f in spec.fusion for g in f.groups for m in g):
@@ -211,7 +210,7 @@ def _loops(spec: Spec, cascade: Cascade) -> Mapping[str, Mapping[str, int]]:
         if variable not in held.variables:
             continue
         whole = cascade.extent(variable, held)
-        block = next((s for s in shapes if s <= PARTITIONS or whole % s == 0), 0)
+        block = next((s for s in shapes if s <= partitions or whole % s == 0), 0)
         if block:
             found.setdefault(held.name, {}).setdefault(variable, block)
     return found

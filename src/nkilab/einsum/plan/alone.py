@@ -10,7 +10,6 @@ from ..tree.expr import name_of
 from .build import point
 from .groups import Group
 from .homes import Homes
-from .storage import PARTITIONS
 from .units import Units
 
 
@@ -22,10 +21,10 @@ def pointed(homes: Homes, units: Units, group: Group, shared: Sequence[str]) -> 
         return ""
     for variable in shared:
         tiled, alone = (
-            max((homes.tile_bytes(e, {variable: b}) for e in between), default=0) for b in (PARTITIONS, 1)
+            max((homes.tile_bytes(e, {variable: b}) for e in between), default=0) for b in (ctx.lanes, 1)
         )
         work = [prod(ctx.cascade.extent(v, e) for v in e.variables if v != variable) for e in group.einsums]
-        if not alone * 4 <= ctx.room() * 0.6 < tiled * 2 or min(work) < PARTITIONS**2:
+        if not alone * 4 <= ctx.room() * 0.6 < tiled * 2 or min(work) < ctx.lanes**2:
             continue
         if _is_as_fast(units, group, variable):
             return variable

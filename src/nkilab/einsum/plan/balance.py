@@ -17,8 +17,6 @@ from ..room import views_of
 from ..tree import nodes
 from ..tree.expr import expr
 
-# columns of a piece of a copy
-PIECE = 128
 # columns from which a sum takes longer than it takes to begin
 BANK = 512
 # VectorE is relieved where it has so many times as much to do as the other engines
@@ -46,6 +44,8 @@ def balanced(kernel: nodes.Kernel, machine: Machine) -> nodes.Kernel:
 class _Part:
     def __init__(self, loop: nodes.Loop, hardware: Hardware) -> None:
         self.loop, self.hardware = loop, hardware
+        # columns of a piece of a copy
+        self.least = int(hardware.machine["partitions"])
         times = hardware.total([loop])
         self.vector, self.scalar = (times.get(e, 0.0) for e in ("vector", "scalar"))
         self.others = times.get("tensor", 0.0)
@@ -81,10 +81,10 @@ class _Part:
 
     def share(self, copy: nodes.Copy, times: int) -> None:
         """Give as many blocks of a copy to ScalarE as lets both end soonest."""
-        blocks, whole = _pieces(copy)[0], self.hardware.of(copy)[1]
+        blocks, whole = _pieces(copy, self.least)[0], self.hardware.of(copy)[1]
 
         def ends(taken: int) -> tuple[float, float]:
-            pieces = _split(copy, blocks - taken) if taken else [copy]
+            pieces = _split(copy, blocks - taken, self.least) if taken else [copy]
             work = dict(map(self.hardware.of, pieces))
             return (
                 self.vector + (work.get("vector", 0.0) - whole) * times,
@@ -94,7 +94,7 @@ class _Part:
         best = min(range(blocks + 1), key=lambda n: max(ends(n)))
         if max(ends(best)) * MARGIN**0.25 < max(self.vector, self.scalar):
             self.vector, self.scalar = ends(best)
-            _exchange(self.loop.body, copy, _split(copy, blocks - best))
+            _exchange(self.loop.body, copy, _split(copy, blocks - best, self.least))
 
 
 def _chained(body: list[nodes.Statement], is_sequential: bool = False) -> Iterator[int]:
@@ -110,29 +110,29 @@ def _chained(body: list[nodes.Statement], is_sequential: bool = False) -> Iterat
             yield id(statement)
 
 
-def _pieces(copy: nodes.Copy) -> tuple[int, int, int]:
+def _pieces(copy: nodes.Copy, least: int) -> tuple[int, int, int]:
     """Pieces that a copy may be cut into, the axis, and how much of it each has.
 
-    128 columns make a piece, as other instructions made them and will read them; of a copy of several blocks
-    with no more columns, a block does.
+    The least columns make a piece, as other instructions made them and will read them; of a copy of several
+    blocks with no more columns, a block does.
     """
     cuts = copy.dst.cuts, copy.src.cuts
     axis = len(cuts[0]) - 1
     if len(cuts[0]) != len(cuts[1]) or axis not in (1, 2):
         return 1, 1, 0
     columns = cuts[0][axis].count.value or 1
-    if columns == cuts[1][axis].count.value and columns % PIECE == 0 and columns > PIECE:
-        return columns // PIECE, axis, PIECE
+    if columns == cuts[1][axis].count.value and columns % least == 0 and columns > least:
+        return columns // least, axis, least
     if axis == 2 and cuts[0][1].count == cuts[1][1].count:
         return cuts[0][1].count.value or 1, 1, 1
     return 1, 1, 0
 
 
-def _split(copy: nodes.Copy, first: int) -> list[nodes.Statement]:
+def _split(copy: nodes.Copy, first: int, least: int) -> list[nodes.Statement]:
     """A copy of which VectorE makes so many pieces, the last ones; none for 0."""
     if first == 0:
         return [replace(copy, engine="scalar")]
-    pieces, axis, each = _pieces(copy)
+    pieces, axis, each = _pieces(copy, least)
     whole, rest = pieces * each, (pieces - first) * each
     return [
         nodes.Copy(_piece(copy.dst, axis, 0, rest), _piece(copy.src, axis, 0, rest), "scalar"),

@@ -12,7 +12,7 @@ from ..tree.expr import expr
 from .build import Span, point
 from .context import Context
 from .deliver import Target
-from .product import BANK, Product, matmul_dtype
+from .product import Product, matmul_dtype
 from .stage import staged_bytes
 from .storage import Storage
 
@@ -35,9 +35,10 @@ def rows_beside(
         target: where the result goes.
         held: operands that are on chip whole.
     """
-    columns = spans[product.free].most if product.free else BANK
+    bank = ctx.bank
+    columns = spans[product.free].most if product.free else bank
     right = product.right
-    if ctx.given.is_watched or right is None or 2 * columns > BANK or einsum.condition or not product.part:
+    if ctx.given.is_watched or right is None or 2 * columns > bank or einsum.condition or not product.part:
         return "", 1
     if any(isinstance(o, Scalar) for o in einsum.operands) or spans[product.free].count.value is None:
         return "", 1
@@ -45,7 +46,7 @@ def rows_beside(
         if not _is_row(einsum, product, variable) or not _lies_straight(einsum, product, variable, target):
             continue
         extent = spans[variable].count.value or 0
-        each = max((n for n in range(1, BANK // columns + 1) if extent % n == 0), default=1)
+        each = max((n for n in range(1, bank // columns + 1) if extent % n == 0), default=1)
         if each > 1 and (
             1 in held or _is_staged(ctx, product, right, _inside(product, spans, variable, each))
         ):

@@ -16,7 +16,7 @@ from ..tree.expr import ZERO, Expr, expr
 from ..tree.nodes import At, Cut, View
 from .build import Span
 from .context import Context
-from .storage import BANK_BYTES, PARTITIONS, Storage, positions
+from .storage import Storage, positions
 from .want import Want
 
 
@@ -40,10 +40,10 @@ def turned_in_bulk(ctx: Context, want: Want, storage: Storage, into: Callable[[S
 def turned_in_psum(ctx: Context, want: Want, storage: Storage) -> View | None:
     """What is wanted as a transposed tile in PSUM, if it fits into one bank; None if it does not."""
     plan = _Bulk(ctx, want, storage, lambda _, __: View(storage.buffer, ()))
-    if not plan.is_possible or plan.columns.most > PARTITIONS or plan.rows.most * plan.size > BANK_BYTES:
+    if not plan.is_possible or plan.columns.most > ctx.lanes or plan.rows.most * plan.size > ctx.bank_bytes:
         return None
     straight = plan.loaded(*(Span(ZERO, expr(s.most), s.most) for s in (plan.rows, plan.columns)))
-    height, blocks = plan.columns.most, plan.rows.most // PARTITIONS
+    height, blocks = plan.columns.most, plan.rows.most // ctx.lanes
     return plan.bank(straight, ZERO, ZERO, height, blocks)
 
 
@@ -71,23 +71,23 @@ class _Bulk:
         ]
         if steps != [1, 1] or axes[0] is axes[1] or axes[0] is not want.access.indices[-1]:
             return False
-        if any(c is None for c in counts) or self.rows.most % PARTITIONS:
+        if any(c is None for c in counts) or self.rows.most % self.ctx.lanes:
             return False
         columns = self.columns.most
-        return (columns <= PARTITIONS or columns % PARTITIONS == 0) and max(
+        return (columns <= self.ctx.lanes or columns % self.ctx.lanes == 0) and max(
             self.rows.most, columns
-        ) > PARTITIONS
+        ) > self.ctx.lanes
 
     def lower(self) -> None:
         """Transfers of up to a mebibyte, and what is made of each."""
-        most = max(self.ctx.knobs.transfer_bytes // PARTITIONS, self.size * PARTITIONS)
-        width = _largest(self.columns.most, PARTITIONS, most // self.size)
-        blocks = _largest(self.rows.most // PARTITIONS, 1, most // (width * self.size))
+        most = max(self.ctx.knobs.transfer_bytes // self.ctx.lanes, self.size * self.ctx.lanes)
+        width = _largest(self.columns.most, self.ctx.lanes, most // self.size)
+        blocks = _largest(self.rows.most // self.ctx.lanes, 1, most // (width * self.size))
         build, want = self.ctx.build, self.want
         with ExitStack() as stack:
             tiles = []
             for span, block, hint in (
-                (self.rows, blocks * PARTITIONS, want.free), (self.columns, width, want.part)
+                (self.rows, blocks * self.ctx.lanes, want.free), (self.columns, width, want.part)
             ):  # fmt: skip
                 local = stack.enter_context(build.tiles(hint, span.most, block))
                 tiles.append(Span(local.start, expr(block), block))
@@ -97,35 +97,35 @@ class _Bulk:
         """One transfer, its blocks transposed into banks of PSUM, and these copied out."""
         build = self.ctx.build
         straight = self.loaded(rows, columns)
-        height = min(columns.most, PARTITIONS)
-        held = BANK_BYTES // (PARTITIONS * self.size)
-        along = _largest(rows.most // PARTITIONS, 1, held)
+        height = min(columns.most, self.ctx.lanes)
+        held = self.ctx.bank_bytes // (self.ctx.lanes * self.size)
+        along = _largest(rows.most // self.ctx.lanes, 1, held)
         with ExitStack() as stack:
             block = stack.enter_context(build.tiles("b", columns.most, height))
-            group = stack.enter_context(build.tiles("g", rows.most, along * PARTITIONS))
+            group = stack.enter_context(build.tiles("g", rows.most, along * self.ctx.lanes))
             done = self.bank(straight, block.start, group.start, height, along)
             place = self.into(
                 Span(columns.start + block.start, expr(height), height),
-                Span(rows.start + group.start, expr(along * PARTITIONS), along * PARTITIONS),
+                Span(rows.start + group.start, expr(along * self.ctx.lanes), along * self.ctx.lanes),
             )
             build.add(nodes.Copy(place, done))
 
     def bank(self, straight: nodes.Buffer, column: Expr, row: Expr, height: int, blocks: int) -> View:
         """Blocks of 128 rows of some columns, transposed side by side into one bank of PSUM."""
         build = self.ctx.build
-        psum = build.buffer("turned", (height, blocks * PARTITIONS), straight.dtype, nodes.PSUM)
+        psum = build.buffer("turned", (height, blocks * self.ctx.lanes), straight.dtype, nodes.PSUM)
         with build.loop("r", blocks) as r:
-            place = [At(row // PARTITIONS + r)] if len(straight.shape) == 3 else []
-            source = View(straight, (Cut(ZERO, expr(PARTITIONS)), *place, Cut(column, expr(height))))
-            dst = View(psum, (Cut(ZERO, expr(height)), Cut(r * PARTITIONS, expr(PARTITIONS))))
+            place = [At(row // self.ctx.lanes + r)] if len(straight.shape) == 3 else []
+            source = View(straight, (Cut(ZERO, expr(self.ctx.lanes)), *place, Cut(column, expr(height))))
+            dst = View(psum, (Cut(ZERO, expr(height)), Cut(r * self.ctx.lanes, expr(self.ctx.lanes))))
             build.add(nodes.Transpose(dst, source))
-        return View(psum, (Cut(ZERO, expr(height)), Cut(ZERO, expr(blocks * PARTITIONS))))
+        return View(psum, (Cut(ZERO, expr(height)), Cut(ZERO, expr(blocks * self.ctx.lanes))))
 
     def loaded(self, rows: Span, columns: Span) -> nodes.Buffer:
         """Rows as they lie, in blocks of 128."""
         want, build = self.want, self.ctx.build
-        blocks = rows.most // PARTITIONS
-        shape = (PARTITIONS, blocks, columns.most) if blocks > 1 else (PARTITIONS, columns.most)
+        blocks = rows.most // self.ctx.lanes
+        shape = (self.ctx.lanes, blocks, columns.most) if blocks > 1 else (self.ctx.lanes, columns.most)
         tile = build.buffer(
             f"{want.access.tensor.lower()}_rows", shape, self.storage.buffer.dtype, nodes.SBUF
         )
@@ -136,7 +136,7 @@ class _Bulk:
         }
         at = positions(want.access, spans)
         axis = next(a for a, i in enumerate(want.access.indices) if want.free in i.variables)
-        source = View(self.storage.buffer, tuple(at), folded=axis if blocks > 1 else None)
+        source = View(self.storage.buffer, tuple(at), folded=(axis, self.ctx.lanes) if blocks > 1 else None)
         build.add(nodes.Load(View(tile, tuple(Cut(ZERO, expr(e)) for e in shape)), source))
         return tile
 

@@ -14,7 +14,7 @@ from .build import Span
 from .context import Context
 from .fetch import is_fetched
 from .reach import leaving
-from .storage import PARTITIONS, Storage
+from .storage import Storage
 from .want import Want
 
 # nanoseconds that an instruction, a transfer and a transposed block cost whatever their size
@@ -97,14 +97,14 @@ def _judged(
     columns, rows = (spans[v].most if v else 1 for v in (free, part))
     chunk = _chunk(ctx, einsums, columns, reduced, part, spans, free)
     blocks, names = dict.fromkeys(loops, 1), [e.name for e in einsums]
-    if part and not is_settled(spans[part]):
-        blocks[part] = ctx.given.fitting(names, part, PARTITIONS)
-    if free and not is_settled(spans[free]):
+    if part and not is_settled(spans[part], ctx.lanes):
+        blocks[part] = ctx.given.fitting(names, part, ctx.lanes)
+    if free and not is_settled(spans[free], ctx.lanes):
         tiles = prod(-(-spans[v].most // b) for v, b in blocks.items())
         while along and tiles * -(-columns // chunk) < FEWEST_PIECES and chunk >= 2 * WIDE_SCAN:
             chunk = -(-chunk // 2)
         blocks[free] = chunk = ctx.given.fitting(names, free, chunk)
-    rows, columns = min(rows, PARTITIONS), min(columns, chunk)
+    rows, columns = min(rows, ctx.lanes), min(columns, chunk)
     trips = {v: -(-spans[v].most // b) for v, b in blocks.items()}
     total = prod(trips.values())
     count = sum(max(1, len(e.operands) - 1 + bool(e.reduced)) for e in einsums)
@@ -117,9 +117,9 @@ def _judged(
     return Choice(part, free, loops, blocks, cost)
 
 
-def is_settled(span: Span) -> bool:
+def is_settled(span: Span, partitions: int) -> bool:
     """Whether loops around the nest have chosen a tile: what they chose needs no loop."""
-    return (bool(span.start.names) or span.count.value is None) and span.most <= PARTITIONS
+    return (bool(span.start.names) or span.count.value is None) and span.most <= partitions
 
 
 def _chunk(
@@ -138,20 +138,20 @@ def _chunk(
     for einsum in einsums:
         if free in einsum.output.variables and "hbm" in ctx.homes.get(einsum.name, "hbm"):
             each += ctx.bytes_of(ctx.dtypes[einsum.name])
-    most = 512
+    most = ctx.bank
     while most < ctx.knobs.most_columns and most * 2 * each * 2 <= max(ctx.room(), 0) * 0.9:
         most *= 2
     if most < columns <= ctx.knobs.most_columns and columns * each * 2 <= ctx.room() * 0.9:
         most = columns
     if part in reduced:
-        most = 512
+        most = ctx.bank
     if columns <= most:
         return columns
     # ragged columns can only be turned or spread in one piece
     needs_pieces = columns % most and any(
         _is_awkward(ctx, a, spans, part, free) for e in einsums for a in (*e.accesses, e.output)
     )
-    return PARTITIONS if needs_pieces else most
+    return ctx.lanes if needs_pieces else most
 
 
 def _is_awkward(ctx: Context, access: Access, spans: dict[str, Span], part: str, free: str) -> bool:
@@ -239,10 +239,10 @@ def transfer_ns(
             q = ""
         if has_part and q == part:
             return 0.0
-        blocks = -(-columns // PARTITIONS)
+        blocks = -(-columns // ctx.lanes)
         if has_part or (q and q == free):
             return TURN_NS * blocks
-        return 0.0 if rows == 1 else TURN_NS * -(-columns // 512)
+        return 0.0 if rows == 1 else TURN_NS * -(-columns // ctx.bank)
     if access.tensor not in ctx.storages and not is_out:
         return 0.0
     if not is_out and is_fetched(ctx, Want(access, spans, part, free)):
@@ -251,7 +251,7 @@ def transfer_ns(
     last = len(access.indices) - 1
     cost = TRANSFER_NS + rows * columns * size / BYTES_PER_NS
     if has_part and has_free and _axis(access, part) == last:
-        return cost + TURN_NS * -(-columns // PARTITIONS)
+        return cost + TURN_NS * -(-columns // ctx.lanes)
     row_bytes = columns * size if has_free and _axis(access, free) == last else size
     if row_bytes < SMALL_ROW_BYTES:
         pieces = rows * columns * size / row_bytes if (has_part or has_free) else 1.0
@@ -282,6 +282,6 @@ def _reloaded(
     again = prod(
         -(-spans[v].most // max(choice.block(v), 1)) for v in order[: inner + 1] if v not in access.variables
     )
-    rows = PARTITIONS if choice.part and choice.part not in access.variables else 1
+    rows = ctx.lanes if choice.part and choice.part not in access.variables else 1
     size = prod(spans[v].most for v in access.variables) * ctx.bytes_of(ctx.dtypes[access.tensor])
     return size * again * rows

@@ -16,7 +16,7 @@ from .context import Context
 from .deliver import Target
 from .reach import leaves
 from .stage import stage
-from .storage import PARTITIONS, Storage, positions
+from .storage import Storage, positions
 
 # bytes of a block from which it is worth a transfer of its own
 WORTH = 128 * 1024
@@ -46,7 +46,7 @@ class Chunks:
     ) -> Iterator[None]:
         """Loops over chunks and over their blocks; `spans`, `staged` and `targets` are those of a block."""
         build, part, before, kept = self.ctx.build, self.choice.part, spans[self.choice.part], dict(targets)
-        size = self.blocks * PARTITIONS
+        size = self.blocks * self.ctx.lanes
         with build.tiles(part, before.most, size, comment=comment, over=part) as chunk:
             start = before.start + chunk.start
             spans[part] = Span(start, expr(size), size)
@@ -56,8 +56,8 @@ class Chunks:
             made = [self.made(einsum, spans) for einsum in self.stored]
             targets |= {e.name: Target(tile, None) for e, tile in zip(self.stored, made, strict=True)}
             whole = dict(spans)
-            with build.tiles(part, size, PARTITIONS, over=part) as block:
-                spans[part] = Span(start + block.start, expr(PARTITIONS), PARTITIONS)
+            with build.tiles(part, size, self.ctx.lanes, over=part) as block:
+                spans[part] = Span(start + block.start, expr(self.ctx.lanes), self.ctx.lanes)
                 yield
             for einsum, tile in zip(self.stored, made, strict=True):
                 self.store(einsum, tile, whole, kept[einsum.name].hbm)
@@ -88,7 +88,7 @@ class Chunks:
             and len([i for i in at if isinstance(i, Cut)]) == 1
         ):
             source = View(tile.buffer, (*source.index[:-1], nodes.At(ZERO)))
-        self.ctx.build.add(nodes.Store(View(hbm.buffer, tuple(at), folded=axis), source))
+        self.ctx.build.add(nodes.Store(View(hbm.buffer, tuple(at), folded=(axis, self.ctx.lanes)), source))
         hbm.changed()
 
 
@@ -102,19 +102,19 @@ def chunks_of(
 ) -> Chunks | None:
     """What a nest loads and stores in chunks; None if every block is worth its own transfers."""
     part, span = choice.part, spans.get(choice.part)
-    if not part or span is None or choice.block(part) != PARTITIONS or choice.loops:
+    if not part or span is None or choice.block(part) != ctx.lanes or choice.loops:
         return None
     if (
         span.count.value != span.most
-        or span.most % PARTITIONS
-        or span.most == PARTITIONS
+        or span.most % ctx.lanes
+        or span.most == ctx.lanes
         or any(part in e.reduced for e in einsums)
     ):
         return None
     loaded = _loaded(ctx, einsums, choice, spans, staged)
     # a column per block takes so little room that all of it is brought on chip before the loops
     for name, access in list(loaded.items()):
-        if choice.free not in access.variables and span.most // PARTITIONS <= PARTITIONS:
+        if choice.free not in access.variables and span.most // ctx.lanes <= ctx.lanes:
             staged[name] = stage(ctx, loaded.pop(name), spans, part, ctx.dtypes[access.tensor])
     stored = [
         e for e in einsums
@@ -124,8 +124,8 @@ def chunks_of(
     if not loaded and not stored:
         return None
     row = sum(_row_bytes(ctx, a, choice, spans) for a in (*loaded.values(), *(e.output for e in stored)))
-    blocks = span.most // PARTITIONS
-    most = min(ctx.knobs.transfer_bytes // PARTITIONS, int(max(ctx.room(), 0) * 0.2))
+    blocks = span.most // ctx.lanes
+    most = min(ctx.knobs.transfer_bytes // ctx.lanes, int(max(ctx.room(), 0) * 0.2))
     each = max((d for d in range(1, blocks + 1) if blocks % d == 0 and d * row <= most), default=1)
     return Chunks(ctx, choice, each, list(loaded.values()), stored) if each > 1 else None
 
@@ -184,4 +184,4 @@ def _is_small(
         return False
     if choice.free in names and 0 < choice.block(choice.free) < spans[choice.free].most:
         return False
-    return not leaves(ctx, access, spans) and _row_bytes(ctx, access, choice, spans) * PARTITIONS < WORTH
+    return not leaves(ctx, access, spans) and _row_bytes(ctx, access, choice, spans) * ctx.lanes < WORTH

@@ -14,7 +14,7 @@ from ..tree.nodes import PSUM, SBUF, Buffer, Cut, Fill, Number, Summed, Tally, V
 from .build import Builder, Span, whole
 from .given import NOTHING, Given, Made
 from .knobs import RULES, Knobs
-from .storage import PARTITIONS, Storage, in_hbm, tile_shape
+from .storage import Storage, in_hbm, tile_shape
 
 Option = TypeVar("Option")
 
@@ -93,6 +93,11 @@ class Context:
     points: list[Point] = field(default_factory=list)
     given: Given = NOTHING
     made: list[Made] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        # partitions, each with a lane of an engine; a bank of PSUM: bytes per partition, columns in float32
+        self.lanes, self.bank_bytes = (int(self.machine[n]) for n in ("partitions", "psum_bank_bytes"))
+        self.bank = min(self.bank_bytes // 4, int(self.machine["moving_free_max"]))
 
     def pick(self, what: str, options: Sequence[Option], told: Callable[[Option], str] = str) -> Option:
         """One of some options, the best first: the first, unless a search wants another.
@@ -179,7 +184,7 @@ class Context:
         memory: str = SBUF,
     ) -> Storage:
         """Make a tile on chip that holds a tensor, or a part of it, in the present scope."""
-        shape, has_blocks = tile_shape(extents, dims)
+        shape, has_blocks = tile_shape(extents, dims, self.lanes)
         self.made.append(Made(tensor, memory, dims, self.build.turns))
         buffer = self.build.buffer(
             hint or f"{tensor.lower()}_tile",
@@ -204,13 +209,14 @@ class Context:
         return self.build.buffer(hint, (rows, columns), dtype, memory, role)
 
     def constant(self, value: float, dtype: str = "float32") -> Buffer:
-        """A tile [128, 128] of a constant, made once at the head of the kernel."""
+        """A tile as large as the array of TensorE of a constant, made once at the head of the kernel."""
         key = (dtype, value)
         if key not in self.constants:
             with self.build.hoisted(0):
                 hint = "ones" if value == 1 else "zeros" if value == 0 else "constant"
-                made = self.temporary(hint, PARTITIONS, PARTITIONS, dtype)
-                self.build.add(Fill(part_of(made, PARTITIONS, PARTITIONS), value))
+                lanes = self.lanes
+                made = self.temporary(hint, lanes, lanes, dtype)
+                self.build.add(Fill(part_of(made, lanes, lanes), value))
             self.constants[key] = made
         return self.constants[key]
 

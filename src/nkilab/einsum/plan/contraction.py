@@ -20,11 +20,11 @@ from .deliver import deliver, targets_of
 from .fetch import fetch
 from .operands import Operands, masked
 from .part import Columns, columns_apart
-from .product import BANK, Blocks, Product, block_sizes, even_tile, keeps_given, lies_turned, matmul_dtype
+from .product import Blocks, Product, block_sizes, even_tile, keeps_given, lies_turned, matmul_dtype
 from .reach import leaves
 from .stack import of_stack
 from .stage import stage, staged_bytes
-from .storage import PARTITIONS, positions
+from .storage import positions
 from .turns import piece_of
 from .want import Want
 
@@ -46,7 +46,7 @@ class Contraction:
         self.ctx, self.einsum, self.product, self.outer = ctx, einsum, product, outer
         self.spans = ctx.spans(einsum, outer)
         self.dtype = matmul_dtype(ctx, product.left, product.right)
-        self.is_turned_by_tile = False
+        self.lanes, self.bank, self.is_turned_by_tile = ctx.lanes, ctx.bank, False
 
     def lower(self) -> None:
         """Append the nest."""
@@ -97,7 +97,8 @@ class Contraction:
         """Open the loops over blocks of the result."""
         sides = [(self.product.part, self.blocks.part), (self.product.free, self.blocks.free)]
         for variable, block in sides[:: -1 if self.blocks.is_free_first else 1]:
-            if not variable or is_settled(self.spans[variable]) or block >= self.spans[variable].most:
+            span = self.spans[variable] if variable else point(0)
+            if is_settled(span, self.lanes) or block >= span.most:
                 continue
             turns = self.ctx.build.tiles(f"{variable}_block", self.spans[variable].most, block, over=variable)
             local = stack.enter_context(turns)
@@ -110,7 +111,7 @@ class Contraction:
         """Whether the operands of blocks fit, with the sums where these are cut, and are what is given."""
         needed = self.needed(blocks.part, blocks.free, blocks.over)
         if is_cut:
-            needed += -(-blocks.part // PARTITIONS) * blocks.free * 4
+            needed += -(-blocks.part // self.lanes) * blocks.free * 4
         return needed <= room and self.is_given(blocks)
 
     def chosen_blocks(self) -> Blocks:
@@ -121,8 +122,8 @@ class Contraction:
         room = max(self.ctx.room() * 0.9, 4096)
         options: list[tuple[float, Blocks]] = []
         fewest = 0
-        for depth in block_sizes(over, PARTITIONS) if not self.beside else [over]:
-            sizes = pairs(block_sizes(part, PARTITIONS), block_sizes(free, BANK))
+        for depth in block_sizes(over, self.lanes, self.lanes) if not self.beside else [over]:
+            sizes = pairs(block_sizes(part, self.lanes, self.lanes), block_sizes(free, self.bank, self.lanes))
             fitting = (
                 b for b in (Blocks(*two, depth) for two in sizes) if self.may_be(b, room, depth < over)
             )
@@ -131,8 +132,8 @@ class Contraction:
             if len(options) > fewest + 8:
                 break
         if not options:
-            depth = over if self.beside else min(over, PARTITIONS)
-            return Blocks(min(part, PARTITIONS), min(free, BANK), depth)
+            depth = over if self.beside else min(over, self.lanes)
+            return Blocks(min(part, self.lanes), min(free, self.bank), depth)
         # sums in one piece first, then those that are cut
         whole = sorted(options[:fewest], key=lambda o: o[0])
         cut = sorted(options[fewest:], key=lambda o: o[0])[:4]
@@ -146,7 +147,7 @@ class Contraction:
 
     def is_given(self, blocks: Blocks) -> bool:
         """Whether blocks go with the parts and the order of loops that a mapping gives."""
-        tiles = [*self.tile_order(), (self.product.over, self.tile(self.product.over, PARTITIONS))]
+        tiles = [*self.tile_order(), (self.product.over, self.tile(self.product.over, self.lanes))]
         return keeps_given(self.ctx, self.einsum, self.product, blocks, tiles)
 
     def tile(self, variable: str, most: int) -> int:
@@ -157,7 +158,7 @@ class Contraction:
         """The variables of the result with the sizes of its tiles, the outer loop first."""
         product = self.product
         width = self.column_block(self.spans[product.free]) if product.free else 1
-        held = {product.part: self.tile(product.part, PARTITIONS), product.free: width}
+        held = {product.part: self.tile(product.part, self.lanes), product.free: width}
         order = self.ctx.given.sorted([self.einsum.name], [product.part, product.free])
         return [(v, held[v]) for v in order if v]
 
@@ -183,7 +184,7 @@ class Contraction:
     def block_spans(self, own: str, size: int, depth: int) -> dict[str, Span]:
         spans = dict(self.spans)
         for variable, count in ((own, size), (self.product.over, depth)):
-            if variable and not is_settled(spans[variable]):
+            if variable and not is_settled(spans[variable], self.lanes):
                 spans[variable] = Span(
                     spans[variable].start,
                     expr(min(count, spans[variable].most)),
@@ -218,7 +219,7 @@ class Contraction:
     def is_staged(self, access: Access, own: str) -> bool:
         """Whether an operand is brought on chip for a whole block: it is read again, or lies otherwise."""
         chip = self.ctx.chip(access.tensor)
-        if chip is None and self.tile(self.product.over, PARTITIONS) != PARTITIONS:
+        if chip is None and self.tile(self.product.over, self.lanes) != self.lanes:
             return False  # what is staged lies in blocks of 128
         if chip is not None:
             q = chip.part_variable(access)
@@ -229,7 +230,7 @@ class Contraction:
         tiles = prod(
             -(
                 -spans[v].most
-                // {product.over: PARTITIONS, product.part: PARTITIONS, product.free: BANK}.get(v, 1)
+                // {product.over: self.lanes, product.part: self.lanes, product.free: self.bank}.get(v, 1)
             )
             for v in loops
             if v
@@ -256,10 +257,10 @@ class Contraction:
         """Sum block by block of what is summed over, in float32 on chip."""
         product, build, ctx = self.product, self.ctx.build, self.ctx
         rows, columns = (self.spans[v].most if v else 1 for v in (product.part, product.free))
-        blocks = -(-rows // PARTITIONS)
+        blocks = -(-rows // self.lanes)
         total = build.buffer(
             f"{self.einsum.name.lower()}_total",
-            (min(rows, PARTITIONS), blocks, columns),
+            (min(rows, self.lanes), blocks, columns),
             "float32",
             nodes.SBUF,
         )
@@ -300,12 +301,12 @@ class Contraction:
 
     def column_block(self, columns: Span) -> int:
         """Columns of a tile of the result: a bank of PSUM; less where what is turned would be ragged."""
-        width = BANK
-        if columns.most > BANK and columns.most % BANK:
+        width = self.bank
+        if columns.most > self.bank and columns.most % self.bank:
             if not self.is_straight():
-                width = PARTITIONS
+                width = self.lanes
             elif self.is_turned_by_tile:
-                width = even_tile(columns.most)
+                width = even_tile(self.ctx, columns.most)
         return self.tile(self.product.free, width)
 
     def is_straight(self) -> bool:
@@ -353,16 +354,19 @@ class Contraction:
             return False
         if self.beside or not self.is_straight():
             return False
-        if self.tile(product.part, PARTITIONS) != PARTITIONS or self.tile(product.free, BANK) != BANK:
+        if (
+            self.tile(product.part, self.lanes) != self.lanes
+            or self.tile(product.free, self.bank) != self.bank
+        ):
             return False
         rows = self.spans[product.part]
         columns = self.spans[product.free] if product.free else Span(ZERO, expr(1), 1)
         index = next(i for i in self.einsum.output.indices if product.part in i.variables)
-        size = rows.most // PARTITIONS * columns.most * self.ctx.bytes_of(target.dtype)
+        size = rows.most // self.lanes * columns.most * self.ctx.bytes_of(target.dtype)
         return (
-            rows.count.value == rows.most > PARTITIONS
-            and rows.most % PARTITIONS == 0
-            and 1 < columns.most <= BANK
+            rows.count.value == rows.most > self.lanes
+            and rows.most % self.lanes == 0
+            and 1 < columns.most <= self.bank
             and columns.count.value is not None
             and index.plain == product.part
             and size * 2 <= min(MOST_STORED, self.ctx.room() * 0.3)
@@ -373,19 +377,19 @@ class Contraction:
         product, build, hbm = self.product, self.ctx.build, self.target.hbm
         assert hbm is not None
         rows, columns = self.spans[product.part], self.spans[product.free]
-        blocks = rows.most // PARTITIONS
-        name, every = self.einsum.name.lower(), Cut(ZERO, expr(PARTITIONS))
-        made = build.buffer(f"{name}_rows", (PARTITIONS, blocks, columns.most), hbm.buffer.dtype, nodes.SBUF)
-        with build.loop(product.part, blocks, over=product.part, step=PARTITIONS) as block:
-            start = rows.start + block * PARTITIONS
-            tile = Span(start, expr(PARTITIONS), PARTITIONS)
+        blocks = rows.most // self.lanes
+        name, every = self.einsum.name.lower(), Cut(ZERO, expr(self.lanes))
+        made = build.buffer(f"{name}_rows", (self.lanes, blocks, columns.most), hbm.buffer.dtype, nodes.SBUF)
+        with build.loop(product.part, blocks, over=product.part, step=self.lanes) as block:
+            start = rows.start + block * self.lanes
+            tile = Span(start, expr(self.lanes), self.lanes)
             psum = self.summed({**self.spans, product.part: tile}, tile, columns, True)
             into = View(made, (every, At(block), Cut(ZERO, columns.count)))
             build.add(nodes.Copy(into, self.scaled(psum)))
         at = positions(self.einsum.output, self.spans)
         axis = next(a for a, i in enumerate(self.einsum.output.indices) if product.part in i.variables)
         source = View(made, (every, Cut(ZERO, expr(blocks)), Cut(ZERO, columns.count)))
-        build.add(nodes.Store(View(hbm.buffer, tuple(at), folded=axis), source))
+        build.add(nodes.Store(View(hbm.buffer, tuple(at), folded=(axis, self.lanes)), source))
         hbm.changed()
 
     def summed(self, spans: dict[str, Span], rows: Span, columns: Span, is_whole: bool) -> View:
@@ -422,7 +426,7 @@ class Contraction:
                 spans = {**spans, variable: span}
                 running.extend(span.start.names)
             over = spans[product.over]
-            depth = self.tile(product.over, PARTITIONS)
+            depth = self.tile(product.over, self.lanes)
             if over.most > depth:
                 local = stack.enter_context(build.pieces(product.over, over, depth, is_sequential=True))
                 running.extend(local.start.names)
@@ -489,6 +493,7 @@ def _of_total(
 ) -> View:
     start = rows.start - (spans[product.part].start if product.part else ZERO)
     column = columns.start - (spans[product.free].start if product.free else ZERO)
+    lanes = expr(total.shape[0]).value or 1
     return View(
-        total, (nodes.Cut(ZERO, rows.count), nodes.At(start // PARTITIONS), nodes.Cut(column, columns.count))
+        total, (nodes.Cut(ZERO, rows.count), nodes.At(start // lanes), nodes.Cut(column, columns.count))
     )

@@ -11,7 +11,7 @@ from ..tree.nodes import PSUM, SBUF, At, Cut, View
 from .build import Span
 from .context import Context, part_of
 from .fetch import FEW, turn, two_axes
-from .storage import BANK_BYTES, PARTITIONS, Storage, positions
+from .storage import Storage, positions
 
 
 @dataclass(frozen=True)
@@ -142,13 +142,13 @@ def _to_tile(
 def _blocks(ctx: Context, spans: dict[str, Span], free: str) -> list[tuple[Span, Expr]]:
     """Tiles of at most 128 of the columns."""
     columns = spans[free] if free else Span(ZERO, ZERO + 1, 1)
-    if columns.most <= PARTITIONS:
+    if columns.most <= ctx.lanes:
         return [(columns, ZERO)]
     total = columns.count.value
     assert total is not None, "ragged columns are cut to 128 before they are transposed"
     found = []
-    for start in range(0, total, PARTITIONS):
-        count = min(PARTITIONS, total - start)
+    for start in range(0, total, ctx.lanes):
+        count = min(ctx.lanes, total - start)
         found.append((Span(columns.start + start, ZERO + count, count), ZERO + start))
     return found
 
@@ -224,24 +224,25 @@ def _stored_at_once(
     index = [einsum.output.indices[a] for a in axes if a is not None]
     steps = [i.coefficient(v) for i, v in zip(index, (part, free), strict=True) if isinstance(i, Affine)]
     total, height = columns.count.value, rows.count.value
-    if total is None or height is None or total % PARTITIONS or total == PARTITIONS or steps != [1, 1]:
+    if total is None or height is None or total % ctx.lanes or total == ctx.lanes or steps != [1, 1]:
         return False
-    blocks, size = total // PARTITIONS, ctx.bytes_of(hbm.buffer.dtype)
-    held = max(1, BANK_BYTES // (height * size))
+    blocks, size = total // ctx.lanes, ctx.bytes_of(hbm.buffer.dtype)
+    held = max(1, ctx.bank_bytes // (height * size))
     each = max(n for n in range(1, held + 1) if blocks % n == 0)
     build, name = ctx.build, einsum.name.lower()
-    made = build.buffer(f"{name}_turned", (PARTITIONS, blocks, height), hbm.buffer.dtype, nodes.SBUF)
-    every = Cut(ZERO, expr(PARTITIONS))
+    made = build.buffer(f"{name}_turned", (ctx.lanes, blocks, height), hbm.buffer.dtype, nodes.SBUF)
+    every = Cut(ZERO, expr(ctx.lanes))
     with build.tiles("b", blocks, each) as group:
-        psum = build.buffer("turned", (PARTITIONS, each, height), hbm.buffer.dtype, PSUM)
+        psum = build.buffer("turned", (ctx.lanes, each, height), hbm.buffer.dtype, PSUM)
         with build.loop("r", each) as r:
-            piece = columns_of(source, (group.start + r) * PARTITIONS, expr(PARTITIONS))
+            piece = columns_of(source, (group.start + r) * ctx.lanes, expr(ctx.lanes))
             build.add(nodes.Transpose(View(psum, (every, At(r), Cut(ZERO, expr(height)))), piece))
         whole = View(psum, (every, Cut(ZERO, expr(each)), Cut(ZERO, expr(height))))
         build.add(
             nodes.Copy(View(made, (every, Cut(group.start, expr(each)), Cut(ZERO, expr(height)))), whole)
         )
     at = positions(einsum.output, spans)
-    dst = View(hbm.buffer, tuple(at), folded=axes[1])
+    assert axes[1] is not None
+    dst = View(hbm.buffer, tuple(at), folded=(axes[1], ctx.lanes))
     build.add(nodes.Store(dst, View(made, (every, Cut(ZERO, expr(blocks)), Cut(ZERO, expr(height))))))
     return True

@@ -19,9 +19,8 @@ from ..tree.nodes import At, Cut, View
 from .build import Span
 from .context import Context, part_of, tally
 from .deliver import deliver, targets_of
-from .product import BANK
 from .stage import stage, staged_bytes
-from .storage import PARTITIONS, Storage, positions
+from .storage import Storage, positions
 
 # values that are summed from which TensorE is done before VectorE is
 FEWEST = 3
@@ -58,7 +57,7 @@ class Diagonal:
         comment = str(self.einsum)
         with ExitStack() as stack:
             for variable in (self.part, *self.outer):
-                block = PARTITIONS if variable == self.part else 1
+                block = ctx.lanes if variable == self.part else 1
                 local = stack.enter_context(
                     build.tiles(variable, spans[variable].most, block, comment=comment)
                 )
@@ -71,7 +70,7 @@ class Diagonal:
             made = ctx.temporary(
                 f"{self.einsum.name.lower()}_tile", spans[self.part].most, columns.most, target.dtype
             )
-            with build.tiles(self.free, columns.most, BANK) as tile:
+            with build.tiles(self.free, columns.most, ctx.bank) as tile:
                 piece = Span(columns.start + tile.start, tile.count, tile.most)
                 psum = self.summed({**spans, self.free: piece}, rows, diagonals)
                 build.add(nodes.Copy(part_of(made, spans[self.part].count, tile.count, tile.start), psum))
@@ -108,8 +107,8 @@ class Diagonal:
         if key not in cache:
             ones = self.ctx.constant(1.0, dtype)
             with build.hoisted(0):
-                made = self.ctx.temporary("identity", PARTITIONS, PARTITIONS, dtype)
-                square, source = (part_of(b, PARTITIONS, PARTITIONS) for b in (made, ones))
+                made = self.ctx.temporary("identity", self.ctx.lanes, self.ctx.lanes, dtype)
+                square, source = (part_of(b, self.ctx.lanes, self.ctx.lanes) for b in (made, ones))
                 build.add(nodes.Select(square, source, ZERO, 1, -1, "==", 0.0))
             cache[key] = made
         found: nodes.Buffer = cache[key]
@@ -181,12 +180,12 @@ def _worth(
     outer = tuple(v for v in order if v not in (part, free))
     if any(s.start.names or s.count.value is None for s in spans.values()):
         return None
-    if values < FEWEST or values > PARTITIONS or spans[free].most < BANK or spans[part].most < PARTITIONS:
+    if values < FEWEST or values > ctx.lanes or spans[free].most < ctx.bank or spans[part].most < ctx.lanes:
         return None
     if not isinstance(index, Affine) or index.coefficient(free) < 1 or order.index(part) > order.index(free):
         return None
     one = {v: Span(ZERO, expr(1), 1) for v in outer}
-    block = {part: Span(ZERO, expr(PARTITIONS), PARTITIONS)}
+    block = {part: Span(ZERO, expr(ctx.lanes), ctx.lanes)}
     size = staged_bytes(ctx, rows, {**spans, **one, **block}, part, ctx.dtypes[rows.tensor])
-    size += spans[free].most * 4 + values * PARTITIONS * 2
+    size += spans[free].most * 4 + values * ctx.lanes * 2
     return (part, free, outer) if size * 2 <= ctx.room() * 0.6 else None

@@ -25,7 +25,6 @@ from ..tree.nodes import At, Buffer, Cut, View
 from .build import Span, point
 from .context import Context
 from .knobs import Knobs
-from .storage import PARTITIONS
 
 # part of the room on chip that a whole operand may take: of a product; of other nests, which have more tiles
 OF_PRODUCT, OF_NEST = 0.8, 0.4
@@ -74,11 +73,12 @@ def with_edges(
         knobs: the share of SBUF that a plan may fill, and whether inputs that fit are copied too.
     """
     room = machine["sbuf_bytes_per_partition"] * (0.0 if knobs.is_edged else knobs.share)
+    partitions = int(machine["partitions"])
     found: dict[str, list[Zeros]] = {}
     for einsum, block, access in ((e, b, a) for e, b in cascade.walk() for a in e.accesses):
         zeros, is_input = _zeros(cascade, einsum, access), access.tensor in cascade.inputs
         dtype = dtypes[access.tensor]
-        if not zeros or (is_input and _bytes_of(cascade, einsum, access, zeros, dtype) <= room):
+        if not zeros or (is_input and _bytes_of(cascade, einsum, access, zeros, dtype, partitions) <= room):
             continue
         if not is_input and block is not None and any(e.name == access.tensor for e in block.body):
             error = UnsupportedError(
@@ -185,7 +185,9 @@ def _bounds(cascade: Cascade, einsum: Einsum, index: object) -> tuple[int, int]:
     return bounds(held, {v: cascade.extent(v, einsum) for v in held.variables})
 
 
-def _bytes_of(cascade: Cascade, einsum: Einsum, access: Access, zeros: Zeros, dtype: str) -> float:
+def _bytes_of(
+    cascade: Cascade, einsum: Einsum, access: Access, zeros: Zeros, dtype: str, partitions: int
+) -> float:
     """Bytes per partition that a whole operand takes, as if it had all of the room.
 
     A product needs the axes that have edges whole, and those it sums over in blocks of partitions; other
@@ -201,7 +203,7 @@ def _bytes_of(cascade: Cascade, einsum: Einsum, access: Access, zeros: Zeros, dt
         elif not is_product or index.plain in einsum.reduced:
             others.append(last - first + 1)
     most = others.pop(others.index(max(others)))
-    blocks = -(-most // PARTITIONS) * prod(others)
+    blocks = -(-most // partitions) * prod(others)
     size = as_dtype(dtype).storage.itemsize
     return wide * blocks * size / (OF_PRODUCT if is_product else OF_NEST)
 
@@ -232,7 +234,7 @@ class EdgedCopy:
         self.shape, self.inner = ctx.cascade.shape(name), ctx.cascade.shape(edges.tensor)
         # rows of the last axis lie along the columns
         outer = [n for n in range(len(self.shape) - 1) if n not in edges.back]
-        self.part = max(outer, key=lambda n: min(self.inner[n], PARTITIONS), default=None)
+        self.part = max(outer, key=lambda n: min(self.inner[n], ctx.lanes), default=None)
 
     def lower(self) -> None:
         """Append loops that copy what is inside, and store zeros beyond the edges."""
@@ -262,7 +264,7 @@ class EdgedCopy:
         blocks, whole, room = [1] * len(extents), set(), MOST_COPIED
         for n in reversed(range(len(extents))):
             if n == self.part:
-                blocks[n] = min(extents[n], PARTITIONS)
+                blocks[n] = min(extents[n], self.ctx.lanes)
             elif n in self.edges.back:
                 continue
             elif self.shape[n] <= room:

@@ -17,10 +17,9 @@ from ..tree.nodes import At, Buffer, Cut, View
 from .build import Span
 from .bulk import turned_in_bulk, turned_in_psum
 from .context import Context, part_of
-from .storage import PARTITIONS, Storage, in_hbm, positions
+from .storage import Storage, in_hbm, positions
 from .want import Want
 
-BANK = 512
 # strided transfers up to this many elements are left as they are
 FEW = 2048
 
@@ -131,9 +130,9 @@ def _dealt(ctx: Context, want: Want, storage: Storage) -> View:
         dealt = part_of(tile, rows.count, columns.count)
         ctx.build.add(nodes.Move(dealt, storage.view(positions(want.access, want.spans))))
         return dealt
-    total = columns.most if columns.most <= PARTITIONS else columns.count.value
+    total = columns.most if columns.most <= ctx.lanes else columns.count.value
     assert total is not None, "ragged columns are cut to 128 before they are transposed"
-    with ctx.build.tiles(want.free, total, PARTITIONS) as block:
+    with ctx.build.tiles(want.free, total, ctx.lanes) as block:
         count = columns.count if block.most == columns.most else block.count
         span = Span(columns.start + block.start, count, block.most)
         straight = ctx.temporary(hint, block.most, rows.most, dtype)
@@ -167,13 +166,13 @@ def _turned_tiles(ctx: Context, want: Want, storage: Storage) -> View:
             source = _moved(ctx, source, want)
         _turn_wide(ctx, source, tile, rows, expr(1), ZERO)
         return for_all
-    if columns.most <= PARTITIONS:
+    if columns.most <= ctx.lanes:
         source = storage.view(positions(want.access, want.spans))
         _turn_wide(ctx, source, tile, rows, columns.count, ZERO)
         return for_all
     total = columns.count.value
     assert total is not None, "ragged columns are cut to 128 before they are transposed"
-    with ctx.build.tiles(q, total, PARTITIONS) as block:
+    with ctx.build.tiles(q, total, ctx.lanes) as block:
         span = Span(columns.start + block.start, block.count, block.most)
         source = storage.view(positions(want.access, {**want.spans, q: span}))
         _turn_wide(ctx, source, tile, rows, block.count, block.start)
@@ -189,11 +188,11 @@ def _turn_wide(ctx: Context, source: View, tile: Buffer, rows: Span, columns: Ex
 def turn(ctx: Context, source: View, result: View, most_rows: int) -> None:
     """result [b, a] = source [a, b] through PSUM."""
     if source.buffer.memory == nodes.PSUM:
-        copy = ctx.temporary("straight", PARTITIONS, PARTITIONS, source.buffer.dtype)
+        copy = ctx.temporary("straight", ctx.lanes, ctx.lanes, source.buffer.dtype)
         straight = part_of(copy, source.cuts[0].count, source.cuts[1].count)
         ctx.build.add(nodes.Copy(straight, source))
         source = straight
-    psum = ctx.temporary("turned", max(most_rows, 1), PARTITIONS, source.buffer.dtype, nodes.PSUM)
+    psum = ctx.temporary("turned", max(most_rows, 1), ctx.lanes, source.buffer.dtype, nodes.PSUM)
     held = part_of(psum, source.cuts[1].count, source.cuts[0].count)
     ctx.build.add(nodes.Transpose(held, source))
     ctx.build.add(nodes.Copy(result, held))
@@ -204,14 +203,14 @@ def spread(ctx: Context, row: View, rows: int, columns: Span, hint: str) -> View
     dtype = row.buffer.dtype
     ones = part_of(ctx.constant(1.0, dtype), 1, rows)
     tile = ctx.temporary(f"{hint}_spread", rows, columns.most)
-    if columns.most <= BANK:
+    if columns.most <= ctx.bank:
         pieces = [(ZERO, columns.count, columns.most)]
         for start, count, most in pieces:
             _spread_piece(ctx, row, ones, tile, rows, start, count, most)
     else:
         total = columns.count.value
         assert total is not None, "ragged columns are cut to one bank before they are spread"
-        with ctx.build.tiles(hint, total, BANK) as block:
+        with ctx.build.tiles(hint, total, ctx.bank) as block:
             _spread_piece(ctx, row, ones, tile, rows, block.start, block.count, block.most)
     return part_of(tile, rows, columns.count)
 
@@ -308,7 +307,7 @@ def _strided_by(ctx: Context, operand: Want) -> str:
     inner = last.plain
     if not is_across or not inner or inner in others or not operand.spans[inner].is_point:
         return ""
-    return inner if ctx.cascade.shape(operand.access.tensor)[-1] <= PARTITIONS else ""
+    return inner if ctx.cascade.shape(operand.access.tensor)[-1] <= ctx.lanes else ""
 
 
 def _rows_apart(ctx: Context, operand: Want, storage: Storage, inner: str) -> tuple[Storage, list[At | Cut]]:
@@ -346,7 +345,7 @@ def _loaded_turned(ctx: Context, want: Want, storage: Storage) -> View:
     def whole(rows: Span, block: Span) -> View:
         return part_of(tile, rows.count, block.count, block.start)
 
-    if want.rows.most <= PARTITIONS and turned_in_bulk(ctx, want, storage, whole):
+    if want.rows.most <= ctx.lanes and turned_in_bulk(ctx, want, storage, whole):
         return part_of(tile, want.rows.count, columns.count)
 
     def block(span: Span, column: Expr) -> None:
@@ -355,12 +354,12 @@ def _loaded_turned(ctx: Context, want: Want, storage: Storage) -> View:
         result = part_of(tile, want.rows.count, span.count, column)
         turn(ctx, straight, result, want.rows.most)
 
-    if columns.most <= PARTITIONS:
+    if columns.most <= ctx.lanes:
         block(columns, ZERO)
     else:
         total = columns.count.value
         assert total is not None, "ragged columns are cut to 128 before they are transposed"
-        with ctx.build.tiles(want.free, total, PARTITIONS) as local:
+        with ctx.build.tiles(want.free, total, ctx.lanes) as local:
             block(Span(columns.start + local.start, local.count, local.most), local.start)
     return part_of(tile, want.rows.count, columns.count)
 

@@ -11,7 +11,7 @@ from .build import Span
 from .choose import Choice
 from .context import Context, part_of
 from .deliver import Target
-from .storage import PARTITIONS, Storage
+from .storage import Storage
 
 
 def across_partitions(ctx: Context, view: View, op: str, hint: str) -> View:
@@ -27,20 +27,20 @@ def across_partitions(ctx: Context, view: View, op: str, hint: str) -> View:
         ctx.build.add(nodes.Copy(part_of(result, 1, columns), part_of(psum, 1, columns)))
         return part_of(result, 1, columns)
     for column in range(most_columns):
-        psum = ctx.temporary("turned", 1, PARTITIONS, "float32", nodes.PSUM)
+        psum = ctx.temporary("turned", 1, ctx.lanes, "float32", nodes.PSUM)
         row = part_of(psum, 1, rows)
         one = View(view.buffer, (view.index[0], nodes.Cut(expr(column), expr(1))))
         ctx.build.add(nodes.Transpose(row, one))
         ctx.build.add(nodes.Reduce(part_of(result, 1, 1, column), OPERATORS[op].alu, row))
-    assert most_rows <= PARTITIONS
+    assert most_rows <= ctx.lanes
     return part_of(result, 1, columns)
 
 
 def folded(storage: Storage, span: Span, blocks: int) -> View:
     """One column per block of partitions of a tile that holds one element per partition."""
     local = span.start - storage.bases[storage.dims.index("part")]
-    cut = nodes.Cut(local // PARTITIONS, expr(blocks))
-    return View(storage.buffer, (nodes.Cut(ZERO, expr(PARTITIONS)), cut, nodes.At(ZERO)))
+    cut = nodes.Cut(local // storage.lanes, expr(blocks))
+    return View(storage.buffer, (nodes.Cut(ZERO, expr(storage.lanes)), cut, nodes.At(ZERO)))
 
 
 def is_folded(
@@ -48,9 +48,9 @@ def is_folded(
 ) -> bool:
     """Whether a cluster works on columns alone, of several blocks of partitions."""
     part = choice.part
-    if not part or choice.free or choice.loops or spans[part].most <= PARTITIONS:
+    if not part or choice.free or choice.loops or spans[part].most <= ctx.lanes:
         return False
-    if spans[part].count.value is None or spans[part].most % PARTITIONS:
+    if spans[part].count.value is None or spans[part].most % ctx.lanes:
         return False
     if any(ctx.given.is_cut([e.name], part) or ctx.given.has_instruction(e.name) for e in einsums):
         return False

@@ -12,7 +12,7 @@ from .context import Context
 from .groups import Group, einsums_of
 from .product import matmul_dtype
 from .stage import stage, staged_bytes
-from .storage import PARTITIONS, Storage
+from .storage import Storage
 from .units import Units
 
 # a tensor that outlives its group stays on chip below this many bytes per partition
@@ -117,9 +117,9 @@ class Homes:
         extents = []
         for extent, index in zip(ctx.cascade.shape(einsum.name), einsum.output.indices, strict=True):
             block = min(extent, blocks.get(index.plain, extent))
-            extents.append(min(block, PARTITIONS) if block < extent and block % PARTITIONS == 0 else block)
+            extents.append(min(block, ctx.lanes) if block < extent and block % ctx.lanes == 0 else block)
         wide = sorted(e for e in extents if e > 1)
-        if len(wide) > 2 or (wide and (wide[0] > PARTITIONS or wide[-1] > 512)):
+        if len(wide) > 2 or (wide and (wide[0] > ctx.lanes or wide[-1] > self.ctx.bank)):
             return False
         homes = next(s for s in group.steps if einsum in einsums_of([s]))
         inside = homes.body if isinstance(homes, Iterate) else tuple(group.einsums)
@@ -160,7 +160,7 @@ class Homes:
         shape = self.ctx.cascade.shape(einsum.name)
         extents = [min(e, blocks.get(i.plain, e)) for e, i in zip(shape, einsum.output.indices, strict=True)]
         largest = max(extents, default=1)
-        return prod(extents) // largest * -(-largest // PARTITIONS) * 4
+        return prod(extents) // largest * -(-largest // self.ctx.lanes) * 4
 
     def wanted(self, einsum: Einsum, group: Group, blocks: dict[str, int]) -> str:
         """The variable that the first reader of a tensor wants on the partitions; "" if it does not care."""

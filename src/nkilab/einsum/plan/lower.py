@@ -35,7 +35,7 @@ from .reach import leaving
 from .recurrence import without_turns
 from .solve import solve_of
 from .stage import BeyondEdges
-from .storage import PARTITIONS, in_hbm
+from .storage import in_hbm
 from .substitution import substitution_in, with_numbers_ahead
 from .turned import turned_once
 from .turns import turns_at_once
@@ -69,10 +69,11 @@ def lower(
         UnsupportedError: if an Einsum has a form that no nest covers.
         PlanError: if a choice leads to where no nest goes on; a fault of the rules.
     """
+    partitions = int(machine["partitions"])
     is_free = not any(given.has_instruction(e.name) for e, block in cascade.walk() if block is not None)
     held, reasons = with_scans(cascade) if is_free else (cascade, [])
-    held = held if given.is_watched else rewritten(held, dtypes)
-    held = without_turns(normal(held, given.plain))
+    held = held if given.is_watched else rewritten(held, dtypes, partitions)
+    held = without_turns(normal(held, partitions, given.plain))
     if given.is_watched:
         return _Lowering(cascade, held, dtypes, machine, name, title, knobs, given, {}).planned()
     held, back = with_forward_indices(with_numbers_ahead(held))
@@ -90,11 +91,11 @@ def lower(
         return kernel(replace(knobs, is_edged=True))
 
 
-def rewritten(cascade: Cascade, dtypes: Mapping[str, str]) -> Cascade:
+def rewritten(cascade: Cascade, dtypes: Mapping[str, str], partitions: int) -> Cascade:
     """A cascade with the same results that is faster to compute."""
     # float16 has no room for what a factor has yet to make smaller
     held = cascade if "float16" in dtypes.values() else deferred(cascade)
-    return turned_once(held, dtypes)
+    return turned_once(held, dtypes, partitions)
 
 
 class _Lowering:
@@ -302,7 +303,7 @@ class _Lowering:
             extent = self.ctx.cascade.extent(variable, group.einsums[-1])
             block = forced[variable]
             if not block:
-                block = self.group_block(group, variable, extent, products) if extent > PARTITIONS else 1
+                block = self.group_block(group, variable, extent, products) if extent > self.ctx.lanes else 1
             found.append((variable, extent, block))
         return found
 
@@ -312,9 +313,9 @@ class _Lowering:
         for einsum in products:
             extent = ctx.cascade.extent(variable, einsum) if variable in einsum.variables else 0
             whole_cost = products_for(ctx, einsum, {})[0].cost_ns
-            tile = {variable: Span(name_of(variable) * PARTITIONS, expr(PARTITIONS), PARTITIONS)}
-            tiled = products_for(ctx, einsum, tile) if extent > PARTITIONS else []
-            if tiled and tiled[0].cost_ns * (extent / PARTITIONS) > MOST_SCATTERED * whole_cost:
+            tile = {variable: Span(name_of(variable) * ctx.lanes, expr(ctx.lanes), ctx.lanes)}
+            tiled = products_for(ctx, einsum, tile) if extent > ctx.lanes else []
+            if tiled and tiled[0].cost_ns * (extent / ctx.lanes) > MOST_SCATTERED * whole_cost:
                 return True
         return False
 
@@ -337,18 +338,18 @@ class _Lowering:
         ctx, most = self.ctx, 2 if products else 1
         again = {a.tensor for e in products for a in e.accesses if variable not in a.variables}
         sizes = (
-            prod(ctx.cascade.shape(t)) // PARTITIONS * ctx.bytes_of(ctx.dtypes[t])
+            prod(ctx.cascade.shape(t)) // ctx.lanes * ctx.bytes_of(ctx.dtypes[t])
             for t in again.intersection(ctx.cascade.inputs)
         )
         if any(size > ctx.room() * 0.4 for size in sizes):
             most = 4
         most = ctx.knobs.group_blocks or most
         for factor in (8, 4, 2):
-            block = PARTITIONS * factor
+            block = ctx.lanes * factor
             held = sum({e.name: self.homes.tile_bytes(e, {variable: block}) for e in group.einsums}.values())
             if factor <= most and extent % block == 0 and extent > block and held * 2 <= ctx.room() * 0.6:
                 return block
-        return PARTITIONS
+        return ctx.lanes
 
     # steps
 

@@ -21,7 +21,7 @@ from .fetch import fetch
 from .fold import across_partitions, folded, is_folded
 from .reach import is_window, leaves
 from .stage import stage, staged_before, staged_bytes
-from .storage import PARTITIONS, Storage
+from .storage import Storage
 from .turns import piece_of, rows_of
 from .values import Tile, Value
 from .want import Want
@@ -171,11 +171,11 @@ class Nest:
     def fold(self) -> None:
         """Columns of several blocks of partitions in one instruction: the blocks become the columns."""
         span = self.spans[self.choice.part]
-        blocks = span.most // PARTITIONS
+        blocks = span.most // self.ctx.lanes
         self.ctx.build.add(nodes.Comment(self.cluster.title))
 
         def new(hint: str) -> View:
-            return part_of(self.ctx.temporary(hint, PARTITIONS, blocks), PARTITIONS, blocks)
+            return part_of(self.ctx.temporary(hint, self.ctx.lanes, blocks), self.ctx.lanes, blocks)
 
         tile = Tile(self.ctx, new, new)
         # a few elements take GpSimdE no longer than VectorE, which has the wide tiles to go through
@@ -430,7 +430,7 @@ class Nest:
             if not is_single:
                 self.ctx.build.add(nodes.Fill(direct, float(OPERATORS[einsum.reduce_op].identity or 0.0)))
             return _Sum(einsum, direct, is_single, True)
-        rows = min(PARTITIONS, self.spans[choice.part].most) if choice.part else 1
+        rows = min(self.ctx.lanes, self.spans[choice.part].most) if choice.part else 1
         columns = self.columns.most if keeps_free else 1
         made = self.ctx.temporary(hint, rows, columns)
         count = expr(rows) if over_parts else self.rows.count

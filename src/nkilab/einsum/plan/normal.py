@@ -9,15 +9,14 @@ from math import prod
 
 from ..language.additions import Additions
 from ..language.ast import Access, Affine, Cascade, Einsum, Iterate, Kind, Step
-from .storage import PARTITIONS
 
 # vectors below this many elements are left as they are
 LONG = 1 << 14
 
 
-def normal(cascade: Cascade, plain: Collection[str] = ()) -> Cascade:
+def normal(cascade: Cascade, partitions: int, plain: Collection[str] = ()) -> Cascade:
     """A cascade that means the same, in the form that nests expect; `plain` variables stay whole."""
-    return _rows(_pairs(live(cascade)[0]), plain)
+    return _rows(_pairs(live(cascade)[0]), partitions, plain)
 
 
 def live(cascade: Cascade) -> tuple[Cascade, list[str]]:
@@ -108,7 +107,7 @@ def _rank_of(variable: str, accesses: Sequence[Access], cascade: Cascade) -> str
     return found
 
 
-def _rows(cascade: Cascade, plain: Collection[str]) -> Cascade:
+def _rows(cascade: Cascade, partitions: int, plain: Collection[str]) -> Cascade:
     """Long vectors that are summed whole, as rows of equal length on all partitions."""
     for rank, size in cascade.sizes.items():
         holders = [t for t in cascade.tensors.values() if rank in t.ranks]
@@ -125,19 +124,20 @@ def _rows(cascade: Cascade, plain: Collection[str]) -> Cascade:
         whole = [a for e in cascade.einsums for a in e.accesses if any(t.name == a.tensor for t in holders)]
         if variable in plain:
             continue
-        if not holders or size < LONG or size % PARTITIONS or not is_vector or not is_plain:
+        if not holders or size < LONG or size % partitions or not is_vector or not is_plain:
             continue
         if any(variable not in a.variables for a in whole) or any(
             isinstance(s, Iterate) for s in cascade.steps
         ):
             continue
-        cascade = _split(cascade, rank, variable, size)
+        cascade = _split(cascade, rank, variable, partitions)
     return cascade
 
 
-def _split(cascade: Cascade, rank: str, variable: str, size: int) -> Cascade:
+def _split(cascade: Cascade, rank: str, variable: str, partitions: int) -> Cascade:
     added = Additions(cascade)
-    outer, inner = added.rank(f"{rank}_ROWS", PARTITIONS), added.rank(f"{rank}_COLUMNS", size // PARTITIONS)
+    outer = added.rank(f"{rank}_ROWS", partitions)
+    inner = added.rank(f"{rank}_COLUMNS", cascade.sizes[rank] // partitions)
     pair = (Affine(((outer.lower(), 1),)), Affine(((inner.lower(), 1),)))
 
     def changed(access: Access) -> Access:

@@ -13,7 +13,7 @@ from .product import Product
 from .reach import leaves, leaving
 from .stack import Stack, stacked, stacked_bytes, stacked_over
 from .stage import stage, staged_bytes, widened
-from .storage import PARTITIONS, Storage
+from .storage import Storage
 
 # part of the room on chip that an operand may take to be there before all else
 SMALL = 0.1
@@ -49,7 +49,7 @@ class Operands:
             spans = widened(self.ctx, access, self.spans) if access is not None else None
             if access is None or spans is None or leaves(self.ctx, access, self.spans):
                 continue
-            if self.ctx.given.fitting([self.einsum.name], product.over, PARTITIONS) != PARTITIONS:
+            if self.ctx.given.fitting([self.einsum.name], product.over, self.ctx.lanes) != self.ctx.lanes:
                 continue
             if staged_bytes(self.ctx, access, spans, product.over, self.dtype) <= self.ctx.room() * 0.4:
                 found[n] = stage(self.ctx, access, spans, product.over, self.dtype)

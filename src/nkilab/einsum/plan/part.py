@@ -11,7 +11,7 @@ from ..language.ast import Access, Iterate
 from ..tree.expr import ZERO, expr
 from .build import Span
 from .context import Context
-from .product import BANK, Product
+from .product import Product
 from .stage import staged_bytes
 
 # blocks of columns that a turn may work on at once, besides those that stay
@@ -39,11 +39,12 @@ def columns_apart(ctx: Context, product: Product, spans: dict[str, Span], dtype:
     if right is None or not free or not _is_read_again(ctx, right, product, dtype):
         return [Columns()]
     whole = spans[free]
-    if whole.start.value != 0 or whole.count.value != whole.most or whole.most % BANK:
+    if whole.start.value != 0 or whole.count.value != whole.most or whole.most % ctx.bank:
         return [Columns()]
-    block = staged_bytes(ctx, right, {**spans, free: Span(ZERO, expr(BANK), BANK)}, product.over, dtype)
-    blocks, fit = whole.most // BANK, int(ctx.room() * SHARE) // block
-    kept = (fit - LOADED) * BANK
+    tile = Span(ZERO, expr(ctx.bank), ctx.bank)
+    block = staged_bytes(ctx, right, {**spans, free: tile}, product.over, dtype)
+    blocks, fit = whole.most // ctx.bank, int(ctx.room() * SHARE) // block
+    kept = (fit - LOADED) * ctx.bank
     if fit >= blocks or kept <= 0:
         return [Columns()]
     told = f"{right.tensor}: columns that stay on chip, of {whole.most}"

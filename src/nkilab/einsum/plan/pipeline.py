@@ -15,28 +15,8 @@ from dataclasses import dataclass, replace
 from ...machine import Machine
 from ..hardware import Hardware
 from ..room import NoRoomError, proved_room, views_of
+from ..tree import nodes
 from ..tree.expr import ZERO, Expr, expr, name_of
-from ..tree.nodes import (
-    HBM,
-    TURNS,
-    Activate,
-    Alloc,
-    At,
-    Buffer,
-    Comment,
-    Gather,
-    Kernel,
-    Load,
-    Loop,
-    MatMul,
-    Move,
-    Statement,
-    Store,
-    Tally,
-    Transpose,
-    View,
-    statements,
-)
 from ..tree.rewrite import Change, copied
 
 # fields of statements that name what they write
@@ -61,12 +41,12 @@ class Unit:
         after: what it adds to sums.
     """
 
-    statement: Statement
-    before: tuple[Alloc, ...]
-    comments: tuple[Comment, ...]
+    statement: nodes.Statement
+    before: tuple[nodes.Alloc, ...]
+    comments: tuple[nodes.Comment, ...]
     reads: frozenset[int]
     writes: frozenset[int]
-    after: tuple[Tally, ...] = ()
+    after: tuple[nodes.Tally, ...] = ()
 
     @property
     def touches(self) -> frozenset[int]:
@@ -74,19 +54,19 @@ class Unit:
         return self.reads | self.writes
 
 
-def units_of(body: Sequence[Statement]) -> list[Unit]:
+def units_of(body: Sequence[nodes.Statement]) -> list[Unit]:
     """The statements of a body with what belongs before them."""
     found: list[Unit] = []
-    comments: tuple[Comment, ...] = ()
-    made: dict[int, Alloc] = {}
+    comments: tuple[nodes.Comment, ...] = ()
+    made: dict[int, nodes.Alloc] = {}
     is_new = True
     for statement in body:
-        if isinstance(statement, Comment):
+        if isinstance(statement, nodes.Comment):
             comments = (*(() if is_new else comments), statement)
             is_new = False
-        elif isinstance(statement, Alloc):
+        elif isinstance(statement, nodes.Alloc):
             made[id(statement.buffer)] = statement
-        elif isinstance(statement, Tally):
+        elif isinstance(statement, nodes.Tally):
             # it tells of the statement before it
             found[-1] = replace(found[-1], after=(*found[-1].after, statement))
         else:
@@ -97,27 +77,27 @@ def units_of(body: Sequence[Statement]) -> list[Unit]:
     return found
 
 
-def _touched(statement: Statement) -> tuple[frozenset[int], frozenset[int]]:
+def _touched(statement: nodes.Statement) -> tuple[frozenset[int], frozenset[int]]:
     reads: set[int] = set()
     writes: set[int] = set()
-    for inner in statements([statement]):
+    for inner in nodes.statements([statement]):
         for name, view in views_of(inner):
             (writes if name in WRITTEN else reads).add(id(view.buffer))
     return frozenset(reads), frozenset(writes)
 
 
-def engines_of(statement: Statement) -> set[str]:
+def engines_of(statement: nodes.Statement) -> set[str]:
     """Engines that a statement, or what a loop holds, runs on."""
     found = set()
-    for inner in statements([statement]):
+    for inner in nodes.statements([statement]):
         match inner:
-            case Loop() | Alloc() | Comment() | Tally():
+            case nodes.Loop() | nodes.Alloc() | nodes.Comment() | nodes.Tally():
                 continue
-            case Load() | Store() | Move() | Gather():
+            case nodes.Load() | nodes.Store() | nodes.Move() | nodes.Gather():
                 found.add("dma")
-            case MatMul() | Transpose():
+            case nodes.MatMul() | nodes.Transpose():
                 found.add("tensor")
-            case Activate():
+            case nodes.Activate():
                 found.add("scalar")
             case _:
                 found.add(getattr(inner, "engine", "") or "vector")
@@ -126,14 +106,18 @@ def engines_of(statement: Statement) -> set[str]:
 
 def local_to(units: Sequence[Unit]) -> set[int]:
     """Tiles that a turn makes."""
-    inner = [s for u in units for s in (*u.before, *statements([u.statement])) if isinstance(s, Alloc)]
+    inner = [
+        s for u in units for s in (*u.before, *nodes.statements([u.statement])) if isinstance(s, nodes.Alloc)
+    ]
     return {id(s.buffer) for s in inner}
 
 
 def state_of(units: Sequence[Unit]) -> set[int]:
     """Tiles that turns write and do not make."""
-    every = (s for u in units for s in statements([u.statement]))
-    written = (v.buffer for s in every for n, v in views_of(s) if n in WRITTEN and v.buffer.memory != HBM)
+    every = (s for u in units for s in nodes.statements([u.statement]))
+    written = (
+        v.buffer for s in every for n, v in views_of(s) if n in WRITTEN and v.buffer.memory != nodes.HBM
+    )
     return {id(b) for b in written} - local_to(units)
 
 
@@ -203,7 +187,7 @@ class Pipeline:
         hardware: what instructions take.
     """
 
-    def __init__(self, loop: Loop, hardware: Hardware) -> None:
+    def __init__(self, loop: nodes.Loop, hardware: Hardware) -> None:
         self.loop, self.units = loop, units_of(loop.body)
         self.early = early_of(self.units, hardware)
         self.has_state = bool(state_of(self.units))
@@ -230,7 +214,10 @@ class Pipeline:
     @property
     def is_summed_over(self) -> bool:
         """Whether products of all turns are one sum in PSUM, which a turn outside would begin anew."""
-        return any(isinstance(s, MatMul) and self.loop.variable in s.over for s in statements(self.loop.body))
+        return any(
+            isinstance(s, nodes.MatMul) and self.loop.variable in s.over
+            for s in nodes.statements(self.loop.body)
+        )
 
     def is_bound(self, hardware: Hardware) -> bool:
         """Whether what runs ahead has a part in the time, and transfers do not take all of it anyway."""
@@ -242,31 +229,31 @@ class Pipeline:
     def may_have_versions(self, unit: Unit) -> bool:
         """Whether sums that a unit hands on are single products: one in PSUM that is cut begins at zeros."""
         return not any(
-            isinstance(s, MatMul) and id(s.dst.buffer) in self.handed and s.over
-            for s in statements([unit.statement])
+            isinstance(s, nodes.MatMul) and id(s.dst.buffer) in self.handed and s.over
+            for s in nodes.statements([unit.statement])
         )
 
-    def statements(self) -> list[Statement]:
+    def statements(self) -> list[nodes.Statement]:
         """What stands for the loop."""
         loop, i = self.loop, name_of(self.loop.variable)
         last = (expr(loop.trips).value or 0) - 1
         next_version, version = (i + 1) % 2, i % 2
         first, rest = self.divided()
-        body: list[Statement] = []
+        body: list[nodes.Statement] = []
         place = 0
         if self.has_state:
             place = next((n for n, u in enumerate(self.late) if "tensor" in engines_of(u.statement)), 0)
         ahead = self.turn(first, i + 1, next_version, is_copy=False)
         body += self.turn(self.late[:place], i, version, is_copy=False)
-        body += [Comment("the turn after this one, as far as it needs no other"), *ahead]
+        body += [nodes.Comment("the turn after this one, as far as it needs no other"), *ahead]
         body += self.turn(self.late[place:], i, version, is_copy=False)
         body += self.turn(rest, i + 1, next_version, is_copy=False)
         return [
-            *(Alloc(b) for b in self.handed.values()),
-            Comment(f"turn 0 of {loop.variable}, as far as it needs no other"),
+            *(nodes.Alloc(b) for b in self.handed.values()),
+            nodes.Comment(f"turn 0 of {loop.variable}, as far as it needs no other"),
             *self.turn(self.early, ZERO, ZERO, is_copy=True),
             replace(loop, trips=last, body=body),
-            Comment(f"turn {last} of {loop.variable}"),
+            nodes.Comment(f"turn {last} of {loop.variable}"),
             *self.turn(self.late, expr(last), expr(last % 2), is_copy=True),
         ]
 
@@ -290,25 +277,27 @@ class Pipeline:
         found += [u for u in units if u not in found]
         return found if _keeps_order(units, found) else list(units)
 
-    def turn(self, units: Sequence[Unit], at: Expr, version: Expr, is_copy: bool) -> list[Statement]:
+    def turn(self, units: Sequence[Unit], at: Expr, version: Expr, is_copy: bool) -> list[nodes.Statement]:
         """Units as they are in one turn; a copy has tiles of its own."""
         buffers = {
             id(a.buffer): replace(a.buffer) if is_copy else a.buffer
             for u in units
             for a in u.before
-            if isinstance(a, Alloc)
+            if isinstance(a, nodes.Alloc)
         }
 
-        def view(held: View) -> View:
+        def view(held: nodes.View) -> nodes.View:
             handed = self.handed.get(id(held.buffer))
             if handed is None:
                 return replace(held, buffer=buffers.get(id(held.buffer), held.buffer))
             place = 1 + len(held.index) - len(held.buffer.shape)
-            return replace(held, buffer=handed, index=(*held.index[:place], At(version), *held.index[place:]))
+            return replace(
+                held, buffer=handed, index=(*held.index[:place], nodes.At(version), *held.index[place:])
+            )
 
         change = Change({self.loop.variable: at}, view, buffers)
-        body: list[Statement] = []
-        shown: tuple[Comment, ...] = ()
+        body: list[nodes.Statement] = []
+        shown: tuple[nodes.Comment, ...] = ()
         for unit in units:
             body += [a for a in unit.before if id(a.buffer) not in self.handed]
             body += unit.comments if unit.comments is not shown else ()
@@ -339,18 +328,18 @@ def _keeps_order(before: Sequence[Unit], after: Sequence[Unit]) -> bool:
     )
 
 
-def _versions(buffer: Buffer) -> Buffer:
-    return replace(buffer, shape=(buffer.shape[0], 2, *buffer.shape[1:]), role=TURNS)
+def _versions(buffer: nodes.Buffer) -> nodes.Buffer:
+    return replace(buffer, shape=(buffer.shape[0], 2, *buffer.shape[1:]), role=nodes.TURNS)
 
 
-def _is_wide(statement: Statement) -> bool:
+def _is_wide(statement: nodes.Statement) -> bool:
     """Whether an instruction of a statement works on many columns."""
-    views = (view for inner in statements([statement]) for _, view in views_of(inner))
+    views = (view for inner in nodes.statements([statement]) for _, view in views_of(inner))
     free = (cut.count.value or WIDE for view in views for cut in view.cuts[1:])
     return any(count >= WIDE for count in free)
 
 
-def pipelined(kernel: Kernel, machine: Machine, may: Callable[[Loop], bool]) -> Kernel:
+def pipelined(kernel: nodes.Kernel, machine: Machine, may: Callable[[nodes.Loop], bool]) -> nodes.Kernel:
     """A kernel whose loops run a turn ahead what they can, where that is useful and its tiles fit.
 
     Args:
@@ -362,23 +351,23 @@ def pipelined(kernel: Kernel, machine: Machine, may: Callable[[Loop], bool]) -> 
 
 
 class _Kernel:
-    def __init__(self, kernel: Kernel, machine: Machine, may: Callable[[Loop], bool]) -> None:
+    def __init__(self, kernel: nodes.Kernel, machine: Machine, may: Callable[[nodes.Loop], bool]) -> None:
         self.kernel, self.machine, self.may = kernel, machine, may
         self.hardware = Hardware(machine)
 
-    def changed(self) -> Kernel:
+    def changed(self) -> nodes.Kernel:
         self.body(self.kernel.body)
         return self.kernel
 
-    def body(self, body: list[Statement]) -> bool:
+    def body(self, body: list[nodes.Statement]) -> bool:
         """Change the loops of a body in place, the innermost that can be; whether one was."""
         is_changed = False
-        for loop in [s for s in body if isinstance(s, Loop)]:
+        for loop in [s for s in body if isinstance(s, nodes.Loop)]:
             # a loop around one that is written out already would be written out twice over
             is_changed |= self.body(loop.body) or self.ahead(loop, body)
         return is_changed
 
-    def ahead(self, loop: Loop, body: list[Statement]) -> bool:
+    def ahead(self, loop: nodes.Loop, body: list[nodes.Statement]) -> bool:
         """Change one loop of a body; whether that is useful and fits."""
         held = Pipeline(loop, self.hardware)
         if not held.is_useful or not held.is_bound(self.hardware) or not self.may(loop):

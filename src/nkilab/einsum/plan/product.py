@@ -12,9 +12,7 @@ from .build import Span
 from .choose import MOST_OPTIONS, is_barred, is_settled, transfer_ns
 from .context import Context
 from .given import Turn
-from .storage import PARTITIONS
 
-BANK = 512
 # to bring another stationary operand into TensorE, besides a cycle per column
 WEIGHTS_NS = 52.0
 
@@ -98,7 +96,7 @@ def _products(
     wide = [v for v in einsum.variables if not spans[v].is_point]
     for over, part, free in _assignments(einsum, spans, left, right):
         rest = [v for v in wide if v not in (over, part, free)]
-        is_open = not any(is_settled(spans[v]) for v in rest)
+        is_open = not any(is_settled(spans[v], ctx.lanes) for v in rest)
         if not is_open or not _can_lie(ctx, einsum, spans, (left, right), over, part, free):
             continue
         outer = tuple(v for v in rest if v in einsum.output.variables)
@@ -195,16 +193,17 @@ def _cost(
     free: str,
     loops: tuple[str, ...],
 ) -> float:
-    sizes = {over: PARTITIONS, part: PARTITIONS, free: BANK}
+    sizes = {over: ctx.lanes, part: ctx.lanes, free: ctx.bank}
     trips = {v: -(-spans[v].most // sizes.get(v, 1)) for v in (over, part, free, *loops) if v}
-    rows = min(spans[part].most, PARTITIONS) if part else 1
-    columns = min(spans[free].most, BANK) if free else 1
-    depth = min(spans[over].most, PARTITIONS)
+    rows = min(spans[part].most, ctx.lanes) if part else 1
+    columns = min(spans[free].most, ctx.bank) if free else 1
+    depth = min(spans[over].most, ctx.lanes)
     is_wide = matmul_dtype(ctx, left, right) == "float32"
-    beside = _rows_beside(einsum, spans, left, right, columns, loops)
-    moved = max(64.0, columns * beside) / 2.4 * (4 if is_wide else 1)
+    beside = min(_rows_beside(einsum, spans, left, right, columns, loops), max(1, ctx.bank // columns))
+    clock = ctx.machine["tensor_clock_ghz"]
+    moved = max(64.0, columns * beside) / clock * (ctx.machine["fp32_passes"] if is_wide else 1)
     beside *= _copies(ctx, einsum, spans, left, right, depth, loops)
-    cost = prod(trips.values()) / beside * (max(moved, WEIGHTS_NS + rows / 2.4) + 8)
+    cost = prod(trips.values()) / beside * (max(moved, WEIGHTS_NS + rows / clock) + 8)
     for access, own, count in ((left, part, rows), (right, free, columns)):
         if access is not None:
             times = prod(t for v, t in trips.items() if v in access.variables)
@@ -213,7 +212,7 @@ def _cost(
     home = transfer_ns(ctx, einsum.output, True, spans, part, free, rows, columns)
     wanted = ctx.wanted.get(einsum.name, "")
     if wanted and ctx.chip(einsum.name) is None and ctx.homes.get(einsum.name) != "hbm" and part != wanted:
-        home += 350.0 * -(-columns // PARTITIONS)
+        home += 350.0 * -(-columns // ctx.lanes)
     return cost + times * (home + 60 + columns)
 
 
@@ -229,7 +228,7 @@ def _copies(
     is_near = all(s.is_hbm for a in (left, right) for s in ctx.storages.get(a.tensor, ()))
     if is_again or not is_near:
         return 1
-    return max(1, min(prod(spans[v].most for v in inner), PARTITIONS // depth))
+    return max(1, min(prod(spans[v].most for v in inner), ctx.lanes // depth))
 
 
 def _rows_beside(
@@ -241,7 +240,7 @@ def _rows_beside(
     rows = [v for v in loops if v in einsum.output.variables and v not in theirs]
     if right is None or columns < 2 or not rows:
         return 1
-    return max(1, min(BANK // columns, max(spans[v].most for v in rows)))
+    return max(spans[v].most for v in rows)
 
 
 def matmul_dtype(ctx: Context, *operands: Access | None) -> str:
@@ -251,21 +250,21 @@ def matmul_dtype(ctx: Context, *operands: Access | None) -> str:
     return narrow[0] if narrow else "float32"
 
 
-def block_sizes(extent: int, unit: int) -> list[int]:
+def block_sizes(extent: int, unit: int, partitions: int) -> list[int]:
     """Block sizes to try, the largest first: the whole, what divides it in whole units, one unit."""
     if extent % unit:
-        # ragged tiles of more than 128 could not be transposed
-        unit = PARTITIONS
+        # ragged tiles of more could not be transposed
+        unit = partitions
     count, rest = divmod(extent, unit)
     low = [d for d in range(2, isqrt(count) + 1) if count % d == 0 and not rest]
     divide = sorted({*low, *(count // d for d in low)}, reverse=True)
     return [extent, *(d * unit for d in divide), *([unit] if unit < extent else [])]
 
 
-def even_tile(extent: int) -> int:
-    """The most blocks of 128 columns that a bank holds and that divide an extent; one if none do."""
-    widths = range(BANK, PARTITIONS, -PARTITIONS)
-    return next((w for w in widths if extent % w == 0), PARTITIONS)
+def even_tile(ctx: Context, extent: int) -> int:
+    """The most blocks of columns that a bank holds and that divide an extent; one if none do."""
+    widths = range(ctx.bank, ctx.lanes, -ctx.lanes)
+    return next((w for w in widths if extent % w == 0), ctx.lanes)
 
 
 def lies_turned(ctx: Context, access: Access | None, over: str) -> bool:

@@ -21,7 +21,7 @@ from .build import Span, point, whole
 from .context import Context, part_of
 from .fetch import fetch
 from .stage import stage
-from .storage import BANK_BYTES, PARTITIONS, Storage
+from .storage import PARTITIONS, Storage
 from .substitution import STRIP, Substitution, substitution_in
 from .want import Want
 
@@ -134,7 +134,7 @@ class Solve:
         made = build.buffer(f"{name}_turned", (size, self.turns // size, size), "float32", SBUF)
         every = Cut(ZERO, expr(size))
         blocks = self.turns // size
-        most = BANK_BYTES // (size * WIDE)
+        most = self.ctx.bank_bytes // (size * WIDE)
         each = max(n for n in range(1, most + 1) if blocks % n == 0)
         with build.tiles("b", blocks, each) as group:
             psum = build.buffer("turned", (size, each, size), "float32", PSUM)
@@ -192,7 +192,7 @@ class Solve:
         """The state of a block with its turns on the partitions."""
         build, size = self.ctx.build, span.most
         held = Cut(span.start, span.count)
-        most = max(1, BANK_BYTES // (self.rows * WIDE))
+        most = max(1, self.ctx.bank_bytes // (self.rows * WIDE))
         each = max(n for n in range(1, most + 1) if self.blocks % n == 0)
         every = Cut(ZERO, expr(size))
         with build.loop("g", self.blocks // each) as group:

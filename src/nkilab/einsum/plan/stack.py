@@ -20,12 +20,12 @@ from .context import Context
 from .product import Product, matmul_dtype
 from .reach import reach
 from .stage import extents_of
-from .storage import PARTITIONS, Storage
+from .storage import Storage
 
 # of partitions that a sum leaves idle before operands are stacked
 LEAST_COPIES = 2
-# what transfers of short rows move, and columns of a moving operand
-BYTES_PER_NS, COLUMNS_PER_NS = 150.0, 2.4
+# what transfers of short rows move
+BYTES_PER_NS = 150.0
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class Stack:
 def stacked_over(ctx: Context, einsum: Einsum, product: Product, spans: dict[str, Span]) -> Stack | None:
     """The variables whose values lie on the partitions beside those of the sum; None for none."""
     depth = spans[product.over].count.value
-    if depth is None or einsum.condition or depth * LEAST_COPIES > PARTITIONS:
+    if depth is None or einsum.condition or depth * LEAST_COPIES > ctx.lanes:
         return None
     if product.left is None or product.right is None:
         return None
@@ -67,13 +67,13 @@ def stacked_over(ctx: Context, einsum: Einsum, product: Product, spans: dict[str
     found = [
         v
         for v in product.inner
-        if LEAST_COPIES <= (spans[v].count.value or 0) <= PARTITIONS // depth
+        if LEAST_COPIES <= (spans[v].count.value or 0) <= ctx.lanes // depth
         and all(_is_shift(a, v) for a in (product.left, product.right))
     ]
     if not found:
         return None
     first = max(found, key=lambda v: spans[v].most)
-    most = PARTITIONS // (depth * spans[first].most)
+    most = ctx.lanes // (depth * spans[first].most)
     more = max((v for v in found if v != first), key=lambda v: spans[v].most, default="")
     most = min(most, spans[more].most) if more else 1
     options = [Stack(first), *(Stack(first, more, n) for n in range(2, most + 1))]
@@ -84,11 +84,12 @@ def _cost_ns(ctx: Context, einsum: Einsum, product: Product, spans: dict[str, Sp
     """What products, or the transfers of their moving operand, take with a stack, whichever is longer."""
     assert product.right is not None
     dtype = matmul_dtype(ctx, product.left, product.right)
+    passes_of_type = ctx.machine["fp32_passes"] if dtype == "float32" else 1
     inner = [spans[v].most for v in product.inner if v not in (stack.variable, stack.more)]
     passes = -(-spans[stack.more].most // stack.each) if stack.more else 1
     points = prod(spans[v].most for v in einsum.output.variables if v != product.part)
-    rows = -(-spans[product.part].most // PARTITIONS) if product.part else 1
-    products = prod(inner) * passes * points * rows * (4 if dtype == "float32" else 1) / COLUMNS_PER_NS
+    rows = -(-spans[product.part].most // ctx.lanes) if product.part else 1
+    products = prod(inner) * passes * points * rows * passes_of_type / ctx.machine["tensor_clock_ghz"]
     copies = spans[product.over].most * spans[stack.variable].most * stack.each
     size = stacked_bytes(ctx, product.right, spans, product.over, stack, dtype)
     return max(products, copies * size / BYTES_PER_NS)

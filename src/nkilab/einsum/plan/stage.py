@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Hashable
 
 from ...errors import UnsupportedError
-from ...tiles.dtypes import as_dtype
 from ..language.ast import Access, Affine
 from ..tree import nodes
 from ..tree.expr import ZERO, Expr, expr
@@ -16,7 +15,7 @@ from .columns import dealt_out, loaded_as_rows
 from .context import Context
 from .fetch import FEW, fetch, lies_right, turn, two_axes
 from .reach import leaves, reach
-from .storage import BANK_BYTES, PARTITIONS, Storage, positions, tile_shape
+from .storage import Storage, positions, tile_shape
 from .want import Want
 
 
@@ -59,7 +58,7 @@ def extents_of(access: Access, spans: dict[str, Span], part: str) -> tuple[list[
 def staged_bytes(ctx: Context, access: Access, spans: dict[str, Span], part: str, dtype: str) -> int:
     """Bytes per partition that a staged operand takes."""
     extents, dims, _ = extents_of(access, spans, part)
-    shape, _ = tile_shape(tuple(extents), tuple(dims))
+    shape, _ = tile_shape(tuple(extents), tuple(dims), ctx.lanes)
     total = 1
     for extent in shape[1:]:
         total *= extent
@@ -147,7 +146,9 @@ def _copied_whole(
     source: Storage,
 ) -> bool:
     """Fill a tile by one of the ways that take several blocks or rows at once; whether one does."""
-    if _is_turned_at_once(plain, at, part, free, made, source):
+    if _is_turned_at_once(plain, at, part, free, made, source) and (
+        _blocks_of_a_bank(at[part], at[free[0]], made.lanes, ctx.bank_bytes // source.itemsize) > 1
+    ):
         _turned_at_once(ctx, plain, at, part, free[0], made, source)
         return True
     if source.is_hbm and _is_loaded_in_blocks(plain, at, part, free, made):
@@ -173,10 +174,10 @@ def _copied(
     """Fill a tile, block of partitions by block, along the last of its free axes."""
     if _copied_whole(ctx, plain, at, part, free, made, source):
         return
-    if part and at[part].most > PARTITIONS:
+    if part and at[part].most > ctx.lanes:
         total = at[part].count.value
         assert total is not None
-        with ctx.build.tiles(part.split("_")[0][:1], total, PARTITIONS) as block:
+        with ctx.build.tiles(part.split("_")[0][:1], total, ctx.lanes) as block:
             here = {**at, part: at[part].tile(block)}
             _copied(ctx, plain, here, part, free, made, source)
         return
@@ -226,7 +227,7 @@ def _is_loaded_in_blocks(
     if not part or not made.has_blocks or not free:
         return False
     total = at[part].count.value
-    if total is None or total % PARTITIONS or any(at[n].count.value is None for n in free):
+    if total is None or total % made.lanes or any(at[n].count.value is None for n in free):
         return False
     order = [v for i in plain.indices for v in i.variables if not at[v].is_point]
     return plain.indices[-1].plain == order[-1] != part
@@ -236,27 +237,29 @@ def _loaded_in_blocks(
     ctx: Context, plain: Access, at: dict[str, Span], part: str, made: Storage, source: Storage
 ) -> None:
     """Fill a tile with transfers of up to a mebibyte, several blocks of partitions at once."""
-    blocks = at[part].most // PARTITIONS
+    blocks = at[part].most // ctx.lanes
     row = ctx.bytes_of(source.buffer.dtype)
     for name, span in at.items():
         row *= 1 if name == part else span.most
     axis = next(a for a, i in enumerate(plain.indices) if part in i.variables)
     divisors = [d for d in range(1, blocks + 1) if blocks % d == 0]
-    each = max(d for d in divisors if d == 1 or d * PARTITIONS * row <= ctx.knobs.transfer_bytes)
+    each = max(d for d in divisors if d == 1 or d * ctx.lanes * row <= ctx.knobs.transfer_bytes)
     with ctx.build.loop(f"{part[:1]}_blocks" if each > 1 else part[:1], blocks // each) as turn_of:
-        start = at[part].start + turn_of * (each * PARTITIONS)
-        here = {**at, part: Span(start, expr(each * PARTITIONS), each * PARTITIONS)}
-        first = made.view(positions(plain, {**at, part: Span(start, expr(PARTITIONS), PARTITIONS)}))
+        start = at[part].start + turn_of * (each * ctx.lanes)
+        here = {**at, part: Span(start, expr(each * ctx.lanes), each * ctx.lanes)}
+        first = made.view(positions(plain, {**at, part: Span(start, expr(ctx.lanes), ctx.lanes)}))
         block = first.index[1]
         assert isinstance(block, At)
         dst = View(made.buffer, (first.index[0], Cut(block.at, expr(each)), *first.index[2:]))
-        ctx.build.add(nodes.Load(dst, View(source.buffer, tuple(positions(plain, here)), folded=axis)))
+        ctx.build.add(
+            nodes.Load(dst, View(source.buffer, tuple(positions(plain, here)), folded=(axis, ctx.lanes)))
+        )
 
 
 def _is_turned_at_once(
     plain: Access, at: dict[str, Span], part: str, free: list[str], made: Storage, source: Storage
 ) -> bool:
-    """Whether several transposed blocks fit into one bank of PSUM, to be copied out together."""
+    """Whether transposed blocks may come together into one bank of PSUM, to be copied out together."""
     if (
         source.is_hbm
         or source.buffer.memory == nodes.PSUM
@@ -268,17 +271,15 @@ def _is_turned_at_once(
     rows, total = at[free[0]], at[part].count.value
     if source.part_variable(plain) != free[0] or rows.count.value is None or total is None:
         return False
-    if rows.most > PARTITIONS and rows.most % PARTITIONS:
+    if rows.most > made.lanes and rows.most % made.lanes:
         return False
-    is_whole = at[part].start.value == 0 and total % PARTITIONS == 0
-    return is_whole and _blocks_of_a_bank(at[part], rows, source) > 1
+    return at[part].start.value == 0 and total % made.lanes == 0
 
 
-def _blocks_of_a_bank(part: Span, rows: Span, source: Storage) -> int:
+def _blocks_of_a_bank(part: Span, rows: Span, partitions: int, columns: int) -> int:
     """Transposed blocks that are copied out of a bank of PSUM together: as many as fit, in equal groups."""
-    block = PARTITIONS if rows.most > PARTITIONS else rows.most
-    held = BANK_BYTES // (block * as_dtype(source.buffer.dtype).storage.itemsize)
-    blocks = part.most // PARTITIONS
+    held = columns // min(rows.most, partitions)
+    blocks = part.most // partitions
     return max((n for n in range(1, blocks + 1) if blocks % n == 0 and n <= held), default=0)
 
 
@@ -289,19 +290,19 @@ def _turned_at_once(
 
     A search may have smaller copies, every second of which ScalarE makes.
     """
-    blocks, most = at[part].most // PARTITIONS, at[free].most
-    together = _blocks_of_a_bank(at[part], at[free], source)
+    blocks, most = at[part].most // ctx.lanes, at[free].most
+    together = _blocks_of_a_bank(at[part], at[free], made.lanes, ctx.bank_bytes // source.itemsize)
     if together < blocks:
-        with ctx.build.tiles("g", blocks * PARTITIONS, together * PARTITIONS) as group:
+        with ctx.build.tiles("g", blocks * ctx.lanes, together * ctx.lanes) as group:
             here = {**at, part: at[part].tile(group)}
             _turned_at_once(ctx, plain, here, part, free, made, source)
         return
-    held = BANK_BYTES // (blocks * PARTITIONS * as_dtype(source.buffer.dtype).storage.itemsize)
-    if at[free].count.value is None or most % PARTITIONS:
+    held = ctx.bank_bytes // (blocks * ctx.lanes * source.itemsize)
+    if at[free].count.value is None or most % ctx.lanes:
         held = 1
-    each = max(d for d in range(1, held + 1) if d == 1 or most % (d * PARTITIONS) == 0) * PARTITIONS
+    each = max(d for d in range(1, held + 1) if d == 1 or most % (d * ctx.lanes) == 0) * ctx.lanes
     engines = ("", "scalar")
-    pairs, rest = divmod(most, len(engines) * PARTITIONS)
+    pairs, rest = divmod(most, len(engines) * ctx.lanes)
     told = f"engines that copy {plain.tensor} transposed"
     is_paired = pairs > 0 and not rest
     if not is_paired or ctx.pick(told, ("VectorE", "VectorE and ScalarE")) == "VectorE":
@@ -310,8 +311,8 @@ def _turned_at_once(
         return
     with ctx.build.loop("r", pairs) as pair:
         for n, engine in enumerate(engines):
-            start = (pair * len(engines) + n) * PARTITIONS
-            rows = Span(start, expr(PARTITIONS), PARTITIONS)
+            start = (pair * len(engines) + n) * ctx.lanes
+            rows = Span(start, expr(ctx.lanes), ctx.lanes)
             _turned_rows(ctx, plain, at, part, free, made, source, rows, engine)
 
 
@@ -327,18 +328,18 @@ def _turned_rows(
     engine: str,
 ) -> None:
     """Transpose some rows, in blocks of at most 128, and have an engine copy them out."""
-    blocks = at[part].most // PARTITIONS
-    psum = ctx.build.buffer("turned", (PARTITIONS, blocks, rows.most), source.buffer.dtype, nodes.PSUM)
-    with ctx.build.tiles("r", rows.most, PARTITIONS) as inner, ctx.build.loop("b", blocks) as b:
+    blocks = at[part].most // ctx.lanes
+    psum = ctx.build.buffer("turned", (ctx.lanes, blocks, rows.most), source.buffer.dtype, nodes.PSUM)
+    with ctx.build.tiles("r", rows.most, ctx.lanes) as inner, ctx.build.loop("b", blocks) as b:
         count = rows.count if inner.most == rows.most else inner.count
         start = at[free].start + rows.start + inner.start
         here = {**at, free: Span(start, count, inner.most)}
-        block = Span(at[part].start + b * PARTITIONS, expr(PARTITIONS), PARTITIONS)
+        block = Span(at[part].start + b * ctx.lanes, expr(ctx.lanes), ctx.lanes)
         straight = fetch(ctx, Want(plain, {**here, part: block}, free, part, source))
-        into = View(psum, (Cut(ZERO, expr(PARTITIONS)), At(b), Cut(inner.start, expr(inner.most))))
+        into = View(psum, (Cut(ZERO, expr(ctx.lanes)), At(b), Cut(inner.start, expr(inner.most))))
         ctx.build.add(nodes.Transpose(into, straight))
-    every, columns = Cut(ZERO, expr(PARTITIONS)), Cut(ZERO, expr(rows.most))
-    first = (at[part].start - made.bases[made.dims.index("part")]) // PARTITIONS
+    every, columns = Cut(ZERO, expr(ctx.lanes)), Cut(ZERO, expr(rows.most))
+    first = (at[part].start - made.bases[made.dims.index("part")]) // ctx.lanes
     into = View(made.buffer, (every, Cut(first, expr(blocks)), Cut(rows.start, expr(rows.most))))
     ctx.build.add(nodes.Copy(into, View(psum, (every, Cut(ZERO, expr(blocks)), columns)), engine))
 
@@ -412,12 +413,12 @@ def _copied_tile(
 def _turned_into(ctx: Context, want: Want, made: Storage) -> None:
     """Transposed blocks of at most 128 columns, straight into the tile."""
     columns = want.columns
-    if columns.most <= PARTITIONS:
+    if columns.most <= ctx.lanes:
         _turned_block(ctx, want, made)
         return
     total = columns.count.value
     assert total is not None
-    with ctx.build.tiles("b", total, PARTITIONS) as block:
+    with ctx.build.tiles("b", total, ctx.lanes) as block:
         spans = {**want.spans, want.free: columns.tile(block)}
         _turned_block(ctx, Want(want.access, spans, want.part, want.free, want.storage), made)
 

@@ -5,14 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from itertools import count
 
+from ...tiles.dtypes import as_dtype
 from ..language.ast import Access, Affine
 from ..tree.expr import ZERO, Expr, expr
 from ..tree.nodes import HBM, At, Buffer, Cut, View
 from .build import Span
 
 PARTITIONS = 128
-# of a bank of PSUM, per partition
-BANK_BYTES = 2048
 _versions = count()
 
 
@@ -107,11 +106,20 @@ class Storage:
         step = index.step if isinstance(index, Cut) else 1
         if not self.has_blocks:
             return [Cut(local, count, step)]
-        if local.value is not None and step == 1:
-            return [Cut(expr(local.value % PARTITIONS), count), At(expr(local.value // PARTITIONS))]
-        if not local.divides(PARTITIONS) or step != 1:
+        first = local % self.lanes if local.value is not None else ZERO
+        if step != 1 or not (local - first).divides(self.lanes):
             raise ValueError(f"{local} of {self.buffer.name}")
-        return [Cut(ZERO, count), At(local // PARTITIONS)]
+        return [Cut(first, count), At(local // self.lanes)]
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of an element."""
+        return as_dtype(self.buffer.dtype).storage.itemsize
+
+    @property
+    def lanes(self) -> int:
+        """Partitions of a tile whose rows are cut into blocks."""
+        return expr(self.buffer.shape[0]).value or 1
 
 
 def in_hbm(buffer: Buffer, ranks: int) -> Storage:
@@ -119,10 +127,10 @@ def in_hbm(buffer: Buffer, ranks: int) -> Storage:
     return Storage(buffer, ("hbm",) * ranks, (ZERO,) * ranks)
 
 
-def tile_shape(extents: tuple[int, ...], dims: tuple[str, ...]) -> tuple[tuple[int, ...], bool]:
-    """The shape of a tile on chip, and whether it has blocks."""
+def tile_shape(extents: tuple[int, ...], dims: tuple[str, ...], lanes: int) -> tuple[tuple[int, ...], bool]:
+    """The shape of a tile on a chip of so many partitions, and whether it has blocks."""
     part = extents[dims.index("part")] if "part" in dims else 1
-    blocks = -(-part // PARTITIONS)
+    blocks = -(-part // lanes)
     free = tuple(e for e, d in zip(extents, dims, strict=True) if d == "free") or (1,)
-    head = (PARTITIONS, blocks) if blocks > 1 else (part,)
+    head = (lanes, blocks) if blocks > 1 else (part,)
     return (*head, *free), blocks > 1

@@ -6,29 +6,31 @@ loading it so means transposing all of it in every turn; a transposed copy in HB
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from math import prod
 
-from ...tiles.dtypes import as_dtype
+from ...tiles.dtypes import DType, as_dtype
 from ..language.additions import Additions, free_variable
 from ..language.ast import Access, Affine, Cascade, Einsum, Iterate, Kind, Step
 from ..language.extents import block_extent
-from .storage import PARTITIONS
 
 # turns, and elements of a matrix, from which a copy is worth making
 FEWEST_TURNS, FEWEST_ELEMENTS = 8, 1 << 20
 
 
-def turned_once(cascade: Cascade, dtypes: Mapping[str, str]) -> Cascade:
+def turned_once(cascade: Cascade, dtypes: Mapping[str, str], partitions: int) -> Cascade:
     """The cascade with a transposed copy of each matrix for which that pays."""
     added = Additions(cascade)
+    types = {t: as_dtype(dtypes.get(t, "float32")) for t in cascade.inputs}
+    large = [t for t, dtype in types.items() if _is_large(cascade.shape(t), dtype, partitions)]
     steps: list[Step] = []
     for step in cascade.steps:
         if not isinstance(step, Iterate) or block_extent(step, cascade) < FEWEST_TURNS:
             steps.append(step)
             continue
         copies: dict[str, str] = {}
-        body = tuple(_changed(e, step.variable, dtypes, added, copies) for e in step.body)
+        body = tuple(_changed(e, step.variable, large, added, copies) for e in step.body)
         steps += [_copy(name, made, cascade) for name, made in copies.items()]
         steps.append(replace(step, body=body))
     return added.applied(tuple(steps))
@@ -37,7 +39,7 @@ def turned_once(cascade: Cascade, dtypes: Mapping[str, str]) -> Cascade:
 def _changed(
     einsum: Einsum,
     turn: str,
-    dtypes: Mapping[str, str],
+    large: Collection[str],
     added: Additions,
     copies: dict[str, str],
 ) -> Einsum:
@@ -47,7 +49,7 @@ def _changed(
     if len(einsum.operands) != 2 or len(einsum.accesses) != 2:
         return einsum
     for matrix, vector in (einsum.accesses, einsum.accesses[::-1]):
-        if not _is_turned(matrix, einsum, turn, added.cascade, dtypes) or set(vector.variables) & set(
+        if not _is_turned(matrix, einsum, turn, large) or set(vector.variables) & set(
             einsum.output.variables
         ) - {turn}:
             continue
@@ -61,19 +63,18 @@ def _changed(
     return einsum
 
 
-def _is_turned(
-    matrix: Access, einsum: Einsum, turn: str, cascade: Cascade, dtypes: Mapping[str, str]
-) -> bool:
-    """Whether an operand is a large input of two axes, the last of which is summed over."""
+def _is_turned(matrix: Access, einsum: Einsum, turn: str, large: Collection[str]) -> bool:
+    """Whether an operand is one of some matrices, the last axis of which is summed over."""
     names = [i.plain if isinstance(i, Affine) else "" for i in matrix.indices]
-    if matrix.tensor not in cascade.inputs or len(names) != 2 or not all(names) or turn in names:
+    if matrix.tensor not in large or not all(names) or turn in names:
         return False
-    if names[1] not in einsum.reduced or names[0] not in einsum.output.variables:
-        return False
-    dtype = as_dtype(dtypes.get(matrix.tensor, "float32"))
-    rows, columns = cascade.shape(matrix.tensor)
-    is_whole = rows % PARTITIONS == 0 and columns % PARTITIONS == 0
-    return dtype.is_float and dtype.storage.itemsize == 2 and is_whole and rows * columns >= FEWEST_ELEMENTS
+    return names[1] in einsum.reduced and names[0] in einsum.output.variables
+
+
+def _is_large(shape: Sequence[int], dtype: DType, partitions: int) -> bool:
+    """Whether a copy of an input is worth making: of two bytes an element, in whole blocks."""
+    is_whole = len(shape) == 2 and not any(size % partitions for size in shape)
+    return dtype.is_float and dtype.storage.itemsize == 2 and is_whole and prod(shape) >= FEWEST_ELEMENTS
 
 
 def _copy(matrix: str, made: str, cascade: Cascade) -> Einsum:

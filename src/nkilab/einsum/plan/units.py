@@ -11,8 +11,7 @@ from .build import Span, point
 from .choose import choices_for
 from .context import Context
 from .groups import Group, einsums_of, joins
-from .product import BANK, Product, products_for
-from .storage import PARTITIONS
+from .product import Product, products_for
 
 
 class Units:
@@ -115,7 +114,7 @@ class Units:
         spans = self.ctx.spans(einsum, {self.turns[id(einsum)]: point(0)})
         extents = sorted(spans[v].most for v in einsum.variables)
         rows, columns = prod(extents[:-1]), extents[-1]
-        return rows <= PARTITIONS and columns <= BANK
+        return rows <= self.ctx.lanes and columns <= self.ctx.bank
 
     def cost_ns(self, einsum: Einsum, outer: dict[str, Span]) -> float:
         """What an Einsum is judged to take on the engine that is judged cheaper."""

@@ -14,7 +14,6 @@ from ..tree import nodes
 from ..tree.expr import ZERO, expr
 from ..tree.nodes import Number, View
 from .context import Context, part_of
-from .storage import PARTITIONS
 
 
 @dataclass(eq=False)
@@ -193,7 +192,7 @@ class Tile:
         """
         columns = src.cuts[-1].count.value
         has_no_head = self.ctx.build.depth and self.ctx.build.scopes[0].opened is None
-        if src.buffer.memory == nodes.PSUM or columns is None or columns > PARTITIONS or has_no_head:
+        if src.buffer.memory == nodes.PSUM or columns is None or columns > self.ctx.lanes or has_no_head:
             return nodes.Activate(dst, "copy", src, -1.0)
         zeros = part_of(self.ctx.constant(0.0), src.cuts[0].count, columns)
         return nodes.Combine(dst, zeros, "subtract", src, "gpsimd")
@@ -213,11 +212,12 @@ class Tile:
         cache = build.scopes[held.depth].cache
         if key not in cache:
             with build.hoisted(held.depth):
-                made = self.ctx.temporary("negated", PARTITIONS, count.value)
+                made = self.ctx.temporary("negated", self.ctx.lanes, count.value)
                 every = View(
-                    source.buffer, (nodes.Cut(ZERO, expr(PARTITIONS)), nodes.Cut(ZERO, count), nodes.At(ZERO))
+                    source.buffer,
+                    (nodes.Cut(ZERO, expr(self.ctx.lanes)), nodes.Cut(ZERO, count), nodes.At(ZERO)),
                 )
-                self.add(self.negation(part_of(made, PARTITIONS, count), every))
+                self.add(self.negation(part_of(made, self.ctx.lanes, count), every))
             cache[key] = made
         return View(cache[key], (source.index[0], nodes.Cut(block.at, expr(1))))
 

@@ -64,8 +64,8 @@ class View:
         is_turned: whether its two cut axes are swapped, in HBM alone.
         repeat: partitions over which a part without a partition axis is repeated, in HBM alone; or None.
 
-        folded: axis of HBM whose cut, a multiple of 128, is seen as [128, blocks], in front, or turned;
-            None for none.
+        folded: axis of HBM whose cut is seen as [partitions, blocks], in front, or turned, and how many
+            partitions, which divide it; None for none.
 
         order: of its cut axes, where it is not that of HBM; () where it is.
 
@@ -76,7 +76,7 @@ class View:
     index: tuple[At | Cut, ...]
     is_turned: bool = False
     repeat: Expr | None = None
-    folded: int | None = None
+    folded: tuple[int, int] | None = None
     order: tuple[int, ...] = ()
 
     @property
@@ -415,8 +415,9 @@ def axes_of(view: View) -> list[tuple[Expr, Expr]]:
     steps = [ZERO] * (len(view.index) - len(steps)) + steps
     axes = [(s * i.step, i.count) for s, i in zip(steps, view.index, strict=True) if isinstance(i, Cut)]
     if view.folded is not None:
-        step, count = axes.pop(sum(isinstance(i, Cut) for i in view.index[: view.folded]))
-        axes = [(step, expr(128)), (step * 128, count // 128), *axes]
+        axis, rows = view.folded
+        step, count = axes.pop(sum(isinstance(i, Cut) for i in view.index[:axis]))
+        axes = [(step, expr(rows)), (step * rows, count // rows), *axes]
     if view.order:
         axes = [axes[n] for n in view.order]
     if view.is_turned:
