@@ -57,12 +57,14 @@ def test_regret_is_how_much_longer_the_choice_was_measured():
     assert grid(compared(100, 1), compared(100, 2)).tau is None
 
 
-def test_of_points_that_the_model_cannot_tell_apart_the_one_with_fewer_transfers_is_chosen():
-    few, many = Demand(0, 4, 8, 8), Demand(0, 64, 8, 8)
-    # 90.5 is within 2 % of 90, 99 is not, whatever it asks
-    first, second = (compared(100, 90.0, many), compared(80, 90.5, few)), compared(70, 99.0, few)
+def test_of_points_that_are_predicted_alike_the_one_that_asks_least_of_sbuf_is_chosen():
+    small, large = Demand(0, 4, 64, 8), Demand(0, 64, 4, 8)
+    # 90.05 is within a thousandth of 90, 91 is not, whatever it asks
+    first, second = (compared(100, 90.0, large), compared(80, 90.05, small)), compared(70, 91.0, small)
     assert grid(*first, second).chosen.measured == 80
-    assert grid(compared(100, 90.0, few), compared(80, 90.5, many), second).chosen.measured == 100
+    assert grid(compared(100, 90.0, small), compared(80, 90.05, large), second).chosen.measured == 100
+    spilling = Demand(1, 4, 64, 8)
+    assert grid(compared(100, 90.0, large), compared(80, 90.05, spilling)).chosen.measured == 100
 
 
 LEDGER = """\

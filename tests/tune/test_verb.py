@@ -52,7 +52,7 @@ def test_a_reader_that_has_enough_ends_a_search_quietly(folder, options):
     process.stderr.close()
 
 
-def test_the_best_is_within_two_percent_of_what_estimate_predicts_fastest_and_has_fewest_transfers(folder):
+def test_the_best_is_what_estimate_predicts_fastest(folder):
     document = tuned(folder)
     assert (document["schema"], document["kernel"], document["target"]) == ("nkilab.tune/1", "copied", "trn2")
     # 2048 asks for a tile of 256 partitions
@@ -68,16 +68,7 @@ def test_the_best_is_within_two_percent_of_what_estimate_predicts_fastest_and_ha
         assert case["transfers"] == estimate["summary"]["metrics"]["dma_transfer_count"]
     timed = [o for o in document["outcomes"] if o["state"] == "timed"]
     fastest = min(o["values"]["latency"] for o in timed)
-    # a column less of width is one transfer more each way: of what lies within 2 % the widest has fewest
-    widest = max(
-        (o for o in timed if o["values"]["latency"] <= 1.02 * fastest), key=lambda o: o["point"]["columns"]
-    )
-    assert document["best"] == widest
-    assert widest["point"] == {"columns": 1024}
-    assert document["why"][1] == (
-        "columns=512 is predicted to be 0.3% faster, less than the 2% that the model tells apart; taken is "
-        "the one with fewer transfers, 4 where that has 8"
-    )
+    assert document["best"] == next(o for o in timed if o["values"]["latency"] == fastest)
 
 
 def test_several_cases_are_weighted(folder):
@@ -142,7 +133,7 @@ def test_a_kernel_that_keeps_state_is_found_out(folder):
     (folder / "space.yaml").write_text(FIVE + "  fault: [state]\n")
     status, output, complaint = outcome_of(call(*ODDLY, folder=folder))
     assert (status, output) == (1, "")
-    assert complaint.startswith("nkilab: the best point of odd, columns=1024, fault='state', has ")
+    assert complaint.startswith("nkilab: the best point of odd, columns=512, fault='state', has ")
     assert complaint.endswith(
         "hint: let the kernel depend on its arguments alone; if it does, delete the journal\n"
     )

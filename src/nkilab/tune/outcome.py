@@ -70,8 +70,8 @@ class Outcome:
         """What it asks of memory, over all cases."""
         cases = self.cases
         return Demand(
-            sum(c.spilled_bytes for c in cases), sum(c.transfers for c in cases),
-            sum(c.dma_bytes for c in cases), max((c.sbuf_bytes for c in cases), default=0),
+            sum(c.spilled_bytes for c in cases), max((c.sbuf_bytes for c in cases), default=0),
+            sum(c.transfers for c in cases), sum(c.dma_bytes for c in cases),
         )  # fmt: skip
 
     @property

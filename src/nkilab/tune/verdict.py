@@ -8,7 +8,7 @@ from math import exp, hypot
 from typing import Any
 
 from ..argument_checks import need
-from ..ledger.choice import TIED, robust
+from ..ledger.choice import EQUAL, robust
 from ..timing import MODEL_VERSION
 from ..tracebacks import public
 from .outcome import Outcome, Timed, key_of
@@ -150,17 +150,16 @@ def _preferred(best: Outcome, fastest: Outcome) -> str:
     """Why a point is taken that is not the one predicted to be fastest."""
     own, its = best.demand, fastest.demand
     words = {
-        "spilled_bytes": "bytes spilled",
-        "transfers": "transfers",
-        "dma_bytes": "bytes moved",
-        "sbuf_bytes": "bytes of SBUF per partition",
+        "spilled_bytes": "fewer bytes spilled",
+        "sbuf_bytes": "less SBUF per partition",
+        "transfers": "fewer transfers",
+        "dma_bytes": "fewer bytes moved",
     }
-    name = next((name for name in words if getattr(own, name) < getattr(its, name)), "sbuf_bytes")
+    name = next((name for name in words if getattr(own, name) < getattr(its, name)), "dma_bytes")
     behind = best.latency_us / fastest.latency_us - 1
     return (
-        f"{key_of(fastest.point)} is predicted to be {behind:.1%} faster, less than the {TIED:.0%} that the "
-        f"model tells apart; taken is the one with fewer {words[name]}, {getattr(own, name):,} where that "
-        f"has {getattr(its, name):,}"
+        f"{key_of(fastest.point)} is predicted to be {behind:.2%} faster, which is nothing (up to "
+        f"{EQUAL:.1%}); taken is the one with {words[name]}, {getattr(own, name):,} where that has {getattr(its, name):,}"
     )
 
 
