@@ -81,7 +81,7 @@ REFUSED = {
     ),
     "a space that is none": (
         lambda k: nkilab.tune.autotune([1, 2]),
-        'the space is [1, 2]; it is a dictionary, such as {"rows": [64, 128]}',
+        "a point is 1; it holds a value per name, as in {rows: 8}",
     ),
     "no trials": (
         lambda k: nkilab.tune.autotune({"n": [1, 2]}, trials=0),

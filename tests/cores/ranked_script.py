@@ -14,7 +14,8 @@ RANK, RANKS = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
 
 @nki.jit
 def kernel(x):
-    src, dst = (nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm, name=n) for n in ("src", "dst"))
+    src = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm, name="src")
+    dst = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm, name="dst")
     nisa.dma_copy(src, x)
     ncc.all_reduce([src], [dst], ncc.ReplicaGroup([list(range(RANKS))]), nl.add)
     return dst

@@ -28,14 +28,13 @@ def test_a_matrix_larger_than_the_chip_stays_in_part() -> None:
 
 
 def test_turns_read_what_stays_and_what_they_load(monkeypatch: pytest.MonkeyPatch) -> None:
-    # room for some of eight blocks of 128 columns, two of which are those that a turn loads
-    monkeypatch.setattr(part, "SHARE", 0.07)
-    monkeypatch.setattr(part, "BANK", 128)
-    kernel = einsum.compile(POWERS.format(size=1024, axes="K, M", indices="k, m"), dtypes="bfloat16")
-    assert any("of 1024 columns stay on chip" in change for change in kernel.changes)
+    # room for three of four blocks of 512 columns of 2048 rows, two of which are those that a turn loads
+    monkeypatch.setattr(part, "SHARE", 0.4)
+    kernel = einsum.compile(POWERS.format(size=2048, axes="K, M", indices="k, m"), dtypes="bfloat16")
+    assert any("of 2048 columns stay on chip" in change for change in kernel.changes)
     rng = np.random.default_rng(8)
-    matrix = (rng.normal(size=(1024, 1024)) / 24).astype(ml_dtypes.bfloat16)
-    first = rng.normal(size=1024).astype(ml_dtypes.bfloat16)
+    matrix = (rng.normal(size=(2048, 2048)) / 34).astype(ml_dtypes.bfloat16)
+    first = rng.normal(size=2048).astype(ml_dtypes.bfloat16)
     result, expected = kernel(matrix, first), first.astype(np.float64)
     for _ in range(8):
         expected = np.tanh(

@@ -62,7 +62,7 @@ def test_run_estimate_profile_and_check_agree_on_what_exists(kernel: Any, expect
     assert said(lambda: kernel(X)) == expected
     assert said(lambda: nkilab.simulate(kernel)(X)) == expected
     assert said(lambda: nkilab.estimate(kernel, nkilab.spec((1, 1), "float32"))) == expected
-    messages = [f.message for f in nkilab.check(kernel, X) if f.fails]
+    messages = [f.message for f in nkilab.check(kernel, X) if f.fails and f.origin == "hardware"]
     assert [message.partition(": ")[2] for message in messages] == ([expected] if expected else [])
 
 

@@ -266,8 +266,8 @@ def _collectives(scope: Scope) -> Iterator[Place]:
     nameless = {name for name, call in calls.items() if _is_nameless_in_hbm(call)}
     called = (n for n in scope.nodes() if isinstance(n, ast.Call))
     collectives = (n for n in called if scope.name_of(n.func).startswith("collectives."))
-    given = (a for n in collectives for a in (*n.args, *(k.value for k in n.keywords)))
-    for place in (element for one in given if isinstance(one, ast.List) for element in one.elts):
+    arguments = (a for n in collectives for a in (*n.args, *(k.value for k in n.keywords)))
+    for place in (element for one in arguments if isinstance(one, ast.List) for element in one.elts):
         name = root_of(place)
         if name in parameters(scope.kernel) or name in nameless:
             word = "has no name" if name in nameless else "is an argument of the kernel"

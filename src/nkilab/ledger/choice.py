@@ -10,7 +10,7 @@ from ..estimates import Estimate
 # Pairs of a grid whose measured times lie so close are not ranked.
 TIED = 0.02
 # Latencies that lie so close are one to the model. Beyond it the order of predictions is the better judge: of
-# pairs of measured points predicted a tenth to 2 % apart (model 7, grids that may be fitted to) it was right in
+# pairs of measured points predicted 0.1 to 2 % apart (model 7, grids that may be fitted to) it was right in
 # 47 of 85, fewer transfers in 33.
 EQUAL = 0.001
 

@@ -8,7 +8,7 @@ from math import exp, hypot
 from typing import Any
 
 from ..argument_checks import need
-from ..ledger.choice import EQUAL, robust
+from ..ledger.choice import robust
 from ..timing import MODEL_VERSION
 from ..tracebacks import public
 from .outcome import Outcome, Timed, key_of
@@ -158,8 +158,8 @@ def _preferred(best: Outcome, fastest: Outcome) -> str:
     name = next((name for name in words if getattr(own, name) < getattr(its, name)), "dma_bytes")
     behind = best.latency_us / fastest.latency_us - 1
     return (
-        f"{key_of(fastest.point)} is predicted to be {behind:.2%} faster, which is nothing (up to "
-        f"{EQUAL:.1%}); taken is the one with {words[name]}, {getattr(own, name):,} where that has {getattr(its, name):,}"
+        f"{key_of(fastest.point)} is predicted to be {behind:.2%} faster, which tells nothing; taken is the "
+        f"one with {words[name]}, {getattr(own, name):,} where that has {getattr(its, name):,}"
     )
 
 
