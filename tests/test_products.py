@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Iterator
 from typing import Any
 
 import ml_dtypes
@@ -18,6 +20,15 @@ with nkilab.activate():
     import nki
     import nki.isa as nisa
     import nki.language as nl
+
+
+@pytest.fixture(autouse=True, scope="module")
+def nobody_looks_on() -> Iterator[None]:
+    """Where a debugger looks on nothing waits; what measures coverage looks on, too."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "gettrace", lambda: None)
+        yield
+
 
 # tiles of a drawn program: wide enough that their calls are computed behind the caller
 TILES, SUMS, K, N = 4, 3, 128, 256
