@@ -52,7 +52,9 @@ def test_verdicts_are_those_of_real_toolchains(tmp_path: Path) -> None:
         assert false <= FALSE[half], report
 
 
+# they need no file, but more than a minute: they run where the others do
 @pytest.mark.conformance
+@needs_cases
 def test_our_own_cases_are_told_as_their_sources_have_them(tmp_path: Path) -> None:
     own = [one for one in build_cases(own_files()) if "@" not in one.name]
     verdicts = [verdict_of(one, tmp_path) for one in own]
