@@ -280,7 +280,7 @@ LOOP = rule(
     "cores are two",
     why="the other core gets no program, and the compiler wants the same blocks on both; where "
     "NEURON_LOGICAL_NC_CONFIG is 1 there is no other core",
-    fix="launch both cores, kernel[2](...), and let both run the loop, or set NEURON_LOGICAL_NC_CONFIG=1",
+    fix="launch both cores, as kernel[2], and let both run the loop, or set NEURON_LOGICAL_NC_CONFIG=1",
     source="aws-neuron-sdk issue 1388; notes of public kernels on trn2",
     wrong=None,
     right=None,
