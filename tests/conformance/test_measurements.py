@@ -41,9 +41,13 @@ def test_nothing_is_left_out_that_was_never_published(published):
 
 
 def test_rows_have_the_split_that_was_published(published):
-    """Above all: what was published to judge by is never fitted."""
+    """Above all: what was published to judge by is never fitted. What may be fitted may be left alone."""
+    allowed = {"fit": {"fit", "context"}, "judge": {"judge"}, "context": {"context"}}
     rows = [ROWS[name] for name in published if name in ROWS]
-    assert {row.id: row.split for row in rows if row.split != published[row.id]["split"]} == {}
+    assert {row.id: row.split for row in rows if row.split not in allowed[published[row.id]["split"]]} == {}
+    # of these the chip is not named, so that they are neither fitted nor judged
+    left = {row.id for row in rows if row.split != published[row.id]["split"]}
+    assert left == {"nccom-allg-r32-8192", "nccom-allg-r32-524288", "nccom-allgv-r4-2048"}
 
 
 def test_rows_have_the_times_that_were_published(published):
