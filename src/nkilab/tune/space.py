@@ -108,8 +108,10 @@ class Space:
 
     def holds(self, point: Mapping[str, Value]) -> bool:
         """Whether a combination of values is listed, if points are, and satisfies every constraint."""
-        is_there = not self.listed or any(point == one for one in self.listed)
-        return is_there and all(one.holds(point) for one in self.constraints)
+        return (not self.listed or point in self.listed) and self._is_allowed(point)
+
+    def _is_allowed(self, point: Mapping[str, Value]) -> bool:
+        return all(one.holds(point) for one in self.constraints)
 
     def contains(self, point: Mapping[str, Any]) -> bool:
         """Whether a point is one of the space."""
@@ -120,7 +122,7 @@ class Space:
     def points(self) -> Iterator[Point]:
         """All points: as listed, or the last parameter changing fastest, cut by constraints early."""
         if self.listed:
-            return (dict(point) for point in self.listed if self.holds(point))
+            return (dict(point) for point in self.listed if self._is_allowed(point))
         return self._from({}, 0, [-1])
 
     def _from(self, known: Point, depth: int, left: list[int]) -> Iterator[Point]:
