@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from ._dataclasses import dataclass
 from .errors import UsageError
 
 PERCENTILES = (0, 1, 10, 25, 50, 90, 99, 100)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from .._dataclasses import dataclass
 from ..machine import Machine
 from .summary import Summary
 
