@@ -33,6 +33,7 @@ from .remembered import asked, recalled, remember
 from .tapes import TAPE, Tape, tape_of
 from .tiles.tile import Storage, View, whole_layout
 from .trace.affine import REPEATS, Repeats, TraceAgain
+from .trace.builder import FORMS
 from .trace.program import Program
 from .trace.session import Execute, MemoryKey, Session, Together, TurnsNeeded, tracing
 from .trace.source import is_named, place_of, user_frame
@@ -252,6 +253,9 @@ def _launch(
 ) -> list[Launched]:  # fmt: skip
     cores = _instances(kernel, machine)
     kernels = own or [kernel] * len(calls)
+    if len(program_grid) > 1:
+        # what is alike in all programs is checked once
+        keyed = {FORMS: {}, **keyed}
     ranks = [
         _prepared(kernel, call, _sessions(kernel, machine, program_grid, rank, topology, compute), keyed)
         for call, rank in zip(calls, program_grid.ranks, strict=True)
