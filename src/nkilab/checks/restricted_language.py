@@ -10,12 +10,13 @@ import ast
 from collections.abc import Iterator
 from dataclasses import replace
 
-from ..dialects.grammar import LAST_PARSED, refused
+from ..dialects.grammar import LAST_PARSED, refused, refused_value
 from ..dialects.history import order
 from ..dialects.kernel import Kernel
 from ..migrate.source import Function
 from .declare import COPIED, SCALED, Example, Refusal, rule
 from .finding import Finding
+from .python_values import kinds, reached
 from .scope import Scope, parameters, scope_of
 from .sources import Sources
 from .text_rules import FINDERS, Place, found_by, text_rule
@@ -64,6 +65,12 @@ def _constructs(scope: Scope) -> Iterator[Place]:
             place = node if hasattr(node, "lineno") else scope.source.parents[node]
             said = f"the build says: {construct.sentence}"
             yield place, f"{construct.words} stands in a kernel; {said}", construct.way_out
+    kind_of = kinds(scope)
+    for node in reached(scope):
+        construct = refused_value(node, kind_of, scope.version)
+        if construct is not None:
+            said = f"{construct.words} is reached; the build says: {construct.sentence}"
+            yield node, said, construct.way_out
 
 
 @text_rule("nki", "dictionary-key", _DOCUMENTED,
@@ -293,11 +300,11 @@ def find(kernel: Kernel, sources: Sources, generation: int) -> Iterator[Finding]
         return
     key = (find, scope.kernel, spelling, version, generation)
     if key not in scope.source.kept:
-        scope.source.kept[key] = tuple(_violations(scope, spelling, version, generation))
+        scope.source.kept[key] = tuple(violations(scope, spelling, version, generation))
     yield from scope.source.kept[key]
 
 
-def _violations(scope: Scope, spelling: str, version: str, generation: int) -> Iterator[Finding]:
+def violations(scope: Scope, spelling: str, version: str, generation: int) -> Iterator[Finding]:
     seen: set[tuple[str, str]] = set()
     finders = [
         (own_rule, look)
