@@ -22,7 +22,7 @@ return out
 _X4 = {"x": "f32[4,128,512]"}
 _PRODUCT = """
 out = nl.ndarray((128, 512), nl.float32, buffer=nl.shared_hbm)
-total = nl.zeros((nl.par_dim(128), 512), nl.float32, buffer=nl.{memory})
+total = nl.zeros((nl.par_dim(128), 512), nl.float32, buffer=nl.{})
 for i in nl.affine_range(4):
     total[...] += nisa.nc_matmul(nl.load(x[i, :, 0:128]), nl.load(x[i]))
 nl.store(out, nl.copy(total))
@@ -38,8 +38,7 @@ return out
     "works",
     fix="make the tile with buffer=nl.psum, and copy it to sbuf behind the loop",
     source="aws-neuron-sdk issues 1051, 1056",
-    wrong=Example(_PRODUCT.format(memory="sbuf"), _X4, "neuronxcc"),
-    right=Example(_PRODUCT.format(memory="psum"), _X4, "neuronxcc"),
+    kernel=Example(_PRODUCT, _X4, "neuronxcc"), wrong="sbuf", right="psum",
 )  # fmt: skip
 def _products(scope: Scope) -> Iterator[Place]:
     for node in _updates(scope):

@@ -260,34 +260,19 @@ def _keeps_order(scope: Scope, node: ast.AST) -> bool:
 
 # Documented rules of the compilers that nothing here looks for: what, where it is told, why it is left out.
 NOT_COVERED: tuple[tuple[str, str, str], ...] = (
-    (
-        "annotations of local names agree with shapes",
-        "err_annotation_shape_mismatch",
-        "Python does not evaluate them",
-    ),
-    (
-        "a tensor's partition axis is its first",
-        "err_leading_dimension_of_tensor_must_be_partition",
-        "only a warning of the compiler for kernels with block axes",
-    ),
-    (
-        "integers and floats fit into 32 bits",
-        f"{_GUIDE}, values",
-        "values of Python in kernels are not followed",
-    ),
-    (
-        "negative subscripts",
-        "front end of NKI 0.2",
-        "which subscript is a tensor's is not known from the text",
-    ),
+    ("annotations of local names agree with shapes", "err_annotation_shape_mismatch",
+     "Python does not evaluate them"),
+    ("a tensor's partition axis is its first", "err_leading_dimension_of_tensor_must_be_partition",
+     "only a warning of the compiler for kernels with block axes"),
+    ("integers and floats fit into 32 bits", f"{_GUIDE}, values",
+     "values of Python in kernels are not followed"),
+    ("negative subscripts", "front end of NKI 0.2",
+     "which subscript is a tensor's is not known from the text"),
     ("compiler options and environment variables", "compiler reference", "they are not the kernel's"),
-    (
-        "functions of other files keep to the same part of Python",
-        _GUIDE,
-        "the text of the kernel's own file is read, and no other",
-    ),
+    ("functions of other files keep to the same part of Python", _GUIDE,
+     "the text of the kernel's own file is read, and no other"),
     ("DMA descriptors per ring", "DMA overview", "the size of rings is not published"),
-)
+)  # fmt: skip
 
 
 def find(kernel: Kernel, sources: Sources, generation: int) -> Iterator[Finding]:

@@ -17,14 +17,17 @@ from .scope import Scope
 from .text_rules import Place, text_rule
 
 _ONCE = "the body of the loop is traced once, with a symbol for the loop variable"
-_X1 = {"x": "f32[4,128,512]"}
 _BETA1 = Refusal("documented", since=BETA1, until=BETA1)
 
 
-def _beta1(body: str) -> Example:
-    return Example(
-        f"out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)\n{body}\nreturn out", _X1, "neuronxcc"
-    )
+_STORED = Example(
+    "out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)\n{}\nreturn out",
+    {"x": "f32[4,128,512]"},
+    "neuronxcc",
+)
+_LOOP, _STORE_EACH = "for i in nl.static_range(4):", "    nl.store(out[i], nl.load(x[i]))"
+_PART = "part = nl.ndarray((128, 512), x.dtype, buffer=nl.shared_hbm)"
+_THROUGH_PART = ("    nl.store(part, nl.load(x[i]))", "    nl.store(out[i], nl.load(part))")
 
 
 @text_rule("neuronxcc", "index-branch", _BETA1,
@@ -37,18 +40,12 @@ def _beta1(body: str) -> Example:
     fix="use nl.static_range, hide elements with mask=, or treat the special iteration outside of the loop",
     source="NKI programming model, loops; err_control_flow_condition_depending_on_arange; attention with a "
     "sliding window of NxD Inference",
-    wrong=_beta1("""
-for i in nl.affine_range(4):
+    kernel=_STORED.around("""for i in nl.{}(4):
     tile = nl.load(x[i])
     if i == 0:
         tile = nl.exp(tile)
     nl.store(out[i], tile)"""),
-    right=_beta1("""
-for i in nl.static_range(4):
-    tile = nl.load(x[i])
-    if i == 0:
-        tile = nl.exp(tile)
-    nl.store(out[i], tile)"""),
+    wrong="affine_range", right="static_range",
 )  # fmt: skip
 def _index_branches(scope: Scope) -> Iterator[Place]:
     # a build of 2026 branched on the variable of sequential_range, and the chip was right
@@ -80,14 +77,10 @@ _NEED_NUMBERS = ("abs", "bool", "divmod", "float", "int", "max", "min", "pow", "
     "that is all",
     fix="use nl.static_range, or keep the values in a tensor and index that",
     source="NKI programming model, loops; nki.language.affine_range: the variable is symbolic",
-    wrong=_beta1("""
-scales = [1.0, 2.0, 3.0, 4.0]
-for i in nl.affine_range(4):
+    kernel=_STORED.around("""scales = [1.0, 2.0, 3.0, 4.0]
+for i in nl.{}(4):
     nl.store(out[i], nl.load(x[i]) * scales[i])"""),
-    right=_beta1("""
-scales = [1.0, 2.0, 3.0, 4.0]
-for i in nl.static_range(4):
-    nl.store(out[i], nl.load(x[i]) * scales[i])"""),
+    wrong="affine_range", right="static_range",
 )  # fmt: skip
 def _index_values(scope: Scope) -> Iterator[Place]:
     _, lists = _python_values(scope)
@@ -125,16 +118,11 @@ GROWS = ("append", "extend", "insert", "pop", "remove", "update", "setdefault")
     why=f"{_ONCE}: it happens once, not once per iteration",
     fix="use nl.static_range, or keep the value in a tile",
     source="NKI programming model, loops: Python side effects in traced loops are undefined",
-    wrong=_beta1("""
-tiles = []
-for i in nl.affine_range(4):
+    kernel=_STORED.around("""tiles = []
+for i in nl.{}(4):
     tiles.append(i * 2)
     nl.store(out[i], nl.load(x[i]))"""),
-    right=_beta1("""
-tiles = []
-for i in nl.static_range(4):
-    tiles.append(i * 2)
-    nl.store(out[i], nl.load(x[i]))"""),
+    wrong="affine_range", right="static_range",
 )  # fmt: skip
 def _traced_effects(scope: Scope) -> Iterator[Place]:
     plain, lists = _python_values(scope)
@@ -225,14 +213,10 @@ _COLLECTIONS = ("list", "dict")
     why="the compiler of Beta 1 makes bounds of a mask, which only sums and multiples of indices have",
     fix="write the mask with sums and multiples of indices alone, or split the range",
     source="err_unsupported_expression_in_mask",
-    wrong=_beta1("""
-i_p, i_f = nl.mgrid[0:128, 0:512]
+    kernel=_STORED.around("""i_p, i_f = nl.mgrid[0:128, 0:512]
 for i in nl.affine_range(4):
-    nl.store(out[i, i_p, i_f], nl.load(x[i, i_p, i_f]), mask=i_p >= 128 * (i // 4))"""),
-    right=_beta1("""
-i_p, i_f = nl.mgrid[0:128, 0:512]
-for i in nl.affine_range(4):
-    nl.store(out[i, i_p, i_f], nl.load(x[i, i_p, i_f]), mask=i_p >= 0)"""),
+    nl.store(out[i, i_p, i_f], nl.load(x[i, i_p, i_f]), mask=i_p >= {})"""),
+    wrong="128 * (i // 4)", right="0",
 )  # fmt: skip
 def _masks(scope: Scope) -> Iterator[Place]:
     parts = [(mask, p) for mask in scope.passed("mask") for p in ast.walk(mask) if isinstance(p, ast.BinOp)]
@@ -249,16 +233,8 @@ def _masks(scope: Scope) -> Iterator[Place]:
     why="the compiler of Beta 1 refuses it",
     fix="make it at the top of the kernel and pass it on",
     source="err_shared_hbm_must_in_kernel_level",
-    wrong=_beta1("""
-for i in nl.static_range(4):
-    part = nl.ndarray((128, 512), x.dtype, buffer=nl.shared_hbm)
-    nl.store(part, nl.load(x[i]))
-    nl.store(out[i], nl.load(part))"""),
-    right=_beta1("""
-part = nl.ndarray((128, 512), x.dtype, buffer=nl.shared_hbm)
-for i in nl.static_range(4):
-    nl.store(part, nl.load(x[i]))
-    nl.store(out[i], nl.load(part))"""),
+    kernel=_STORED,
+    wrong=(_LOOP, f"    {_PART}", *_THROUGH_PART), right=(_PART, _LOOP, *_THROUGH_PART),
 )  # fmt: skip
 def _levels(scope: Scope) -> Iterator[Place]:
     for node, function, within in _shared_tensors(scope):
@@ -276,17 +252,9 @@ def _levels(scope: Scope) -> Iterator[Place]:
     "result so where Python decides on an argument",
     fix="make it at the top of the kernel",
     source="err_shared_hbm_must_in_kernel_level; nki-samples, flash_fwd",
-    wrong=_beta1("""
-if x.shape[0] > 1:
-    extra = nl.ndarray((128, 512), x.dtype, buffer=nl.shared_hbm)
-    nl.store(extra, nl.load(x[0]))
-for i in nl.static_range(4):
-    nl.store(out[i], nl.load(x[i]))"""),
-    right=_beta1("""
-extra = nl.ndarray((128, 512), x.dtype, buffer=nl.shared_hbm)
-nl.store(extra, nl.load(x[0]))
-for i in nl.static_range(4):
-    nl.store(out[i], nl.load(x[i]))"""),
+    kernel=_STORED,
+    wrong=("if x.shape[0] > 1:", f"    {_PART}", "    nl.store(part, nl.load(x[0]))", _LOOP, _STORE_EACH),
+    right=(_PART, "nl.store(part, nl.load(x[0]))", _LOOP, _STORE_EACH),
 )  # fmt: skip
 def _branches(scope: Scope) -> Iterator[Place]:
     for node, function, within in _shared_tensors(scope):
