@@ -7,7 +7,7 @@ import shlex
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext, redirect_stdout
+from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -30,6 +30,7 @@ from .checks.watch import Watcher, around_ranks
 from .cores import Rendezvous
 from .dialects.kernel import Kernel
 from .disk import write_whole
+from .documents import print_document
 from .errors import (
     EXIT_FAULT,
     EXIT_FINE,
@@ -41,6 +42,7 @@ from .errors import (
     did_you_mean,
     printable,
 )
+from .estimates import Estimate, estimate_programs
 from .launches import Launched, launch, launch_ranks
 from .machine import Machine
 from .place import DEPENDENCES, Dependence
@@ -163,7 +165,8 @@ def _launched(
         kernel, machine.name, findings, evidence.sources, tuple(notes), _occupancies(evidence.tracks)
     )
     shown = tuple(one.to_dict() for one in done)
-    return launched, replace(report, replays=shown, tensors=tuple(tensors))
+    predicted = _predicted(evidence.tracks)
+    return launched, replace(report, replays=shown, tensors=tuple(tensors), predicted=predicted)
 
 
 def _launched_ranks(
@@ -320,6 +323,23 @@ def _occupancies(tracks: Sequence[Track]) -> tuple[dict[str, Any], ...]:
         return ()
 
 
+def _predicted(tracks: Sequence[Track]) -> dict[str, Any] | None:
+    """Latency and bound as `nkilab estimate` predicts them, of programs that fit."""
+    try:
+        if len(tracks) == 1:
+            (track,) = tracks
+            names = track.program.kernel_name, track.program.machine.label
+            predicted = Estimate(*names, track.compiled, track.plan, track.timeline)
+        else:
+            predicted = estimate_programs([track.program for track in tracks])
+    except LimitError:
+        return None
+    return {
+        "latency_us": predicted.latency_us, "interval_us": [*predicted.interval_us],
+        "bound": predicted.summary.bound, "model_version": predicted.timeline.model,
+    }  # fmt: skip
+
+
 def _report_on(
     kernel: Kernel,
     target: str,
@@ -358,7 +378,6 @@ def run_check(
     call: tuple[Sequence[Any], Mapping[str, Any], tuple[int, ...]],
     options: Options,
     load: Callable[[str], Any],
-    guarded: Callable[[Callable[[], Any]], int],
     *,
     as_json: bool = False,
     files: Files = Files(),
@@ -371,35 +390,28 @@ def run_check(
         designation: FILE.py:KERNEL, which `load` finds.
         call: positional and keyword arguments, and the grid.
         options: of the check.
-        load, guarded: the latter runs user code and tells its mistakes.
+        load: runs the user's file.
         as_json: print JSON alone.
         files: that are read and written.
         what_if: RULE@LINE, advice to try out instead; "" to check.
         version: of nkilab.
     """
     args, kwargs, grid = call
-    done: list[Report | dict[str, Any]] = []
-
-    def work() -> None:
-        checked_kernel = api.as_kernel(load(designation))
-        checked_kernel = checked_kernel[grid] if grid else checked_kernel
-        if what_if:
-            done.append(try_out(checked_kernel, args, kwargs, options, what_if))
-        else:
-            done.append(report_of(checked_kernel, args, kwargs, options))
-
-    # what the user's module prints is not the result
-    with redirect_stdout(sys.stderr) if as_json else nullcontext():
-        status = guarded(work)
-    if status:
-        return status
-    (outcome,) = done
-    if isinstance(outcome, Report):
-        outcome = _with_files(outcome, files, version)
-        _print_outcome(outcome, as_json=as_json)
-        return EXIT_FINE if files.new_baseline else status_of([outcome])
-    print(json.dumps(outcome, indent=2) if as_json else _tried_text(outcome))
-    return EXIT_FINE
+    checked_kernel = api.as_kernel(load(designation))
+    checked_kernel = checked_kernel[grid] if grid else checked_kernel
+    report: Report | None = None
+    if what_if:
+        document = try_out(checked_kernel, args, kwargs, options, what_if)
+    else:
+        report = _with_files(report_of(checked_kernel, args, kwargs, options), files, version)
+        document = report.to_dict()
+    if as_json:
+        print_document(document)
+    elif report:
+        print_reports([report])
+    else:
+        print(_tried_text(document))
+    return status_of([report]) if report and not files.new_baseline else EXIT_FINE
 
 
 def _with_files(report: Report, files: Files, version: str) -> Report:
@@ -418,13 +430,6 @@ def _with_files(report: Report, files: Files, version: str) -> Report:
         before = baseline.read(path) if path.exists() else {}
         write_whole(path, baseline.updated(report, before, path.parent))
     return fresh
-
-
-def _print_outcome(report: Report, *, as_json: bool) -> None:
-    if as_json:
-        print(json.dumps(report.to_dict(), indent=2))
-    else:
-        print_reports([report])
 
 
 def _tried_text(tried: Mapping[str, Any]) -> str:

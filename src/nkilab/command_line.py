@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import sys
-import traceback
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
@@ -15,20 +14,9 @@ from click.shell_completion import CompletionItem, get_completion_class, shell_c
 
 from ._lazy import part
 from .disk import check_outputs
-from .errors import (
-    EXIT_BUG,
-    EXIT_FAULT,
-    EXIT_FINE,
-    EXIT_INTERRUPTED,
-    EXIT_PIPE_CLOSED,
-    EXIT_USAGE,
-    NkilabError,
-    UsageError,
-    did_you_mean,
-    message_of,
-    printable,
-    reason_of,
-)
+from .documents import Place, one_document, own_output, print_document
+from .errors import EXIT_FINE, NkilabError, UsageError, did_you_mean
+from .failures import Failure, failure_of
 
 COMPLETION = "_NKILAB_COMPLETE"
 # Words that people try first, and what does that here.
@@ -69,7 +57,8 @@ class Verb(click.Command):
         folders = [_called(p) for p in self.params if p.type is FOLDER]
         asked = {option: path for option, path in outputs.items() if path}
         check_outputs(asked, [word for word in words if isinstance(word, str)], folders)
-        return super().invoke(ctx)
+        with own_output():
+            return super().invoke(ctx)
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the examples."""
@@ -82,7 +71,10 @@ class Verb(click.Command):
 
 
 class Program(click.Group):
-    """A group of verbs; tells every error in one message and chooses the exit status."""
+    """A group of verbs; tells every error in one message and chooses the exit status.
+
+    Where JSON is asked for, an error is a document too.
+    """
 
     command_class = Verb
 
@@ -125,79 +117,60 @@ class Program(click.Group):
         instruction = os.environ.get(COMPLETION)
         if instruction and name == "nkilab":
             sys.exit(shell_complete(self, {}, name, COMPLETION, instruction))
-
-        def work() -> None:
-            with self.make_context(name, arguments or ["--help"], **extra) as ctx:
-                self.invoke(ctx)
-
         if not standalone_mode:
-            return work()
-        sys.exit(status_of(work, name))
+            return self._ended(arguments, name, extra)
+        sys.exit(self.status(arguments, name, **extra))
+
+    def status(self, arguments: list[str], name: str, **extra: Any) -> int:
+        """Run the verb that is asked for; tell what goes wrong and return the exit status."""
+        with one_document(self._document_path(arguments)) as place:
+            try:
+                status = self._ended(arguments, name, extra)
+                if sys.stdout is not None:
+                    sys.stdout.flush()
+                return status
+            except BaseException as error:
+                failure = failure_of(_in_our_words(error, name), name)
+        with suppress(BrokenPipeError):
+            print(failure.text, file=sys.stderr, end="\n" * bool(failure.text))
+        if failure.kind in ("closed", "output"):
+            drop_output()
+        elif place and not place.is_filled:
+            _print_failure(failure, place, arguments)
+        return failure.status
+
+    def _ended(self, arguments: list[str], name: str, extra: dict[str, Any]) -> int:
+        try:
+            with self.make_context(name, arguments or ["--help"], **extra) as ctx:
+                return self.invoke(ctx) or EXIT_FINE
+        except click.exceptions.Exit as request:
+            return request.exit_code
+
+    def _document_path(self, arguments: list[str]) -> str | None:
+        """Where these arguments want JSON, however wrong they are: a file's path, "" for standard output."""
+        place = next((n for n, word in enumerate(arguments) if not word.startswith("-")), len(arguments))
+        verb = self.commands.get("".join(arguments[place : place + 1]))
+        if verb is None:
+            return "" if "--json" in arguments else None
+        ctx = verb.context_class(verb, resilient_parsing=True, **verb.context_settings)
+        parser = verb.make_parser(ctx)
+        parser.ignore_unknown_options = True
+        options = parser.parse_args(arguments[place + 1 :])[0]
+        return options.get("json_file", "" if "as_json" in options else None)
+
+
+def _print_failure(failure: Failure, place: Place, arguments: list[str]) -> None:
+    """Write the document of a failure, unless its file cannot be written or is one that the command reads."""
+    with suppress(BrokenPipeError, NkilabError), one_document(place.path):
+        if place.path:
+            words = zip(["", *arguments], arguments, strict=False)
+            others = [word for before, word in words if before != "--json"]
+            check_outputs({"--json": place.path}, others)
+        print_document(failure.to_dict())
 
 
 def _sentence(verb: click.Command) -> str:
     return (verb.help or "").partition("\n\n")[0].rstrip(".")
-
-
-def status_of(work: Callable[[], object], name: str = "nkilab") -> int:
-    """Do what a verb does; tell what goes wrong and return the exit status.
-
-    Args:
-        work: what it does; ends early with SystemExit.
-        name: of the program, as messages begin.
-    """
-    try:
-        status = _ended(work)
-        if sys.stdout is not None:
-            sys.stdout.flush()
-        return status
-    except click.UsageError as error:
-        _tell(*_in_our_words(error, name))
-        return EXIT_USAGE
-    except NkilabError as error:
-        print(message_of(error, name), file=sys.stderr)
-        return EXIT_USAGE if isinstance(error, UsageError) else EXIT_FAULT
-    except (KeyboardInterrupt, click.Abort):
-        _tell(f"{name}: interrupted")
-        return EXIT_INTERRUPTED
-    except BrokenPipeError:
-        drop_output()
-        return EXIT_PIPE_CLOSED
-    except (OSError, UnicodeEncodeError) as error:
-        return _not_written(error, name)
-    except MemoryError:
-        _tell(f"{name}: there is not enough memory for this")
-        return EXIT_FAULT
-    except Exception as error:
-        traceback.print_exception(error)
-        _tell("\nnkilab: this is a bug of nkilab; please report it with the lines above")
-        return EXIT_BUG
-
-
-def _ended(work: Callable[[], object]) -> int:
-    try:
-        work()
-    except click.exceptions.Exit as request:
-        return request.exit_code
-    except SystemExit as request:
-        if isinstance(request.__context__, BrokenPipeError):
-            # rich ends the program so
-            return EXIT_PIPE_CLOSED
-        return request.code if isinstance(request.code, int) else EXIT_FINE
-    return EXIT_FINE
-
-
-def _not_written(error: OSError | UnicodeEncodeError, name: str) -> int:
-    """Tell that a file, or standard output, takes no more."""
-    drop_output()
-    if isinstance(error, UnicodeEncodeError):
-        character = error.object[error.start]
-        problem = f"standard output takes no {character!r}: its encoding is {error.encoding}"
-        _tell(f"{name}: {problem}", "set PYTHONIOENCODING=utf-8")
-    else:
-        where = error.filename or "standard output"
-        _tell(f"{name}: {where} cannot be used: {reason_of(error)}")
-    return EXIT_FAULT
 
 
 def drop_output() -> None:
@@ -208,30 +181,32 @@ def drop_output() -> None:
         os.close(nowhere)
 
 
-def _tell(problem: str, hint: str = "") -> None:
-    with suppress(BrokenPipeError):
-        print(printable(problem + (f"\n  hint: {hint}" if hint else "")), file=sys.stderr)
-
-
-def _in_our_words(error: click.UsageError, name: str) -> tuple[str, str]:
-    """What click found wrong, and a hint."""
+def _in_our_words(error: BaseException, name: str) -> BaseException:
+    """An error as it is, or what click found wrong as one of ours."""
+    if not isinstance(error, click.UsageError):
+        return error
     path = error.ctx.command_path if error.ctx is not None else name
-    hint = f"{path} --help shows how"
+    problem, hint = _wrong_use(error, f"{path} --help shows how")
+    return UsageError(problem, hint=hint).located(path, "")
+
+
+def _wrong_use(error: click.UsageError, hint: str) -> tuple[str, str]:
+    """What click found wrong, and a hint."""
     match error:
         case click.NoSuchOption():
             known = error.ctx.command.params if error.ctx is not None else []
             options = [word for p in known if isinstance(p, click.Option) for word in p.opts]
-            return f"{path}: there is no option {error.option_name}", did_you_mean(
+            return f"there is no option {error.option_name}", did_you_mean(
                 error.option_name, [*options, "--help"], hint
             )
         case click.MissingParameter() if error.param is not None:
-            return f"{path}: {_spelled(error.param)} is not given", hint
+            return f"{_spelled(error.param)} is not given", hint
         case click.BadOptionUsage() if "requires an argument" in error.message:
-            return f"{path}: {error.option_name} is given no value", hint
+            return f"{error.option_name} is given no value", hint
         case click.BadOptionUsage():
-            return f"{path}: {error.option_name} takes no value", hint
+            return f"{error.option_name} takes no value", hint
     more = re.fullmatch(r"Got unexpected extra arguments? \((.*)\)", error.message)
-    return f"{path}: {f'{more[1]} is more than it takes' if more else error.format_message()}", hint
+    return f"{more[1]} is more than it takes" if more else error.format_message(), hint
 
 
 def _spelled(parameter: click.Parameter) -> str:

@@ -27,6 +27,7 @@ class Report:
         replays: what replaying in other orders showed, one entry per order.
         tensors: what `--numerics` measured, one entry per tensor.
         known: what a baseline has.
+        predicted: latency and bound, ready for JSON; None where it does not fit or does not run to its end.
         sources: the user's files.
     """
 
@@ -39,6 +40,7 @@ class Report:
     replays: tuple[dict[str, Any], ...] = ()
     tensors: tuple[dict[str, Any], ...] = ()
     known: tuple[Finding, ...] = ()
+    predicted: dict[str, Any] | None = None
     sources: Sources = field(default_factory=Sources, repr=False)
 
     @property
@@ -59,6 +61,7 @@ class Report:
             "kernel": self.kernel,
             "target": self.target,
             "passes": self.passes,
+            "predicted": self.predicted,
             "counts": self.counts,
             "findings": [finding.to_dict() for finding in self.findings],
             "silenced": [finding.to_dict() for finding in self.silenced],

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import click
 
 from .._lazy import part
 from ..command_line import FOLDER, VERSIONS, Verb, json_option
+from ..documents import print_document
 from ..errors import printable
 
 
@@ -24,7 +24,7 @@ def init(source: str, as_json: bool, folder: str) -> None:
     """Begin a project in DIR: a kernel, its test and a CI workflow that pass."""
     project = part("projects").make_project(Path(folder), source)
     if as_json:
-        click.echo(json.dumps(project, indent=2))
+        print_document(project)
     else:
         click.echo(printable(part("projects").summary_text(project)))
 
@@ -40,6 +40,6 @@ def stubs(version: str, as_json: bool, folder: str) -> None:
     """Write type stubs of nki and neuronxcc to DIR, for editors and type checkers."""
     written = part("stubs").write_stubs(Path(folder), version)
     if as_json:
-        click.echo(json.dumps(written, indent=2))
+        print_document(written)
     else:
         click.echo(printable(part("stubs").summary_text(written)))

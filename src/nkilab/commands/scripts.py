@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -11,7 +10,7 @@ import click
 from .. import __version__
 from .._lazy import part
 from ..command_line import FOLDER, OUTPUT, PATH, Number, OneOf, Verb, json_option
-from ..errors import UsageError
+from ..errors import EXIT_FINE, UsageError
 from .shapes import arg_option, grid_option, kw_option, target_option, version_option
 
 
@@ -21,9 +20,10 @@ from .shapes import arg_option, grid_option, kw_option, target_option, version_o
     "--output", default="nkilab-demo", show_default=True, metavar="DIR", type=FOLDER,
     help="Folder for the files it writes.",
 )  # fmt: skip
-def demo(as_json: bool, output: str) -> None:
+def demo(as_json: bool, output: str) -> int:
     """Do the main job on real input: run, check, time, save a profile."""
-    sys.exit(part("demo").run_demo(Path(output), as_json=as_json))
+    status: int = part("demo").run_demo(Path(output), as_json=as_json)
+    return status
 
 
 @click.command(
@@ -71,7 +71,7 @@ def run(
     backend: str,
     script: str,
     arguments: Sequence[str],
-) -> None:
+) -> int:
     """Run SCRIPT with the NKI names served; options stand before SCRIPT, the rest is the script's."""
     options = {
         "--profile": folder,
@@ -86,12 +86,11 @@ def run(
                 f"--backend vendor and {option} are both given; only nkilab has {option}",
                 hint="leave one of them out",
             )
-    sys.exit(
-        part("scripts").run(
-            script, arguments, version=version, target=target, as_module=as_module, checks=checks,
-            folder=folder, json_file=json_file, ranks=ranks or 0, backend=backend,
-        )
+    status: int = part("scripts").run(
+        script, arguments, version=version, target=target, as_module=as_module, checks=checks,
+        folder=folder, json_file=json_file, ranks=ranks or 0, backend=backend,
     )  # fmt: skip
+    return status
 
 
 @click.command(
@@ -149,27 +148,26 @@ def check(
     what_if: str,
     as_json: bool,
     **files: str,
-) -> None:
+) -> int:
     """Run a kernel once and tell what hardware or compiler would refuse; 1 if it finds something."""
     checking, runner = part("checking"), part("runner")
     if lists:
         part("explain").print_rules(as_json=as_json)
-        return
+        return EXIT_FINE
     if not kernel:
         raise UsageError("no kernel is named", hint="write nkilab check FILE.py:KERNEL")
     positional, named = part("arguments").call_arguments(args, keywords)
     instances = part("arguments").extents(grid)
     runner.serve_names(version, target)
     options = checking.Options(target, replay, numerics)
-    status = checking.run_check(
+    status: int = checking.run_check(
         kernel,
         (positional, named, instances),
         options,
         runner.kernel_from,
-        runner.guarded,
         as_json=as_json,
         what_if=what_if,
         files=checking.Files(**files),
         version=__version__,
     )
-    sys.exit(status)
+    return status
