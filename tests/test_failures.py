@@ -64,6 +64,7 @@ OTHERS = {
     "demo": (("demo", "--output", "card.txt"), "usage", 2),
     "check, no kernel": (("check",), "usage", 2),
     "estimate, no kernel": (("estimate",), "usage", 2),
+    "watch": (("watch", "nowhere.py:double"), "usage", 2),
     "einsum": (("einsum", "nowhere.yaml"), "file", 1),
     "einsum, contradictory": (("einsum", "mk,kn->mz", "--size", "M=8"), "specification", 1),
     "tune, no space": (("tune", "kernels.py:double"), "usage", 2),

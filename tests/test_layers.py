@@ -33,7 +33,7 @@ LEVELS = [
     "hook",
     "runner doctor explain demo neuron_profile autostart ops ranks suites validate calibrate compare einsum "
     "stubs",
-    "tune scripts projects torch jax",
+    "tune scripts projects torch jax watching",
     "commands",
     "cli",
     "__init__ __main__",

@@ -24,7 +24,7 @@ from .checks.finding import Finding
 from .checks.graph import Graph
 from .checks.numerics import numerics
 from .checks.replay import Replay, replays
-from .checks.report import SCHEMA, Report, summary_line
+from .checks.report import SCHEMA, Prediction, Report, summary_line
 from .checks.sources import Sources
 from .checks.watch import Watcher, around_ranks
 from .cores import Rendezvous
@@ -55,6 +55,8 @@ _SEED = 1
 # Other orders that a check computes at most: each computes the whole kernel again.
 MOST_REPLAYS = 10_000
 WHAT_IF = "nkilab.what-if/1"
+# Positional and keyword arguments, and the grid.
+Launch = tuple[Sequence[Any], Mapping[str, Any], tuple[int, ...]]
 
 
 @dataclass(frozen=True)
@@ -323,7 +325,7 @@ def _occupancies(tracks: Sequence[Track]) -> tuple[dict[str, Any], ...]:
         return ()
 
 
-def _predicted(tracks: Sequence[Track]) -> dict[str, Any] | None:
+def _predicted(tracks: Sequence[Track]) -> Prediction | None:
     """Latency and bound as `nkilab estimate` predicts them, of programs that fit."""
     try:
         if len(tracks) == 1:
@@ -334,10 +336,8 @@ def _predicted(tracks: Sequence[Track]) -> dict[str, Any] | None:
             predicted = estimate_programs([track.program for track in tracks])
     except LimitError:
         return None
-    return {
-        "latency_us": predicted.latency_us, "interval_us": [*predicted.interval_us],
-        "bound": predicted.summary.bound, "model_version": predicted.timeline.model,
-    }  # fmt: skip
+    bound, model = predicted.summary.bound, predicted.timeline.model
+    return Prediction(predicted.latency_us, predicted.interval_us, bound, model)
 
 
 def _report_on(
@@ -375,7 +375,7 @@ def filled(value: Any) -> Any:
 
 def run_check(
     designation: str,
-    call: tuple[Sequence[Any], Mapping[str, Any], tuple[int, ...]],
+    call: Launch,
     options: Options,
     load: Callable[[str], Any],
     *,

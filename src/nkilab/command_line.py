@@ -7,17 +7,18 @@ import re
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 from click.shell_completion import CompletionItem, get_completion_class, shell_complete
 
 from ._lazy import part
 from .disk import check_outputs
-from .documents import Place, one_document, own_output, print_document
-from .errors import EXIT_FINE, NkilabError, UsageError, did_you_mean
+from .documents import Place, one_document, print_document
+from .errors import EXIT_FINE, NkilabError, UsageError, did_you_mean, printable
 from .failures import Failure, failure_of
 
+T = TypeVar("T")
 COMPLETION = "_NKILAB_COMPLETE"
 # Words that people try first, and what does that here.
 _OTHER_WORDS = {
@@ -57,8 +58,7 @@ class Verb(click.Command):
         folders = [_called(p) for p in self.params if p.type is FOLDER]
         asked = {option: path for option, path in outputs.items() if path}
         check_outputs(asked, [word for word in words if isinstance(word, str)], folders)
-        with own_output():
-            return super().invoke(ctx)
+        return super().invoke(ctx)
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the examples."""
@@ -117,34 +117,27 @@ class Program(click.Group):
         instruction = os.environ.get(COMPLETION)
         if instruction and name == "nkilab":
             sys.exit(shell_complete(self, {}, name, COMPLETION, instruction))
-        if not standalone_mode:
-            return self._ended(arguments, name, extra)
-        sys.exit(self.status(arguments, name, **extra))
+        sys.exit(self.status(arguments, name))
 
-    def status(self, arguments: list[str], name: str, **extra: Any) -> int:
+    def status(self, arguments: list[str], name: str) -> int:
         """Run the verb that is asked for; tell what goes wrong and return the exit status."""
         with one_document(self._document_path(arguments)) as place:
-            try:
-                status = self._ended(arguments, name, extra)
-                if sys.stdout is not None:
-                    sys.stdout.flush()
-                return status
-            except BaseException as error:
-                failure = failure_of(_in_our_words(error, name), name)
-        with suppress(BrokenPipeError):
-            print(failure.text, file=sys.stderr, end="\n" * bool(failure.text))
-        if failure.kind in ("closed", "output"):
-            drop_output()
-        elif place and not place.is_filled:
-            _print_failure(failure, place, arguments)
-        return failure.status
+            ended = self._ended(arguments, name)
+            if isinstance(ended, Failure):
+                _tell(ended, place, arguments)
+        return ended.status if isinstance(ended, Failure) else ended
 
-    def _ended(self, arguments: list[str], name: str, extra: dict[str, Any]) -> int:
+    def _ended(self, arguments: list[str], name: str) -> int | Failure:
         try:
-            with self.make_context(name, arguments or ["--help"], **extra) as ctx:
-                return self.invoke(ctx) or EXIT_FINE
+            with self.make_context(name, arguments or ["--help"]) as ctx:
+                status: int = self.invoke(ctx) or EXIT_FINE
+            if sys.stdout is not None:
+                sys.stdout.flush()
+            return status
         except click.exceptions.Exit as request:
             return request.exit_code
+        except BaseException as error:
+            return failure_of(in_our_words(error, name), name)
 
     def _document_path(self, arguments: list[str]) -> str | None:
         """Where these arguments want JSON, however wrong they are: a file's path, "" for standard output."""
@@ -159,13 +152,21 @@ class Program(click.Group):
         return options.get("json_file", "" if "as_json" in options else None)
 
 
-def _print_failure(failure: Failure, place: Place, arguments: list[str]) -> None:
-    """Write the document of a failure, unless its file cannot be written or is one that the command reads."""
-    with suppress(BrokenPipeError, NkilabError), one_document(place.path):
-        if place.path:
-            words = zip(["", *arguments], arguments, strict=False)
-            others = [word for before, word in words if before != "--json"]
-            check_outputs({"--json": place.path}, others)
+def _tell(failure: Failure, place: Place | None, arguments: Sequence[str]) -> None:
+    """Print what went wrong, and its document where one is asked for and there is none yet.
+
+    A file that cannot be written, or that the command reads, gets none.
+    """
+    with suppress(BrokenPipeError):
+        print(failure.text, file=sys.stderr, end="\n" * bool(failure.text))
+    if failure.kind in ("closed", "output"):
+        drop_output()
+    if failure.kind in ("closed", "output") or place is None or place.is_filled:
+        return
+    words = zip(["", *arguments], arguments, strict=False)
+    files = {"--json": place.path} if place.path else {}
+    with suppress(BrokenPipeError, NkilabError):
+        check_outputs(files, [word for before, word in words if before != "--json"])
         print_document(failure.to_dict())
 
 
@@ -181,7 +182,7 @@ def drop_output() -> None:
         os.close(nowhere)
 
 
-def _in_our_words(error: BaseException, name: str) -> BaseException:
+def in_our_words(error: BaseException, name: str) -> BaseException:
     """An error as it is, or what click found wrong as one of ours."""
     if not isinstance(error, click.UsageError):
         return error
@@ -344,6 +345,14 @@ VERSIONS = Known(lambda: part("dialects.history").VERSIONS)
 NAMES = Known(lambda: part("explain").known_names())
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON alone on standard output.")
+
+
+def show(document: T, text: Callable[[T], str], *, as_json: bool) -> None:
+    """Print a document, or what it looks like as text."""
+    if as_json:
+        print_document(document)
+    else:
+        click.echo(printable(text(document)))
 
 
 def completion_script(program: click.Command, shell: str) -> str:

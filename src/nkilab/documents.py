@@ -6,10 +6,10 @@ import json
 import math
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, redirect_stdout
+from contextlib import contextmanager, nullcontext, redirect_stdout
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Any, TextIO
+from typing import TextIO
 
 from .disk import write_whole
 
@@ -34,7 +34,7 @@ _place: ContextVar[Place | None] = ContextVar("nkilab_document", default=None)
 
 @contextmanager
 def one_document(path: str | None) -> Iterator[Place | None]:
-    """While a verb works: what `print_document` prints is all that standard output gets.
+    """While a verb works: all that standard output gets is what `print_document` prints.
 
     Args:
         path: of the file that gets the document; "" for standard output, None where no JSON is asked for.
@@ -42,23 +42,14 @@ def one_document(path: str | None) -> Iterator[Place | None]:
     place = None if path is None else Place(path, sys.stdout)
     before = _place.set(place)
     try:
-        yield place
+        # what a user's module prints is not the result
+        with redirect_stdout(sys.stderr) if path == "" else nullcontext():
+            yield place
     finally:
         _place.reset(before)
 
 
-@contextmanager
-def own_output() -> Iterator[None]:
-    """While a user's code may print: what is not the document goes to standard error."""
-    place = _place.get()
-    if place is None or place.path:
-        yield
-        return
-    with redirect_stdout(sys.stderr):
-        yield
-
-
-def print_document(document: Any) -> None:
+def print_document(document: object) -> None:
     """Write a document where this verb's goes. JSON has no number that is none: it is null there."""
     text = json.dumps(_finite(document), indent=2, allow_nan=False)
     place = _place.get()
@@ -70,7 +61,7 @@ def print_document(document: Any) -> None:
         print(text, file=place.stream if place else sys.stdout, flush=True)
 
 
-def _finite(value: Any) -> Any:
+def _finite(value: object) -> object:
     match value:
         case float():
             return value if math.isfinite(value) else None

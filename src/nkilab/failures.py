@@ -6,7 +6,7 @@ import os
 import sys
 import traceback
 from dataclasses import dataclass
-from typing import Any
+from typing import NamedTuple
 
 from ._lazy import part
 from .errors import (
@@ -30,6 +30,14 @@ SCHEMA = "nkilab.error/1"
 _BUG = "nkilab: this is a bug of nkilab; please report it with the lines above"
 
 
+class Frame(NamedTuple):
+    """A line of the user's, and the function that it stands in."""
+
+    file: str
+    line: int
+    function: str
+
+
 @dataclass(frozen=True)
 class Failure:
     """An error as a verb tells it.
@@ -47,11 +55,11 @@ class Failure:
     text: str
     error: BaseException
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """Ready for JSON, as docs/schemas/nkilab.error-1.json describes it."""
-        error, frames = self.error, _users_frames(self.error)
-        site = {"file": frames[-1]["file"], "line": frames[-1]["line"]} if frames else None
-        where = f"{os.path.basename(frames[-1]['file'])}:{frames[-1]['line']}" if frames else ""
+        error, frames = self.error, users_frames(self.error)
+        site = {"file": frames[-1].file, "line": frames[-1].line} if frames else None
+        where = f"{os.path.basename(frames[-1].file)}:{frames[-1].line}" if frames else ""
         said = {"message": str(error) or self.text, "where": where}
         if isinstance(error, NkilabError):
             said = {"message": error.problem, "where": error.where}
@@ -59,19 +67,20 @@ class Failure:
         return {
             "schema": SCHEMA, "kind": self.kind, "status": self.status, "error": type(error).__name__,
             **{key: printable(value) for key, value in said.items()}, "site": site,
-            "operands": [*getattr(error, "facts", ())], "frames": frames, "text": self.text,
+            "operands": [*getattr(error, "facts", ())], "frames": [frame._asdict() for frame in frames],
+            "text": self.text,
         }  # fmt: skip
 
 
-def _users_frames(error: BaseException) -> list[dict[str, Any]]:
+def users_frames(error: BaseException) -> list[Frame]:
     """The user's lines that led to an error, the innermost last."""
     frames = [
-        {"file": frame.filename, "line": frame.lineno or 1, "function": frame.name}
+        Frame(frame.filename, frame.lineno or 1, frame.name)
         for frame in traceback.extract_tb(error.__traceback__)
         if is_users_file(frame.filename) and not is_library(frame.filename)
     ]
     if isinstance(error, SyntaxError) and error.filename:
-        frames.append({"file": error.filename, "line": error.lineno or 1, "function": "<module>"})
+        frames.append(Frame(error.filename, error.lineno or 1, "<module>"))
     return frames
 
 
@@ -89,7 +98,7 @@ def failure_of(error: BaseException, name: str = "nkilab") -> Failure:
         case SystemExit():
             return _exit(error, name)
         case KeyboardInterrupt():
-            return Failure("interrupted", EXIT_INTERRUPTED, f"{name}: interrupted", error)
+            return Failure("interrupted", EXIT_INTERRUPTED, f"{name}: {error or 'interrupted'}", error)
         case BrokenPipeError() if _nobody_reads(error):
             return Failure("closed", EXIT_PIPE_CLOSED, "", error)
     if is_bug(error):

@@ -115,6 +115,22 @@ def kernel_from(designation: str) -> Any:
     Raises:
         UsageError: if the designation has no kernel part, or there is no such file or kernel.
     """
+    path, name = parts_of(designation)
+    module = _module_from(path)
+    kernel = getattr(module, name, None)
+    if kernel is None:
+        kernels = [n for n, v in vars(module).items() if type(v).__name__ in ("Kernel", "Measured")]
+        listed = f"its kernels are {', '.join(kernels)}" if kernels else "decorate a function with nki.jit"
+        raise UsageError(f"{path} has no {name}", hint=did_you_mean(name, kernels, listed))
+    return kernel
+
+
+def parts_of(designation: str) -> tuple[Path, str]:
+    """The file and the name of FILE.py:KERNEL.
+
+    Raises:
+        UsageError: if it has no kernel part, or there is no such file.
+    """
     filename, _, name = designation.rpartition(":")
     if not filename or not name:
         hint = f"write {designation.strip(':') if designation.endswith(('.py', ':')) else 'FILE.py'}:KERNEL"
@@ -122,13 +138,7 @@ def kernel_from(designation: str) -> Any:
     path = Path(filename)
     if not path.is_file():
         raise UsageError(f"{filename} is no file", hint="pass FILE.py:KERNEL")
-    module = _module_from(path)
-    kernel = getattr(module, name, None)
-    if kernel is None:
-        kernels = [n for n, v in vars(module).items() if type(v).__name__ in ("Kernel", "Measured")]
-        listed = f"its kernels are {', '.join(kernels)}" if kernels else "decorate a function with nki.jit"
-        raise UsageError(f"{filename} has no {name}", hint=did_you_mean(name, kernels, listed))
-    return kernel
+    return path, name
 
 
 def _check_source(path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from .._lazy import part
-from ..command_line import COMPLETION, NAMES, OneOf, Verb, completion_script, json_option
+from ..command_line import COMPLETION, NAMES, OneOf, Verb, completion_script, json_option, show
 from ..documents import print_document
 
 SHELLS = ("bash", "zsh", "fish")
@@ -51,11 +51,7 @@ def ops(only_missing: bool, as_json: bool, name: str) -> None:
 @json_option
 def doctor(as_json: bool) -> None:
     """Tell what is installed, and whether real vendor wheels are present."""
-    facts = part("doctor").report()
-    if as_json:
-        print_document(facts)
-    else:
-        click.echo(part("doctor").report_text(facts))
+    show(part("doctor").report(), part("doctor").report_text, as_json=as_json)
 
 
 @click.command(
@@ -71,8 +67,5 @@ def doctor(as_json: bool) -> None:
 def completion(as_json: bool, shell: str) -> None:
     """Print the script that lets SHELL (bash, zsh or fish) complete verbs, options, files and names."""
     script = completion_script(click.get_current_context().find_root().command, shell)
-    if as_json:
-        document = {"schema": "nkilab.completion/1", "shell": shell, "variable": COMPLETION, "script": script}
-        print_document(document)
-    else:
-        click.echo(script)
+    document = {"schema": "nkilab.completion/1", "shell": shell, "variable": COMPLETION, "script": script}
+    show(document, lambda _: script, as_json=as_json)

@@ -259,8 +259,7 @@ def _searched(
                 journal=journal, progress=_heard(progress, heard),
             )  # fmt: skip
     except KeyboardInterrupt:
-        print(_interrupted(heard, options.journal), file=sys.stderr)
-        raise
+        raise KeyboardInterrupt(_interrupted(heard, options.journal)) from None
     return (confirmed.applied(result) if confirmed else result), confirmed
 
 
@@ -292,7 +291,7 @@ def _heard(progress: Callable[[Progress], None] | None, heard: list[Progress]) -
 def _interrupted(heard: Sequence[Progress], journal: str) -> str:
     """How far a search came, and where that is kept."""
     if not heard:
-        return "nkilab: interrupted before a point was done"
+        return "interrupted before a point was done"
     latest, best = heard[0], ""
     if latest.best:
         best = f"; the best has {latest.best.latency_us:.2f} us, {key_of(latest.best.point)}"
@@ -301,7 +300,7 @@ def _interrupted(heard: Sequence[Progress], journal: str) -> str:
         if journal
         else "none is kept: --journal FILE would"
     )
-    return f"nkilab: interrupted after {latest.done} of {latest.count} points{best}\n  {kept}"
+    return f"interrupted after {latest.done} of {latest.count} points{best}\n  {kept}"
 
 
 def _verdict(result: Found, confirmed: Recalibrated | None) -> Verdict:
