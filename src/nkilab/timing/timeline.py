@@ -130,7 +130,7 @@ class Timeline:
         return result
 
     def occupied_ns(self, engine: str) -> float:
-        """How long an engine is busy: nothing else fits on it, or on any tile of its array, or its weights load."""
+        """How long an engine is busy: nothing else fits on it, on any tile of its array, or weights load."""
         here = self.of_engine(engine)
         start, busy = self.start_ns[here], self.busy_ns[here]
         reached = np.maximum.accumulate(start + busy)
