@@ -14,7 +14,7 @@ from .sources import ROOT, SOURCES, dotted, name_of, nodes, tree
 
 # The first folder or module of a path has a level; it imports what stands on a lower line.
 LEVELS = [
-    "errors error_keys compiler_codes _lazy _dataclasses",
+    "errors error_keys compiler_codes _lazy",
     "disk tracebacks argument_checks workers",
     "yaml_files command_line code_cache packages",
     "machine records heap progress conformal",

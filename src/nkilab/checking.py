@@ -8,13 +8,13 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, redirect_stdout
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from . import api, checks
-from ._dataclasses import dataclass, replace
 from .argument_checks import need, whole
 from .arrays import dtype_of, framework_of
 from .checks import advice, baseline, comments, faults, sarif, terminal

@@ -6,13 +6,13 @@ import inspect
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
+from dataclasses import dataclass, field, replace
 from functools import partial
 from inspect import BoundArguments
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NoReturn
 
-from ._dataclasses import dataclass, field, replace
 from .arrays import chosen_framework, write_back
 from .border import check_results, definition, input_tensor, map_arrays, map_tensors, output_array, tensors_in
 from .cores import ProgramGrid, Rendezvous, Schedule, instances_of, joined, note_rendezvous, run_in_turns

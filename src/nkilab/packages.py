@@ -7,12 +7,12 @@ import os
 import sys
 import sysconfig
 from collections.abc import Iterator
+from dataclasses import dataclass
 from importlib import import_module, util
 from pathlib import Path
 from types import ModuleType
 from warnings import catch_warnings, simplefilter
 
-from ._dataclasses import dataclass
 from .disk import is_same, read_bytes
 from .errors import UsageError
 from .tracebacks import is_users_file

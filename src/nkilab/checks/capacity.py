@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from .._dataclasses import dataclass
 from ..errors import LimitError
 from ..place.plan import Finding as PlanFinding
 from ..place.plan import Placements

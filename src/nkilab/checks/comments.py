@@ -12,13 +12,13 @@ from __future__ import annotations
 import os
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from fnmatch import fnmatch
 from functools import lru_cache
 from pathlib import Path
 from stat import S_ISREG
 from typing import Any
 
-from .._dataclasses import dataclass, field
 from ..errors import UsageError, did_you_mean
 from .declare import RULES, Example, rule
 from .finding import Finding, Site

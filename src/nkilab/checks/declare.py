@@ -8,9 +8,9 @@ the examples follow from the declaration.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from textwrap import dedent, indent
 
-from .._dataclasses import dataclass
 from ..dialects.history import NEWEST, VERSIONS, order
 from .finding import CERTAIN, NOWHERE, Certainty, Finding, Origin, Severity, Site
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator
+from dataclasses import dataclass, replace
 from functools import cache
 
 import ml_dtypes
 import numpy as np
 
-from .._dataclasses import dataclass, replace
 from ..isa.operators import Operator
 from ..tiles.dtypes import TFLOAT32, DType
 from .declare import Example, rule

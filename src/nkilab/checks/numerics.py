@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from .._dataclasses import dataclass
 from ..errors import NkilabError
 from ..isa.declare import Instruction
 from ..tiles.convert import widen

@@ -6,10 +6,10 @@ A *group* is the matmuls that make one sum in one place: the first overwrites, t
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 
-from .._dataclasses import dataclass, field
 from ..dialects.history import BETA1
 from ..place.boxes import Overlaps
 from ..tiles.tile import PSUM, Layout

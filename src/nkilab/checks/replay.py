@@ -7,11 +7,11 @@ shown, with the pair of rows that it turned round.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from .._dataclasses import dataclass
 from ..errors import UnsupportedError
 from ..tiles.convert import widen
 from ..tiles.dtypes import DType

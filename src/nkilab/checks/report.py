@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
-from .._dataclasses import dataclass, field
 from .finding import SEVERITIES, Finding
 from .sources import Sources
 

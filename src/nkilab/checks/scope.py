@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import cached_property
 
-from .._dataclasses import dataclass
 from ..dialects.history import BETA1, NEWEST
 from ..dialects.kernel import Kernel
 from ..migrate.source import Function, Source, compiled

@@ -12,8 +12,8 @@ from __future__ import annotations
 import ast
 import builtins
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
-from .._dataclasses import dataclass
 from .history import order
 
 FIRST_PARSED, LAST_PARSED = "0.1", "0.6"

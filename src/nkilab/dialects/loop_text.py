@@ -5,10 +5,9 @@ from __future__ import annotations
 import ast
 import linecache
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from functools import lru_cache
 from types import CodeType
-
-from .._dataclasses import dataclass, field
 
 # methods of tensors, which make views
 METHODS = {

@@ -6,11 +6,11 @@ Source: NKI API common fields, "Supported math operators for NKI ISA" (SDK 2.26 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from .._dataclasses import dataclass
 from ..errors import RuleError, did_you_mean
 
 

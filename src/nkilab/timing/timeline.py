@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, fields
+
 import numpy as np
 
-from .._dataclasses import dataclass, fields
 from ..place.slots import ENGINES
 
 # Why an event did not start earlier.

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
-from .._dataclasses import dataclass
 from ..errors import printable
 from ..place.slots import DMA, ENGINES
 from ..timing.timeline import Timeline

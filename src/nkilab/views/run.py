@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import cached_property
 
-from .._dataclasses import dataclass
 from ..place.plan import Plan
 from ..timing.timeline import Timeline
 from ..timing.work import Work, work_of

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
-from .._dataclasses import dataclass
 from ..machine import Machine
 from ..place.plan import Finding, Plan
 from ..place.slots import DMA, slots_of

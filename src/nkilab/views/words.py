@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
-from .._dataclasses import dataclass
 from ..place.slots import DMA, ENGINES
 from .bound import BOUNDS, is_collective
 from .path import KINDS

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import ast
 import linecache
+from dataclasses import dataclass
 from functools import lru_cache
 from itertools import islice
 from types import CodeType, FrameType
-
-from ..._dataclasses import dataclass
 
 Span = tuple[int | None, int | None, int | None, int | None]
 
