@@ -230,8 +230,8 @@ def _stored(kernel: Kernel, accesses: list[Access]) -> list[str]:
     for output in kernel.outputs:
         found = _union(touched(a) for a in stores if a.view.buffer is output)
         if found is None or not box(output).is_subset(found):
-            raise ProofError(f"{output.name} is not stored whole")
-        names.append(output.name)
+            raise ProofError(f"{output.tensor} is not stored whole")
+        names.append(output.tensor)
     return names
 
 

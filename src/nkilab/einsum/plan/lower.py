@@ -9,6 +9,7 @@ from math import prod
 
 from ...machine import Machine
 from ..language.ast import Access, Cascade, Einsum, Iterate, Kind, Step
+from ..rewrite.ranks import with_joined_ranks
 from ..rewrite.recurrences import with_scans
 from ..tree.expr import expr, name_of
 from ..tree.nodes import Argument, Buffer, Kernel, Loop
@@ -72,7 +73,7 @@ def lower(
     partitions = int(machine["partitions"])
     is_free = not any(given.has_instruction(e.name) for e, block in cascade.walk() if block is not None)
     held, reasons = with_scans(cascade) if is_free else (cascade, [])
-    held = held if given.is_watched else rewritten(held, dtypes, partitions)
+    held = held if given.is_watched else rewritten(with_joined_ranks(held, partitions), dtypes, partitions)
     held = without_turns(normal(held, partitions, given.plain))
     if given.is_watched:
         return _Lowering(cascade, held, dtypes, machine, name, title, knobs, given, {}).planned()
@@ -146,6 +147,7 @@ class _Lowering:
             if isinstance(getattr(o, "name", None), str) and not isinstance(o, Access) and o.name
         }
         arguments.extend(Argument(n, value=v) for n, v in cascade.scalars.items() if n in scalars)
+        ctx.declared = {t: self.given.shape(t) or (1,) for t in cascade.outputs}
         for tensor in cascade.outputs:
             ctx.build.taken.discard(tensor)
             ctx.add_hbm(tensor, "output")

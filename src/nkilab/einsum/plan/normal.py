@@ -112,7 +112,7 @@ def _rows(cascade: Cascade, partitions: int, plain: Collection[str]) -> Cascade:
     for rank, size in cascade.sizes.items():
         holders = [t for t in cascade.tensors.values() if rank in t.ranks]
         variable = rank.lower()
-        is_vector = all(t.ranks == (rank,) and t.name not in cascade.outputs for t in holders)
+        is_vector = all(t.ranks == (rank,) for t in holders)
         uses = [e for e in cascade.einsums if any(variable in a.variables for a in (e.output, *e.accesses))]
         is_plain = all(
             i.plain == variable

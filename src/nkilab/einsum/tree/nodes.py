@@ -28,6 +28,7 @@ class Buffer:
         memory: hbm, sbuf or psum.
         role: input, output, scratch, tile, sum or turns.
         tensor: of the cascade that it holds; "" for none.
+        base: what it is another view of, in HBM; None for itself.
     """
 
     name: str
@@ -36,6 +37,7 @@ class Buffer:
     memory: str
     role: str = "tile"
     tensor: str = ""
+    base: Buffer | None = None
 
 
 @dataclass(frozen=True)
