@@ -153,8 +153,6 @@ def _are_alike(kernel: Kernel) -> None:
 def _counts(view: View) -> list[Expr]:
     """Elements along the axes of a view, as it is turned or repeated; those of one left out."""
     counts = [cut.count for cut in view.cuts]
-    if view.order:
-        counts = [counts[n] for n in view.order]
     if view.is_turned:
         counts = counts[::-1]
     if view.repeat is not None:

@@ -195,7 +195,7 @@ class Printer(ABC):
 
     def any(self, view: nodes.View) -> str:
         """A part of a tensor."""
-        return self.hbm(view) if view.buffer.memory == nodes.HBM else self.view(view)
+        return self.view(view) if view.buffer.memory != nodes.HBM and not view.order else self.hbm(view)
 
     def keywords(self, **given: str) -> list[str]:
         """Keyword arguments."""

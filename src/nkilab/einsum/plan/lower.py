@@ -9,6 +9,7 @@ from math import prod
 
 from ...machine import Machine
 from ..language.ast import Access, Cascade, Einsum, Iterate, Kind, Step
+from ..lower.planes import PlaneNest, planes_for
 from ..rewrite.ranks import with_joined_ranks
 from ..rewrite.recurrences import with_scans
 from ..tree.expr import expr, name_of
@@ -17,6 +18,7 @@ from .alone import pointed
 from .aside import set_aside
 from .balance import balanced
 from .build import Builder, Span, whole
+from .choose import choices_for
 from .context import Context, PlanError
 from .contraction import Contraction
 from .defer import deferred
@@ -475,9 +477,15 @@ class _Lowering:
         if may_be and self.is_diagonal(unit[0]):
             return
         variables = {v for e in unit for v in e.variables}
+        spans = {v: s for e in unit for v, s in ctx.spans(e, outer).items()}
         kept = {e.name for e in unit if e.name in behind or e.name in ctx.cascade.outputs}
         kept |= {e.name for e in unit if e.name in ctx.given.kept}
-        Nest(ctx, Cluster(unit, kept), {v: s for v, s in outer.items() if v in variables}).lower()
+        cluster, mine = Cluster(unit, kept), {v: s for v, s in outer.items() if v in variables}
+        planes, choices = planes_for(ctx, unit, spans), choices_for(ctx, unit, spans)
+        if planes is not None and (not choices or planes.cost_ns < choices[0].cost_ns):
+            PlaneNest(ctx, cluster, mine, planes).lower()
+        else:
+            Nest(ctx, cluster, mine).lower()
 
 
 def turning_of(loops: Sequence[tuple[str, int, int]]) -> list[str]:

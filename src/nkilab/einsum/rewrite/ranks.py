@@ -112,7 +112,7 @@ def _cost(shape: tuple[int, ...], place: int, partitions: int) -> int:
 
 
 def _leaves_two(cascade: Cascade, component: set[_Axes]) -> bool:
-    """Whether every large Einsum that is touched keeps two variables of more than one value, if it has them."""
+    """Whether every large Einsum that is touched keeps two variables of several values, if it has them."""
     points = [prod(cascade.extent(v, e) for v in e.variables) for e in cascade.einsums]
     for einsum, own in zip(cascade.einsums, points, strict=True):
         wide = [v for v in einsum.variables if cascade.extent(v, einsum) > 1]
