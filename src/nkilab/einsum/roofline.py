@@ -40,6 +40,9 @@ RESOURCES = {
     "vectors": "all engines on products with vectors", "scan": "scans", "chain": "chain of turns",
 }  # fmt: skip
 
+# functions that operators of VectorE compute
+ARITHMETIC = ("reciprocal", "square", "abs", "relu", "sqrt", "rsqrt", "sign")
+
 
 @dataclass(frozen=True)
 class Roofline:
@@ -198,9 +201,10 @@ def _points(cascade: Cascade, einsum: Einsum, block: Iterate | None) -> int:
 
 
 def _is_function(einsum: Einsum) -> bool:
-    """Whether ScalarE computes the map of an Einsum."""
+    """Whether ScalarE alone computes the map of an Einsum."""
     op = OPERATORS.get(einsum.map_op)
-    return op is not None and (op.arity == 1 or any(OPERATORS[s].arity == 1 for s, _ in op.steps))
+    steps = [op.name, *(s for s, _ in op.steps)] if op is not None else []
+    return any(OPERATORS[s].activation and s not in ARITHMETIC for s in steps)
 
 
 def _other_passes(einsums: list[Einsum]) -> int:

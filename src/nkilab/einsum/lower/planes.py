@@ -13,7 +13,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from math import prod
 
-from ..language.ast import Access, Affine, Einsum, Scalar
+from ..language.ast import Access, Affine, Einsum, Index, Scalar
 from ..language.operators import OPERATORS
 from ..plan.build import Span
 from ..plan.choose import BYTES_PER_NS, INSTRUCTION_NS, SMALL_ROW_BYTES, TRANSFER_NS, Choice
@@ -21,9 +21,8 @@ from ..plan.context import Context
 from ..plan.deliver import deliver, lies_right, targets_of
 from ..plan.fetch import fetch
 from ..plan.nest import Cluster, Nest, Partial
-from ..plan.reach import leaving
-from ..plan.stage import extents_of, stage
-from ..plan.storage import Storage, positions, tile_shape
+from ..plan.reach import MOST_STRIDE, leaving
+from ..plan.storage import Storage, positions
 from ..plan.values import Tile, Value
 from ..plan.want import Want
 from ..tree import nodes
@@ -62,7 +61,13 @@ def planes_for(ctx: Context, einsums: Sequence[Einsum], spans: dict[str, Span]) 
     accesses = [a for e in einsums for a in (e.output, *e.accesses)]
     is_watched = ctx.given.is_watched or any(ctx.given.has_instruction(e.name) for e in einsums)
     has_more = any(e.recurrence or e.condition for e in einsums) or not all(map(_is_affine, accesses))
-    if len(wide) < MOST_AXES or is_watched or has_more or any(leaving(ctx, a, spans) for a in accesses):
+    is_plain = all(i.plain or not i.variables for a in accesses for i in a.indices)
+    if (
+        len(wide) < (MOST_AXES if is_plain else 2)
+        or is_watched
+        or has_more
+        or any(leaving(ctx, a, spans) for a in accesses)
+    ):
         return None
     single = _single(einsums, spans)
     found = (_planes(ctx, einsums, spans, part, single) for part in wide if part not in single)
@@ -124,9 +129,11 @@ def _can_lie(ctx: Context, access: Access, spans: dict[str, Span], part: str) ->
     if not wide:
         return True
     if chip is not None:
-        return part in wide and chip.part_variable(access) == part
-    if any(part in i.variables and i.plain != part for i in access.indices):
-        return False
+        return (
+            part in wide
+            and chip.part_variable(access) == part
+            and access.indices[chip.part_dim or 0].plain == part
+        )
     return wide == [part] or part not in access.indices[-1].variables
 
 
@@ -151,6 +158,27 @@ def _cost(
     return cost
 
 
+@dataclass(frozen=True)
+class _Axis:
+    """What a nest moves along one axis of a tensor: where, whether to partitions, the most elements."""
+
+    cut: Cut
+    dim: str
+    most: int
+
+
+def _constants(accesses: Sequence[Access], number: int) -> tuple[int, int]:
+    """The least and the greatest constant of an index."""
+    found = [i.constant for a in accesses if isinstance(i := a.indices[number], Affine)]
+    return min(found), max(found)
+
+
+def _whole(storage: Storage, axes: Sequence[_Axis], rows: Expr) -> View:
+    """All of a tile that is moved."""
+    counts = [a.cut.count for a in axes if a.dim == "free"] or [expr(1)]
+    return View(storage.buffer, (Cut(ZERO, rows), *(Cut(ZERO, count) for count in counts)))
+
+
 class PlaneNest(Nest):
     """Lowers one cluster over tiles of several axes.
 
@@ -168,6 +196,7 @@ class PlaneNest(Nest):
         self.choice = Choice(planes.part, "", tuple(planes.blocks), planes.blocks)
         self.locals: dict[str, Value] = {}
         self.staged: dict[str, Storage] = {}
+        self.results: dict[str, Storage] = {}
         self.scans = Scans(self, [])
 
     def lower(self) -> None:
@@ -209,18 +238,21 @@ class PlaneNest(Nest):
             return self.locals[operand.tensor]
         if all(self.base[v].is_point for v in operand.variables):
             return Value(view=fetch(self.ctx, Want(operand, self.spans, self.choice.part)), is_column=True)
-        storage = self.ctx.chip(operand.tensor) or self.brought(operand)
-        view = storage.view(positions(operand, self.spans))
-        if storage.part_dim is None:
-            view = replace(view, index=(Cut(ZERO, self.rows.count), *view.index[1:]))
+        storage = self.ctx.chip(operand.tensor) or self.loaded(operand)
         axes = self.axes_in(storage, operand)
-        return Value(view=self.arranged(view, axes), is_column=not axes)
+        return Value(view=self.arranged(self.rows_in(storage, operand), axes), is_column=not axes)
 
     def axes_in(self, storage: Storage, access: Access) -> list[str]:
         """Variables along the free axes of a part of a tensor, in its order."""
-        axes = (i for i, dim in zip(access.indices, storage.dims, strict=True) if dim in ("free", "hbm"))
-        part = self.choice.part
-        return [v for i in axes for v in i.variables if v != part and not self.spans[v].is_point]
+        axes = (i for i, dim in zip(access.indices, storage.dims, strict=True) if dim == "free")
+        return [v for i in axes for v in i.variables if not self.spans[v].is_point]
+
+    def rows_in(self, storage: Storage, access: Access) -> View:
+        """A part of a tile on chip, whose partitions are those of the nest."""
+        view = storage.view(positions(access, self.spans))
+        if storage.has_blocks:
+            return view
+        return replace(view, index=(Cut(ZERO, self.rows.count), *view.index[1:]))
 
     def arranged(self, view: View, axes: Sequence[str], without: Sequence[str] = ()) -> View:
         """A view [partitions, axes...] in the order of the tile, repeated along those that it has not."""
@@ -230,38 +262,72 @@ class PlaneNest(Nest):
         order: list[int | Expr] = [1 + axes.index(v) if v in axes else self.spans[v].count for v in wanted]
         return view if order == [*range(1, len(axes) + 1)] else replace(view, order=(0, *order))
 
-    def brought(self, access: Access) -> Storage:
+    def loaded(self, access: Access) -> Storage:
         """An operand of HBM on chip, with all that variables of one value at a time want of it."""
-        spans = {**self.spans, **{v: self.base[v] for v in self.planes.single}}
-        dtype = self.ctx.dtypes[access.tensor]
-        if self.choice.part in access.variables:
-            return stage(self.ctx, access, spans, self.choice.part, dtype)
-        return self.repeated(access, spans, dtype)
-
-    def repeated(self, access: Access, spans: dict[str, Span], dtype: str) -> Storage:
-        """A part of an operand on every partition: one transfer that reads it again and again."""
-        ctx, rows = self.ctx, self.rows.most
-        extents, dims, bases = extents_of(access, spans, "")
-        (source,) = (s for s in ctx.storage_of(access) if s.is_hbm)
-        names = frozenset[str]().union(*(b.names for b in bases))
+        ctx, source = self.ctx, next(s for s in self.ctx.storage_of(access) if s.is_hbm)
+        like = [a for e in self.cluster.einsums for a in e.accesses if self.is_beside(a, access)]
+        axes = [self.axis(access, n, *_constants(like, n)) for n in range(len(access.indices))]
+        names = frozenset[str]().union(*(nodes.names_in([a.cut]) for a in axes))
         depth = max(ctx.build.depth_of(names), source.depth)
-        key = ("repeated", access.tensor, tuple(bases), tuple(extents), rows, source.version)
+        key = ("loaded", access.tensor, tuple(axes), self.rows.most, source.version)
         cache = ctx.build.scopes[depth].cache
         if key not in cache:
             with ctx.build.hoisted(depth):
-                _, *shape = tile_shape(tuple(extents), tuple(dims), ctx.lanes)[0]
-                tile = ctx.build.buffer(f"{access.tensor.lower()}_rows", (rows, *shape), dtype, nodes.SBUF)
-                at = [
-                    nodes.At(b) if d == "gone" else Cut(b, expr(n))
-                    for b, d, n in zip(bases, dims, extents, strict=True)
-                ]
-                every = tuple(Cut(ZERO, expr(n)) for n in (rows, *shape))
-                ctx.build.add(
-                    nodes.Load(View(tile, every), View(source.buffer, tuple(at), repeat=expr(rows)))
-                )
-            cache[key] = Storage(tile, tuple(dims), tuple(bases), depth=depth)
+                has_part = any(a.dim == "part" for a in axes)
+                rows = self.rows.count if has_part else expr(self.rows.most)
+                cache[key] = self.block(f"{access.tensor.lower()}_block", axes, source.buffer.dtype)
+                dst = _whole(cache[key], axes, rows)
+                src = self.in_hbm(source, axes, None if has_part else rows)
+                ctx.build.add(nodes.Load(dst, src))
         made: Storage = cache[key]
         return made
+
+    def is_beside(self, one: Access, other: Access) -> bool:
+        """Whether two accesses of a tensor differ in constants alone, those of the partitions apart."""
+        part = self.choice.part
+
+        def is_like(a: Index, b: Index) -> bool:
+            is_same = isinstance(a, Affine) and isinstance(b, Affine) and a.terms == b.terms
+            return a == b if not is_same or part in a.variables or not a.variables else True
+
+        return one.tensor == other.tensor and all(map(is_like, one.indices, other.indices))
+
+    def axis(self, access: Access, number: int, low: int, high: int, is_exact: bool = False) -> _Axis:
+        """What is moved along one axis, for constants from `low` to `high`; no more if it is exact."""
+        index, part = access.indices[number], self.choice.part
+        assert isinstance(index, Affine)
+        spans = {**self.spans, **{v: self.base[v] for v in self.planes.single}}
+        wide = [name for name in index.variables if not spans[name].is_point]
+        if high - low > sum(index.coefficient(v) * spans[v].most for v in wide):
+            low = high = index.constant
+        start, count, most = expr(low), expr(1 + high - low), 1 + high - low
+        if part in index.variables:
+            spans |= self.spans
+        for name, c in index.terms:
+            start = start + spans[name].start * c
+            count, most = count + (spans[name].count - 1) * c, most + (spans[name].most - 1) * c
+        step = index.coefficient(wide[0]) if len(wide) == 1 else 1
+        if part in index.variables:
+            return _Axis(Cut(start, self.rows.count, index.coefficient(part)), "part", self.rows.most)
+        if len(wide) == 1 and low == high and (is_exact or step > MOST_STRIDE):
+            return _Axis(Cut(start, spans[wide[0]].count, step), "free", spans[wide[0]].most)
+        return _Axis(Cut(start, count), "gone" if most == 1 else "free", most)
+
+    def block(self, hint: str, axes: Sequence[_Axis], dtype: str) -> Storage:
+        """A new tile for what is moved along some axes."""
+        shape = (self.rows.most, *([a.most for a in axes if a.dim == "free"] or [1]))
+        tile = self.ctx.build.buffer(hint, shape, dtype, nodes.SBUF)
+        dims, bases, steps = (
+            [*each] for each in zip(*((a.dim, a.cut.start, a.cut.step) for a in axes), strict=True)
+        )
+        return Storage(tile, tuple(dims), tuple(bases), depth=self.ctx.build.depth, steps=tuple(steps))
+
+    def in_hbm(self, hbm: Storage, axes: Sequence[_Axis], repeat: Expr | None = None) -> View:
+        """A part of a tensor in HBM with the partitions in front."""
+        kinds = [a.dim for a in axes if a.dim != "gone"]
+        order = tuple(sorted(range(len(kinds)), key=lambda n: kinds[n] != "part"))
+        at = tuple(nodes.At(a.cut.start) if a.dim == "gone" else a.cut for a in axes)
+        return View(hbm.buffer, at, repeat=repeat, order=() if order == tuple(sorted(order)) else order)
 
     # results
 
@@ -274,29 +340,34 @@ class PlaneNest(Nest):
             target.tile.changed()
         if target.hbm is None:
             return
-        if value.view is None or value.view.buffer.dtype != target.hbm.buffer.dtype or value.view.order:
-            made = self.new(f"{einsum.name.lower()}_out", target.hbm.buffer.dtype)
-            tile.into(value, made)
-            value.view = value.view or made
-        else:
-            made = value.view
-        self.store(einsum, made, target.hbm)
+        self.store(einsum, value, target.hbm, tile)
 
     def place_in(self, storage: Storage, einsum: Einsum) -> View:
         """Where a tile on chip has the present part of a result."""
         assert lies_right(storage, einsum, self.spans, self.choice.part)
-        view = storage.view(positions(einsum.output, self.spans))
-        return self.arranged(view, self.axes_in(storage, einsum.output), einsum.reduced)
+        axes = self.axes_in(storage, einsum.output)
+        return self.arranged(self.rows_in(storage, einsum.output), axes, einsum.reduced)
 
-    def store(self, einsum: Einsum, view: View, hbm: Storage) -> None:
-        """Store a tile [partitions, axes...]."""
-        at = positions(einsum.output, self.spans)
-        axes = [v for i in einsum.output.indices for v in i.variables if not self.spans[v].is_point]
-        wanted = [self.choice.part, *self.planes.axes]
-        order = tuple(axes.index(v) for v in wanted if v in axes)
-        dst = View(hbm.buffer, tuple(at), order=() if order == tuple(sorted(order)) else order)
-        self.ctx.build.add(nodes.Store(dst, view))
-        hbm.changed()
+    def store(self, einsum: Einsum, value: Value, hbm: Storage, tile: Tile) -> None:
+        """Store a value, and all that is written beside it, by way of a tile with the axes of HBM."""
+        output, numbers = einsum.output, range(len(einsum.output.indices))
+        writers = [e for e in self.cluster.einsums if self.is_beside(e.output, output)]
+        axes = [self.axis(output, n, *_constants([e.output for e in writers], n)) for n in numbers]
+        elements = prod(a.most for a in axes if a.dim == "free")
+        own = prod(self.spans[v].most for v in output.variables if v != self.choice.part)
+        if elements != own * len(writers):
+            writers = [einsum]
+            axes = [self.axis(output, n, *_constants([output], n), is_exact=True) for n in numbers]
+        if writers[0] is einsum:
+            self.results[einsum.name] = self.block(f"{einsum.name.lower()}_out", axes, hbm.buffer.dtype)
+        made = self.results[einsum.name]
+        tile.into(
+            value, self.arranged(self.rows_in(made, output), self.axes_in(made, output), einsum.reduced)
+        )
+        if writers[-1] is einsum:
+            whole = _whole(made, axes, self.rows.count)
+            self.ctx.build.add(nodes.Store(self.in_hbm(hbm, axes), whole))
+            hbm.changed()
 
     def sum_along(self, einsum: Einsum, value: Value, sums: list[Partial], tile: Tile) -> None:
         """No instruction sums a part of the axes of a tile that it computes."""
@@ -361,11 +432,7 @@ class PlaneNest(Nest):
             tile.into(Value(view=one.into), self.place_in(target.tile, einsum))
             target.tile.changed()
         if target.hbm is not None:
-            source = one.into
-            if target.hbm.buffer.dtype != "float32":
-                source = self.new(f"{einsum.name.lower()}_out", target.hbm.buffer.dtype, einsum.reduced)
-                tile.into(Value(view=one.into), source)
-            self.store(einsum, source, target.hbm)
+            self.store(einsum, Value(view=one.into), target.hbm, tile)
 
 
 __all__ = ["PlaneNest", "Planes", "planes_for"]

@@ -46,6 +46,8 @@ from .units import Units
 
 # how much longer products may take in the tiles of a loop that others share
 MOST_SCATTERED = 12
+# bytes of a partition that a turn over rows moves of one tensor
+ROW_BYTES = 8192
 
 
 def lower(
@@ -279,8 +281,9 @@ class _Lowering:
         if any(isinstance(s, Iterate) and substitution_in(s, cascade) for s in group.steps):
             rest = []
         loops = [*((v, cascade.extent(v, last), 1) for v in single), *loops]
+        ctx = self.ctx
         told = ", ".join(dict.fromkeys(names))
-        tiled = self.ctx.pick(f"the loop over tiles that {told} share", [*rest, ""]) if rest else ""
+        tiled = ctx.pick(f"the loop over tiles that {told} share", [*rest, ""]) if rest else ""
         is_tiled = bool(single) or given.is_watched
         by_value = "" if is_tiled else pointed(self.homes, self.units, group, shared)
         if by_value:
@@ -288,8 +291,26 @@ class _Lowering:
         elif tiled:
             extent = cascade.extent(tiled, group.einsums[-1])
             loops.append((tiled, extent, self.group_block(group, tiled, extent, products)))
+            if ctx.lanes // 2 <= extent <= ctx.lanes:
+                loops += self.rows_apart(group, [v for v in shared if v != tiled])
         order = given.sorted(names, [v for v, _, _ in loops])
         return sorted(loops, key=lambda held: order.index(held[0]))
+
+    def rows_apart(self, group: Group, shared: Sequence[str]) -> list[tuple[str, int, int]]:
+        """A loop over rows of the same partition, so that some are moved while others are computed."""
+        ctx, last = self.ctx, group.einsums[-1]
+        for variable in shared[:1]:
+            extent = ctx.cascade.extent(variable, last)
+            tensors = {a.tensor: a for e in group.einsums for a in (e.output, *e.accesses)}
+            sizes = [
+                prod(ctx.cascade.shape(t)) * ctx.bytes_of(ctx.dtypes[t]) // ctx.lanes
+                for t, a in tensors.items()
+                if variable in a.variables
+            ]
+            fits = [d for d in range(1, extent) if extent % d == 0 and max(sizes) * d <= ROW_BYTES * extent]
+            if fits and max(sizes) > ROW_BYTES:
+                return [(variable, extent, fits[-1])]
+        return []
 
     def is_one_nest(self, group: Group) -> bool:
         """Whether one nest does all that a group does."""
