@@ -42,7 +42,7 @@ class Cluster:
     @property
     def title(self) -> str:
         """What it computes."""
-        return "; ".join(str(e) for e in self.einsums)
+        return "; ".join(e.title for e in self.einsums)
 
 
 @dataclass

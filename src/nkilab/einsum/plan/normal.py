@@ -167,7 +167,7 @@ def _split(cascade: Cascade, rank: str, variable: str, partitions: int) -> Casca
 
     steps = tuple(
         replace(
-            s, output=changed(s.output),
+            s, before=s.title, output=changed(s.output),
             operands=tuple(changed(o) if isinstance(o, Access) else o for o in s.operands),
         )
         for s in cascade.steps

@@ -153,7 +153,7 @@ def _joined(cascade: Cascade, component: set[_Axes]) -> Cascade:
         pairs = _names(cascade, einsum, component)
         output, *operands = (_access(o, pairs) for o in (einsum.output, *einsum.operands))
         assert isinstance(output, Access)
-        return replace(einsum, output=output, operands=tuple(operands))
+        return replace(einsum, output=output, operands=tuple(operands), before=einsum.title)
 
     steps = tuple(
         replace(s, body=tuple(map(changed, s.body))) if isinstance(s, Iterate) else changed(s)
