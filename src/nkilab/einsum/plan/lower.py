@@ -291,7 +291,7 @@ class _Lowering:
         elif tiled:
             extent = cascade.extent(tiled, group.einsums[-1])
             loops.append((tiled, extent, self.group_block(group, tiled, extent, products)))
-            if ctx.lanes // 2 <= extent <= ctx.lanes:
+            if ctx.lanes // 2 <= extent <= ctx.lanes and not products:
                 loops += self.rows_apart(group, [v for v in shared if v != tiled])
         order = given.sorted(names, [v for v, _, _ in loops])
         return sorted(loops, key=lambda held: order.index(held[0]))
