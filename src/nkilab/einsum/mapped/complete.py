@@ -292,16 +292,22 @@ class _Completion:
     def shared_loops(self) -> Iterator[list[Member]]:
         """Groups of ranks that share a loop, because a tile that one makes and one reads lives inside it."""
         group_of: dict[Member, list[Member]] = {}
-        for (tensor, einsum), seen in self.given.placements.items():
-            made = self.given.placements.get((tensor, tensor))
-            if made is None or einsum == tensor:
-                continue
-            for mine, theirs in zip(made.unbound, seen.unbound):
-                if digit(self.ranks, tensor, mine) == digit(self.ranks, einsum, theirs):
-                    self.join(group_of, (tensor, mine), (einsum, theirs))
+        for mine, theirs in self.bound_alike():
+            self.join(group_of, mine, theirs)
         order = list(self.einsums)
         unique = {id(g): g for g in group_of.values()}
         yield from (sorted(g, key=lambda m: order.index(m[0])) for g in unique.values())
+
+    def bound_alike(self) -> Iterator[tuple[Member, Member]]:
+        """Ranks of a maker and of a reader over which a tile lives for one value at a time."""
+        places = self.given.placements
+        pairs = [(places[t, t], seen) for (t, e), seen in places.items() if e != t and (t, t) in places]
+        for made, seen in pairs:
+            members = zip(made.unbound, seen.unbound)
+            yield from (
+                ((made.einsum, mine), (seen.einsum, theirs)) for mine, theirs in members
+                if digit(self.ranks, made.einsum, mine) == digit(self.ranks, seen.einsum, theirs)
+            )  # fmt: skip
 
     @staticmethod
     def join(group_of: dict[Member, list[Member]], first: Member, second: Member) -> None:

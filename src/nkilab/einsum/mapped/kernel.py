@@ -68,13 +68,15 @@ def kernel_of(
     guide = guide_of(spec, machine, title)
     kernels = [planned(spec, p, found) for p in guide.plans()] if guide is not None else []
     failure: Exception | None = None
-    if is_instructions(spec.cascade):
-        try:
+    try:
+        if is_instructions(spec.cascade):
             kernels.append(_built(spec, machine, title, found, strict))
-        except (SpecError, UnsupportedError, ProofError) as error:
-            if is_of_cascade(error) or (not kernels and is_entry(getattr(error, "called", ""))):
-                raise
-            failure = error
+    except (SpecError, UnsupportedError, ProofError) as error:
+        failure = error
+    if failure is not None and (
+        is_of_cascade(failure) or (not kernels and is_entry(getattr(failure, "called", "")))
+    ):
+        raise failure
     if not kernels:
         raise _refused(spec, guide, failure) from failure
     short = [k for k in kernels if run_by(k.tree.body) <= MOST_TIMED]
