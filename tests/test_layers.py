@@ -14,10 +14,10 @@ from .sources import ROOT, SOURCES, dotted, name_of, nodes, tree
 
 # The first folder or module of a path has a level; it imports what stands on a lower line.
 LEVELS = [
-    "errors error_keys compiler_codes _lazy _dataclasses",
+    "errors error_keys compiler_codes _lazy",
     "disk tracebacks argument_checks workers",
-    "yaml_files command_line code_cache packages",
-    "machine records heap progress conformal",
+    "yaml_files documents failures code_cache packages",
+    "machine records heap progress conformal command_line",
     "tiles",
     "isa arrays benchmark",
     "trace arguments rank_arguments",
@@ -33,7 +33,7 @@ LEVELS = [
     "hook",
     "runner doctor explain demo neuron_profile autostart ops ranks suites validate calibrate compare einsum "
     "stubs",
-    "tune scripts projects torch jax",
+    "tune scripts projects torch jax watching",
     "commands",
     "cli",
     "__init__ __main__",

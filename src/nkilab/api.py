@@ -7,11 +7,11 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass, replace
 from os import PathLike, environ
 from pathlib import Path
 from typing import Any, TypeVar
 
-from ._dataclasses import dataclass, replace
 from .argument_checks import mapping, need, whole
 from .arrays import ArraySpec, dtype_of, framework_of, is_tracer, outlined
 from .benchmark import BenchmarkResult, table

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from operator import index as as_index
 from typing import Any
 
 import ml_dtypes
 import numpy as np
 
-from ._dataclasses import dataclass
 from ._lazy import jax, jax_numpy, torch
 from .errors import NkilabError, UsageError, UseError
 from .tiles.dtypes import DType, as_dtype

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from ._dataclasses import dataclass
+from dataclasses import dataclass
+
 from .errors import UsageError
 
 PERCENTILES = (0, 1, 10, 25, 50, 90, 99, 100)

@@ -18,14 +18,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cache
 from math import expm1, log10
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-
-from ._dataclasses import dataclass
 
 TABLE = Path(__file__).parent / "residuals.json"
 SHARE = 0.9

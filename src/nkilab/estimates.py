@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import exp
 from typing import Any
 
 import numpy as np
 
-from ._dataclasses import dataclass, field, replace
 from ._lazy import part
 from .conformal import Band, Traits, residuals, traits_of
 from .cores import neighbours, signature, simulate_together
@@ -173,6 +173,7 @@ class Estimate:
             "model_version": self.timeline.model,
             "latency_us": self.latency_us,
             "interval_us": [low, high],
+            "bound": self.summary.bound,
             "nearest_measured": list(self.band.nearest),
             "is_unlike_measured": self.band.is_unlike,
             "window_us": self.window_us,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
+from dataclasses import dataclass, field, replace
 from functools import partial
 from inspect import BoundArguments
 from pathlib import Path
@@ -12,7 +13,6 @@ from types import TracebackType
 from typing import Any, NoReturn
 from warnings import catch_warnings
 
-from ._dataclasses import dataclass, field, replace
 from .arrays import chosen_framework, write_back
 from .border import (
     bind,

@@ -7,12 +7,12 @@ import os
 import sys
 import sysconfig
 from collections.abc import Iterator
+from dataclasses import dataclass
 from importlib import import_module, util
 from pathlib import Path
 from types import ModuleType
 from warnings import catch_warnings, simplefilter
 
-from ._dataclasses import dataclass
 from .disk import is_same, read_bytes
 from .errors import UsageError
 from .tracebacks import is_users_file
@@ -239,6 +239,12 @@ def _is_elsewhere(top: str, module: ModuleType, root: Path) -> bool:
     places = [file] if file else [str(place) for place in getattr(module, "__path__", ())]
     own = root.resolve()
     return any(_is_users(place) and own not in Path(place).resolve().parents for place in places)
+
+
+def users_file(module: ModuleType) -> str:
+    """The file of a module of the user's; "" of any other."""
+    file = _file_of(module)
+    return os.path.realpath(file) if file and _is_users(file) else ""
 
 
 def _is_users(file: str) -> bool:

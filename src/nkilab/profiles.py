@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from io import StringIO
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from ._dataclasses import dataclass, field, fields
 from ._lazy import part
 from .api import Estimate, as_kernel, beside_one_core, estimate_programs, traced
 from .argument_checks import mapping, need

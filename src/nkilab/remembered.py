@@ -10,12 +10,12 @@ import atexit
 import os
 import sys
 from collections import Counter, OrderedDict
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
 import numpy as np
 
-from ._dataclasses import dataclass
 from .arrays import chosen_framework, framework_of, from_numpy, loses_gradient, origin_of, to_numpy
 from .errors import UseError
 from .rank_arguments import Call

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from .._dataclasses import dataclass, replace
 from ..errors import LimitError
 from ..isa.data_movement import DmaCopy
 from ..isa.declare import Step

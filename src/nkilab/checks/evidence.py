@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
 
-from .._dataclasses import dataclass, field
 from ..cores import Rendezvous
 from ..dialects.kernel import Kernel
 from ..place import DEPENDENCES, Dependence, Plan, plan

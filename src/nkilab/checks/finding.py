@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict, dataclass
 from os.path import basename
 from typing import Any, Literal, NamedTuple
-
-from .._dataclasses import asdict, dataclass
 
 Severity = Literal["error", "warning", "note", "advice"]
 # In the order in which they are told.

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 
 import numpy as np
 
-from .._dataclasses import dataclass
 from ..place.slots import DMA, ENGINES
 from .conflicts import Pair
 from .evidence import Track

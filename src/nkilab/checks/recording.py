@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from .._dataclasses import dataclass, field
 from ..isa.declare import Instruction
 from ..tiles.dtypes import DType
 from ..tiles.tile import Layout, Storage, View

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 
-from .._dataclasses import dataclass, field
 from .lineage import Lineage
 
 # matmuls of one sum whose operands are compared

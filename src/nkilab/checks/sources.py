@@ -8,11 +8,11 @@ import os
 import re
 import tokenize
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
-from .._dataclasses import dataclass
 from ..errors import UsageError
 from ..migrate.source import Source, parse
 from .finding import Site

@@ -7,12 +7,12 @@ calls; whoever comes with another call, another shape or another type is told wh
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import numpy as np
 
-from .._dataclasses import dataclass
 from ..errors import RuleError
 from ..execute import elements_of, put
 from ..isa.collectives import (

@@ -11,13 +11,13 @@ each class is simulated.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from hashlib import sha256
 from operator import attrgetter
 from typing import Any
 
 import numpy as np
 
-from .._dataclasses import dataclass, field
 from ..errors import RuleError
 from ..isa.between_cores import CoreBarrier, Sendrecv
 from ..isa.declare import Instruction

@@ -7,11 +7,11 @@ tile that the partner filled: src may be dst, and the sender is warned of what i
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from .._dataclasses import dataclass
 from ..errors import NkilabError, RuleError
 from ..isa.between_cores import CoreBarrier, Sendrecv
 from ..isa.declare import Instruction

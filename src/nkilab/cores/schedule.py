@@ -12,11 +12,11 @@ import ctypes
 from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
 from contextvars import Context, copy_context
+from dataclasses import dataclass
 from enum import Enum
 from threading import Lock, Thread
 from typing import Any
 
-from .._dataclasses import dataclass
 from ..errors import DeadlockError, NkilabError
 
 # seconds after which a thread that waits looks up: a signal that comes just before it blocks shows only then

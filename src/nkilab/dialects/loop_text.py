@@ -5,10 +5,9 @@ from __future__ import annotations
 import ast
 import linecache
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from functools import lru_cache
 from types import CodeType
-
-from .._dataclasses import dataclass, field
 
 # methods of tensors, which make views
 METHODS = {
@@ -92,6 +91,13 @@ def read_file(filename: str) -> tuple[ast.Module, frozenset[CodeType]]:
         return tree, frozenset(codes_of(compile(tree, filename, "exec", dont_inherit=True)))
     except (SyntaxError, ValueError):
         return ast.Module([], []), frozenset()
+
+
+def forget_files() -> None:
+    """Read the text of files anew where it is asked for again: a user edits them while this process runs."""
+    linecache.checkcache()
+    read_file.cache_clear()
+    functions_of.cache_clear()
 
 
 def codes_of(code: CodeType) -> Iterator[CodeType]:

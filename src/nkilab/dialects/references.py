@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import reduce
 from importlib import import_module, util
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from .._dataclasses import dataclass
 from ..errors import UsageError
 from ..packages import SERVED, Home, executed, home_of_script
 

@@ -5,7 +5,8 @@ Source: release notes of NKI and the stubs of each SDK release.
 
 from __future__ import annotations
 
-from .._dataclasses import dataclass
+from dataclasses import dataclass
+
 from ..errors import SpellingError, UsageError, did_you_mean
 from ..trace.session import Session, ask
 from ..trace.source import place_of, user_frame

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass, fields
 
 import numpy as np
 
-from .._dataclasses import dataclass, fields
 from ..disk import read_whole, write_whole
 from ..errors import FileError
 from ..timing.timeline import Timeline

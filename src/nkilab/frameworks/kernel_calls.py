@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from .. import api
-from .._dataclasses import dataclass
 from ..arrays import ArraySpec, dtype_of, framework_of, shape_of
 from ..border import bind
 from ..dialects.kernel import Kernel

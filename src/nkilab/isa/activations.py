@@ -8,12 +8,12 @@ Activation Functions for NKI ISA".
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from math import pi, sqrt
 from typing import Any
 
 import numpy as np
 
-from .._dataclasses import dataclass
 from ..errors import RuleError, did_you_mean
 from ..tiles.special import erf, erfc
 from .operators import NUMPY_NAMES

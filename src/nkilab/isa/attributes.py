@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from .._dataclasses import dataclass
 from ..errors import RuleError, did_you_mean
 
 

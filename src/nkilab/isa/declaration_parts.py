@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from math import prod
 from typing import Any
 
-from .._dataclasses import dataclass, field
 from ..errors import RuleError
 from ..tiles.dtypes import DType
 from ..tiles.tile import Layout

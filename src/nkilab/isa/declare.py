@@ -11,10 +11,10 @@ resolved accumulate flag) are *values*; limits, rules and cost get the form and 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar, Literal
 
-from .._dataclasses import dataclass
 from ..errors import LimitError, RuleError
 from ..machine import Machine
 from ..tiles.dtypes import DTYPES, DType, promoted

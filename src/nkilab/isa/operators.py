@@ -6,11 +6,11 @@ Source: NKI API common fields, "Supported math operators for NKI ISA" (SDK 2.26 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from .._dataclasses import dataclass
 from ..errors import RuleError, did_you_mean
 
 
@@ -100,6 +100,8 @@ OPERATORS: dict[str, Operator] = {
         Operator("power", np.power, engines=("gpsimd",)),
         Operator("abs_max", _larger_magnitude, reduces=True, since=4),
         Operator("abs_min", _smaller_magnitude, reduces=True, since=4),
+        Operator("square", np.square, is_unary=True, since=4),
+        Operator("relu", lambda x: np.maximum(x, 0), is_unary=True, since=4),
         Operator("mod", np.mod),
         Operator("fmod", np.fmod),
     )

@@ -7,9 +7,9 @@ spells them, values.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
-from .._dataclasses import dataclass, replace
 from ..machine import MACHINES, Machine
 from ..tiles.dtypes import DTYPES
 from ..tiles.tile import IndexLayout, Layout, compact_strides, layout

@@ -10,13 +10,13 @@ constants:
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import cache
 from math import isfinite
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from .._dataclasses import dataclass, field
 from ..errors import UsageError, did_you_mean
 from ..yaml_files import line_of, loaded, wrong
 from .chips import ALIASES, MACHINES, chip_named

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
 from typing import Any, Literal
-
-from .._dataclasses import dataclass, fields, replace
 
 Certainty = Literal["documented", "measured", "fitted", "assumed"]
 

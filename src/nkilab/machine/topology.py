@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
 
-from .._dataclasses import dataclass
 from ..errors import UsageError
 from ..tracebacks import public_class
 from .model import Machine

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
 from difflib import unified_diff
 from pathlib import Path
 from typing import Any
 
-from .._dataclasses import asdict, dataclass
 from ..dialects.history import BETA1, NEWEST
 from ..dialects.versions import version_named
 from ..disk import replace_whole

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
-from .._dataclasses import dataclass
 from ..dialects.history import (
     BETA1,
     VERSIONS,

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import ast
+from dataclasses import dataclass
 
-from .._dataclasses import dataclass
 from ..dialects.history import BETA1, NEWEST, VERSIONS, Event, at, history, order
 from ..isa import REGISTRY
 from ..isa.declare import Instruction

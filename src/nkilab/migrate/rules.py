@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
-from .._dataclasses import dataclass
 from ..dialects.grammar import LAST_PARSED
 from ..dialects.history import order
 from .changes import ADVICE, MUST, SILENT, Change, change, crosses

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from dataclasses import dataclass
 
-from .._dataclasses import dataclass
 from .source import Function, Source
 
 CREATES = {"language.ndarray", "language.zeros", "language.ones", "language.full", "language.zeros_like",

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
+
 import numpy as np
 
-from .._dataclasses import dataclass, replace
 from ..errors import LimitError
 from ..records import column
 from ..tiles.tile import PSUM, SBUF

@@ -8,11 +8,11 @@ decompose along the axes of its storage (a reshape that mixes them) is known by 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from math import gcd, prod
 
 import numpy as np
 
-from .._dataclasses import dataclass
 from ..tiles.tile import HBM, Layout, compact_strides, may_repeat
 from ..trace.program import Program
 from .slots import Kinds, Slots, runs

@@ -7,9 +7,10 @@ buffers) it cannot do to these: their bytes are the kernel's to give away.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
-from .._dataclasses import dataclass
 from ..machine import Machine
 from ..tiles.dtypes import UINT8
 from ..tiles.tile import Layout, layout

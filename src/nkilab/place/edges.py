@@ -7,11 +7,11 @@ no wait in time, and a race for the checks.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
-from .._dataclasses import dataclass
 from ..machine.model import Certainty
 from ..trace.program import Program
 from .boxes import Boxes, Overlaps, boxes_of, overlaps_of

@@ -7,9 +7,10 @@ is whole units: see `psum_unit`.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
-from .._dataclasses import dataclass
 from ..tiles.tile import HBM, PSUM
 from ..trace.program import MIDDLE_END, Program
 from .boxes import Boxes, told_apart

@@ -9,11 +9,11 @@ program would have placed its neighbours closer together.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from .._dataclasses import dataclass
 from ..records import Job, numbers, table
 
 NOBODY = -1

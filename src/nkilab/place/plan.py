@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict, dataclass
+
 import numpy as np
 
-from .._dataclasses import asdict, dataclass
 from .edges import Waits
 
 

@@ -14,10 +14,10 @@ tiles; the fourth moves 1.82 where they move 1.48, and reads columns of tiles.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from .._dataclasses import dataclass, replace
 from ..tiles.tile import SBUF, Layout, layout
 from ..trace.program import Program
 from .blocks import with_blocks_apart

@@ -6,9 +6,9 @@ content, and read back before its next use. These functions are compiled for a l
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import NamedTuple
 
-from .._dataclasses import dataclass
 from ..heap import Entry, drop_first, push
 from ..records import Job
 from .memory import Memory, give_back, take

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from operator import itemgetter
 
 import numpy as np
 
-from .._dataclasses import dataclass
 from ..isa.declare import Instruction
 from ..tiles.tile import Layout
 from ..trace.program import Program, StorageRecord

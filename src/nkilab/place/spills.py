@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
-from .._dataclasses import dataclass
 from ..errors import LimitError
 from ..heap import Entry
 from ..isa.declare import Instruction

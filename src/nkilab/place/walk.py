@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
-from .._dataclasses import dataclass
 from ..records import Job, numbers, table
 from .boxes import Overlaps
 from .slots import DMA

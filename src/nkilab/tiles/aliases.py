@@ -9,12 +9,12 @@ partition.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from math import prod
 from weakref import ref
 
 import numpy as np
 
-from .._dataclasses import dataclass, field
 from .tile import Storage, View, layout, settle_elements
 
 # partitions from, to; bytes from, to

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any, cast
 
 import ml_dtypes
 import numpy as np
 
-from .._dataclasses import dataclass
 from ..errors import RuleError, did_you_mean
 
 

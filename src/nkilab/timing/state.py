@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from .._dataclasses import dataclass
 from ..heap import Entry
 from ..machine import Machine
 from ..place.slots import DMA

@@ -7,11 +7,11 @@ planning inserted. Everything is a column of numbers, so that the clock touches 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from itertools import groupby
 
 import numpy as np
 
-from .._dataclasses import dataclass, replace
 from ..isa.declaration_parts import Stage
 from ..isa.declare import Instruction, Step
 from ..isa.links import packets

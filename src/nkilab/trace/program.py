@@ -5,13 +5,13 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence, Sized
+from dataclasses import dataclass
 from itertools import accumulate
 from math import copysign
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from .._dataclasses import dataclass
 from ..isa.declare import Instruction, Operand
 from ..machine import Machine
 from ..tiles.dtypes import DType

@@ -14,11 +14,11 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from .._dataclasses import dataclass
 from ..tiles.tile import PSUM, Layout, Storage
 from .affine import REPEATS, LoopIndex, Repeats
 from .program import Program

@@ -6,9 +6,9 @@ and neither planning nor timing looks at it.
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from .._dataclasses import dataclass, field
 from ..tiles.tile import Layout
 
 

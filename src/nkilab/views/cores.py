@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import Any
 
-from .._dataclasses import dataclass, field
 from .units import duration, quantity
 
 METRICS = ("hbm_read_bytes", "hbm_write_bytes", "mfu_estimated_percent")

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from math import isclose
 from typing import Any
 
-from .._dataclasses import dataclass
 from .metrics import METRICS
 from .run import Run
 from .units import duration, quantity

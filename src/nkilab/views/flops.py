@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
-from .._dataclasses import dataclass
 from ..isa.declare import Instruction
 from ..isa.tensor_engine import NcTranspose
 from ..machine import Machine

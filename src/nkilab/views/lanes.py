@@ -8,9 +8,10 @@ Source: neuron-profile user guide, "Difference between TensorE and TensorMatrixE
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
-from .._dataclasses import dataclass
 from ..place.slots import DMA, ENGINES
 from ..timing.timeline import Timeline
 from ..timing.work import QUEUES

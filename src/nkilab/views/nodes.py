@@ -6,9 +6,10 @@ It is one event, or several in a row: two passes of a multiplication, weights th
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
-from .._dataclasses import dataclass
 from ..place.slots import DMA
 from ..timing.timeline import Timeline
 

@@ -7,11 +7,11 @@ up to the latency.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from operator import methodcaller
 
 import numpy as np
 
-from .._dataclasses import dataclass
 from ..machine import Machine
 from ..place.slots import DMA
 from ..timing.timeline import REASONS, Timeline

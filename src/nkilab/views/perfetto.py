@@ -12,11 +12,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from .._dataclasses import dataclass
 from .._lazy import perfetto
 from ..errors import UsageError
 from ..timing.timeline import REASON_TEXTS, REASONS

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from .._dataclasses import dataclass
+from dataclasses import dataclass
+
 from ..machine import Machine
 from .summary import Summary
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import cached_property
 
-from .._dataclasses import dataclass
 from ..place.plan import Plan
 from ..timing.timeline import Timeline
 from ..timing.work import Work, work_of
@@ -74,7 +74,7 @@ class Run:
     @cached_property
     def stalls(self) -> Stalls:
         """Where the time of each engine went."""
-        return stalls_of(self.program.machine, self.timeline, self.nodes)
+        return stalls_of(self.timeline, self.nodes)
 
     @cached_property
     def traffic(self) -> Traffic:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import ast
 import linecache
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from .._dataclasses import dataclass
 from ..errors import printable
 from ..trace.program import Program
 

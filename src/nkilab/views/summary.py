@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
-from .._dataclasses import dataclass
 from ..machine import Machine
 from ..place.plan import Finding, Plan
 from ..place.slots import DMA, slots_of
@@ -59,6 +60,7 @@ class Summary:
             "target": self.machine,
             "model": self.model,
             "bound": self.bound,
+            "bound_text": self.bound_text,
             "occupancy": dict(self.occupancy),
             "metrics": dict(self.values),
             "findings": [finding.to_dict() for finding in self.findings],

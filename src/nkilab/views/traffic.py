@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
-from .._dataclasses import dataclass
 from ..place.slots import DMA
 from ..timing.timeline import Timeline
 from ..timing.work import QUEUES, Work

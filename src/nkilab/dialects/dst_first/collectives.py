@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from operator import index as as_index
 from typing import Any
 
-from ..._dataclasses import dataclass
 from ...errors import RuleError, UseError
 from ...isa.collectives import (
     AllGather,

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, NoReturn
 
-from ..._dataclasses import dataclass, field
 from ...errors import LimitError, RuleError, UseError
 from ...machine import Machine
 from ...tiles.aliases import AddressSpace

@@ -22,10 +22,9 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib.resources import files
-
-from ..._dataclasses import dataclass, replace
 
 BETA1 = "beta1"
 

@@ -8,7 +8,7 @@ Source: Neuron Explorer, "Profile parquet schema reference"; meanings in own wor
 
 from __future__ import annotations
 
-from ..._dataclasses import dataclass
+from dataclasses import dataclass
 
 SCHEMA_VERSION = "7.4.0"
 INT, INT32, FLOAT, TEXT, FLAG = "int64", "int32", "double", "string", "bool"
