@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import gc
 import json
+import os
 import resource
 import subprocess
 import sys
@@ -21,6 +22,7 @@ from statistics import geometric_mean
 from typing import Any
 
 import numpy as np
+from startup import KERNEL, SMALL, process
 from threadpoolctl import threadpool_limits
 
 import nkilab
@@ -33,7 +35,7 @@ HERE = Path(__file__).resolve().parent
 HISTORY = HERE / "history.jsonl"
 RUNS = 5
 INSTRUCTIONS = 10_000
-RANKS = 64
+RANKS, MANY_RANKS, LAYER_RANKS = 64, 512, 32
 # processor seconds that a calibration loop takes where the machine factor is 1
 UNIT_S = 0.1
 
@@ -64,20 +66,30 @@ def benchmarks() -> dict[str, Callable[[], object]]:
     with nkilab.activate():
         from matmul_kernel import tiled_matmul
         from overhead_kernels import dst_first, value_returning
-        from ranks_kernel import ncc, summed
+        from ranks_kernel import ncc, reduced_product, summed
 
     x, small = np.ones((4, 4), np.float32), nkilab.spec((4, 4), "float32")
     a, b = (np.ones((512, 512), np.float32) for _ in range(2))
     machine = api.machine_for(None)
     specs = [nkilab.spec((2048, 2048), "float32") for _ in range(2)]
     checked = [nkilab.spec((1024, 1024), "float32") for _ in range(2)]
-    own = nkilab.per_rank([np.full((128, 128), rank, np.float32) for rank in range(RANKS)])
-    group = ncc.ReplicaGroup([list(range(RANKS))])
+    own, many = (
+        nkilab.per_rank([np.full((128, columns), rank, np.float32) for rank in range(ranks)])
+        for columns, ranks in ((128, RANKS), (512, MANY_RANKS))
+    )
+    groups = {n: ncc.ReplicaGroup([list(range(n))]) for n in (RANKS, MANY_RANKS, LAYER_RANKS)}
+    layer = [nkilab.spec((4096, columns), "float32") for columns in (1024, 512)]
     kernel = api.as_kernel(dst_first)
 
     def first(kernel: Any, *arguments: Any) -> Any:
         forget_tapes()
         return nkilab.simulate(kernel)(*arguments)
+
+    def remembered(kernel: Any, *arguments: Any) -> None:
+        os.environ["NKILAB_REMEMBER"] = "256"
+        for _ in range(18):
+            nkilab.simulate(kernel)(*arguments)
+        del os.environ["NKILAB_REMEMBER"]
 
     return {
         # a launch "again" follows the first one of its kernel, which leaves a tape
@@ -92,8 +104,15 @@ def benchmarks() -> dict[str, Callable[[], object]]:
         "a product of 512, computed again": lambda: nkilab.simulate(tiled_matmul)(a, b),
         "a product of 2048, estimated": lambda: nkilab.estimate(tiled_matmul, *specs),
         "a product of 1024, checked": lambda: nkilab.check(tiled_matmul, *checked),
-        "an all-reduce over 64 ranks": lambda: nkilab.launch(summed, RANKS)(own, group),
-        "import nkilab": lambda: subprocess.run([sys.executable, "-c", "import nkilab"], check=True),
+        "a product of 512, 18 times on the same arrays, remembered": lambda: remembered(tiled_matmul, a, b),
+        "an all-reduce over 64 ranks": lambda: nkilab.launch(summed, RANKS)(own, groups[RANKS]),
+        "an all-reduce over 512 ranks": lambda: nkilab.launch(summed, MANY_RANKS)(many, groups[MANY_RANKS]),
+        "a product over 32 ranks, estimated": lambda: nkilab.estimate(
+            reduced_product, *layer, groups[LAYER_RANKS], ranks=LAYER_RANKS
+        ),
+        "import nkilab": process("-c", "import nkilab"),
+        "import numpy": process("-c", "import numpy"),
+        "nkilab estimate of a small kernel": process("-m", "nkilab", "estimate", KERNEL, *SMALL),
     }
 
 
