@@ -193,7 +193,10 @@ def estimate_programs(programs: Sequence[Program]) -> Estimate:
     """
     if len(programs) == 1:
         return estimate_program(programs[0])
-    keys = [signature(program) for program in programs]
+    # programs of ranks that were traced once share their tables
+    by_table = {id(program.storages): program for program in programs}
+    known = {table: signature(program) for table, program in by_table.items()}
+    keys = [known[id(program.storages)] for program in programs]
     first = {key: number for number, key in reversed(list(enumerate(keys)))}
     with phase("placing", total=sum(len(programs[number]) for number in first.values())):
         compiled_by_key = {key: compiled(programs[number]) for key, number in first.items()}
@@ -203,7 +206,9 @@ def estimate_programs(programs: Sequence[Program]) -> Estimate:
     with phase("simulating", total=sum(map(len, own))):
         together = simulate_together(own, [plans[key] for key in keys], keys)
     neighbour = neighbours(own)
-    others_bytes = [hbm_traffic(own[n], plans[keys[n]]) if n != p else 0.0 for p, n in enumerate(neighbour)]
+    beside = {keys[n] for p, n in enumerate(neighbour) if n != p}
+    traffic = {key: hbm_traffic(compiled_by_key[key], plans[key]) for key in beside}
+    others_bytes = [traffic[keys[n]] if n != p else 0.0 for p, n in enumerate(neighbour)]
     each = [
         Estimate(
             own[p].kernel_name, own[p].machine.label, own[p], plans[keys[p]], timeline, tuple(own[p].notes),

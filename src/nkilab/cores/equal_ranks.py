@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from copy import copy
 
+import numpy as np
+
 from ..arrays import ArraySpec
 from ..isa.between_cores import Sendrecv
 from ..rank_arguments import Call
@@ -43,16 +45,14 @@ def of_all_ranks(
     numbers = [n for n, form in enumerate(program.forms) if isinstance(form, COLLECTIVES)]
     met: list[Rendezvous] = []
     collective_values: dict[int, tuple[int, ...]] = {}
-    for row, number in enumerate(program.form_column.tolist() if numbers else ()):
-        if number not in numbers:
-            continue
+    for row in np.flatnonzero(np.isin(program.form_column, numbers)).tolist():
         known = int(program.value_column[row])
         (_, *group), *further = program.values[known]
         if further or len(group) < len(program_grid):
             return None
         collective_values[known] = tuple(group)
         parties = program_grid.of_group(tuple(group), 0)
-        met.append(Rendezvous(program.forms[number].name, (row,) * len(parties), parties))
+        met.append(Rendezvous(program.form_of(row).name, (row,) * len(parties), parties))
     return [_of_rank(program, rank, collective_values) for rank in program_grid.ranks], met
 
 
