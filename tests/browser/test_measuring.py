@@ -192,10 +192,10 @@ def test_advice_and_distances_are_shown_where_the_record_has_them(
     run = kernel_run("tiled")
     plain = opened(run)
     assert not plain.page.is_visible("#guidance")
-    made = pages.page_data
+    page_data = pages.page_data
 
     def with_advice(runs: Any) -> Any:
-        tables, columns = made(runs)
+        tables, columns = page_data(runs)
         tables["parts"][0]["profile"] |= {
             "advice": [
                 {"id": "hoist-loads", "where": "matmul.py:50", "gain_us": 3.2, "interval_us": [1.1, 4.0],

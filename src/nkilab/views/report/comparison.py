@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from ..difference import Compared, Difference, metric_cells, time_cells
 from ..metrics import METRICS
 from .page import page_of
@@ -27,7 +25,7 @@ def comparison_html(difference: Difference) -> str:
     })  # fmt: skip
 
 
-def _row(one: Compared, cells: tuple[str, ...], gain: float) -> dict[str, Any]:
+def _row(one: Compared, cells: tuple[str, ...], gain: float) -> dict[str, object]:
     """A row of a table: what it is called, lines of both runs, cells, and 1 if it is better, -1 if worse."""
     return {"name": one.name, "lines": one.lines, "cells": cells, "gain": (gain > 0) - (gain < 0)}
 

@@ -32,11 +32,11 @@ def report_html(run: Run) -> str:
     return page_of([("", run)])
 
 
-def page_of(runs: Sequence[tuple[str, Run]], comparison: dict[str, Any] | None = None) -> str:
+def page_of(runs: Sequence[tuple[str, Run]], comparison: dict[str, object] | None = None) -> str:
     """The page of runs that are looked at together, with what is said of them besides."""
     tables, columns = page_data(runs)
     summary = runs[-1][1].summary
-    title = comparison["title"] if comparison else f"{summary.kernel} on {summary.machine}"
+    title = str(comparison["title"]) if comparison else f"{summary.kernel} on {summary.machine}"
     return page("report.html", SCRIPTS, title, {
         "tables": data_block({**tables, "comparison": comparison}),
         "columns": columns.text(),
