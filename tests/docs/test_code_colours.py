@@ -51,7 +51,7 @@ def test_every_colour_of_code_stands_out_from_its_ground(kind: str) -> None:
 
 
 def test_no_colour_of_the_light_style_shows_on_dark_ground() -> None:
-    # the theme writes the rules of the dark style over those of the light one, which colour what it leaves out
+    # the theme writes rules of the dark style over those of the light one, which colour what it leaves out
     ground, dark = rules(setting("pygments_dark_style"))
     _, light = rules(setting("pygments_style"))
     leaks = {kind: colour for kind, colour in light.items() if kind not in dark}
