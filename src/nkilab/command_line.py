@@ -15,8 +15,9 @@ from click.shell_completion import CompletionItem, get_completion_class, shell_c
 from ._lazy import part
 from .disk import check_outputs
 from .documents import Place, one_document, print_document
-from .errors import EXIT_FINE, NkilabError, UsageError, did_you_mean, printable
+from .errors import EXIT_FINE, NkilabError, UsageError, did_you_mean
 from .failures import Failure, failure_of
+from .progress import say
 
 T = TypeVar("T")
 COMPLETION = "_NKILAB_COMPLETE"
@@ -352,7 +353,7 @@ def show(document: T, text: Callable[[T], str], *, as_json: bool) -> None:
     if as_json:
         print_document(document)
     else:
-        click.echo(printable(text(document)))
+        say(text(document))
 
 
 def completion_script(program: click.Command, shell: str) -> str:

@@ -10,6 +10,7 @@ from .._lazy import part
 from ..command_line import OUTPUT, PATH, VERSIONS, Number, OneOf, Verb, json_option
 from ..documents import print_document
 from ..errors import EXIT_FAULT, EXIT_FINE, UsageError, printable
+from ..progress import say
 from .shapes import target_option
 
 
@@ -88,7 +89,7 @@ def migrate(to: str, since: str, shows_diff: bool, write: bool, as_json: bool, f
     elif shows_diff:
         click.echo(printable(migration.diff), nl=False)
     else:
-        click.echo(printable(part_of.report_text(migration)))
+        say(part_of.report_text(migration), "  ")
     if write and migration.write():
         click.echo(printable(f"nkilab: {file} is rewritten"), err=True)
     return EXIT_FAULT if migration.is_needed else EXIT_FINE
