@@ -118,7 +118,12 @@ def pages_of(name: str) -> list[Page]:
     pages = [page for makers in tables if word in makers for page in makers[word]()]
     if not pages:
         known = [other for makers in tables for other in makers]
-        hint = did_you_mean(word, known, f"instructions are {', '.join(REGISTRY)}", most=3)
+        hint = did_you_mean(
+            word,
+            known,
+            "try the name of an instruction, type, chip, metric or rule, or a word such as tile",
+            most=3,
+        )
         raise UsageError(f"there is no page of {name}", hint=hint)
     return pages
 

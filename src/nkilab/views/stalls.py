@@ -21,7 +21,7 @@ STALLS = {
     "buffer": "the last access of the tile that held its bytes before",
     "spill": "a spill or reload",
     "port": "a port of a memory that another engine held",
-    "weights": "weights that no multiplication hides",
+    "weights": "weights: the multiplications are too short to hide their loading",
     "issue": "a unit that issues transfers",
     "first byte": "the first byte of a transfer, after its issue",
     "start": "nothing: the launch of the kernel",
