@@ -38,7 +38,8 @@ REFUSED = {
     "no ranks": (lambda k: nkilab.estimate(k, ranks=0), "ranks is 0; "
     "it must be a whole number from 1 to 65536"),
     "ranks that no cluster has": (
-        lambda k: nkilab.launch(k, 2**40), "ranks is 1099511627776; it must be a whole number from 1 to 65536",
+        lambda k: nkilab.launch(k, 2**40), "ranks is 1099511627776; "
+        "it must be a whole number from 1 to 65536",
     ),
     "trips that name no line": (
         lambda k: nkilab.estimate(k, trips=8), 'trips is 8; it is a dictionary, such as {"kernel.py:41": 8}',

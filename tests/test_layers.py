@@ -23,7 +23,7 @@ LEVELS = [
     "trace arguments rank_arguments",
     "place dialects",
     "execute timing migrate",
-    "cores border tapes",
+    "cores border tapes remembered",
     "checks views launches",
     "files pages estimates",
     "api what_if",
