@@ -38,10 +38,24 @@ class Units:
             is_alone = id(einsum) in products and not self.is_sum_of(einsum, found)
             unit = None if is_alone else self.joined(einsum, found, products)
             if unit is None:
-                found.append([einsum])
+                found.append([*self.postponed(einsum, found, products if not is_alone else None), einsum])
             else:
                 unit.append(einsum)
         return found
+
+    def postponed(
+        self, einsum: Einsum, units: list[list[Einsum]], products: Container[int] | None
+    ) -> list[Einsum]:
+        """A cluster that none behind it needs, and in whose nest an Einsum may run: taken out of its place."""
+        for place, unit in enumerate(units if products is not None else ()):
+            later = [e for u in units[place + 1 :] for e in u]
+            is_free = not any(self.depends(unit, e) for e in later)
+            written = {e.name for e in later}
+            is_read = any(written & set(e.reads) for e in unit)
+            if products is not None and id(unit[0]) not in products and is_free and not is_read:
+                if self.joins(unit, einsum):
+                    return units.pop(place)
+        return []
 
     def joined(
         self, einsum: Einsum, units: Sequence[list[Einsum]], products: Container[int]
