@@ -23,7 +23,7 @@ from ..tree.expr import ZERO, Expr, Whole, at_most, expr, name_of
 from ..tree.nodes import HBM, PSUM, SBUF, Alloc, Argument, Buffer, Cut, Kernel, Loop, Summed, Tally, View
 from ..written.ranks import Group, Ranks
 from .claims import asserts
-from .culprit import is_entry
+from .complete import is_entry
 from .decide import Decisions, Plan
 from .layouts import digit, digits, extent_of, hbm_axes, merged
 from .views import Place, Views
