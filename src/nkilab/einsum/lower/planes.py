@@ -136,7 +136,7 @@ def _can_lie(ctx: Context, access: Access, spans: dict[str, Span], part: str) ->
 
 
 def _is_turned(chip: Storage, access: Access, spans: dict[str, Span], part: str) -> bool:
-    """Whether a small operand on chip may be transposed for a nest: a matrix, its other axis on partitions."""
+    """Whether a small matrix on chip, its other axis on partitions, may be transposed for a nest."""
     wide = [v for v in access.variables if not spans[v].is_point]
     is_plain = all(i.plain for i in access.indices) and chip.part_dim is not None
     elements = prod(spans[v].most for v in wide)

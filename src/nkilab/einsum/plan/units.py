@@ -38,23 +38,19 @@ class Units:
             is_alone = id(einsum) in products and not self.is_sum_of(einsum, found)
             unit = None if is_alone else self.joined(einsum, found, products)
             if unit is None:
-                found.append([*self.postponed(einsum, found, products if not is_alone else None), einsum])
+                found.append([*([] if is_alone else self.postponed(einsum, found, products)), einsum])
             else:
                 unit.append(einsum)
         return found
 
-    def postponed(
-        self, einsum: Einsum, units: list[list[Einsum]], products: Container[int] | None
-    ) -> list[Einsum]:
-        """A cluster that none behind it needs, and in whose nest an Einsum may run: taken out of its place."""
-        for place, unit in enumerate(units if products is not None else ()):
+    def postponed(self, einsum: Einsum, units: list[list[Einsum]], products: Container[int]) -> list[Einsum]:
+        """A cluster that none behind it needs, which an Einsum may join: taken out of its place."""
+        for place, unit in enumerate(units):
             later = [e for u in units[place + 1 :] for e in u]
-            is_free = not any(self.depends(unit, e) for e in later)
-            written = {e.name for e in later}
-            is_read = any(written & set(e.reads) for e in unit)
-            if products is not None and id(unit[0]) not in products and is_free and not is_read:
-                if self.joins(unit, einsum):
-                    return units.pop(place)
+            is_bound = any(self.depends(unit, e) for e in later) or id(unit[0]) in products
+            is_bound |= bool({e.name for e in later} & {t for e in unit for t in e.reads})
+            if not is_bound and self.joins(unit, einsum):
+                return units.pop(place)
         return []
 
     def joined(
