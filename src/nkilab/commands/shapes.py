@@ -22,7 +22,12 @@ targets_option = click.option(
     help="trn1, trn2 (default) or trn3, or a machine file, MACHINE.yaml; several to compare them.",
 )  # fmt: skip
 version_option = click.option(
-    "--nki", "version", default="", metavar="VERSION", type=VERSIONS, help="NKI version to hold kernels to."
+    "--nki",
+    "version",
+    default="",
+    metavar="VERSION",
+    type=VERSIONS,
+    help="Accept only what this version of NKI accepts.",
 )
 arg_option = click.option(
     "--arg",
@@ -45,7 +50,10 @@ ranks_option = click.option(
     help="Ranks that run it together.",
 )
 trips_option = click.option(
-    "--trips", multiple=True, metavar="FILE.py:LINE=N", help="How often a register's loop goes round."
+    "--trips",
+    multiple=True,
+    metavar="FILE.py:LINE=N",
+    help="Iterations of the loop in this line, where only the data decides how many.",
 )
 kernel_argument = click.argument("kernel", metavar="FILE.py:KERNEL", type=PATH)
 
