@@ -206,8 +206,8 @@ def estimate_programs(programs: Sequence[Program]) -> Estimate:
     with phase("simulating", total=sum(map(len, own))):
         together = simulate_together(own, [plans[key] for key in keys], keys)
     neighbour = neighbours(own)
-    beside = {keys[n] for p, n in enumerate(neighbour) if n != p}
-    traffic = {key: hbm_traffic(compiled_by_key[key], plans[key]) for key in beside}
+    sharing = {keys[n] for p, n in enumerate(neighbour) if n != p}
+    traffic = {key: hbm_traffic(compiled_by_key[key], plans[key]) for key in sharing}
     others_bytes = [traffic[keys[n]] if n != p else 0.0 for p, n in enumerate(neighbour)]
     each = [
         Estimate(

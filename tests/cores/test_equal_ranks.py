@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import nkilab
-from nkilab import api, launches
+from nkilab import api, estimates, launches
 from nkilab.errors import NkilabError
 from nkilab.launches import Launched, launch_ranks
 
@@ -161,3 +161,13 @@ def test_ranks_with_data_are_computed_each() -> None:
     own = nkilab.per_rank([np.full((128, 64), rank, np.float32) for rank in range(RANKS)])
     for result in nkilab.launch(reduced_twice, RANKS)(own, ALL):
         np.testing.assert_array_equal(result, np.full((128, 64), 6, np.float32))
+
+
+def test_rows_of_ranks_that_are_traced_once_are_hashed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    programs: list[Any] = []
+    signature = estimates.signature
+    monkeypatch.setattr(estimates, "signature", lambda one: (programs.append(one), signature(one))[1])
+    left = _left(reduced_twice, [((X, ALL), {})] * RANKS)
+    estimated = estimates.estimate_programs([one.program for one in left])
+    assert len(programs) == 1
+    assert [len(cores.titles) for cores in estimated.cores] == [RANKS]
