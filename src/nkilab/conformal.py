@@ -27,13 +27,13 @@ import numpy as np
 
 TABLE = Path(__file__).parent / "residuals.json"
 SHARE = 0.9
-# How near kernels weigh in, and from where on nothing is near: nine of ten measured kernels have one of another
-# structure nearer to them. A share of time counts one, a size that is ten times as large 0.45.
+# How near kernels weigh in, and from where on nothing is near: nine of ten measured kernels have one of
+# another structure nearer to them. A share of time counts one, a size that is ten times as large 0.45.
 REACH, FAR = 0.3, 0.6
 # What all structures together weigh, as against a kernel that uses the chip in the same way.
-COMMON = 0.1
-# By how much an error grows with the distance of the nearest kernel, and with the time that no part is busy.
-FARTHER, IDLE = 0.5, 2.0
+COMMON = 0.3
+# By how much an error grows with the time that no part is busy.
+IDLE = 2.0
 # Another chip and another compiler are as far as these shares of time.
 OTHER_CHIP, OTHER_COMPILER = 0.5, 0.25
 NEAREST = 3
@@ -103,7 +103,7 @@ class Residuals:
         by_structure = 1 / _counts(np.array(self.structures)[keep])
         common = float(errors @ by_structure / by_structure.sum())
         mean = (COMMON * common + float(weights @ errors)) / (COMMON + float(weights.sum()))
-        return mean * (1 + FARTHER * float(distances.min())) * (1 + IDLE * traits.idle), distances
+        return mean * (1 + float(distances.min())) * (1 + IDLE * traits.idle), distances
 
     def band(self, traits: Traits, without: frozenset[str] = frozenset()) -> Band:
         """How far the prediction of a kernel may be off, as if some rows had not been measured."""
