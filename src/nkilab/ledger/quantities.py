@@ -11,7 +11,7 @@ from ..api import Estimate
 from ..errors import FileError
 from ..isa.tensor_engine import NcTranspose
 from ..place.slots import DMA
-from ..trace.program import STANDALONE, Program
+from ..trace.program import STANDALONE
 from .row import Row
 
 # Between what device and host report in nki.benchmark lie 44 to 84 us on trn2.
@@ -60,20 +60,15 @@ def _with_identities(name: str, *, is_count: bool = False) -> Predict:
     time is part of the launch. Profiles of attention and of a transpose have as many more.
     """
 
-    def predict(row: Row, estimates: Sequence[Estimate]) -> float:
-        sizes = [PARTITIONS**2 * size for estimate in estimates for size in _transposed(estimate.program)]
-        return _metric(name)(row, estimates) + (len(sizes) if is_count else sum(sizes))
+    def read(estimate: Estimate) -> float:
+        program = estimate.program
+        transposes = [
+            f for f in program.forms if isinstance(f, NcTranspose) and f.steps[0].engine == "tensor"
+        ]
+        types = {form.data.dtype for form in transposes} if program.compiler != STANDALONE else set()
+        return estimate.summary[name] + sum(1 if is_count else PARTITIONS**2 * t.itemsize for t in types)
 
-    return predict
-
-
-def _transposed(program: Program) -> list[int]:
-    """The bytes of an element of each type that TensorE transposes under Beta 1."""
-    if program.compiler == STANDALONE:
-        return []
-    used = [program.forms[number] for number in set(program.form_column)]
-    on_tensor = [f for f in used if isinstance(f, NcTranspose) and f.steps[0].engine == "tensor"]
-    return [dtype.itemsize for dtype in {form.data.dtype for form in on_tensor}]
+    return _summed(read)
 
 
 def _share(engine: str) -> Predict:
