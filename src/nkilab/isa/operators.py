@@ -100,6 +100,8 @@ OPERATORS: dict[str, Operator] = {
         Operator("power", np.power, engines=("gpsimd",)),
         Operator("abs_max", _larger_magnitude, reduces=True, since=4),
         Operator("abs_min", _smaller_magnitude, reduces=True, since=4),
+        Operator("square", np.square, is_unary=True, since=4),
+        Operator("relu", lambda x: np.maximum(x, 0), is_unary=True, since=4),
         Operator("mod", np.mod),
         Operator("fmod", np.fmod),
     )
@@ -124,7 +126,7 @@ def operator_named(spelled: Any) -> Operator:
     known_operator = OPERATORS.get(NUMPY_NAMES.get(name, name))
     if known_operator is None:
         raise RuleError(
-            f"op is {name}; it is one of {', '.join(OPERATORS)}",
+            f"op is {name}; it must be one of {', '.join(OPERATORS)}",
             hint=did_you_mean(name, OPERATORS),
             source='NKI API common fields, "Supported math operators"',
         )
