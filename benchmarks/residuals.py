@@ -44,10 +44,9 @@ def main() -> None:
         {"id": name, "structure": structure, "shape": shape, **traits._asdict(), "error": error}
         for name, structure, shape, traits, error in columns
     ]
-    near, far = round(own.near, 3), round(own.far, 3)
-    head = f'{{"model_version": {json.dumps(MODEL_VERSION)}, "near": {near}, "far": {far}, "rows": [\n'
+    head = f'{{"model_version": {json.dumps(MODEL_VERSION)}, "score": {own.score:.3f}, "rows": [\n'
     TABLE.write_text(head + ",\n".join(map(json.dumps, rows)) + "\n]}\n", "utf-8")
-    print(f"{len(rows)} rows of {len(set(own.structures))} structures; scores {near} near, {far} far")
+    print(f"{len(rows)} rows of {len(set(own.structures))} structures; score {own.score:.3f}")
 
 
 if __name__ == "__main__":

@@ -3,14 +3,13 @@
 Each kernel that was measured and may be fitted to is predicted with constants fitted to all other
 structures. Its error over the error that other kernels lead one to expect is its score; the interval is
 what is expected of a new kernel, times the score that nine of ten stay below. Expected is the mean error of
-the kernels that use the chip alike, near ones weighing most, and more of it the farther the nearest is.
+the kernels that use the chip alike, near ones weighing most; more of it the farther the nearest is, and the
+less the busiest part of the chip is busy: how long it works is surer than how long everything waits.
 Scores are taken twice for each kernel: without the shapes it was measured at, as of a kernel known from
-other shapes, and without all kernels of its structure. Those with something measured near them and those
-without are told apart, each by own scores.
+other shapes, and without all kernels of its structure.
 
-The method is split conformal prediction with a difficulty (Papadopoulos and others, 2011) in Mondrian
-classes (Vovk and others, 2003), on groups (Lee, Barber and Willett, 2023): a shape counts once where
-something is near, a structure once elsewhere, however many kernels were measured of it.
+The method is split conformal prediction with a difficulty (Papadopoulos and others, 2011) on groups (Lee,
+Barber and Willett, 2023): a shape counts once, however many kernels were measured of it.
 `benchmarks/residuals.py` writes the table.
 """
 
@@ -18,7 +17,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from math import expm1, log10
 from pathlib import Path
@@ -28,11 +27,13 @@ import numpy as np
 
 TABLE = Path(__file__).parent / "residuals.json"
 SHARE = 0.9
-# How near kernels weigh in, and from where on nothing is near. A share of time counts one, a size that is ten
-# times as large 0.45.
-REACH, FAR = 0.2, 0.4
+# How near kernels weigh in, and from where on nothing is near: nine of ten measured kernels have one of
+# another structure nearer to them. A share of time counts one, a size that is ten times as large 0.45.
+REACH, FAR = 0.3, 0.6
 # What all structures together weigh, as against a kernel that uses the chip in the same way.
 COMMON = 0.3
+# By how much an error grows with the time that no part is busy.
+IDLE = 2.0
 # Another chip and another compiler are as far as these shares of time.
 OTHER_CHIP, OTHER_COMPILER = 0.5, 0.25
 NEAREST = 3
@@ -51,6 +52,12 @@ class Traits(NamedTuple):
     compiler: str
     numbers: tuple[float, ...]
 
+    @property
+    def idle(self) -> float:
+        """The share of time that the busiest engine, or the DMA engines, have nothing to do."""
+        busiest = max(*self.numbers[: len(_SHARES) - 1], *self.numbers[len(_SHARES) :][:1])
+        return max(1 - busiest, 0.0)
+
 
 class Band(NamedTuple):
     """How far a prediction may be off.
@@ -58,7 +65,7 @@ class Band(NamedTuple):
     Args:
         half_width: of the logarithm of the time.
         nearest: measured kernels that use the chip most alike, one of each structure.
-        is_unlike: whether none of them is near.
+        is_unlike: whether none of them is near, or none is of the same chip.
     """
 
     half_width: float
@@ -74,7 +81,7 @@ class Residuals:
         ids, structures, shapes: names of the rows, of their structures, and of those of equal arrays.
         traits: of each.
         errors: absolute logarithms of predicted / measured.
-        near, far: scores that `SHARE` of kernels stay below, with something measured near them and without.
+        score: what `SHARE` of scores stay below.
     """
 
     ids: tuple[str, ...]
@@ -82,8 +89,7 @@ class Residuals:
     shapes: tuple[str, ...]
     traits: tuple[Traits, ...]
     errors: np.ndarray
-    near: float = 1.0
-    far: float = 1.0
+    score: float = 1.0
 
     def expected(self, traits: Traits, keep: np.ndarray) -> tuple[float, np.ndarray]:
         """The error to be expected of a kernel by those to keep, and how far each of these is."""
@@ -97,16 +103,16 @@ class Residuals:
         by_structure = 1 / _counts(np.array(self.structures)[keep])
         common = float(errors @ by_structure / by_structure.sum())
         mean = (COMMON * common + float(weights @ errors)) / (COMMON + float(weights.sum()))
-        return mean * (1 + float(distances.min())), distances
+        return mean * (1 + float(distances.min())) * (1 + IDLE * traits.idle), distances
 
     def band(self, traits: Traits, without: frozenset[str] = frozenset()) -> Band:
         """How far the prediction of a kernel may be off, as if some rows had not been measured."""
         keep = np.array([one not in without for one in self.ids])
         error, distances = self.expected(traits, keep)
         kept = np.array(self.structures)[keep][np.argsort(distances, kind="stable")].tolist()
-        is_unlike = bool(distances.min() >= FAR)
         nearest = tuple(dict.fromkeys(kept))[:NEAREST]
-        return Band(error * (self.far if is_unlike else self.near), nearest, is_unlike)
+        is_unlike = bool(distances.min() >= FAR) or all(one.chip != traits.chip for one in self.traits)
+        return Band(error * self.score, nearest, is_unlike)
 
     @property
     def left_out(self) -> dict[str, dict[str, float]]:
@@ -119,20 +125,17 @@ class Residuals:
         return result
 
     def calibrated(self) -> Residuals:
-        """The same with the scores that its rows ask for."""
+        """The same with the score that its rows ask for."""
         structures, shapes = np.array(self.structures), np.array(self.shapes)
-        scores: dict[bool, list[tuple[str, float]]] = {False: [], True: []}
+        scores: list[tuple[str, float]] = []
         for number, traits in enumerate(self.traits):
             apart = structures != structures[number]
             others = shapes != shapes[number]
             # a structure of one shape has nothing left of it
             for keep in (apart, others) if (others & ~apart).any() else (apart,):
-                error, distances = self.expected(traits, keep)
-                is_far = bool(distances.min() >= FAR)
-                group = (structures if is_far else shapes)[number]
-                scores[is_far].append((str(group), float(self.errors[number]) / error))
-        near, far = (quantile(scores[is_far], SHARE) for is_far in (False, True))
-        return Residuals(self.ids, self.structures, self.shapes, self.traits, self.errors, near, far)
+                error, _ = self.expected(traits, keep)
+                scores.append((self.shapes[number], float(self.errors[number]) / error))
+        return replace(self, score=quantile(scores, SHARE))
 
 
 def _counts(names: np.ndarray) -> np.ndarray:
@@ -175,4 +178,4 @@ def residuals() -> Residuals:
     traits = tuple(Traits(row["chip"], row["compiler"], tuple(row["numbers"])) for row in rows)
     ids, structures, shapes = (tuple(row[name] for row in rows) for name in ("id", "structure", "shape"))
     errors = np.array([row["error"] for row in rows])
-    return Residuals(ids, structures, shapes, traits, errors, document["near"], document["far"])
+    return Residuals(ids, structures, shapes, traits, errors, document["score"])

@@ -36,19 +36,15 @@ def buffer_edges(program: Program, slots: Slots) -> Edges:
     tiles = np.flatnonzero((first >= 0) & (site >= 0))
     tiles = tiles[np.lexsort((first[tiles], site[tiles]))]
     bounds = np.flatnonzero(np.diff(site[tiles], prepend=-1)).tolist()
-    later: list[np.ndarray] = []
-    earlier: list[np.ndarray] = []
+    given_up = np.full(count, -1, np.int64)
     for start, stop in pairwise([*bounds, len(tiles)]):
         own = tiles[start:stop]
         is_block = len(program.storages[own[0]].shape) > 2
         buffers = _buffers(program.machine, _most_at_once(first[own], last[own]), is_block=is_block)
         if len(own) > buffers:
-            later.append(first[own[buffers:]])
-            earlier.append(_given_up(last[own], buffers))
-    if not later:
-        return (np.zeros(0, np.int64),) * 3
-    rows = np.concatenate(later)
-    return rows, np.concatenate(earlier), np.full(len(rows), REUSE)
+            given_up[own[buffers:]] = _given_up(last[own], buffers)
+    later = np.flatnonzero(given_up >= 0)
+    return first[later], given_up[later], np.full(len(later), REUSE)
 
 
 def _buffers(machine: Machine, live: int, *, is_block: bool) -> int:

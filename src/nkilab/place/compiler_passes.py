@@ -44,6 +44,9 @@ def compiled(program: Program) -> Program:
             "loads are left out: SBUF has room for what an earlier one loaded",
         )
         return with_reloads(program, in_pieces=True)
+    if program.compiler == AS_WRITTEN:
+        # the back end chooses engines, whether or not the middle end runs
+        program = balanced(program)
     window = program.machine["redundant_load_window_bytes"]
     if not window:
         return program
