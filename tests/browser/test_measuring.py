@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from textwrap import dedent
 from typing import Any
 
 import pytest
@@ -231,3 +232,33 @@ def test_numbers_can_be_read_without_seeing_them(opened) -> None:
     assert page.page.get_attribute("#sbuf", "aria-label").startswith("Tiles in SBUF: at most ")
     # what works is told as text where a bar shows it
     assert page.page.inner_text("#stalls tbody tr:first-child th") == "TensorE"
+
+
+def test_loops_beside_a_line_or_in_other_functions_are_not_around_it(opened) -> None:
+    text = """
+    def helper(x):
+        for unused in x:
+            pass
+    @nki.jit
+    def tiled(x):
+        for i in range(4):
+            for j in range(2):
+                load(
+                    x,
+                )
+            for k in range(
+                8,
+            ):
+                while more:
+
+                    store(x)
+    """
+    source = dedent(text).strip().splitlines()
+    page = opened(kernel_run("tiled"))
+    page.js(f"nkilab.tables.files.push(['k', 'k.py', {source!r}])")
+    around = page.js("[3, 8, 9, 16].map((line) => nkilab.loopsAround(nkilab.tables.files.length - 1, line))")
+    assert around[0] == ["def helper(x)", "for unused in x"]
+    assert around[1] == ["for i in range(4)", "for j in range(2)"]
+    assert around[2] == around[1]
+    # a head of several lines is named by the first
+    assert around[3] == ["for i in range(4)", "for k in range(", "while more"]
