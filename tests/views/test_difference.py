@@ -16,7 +16,6 @@ from nkilab.profiles import told_apart, with_changes
 from nkilab.trace.recosting import recosted
 from nkilab.views.difference import Difference
 from nkilab.views.report.comparison import comparison_html
-from nkilab.views.terminal import WIDTH
 from nkilab.views.text import print_difference
 from nkilab.what_if import ALIASES, changed, changes_in
 from tests.place.handmade import Kernel
@@ -24,6 +23,8 @@ from tests.timing.test_clock import ROUND, fact
 from tests.views.report.test_page import hostile, read
 from tests.views.runs import kernel_run, loaded_copied_stored, pipeline, run_of
 from tests.views.test_cores import on_two
+
+WIDTH = 100
 
 
 def faster(**facts: float) -> Kernel:
