@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from textwrap import dedent
 from typing import Any
 
 import pytest
@@ -125,8 +126,8 @@ def test_the_flame_is_as_wide_as_time_and_lights_what_is_clicked(opened) -> None
         "names.unshift(at.querySelector('button').textContent); return names; })()"
     )
     assert parents == [
-        "tiled", "for _ in range(repeats)", "for m in nl.affine_range(M // ROWS)",
-        "for n in nl.affine_range(N // COLUMNS)", "for k in nl.affine_range(K // DEPTH)",
+        "tiled", "43: for _ in range(repeats)", "44: for m in nl.affine_range(M // ROWS)",
+        "45: for n in nl.affine_range(N // COLUMNS)", "47: for k in nl.affine_range(K // DEPTH)",
     ]  # fmt: skip
     node.click()
     lit = page.js("nkilab.search.masks[0].reduce((a, b) => a + b)")
@@ -231,3 +232,33 @@ def test_numbers_can_be_read_without_seeing_them(opened) -> None:
     assert page.page.get_attribute("#sbuf", "aria-label").startswith("Tiles in SBUF: at most ")
     # what works is told as text where a bar shows it
     assert page.page.inner_text("#stalls tbody tr:first-child th") == "TensorE"
+
+
+def test_loops_beside_a_line_or_in_other_functions_are_not_around_it(opened) -> None:
+    text = """
+    def helper(x):
+        for unused in x:
+            pass
+    @nki.jit
+    def tiled(x):
+        for i in range(4):
+            for j in range(2):
+                load(
+                    x,
+                )
+            for k in range(
+                8,
+            ):
+                while more:
+
+                    store(x)
+    """
+    source = dedent(text).strip().splitlines()
+    page = opened(kernel_run("tiled"))
+    page.js(f"nkilab.tables.files.push(['k', 'k.py', {source!r}])")
+    around = page.js("[3, 8, 9, 16].map((line) => nkilab.loopsAround(nkilab.tables.files.length - 1, line))")
+    assert around[0] == ["1: def helper(x)", "2: for unused in x"]
+    assert around[1] == ["6: for i in range(4)", "7: for j in range(2)"]
+    assert around[2] == around[1]
+    # a head of several lines is named by the first
+    assert around[3] == ["6: for i in range(4)", "11: for k in range(", "14: while more"]

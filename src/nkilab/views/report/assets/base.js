@@ -3,27 +3,18 @@
 const $ = (id) => document.getElementById(id);
 
 // An element with properties and children. Text becomes a text node, never markup.
-function element(tag, properties = {}, ...children) {
-  const made = document.createElement(tag);
-  fill(made, properties);
-  made.append(...children.filter((child) => child !== null && child !== undefined));
-  return made;
-}
+const element = (tag, ...given) => filled(document.createElement(tag), ...given);
+const drawing = (tag, ...given) =>
+  filled(document.createElementNS("http://www.w3.org/2000/svg", tag), ...given);
 
-function drawing(tag, attributes = {}, ...children) {
-  const made = document.createElementNS("http://www.w3.org/2000/svg", tag);
-  for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
-  made.append(...children);
-  return made;
-}
-
-function fill(made, properties) {
+function filled(made, properties = {}, ...children) {
   for (const [name, value] of Object.entries(properties)) {
     if (name.startsWith("on")) made.addEventListener(name.slice(2), value);
-    else if (name === "class") made.className = value;
     else if (name === "style") Object.assign(made.style, value);
     else made.setAttribute(name, value);
   }
+  made.append(...children.filter((child) => child !== null && child !== undefined));
+  return made;
 }
 
 // A button that reads as a link.

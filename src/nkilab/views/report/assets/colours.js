@@ -7,7 +7,7 @@ const theme = {
     this.isDark = isDark;
     document.documentElement.dataset.theme = isDark ? "dark" : "light";
     const { style } = document.body;
-    for (const name of ["ground", "raised", "ink", "faint", "rule", "mark", "link", "card"]) {
+    for (const name of ["raised", "ink", "faint", "rule", "mark", "link", "card"]) {
       style.outlineColor = `var(--${name})`;
       this[name] = getComputedStyle(document.body).outlineColor;
     }

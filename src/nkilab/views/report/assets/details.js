@@ -82,7 +82,7 @@ const details = {
 
   show(event) {
     const panel = $("detail");
-    $("details").classList.toggle("empty", event < 0);
+    ruler.mark();
     $("unselect").hidden = event < 0;
     $("said").textContent = event < 0 ? "" : eventLines(event).filter(Boolean).join("; ");
     if (event < 0) {

@@ -59,7 +59,7 @@ const flame = {
 
 const node = (name) => ({ name, time: 0, kids: new Map(), lines: new Set() });
 
-// The loops around a line of a file, by how far lines are indented; the outermost first.
+// The loops around a line of a file, with the lines they begin at, by how far lines are indented; the outermost first.
 function loopsAround(file, number) {
   const lines = T.files[file][2];
   const indent = (text) => text.search(/\S/);
@@ -69,7 +69,7 @@ function loopsAround(file, number) {
     const own = indent(lines[at]);
     if (own < 0 || own >= least) continue;
     const [, head] = lines[at].match(/^\s*((?:for|while|def) .*?):?\s*$/) || [];
-    if (head && !head.startsWith(`def ${T.profile.kernel}(`)) names.unshift(head);
+    if (head && !head.startsWith(`def ${T.profile.kernel}(`)) names.unshift(`${at + 1}: ${head}`);
     if (head || !/^\s*[)\]}]/.test(lines[at])) least = own;
     if (head && head.startsWith("def ")) break;
   }

@@ -148,6 +148,7 @@ async function start() {
       theme,
       shortened,
       sumsOf,
+      loopsAround,
       parts,
       tick: P.tick,
       get focus() {

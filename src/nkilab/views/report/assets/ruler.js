@@ -10,7 +10,13 @@ const ruler = {
     $("range-clear").addEventListener("click", () => timeline.setRange(null));
   },
 
+  // What is neither selected nor measured takes no room on a phone.
+  mark() {
+    $("details").classList.toggle("empty", timeline.selected < 0 && !timeline.range);
+  },
+
   show() {
+    this.mark();
     $("range").hidden = !timeline.range;
     if (!timeline.range) return;
     const sums = sumsOf(timeline.range.t0, timeline.range.t1);
