@@ -232,7 +232,7 @@ class NcMatmul(Instruction):
     def tile_size_exists(self) -> bool:
         if not self.tile_size:
             return True
-        if self.machine.generation == 2 and self.tile_size == (32, 32):
+        if self.machine.generation == 2 and 32 in self.tile_size:
             return False
         return all(n in (32, 64, 128) for n in self.tile_size)
 
