@@ -148,7 +148,7 @@ def test_standard_output_holds_json_alone_by_a_published_schema(folder, capfd, c
     arguments, status = CASES[case]
     if "WHAT" in arguments:
         assert inside(*arguments, folder=folder) == 2
-        name = capfd.readouterr().err.split("one of ")[1].split(",")[0].strip()
+        name = capfd.readouterr().err.split("its advice is ")[1].split(",")[0].strip()
         arguments = [name if word == "WHAT" else word for word in arguments]
     assert inside(*arguments, "--json", folder=folder) == status, capfd.readouterr().err
     printed = capfd.readouterr().out
@@ -170,8 +170,8 @@ def test_run_writes_what_was_launched(folder, capfd):
 
 
 def test_every_verb_has_json_and_a_case():
-    """`run` writes it to a file, since standard output is the script's."""
+    """`run` writes it to a file, since standard output is the script's; `watch` where it is ended."""
     names = {arguments[0] for arguments, _ in CASES.values()}
-    assert names | {"run"} == {verb.name for verb in VERBS}
+    assert names | {"run", "watch"} == {verb.name for verb in VERBS}
     for verb in [v for v in VERBS if v.name != "neuron-profile"] + list(neuron_profile.commands.values()):
         assert "--json" in {word for parameter in verb.params for word in parameter.opts}, verb.name

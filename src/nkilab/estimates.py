@@ -87,7 +87,7 @@ class Estimate:
             return ()
         *others, last = self.band.nearest
         return (
-            "nothing that was measured uses the chip as this kernel does, so the interval is wide; nearest "
+            "no measured kernel uses the chip as this one does, so the interval is wide; the most similar "
             f"are {', '.join(others)} and {last}",
         )
 
@@ -173,6 +173,7 @@ class Estimate:
             "model_version": self.timeline.model,
             "latency_us": self.latency_us,
             "interval_us": [low, high],
+            "bound": self.summary.bound,
             "nearest_measured": list(self.band.nearest),
             "is_unlike_measured": self.band.is_unlike,
             "window_us": self.window_us,

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext, redirect_stdout
 from dataclasses import asdict
 from pathlib import Path
 from statistics import mean
@@ -14,6 +12,7 @@ from typing import Any
 from .api import Estimate
 from .conformal import residuals
 from .disk import write_whole
+from .documents import print_document
 from .errors import EXIT_FAULT, EXIT_FINE, UsageError, did_you_mean
 from .hook import activate
 from .ledger import (
@@ -35,6 +34,7 @@ from .ledger.quantities import QUANTITIES
 from .ledger.reading import ledger_rows
 from .ledger.regret import Grid, compared_grids, grids_of
 from .machine import chip_named
+from .progress import columns, say
 from .timing import MODEL_VERSION
 
 SCHEMA, REGRET_SCHEMA = "nkilab.validate/1", "nkilab.regret/1"
@@ -64,7 +64,7 @@ def run_validation(
     if picture and Path(picture).suffix != ".svg":
         raise UsageError(f"--picture is {picture}; pictures are SVG", hint="name a file that ends in .svg")
     rows = _chosen(ledger_rows(Path(ledger)) if ledger else own_rows(), family)
-    with activate(), _own_output(as_json):
+    with activate():
         predictor = Predictor(_loader_beside(ledger, load))
         compared = compare(rows, predictor, progress=None if as_json else _report_progress)
         known = {} if ledger or family else residuals().left_out
@@ -75,7 +75,7 @@ def run_validation(
     if picture:
         _draw(report, Path(picture))
     if as_json:
-        print(json.dumps(report.to_dict(), indent=2))
+        print_document(report.to_dict())
     else:
         report.print_text()
     return EXIT_FINE if all(bar.is_met for bar in report.bars) else EXIT_FAULT
@@ -98,7 +98,7 @@ def run_regret(
     """
     rows = _chosen(ledger_rows(Path(ledger)) if ledger else own_rows(), family)
     own = [row for grid in grids_of(rows) for row in grid]
-    with activate(), _own_output(as_json):
+    with activate():
         predictor = Predictor(_loader_beside(ledger, load))
         compared = compare(own, predictor, progress=None if as_json else _report_progress)
         grids = compared_grids(compared, predictor)
@@ -107,7 +107,7 @@ def run_regret(
     bars = regret_bars(grids)
     if as_json:
         document = {"schema": REGRET_SCHEMA, "model_version": MODEL_VERSION, "bars": list(map(asdict, bars))}
-        print(json.dumps({**document, "grids": [grid.to_dict() for grid in grids]}, indent=2))
+        print_document({**document, "grids": [grid.to_dict() for grid in grids]})
     else:
         _print_grids(grids)
         _print_bars(bars)
@@ -115,23 +115,23 @@ def run_regret(
 
 
 def _print_grids(grids: Sequence[Grid]) -> None:
-    """A grid in two lines, 100 columns wide, those with the host's time last."""
+    """A grid in two lines, those with the host's time last."""
     for grid in sorted(grids, key=lambda g: g.has_host):
         tau = "none" if grid.tau is None else f"{grid.tau:.2f}"
         host = "  host" if grid.has_host else ""
-        print(grid.name)
-        print(
+        say(grid.name)
+        say(
             f"  {len(grid.compared):>3} points  regret {grid.regret:>6.1%}, searched {grid.searched:>6.1%}  "
             f"Kendall tau {tau:>5}  spread {grid.spread:>6.1%}{host}"
         )
         if grid.regret:
-            print(f"      chosen {grid.chosen.row.id}, best {grid.best.row.id}")
+            say(f"      chosen {grid.chosen.row.id}, best {grid.best.row.id}")
 
 
 def _print_bars(bars: Sequence[Bar]) -> None:
     """A bar a line: whether it is met, what was reached, what is asked for."""
     for bar in bars:
-        print(f"{'met   ' if bar.is_met else 'MISSED'}  {bar.name}: {bar.reached}; {bar.demand}")
+        say(f"{'met   ' if bar.is_met else 'MISSED'}  {bar.name}: {bar.reached}; {bar.demand}")
 
 
 def _chosen(rows: Sequence[Row], family: str) -> list[Row]:
@@ -163,11 +163,6 @@ def without_structures(rows: Sequence[Row], predictor: Predictor) -> dict[str, d
             left = leave_one_structure_out(judged(own, predictor), judged(whole, predictor), chip_named(chip))
             result |= {f"{structure}, {chip}": errors for structure, errors in left.items()}
     return result
-
-
-def _own_output(as_json: bool) -> AbstractContextManager[object]:
-    """Keep what the user's modules print apart from the result."""
-    return redirect_stdout(sys.stderr) if as_json else nullcontext()
 
 
 def _report_progress(done: int, count: int) -> None:
@@ -300,34 +295,34 @@ class Report:
         }
 
     def print_text(self) -> None:
-        """Rows by family, then scores and bars, 100 columns wide."""
+        """Rows by family, then scores and bars."""
         families: dict[str, list[Compared]] = {}
         for one in self.compared:
             families.setdefault(one.row.family, []).append(one)
         for family, own in families.items():
-            print(f"\n{family}")
-            print(f"  {'row':<43}{'quantity':<22}{'measured':>11}{'predicted':>11}{'error':>8}")
+            say(f"\n{family}")
+            say(f"  {'row':<{columns() - 57}}{'quantity':<22}{'measured':>11}{'predicted':>11}{'error':>8}")
             for one in own:
-                print(_line(one))
+                say(_line(one))
         if self.grids:
-            print("\ngrids of block sizes")
+            say("\ngrids of block sizes")
             _print_grids(self.grids)
-        print(f"\ntiming model {MODEL_VERSION}, {len({c.row.id for c in self.compared})} rows")
+        say(f"\ntiming model {MODEL_VERSION}, {len({c.row.id for c in self.compared})} rows")
         for name, score in self.scores.items():
             _print_score(name, score)
         equal = sum(_is_equal(c) for c in self.exact)
         if self.exact:
-            print(f"\ncounts of bytes, transfers and instructions: {equal} of {len(self.exact)} are exact")
+            say(f"\ncounts of bytes, transfers and instructions: {equal} of {len(self.exact)} are exact")
         if self.activity:
-            print(f"times and shares of engines: MAPE {_mape(self.activity):.1%} of {len(self.activity)}")
+            say(f"times and shares of engines: MAPE {_mape(self.activity):.1%} of {len(self.activity)}")
         if self.left:
-            print(f"\nstructures under constants of the others: {mean(self.left.values()):.1%} on average")
+            say(f"\nstructures under constants of the others: {mean(self.left.values()):.1%} on average")
             for family, error in self.left.items():
-                print(f"  {family:<44}{error:>7.1%}")
+                say(f"  {family:<44}{error:>7.1%}")
         for constant, rows in self.identifying.items():
-            print(f"{constant:<35} is fitted; told by {', '.join(rows) or 'nothing'}")
+            say(f"{constant:<35} is fitted; told by {', '.join(rows) or 'nothing'}")
         if self.is_own:
-            print(f"{len(left_out())} published measurements are left out; docs/ledger.md says why")
+            say(f"{len(left_out())} published measurements are left out; docs/ledger.md says why")
         _print_bars(self.bars)
 
 
@@ -347,7 +342,8 @@ def _line(one: Compared) -> str:
     if one.interval is not None:
         within = f"  {span(*one.interval)}{'' if one.is_inside else '  outside'}"
     # a name that is longer than its column stands on a line of its own
-    start = f"  {name}\n  {'':<40}" if len(name) > 39 else f"  {name:<40}"
+    wide = columns() - 60
+    start = f"  {name}\n  {'':<{wide}}" if len(name) >= wide else f"  {name:<{wide}}"
     return f"{start}{marks:<3}{one.metric:<22}{figures}{within}"
 
 
@@ -360,11 +356,11 @@ def span(low: float, high: float) -> str:
 def _print_score(name: str, score: Score) -> None:
     count = "1 setting" if score.settings == 1 else f"{score.settings} settings"
     worst = f"{score.worst.error:+.1%} ({score.worst.row.id})"
-    print(f"\n{name}: {count}, MAPE {score.mape:.1%}, worst {worst}")
-    print(f"  {score.coverage:.0%} inside their interval, median half-width {score.half_width:.0%}")
+    say(f"\n{name}: {count}, MAPE {score.mape:.1%}, worst {worst}")
+    say(f"  {score.coverage:.0%} inside their interval, median half-width {score.half_width:.0%}")
     ranks = [f"{family} {tau:.2f}" for family, tau in score.tau.items()]
     if ranks:
-        print(f"  Kendall tau: {', '.join(ranks)}")
+        say(f"  Kendall tau: {', '.join(ranks)}")
 
 
 def _is_equal(one: Compared) -> bool:

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.dialects.spellings import nisa2, nki1, nki2, nl1, nl2, ramp, refusal
+from tests.examples import examples
 
 from nkilab.errors import NkilabError, UseError
 
@@ -59,7 +60,7 @@ def test_a_truth_value_is_no_bound_of_a_slice(bound: str) -> None:
         with pytest.raises(UseError) as caught:
             kernel(ramp(4, 6))
         assert str(caught.value).partition(" is ")[2] == (
-            "a truth value; it is a whole number\n  hint: write int(...) where a number is meant"
+            "a truth value; it must be a whole number\n  hint: write int(...) where a number is meant"
         )
 
 
@@ -70,7 +71,7 @@ def test_what_is_no_subscript_is_named_beside_an_index_grid(key: str) -> None:
         kernel(ramp(4, 6))
     what, hint = NAMED[key]
     assert str(caught.value).partition("subscript: ")[2] == (
-        f"a subscript is {what}; it is a whole number\n  hint: {hint}"
+        f"a subscript is {what}; it must be a whole number\n  hint: {hint}"
     )
 
 
@@ -228,7 +229,7 @@ def _drawn(key: Any, tile: Any) -> Any:
     return subscript if isinstance(key, tuple) else subscript[0]
 
 
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=examples(125), deadline=None)
 @given(
     st.sampled_from([1, 2]), st.sampled_from(SHAPES), st.booleans(),
     st.one_of(PLAIN | SPECIAL, *(st.lists(kind, max_size=4).map(tuple) for kind in (PLAIN, PLAIN | SPECIAL))),

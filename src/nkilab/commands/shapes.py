@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import json
-import sys
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext, redirect_stdout
 from typing import Any
 
 import click
 
 from .._lazy import part
 from ..command_line import CHIPS, PATH, VERSIONS, Number, json_option
+from ..documents import print_document
 from ..errors import UseError
 from ..rank_arguments import MOST_RANKS
 
@@ -24,7 +22,12 @@ targets_option = click.option(
     help="trn1, trn2 (default) or trn3, or a machine file, MACHINE.yaml; several to compare them.",
 )  # fmt: skip
 version_option = click.option(
-    "--nki", "version", default="", metavar="VERSION", type=VERSIONS, help="NKI version to hold kernels to."
+    "--nki",
+    "version",
+    default="",
+    metavar="VERSION",
+    type=VERSIONS,
+    help="Accept only what this version of NKI accepts.",
 )
 arg_option = click.option(
     "--arg",
@@ -47,7 +50,10 @@ ranks_option = click.option(
     help="Ranks that run it together.",
 )
 trips_option = click.option(
-    "--trips", multiple=True, metavar="FILE.py:LINE=N", help="How often a register's loop goes round."
+    "--trips",
+    multiple=True,
+    metavar="FILE.py:LINE=N",
+    help="Iterations of the loop in this line, where only the data decides how many.",
 )
 kernel_argument = click.argument("kernel", metavar="FILE.py:KERNEL", type=PATH)
 
@@ -64,9 +70,9 @@ def of_kernel(command: Callable[..., Any]) -> Callable[..., Any]:
 
 def timed(
     how: Callable[..., Any], kernel: str, version: str, target: str, args: Sequence[str], keywords:
-    Sequence[str], grid: str, ranks: int, trips: Sequence[str], as_json: bool,
+    Sequence[str], grid: str, ranks: int, trips: Sequence[str],
 ) -> list[Any]:  # fmt: skip
-    """What a function of `api` or `profiles` says of a kernel on each chip; exits where the kernel fails."""
+    """What a function of `api` or `profiles` says of a kernel on each chip."""
     api, runner = part("api"), part("runner")
     targets = [name.strip() for name in target.split(",")] if target else [""]
     for name in targets if target else ():
@@ -75,23 +81,13 @@ def timed(
     instances, trip_counts = part("arguments").extents(grid), part("arguments").trips(trips)
     runner.serve_names(version, targets[0])
     named = part("ranks").with_groups(named) if named else named
-    results: list[Any] = []
-
-    def work() -> None:
-        timed_kernel = api.as_kernel(runner.kernel_from(kernel))
-        timed_kernel = timed_kernel[instances] if instances else timed_kernel
-        _check_given(timed_kernel, positional, named)
-        for name in targets:
-            results.append(
-                how(timed_kernel, *positional, target=name, trips=trip_counts, ranks=ranks, **named)
-            )
-
-    # what the user's module prints is not the result
-    with redirect_stdout(sys.stderr) if as_json else nullcontext():
-        status = runner.guarded(work)
-    if status:
-        sys.exit(status)
-    return results
+    timed_kernel = api.as_kernel(runner.kernel_from(kernel))
+    timed_kernel = timed_kernel[instances] if instances else timed_kernel
+    _check_given(timed_kernel, positional, named)
+    return [
+        how(timed_kernel, *positional, target=name, trips=trip_counts, ranks=ranks, **named)
+        for name in targets
+    ]
 
 
 def _check_given(kernel: Any, positional: Sequence[Any], named: dict[str, Any]) -> None:
@@ -100,15 +96,15 @@ def _check_given(kernel: Any, positional: Sequence[Any], named: dict[str, Any]) 
     Raises:
         UseError: if they do not fit.
     """
-    launches = part("launches")
+    border = part("border")
     try:
-        launches.bind(kernel, tuple(positional), named)
+        border.bind(kernel, tuple(positional), named)
     except UseError as error:
         more = "; give an array with --arg, as in f32[128,512], anything else with --kw NAME=VALUE"
         hint = error.hint if error.hint.startswith("did you mean") else error.hint + more
-        raise UseError(error.problem, hint=hint).located(launches.definition(kernel), kernel.name) from None
+        raise UseError(error.problem, hint=hint).located(border.definition(kernel), kernel.name) from None
 
 
-def echo_json(dicts: list[dict[str, Any]]) -> None:
+def print_documents(dicts: list[dict[str, Any]]) -> None:
     """Print one object, or several as a list."""
-    click.echo(json.dumps(dicts[0] if len(dicts) == 1 else dicts, indent=2))
+    print_document(dicts[0] if len(dicts) == 1 else dicts)

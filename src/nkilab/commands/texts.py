@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import json
-import sys
 from typing import Any
 
 import click
 
 from .._lazy import part
 from ..command_line import OUTPUT, PATH, VERSIONS, Number, OneOf, Verb, json_option
-from ..errors import EXIT_FAULT, UsageError, printable
+from ..documents import print_document
+from ..errors import EXIT_FAULT, EXIT_FINE, UsageError, printable
+from ..progress import say
 from .shapes import target_option
 
 
@@ -30,10 +30,10 @@ from .shapes import target_option
     help="Spelling; nki if not given.",
 )  # fmt: skip
 @click.option("--as-written", is_flag=True, help="Print what the published generator prints, faults and all.")
-@click.option("--strict", is_flag=True, help="Refuse what is otherwise repaired.")
+@click.option("--strict", is_flag=True, help="Stop at faults of SPEC that are otherwise repaired.")
 @click.option(
     "--search", default=0.0, metavar="SECONDS", type=Number(float, 0),
-    help="Try other choices on the timing model, as many as a free core tries in so long.",
+    help="Spend so long trying other loops and tiles on the timing model.",
 )  # fmt: skip
 @click.option(
     "--test", "tests", is_flag=True, help="Run the kernel on probes; with -o write test and drivers."
@@ -41,7 +41,12 @@ from .shapes import target_option
 @click.option(
     "--notebook", default="", metavar="F.ipynb", type=OUTPUT, help="Write all six parts as a notebook."
 )
-@click.option("--explain", "explains", is_flag=True, help="Tell loops, places, traffic, and what binds.")
+@click.option(
+    "--explain",
+    "explains",
+    is_flag=True,
+    help="Show loops, where tensors lie, traffic, and what limits the speed.",
+)
 @click.option(
     "--size", "sizes", multiple=True, metavar="RANK=N", help="Extent of a rank that SPEC leaves open."
 )
@@ -49,13 +54,11 @@ from .shapes import target_option
 @target_option
 @json_option
 @click.argument("spec", type=PATH)
-def einsum(spec: str, dialect: str | None, target: str, **options: Any) -> None:
+def einsum(spec: str, dialect: str | None, target: str, **options: Any) -> int:
     """Compile the Einsums of SPEC (YAML, docstring, notebook or expressions) into a kernel."""
-    status: list[int] = []
-    verb = part("einsum.verb")
     arguments = {"dialect": dialect or "", "target": target or "trn2", **options}
-    code = part("runner").guarded(lambda: status.append(verb.run(spec, **arguments)))
-    sys.exit(code or status[0])
+    status: int = part("einsum.verb").run(spec, **arguments)
+    return status
 
 
 @click.command(
@@ -80,18 +83,18 @@ def einsum(spec: str, dialect: str | None, target: str, **options: Any) -> None:
 @click.option("--write", is_flag=True, help="Do the mechanical rewrites in FILE.")
 @json_option
 @click.argument("file", metavar="FILE.py", type=PATH)
-def migrate(to: str, since: str, shows_diff: bool, write: bool, as_json: bool, file: str) -> None:
-    """Tell what FILE.py has to change for another NKI version; 1 if anything has."""
+def migrate(to: str, since: str, shows_diff: bool, write: bool, as_json: bool, file: str) -> int:
+    """List what FILE.py has to change for another NKI version; exit status 1 if anything."""
     if as_json and shows_diff:
         raise UsageError("--json and --diff are both given", hint="leave one of them out")
     part_of = part("migrate")
     migration = part_of.migration(file, to, since)
     if as_json:
-        click.echo(json.dumps(migration.to_dict(), indent=2))
+        print_document(migration.to_dict())
     elif shows_diff:
         click.echo(printable(migration.diff), nl=False)
     else:
-        click.echo(printable(part_of.report_text(migration)))
+        say(part_of.report_text(migration), "  ")
     if write and migration.write():
         click.echo(printable(f"nkilab: {file} is rewritten"), err=True)
-    sys.exit(EXIT_FAULT if migration.is_needed else 0)
+    return EXIT_FAULT if migration.is_needed else EXIT_FINE

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import NamedTuple
 
 from ..errors import UsageError
@@ -49,14 +50,15 @@ class Topology:
         chip, node = self.ranks_per_chip, self.ranks_per_node
         for name, number in (("ranks_per_chip", chip), ("ranks_per_node", node)):
             if not isinstance(number, int) or isinstance(number, bool):
-                raise UsageError(f"{name} is {number!r}; it is a whole number")
+                raise UsageError(f"{name} is {number!r}; it must be a whole number")
         if chip < 1 or node < chip or node % chip:
             raise UsageError(
                 f"a chip holds {chip} ranks and a node {node}; a node holds a whole number of chips of at "
                 "least one rank each"
             )
 
-    def span(self, group: Sequence[int], at_work: Sequence[int]) -> Span:
+    @lru_cache(maxsize=32)  # noqa: B019
+    def span(self, group: tuple[int, ...], at_work: tuple[int, ...]) -> Span:
         """How far a group spreads.
 
         A group that has more ranks on one chip than on another counts as if each of them had a chip of its

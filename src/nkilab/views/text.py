@@ -1,4 +1,4 @@
-"""A profile as text, 100 columns wide: verdict, metrics, timeline, critical path, stalls, costliest lines."""
+"""A profile as text: verdict, metrics, timeline, critical path, stalls, costliest lines."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ from typing import Any, TextIO
 import numpy as np
 
 from .._lazy import rich
+from ..progress import columns
 from .cores import HEADINGS, Together
 from .difference import Difference, metric_cells, time_cells
 from .run import Run
 from .stalls import Stall
-from .terminal import WIDTH, level, print_findings, summary_table
+from .terminal import level, print_findings, summary_table
 from .traffic import mean_rate
 from .units import duration, quantity
 from .words import ENGINE_NAMES, spent_on_path, verdict
@@ -30,7 +31,9 @@ def print_profile(run: Run, file: TextIO | None = None) -> None:
         run: of the kernel.
         file: where to; standard output if None.
     """
-    console = rich("console").Console(file=file, width=WIDTH, highlight=False, markup=False, soft_wrap=False)
+    console = rich("console").Console(
+        file=file, width=columns(), highlight=False, markup=False, soft_wrap=False
+    )
     low, high = run.interval_us
     console.print(
         f"{run.summary.kernel} on {run.summary.machine}: {run.timeline.latency_us:.2f} us predicted, "
@@ -42,13 +45,13 @@ def print_profile(run: Run, file: TextIO | None = None) -> None:
         _print_cores(run.together, console)
     console.print()
     for sentence in verdict(run):
-        console.print(fill(sentence, WIDTH))
+        console.print(fill(sentence, columns()))
     console.print(summary_table(run.summary))
     console.print("timeline: how busy each engine and DMA queue is")
     _print_lanes(run, run.timeline.latency_ns, console)
     console.print("\ncritical path: what the time went to")
     console.print(_path_table(run))
-    console.print("engines: where their time went, from the launch on")
+    console.print("engines: where their time went, from the launch to the end")
     console.print(_stall_table(run))
     shown = run.lines[:COSTLIEST]
     console.print(f"costliest lines: {len(shown)} of {len(run.lines)}, by time on the critical path")
@@ -82,7 +85,9 @@ def print_difference(difference: Difference, file: TextIO | None = None) -> None
         difference: of two runs.
         file: where to; standard output if None.
     """
-    console = rich("console").Console(file=file, width=WIDTH, highlight=False, markup=False, soft_wrap=False)
+    console = rich("console").Console(
+        file=file, width=columns(), highlight=False, markup=False, soft_wrap=False
+    )
     first, second = difference.names
     console.print(f"{difference.headline}; {difference.bounds}")
     both = (difference.before, difference.after)
@@ -102,13 +107,13 @@ def print_difference(difference: Difference, file: TextIO | None = None) -> None
     console.print(_table({"line": "left", **sides}, rows, "line"))
 
 
-def lane_bars(run: Run, width: int = WIDTH, last: float = 0.0) -> str:
-    """One line per lane, of `width` columns: how busy it is from the launch to `last`, or to the end."""
+def lane_bars(run: Run, width: int = 0, last: float = 0.0) -> str:
+    """One line per lane, of `width` columns or as many as fit: how busy it is until `last`, or the end."""
     if not len(run.timeline):
         return "(no events)"
     last = last or run.timeline.latency_ns
     label = max(_LANE, *map(len, run.lanes.names))
-    width -= label + 3
+    width = (width or columns()) - label - 3
     edges = np.linspace(0.0, last, width + 1)
     lines = []
     for number, name in enumerate(run.lanes.names):
@@ -126,10 +131,10 @@ def busy_share(run: Run, here: np.ndarray, edges: np.ndarray) -> np.ndarray:
     return np.clip(mean_rate(start, end, end - start, edges), 0.0, 1.0)
 
 
-def _table(columns: dict[str, str], rows: Sequence[tuple[str, ...]], wide: str) -> Any:
+def _table(sides: dict[str, str], rows: Sequence[tuple[str, ...]], wide: str) -> Any:
     """A table of rich: heading and side of each column; all keep their width but `wide`."""
-    table = rich("table").Table(width=WIDTH, pad_edge=True)
-    for place, (heading, side) in enumerate(columns.items()):
+    table = rich("table").Table(width=columns(), pad_edge=True)
+    for place, (heading, side) in enumerate(sides.items()):
         needed = max([len(heading), *(len(row[place]) for row in rows)])
         kept = {"ratio": 1} if heading == wide else {"min_width": needed}
         table.add_column(heading, justify=side, no_wrap=True, overflow="ellipsis", **kept)
@@ -149,16 +154,16 @@ def _path_table(run: Run) -> Any:
 
 def _stall_table(run: Run) -> Any:
     rows = []
-    span = run.stalls.span_ns or 1.0
     for engine, busy in run.stalls.busy_ns.items():
-        lost = [_stall(s, span) for s in run.stalls.stalls if s.engine == engine]
-        rows.append((ENGINE_NAMES[engine], f"{100 * busy / span:.2f} %", ", ".join(filter(None, lost))))
+        lost = [_stall(s, run) for s in run.stalls.stalls if s.engine == engine]
+        share = f"{100 * run.timeline.share(busy):.2f} %"
+        rows.append((ENGINE_NAMES[engine], share, ", ".join(filter(None, lost))))
     sides = {"engine": "left", "busy": "right", "stands still, waiting for": "left"}
     return _table(sides, rows, "stands still, waiting for")
 
 
-def _stall(stall: Stall, span: float) -> str:
-    share = 100 * stall.time_ns / span
+def _stall(stall: Stall, run: Run) -> str:
+    share = 100 * run.timeline.share(stall.time_ns)
     name = {"start": "launch", "end": "nothing more to do"}.get(stall.reason)
     name = name or ENGINE_NAMES.get(stall.reason, stall.reason)
     return f"{name} {share:.2f} %" if share >= 0.005 else ""

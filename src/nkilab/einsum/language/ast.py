@@ -204,6 +204,7 @@ class Einsum:
         text: as written.
         place: of the expression.
         recurrence: between its values; None for none.
+        before: what it was with other ranks; "" for itself.
     """
 
     output: Access
@@ -215,6 +216,12 @@ class Einsum:
     text: str = field(default="", compare=False)
     place: Place = field(default=Place(), compare=False)
     recurrence: Recurrence | None = None
+    before: str = field(default="", compare=False)
+
+    @property
+    def title(self) -> str:
+        """What people call it: as it was before ranks were joined or split."""
+        return self.before or str(self)
 
     @property
     def name(self) -> str:
@@ -293,7 +300,6 @@ class Kind(Enum):
     NOW = "a turn sees one value of its state"
     NEXT = "the next value of a state is written beside the present one"
     SUM = "a factor that a sum does not run over may be taken after it"
-    AHEAD = "what needs no other turn is computed before all turns"
     TRANSPOSED = "a matrix is its transpose, read the other way round"
     REVERSED = "an index that runs backwards reads a reversed copy forwards"
     PADDED = "beyond a tensor are the zeros of a copy with a border"

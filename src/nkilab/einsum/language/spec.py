@@ -91,8 +91,6 @@ class Spec:
         kernel_name: of the function.
         root: all of it, with places.
         text: as it was given; "" for what was made in Python.
-        added: Einsums that a completion put in: copies, and parts of what one instruction does not compute.
-        plain: tensors that lie in HBM as declared, because Einsums without a mapping use them too.
     """
 
     cascade: Cascade
@@ -108,8 +106,6 @@ class Spec:
     kernel_name: str = ""
     root: Node | None = field(default=None, compare=False)
     text: str = field(default="", compare=False)
-    added: frozenset[str] = frozenset()
-    plain: frozenset[str] = frozenset()
 
     @property
     def is_mapped(self) -> bool:
@@ -377,7 +373,9 @@ def _placements(node: Node) -> dict[tuple[str, str], Placement]:
         _need_keys(entry, held, "name", "einsum", "component", "ranks")
         component = held["component"].text()
         if component not in COMPONENTS:
-            raise held["component"].fail(f"{component} is no memory; it is one of {', '.join(COMPONENTS)}")
+            raise held["component"].fail(
+                f"{component} is no memory; it must be one of {', '.join(COMPONENTS)}"
+            )
         kinds = ("noncontiguous", "contiguous") if component == "HBM" else ("partition", "free")
         ranks = held["ranks"].only("unbound", *kinds)
         constructor = held["constructor"].text() if "constructor" in held else ""

@@ -6,6 +6,7 @@ from collections.abc import Container, Sequence
 from math import prod
 
 from ..language.ast import Einsum, Iterate
+from ..lower.planes import planes_for
 from ..tree.expr import name_of
 from .build import Span, point
 from .choose import choices_for
@@ -37,10 +38,20 @@ class Units:
             is_alone = id(einsum) in products and not self.is_sum_of(einsum, found)
             unit = None if is_alone else self.joined(einsum, found, products)
             if unit is None:
-                found.append([einsum])
+                found.append([*([] if is_alone else self.postponed(einsum, found, products)), einsum])
             else:
                 unit.append(einsum)
         return found
+
+    def postponed(self, einsum: Einsum, units: list[list[Einsum]], products: Container[int]) -> list[Einsum]:
+        """A cluster that none behind it needs, which an Einsum may join: taken out of its place."""
+        for place, unit in enumerate(units):
+            later = [e for u in units[place + 1 :] for e in u]
+            is_bound = any(self.depends(unit, e) for e in later) or id(unit[0]) in products
+            is_bound |= bool({e.name for e in later} & {t for e in unit for t in e.reads})
+            if not is_bound and self.joins(unit, einsum):
+                return units.pop(place)
+        return []
 
     def joined(
         self, einsum: Einsum, units: Sequence[list[Einsum]], products: Container[int]
@@ -97,7 +108,9 @@ class Units:
             return False
         if ctx.given.has_instruction(einsum.name):
             return ctx.given.instruction(einsum.name) == "MatVec"
-        is_cheaper = products[0].cost_ns <= others[0].cost_ns and not self.is_chained(einsum, products[0])
+        planes = planes_for(ctx, [einsum], ctx.spans(einsum, outer))
+        other_ns = min(others[0].cost_ns, planes.cost_ns if planes is not None else others[0].cost_ns)
+        is_cheaper = products[0].cost_ns <= other_ns and not self.is_chained(einsum, products[0])
         if str(einsum) not in self.turned:
             told = ("the cheaper engine", "the other")
             self.turned[str(einsum)] = ctx.pick(f"the engine of {einsum}", told) == told[1]
