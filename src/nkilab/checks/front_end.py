@@ -317,10 +317,10 @@ def _pairs(target: ast.expr, value: ast.expr) -> Iterator[tuple[str, ast.Call]]:
     kernel=SCALED.format("float(nl.program_id({}) + 1)"), wrong="1", right="0",
 )  # fmt: skip
 def _program_axes(scope: Scope) -> Iterator[Place]:
-    for node in scope.calls("language.program_id", "language.num_programs"):
-        for axis in (*node.args, *(k.value for k in node.keywords)):
-            if isinstance(axis, ast.Constant) and type(axis.value) is int and axis.value:
-                yield node, f"the axis is {axis.value}", ""
+    calls = list(scope.calls("language.program_id", "language.num_programs"))
+    for axis in (a for n in calls for a in (*n.args, *(k.value for k in n.keywords))):
+        if isinstance(axis, ast.Constant) and type(axis.value) is int and axis.value:
+            yield axis, f"the axis is {axis.value}", ""
 
 
 @text_rule("nki", "helper-decorator",
@@ -334,11 +334,11 @@ def _program_axes(scope: Scope) -> Iterator[Place]:
     right=COPIED.around("scaled(tile, 2.0)", _HELPER, _OLD),
 )  # fmt: skip
 def _decorators(scope: Scope) -> Iterator[Place]:
-    for function in (f for f in scope.functions if f is not scope.kernel):
-        for decorator in function.decorator_list:
-            name = decorator.func if isinstance(decorator, ast.Call) else decorator
-            if ast.unparse(name).rpartition(".")[2] not in ("staticmethod", "dataclass", "jit"):
-                yield function, f"{function.name} is decorated with {scope.words(decorator)}", ""
+    helpers = [function for function in scope.functions if function is not scope.kernel]
+    for function, decorator in ((f, d) for f in helpers for d in f.decorator_list):
+        name = decorator.func if isinstance(decorator, ast.Call) else decorator
+        if ast.unparse(name).rpartition(".")[2] not in ("staticmethod", "dataclass", "jit"):
+            yield function, f"{function.name} is decorated with {scope.words(decorator)}", ""
 
 
 @text_rule("nki", "numpy-type-argument",
@@ -369,10 +369,9 @@ def _numpy_types(scope: Scope) -> Iterator[Place]:
 )  # fmt: skip
 def _block_dimensions(scope: Scope) -> Iterator[Place]:
     shapes = [n for n in scope.of(ast.Tuple) if "hbm" not in ast.unparse(scope.source.parents[n])]
-    for shape in shapes:
-        for axis in shape.elts[1:]:
-            if isinstance(axis, ast.Call) and scope.name_of(axis.func) == "language.par_dim":
-                yield axis, f"{scope.words(axis)} is not the first axis", ""
+    for axis in (axis for shape in shapes for axis in shape.elts[1:]):
+        if isinstance(axis, ast.Call) and scope.name_of(axis.func) == "language.par_dim":
+            yield axis, f"{scope.words(axis)} is not the first axis", ""
 
 
 @text_rule("nki", "nl-rms-norm",
