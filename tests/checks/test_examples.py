@@ -19,7 +19,8 @@ every_rule = pytest.mark.parametrize("rule", RULES.values(), ids=list(RULES))
 # what no kernel can break with our own table, what takes several ranks, and what the gallery shows
 WITHOUT_EXAMPLE = {
     "race", "race-two-ranks", "scalar-offset-slice", "dynamic-on-chip", "dma-transpose-rank", "nl-copy-psum",
-    "device-loop-one-core", "python-closure", "scalar-offset-place", "mixed-addresses",
+    "device-loop-one-core", "python-closure", "scalar-offset-place", "mixed-addresses", "device-loop-uneven",
+    "numpy-type-argument", "nl-rms-norm", "matmul-columns", "hwdge-transpose",
 }  # fmt: skip
 
 

@@ -64,8 +64,8 @@ def readings(folder: Path) -> Iterator[Reading]:
             spelling = spelling_of(source, kernel)
             name = f"{path.relative_to(folder)}:{kernel.lineno} {kernel.name}"
             for version in PARSED if spelling == "nki" else (BETA1,):
-                told = violations(Scope(source, kernel, version), spelling, version, ANY_CHIP)
-                yield Reading(folder.name, name, version, tuple(f for f in told if f.fails))
+                findings = violations(Scope(source, kernel, version), spelling, version, ANY_CHIP)
+                yield Reading(folder.name, name, version, tuple(f for f in findings if f.fails))
 
 
 def main() -> None:

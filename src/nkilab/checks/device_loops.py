@@ -219,6 +219,31 @@ def _bodies(scope: Scope, *loops: str) -> list[ast.FunctionDef]:
     return [f for f in scope.source.functions if isinstance(f, ast.FunctionDef) and f.name in names]
 
 
+@text_rule("nki", "device-loop-uneven",
+    Refusal("documented", since="0.3", until="0.6", generations=(3, 4), milder="warning"),
+    title="both cores run a loop on the device equally often",
+    what="a bound of dynamic_range or fori_loop is computed from nl.program_id",
+    why="the cores of a logical core run one control flow: otherwise they may wait for each other for ever",
+    fix="let both cores run as often, and do nothing in the iterations that one of them has too many",
+    source="NKI 0.3 release notes, known issues, multi-core",
+)  # fmt: skip
+def _uneven(scope: Scope) -> Iterator[Place]:
+    of_core: set[str] = set()
+    for node in scope.of(ast.Assign):
+        if isinstance(node.targets[0], ast.Name) and _is_of_core(scope, node.value, of_core):
+            of_core.add(node.targets[0].id)
+    for call in scope.calls(_DYNAMIC, "language.fori_loop"):
+        if any(_is_of_core(scope, argument, of_core) for argument in call.args):
+            yield call, "how often the loop runs depends on the core", ""
+
+
+def _is_of_core(scope: Scope, node: ast.expr, names: set[str]) -> bool:
+    """Whether an expression is computed from the number of the core, or from one of these names."""
+    parts = [n for n in ast.walk(node) if isinstance(n, ast.Name | ast.Call)]
+    calls = (scope.name_of(n.func) for n in parts if isinstance(n, ast.Call))
+    return "language.program_id" in calls or any(isinstance(n, ast.Name) and n.id in names for n in parts)
+
+
 LOOP = rule(
     "device-loop-one-core", "compiler",
     Refusal("log", "NCC_IXGM002", "basic blocks, but on core 1 it has 1 basic blocks", "0.6", "0.6", (3, 4)),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from os.path import basename
 from typing import Any, Literal, NamedTuple
@@ -90,3 +91,13 @@ class Finding:
         """Findings are told file by file, line by line, errors first."""
         rank = SEVERITIES.index(self.severity)
         return (self.severity == "advice", self.site, rank, self.rule, self.other_site, self.message)
+
+
+def once(findings: Iterable[Finding]) -> Iterator[Finding]:
+    """The first finding of each rule at the same lines."""
+    places: set[tuple[str, Site, Site]] = set()
+    for finding in findings:
+        place = (finding.rule, finding.site, finding.other_site)
+        if place not in places:
+            places.add(place)
+            yield finding

@@ -254,6 +254,74 @@ def _rows(form: Form) -> str:
     return f"src has {form.src.partitions} partitions" if form.src.partitions % 16 else ""
 
 
+@form_rule("nki", "dma-skip-static", Refusal("documented", since="0.3"), "dma_transpose", "dma_compute",
+    title="what is skipped lies behind an index",
+    what="dma_transpose or dma_compute is given oob_mode.skip, and no operand of it has a run-time index",
+    why="the mode is valid with indirect access alone; the instruction's checks refuse it",
+    fix="leave oob_mode out",
+    source="nki.isa.dma_transpose, oob_mode; NKI 0.4 release notes, nki.isa.dma_compute",
+    kernel="nisa.dma_compute(tile, [x, x], nl.add{})", wrong=", oob_mode=nisa.oob_mode.skip", right="",
+)  # fmt: skip
+def _skips_nothing(form: Form) -> str:
+    is_static = not any(layout.indices for _, _, layout in form.tile_slots())
+    return "oob_mode is skip, and no operand has an index" if form.oob_mode == "skip" and is_static else ""
+
+
+@form_rule("nki", "dma-engine-software", Refusal("documented", since="0.3"), "dma_copy",
+    title="an engine is named where hardware makes the descriptors",
+    what="dma_copy is given engine= without dge_mode=nisa.dge_mode.hwdge",
+    why="the engine is that of the hardware's generator of descriptors, and valid with it alone",
+    fix="pass dge_mode=nisa.dge_mode.hwdge too, or leave engine out",
+    source="nki.isa.dma_copy, engine",
+    kernel="nisa.dma_copy(tile, x, engine=nisa.engine.sync{})",
+    wrong="", right=", dge_mode=nisa.dge_mode.hwdge",
+)  # fmt: skip
+def _engine_of_software(form: Form) -> str:
+    is_named = form.engine != "unknown" and form.dge_mode != "hwdge"
+    return f"engine is {form.engine}, and dge_mode {form.dge_mode}" if is_named else ""
+
+
+@form_rule("nki", "matmul-columns", Refusal("documented", until="0.4", generations=(4,)), "nc_matmul",
+    title="before NKI 0.5 a product has at most 4096 columns",
+    what="moving of nc_matmul has more than 4096 elements per partition",
+    why="NKI 0.5 is the first that takes 8192 for a dst of 16 bits",
+    fix="split the free axis of moving, or use NKI 0.5",
+    source="NKI 0.5 release notes, new features",
+)  # fmt: skip
+def _columns(form: Form) -> str:
+    return f"moving has {form.moving.free_size} columns" if form.moving.free_size > 4096 else ""
+
+
+@form_rule("nki", "hwdge-transpose", Refusal("documented", since="0.3", until="0.5"), "dma_transpose",
+    title="before NKI 0.6 hardware transposes 16 rows of 128",
+    what="dma_transpose with dge_mode.hwdge has a source whose first axis is not 16 or whose last is not 128",
+    why="NKI 0.6 is the first that takes 1, 2, 4 or 8 rows, and fewer than 128 elements",
+    fix="pad the source, or leave dge_mode out",
+    source="NKI 0.6 release notes, DmaTranspose relaxations",
+)  # fmt: skip
+def _turned_rows(form: Form) -> str:
+    first, last = form.src.shape[0], form.src.shape[-1]
+    is_other = form.dge_mode == "hwdge" and (first, last) != (16, 128)
+    return f"the axes of src are {first} to {last} elements" if is_other else ""
+
+
+@form_rule("nki", "copy-bias",
+    Refusal("log", until="0.2", generations=(2,), milder="warning"), "activation",
+    title="an activation that copies has no bias",
+    what="nisa.activation with nl.copy is given a bias on trn1",
+    why="ScalarE of trn1 copies and leaves the bias out: the result is data alone, without a word",
+    fix="use nisa.tensor_scalar, or op=nl.identity",
+    source="aws-neuron-sdk issue 1296",
+    kernel=f"{tile_line('by', '(128, 1)')}\nnisa.memset(by, 2.0)\n"
+           "nisa.activation(tile, op=nl.{}, data=tile, bias=by)",
+    wrong="copy", right="relu", options=("--nki", "0.2", "--target", "trn1"),
+)  # fmt: skip
+def _copy_bias(form: Form) -> str:
+    return (
+        "op is copy, and bias is a tile" if form.op.name == "copy" and isinstance(form.bias, Layout) else ""
+    )
+
+
 _MOST_FUNCTIONS = 8
 _NAMES = ("exp", "tanh", "gelu", "silu", "softplus", "mish", "erf", "sigmoid", "square")
 FUNCTIONS = rule(

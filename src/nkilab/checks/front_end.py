@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from symtable import Function as Block
+from symtable import SymbolTable, symtable
 
 from ..dialects.grammar import KNOWN_BUILTINS, KNOWN_MATH, LAST_PARSED, unknown_function
 from ..dialects.history import order
-from ..migrate.source import Function
 from .declare import COPIED, SCALED, Example, Refusal
 from .scope import Scope, parameters
 from .text_rules import Place, text_rule
 
 _REPORT = "trnrand, development notes of its NKI kernels"
+_OLD = ("--nki", "0.3")
 _HELPER = "def scaled(t, by):\n    nisa.tensor_scalar(t, t, op0=nl.multiply, operand0=by)\n"
 
 
@@ -98,35 +100,21 @@ def _numpy(scope: Scope) -> Iterator[Place]:
     source="a probe of NKI 0.5 on trn2; notes of kernels on trn1, NKI 0.6; leanprover/KLR, gather.c",
 )  # fmt: skip
 def _closures(scope: Scope) -> Iterator[Place]:
-    around = [a for a in scope.source.around(scope.kernel) if isinstance(a, Function)]
-    outer = {name for function in around for name in _bound_in(function)}
-    own = {name for function in scope.functions for name in (*_bound_in(function), function.name)}
+    names = _free(scope) - {function.name for function in scope.functions}
     for node in scope.of(ast.Name):
-        if isinstance(node.ctx, ast.Load) and node.id in outer - own:
+        if isinstance(node.ctx, ast.Load) and node.id in names:
             yield node, f"{node.id} is a variable of the function around the kernel", ""
 
 
-def _bound_in(function: Function) -> set[str]:
-    """What a function binds itself: parameters, names that it assigns, functions, imports."""
-    names = set(parameters(function))
-    for node in _own_nodes(function):
-        match node:
-            case ast.Name(id=name, ctx=ast.Store()):
-                names.add(name)
-            case ast.FunctionDef(name=name) | ast.ClassDef(name=name):
-                names.add(name)
-            case ast.Import(names=aliases) | ast.ImportFrom(names=aliases):
-                names |= {(alias.asname or alias.name).partition(".")[0] for alias in aliases}
-    return names
-
-
-def _own_nodes(function: Function) -> Iterator[ast.AST]:
-    """The nodes of a function without those of functions inside it, but for their names."""
-    todo: list[ast.AST] = list(function.body)
-    for node in todo:
-        yield node
-        if not isinstance(node, Function | ast.ClassDef | ast.Lambda):
-            todo += ast.iter_child_nodes(node)
+def _free(scope: Scope) -> set[str]:
+    """Names that a kernel and functions outside of it take from a function around them."""
+    around = set(scope.source.around(scope.kernel))
+    lines = {(f.name, f.lineno) for f in scope.functions if scope.source.function_of(f) in around}
+    tables: list[SymbolTable] = [symtable(scope.source.text, scope.source.path, "exec")]
+    for table in tables:
+        tables += table.get_children()
+    functions = (t for t in tables if isinstance(t, Block) and (t.get_name(), t.get_lineno()) in lines)
+    return {name for function in functions for name in function.get_frees()}
 
 
 @text_rule("nki", "legacy-namespace", Refusal("documented", since="0.4", until=LAST_PARSED),
@@ -317,6 +305,85 @@ def _pairs(target: ast.expr, value: ast.expr) -> Iterator[tuple[str, ast.Call]]:
             yield name, value
         case ast.Tuple(elts=targets), ast.Tuple(elts=values):
             yield from (pair for both in zip(targets, values, strict=False) for pair in _pairs(*both))
+
+
+@text_rule("nki", "program-axis",
+    Refusal("documented", "", "invalid program axis 1 (must be zero)", until=LAST_PARSED),
+    title="a grid has one axis",
+    what="nl.program_id or nl.num_programs is asked for an axis other than 0",
+    why="the programs of a launch are the cores of one logical core, in a row",
+    fix="use nl.program_id(0)",
+    source="leanprover/KLR, KLR/Trace/Lang.lean",
+    kernel=SCALED.format("float(nl.program_id({}) + 1)"), wrong="1", right="0",
+)  # fmt: skip
+def _program_axes(scope: Scope) -> Iterator[Place]:
+    calls = list(scope.calls("language.program_id", "language.num_programs"))
+    for axis in (a for n in calls for a in (*n.args, *(k.value for k in n.keywords))):
+        if isinstance(axis, ast.Constant) and type(axis.value) is int and axis.value:
+            yield axis, f"the axis is {axis.value}", ""
+
+
+@text_rule("nki", "helper-decorator",
+    Refusal("documented", "", "unsupported decorator", until="0.3"),
+    title="functions that a kernel calls have no decorators",
+    what="a kernel calls a function that is decorated with other than staticmethod, dataclass or nki.jit",
+    why="the front end reads the text of the function, and knows these decorators alone",
+    fix="take the decorator off",
+    source="leanprover/KLR, KLR/NKI/Simplify.lean, decorator",
+    wrong=COPIED.around("scaled(tile, 2.0)", f"import functools\n\n@functools.cache\n{_HELPER}", _OLD),
+    right=COPIED.around("scaled(tile, 2.0)", _HELPER, _OLD),
+)  # fmt: skip
+def _decorators(scope: Scope) -> Iterator[Place]:
+    helpers = [function for function in scope.functions if function is not scope.kernel]
+    for function, decorator in ((f, d) for f in helpers for d in f.decorator_list):
+        name = decorator.func if isinstance(decorator, ast.Call) else decorator
+        if ast.unparse(name).rpartition(".")[2] not in ("staticmethod", "dataclass", "jit"):
+            yield function, f"{function.name} is decorated with {scope.words(decorator)}", ""
+
+
+@text_rule("nki", "numpy-type-argument",
+    Refusal("log", "", "numpy dtypes are not supported as arguments", until="0.3"),
+    title="types that a kernel is given are of nki.language",
+    what="a parameter of a kernel has a type of NumPy as its default",
+    why="the front end specializes the kernel for its arguments, and has no types of NumPy",
+    fix="write nl.float32 for np.float32",
+    source="nki-library, tests of moe_block",
+)  # fmt: skip
+def _numpy_types(scope: Scope) -> Iterator[Place]:
+    for default in (
+        d for d in (*scope.kernel.args.defaults, *scope.kernel.args.kw_defaults) if d is not None
+    ):
+        if scope.source.dotted(default).startswith("numpy."):
+            yield default, f"{scope.words(default)} is the default of a parameter", ""
+
+
+@text_rule("nki", "block-dimension", Refusal("documented", until=LAST_PARSED),
+    title="the partition axis stands first",
+    what="nl.par_dim stands behind another axis of a shape",
+    why="there are no block axes in `nki`: the first axis is the partition axis, whatever par_dim says",
+    fix="make a list of tiles, or lay the blocks out in the free axis",
+    source="NKI migration guide, removing block dimensions",
+    kernel=SCALED.format("2.0") + "\nblocks = nl.ndarray({}, nl.float32, buffer=nl.sbuf)\n"
+           "nisa.memset(blocks, 0.0)",
+    wrong="(4, nl.par_dim(128), 64)", right="(nl.par_dim(128), 4, 64)",
+)  # fmt: skip
+def _block_dimensions(scope: Scope) -> Iterator[Place]:
+    shapes = [n for n in scope.of(ast.Tuple) if "hbm" not in ast.unparse(scope.source.parents[n])]
+    for axis in (axis for shape in shapes for axis in shape.elts[1:]):
+        if isinstance(axis, ast.Call) and scope.name_of(axis.func) == "language.par_dim":
+            yield axis, f"{scope.words(axis)} is not the first axis", ""
+
+
+@text_rule("nki", "nl-rms-norm",
+    Refusal("log", "", "'dst' free total elements 5120 != 'rhs' free total elements 1", "0.6", "0.6"),
+    title="nl.rms_norm is written out in NKI 0.6",
+    what="a kernel calls nl.rms_norm",
+    why="it hands a column to nisa.tensor_tensor, which takes tiles of one shape",
+    fix="square and sum by nisa.activation, nl.rsqrt, and nisa.scalar_tensor_tensor",
+    source="xpu-perf, its kernel of the norm",
+)  # fmt: skip
+def _rms_norms(scope: Scope) -> Iterator[Place]:
+    yield from ((node, "nl.rms_norm is called", "") for node in scope.calls("language.rms_norm"))
 
 
 @text_rule("nki", "scalar-offset-slice", Refusal("report", "NCC_IBIR030", until="0.3"),

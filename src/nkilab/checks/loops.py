@@ -19,7 +19,7 @@ from ..place.walk import ANTI, KINDS
 from ..tiles.tile import HBM
 from .declare import Example, Rule, rule
 from .evidence import Evidence, Track
-from .finding import Finding, Site
+from .finding import Finding, once
 
 AFFINE = "nki.language.affine_range; err_unexpected_output_dependencies"
 _RUNNING = """
@@ -107,16 +107,7 @@ def find(evidence: Evidence) -> Iterator[Finding]:
     """What loops and grids of a Beta 1 kernel carry."""
     if evidence.kernel.spelling != "neuronxcc":
         return
-    seen: set[tuple[str, Site, Site]] = set()
-    for finding in (
-        finding_of_track
-        for track in evidence.tracks
-        for finding_of_track in (*_carried(track), *_scopes(track))
-    ):
-        key = (finding.rule, finding.site, finding.other_site)
-        if key not in seen:
-            seen.add(key)
-            yield finding
+    yield from once(f for track in evidence.tracks for f in (*_carried(track), *_scopes(track)))
 
 
 def _carried(track: Track) -> Iterator[Finding]:

@@ -17,7 +17,7 @@ from ..isa.declare import Instruction
 from ..tiles.tile import HBM, PSUM, Layout
 from .declare import COPIED, SCALED, Example, Facts, Refusal, Rule, rule
 from .evidence import Evidence, Track
-from .finding import Finding, Site
+from .finding import NOWHERE, Finding, Site, once
 from .scope import version_compiled
 
 # Its operands and attributes are those that its declaration names.
@@ -232,11 +232,9 @@ def find(evidence: Evidence) -> Iterator[Finding]:
     """What the build refuses of the forms that ran, once per line and rule."""
     version, generation = version_compiled(evidence.kernel), evidence.generation
     finders = [f for f in _FINDERS[evidence.kernel.spelling] if _applies(f.rule, version, generation)]
-    seen: set[tuple[str, Site]] = set()
-    for track in evidence.tracks:
-        forms = enumerate(track.program.forms)
-        for numbered, finder in product(forms, finders):
-            yield from _findings(evidence, track, numbered, finder, seen)
+    tracks = ((track, enumerate(track.program.forms)) for track in evidence.tracks)
+    places = ((track, *pair) for track, forms in tracks for pair in product(forms, finders))
+    yield from once(f for place in places for f in _findings(evidence, *place))
 
 
 def _applies(own_rule: Rule, version: str, generation: int) -> bool:
@@ -248,7 +246,6 @@ def _findings(
     track: Track,
     numbered: tuple[int, Instruction],
     finder: _Finder,
-    seen: set[tuple[str, Site]],
 ) -> Iterator[Finding]:
     number, form = numbered
     if form.name not in finder.names if finder.names else form.name in TRANSFERS:
@@ -257,12 +254,9 @@ def _findings(
     program = track.program
     rows = np.flatnonzero(program.form_column == number) if problem or finder.takes_values else ()
     for row in rows:
-        site = track.site(int(row))
-        if (finder.rule.id, site) in seen:
-            continue
         said = finder.look(form, program.values_of(int(row))) if finder.takes_values else problem
+        site = track.site(int(row)) if said else NOWHERE
         if said and (not finder.called or finder.called in _called_on(evidence, site)):
-            seen.add((finder.rule.id, site))
             yield finder.rule.finding(f"{form.name}: {said}", site)
 
 

@@ -15,7 +15,7 @@ from ..place.boxes import Overlaps
 from ..tiles.tile import PSUM, Layout
 from .declare import Example, Refusal, rule
 from .evidence import Evidence, Track
-from .finding import Finding, Site
+from .finding import Finding, Site, once
 from .lineage import Lineage
 from .restarts import Stretch, restarts
 from .watch import Accumulated
@@ -184,15 +184,9 @@ _LAST = 3
 
 def find(evidence: Evidence, accumulated: Sequence[Accumulated]) -> Iterator[Finding]:
     """Faults of accumulation, once per line and rule."""
-    seen: set[tuple[str, str, str]] = set()
-    findings = [
-        *_first_writes(evidence, accumulated),
-        *(f for t in evidence.tracks for f in _Walk(t, evidence.kernel.spelling).findings()),
-    ]
-    for finding in findings:
-        key = (finding.rule, str(finding.site), str(finding.other_site))
-        if key not in seen and (finding.rule != SHARED.id or _says_accumulate(evidence, finding.site)):
-            seen.add(key)
+    walked = (f for t in evidence.tracks for f in _Walk(t, evidence.kernel.spelling).findings())
+    for finding in once((*_first_writes(evidence, accumulated), *walked)):
+        if finding.rule != SHARED.id or _says_accumulate(evidence, finding.site):
             yield finding
 
 

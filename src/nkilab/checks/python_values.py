@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from functools import cache
 
 from ..dialects.grammar import KindOf
 from ..migrate.source import Function
@@ -13,6 +12,7 @@ from .scope import Scope
 _DISPLAYS = {
     ast.List: "list", ast.Tuple: "tuple", ast.Dict: "dict", ast.JoinedStr: "str", ast.Compare: "bool",
 }  # fmt: skip
+_SAME = "same"
 # of functions and methods by name
 _RESULTS = {
     "list": "list", "tuple": "tuple", "dict": "dict", "str": "str", "int": "int", "float": "float",
@@ -23,7 +23,6 @@ _RESULTS = {
 def kinds(scope: Scope) -> KindOf:
     """What kind of value an expression of a kernel has, or "" where its text does not say."""
 
-    @cache
     def kind_of(node: ast.AST) -> str:
         match node:
             case ast.Constant(value=value):
@@ -35,7 +34,7 @@ def kinds(scope: Scope) -> KindOf:
             case ast.Call(func=ast.Name(id=word)) | ast.Call(func=ast.Attribute(attr=word)):
                 return _RESULTS.get(word, "")
             case ast.BinOp(left=left, right=right):
-                pair = {kind_of(left), kind_of(right)}
+                pair = {kind_of(left), kind_of(right)} - {_SAME}
                 return pair.pop() if len(pair) == 1 and not isinstance(node.op, ast.Div) else ""
             case ast.Name():
                 return kind_of_name(scope.source.function_of(node), node.id)
@@ -45,9 +44,9 @@ def kinds(scope: Scope) -> KindOf:
 
     def kind_of_name(function: Function | None, name: str) -> str:
         if (function, name) not in known:
-            # what a binding asks for while it is looked at is not known yet
-            known[function, name] = ""
-            bound = set(_bound_kinds(scope, function, name, kind_of))
+            # a name that is bound to what it was, as in x = x + 1
+            known[function, name] = _SAME
+            bound = set(_bound_kinds(scope, function, name, kind_of)) - {_SAME}
             known[function, name] = bound.pop() if len(bound) == 1 else ""
         return known[function, name]
 
@@ -63,13 +62,8 @@ def _bound_kinds(scope: Scope, function: Function | None, name: str, kind_of: Ki
     defaults = dict(zip([a.arg for a in positional][::-1], arguments.defaults[::-1], strict=False))
     if name in [a.arg for a in (*positional, *arguments.kwonlyargs)]:
         yield kind_of(defaults[name]) if name in defaults else ""
-    for node in scope.of(ast.Name):
-        if (
-            node.id != name
-            or isinstance(node.ctx, ast.Load)
-            or scope.source.function_of(node) is not function
-        ):
-            continue
+    stored = [n for n in scope.of(ast.Name) if n.id == name and not isinstance(n.ctx, ast.Load)]
+    for node in (n for n in stored if scope.source.function_of(n) is function):
         match scope.source.parents[node]:
             case ast.Assign(targets=targets, value=value) if node in targets:
                 yield kind_of(value)
@@ -95,15 +89,13 @@ def _is_branched(scope: Scope, node: ast.AST) -> bool:
     """Whether it depends on a value whether a function comes to a node of its own."""
     inner = node
     for around in scope.source.around(node):
-        always: ast.AST = inner
         match around:
-            case ast.If(test=first) | ast.IfExp(test=first) | ast.While(test=first) | ast.Assert(test=first):
-                always = first
-            case ast.BoolOp(values=[first, *_]):
-                always = first
+            case (
+                ast.If(test=first) | ast.IfExp(test=first) | ast.While(test=first) | ast.Assert(test=first)
+                | ast.BoolOp(values=[first, *_])
+            ) if inner is not first:  # fmt: skip
+                return True
             case ast.FunctionDef():
                 return False
-        if inner is not always:
-            return True
         inner = around
     return False

@@ -36,7 +36,7 @@ _UNORDERED_WHY = (
 )
 _UNORDERED = _UNORDERED_WHY[0].upper() + _UNORDERED_WHY[1:]
 
-_REUSED = """
+REUSED = """
 out = nl.ndarray((2, 128, 512), x.dtype, buffer=nl.shared_hbm)
 a = nl.ndarray((nl.par_dim(128), 512), x.dtype, buffer=ncc.sbuf.mod_alloc(base_addr=0))
 b = nl.ndarray((nl.par_dim(128), 512), x.dtype, buffer=ncc.sbuf.mod_alloc(base_addr={}))
@@ -55,7 +55,7 @@ DIRECT_RACE = rule(
     "warns that not all races are caught. " + _UNORDERED,
     fix="give the second tensor bytes of its own, or make both of them tiles of one tensor",
     source="direct allocation guide, known limitations: race conditions are not all caught",
-    kernel=Example(_REUSED, COPIED.args, "neuronxcc"), wrong="0", right="2048",
+    kernel=Example(REUSED, COPIED.args, "neuronxcc"), wrong="0", right="2048",
 )  # fmt: skip
 
 _SCATTER = """

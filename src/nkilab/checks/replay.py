@@ -21,27 +21,19 @@ from .finding import NOWHERE, Finding, Severity, Site
 from .graph import Graph
 from .loops import find as loop_findings
 from .orders import Ordering, orderings
+from .race_rules import REUSED
 from .recording import Action, Recording
 from .world import World
 
-_SWAPPED = """
-out = nl.ndarray((2, 128, 512), x.dtype, buffer=nl.shared_hbm)
-a = nl.ndarray((nl.par_dim(128), 512), x.dtype, buffer=ncc.sbuf.mod_alloc(base_addr=0))
-b = nl.ndarray((nl.par_dim(128), 512), x.dtype, buffer=ncc.sbuf.mod_alloc(base_addr={}))
-a[...] = nl.load(x)
-nl.store(out[0], a)
-# nkilab: ignore[race-direct-overlap] replayed to see what it does
-b[...] = nisa.memset((128, 512), 1.0, x.dtype)
-nl.store(out[1], b)
-return out
-"""
+_SWAPPED = REUSED.replace(
+    "b[...]", "# nkilab: ignore[race-direct-overlap] replayed to see what it does\nb[...]"
+)
 _OPTIONS = ("--replay", "4")
 DIFFERS = rule(
     "order-changes-result", "replay", "error",
     title="every order that the framework may choose gives the same result",
     what="a result of the recorded program differs when its rows are computed in another order that the "
-    "table of "
-    "dependences allows",
+    "table of dependences allows",
     why="the device chooses an order by timing, which differs from run to run. It is a warning where public "
     "documents do not settle whether the two are ordered",
     fix="order the two lines, or let them use memory of their own",

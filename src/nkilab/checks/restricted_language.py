@@ -14,8 +14,8 @@ from ..dialects.grammar import LAST_PARSED, refused, refused_value
 from ..dialects.history import order
 from ..dialects.kernel import Kernel
 from ..migrate.source import Function
-from .declare import COPIED, SCALED, Example, Refusal, rule
-from .finding import Finding
+from .declare import COPIED, SCALED, Refusal, rule
+from .finding import Finding, once
 from .python_values import kinds, reached
 from .scope import Scope, parameters, scope_of
 from .sources import Sources
@@ -66,11 +66,10 @@ def _constructs(scope: Scope) -> Iterator[Place]:
             said = f"the build says: {construct.sentence}"
             yield place, f"{construct.words} stands in a kernel; {said}", construct.way_out
     kind_of = kinds(scope)
-    for node in reached(scope):
-        construct = refused_value(node, kind_of, scope.version)
-        if construct is not None:
-            said = f"{construct.words} is reached; the build says: {construct.sentence}"
-            yield node, said, construct.way_out
+    places = {n: c for n in scope.nodes() if (c := refused_value(n, kind_of, scope.version)) is not None}
+    for node in (n for n in (reached(scope) if places else ()) if n in places):
+        said = f"{places[node].words} is reached; the build says: {places[node].sentence}"
+        yield node, said, places[node].way_out
 
 
 @text_rule("nki", "dictionary-key", _DOCUMENTED,
@@ -224,23 +223,8 @@ def _bound(function: Function) -> set[str]:
     why="the loop is one hardware loop, whose body runs as often as its register says",
     fix="leave the exit out, or put the no_reorder block into the body of the loop",
     source="dynamic loops guide, interaction with no_reorder; NKI language guide, dynamic control flow",
-    wrong=Example("""
-out = nl.ndarray((4, 128, 512), nl.float32, buffer=nl.shared_hbm)
-with nl.no_reorder():
-    for i in nl.dynamic_range(4):
-        tile = nl.ndarray((128, 512), nl.float32, buffer=nl.sbuf)
-        nisa.dma_copy(tile, x[i])
-        nisa.dma_copy(out[i], tile)
-return out
-""", {"x": "f32[4,128,512]"}),
-    right=Example("""
-out = nl.ndarray((4, 128, 512), nl.float32, buffer=nl.shared_hbm)
-for i in nl.dynamic_range(4):
-    tile = nl.ndarray((128, 512), nl.float32, buffer=nl.sbuf)
-    nisa.dma_copy(tile, x[i])
-    nisa.dma_copy(out[i], tile)
-return out
-""", {"x": "f32[4,128,512]"}),
+    wrong=f"with nl.no_reorder():\n    for i in nl.dynamic_range(4):\n        {SCALED.format('2.0')}",
+    right=f"for i in nl.dynamic_range(4):\n    {SCALED.format('2.0')}",
 )  # fmt: skip
 def _exits(scope: Scope) -> Iterator[Place]:
     for loop in scope.of(ast.For):
@@ -290,15 +274,7 @@ def find(kernel: Kernel, sources: Sources, generation: int) -> Iterator[Finding]
 
 
 def violations(scope: Scope, spelling: str, version: str, generation: int) -> Iterator[Finding]:
-    seen: set[tuple[str, str]] = set()
-    finders = [
-        (own_rule, look)
-        for own_rule, look in FINDERS[spelling]
-        if own_rule.refusal is None or own_rule.refusal.applies(version, generation)
-    ]
-    places = ((own_rule, *place) for own_rule, look in finders for place in look(scope))
-    for own_rule, node, message, fix in places:
-        site = scope.site(node)
-        if (own_rule.id, str(site)) not in seen:
-            seen.add((own_rule.id, str(site)))
-            yield own_rule.finding(message, site, fix=fix)
+    """What a version refuses in the text of a kernel for a generation of chips, 0 for any."""
+    for own_rule, look in FINDERS[spelling]:
+        if own_rule.refusal is None or own_rule.refusal.applies(version, generation):
+            yield from once(own_rule.finding(said, scope.site(at), fix=fix) for at, said, fix in look(scope))

@@ -220,11 +220,6 @@ def _has_no_operator(node: ast.BinOp, kind: KindOf) -> bool:
     return isinstance(node.op, ast.Mod) and "float" in (left, right) and {left, right} <= {"int", "float"}
 
 
-def _asks_for_membership(node: ast.Compare, kind: KindOf) -> bool:
-    pairs = zip(node.ops, node.comparators, strict=True)
-    return any(isinstance(o, _MEMBERSHIP) and kind(c) == "dict" for o, c in pairs)
-
-
 def _subscripts_otherwise(node: ast.Subscript, kind: KindOf) -> bool:
     """Whether a string is subscripted, or a sequence sliced backwards, or set from its end."""
     of, place = kind(node.value), node.slice
@@ -257,7 +252,7 @@ VALUE_FORMS: tuple[tuple[type[ast.AST], Callable[..., bool], Construct], ...] = 
     (ast.For, lambda n, kind: kind(n.iter) in _NO_ITERABLE,
      _of_values("a loop through a dictionary or a string", "not an iterable object",
                 "go through keys() of the dictionary, or a tuple")),
-    (ast.Compare, _asks_for_membership,
+    (ast.Compare, lambda n, kind: isinstance(n.ops[-1], _MEMBERSHIP) and kind(n.comparators[-1]) == "dict",
      _of_values("an `in` of a dictionary", "in operator not support on types", "use get(key)")),
     (ast.Subscript, _subscripts_otherwise,
      _of_values("a subscript of a string, a step backwards or an assignment from the end of a list",
@@ -280,8 +275,8 @@ def refused(node: ast.AST, version: str) -> Construct | None:
 
 def refused_value(node: ast.AST, kind_of: KindOf, version: str) -> Construct | None:
     """What the front end of a version refuses of a node that a kernel reaches, by the kinds of its values."""
-    forms = (row for kind, refuses, row in VALUE_FORMS if isinstance(node, kind) and refuses(node, kind_of))
-    return next((construct for construct in forms if construct.is_refused_by(version)), None)
+    forms = (form for form in VALUE_FORMS if isinstance(node, form[0]) and form[2].is_refused_by(version))
+    return next((construct for _, refuses, construct in forms if refuses(node, kind_of)), None)
 
 
 def unknown_function(called: str, version: str) -> bool:

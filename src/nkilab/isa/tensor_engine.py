@@ -232,7 +232,7 @@ class NcMatmul(Instruction):
     def tile_size_exists(self) -> bool:
         if not self.tile_size:
             return True
-        if self.machine.generation == 2 and self.tile_size == (32, 32):
+        if self.machine.generation == 2 and 32 in self.tile_size:
             return False
         return all(n in (32, 64, 128) for n in self.tile_size)
 
@@ -248,7 +248,7 @@ class NcMatmul(Instruction):
     @rule(
         "the stationary tile is larger than tile_size",
         source=TILING,
-        broken_by={"tile_size": (32, 64), "tile_position": (0, 0), "K": 64},
+        broken_by={"tile_size": (64, 64), "tile_position": (0, 0), "K": 128},
     )
     def stationary_fits_its_tile(self) -> bool:
         return not self.tile_size or (

@@ -199,14 +199,16 @@ class Source:
 
     def reached_from(self, kernels: Iterable[Function]) -> list[Function]:
         """Kernels and the functions of the file that they call, directly or not."""
-        by_name: dict[str, Function] = {}
+        by_name: dict[tuple[str, Function | None], Function] = {}
         for function in self.functions:
-            by_name.setdefault(function.name, function)
+            by_name.setdefault((function.name, self.function_of(function)), function)
         functions = list(kernels)
         for function in functions:
+            # a name is that of a function within, else of one within what stands around, else of the file
+            places = [function, *(a for a in self.around(function) if isinstance(a, Function)), None]
             names = dict.fromkeys(n.id for n in compiled(function) if isinstance(n, ast.Name))
-            called = [by_name[name] for name in names if name in by_name]
-            functions += [other for other in called if other not in functions]
+            seen = ([by_name[name, p] for p in places if (name, p) in by_name] for name in names)
+            functions += [named[0] for named in seen if named and named[0] not in functions]
         return functions
 
     def _makes_kernel(self, decorator: ast.expr) -> bool:

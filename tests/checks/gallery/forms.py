@@ -231,3 +231,67 @@ def right_a_tile_is_read_at_a_run_time_offset_from_0_3_on(x, at):
     nisa.tensor_copy(part, tile.ap([[512, 128], [1, 1]], scalar_offset=index, indirect_dim=1))
     nisa.dma_copy(out, part)
     return out
+
+
+@case("bf16[128,128]", "bf16[128,8192]", target="trn3", version="0.4")
+@nki.jit
+def wrong_a_product_has_8192_columns_before_0_5(a, b):
+    left, right = sb((128, 128), nl.bfloat16), sb((128, 8192), nl.bfloat16)
+    total = nl.ndarray((128, 8192), nl.bfloat16, buffer=nl.psum)
+    nisa.dma_copy(left, a)
+    nisa.dma_copy(right, b)
+    nisa.nc_matmul(total, left, right)  # finds: matmul-columns
+    nisa.tensor_copy(right, total)
+    out = hbm((128, 8192), nl.bfloat16)
+    nisa.dma_copy(out, right)
+    return out
+
+
+@case("bf16[8,4,128]", version="0.5")
+@nki.jit
+def wrong_hardware_transposes_eight_rows_before_0_6(x):
+    tile, out = sb((128, 4, 8), nl.bfloat16), hbm((128, 4, 8), nl.bfloat16)
+    nisa.dma_transpose(tile, x, axes=(2, 1, 0), dge_mode=nisa.dge_mode.hwdge)  # finds: hwdge-transpose
+    nisa.dma_copy(out, tile)
+    return out
+
+
+@case("bf16[8,4,128]", version="0.6")
+@nki.jit
+def right_hardware_transposes_eight_rows_from_0_6_on(x):
+    tile, out = sb((128, 4, 8), nl.bfloat16), hbm((128, 4, 8), nl.bfloat16)
+    nisa.dma_transpose(tile, x, axes=(2, 1, 0), dge_mode=nisa.dge_mode.hwdge)
+    nisa.dma_copy(out, tile)
+    return out
+
+
+@case("f32[128,4,16]", version="0.2")
+@nki.jit
+def right_axis_1_is_the_last_one_in_0_2(x):
+    tile, total, out = sb((128, 4, 16)), sb((128, 4)), hbm((128, 4))
+    nisa.dma_copy(tile, x)
+    nisa.tensor_reduce(total, op=nl.add, data=tile, axis=1)
+    nisa.dma_copy(out, total)
+    return out
+
+
+@case("f32[128,512]", target="trn3")
+@nki.jit
+def right_vectore_of_trn3_squares_and_rectifies(x):
+    tile, total, out = sb(), sb((128, 1)), hbm((128, 1))
+    nisa.dma_copy(tile, x)
+    nisa.tensor_scalar(tile, tile, op0=nl.square, operand0=0)
+    nisa.tensor_scalar_reduce(tile, tile, op0=nl.relu, operand0=0, reduce_op=nl.add, reduce_res=total)
+    nisa.dma_copy(out, total)
+    return out
+
+
+@case("f32[128,512]", version="0.4")
+@nki.jit
+def right_rsqrt_of_psum_up_to_0_4(x):
+    tile, total, out = sb(), nl.ndarray((128, 512), nl.float32, buffer=nl.psum), hbm()
+    nisa.dma_copy(tile, x)
+    nisa.memset(total, 4.0)
+    nisa.tensor_copy(tile, nl.rsqrt(total))
+    nisa.dma_copy(out, tile)
+    return out

@@ -52,14 +52,13 @@ def _dma_finish(
 
 
 def _reduce_finish(
-    session: Session, cls: type[Instruction], operands: list[Any], attributes: tuple[Any, ...],
-    values: tuple[Any, ...], extras: tuple[Any, ...], where: Site | None = None, known: Known | None = None,
-) -> None:  # fmt: skip
+    session: Session, cls: type[Instruction], operands: list[Any], attributes: tuple[Any, ...], *others: Any
+) -> None:
+    values, _, where, known = others
     # up to NKI 0.2 axis=1 is the last one (release notes of 0.3, bug fixes)
     place, version = list(cls.attributes).index("axis"), version_of(session)
     if version and order(version) < order("0.3") and attributes[place] in (1, (1,)):
-        attributes = (*attributes[:place], (-1,), *attributes[place + 1 :])
-        known = None
+        attributes, known = (*attributes[:place], (-1,), *attributes[place + 1 :]), None
     record(session, cls, operands, attributes, values, None, where, known)
 
 
