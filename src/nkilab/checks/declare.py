@@ -1,8 +1,7 @@
 """How a rule of the checks is written down: once, with an example that breaks it and one that keeps it.
 
 A rule is data; the families of checks find where it is broken. Explanations, documents, SARIF and the tests
-of
-the examples follow from the declaration.
+of the examples follow from the declaration.
 """
 
 from __future__ import annotations
