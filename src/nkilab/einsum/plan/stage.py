@@ -19,7 +19,6 @@ from .reach import leaves, reach
 from .storage import Storage, positions, tile_shape
 from .want import Want
 
-
 # bytes of a run below which transfers are slower than transposing
 SHORT_RUN = 64
 
