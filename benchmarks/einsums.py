@@ -188,7 +188,8 @@ def summary(title: str, rows: list[Row]) -> str:
         return f"{title}: none"
     return (
         f"{title}: {len(ratios)} of {len(rows)} compile; median {median(ratios):.2f}, "
-        f"worst {max(ratios):.1f}, above 4: {sum(r > 4 for r in ratios)}, above 1.5: {sum(r > 1.5 for r in ratios)}"
+        f"worst {max(ratios):.1f}, above 4: {sum(r > 4 for r in ratios)}, "
+        f"above 1.5: {sum(r > 1.5 for r in ratios)}"
     )
 
 

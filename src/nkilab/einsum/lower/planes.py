@@ -16,7 +16,7 @@ from math import prod
 from ..language.ast import Access, Affine, Einsum, Index, Scalar
 from ..language.operators import OPERATORS
 from ..plan.build import Span
-from ..plan.choose import BYTES_PER_NS, INSTRUCTION_NS, SMALL_ROW_BYTES, TRANSFER_NS, Choice
+from ..plan.choose import BYTES_PER_NS, INSTRUCTION_NS, SMALL_ROW_BYTES, TRANSFER_NS, Choice, is_barred
 from ..plan.context import Context
 from ..plan.deliver import deliver, lies_right, targets_of
 from ..plan.fetch import fetch
@@ -101,6 +101,7 @@ def _planes(
     read = [a for e in einsums for a in e.accesses if a.tensor not in own]
     written = [e.output for e in einsums if "hbm" in ctx.homes.get(e.name, "hbm")]
     is_whole = all(part in o.variables for o in outputs) and part not in reduced
+    is_whole &= not any(is_barred(ctx, e.output, part) for e in einsums)
     if not is_whole or not all(_can_lie(ctx, a, spans, part) for a in (*read, *written)):
         return None
     natural = max((*read, *outputs), key=lambda a: len(a.variables)).variables

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
+from math import prod
 
 from ...errors import UnsupportedError
 from ..language.ast import Access, Affine
@@ -17,6 +18,9 @@ from .fetch import FEW, fetch, lies_right, turn, two_axes
 from .reach import leaves, reach
 from .storage import Storage, positions, tile_shape
 from .want import Want
+
+# bytes of a run below which transfers are slower than transposing
+SHORT_RUN = 64
 
 
 class BeyondEdges(UnsupportedError):
@@ -146,6 +150,11 @@ def _copied_whole(
     source: Storage,
 ) -> bool:
     """Fill a tile by one of the ways that take several blocks or rows at once; whether one does."""
+    rows = _rows_before(ctx, plain, at, part, free, source)
+    if rows:
+        straight = stage(ctx, plain, at, rows, source.buffer.dtype)
+        _copied(ctx, plain, at, part, free, made, straight)
+        return True
     if _is_turned_at_once(plain, at, part, free, made, source) and (
         _blocks_of_a_bank(at[part], at[free[0]], made.lanes, ctx.bank_bytes // source.itemsize) > 1
     ):
@@ -160,6 +169,20 @@ def _copied_whole(
     if _is_turned_in_bulk(ctx, plain, at, part, free, made, source):
         return True
     return is_column and dealt_out(ctx, plain, at, part, made, source)
+
+
+def _rows_before(
+    ctx: Context, plain: Access, at: dict[str, Span], part: str, free: list[str], source: Storage
+) -> str:
+    """The axis before that of the partitions, whose rows are loaded and transposed; "" if runs are long."""
+    order = [v for i in plain.indices for v in i.variables if not at[v].is_point]
+    if not source.is_hbm or len(free) < 2 or part not in order[1:-1] or source.itemsize > 4:
+        return ""
+    place = order.index(part)
+    run, row = (prod(at[v].most for v in order[n:]) * source.itemsize for n in (place + 1, place))
+    size = row * -(-at[order[place - 1]].most // ctx.lanes)
+    is_whole = all(at[v].count.value is not None for v in order)
+    return order[place - 1] if is_whole and run < SHORT_RUN and size <= ctx.room() * 0.2 else ""
 
 
 def _copied(
