@@ -143,9 +143,7 @@ def subjects(corpus: Path | None, types: list[str]) -> Iterator[Subject]:
             yield Subject(entry["name"], cascade_of(entry), sizes, dtype)
     for case in (*REALISTIC, *PAPERS):
         for dtype in types or ["bfloat16"]:
-            yield Subject(
-                case.name, case.cascade, case.extents(), dtype, is_kept_back(case.name) and case in PAPERS
-            )
+            yield Subject(case.name, case.cascade, case.extents(), dtype, is_kept_back(case.name) and case in PAPERS)
 
 
 def measured(subject: Subject, search: float, target: str) -> Row:
@@ -212,9 +210,7 @@ def main() -> None:
     for subject in chosen:
         rows.append((subject, in_process(subject, arguments.search, arguments.target, arguments.limit)))
         print(rows[-1][1].text(subject), flush=True)
-    print(
-        f"\n{'cascade':34} {'type':8} {'us':>10} {'roof us':>10} {'times':>7} {'own':>7} {'bound':>10} {'s':>6}"
-    )
+    print(f"\n{'cascade':34} {'type':8} {'us':>10} {'roof us':>10} {'times':>7} {'own':>7} {'bound':>10} {'s':>6}")
     for subject, row in sorted(rows, key=lambda held: held[1].ratio):
         print(row.text(subject))
     print(summary("all", [r for _, r in rows]))

@@ -15,14 +15,10 @@ def _np(name: str, subscripts: str, sizes: str) -> Case:
     operands, _, output = subscripts.partition("->")
     parts = operands.split(",")
     names = [chr(ord("A") + n) for n in range(len(parts))]
-    tensors = ", ".join(
-        f"{n}: {' '.join(p.upper())}" for n, p in zip([*names, Z], [*parts, output], strict=True)
-    )
+    tensors = ", ".join(f"{n}: {' '.join(p.upper())}" for n, p in zip([*names, Z], [*parts, output], strict=True))
     right = " . ".join(f"{n}[{', '.join(p)}]" for n, p in zip(names, parts, strict=True))
     ops = [*(["M mul"] if len(parts) > 1 else []), *(["V add"] if set("".join(parts)) - set(output) else [])]
-    return realistic(
-        name, tensors, [f"Z[{', '.join(output)}] = {right}{' ;; ' if ops else ''}{' '.join(ops)}"], sizes
-    )
+    return realistic(name, tensors, [f"Z[{', '.join(output)}] = {right}{' ;; ' if ops else ''}{' '.join(ops)}"], sizes)
 
 
 def _softmax(lanes: str, keys: str, scores: str = "S") -> Steps:
