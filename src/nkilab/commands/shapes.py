@@ -96,13 +96,13 @@ def _check_given(kernel: Any, positional: Sequence[Any], named: dict[str, Any]) 
     Raises:
         UseError: if they do not fit.
     """
-    launches = part("launches")
+    border = part("border")
     try:
-        launches.bind(kernel, tuple(positional), named)
+        border.bind(kernel, tuple(positional), named)
     except UseError as error:
         more = "; give an array with --arg, as in f32[128,512], anything else with --kw NAME=VALUE"
         hint = error.hint if error.hint.startswith("did you mean") else error.hint + more
-        raise UseError(error.problem, hint=hint).located(launches.definition(kernel), kernel.name) from None
+        raise UseError(error.problem, hint=hint).located(border.definition(kernel), kernel.name) from None
 
 
 def print_documents(dicts: list[dict[str, Any]]) -> None:
