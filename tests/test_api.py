@@ -207,7 +207,7 @@ def test_a_number_of_replays_is_whole(replay):
 
 
 def test_a_spec_without_a_type_says_so():
-    with pytest.raises(UsageError, match="a spec has no type: dtype is of type NoneType; it is one of"):
+    with pytest.raises(UsageError, match="a spec has no type: dtype is of type NoneType; it must be one of"):
         nkilab.spec((4, 4), None)
 
 

@@ -72,7 +72,7 @@ REFUSED = {
     ),
     "a dialect in a list": (
         lambda k: compiled(dialect=["nki"]),
-        "dialect is ['nki']; it must be one of nki, neuronxcc",
+        "dialect is ['nki']; it is one of nki, neuronxcc",
     ),
     "what no generator reads": (
         lambda k: compiled(as_written=True),

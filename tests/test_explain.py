@@ -305,11 +305,12 @@ def test_a_name_without_a_page_offers_the_nearest(wrong: str, near: str) -> None
     assert near in hint
 
 
-def test_a_name_like_no_other_lists_the_instructions() -> None:
+def test_a_name_like_no_other_says_what_has_a_page() -> None:
     with pytest.raises(UsageError) as caught:
         explanation("zzzzzzzz")
     assert (
-        str(caught.value) == f"there is no page of zzzzzzzz\n  hint: instructions are {', '.join(REGISTRY)}"
+        str(caught.value) == "there is no page of zzzzzzzz\n"
+        "  hint: try the name of an instruction, type, chip, metric or rule, or a word such as tile"
     )
 
 

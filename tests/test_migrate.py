@@ -417,9 +417,9 @@ def test_the_program_answers_with_text_json_a_diff_and_three_exit_codes(folder):
     code, out, err = outcome_of(call("migrate", "kernel.py", "--to", "9.9", folder=folder))
     assert (code, out) == (2, "")
     code, out, err = outcome_of(call("migrate", "kernel.py", "--json", "--diff", folder=folder))
-    assert (code, out, err) == (
+    assert (code, json.loads(out)["kind"], err) == (
         2,
-        "",
+        "usage",
         "nkilab: --json and --diff are both given\n  hint: leave one of them out\n",
     )
 

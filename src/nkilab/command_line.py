@@ -293,7 +293,7 @@ class Number(click.ParamType):
         if number is None or number != number or (self.least is not None and number < self.least):
             what = "a whole number" if self.kind is int else "a number"
             bound = "" if self.least is None else f" of at least {self.least}"
-            raise UsageError(f"{_called(param)} is {value}; it is {what}{bound}")
+            raise UsageError(f"{_called(param)} is {value}; it must be {what}{bound}")
         if self.most is not None and number > self.most:
             problem = f"{_called(param)} is {value}; it is at most {self.most}: {self.reason}"
             raise UsageError(problem)

@@ -118,7 +118,7 @@ KEYS = (
          "it must be one of trn1, trn2, trn3, inf2, trn1n, trn3pre, gen2, gen3, gen4"
          + FORMAT),
         ("id: one", "id: 7", f"lab.yaml:14: id is 7; it is a text{FORMAT}"),
-        ("noise: 0.02", "noise: low", f"lab.yaml:14: noise is 'low'; it must be a number{FORMAT}"),
+        ("noise: 0.02", "noise: low", f"lab.yaml:14: noise is 'low'; it is a number{FORMAT}"),
         ("args: ['f32[256]', 'f32[256]', 2]", "calls: [1]",
          f"lab.yaml:14: an entry of calls is neither a list of args nor kernel and args{FORMAT}"),
         ("  own: {ref: our lab, link: https://example.org}", "  - own",

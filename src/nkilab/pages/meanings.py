@@ -27,6 +27,8 @@ OPERATOR_MEANINGS: dict[str, str] = {
     "logical_xor": "1.0 where exactly one of `x` and `y` is 0, else 0.0",
     "rsqrt": "`1 / sqrt(x)`",
     "reciprocal": "`1 / x`",
+    "square": "`x ** 2`",
+    "relu": "`max(x, 0)`",
     "abs": "the magnitude of `x`",
     "power": "`x ** y`",
     "abs_max": "whichever of `x` and `y` has the larger magnitude, with its sign; `y` where they agree",

@@ -59,7 +59,7 @@ TERMS = {
         "`nl.psum` on chip, where the first axis is the partitions, at most 128; `nl.shared_hbm` for "
         "results of the kernel.",
         "Write every element before something reads it; `nl.zeros` makes one that is filled.",
-        pages=("sbuf", "psum", "uninitialised"),
+        pages=("sbuf", "psum", "unwritten-read"),
     ),
     "par_dim": Term(
         "In Beta 1 `nl.par_dim(128)` marks the axis of a shape that lies along the partitions: in `(4, "
