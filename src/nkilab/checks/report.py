@@ -5,12 +5,19 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 from .finding import SEVERITIES, Finding
 from .sources import Sources
 
 SCHEMA = "nkilab.check/1"
+
+
+class Shown(Protocol):
+    """What a piece of advice says of itself."""
+
+    def to_dict(self) -> dict[str, object]:
+        """Ready for JSON."""
 
 
 @dataclass(frozen=True)
@@ -28,6 +35,7 @@ class Report:
         tensors: what `--numerics` measured, one entry per tensor.
         known: what a baseline has.
         sources: the user's files.
+        pieces: of advice, most gain first; they stand among the findings too.
     """
 
     kernel: str
@@ -40,6 +48,7 @@ class Report:
     tensors: tuple[dict[str, Any], ...] = ()
     known: tuple[Finding, ...] = ()
     sources: Sources = field(default_factory=Sources, repr=False)
+    pieces: tuple[Shown, ...] = ()
 
     @property
     def passes(self) -> bool:
@@ -67,6 +76,7 @@ class Report:
             "occupancy": list(self.occupancy),
             "replays": list(self.replays),
             "tensors": list(self.tensors),
+            "advice": [own.to_dict() for own in self.pieces],
         }
 
 

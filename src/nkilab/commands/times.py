@@ -42,7 +42,9 @@ def estimate(kernel: str, as_json: bool, **options: Any) -> None:
     """Predict the latency of a kernel from shapes alone."""
     results = timed(part("api").estimate, kernel, as_json=as_json, **options)
     if as_json:
-        echo_json([r.to_dict() for r in results])
+        echo_json(
+            [{**r.to_dict(), "advice": [own.to_dict() for own in r.run.guidance.advice]} for r in results]
+        )
         return
     terminal = part("views.terminal")
     if len(results) > 1:
