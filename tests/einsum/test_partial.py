@@ -10,6 +10,7 @@ import pytest
 from ruamel.yaml import YAML
 
 import nkilab.einsum
+from nkilab.errors import UnsupportedError
 from tests.einsum.mapped import SCALED_SUM
 from tests.einsum.mistakes import MISTAKES
 from tests.einsum.specs import PRODUCT
@@ -106,14 +107,26 @@ def test_a_loop_order_is_that_of_the_kernel() -> None:
 
 
 def test_what_is_added_is_told() -> None:
-    # 256 is no multiple of 100: no plan has such tiles
-    parts = {"M": ["uniform_shape(256)", "uniform_shape(100)"]}
-    kernel = compiled(GEMM, mapping={"partitioning": {"Z": parts}})
-    assert (
-        "completed: A_tile, B_tile, Z_sum, Z_tile added, where tensors move between HBM, SBUF and PSUM"
-        in (kernel.changes)
+    document = YAML(typ="safe").load(SCALED_SUM)
+    del document["mapping"]["loop-order"]["TP"], document["binding"]["fusion"]
+    kernel = nkilab.einsum.compile(text_of(document), sizes={"K1": 3})
+    # tiles of AS, BS and TP live inside a loop over K1, and the sum TS reads TP there
+    assert kernel.changes[:2] == (
+        "completed: the loop order of TP",
+        "completed: AS.K1 and BS.K1 and TP.K1 and TS.K1 share a loop",
     )
-    assert "completed: K in parts of 128" in kernel.changes
+
+
+def test_a_part_that_is_no_multiple_of_the_next_is_refused_where_no_plan_has_it() -> None:
+    parts = {"M": ["uniform_shape(256)", "uniform_shape(100)"]}
+    text = text_of({"einsum": GEMM, "mapping": {"partitioning": {"Z": parts}}})
+    line = next(n for n, row in enumerate(text.split("\n"), 1) if row.strip().startswith("M: [uni"))
+    with pytest.raises(UnsupportedError) as refused:
+        nkilab.einsum.compile(text)
+    assert str(refused.value) == (
+        f"{line}:7: mapping.partitioning.Z.M: no plan computes Z within such parts of M\n"
+        "  hint: leave mapping.partitioning.Z.M out"
+    )
 
 
 def parts_of(text: str) -> list[tuple[str, ...]]:

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Unpack
 
 from ..checks.declare import Example as Example
-from ..checks.declare import Rule, rule
+from ..checks.declare import Facts, Rule, rule
 from ..checks.finding import Site
 from ..trace.program import Program
 from .subject import Subject as Subject
@@ -55,11 +56,9 @@ class Transformation:
 CATALOGUE: dict[str, Transformation] = {}
 
 
-def transformation(
-    id: str, *, wrong: Example | None = None, right: Example | None = None, **texts: str
-) -> Callable[[Detector], Detector]:
-    """Declare a transformation, with the texts of a rule of the checks; the function below finds it."""
-    own = rule(id, "advice", "advice", wrong=wrong, right=right, **texts)
+def transformation(id: str, **facts: Unpack[Facts]) -> Callable[[Detector], Detector]:
+    """Declare a transformation, with what a rule of the checks says; the function below finds it."""
+    own = rule(id, "advice", "advice", **facts)
 
     def register(find: Detector) -> Detector:
         CATALOGUE[id] = Transformation(own, find)

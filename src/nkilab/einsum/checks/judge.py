@@ -46,7 +46,7 @@ def judge(
         stages: of checks of the mapping: all, or `GIVEN` for what is not completed yet.
     """
     found = list(check_cascade(spec))
-    if not _has_error(found) and not spec.added:
+    if not _has_error(found):
         found += check_references(spec)
         # a plan may keep what is given for each of several
         found += check_writers(spec) if stages is STAGES else ()

@@ -22,8 +22,6 @@ def check_placements(model: Model) -> Iterator[Finding]:
     for (tensor, einsum), placed in model.spec.placements.items():
         access = model.access(tensor, einsum)
         node = within(placed.node, "ranks")
-        if einsum in model.spec.added or model.is_row(placed):
-            continue
         if access is None:
             told = "is for a tensor that it does not use"
             yield found("placement-ranks", node, tensor=tensor, einsum=einsum, told=told, ranks="none")
@@ -147,8 +145,6 @@ def check_tiles(model: Model) -> Iterator[Finding]:
             yield found(
                 "output-memory", within(placed.node, "component"), tensor=tensor, memory=placed.component
             )
-        if model.is_row(placed):
-            continue
         node = within(placed.node, "ranks", "partition")
         if not placed.outer:
             yield found("no-partition", node, tensor=tensor, einsum=einsum)
@@ -164,7 +160,7 @@ def check_tiles(model: Model) -> Iterator[Finding]:
 def check_starts(model: Model) -> Iterator[Finding]:
     """A loop over part of the partitions begins where the machine can begin."""
     for placed in model.spec.placements.values():
-        if placed.component != "HBM" and not model.is_row(placed):
+        if placed.component != "HBM":
             yield from _starts(model, placed)
 
 
@@ -196,7 +192,7 @@ def check_shapes(model: Model) -> Iterator[Finding]:
         placed = model.producer(einsum)
         given = given_shape(model, einsum)
         is_added = held.node.path.endswith("(completed)")
-        if placed is None or given is None or einsum not in model.ordered or model.spec.added or is_added:
+        if placed is None or given is None or einsum not in model.ordered or is_added:
             continue
         ranks = model.tile(placed)
         dst: list[Extent] = model.extents(einsum, ranks)

@@ -80,8 +80,6 @@ def check_orders(model: Model) -> Iterator[Finding]:
     """Loop orders and spacetime name every rank once."""
     spec = model.spec
     for einsum, order in spec.loop_order.items():
-        if einsum in spec.added:
-            continue
         # what an instruction consumes needs no place among the loops
         wanted = [
             r for r in model.ranks_of(einsum)

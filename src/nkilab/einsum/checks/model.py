@@ -151,18 +151,6 @@ class Model:
             shared += 1
         return shared
 
-    def is_row(self, placed: Placement) -> bool:
-        """Whether a tile that was added is a row on its way to all partitions, which gets no place."""
-        made = self.spec.engines.get(placed.tensor)
-        readers = [p.einsum for p in self.consumers(placed.tensor)]
-        return (
-            placed.node.path.endswith("(completed)")
-            and made is not None
-            and made.instruction == "Load"
-            and [self.spec.engines[r].instruction for r in readers if r in self.spec.engines]
-            == ["BroadcastTo"]
-        )
-
     @cached_property
     def emitted(self) -> list[str]:
         """Einsums in the order in which they run in the innermost turn, loops being shared as given."""

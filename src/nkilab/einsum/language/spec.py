@@ -91,8 +91,6 @@ class Spec:
         kernel_name: of the function.
         root: all of it, with places.
         text: as it was given; "" for what was made in Python.
-        added: Einsums that a completion put in: copies, and parts of what one instruction does not compute.
-        plain: tensors that lie in HBM as declared, because Einsums without a mapping use them too.
     """
 
     cascade: Cascade
@@ -108,8 +106,6 @@ class Spec:
     kernel_name: str = ""
     root: Node | None = field(default=None, compare=False)
     text: str = field(default="", compare=False)
-    added: frozenset[str] = frozenset()
-    plain: frozenset[str] = frozenset()
 
     @property
     def is_mapped(self) -> bool:

@@ -23,7 +23,7 @@ from ..tree.expr import ZERO, Expr, Whole, at_most, expr, name_of
 from ..tree.nodes import HBM, PSUM, SBUF, Alloc, Argument, Buffer, Cut, Kernel, Loop, Summed, Tally, View
 from ..written.ranks import Group, Ranks
 from .claims import asserts
-from .culprit import is_entry
+from .complete import is_entry
 from .decide import Decisions, Plan
 from .layouts import digit, digits, extent_of, hbm_axes, merged
 from .views import Place, Views
@@ -453,5 +453,5 @@ def with_row(view: View, tile: View) -> View:
     """A part of HBM as a tile of one partition sees it: with an axis of one in front."""
     if tile.cuts[0].count.value != 1 or not view.cuts:
         return view
-    order = (0, *(n + 1 for n in view.order)) if view.order else ()
+    order = (0, *(n + 1 if isinstance(n, int) else n for n in view.order)) if view.order else ()
     return replace(view, index=(Cut(ZERO, expr(1)), *view.index), order=order)

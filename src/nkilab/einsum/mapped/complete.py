@@ -1,438 +1,409 @@
-"""A partial mapping made whole by rules: what is given stays as it is, the rest is chosen to go with it."""
+"""A mapping that lacks entries made whole: what is given stays as it is, the rest follows from it.
+
+The cascade names every instruction, copies between memories too. So a loop order follows from loops inside
+which tiles live, a place from that of the same tile elsewhere, and shared loops from tiles living in them.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from math import prod
 
 from ...machine import Machine
-from ...tiles.dtypes import as_dtype
-from ..language.ast import Einsum
+from ..checks.names import node_of
+from ..language.ast import Cascade, Einsum, Iterate
 from ..language.nodes import Node
 from ..language.spec import Execution, Fusion, Placement, Spec
-from ..tree.expr import expr
+from ..roofline import is_contraction
 from ..written.ranks import Ranks
-from .expand import PRODUCT, Piece, Pieces, expanded, types_of_pieces
-from .fuse import Member, Nest, fused
-from .layouts import Digit
-from .orders import Orders
+from .layouts import Digit, digit, extent_of
 
+PRODUCT, TRANSFERS = "MatVec", ("Load", "Store", "BroadcastTo")
 ENGINE_OF = {
-    "Load": "DMAEngine", "Store": "DMAEngine", "BroadcastTo": "DMAEngine", "MatVec": "TensorEngine",
+    "Load": "DMAEngine", "Store": "DMAEngine", "BroadcastTo": "DMAEngine", PRODUCT: "TensorEngine",
     "Transpose": "TensorEngine", "Activation": "ScalarEngine",
 }  # fmt: skip
-# of SBUF, what tiles that live at once may fill: loads overlap with work by a second buffer
-SHARE = 0.4
+UNBOUNDED = 1 << 40
+Member = tuple[str, str]
 
 
 def is_whole(spec: Spec) -> bool:
     """Whether a mapping says everything: loops, instructions and layouts of every Einsum."""
-    held = spec.cascade.einsums
+    einsums = spec.cascade.einsums
     return all(
         e.name in spec.loop_order
         and e.name in spec.engines
         and all((t, e.name) in spec.placements for t in (e.name, *e.reads))
-        for e in held
-    ) and bool(spec.fusion or len(held) == 1 or not any(p.unbound for p in spec.placements.values()))
+        for e in einsums
+    ) and bool(spec.fusion or len(einsums) == 1 or not any(p.unbound for p in spec.placements.values()))
+
+
+def is_instructions(cascade: Cascade) -> bool:
+    """Whether every Einsum is one instruction: copies between HBM and the chip are Einsums of their own."""
+    if any(isinstance(step, Iterate) for step in cascade.steps):
+        return False
+    is_written_once = len(cascade.einsums) == len(cascade.written)
+    return is_written_once and all(_is_instruction(cascade, e) for e in cascade.einsums)
+
+
+def _is_instruction(cascade: Cascade, einsum: Einsum) -> bool:
+    indices = [[i.plain for i in a.indices] for a in (einsum.output, *einsum.accesses)]
+    is_indexed = all(all(names) and len(set(names)) == len(names) for names in indices)
+    in_hbm = sum(t in cascade.inputs or t in cascade.outputs for t in (einsum.name, *einsum.reads))
+    is_copy = not einsum.map_op and not einsum.reduce_op
+    is_simple = not (einsum.map_op and einsum.reduce_op) or is_contraction(einsum)
+    is_moved = in_hbm == 0 or (in_hbm == 1 and is_copy)
+    return bool(einsum.accesses) and is_indexed and is_simple and is_moved and len(einsum.operands) <= 2
 
 
 def completed(spec: Spec, machine: Machine) -> tuple[Spec, tuple[str, ...]]:
-    """A specification with a whole mapping, and notes on what was added.
-
-    Raises:
-        UnsupportedError: if an Einsum has a form that no instruction of a mapping computes.
-    """
-    if is_whole(spec):
-        return spec, ()
-    return _Completion(spec, machine).spec()
-
-
-def node_for(einsum: Einsum, path: str) -> Node:
-    """A node of what was added, at the Einsum that it was added for."""
-    return Node(None, f"{path} (completed)", einsum.place)
+    """A specification with a whole mapping, and notes on what was added."""
+    return (spec, ()) if is_whole(spec) else _Completion(spec, machine).spec()
 
 
 class _Completion:
     def __init__(self, spec: Spec, machine: Machine) -> None:
         self.given, self.machine = spec, machine
-        self.pieces: Pieces = expanded(spec)
-        self.types = types_of_pieces(self.pieces, spec.dtypes)
-        self.by_rule = Orders(spec, machine, self.pieces)
-        self.digit, self.all_ranks, self.parts = (
-            self.by_rule.digit,
-            self.by_rule.all_ranks,
-            self.by_rule.parts,
-        )
-        self.count, self.partition_of = self.by_rule.count, self.by_rule.partition_of
-        self.splits, self.placed = self.by_rule.splits, self.by_rule.placed
-        self.orders, self.consumed = self.by_rule.orders, self.by_rule.consumed
-        self.groups: list[list[Member]] = []
-
-    @property
-    def ranks(self) -> Ranks:
-        """Extents and parts of ranks."""
-        return self.by_rule.ranks
+        self.cascade, self.ranks = spec.cascade, Ranks(spec)
+        self.einsums = {e.name: e for e in self.cascade.einsums}
+        self.placed = dict(spec.placements)
+        self.part: dict[str, str] = {}
+        for einsum in self.cascade.einsums:
+            self.part[einsum.name] = self.part_of(einsum)
+        self.instructions = {e.name: self.instruction_of(e) for e in self.cascade.einsums}
+        self.consumed = {e.name: self.consumes(e) for e in self.cascade.einsums}
+        self.orders = {e.name: self.order(e) for e in self.cascade.einsums}
+        self.groups: list[list[Member]] = [list(g) for f in spec.fusion for g in f.groups]
 
     def spec(self) -> tuple[Spec, tuple[str, ...]]:
-        self.share()
-        self.depths = {p.name: self.chain(p) for p in self.pieces.pieces if self.is_free_load(p)}
-        self.fit()
-        for piece in self.pieces.pieces:
-            if piece.name in self.depths and (spread := self.spread_of(piece)) is not None:
-                known = len(self.nests[spread.name].loops) if spread.name in self.nests else 0
-                self.depths[piece.name] = self.depths.get(spread.name, known)
-        return self.whole(self.by_rule.held), self.notes()
+        """The whole specification, and notes."""
+        if not self.given.fusion:
+            self.groups = list(self.shared_loops())
+        for einsum in self.cascade.einsums:
+            for tensor in (einsum.name, *einsum.reads):
+                self.placed[tensor, einsum.name] = self.place(tensor, einsum)
+        node = self.given.fusion[0].node if self.given.fusion else self.node("binding.fusion")
+        fusion = Fusion(None, tuple(map(tuple, self.groups)), Node(None, node.path, node.place))
+        whole = replace(
+            self.given, loop_order=self.orders, placements=self.placed, dtypes=self.types(),
+            engines={name: self.execution(e) for name, e in self.einsums.items()},
+            fusion=(fusion,) if self.groups else (), spacetime={}, rank_order={},
+        )  # fmt: skip
+        return whole, tuple(self.notes())
 
-    def is_free_load(self, piece: Piece) -> bool:
-        """Whether the loops of a load are free to choose: nothing is given for it."""
-        if piece.instruction not in ("Load", "BroadcastTo"):
-            return False
-        given = piece.home in self.given.loop_order and piece.is_given
-        return not given and not any(e == piece.name or t == piece.name for t, e in self.placed)
+    def node(self, path: str) -> Node:
+        """A node of what was added, at the mapping."""
+        key = next((k for k in ("binding", "mapping") if node_of(self.given, k).path == k), "einsum")
+        return Node(None, f"{path} (completed)", node_of(self.given, key).place)
 
-    def share(self) -> None:
-        """Groups: those given, and where none is given as many as nothing forbids."""
-        written = {
-            (self.pieces.main.get(e, e), r): number
-            for number, g in enumerate(g for f in self.given.fusion for g in f.groups)
-            for e, r in g
-        }
-        nests = []
-        for piece in self.pieces.pieces:
-            if self.is_free_load(piece):
-                continue
-            reduced = {r for v in piece.einsum.reduced for r in self.parts(piece, v)}
-            loops = [
-                (r, self.digit(piece.name, r)) for r in self.orders[piece.name]
-                if r not in self.consumed[piece.name]
-                or ((piece.name, r) in written and self.is_shared(piece, r))
-            ]  # fmt: skip
-            nests.append(Nest(piece.name, self.read_through(piece), loops, reduced))
-        homes = {p.name: p for p in self.pieces.pieces}
+    def notes(self) -> Iterator[str]:
+        """What was added, for the report."""
+        for what, known in (("loop order", self.given.loop_order), ("instruction", self.given.engines)):
+            names = [n for n in self.einsums if n not in known]
+            if names:
+                yield f"completed: the {what} of {', '.join(names)}"
+        tensors = [f"{t} in {e}" for t, e in self.placed if (t, e) not in self.given.placements]
+        if tensors:
+            yield f"completed: the place of {', '.join(tensors)}"
+        if not self.given.fusion:
+            shared = (" and ".join(".".join(member) for member in group) for group in self.groups)
+            yield from (f"completed: {members} share a loop" for members in shared)
 
-        def may_share(first: Member, second: Member) -> bool:
-            held = written.get(first), written.get(second)
-            if not self.given.fusion or not all(homes[m[0]].is_given for m in (first, second)):
-                return self.is_bound_alike(first, second)
-            return held[0] is not None and held[0] == held[1]
-
-        self.groups = fused(nests, may_share)
-        self.nests = {n.name: n for n in nests}
-        for group in (g for f in self.given.fusion for g in f.groups):
-            members = [(self.pieces.main.get(e, e), r) for e, r in group]
-            if not any(m in g for g in self.groups for m in members):
-                self.groups.append(members)
-
-    def read_through(self, piece: Piece) -> tuple[str, ...]:
-        """What a piece reads, and what is loaded for it."""
-        found = list(piece.einsum.reads)
-        for tensor in found:
-            maker = self.pieces.piece(tensor)
-            if maker is not None and self.is_free_load(maker):
-                found += maker.einsum.reads
-        return tuple(dict.fromkeys(found))
-
-    def is_shared(self, piece: Piece, rank: str) -> bool:
-        return any((piece.home, rank) in g and len(g) > 1 for f in self.given.fusion for g in f.groups)
-
-    def is_bound_alike(self, first: Member, second: Member) -> bool:
-        """Whether tiles that both see are given as living inside this loop, where tiles are given."""
-        made, read = self.placed.get((first[0], first[0])), self.placed.get((first[0], second[0]))
-        if made is None or read is None or read.component == "HBM":
-            return True
-        return second[1] in read.unbound and first[1] in made.unbound
-
-    def group_of(self, einsum: str, rank: str) -> list[Member] | None:
-        return next((g for g in self.groups if (einsum, rank) in g), None)
-
-    def path(self, name: str) -> list[list[Member]]:
-        """The groups around an Einsum, the outermost first; a loop of its own is a group of one."""
-        found = []
-        for rank, _ in self.nests[name].loops:
-            found.append(self.group_of(name, rank) or [(name, rank)])
+    def types(self) -> dict[str, str]:
+        """Types of all tensors: given, else that of what is copied, else float32."""
+        found = dict(self.given.dtypes)
+        for name, einsum in self.einsums.items():
+            is_copy = self.instructions[name] in (*TRANSFERS, "TensorCopy", "Transpose")
+            found.setdefault(name, found.get(einsum.reads[0], "float32") if is_copy else "float32")
         return found
 
-    def spread_of(self, load: Piece) -> Piece | None:
-        """The broadcast that a row is loaded for."""
-        readers = self.pieces.readers(load.name)
-        return readers[0] if len(readers) == 1 and readers[0].instruction == "BroadcastTo" else None
+    # partitions
 
-    def full_chain(self, load: Piece) -> list[list[Member]]:
-        """Loops of what reads a load, which it could run in."""
-        readers = self.pieces.readers(load.name)
-        while len(readers) == 1 and self.is_free_load(readers[0]):
-            readers = self.pieces.readers(readers[0].name)
-        common = []
-        for level in zip(*[self.path(r.name) for r in readers]):
-            if any(g != level[0] for g in level):
+    def in_hbm(self, tensor: str) -> bool:
+        """Whether a tensor lies in HBM."""
+        declared = {*self.cascade.inputs, *self.cascade.outputs}
+        return tensor in declared or any(
+            t == tensor and p.component == "HBM" for (t, _), p in self.given.placements.items()
+        )
+
+    def readers(self, tensor: str) -> list[Einsum]:
+        """Einsums that read a tensor."""
+        return [e for e in self.cascade.einsums if tensor in e.reads]
+
+    def base(self, einsum: str, rank: str) -> str:
+        """The variable that a rank is a part of."""
+        split = self.ranks.split(einsum, rank)
+        return (split[0] if split else rank).lower()
+
+    def placed_part(self, tensor: str) -> str:
+        """The variable that a place puts on the partitions of a tile; "" if none does."""
+        for (name, einsum), placed in self.given.placements.items():
+            if name == tensor and placed.component != "HBM" and placed.outer:
+                wide = [r for r in placed.outer if extent_of(self.ranks, einsum, r).value != 1]
+                return self.base(einsum, (wide or placed.outer)[0])
+        return ""
+
+    def bound_part(self, einsum: Einsum) -> str:
+        """The variable on the partitions that space, or the ranks of an instruction, name."""
+        held = self.given.engines.get(einsum.name)
+        space = self.given.spacetime.get(einsum.name, ((), ()))[0]
+        ranks = held.ranks if held is not None else ()
+        # the first rank of a broadcast is the one of its transfer
+        ranks = space or (ranks[1:] if held is not None and held.instruction == "BroadcastTo" else ranks)
+        bases = [self.base(einsum.name, r) for r in ranks]
+        return next((v for v in bases if v in einsum.output.variables), "")
+
+    def part_of(self, einsum: Einsum) -> str:
+        """The variable on the partitions of a result."""
+        out, readers = einsum.output.variables, self.readers(einsum.name)
+        products = [self.summed(e) for e in readers if is_contraction(e)]
+        held = [self.part.get(a.tensor, "") for a in einsum.accesses]
+        kept = [v for v in out if not any(v in e.reduced for e in readers)]
+        wishes = [self.placed_part(einsum.name), self.bound_part(einsum), *products]
+        if is_contraction(einsum):
+            # of a product one operand has the variable, and is stationary
+            first, second = ({*a.variables} for a in einsum.accesses)
+            out = tuple(v for v in out if v in first ^ second) or out
+        return next((v for v in (*wishes, *held, *kept, *out) if v in out), "")
+
+    def summed(self, einsum: Einsum) -> str:
+        """The variable of a product that runs over the partitions of its operands."""
+        held = self.given.engines.get(einsum.name)
+        places = [self.placed_part(a.tensor) for a in einsum.accesses]
+        named = [self.base(einsum.name, r) for r in held.ranks] if held is not None else []
+        widest = max(einsum.reduced, key=lambda v: self.cascade.sizes.get(v.upper(), UNBOUNDED))
+        return next((v for v in (*places, *named) if v in einsum.reduced), widest)
+
+    # instructions
+
+    def instruction_of(self, einsum: Einsum) -> str:
+        """The instruction of an Einsum: given, or the one of its form."""
+        name = einsum.name
+        if name in self.given.engines:
+            return self.given.engines[name].instruction
+        if not einsum.map_op and not einsum.reduce_op:
+            return self.copy_of(einsum)
+        if is_contraction(einsum):
+            return PRODUCT
+        if einsum.reduce_op:
+            return "LoopReduce" if self.is_summed_by_loops(einsum) else "TensorReduce"
+        if len(einsum.operands) == 1:
+            return "Activation"
+        own = set(einsum.output.variables)
+        has_column = any(set(a.variables) != own for a in einsum.accesses) or len(einsum.accesses) == 1
+        return "SimpleTensorScalar" if has_column else "SimpleTensorTensor"
+
+    def copy_of(self, einsum: Einsum) -> str:
+        """The instruction of a copy."""
+        source, part = einsum.accesses[0], self.part[einsum.name]
+        if self.in_hbm(source.tensor):
+            return "Load"
+        if self.in_hbm(einsum.name):
+            return "Store"
+        if part not in source.variables:
+            return "BroadcastTo"
+        return "TensorCopy" if self.part[source.tensor] == part else "Transpose"
+
+    def is_summed_by_loops(self, einsum: Einsum) -> bool:
+        """Whether what a reduction runs over is no axis of the tile that it reads."""
+        name, source = einsum.name, einsum.accesses[0].tensor
+        tile = self.given.placements.get((source, name)) or self.given.placements.get((source, source))
+        if tile is not None:
+            bases = [self.base(tile.einsum, r) for r in tile.inner]
+            return not set(einsum.reduced) & set(bases)
+        order = self.given.loop_order.get(name)
+        return order is not None and self.base(name, order[-1]) not in einsum.reduced
+
+    def consumes(self, einsum: Einsum) -> tuple[str, ...]:
+        """Ranks that an instruction covers at once: given, or as many as it can."""
+        name = einsum.name
+        held = self.given.engines.get(name)
+        if held is not None and held.ranks:
+            return held.ranks
+        groups = [g for f in self.given.fusion for g in f.groups if len(g) > 1]
+        barred = {r for g in groups for e, r in g if e == name}
+        barred |= {r for (_, e), p in self.given.placements.items() if e == name for r in p.unbound}
+        covered = [r for v, most in self.covers(einsum) for r in self.innermost(name, v, most)]
+        return tuple(r for r in self.every(name, einsum.variables) if r in covered and r not in barred)
+
+    def covers(self, einsum: Einsum) -> list[tuple[str, int]]:
+        """Variables that an instruction covers at once, with how many values at most."""
+        instruction, out = self.instructions[einsum.name], einsum.output.variables
+        lanes = int(self.machine["partitions"])
+        source = einsum.accesses[0]
+        part = self.part[source.tensor] if instruction == "Store" else self.part[einsum.name]
+        if instruction == PRODUCT:
+            stationary = {v for a in einsum.accesses if part in a.variables for v in a.variables}
+            moving = [v for v in out if v not in stationary]
+            columns = max(moving, key=lambda v: self.cascade.sizes.get(v.upper(), 0), default="")
+            most = int(self.machine["moving_free_max"])
+            return [(part, lanes), (self.summed(einsum), lanes), (columns, most)]
+        if instruction == "Transpose":
+            return [(part, lanes), (self.part[source.tensor], lanes)]
+        if instruction == "TensorReduce":
+            return [(part, lanes), (einsum.reduced[-1], UNBOUNDED)]
+        free = [v for v in out if v != part and self.cascade.sizes.get(v.upper()) != 1]
+        return [(part, lanes), *((v, UNBOUNDED) for v in free[-1:])]
+
+    def execution(self, einsum: Einsum) -> Execution:
+        """The instruction of an Einsum, with its engine."""
+        name, consumed = einsum.name, self.consumed[einsum.name]
+        if name in self.given.engines:
+            return replace(self.given.engines[name], ranks=consumed)
+        instruction = self.instructions[name]
+        component = ENGINE_OF.get(instruction, "VectorEngine")
+        return Execution(name, component, instruction, consumed, self.node("binding.engine"))
+
+    # ranks
+
+    def every(self, einsum: str, variables: Iterable[str]) -> list[str]:
+        """Ranks of variables, after splits."""
+        return [r for v in variables for r in self.ranks.names_after(einsum, v.upper())]
+
+    def innermost(self, einsum: str, variable: str, most: int) -> list[str]:
+        """The innermost parts of a rank that together have at most some elements."""
+        parts = self.ranks.names_after(einsum, variable.upper())
+        outer = parts[0] if self.ranks.has_edge(einsum, variable.upper()) else ""
+        found, total = [], 1  # type: list[str], int
+        for rank in reversed(parts):
+            count = extent_of(self.ranks, einsum, rank).value
+            # a loop runs over what has a shorter last part
+            if rank == outer or (count is None and most < UNBOUNDED) or total * (count or 1) > most:
                 break
-            common.append(level[0])
-        return common
+            total *= count or 1
+            found.insert(0, rank)
+        return found
 
-    def chain(self, load: Piece) -> int:
-        """How many of them run over ranks that it has."""
-        own = [self.digit(load.name, r) for r in self.all_ranks(load, load.einsum.output.variables)]
-        for depth, group in enumerate(self.full_chain(load)):
-            if self.digit(*group[0]) not in own:
-                return depth
-        return len(self.full_chain(load))
+    def order(self, einsum: Einsum) -> tuple[str, ...]:
+        """The loop order: as given, else loops inside which tiles live, the rest of the result, then sums."""
+        name, consumed = einsum.name, self.consumed[einsum.name]
+        ranks = self.every(name, einsum.variables)
+        given = self.given.loop_order.get(name)
+        if given is not None:
+            return (*given, *(r for r in ranks if r not in given and r not in consumed))
+        places = [p.unbound for (_, e), p in self.placed.items() if e == name]
+        prefix = max(places, key=len, default=())
+        rest = [r for r in ranks if r not in prefix and r not in consumed]
+        rest.sort(key=lambda r: self.base(name, r) in einsum.reduced)
+        return (*prefix, *rest, *(r for r in consumed if r not in prefix))
 
-    def fit(self) -> None:
-        """Let loads follow more loops of their readers until their tiles fit."""
-        budget = int(self.machine["sbuf_bytes_per_partition"] * SHARE)
-        loads = [p for p in self.pieces.pieces if p.name in self.depths and self.spread_of(p) is None]
-        while True:
-            sizes = {p.name: self.load_bytes(p) for p in loads}
-            rest = sum(self.tile_bytes(p) for p in self.pieces.pieces if p.name not in self.depths)
-            if any(s is None for s in sizes.values()) or rest + sum(s or 0 for s in sizes.values()) <= budget:
-                return
-            deeper = [p for p in loads if self.depths[p.name] < len(self.full_chain(p))]
-            if not deeper:
-                return
-            worst = max(deeper, key=lambda p: sizes[p.name] or 0)
-            self.depths[worst.name] += 1
+    # shared loops
 
-    def load_bytes(self, load: Piece) -> int | None:
-        outer = self.outer_digits(load)
-        part = self.partition_of(load.name, load)
-        free = [r for r in self.all_ranks(load, load.einsum.output.variables)
-                if self.digit(load.name, r) not in outer and r not in part]  # fmt: skip
-        counts = [self.count(load.name, r) for r in free]
-        if any(c is None for c in counts):
-            return None
-        return prod(c or 1 for c in counts) * as_dtype(self.types[load.name]).storage.itemsize
+    def shared_loops(self) -> Iterator[list[Member]]:
+        """Groups of ranks that share a loop, because a tile that one makes and one reads lives inside it."""
+        group_of: dict[Member, list[Member]] = {}
+        for mine, theirs in self.bound_alike():
+            self.join(group_of, mine, theirs)
+        order = list(self.einsums)
+        unique = {id(g): g for g in group_of.values()}
+        yield from (sorted(g, key=lambda m: order.index(m[0])) for g in unique.values())
 
-    def outer_digits(self, load: Piece) -> list[Digit]:
-        chain = self.full_chain(load)[: self.depths[load.name]]
-        return [self.digit(*group[0]) for group in chain]
+    def bound_alike(self) -> Iterator[tuple[Member, Member]]:
+        """Ranks of a maker and of a reader over which a tile lives for one value at a time."""
+        places = self.given.placements
+        pairs = [(places[t, t], seen) for (t, e), seen in places.items() if e != t and (t, t) in places]
+        for made, seen in pairs:
+            members = zip(made.unbound, seen.unbound)
+            yield from (
+                ((made.einsum, mine), (seen.einsum, theirs)) for mine, theirs in members
+                if digit(self.ranks, made.einsum, mine) == digit(self.ranks, seen.einsum, theirs)
+            )  # fmt: skip
 
-    def tile_bytes(self, piece: Piece) -> int:
-        """Bytes of a computed tile, 0 where they are not known."""
-        if piece.instruction in ("Store", PRODUCT):
-            return 0
-        depth = self.shared_depth(piece)
-        outer = [self.digit(piece.name, r) for r, _ in self.nests[piece.name].loops[:depth]]
-        part = self.partition_of(piece.name, piece)
-        free = [r for r in self.all_ranks(piece, piece.einsum.output.variables)
-                if self.digit(piece.name, r) not in outer and r not in part]  # fmt: skip
-        counts = [self.count(piece.name, r) or 0 for r in free]
-        return prod(counts) * as_dtype(self.types[piece.name]).storage.itemsize
+    @staticmethod
+    def join(group_of: dict[Member, list[Member]], first: Member, second: Member) -> None:
+        """Make one group of those of two members."""
+        one, other = group_of.get(first, [first]), group_of.get(second, [second])
+        both = one if one is other else [*one, *(m for m in other if m not in one)]
+        group_of.update(dict.fromkeys(both, both))
 
-    def shared_depth(self, piece: Piece) -> int:
-        """How many of its outermost loops a piece shares with all that read its result."""
-        own = self.path(piece.name)
+    def path(self, name: str) -> list[Sequence[Member]]:
+        """The groups of the loops around an Einsum, the outermost first; one of its own is a group of one."""
+        loops = [(name, r) for r in self.orders[name] if self.is_loop(name, r)]
+        return [next((g for g in self.groups if member in g), [member]) for member in loops]
+
+    def is_loop(self, name: str, rank: str) -> bool:
+        group = next((g for g in self.groups if (name, rank) in g), [(name, rank)])
+        return any(r not in self.consumed[e] for e, r in group)
+
+    def lives_in(self, einsum: Einsum) -> list[str]:
+        """Loops that an Einsum shares with all that read its result, as far as none of them sums it up."""
+        own, name = self.path(einsum.name), einsum.name
         depth = len(own)
-        for reader in self.pieces.readers(piece.name):
-            theirs = self.path(reader.name)
-            same = 0
-            while same < min(len(own), len(theirs)) and own[same] == theirs[same] and len(own[same]) > 1:
-                same += 1
-            depth = min(depth, same)
-        reduced = self.nests[piece.name].reduced
-        first = next((n for n, (r, _) in enumerate(self.nests[piece.name].loops) if r in reduced), depth)
-        return min(depth, first)
+        for reader in self.readers(name):
+            pairs = zip(own, self.path(reader.name))
+            depth = min(depth, next((n for n, (a, b) in enumerate(pairs) if a != b or len(a) == 1), depth))
+            depth = min(depth, len(self.path(reader.name)))
+        ranks = [next(r for e, r in g if e == name) for g in own[:depth]]
+        sums = (n for n, r in enumerate(ranks) if self.base(name, r) in einsum.reduced)
+        return ranks[: next(sums, depth)]
 
-    def in_terms_of(self, einsum: str, variables: tuple[str, ...], digits: list[Digit]) -> list[str]:
+    # places
+
+    def place(self, tensor: str, einsum: Einsum) -> Placement:
+        """Where a tensor lies as an Einsum sees it: as given, as others see it, or by rule."""
+        name = einsum.name
+        if (tensor, name) in self.placed:
+            return self.placed[tensor, name]
+        is_made, node = tensor == name, self.node("binding.tensor")
+        access = next(a for a in (einsum.output, *einsum.accesses) if a.tensor == tensor)
+        zeros = self.instructions[name] == "LoopReduce"
+        constructor = ("zeros" if zeros else "empty") if is_made else ""
+        ranks = self.every(name, access.variables)
+        if self.in_hbm(tensor):
+            order = self.given.rank_order.get(tensor, {}).get(name)
+            *outer, last = order or ranks or [""]
+            inner = (last,) if last else ()
+            is_plain = order is None and not self.is_cut_alike(tensor)
+            return Placement(tensor, name, "HBM", constructor, (), tuple(outer), inner, node, is_plain)
+        other = next((p for (t, _), p in self.placed.items() if t == tensor), None)
+        if other is not None:
+            seen = self.seen_by(other, name, access.variables)
+            return replace(seen, constructor=constructor, node=node)
+        assert is_made, "makers come before their readers"
+        unbound = self.lives_in(einsum)
+        part = [r for r in self.innermost(name, self.part[name], int(self.machine["partitions"]))
+                if r not in unbound]  # fmt: skip
+        free = tuple(r for r in ranks if r not in unbound and r not in part)
+        memory = "PSUM" if self.instructions[name] == PRODUCT else "SBUF"
+        return Placement(tensor, name, memory, constructor, tuple(unbound), tuple(part), free, node)
+
+    def is_cut_alike(self, tensor: str) -> bool:
+        """Whether all that move a tensor of HBM see it as declared, its ranks in the same parts."""
+        movers = [e for e in self.cascade.einsums if tensor in (e.name, *e.reads)]
+        accesses = [a for e in movers for a in (e.output, *e.accesses) if a.tensor == tensor]
+        ranks = self.cascade.tensors[tensor].ranks
+        parts = {tuple(self.every(e.name, a.variables)) for e, a in zip(movers, accesses)}
+        return len(parts) == 1 and all(tuple(v.upper() for v in a.variables) == ranks for a in accesses)
+
+    def seen_by(self, other: Placement, name: str, variables: tuple[str, ...]) -> Placement:
+        """The same layout in the ranks of another Einsum."""
+
+        def renamed(ranks: Iterable[str]) -> tuple[str, ...]:
+            wanted = [digit(self.ranks, other.einsum, r) for r in ranks]
+            return tuple(self.in_terms_of(name, variables, wanted))
+
+        unbound: list[str] = []
+        for rank in other.unbound:
+            group = next((g for g in self.groups if (other.einsum, rank) in g), [])
+            own = [r for e, r in group if e == name]
+            unbound += own or renamed((rank,)) or (rank,)
+        return replace(other, einsum=name, unbound=tuple(unbound), outer=renamed(other.outer),
+                       inner=renamed(other.inner))  # fmt: skip
+
+    def in_terms_of(self, einsum: str, variables: tuple[str, ...], wanted: Iterable[Digit]) -> list[str]:
         """Ranks of an Einsum that cover digits, in their order."""
-        found = []
-        ranks = [r for v in variables for r in self.ranks.names_after(einsum, v.upper())]
-        for wanted in digits:
-            held = [(r, self.digit(einsum, r)) for r in ranks]
+        found: list[str] = []
+        own = [(r, digit(self.ranks, einsum, r)) for r in self.every(einsum, variables)]
+        for one in wanted:
             inside = [
-                (r, d) for r, d in held
-                if d.base == wanted.base and d.stride >= wanted.stride
-                and (d == wanted or (expr(wanted.extent).value is not None and wanted.spans(d.stride)))
+                (r, d) for r, d in own
+                if d.base == one.base and d.stride >= one.stride and (d == one or one.spans(d.stride))
             ]  # fmt: skip
             found += [r for r, d in sorted(inside, key=lambda p: -p[1].stride) if r not in found]
         return found
 
-    def place(self, tensor: str, einsum: str) -> Placement:
-        """Where a tensor lies as an Einsum sees it: as given, as others see it, or by rule."""
-        if (tensor, einsum) in self.placed:
-            return self.placed[tensor, einsum]
-        piece = self.pieces.piece(einsum)
-        assert piece is not None
-        node = node_for(piece.einsum, "binding.tensor")
-        access = next(a for a in (piece.einsum.output, *piece.einsum.accesses) if a.tensor == tensor)
-        maker = self.pieces.piece(tensor)
-        is_made = tensor == einsum
-        constructor = ("zeros" if piece.instruction == "LoopReduce" else "empty") if is_made else ""
-        if maker is None or maker.instruction == "Store":
-            ranks = [r for v in access.variables for r in self.parts(piece, v)]
-            order = self.given.rank_order.get(tensor, {}).get(piece.home)
-            is_plain = order is None and not self.is_cut_alike(tensor)
-            if order is not None:
-                ranks = list(order)
-            return Placement(
-                tensor, einsum, "HBM", constructor, (), tuple(ranks[:-1]), tuple(ranks[-1:]), node, is_plain
-            )
-        if not is_made:
-            made = self.place(tensor, tensor)
-            return self.seen_by(made, piece, access.variables, node)
-        reader = next(
-            (
-                self.placed[tensor, r.name]
-                for r in self.pieces.readers(tensor)
-                if (tensor, r.name) in self.placed
-            ),
-            None,
-        )
-        if reader is not None:
-            seen = self.seen_by(reader, piece, access.variables, node)
-            return replace(seen, constructor=constructor)
-        component = "PSUM" if piece.instruction == PRODUCT else "SBUF"
-        unbound = self.lives_in(piece)
-        part = tuple(r for r in self.partition_of(einsum, piece) if r not in unbound)
-        free = [r for r in self.all_ranks(piece, access.variables) if r not in unbound and r not in part]
-        return Placement(tensor, einsum, component, constructor, tuple(unbound), part, tuple(free), node)
 
-    def is_cut_alike(self, tensor: str) -> bool:
-        """Whether all that move a tensor split its ranks in one way, without a rest."""
-        if tensor in self.given.plain:
-            return False
-        movers = [p for p in self.pieces.pieces if tensor in (p.name, *p.einsum.reads)]
-        ranks = self.pieces.tensors[tensor].ranks
-        accesses = [a for p in movers for a in (p.einsum.output, *p.einsum.accesses) if a.tensor == tensor]
-        if any(tuple(v.upper() for v in a.variables) != ranks for a in accesses):
-            return False
-        if all(self.given.cascade.sizes.get(r) == 1 for r in ranks):
-            return False
-        # several parts of a rank on the partitions are one axis of what is moved
-        if any(len(self.partition_of(p.name, p, p.part or p.source_part)) > 1 for p in movers):
-            return False
-        first, *others = [{r: self.splits[p.name].get(r) for r in ranks} for p in movers]
-        return all(o == first for o in others)
-
-    def lives_in(self, piece: Piece) -> list[str]:
-        """Loops inside which the result of a piece lives."""
-        if piece.name in self.depths:
-            chain = self.full_chain(piece)[: self.depths[piece.name]]
-            assert all(chain)
-            return [self.rank_in(piece, group) for group in chain]
-        return [r for r, _ in self.nests[piece.name].loops[: self.shared_depth(piece)]]
-
-    def rank_in(self, piece: Piece, group: list[Member]) -> str:
-        """The rank under which a load runs in a loop: its own, or the reader's if it has none."""
-        name, rank = group[0]
-        wanted = self.digit(name, rank)
-        own = [
-            r
-            for r in self.all_ranks(piece, piece.einsum.output.variables)
-            if self.digit(piece.name, r) == wanted
-        ]
-        # parts of one element are alike: the one of the same name
-        return rank if rank in own or not own else own[0]
-
-    def seen_by(self, made: Placement, piece: Piece, variables: tuple[str, ...], node: Node) -> Placement:
-        """The same layout in the ranks of another Einsum."""
-
-        def turned(ranks: tuple[str, ...]) -> tuple[str, ...]:
-            digits = [self.digit(made.einsum, r) for r in ranks]
-            return tuple(self.in_terms_of(piece.name, variables, digits))
-
-        unbound = []
-        for rank in made.unbound:
-            group = self.group_of(made.einsum, rank)
-            member = next((r for e, r in group or [] if e == piece.name), "")
-            unbound.append(member or next(iter(turned((rank,))), rank))
-        return Placement(
-            made.tensor, piece.name, made.component, "", tuple(unbound), turned(made.outer),
-            turned(made.inner), node,
-        )  # fmt: skip
-
-    def whole(self, held: Spec) -> Spec:
-        splits = {e: dict(s) for e, s in self.splits.items()}
-        for piece in self.pieces.pieces:
-            if piece.name in self.depths:
-                self.follow(piece, splits)
-        self.pieces.pieces = self.in_order()
-        added = frozenset(
-            p.name for p in self.pieces.pieces if p.name not in self.given.cascade.tensors or not p.is_given
-        )
-        held = replace(held, partitioning=splits, cascade=self.pieces.cascade(), added=added)
-        self.by_rule.ranks = Ranks(held)
-        engines = {p.name: self.execution(p) for p in self.pieces.pieces}
-        for piece in self.pieces.pieces:
-            for tensor in (piece.name, *piece.einsum.reads):
-                self.placed[tensor, piece.name] = self.place(tensor, piece.name)
-        root = (
-            self.given.fusion[0].node
-            if self.given.fusion
-            else node_for(self.pieces.pieces[0].einsum, "binding.fusion")
-        )
-        groups = tuple(tuple(g) for g in self.groups)
-        return replace(
-            held, loop_order=self.orders, engines=engines, placements=self.placed, dtypes=self.types,
-            fusion=(Fusion(None, groups, Node(None, root.path, root.place)),) if groups else (),
-            spacetime={}, rank_order={},
-        )  # fmt: skip
-
-    def in_order(self) -> list[Piece]:
-        """The pieces, each load before the loop that it stays out of."""
-        loads = [p for p in self.pieces.pieces if p.name in self.depths]
-        found = [p for p in self.pieces.pieces if p.name not in self.depths]
-        loads.sort(key=lambda p: (-self.depths[p.name], self.spread_of(p) is not None))
-        while loads:
-            # what reads a load has its place before
-            load = next(p for p in loads if not any(r in loads for r in self.pieces.readers(p.name)))
-            loads.remove(load)
-            chain, depth = self.full_chain(load), self.depths[load.name]
-            inside = {e for e, _ in chain[depth]} if depth < len(chain) else set()
-            inside |= {p.name for p in self.pieces.readers(load.name)}
-            at = next((n for n, p in enumerate(found) if p.name in inside), len(found))
-            found.insert(at, load)
-        return found
-
-    def follow(self, piece: Piece, splits: dict[str, dict[str, tuple[int, ...]]]) -> None:
-        """Put a load into the loops of what reads it."""
-        chain = self.full_chain(piece)[: self.depths[piece.name]]
-        outer = []
-        for group in chain:
-            name, rank = group[0]
-            own = self.rank_in(piece, group)
-            base = self.ranks.split(name, rank)
-            if base is not None and base[0] not in splits[piece.name]:
-                splits[piece.name][base[0]] = splits[name][base[0]]
-            outer.append(own)
-        for group, own in zip(chain, outer):
-            held = self.group_of(*group[0])
-            if held is None:
-                self.groups.append([*group, (piece.name, own)])
-            elif (piece.name, own) not in held:
-                held.append((piece.name, own))
-        rest = [r for r in self.orders[piece.name] if r not in outer]
-        self.orders[piece.name] = (*outer, *rest)
-        self.consumed[piece.name] = tuple(r for r in self.consumed[piece.name] if r not in outer)
-
-    def execution(self, piece: Piece) -> Execution:
-        given = self.given.engines.get(piece.home)
-        ranks = self.consumed[piece.name]
-        if given is not None and piece.is_given:
-            return replace(given, einsum=piece.name, ranks=ranks)
-        instruction = piece.instruction
-        if instruction == "SimpleTensorTensor" and self.has_scalar(piece):
-            instruction = "SimpleTensorScalar"
-        component = ENGINE_OF.get(instruction, "VectorEngine")
-        return Execution(piece.name, component, instruction, ranks, node_for(piece.einsum, "binding.engine"))
-
-    def has_scalar(self, piece: Piece) -> bool:
-        """Whether one operand has one element per partition in each turn."""
-        part = self.partition_of(piece.name, piece)
-        free = [r for r in self.consumed[piece.name] if r not in part and self.count(piece.name, r) != 1]
-        widths = [[r for r in self.all_ranks(piece, a.variables) if r in free] for a in piece.einsum.accesses]
-        return any(not w for w in widths) and any(widths)
-
-    def notes(self) -> tuple[str, ...]:
-        """What was added, for the report."""
-        new = [t for t in self.pieces.tensors if t not in self.given.cascade.tensors]
-        told = (
-            [f"completed: {', '.join(new)} added, where tensors move between HBM, SBUF and PSUM"]
-            if new
-            else []
-        )
-        split = {r: s for splits in self.splits.values() for r, s in splits.items()
-                 if not any(r in g for g in self.given.partitioning.values())}  # fmt: skip
-        told += [f"completed: {r} in parts of {', '.join(map(str, s))}" for r, s in split.items()]
-        told += [f"completed: {' and '.join('.'.join(m) for m in g)} share a loop" for g in self.groups
-                 if not any(tuple(g) == w for f in self.given.fusion for w in f.groups)]  # fmt: skip
-        return tuple(told)
+def is_entry(path: str) -> bool:
+    """Whether a path leads to what is given for one Einsum or tensor."""
+    is_part = path.startswith(("mapping.", "binding.", "format.")) and (path.count(".") > 1 or "[" in path)
+    return is_part and "(completed)" not in path

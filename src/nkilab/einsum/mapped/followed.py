@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass
 
+from ..checks.model import at_key
+from ..checks.names import node_of
 from ..language.ast import Cascade, Einsum, declared
+from ..language.nodes import Node
 from ..language.operators import OPERATORS
 from ..language.spec import Execution, Placement, Spec
 from ..plan.context import Context
@@ -13,8 +16,11 @@ from ..plan.given import Made, Part, Ran, Turn, is_in_order, lies_within
 from ..tree import nodes
 from ..written.ranks import Ranks
 
-# statements that bring operands, and those that may compute what an instruction is given for
-BRINGING = (nodes.Alloc, nodes.Comment, nodes.Tally, nodes.Load, nodes.Transpose, nodes.Fill)
+# statements that bring operands and take results away; those that may be the instruction that is given
+MOVING = (
+    nodes.Alloc, nodes.Comment, nodes.Tally, nodes.Load, nodes.Store, nodes.Move, nodes.Gather, nodes.Copy,
+    nodes.Transpose, nodes.MatMul, nodes.Fill,
+)  # fmt: skip
 COMPUTING: dict[str, tuple[type[nodes.Statement], ...]] = {
     # an operand with one element per partition makes the one the other
     "SimpleTensorTensor": (nodes.Combine, nodes.Scale),
@@ -22,6 +28,7 @@ COMPUTING: dict[str, tuple[type[nodes.Statement], ...]] = {
     "Activation": (nodes.Activate,),
     "TensorCopy": (nodes.Copy,),
     "TensorReduce": (nodes.Reduce, nodes.Combine),
+    "LoopReduce": (nodes.Combine,),
 }
 ENGINES = {"scalar": "ScalarEngine", "gpsimd": "GpSimdEngine"}
 
@@ -45,6 +52,19 @@ def parts_of(spec: Spec, ranks: Ranks, einsum: str, names: Sequence[str], cascad
 
 
 @dataclass(frozen=True)
+class Entry:
+    """An entry of a mapping.
+
+    Args:
+        node: where it stands.
+        told: what is wrong where no plan keeps it.
+    """
+
+    node: Node
+    told: str
+
+
+@dataclass(frozen=True)
 class Followed:
     """Compares a plan with a specification.
 
@@ -58,31 +78,44 @@ class Followed:
     cascade: Cascade
     ctx: Context
 
-    def broken(self) -> Iterator[str]:
-        """Paths of what is given and not kept."""
-        spec = self.spec
+    def broken(self) -> Iterator[Entry]:
+        """Entries that are given and not kept."""
+        return (entry for entry, is_kept in self.entries() if not is_kept)
+
+    def entries(self) -> Iterator[tuple[Entry, bool]]:
+        """Every entry, and whether it is kept."""
+        spec, ends = self.spec, {*self.cascade.inputs, *self.cascade.outputs}
+
+        def at(told: str, *keys: str) -> Entry:
+            return Entry(at_key(node_of(spec, *keys)), told)
+
         for einsum, splits in spec.partitioning.items():
-            yield from (
-                f"mapping.partitioning.{einsum}.{r}" for r, s in splits.items()
-                if not self.is_split(einsum, r.lower(), s)
-            )  # fmt: skip
-        yield from (
-            f"mapping.loop-order.{e}" for e, o in spec.loop_order.items() if not self.is_ordered(e, o)
-        )
-        yield from (
-            f"mapping.spacetime.{e}" for e, (space, _) in spec.spacetime.items()
-            if not self.is_side_by_side(e, space)
-        )  # fmt: skip
-        yield from (h.node.path for h in spec.engines.values() if not self.is_executed(h))
-        yield from (p.node.path for p in spec.placements.values() if not self.is_placed(p))
+            for rank, sizes in splits.items():
+                told = f"no plan computes {einsum} within such parts of {rank}"
+                entry = at(told, "mapping", "partitioning", einsum, rank)
+                yield entry, self.is_split(einsum, rank.lower(), sizes)
+        for einsum, order in spec.loop_order.items():
+            entry = at(f"no plan has the loops of {einsum} in this order", "mapping", "loop-order", einsum)
+            yield entry, self.is_ordered(einsum, order)
+        for einsum, (space, _) in spec.spacetime.items():
+            entry = at(f"no plan computes {einsum} with {', '.join(space)} on the partitions",
+                       "mapping", "spacetime", einsum)  # fmt: skip
+            yield entry, self.is_side_by_side(einsum, space)
+        for held in spec.engines.values():
+            told = f"no plan computes {held.einsum} by {held.instruction} of such ranks"
+            yield Entry(held.node, told), self.is_executed(held)
+        for placed in spec.placements.values():
+            told = f"no plan has {placed.tensor} in {placed.component} like this in {placed.einsum}"
+            yield Entry(placed.node, told), self.is_placed(placed)
         for fusion in spec.fusion:
-            yield from (fusion.node.path for g in fusion.groups if not self.is_shared(g))
-        for tensor, orders in spec.rank_order.items():
-            yield from (
-                f"format.{tensor}.rank-order.{e}" for e, order in orders.items()
-                if tensor in (*self.cascade.inputs, *self.cascade.outputs)
-                and not self.is_as_declared(tensor, e, order)
-            )  # fmt: skip
+            is_kept = all(self.is_shared(g) for g in fusion.groups)
+            yield Entry(fusion.node, "no plan has these ranks share their loops"), is_kept
+        for tensor, einsum, ranks in (
+            (t, e, o) for t, held in spec.rank_order.items() for e, o in held.items() if t in ends
+        ):
+            told = f"no plan has {tensor} in HBM in this order"
+            entry = at(told, "format", tensor, "rank-order", einsum)
+            yield entry, self.is_as_declared(tensor, einsum, ranks)
 
     # where Einsums are computed
 
@@ -151,13 +184,15 @@ class Followed:
     def is_instruction(self, ran: Ran, held: Execution) -> bool:
         if held.instruction == "MatVec":
             return bool(ran.over) and held.component in ("", "TensorEngine")
-        kinds = COMPUTING.get(held.instruction)
-        own = [s for s in ran.statements if not isinstance(s, BRINGING)]
-        if kinds is None or not ran.statements or ran.over:
+        kinds, writers = COMPUTING.get(held.instruction), self.writers(held.einsum)
+        is_sum = held.instruction in ("TensorReduce", "LoopReduce")
+        has_sum = any(e.reduce_op for e in writers)
+        if kinds is None or not ran.statements or ran.over or (is_sum and not has_sum):
             return False
+        own = [s for s in computing(ran.statements) if isinstance(s, kinds) or not isinstance(s, MOVING)]
         fitting = [isinstance(s, kinds) and held.component in ("", engine_of(s)) for s in own]
-        # an operator of several steps takes several instructions, one of them this
-        has_steps = any(OPERATORS[e.map_op].steps for e in self.writers(held.einsum) if e.map_op)
+        # an operator of several steps takes several instructions, as a map and a sum do; one of them is this
+        has_steps = any(e.map_op and (OPERATORS[e.map_op].steps or is_sum) for e in writers)
         return any(fitting) if has_steps else all(fitting)
 
     def writers(self, name: str) -> list[Einsum]:
@@ -241,6 +276,15 @@ class Followed:
     def turns(self) -> dict[str, str]:
         """The variable whose turns an Einsum stands in."""
         return {e.name: block.variable for e, block in self.cascade.walk() if block is not None}
+
+
+def computing(body: Sequence[nodes.Statement]) -> Iterator[nodes.Statement]:
+    """Statements, those in loops too."""
+    for statement in body:
+        if isinstance(statement, nodes.Loop):
+            yield from computing(statement.body)
+        else:
+            yield statement
 
 
 def engine_of(statement: nodes.Statement) -> str:

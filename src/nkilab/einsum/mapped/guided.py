@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from ...errors import NkilabError, UnsupportedError
+from ...errors import NkilabError, SpecError, UnsupportedError
 from ...machine import Machine
 from ..language.ast import Cascade
 from ..language.spec import Spec
@@ -14,12 +14,12 @@ from ..plan.given import Given, Part
 from ..plan.knobs import RULES, SMALLER_SHARES, Knobs
 from ..plan.lower import lower
 from ..prove import proved
+from ..roofline import is_contraction
 from ..room import NoRoomError
 from ..sets import ProofError
 from ..tree.nodes import Kernel
 from ..written.ranks import Ranks
-from .culprit import is_of_cascade
-from .followed import Followed, parts_of
+from .followed import Entry, Followed, parts_of
 
 # choices that are tried where the rules do not keep what is given, for how many ways to ask
 MOST_PLANS, MOST_SEARCHED = 12, 2
@@ -57,12 +57,12 @@ class Guide:
 
     def __init__(self, spec: Spec, cascade: Cascade, machine: Machine, title: str) -> None:
         self.spec, self.cascade, self.machine, self.title = spec, cascade, machine, title
+        self.broken: tuple[Entry, ...] = ()
 
-    def plans(self, is_brief: bool = False) -> Iterator[Guided]:
+    def plans(self) -> Iterator[Guided]:
         """Plans that keep all that is given, those first that are like the plan of nothing given.
 
-        Args:
-            is_brief: whether only the rules are asked.
+        Where there is none, `broken` has the entries that the nearest plan does not keep.
         """
         free = self.attempt(Given(is_watched=True), RULES)
         if free is not None:
@@ -75,7 +75,7 @@ class Guide:
             if found is not None:
                 is_found = True
                 yield found
-        if is_found or is_brief:
+        if is_found:
             return
         for given in held[:MOST_SEARCHED]:
             found = self.first(given, self.choices(given))
@@ -131,9 +131,17 @@ class Guide:
             UnsupportedError: if it does not keep what is given.
         """
         kernel, ctx = self.built(given, knobs)
-        for path in Followed(self.spec, self.cascade, ctx).broken():
-            raise UnsupportedError(f"the plan does not keep {path}")
+        broken = tuple(Followed(self.spec, self.cascade, ctx).broken())
+        if broken:
+            if not self.broken or len(broken) < len(self.broken):
+                self.broken = broken
+            raise UnsupportedError(f"the plan does not keep {broken[0].node.path}")
         return kernel, ctx
+
+
+def is_of_cascade(error: Exception) -> bool:
+    """Whether an error is one of the cascade, whatever the mapping is."""
+    return isinstance(error, SpecError) and error.called.startswith("einsum.")
 
 
 def variants(spec: Spec, cascade: Cascade, partitions: int) -> Iterator[Given]:
@@ -167,7 +175,10 @@ def given_of(spec: Spec, cascade: Cascade) -> Given:
     }  # fmt: skip
     sides: dict[str, str] = {}
     for einsum, (space, _) in spec.spacetime.items():
-        held = [p.variable for p in parts(einsum, space) if p.variable in einsums[einsum].output.variables]
+        # a product has what it sums over on the partitions of its operands
+        one = einsums[einsum]
+        lanes = one.output.variables if is_contraction(one) else one.variables
+        held = [p.variable for p in parts(einsum, space) if p.variable in lanes]
         sides |= {einsum: held[0]} if held else {}
     kept, bound = set(), {}
     for (tensor, einsum), placed in spec.placements.items():

@@ -8,7 +8,6 @@ from dataclasses import replace
 from ...machine import Machine
 from ..language.ast import Einsum
 from ..language.spec import Spec
-from .words import clipped
 
 
 def with_parts(spec: Spec, machine: Machine) -> tuple[Spec, tuple[str, ...]]:
@@ -68,3 +67,21 @@ def _rule(spec: Spec, einsum: Einsum, rank: str, count: int, machine: Machine) -
     )
     most = int(machine["moving_free_max"] if is_column else machine["partitions"])
     return (most,) * count
+
+
+def clipped(spec: Spec) -> Spec:
+    """A specification whose parts are no larger than what is split: a rank of 3 has no part of 128."""
+    sizes = spec.cascade.sizes
+    splits = {
+        einsum: {r: _clipped(shapes, sizes[r]) if r in sizes else shapes for r, shapes in held.items()}
+        for einsum, held in spec.partitioning.items()
+    }
+    return replace(spec, partitioning=splits)
+
+
+def _clipped(shapes: tuple[int, ...], size: int) -> tuple[int, ...]:
+    parts: list[int] = []
+    for part in reversed(shapes):
+        inner = parts[0] if parts else 1
+        parts.insert(0, min(part, -(-size // inner) * inner))
+    return tuple(parts)

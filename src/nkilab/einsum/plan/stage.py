@@ -356,6 +356,9 @@ def _last_free(plain: Access, at: dict[str, Span], free: list[str], source: Stor
         if q in free:
             return q
     order = [v for i in plain.indices for v in i.variables]
+    if source.is_hbm and order[-1] not in free:
+        # rows that are transposed: the more at once the better
+        return max(free, key=lambda n: at[n].most)
     return max(free, key=order.index)
 
 
