@@ -6,21 +6,24 @@ Nothing is estimated: a gain is the difference of two simulations, of the progra
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from ..conformal import gain_factors
 from ..errors import NkilabError
 from ..trace.program import Program
 from ..views.guidance import Advice
-from .declare import CATALOGUE, Candidate, site_of
+from .declare import CATALOGUE, Candidate, Edit, site_of
 from .draft import Unfit
 from .subject import MOST_ROWS, Subject, edited_latency_ns
 
+Best = tuple[str, float]
+Named = tuple[str, Edit]
 # what is not worth a word, as a share of the latency
 LEAST_GAIN = 0.02
-# transformations that are tried, those with the most time behind them; how often each; edits and rows of all
-MOST_TRIED, MOST_OF_ONE, MOST_EDITS = 7, 2, 20
+# transformations that are tried, those with the most time behind them; candidates and further edits of each;
+# edits and rows of all
+MOST_TRIED, MOST_OF_ONE, MOST_OTHERS, MOST_EDITS = 6, 1, 2, 10
 TRIED_ROWS = 4 * MOST_ROWS
 
 
@@ -48,40 +51,48 @@ def candidates_of(subject: Subject) -> Iterator[tuple[str, Candidate]]:
             yield id, candidate
 
 
-def best_edit(
-    subject: Subject, candidate: Candidate, most: int = MOST_EDITS
-) -> tuple[str, float, int] | None:
-    """The best of a candidate's edits, its latency in nanoseconds, and how many were simulated."""
-    best: tuple[str, float] | None = None
-    count = 0
-    for words, edit in candidate.edits[:most]:
+def best_edit(subject: Subject, candidate: Candidate, edits: Sequence[Named] = ()) -> Best | None:
+    """The best of a candidate's edits, or of some of them, with its latency in nanoseconds."""
+    best: Best | None = None
+    for words, edit in edits or candidate.edits:
         try:
             outcome = edit()
             latency = edited_latency_ns(outcome) if isinstance(outcome, Program) else outcome
         except (Unfit, NkilabError):
             continue
-        count += 1
         if best is None or latency < best[1]:
             best = words, latency
-    return None if best is None else (*best, count)
+    return best
 
 
 def tried(subject: Subject) -> list[Tried]:
-    """What was simulated: the candidates with the most time behind them, within limits of work."""
+    """What was simulated: the candidates with the most time behind them, within limits of work.
+
+    Of each the likeliest edit that can be made is tried first; of those that pay the others follow.
+    """
     ranked = sorted(candidates_of(subject), key=lambda pair: -pair[1].weight_ns)
     left = max(1, min(MOST_EDITS, TRIED_ROWS // max(1, len(subject.written))))
-    result: list[Tried] = []
+    firsts: list[tuple[Tried, tuple[Named, ...]]] = []
     counts: Counter[str] = Counter()
     for id, candidate in ranked:
-        if left <= 0 or candidate.weight_ns < LEAST_GAIN * subject.latency_ns:
+        if len(firsts) >= left or candidate.weight_ns < LEAST_GAIN * subject.latency_ns:
             break
         if counts[id] >= MOST_OF_ONE or (id not in counts and len(counts) >= MOST_TRIED):
             continue
-        counts[id] += 1
-        best = best_edit(subject, candidate, min(left, MOST_EDITS // 4))
+        outcomes = (best_edit(subject, candidate, [edit]) for edit in candidate.edits)
+        place, best = next(((n, own) for n, own in enumerate(outcomes) if own is not None), (0, None))
         if best is not None:
-            result.append(Tried(id, candidate, best[0], best[1]))
-            left -= best[2]
+            counts[id] += 1
+            firsts.append((Tried(id, candidate, *best), candidate.edits[place + 1 :][:MOST_OTHERS]))
+    paying = [own for own, _ in firsts if own.latency_ns < (1 - LEAST_GAIN) * subject.latency_ns]
+    left -= len(firsts)
+    result = []
+    for own, others in firsts:
+        is_worth = own in paying and left > 0 and others
+        best = best_edit(subject, own.candidate, others[:left]) if is_worth else None
+        left -= len(others[:left]) if is_worth else 0
+        better = best is not None and best[1] < own.latency_ns
+        result.append(Tried(own.id, own.candidate, *best) if better and best is not None else own)
     return result
 
 
