@@ -63,8 +63,8 @@ def _plain(text: str) -> str:
     return "\n".join(line.rstrip() for line in re.sub(r"\x1b\[[\d;]*m", "", text).strip("\n").splitlines())
 
 
-ADVICE = """What to do next is looked for by simulation. Each transformation below has a *detector*, which looks
-through the program of a kernel, its plan and its timeline, and an *edit*, which makes the change in the
+ADVICE = """What to do next is looked for by simulation. Each transformation below has a *detector*, which
+looks through the program of a kernel, its plan and its timeline, and an *edit*, which makes the change in the
 program. The edited program is compiled, placed and timed like any other: a gain is the difference of
 two simulations, never a guess. The list stands in `nkilab check`, `nkilab profile` and, under `advice`,
 in their JSON and that of `estimate` and `diff`.
