@@ -45,13 +45,9 @@ def print_profile(run: Run, file: TextIO | None = None) -> None:
         _print_cores(run.together, console)
     console.print()
     for sentence in verdict(run):
-<<<<<<< HEAD
-        console.print(fill(sentence, WIDTH))
-    for text in _guidance(run):
-        console.print(fill(text, WIDTH, subsequent_indent="    "))
-=======
         console.print(fill(sentence, columns()))
->>>>>>> main
+    for text in _guidance(run):
+        console.print(fill(text, columns(), subsequent_indent="    "))
     console.print(summary_table(run.summary))
     console.print("timeline: how busy each engine and DMA queue is")
     _print_lanes(run, run.timeline.latency_ns, console)

@@ -12,6 +12,21 @@ from .path import KINDS
 from .run import Run
 from .units import duration
 
+# What helps against each bound in general; what helps a kernel is found by simulation (`guidance.py`).
+HINTS = {
+    "tensor engine": "use a type that TensorE multiplies faster, or give it less to multiply",
+    "vector engine": "move work to ScalarE or GpSimdE, or fuse instructions",
+    "scalar engine": "move work to VectorE, or fuse instructions",
+    "gpsimd engine": "move work to VectorE or ScalarE",
+    "sync engine": "move work to another engine",
+    "DMA bandwidth": "move fewer bytes: keep in SBUF what is used again, block the loops",
+    "HBM bandwidth": "move fewer bytes: keep in SBUF what is used again, also for the other core",
+    "DMA issue": "make fewer and larger transfers: load several tiles at once",
+    "collectives": "exchange fewer bytes, or in parts, while engines work on the next one",
+    "DMA latency": "start transfers earlier: load the next tile while this one is worked on",
+    "dependence": "let engines work on different tiles at once: use more tiles and PSUM banks",
+    "nothing": "",
+}
 ENGINE_NAMES = {
     "tensor": "TensorE", "vector": "VectorE", "scalar": "ScalarE", "gpsimd": "GpSimdE", "sync": "SyncE",
     "dma": "DMA",
