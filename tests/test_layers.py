@@ -25,6 +25,7 @@ LEVELS = [
     "execute timing migrate",
     "cores border tapes remembered",
     "checks views launches",
+    "advice",
     "files pages estimates",
     "api what_if",
     "ledger examples profiles checking",

@@ -47,6 +47,7 @@ CONTENTS = {
     "Time": [
         "timing-model",
         "Predictions against measurements <validation>",
+        "Advice <advice>",
         "The ledger <ledger>",
         "What nkilab itself costs <speed>",
     ],

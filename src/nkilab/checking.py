@@ -15,9 +15,11 @@ from typing import Any
 import numpy as np
 
 from . import api, checks
+from .advice import findings as advice
+from .advice.trials import best_edit
 from .argument_checks import need, whole
 from .arrays import dtype_of, framework_of
-from .checks import advice, baseline, comments, faults, sarif, terminal
+from .checks import baseline, comments, faults, sarif, terminal
 from .checks.capacity import occupancy
 from .checks.evidence import Evidence, Track, definition_of
 from .checks.finding import Finding
@@ -50,6 +52,7 @@ from .rank_arguments import Call
 from .tiles.dtypes import as_dtype
 from .tiles.tile import check_room
 from .tracebacks import public
+from .views.guidance import Advice
 
 _SEED = 1
 # Other orders that a check computes at most: each computes the whole kernel again.
@@ -153,6 +156,8 @@ def _launched(
     evidence = replace(_evidence(kernel, launched, options, command), repeated=watcher.repeated)
     graph = Graph(evidence)
     findings += checks.examine(evidence, watcher, graph)
+    pieces = advice.find(evidence)
+    findings += [advice.finding_of(one, evidence) for one in pieces]
     done: list[Replay] = []
     notes: list[str] = []
     if options.replays and watcher.recording is not None:
@@ -168,7 +173,8 @@ def _launched(
     )
     shown = tuple(one.to_dict() for one in done)
     predicted = _predicted(evidence.tracks)
-    return launched, replace(report, replays=shown, tensors=tuple(tensors), predicted=predicted)
+    report = replace(report, predicted=predicted, pieces=pieces)
+    return launched, replace(report, replays=shown, tensors=tuple(tensors))
 
 
 def _launched_ranks(
@@ -188,16 +194,21 @@ def _launched_ranks(
     findings = list(faults.from_warnings(heard))
     all_rendezvous = left[0].rendezvous
     tracks: list[Track] = []
+    pieces: list[Advice] = []
     sources = Sources()
     for place, (rank, launched) in enumerate(zip(ranks, left, strict=True)):
         own = replace(launched, rendezvous=all_rendezvous)
         evidence = replace(_evidence(kernel, own, options, "", place), sources=sources)
         evidence = replace(evidence, repeated=watchers[rank].repeated)
         findings += checks.examine(evidence, watchers[rank], Graph(evidence))
+        own_pieces = advice.find(evidence)
+        findings += [advice.finding_of(one, evidence) for one in own_pieces]
+        pieces += own_pieces
         tracks += evidence.tracks
     asked = options.replays or options.has_numerics
     notes = ("a launch over several ranks is neither replayed nor compared with float32",) if asked else ()
-    return left, _report_on(kernel, machine.name, findings, sources, notes, _occupancies(tracks))
+    report = _report_on(kernel, machine.name, findings, sources, notes, _occupancies(tracks))
+    return left, replace(report, pieces=tuple(pieces))
 
 
 def _within(all_rendezvous: Sequence[Rendezvous], place: int, cores: int) -> tuple[Rendezvous, ...]:
@@ -253,14 +264,14 @@ def try_out(
     named = {key: filled(value) for key, value in kwargs.items()}
     launched = launch(checked_kernel, positional, named, machine, has_data=True)
     known: list[str] = []
-    track = advice.slowest(_evidence(checked_kernel, launched, options, "").tracks)
-    for candidate in advice.candidates(track) if track is not None else ():
-        known.append(candidate.name)
-        if track is not None and candidate.name == name:
-            latency, without = track.timeline.latency_us, candidate.try_out() / 1000
+    for own, subject, candidate in advice.named_candidates(_evidence(checked_kernel, launched, options, "")):
+        known.append(own)
+        best = best_edit(subject, candidate) if own == name else None
+        if best is not None:
+            latency, without = subject.latency_ns / 1000, best[1] / 1000
             return {
                 "schema": WHAT_IF, "kernel": checked_kernel.name, "target": machine.name, "what_if": name,
-                "message": candidate.message, "latency_us": latency, "without_us": without,
+                "message": candidate.message, "edit": best[0], "latency_us": latency, "without_us": without,
                 "gain_us": latency - without,
             }  # fmt: skip
     listing = (
@@ -439,7 +450,7 @@ def _with_files(report: Report, files: Files, version: str) -> Report:
 def _tried_text(tried: Mapping[str, Any]) -> str:
     return (
         f"{tried['kernel']} on {tried['target']}: {tried['latency_us']:.2f} us predicted, "
-        f"{tried['without_us']:.2f} us without {tried['what_if']} ({tried['gain_us']:.2f} us less)\n"
+        f"{tried['without_us']:.2f} us with {tried['edit']} ({tried['gain_us']:.2f} us less)\n"
         f"  {tried['message']}"
     )
 

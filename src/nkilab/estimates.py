@@ -20,6 +20,7 @@ from .progress import phase
 from .timing import Timeline, compiled_beside, simulate
 from .trace.program import Program
 from .views.cores import Cores, OneCore, Together
+from .views.guidance import Guidance
 from .views.run import Run
 from .views.summary import Summary, hbm_traffic, summarize
 
@@ -38,6 +39,7 @@ class Estimate:
         cores: of a launch over several cores, all of them; program, plan and timeline are of the slowest.
         one_core: the same launch on one core; None if one does not do all of it, or nobody looked.
         beside_bytes: what the core that shares its HBM reads and writes there.
+        written: the program as the kernel wrote it; None where only what the compiler left is known.
     """
 
     kernel_name: str
@@ -49,6 +51,7 @@ class Estimate:
     cores: tuple[Cores, ...] = field(default=(), repr=False)
     one_core: OneCore | None = field(default=None, repr=False)
     beside_bytes: float = field(default=0.0, repr=False)
+    written: Program | None = field(default=None, repr=False)
 
     @property
     def latency_us(self) -> float:
@@ -147,8 +150,17 @@ class Estimate:
         """What views of the run are made from: critical path, stalls, lines, memories, transfers."""
         notes = (*self.program.notes, *self.cautions)
         return Run(
-            self.program, self.plan, self.timeline, self.summary, self.interval_us, notes, self.together
+            self.program, self.plan, self.timeline, self.summary, self.interval_us, notes, self.together,
+            self._guided,
+        )  # fmt: skip
+
+    def _guided(self) -> Guidance:
+        """What to do next; looking for it takes as long as several estimates."""
+        # most estimates do without, so that its rules are loaded with the first that does not
+        guidance: Guidance = part("advice").guidance_of(
+            self.written or self.program, self.program, self.plan, self.timeline, self.summary
         )
+        return guidance
 
     @cached_property
     def together(self) -> Together | None:
@@ -212,7 +224,7 @@ def estimate_programs(programs: Sequence[Program]) -> Estimate:
     each = [
         Estimate(
             own[p].kernel_name, own[p].machine.label, own[p], plans[keys[p]], timeline, tuple(own[p].notes),
-            beside_bytes=others_bytes[p],
+            beside_bytes=others_bytes[p], written=programs[p],
         )
         for p, timeline in zip(together.members, together.timelines, strict=True)
     ]  # fmt: skip
@@ -225,16 +237,17 @@ def estimate_programs(programs: Sequence[Program]) -> Estimate:
 def estimate_program(program: Program) -> Estimate:
     """Predict the latency of a traced program, as the compiler leaves it."""
     with phase("placing", total=len(program)):
-        program = compiled(program)
-        with compiled_beside(len(program)):
-            placed = plan(program)
-    return estimate_planned(program, placed)
+        left = compiled(program)
+        with compiled_beside(len(left)):
+            placed = plan(left)
+    return estimate_planned(left, placed, program)
 
 
-def estimate_planned(program: Program, placed: Plan) -> Estimate:
+def estimate_planned(program: Program, placed: Plan, written: Program | None = None) -> Estimate:
     """Predict the latency of a program as the compiler leaves it, whose tiles have their places."""
     with phase("simulating", total=len(program)):
         timeline = simulate(program, placed)
     return Estimate(
-        program.kernel_name, program.machine.label, program, placed, timeline, tuple(program.notes)
-    )
+        program.kernel_name, program.machine.label, program, placed, timeline, tuple(program.notes),
+        written=written,
+    )  # fmt: skip

@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from nkilab.advice import CATALOGUE
 from nkilab.checks.declare import RULES
 from tests.command_line import call, script
 
-ADVICE = [r for r in RULES.values() if r.severity == "advice" and r.family == "advice"]
+ADVICE = [own.rule for own in CATALOGUE.values() if own.rule.wrong is not None]
 
 
 @pytest.mark.parametrize("rule", ADVICE, ids=[r.id for r in ADVICE])
@@ -36,7 +37,7 @@ def latency(path: Path, args: list[str]) -> float:
 
 # rules whose wrong and right examples do the same work, line by line. The one with long rows also has fewer
 # transfers, whose fixed cost the advice does not count
-SAME_WORK = ("dma-repeated-load", "table-reload", "single-buffer", "psum-late-copy")
+SAME_WORK = ("hoist_loads", "table_reload", "buffers", "psum_in_flight")
 
 
 @pytest.mark.parametrize("name", SAME_WORK)
@@ -57,11 +58,11 @@ def test_a_repaired_kernel_is_about_as_fast_as_predicted(name: str, tmp_path: Pa
 
 
 def test_a_name_that_is_no_advice_is_told_with_those_that_are(tmp_path: Path) -> None:
-    wrong_example = RULES["psum-late-copy"].wrong
+    wrong_example = RULES["psum_in_flight"].wrong
     assert wrong_example is not None
     path = script(tmp_path, wrong_example.text, "slow.py")
     args = [part for spec in wrong_example.args.values() for part in ("--arg", spec)]
-    done = call("check", f"{path}:kernel", *args, "--what-if", "psum-late-copy@3")
+    done = call("check", f"{path}:kernel", *args, "--what-if", "psum_in_flight@3")
     assert done.returncode == 2
-    assert "kernel has no advice psum-late-copy at line 3\n  hint: its advice is" in done.stderr
-    assert "psum-late-copy@17" in done.stderr
+    assert "kernel has no advice psum_in_flight at line 3\n  hint: its advice is" in done.stderr
+    assert "psum_in_flight@17" in done.stderr

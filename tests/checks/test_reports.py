@@ -172,7 +172,7 @@ def test_settings_that_make_no_sense_are_refused(tmp_path: Path, text: str, prob
 
 
 def test_warnings_fail_and_advice_does_not(tmp_path: Path) -> None:
-    warned, advised = RULES["spill"].wrong, RULES["table-reload"].wrong
+    warned, advised = RULES["spill"].wrong, RULES["table_reload"].wrong
     assert warned is not None
     assert advised is not None
     path = script(tmp_path, warned.text, "spilled.py")

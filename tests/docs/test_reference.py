@@ -22,6 +22,10 @@ def test_the_page_of_the_command_line_is_that_of_the_program() -> None:
     assert (DOCS / "cli.md").read_text("utf-8") == reference.cli(), COMMAND.format("cli")
 
 
+def test_the_page_of_advice_says_what_is_declared() -> None:
+    assert (DOCS / "advice.md").read_text("utf-8") == reference.advice(), COMMAND.format("advice")
+
+
 def test_the_page_has_every_verb_with_its_options() -> None:
     text = (DOCS / "cli.md").read_text("utf-8")
     verbs = [name for name, verb in reference.program.commands.items() if not verb.hidden]
@@ -54,7 +58,9 @@ def test_a_wrong_name_is_told() -> None:
         [sys.executable, DOCS / "site" / "reference.py", "clo"], capture_output=True, text=True, check=False,
         env={"PYTHONPATH": SOURCE},
     )  # fmt: skip
-    assert (done.returncode, done.stderr) == (2, "usage: python docs/site/reference.py cli|validation ...\n")
+    assert (done.returncode, done.stderr) == (
+        2, "usage: python docs/site/reference.py cli|advice|validation ...\n"
+    )  # fmt: skip
 
 
 # the site

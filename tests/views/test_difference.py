@@ -168,7 +168,9 @@ def test_constants_that_count_stay_whole() -> None:
     # 208 KiB less 8 bytes, three tenths of it: what is left of a byte does not count
     assert changed(machine, {"sbuf_bytes_per_partition": "0.3x"})["sbuf_bytes_per_partition"] == 63895
     for change, effect in (("2.5", "2.5"), ("0.1x", "0.8"), ("0.5", "0.5")):
-        with pytest.raises(UsageError, match=f"psum_banks is {change}, which makes {effect}; it must be a whole number"):
+        with pytest.raises(
+            UsageError, match=f"psum_banks is {change}, which makes {effect}; it must be a whole number"
+        ):
             changed(machine, {"psum_banks": change})
     # what measures need not
     assert changed(machine, {"matmul_overhead_cycles": "2.5"})["matmul_overhead_cycles"] == 2.5

@@ -9,10 +9,9 @@ from io import StringIO
 import pytest
 
 from nkilab.timing import MODEL_VERSION
-from nkilab.views.bound import BOUNDS
 from nkilab.views.record import profile_dict
 from nkilab.views.text import print_profile
-from nkilab.views.words import HINTS, spent_on_path, verdict
+from nkilab.views.words import spent_on_path, verdict
 from tests.place.handmade import Kernel
 from tests.views.runs import kernel_run, loaded_copied_stored, pipeline, run_of
 from tests.views.test_path import KERNELS
@@ -50,15 +49,12 @@ def test_an_empty_program_has_a_text() -> None:
     assert "It is bound by nothing: the program has no instructions." in text
 
 
-def test_every_bound_has_a_hint() -> None:
-    assert set(HINTS) == set(BOUNDS)
-
-
 def test_the_verdict_names_lines() -> None:
     run = kernel_run("tiled")
     assert verdict(run)[0].startswith("It is bound by ")
     assert any("matmul.py:" in sentence for sentence in verdict(run))
     assert verdict(run)[-1].startswith("First thing to try: ")
+    assert verdict(run)[-1].endswith(f"{run.guidance.advice[0].interval_us[1]:.2f} us.")
 
 
 @pytest.mark.parametrize("name", KERNELS)

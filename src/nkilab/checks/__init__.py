@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ..dialects.kernel import Kernel
-from . import advice, capacity, initialisation, loops, psum, races
+from . import capacity, initialisation, loops, psum, races
 from . import carried_sums as carried_sums
 from . import comments as comments
 from . import device_loops as device_loops
@@ -43,7 +43,6 @@ def examine(evidence: Evidence, watcher: Watcher, graph: Graph) -> Iterator[Find
     yield from device_loops.find(evidence)
     yield from examine_text(evidence.kernel, evidence.sources, evidence.generation)
     yield from capacity.find(evidence)
-    yield from advice.find(evidence)
 
 
 def examine_shapes(evidence: Evidence) -> Iterator[Finding]:

@@ -5,12 +5,19 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 from .finding import SEVERITIES, Finding
 from .sources import Sources
 
 SCHEMA = "nkilab.check/1"
+
+
+class Shown(Protocol):
+    """What a piece of advice says of itself."""
+
+    def to_dict(self) -> dict[str, object]:
+        """Ready for JSON."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +46,7 @@ class Report:
         known: what a baseline has.
         predicted: latency and bound; None where it does not fit or does not run to its end.
         sources: the user's files.
+        pieces: of advice, most gain first; they stand among the findings too.
     """
 
     kernel: str
@@ -52,6 +60,7 @@ class Report:
     known: tuple[Finding, ...] = ()
     predicted: Prediction | None = None
     sources: Sources = field(default_factory=Sources, repr=False)
+    pieces: tuple[Shown, ...] = ()
 
     @property
     def passes(self) -> bool:
@@ -80,6 +89,7 @@ class Report:
             "occupancy": list(self.occupancy),
             "replays": list(self.replays),
             "tensors": list(self.tensors),
+            "advice": [own.to_dict() for own in self.pieces],
         }
 
 

@@ -41,7 +41,9 @@ def estimate(kernel: str, as_json: bool, **options: Any) -> None:
     """Predict the latency of a kernel from shapes alone."""
     results = timed(part("api").estimate, kernel, **options)
     if as_json:
-        print_documents([r.to_dict() for r in results])
+        print_documents(
+            [{**r.to_dict(), "advice": [own.to_dict() for own in r.run.guidance.advice]} for r in results]
+        )
         return
     terminal = part("views.terminal")
     if len(results) > 1:

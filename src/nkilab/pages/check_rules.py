@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from ..advice import catalogue as catalogue
 from ..checks.declare import FAMILIES, RULES, Refusal, Rule
 from ..checks.restricted_language import NOT_COVERED
 from ..dialects.grammar import FIRST_PARSED, FORMS, KNOWN_BUILTINS, KNOWN_MATH, LAST_PARSED, REFUSED

@@ -50,7 +50,7 @@ class Ring:
     """
 
     def __init__(self, program: Program, slots: Slots) -> None:
-        self._room = _Occupancy(program, slots)
+        self._room = Occupancy(program, slots)
         buffers = zip((s.line for s in program.storages), slots.kinds.of_storage.tolist(), strict=True)
         self._room.most -= sum(dict(zip(buffers, self._room.sizes, strict=True)).values())
         self._loads: dict[Key, tuple[int, float]] = {}
@@ -75,7 +75,7 @@ class Room:
     """
 
     def __init__(self, program: Program, slots: Slots) -> None:
-        self._room = _Occupancy(program, slots)
+        self._room = Occupancy(program, slots)
         self._left = self._room.most
         self._resident: OrderedDict[Key, int] = OrderedDict()
 
@@ -94,7 +94,7 @@ class Room:
         return None
 
 
-class _Occupancy:
+class Occupancy:
     """How much of SBUF lives at each row.
 
     Args:

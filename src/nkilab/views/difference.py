@@ -143,6 +143,7 @@ class Difference:
                 }
                 for name, run in zip(self.names, (self.before, self.after), strict=True)
             ],
+            "advice": [own.to_dict() for own in self.after.guidance.advice],
             "metrics": [{"name": o.name, "before": o.before, "after": o.after} for o in self.metrics()],
             "critical_path": [
                 {"what": o.name, "before_us": o.before / 1000, "after_us": o.after / 1000}

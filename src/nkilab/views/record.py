@@ -36,6 +36,8 @@ def profile_dict(run: Run) -> dict[str, Any]:
         "dma": _dma(run),
         "memory": _memory(run),
         "roofline": _roofline(run),
+        "advice": [own.to_dict() for own in run.guidance.advice],
+        "distances": [own.to_dict() for own in run.guidance.distances],
         "together": None if run.together is None else run.together.to_dict(),
     }
 

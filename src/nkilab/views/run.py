@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -10,6 +11,7 @@ from ..timing.timeline import Timeline
 from ..timing.work import Work, work_of
 from ..trace.program import Program
 from .cores import Together
+from .guidance import Guidance
 from .lanes import Lanes, lanes_of
 from .lines import LineCost, lines_of
 from .nodes import Nodes, nodes_of
@@ -34,6 +36,7 @@ class Run:
         interval_us: between which the latency is believed to lie.
         notes: what the numbers leave out.
         together: all cores of the launch, of which this is the slowest; None if there is one.
+        guide: looks for what to do next.
     """
 
     program: Program
@@ -43,6 +46,7 @@ class Run:
     interval_us: tuple[float, float]
     notes: tuple[str, ...] = ()
     together: Together | None = None
+    guide: Callable[[], Guidance] = Guidance
 
     @property
     def runs(self) -> tuple[tuple[str, Run], ...]:
@@ -95,6 +99,11 @@ class Run:
     def roofline(self) -> Roofline:
         """Roofs of the chip and the point of the kernel."""
         return roofline_of(self.program.machine, self.summary)
+
+    @cached_property
+    def guidance(self) -> Guidance:
+        """What to do next, and how far the limits are."""
+        return self.guide()
 
     @cached_property
     def sources(self) -> dict[str, SourceFile]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from textwrap import fill
 from typing import Any, TextIO
 
@@ -46,6 +46,8 @@ def print_profile(run: Run, file: TextIO | None = None) -> None:
     console.print()
     for sentence in verdict(run):
         console.print(fill(sentence, columns()))
+    for text in _guidance(run):
+        console.print(fill(text, columns(), subsequent_indent="    "))
     console.print(summary_table(run.summary))
     console.print("timeline: how busy each engine and DMA queue is")
     _print_lanes(run, run.timeline.latency_ns, console)
@@ -57,6 +59,18 @@ def print_profile(run: Run, file: TextIO | None = None) -> None:
     console.print(f"costliest lines: {len(shown)} of {len(run.lines)}, by time on the critical path")
     console.print(_line_table(run))
     print_findings(run.summary, console)
+
+
+def _guidance(run: Run) -> Iterator[str]:
+    """What pays, and how far the limits are."""
+    for own in run.guidance.advice:
+        low, high = own.interval_us
+        yield f"{own.where}: {own.message} [{own.id}]"
+        yield f"  gain: {own.gain_us:.2f} us by simulation, {low:.2f} to {high:.2f}: {own.edit}"
+        yield f"  hint: {own.fix}"
+    for limit in run.guidance.distances:
+        times = f"{limit.time_us:.2f} us, {limit.share:.2f} times as fast"
+        yield f"{limit.limit}: {times}: {limit.separates}"
 
 
 def _print_lanes(run: Run, last: float, console: Any) -> None:

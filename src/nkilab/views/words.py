@@ -12,7 +12,7 @@ from .path import KINDS
 from .run import Run
 from .units import duration
 
-# What to look at first, by bound.
+# What helps against each bound in general; what helps a kernel is found by simulation (`guidance.py`).
 HINTS = {
     "tensor engine": "use a type that TensorE multiplies faster, or give it less to multiply",
     "vector engine": "move work to ScalarE or GpSimdE, or fuse instructions",
@@ -132,8 +132,7 @@ def verdict(run: Run) -> list[str]:
             f"{100 * spent.share:.1f} % of the time ({duration(spent.time_ns)}) {spent.text}{where}."
         )
     sentences += [_stalled(run, engine) for engine in run.stalls.busy_ns if engine != "dma"]
-    if HINTS[summary.bound]:
-        sentences.append(f"First thing to try: {HINTS[summary.bound]}.")
+    sentences.append(run.guidance.sentence)
     return [s for s in sentences if s]
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from nkilab.arguments import argument
 
-_MARK = re.compile(r"# finds: ([a-z0-9-]+(?:, [a-z0-9-]+)*)")
+_MARK = re.compile(r"# finds: ([a-z0-9_-]+(?:, [a-z0-9_-]+)*)")
 CASES: list[Case] = []
 
 

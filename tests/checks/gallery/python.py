@@ -404,8 +404,8 @@ def wrong_narrow_stripes(x):
     out = hbm((128, 8192))
     for i in range(128):
         tile = sb((128, 64))
-        nisa.dma_copy(tile, x[:, i * 64 : (i + 1) * 64])  # finds: dma-short-rows
-        nisa.dma_copy(out[:, i * 64 : (i + 1) * 64], tile)  # finds: dma-short-rows
+        nisa.dma_copy(tile, x[:, i * 64 : (i + 1) * 64])  # finds: contiguous_rows
+        nisa.dma_copy(out[:, i * 64 : (i + 1) * 64], tile)  # finds: contiguous_rows
     return out
 
 
@@ -414,7 +414,7 @@ def wrong_narrow_stripes(x):
 def wrong_one_buffer_for_all_loads(x):
     out, tile = hbm((16, 128, 2048)), sb((128, 2048))
     for i in range(16):
-        nisa.dma_copy(tile, x[i])  # finds: single-buffer
+        nisa.dma_copy(tile, x[i])  # finds: buffers
         scaled = sb((128, 2048))
         nisa.activation(scaled, op=nl.exp, data=tile)
         nisa.dma_copy(out[i], scaled)
@@ -429,7 +429,7 @@ def wrong_functions_alternate(x):
     for i in range(8):
         one, two = sb(), sb()
         nisa.activation(one, op=nl.exp, data=tile)
-        nisa.activation(two, op=nl.gelu, data=tile)  # finds: table-reload
+        nisa.activation(two, op=nl.gelu, data=tile)  # finds: table_reload
         nisa.dma_copy(out[2 * i], one)
         nisa.dma_copy(out[2 * i + 1], two)
     return out
@@ -443,7 +443,7 @@ def wrong_a_short_contraction(a, b):
     nisa.dma_copy(left, a)
     nisa.dma_copy(right, b)
     for k in range(256):
-        nisa.nc_matmul(total, left, right, accumulate=k > 0)  # finds: matmul-idle-array
+        nisa.nc_matmul(total, left, right, accumulate=k > 0)  # finds: combine_products
     nisa.tensor_copy(result, total)
     nisa.dma_copy(out, result)
     return out

@@ -1,0 +1,252 @@
+"""Advice against what experts did: rank, sign and gain at each step of published sequences of versions.
+
+    NKILAB_LADDERS=FOLDER python benchmarks/ladders.py LADDERS.yaml MEASUREMENTS.yaml [LADDER...] [--all]
+
+FOLDER holds checkouts of the repositories that the sequences come from, as ladder_kernels.yaml names them.
+A third of the ladders, by a hash of their names, is kept back for the end; `--all` shows it too. Ladders
+weigh alike.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import os
+import subprocess
+import sys
+import tempfile
+import time
+import warnings
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+import nkilab
+from nkilab.advice import CATALOGUE, Subject, advice_of, subject_of
+from nkilab.advice.trials import edits_of
+from nkilab.api import as_kernel, machine_for
+from nkilab.arguments import argument
+from nkilab.conformal import gain_factors
+from nkilab.estimates import estimate_program
+from nkilab.launches import launch
+from nkilab.ledger import Predictor, own_rows
+
+HELPFUL = 0.02
+HERE = Path(__file__).parent
+
+
+@dataclass
+class Step:
+    """What advice says of one step.
+
+    Args:
+        ladder, change: names.
+        ids: of the expert's change, the primary first.
+        direction: as measured or stated.
+        measured: share of the time that it saved; None where nothing was published.
+        rank: of the expert's change among the advice, from 1; 0 if it is not there.
+        predicted: share of the time that the edit saves; None if no edit makes the change.
+        interval: between which that is believed to lie.
+        rewritten: share of the time that the rewritten kernel saves by prediction.
+        advice: ids, in order.
+    """
+
+    ladder: str
+    change: str
+    ids: list[str]
+    direction: str
+    measured: float | None
+    rank: int = 0
+    predicted: float | None = None
+    interval: tuple[float, float] = (0.0, 0.0)
+    rewritten: float | None = None
+    advice: list[str] = field(default_factory=list)
+
+    @property
+    def helped(self) -> bool:
+        """Whether it helped by more than the model could miss."""
+        return self.direction == "better" and (self.measured is None or self.measured > HELPFUL)
+
+    @property
+    def sign_is_right(self) -> bool:
+        """Whether the edit gains where the change did, and gains nothing worth a word where it did not."""
+        if self.direction == "better":
+            return (self.predicted or 0.0) > 0
+        return self.predicted is None or self.predicted <= HELPFUL
+
+    @property
+    def is_inside(self) -> bool:
+        """Whether the measured gain lies in the interval of the predicted one."""
+        return self.predicted is not None and self.interval[0] <= (self.measured or 0.0) <= self.interval[1]
+
+
+class Ladders:
+    """The versions of all ladders, each analysed once."""
+
+    def __init__(self, folder: Path, measured: dict[str, float]) -> None:
+        self._folder, self._measured = folder, measured
+        self._map = yaml.safe_load((HERE / "ladder_kernels.yaml").read_text("utf-8"))
+        self._rows = {row.id: row for row in own_rows()}
+        self._predictor = Predictor()
+        self._known: dict[tuple[str, str], Subject | None] = {}
+
+    def subject(self, ladder: str, version: str, row: str) -> Subject | None:
+        """A version of a ladder; None if there is no kernel of it here, or it does not run."""
+        key = ladder, version
+        if key not in self._known:
+            try:
+                self._known[key] = self._analysed(ladder, version, row)
+            except Exception as error:  # a version that does not run is a miss, and said
+                print(
+                    f"  {ladder}: {version} does not run: {type(error).__name__} {str(error)[:150]}",
+                    file=sys.stderr,
+                )
+                self._known[key] = None
+        return self._known[key]
+
+    def _analysed(self, ladder: str, version: str, row: str) -> Subject | None:
+        entry = self._map.get(ladder, {})
+        own = {
+            **{k: v for k, v in entry.items() if k != "versions"},
+            **entry.get("versions", {}).get(version, {}),
+        }
+        row = own.get("row", row)
+        if "file" in own:
+            program = self._traced(own, version)
+        elif row in self._rows:
+            programs = [
+                p
+                for n in range(len(self._rows[row].calls))
+                for p in self._predictor.programs(self._rows[row], n)
+            ]
+            program = max(programs, key=len)
+        else:
+            return None
+        estimate = estimate_program(program)
+        return subject_of(program, estimate.program, estimate.plan, estimate.timeline)
+
+    def _traced(self, own: dict[str, Any], version: str) -> Any:
+        path = self._folder / own["file"].format(version=version)
+        if "at" in own:
+            top = self._folder / own["file"].split("/")[0]
+            text = subprocess.run(
+                ["git", "-C", str(top), "show", f"{own['at']}:{path.relative_to(top)}"],
+                check=True, capture_output=True, text=True,
+            ).stdout  # fmt: skip
+            path = Path(tempfile.mkdtemp()) / path.name
+            path.write_text(text, "utf-8")
+        spec = importlib.util.spec_from_file_location(path.stem, path)
+        assert spec is not None
+        assert spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        kernel = as_kernel(getattr(module, own["kernel"].format(version=version)))
+        args = tuple(argument(text) if "[" in text else float(text) for text in own["args"])
+        return launch(
+            kernel, args, {}, machine_for(kernel, own.get("target", "trn2")), has_data=False
+        ).programs[0]
+
+    def gain(self, step: dict[str, Any]) -> float | None:
+        """The share of the time that a step saved, where it was measured."""
+        rows = [(step.get(side) or {}).get("row") for side in ("before", "after")]
+        values = [self._measured.get(row) for row in rows if row]
+        return 1 - values[1] / values[0] if len(values) == 2 and all(values) else None
+
+
+def steps_of(ladders: Sequence[dict[str, Any]], kernels: Ladders) -> Iterator[Step]:
+    """What is said of every scored step."""
+    for ladder in ladders:
+        for entry in ladder["steps"]:
+            if not entry.get("scored", True):
+                continue
+            own = Step(
+                ladder["id"], f"{entry['from']} -> {entry['to']}", entry["transformations"],
+                entry["direction"],
+                kernels.gain(entry),
+            )  # fmt: skip
+            sides = [
+                kernels.subject(ladder["id"], entry[name], (entry.get(side) or {}).get("row", ""))
+                for name, side in (("from", "before"), ("to", "after"))
+            ]
+            if sides[0] is not None:
+                _judge(own, sides[0])
+                if sides[1] is not None:
+                    own.rewritten = 1 - sides[1].latency_ns / sides[0].latency_ns
+            yield own
+
+
+_ADVICE: dict[int, list[str]] = {}
+
+
+def _judge(step: Step, subject: Subject) -> None:
+    """Fill in what the advice for the version before says of a step."""
+    if id(subject) not in _ADVICE:
+        _ADVICE[id(subject)] = [one.id for one in advice_of(subject)]
+    step.advice = _ADVICE[id(subject)]
+    ranks = [n for n, id in enumerate(step.advice, 1) if id in step.ids]
+    step.rank = min(ranks, default=0)
+    latencies = [latency for id in step.ids if id in CATALOGUE for latency in edits_of(subject, id)]
+    if latencies:
+        share = min(latencies) / subject.latency_ns
+        step.predicted, step.interval = 1 - share, gain_factors(share)
+
+
+def weighted(steps: Sequence[Step], is_right: Any) -> str:
+    """The share of steps for which something holds, ladders weighing alike, and their number."""
+    by_ladder: dict[str, list[bool]] = {}
+    for step in steps:
+        by_ladder.setdefault(step.ladder, []).append(bool(is_right(step)))
+    shares = [sum(own) / len(own) for own in by_ladder.values()]
+    return (
+        f"{sum(shares) / len(shares):5.0%} of {len(steps)} steps in {len(shares)} ladders"
+        if shares
+        else "none"
+    )
+
+
+def report(title: str, coming: Iterable[Step]) -> None:
+    """Print a line per step and the shares."""
+    steps = []
+    print(f"\n{title}")
+    for step in coming:
+        steps.append(step)
+        numbers = [
+            f"{value:+6.0%}" if value is not None else "     -"
+            for value in (step.measured, step.predicted, step.rewritten)
+        ]
+        names = f"{step.ladder[:22]:22} {step.change[:44]:44} {step.ids[0]:18} {step.direction[:6]:6}"
+        shares = f"measured {numbers[0]} edit {numbers[1]} rewritten {numbers[2]}"
+        print(f"{names} rank {step.rank or '-'} {shares}  {' '.join(step.advice)}", flush=True)
+    helped = [s for s in steps if s.helped]
+    known = [s for s in steps if s.direction in ("better", "worse")]
+    valued = [s for s in steps if s.measured is not None and s.predicted is not None]
+    print("among the first three  ", weighted(helped, lambda s: 0 < s.rank <= 3))
+    print("first                  ", weighted(helped, lambda s: s.rank == 1))
+    print("sign right             ", weighted(known, lambda s: s.sign_is_right))
+    print("gain inside interval   ", weighted(valued, lambda s: s.is_inside))
+
+
+def main(words: Sequence[str]) -> None:
+    """Judge the ladders that are not kept back, or those named, or all."""
+    warnings.simplefilter("ignore")
+    ladders = yaml.safe_load(Path(words[0]).read_text("utf-8"))
+    rows = yaml.safe_load(Path(words[1]).read_text("utf-8"))
+    measured = {row["id"]: float(row["value"]) for row in rows if isinstance(row.get("value"), int | float)}
+    by_hash = sorted(ladders, key=lambda one: hashlib.sha256(one["id"].encode()).hexdigest())
+    back = {one["id"] for one in by_hash[: len(ladders) // 3]}
+    names = [word for word in words[2:] if not word.startswith("--")]
+    kernels = Ladders(Path(os.environ["NKILAB_LADDERS"]), measured)
+    begin = time.process_time()
+    with nkilab.activate():
+        open_ones = [one for one in ladders if one["id"] not in back and (not names or one["id"] in names)]
+        report("ladders that rules were written with", steps_of(open_ones, kernels))
+        if "--all" in words:
+            report("ladders kept back", steps_of([one for one in ladders if one["id"] in back], kernels))
+    print(f"\n{time.process_time() - begin:.0f} s of processor time")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,63 @@
+"""Transfers that move short runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+
+from ...isa.declare import Step
+from ..declare import Candidate, Example, Subject, plural, transformation
+from ..draft import with_steps
+from ..subject import by_line
+
+# hw: below this a DMA engine spends more on descriptors than on bytes (DMA guide, "Descriptor size")
+EFFICIENT_BYTES = 2048
+
+_STRIPES = """
+out = nl.ndarray((128, 4096), nl.float32, buffer=nl.shared_hbm)
+for i in range({count}):
+    tile = nl.ndarray((128, {width}), nl.float32, buffer=nl.sbuf)
+    nisa.dma_copy(tile, x[:, nl.ds(i * {width}, {width})])
+    nisa.dma_copy(out[:, nl.ds(i * {width}, {width})], tile)
+return out
+"""
+
+
+@transformation(
+    "contiguous_rows",
+    title="transfers move runs of 2 KiB and more",
+    what="a transfer moves contiguous runs of less than 2 KiB, so that descriptors cost more than bytes",
+    why="each run takes a descriptor, whose cost does not depend on its length",
+    fix="load wider rows, or lay the tensor out so that a tile's rows are contiguous",
+    source="DMA bandwidth guide, descriptor size",
+    wrong=Example(_STRIPES.format(count=64, width=64), {"x": "f32[128,4096]"}),
+    right=Example(_STRIPES.format(count=4, width=1024), {"x": "f32[128,4096]"}),
+)
+def find(subject: Subject) -> Iterator[Candidate]:
+    """Transfers in many runs, as if each run were of 2 KiB, or of all its bytes where these are fewer."""
+    program = subject.program
+    short = [any(_is_short(step) for step in form.steps) for form in program.forms]
+    rows = np.flatnonzero(np.array(short, np.bool_)[program.form_column]) if short else np.zeros(0, np.int64)
+    for line, own in by_line(program, rows).items():
+        steps = [s for s in program.form_of(int(own[0])).steps if s.engine == "dma"]
+        size = min(s.descriptor_bytes for s in steps)
+        yield Candidate(
+            line,
+            f"{plural(len(own), 'transfer')} in runs of {size} bytes; DMA is efficient from "
+            f"{EFFICIENT_BYTES} on",
+            float(subject.spent[own].sum()),
+            (("runs of 2 KiB", lambda own=own: subject.with_costs(with_steps(program, own, _widened))),),  # type: ignore[misc]
+        )
+
+
+def _is_short(step: Step) -> bool:
+    return step.engine == "dma" and step.descriptors > 1 and step.descriptor_bytes < EFFICIENT_BYTES
+
+
+def _widened(step: Step) -> Step:
+    if not _is_short(step):
+        return step
+    size = min(EFFICIENT_BYTES, step.moved_bytes)
+    return replace(step, descriptors=max(1, -(-step.moved_bytes // size)), descriptor_bytes=size)

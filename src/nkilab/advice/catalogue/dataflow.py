@@ -1,0 +1,241 @@
+"""The same rows in another order, or with fewer trips to HBM and back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+
+from ...place.slots import DMA
+from ...tiles.tile import HBM, SBUF
+from ...trace.program import Program
+from ..declare import Candidate, Subject, plural, transformation
+from ..draft import Draft, Slot, Unfit, cut, whole_tile
+from ..equal_values import is_at_rest, live_rows
+from ..jam import interchanged
+from ..reorder import as_needed, reordered
+
+# where in a tensor: offset, shape, strides
+Region = tuple[int, tuple[int, ...], tuple[int, ...]]
+
+
+@transformation(
+    "avoid_spill",
+    title="what is live at once fits into SBUF",
+    what="tiles are written to HBM and read back because SBUF does not hold all that is live",
+    why="each spilled byte crosses HBM twice, and engines wait for it",
+    fix="finish one result before beginning the next, or make tiles smaller",
+    source="NKI performance guide, spilling; allocation guide",
+)
+def spills(subject: Subject) -> Iterator[Candidate]:
+    """Results one after another, where the plan spills or loads again."""
+    plan = subject.plan
+    moved = plan.spill_save_bytes + plan.spill_reload_bytes + plan.loaded_again_bytes
+    if not moved or not subject.may_be_edited:
+        return
+    inserted = [t.before_row for t in plan.transfers if t.before_row < len(subject.program)]
+    lines = np.asarray(subject.program.line_column, np.int64)[inserted or [0]]
+    timeline = subject.timeline
+    own = timeline.node >= len(subject.program)
+    spent = float((timeline.end_ns - timeline.start_ns)[own].sum())
+    yield Candidate(
+        int(np.bincount(lines).argmax()),
+        f"{moved} bytes are spilled, reloaded or loaded again because SBUF is full",
+        max(min(spent, subject.latency_ns), 0.05 * subject.latency_ns),
+        (("each result finished before the next", lambda: _in_need_order(subject.base)),),
+    )
+
+
+def _in_need_order(program: Program) -> Program:
+    key = as_needed(program)
+    return reordered(program, key.astype(np.float64) * len(program) + np.arange(len(program)))[0]
+
+
+@transformation(
+    "keep_on_chip",
+    title="intermediate results stay on the chip",
+    what="a tensor in HBM is written and read back by the kernel itself",
+    why="it crosses HBM twice, and the reader waits until the last byte has arrived",
+    fix="keep the tile in SBUF, and let its reader use it there",
+    source="NKI performance guide, operator fusion; fused attention tutorial",
+)
+def scratch(subject: Subject) -> Iterator[Candidate]:
+    """Tensors in HBM that are written in parts and read in the same or in wider parts."""
+    if not subject.may_be_edited:
+        return
+    for storage, record in enumerate(subject.base.storages):
+        if record.memory != HBM or not (subject.writers.get(storage) and subject.readers.get(storage)):
+            continue
+        rows = np.array(subject.writers[storage] + subject.readers[storage], np.int64)
+        yield Candidate(
+            int(subject.base.line_column[subject.readers[storage][0]]),
+            f"{plural(len(rows), 'transfer')} write {record.dtype}{list(record.shape)} to HBM and read it "
+            "back",
+            subject.weight(rows),
+            (("read from the tiles that were stored", lambda s=storage: _kept(subject, s)),),  # type: ignore[misc]
+        )
+
+
+def _kept(subject: Subject, storage: int) -> Program:
+    """A program whose loads of a tensor are the tiles that were stored to it.
+
+    A load goes where it reads exactly what one store wrote, or a row of stores side by side.
+    """
+    base, draft = subject.base, Draft(subject.base)
+    stores: dict[Region, int] = {}
+    for row in subject.writers[storage]:
+        (target, source) = _pair(draft, row)
+        if not whole_tile(base, source[0], source[2], source[1]):
+            raise Unfit
+        stores[target[1], target[2].shape, target[2].strides] = source[0]
+    places: dict[int, tuple[int, int, int]] = {}
+    replaced: dict[int, int] = {}
+    for row in subject.readers[storage]:
+        (target, source) = _pair(draft, row)
+        if not whole_tile(base, target[0], target[2], target[1]) or len(subject.writers[target[0]]) != 1:
+            raise Unfit
+        own = stores.get((source[1], source[2].shape, source[2].strides))
+        if own is not None:
+            _same_type(base, own, target[0])
+            replaced[target[0]] = own
+        else:
+            _gather(base, stores, source, target[0], places)
+        draft.drop([row])
+    if replaced and places:
+        raise Unfit
+    draft.relocate(places)
+    draft.each_slot(lambda slot: (replaced[slot[0]], slot[1], slot[2]), replaced)
+    if base.storages[storage].scope not in ("shared", "output", "input"):
+        draft.drop(subject.writers[storage])
+    edited = draft.program()
+    alive = live_rows(edited)
+    return edited.without(np.flatnonzero(~alive), {})
+
+
+def _pair(draft: Draft, row: int) -> tuple[Slot, ...]:
+    """What a plain transfer writes and reads.
+
+    Raises:
+        Unfit: if it is none.
+    """
+    form = draft.base.form_of(row)
+    slots = draft.slots(row)
+    if form.name != "dma_copy" or len(slots) != 2 or form.is_indirect or form.reads_dst:
+        raise Unfit
+    return tuple(slots)
+
+
+def _same_type(base: Program, one: int, other: int) -> None:
+    if base.storages[one][1:3] != base.storages[other][1:3]:
+        raise Unfit
+
+
+def _gather(
+    base: Program, stores: Mapping[Region, int], source: Slot, tile: int,
+    places: dict[int, tuple[int, int, int]],
+) -> None:  # fmt: skip
+    """Find the stores whose regions lie side by side in what is loaded, and make their tiles parts of it."""
+    _, offset, own = source
+    shape, strides = own.shape, own.strides
+    inside = {
+        stored: (start - offset, part[1])
+        for (start, part, steps), stored in stores.items()
+        if steps == strides and len(part) == len(shape) == 2 and part[0] == shape[0]
+        and 0 <= start - offset <= shape[1] - part[1] and stored not in places
+    }  # fmt: skip
+    types = {base.storages[own].dtype for own in (tile, *inside)}
+    if sum(width for _, width in inside.values()) != shape[1] or len(types) > 1:
+        raise Unfit
+    places.update({stored: (tile, 0, column) for stored, (column, _) in inside.items()})
+
+
+@transformation(
+    "interchange_loops",
+    title="loops stand in the order that moves least",
+    what="another order of the same iterations loads less, or keeps less alive",
+    why="a tile that the inner loop uses again stays; one that comes back later is loaded or kept",
+    fix="exchange the two loops",
+    source="fused Mamba tutorial, loop reordering",
+)
+def interchange(subject: Subject) -> Iterator[Candidate]:
+    """Two perfect loops exchanged; equal tiles that follow each other within one outer iteration are one."""
+    if not subject.may_be_edited:
+        return
+    for loop in subject.loops[:4]:
+        for period in loop.periods(subject.base)[:1]:
+            rows = loop.rows().ravel()
+            transfers = rows[np.isin(rows, np.flatnonzero(subject.slots.engine == DMA))]
+            yield Candidate(
+                loop.line, f"two loops of {len(loop.start) // period} and {period} trips",
+                subject.weight(transfers) / 2,
+                (("the loops exchanged", lambda own=loop, n=period: interchanged(subject.base, own, n)),),  # type: ignore[misc]
+            )  # fmt: skip
+            break
+
+
+@transformation(
+    "finer_tiles",
+    title="the first tile is small enough to begin soon",
+    what="one large tile is loaded before anything is computed, and stored after everything is",
+    why="transfers overlap with computation only from the second tile on",
+    fix="cut the tile into parts along its free axis, each loaded, computed and stored by itself",
+    source="NKI performance guide, overlap data loading with computation",
+)
+def finer(subject: Subject) -> Iterator[Candidate]:
+    """Rows that work element by element, in parts along the free axis."""
+    if not subject.may_be_edited:
+        return
+    rows = _elementwise(subject)
+    if not len(rows) or len(rows) * 8 > 40_000:
+        return
+    yield Candidate(
+        int(subject.base.line_column[rows[0]]),
+        f"{plural(len(rows), 'row')} work on whole tiles at a time",
+        0.6 * subject.weight(rows),
+        tuple((f"each in {count} parts", lambda n=count: _cut(subject, rows, n)) for count in (2, 4, 7)),  # type: ignore[misc]
+    )
+
+
+def _elementwise(subject: Subject) -> np.ndarray:
+    """Rows whose result depends on the same element of their operands alone, on wide tiles."""
+    fine = [
+        form.mixes == "" and not form.accumulates and not form.is_indirect and is_at_rest(form)
+        and not form.keeps and len(form.written_slots) == 1 and not form.reads_dst
+        and form.layouts[form.written_slots[0]].free_size >= 256
+        and form.name not in ("dma_transpose", "iota")
+        for form in subject.base.forms
+    ]  # fmt: skip
+    return (
+        np.flatnonzero(np.array(fine, np.bool_)[subject.base.form_column]) if fine else np.zeros(0, np.int64)
+    )
+
+
+def _cut(subject: Subject, rows: np.ndarray, count: int) -> Program:
+    """A program in which rows are cut into parts, where every part keeps 512 bytes a row."""
+    draft = Draft(subject.base)
+    changed = False
+    for row in rows.tolist():
+        slots = draft.slots(row)
+        parts = [[cut(own, number, count) for _, _, own in slots] for number in range(count)]
+        wide = {own.free_size for _, _, own in slots if own.free_size > 1}
+        if len(wide) != 1 or any(one is None for part in parts for one in part):
+            continue
+        form = subject.base.form_of(row)
+        layouts = [one[1] for one in parts[0] if one is not None]
+        if any(
+            g.memory == SBUF and g.free_size * g.itemsize < 512 < 1024 for g in layouts if g.free_size > 1
+        ):
+            continue
+        if not draft.accepts(form, layouts):
+            continue
+        changed = True
+        fresh = draft.form_with(row, layouts)
+        for part in parts:
+            moved = [
+                (s, o + one[0], one[1]) for (s, o, _), one in zip(slots, part, strict=True) if one is not None
+            ]
+            draft.insert(row, fresh, subject.base.values_of(row), moved)
+        draft.drop([row])
+    if not changed:
+        raise Unfit
+    return draft.program()

@@ -1,0 +1,152 @@
+"""What is loaded, transposed or computed again though its tile could have stayed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from ...place.redundant import Occupancy
+from ...tiles.tile import SBUF
+from ..declare import Candidate, Example, Subject, plural, transformation
+from ..draft import Unfit
+from ..equal_values import without_copies
+
+_PANELS = """
+out = nl.ndarray((8, 128, 8192), nl.bfloat16, buffer=nl.shared_hbm)
+{before}for i in range(8):
+    a = nl.ndarray((128, 32768), nl.bfloat16, buffer=nl.sbuf)
+    nisa.dma_copy(a, x[i])
+{inside}    result = nl.ndarray((128, 8192), nl.bfloat16, buffer=nl.sbuf)
+    nisa.tensor_tensor(result, a[:, 0:8192], b, op=nl.add)
+    nisa.dma_copy(out[i], result)
+return out
+"""
+_LOAD_B = "b = nl.ndarray((128, 8192), nl.bfloat16, buffer=nl.sbuf)\nnisa.dma_copy(b, y)\n"
+_INSIDE = "".join(f"    {line}\n" for line in _LOAD_B.splitlines())
+_PANEL_ARGS = {"x": "bf16[8,128,32768]", "y": "bf16[128,8192]"}
+
+_LOAD, _TRANSPOSE, _COMPUTE = "load", "transposition", "computation"
+_TRANSPOSITIONS = ("nc_transpose", "dma_transpose")
+
+
+def _repeats(subject: Subject, kind: str) -> Iterator[Candidate]:
+    """Tiles of one kind of origin that an earlier one equals, as far as SBUF has room to keep that one."""
+    if not subject.may_be_edited:
+        return
+    again = {tile: first for tile, first in subject.equals.first.items() if _kind(subject, tile) == kind}
+    if not again:
+        return
+    rows = np.array(sorted(row for tile in again for row in subject.equals.writers[tile]), np.int64)
+    feeding = _feeding(subject, again)
+    lines = np.asarray(subject.base.line_column, np.int64)[rows]
+    line = int(np.bincount(lines).argmax())
+    every = {t: f for t, f in subject.equals.first.items() if _kind(subject, t) == _LOAD} | again
+
+    def kept(tiles: dict[int, int]) -> object:
+        return lambda: without_copies(subject.base, _fitting(subject, tiles), subject.equals)[0]
+
+    edits = [(f"{plural(len(again), kind)} left out; the first tile is kept", kept(again))]
+    if kind != _LOAD and len(every) > len(again):
+        edits.append(
+            (f"{plural(len(every), kind)} and loads left out; the first tiles are kept", kept(every))
+        )
+    total = sum(_bytes(subject, tile) for tile in again)
+    yield Candidate(
+        line,
+        f"{plural(len(again), kind)} of {total} bytes repeat what an earlier one made",
+        subject.weight(np.union1d(rows, feeding)),
+        tuple(edits),  # type: ignore[arg-type]
+    )
+
+
+def _kind(subject: Subject, tile: int) -> str:
+    """What makes a tile: a load, a transposition on its way, or a computation."""
+    forms = [subject.base.form_of(row) for row in subject.equals.writers[tile]]
+    if all(form.name == "dma_copy" for form in forms):
+        return _LOAD
+    if any(form.name in _TRANSPOSITIONS or getattr(form, "is_transpose", False) for form in forms):
+        return _TRANSPOSE
+    sources = {s for row in subject.equals.writers[tile] for s in _read_by(subject, row)}
+    in_psum = [s for s in sources if subject.base.storages[s].memory == "psum"]
+    forms = [subject.base.form_of(row) for s in in_psum for row in subject.writers.get(s, [])]
+    is_turned = any(f.name in _TRANSPOSITIONS or getattr(f, "is_transpose", False) for f in forms)
+    return _TRANSPOSE if is_turned else _COMPUTE
+
+
+def _read_by(subject: Subject, row: int) -> list[int]:
+    return [a.storage for a in subject.base.accesses(row) if not a.is_written]
+
+
+def _feeding(subject: Subject, again: dict[int, int]) -> np.ndarray:
+    """Rows that make what only repeated tiles are made from."""
+    rows = {row for tile in again for row in subject.equals.writers[tile]}
+    tiles = {
+        storage for row in rows for storage in _read_by(subject, row) if not subject.lies_in_hbm(storage)
+    }
+    feeding = [w for t in tiles if set(subject.readers[t]) <= rows for w in subject.writers.get(t, [])]
+    return np.array(sorted(feeding), np.int64)
+
+
+def _bytes(subject: Subject, tile: int) -> int:
+    record = subject.base.storages[tile]
+    return record.partitions * record.bytes_per_partition
+
+
+def _fitting(subject: Subject, again: dict[int, int]) -> dict[int, int]:
+    """Those tiles whose earlier one SBUF has room to keep until they are used.
+
+    Raises:
+        Unfit: if there is none.
+    """
+    room = Occupancy(subject.base, subject.slots)
+    result: dict[int, int] = {}
+    for tile in sorted(again, key=lambda t: subject.equals.writers[t][0]):
+        if subject.base.storages[tile].memory != SBUF:
+            continue
+        if room.extend(again[tile], tile, subject.equals.writers[tile][0]):
+            result[tile] = again[tile]
+    if not result:
+        raise Unfit
+    return result
+
+
+@transformation(
+    "hoist_loads",
+    title="what SBUF holds is not loaded again",
+    what="a transfer loads elements that an earlier one loaded, and nothing has changed in HBM",
+    why="HBM is the slowest memory; the same bytes cross it again",
+    fix="load it once, before the loop, and keep the tile",
+    source="NKI performance guide, avoid data reloading",
+    wrong=Example(_PANELS.format(before="", inside=_INSIDE), _PANEL_ARGS),
+    right=Example(_PANELS.format(before=_LOAD_B, inside=""), _PANEL_ARGS),
+)
+def repeated_loads(subject: Subject) -> Iterator[Candidate]:
+    """Loads of what an earlier load brought."""
+    yield from _repeats(subject, _LOAD)
+
+
+@transformation(
+    "hoist_transposes",
+    title="an operand is transposed once",
+    what="a tile is transposed again though nothing in it has changed",
+    why="TensorE, which transposes by a multiplication, has no time left for products",
+    fix="transpose before the loop that uses the tile, and keep the transposed tile",
+    source="NKI performance guide, avoid data reloading; course write-ups of convolutions",
+)
+def repeated_transpositions(subject: Subject) -> Iterator[Candidate]:
+    """Transpositions of what was transposed before."""
+    yield from _repeats(subject, _TRANSPOSE)
+
+
+@transformation(
+    "hoist_compute",
+    title="what stays the same is computed once",
+    what="an instruction computes what an earlier one computed from the same operands",
+    why="the engine does the same work in each iteration",
+    fix="compute it before the loop and keep the tile",
+    source="NKI performance guide, loop invariants",
+)
+def repeated_computations(subject: Subject) -> Iterator[Candidate]:
+    """Computations of what was computed before."""
+    yield from _repeats(subject, _COMPUTE)

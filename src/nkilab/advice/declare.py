@@ -1,0 +1,77 @@
+"""How a transformation is written down: a rule, what finds it, and what edits a program.
+
+`transformation(...)` stands above the function that looks through a `Subject` and yields candidates.
+Explanations, pages, SARIF and tests follow from the declaration, as for rules of the checks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Unpack
+
+from ..checks.declare import Example as Example
+from ..checks.declare import Facts, Rule, rule
+from ..checks.finding import Site
+from ..trace.program import Program
+from .subject import Subject as Subject
+
+# makes the changed program, or says how long it takes where only costs or waits change
+Edit = Callable[[], "Program | float"]
+Detector = Callable[[Subject], Iterator["Candidate"]]
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """Something that may save time, not tried yet.
+
+    Args:
+        line: number of the line, in the program's table.
+        message: what is the matter.
+        weight_ns: the most that it can save, before anything is simulated.
+        edits: ways to do it by what each does, the likeliest first; the best is kept.
+        rounds: whether results change, by rounding alone.
+    """
+
+    line: int
+    message: str
+    weight_ns: float
+    edits: tuple[tuple[str, Edit], ...]
+    rounds: bool = False
+
+
+@dataclass(frozen=True)
+class Transformation:
+    """A change of a kernel that nkilab can advise.
+
+    Args:
+        rule: what, why and how, with a kernel that needs it and one that does not.
+        find: what looks for it.
+    """
+
+    rule: Rule
+    find: Detector
+
+
+CATALOGUE: dict[str, Transformation] = {}
+
+
+def transformation(id: str, **facts: Unpack[Facts]) -> Callable[[Detector], Detector]:
+    """Declare a transformation, with what a rule of the checks says; the function below finds it."""
+    own = rule(id, "advice", "advice", **facts)
+
+    def register(find: Detector) -> Detector:
+        CATALOGUE[id] = Transformation(own, find)
+        return find
+
+    return register
+
+
+def site_of(program: Program, line: int) -> Site:
+    """A line of a program."""
+    return Site(*program.lines[line])
+
+
+def plural(count: int, word: str) -> str:
+    """ "1 load", "2 loads"."""
+    return f"{count} {word}{'s' * (count != 1)}"

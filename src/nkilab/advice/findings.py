@@ -1,0 +1,57 @@
+"""Advice as findings of a check."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ..checks.evidence import Evidence, Track
+from ..checks.finding import Finding, Site
+from ..errors import LimitError
+from ..views.guidance import Advice
+from .declare import CATALOGUE, Candidate
+from .subject import Subject, subject_of
+from .trials import advice_of, candidates_of
+
+
+def slowest(tracks: tuple[Track, ...]) -> Subject | None:
+    """The program that ends last, which decides when the launch ends; None if nothing can be timed."""
+    try:
+        timed = [
+            (track.timeline.latency_ns, -number) for number, track in enumerate(tracks) if len(track.program)
+        ]
+    except LimitError:
+        return None
+    if not timed:
+        return None
+    track = tracks[-max(timed)[1]]
+    return subject_of(track.program, track.compiled, track.plan, track.timeline)
+
+
+def find(evidence: Evidence) -> tuple[Advice, ...]:
+    """What pays in the slowest program of a launch, the most first."""
+    subject = slowest(evidence.tracks)
+    return advice_of(subject) if subject is not None else ()
+
+
+def finding_of(advice: Advice, evidence: Evidence) -> Finding:
+    """A piece of advice among the findings of a check."""
+    name = f"{advice.id}@{advice.line}"
+    latency = next(own for own in [slowest(evidence.tracks)] if own is not None).latency_ns / 1000
+    low, high = advice.interval_us
+    return CATALOGUE[advice.id].rule.finding(
+        advice.message, Site(advice.path, advice.line), gain_us=advice.gain_us,
+        command=f"{evidence.command} --what-if {name}" if evidence.command else "",
+        notes=[
+            f"{latency:.2f} us predicted, {latency - advice.gain_us:.2f} us with {advice.edit}",
+            f"the gain is believed to lie between {low:.2f} and {high:.2f} us",
+        ],
+    )  # fmt: skip
+
+
+def named_candidates(evidence: Evidence) -> Iterator[tuple[str, Subject, Candidate]]:
+    """Everything that may be tried out, by its name, ID@LINE, the most time behind it first."""
+    subject = slowest(evidence.tracks)
+    if subject is None:
+        return
+    for id, own in sorted(candidates_of(subject), key=lambda pair: -pair[1].weight_ns):
+        yield f"{id}@{subject.base.lines[own.line][1]}", subject, own

@@ -1,0 +1,189 @@
+"""A kernel that advice is looked for: its program as written, and what planning and timing make of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+
+from ..place import Plan, plan
+from ..place.blocks import with_blocks_apart
+from ..place.compiler_passes import MIDDLE_END, compiled
+from ..place.edges import Waits
+from ..place.slots import Slots, slots_of
+from ..tiles.tile import HBM
+from ..timing import Timeline, latency_ns, simulate
+from ..timing.work import Work, work_of
+from ..trace.program import Program
+from ..views.path import path_of
+from .equal_values import Equals, equals_of, live_rows
+from .loops import Loop, loops_of
+
+# rows of a program that is edited row by row; larger ones get the advice that needs costs and waits alone
+MOST_ROWS = 120_000
+
+
+@dataclass(frozen=True, eq=False)
+class Subject:
+    """What detectors look at.
+
+    Args:
+        written: the program as the kernel wrote it.
+        program: as the compiler leaves it.
+        plan, timeline: of the latter.
+    """
+
+    written: Program
+    program: Program
+    plan: Plan
+    timeline: Timeline
+
+    @property
+    def latency_ns(self) -> float:
+        """Nanoseconds that it takes."""
+        return self.timeline.latency_ns
+
+    @property
+    def may_be_edited(self) -> bool:
+        """Whether rows may move: a large program takes too long, a rendezvous counts its rows."""
+        return len(self.written) <= MOST_ROWS and not self.written.met
+
+    @cached_property
+    def base(self) -> Program:
+        """The program that edits begin with: as written, with the blocks that become tiles of their own."""
+        return with_blocks_apart(self.written) if self.written.compiler == MIDDLE_END else self.written
+
+    @cached_property
+    def slots(self) -> Slots:
+        """Operands of `base`."""
+        return slots_of(self.base)
+
+    @cached_property
+    def work(self) -> Work:
+        """What was timed."""
+        return work_of(self.program, self.plan)
+
+    @cached_property
+    def equals(self) -> Equals:
+        """Tiles of `base` with equal values."""
+        return equals_of(self.base)
+
+    @cached_property
+    def loops(self) -> list[Loop]:
+        """Loops of `base`."""
+        return loops_of(self.base)
+
+    @cached_property
+    def spent(self) -> np.ndarray:
+        """Per row of `program` how long its events last, in nanoseconds."""
+        timeline = self.timeline
+        own = timeline.node < len(self.program)
+        lasts = (timeline.end_ns - timeline.start_ns)[own]
+        return np.bincount(timeline.row[own], lasts, minlength=len(self.program))
+
+    @cached_property
+    def busy(self) -> np.ndarray:
+        """Per row of `program` how long it keeps its engine."""
+        timeline = self.timeline
+        own = timeline.node < len(self.program)
+        return np.bincount(timeline.row[own], timeline.busy_ns[own], minlength=len(self.program))
+
+    @cached_property
+    def line_spent(self) -> np.ndarray:
+        """Per line how long its events last."""
+        return np.bincount(self.program.line_column, self.spent, minlength=len(self.program.lines))
+
+    @cached_property
+    def line_path(self) -> np.ndarray:
+        """Per line its time on the critical path."""
+        path = path_of(self.program.machine, self.timeline)
+        own = path.row >= 0
+        lines = np.asarray(self.program.line_column, np.int64)[path.row[own]]
+        return np.bincount(lines, path.duration_ns[own], minlength=len(self.program.lines))
+
+    def weight(self, rows: np.ndarray) -> float:
+        """The most that rows of `base` can cost: the time of their lines, by their share of these lines."""
+        lines = np.asarray(self.base.line_column, np.int64)
+        count = np.bincount(lines, minlength=len(self.base.lines))
+        own = np.bincount(lines[rows], minlength=len(self.base.lines))
+        spent = np.zeros(len(count))
+        spent[: len(self.line_spent)] = self.line_spent[: len(count)]
+        path = np.zeros(len(count))
+        path[: len(self.line_path)] = self.line_path[: len(count)]
+        share = own / np.maximum(count, 1)
+        return float((share * np.maximum(path, np.minimum(spent, self.latency_ns) / 4)).sum())
+
+    def rows_of(self, *names: str) -> np.ndarray:
+        """Rows of `base` that run instructions of some names."""
+        wanted = np.array([form.name in names for form in self.base.forms], np.bool_)
+        return np.flatnonzero(wanted[self.base.form_column]) if len(wanted) else np.zeros(0, np.int64)
+
+    @cached_property
+    def readers(self) -> dict[int, list[int]]:
+        """Per storage of `base` the rows that read it."""
+        slots, result = self.slots, dict[int, list[int]]()
+        reads = np.flatnonzero(slots.is_read & ~slots.is_written)
+        for storage, row in zip(slots.storage[reads].tolist(), slots.row[reads].tolist(), strict=True):
+            result.setdefault(storage, []).append(row)
+        return result
+
+    @cached_property
+    def writers(self) -> dict[int, list[int]]:
+        """Per storage of `base` the rows that write it."""
+        slots, result = self.slots, dict[int, list[int]]()
+        writes = np.flatnonzero(slots.is_written)
+        for storage, row in zip(slots.storage[writes].tolist(), slots.row[writes].tolist(), strict=True):
+            result.setdefault(storage, []).append(row)
+        return result
+
+    def base_without(self, rows: np.ndarray) -> Program:
+        """`base` without some rows, and what only they used."""
+        shorter = self.base.without(rows, {})
+        return shorter.without(np.flatnonzero(~live_rows(shorter)), {})
+
+    def slots_of_operand(self, row: int, name: str) -> int:
+        """The storage that an operand of a row of `base` lies in; -1 if it has none of that name."""
+        return next((a.storage for a in self.base.accesses(row) if a.operand == name), -1)
+
+    def lies_in_hbm(self, storage: int) -> bool:
+        """Whether a storage is a tensor in HBM."""
+        return self.base.storages[storage].memory == HBM
+
+    def with_costs(self, changed: Program) -> float:
+        """Nanoseconds of `program` with other costs of some rows, under the same plan."""
+        return latency_ns(changed, self.plan, self.work)
+
+    def without_waits(self, dropped: np.ndarray) -> float:
+        """Nanoseconds where some waits of the plan, by position, are left out."""
+        waits = self.plan.waits
+        keep = np.ones(len(waits.node), np.bool_)
+        keep[dropped] = False
+        kept = np.concatenate([[0], np.cumsum(keep)])
+        fewer = Waits(kept[waits.start], waits.node[keep], waits.kind[keep])
+        return latency_ns(self.program, replace(self.plan, waits=fewer), self.work)
+
+
+def subject_of(written: Program, program: Program, placed: Plan, timeline: Timeline) -> Subject:
+    """The subject of one program; where several run together, it is timed without the others."""
+    if written.met:
+        timeline = simulate(program, placed)
+    return Subject(written, program, placed, timeline)
+
+
+def edited_latency_ns(program: Program) -> float:
+    """Nanoseconds of an edited program: compiled, placed and timed anew."""
+    program = compiled(program)
+    return latency_ns(program, plan(program))
+
+
+def by_line(program: Program, rows: np.ndarray) -> dict[int, np.ndarray]:
+    """Rows by the number of their source line."""
+    rows = np.asarray(rows, np.int64)
+    lines = np.asarray(program.line_column, np.int64)[rows]
+    return {int(line): rows[lines == line] for line in np.unique(lines)}
+
+
+def later_of(waits: Waits) -> np.ndarray:
+    """Per wait the node that waits."""
+    return np.repeat(np.arange(len(waits.start) - 1), np.diff(waits.start))

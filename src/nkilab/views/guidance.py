@@ -1,0 +1,94 @@
+"""What to do next, as data that every view shows: advice with its gains, and distances to limits."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Advice:
+    """One change of a kernel that pays, by simulation.
+
+    Args:
+        id: of the transformation; `nkilab explain ID` tells more.
+        where: "file.py:41", the line that the change begins with.
+        message: what is the matter, values first.
+        gain_us: microseconds that it saves: the difference of two simulations.
+        interval_us: between which the gain is believed to lie, eight times of ten.
+        edit: what was changed for the second simulation.
+        fix: one thing to do, imperative.
+        source: document and heading.
+        rounds: whether results change, by rounding alone.
+        path, line: the same place in full.
+    """
+
+    id: str
+    where: str
+    message: str
+    gain_us: float
+    interval_us: tuple[float, float]
+    edit: str
+    fix: str
+    source: str
+    rounds: bool = False
+    path: str = ""
+    line: int = 0
+
+    def to_dict(self) -> dict[str, object]:
+        """Ready for JSON."""
+        return {
+            "id": self.id, "where": self.where, "message": self.message, "gain_us": self.gain_us,
+            "interval_us": list(self.interval_us), "edit": self.edit, "fix": self.fix, "source": self.source,
+            "rounds": self.rounds,
+        }  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Distance:
+    """How far a kernel is from a limit.
+
+    Args:
+        limit: its name, as the documents call it.
+        time_us: the latency at the limit.
+        share: the latency of the kernel over that, at least 1.
+        separates: what lies between the two.
+    """
+
+    limit: str
+    time_us: float
+    share: float
+    separates: str
+
+    def to_dict(self) -> dict[str, object]:
+        """Ready for JSON."""
+        return {
+            "limit": self.limit, "time_us": self.time_us, "times": self.share, "separates": self.separates,
+        }  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Guidance:
+    """What to do next.
+
+    Args:
+        advice: the list, most gain first.
+        distances: from the kernel to each limit.
+    """
+
+    advice: tuple[Advice, ...] = ()
+    distances: tuple[Distance, ...] = ()
+
+    @property
+    def sentence(self) -> str:
+        """The first thing to do, or that there is none."""
+        if self.advice:
+            first = self.advice[0]
+            low, high = first.interval_us
+            return (
+                f"First thing to try: {first.fix} ({first.id}, {first.where}); it saves "
+                f"{first.gain_us:.2f} us, {low:.2f} to {high:.2f} us."
+            )
+        roofline = next((d for d in self.distances if d.limit == "roofline"), None)
+        if roofline is not None and roofline.share <= 1.04:
+            return "It is within 4 % of its roofline: nothing here pays."
+        return "No change that nkilab knows of pays here by more than the model resolves."
