@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from itertools import islice
 
 from ...errors import NkilabError, SpecError, UnsupportedError
 from ...machine import Machine
@@ -11,7 +13,7 @@ from ..language.ast import Cascade
 from ..language.spec import Spec
 from ..plan.context import Context
 from ..plan.given import Given, Part
-from ..plan.knobs import RULES, SMALLER_SHARES, Knobs
+from ..plan.knobs import RULES, Knobs
 from ..plan.lower import lower
 from ..prove import proved
 from ..roofline import is_contraction
@@ -89,9 +91,8 @@ class Guide:
             _, ctx = self.built(given, RULES)
         except FAILURES:
             return
-        points = [(n, r) for n, p in enumerate(ctx.points) for r in range(1, min(p.options, 3))]
-        for number, rank in points[:MOST_PLANS]:
-            yield RULES.picking(number, rank)
+        others = (knobs for decision in ctx.decisions for _, knobs in decision.others(2))
+        yield from islice(others, MOST_PLANS)
 
     def built(self, given: Given, knobs: Knobs) -> tuple[Kernel, Context]:
         """A tree and its plan."""
@@ -115,13 +116,10 @@ class Guide:
 
     def fitting(self, given: Given, knobs: Knobs) -> Guided | None:
         """The plan of the first share of SBUF whose tiles fit; None if those of none do."""
-        for share in (knobs.share, *SMALLER_SHARES):
-            try:
-                held = replace(knobs, share=share)
-                kernel, ctx = self.kept(given, held)
-                return Guided(kernel, ctx, proved(kernel, self.cascade, self.machine), given, held)
-            except NoRoomError:
-                continue
+        for less in knobs.shares():
+            with suppress(NoRoomError):
+                kernel, ctx = self.kept(given, less)
+                return Guided(kernel, ctx, proved(kernel, self.cascade, self.machine), given, less)
         return None
 
     def kept(self, given: Given, knobs: Knobs) -> tuple[Kernel, Context]:
