@@ -162,7 +162,7 @@ def given_of(spec: Spec, cascade: Cascade) -> Given:
     einsums = {name: cascade.einsum(name) for name in cascade.written}
 
     def parts(einsum: str, names: tuple[str, ...]) -> tuple[Part, ...]:
-        return tuple(parts_of(spec, ranks, einsum, names, cascade))
+        return tuple(parts_of(ranks, einsum, names, cascade))
 
     shapes = {
         e: {
@@ -189,29 +189,22 @@ def given_of(spec: Spec, cascade: Cascade) -> Given:
             sides.setdefault(tensor, held[0])
     orders = {e: parts(e, o) for e, o in spec.loop_order.items()}
     plain = {v for held in shapes.values() for v in held} | {p.variable for o in orders.values() for p in o}
-    plain |= set(sides.values()) | {_base(ranks, e, r) for f in spec.fusion for g in f.groups for e, r in g}
+    plain |= set(sides.values()) | {
+        ranks.digit(e, r).base.lower() for f in spec.fusion for g in f.groups for e, r in g
+    }
     instructions = {e: held.instruction for e, held in spec.engines.items()}
     return Given(
         shapes, orders, sides, instructions, frozenset(kept), bound, plain=frozenset(plain), is_watched=True
     )
 
 
-def _base(ranks: Ranks, einsum: str, rank: str) -> str:
-    split = ranks.split(einsum, rank)
-    return (split[0] if split else rank).lower()
-
-
 def _loops(spec: Spec, cascade: Cascade, partitions: int) -> Mapping[str, Mapping[str, int]]:
     """Per Einsum, loops that a group may have around it: over shared ranks, and over parts of ranks."""
     ranks, found = Ranks(spec), {}  # type: Ranks, dict[str, dict[str, int]]
     for einsum, rank in (m for f in spec.fusion for g in f.groups for m in g):
-        split = ranks.split(einsum, rank)
-        block = 0
-        if split is not None:
-            shapes = spec.partitioning[einsum][split[0]]
-            at = len(shapes) - split[1]
-            block = shapes[at] if at < len(shapes) else 1
-        found.setdefault(einsum, {})[_base(ranks, einsum, rank)] = block
+        digit = ranks.digit(einsum, rank)
+        is_part = ranks.split(einsum, rank) is not None
+        found.setdefault(einsum, {})[digit.base.lower()] = digit.stride if is_part else 0
     splits = (
         (e, r.lower(), s) for e in cascade.einsums for r, s in spec.partitioning.get(e.name, {}).items()
     )
