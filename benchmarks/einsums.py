@@ -1,15 +1,21 @@
-"""Predicted latency of compiled cascades at the shapes of a list, and what a search gains.
+"""Predicted latency of compiled cascades against their rooflines, and what a search gains.
 
-    python benchmarks/einsums.py CORPUS.yaml [NAME ...] [--search SECONDS]
+    python -m benchmarks.einsums [CORPUS.yaml] [NAME ...] [--types bfloat16 float32] [--search SECONDS]
 
-The list of cascades is given; the shapes stand here.
+Cascades of the tests at the sizes that models have, and those of a corpus, whose shapes stand here. Each is
+compiled in a process of its own, which a time limit ends. `--kept-back` shows the third of the papers that no rule
+was written for, `--all` these and the others.
 """
 
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterator
+from dataclasses import dataclass
+from multiprocessing import get_context
 from pathlib import Path
-from time import perf_counter
+from statistics import median
+from time import process_time
 from typing import Any
 
 from ruamel.yaml import YAML
@@ -18,6 +24,8 @@ import nkilab.einsum
 from nkilab.einsum.language.ast import Cascade, Iterate, Tensor
 from nkilab.einsum.language.expressions import read_einsum
 from nkilab.errors import NkilabError
+from tests.einsum.papers import PAPERS, is_kept_back
+from tests.einsum.realistic import REALISTIC
 
 SHAPES: dict[str, tuple[str, str]] = {
     "copy_2d": ("M=4096 N=4096", "float32"),
@@ -82,42 +90,131 @@ def cascade_of(entry: dict[str, Any]) -> Cascade:
     return Cascade(tensors, steps, tuple(outputs), {k: float(v) for k, v in entry.get("scalars", {}).items()})
 
 
+@dataclass(frozen=True)
+class Subject:
+    """A cascade at one size in one type.
+
+    Args:
+        name, cascade, sizes: of it.
+        dtype: of its inputs and outputs.
+        is_kept_back: whether rules are judged, not written, by it.
+    """
+
+    name: str
+    cascade: Cascade
+    sizes: dict[str, int]
+    dtype: str
+    is_kept_back: bool = False
+
+
+@dataclass(frozen=True)
+class Row:
+    """What came of one: microseconds, or why it was refused."""
+
+    latency_us: float = 0.0
+    least_us: float = 0.0
+    own_us: float = 0.0
+    bound: str = ""
+    seconds: float = 0.0
+    told: str = ""
+
+    @property
+    def ratio(self) -> float:
+        return self.latency_us / self.least_us if self.least_us else 0.0
+
+    def text(self, subject: Subject) -> str:
+        mark = "*" if subject.is_kept_back else ""
+        head = f"{subject.name + mark:34} {subject.dtype:8} "
+        if not self.latency_us:
+            return head + self.told
+        return head + (
+            f"{self.latency_us:10.1f} {self.least_us:10.1f} {self.ratio:7.2f} {self.latency_us / self.own_us:7.2f} "
+            f"{self.bound:>10} {self.seconds:6.1f}  {self.told}"
+        )
+
+
+def subjects(corpus: Path | None, types: list[str]) -> Iterator[Subject]:
+    """Every cascade in every type; those of the corpus in their own, too."""
+    entries = YAML(typ="safe").load(corpus.read_text(encoding="utf-8")) if corpus else []
+    for entry in entries:
+        text, own = SHAPES[entry["name"]]
+        sizes = {k: int(v) for k, v in (p.split("=") for p in text.split())}
+        for dtype in types or [own]:
+            yield Subject(entry["name"], cascade_of(entry), sizes, dtype)
+    for case in (*REALISTIC, *PAPERS):
+        for dtype in types or ["bfloat16"]:
+            yield Subject(case.name, case.cascade, case.extents(), dtype, is_kept_back(case.name) and case in PAPERS)
+
+
+def measured(subject: Subject, search: float, target: str) -> Row:
+    """Compile a cascade and predict its latency."""
+    began = process_time()
+    gathered = {g.access.tensor for e in subject.cascade.einsums for a in e.accesses for g in a.gathers}
+    tensors = {*subject.cascade.inputs, *subject.cascade.outputs}
+    dtypes = dict.fromkeys(tensors, subject.dtype) | dict.fromkeys(gathered, "int32")
+    try:
+        compiled = nkilab.einsum.compile(
+            subject.cascade, sizes=subject.sizes, dtypes=dtypes, search=search, target=target
+        )
+        seconds, roof = process_time() - began, compiled.roofline
+        latency, own = compiled.estimate.latency_us, compiled.engine_roofline_us
+    except (NkilabError, AssertionError) as error:
+        return Row(told=str(error).splitlines()[0][:120])
+    return Row(latency, roof.least_us, own, roof.bound, seconds, compiled.changes[-1] if search else "")
+
+
+def in_process(subject: Subject, search: float, target: str, limit: float) -> Row:
+    """The same in a process of its own."""
+    context = get_context("fork")
+    here, there = context.Pipe(duplex=False)
+    worker = context.Process(target=lambda: there.send(measured(subject, search, target)))
+    worker.start()
+    there.close()
+    try:
+        row: Row = here.recv() if here.poll(limit) else Row(told=f"not done in {limit:.0f} s")
+    except EOFError:
+        row = Row(told="its process died")
+    worker.kill()
+    worker.join()
+    return row
+
+
+def summary(title: str, rows: list[Row]) -> str:
+    """What a set of rows comes to."""
+    ratios = [r.ratio for r in rows if r.latency_us]
+    if not ratios:
+        return f"{title}: none"
+    return (
+        f"{title}: {len(ratios)} of {len(rows)} compile; median {median(ratios):.2f}, worst {max(ratios):.1f}, "
+        f"above 4: {sum(r > 4 for r in ratios)}, above 1.5: {sum(r > 1.5 for r in ratios)}"
+    )
+
+
 def main() -> None:
-    """Compile, predict and print one line per cascade."""
+    """Compile, predict and print one line per cascade, the worst last."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("corpus", type=Path)
     parser.add_argument("names", nargs="*")
+    parser.add_argument("--types", nargs="*", default=[])
     parser.add_argument("--search", type=float, default=0.0)
     parser.add_argument("--target", default="trn2")
+    parser.add_argument("--limit", type=float, default=120.0)
+    parser.add_argument("--kept-back", action="store_true")
+    parser.add_argument("--all", action="store_true")
     arguments = parser.parse_args()
-    entries = {e["name"]: e for e in YAML(typ="safe").load(arguments.corpus.read_text(encoding="utf-8"))}
-    print(
-        f"{'cascade':20} {'us':>11} {'roof us':>10} {'times':>6} {'own roof':>9} {'bound':>10} "
-        f"{'s':>6}  taken"
-    )
-    for name in arguments.names or SHAPES:
-        sizes = {k: int(v) for k, v in (p.split("=") for p in SHAPES[name][0].split())}
-        dtypes = SHAPES[name][1]
-        began = perf_counter()
-        try:
-            compiled = nkilab.einsum.compile(
-                cascade_of(entries[name]),
-                sizes=sizes,
-                dtypes=dtypes,
-                search=arguments.search,
-                target=arguments.target,
-            )
-            took, own = compiled.estimate.latency_us, compiled.engine_roofline_us
-        except (NkilabError, AssertionError) as error:
-            print(f"{name:20} {str(error)[:120]}", flush=True)
-            continue
-        roof = compiled.roofline
-        taken = compiled.changes[-1] if arguments.search else ""
-        print(
-            f"{name:20} {took:11.1f} {roof.least_us:10.1f} {took / roof.least_us:6.2f} {took / own:9.2f} "
-            f"{roof.bound:>10} {perf_counter() - began:6.1f}  {taken}",
-            flush=True,
-        )
+    corpus = next((Path(n) for n in arguments.names if n.endswith(".yaml")), None)
+    names = [n for n in arguments.names if not n.endswith(".yaml")]
+    chosen = [s for s in subjects(corpus, arguments.types) if not names or s.name in names]
+    if not arguments.all and not names:
+        chosen = [s for s in chosen if s.is_kept_back == arguments.kept_back]
+    rows: list[tuple[Subject, Row]] = []
+    for subject in chosen:
+        rows.append((subject, in_process(subject, arguments.search, arguments.target, arguments.limit)))
+        print(rows[-1][1].text(subject), flush=True)
+    print(f"\n{'cascade':34} {'type':8} {'us':>10} {'roof us':>10} {'times':>7} {'own':>7} {'bound':>10} {'s':>6}")
+    for subject, row in sorted(rows, key=lambda held: held[1].ratio):
+        print(row.text(subject))
+    print(summary("all", [r for _, r in rows]))
+    print(summary("kept back", [r for s, r in rows if s.is_kept_back]))
 
 
 if __name__ == "__main__":

@@ -24,6 +24,7 @@ VERBS = (
     "run",
     "estimate",
     "check",
+    "watch",
     "profile",
     "diff",
     "compare",

@@ -28,9 +28,9 @@ def test_estimate_prints_json_alone_and_its_schema_is_stable(kernels):
     assert done.stderr == "imported\n"
     document = json.loads(done.stdout)
     assert list(document) == [
-        "schema", "kernel", "target", "model_version", "latency_us", "interval_us", "nearest_measured",
-        "is_unlike_measured", "window_us", "profile_us", "notes", "instructions", "summary", "cores",
-            "together",
+        "schema", "kernel", "target", "model_version", "latency_us", "interval_us", "bound",
+        "nearest_measured", "is_unlike_measured", "window_us", "profile_us", "notes", "instructions",
+        "summary", "cores", "together",
     ]  # fmt: skip
     assert (document["schema"], document["kernel"], document["target"]) == (
         "nkilab.estimate/1",
@@ -158,7 +158,8 @@ def test_estimate_of_an_array_with_pickles_or_garbage_is_refused(kernels):
 def test_estimate_shows_why_a_file_does_not_import(kernels):
     path = script(kernels, "import kernels\n\nimport no_such_module\n", "broken.py")
     done = estimate(kernels, "broken.py:kernel", "--json")
-    assert (done.returncode, done.stdout) == (1, "")
+    text = json.loads(done.stdout)["text"]
+    assert (done.returncode, done.stderr) == (1, f"imported\n{text}\n")
     shown, told_last = done.stderr.split("ModuleNotFoundError: No module named 'no_such_module'\n")
     assert shown.startswith("imported\nTraceback (most recent call last):\n")
     assert shown.endswith(f'{path.name}", line 3, in <module>\n    import no_such_module\n')

@@ -170,8 +170,8 @@ def test_run_writes_what_was_launched(folder, capfd):
 
 
 def test_every_verb_has_json_and_a_case():
-    """`run` writes it to a file, since standard output is the script's."""
+    """`run` writes it to a file, since standard output is the script's; `watch` where it is ended."""
     names = {arguments[0] for arguments, _ in CASES.values()}
-    assert names | {"run"} == {verb.name for verb in VERBS}
+    assert names | {"run", "watch"} == {verb.name for verb in VERBS}
     for verb in [v for v in VERBS if v.name != "neuron-profile"] + list(neuron_profile.commands.values()):
         assert "--json" in {word for parameter in verb.params for word in parameter.opts}, verb.name

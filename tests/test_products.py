@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 import nkilab
 from nkilab.execute import joined_products as products
 from nkilab.execute.joined_products import joined
+from tests.examples import examples
 
 with nkilab.activate():
     import nki
@@ -124,7 +125,7 @@ def expected(x: np.ndarray, program: Any) -> np.ndarray:
     return np.stack(tiles + sums)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 @given(st.lists(steps, max_size=30), st.sampled_from(KINDS), st.integers(1, 40))
 # an operand is overwritten in place between two products of one sum
 @example([("multiply", 0, 0, 1, 0, False), ("overwrite", 1, 0), ("multiply", 0, 0, 1, 0, True)], KINDS[0], 40)

@@ -84,7 +84,7 @@ def test_a_module_that_is_missing_is_told_with_the_environment(folder, capfd):
 
 
 def test_a_fault_of_ours_is_told_as_one(folder, capfd, monkeypatch):
-    monkeypatch.setattr("nkilab.doctor.report", lambda: {}["nothing"])
+    monkeypatch.setattr("nkilab.doctor.PACKAGES", None)
     assert inside("doctor", folder=folder) == 3
     captured = capfd.readouterr().err
     assert captured.startswith("Traceback ")

@@ -27,6 +27,7 @@ _MODULES = {
     "simulate": "api", "estimate": "api", "spec": "api", "Estimate": "api", "activate": "hook",
     "profile": "profiles", "Profile": "profiles", "check": "checking", "Finding": "checks.finding",
     "launch": "ranks", "per_rank": "ranks", "Topology": "machine",
+    "load_ipython_extension": "commands.ipython",
 }  # fmt: skip
 # Public parts with functions of their own.
 _PARTS = ("einsum", "jax", "torch", "tune")

@@ -76,6 +76,11 @@ def part(name: str) -> ModuleType:
     return import_module(f"nkilab.{name}")
 
 
+def watchfiles() -> ModuleType:
+    """watchfiles, which tells when files change; where it is installed."""
+    return import_module("watchfiles")
+
+
 def ruamel_yaml() -> ModuleType:
     """ruamel.yaml, which knows the lines that values stand on."""
     return import_module("ruamel.yaml")

@@ -30,7 +30,7 @@ from .tiles.coverage import covers_all
 from .tiles.dtypes import unwritten_value
 from .tiles.tile import HBM, View, array_of, whole_layout
 from .trace.run_notes import Returned
-from .trace.session import Session, ask
+from .trace.session import MemoryKey, Session, ask
 
 TENSORS: dict[str, type[View]] = {"neuronxcc": ValueReturningTensor, "nki": DstFirstTensor}
 # From 0.3 on a kernel may write to any input, and the caller's array has the new values.
@@ -140,6 +140,33 @@ def output_array(session: Session, kernel: Kernel, tensor: View, framework: Any)
         array = storage.data.reshape(tensor.layout.shape) if storage.dtype is tensor.layout.dtype else array
         return from_numpy(array, framework)
     return from_numpy(array.copy(), framework)
+
+
+def check_results(kernel: Kernel, sessions: list[Session], results: list[Any]) -> None:
+    """Refuse programs that return different memories of those that all see, or memory of their own."""
+    keys_of_ranks: list[list[MemoryKey | None]] = []
+    for session, result in zip(sessions, results, strict=True):
+        keys = {id(storage): key for key, storage in session.shared.items()}
+        keys_of_ranks.append([keys.get(id(tensor.storage)) for tensor in tensors_in(result)])
+    if len(sessions) > 1 and None in keys_of_ranks[0]:
+        raise RuleError(
+            f"it returns {_names(keys_of_ranks[0])}, of which each of the {len(sessions)} programs has "
+            "another one",
+            hint="allocate results with buffer=nl.shared_hbm",
+            source="Using Logical Neuron Cores (LNC), Final Notes",
+        ).located(definition(kernel), kernel.name)
+    for rank, own in enumerate(keys_of_ranks[1:], 1):
+        if own != keys_of_ranks[0]:
+            raise RuleError(
+                f"program {rank} returns {_names(own)}; program 0 returns {_names(keys_of_ranks[0])}",
+                hint="return the same shared_hbm tensors in every program",
+            ).located(definition(kernel), kernel.name)
+
+
+def _names(keys: list[MemoryKey | None]) -> str:
+    """The results of a program in a message."""
+    words = ["a tensor of its own" if key is None else key[1] or f"shared tensor {key[2]}" for key in keys]
+    return ", ".join(words) or "no tensor"
 
 
 def definition(kernel: Kernel) -> str:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Callable
-from contextlib import nullcontext, redirect_stdout
 from pathlib import Path
 from typing import Any
 
 from .disk import write_whole
+from .documents import print_document
 from .errors import FileError, UsageError, printable
 from .hook import activate
 from .ledger import Judged, Predictor, Row, judged
@@ -44,8 +43,7 @@ def run_calibration(
             f"-o is {output}; a machine file ends in .yaml", hint="name a file that ends in .yaml"
         )
     rows, chosen = _usable(ledger_rows(Path(ledger)), ledger, chip)
-    # what the user's module prints is not the result
-    with activate(), redirect_stdout(sys.stderr) if as_json else nullcontext():
+    with activate():
         predictor = Predictor(None if load is None else lambda named: load(str(Path(ledger).parent / named)))
         calibrated = fit(judged(rows, predictor), chip_named(chosen), None if as_json else _report_progress)
         pairs = [
@@ -54,7 +52,7 @@ def run_calibration(
         ]
     write_whole(path, calibrated.file(Path(ledger).name).text().encode())
     if as_json:
-        print(json.dumps(_as_dict(calibrated, pairs, output), indent=2))
+        print_document(_as_dict(calibrated, pairs, output))
     else:
         _print(calibrated, pairs, output)
 

@@ -7,7 +7,7 @@ import shlex
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext, redirect_stdout
+from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -24,12 +24,13 @@ from .checks.finding import Finding
 from .checks.graph import Graph
 from .checks.numerics import numerics
 from .checks.replay import Replay, replays
-from .checks.report import SCHEMA, Report, summary_line
+from .checks.report import SCHEMA, Prediction, Report, summary_line
 from .checks.sources import Sources
 from .checks.watch import Watcher, around_ranks
 from .cores import Rendezvous
 from .dialects.kernel import Kernel
 from .disk import write_whole
+from .documents import print_document
 from .errors import (
     EXIT_FAULT,
     EXIT_FINE,
@@ -41,6 +42,7 @@ from .errors import (
     did_you_mean,
     printable,
 )
+from .estimates import Estimate, estimate_programs
 from .launches import Launched, launch, launch_ranks
 from .machine import Machine
 from .place import DEPENDENCES, Dependence
@@ -53,6 +55,8 @@ _SEED = 1
 # Other orders that a check computes at most: each computes the whole kernel again.
 MOST_REPLAYS = 10_000
 WHAT_IF = "nkilab.what-if/1"
+# Positional and keyword arguments, and the grid.
+Launch = tuple[Sequence[Any], Mapping[str, Any], tuple[int, ...]]
 
 
 @dataclass(frozen=True)
@@ -163,7 +167,8 @@ def _launched(
         kernel, machine.name, findings, evidence.sources, tuple(notes), _occupancies(evidence.tracks)
     )
     shown = tuple(one.to_dict() for one in done)
-    return launched, replace(report, replays=shown, tensors=tuple(tensors))
+    predicted = _predicted(evidence.tracks)
+    return launched, replace(report, replays=shown, tensors=tuple(tensors), predicted=predicted)
 
 
 def _launched_ranks(
@@ -320,6 +325,21 @@ def _occupancies(tracks: Sequence[Track]) -> tuple[dict[str, Any], ...]:
         return ()
 
 
+def _predicted(tracks: Sequence[Track]) -> Prediction | None:
+    """Latency and bound as `nkilab estimate` predicts them, of programs that fit."""
+    try:
+        if len(tracks) == 1:
+            (track,) = tracks
+            names = track.program.kernel_name, track.program.machine.label
+            predicted = Estimate(*names, track.compiled, track.plan, track.timeline)
+        else:
+            predicted = estimate_programs([track.program for track in tracks])
+    except LimitError:
+        return None
+    bound, model = predicted.summary.bound, predicted.timeline.model
+    return Prediction(predicted.latency_us, predicted.interval_us, bound, model)
+
+
 def _report_on(
     kernel: Kernel,
     target: str,
@@ -355,10 +375,9 @@ def filled(value: Any) -> Any:
 
 def run_check(
     designation: str,
-    call: tuple[Sequence[Any], Mapping[str, Any], tuple[int, ...]],
+    call: Launch,
     options: Options,
     load: Callable[[str], Any],
-    guarded: Callable[[Callable[[], Any]], int],
     *,
     as_json: bool = False,
     files: Files = Files(),
@@ -371,35 +390,28 @@ def run_check(
         designation: FILE.py:KERNEL, which `load` finds.
         call: positional and keyword arguments, and the grid.
         options: of the check.
-        load, guarded: the latter runs user code and tells its mistakes.
+        load: runs the user's file.
         as_json: print JSON alone.
         files: that are read and written.
         what_if: RULE@LINE, advice to try out instead; "" to check.
         version: of nkilab.
     """
     args, kwargs, grid = call
-    done: list[Report | dict[str, Any]] = []
-
-    def work() -> None:
-        checked_kernel = api.as_kernel(load(designation))
-        checked_kernel = checked_kernel[grid] if grid else checked_kernel
-        if what_if:
-            done.append(try_out(checked_kernel, args, kwargs, options, what_if))
-        else:
-            done.append(report_of(checked_kernel, args, kwargs, options))
-
-    # what the user's module prints is not the result
-    with redirect_stdout(sys.stderr) if as_json else nullcontext():
-        status = guarded(work)
-    if status:
-        return status
-    (outcome,) = done
-    if isinstance(outcome, Report):
-        outcome = _with_files(outcome, files, version)
-        _print_outcome(outcome, as_json=as_json)
-        return EXIT_FINE if files.new_baseline else status_of([outcome])
-    print(json.dumps(outcome, indent=2) if as_json else _tried_text(outcome))
-    return EXIT_FINE
+    checked_kernel = api.as_kernel(load(designation))
+    checked_kernel = checked_kernel[grid] if grid else checked_kernel
+    report: Report | None = None
+    if what_if:
+        document = try_out(checked_kernel, args, kwargs, options, what_if)
+    else:
+        report = _with_files(report_of(checked_kernel, args, kwargs, options), files, version)
+        document = report.to_dict()
+    if as_json:
+        print_document(document)
+    elif report:
+        print_reports([report])
+    else:
+        print(_tried_text(document))
+    return status_of([report]) if report and not files.new_baseline else EXIT_FINE
 
 
 def _with_files(report: Report, files: Files, version: str) -> Report:
@@ -418,13 +430,6 @@ def _with_files(report: Report, files: Files, version: str) -> Report:
         before = baseline.read(path) if path.exists() else {}
         write_whole(path, baseline.updated(report, before, path.parent))
     return fresh
-
-
-def _print_outcome(report: Report, *, as_json: bool) -> None:
-    if as_json:
-        print(json.dumps(report.to_dict(), indent=2))
-    else:
-        print_reports([report])
 
 
 def _tried_text(tried: Mapping[str, Any]) -> str:

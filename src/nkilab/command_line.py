@@ -5,31 +5,20 @@ from __future__ import annotations
 import os
 import re
 import sys
-import traceback
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 from click.shell_completion import CompletionItem, get_completion_class, shell_complete
 
 from ._lazy import part
 from .disk import check_outputs
-from .errors import (
-    EXIT_BUG,
-    EXIT_FAULT,
-    EXIT_FINE,
-    EXIT_INTERRUPTED,
-    EXIT_PIPE_CLOSED,
-    EXIT_USAGE,
-    NkilabError,
-    UsageError,
-    did_you_mean,
-    message_of,
-    printable,
-    reason_of,
-)
+from .documents import Place, one_document, print_document
+from .errors import EXIT_FINE, NkilabError, UsageError, did_you_mean, printable
+from .failures import Failure, failure_of
 
+T = TypeVar("T")
 COMPLETION = "_NKILAB_COMPLETE"
 # Words that people try first, and what does that here.
 _OTHER_WORDS = {
@@ -82,7 +71,10 @@ class Verb(click.Command):
 
 
 class Program(click.Group):
-    """A group of verbs; tells every error in one message and chooses the exit status."""
+    """A group of verbs; tells every error in one message and chooses the exit status.
+
+    Where JSON is asked for, an error is a document too.
+    """
 
     command_class = Verb
 
@@ -125,79 +117,61 @@ class Program(click.Group):
         instruction = os.environ.get(COMPLETION)
         if instruction and name == "nkilab":
             sys.exit(shell_complete(self, {}, name, COMPLETION, instruction))
+        sys.exit(self.status(arguments, name))
 
-        def work() -> None:
-            with self.make_context(name, arguments or ["--help"], **extra) as ctx:
-                self.invoke(ctx)
+    def status(self, arguments: list[str], name: str) -> int:
+        """Run the verb that is asked for; tell what goes wrong and return the exit status."""
+        with one_document(self._document_path(arguments)) as place:
+            ended = self._ended(arguments, name)
+            if isinstance(ended, Failure):
+                _tell(ended, place, arguments)
+        return ended.status if isinstance(ended, Failure) else ended
 
-        if not standalone_mode:
-            return work()
-        sys.exit(status_of(work, name))
+    def _ended(self, arguments: list[str], name: str) -> int | Failure:
+        try:
+            with self.make_context(name, arguments or ["--help"]) as ctx:
+                status: int = self.invoke(ctx) or EXIT_FINE
+            if sys.stdout is not None:
+                sys.stdout.flush()
+            return status
+        except click.exceptions.Exit as request:
+            return request.exit_code
+        except BaseException as error:
+            return failure_of(in_our_words(error, name), name)
+
+    def _document_path(self, arguments: list[str]) -> str | None:
+        """Where these arguments want JSON, however wrong they are: a file's path, "" for standard output."""
+        place = next((n for n, word in enumerate(arguments) if not word.startswith("-")), len(arguments))
+        verb = self.commands.get("".join(arguments[place : place + 1]))
+        if verb is None:
+            return "" if "--json" in arguments else None
+        ctx = verb.context_class(verb, resilient_parsing=True, **verb.context_settings)
+        parser = verb.make_parser(ctx)
+        parser.ignore_unknown_options = True
+        options = parser.parse_args(arguments[place + 1 :])[0]
+        return options.get("json_file", "" if "as_json" in options else None)
+
+
+def _tell(failure: Failure, place: Place | None, arguments: Sequence[str]) -> None:
+    """Print what went wrong, and its document where one is asked for and there is none yet.
+
+    A file that cannot be written, or that the command reads, gets none.
+    """
+    with suppress(BrokenPipeError):
+        print(failure.text, file=sys.stderr, end="\n" * bool(failure.text))
+    if failure.kind in ("closed", "output"):
+        drop_output()
+    if failure.kind in ("closed", "output") or place is None or place.is_filled:
+        return
+    words = zip(["", *arguments], arguments, strict=False)
+    files = {"--json": place.path} if place.path else {}
+    with suppress(BrokenPipeError, NkilabError):
+        check_outputs(files, [word for before, word in words if before != "--json"])
+        print_document(failure.to_dict())
 
 
 def _sentence(verb: click.Command) -> str:
     return (verb.help or "").partition("\n\n")[0].rstrip(".")
-
-
-def status_of(work: Callable[[], object], name: str = "nkilab") -> int:
-    """Do what a verb does; tell what goes wrong and return the exit status.
-
-    Args:
-        work: what it does; ends early with SystemExit.
-        name: of the program, as messages begin.
-    """
-    try:
-        status = _ended(work)
-        if sys.stdout is not None:
-            sys.stdout.flush()
-        return status
-    except click.UsageError as error:
-        _tell(*_in_our_words(error, name))
-        return EXIT_USAGE
-    except NkilabError as error:
-        print(message_of(error, name), file=sys.stderr)
-        return EXIT_USAGE if isinstance(error, UsageError) else EXIT_FAULT
-    except (KeyboardInterrupt, click.Abort):
-        _tell(f"{name}: interrupted")
-        return EXIT_INTERRUPTED
-    except BrokenPipeError:
-        drop_output()
-        return EXIT_PIPE_CLOSED
-    except (OSError, UnicodeEncodeError) as error:
-        return _not_written(error, name)
-    except MemoryError:
-        _tell(f"{name}: there is not enough memory for this")
-        return EXIT_FAULT
-    except Exception as error:
-        traceback.print_exception(error)
-        _tell("\nnkilab: this is a bug of nkilab; please report it with the lines above")
-        return EXIT_BUG
-
-
-def _ended(work: Callable[[], object]) -> int:
-    try:
-        work()
-    except click.exceptions.Exit as request:
-        return request.exit_code
-    except SystemExit as request:
-        if isinstance(request.__context__, BrokenPipeError):
-            # rich ends the program so
-            return EXIT_PIPE_CLOSED
-        return request.code if isinstance(request.code, int) else EXIT_FINE
-    return EXIT_FINE
-
-
-def _not_written(error: OSError | UnicodeEncodeError, name: str) -> int:
-    """Tell that a file, or standard output, takes no more."""
-    drop_output()
-    if isinstance(error, UnicodeEncodeError):
-        character = error.object[error.start]
-        problem = f"standard output takes no {character!r}: its encoding is {error.encoding}"
-        _tell(f"{name}: {problem}", "set PYTHONIOENCODING=utf-8")
-    else:
-        where = error.filename or "standard output"
-        _tell(f"{name}: {where} cannot be used: {reason_of(error)}")
-    return EXIT_FAULT
 
 
 def drop_output() -> None:
@@ -208,30 +182,32 @@ def drop_output() -> None:
         os.close(nowhere)
 
 
-def _tell(problem: str, hint: str = "") -> None:
-    with suppress(BrokenPipeError):
-        print(printable(problem + (f"\n  hint: {hint}" if hint else "")), file=sys.stderr)
-
-
-def _in_our_words(error: click.UsageError, name: str) -> tuple[str, str]:
-    """What click found wrong, and a hint."""
+def in_our_words(error: BaseException, name: str) -> BaseException:
+    """An error as it is, or what click found wrong as one of ours."""
+    if not isinstance(error, click.UsageError):
+        return error
     path = error.ctx.command_path if error.ctx is not None else name
-    hint = f"{path} --help shows how"
+    problem, hint = _wrong_use(error, f"{path} --help shows how")
+    return UsageError(problem, hint=hint).located(path, "")
+
+
+def _wrong_use(error: click.UsageError, hint: str) -> tuple[str, str]:
+    """What click found wrong, and a hint."""
     match error:
         case click.NoSuchOption():
             known = error.ctx.command.params if error.ctx is not None else []
             options = [word for p in known if isinstance(p, click.Option) for word in p.opts]
-            return f"{path}: there is no option {error.option_name}", did_you_mean(
+            return f"there is no option {error.option_name}", did_you_mean(
                 error.option_name, [*options, "--help"], hint
             )
         case click.MissingParameter() if error.param is not None:
-            return f"{path}: {_spelled(error.param)} is not given", hint
+            return f"{_spelled(error.param)} is not given", hint
         case click.BadOptionUsage() if "requires an argument" in error.message:
-            return f"{path}: {error.option_name} is given no value", hint
+            return f"{error.option_name} is given no value", hint
         case click.BadOptionUsage():
-            return f"{path}: {error.option_name} takes no value", hint
+            return f"{error.option_name} takes no value", hint
     more = re.fullmatch(r"Got unexpected extra arguments? \((.*)\)", error.message)
-    return f"{path}: {f'{more[1]} is more than it takes' if more else error.format_message()}", hint
+    return f"{more[1]} is more than it takes" if more else error.format_message(), hint
 
 
 def _spelled(parameter: click.Parameter) -> str:
@@ -369,6 +345,14 @@ VERSIONS = Known(lambda: part("dialects.history").VERSIONS)
 NAMES = Known(lambda: part("explain").known_names())
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON alone on standard output.")
+
+
+def show(document: T, text: Callable[[T], str], *, as_json: bool) -> None:
+    """Print a document, or what it looks like as text."""
+    if as_json:
+        print_document(document)
+    else:
+        click.echo(printable(text(document)))
 
 
 def completion_script(program: click.Command, shell: str) -> str:

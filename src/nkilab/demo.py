@@ -13,6 +13,7 @@ import numpy as np
 from ._lazy import part
 from .api import Estimate, estimate, spec
 from .disk import write_whole_folder
+from .documents import print_document
 from .errors import EXIT_FAULT, EXIT_FINE, printable
 from .files import neff, ntff
 from .hook import activate
@@ -58,7 +59,7 @@ def run_demo(folder: Path, *, as_json: bool = False) -> int:
     for one in outcomes if not as_json else ():
         _tell(one)
     if as_json:
-        print(json.dumps({"schema": "nkilab.demo/1", "kernels": results}, indent=2))
+        print_document({"schema": "nkilab.demo/1", "kernels": results})
     return EXIT_FINE if all(r["matches_numpy"] for r in results) else EXIT_FAULT
 
 

@@ -173,6 +173,7 @@ class Estimate:
             "model_version": self.timeline.model,
             "latency_us": self.latency_us,
             "interval_us": [low, high],
+            "bound": self.summary.bound,
             "nearest_measured": list(self.band.nearest),
             "is_unlike_measured": self.band.is_unlike,
             "window_us": self.window_us,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Callable, Mapping
 from functools import cache, partial
@@ -10,6 +9,7 @@ from statistics import median
 from typing import Any
 
 from .compiler_codes import COMPILER_CODES, code_in
+from .documents import print_document
 from .error_keys import ERROR_KEYS
 from .errors import UsageError, did_you_mean
 from .hook import activate
@@ -131,7 +131,7 @@ def explanation_data(name: str) -> dict[str, Any]:
 def print_rules(*, as_json: bool = False) -> None:
     """Print the rules of the checks and what they do not cover, as text or as JSON."""
     if as_json:
-        print(json.dumps({"schema": RULES_SCHEMA, **as_data(rules_page())}, indent=2))
+        print_document({"schema": RULES_SCHEMA, **as_data(rules_page())})
     else:
         print_page(rules_page())
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,6 +10,7 @@ import click
 from .api import Estimate, estimate_program
 from .command_line import OUTPUT, PATH, Number, OneOf, Program, json_option
 from .disk import check_outputs, write_whole, write_whole_folder
+from .documents import print_document
 from .errors import printable
 from .files import neff, ntff
 from .place import plan
@@ -64,7 +64,7 @@ def capture(neff_path: str, trace_path: str, nth: int, as_json: bool) -> None:
     predicted = estimate_program(neff.read(Path(neff_path)))
     ntff.write(target, predicted.program, predicted.timeline)
     if as_json:
-        click.echo(json.dumps(predicted.to_dict(), indent=2))
+        print_document(predicted.to_dict())
     else:
         click.echo(
             f"wrote {printable(str(target))}: {predicted.latency_us:.2f} us predicted on {predicted.target}"
@@ -119,9 +119,9 @@ def view(neff_path: str, trace_path: str, output_format: str, output: str, as_js
     shown = _shown(neff_path, trace_path)
     if write is not None:
         write(shown.run, Path(path))
-        click.echo(f"wrote {printable(str(path))}", err=as_json)
+        click.echo(f"wrote {printable(str(path))}")
     if as_json:
-        click.echo(json.dumps(shown.to_dict(), indent=2))
+        print_document(shown.to_dict())
         return
     match output_format:
         case "summary-text":
@@ -140,7 +140,7 @@ def summary(neff_path: str, trace_path: str, as_json: bool) -> None:
     """Show the summary of a NEFF and its trace."""
     shown = _shown(neff_path, trace_path)
     if as_json:
-        click.echo(json.dumps(shown.to_dict(), indent=2))
+        print_document(shown.to_dict())
     else:
         print_summary(shown.summary, shown.timeline)
 

@@ -241,6 +241,12 @@ def _is_elsewhere(top: str, module: ModuleType, root: Path) -> bool:
     return any(_is_users(place) and own not in Path(place).resolve().parents for place in places)
 
 
+def users_file(module: ModuleType) -> str:
+    """The file of a module of the user's; "" of any other."""
+    file = _file_of(module)
+    return os.path.realpath(file) if file and _is_users(file) else ""
+
+
 def _is_users(file: str) -> bool:
     return is_users_file(file) and not file.startswith(_INSTALLED)
 

@@ -7,7 +7,6 @@ import runpy
 import stat
 import sys
 import tempfile
-import traceback
 from collections.abc import Callable, Sequence
 from importlib import util
 from pathlib import Path
@@ -16,23 +15,11 @@ from typing import Any
 
 from . import api
 from ._lazy import part
-from .dialects.serve import ROOTS
 from .disk import read_bytes
-from .errors import (
-    EXIT_BUG,
-    EXIT_FAULT,
-    EXIT_FINE,
-    EXIT_INTERRUPTED,
-    EXIT_USAGE,
-    NkilabError,
-    UsageError,
-    did_you_mean,
-    message_of,
-    reason_of,
-)
+from .errors import EXIT_FINE, UsageError, did_you_mean, reason_of
+from .failures import Failure, failure_of
 from .hook import check_free, switch_on
 from .packages import home_of, home_of_script, imported, put_in_front
-from .tracebacks import is_bug, is_library, leave_out_ours
 
 
 def serve_names(version: str, target: str, *, in_front: bool = False) -> None:
@@ -56,8 +43,10 @@ def serve_names(version: str, target: str, *, in_front: bool = False) -> None:
         os.environ["NKILAB_NKI"] = finder.version
 
 
-def run_script(script: str, arguments: Sequence[str], *, as_module: bool = False, ranks: int = 0) -> int:
-    """Run a script or module and return its status: its own, or 1 for an error it does not catch.
+def run_script(
+    script: str, arguments: Sequence[str], *, as_module: bool = False, ranks: int = 0
+) -> tuple[int, Failure | None]:
+    """Run a script or module; its status, and the error that it does not catch, for which that is 1.
 
     With `ranks` it runs once for each of them; see `ranks.run_ranked`.
 
@@ -87,67 +76,27 @@ def run_script(script: str, arguments: Sequence[str], *, as_module: bool = False
     return _once_or_ranked(work, ranks)
 
 
-def _once_or_ranked(work: Callable[[], Any], ranks: int) -> int:
-    return guarded((lambda: part("ranks").run_ranked(ranks, work)) if ranks else work)
+def _once_or_ranked(work: Callable[[], Any], ranks: int) -> tuple[int, Failure | None]:
+    return ended((lambda: part("ranks").run_ranked(ranks, work)) if ranks else work)
 
 
-def guarded(action: Callable[[], Any]) -> int:
-    """Do something of the user's; tell what goes wrong in his terms and return the exit status."""
+def ended(script: Callable[[], Any]) -> tuple[int, Failure | None]:
+    """Run a script; its exit status, and what went wrong, which is told."""
     try:
-        action()
+        script()
+        return EXIT_FINE, None
     except SystemExit as request:
         if request.code is None or isinstance(request.code, int):
-            return request.code or EXIT_FINE
-        print(request.code, file=sys.stderr)
-        return EXIT_FAULT
-    except NkilabError as error:
-        print(message_of(error), file=sys.stderr)
-        return EXIT_USAGE if isinstance(error, UsageError) else EXIT_FAULT
-    except IndexError as error:
-        # an index of Beta 1 that is out of bounds at run time has NumPy's type, and ours as its cause
-        if not isinstance(error.__cause__, NkilabError):
-            return _tell(error)
-        print(message_of(error.__cause__), file=sys.stderr)
-        return EXIT_FAULT
-    except KeyboardInterrupt:
-        return EXIT_INTERRUPTED
-    except BrokenPipeError as error:
-        # raised where the script prints, it means that nobody reads; the program ends quietly then
-        if sys.stdout.isatty() or is_library(traceback.extract_tb(error.__traceback__)[-1].filename):
-            return _tell(error)
-        raise
+            return request.code or EXIT_FINE, None
+        failure = failure_of(request)
     except BaseException as error:
-        return _tell(error)
-    return EXIT_FINE
-
-
-def _tell(error: BaseException) -> int:
-    """Print the user's part of a traceback; an error that our own code raised is our bug."""
-    if is_bug(error):
-        traceback.print_exception(error)
-        print("\nnkilab: this is a bug of nkilab; please report it with the lines above", file=sys.stderr)
-        return EXIT_BUG
-    leave_out_ours(error)
-    traceback.print_exception(error)
-    if hidden := _hidden(error):
-        print(f"\n{message_of(hidden)}", file=sys.stderr)
-    root = (getattr(error, "name", None) or "").partition(".")[0]
-    if isinstance(error, ModuleNotFoundError) and root and root not in ROOTS:
-        hint = did_you_mean(root, ROOTS)
-        problem = f"the environment of {sys.executable} has no module {root}"
-        print(message_of(UsageError(problem, hint=hint)), file=sys.stderr)
-    return EXIT_FAULT
-
-
-def _hidden(error: BaseException) -> NkilabError | None:
-    """Our error behind one that PyTorch raised in its place, where the traceback does not show it."""
-    cause: BaseException | None = error
-    is_shown = not type(error).__module__.startswith("torch.")
-    while cause is not None:
-        if isinstance(cause, NkilabError):
-            return None if is_shown else cause
-        cause = cause.__cause__ or cause.__context__
-    return None
+        failure = failure_of(error)
+        if failure.kind == "closed":
+            raise
+    # a script that is interrupted says so itself, or ends quietly
+    if failure.kind != "interrupted":
+        print(failure.text, file=sys.stderr)
+    return failure.status, failure
 
 
 def put_tools_on_path() -> tempfile.TemporaryDirectory[str]:
@@ -166,6 +115,22 @@ def kernel_from(designation: str) -> Any:
     Raises:
         UsageError: if the designation has no kernel part, or there is no such file or kernel.
     """
+    path, name = parts_of(designation)
+    module = _module_from(path)
+    kernel = getattr(module, name, None)
+    if kernel is None:
+        kernels = [n for n, v in vars(module).items() if type(v).__name__ in ("Kernel", "Measured")]
+        listed = f"its kernels are {', '.join(kernels)}" if kernels else "decorate a function with nki.jit"
+        raise UsageError(f"{path} has no {name}", hint=did_you_mean(name, kernels, listed))
+    return kernel
+
+
+def parts_of(designation: str) -> tuple[Path, str]:
+    """The file and the name of FILE.py:KERNEL.
+
+    Raises:
+        UsageError: if it has no kernel part, or there is no such file.
+    """
     filename, _, name = designation.rpartition(":")
     if not filename or not name:
         hint = f"write {designation.strip(':') if designation.endswith(('.py', ':')) else 'FILE.py'}:KERNEL"
@@ -173,13 +138,7 @@ def kernel_from(designation: str) -> Any:
     path = Path(filename)
     if not path.is_file():
         raise UsageError(f"{filename} is no file", hint="pass FILE.py:KERNEL")
-    module = _module_from(path)
-    kernel = getattr(module, name, None)
-    if kernel is None:
-        kernels = [n for n, v in vars(module).items() if type(v).__name__ in ("Kernel", "Measured")]
-        listed = f"its kernels are {', '.join(kernels)}" if kernels else "decorate a function with nki.jit"
-        raise UsageError(f"{filename} has no {name}", hint=did_you_mean(name, kernels, listed))
-    return kernel
+    return path, name
 
 
 def _check_source(path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -13,7 +12,7 @@ from typing import Any
 from . import api
 from .checking import Report, every_launch, told_of_script
 from .dialects.serve import ROOTS
-from .disk import write_whole
+from .documents import print_document
 from .errors import UsageError, printable
 from .files import neff
 from .hook import installed_elsewhere
@@ -49,7 +48,7 @@ def run(
     checks: bool,
     folder: str,
     json_file: str,
-    ranks: int,
+    ranks: int | None,
     backend: str,
 ) -> int:
     """Run a script as `nkilab run` does; the exit status, its own unless a check finds an error.
@@ -62,7 +61,7 @@ def run(
         checks: whether to check every launch.
         folder: where reports go; "" for none.
         json_file: where what was launched is told; "" for nowhere.
-        ranks: how many run the script together; 0 for one that is none.
+        ranks: how many run the script together; None for one that is no rank.
         backend: "sim" to serve the names even where the vendor's package has them, "vendor" not to.
 
     Raises:
@@ -73,7 +72,7 @@ def run(
         _check_vendor()
         # the script's children are not served either
         os.environ.pop("NKILAB", None)
-        return run_script(script, arguments, as_module=as_module, ranks=ranks)
+        return run_script(script, arguments, as_module=as_module, ranks=ranks or 0)[0]
     serve_names(version, target, in_front=backend == "sim")
     # the script's children, such as workers that are spawned, find the names too
     os.environ["NKILAB"] = "1"
@@ -84,13 +83,13 @@ def run(
         api.choose(watch=_all(watching))
     checking: AbstractContextManager[list[Report]] = every_launch() if checks else nullcontext([])
     with put_tools_on_path(), checking as reports:
-        status = run_script(script, arguments, as_module=as_module, ranks=ranks)
+        status, failure = run_script(script, arguments, as_module=as_module, ranks=ranks or 0)
     if checks:
         status = told_of_script(reports) or status
     if json_file:
         document = {"schema": SCHEMA, "script": script, "arguments": list(arguments), "status": status}
         outcome = {"launches": launches.launches, "checks": [report.to_dict() for report in reports]}
-        write_whole(json_file, json.dumps({**document, **outcome}, indent=2).encode())
+        print_document({**document, **outcome, "error": failure.to_dict() if failure else None})
         print(printable(f"nkilab: wrote {json_file}"), file=sys.stderr)
     return status
 

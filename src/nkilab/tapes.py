@@ -197,7 +197,7 @@ def tape_of(kernel: Kernel, call: Call, machine: Machine) -> Tape | None:
     known, outlines = readings(function), _outlines([*args, *kwargs.values()])
     if known is None or outlines is None:
         return None
-    variables = [(name, value) for name, value in os.environ.items() if name.startswith(_VARIABLES)]
+    variables = [(name, os.environ[name]) for name in os.environ if name.startswith(_VARIABLES)]
     key = (
         Same(function), known, outlines, *kwargs, Same(machine), kernel.spelling, kernel.version, kernel.grid,
         repr(kernel.options), *sorted(variables),

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext, redirect_stdout
 from dataclasses import asdict
 from pathlib import Path
 from statistics import mean
@@ -14,6 +12,7 @@ from typing import Any
 from .api import Estimate
 from .conformal import residuals
 from .disk import write_whole
+from .documents import print_document
 from .errors import EXIT_FAULT, EXIT_FINE, UsageError, did_you_mean
 from .hook import activate
 from .ledger import (
@@ -64,7 +63,7 @@ def run_validation(
     if picture and Path(picture).suffix != ".svg":
         raise UsageError(f"--picture is {picture}; pictures are SVG", hint="name a file that ends in .svg")
     rows = _chosen(ledger_rows(Path(ledger)) if ledger else own_rows(), family)
-    with activate(), _own_output(as_json):
+    with activate():
         predictor = Predictor(_loader_beside(ledger, load))
         compared = compare(rows, predictor, progress=None if as_json else _report_progress)
         known = {} if ledger or family else residuals().left_out
@@ -75,7 +74,7 @@ def run_validation(
     if picture:
         _draw(report, Path(picture))
     if as_json:
-        print(json.dumps(report.to_dict(), indent=2))
+        print_document(report.to_dict())
     else:
         report.print_text()
     return EXIT_FINE if all(bar.is_met for bar in report.bars) else EXIT_FAULT
@@ -98,7 +97,7 @@ def run_regret(
     """
     rows = _chosen(ledger_rows(Path(ledger)) if ledger else own_rows(), family)
     own = [row for grid in grids_of(rows) for row in grid]
-    with activate(), _own_output(as_json):
+    with activate():
         predictor = Predictor(_loader_beside(ledger, load))
         compared = compare(own, predictor, progress=None if as_json else _report_progress)
         grids = compared_grids(compared, predictor)
@@ -107,7 +106,7 @@ def run_regret(
     bars = regret_bars(grids)
     if as_json:
         document = {"schema": REGRET_SCHEMA, "model_version": MODEL_VERSION, "bars": list(map(asdict, bars))}
-        print(json.dumps({**document, "grids": [grid.to_dict() for grid in grids]}, indent=2))
+        print_document({**document, "grids": [grid.to_dict() for grid in grids]})
     else:
         _print_grids(grids)
         _print_bars(bars)
@@ -163,11 +162,6 @@ def without_structures(rows: Sequence[Row], predictor: Predictor) -> dict[str, d
             left = leave_one_structure_out(judged(own, predictor), judged(whole, predictor), chip_named(chip))
             result |= {f"{structure}, {chip}": errors for structure, errors in left.items()}
     return result
-
-
-def _own_output(as_json: bool) -> AbstractContextManager[object]:
-    """Keep what the user's modules print apart from the result."""
-    return redirect_stdout(sys.stderr) if as_json else nullcontext()
 
 
 def _report_progress(done: int, count: int) -> None:

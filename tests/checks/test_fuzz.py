@@ -5,7 +5,6 @@ NKILAB_FUZZ=N runs N examples of each; the default is short.
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,8 +17,9 @@ from nkilab.checking import Options, report_of
 from nkilab.checks.declare import RULES
 from nkilab.checks.report import Report
 from tests.dialects.spellings import nisa2, nki1, nki2, nl1, nl2
+from tests.examples import examples
 
-EXAMPLES = int(os.environ.get("NKILAB_FUZZ", "25"))
+EXAMPLES = examples(25)
 longer = settings(max_examples=EXAMPLES, suppress_health_check=list(HealthCheck))
 WIDTH, TILES, OUTPUTS = 16, 4, 3
 

@@ -8,7 +8,7 @@ from tests.dialects.spellings import marked_line, nisa1, nki1, nl1, program_of, 
 
 import nkilab
 from nkilab.errors import RuleError, UnsupportedError, UseError
-from nkilab.runner import guarded
+from nkilab.runner import ended
 
 nki, nl, nisa = nki1, nl1, nisa1
 ROWS = np.array([[5], [0], [7], [5]], np.int32)
@@ -225,7 +225,7 @@ def test_an_index_out_of_bounds_is_numpys_error_with_our_message_as_its_cause():
 
 
 def test_an_index_out_of_bounds_is_a_fault_of_the_script_told_in_one_message(capsys):
-    status = guarded(lambda: rows_beyond(ramp(8, 6), np.array([[1], [2], [9], [0]], np.int32)))
+    status, _ = ended(lambda: rows_beyond(ramp(8, 6), np.array([[1], [2], [9], [0]], np.int32)))
     captured = capsys.readouterr().err
     assert status == 1
     assert captured.startswith(f"{marked_line(rows_beyond.function)}: dma_copy: row 2 of x:")

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.dialects.spellings import nisa1, nisa2, nki1, nki2, nl1, nl2
+from tests.examples import examples
 
 from nkilab.arguments import argument, call_arguments, extents, literal
 from nkilab.arrays import ArraySpec
@@ -51,7 +52,7 @@ def as_column(x):
     return x[:, None] if x.ndim == 1 else x
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(60))
 @given(data=st.data())
 def test_a_random_slice_of_hbm_loads_computes_and_stores_as_in_numpy(data):
     x = data.draw(arrays())
@@ -70,7 +71,7 @@ def test_a_random_slice_of_hbm_loads_computes_and_stores_as_in_numpy(data):
     np.testing.assert_array_equal(kernel(x), wide * np.float32(number) + wide)
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(40))
 @given(data=st.data())
 def test_a_random_window_of_a_tile_is_copied_as_in_numpy(data):
     x = data.draw(arrays((*FLOATS, *INTEGERS), most=(4, 24, 4)))
@@ -91,7 +92,7 @@ def test_a_random_window_of_a_tile_is_copied_as_in_numpy(data):
     np.testing.assert_array_equal(kernel(x), x[key])
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(40))
 @given(
     rows=st.integers(1, 40), columns=st.integers(1, 40), tile=st.integers(1, 16), a=st.integers(-9, 9),
     b=st.integers(-9, 9), c=st.integers(-40, 80),
@@ -115,7 +116,7 @@ def test_a_random_affine_mask_stores_where_numpy_says(rows, columns, tile, a, b,
     np.testing.assert_array_equal(kernel(x), np.where(a * p + b * f >= c, x, 0))
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(24))
 @given(data=st.data())
 def test_random_axes_are_reduced_as_in_numpy(data):
     shape = tuple(data.draw(st.integers(1, 4)) for _ in range(data.draw(st.integers(2, 5))))
@@ -173,7 +174,7 @@ def check_only_ours(call):
 
 
 @pytest.mark.filterwarnings("ignore")
-@settings(max_examples=700)
+@settings(max_examples=examples(280))
 @given(name=st.sampled_from(PUBLIC), args=st.lists(ARGUMENTS, max_size=3), data=st.data())
 def test_a_random_call_of_nl_raises_nothing_but_our_errors(name, args, data):
     keywords = data.draw(
@@ -218,7 +219,7 @@ KEYWORDS = [
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("spelling", ["nki", "neuronxcc"])
-@settings(max_examples=500)
+@settings(max_examples=examples(200))
 @given(name=st.sampled_from(INSTRUCTIONS), args=st.lists(ARGUMENTS, max_size=4), data=st.data())
 def test_a_random_call_of_an_instruction_raises_nothing_but_our_errors(spelling, name, args, data):
     keywords = data.draw(st.dictionaries(st.sampled_from(KEYWORDS), ARGUMENTS, max_size=2))
@@ -242,7 +243,7 @@ def test_a_random_call_of_an_instruction_raises_nothing_but_our_errors(spelling,
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("spelling", ["nki", "neuronxcc"])
-@settings(max_examples=500)
+@settings(max_examples=examples(200))
 @given(key=st.one_of(GARBAGE, st.tuples(GARBAGE, GARBAGE)), value=GARBAGE, data=st.data())
 def test_a_random_subscript_raises_nothing_but_our_errors(spelling, key, value, data):
     nki = nki2 if spelling == "nki" else nki1
@@ -265,7 +266,7 @@ def test_a_random_subscript_raises_nothing_but_our_errors(spelling, key, value, 
         kernel(np.ones((4, 3), np.float32))
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(120))
 @given(st.one_of(GARBAGE, st.tuples(GARBAGE)), GARBAGE)
 def test_a_random_argument_or_grid_raises_nothing_but_our_errors(value, grid):
     @nki1.jit
@@ -278,7 +279,7 @@ def test_a_random_argument_or_grid_raises_nothing_but_our_errors(value, grid):
         check_only_ours(lambda: kernel[grid](1))
 
 
-@settings(max_examples=500)
+@settings(max_examples=examples(200))
 @given(st.one_of(st.text(max_size=30), st.text(string.ascii_letters + "0123456789[],@=. ", max_size=20)))
 def test_the_text_of_an_argument_is_understood_or_refused(text):
     try:
@@ -288,7 +289,7 @@ def test_the_text_of_an_argument_is_understood_or_refused(text):
     assert isinstance(parsed, ArraySpec)
 
 
-@settings(max_examples=500)
+@settings(max_examples=examples(200))
 @given(st.text(max_size=40))
 def test_any_text_is_a_literal_or_itself(text):
     literal(text)

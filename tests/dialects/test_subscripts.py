@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.dialects.spellings import nisa2, nki1, nki2, nl1, nl2, ramp, refusal
+from tests.examples import examples
 
 from nkilab.errors import NkilabError, UseError
 
@@ -228,7 +229,7 @@ def _drawn(key: Any, tile: Any) -> Any:
     return subscript if isinstance(key, tuple) else subscript[0]
 
 
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=examples(125), deadline=None)
 @given(
     st.sampled_from([1, 2]), st.sampled_from(SHAPES), st.booleans(),
     st.one_of(PLAIN | SPECIAL, *(st.lists(kind, max_size=4).map(tuple) for kind in (PLAIN, PLAIN | SPECIAL))),

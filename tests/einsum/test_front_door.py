@@ -18,6 +18,7 @@ from nkilab.errors import NkilabError, SpecError, UnsupportedError, UsageError
 from tests.einsum.mapped import SCALED_SUM
 from tests.einsum.renaming import shape_of
 from tests.einsum.specs import PRODUCT, SUMS
+from tests.examples import examples
 
 PLAIN = """\
 einsum:
@@ -65,7 +66,7 @@ def damaged(draw: st.DrawFn) -> str:
     return "".join(words)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 @given(damaged(), st.sampled_from(("nki", "neuronxcc")))
 def test_damaged_text_ends_in_a_kernel_or_one_of_our_errors(text: str, dialect: str) -> None:
     with warnings.catch_warnings():
@@ -164,7 +165,7 @@ def text_of(value: object) -> str:
     return stream.getvalue()
 
 
-@settings(max_examples=6, deadline=None)
+@settings(max_examples=examples(5), deadline=None)
 @given(st.integers(0, 2**16), st.sampled_from((PRODUCT, PLAIN)))
 def test_the_order_of_keys_and_of_entries_of_the_binding_changes_nothing(seed: int, text: str) -> None:
     rng, document = random.Random(seed), YAML(typ="safe").load(text)
@@ -178,7 +179,7 @@ def test_the_order_of_keys_and_of_entries_of_the_binding_changes_nothing(seed: i
     assert compile_einsum(text_of(other)).source == compile_einsum(text).source
 
 
-@settings(max_examples=6, deadline=None)
+@settings(max_examples=examples(5), deadline=None)
 @given(st.permutations(("DS.M1", "P.M1", "ZS.M1", "ZH.M1")), st.permutations(("K", "M", "J")))
 def test_the_order_of_a_group_and_the_names_of_ranks_change_names_alone(
     members: list[str], letters: list[str]

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 import nkilab.einsum
 from nkilab.einsum.language.ast import Access, Cascade, Einsum, Tensor, affine
 from nkilab.errors import NkilabError
+from tests.examples import examples
 
 RANKS = ("I", "J", "K", "L")
 BINARY = ("multiply", "add", "subtract", "maximum", "minimum")
@@ -58,7 +59,7 @@ def cascades(draw: st.DrawFn) -> tuple[Cascade, dict[str, int]]:
     return Cascade({n: t for n, t in tensors.items() if n in used}, tuple(steps), outputs), sizes
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(cascades(), st.sampled_from(["nki", "neuronxcc"]), st.integers(0, 3))
 def test_a_random_cascade_is_right_or_refused(
     sized_case: tuple[Cascade, dict[str, int]], dialect: str, seed: int

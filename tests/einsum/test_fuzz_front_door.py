@@ -5,7 +5,6 @@ NKILAB_FUZZ=N runs N examples of each; the default is short.
 
 from __future__ import annotations
 
-import os
 import warnings
 from pathlib import Path
 from typing import Any
@@ -19,8 +18,9 @@ from nkilab.einsum.checks.names import known_ranks
 from nkilab.einsum.compiled import CompiledEinsum
 from nkilab.einsum.language.forms import spec_from
 from nkilab.errors import NkilabError
+from tests.examples import examples
 
-EXAMPLES = int(os.environ.get("NKILAB_FUZZ", "25"))
+EXAMPLES = examples(25)
 longer = settings(max_examples=EXAMPLES, suppress_health_check=list(HealthCheck))
 # points of an iteration space that are computed for comparison
 MOST_POINTS = 1 << 18

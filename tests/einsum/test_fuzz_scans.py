@@ -10,6 +10,7 @@ import nkilab.einsum
 from nkilab.einsum.language.ast import Cascade, Einsum, Iterate, Tensor
 from nkilab.einsum.language.expressions import read_einsum
 from nkilab.errors import UnsupportedError
+from tests.examples import examples
 
 INPUTS = {"A": "TM", "B": "TMN", "C": "TN", "D": "M", "E": "N", "F": "T", "G": "MN"}
 OPERATORS = st.sampled_from(["add", "add", "multiply", "multiply", "subtract", "maximum", "minimum"])
@@ -103,7 +104,7 @@ def scans(draw: st.DrawFn) -> tuple[Cascade, dict[str, int]]:
     return Cascade(tensors, tuple(steps), tuple(outputs)), {r: n for r, n in sizes.items() if r in used}
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(24), deadline=None)
 @given(scans(), st.sampled_from(["nki", "neuronxcc"]))
 def test_a_random_scan_is_right(sized_case: tuple[Cascade, dict[str, int]], dialect: str) -> None:
     try:

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 import nkilab.einsum
 from nkilab.einsum.language.ast import Cascade, Einsum, Iterate, Tensor
 from nkilab.einsum.language.expressions import read_einsum
+from tests.examples import examples
 
 OPERATORS = st.sampled_from(["add", "subtract", "maximum", "multiply"])
 INPUTS = [("X[i, m]", "M"), ("Y[i, n]", "N"), ("W[m, n]", "MN"), ("V[i, m, n]", "MN")]
@@ -56,7 +57,7 @@ def recurrences(draw: st.DrawFn) -> tuple[Cascade, dict[str, int]]:
     return Cascade(declared, tuple(steps), outputs), {r: n for r, n in sizes.items() if r in ranks_used}
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 @given(recurrences(), st.sampled_from(["nki", "neuronxcc"]))
 def test_a_random_recurrence_is_right(sized_case: tuple[Cascade, dict[str, int]], dialect: str) -> None:
     cascade, sizes = sized_case

@@ -15,6 +15,7 @@ import nkilab.einsum
 from nkilab.errors import SpecError
 from tests.einsum.mapped import SCALED_SUM
 from tests.einsum.renaming import shape_of
+from tests.examples import examples
 
 dialects = pytest.mark.parametrize("dialect", ["nki", "neuronxcc"])
 
@@ -60,7 +61,7 @@ def text_of(value: object) -> str:
     return stream.getvalue()
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=examples(5), deadline=None)
 @given(st.integers(0, 2**16))
 def test_the_order_of_keys_changes_nothing(seed: int) -> None:
     document = YAML(typ="safe").load(SCALED_SUM)
@@ -71,7 +72,7 @@ def test_the_order_of_keys_changes_nothing(seed: int) -> None:
     assert nkilab.einsum.compile(text_of(rest)).source == nkilab.einsum.compile(SCALED_SUM).source
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=examples(5), deadline=None)
 @given(st.permutations(["AS.K1", "BS.K1", "TP.K1", "TS.K1"]), st.booleans())
 def test_the_order_of_a_fusion_group_names_the_loop_alone(members: list[str], splits: bool) -> None:
     document = YAML(typ="safe").load(SCALED_SUM)
@@ -81,7 +82,7 @@ def test_the_order_of_a_fusion_group_names_the_loop_alone(members: list[str], sp
     assert f"for {members[0].lower().replace('.', '_')} in" in other
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=examples(8), deadline=None)
 @given(st.permutations(range(5)))
 def test_renaming_ranks_and_tensors_keeps_the_kernel(order: list[int]) -> None:
     letters = [f"{c}{c}" for c in "PQRST"]

@@ -82,7 +82,7 @@ def test_the_path_is_the_whole_latency(run: Run) -> None:
 def test_engine_times_add_up(run: Run) -> None:
     for engine, busy in run.stalls.busy_ns.items():
         assert busy >= 0
-        assert busy + sum(run.stalls.of(engine).values()) == pytest.approx(run.stalls.span_ns)
+        assert busy + sum(run.stalls.of(engine).values()) == pytest.approx(run.timeline.latency_ns)
 
 
 def test_bytes_add_up(run: Run) -> None:

@@ -39,7 +39,7 @@ def test_schemas_are_schemas_and_closed(path: Path) -> None:
 @pytest.mark.parametrize("path", FILES, ids=[path.name for path in FILES])
 def test_what_a_schema_has_of_another_is_the_same_there(path: Path) -> None:
     inner = json.loads(path.read_text()).get("$defs", {})
-    for name in {"estimate", "check", "summary"} & set(inner):
+    for name in {"estimate", "check", "summary", "error"} & set(inner):
         other = json.loads((FOLDER / f"nkilab.{name}-1.json").read_text())
         assert inner[name]["properties"] == other["properties"], name
 

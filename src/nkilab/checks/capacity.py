@@ -24,7 +24,7 @@ _POINTS = 64
 _SPILLED = """
 out = nl.ndarray((128, 8192), nl.float32, buffer=nl.shared_hbm)
 tiles = []
-for i in range({count}):
+for i in range({}):
     tile = nl.ndarray((128, 8192), nl.float32, buffer=nl.sbuf)
     nisa.dma_copy(tile, x[i])
     tiles.append(tile)
@@ -43,22 +43,21 @@ SPILL = rule(
     "`spill_save_bytes` and `spill_reload_bytes`",
     fix="make the tiles smaller, or use one up before the next is loaded",
     source="trn1 architecture guide, SBUF; profile schema, spill_save_bytes",
-    wrong=Example(_SPILLED.format(count=8), {"x": "f32[8,128,8192]"}),
-    right=Example(_SPILLED.format(count=4), {"x": "f32[8,128,8192]"}),
+    kernel=Example(_SPILLED, {"x": "f32[8,128,8192]"}), wrong="8", right="4",
 )  # fmt: skip
 
 _BANKS = """
 left = nl.ndarray((128, 128), nl.bfloat16, buffer=nl.sbuf)
 right = nl.ndarray((128, 512), nl.bfloat16, buffer=nl.sbuf)
-out = nl.ndarray(({count}, 128, 512), nl.float32, buffer=nl.shared_hbm)
+out = nl.ndarray(({0}, 128, 512), nl.float32, buffer=nl.shared_hbm)
 nisa.dma_copy(left, a)
 nisa.dma_copy(right, b)
 sums = []
-for i in range({count}):
+for i in range({0}):
     total = nl.ndarray((128, 512), nl.float32, buffer=nl.psum)
     nisa.nc_matmul(total, left, right)
     sums.append(total)
-for i in range({count}):
+for i in range({0}):
     result = nl.ndarray((128, 512), nl.float32, buffer=nl.sbuf)
     nisa.tensor_copy(result, sums[i])
     nisa.dma_copy(out[i], result)
@@ -71,8 +70,7 @@ PSUM_FULL = rule(
     why="PSUM is not spilled: the compiler gives up, though every simulator without a memory model runs on",
     fix="copy finished tiles to sbuf before the next one is computed",
     source="trn1 architecture guide, PSUM: 8 banks of 2 KiB per partition",
-    wrong=Example(_BANKS.format(count=9), {"a": "bf16[128,128]", "b": "bf16[128,512]"}),
-    right=Example(_BANKS.format(count=8), {"a": "bf16[128,128]", "b": "bf16[128,512]"}),
+    kernel=Example(_BANKS, {"a": "bf16[128,128]", "b": "bf16[128,512]"}), wrong="9", right="8",
 )  # fmt: skip
 
 _WIDE = """
@@ -101,13 +99,11 @@ MIXED = rule(
     "apart",
     fix="give every tile an address, or none",
     source="direct allocation guide: direct and automatic allocation do not mix",
-    wrong=None,
-    right=None,
 )  # fmt: skip
 
 _BOTH = """
 fixed = nl.ndarray((128, 512), nl.float32, buffer=nl.sbuf, address=(0, 8192))
-other = nl.ndarray((128, 512), nl.float32, buffer=nl.sbuf{address})
+other = nl.ndarray((128, 512), nl.float32, buffer=nl.sbuf{})
 out = nl.ndarray((128, 512), nl.float32, buffer=nl.shared_hbm)
 nisa.dma_copy(fixed, x)
 nisa.tensor_copy(other, fixed)
@@ -123,8 +119,7 @@ BOTH = rule(
     "room left",
     fix="give every tile an address, or none",
     source="nki-moe-megakernel, SBUF allocation; a report of pitfalls on trn2, NKI 0.6",
-    wrong=Example(_BOTH.format(address=""), {"x": "f32[128,512]"}),
-    right=Example(_BOTH.format(address=", address=(0, 16384)"), {"x": "f32[128,512]"}),
+    kernel=Example(_BOTH, {"x": "f32[128,512]"}), wrong="", right=", address=(0, 16384)",
 )  # fmt: skip
 
 _HOLES = """
@@ -137,7 +132,7 @@ for i in range(6):
 for one in early:
     nisa.tensor_scalar(one, one, op0=nl.add, operand0=1.0)
     nisa.dma_copy(out[0], one[:, 0:1024])
-wide = nl.ndarray((128, {width}), nl.float32, buffer=nl.sbuf)
+wide = nl.ndarray((128, {}), nl.float32, buffer=nl.sbuf)
 nisa.memset(wide, 0.0)
 for one in late:
     nisa.tensor_tensor(wide[:, 0:8192], wide[:, 0:8192], one, op=nl.add)
@@ -152,8 +147,7 @@ FRAGMENTED = rule(
     "does not see as far moves or spills tiles. It is no shortage",
     fix="allocate long-lived tiles first and side by side",
     source="docs/timing-model.md, placement; assumed",
-    wrong=Example(_HOLES.format(width=16384), {"x": "f32[6,128,8192]"}),
-    right=Example(_HOLES.format(width=8192), {"x": "f32[6,128,8192]"}),
+    kernel=Example(_HOLES, {"x": "f32[6,128,8192]"}), wrong="16384", right="8192",
 )  # fmt: skip
 
 

@@ -6,10 +6,10 @@ import ast
 from collections.abc import Iterator
 
 from ..dialects.history import BETA1
-from .declare import Example, Refusal, rule
+from .declare import Example, Refusal
 from .front_end import bound_to, root_of
 from .scope import Scope
-from .text_rules import Place, found_by
+from .text_rules import Place, text_rule
 
 _SUM = """
 out = nl.ndarray((128, 512), x.dtype, buffer=nl.shared_hbm)
@@ -20,8 +20,33 @@ nl.store(out, total)
 return out
 """
 _X4 = {"x": "f32[4,128,512]"}
-ADDED = rule(
-    "affine-plus-assign", "language",
+_PRODUCT = """
+out = nl.ndarray((128, 512), nl.float32, buffer=nl.shared_hbm)
+total = nl.zeros((nl.par_dim(128), 512), nl.float32, buffer=nl.{})
+for i in nl.affine_range(4):
+    total[...] += nisa.nc_matmul(nl.load(x[i, :, 0:128]), nl.load(x[i]))
+nl.store(out, nl.copy(total))
+return out
+"""
+
+
+@text_rule("neuronxcc", "matmul-into-sbuf",
+    Refusal("report", "NCC_ITEN404", "NeuronInstComb:Can only handle single store", BETA1, BETA1),
+    title="matmuls add up in psum",
+    what="a matmul is added by += to a tile that nl.zeros, nl.full, nl.ones or nl.ndarray make in sbuf",
+    why="TensorE adds to psum alone; AWS calls c += nl.matmul(a, b), with c in psum, the one use of += that "
+    "works",
+    fix="make the tile with buffer=nl.psum, and copy it to sbuf behind the loop",
+    source="aws-neuron-sdk issues 1051, 1056",
+    kernel=Example(_PRODUCT, _X4, "neuronxcc"), wrong="sbuf", right="psum",
+)  # fmt: skip
+def _products(scope: Scope) -> Iterator[Place]:
+    for node in _updates(scope):
+        if _is_matmul(scope, node.value):
+            yield node, f"{scope.words(node.target)} is in sbuf, and a matmul is added to it", ""
+
+
+@text_rule("neuronxcc", "affine-plus-assign",
     Refusal("disputed", "NCC_ITEN404", "NeuronInstComb:Can only handle single store", BETA1, BETA1),
     title="what += adds up in affine_range are matmuls in psum",
     what="an update such as += in an affine_range loop is of a tile in sbuf, at a place that the loop does "
@@ -34,36 +59,6 @@ ADDED = rule(
     right=Example(_SUM.format(kind="sequential_range", update="total[...] = total + nl.load(x[i])"), _X4,
                   "neuronxcc"),
 )  # fmt: skip
-_PRODUCT = """
-out = nl.ndarray((128, 512), nl.float32, buffer=nl.shared_hbm)
-total = nl.zeros((nl.par_dim(128), 512), nl.float32, buffer=nl.{memory})
-for i in nl.affine_range(4):
-    total[...] += nisa.nc_matmul(nl.load(x[i, :, 0:128]), nl.load(x[i]))
-nl.store(out, nl.copy(total))
-return out
-"""
-PRODUCT = rule(
-    "matmul-into-sbuf", "language",
-    Refusal("report", "NCC_ITEN404", "NeuronInstComb:Can only handle single store", BETA1, BETA1),
-    title="matmuls add up in psum",
-    what="a matmul is added by += to a tile that nl.zeros, nl.full, nl.ones or nl.ndarray make in sbuf",
-    why="TensorE adds to psum alone; AWS calls c += nl.matmul(a, b), with c in psum, the one use of += that "
-    "works",
-    fix="make the tile with buffer=nl.psum, and copy it to sbuf behind the loop",
-    source="aws-neuron-sdk issues 1051, 1056",
-    wrong=Example(_PRODUCT.format(memory="sbuf"), _X4, "neuronxcc"),
-    right=Example(_PRODUCT.format(memory="psum"), _X4, "neuronxcc"),
-)  # fmt: skip
-
-
-@found_by("neuronxcc", PRODUCT)
-def _products(scope: Scope) -> Iterator[Place]:
-    for node in _updates(scope):
-        if _is_matmul(scope, node.value):
-            yield node, f"{scope.words(node.target)} is in sbuf, and a matmul is added to it", ""
-
-
-@found_by("neuronxcc", ADDED)
 def _added(scope: Scope) -> Iterator[Place]:
     for node in _updates(scope):
         loop = next((a for a in scope.source.around(node) if a in scope.traced_loops), None)
@@ -76,8 +71,7 @@ def _added(scope: Scope) -> Iterator[Place]:
 def _updates(scope: Scope) -> Iterator[ast.AugAssign]:
     """Updates such as += of tiles in sbuf."""
     tiles = _tiles_in_sbuf(scope)
-    updates = (n for n in scope.nodes() if isinstance(n, ast.AugAssign))
-    return (node for node in updates if root_of(node.target) in tiles)
+    return (node for node in scope.of(ast.AugAssign) if root_of(node.target) in tiles)
 
 
 def _is_matmul(scope: Scope, node: ast.expr) -> bool:

@@ -28,7 +28,7 @@ _SILENCED = """
 tile = nl.ndarray((128, 512), nl.float32, buffer=nl.sbuf)
 out = nl.ndarray((128, 512), nl.float32, buffer=nl.shared_hbm)
 nisa.dma_copy(tile, x)
-nisa.dma_copy(out, tile)  # nkilab: ignore[{what}
+nisa.dma_copy(out, tile)  # nkilab: ignore[{}
 return out
 """
 BAD_COMMENT = rule(
@@ -38,8 +38,8 @@ BAD_COMMENT = rule(
     why="without a name it would hide what is found later; without a reason nobody dares to remove it",
     fix="write `# nkilab: ignore[RULE] reason`",
     source="docs/checks.md, Silencing",
-    wrong=Example(_SILENCED.format(what="unwritten-read]"), {"x": "f32[128,512]"}),
-    right=Example(_SILENCED.format(what="unwritten-read] the pad is never used"), {"x": "f32[128,512]"}),
+    kernel=Example(_SILENCED, {"x": "f32[128,512]"}),
+    wrong="unwritten-read]", right="unwritten-read] the pad is never used",
 )  # fmt: skip
 
 _KEYS = ("ignore", "per-file-ignores")

@@ -1,15 +1,15 @@
 """How a rule of the checks is written down: once, with an example that breaks it and one that keeps it.
 
 A rule is data; the families of checks find where it is broken. Explanations, documents, SARIF and the tests
-of
-the examples follow from the declaration.
+of the examples follow from the declaration.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from textwrap import dedent, indent
+from typing import Literal, NotRequired, TypedDict, Unpack
 
 from ..dialects.history import NEWEST, VERSIONS, order
 from .finding import CERTAIN, NOWHERE, Certainty, Finding, Origin, Severity, Site
@@ -30,6 +30,9 @@ FAMILIES: dict[str, str] = {
     "comments": "Comments to nkilab",
 }
 RULES: dict[str, Rule] = {}
+_PARTS: tuple[Literal["title", "what", "why", "fix", "source"], ...] = (
+    "title", "what", "why", "fix", "source",
+)  # fmt: skip
 
 _IMPORTS = {
     "nki": "import nki\nimport nki.isa as nisa\nimport nki.language as nl\n",
@@ -58,6 +61,14 @@ class Example:
     above: str = ""
     options: tuple[str, ...] = ()
 
+    def around(self, lines: Lines, above: str = "", options: tuple[str, ...] = ()) -> Example:
+        """The same with lines in the place of `{}` in its body."""
+        middle = lines if isinstance(lines, str) else "\n".join(lines)
+        options = (*self.options, *options)
+        return replace(
+            self, body=self.body.format(middle.strip("\n")), above=above or self.above, options=options
+        )
+
     @property
     def text(self) -> str:
         """The file: imports and the kernel."""
@@ -70,6 +81,24 @@ class Example:
     def shown(self) -> str:
         """The same without imports, for documents."""
         return self.text.removeprefix(_IMPORTS[self.spelling]).strip("\n")
+
+
+# lines of a kernel
+Lines = str | tuple[str, ...]
+# copies x to out through a tile
+COPIED = Example(
+    """
+tile = nl.ndarray((128, 512), nl.float32, buffer=nl.sbuf)
+out = nl.ndarray((128, 512), nl.float32, buffer=nl.shared_hbm)
+nisa.dma_copy(tile, x)
+{}
+nisa.dma_copy(out, tile)
+return out
+""",
+    {"x": "f32[128,512]"},
+)
+# multiplies the tile of COPIED
+SCALED = "nisa.tensor_scalar(tile, tile, op0=nl.multiply, operand0={})"
 
 
 @dataclass(frozen=True)
@@ -170,30 +199,41 @@ class Rule:
         )  # fmt: skip
 
 
-def rule(
-    id: str,
-    family: str,
-    severity: Severity | Refusal,
-    *,
-    title: str,
-    what: str,
-    why: str,
-    fix: str,
-    source: str,
-    wrong: Example | None,
-    right: Example | None,
-) -> Rule:
+class Facts(TypedDict):
+    """What a rule says, as `Rule` has it; lines of `wrong` and `right` stand in `kernel`."""
+
+    title: str
+    what: str
+    why: str
+    fix: str
+    source: str
+    wrong: NotRequired[Example | Lines | None]
+    right: NotRequired[Example | Lines | None]
+    kernel: NotRequired[Example | str]
+    options: NotRequired[tuple[str, ...]]
+
+
+def rule(id: str, family: str, severity: Severity | Refusal, **facts: Unpack[Facts]) -> Rule:
     """Declare a rule; a `Refusal` stands in the place of the severity where the vendor's build refuses it.
 
     Raises:
         TypeError: if a part is missing, or the identifier is taken. A rule without an example is one that
             only a damaged installation or another platform can break.
     """
-    parts = {"title": title, "what": what, "why": why, "fix": fix, "source": source}
+    parts = {name: facts[name] for name in _PARTS}
     missing = [name for name, part in parts.items() if not part]
     if missing or family not in FAMILIES or id in RULES:
         raise TypeError(f"rule {id}: {', '.join(missing) or 'its family or identifier'} will not do")
     refusal = severity if isinstance(severity, Refusal) else None
     level = severity.severity if isinstance(severity, Refusal) else severity
-    RULES[id] = Rule(id, family, level, title, what, why, fix, source, wrong, right, refusal)
+    wrong, right = _example(facts, facts.get("wrong")), _example(facts, facts.get("right"))
+    RULES[id] = Rule(id, family, level, **parts, wrong=wrong, right=right, refusal=refusal)
     return RULES[id]
+
+
+def _example(facts: Facts, lines: Example | Lines | None) -> Example | None:
+    if lines is None or isinstance(lines, Example):
+        return lines
+    kernel = facts.get("kernel", COPIED)
+    kernel = COPIED.around(kernel) if isinstance(kernel, str) else kernel
+    return kernel.around(lines, options=facts.get("options", ()))

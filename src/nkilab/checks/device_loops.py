@@ -7,29 +7,24 @@ import os
 from collections.abc import Iterator
 
 from ..dialects.grammar import LAST_PARSED
-from .declare import Example, Refusal, rule
+from .declare import COPIED, SCALED, Example, Refusal, rule
 from .evidence import Evidence
 from .finding import Finding
 from .front_end import root_of
 from .scope import Scope, scope_of
-from .text_rules import Place, found_by
+from .text_rules import Place, text_rule
 
-_X = {"x": "f32[128,512]"}
 _DEVICE_LOOPS = ("language.fori_loop", "language.while_loop")
 
 _NESTED = """
-tile = nl.ndarray((128, 512), nl.float32, buffer=nl.sbuf)
-out = nl.ndarray((128, 512), nl.float32, buffer=nl.shared_hbm)
-nisa.dma_copy(tile, x)
 for i in nl.{}(2):
     for j in nl.dynamic_range(3):
         nisa.tensor_scalar(tile, tile, op0=nl.multiply, operand0=2.0)
-nisa.dma_copy(out, tile)
-return out
 """
 _DYNAMIC = "language.dynamic_range"
-NESTED_LOOPS = rule(
-    "nested-dynamic-range", "language",
+
+
+@text_rule("nki", "nested-dynamic-range",
     Refusal("documented", build_error="Could not find register", since="0.4", until="0.5"),
     title="loops on the device stand beside each other",
     what="a dynamic_range loop stands in another one, and carries a value from iteration to iteration",
@@ -37,12 +32,8 @@ NESTED_LOOPS = rule(
     fix="use nl.affine_range or nl.static_range for the outer loop",
     source="NKI 0.4 release notes, known issues, which those of 0.5 carry forward; repaired in 0.6, "
     "aws-neuron-sdk issue 1346",
-    wrong=Example(_NESTED.format("dynamic_range"), _X, options=("--nki", "0.4")),
-    right=Example(_NESTED.format("static_range"), _X, options=("--nki", "0.4")),
+    kernel=COPIED.around(_NESTED), wrong="dynamic_range", right="static_range", options=("--nki", "0.4"),
 )  # fmt: skip
-
-
-@found_by("nki", NESTED_LOOPS)
 def _nested_loops(scope: Scope) -> Iterator[Place]:
     loops = _dynamic_loops(scope)
     for loop in loops:
@@ -70,36 +61,20 @@ def _carried(loop: ast.For, outer: ast.For) -> str:
     return ""
 
 
-_HEAD = """
-tile = nl.ndarray((128, 512), nl.float32, buffer=nl.sbuf)
-out = nl.ndarray((128, 512), nl.float32, buffer=nl.shared_hbm)
-nisa.dma_copy(tile, x)
-{}
-nisa.dma_copy(out, tile)
-return out
-"""
-_DOUBLED = "nisa.tensor_scalar(tile, tile, op0=nl.multiply, operand0=2.0)"
+_DOUBLED = SCALED.format("2.0")
 _TRN1 = ("--target", "trn1")
 
 
-def _device(middle: str, options: tuple[str, ...] = _TRN1) -> Example:
-    return Example(_HEAD.format(middle), _X, options=options)
-
-
-BRANCH = rule(
-    "loop-register-branch", "language", Refusal("documented", since="0.3", until=LAST_PARSED),
+@text_rule("nki", "loop-register-branch", Refusal("documented", since="0.3", until=LAST_PARSED),
     title="Python asks nothing of the variable of a loop on the device",
     what="an if, a comparison, an assert or a conditional expression asks for the value of a dynamic_range "
     "variable",
     why="the variable is a register of the chip: Python compares the register itself, and takes one branch",
     fix="use nl.static_range, or split the iteration off the loop",
     source="dynamic loops guide, hardware lowering: no host-side Python expressions",
-    wrong=_device(f"for i in nl.dynamic_range(3):\n    if i == 0:\n        {_DOUBLED}"),
-    right=_device(f"for i in nl.static_range(3):\n    if i == 0:\n        {_DOUBLED}"),
+    kernel=f"for i in nl.{{}}(3):\n    if i == 0:\n        {_DOUBLED}", options=_TRN1,
+    wrong="dynamic_range", right="static_range",
 )  # fmt: skip
-
-
-@found_by("nki", BRANCH)
 def _branches(scope: Scope) -> Iterator[Place]:
     for name, node in _in_loops(scope):
         if isinstance(node, ast.expr | ast.stmt) and name in _asked(node):
@@ -133,68 +108,51 @@ return out
 """
 
 
-def _counting(version: str) -> Example:
-    return Example(_COUNTED, _X, options=("--nki", version))
-
-
-INDUCTION = rule(
-    "loop-register-offset", "language", Refusal("documented", since="0.3", until="0.3"),
+@text_rule("nki", "loop-register-offset", Refusal("documented", since="0.3", until="0.3"),
     title="in NKI 0.3 offsets are registers that the kernel allocates",
     what="scalar_offset= is the variable of a dynamic_range loop",
     why="the variable is a bare scalar there, which no index takes",
     fix="count in a register of nisa.register_alloc, or use NKI 0.4",
     source="NKI 0.3 release notes, known issues; NKI 0.4 release notes, bug fixes",
-    wrong=_counting("0.3"),
-    right=_counting("0.4"),
+    wrong=Example(_COUNTED, COPIED.args, options=("--nki", "0.3")),
+    right=Example(_COUNTED, COPIED.args, options=("--nki", "0.4")),
 )  # fmt: skip
-
-
-@found_by("nki", INDUCTION)
 def _inductions(scope: Scope) -> Iterator[Place]:
     for name, node in _in_loops(scope):
         if isinstance(node, ast.keyword) and node.arg == "scalar_offset" and root_of(node.value) == name:
             yield node.value, f"scalar_offset is {name}, the variable of the loop", ""
 
 
-RESULT = rule(
-    "loop-body-result", "language", Refusal("documented", since="0.6", until="0.6"),
+@text_rule("nki", "loop-body-result", Refusal("documented", since="0.6", until="0.6"),
     title="the body of a counted loop returns nothing",
     what="the function that fori_loop is given returns a value",
     why="the body is one block of the device, which has no result",
     fix="write into a tile that is made before the loop",
     source="NKI 0.6 migration guide, rules for migrated loops",
-    wrong=_device(f"def body(i):\n    {_DOUBLED}\n    return i\n\nnl.fori_loop(0, 3, body)"),
-    right=_device(f"def body(i):\n    {_DOUBLED}\n\nnl.fori_loop(0, 3, body)"),
+    kernel=f"def body(i):\n    {_DOUBLED}\n{{}}\nnl.fori_loop(0, 3, body)", options=_TRN1,
+    wrong="    return i\n", right="",
 )  # fmt: skip
-
-
-@found_by("nki", RESULT)
 def _results(scope: Scope) -> Iterator[Place]:
     for body, node in ((b, n) for b in _bodies(scope, "language.fori_loop") for n in ast.walk(b)):
         if isinstance(node, ast.Return) and node.value is not None:
             yield node, f"{body.name} returns a value, and is the body of a loop", ""
 
 
-TILE = rule(
-    "loop-body-tile", "language", Refusal("documented", since="0.6", until="0.6"),
+_GROWS = ("append", "extend", "insert", "update", "setdefault")
+
+
+@text_rule("nki", "loop-body-tile", Refusal("documented", since="0.6", until="0.6"),
     title="tiles of a loop's body stay within it",
     what="the body of fori_loop or while_loop puts what it makes into a list or dictionary of the kernel",
     why="what a body makes is the device's of one iteration: behind the loop there is no such tensor",
     fix="make the tile before the loop, and write into it",
     source="NKI 0.6 migration guide, rules for migrated loops",
-    wrong=_device(
-        "tiles = {}\n\ndef body(i):\n    own = nl.ndarray((128, 512), nl.float32, buffer=nl.sbuf)\n"
-        "    nisa.tensor_copy(own, tile)\n    tiles['last'] = own\n\nnl.fori_loop(0, 3, body)"
-    ),
-    right=_device(f"def body(i):\n    {_DOUBLED}\n\nnl.fori_loop(0, 3, body)"),
+    wrong="tiles = {}\n\ndef body(i):\n    own = nl.ndarray((128, 512), nl.float32, buffer=nl.sbuf)\n"
+          "    nisa.tensor_copy(own, tile)\n    tiles['last'] = own\n\nnl.fori_loop(0, 3, body)",
+    right=f"def body(i):\n    {_DOUBLED}\n\nnl.fori_loop(0, 3, body)", options=_TRN1,
 )  # fmt: skip
-_GROWS = ("append", "extend", "insert", "update", "setdefault")
-
-
-@found_by("nki", TILE)
 def _tiles(scope: Scope) -> Iterator[Place]:
-    assigned = [n for n in scope.nodes() if isinstance(n, ast.Assign)]
-    displays = [n for n in assigned if isinstance(n.value, ast.List | ast.Dict)]
+    displays = [n for n in scope.of(ast.Assign) if isinstance(n.value, ast.List | ast.Dict)]
     containers = {t.id for n in displays for t in n.targets if isinstance(t, ast.Name)}
     for body, statement in ((b, n) for b in _bodies(scope, *_DEVICE_LOOPS) for n in ast.walk(b)):
         container, values = _kept(statement)
@@ -224,7 +182,7 @@ nisa.dma_copy(rows, chosen)
 nisa.memset(tile, 0.0)
 
 def body(i):
-    nisa.dma_copy(tile, x.ap([[64, 32], [1, 64]], vector_offset=rows, indirect_dim=0){skip})
+    nisa.dma_copy(tile, x.ap([[64, 32], [1, 64]], vector_offset=rows, indirect_dim=0){})
 
 nl.fori_loop(0, 2, body)
 nisa.dma_copy(out, tile)
@@ -232,13 +190,7 @@ return out
 """
 
 
-def _skipping(skip: str) -> Example:
-    args = {"x": "f32[128,64]", "chosen": "i32[32,1]"}
-    return Example(_GATHERED.format(skip=skip), args, options=_TRN1)
-
-
-SKIP = rule(
-    "skip-in-device-loop", "language",
+@text_rule("nki", "skip-in-device-loop",
     Refusal("report", "NCC_IGCA103", "Cannot spill memorylocation defined by DMA skipping inside of loop",
             "0.6", "0.6"),
     title="transfers in a loop on the device skip nothing",
@@ -246,12 +198,9 @@ SKIP = rule(
     why="the allocator cannot spill what such a transfer may leave as it was",
     fix="clamp the indices to the tensor, or unroll the loop",
     source="public kernels of a mixture of experts, NKI 0.6 on trn1 and trn2",
-    wrong=_skipping(", oob_mode=nisa.oob_mode.skip"),
-    right=_skipping(""),
+    kernel=Example(_GATHERED, {"x": "f32[128,64]", "chosen": "i32[32,1]"}, options=_TRN1),
+    wrong=", oob_mode=nisa.oob_mode.skip", right="",
 )  # fmt: skip
-
-
-@found_by("nki", SKIP)
 def _skips(scope: Scope) -> Iterator[Place]:
     blocks = (*_dynamic_loops(scope), *_bodies(scope, *_DEVICE_LOOPS))
     for node in (n for block in blocks for n in ast.walk(block)):
@@ -260,15 +209,13 @@ def _skips(scope: Scope) -> Iterator[Place]:
 
 
 def _dynamic_loops(scope: Scope) -> list[ast.For]:
-    return [n for n in scope.nodes() if isinstance(n, ast.For) and _is_dynamic(scope, n)]
+    return [n for n in scope.of(ast.For) if _is_dynamic(scope, n)]
 
 
 def _bodies(scope: Scope, *loops: str) -> list[ast.FunctionDef]:
     """The functions that some kinds of loops on the device are given."""
-    calls = [n for n in scope.nodes() if isinstance(n, ast.Call) and scope.name_of(n.func) in loops]
-    names = {
-        a.id for n in calls for a in (*n.args, *(k.value for k in n.keywords)) if isinstance(a, ast.Name)
-    }
+    passed = (a for n in scope.calls(*loops) for a in (*n.args, *(k.value for k in n.keywords)))
+    names = {a.id for a in passed if isinstance(a, ast.Name)}
     return [f for f in scope.source.functions if isinstance(f, ast.FunctionDef) and f.name in names]
 
 
@@ -282,8 +229,6 @@ LOOP = rule(
     "NEURON_LOGICAL_NC_CONFIG is 1 there is no other core",
     fix="launch both cores, as kernel[2], and let both run the loop, or set NEURON_LOGICAL_NC_CONFIG=1",
     source="aws-neuron-sdk issue 1388; notes of public kernels on trn2",
-    wrong=None,
-    right=None,
 )  # fmt: skip
 
 
@@ -296,6 +241,5 @@ def find(evidence: Evidence) -> Iterator[Finding]:
     if not refusal.applies(scope.version, evidence.generation):
         return
     is_alone = len(evidence.tracks) == 1 and os.environ.get("NEURON_LOGICAL_NC_CONFIG") != "1"
-    for node in scope.nodes() if is_alone else ():
-        if isinstance(node, ast.Call) and scope.name_of(node.func) in _DEVICE_LOOPS:
-            yield LOOP.finding("a loop on the device is launched on one of two cores", scope.site(node))
+    for node in scope.calls(*_DEVICE_LOOPS) if is_alone else ():
+        yield LOOP.finding("a loop on the device is launched on one of two cores", scope.site(node))

@@ -70,7 +70,7 @@ result = nl.ndarray((128, 512), nl.float32, buffer=nl.sbuf)
 total = nl.ndarray((128, 1), nl.float32, buffer=nl.sbuf)
 out = nl.ndarray((128, 1), nl.float32, buffer=nl.shared_hbm)
 nisa.dma_copy(data, x)
-nisa.exponential(result, data, reduce_res=total, reduce_cmd=nisa.reduce_cmd.{command})
+nisa.exponential(result, data, reduce_res=total, reduce_cmd=nisa.reduce_cmd.{})
 nisa.dma_copy(out, total)
 return out
 """
@@ -81,8 +81,8 @@ KERNEL_WARNING = rule(
     why="the result depends on what the hardware happened to hold, or is not what the text says",
     fix="do what the message says, or silence it with a reason",
     source="the page of the instruction: `nkilab explain NAME`",
-    wrong=Example(_IDLE.format(command="reduce"), {"x": "f32[128,512]"}, options=("--target", "trn3")),
-    right=Example(_IDLE.format(command="reset_reduce"), {"x": "f32[128,512]"}, options=("--target", "trn3")),
+    kernel=Example(_IDLE, {"x": "f32[128,512]"}, options=("--target", "trn3")),
+    wrong="reduce", right="reset_reduce",
 )  # fmt: skip
 
 # warnings that shadow bits tell better

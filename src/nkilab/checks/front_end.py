@@ -12,30 +12,15 @@ from collections.abc import Iterator
 from ..dialects.grammar import KNOWN_BUILTINS, KNOWN_MATH, LAST_PARSED, unknown_function
 from ..dialects.history import order
 from ..migrate.source import Function
-from .declare import Example, Refusal, rule
+from .declare import COPIED, SCALED, Example, Refusal
 from .scope import Scope, parameters
-from .text_rules import Place, found_by
+from .text_rules import Place, text_rule
 
-_COPY = """
-tile = nl.ndarray((128, 512), nl.float32, buffer=nl.sbuf)
-out = nl.ndarray((128, 512), nl.float32, buffer=nl.shared_hbm)
-nisa.dma_copy(tile, x)
-{}
-nisa.dma_copy(out, tile)
-return out
-"""
-_SCALED = "nisa.tensor_scalar(tile, tile, op0=nl.multiply, operand0={})"
-_X = {"x": "f32[128,512]"}
 _REPORT = "trnrand, development notes of its NKI kernels"
-
-
-def _nki(middle: str, above: str = "", options: tuple[str, ...] = ()) -> Example:
-    return Example(_COPY.format(middle.strip("\n")), _X, above=above, options=options)
-
-
 _HELPER = "def scaled(t, by):\n    nisa.tensor_scalar(t, t, op0=nl.multiply, operand0=by)\n"
-INNER_FUNCTION = rule(
-    "python-inner-function", "language",
+
+
+@text_rule("nki", "python-inner-function",
     Refusal("report", until=LAST_PARSED, build_error="NKI does not support inner function definitions"),
     title="functions of a kernel stand in the module",
     what="a kernel, or a function that it calls, defines a function; in NKI 0.6 one that is called, and no "
@@ -44,24 +29,18 @@ INNER_FUNCTION = rule(
     fix="move the function out of the kernel, and pass it what it uses",
     source=f"leanprover/KLR, gather.c; {_REPORT}, NKI 0.3; a probe of NKI 0.5 on trn2; logs of public "
     "kernels, NKI 0.6",
-    wrong=Example(_COPY.format(f"{_HELPER}\nscaled(tile, 2.0)"), _X),
-    right=Example(_COPY.format("scaled(tile, 2.0)"), _X, above=_HELPER),
+    wrong=f"{_HELPER}\nscaled(tile, 2.0)", right=COPIED.around("scaled(tile, 2.0)", _HELPER),
 )  # fmt: skip
-
-
-@found_by("nki", INNER_FUNCTION)
 def _inner_functions(scope: Scope) -> Iterator[Place]:
-    called = {n.func.id for n in scope.nodes() if isinstance(n, ast.Call) and isinstance(n.func, ast.Name)}
+    called = {name for name, _ in scope.plain_calls()}
     has_bodies = order(scope.version) >= order(LAST_PARSED)
-    for node in scope.nodes():
-        if not isinstance(node, ast.FunctionDef) or scope.source.function_of(node) not in scope.functions:
-            continue
-        if not has_bodies or node.name in called:
+    for node in scope.of(ast.FunctionDef):
+        is_inner = scope.source.function_of(node) in scope.functions
+        if is_inner and (not has_bodies or node.name in called):
             yield node, f"{node.name} is defined in a function", ""
 
 
-BUILTIN = rule(
-    "python-builtin", "language",
+@text_rule("nki", "python-builtin",
     Refusal("log", until=LAST_PARSED, build_error="failed to resolve name 'builtins."),
     title="a kernel calls functions of Python that the front end has",
     what=f"a kernel, or a function that it calls, calls a function of Python's other than "
@@ -70,16 +49,13 @@ BUILTIN = rule(
     fix="write it as a loop over range, or compute it on the host and pass it",
     source="leanprover/KLR, KLR/Trace/Python.lean; a report of pitfalls on trn2, NKI 0.6; kernels of "
     "nki-library call no other",
-    wrong=_nki(_SCALED.format("sum((1.0, 2.0))")),
-    right=_nki("by = 0.0\nfor part in (1.0, 2.0):\n    by += part\n" + _SCALED.format("by")),
+    wrong=SCALED.format("sum((1.0, 2.0))"),
+    right="by = 0.0\nfor part in (1.0, 2.0):\n    by += part\n" + SCALED.format("by"),
 )  # fmt: skip
-
-
-@found_by("nki", BUILTIN)
 def _unknown(scope: Scope) -> Iterator[Place]:
     functions = {function.name for function in scope.source.functions}
-    for node in scope.nodes():
-        if not isinstance(node, ast.Call) or isinstance(scope.source.parents[node], ast.Raise):
+    for node in scope.of(ast.Call):
+        if isinstance(scope.source.parents[node], ast.Raise):
             continue
         plain = node.func.id if isinstance(node.func, ast.Name) else ""
         called = scope.source.dotted(node.func) or plain
@@ -87,55 +63,46 @@ def _unknown(scope: Scope) -> Iterator[Place]:
             yield node, f"{called} is called in a kernel, which its front end does not know", ""
 
 
-NUMPY = rule(
-    "python-numpy", "language",
-    Refusal("report", until=LAST_PARSED),
-    title="a kernel calls no functions of NumPy",
-    what="a kernel, or a function that it calls, calls a function of NumPy",
-    why="the compiler does not run NumPy, and the simulator does; math and Python's own functions are known "
-    "to it",
-    fix="use the function of math, or compute the number on the host and pass it",
-    source="a public agent's kernel with np.sqrt on trn2, NKI 0.6; kernels of nki-library call math alone",
-    wrong=_nki(_SCALED.format("float(np.log2(x.shape[1]))"), "import numpy as np\n"),
-    right=_nki(_SCALED.format("math.log2(x.shape[1])"), "import math\n"),
-)  # fmt: skip
 # what describes types, which published kernels give to instructions
 _OF_TYPES = ("numpy.dtype", "numpy.finfo", "numpy.iinfo")
 # takes arrays of the host's
 _CONSTANT = "language.shared_constant"
 
 
-@found_by("nki", NUMPY)
+@text_rule("nki", "python-numpy", Refusal("report", until=LAST_PARSED),
+    title="a kernel calls no functions of NumPy",
+    what="a kernel, or a function that it calls, calls a function of NumPy",
+    why="the compiler does not run NumPy, and the simulator does; math and Python's own functions are known "
+    "to it",
+    fix="use the function of math, or compute the number on the host and pass it",
+    source="a public agent's kernel with np.sqrt on trn2, NKI 0.6; kernels of nki-library call math alone",
+    wrong=COPIED.around(SCALED.format("float(np.log2(x.shape[1]))"), "import numpy as np"),
+    right=COPIED.around(SCALED.format("math.log2(x.shape[1])"), "import math"),
+)  # fmt: skip
 def _numpy(scope: Scope) -> Iterator[Place]:
-    for node in scope.nodes():
-        called = scope.source.dotted(node.func) if isinstance(node, ast.Call) else ""
-        if not isinstance(node, ast.Call) or not called.startswith("numpy.") or called in _OF_TYPES:
+    for node in scope.of(ast.Call):
+        called = scope.source.dotted(node.func)
+        if not called.startswith("numpy.") or called in _OF_TYPES:
             continue
         calls = [a for a in scope.source.around(node) if isinstance(a, ast.Call)]
         if not any(scope.name_of(call.func) == _CONSTANT for call in calls):
             yield node, f"{scope.words(node.func)} is called in a kernel", ""
 
 
-CLOSURE = rule(
-    "python-closure", "language",
+@text_rule("nki", "python-closure",
     Refusal("report", until=LAST_PARSED, build_error="failed to resolve name"),
     title="a kernel reads names of its module",
     what="a kernel that is defined in a function reads a variable of that function",
     why="the front end looks names up in the module of the kernel, and finds no closures",
     fix="pass the value as an argument, and import in the module",
     source="a probe of NKI 0.5 on trn2; notes of kernels on trn1, NKI 0.6; leanprover/KLR, gather.c",
-    wrong=None,
-    right=None,
 )  # fmt: skip
-
-
-@found_by("nki", CLOSURE)
 def _closures(scope: Scope) -> Iterator[Place]:
     around = [a for a in scope.source.around(scope.kernel) if isinstance(a, Function)]
     outer = {name for function in around for name in _bound_in(function)}
     own = {name for function in scope.functions for name in (*_bound_in(function), function.name)}
-    for node in scope.nodes():
-        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and node.id in outer - own:
+    for node in scope.of(ast.Name):
+        if isinstance(node.ctx, ast.Load) and node.id in outer - own:
             yield node, f"{node.id} is a variable of the function around the kernel", ""
 
 
@@ -162,55 +129,43 @@ def _own_nodes(function: Function) -> Iterator[ast.AST]:
             todo += ast.iter_child_nodes(node)
 
 
-LEGACY = rule(
-    "legacy-namespace", "language",
-    Refusal("documented", since="0.4", until=LAST_PARSED),
+@text_rule("nki", "legacy-namespace", Refusal("documented", since="0.4", until=LAST_PARSED),
     title="kernels of `nki` use its names alone",
     what="a kernel of `nki` uses a name of neuronxcc.nki",
     why="NKI 0.4 made an error of what was a warning",
     fix="import the name from nki",
     source="NKI 0.4 release notes, breaking changes",
-    wrong=_nki(_SCALED.format("2.0").replace("nl.multiply", "old.multiply"),
-               "import neuronxcc.nki.language as old\n"),
-    right=_nki(_SCALED.format("2.0")),
+    wrong=COPIED.around(SCALED.format("2.0").replace("nl.m", "old.m"),
+                        "import neuronxcc.nki.language as old"),
+    right=SCALED.format("2.0"),
 )  # fmt: skip
-
-
-@found_by("nki", LEGACY)
 def _legacy(scope: Scope) -> Iterator[Place]:
-    for node in scope.nodes():
-        if not isinstance(node, ast.Attribute):
-            continue
+    for node in scope.of(ast.Attribute):
         resolved = scope.source.resolve(node)
         if resolved is not None and resolved[0] == "neuronxcc" and resolved[1].count(".") == 1:
             yield node, f"{scope.words(node)} is a name of neuronxcc.nki", ""
 
 
-ENUM = rule(
-    "integer-enum", "language",
-    Refusal("documented", since="0.3"),
+_ENUMS = ("dge_mode", "oob_mode", "reduce_cmd", "engine", "perf_mode")
+
+
+@text_rule("nki", "integer-enum", Refusal("documented", since="0.3"),
     title="members of enumerations are named",
     what="an instruction is given a number for dge_mode, oob_mode, reduce_cmd, engine or perf_mode",
     why="from NKI 0.3 on these take members alone, which are numbered otherwise",
     fix="write the member, as nisa.dge_mode.swdge",
     source="NKI 0.3 update guide, integer enum constants",
-    wrong=_nki("nisa.dma_copy(tile, x, dge_mode=2)"),
-    right=_nki("nisa.dma_copy(tile, x, dge_mode=nisa.dge_mode.unknown)"),
+    kernel="nisa.dma_copy(tile, x, dge_mode={})", wrong="2", right="nisa.dge_mode.unknown",
 )  # fmt: skip
-_ENUMS = ("dge_mode", "oob_mode", "reduce_cmd", "engine", "perf_mode")
-
-
-@found_by("nki", ENUM)
 def _enums(scope: Scope) -> Iterator[Place]:
-    calls = (n for n in scope.nodes() if isinstance(n, ast.Call))
-    keywords = (k for n in calls if scope.name_of(n.func).startswith("isa.") for k in n.keywords)
+    keywords = (k for n in scope.of(ast.Call) if scope.name_of(n.func).startswith("isa.") for k in n.keywords)
     for name, value in ((k.arg, k.value) for k in keywords if isinstance(k.value, ast.Constant)):
         if name in _ENUMS and type(value.value) is int:
             yield value, f"{name} is {value.value}, a number", ""
 
 
 _COLLECTIVE = """
-given = nl.ndarray((128, 512), nl.float32, buffer=nl.shared_hbm{name})
+given = nl.ndarray((128, 512), nl.float32, buffer=nl.shared_hbm{})
 summed = nl.ndarray((128, 512), nl.float32, buffer=nl.shared_hbm, name="summed")
 out = nl.ndarray((128, 512), nl.float32, buffer=nl.shared_hbm)
 nisa.dma_copy(given, x)
@@ -220,52 +175,37 @@ return out
 """
 
 
-def _reduced(name: str) -> Example:
-    above = "import nki.collectives as ncc\n"
-    return Example(_COLLECTIVE.format(name=name), _X, options=("--nki", "0.3"), above=above)
-
-
-INNER_KERNEL = rule(
-    "kernel-calls-kernel", "language",
-    Refusal("disputed", until=LAST_PARSED),
+@text_rule("nki", "kernel-calls-kernel", Refusal("disputed", until=LAST_PARSED),
     title="kernels call plain functions",
     what="a kernel calls a function that nki.jit decorates too",
     why="reports have the inner kernel refused, or its arguments taken for tensors of the host; the front "
     "end knows the decorator",
     fix="take the decorator off the inner one, or call its undecorated function",
     source="nki-autotune, learnings; nki-moe-megakernel, common pitfalls; against them leanprover/KLR",
-    wrong=_nki("scaled(tile, 2.0)", f"@nki.jit\n{_HELPER}"),
-    right=_nki("scaled(tile, 2.0)", _HELPER),
+    wrong=COPIED.around("scaled(tile, 2.0)", f"@nki.jit\n{_HELPER}"),
+    right=COPIED.around("scaled(tile, 2.0)", _HELPER),
 )  # fmt: skip
-
-
-@found_by("nki", INNER_KERNEL)
 def _inner_kernels(scope: Scope) -> Iterator[Place]:
     others = {function.name for function in scope.source.kernels - {scope.kernel}}
-    for node in scope.nodes():
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in others:
-            yield node, f"{node.func.id} is a kernel itself", ""
+    for name, node in scope.plain_calls():
+        if name in others:
+            yield node, f"{name} is a kernel itself", ""
 
 
-COLLECTIVE = rule(
-    "collective-tensors", "language",
+@text_rule("nki", "collective-tensors",
     Refusal("log", "NCC_IBIR440", "DRAM allocation failure", "0.3", "0.3"),
     title="in NKI 0.3 collectives take tensors of the kernel that have names",
     what="a collective is given a parameter of the kernel, or a tensor in hbm that has no name=",
     why="a collective cannot read or write arguments, and its tensors are allocated by their names",
     fix="copy the argument to an nl.ndarray(..., buffer=nl.shared_hbm, name=...) first",
     source="nki-library, tests of collectives",
-    wrong=_reduced(""),
-    right=_reduced(', name="given"'),
+    kernel=Example(_COLLECTIVE, COPIED.args, options=("--nki", "0.3"), above="import nki.collectives as ncc"),
+    wrong="", right=', name="given"',
 )  # fmt: skip
-
-
-@found_by("nki", COLLECTIVE)
 def _collectives(scope: Scope) -> Iterator[Place]:
     calls = bound_to(scope, ("language.ndarray",))
     nameless = {name for name, call in calls.items() if _is_nameless_in_hbm(call)}
-    called = (n for n in scope.nodes() if isinstance(n, ast.Call))
-    collectives = (n for n in called if scope.name_of(n.func).startswith("collectives."))
+    collectives = (n for n in scope.of(ast.Call) if scope.name_of(n.func).startswith("collectives."))
     arguments = (a for n in collectives for a in (*n.args, *(k.value for k in n.keywords)))
     for place in (element for one in arguments if isinstance(one, ast.List) for element in one.elts):
         name = root_of(place)
@@ -279,78 +219,52 @@ def _is_nameless_in_hbm(call: ast.Call) -> bool:
     return not any(k.arg == "name" for k in call.keywords) and any(b.endswith("hbm") for b in buffers)
 
 
-SEED = rule(
-    "seed-engine", "language",
+@text_rule("nki", "seed-engine",
     Refusal("documented", since="0.3", until="0.4", generations=(2, 3), milder="warning"),
     title="before trn3 seeds and numbers come from one engine",
     what="a kernel calls nl.random_seed and nl.rand on trn1 or trn2",
     why="rand may run on another engine than random_seed, which then has no effect",
     fix="use nisa.set_rng_seed and nisa.rng, with the engine named",
     source="NKI 0.3 and 0.4 release notes, known issues",
-    wrong=_nki("seed = nl.full((1, 1), 42, nl.int32, buffer=nl.sbuf)\nwith nl.no_reorder():\n"
-               "    nl.random_seed(seed)\n    nisa.tensor_copy(tile, nl.rand((128, 512), nl.float32))",
-               options=("--nki", "0.4")),
-    right=_nki("nisa.tensor_copy(tile, nl.rand((128, 512), nl.float32))", options=("--nki", "0.4")),
+    wrong="seed = nl.full((1, 1), 42, nl.int32, buffer=nl.sbuf)\nwith nl.no_reorder():\n"
+          "    nl.random_seed(seed)\n    nisa.tensor_copy(tile, nl.rand((128, 512), nl.float32))",
+    right="nisa.tensor_copy(tile, nl.rand((128, 512), nl.float32))", options=("--nki", "0.4"),
 )  # fmt: skip
-
-
-@found_by("nki", SEED)
 def _seeds(scope: Scope) -> Iterator[Place]:
-    calls = {scope.name_of(n.func): n for n in scope.nodes() if isinstance(n, ast.Call)}
+    calls = {scope.name_of(n.func): n for n in scope.of(ast.Call)}
     if "language.random_seed" in calls and "language.rand" in calls:
         yield calls["language.rand"], "nl.rand may not see the seed", ""
 
 
-INDEX = rule(
-    "scalar-offset-place", "language",
-    Refusal("disputed", until="0.3"),
+@text_rule("nki", "scalar-offset-place", Refusal("disputed", until="0.3"),
     title="a run-time offset is the first element of its tile",
     what="scalar_offset= is an access pattern that does not begin at the start of its tile",
     why="the address of the element is fixed as if the tile lay where it does in this kernel alone: within "
     "a model another element is read",
     fix="copy the element into a tile of its own, and pass that one from its start",
     source="nki-moe-megakernel, common pitfalls, NKI 0.2 and 0.3; against it nki-library, cross_entropy",
-    wrong=None,
-    right=None,
 )  # fmt: skip
-
-
-@found_by("nki", INDEX)
 def _index_places(scope: Scope) -> Iterator[Place]:
-    for node in scope.nodes():
-        if (
-            not isinstance(node, ast.keyword)
-            or node.arg != "scalar_offset"
-            or not isinstance(node.value, ast.Call)
-        ):
-            continue
-        offsets = [k.value for k in node.value.keywords if k.arg == "offset"]
+    for value in scope.passed("scalar_offset"):
+        keywords = value.keywords if isinstance(value, ast.Call) else ()
+        offsets = [k.value for k in keywords if k.arg == "offset"]
         if offsets and not (isinstance(offsets[0], ast.Constant) and not offsets[0].value):
-            yield node.value, f"{scope.words(offsets[0])} is the offset of the element", ""
+            yield value, f"{scope.words(offsets[0])} is the offset of the element", ""
 
 
-MATMUL = rule(
-    "nl-matmul-transposed", "language",
-    Refusal("documented", since="0.3"),
+@text_rule("nki", "nl-matmul-transposed", Refusal("documented", since="0.3"),
     title="nl.matmul is given its left side transposed",
     what="nl.matmul is called without transpose_x=True",
     why="the call is not lowered for the device; it works in simulation",
     fix="load the left side transposed, and pass transpose_x=True",
     source="NKI 0.3 and 0.4 release notes, known issues",
-    wrong=Example("out = nl.ndarray((128, 128), nl.float32, buffer=nl.shared_hbm)\n"
-                  "nl.store(out, nl.copy(nl.matmul(nl.load(a), nl.load(b))))\nreturn out",
-                  {"a": "f32[128,128]", "b": "f32[128,128]"}),
-    right=Example("out = nl.ndarray((128, 128), nl.float32, buffer=nl.shared_hbm)\n"
-                  "nl.store(out, nl.copy(nl.matmul(nl.load(a), nl.load(b), transpose_x=True)))\nreturn out",
-                  {"a": "f32[128,128]", "b": "f32[128,128]"}),
+    kernel=Example("out = nl.ndarray((128, 128), nl.float32, buffer=nl.shared_hbm)\n"
+                   "nl.store(out, nl.copy(nl.matmul(nl.load(a), nl.load(b){})))\nreturn out",
+                   {"a": "f32[128,128]", "b": "f32[128,128]"}),
+    wrong="", right=", transpose_x=True",
 )  # fmt: skip
-
-
-@found_by("nki", MATMUL)
 def _matmuls(scope: Scope) -> Iterator[Place]:
-    for node in scope.nodes():
-        if not isinstance(node, ast.Call) or scope.name_of(node.func) != "language.matmul":
-            continue
+    for node in scope.calls("language.matmul"):
         values = [k.value for k in node.keywords if k.arg == "transpose_x"] + node.args[2:3]
         if not values or (isinstance(values[0], ast.Constant) and not values[0].value):
             yield node, "nl.matmul has no transpose_x=True", ""
@@ -364,26 +278,20 @@ for i in range(2):
 nl.store(out, nl.load_transpose2d({}[0:128]))
 return out
 """
-_TRN1 = ("--nki", "0.3", "--target", "trn1")
-LOCAL_TRANSPOSE = rule(
-    "load-transpose-local", "language",
-    Refusal("report", until=LAST_PARSED, generations=(2,)),
+
+
+@text_rule("nki", "load-transpose-local", Refusal("report", until=LAST_PARSED, generations=(2,)),
     title="on trn1 nl.load_transpose2d reads arguments of the kernel",
     what="nl.load_transpose2d reads a tensor in hbm that the kernel itself makes, on trn1",
     why="the build fails, with no message that names the reason; the simulator transposes it",
     fix="keep the values in sbuf and transpose them with nisa.nc_transpose",
     source="trnfft, notes of its kernels, NKI 0.3 on trn1",
-    wrong=Example(_SCRATCH.format("scratch"), {"x": "f32[256,8]"}, options=_TRN1),
-    right=Example(_SCRATCH.format("x"), {"x": "f32[256,8]"}, options=_TRN1),
+    kernel=Example(_SCRATCH, {"x": "f32[256,8]"}, options=("--nki", "0.3", "--target", "trn1")),
+    wrong="scratch", right="x",
 )  # fmt: skip
-
-
-@found_by("nki", LOCAL_TRANSPOSE)
 def _local_transposes(scope: Scope) -> Iterator[Place]:
     local = bound_to(scope, ("language.ndarray", "language.zeros", "language.full"))
-    for node in scope.nodes():
-        if not isinstance(node, ast.Call) or scope.name_of(node.func) != "language.load_transpose2d":
-            continue
+    for node in scope.calls("language.load_transpose2d"):
         src = next((k.value for k in node.keywords if k.arg == "src"), node.args[0] if node.args else None)
         if root_of(src) in local:
             yield node, f"{root_of(src)} is made by the kernel", ""
@@ -398,8 +306,7 @@ def root_of(node: ast.expr | None) -> str:
 
 def bound_to(scope: Scope, makers: tuple[str, ...]) -> dict[str, ast.Call]:
     """Names that are bound to what some functions of NKI make, each with the call."""
-    assignments = (n for n in scope.nodes() if isinstance(n, ast.Assign))
-    pairs = (pair for n in assignments for target in n.targets for pair in _pairs(target, n.value))
+    pairs = (pair for n in scope.of(ast.Assign) for target in n.targets for pair in _pairs(target, n.value))
     return {name: call for name, call in pairs if scope.name_of(call.func) in makers}
 
 
@@ -412,26 +319,15 @@ def _pairs(target: ast.expr, value: ast.expr) -> Iterator[tuple[str, ast.Call]]:
             yield from (pair for both in zip(targets, values, strict=False) for pair in _pairs(*both))
 
 
-OFFSET = rule(
-    "scalar-offset-slice", "language",
-    Refusal("report", "NCC_IBIR030", until="0.3"),
+@text_rule("nki", "scalar-offset-slice", Refusal("report", "NCC_IBIR030", until="0.3"),
     title="a run-time offset says how large it may be",
     what="scalar_offset= is a slice of a tile",
     why="the compiler takes the largest index from the access pattern of the offset; kernels of nki-library "
     "pass registers, whole tiles and access patterns",
     fix="wrap it: offset.ap(pattern=[[1, 1], [1, 1]], offset=0)",
     source="nki-moe-megakernel, common pitfalls",
-    wrong=None,
-    right=None,
 )  # fmt: skip
-
-
-@found_by("nki", OFFSET)
 def _offsets(scope: Scope) -> Iterator[Place]:
-    for node in scope.nodes():
-        if (
-            isinstance(node, ast.keyword)
-            and node.arg == "scalar_offset"
-            and isinstance(node.value, ast.Subscript)
-        ):
-            yield node.value, f"{scope.words(node.value)} is a slice that is given as scalar_offset", ""
+    for value in scope.passed("scalar_offset"):
+        if isinstance(value, ast.Subscript):
+            yield value, f"{scope.words(value)} is a slice that is given as scalar_offset", ""

@@ -16,7 +16,7 @@ SOURCE = "NKI simulator guide, uninitialized memory detection"
 _PARTLY = """
 tile = nl.ndarray((128, 512), nl.float32, buffer=nl.sbuf)
 out = nl.ndarray((128, 512), nl.float32, buffer=nl.shared_hbm)
-nisa.dma_copy(tile{part}, x{part})
+nisa.dma_copy(tile{0}, x{0})
 nisa.dma_copy(out, tile)
 return out
 """
@@ -30,13 +30,12 @@ UNWRITTEN_READ = rule(
     "inconspicuous number",
     fix="write the whole tensor first, with nisa.memset or a full load",
     source=SOURCE,
-    wrong=Example(_PARTLY.format(part="[:, 0:500]"), {"x": "f32[128,512]"}),
-    right=Example(_PARTLY.format(part=""), {"x": "f32[128,512]"}),
+    kernel=Example(_PARTLY, {"x": "f32[128,512]"}), wrong="[:, 0:500]", right="",
 )  # fmt: skip
 
 _STORED = """
 out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
-for i in nl.affine_range({count}):
+for i in nl.affine_range({}):
     rows = nl.ds(i * 128, 128)
     nl.store(out[rows], nl.load(x[rows]))
 return out
@@ -48,8 +47,7 @@ UNWRITTEN_OUTPUT = rule(
     why="the rest of the result is what lay in that memory before",
     fix="store the missing part, or make the tensor smaller",
     source=SOURCE,
-    wrong=Example(_STORED.format(count=3), {"x": "f32[512,64]"}, "neuronxcc"),
-    right=Example(_STORED.format(count=4), {"x": "f32[512,64]"}, "neuronxcc"),
+    kernel=Example(_STORED, {"x": "f32[512,64]"}, "neuronxcc"), wrong="3", right="4",
 )  # fmt: skip
 
 _KEPT = """

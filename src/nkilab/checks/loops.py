@@ -25,7 +25,7 @@ AFFINE = "nki.language.affine_range; err_unexpected_output_dependencies"
 _RUNNING = """
 out = nl.ndarray((128, 512), x.dtype, buffer=nl.shared_hbm)
 state = nl.zeros((128, 512), x.dtype, buffer=nl.sbuf)
-for i in nl.{kind}(4):
+for i in nl.{}(4):
     state[...] = nl.exp(state) + nl.load(x[i])
 nl.store(out, state)
 return out
@@ -35,27 +35,17 @@ CARRIED = rule(
     "affine-carried", "loops", "error",
     title="an iteration of affine_range needs nothing of another one",
     what="an iteration of an affine_range loop touches what another iteration wrote or reads, and the two "
-    "do not "
-    "accumulate by "
-    "one associative operator",
+    "do not accumulate by one associative operator",
     why="the compiler runs iterations in any order and side by side; only sums of matmuls, loop_reduce and "
-    "updates "
-    "such as `t += x` may be carried",
+    "updates such as `t += x` may be carried",
     fix="use nl.sequential_range",
     source=AFFINE,
-    wrong=Example(_RUNNING.format(kind="affine_range"), _X, "neuronxcc"),
-    right=Example(_RUNNING.format(kind="sequential_range"), _X, "neuronxcc"),
+    kernel=Example(_RUNNING, _X, "neuronxcc"), wrong="affine_range", right="sequential_range",
 )  # fmt: skip
 
-_LAST_WINS = """
-out = nl.ndarray((4, 128, 512), x.dtype, buffer=nl.shared_hbm)
-for i in nl.affine_range(4):
-    nl.store(out[{place}], nl.load(x[i]))
-return out
-"""
 _FILL = """
 out = nl.ndarray((128, 512), x.dtype, buffer=nl.shared_hbm)
-for i in nl.{kind}(4):
+for i in nl.{}(4):
     nl.store(out, nl.load(x[i]))
 return out
 """
@@ -66,18 +56,16 @@ TWICE = rule(
     why="iterations run in any order: any of them may be the last",
     fix="index the destination with the loop variable, or use nl.sequential_range",
     source=AFFINE,
-    wrong=Example(_FILL.format(kind="affine_range"), _X, "neuronxcc"),
-    right=Example(_LAST_WINS.format(place="i"), _X, "neuronxcc"),
+    kernel=Example(_FILL, _X, "neuronxcc"), wrong="affine_range", right="sequential_range",
 )  # fmt: skip
 
 _OF_INSTANCES = """
 out = nl.ndarray((4, 128, 512), x.dtype, buffer=nl.shared_hbm)
 i = nl.program_id(0)
 nl.store(out[i], nl.load(x[i]))
-{extra}
+{}
 return out
 """
-_EXTRA = "nl.store(out[0], nl.load(x[i]))"
 INSTANCES = rule(
     "instances-output", "loops", "error",
     title="instances of a grid write different places",
@@ -86,8 +74,8 @@ INSTANCES = rule(
     why="instances run in any order, on one core or several; nothing orders them",
     fix="index the tensor with nl.program_id",
     source="NKI programming model, SPMD; err_unexpected_output_dependencies",
-    wrong=Example(_OF_INSTANCES.format(extra=_EXTRA), _X, "neuronxcc", grid="4"),
-    right=Example(_OF_INSTANCES.format(extra=""), _X, "neuronxcc", grid="4"),
+    kernel=Example(_OF_INSTANCES, _X, "neuronxcc", grid="4"),
+    wrong="nl.store(out[0], nl.load(x[i]))", right="",
 )  # fmt: skip
 
 _AFTER = """

@@ -18,7 +18,7 @@ from .recording import Action, Memory, Operand
 _OPTIONS = ("--numerics", "")
 _SUMMED = """
 tile = nl.ndarray((128, 64), nl.float32, buffer=nl.sbuf)
-total = nl.ndarray((128, 64), nl.{dtype}, buffer=nl.sbuf)
+total = nl.ndarray((128, 64), nl.{}, buffer=nl.sbuf)
 out = nl.ndarray((128, 64), nl.bfloat16, buffer=nl.shared_hbm)
 nisa.memset(total, 0.0)
 for i in range(16):
@@ -36,8 +36,7 @@ NARROW_SUM = rule(
     "grow as sqrt(n) u, so that four cost a bit of the type. A float32 sum, rounded once, is off by u",
     fix="accumulate in a float32 tile or in PSUM, and cast once at the end",
     source="Higham and Mary, A new approach to probabilistic rounding error analysis (2019)",
-    wrong=Example(_SUMMED.format(dtype="bfloat16"), {"x": "f32[16,128,64]"}, options=_OPTIONS),
-    right=Example(_SUMMED.format(dtype="float32"), {"x": "f32[16,128,64]"}, options=_OPTIONS),
+    kernel=Example(_SUMMED, {"x": "f32[16,128,64]"}, options=_OPTIONS), wrong="bfloat16", right="float32",
 )  # fmt: skip
 
 # additions from which their roundings cost a bit: sqrt(4) u

@@ -53,8 +53,8 @@ LOST = rule(
 )  # fmt: skip
 
 _GROWN = """
-tile = nl.ndarray((128, 64), nl.{dtype}, buffer=nl.sbuf)
-out = nl.ndarray((128, 64), nl.{dtype}, buffer=nl.shared_hbm)
+tile = nl.ndarray((128, 64), nl.{0}, buffer=nl.sbuf)
+out = nl.ndarray((128, 64), nl.{0}, buffer=nl.shared_hbm)
 nisa.memset(tile, 60000.0)
 nisa.tensor_scalar(tile, tile, op0=nl.multiply, operand0=4.0)
 nisa.dma_copy(out, tile)
@@ -67,14 +67,13 @@ OVERFLOW = rule(
     why="the number is beyond the largest one of the type",
     fix="scale it before, or store it in a type with more exponent: bfloat16 or float32",
     source="NKI API common fields, data types",
-    wrong=Example(_GROWN.format(dtype="float16"), {"x": "f32[1,1]"}, options=_OPTIONS),
-    right=Example(_GROWN.format(dtype="bfloat16"), {"x": "f32[1,1]"}, options=_OPTIONS),
+    kernel=Example(_GROWN, {"x": "f32[1,1]"}, options=_OPTIONS), wrong="float16", right="bfloat16",
 )  # fmt: skip
 
 _CANCELLED = """
-tile = nl.ndarray((128, 64), nl.{dtype}, buffer=nl.sbuf)
-other = nl.ndarray((128, 64), nl.{dtype}, buffer=nl.sbuf)
-out = nl.ndarray((128, 64), nl.{dtype}, buffer=nl.shared_hbm)
+tile = nl.ndarray((128, 64), nl.{0}, buffer=nl.sbuf)
+other = nl.ndarray((128, 64), nl.{0}, buffer=nl.sbuf)
+out = nl.ndarray((128, 64), nl.{0}, buffer=nl.shared_hbm)
 nisa.memset(tile, 1000.0)
 nisa.tensor_scalar(other, tile, op0=nl.add, operand0=1.0)
 nisa.tensor_tensor(other, other, tile, op=nl.subtract)
@@ -89,8 +88,7 @@ PARTED = rule(
     why="rounding between the instructions grew: large numbers that cancel, or many roundings in a row",
     fix="keep the tile at the line where the two part in float32",
     source="arithmetic of rounding",
-    wrong=Example(_CANCELLED.format(dtype="bfloat16"), {"x": "f32[1,1]"}, options=_OPTIONS),
-    right=Example(_CANCELLED.format(dtype="float32"), {"x": "f32[1,1]"}, options=_OPTIONS),
+    kernel=Example(_CANCELLED, {"x": "f32[1,1]"}, options=_OPTIONS), wrong="bfloat16", right="float32",
 )  # fmt: skip
 
 # units in the last place of the stored type from which the two count as parted

@@ -8,25 +8,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
 from itertools import product
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar, Unpack
 
 import numpy as np
 
 from ..dialects.history import BETA1
 from ..isa.declare import Instruction
 from ..tiles.tile import HBM, PSUM, Layout
-from .declare import Example, Refusal, Rule, rule
+from .declare import COPIED, SCALED, Example, Facts, Refusal, Rule, rule
 from .evidence import Evidence, Track
 from .finding import Finding, Site
 from .scope import version_compiled
 
 # Its operands and attributes are those that its declaration names.
 Form = Any
-# What is wrong with a form, or "".
-Look = Callable[[Form], str]
 # The numbers of one call.
 Values = tuple[Any, ...]
-LookAtValues = Callable[[Form, Values], str]
+# What is wrong with a form, or with it and the values of a call, or "".
+Look = TypeVar("Look", bound=Callable[..., str])
 TRANSFERS = ("dma_copy", "dma_transpose", "dma_compute")
 
 
@@ -43,47 +42,43 @@ class _Finder(NamedTuple):
 _FINDERS: dict[str, list[_Finder]] = {"nki": [], "neuronxcc": []}
 
 
-def looks(spelling: str, own_rule: Rule, *names: str, called: str = "") -> Callable[[Look], Look]:
-    """Have a rule looked for by the decorated function, on lines that call the function of NKI named."""
+def form_rule(
+    spelling: str,
+    id: str,
+    refusal: Refusal,
+    *names: str,
+    called: str = "",
+    by_values: bool = False,
+    **facts: Unpack[Facts],
+) -> Callable[[Look], Look]:
+    """Declare a rule that the decorated function looks for in the forms of some instructions.
+
+    Args:
+        spelling: "nki" or "neuronxcc".
+        id: of the rule.
+        refusal: by the build.
+        names: of instructions; none for all but transfers.
+        called: function of NKI that the line calls.
+        by_values: whether it depends on the numbers of a call, which are looked at beside the form.
+        facts: of the rule.
+    """
 
     def keep(look: Look) -> Look:
-        _FINDERS[spelling].append(_Finder(own_rule, names, look, called))
+        own_rule = rule(id, "compiler", refusal, **facts)
+        _FINDERS[spelling].append(_Finder(own_rule, names, look, called, by_values))
         return look
 
     return keep
 
 
-def looks_at_values(
-    spelling: str, own_rule: Rule, *names: str, called: str = ""
-) -> Callable[[LookAtValues], LookAtValues]:
-    """As `looks`, for what depends on the values of a call."""
-
-    def keep(look: LookAtValues) -> LookAtValues:
-        _FINDERS[spelling].append(_Finder(own_rule, names, look, called, takes_values=True))
-        return look
-
-    return keep
+def tile_line(name: str, shape: str, dtype: str = "float32", buffer: str = "sbuf") -> str:
+    """The line of an example that makes a tile."""
+    return f"{name} = nl.ndarray({shape}, nl.{dtype}, buffer=nl.{buffer})"
 
 
-_HEAD = """
-tile = nl.ndarray((128, 512), nl.float32, buffer=nl.sbuf)
-out = nl.ndarray((128, 512), nl.float32, buffer=nl.shared_hbm)
-nisa.dma_copy(tile, x)
-{}
-nisa.dma_copy(out, tile)
-return out
-"""
-_X = {"x": "f32[128,512]"}
-
-
-def _nki(*lines: str, options: tuple[str, ...] = (), args: dict[str, str] = _X) -> Example:
-    return Example(_HEAD.format("\n".join(lines)), args, options=options)
-
-
-_ZERO = ("zero = nl.ndarray((128, 1), nl.float32, buffer=nl.sbuf)", "nisa.memset(zero, 0.0)")
-BIAS = rule(
-    "activation-bias-number", "compiler",
+@form_rule("nki", "activation-bias-number",
     Refusal("log", "NCC_IBIR605", "bias of InstActivation can only be an immediate", generations=(2,)),
+            "activation", "activation_reduce",
     title="on trn1 the bias of an activation is a tile",
     what="an activation other than copy and reciprocal has no bias tile on trn1; nl.exp and its like give "
     "none",
@@ -91,60 +86,50 @@ BIAS = rule(
     "alone",
     fix="pass bias= as a tile [P, 1] that memset fills with 0",
     source="trnrand issue 2; torchneuronx, device log",
-    wrong=_nki("nisa.activation(tile, op=nl.exp, data=tile)", options=("--target", "trn1")),
-    right=_nki(*_ZERO, "nisa.activation(tile, op=nl.exp, data=tile, bias=zero)",
-               options=("--target", "trn1")),
+    wrong="nisa.activation(tile, op=nl.exp, data=tile)",
+    right=(tile_line("zero", "(128, 1)"), "nisa.memset(zero, 0.0)",
+           "nisa.activation(tile, op=nl.exp, data=tile, bias=zero)"),
+    options=("--target", "trn1"),
 )  # fmt: skip
-
-
-@looks("nki", BIAS, "activation", "activation_reduce")
 def _bias(form: Form) -> str:
     if isinstance(form.bias, Layout) or form.op.name in ("copy", "reciprocal"):
         return ""
     return f"{form.op.name} has no tile as its bias"
 
 
-DIVISION = rule(
-    "no-division", "compiler",
-    Refusal("documented", "NCC_IXCG864", "unsupported operator 'divide'"),
+_DIVIDES = ("divide", "mod", "fmod")
+
+
+@form_rule("nki", "no-division", Refusal("documented", "NCC_IXCG864", "unsupported operator 'divide'"),
     title="no instruction divides",
     what="an instruction of `nki` is given divide, mod or fmod; / and nl.divide of tiles are such ones",
     why="the chip has no such operation: it runs in simulation, and the build fails",
     fix="multiply by nisa.reciprocal, or by nl.reciprocal(y)",
     source="NKI 0.3 and 0.4 release notes, known issues; nki-autotune, kernels",
-    wrong=_nki("nisa.tensor_tensor(tile, tile, tile, op=nl.divide)"),
-    right=_nki("inverse = nl.ndarray((128, 512), nl.float32, buffer=nl.sbuf)",
-               "nisa.reciprocal(inverse, tile)",
-               "nisa.tensor_tensor(tile, tile, inverse, op=nl.multiply)"),
+    wrong="nisa.tensor_tensor(tile, tile, tile, op=nl.divide)",
+    right=(tile_line("inverse", "(128, 512)"), "nisa.reciprocal(inverse, tile)",
+           "nisa.tensor_tensor(tile, tile, inverse, op=nl.multiply)"),
 )  # fmt: skip
-_DIVIDES = ("divide", "mod", "fmod")
-
-
-@looks("nki", DIVISION)
 def _division(form: Form) -> str:
     operators = (getattr(form, name, None) for name in ("op", "op0", "op1", "reduce_op"))
     word = next((name for op in operators if (name := getattr(op, "name", "")) in _DIVIDES), "")
     return f"the operator is {word}, which no engine has" if word else ""
 
 
-_COLUMN = "column = nl.ndarray((128, 1), nl.{}, buffer=nl.sbuf)"
-COLUMN = rule(
-    "operand-float32", "compiler", Refusal("documented", "NCC_INLA001", "immediate dtype must be fp32"),
+# of which whole addresses are computed, on GpSimdE
+_ADDRESSES = ("int32", "uint32")
+
+
+@form_rule("nki", "operand-float32",
+    Refusal("documented", "NCC_INLA001", "immediate dtype must be fp32"), "tensor_scalar",
     title="a column that arithmetic takes is float32",
     what="tensor_scalar computes with a tile [P, 1] that is not float32 in an arithmetic operator",
     why="the engine reads the column as float32 and casts data alone; the compiler refuses other types",
     fix="copy the column into a float32 tile first",
     source="nki.isa.tensor_scalar, data types",
-    wrong=_nki(_COLUMN.format("bfloat16"), "nisa.memset(column, 2.0)",
-               "nisa.tensor_scalar(tile, tile, op0=nl.multiply, operand0=column)"),
-    right=_nki(_COLUMN.format("float32"), "nisa.memset(column, 2.0)",
-               "nisa.tensor_scalar(tile, tile, op0=nl.multiply, operand0=column)"),
+    kernel=f"{tile_line('column', '(128, 1)', '{}')}\nnisa.memset(column, 2.0)\n{SCALED.format('column')}",
+    wrong="bfloat16", right="float32",
 )  # fmt: skip
-# of which whole addresses are computed, on GpSimdE
-_ADDRESSES = ("int32", "uint32")
-
-
-@looks("nki", COLUMN, "tensor_scalar")
 def _columns(form: Form) -> str:
     for name, op in (("operand0", form.op0), ("operand1", form.op1)):
         column = getattr(form, name)
@@ -158,25 +143,23 @@ def _columns(form: Form) -> str:
 _ROW = """
 out = nl.ndarray((128, 512), x.dtype, buffer=nl.shared_hbm)
 tile = nl.ndarray((nl.par_dim(128), 512), x.dtype, buffer=nl.sbuf)
-{}
+p, f = nl.arange(128)[:, None], nl.arange(512)[None, :]
+nisa.dma_copy(dst=tile[p, f], src=x[{}, f])
 nl.store(out, tile)
 return out
 """
-_GRID = "p, f = nl.arange(128)[:, None], nl.arange(512)[None, :]\nnisa.dma_copy(dst=tile[p, f], src=x[{}, f])"
-BROADCAST = rule(
-    "dma-broadcast", "compiler",
-    Refusal("log", "NCC_IBCG901", "BIRCodegen does not support broadcast patterns", BETA1, BETA1),
+
+
+@form_rule("neuronxcc", "dma-broadcast",
+    Refusal("log", "NCC_IBCG901", "BIRCodegen does not support broadcast patterns", BETA1, BETA1), "dma_copy",
     title="a transfer reads a row per partition",
     what="dma_copy of Beta 1 reads one row of hbm for several partitions",
     why="the compiler of Beta 1 makes no transfer of an address that stays where the partition goes on",
     fix="load the row into one partition, and use it by broadcast_to",
     source="kda-for-trainium, log of a build",
-    wrong=Example(_ROW.format(_GRID.format("3 + p * 0")), _X, "neuronxcc"),
-    right=Example(_ROW.format(_GRID.format("p")), _X, "neuronxcc"),
+    kernel=Example(_ROW, COPIED.args, "neuronxcc"), wrong="3 + p * 0", right="p",
+    called="isa.dma_copy",
 )  # fmt: skip
-
-
-@looks("neuronxcc", BROADCAST, "dma_copy", called="isa.dma_copy")
 def _broadcast(form: Form) -> str:
     src = form.src
     if src.memory != HBM or len(src.shape) < 2 or src.shape[0] == 1 or src.strides[0] != 0 or src.indices:
@@ -184,8 +167,7 @@ def _broadcast(form: Form) -> str:
     return f"src is one row for {src.shape[0]} partitions"
 
 
-DYNAMIC = rule(
-    "dynamic-on-chip", "compiler",
+@form_rule("nki", "dynamic-on-chip",
     Refusal("report", "NCC_INLA001", "Dynamic Access is not allowed in the instruction", until="0.2"),
     title="a run-time offset is into hbm",
     what="an instruction other than a transfer reads or writes sbuf or psum at a run-time offset",
@@ -193,12 +175,7 @@ DYNAMIC = rule(
     "with .ap and scalar_offset",
     fix="load what is wanted from hbm by dma_copy with the offset, or use tensor_copy_dynamic_src",
     source="nki-moe-megakernel, common pitfalls; NKI 0.3 release notes",
-    wrong=None,
-    right=None,
 )  # fmt: skip
-
-
-@looks("nki", DYNAMIC)
 def _dynamic(form: Form) -> str:
     if form.name.startswith("tensor_copy_dynamic"):
         return ""
@@ -208,60 +185,45 @@ def _dynamic(form: Form) -> str:
     return ""
 
 
-REDUCED_SQUARE = rule(
-    "square-and-sum", "compiler",
-    Refusal("disputed", "NCC_IXCG864", "ISA check failed"),
+@form_rule("nki", "square-and-sum",
+    Refusal("disputed", "NCC_IXCG864", "ISA check failed"), "activation_reduce",
     title="a square is summed by another instruction",
     what="activation_reduce computes squares and their sums at once",
     why="one report has its build refused, another one runs it on trn2; which versions and types refuse it "
     "is not known",
     fix="if the build refuses it, use nisa.activation(op=nl.square), then nisa.tensor_reduce",
     source="nki-moe-megakernel, common pitfalls; against it nki-autotune",
-    wrong=_nki("total = nl.ndarray((128, 1), nl.float32, buffer=nl.sbuf)",
-               "nisa.activation_reduce(tile, op=nl.square, data=tile, reduce_op=nl.add, reduce_res=total)"),
-    right=_nki("total = nl.ndarray((128, 1), nl.float32, buffer=nl.sbuf)",
-               "nisa.activation(tile, op=nl.square, data=tile)",
-               "nisa.tensor_reduce(total, op=nl.add, data=tile, axis=1)"),
+    kernel=tile_line("total", "(128, 1)") + "\n{}",
+    wrong="nisa.activation_reduce(tile, op=nl.square, data=tile, reduce_op=nl.add, reduce_res=total)",
+    right=("nisa.activation(tile, op=nl.square, data=tile)",
+           "nisa.tensor_reduce(total, op=nl.add, data=tile, axis=1)"),
 )  # fmt: skip
-
-
-@looks("nki", REDUCED_SQUARE, "activation_reduce")
 def _reduced_square(form: Form) -> str:
     return "squares are summed as they are computed" if form.op.name == "square" else ""
 
 
-TRANSPOSE = rule(
-    "dma-transpose-rank", "compiler",
+@form_rule("nki", "dma-transpose-rank",
     Refusal("log", build_error="source tensor must have 4 dimmensions", since="0.2", until="0.2"),
+            "dma_transpose",
     title="in NKI 0.2 dma_transpose takes four axes",
     what="the source of dma_transpose has fewer axes than four",
     why="the documents allow two to four; the compiler of 0.2 takes four alone",
     fix="reshape the source to four axes, (rows, 1, 1, columns), or use nisa.nc_transpose",
     source="aws-neuron-sdk issue 1301",
-    wrong=None,
-    right=None,
 )  # fmt: skip
-
-
-@looks("nki", TRANSPOSE, "dma_transpose")
 def _transpose(form: Form) -> str:
     axes = len(form.src.shape)
     return f"src has {axes} axes; four are taken" if axes != 4 else ""
 
 
-COPY = rule(
-    "nl-copy-psum", "compiler", Refusal("documented", since="0.3", until="0.5"),
+@form_rule("nki", "nl-copy-psum", Refusal("documented", since="0.3", until="0.5"), "tensor_copy",
     title="before NKI 0.6 nl.copy stays within sbuf",
     what="nl.copy is given a tile in psum",
     why="it does not copy from one memory to another until 0.6",
     fix="use nisa.tensor_copy",
     source="NKI 0.3 and 0.4 release notes, known issues; NKI 0.6 release notes, nki.language.copy",
-    wrong=None,
-    right=None,
+    called="language.copy",
 )  # fmt: skip
-
-
-@looks("nki", COPY, "tensor_copy", called="language.copy")
 def _copy(form: Form) -> str:
     return "src is in psum" if form.src.memory == PSUM else ""
 

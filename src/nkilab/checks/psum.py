@@ -51,8 +51,7 @@ FIRST_WRITE = rule(
     "simulators",
     fix="pass accumulate=(k > 0), or leave accumulate out",
     source=MODE,
-    wrong=_kernel(_LOOP.format("True")),
-    right=_kernel(_LOOP.format("k > 0")),
+    kernel=_kernel(_LOOP), wrong="True", right="k > 0",
 )  # fmt: skip
 FOREIGN_WRITE = rule(
     "psum-accumulate-foreign", "psum", "error",
@@ -137,8 +136,7 @@ LOST = rule(
     "True",
     fix="copy the sum to sbuf with tensor_copy before the next one, or let the matmul accumulate",
     source=MODE,
-    wrong=_kernel(_OVERWRITTEN.format("False")),
-    right=_kernel(_OVERWRITTEN.format("k > 0")),
+    kernel=_kernel(_OVERWRITTEN), wrong="False", right="k > 0",
 )  # fmt: skip
 
 _GRID = """
@@ -151,7 +149,7 @@ nisa.dma_copy(right, b)
 total = nl.ndarray((128, 256), nl.float32, buffer=nl.psum)
 for m in range(2):
     for n in range(2):
-        nisa.nc_matmul(total, left[:, m], right[:, nl.ds(n * 256, 256)]{start})
+        nisa.nc_matmul(total, left[:, m], right[:, nl.ds(n * 256, 256)]{})
         nisa.tensor_copy(result, total)
         nisa.dma_copy(out[nl.ds(m * 128, 128), nl.ds(n * 256, 256)], result)
 return out
@@ -166,8 +164,7 @@ GOES_ON = rule(
     "value of which is stored, takes new operands instead",
     fix="make the tile in PSUM within the loop over the results, or pass accumulate=(k > 0)",
     source=MODE,
-    wrong=Example(_GRID.format(start=""), _GRID_ARGS),
-    right=Example(_GRID.format(start=", accumulate=False"), _GRID_ARGS),
+    kernel=Example(_GRID, _GRID_ARGS), wrong="", right=", accumulate=False",
 )  # fmt: skip
 
 CROSSING = rule(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from .conflicts import BETA_1_DIRECT, CORES, DYNAMIC
-from .declare import Example, Rule, rule
+from .declare import COPIED, Example, Rule, rule
 from .registers import OPEN
 
 RANKS = "two ranks"
@@ -17,26 +17,17 @@ LIFETIME = rule(
     "tensor memory of its own do not show it",
     fix="give the two tiles addresses that do not overlap",
     source="direct allocation guide, common errors, lifetime conflicts",
-    wrong=Example("""
+    kernel=Example("""
         a = nl.ndarray((128, 512), nl.float32, buffer=nl.sbuf, address=(0, 0))
-        b = nl.ndarray((128, 512), nl.float32, buffer=nl.sbuf, address=(0, 1024))
+        b = nl.ndarray((128, 512), nl.float32, buffer=nl.sbuf, address=(0, {}))
         out = nl.ndarray((128, 512), nl.float32, buffer=nl.shared_hbm)
         nisa.dma_copy(a, x)
         nisa.tensor_scalar(b, a, op0=nl.multiply, operand0=2.0)
         nisa.tensor_tensor(b, a, b, op=nl.add)
         nisa.dma_copy(out, b)
         return out
-        """, {"x": "f32[128,512]"}),
-    right=Example("""
-        a = nl.ndarray((128, 512), nl.float32, buffer=nl.sbuf, address=(0, 0))
-        b = nl.ndarray((128, 512), nl.float32, buffer=nl.sbuf, address=(0, 2048))
-        out = nl.ndarray((128, 512), nl.float32, buffer=nl.shared_hbm)
-        nisa.dma_copy(a, x)
-        nisa.tensor_scalar(b, a, op0=nl.multiply, operand0=2.0)
-        nisa.tensor_tensor(b, a, b, op=nl.add)
-        nisa.dma_copy(out, b)
-        return out
-        """, {"x": "f32[128,512]"}),
+        """, COPIED.args),
+    wrong="1024", right="2048",
 )  # fmt: skip
 
 _UNORDERED_WHY = (
@@ -48,7 +39,7 @@ _UNORDERED = _UNORDERED_WHY[0].upper() + _UNORDERED_WHY[1:]
 _REUSED = """
 out = nl.ndarray((2, 128, 512), x.dtype, buffer=nl.shared_hbm)
 a = nl.ndarray((nl.par_dim(128), 512), x.dtype, buffer=ncc.sbuf.mod_alloc(base_addr=0))
-b = nl.ndarray((nl.par_dim(128), 512), x.dtype, buffer=ncc.sbuf.mod_alloc(base_addr={byte}))
+b = nl.ndarray((nl.par_dim(128), 512), x.dtype, buffer=ncc.sbuf.mod_alloc(base_addr={}))
 a[...] = nl.load(x)
 nl.store(out[0], a)
 b[...] = nisa.memset((128, 512), 1.0, x.dtype)
@@ -64,8 +55,7 @@ DIRECT_RACE = rule(
     "warns that not all races are caught. " + _UNORDERED,
     fix="give the second tensor bytes of its own, or make both of them tiles of one tensor",
     source="direct allocation guide, known limitations: race conditions are not all caught",
-    wrong=Example(_REUSED.format(byte=0), {"x": "f32[128,512]"}, "neuronxcc"),
-    right=Example(_REUSED.format(byte=2048), {"x": "f32[128,512]"}, "neuronxcc"),
+    kernel=Example(_REUSED, COPIED.args, "neuronxcc"), wrong="0", right="2048",
 )  # fmt: skip
 
 _SCATTER = """
@@ -120,11 +110,10 @@ OPEN_RACE = rule(
     "looks at registers, and examples of the documents rely on it",
     fix="put both into one `with nl.no_reorder():` block, or order them with depends_on or with_schedule",
     source="nki.language.no_reorder; NKI scheduling guide; assumed",
-    wrong=Example(_DROPS.format(indent=""), {"x": "f32[128,512]"}),
-    right=Example(_DROPS.replace("{indent}", _BLOCK, 1).format(indent="    "), {"x": "f32[128,512]"}),
+    wrong=Example(_DROPS.format(indent=""), COPIED.args),
+    right=Example(_DROPS.replace("{indent}", _BLOCK, 1).format(indent="    "), COPIED.args),
 )  # fmt: skip
 
-_BARRIER = "nisa.core_barrier(shared, (0, 1))\n"
 _EXCHANGE = """
 rank = nl.program_id(0)
 tile = nl.ndarray((128, 512), nl.float32, buffer=nl.sbuf)
@@ -133,7 +122,8 @@ shared = nl.ndarray((2, 128, 512), nl.float32, buffer=nl.shared_hbm)
 out = nl.ndarray((2, 128, 512), nl.float32, buffer=nl.shared_hbm)
 nisa.dma_copy(tile, x)
 nisa.dma_copy(shared[rank], tile)
-{barrier}nisa.dma_copy(back, shared[1 - rank])
+{}
+nisa.dma_copy(back, shared[1 - rank])
 nisa.dma_copy(out[rank], back)
 return out
 """
@@ -145,8 +135,7 @@ CORES_RACE = rule(
     why="the cores run independently; in a simulator that runs one after the other the result looks right",
     fix="call nisa.core_barrier on the tensor between the two",
     source="logical core guide; nki.isa.core_barrier",
-    wrong=Example(_EXCHANGE.format(barrier=""), {"x": "f32[128,512]"}, grid="2"),
-    right=Example(_EXCHANGE.format(barrier=_BARRIER), {"x": "f32[128,512]"}, grid="2"),
+    kernel=Example(_EXCHANGE, COPIED.args, grid="2"), wrong="", right="nisa.core_barrier(shared, (0, 1))",
 )  # fmt: skip
 
 RANKS_RACE = rule(
@@ -158,8 +147,6 @@ RANKS_RACE = rule(
     "simulator in which everybody brings a copy first shows the right result",
     fix="give dst a tensor of its own",
     source="nki.collectives; assumed",
-    wrong=None,
-    right=None,
 )  # fmt: skip
 
 UNORDERED = rule(
@@ -170,8 +157,6 @@ UNORDERED = rule(
     why=_UNORDERED_WHY,
     fix="order the two accesses",
     source="nkilab.place.DEPENDENCES",
-    wrong=None,
-    right=None,
 )  # fmt: skip
 
 RULES_OF_KIND: dict[str, Rule] = {

@@ -27,7 +27,7 @@ from .world import World
 _SWAPPED = """
 out = nl.ndarray((2, 128, 512), x.dtype, buffer=nl.shared_hbm)
 a = nl.ndarray((nl.par_dim(128), 512), x.dtype, buffer=ncc.sbuf.mod_alloc(base_addr=0))
-b = nl.ndarray((nl.par_dim(128), 512), x.dtype, buffer=ncc.sbuf.mod_alloc(base_addr={byte}))
+b = nl.ndarray((nl.par_dim(128), 512), x.dtype, buffer=ncc.sbuf.mod_alloc(base_addr={}))
 a[...] = nl.load(x)
 nl.store(out[0], a)
 # nkilab: ignore[race-direct-overlap] replayed to see what it does
@@ -46,8 +46,7 @@ DIFFERS = rule(
     "documents do not settle whether the two are ordered",
     fix="order the two lines, or let them use memory of their own",
     source="nkilab.place.DEPENDENCES",
-    wrong=Example(_SWAPPED.format(byte=0), {"x": "f32[128,512]"}, "neuronxcc", options=_OPTIONS),
-    right=Example(_SWAPPED.format(byte=2048), {"x": "f32[128,512]"}, "neuronxcc", options=_OPTIONS),
+    kernel=Example(_SWAPPED, {"x": "f32[128,512]"}, "neuronxcc", options=_OPTIONS), wrong="0", right="2048",
 )  # fmt: skip
 
 # a sum in another order: a few units of the last place, relative to the largest element of the result

@@ -14,6 +14,16 @@ SCHEMA = "nkilab.check/1"
 
 
 @dataclass(frozen=True)
+class Prediction:
+    """What is predicted of a launch, as an estimate has it."""
+
+    latency_us: float
+    interval_us: tuple[float, float]
+    bound: str
+    model_version: str
+
+
+@dataclass(frozen=True)
 class Report:
     """The outcome of checking one launch.
 
@@ -27,6 +37,7 @@ class Report:
         replays: what replaying in other orders showed, one entry per order.
         tensors: what `--numerics` measured, one entry per tensor.
         known: what a baseline has.
+        predicted: latency and bound; None where it does not fit or does not run to its end.
         sources: the user's files.
     """
 
@@ -39,6 +50,7 @@ class Report:
     replays: tuple[dict[str, Any], ...] = ()
     tensors: tuple[dict[str, Any], ...] = ()
     known: tuple[Finding, ...] = ()
+    predicted: Prediction | None = None
     sources: Sources = field(default_factory=Sources, repr=False)
 
     @property
@@ -59,6 +71,7 @@ class Report:
             "kernel": self.kernel,
             "target": self.target,
             "passes": self.passes,
+            "predicted": None if self.predicted is None else vars(self.predicted),
             "counts": self.counts,
             "findings": [finding.to_dict() for finding in self.findings],
             "silenced": [finding.to_dict() for finding in self.silenced],

@@ -10,51 +10,32 @@ import ast
 from collections.abc import Iterator
 from dataclasses import replace
 
-from ..dialects.grammar import LAST_PARSED, refused
+from ..dialects.grammar import LAST_PARSED, refused, refused_value
 from ..dialects.history import order
 from ..dialects.kernel import Kernel
 from ..migrate.source import Function
-from .declare import Example, Refusal, rule
+from .declare import COPIED, SCALED, Example, Refusal, rule
 from .finding import Finding
+from .python_values import kinds, reached
 from .scope import Scope, parameters, scope_of
 from .sources import Sources
-from .text_rules import FINDERS, Place, found_by
+from .text_rules import FINDERS, Place, found_by, text_rule
 from .traced import GROWS
 
 _GUIDE = "NKI language guide"
 _UPDATE = "NKI 0.3 update guide"
 _DOCUMENTED = Refusal("documented", until=LAST_PARSED)
 
-_COPY = """
-tile = nl.ndarray((128, 512), nl.float32, buffer=nl.sbuf)
-out = nl.ndarray((128, 512), nl.float32, buffer=nl.shared_hbm)
-nisa.dma_copy(tile, x)
-{}
-nisa.dma_copy(out, tile)
-return out
-"""
-_X2 = {"x": "f32[128,512]"}
-_SCALED_BY = "nisa.tensor_scalar(tile, tile, op0=nl.multiply, operand0={})"
-_SCALED = _SCALED_BY.format("by")
 
-
-def _nki(middle: str, above: str = "") -> Example:
-    return Example(_COPY.format(middle.strip("\n")), _X2, above=above)
-
-
-PARAMETERS = rule(
-    "kernel-parameters", "language", replace(_DOCUMENTED, since="0.3"),
+@text_rule("nki", "kernel-parameters", replace(_DOCUMENTED, since="0.3"),
     title="parameters of a kernel are positional and take tuples",
     what="a kernel has parameters after a bare *, or a list as a default",
     why="the compiler of NKI 0.3 to 0.6 has no keyword-only parameters and no list arguments",
     fix="leave the * out, and write a tuple",
     source=_UPDATE,
-    wrong=Example(_COPY.format("pass"), {"x": "f32[128,512]", "shape=[128, 512]": "f32[1,1]"}, options=()),
-    right=Example(_COPY.format("pass"), {"x": "f32[128,512]", "shape=(128, 512)": "f32[1,1]"}, options=()),
+    wrong=replace(COPIED.around("pass"), args={**COPIED.args, "shape=[128, 512]": "f32[1,1]"}),
+    right=replace(COPIED.around("pass"), args={**COPIED.args, "shape=(128, 512)": "f32[1,1]"}),
 )  # fmt: skip
-
-
-@found_by("nki", PARAMETERS)
 def _parameters(scope: Scope) -> Iterator[Place]:
     arguments = scope.kernel.args
     if arguments.kwonlyargs and arguments.vararg is None:
@@ -64,8 +45,7 @@ def _parameters(scope: Scope) -> Iterator[Place]:
             yield default, f"{scope.kernel.name} has a list as a default", "write a tuple"
 
 
-CONSTRUCTS = rule(
-    "unsupported-python", "language", _DOCUMENTED,
+@text_rule("nki", "unsupported-python", _DOCUMENTED,
     title="a kernel uses the part of Python that its front end parses",
     what="a kernel, or a function that it calls, holds a part of Python's grammar that the front ends of "
     "NKI 0.1 to 0.6 refuse, whether it is reached or not; `dialects/grammar.py` has all of them",
@@ -73,14 +53,11 @@ CONSTRUCTS = rule(
     fix="do it on the host, before the kernel is called",
     source="leanprover/KLR, gather.c and Simplify.lean; device logs of public kernels, NKI 0.3 to 0.6; "
     f"{_GUIDE}",
-    wrong=_nki(_SCALED_BY.format("factor(x)"),
-               "def factor(x):\n    if x.shape[0] > 128:\n        raise ValueError\n    return 2.0\n"),
-    right=_nki(_SCALED_BY.format("factor(x)"),
-               "def factor(x):\n    assert x.shape[0] <= 128\n    return 2.0\n"),
+    wrong=COPIED.around(SCALED.format("factor(x)"),
+                        "def factor(x):\n    if x.shape[0] > 128:\n        raise ValueError\n    return 2.0"),
+    right=COPIED.around(SCALED.format("factor(x)"),
+                        "def factor(x):\n    assert x.shape[0] <= 128\n    return 2.0\n"),
 )  # fmt: skip
-
-
-@found_by("nki", CONSTRUCTS)
 def _constructs(scope: Scope) -> Iterator[Place]:
     for node in scope.nodes():
         construct = refused(node, scope.version)
@@ -88,30 +65,27 @@ def _constructs(scope: Scope) -> Iterator[Place]:
             place = node if hasattr(node, "lineno") else scope.source.parents[node]
             said = f"the build says: {construct.sentence}"
             yield place, f"{construct.words} stands in a kernel; {said}", construct.way_out
+    kind_of = kinds(scope)
+    for node in reached(scope):
+        construct = refused_value(node, kind_of, scope.version)
+        if construct is not None:
+            said = f"{construct.words} is reached; the build says: {construct.sentence}"
+            yield node, said, construct.way_out
 
 
-DICTIONARY = rule(
-    "dictionary-key", "language", _DOCUMENTED,
+@text_rule("nki", "dictionary-key", _DOCUMENTED,
     title="keys of dictionaries are strings",
     what="a dictionary in a kernel has a key that is no string",
     why="dictionaries of the NKI language have string keys only",
     fix="use str(key), or a list",
     source=f"{_GUIDE}, values",
-    wrong=_nki("scales = {0: 2.0}\nnisa.tensor_scalar(tile, tile, op0=nl.multiply, operand0=scales[0])"),
-    right=_nki('scales = {"0": 2.0}\nnisa.tensor_scalar(tile, tile, op0=nl.multiply, operand0=scales["0"])'),
+    wrong=("scales = {0: 2.0}", SCALED.format("scales[0]")),
+    right=('scales = {"0": 2.0}', SCALED.format('scales["0"]')),
 )  # fmt: skip
-
-
-@found_by("nki", DICTIONARY)
 def _dictionaries(scope: Scope) -> Iterator[Place]:
     numbers = _counted(scope)
-    dictionaries = {
-        t.id
-        for n in scope.nodes()
-        if isinstance(n, ast.Assign) and _is_dictionary(n.value)
-        for t in n.targets
-        if isinstance(t, ast.Name)
-    }
+    assigned = (n for n in scope.of(ast.Assign) if _is_dictionary(n.value))
+    dictionaries = {t.id for n in assigned for t in n.targets if isinstance(t, ast.Name)}
     keys: list[ast.expr | None] = []
     for node in scope.nodes():
         match node:
@@ -135,8 +109,8 @@ def _is_dictionary(node: ast.expr) -> bool:
 
 def _counted(scope: Scope) -> set[str]:
     """Names that loops bind to numbers: of ranges, and the first of enumerate."""
-    loops = [n for n in scope.nodes() if isinstance(n, ast.For | ast.comprehension)]
     names: set[str] = set()
+    loops: list[ast.For | ast.comprehension] = [*scope.of(ast.For), *scope.of(ast.comprehension)]
     for loop in loops:
         called = loop.iter.func if isinstance(loop.iter, ast.Call) else None
         word = called.id if isinstance(called, ast.Name) else getattr(called, "attr", "")
@@ -159,31 +133,24 @@ def _is_no_string(key: ast.expr, numbers: set[str]) -> bool:
             return isinstance(key, ast.Tuple | ast.List)
 
 
-CLASSES = rule(
-    "class-base", "language", _DOCUMENTED,
+_BASES = ("NKIObject", "Enum", "IntEnum", "StrEnum", "NamedTuple")
+
+
+@text_rule("nki", "class-base", _DOCUMENTED,
     title="classes of a kernel inherit from NKIObject",
     what="a kernel makes an object of a class of its file that does not inherit from NKIObject, or of an "
     "Enum",
     why="the compiler takes in only classes that are meant for it",
     fix="let the class inherit from nl.NKIObject and nothing else",
     source=f"{_GUIDE}, class support",
-    wrong=_nki("nisa.tensor_scalar(tile, tile, op0=nl.multiply, operand0=Scale(2.0).by)",
-               "class Scale:\n    def __init__(self, by):\n        self.by = by\n"),
-    right=_nki("nisa.tensor_scalar(tile, tile, op0=nl.multiply, operand0=Scale(2.0).by)",
-               "class Scale(nl.NKIObject):\n    by: float = 1.0\n"),
+    wrong=COPIED.around(SCALED.format("Scale(2.0).by"),
+                        "class Scale:\n    def __init__(self, by):\n        self.by = by\n"),
+    right=COPIED.around(SCALED.format("Scale(2.0).by"), "class Scale(nl.NKIObject):\n    by: float = 1.0\n"),
 )  # fmt: skip
-_BASES = ("NKIObject", "Enum", "IntEnum", "StrEnum", "NamedTuple")
-
-
-@found_by("nki", CLASSES)
 def _classes(scope: Scope) -> Iterator[Place]:
     classes = {n.name: n for n in scope.source.tree.body if isinstance(n, ast.ClassDef)}
-    for node in scope.nodes():
-        class_def = (
-            classes.get(node.func.id)
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
-            else None
-        )
+    for name, node in scope.plain_calls():
+        class_def = classes.get(name)
         if class_def is not None and not _is_known_class(class_def, classes):
             yield node, f"{class_def.name} does not inherit from NKIObject", ""
 
@@ -204,8 +171,8 @@ PURE = rule(
     why="compiled kernels are kept by their arguments: a later call gets what an earlier one saw",
     fix="pass the value as an argument",
     source=f"{_GUIDE}, kernel caching",
-    wrong=_nki(f"by = float(time.time() > 0)\n{_SCALED}", "import time\n"),
-    right=_nki(f"by = 1.0\n{_SCALED}", "import time\n"),
+    kernel=COPIED.around(("by = {}", SCALED.format("by")), "import time"),
+    wrong="float(time.time() > 0)", right="1.0",
 )  # fmt: skip
 _OUTSIDE = ("time.", "random.", "numpy.random.", "os.environ", "os.getenv", "datetime.", "secrets.", "uuid.")
 
@@ -251,8 +218,7 @@ def _bound(function: Function) -> set[str]:
     return {n.id for n in names if isinstance(n.ctx, ast.Store)}
 
 
-DYNAMIC_EXIT = rule(
-    "dynamic-exit", "language", _DOCUMENTED,
+@text_rule("nki", "dynamic-exit", _DOCUMENTED,
     title="a loop on the device runs to its end, outside of no_reorder blocks",
     what="break, continue or return stands in a dynamic_range loop, or such a loop in a no_reorder block",
     why="the loop is one hardware loop, whose body runs as often as its register says",
@@ -276,14 +242,9 @@ for i in nl.dynamic_range(4):
 return out
 """, {"x": "f32[4,128,512]"}),
 )  # fmt: skip
-
-
-@found_by("nki", DYNAMIC_EXIT)
 def _exits(scope: Scope) -> Iterator[Place]:
-    for loop in scope.nodes():
-        if not isinstance(loop, ast.For) or not isinstance(loop.iter, ast.Call):
-            continue
-        if scope.name_of(loop.iter.func) != "language.dynamic_range":
+    for loop in scope.of(ast.For):
+        if not isinstance(loop.iter, ast.Call) or scope.name_of(loop.iter.func) != "language.dynamic_range":
             continue
         if any(_keeps_order(scope, around) for around in scope.source.around(loop)):
             yield loop, "a dynamic_range loop stands in a no_reorder block", ""
@@ -299,34 +260,19 @@ def _keeps_order(scope: Scope, node: ast.AST) -> bool:
 
 # Documented rules of the compilers that nothing here looks for: what, where it is told, why it is left out.
 NOT_COVERED: tuple[tuple[str, str, str], ...] = (
-    (
-        "annotations of local names agree with shapes",
-        "err_annotation_shape_mismatch",
-        "Python does not evaluate them",
-    ),
-    (
-        "a tensor's partition axis is its first",
-        "err_leading_dimension_of_tensor_must_be_partition",
-        "only a warning of the compiler for kernels with block axes",
-    ),
-    (
-        "integers and floats fit into 32 bits",
-        f"{_GUIDE}, values",
-        "values of Python in kernels are not followed",
-    ),
-    (
-        "negative subscripts",
-        "front end of NKI 0.2",
-        "which subscript is a tensor's is not known from the text",
-    ),
+    ("annotations of local names agree with shapes", "err_annotation_shape_mismatch",
+     "Python does not evaluate them"),
+    ("a tensor's partition axis is its first", "err_leading_dimension_of_tensor_must_be_partition",
+     "only a warning of the compiler for kernels with block axes"),
+    ("integers and floats fit into 32 bits", f"{_GUIDE}, values",
+     "values of Python in kernels are not followed"),
+    ("negative subscripts", "front end of NKI 0.2",
+     "which subscript is a tensor's is not known from the text"),
     ("compiler options and environment variables", "compiler reference", "they are not the kernel's"),
-    (
-        "functions of other files keep to the same part of Python",
-        _GUIDE,
-        "the text of the kernel's own file is read, and no other",
-    ),
+    ("functions of other files keep to the same part of Python", _GUIDE,
+     "the text of the kernel's own file is read, and no other"),
     ("DMA descriptors per ring", "DMA overview", "the size of rings is not published"),
-)
+)  # fmt: skip
 
 
 def find(kernel: Kernel, sources: Sources, generation: int) -> Iterator[Finding]:
@@ -339,11 +285,11 @@ def find(kernel: Kernel, sources: Sources, generation: int) -> Iterator[Finding]
         return
     key = (find, scope.kernel, spelling, version, generation)
     if key not in scope.source.kept:
-        scope.source.kept[key] = tuple(_violations(scope, spelling, version, generation))
+        scope.source.kept[key] = tuple(violations(scope, spelling, version, generation))
     yield from scope.source.kept[key]
 
 
-def _violations(scope: Scope, spelling: str, version: str, generation: int) -> Iterator[Finding]:
+def violations(scope: Scope, spelling: str, version: str, generation: int) -> Iterator[Finding]:
     seen: set[tuple[str, str]] = set()
     finders = [
         (own_rule, look)

@@ -6,6 +6,7 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TypeVar
 
 from ..dialects.history import BETA1, NEWEST
 from ..dialects.kernel import Kernel
@@ -13,6 +14,7 @@ from ..migrate.source import Function, Source, compiled
 from .finding import Site
 from .sources import Sources
 
+Node = TypeVar("Node", bound=ast.AST)
 # loops whose body the compiler of Beta 1 traces once
 TRACED = ("language.affine_range", "language.sequential_range")
 
@@ -46,6 +48,22 @@ class Scope:
     def _nodes(self) -> tuple[ast.AST, ...]:
         return tuple(dict.fromkeys(node for function in self.functions for node in compiled(function)))
 
+    def of(self, *kinds: type[Node]) -> Iterator[Node]:
+        """Those of some kinds."""
+        return (node for node in self._nodes if isinstance(node, kinds))
+
+    def calls(self, *names: str) -> Iterator[ast.Call]:
+        """Calls of functions of NKI."""
+        return (node for node in self.of(ast.Call) if self.name_of(node.func) in names)
+
+    def plain_calls(self) -> Iterator[tuple[str, ast.Call]]:
+        """Calls of functions by a name without a module, with the name."""
+        return ((node.func.id, node) for node in self.of(ast.Call) if isinstance(node.func, ast.Name))
+
+    def passed(self, name: str) -> Iterator[ast.expr]:
+        """What is passed as an argument by this name."""
+        return (keyword.value for keyword in self.of(ast.keyword) if keyword.arg == name)
+
     def site(self, node: ast.AST) -> Site:
         """The line of a node."""
         return Site(self.source.path, getattr(node, "lineno", self.kernel.lineno))
@@ -64,10 +82,8 @@ class Scope:
         """The loops whose body is traced once."""
         return [
             node
-            for node in self.nodes()
-            if isinstance(node, ast.For)
-            and isinstance(node.iter, ast.Call)
-            and self.name_of(node.iter.func) in self.traced
+            for node in self.of(ast.For)
+            if isinstance(node.iter, ast.Call) and self.name_of(node.iter.func) in self.traced
         ]
 
     def is_symbol(self, name: ast.Name) -> bool:
@@ -101,16 +117,16 @@ class Scope:
 
     def _bound(self) -> Iterator[tuple[tuple[Function, str], ast.expr]]:
         """Names of functions with what they are bound to: assigned arithmetic, and arguments of calls."""
-        assigned = [n for n in self.nodes() if isinstance(n, ast.Assign) and _is_arithmetic(n.value)]
+        assigned = [n for n in self.of(ast.Assign) if _is_arithmetic(n.value)]
         for assignment in assigned:
             function = self.source.function_of(assignment)
             names = [target.id for target in assignment.targets if isinstance(target, ast.Name)]
             if function is not None:
                 yield from (((function, name), assignment.value) for name in names)
         by_name = {function.name: function for function in self.functions}
-        for node in self.nodes():
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in by_name:
-                called = by_name[node.func.id]
+        for word, node in self.plain_calls():
+            if word in by_name:
+                called = by_name[word]
                 yield from (((called, name), value) for name, value in _arguments(called, node))
 
     def symbol_in(self, node: ast.expr) -> str:

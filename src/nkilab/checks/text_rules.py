@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Iterator
+from typing import Unpack
 
-from .declare import Rule
+from .declare import Facts, Refusal, Rule, rule
+from .finding import Severity
 from .scope import Scope
 
 # A place, what is said of it, and the way out where it is not the rule's.
@@ -23,3 +25,10 @@ def found_by(spelling: str, rule: Rule) -> Callable[[Find], Find]:
         return find
 
     return keep
+
+
+def text_rule(
+    spelling: str, id: str, severity: Severity | Refusal, **facts: Unpack[Facts]
+) -> Callable[[Find], Find]:
+    """Declare a rule of the language that the decorated function looks for."""
+    return found_by(spelling, rule(id, "language", severity, **facts))

@@ -12,23 +12,25 @@ from dataclasses import replace
 from ..dialects.history import BETA1
 from ..migrate.source import Function
 from .branches import escapes, is_condition
-from .declare import Example, Refusal, rule
+from .declare import Example, Refusal
 from .scope import Scope
-from .text_rules import Place, found_by
+from .text_rules import Place, text_rule
 
 _ONCE = "the body of the loop is traced once, with a symbol for the loop variable"
-_X1 = {"x": "f32[4,128,512]"}
 _BETA1 = Refusal("documented", since=BETA1, until=BETA1)
 
 
-def _beta1(body: str) -> Example:
-    return Example(
-        f"out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)\n{body}\nreturn out", _X1, "neuronxcc"
-    )
+_STORED = Example(
+    "out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)\n{}\nreturn out",
+    {"x": "f32[4,128,512]"},
+    "neuronxcc",
+)
+_LOOP, _STORE_EACH = "for i in nl.static_range(4):", "    nl.store(out[i], nl.load(x[i]))"
+_PART = "part = nl.ndarray((128, 512), x.dtype, buffer=nl.shared_hbm)"
+_THROUGH_PART = ("    nl.store(part, nl.load(x[i]))", "    nl.store(out[i], nl.load(part))")
 
 
-INDEX_BRANCH = rule(
-    "index-branch", "language", _BETA1,
+@text_rule("neuronxcc", "index-branch", _BETA1,
     title="Python does not branch on the variable of a traced loop",
     what="a while, an assert or a conditional expression asks for the value of a variable of affine_range; "
     "or an if does, and asks for more than an affine comparison, binds a name that is used after it, or "
@@ -38,22 +40,13 @@ INDEX_BRANCH = rule(
     fix="use nl.static_range, hide elements with mask=, or treat the special iteration outside of the loop",
     source="NKI programming model, loops; err_control_flow_condition_depending_on_arange; attention with a "
     "sliding window of NxD Inference",
-    wrong=_beta1("""
-for i in nl.affine_range(4):
+    kernel=_STORED.around("""for i in nl.{}(4):
     tile = nl.load(x[i])
     if i == 0:
         tile = nl.exp(tile)
     nl.store(out[i], tile)"""),
-    right=_beta1("""
-for i in nl.static_range(4):
-    tile = nl.load(x[i])
-    if i == 0:
-        tile = nl.exp(tile)
-    nl.store(out[i], tile)"""),
+    wrong="affine_range", right="static_range",
 )  # fmt: skip
-
-
-@found_by("neuronxcc", INDEX_BRANCH)
 def _index_branches(scope: Scope) -> Iterator[Place]:
     # a build of 2026 branched on the variable of sequential_range, and the chip was right
     scope = replace(scope, traced=("language.affine_range",))
@@ -72,8 +65,10 @@ def _index_branches(scope: Scope) -> Iterator[Place]:
             yield node, sentence, ""
 
 
-INDEX_VALUE = rule(
-    "index-value", "language", _BETA1,
+_NEED_NUMBERS = ("abs", "bool", "divmod", "float", "int", "max", "min", "pow", "range", "round", "sum")
+
+
+@text_rule("neuronxcc", "index-value", _BETA1,
     title="Python does not compute with the variable of a traced loop",
     what="the variable of affine_range or sequential_range, or what is computed from it, chooses from a "
     "list or dictionary of Python's, is an exponent, is multiplied by another one, or goes into range, min, "
@@ -82,19 +77,11 @@ INDEX_VALUE = rule(
     "that is all",
     fix="use nl.static_range, or keep the values in a tensor and index that",
     source="NKI programming model, loops; nki.language.affine_range: the variable is symbolic",
-    wrong=_beta1("""
-scales = [1.0, 2.0, 3.0, 4.0]
-for i in nl.affine_range(4):
+    kernel=_STORED.around("""scales = [1.0, 2.0, 3.0, 4.0]
+for i in nl.{}(4):
     nl.store(out[i], nl.load(x[i]) * scales[i])"""),
-    right=_beta1("""
-scales = [1.0, 2.0, 3.0, 4.0]
-for i in nl.static_range(4):
-    nl.store(out[i], nl.load(x[i]) * scales[i])"""),
+    wrong="affine_range", right="static_range",
 )  # fmt: skip
-_NEED_NUMBERS = ("abs", "bool", "divmod", "float", "int", "max", "min", "pow", "range", "round", "sum")
-
-
-@found_by("neuronxcc", INDEX_VALUE)
 def _index_values(scope: Scope) -> Iterator[Place]:
     _, lists = _python_values(scope)
     for node in scope.nodes():
@@ -120,30 +107,23 @@ def _is_product(scope: Scope, node: ast.BinOp) -> bool:
     return not any(isinstance(a, ast.keyword) and a.arg == "mask" for a in scope.source.around(node))
 
 
-TRACED_EFFECT = rule(
-    "traced-effect", "language", _BETA1,
+_ADDRESSES = ("buffer", "base_addr", "base_bank", "base_partition")
+GROWS = ("append", "extend", "insert", "pop", "remove", "update", "setdefault")
+
+
+@text_rule("neuronxcc", "traced-effect", _BETA1,
     title="Python's own values do not change in a traced loop",
     what="a list grows, an item of a list or dictionary is set, a number of Python's changes, or names "
     "change places, inside an affine_range or sequential_range loop",
     why=f"{_ONCE}: it happens once, not once per iteration",
     fix="use nl.static_range, or keep the value in a tile",
     source="NKI programming model, loops: Python side effects in traced loops are undefined",
-    wrong=_beta1("""
-tiles = []
-for i in nl.affine_range(4):
+    kernel=_STORED.around("""tiles = []
+for i in nl.{}(4):
     tiles.append(i * 2)
     nl.store(out[i], nl.load(x[i]))"""),
-    right=_beta1("""
-tiles = []
-for i in nl.static_range(4):
-    tiles.append(i * 2)
-    nl.store(out[i], nl.load(x[i]))"""),
+    wrong="affine_range", right="static_range",
 )  # fmt: skip
-_ADDRESSES = ("buffer", "base_addr", "base_bank", "base_partition")
-GROWS = ("append", "extend", "insert", "pop", "remove", "update", "setdefault")
-
-
-@found_by("neuronxcc", TRACED_EFFECT)
 def _traced_effects(scope: Scope) -> Iterator[Place]:
     plain, lists = _python_values(scope)
     for loop in scope.traced_loops:
@@ -191,9 +171,7 @@ def _effect(scope: Scope, node: ast.AST, plain: set[str], lists: set[str]) -> st
 
 def _is_address(scope: Scope, name: str) -> bool:
     """Whether a number goes into addresses alone: each allocation is traced once, and keeps its first one."""
-    uses = [
-        n for n in scope.nodes() if isinstance(n, ast.Name) and n.id == name and isinstance(n.ctx, ast.Load)
-    ]
+    uses = [n for n in scope.of(ast.Name) if n.id == name and isinstance(n.ctx, ast.Load)]
     return bool(uses) and all(
         any(isinstance(a, ast.keyword) and a.arg in _ADDRESSES for a in scope.source.around(use))
         for use in uses
@@ -205,8 +183,8 @@ def _python_values(scope: Scope) -> tuple[set[str], set[str]]:
     inside = {n for loop in scope.traced_loops for n in ast.walk(loop)}
     plain: set[str] = set()
     lists: set[str] = set()
-    for node in scope.nodes():
-        if not isinstance(node, ast.Assign) or node in inside:
+    for node in scope.of(ast.Assign):
+        if node in inside:
             continue
         names = {t.id for t in node.targets if isinstance(t, ast.Name)}
         if isinstance(node.value, ast.Constant) and isinstance(node.value.value, int | float):
@@ -229,28 +207,19 @@ def _is_collection(node: ast.expr) -> bool:
 _COLLECTIONS = ("list", "dict")
 
 
-MASK = rule(
-    "mask-expression", "language", _BETA1,
+@text_rule("neuronxcc", "mask-expression", _BETA1,
     title="a mask is an affine comparison",
     what="mask= holds a remainder, a division or a product of variables of affine_range or sequential_range",
     why="the compiler of Beta 1 makes bounds of a mask, which only sums and multiples of indices have",
     fix="write the mask with sums and multiples of indices alone, or split the range",
     source="err_unsupported_expression_in_mask",
-    wrong=_beta1("""
-i_p, i_f = nl.mgrid[0:128, 0:512]
+    kernel=_STORED.around("""i_p, i_f = nl.mgrid[0:128, 0:512]
 for i in nl.affine_range(4):
-    nl.store(out[i, i_p, i_f], nl.load(x[i, i_p, i_f]), mask=i_p >= 128 * (i // 4))"""),
-    right=_beta1("""
-i_p, i_f = nl.mgrid[0:128, 0:512]
-for i in nl.affine_range(4):
-    nl.store(out[i, i_p, i_f], nl.load(x[i, i_p, i_f]), mask=i_p >= 0)"""),
+    nl.store(out[i, i_p, i_f], nl.load(x[i, i_p, i_f]), mask=i_p >= {})"""),
+    wrong="128 * (i // 4)", right="0",
 )  # fmt: skip
-
-
-@found_by("neuronxcc", MASK)
 def _masks(scope: Scope) -> Iterator[Place]:
-    masks = [n.value for n in scope.nodes() if isinstance(n, ast.keyword) and n.arg == "mask"]
-    parts = [(mask, p) for mask in masks for p in ast.walk(mask) if isinstance(p, ast.BinOp)]
+    parts = [(mask, p) for mask in scope.passed("mask") for p in ast.walk(mask) if isinstance(p, ast.BinOp)]
     for mask, part in parts:
         is_quotient = isinstance(part.op, ast.Mod | ast.FloorDiv | ast.Div)
         is_product = isinstance(part.op, ast.Mult) and bool(scope.symbol_in(part.right))
@@ -258,27 +227,15 @@ def _masks(scope: Scope) -> Iterator[Place]:
             yield mask, f"mask holds {scope.words(part)}, which is not affine", ""
 
 
-HBM_LEVEL = rule(
-    "shared-hbm-level", "language", _BETA1,
+@text_rule("neuronxcc", "shared-hbm-level", _BETA1,
     title="tensors in shared_hbm are made at the top of the kernel",
     what="a tensor in shared_hbm is made inside a loop, or in a function that the kernel calls",
     why="the compiler of Beta 1 refuses it",
     fix="make it at the top of the kernel and pass it on",
     source="err_shared_hbm_must_in_kernel_level",
-    wrong=_beta1("""
-for i in nl.static_range(4):
-    part = nl.ndarray((128, 512), x.dtype, buffer=nl.shared_hbm)
-    nl.store(part, nl.load(x[i]))
-    nl.store(out[i], nl.load(part))"""),
-    right=_beta1("""
-part = nl.ndarray((128, 512), x.dtype, buffer=nl.shared_hbm)
-for i in nl.static_range(4):
-    nl.store(part, nl.load(x[i]))
-    nl.store(out[i], nl.load(part))"""),
+    kernel=_STORED,
+    wrong=(_LOOP, f"    {_PART}", *_THROUGH_PART), right=(_PART, _LOOP, *_THROUGH_PART),
 )  # fmt: skip
-
-
-@found_by("neuronxcc", HBM_LEVEL)
 def _levels(scope: Scope) -> Iterator[Place]:
     for node, function, within in _shared_tensors(scope):
         if function is not scope.kernel:
@@ -288,29 +245,17 @@ def _levels(scope: Scope) -> Iterator[Place]:
             yield node, f"shared_hbm is allocated inside {type(within).__name__.lower()}", ""
 
 
-HBM_BRANCH = rule(
-    "shared-hbm-branch", "language", replace(_BETA1, milder="advice"),
+@text_rule("neuronxcc", "shared-hbm-branch", replace(_BETA1, milder="advice"),
     title="tensors in shared_hbm are made outside of branches",
     what="a tensor in shared_hbm is made inside an if",
     why="the error pages of Beta 1 name an if beside loops and functions; the vendor's attention makes a "
     "result so where Python decides on an argument",
     fix="make it at the top of the kernel",
     source="err_shared_hbm_must_in_kernel_level; nki-samples, flash_fwd",
-    wrong=_beta1("""
-if x.shape[0] > 1:
-    extra = nl.ndarray((128, 512), x.dtype, buffer=nl.shared_hbm)
-    nl.store(extra, nl.load(x[0]))
-for i in nl.static_range(4):
-    nl.store(out[i], nl.load(x[i]))"""),
-    right=_beta1("""
-extra = nl.ndarray((128, 512), x.dtype, buffer=nl.shared_hbm)
-nl.store(extra, nl.load(x[0]))
-for i in nl.static_range(4):
-    nl.store(out[i], nl.load(x[i]))"""),
+    kernel=_STORED,
+    wrong=("if x.shape[0] > 1:", f"    {_PART}", "    nl.store(part, nl.load(x[0]))", _LOOP, _STORE_EACH),
+    right=(_PART, "nl.store(part, nl.load(x[0]))", _LOOP, _STORE_EACH),
 )  # fmt: skip
-
-
-@found_by("neuronxcc", HBM_BRANCH)
 def _branches(scope: Scope) -> Iterator[Place]:
     for node, function, within in _shared_tensors(scope):
         if function is scope.kernel and isinstance(within, ast.If):
@@ -319,10 +264,9 @@ def _branches(scope: Scope) -> Iterator[Place]:
 
 def _shared_tensors(scope: Scope) -> Iterator[tuple[ast.Call, Function | None, ast.AST | None]]:
     """Calls that make a tensor in shared_hbm, the function of each, and a loop around it, else a branch."""
-    for node in scope.nodes():
-        if isinstance(node, ast.Call) and any(
-            k.arg == "buffer" and scope.name_of(k.value) == "language.shared_hbm" for k in node.keywords
-        ):
+    for node in scope.of(ast.Call):
+        buffers = [k.value for k in node.keywords if k.arg == "buffer"]
+        if any(scope.name_of(buffer) == "language.shared_hbm" for buffer in buffers):
             around = list(scope.source.around(node))
             loops = [a for a in around if isinstance(a, ast.For | ast.While)]
             branches = [a for a in around if isinstance(a, ast.If)]

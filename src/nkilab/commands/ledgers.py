@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 
 import click
@@ -31,22 +30,19 @@ from ..errors import UsageError
 @click.argument("ledger", metavar="[LEDGER.yaml]", default="", type=PATH)
 def validate(
     family: str, as_json: bool, picture: str, leave_out: bool, regret: bool, ledger: str
-) -> None:  # fmt: skip
+) -> int:  # fmt: skip
     """Compare predictions with published measurements, or those of LEDGER.yaml; 1 if a bar is missed."""
-    runner, verb = part("runner"), part("validate")
-    statuses: list[int] = []
+    load, verb = part("runner").kernel_from, part("validate")
     if regret and (picture or leave_out):
         raise UsageError("--regret goes with --family and --json alone", hint="leave the other options out")
 
-    def work() -> None:
-        if regret:
-            statuses.append(verb.run_regret(ledger, family, as_json=as_json, load=runner.kernel_from))
-            return
-        options = {"as_json": as_json, "leave_out": leave_out, "load": runner.kernel_from}
-        statuses.append(verb.run_validation(ledger, family, picture, **options))
-
-    status = runner.guarded(work)
-    sys.exit(status or statuses[0])
+    status: int
+    if regret:
+        status = verb.run_regret(ledger, family, as_json=as_json, load=load)
+    else:
+        options = {"as_json": as_json, "leave_out": leave_out, "load": load}
+        status = verb.run_validation(ledger, family, picture, **options)
+    return status
 
 
 @click.command(
@@ -66,18 +62,15 @@ def validate(
 @json_option
 def calibrate(ledger: str, output: str, target: str, as_json: bool) -> None:
     """Fit the constants of a chip to measurements of your own; the file it writes is a --target."""
-    runner = part("runner")
-
-    def work() -> None:
-        part("calibrate").run_calibration(ledger, output, target, as_json=as_json, load=runner.kernel_from)
-
-    sys.exit(runner.guarded(work))
+    load = part("runner").kernel_from
+    part("calibrate").run_calibration(ledger, output, target, as_json=as_json, load=load)
 
 
 @click.command(
     "neuron-profile", cls=Verb, context_settings={"ignore_unknown_options": True}, add_help_option=False
 )
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
-def neuron_profile(arguments: Sequence[str]) -> None:
+def neuron_profile(arguments: Sequence[str]) -> int:
     """Capture, view or summarize our NEFF and NTFF files as the vendor's tool does its own."""
-    part("neuron_profile").command.main(args=list(arguments), prog_name="neuron-profile")
+    status: int = part("neuron_profile").command.status(list(arguments), "neuron-profile")
+    return status

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import click
 
 from .._lazy import part
-from ..command_line import FOLDER, VERSIONS, Verb, json_option
-from ..errors import printable
+from ..command_line import FOLDER, VERSIONS, Verb, json_option, show
 
 
 @click.command(cls=Verb, examples=["nkilab init softmax", "cd softmax && python3 -m pytest"])
@@ -23,10 +21,7 @@ from ..errors import printable
 def init(source: str, as_json: bool, folder: str) -> None:
     """Begin a project in DIR: a kernel, its test and a CI workflow that pass."""
     project = part("projects").make_project(Path(folder), source)
-    if as_json:
-        click.echo(json.dumps(project, indent=2))
-    else:
-        click.echo(printable(part("projects").summary_text(project)))
+    show(project, part("projects").summary_text, as_json=as_json)
 
 
 @click.command(cls=Verb, examples=["nkilab stubs typings", "nkilab stubs typings --nki 0.3"])
@@ -39,7 +34,4 @@ def init(source: str, as_json: bool, folder: str) -> None:
 def stubs(version: str, as_json: bool, folder: str) -> None:
     """Write type stubs of nki and neuronxcc to DIR, for editors and type checkers."""
     written = part("stubs").write_stubs(Path(folder), version)
-    if as_json:
-        click.echo(json.dumps(written, indent=2))
-    else:
-        click.echo(printable(part("stubs").summary_text(written)))
+    show(written, part("stubs").summary_text, as_json=as_json)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
-
 import click
 
 from .._lazy import part
-from ..command_line import COMPLETION, NAMES, OneOf, Verb, completion_script, json_option
+from ..command_line import COMPLETION, NAMES, OneOf, Verb, completion_script, json_option, show
+from ..documents import print_document
 
 SHELLS = ("bash", "zsh", "fish")
 
@@ -27,7 +26,7 @@ SHELLS = ("bash", "zsh", "fish")
 def explain(as_json: bool, name: str) -> None:
     """Explain an instruction, operator, data type, chip, metric, rule, error key or compiler code."""
     if as_json:
-        click.echo(json.dumps(part("explain").explanation_data(name), indent=2))
+        print_document(part("explain").explanation_data(name))
     else:
         part("explain").print_explanation(name)
 
@@ -43,7 +42,7 @@ def ops(only_missing: bool, as_json: bool, name: str) -> None:
     operations = part("ops")
     matrix = operations.matrix(name, only_missing=only_missing)
     if as_json:
-        click.echo(json.dumps(matrix.to_dict(), indent=2))
+        print_document(matrix.to_dict())
     else:
         operations.print_matrix(matrix)
 
@@ -52,8 +51,7 @@ def ops(only_missing: bool, as_json: bool, name: str) -> None:
 @json_option
 def doctor(as_json: bool) -> None:
     """Tell what is installed, and whether real vendor wheels are present."""
-    facts = part("doctor").report()
-    click.echo(json.dumps(facts, indent=2) if as_json else part("doctor").report_text(facts))
+    show(part("doctor").report(), part("doctor").report_text, as_json=as_json)
 
 
 @click.command(
@@ -69,8 +67,5 @@ def doctor(as_json: bool) -> None:
 def completion(as_json: bool, shell: str) -> None:
     """Print the script that lets SHELL (bash, zsh or fish) complete verbs, options, files and names."""
     script = completion_script(click.get_current_context().find_root().command, shell)
-    if as_json:
-        document = {"schema": "nkilab.completion/1", "shell": shell, "variable": COMPLETION, "script": script}
-        click.echo(json.dumps(document, indent=2))
-    else:
-        click.echo(script)
+    document = {"schema": "nkilab.completion/1", "shell": shell, "variable": COMPLETION, "script": script}
+    show(document, lambda _: script, as_json=as_json)

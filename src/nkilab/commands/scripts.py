@@ -1,18 +1,21 @@
-"""The verbs that run Python: demo, run, check."""
+"""The verbs that run Python: demo, run, check, watch."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from .. import __version__
 from .._lazy import part
 from ..command_line import FOLDER, OUTPUT, PATH, Number, OneOf, Verb, json_option
-from ..errors import UsageError
-from .shapes import arg_option, grid_option, kw_option, target_option, version_option
+from ..errors import EXIT_FINE, UsageError
+from .shapes import arg_option, grid_option, kernel_argument, kw_option, target_option, version_option
+
+if TYPE_CHECKING:
+    from ..checking import Launch
 
 
 @click.command(cls=Verb, examples=["nkilab demo", "nkilab demo --output /srv/first-look --json"])
@@ -21,9 +24,10 @@ from .shapes import arg_option, grid_option, kw_option, target_option, version_o
     "--output", default="nkilab-demo", show_default=True, metavar="DIR", type=FOLDER,
     help="Folder for the files it writes.",
 )  # fmt: skip
-def demo(as_json: bool, output: str) -> None:
+def demo(as_json: bool, output: str) -> int:
     """Do the main job on real input: run, check, time, save a profile."""
-    sys.exit(part("demo").run_demo(Path(output), as_json=as_json))
+    status: int = part("demo").run_demo(Path(output), as_json=as_json)
+    return status
 
 
 @click.command(
@@ -60,38 +64,17 @@ def demo(as_json: bool, output: str) -> None:
 )  # fmt: skip
 @click.argument("script", type=PATH)
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
-def run(
-    version: str,
-    target: str,
-    as_module: bool,
-    checks: bool,
-    folder: str,
-    json_file: str,
-    ranks: int | None,
-    backend: str,
-    script: str,
-    arguments: Sequence[str],
-) -> None:
+def run(backend: str, **options: object) -> int:
     """Run SCRIPT with the NKI names served; options stand before SCRIPT, the rest is the script's."""
-    options = {
-        "--profile": folder,
-        "--check": checks,
-        "--json": json_file,
-        "--nki": version,
-        "--target": target,
-    }
-    for option, value in options.items() if backend == "vendor" else ():
-        if value:
+    own = {"--profile": "folder", "--check": "checks", "--json": "json_file", "--nki": "version"}
+    for option, name in {**own, "--target": "target"}.items() if backend == "vendor" else ():
+        if options[name]:
             raise UsageError(
                 f"--backend vendor and {option} are both given; only nkilab has {option}",
                 hint="leave one of them out",
             )
-    sys.exit(
-        part("scripts").run(
-            script, arguments, version=version, target=target, as_module=as_module, checks=checks,
-            folder=folder, json_file=json_file, ranks=ranks or 0, backend=backend,
-        )
-    )  # fmt: skip
+    status: int = part("scripts").run(backend=backend, **options)
+    return status
 
 
 @click.command(
@@ -149,27 +132,50 @@ def check(
     what_if: str,
     as_json: bool,
     **files: str,
-) -> None:
+) -> int:
     """Run a kernel once and tell what hardware or compiler would refuse; 1 if it finds something."""
     checking, runner = part("checking"), part("runner")
     if lists:
         part("explain").print_rules(as_json=as_json)
-        return
+        return EXIT_FINE
     if not kernel:
         raise UsageError("no kernel is named", hint="write nkilab check FILE.py:KERNEL")
-    positional, named = part("arguments").call_arguments(args, keywords)
-    instances = part("arguments").extents(grid)
+    launch = launch_of(args, keywords, grid)
     runner.serve_names(version, target)
     options = checking.Options(target, replay, numerics)
-    status = checking.run_check(
+    status: int = checking.run_check(
         kernel,
-        (positional, named, instances),
+        launch,
         options,
         runner.kernel_from,
-        runner.guarded,
         as_json=as_json,
         what_if=what_if,
         files=checking.Files(**files),
         version=__version__,
     )
-    sys.exit(status)
+    return status
+
+
+@click.command(
+    cls=Verb,
+    examples=[
+        "nkilab watch kernel.py:softmax --arg 'f32[512,2048]'",
+        "nkilab watch kernel.py:product --arg 'bf16[512,512]' --arg 'bf16[512,512]' --target trn3",
+    ],
+)
+@target_option
+@version_option
+@kernel_argument
+@arg_option
+@kw_option
+@grid_option
+@json_option
+def watch(kernel: str, version: str, target: str, as_json: bool, **call: str) -> None:
+    """Time and check a kernel again whenever its file is saved, and tell what has changed; Ctrl-C ends it."""
+    part("runner").serve_names(version, target)
+    part("watching").run_watch(kernel, launch_of(**call), target, as_json=as_json)
+
+
+def launch_of(args: Sequence[str], keywords: Sequence[str], grid: str) -> Launch:
+    """What options say of a launch: positional and keyword arguments, and the grid."""
+    return *part("arguments").call_arguments(args, keywords), part("arguments").extents(grid)

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import json
-import sys
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext, redirect_stdout
 from typing import Any
 
 import click
 
 from .._lazy import part
 from ..command_line import CHIPS, PATH, VERSIONS, Number, json_option
+from ..documents import print_document
 from ..errors import UseError
 from ..rank_arguments import MOST_RANKS
 
@@ -64,9 +62,9 @@ def of_kernel(command: Callable[..., Any]) -> Callable[..., Any]:
 
 def timed(
     how: Callable[..., Any], kernel: str, version: str, target: str, args: Sequence[str], keywords:
-    Sequence[str], grid: str, ranks: int, trips: Sequence[str], as_json: bool,
+    Sequence[str], grid: str, ranks: int, trips: Sequence[str],
 ) -> list[Any]:  # fmt: skip
-    """What a function of `api` or `profiles` says of a kernel on each chip; exits where the kernel fails."""
+    """What a function of `api` or `profiles` says of a kernel on each chip."""
     api, runner = part("api"), part("runner")
     targets = [name.strip() for name in target.split(",")] if target else [""]
     for name in targets if target else ():
@@ -75,23 +73,13 @@ def timed(
     instances, trip_counts = part("arguments").extents(grid), part("arguments").trips(trips)
     runner.serve_names(version, targets[0])
     named = part("ranks").with_groups(named) if named else named
-    results: list[Any] = []
-
-    def work() -> None:
-        timed_kernel = api.as_kernel(runner.kernel_from(kernel))
-        timed_kernel = timed_kernel[instances] if instances else timed_kernel
-        _check_given(timed_kernel, positional, named)
-        for name in targets:
-            results.append(
-                how(timed_kernel, *positional, target=name, trips=trip_counts, ranks=ranks, **named)
-            )
-
-    # what the user's module prints is not the result
-    with redirect_stdout(sys.stderr) if as_json else nullcontext():
-        status = runner.guarded(work)
-    if status:
-        sys.exit(status)
-    return results
+    timed_kernel = api.as_kernel(runner.kernel_from(kernel))
+    timed_kernel = timed_kernel[instances] if instances else timed_kernel
+    _check_given(timed_kernel, positional, named)
+    return [
+        how(timed_kernel, *positional, target=name, trips=trip_counts, ranks=ranks, **named)
+        for name in targets
+    ]
 
 
 def _check_given(kernel: Any, positional: Sequence[Any], named: dict[str, Any]) -> None:
@@ -109,6 +97,6 @@ def _check_given(kernel: Any, positional: Sequence[Any], named: dict[str, Any]) 
         raise UseError(error.problem, hint=hint).located(launches.definition(kernel), kernel.name) from None
 
 
-def echo_json(dicts: list[dict[str, Any]]) -> None:
+def print_documents(dicts: list[dict[str, Any]]) -> None:
     """Print one object, or several as a list."""
-    click.echo(json.dumps(dicts[0] if len(dicts) == 1 else dicts, indent=2))
+    print_document(dicts[0] if len(dicts) == 1 else dicts)

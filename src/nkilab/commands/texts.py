@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
-import sys
 from typing import Any
 
 import click
 
 from .._lazy import part
 from ..command_line import OUTPUT, PATH, VERSIONS, Number, OneOf, Verb, json_option
-from ..errors import EXIT_FAULT, UsageError, printable
+from ..documents import print_document
+from ..errors import EXIT_FAULT, EXIT_FINE, UsageError, printable
 from .shapes import target_option
 
 
@@ -49,13 +48,11 @@ from .shapes import target_option
 @target_option
 @json_option
 @click.argument("spec", type=PATH)
-def einsum(spec: str, dialect: str | None, target: str, **options: Any) -> None:
+def einsum(spec: str, dialect: str | None, target: str, **options: Any) -> int:
     """Compile the Einsums of SPEC (YAML, docstring, notebook or expressions) into a kernel."""
-    status: list[int] = []
-    verb = part("einsum.verb")
     arguments = {"dialect": dialect or "", "target": target or "trn2", **options}
-    code = part("runner").guarded(lambda: status.append(verb.run(spec, **arguments)))
-    sys.exit(code or status[0])
+    status: int = part("einsum.verb").run(spec, **arguments)
+    return status
 
 
 @click.command(
@@ -80,18 +77,18 @@ def einsum(spec: str, dialect: str | None, target: str, **options: Any) -> None:
 @click.option("--write", is_flag=True, help="Do the mechanical rewrites in FILE.")
 @json_option
 @click.argument("file", metavar="FILE.py", type=PATH)
-def migrate(to: str, since: str, shows_diff: bool, write: bool, as_json: bool, file: str) -> None:
+def migrate(to: str, since: str, shows_diff: bool, write: bool, as_json: bool, file: str) -> int:
     """Tell what FILE.py has to change for another NKI version; 1 if anything has."""
     if as_json and shows_diff:
         raise UsageError("--json and --diff are both given", hint="leave one of them out")
     part_of = part("migrate")
     migration = part_of.migration(file, to, since)
     if as_json:
-        click.echo(json.dumps(migration.to_dict(), indent=2))
+        print_document(migration.to_dict())
     elif shows_diff:
         click.echo(printable(migration.diff), nl=False)
     else:
         click.echo(printable(part_of.report_text(migration)))
     if write and migration.write():
         click.echo(printable(f"nkilab: {file} is rewritten"), err=True)
-    sys.exit(EXIT_FAULT if migration.is_needed else 0)
+    return EXIT_FAULT if migration.is_needed else EXIT_FINE

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,11 +11,11 @@ from .._lazy import part
 from ..command_line import FOLDER, OUTPUT, PATH, Number, Verb, json_option
 from ..errors import printable
 from .shapes import (
-    echo_json,
     grid_option,
     kernel_argument,
     kw_option,
     of_kernel,
+    print_documents,
     target_option,
     timed,
     version_option,
@@ -40,9 +39,9 @@ text_option = click.option(
 @of_kernel
 def estimate(kernel: str, as_json: bool, **options: Any) -> None:
     """Predict the latency of a kernel from shapes alone."""
-    results = timed(part("api").estimate, kernel, as_json=as_json, **options)
+    results = timed(part("api").estimate, kernel, **options)
     if as_json:
-        echo_json([r.to_dict() for r in results])
+        print_documents([r.to_dict() for r in results])
         return
     terminal = part("views.terminal")
     if len(results) > 1:
@@ -100,7 +99,7 @@ def profile(
     profiles = part("profiles")
     profiles.check_files(files, options["target"], what_if)
     changes = part("what_if").changes_in(what_if) if what_if else {}
-    results = timed(profiles.profile, kernel, as_json=as_json, **options)
+    results = timed(profiles.profile, kernel, **options)
     if changes:
         differences = [r.diff(r.what_if(**changes), ("as it is", "what if"), what_if) for r in results]
         _show_differences(differences, as_json, as_text, html)
@@ -108,7 +107,7 @@ def profile(
     for wrote in results[0].save(files):
         click.echo(printable(f"nkilab: wrote {wrote}"), err=True)
     if as_json:
-        echo_json([r.to_profile() for r in results])
+        print_documents([r.to_profile() for r in results])
     elif as_text or not any(files.values()):
         for result in results:
             click.echo(result.text(), nl=False)
@@ -121,7 +120,7 @@ def _show_differences(differences: list[Any], as_json: bool, as_text: bool, html
         profiles.save_comparison(differences[0], html)
         click.echo(printable(f"nkilab: wrote {html}"), err=True)
     if as_json:
-        echo_json([difference.to_dict() for difference in differences])
+        print_documents([difference.to_dict() for difference in differences])
     elif as_text or not html:
         for difference in differences:
             click.echo(profiles.difference_text(difference), nl=False)
@@ -161,7 +160,7 @@ def diff(
     """
     profiles = part("profiles")
     if part("views.explorer.card").is_profile(second):
-        _show_comparisons(timed(profiles.profile, first, as_json=as_json, **options), second, as_json)
+        _show_comparisons(timed(profiles.profile, first, **options), second, as_json)
         return
     profiles.check_files({"html": html}, options["target"])
     second_options = {**options, "keywords": profiles.with_changes(options["keywords"], keywords_b)}
@@ -170,7 +169,7 @@ def diff(
         if kernel.endswith(".neff"):
             runs.append([profiles.profile_in(kernel)])
         else:
-            runs.append(timed(profiles.profile, kernel, as_json=as_json, **kernel_options))
+            runs.append(timed(profiles.profile, kernel, **kernel_options))
     names = profiles.told_apart(first, second, options["keywords"], keywords_b)
     pairs = zip(*runs, strict=False)
     _show_differences([one.diff(other, names) for one, other in pairs], as_json, as_text, html)
@@ -188,24 +187,19 @@ def diff(
 @of_kernel
 def compare(kernel: str, measured: str, as_json: bool, **options: Any) -> None:
     """Compare a prediction with the vendor's profile of a run on a card, and say what would explain it."""
-    results = timed(part("profiles").profile, kernel, as_json=as_json, **options)
+    results = timed(part("profiles").profile, kernel, **options)
     _show_comparisons(results, measured, as_json)
 
 
 def _show_comparisons(results: Sequence[object], measured: str, as_json: bool) -> None:
-    """Compare predictions of one or several chips with a profile; exits where it is none."""
+    """Compare predictions of one or several chips with a profile."""
     comparison = part("compare")
-
-    def work() -> None:
-        compared = [comparison.compare(one, measured) for one in results]
-        if as_json:
-            echo_json([one.to_dict() for one in compared])
-            return
-        for one in compared:
-            comparison.print_comparison(one)
-
-    if status := part("runner").guarded(work):
-        sys.exit(status)
+    compared = [comparison.compare(one, measured) for one in results]
+    if as_json:
+        print_documents([one.to_dict() for one in compared])
+        return
+    for one in compared:
+        comparison.print_comparison(one)
 
 
 @click.command(
@@ -279,15 +273,9 @@ def _show_comparisons(results: Sequence[object], measured: str, as_json: bool) -
 @json_option
 def tune(version: str, target: str, kernel: str, weights: str, objective: str, **options: Any) -> None:
     """Search the parameters of a kernel for the lowest predicted latency."""
-    runner, verb = part("runner"), part("tune.verb")
-    statuses: list[int] = []
-
-    def work() -> None:
-        work_of_search = verb.Work(
-            kernel, options.pop("args"), options.pop("keywords"), verb.numbers(weights), options.pop("grid"),
-            tuple(word.strip() for word in objective.split(",")), version, target,
-        )  # fmt: skip
-        statuses.append(verb.run_tuning(work_of_search, verb.Options(**options)))
-
-    status = runner.guarded(work)
-    sys.exit(status or statuses[0])
+    verb = part("tune.verb")
+    work_of_search = verb.Work(
+        kernel, options.pop("args"), options.pop("keywords"), verb.numbers(weights), options.pop("grid"),
+        tuple(word.strip() for word in objective.split(",")), version, target,
+    )  # fmt: skip
+    verb.run_tuning(work_of_search, verb.Options(**options))

@@ -78,7 +78,7 @@ def gather(
             arrays = (*arrays, _counts(session, form, operands[2]))
     wait = wait_for(session, form, ("collective", group, session.rank), _what(form, group),
                     Brought(len(session.program) - 1, form, arrays))  # fmt: skip
-    parties = tuple(program_grid.of(rank, session.rank) for rank in group)
+    parties = program_grid.of_group(group, session.rank)
     wait = Wait(wait.key, wait.what, wait.called, wait.where, wait.letter, parties, ADVICE, PAGE)
     met = schedule.meet(
         program_grid.of(session.together.rank, session.rank), wait, partial(_combine, form, members)
@@ -115,7 +115,7 @@ def _check_agreement(form: Any, members: tuple[int, ...], met: list[Wait]) -> No
     place, *group = members
     mine = _terms(form)
     for rank, wait in zip(group, met, strict=True):
-        theirs = _terms(wait.letter.form)
+        theirs = mine if wait.letter.form is form else _terms(wait.letter.form)
         if theirs != mine:
             name = next((k for k in mine if theirs.get(k) != mine[k]), "the call")
             other = theirs.get(name, "absent")

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 
 @dataclass(frozen=True)
@@ -32,9 +31,15 @@ class ProgramGrid:
         """The programs of a rank that is here."""
         return tuple(self.of(rank, core) for core in range(self.cores))
 
-    def absent(self, ranks: Sequence[int]) -> list[int]:
+    @lru_cache(maxsize=32)  # noqa: B019
+    def absent(self, ranks: tuple[int, ...]) -> tuple[int, ...]:
         """Those of some ranks that do not run here."""
-        return [rank for rank in ranks if rank not in self._place]
+        return tuple(rank for rank in ranks if rank not in self._place)
+
+    @lru_cache(maxsize=32)  # noqa: B019
+    def of_group(self, ranks: tuple[int, ...], core: int) -> tuple[int, ...]:
+        """The programs of those of some ranks that are here, on one core of each."""
+        return tuple(self.of(rank, core) for rank in ranks if rank in self._place)
 
     @cached_property
     def _place(self) -> dict[int, int]:

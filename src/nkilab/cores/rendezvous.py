@@ -75,9 +75,7 @@ def joined(
         parties = program_grid.of_rank(session.together.rank)
         try:
             if meet is gather:
-                members = values[0][1:]
-                absent = set(program_grid.absent(members))
-                parties = tuple(program_grid.of(rank, session.rank) for rank in members if rank not in absent)
+                parties = program_grid.of_group(values[0][1:], session.rank)
                 met = gather(session, schedule, program_grid, _wait, form, operands, values)
             else:
                 met = meet(session, schedule, parties, execute, form, operands, values)

@@ -9,6 +9,7 @@ exception that is none of the user's, one after another.
 from __future__ import annotations
 
 import ctypes
+from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
 from contextvars import Context, copy_context
 from dataclasses import dataclass
@@ -33,7 +34,7 @@ class Wait:
     """What a program waits for.
 
     Args:
-        key: programs that wait under equal keys meet.
+        key: programs that wait under equal keys, for the same parties, meet.
         what: for messages: "sendrecv with pipe_id 0".
         called: name of the instruction.
         where: its line: "kernel.py:41".
@@ -103,6 +104,8 @@ class Schedule:
     def __init__(self, works: Sequence[Callable[[], Any]], names: Sequence[str] | None = None) -> None:
         self._names = list(names or [f"program {number}" for number in range(len(works))])
         self._programs = [_Program(work) for work in works]
+        # how many programs wait, by key and parties
+        self._waiting: Counter[Hashable] = Counter()
         self._failure: BaseException | None = None
         self._is_over = _Turn()
         # rank of the program in the caller's thread; None while that thread only waits
@@ -148,16 +151,19 @@ class Schedule:
             raise Ended
         me = self._programs[rank]
         me.wait = wait
-        parties = self._programs if wait.parties is None else [self._programs[n] for n in wait.parties]
-        others = [p for p in parties if p is not me]
-        if all(_waits_for(p, wait.key) for p in others):
+        meeting = (wait.key, wait.parties)
+        if self._waiting[meeting] + 1 == len(self._programs if wait.parties is None else wait.parties):
+            parties = [self._programs[n] for n in wait.parties or range(len(self._programs))]
+            others = [p for p in parties if p is not me]
             met = [p.wait for p in parties if p.wait is not None]
+            del self._waiting[meeting]
             if agree is not None:
                 self._ask(agree, met)
             for other in others:
                 other.met, other.state = met, _State.READY
             return met
         me.state = _State.WAITING
+        self._waiting[meeting] += 1
         following = self._next(rank)
         if following is None:
             deadlock = self._deadlock()
@@ -317,10 +323,6 @@ def _standing(program: _Program) -> str:
     if link is None or wait is None:
         return state.value
     return f"{state.value} at {wait.where} {link} {wait.what}"
-
-
-def _waits_for(program: _Program, key: Hashable) -> bool:
-    return program.state is _State.WAITING and program.wait is not None and program.wait.key == key
 
 
 def _raise_in(thread: Thread) -> None:

@@ -181,11 +181,107 @@ KNOWN_BUILTINS = frozenset((
 KNOWN_MATH = frozenset(("ceil", "floor", "gcd", "log2", "log10", "pow", "sqrt", "pi", "e", "inf", "nan"))
 
 
+# Methods that the values of Python's have there; `name` of a kind that is not here says nothing.
+METHODS: dict[str, frozenset[str]] = {
+    "list": frozenset(("append", "clear", "copy", "count", "extend", "index", "pop", "remove", "reverse")),
+    "dict": frozenset(("clear", "copy", "get", "items", "keys", "pop", "setdefault", "values")),
+    "str": frozenset(), "tuple": frozenset(), "int": frozenset(), "float": frozenset(),
+}  # fmt: skip
+# What kind of value an expression has, a key of METHODS, or "".
+KindOf = Callable[[ast.AST], str]
+_LAST_KNOWN = "0.3"  # kernels of a later version with such values are public
+
+
+def _method(node: ast.Call, kind: KindOf, *names: str) -> bool:
+    """Whether a call is of a method of a kind of values: one of these, or, of none, one that it lacks."""
+    if not isinstance(node.func, ast.Attribute):
+        return False
+    of, word = kind(node.func.value), node.func.attr
+    return f"{of}.{word}" in names if names else of in METHODS and word not in METHODS[of]
+
+
+def _iterates(node: ast.Call, kind: KindOf) -> bool:
+    """Whether a call goes through its only argument, which cannot be gone through."""
+    called = node.func.id if isinstance(node.func, ast.Name) else ""
+    called = "extend" if _method(node, kind, "list.extend") else called
+    refused_kinds = {"len": ("str",), "list": _NO_ITERABLE, "tuple": _NO_ITERABLE, "extend": _NO_ITERABLE}
+    return len(node.args) == 1 and kind(node.args[0]) in refused_kinds.get(called, ())
+
+
+def _is_below_zero(node: ast.expr | None) -> bool:
+    return isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub)
+
+
+def _has_no_operator(node: ast.BinOp, kind: KindOf) -> bool:
+    """Whether strings or floats are asked for an operator that they lack."""
+    left, right = kind(node.left), kind(node.right)
+    if "str" in (left, right):
+        return not (isinstance(node.op, ast.Add) and {left, right} <= {"str", ""})
+    return isinstance(node.op, ast.Mod) and "float" in (left, right) and {left, right} <= {"int", "float"}
+
+
+def _asks_for_membership(node: ast.Compare, kind: KindOf) -> bool:
+    pairs = zip(node.ops, node.comparators, strict=True)
+    return any(isinstance(o, _MEMBERSHIP) and kind(c) == "dict" for o, c in pairs)
+
+
+def _subscripts_otherwise(node: ast.Subscript, kind: KindOf) -> bool:
+    """Whether a string is subscripted, or a sequence sliced backwards, or set from its end."""
+    of, place = kind(node.value), node.slice
+    is_backwards = isinstance(place, ast.Slice) and _is_below_zero(place.step)
+    is_set = isinstance(node.ctx, ast.Store) and of == "list" and _is_below_zero(place)
+    return of == "str" or (of in ("list", "tuple") and is_backwards) or is_set
+
+
+_NO_ITERABLE = ("dict", "str")
+_WRITTEN_OUT = "write it with what they have: list.append, list.pop(), dict.get, + of strings"
+
+
+def _of_values(words: str, sentence: str, way_out: str) -> Construct:
+    return Construct(words, sentence, way_out, until=_LAST_KNOWN)
+
+
+# Forms that are refused where they are reached, by the kinds of the values in them.
+VALUE_FORMS: tuple[tuple[type[ast.AST], Callable[..., bool], Construct], ...] = (
+    (ast.Call, _method,
+     _of_values("a method that the value has not in NKI", "is not an attribute of", _WRITTEN_OUT)),
+    (ast.Call, lambda n, kind: bool(n.args) and _method(n, kind, "list.pop", "list.count"),
+     _of_values("an argument of list.pop or list.count", "invalid arguments",
+                "go through the list in a loop")),
+    (ast.Call, lambda n, kind: bool(n.args) and _method(n, kind, "dict.get", "dict.pop", "dict.setdefault")
+     and kind(n.args[0]) not in ("str", ""),
+     _of_values("a key that is no string", "expecting string", "use str(key)")),
+    (ast.Call, _iterates,
+     _of_values("a pass through a dictionary or a string", "not an iterable object",
+                "go through keys() of the dictionary, or a tuple")),
+    (ast.For, lambda n, kind: kind(n.iter) in _NO_ITERABLE,
+     _of_values("a loop through a dictionary or a string", "not an iterable object",
+                "go through keys() of the dictionary, or a tuple")),
+    (ast.Compare, _asks_for_membership,
+     _of_values("an `in` of a dictionary", "in operator not support on types", "use get(key)")),
+    (ast.Subscript, _subscripts_otherwise,
+     _of_values("a subscript of a string, a step backwards or an assignment from the end of a list",
+                "string subscript not implemented", "write the index out, from 0 on")),
+    (ast.BinOp, _has_no_operator,
+     _of_values("an operator that strings or floats have not", "unimplemented operator",
+                "add strings by +, or use an f-string; write a remainder with //")),
+    (ast.Call, lambda n, kind: ast.unparse(n.func) == "isinstance" and isinstance(n.args[-1], ast.Tuple),
+     _of_values("an isinstance of several types", "nothing, and takes it for False",
+                "ask for each, joined by or")),
+)  # fmt: skip
+
+
 def refused(node: ast.AST, version: str) -> Construct | None:
     """What the front end of a version refuses of a node within a kernel, if anything."""
     forms = (row for kind, condition, row in FORMS if isinstance(node, kind) and condition(node))
     construct = REFUSED.get(type(node)) or next(forms, None)
     return construct if construct is not None and construct.is_refused_by(version) else None
+
+
+def refused_value(node: ast.AST, kind_of: KindOf, version: str) -> Construct | None:
+    """What the front end of a version refuses of a node that a kernel reaches, by the kinds of its values."""
+    forms = (row for kind, refuses, row in VALUE_FORMS if isinstance(node, kind) and refuses(node, kind_of))
+    return next((construct for construct in forms if construct.is_refused_by(version)), None)
 
 
 def unknown_function(called: str, version: str) -> bool:

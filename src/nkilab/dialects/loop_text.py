@@ -93,6 +93,13 @@ def read_file(filename: str) -> tuple[ast.Module, frozenset[CodeType]]:
         return ast.Module([], []), frozenset()
 
 
+def forget_files() -> None:
+    """Read the text of files anew where it is asked for again: a user edits them while this process runs."""
+    linecache.checkcache()
+    read_file.cache_clear()
+    functions_of.cache_clear()
+
+
 def codes_of(code: CodeType) -> Iterator[CodeType]:
     yield code
     for constant in code.co_consts:

@@ -153,8 +153,6 @@ def _are_alike(kernel: Kernel) -> None:
 def _counts(view: View) -> list[Expr]:
     """Elements along the axes of a view, as it is turned or repeated; those of one left out."""
     counts = [cut.count for cut in view.cuts]
-    if view.order:
-        counts = [counts[n] for n in view.order]
     if view.is_turned:
         counts = counts[::-1]
     if view.repeat is not None:
@@ -230,8 +228,8 @@ def _stored(kernel: Kernel, accesses: list[Access]) -> list[str]:
     for output in kernel.outputs:
         found = _union(touched(a) for a in stores if a.view.buffer is output)
         if found is None or not box(output).is_subset(found):
-            raise ProofError(f"{output.name} is not stored whole")
-        names.append(output.name)
+            raise ProofError(f"{output.tensor} is not stored whole")
+        names.append(output.tensor)
     return names
 
 

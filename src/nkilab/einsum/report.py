@@ -107,7 +107,8 @@ def summary(compiled: CompiledEinsum) -> str:
             f"  predicted {estimate.latency_us:.1f} us ({low:.1f} to {high:.1f}), "
             f"bound by {estimate.summary.bound}"
         )
-        told = ", ".join(f"{RESOURCES[n]} {t / 1000:.1f}" for n, t in roof.times_ns.items() if t)
+        times = {**{RESOURCES[n]: t for n, t in roof.times_ns.items() if t}, "launch": roof.launch_ns}
+        told = ", ".join(f"{name} {time / 1000:.1f}" for name, time in times.items())
         ratio = estimate.latency_us / roof.least_us if roof.least_us else float("inf")
         lines += [f"  latency is {ratio:.3g}x its roofline: {reason}" for reason in reasons]
         lines.append(f"  roofline of the cascade {roof.least_us:.1f} us ({told}); {ratio:.2f} times of it")

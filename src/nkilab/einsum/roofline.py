@@ -1,9 +1,10 @@
 """The roofline of a cascade, below which no kernel comes, and that of a kernel.
 
-Of a cascade: inputs and outputs cross HBM once; sums of products run on TensorE at its peak, functions
-of one value on ScalarE; all element-wise work together is shared by VectorE in its fastest mode, ScalarE
-and GpSimdE. An instruction takes two operators; sums ride along with what computes their terms, other
-reductions are a pass of their own. Products of three tensors or more count in their cheapest order.
+Of a cascade: a kernel is launched, and its first transfer started; inputs and outputs cross HBM once; sums of
+products run on TensorE at its peak, functions of one value on ScalarE; all element-wise work together is
+shared by VectorE in its fastest mode, ScalarE and GpSimdE. An instruction takes two operators; sums ride
+along with what computes their terms, other reductions are a pass of their own. Products of three tensors or
+more count in their cheapest order.
 
 What TensorE computes lies in PSUM, which VectorE and ScalarE alone read: functions of it are passes of
 ScalarE, reductions other than sums passes of VectorE at one element per cycle, all else goes to either. An
@@ -39,6 +40,9 @@ RESOURCES = {
     "vectors": "all engines on products with vectors", "scan": "scans", "chain": "chain of turns",
 }  # fmt: skip
 
+# functions that operators of VectorE compute
+ARITHMETIC = ("reciprocal", "square", "abs", "relu", "sqrt", "rsqrt", "sign")
+
 
 @dataclass(frozen=True)
 class Roofline:
@@ -47,10 +51,12 @@ class Roofline:
     Args:
         times_ns: by name of `RESOURCES`.
         bytes: that inputs and outputs have.
+        launch_ns: before the first transfer moves anything, and behind the last.
     """
 
     times_ns: Mapping[str, float]
     bytes: int
+    launch_ns: float = 0.0
 
     @property
     def bound(self) -> str:
@@ -60,7 +66,7 @@ class Roofline:
     @property
     def least_us(self) -> float:
         """Microseconds below which no kernel comes."""
-        return self.times_ns[self.bound] / 1000
+        return (self.launch_ns + self.times_ns[self.bound]) / 1000
 
 
 def roofline(cascade: Cascade, dtypes: Mapping[str, str], machine: Machine) -> Roofline:
@@ -91,7 +97,8 @@ def roofline(cascade: Cascade, dtypes: Mapping[str, str], machine: Machine) -> R
     times["psum"] = _shared_out(machine, *_psum_passes(cascade, machine))
     times["vectors"] = _with_vectors(cascade, machine) / _vector_rate(machine, narrow)
     times["scan"], times["chain"] = blocks_ns(cascade, machine, 1 if narrow else machine["fp32_passes"])
-    return Roofline(times, total)
+    launch = sum(machine[name] for name in ("kernel_start_ns", "dma_start_ns", "kernel_end_ns"))
+    return Roofline(times, total, launch)
 
 
 def _turned(cascade: Cascade) -> list[tuple[Einsum, Iterate | None]]:
@@ -194,9 +201,10 @@ def _points(cascade: Cascade, einsum: Einsum, block: Iterate | None) -> int:
 
 
 def _is_function(einsum: Einsum) -> bool:
-    """Whether ScalarE computes the map of an Einsum."""
+    """Whether ScalarE alone computes the map of an Einsum."""
     op = OPERATORS.get(einsum.map_op)
-    return op is not None and (op.arity == 1 or any(OPERATORS[s].arity == 1 for s, _ in op.steps))
+    steps = [op.name, *(s for s, _ in op.steps)] if op is not None else []
+    return any(OPERATORS[s].activation and s not in ARITHMETIC for s in steps)
 
 
 def _other_passes(einsums: list[Einsum]) -> int:

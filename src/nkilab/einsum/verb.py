@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -10,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from ..disk import check_outputs, write_whole
-from ..errors import UsageError, printable
+from ..documents import print_document
+from ..errors import EXIT_FAULT, EXIT_FINE, UsageError, printable
 from . import report
 from .compiled import CompiledEinsum
 from .compiler import compile
@@ -86,15 +86,18 @@ def run(
     for path, text in texts_of(compiled, paths).items():
         write_whole(path, text.encode())
     told = [str(verdict) for verdict in verdicts]
+    passes = all(verdict.is_fine for verdict in verdicts)
     if as_json:
-        print(json.dumps({**report.data(compiled), "written": [*paths.values()], "verdicts": told}, indent=2))
+        print_document(
+            {**report.data(compiled), "written": [*paths.values()], "verdicts": told, "passes": passes}
+        )
     else:
         if not output and not explains:
             print(printable(compiled.module_text), end="")
         lines = [report.explain(compiled) if explains else report.summary(compiled)]
         lines += [f"  wrote {path}" for path in paths.values()] + [f"  {line}" for line in told]
         print(printable("\n".join(lines)), file=sys.stdout if explains or output else sys.stderr)
-    return 0 if all(verdict.is_fine for verdict in verdicts) else 1
+    return EXIT_FINE if passes else EXIT_FAULT
 
 
 def types_of(given: Sequence[str]) -> Any:

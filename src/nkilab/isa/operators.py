@@ -100,6 +100,8 @@ OPERATORS: dict[str, Operator] = {
         Operator("power", np.power, engines=("gpsimd",)),
         Operator("abs_max", _larger_magnitude, reduces=True, since=4),
         Operator("abs_min", _smaller_magnitude, reduces=True, since=4),
+        Operator("square", np.square, is_unary=True, since=4),
+        Operator("relu", lambda x: np.maximum(x, 0), is_unary=True, since=4),
         Operator("mod", np.mod),
         Operator("fmod", np.fmod),
     )

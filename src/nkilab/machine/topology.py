@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import NamedTuple
 
 from ..errors import UsageError
@@ -56,7 +57,8 @@ class Topology:
                 "least one rank each"
             )
 
-    def span(self, group: Sequence[int], at_work: Sequence[int]) -> Span:
+    @lru_cache(maxsize=32)  # noqa: B019
+    def span(self, group: tuple[int, ...], at_work: tuple[int, ...]) -> Span:
         """How far a group spreads.
 
         A group that has more ranks on one chip than on another counts as if each of them had a chip of its

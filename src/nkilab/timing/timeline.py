@@ -119,13 +119,23 @@ class Timeline:
         lasts = np.append(firsts[1:], len(here)) - 1
         return np.column_stack([start[firsts], reached[lasts]])
 
+    def weights_ns(self) -> np.ndarray:
+        """Per event, how long TensorE loads weights right before it that no multiplication hides."""
+        here = self.of_engine("tensor")
+        here = here[self.busy_ns[here] > 0]
+        reached = np.maximum.accumulate(self.start_ns[here] + self.busy_ns[here])
+        since = np.maximum(self.ready_ns[here], np.append(-np.inf, reached[:-1])[: len(here)])
+        result = np.zeros(len(self))
+        result[here] = np.maximum(self.start_ns[here] - since, 0.0)
+        return result
+
     def occupied_ns(self, engine: str) -> float:
-        """How long an engine accepts nothing else, or not on all tiles of the systolic array."""
+        """How long an engine is busy: nothing else fits on it, on any tile of its array, or weights load."""
         here = self.of_engine(engine)
         start, busy = self.start_ns[here], self.busy_ns[here]
         reached = np.maximum.accumulate(start + busy)
         shared = np.clip(reached[:-1] - start[1:], 0.0, busy[1:])
-        return float(busy.sum() - shared.sum())
+        return float(busy.sum() - shared.sum() + self.weights_ns()[here].sum())
 
     def active_ns(self, engine: str) -> float:
         """How long an engine has an event under way."""

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext, redirect_stdout
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from math import inf, isclose, isfinite
 from pathlib import Path
 
 from ..disk import write_whole
-from ..errors import EXIT_FINE, UsageError, UseError
+from ..documents import print_document
+from ..errors import UsageError, UseError
 from ..runner import serve_names
 from ..timing import MODEL_VERSION
 from .confirm import Measured, Recalibrated, form, read_measured, recalibrated
@@ -66,8 +66,8 @@ class Options:
     point_seconds: float = 600.0
 
 
-def run_tuning(work: Work, options: Options) -> int:
-    """Search, print what was found, and return the exit status.
+def run_tuning(work: Work, options: Options) -> None:
+    """Search, and print what was found.
 
     Raises:
         UsageError: if the kernel, the space and the options do not go together, or no point is legal.
@@ -82,13 +82,11 @@ def run_tuning(work: Work, options: Options) -> int:
     space = read_space(Path(options.space)) if options.space else MAPPINGS
     work = replace(work, limit=options.point_seconds)
     serve_names(work.version, "")
-    # what the user's module prints is not the result
-    with redirect_stdout(sys.stderr) if options.as_json else nullcontext():
-        if work.is_spec:
-            _check_spec(work)
-        objective = work.objective()
-        objective.check(space)
-        verdict, confirmed = _judged(space, objective, work, options)
+    if work.is_spec:
+        _check_spec(work)
+    objective = work.objective()
+    objective.check(space)
+    verdict, confirmed = _judged(space, objective, work, options)
     name, result = objective.name, verdict.found
     if isinstance(objective, KernelObjective):
         _check_best(objective, verdict.best, confirmed)
@@ -104,7 +102,6 @@ def run_tuning(work: Work, options: Options) -> int:
             _write_form(Path(options.confirm), verdict)
         if rules_us is not None:
             print(_compared(rules_us, verdict.best.latency_us))
-    return EXIT_FINE
 
 
 def _judged(
@@ -195,7 +192,7 @@ def _print_json(
         "confirmed": confirmed.to_dict() if confirmed else None,
         "rules_us": rules_us,
     }
-    print(json.dumps(document, indent=2))
+    print_document(document)
 
 
 def _by_rules(objective: MappingObjective, confirmed: Recalibrated | None) -> float:
@@ -262,8 +259,7 @@ def _searched(
                 journal=journal, progress=_heard(progress, heard),
             )  # fmt: skip
     except KeyboardInterrupt:
-        print(_interrupted(heard, options.journal), file=sys.stderr)
-        raise
+        raise KeyboardInterrupt(_interrupted(heard, options.journal)) from None
     return (confirmed.applied(result) if confirmed else result), confirmed
 
 
@@ -295,7 +291,7 @@ def _heard(progress: Callable[[Progress], None] | None, heard: list[Progress]) -
 def _interrupted(heard: Sequence[Progress], journal: str) -> str:
     """How far a search came, and where that is kept."""
     if not heard:
-        return "nkilab: interrupted before a point was done"
+        return "interrupted before a point was done"
     latest, best = heard[0], ""
     if latest.best:
         best = f"; the best has {latest.best.latency_us:.2f} us, {key_of(latest.best.point)}"
@@ -304,7 +300,7 @@ def _interrupted(heard: Sequence[Progress], journal: str) -> str:
         if journal
         else "none is kept: --journal FILE would"
     )
-    return f"nkilab: interrupted after {latest.done} of {latest.count} points{best}\n  {kept}"
+    return f"interrupted after {latest.done} of {latest.count} points{best}\n  {kept}"
 
 
 def _verdict(result: Found, confirmed: Recalibrated | None) -> Verdict:

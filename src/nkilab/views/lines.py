@@ -22,8 +22,8 @@ class LineCost:
         path: file, as the program has it.
         line: its number.
         path_ns: time on the critical path.
-        busy_ns: time of engines that its instructions occupy, and of its transfers that move bytes; what
-            runs at once counts each.
+        busy_ns: time of engines that its instructions occupy, with weights that nothing hides, and of its
+            transfers that move bytes; what runs at once counts each.
         stalled_ns: how long engines stood still right before its instructions.
         count: calls of instructions.
         moved_bytes: of its transfers.
@@ -60,7 +60,7 @@ def lines_of(
     total = len(program.lines)
     on_path = path.row >= 0
     spent = np.bincount(of_row[path.row[on_path]], path.duration_ns[on_path], total)
-    busy = np.bincount(of_event, timeline.busy_ns, total)
+    busy = np.bincount(of_event, timeline.busy_ns + timeline.weights_ns(), total)
     stalled = np.bincount(of_event, np.where(timeline.engine == DMA, 0.0, before_ns), total)
     count = np.bincount(of_row, minlength=total)
     moved = np.bincount(of_event[traffic.event], traffic.total_bytes, total)

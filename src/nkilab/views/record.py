@@ -26,6 +26,7 @@ def profile_dict(run: Run) -> dict[str, Any]:
         "model_version": run.timeline.model,
         "latency_us": run.timeline.latency_us,
         "interval_us": [low, high],
+        "bound": run.summary.bound,
         "verdict": verdict(run),
         "notes": list(run.notes),
         "summary": run.summary.to_dict(),

@@ -74,7 +74,7 @@ class Run:
     @cached_property
     def stalls(self) -> Stalls:
         """Where the time of each engine went."""
-        return stalls_of(self.program.machine, self.timeline, self.nodes)
+        return stalls_of(self.timeline, self.nodes)
 
     @cached_property
     def traffic(self) -> Traffic:

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..machine import Machine
 from ..place.slots import DMA, ENGINES
 from ..timing.timeline import REASONS, Timeline
 from .nodes import Nodes
@@ -21,7 +20,6 @@ STALLS = {
     "buffer": "the last access of the tile that held its bytes before",
     "spill": "a spill or reload",
     "port": "a port of a memory that another engine held",
-    "weights": "weights that no multiplication hides",
     "issue": "a unit that issues transfers",
     "first byte": "the first byte of a transfer, after its issue",
     "start": "nothing: the launch of the kernel",
@@ -53,16 +51,15 @@ class Stall:
 
 @dataclass(frozen=True, eq=False)
 class Stalls:
-    """Where the time of each engine went, from the launch to the last event of the kernel.
+    """Where the time of each engine went, from the launch to the end: busy and stalled time are the latency.
 
     Args:
-        span_ns: of that time; per engine busy and stalled time add up to it.
-        busy_ns: per engine that does anything, how long it is occupied; of "dma" how long bytes move.
+        busy_ns: per engine that does anything, how long it is occupied, with weights that it waits to have
+            loaded; of "dma" how long bytes move.
         stalls: by engine, the longest first.
         before_ns: per event, how long its engine stood still before it.
     """
 
-    span_ns: float
     busy_ns: dict[str, float]
     stalls: tuple[Stall, ...]
     before_ns: np.ndarray
@@ -75,33 +72,30 @@ class Stalls:
 _NUMBER = {name: number for number, name in enumerate(STALLS)}
 
 
-def stalls_of(machine: Machine, timeline: Timeline, nodes: Nodes) -> Stalls:
+def stalls_of(timeline: Timeline, nodes: Nodes) -> Stalls:
     """Attribute every gap of every engine that does anything."""
-    begin = machine["kernel_start_ns"]
-    end = float(timeline.end_ns.max(initial=begin))
-    why, reason = _readiness(timeline, nodes), timeline.reason[nodes.event]
+    why = _readiness(timeline, nodes)
     ready, issued = timeline.ready_ns[nodes.event], timeline.issued_ns[nodes.event]
     busy: dict[str, float] = {}
     stalls: list[Stall] = []
-    before = np.zeros(len(timeline))
+    before, weights = np.zeros(len(timeline)), np.bincount(timeline.node, timeline.weights_ns(), len(nodes))
     for number, engine in enumerate(ENGINES):
         here = np.flatnonzero(nodes.engine == number)
         if not len(here):
             continue
         here = here[np.argsort(nodes.start[here], kind="stable")]
-        reached = np.maximum.accumulate(np.append(begin, nodes.free[here]))
-        since, until = reached[:-1], nodes.start[here]
+        reached = np.maximum.accumulate(np.append(0.0, nodes.free[here]))
+        since, until = reached[:-1], nodes.start[here] - weights[here]
         gap = np.maximum(until - since, 0.0)
         waiting = np.clip(ready[here] - since, 0.0, gap)
-        at_port = reason[here] == REASONS.index("port")
-        parts = [(waiting, why[here]), *_rest(number, since, until, waiting, issued[here], at_port)]
+        parts = [(waiting, why[here]), *_rest(number, since, until, waiting, issued[here])]
         before[nodes.event[here]] = gap
-        tail = end - float(reached[-1])
-        busy[engine] = end - begin - float(gap.sum()) - tail
+        tail = timeline.latency_ns - float(reached[-1])
+        busy[engine] = timeline.latency_ns - float(gap.sum()) - tail
         stalls += _summed(engine, nodes.event[here], parts)
         if tail > 0:
             stalls.append(Stall(engine, "end", tail, 1, tail, -1))
-    return Stalls(end - begin, busy, tuple(stalls), before)
+    return Stalls(busy, tuple(stalls), before)
 
 
 def _readiness(timeline: Timeline, nodes: Nodes) -> np.ndarray:
@@ -120,12 +114,11 @@ def _rest(
     until: np.ndarray,
     waiting: np.ndarray,
     issued: np.ndarray,
-    at_port: np.ndarray,
 ) -> list[tuple[np.ndarray, np.ndarray]]:
     """What remains of gaps once the next one was ready: lengths and reasons."""
     rest = np.maximum(until - since, 0.0) - waiting
     if engine != DMA:
-        return [(rest, np.where(at_port, _NUMBER["port"], _NUMBER["weights"]))]
+        return [(rest, np.full(len(rest), _NUMBER["port"]))]
     first_byte = np.clip(until - np.maximum(issued, since), 0.0, rest)
     return [
         (first_byte, np.full(len(rest), _NUMBER["first byte"])),

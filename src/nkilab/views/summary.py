@@ -60,6 +60,7 @@ class Summary:
             "target": self.machine,
             "model": self.model,
             "bound": self.bound,
+            "bound_text": self.bound_text,
             "occupancy": dict(self.occupancy),
             "metrics": dict(self.values),
             "findings": [finding.to_dict() for finding in self.findings],

@@ -48,7 +48,7 @@ def print_profile(run: Run, file: TextIO | None = None) -> None:
     _print_lanes(run, run.timeline.latency_ns, console)
     console.print("\ncritical path: what the time went to")
     console.print(_path_table(run))
-    console.print("engines: where their time went, from the launch on")
+    console.print("engines: where their time went, from the launch to the end")
     console.print(_stall_table(run))
     shown = run.lines[:COSTLIEST]
     console.print(f"costliest lines: {len(shown)} of {len(run.lines)}, by time on the critical path")
@@ -149,16 +149,16 @@ def _path_table(run: Run) -> Any:
 
 def _stall_table(run: Run) -> Any:
     rows = []
-    span = run.stalls.span_ns or 1.0
     for engine, busy in run.stalls.busy_ns.items():
-        lost = [_stall(s, span) for s in run.stalls.stalls if s.engine == engine]
-        rows.append((ENGINE_NAMES[engine], f"{100 * busy / span:.2f} %", ", ".join(filter(None, lost))))
+        lost = [_stall(s, run) for s in run.stalls.stalls if s.engine == engine]
+        share = f"{100 * run.timeline.share(busy):.2f} %"
+        rows.append((ENGINE_NAMES[engine], share, ", ".join(filter(None, lost))))
     sides = {"engine": "left", "busy": "right", "stands still, waiting for": "left"}
     return _table(sides, rows, "stands still, waiting for")
 
 
-def _stall(stall: Stall, span: float) -> str:
-    share = 100 * stall.time_ns / span
+def _stall(stall: Stall, run: Run) -> str:
+    share = 100 * run.timeline.share(stall.time_ns)
     name = {"start": "launch", "end": "nothing more to do"}.get(stall.reason)
     name = name or ENGINE_NAMES.get(stall.reason, stall.reason)
     return f"{name} {share:.2f} %" if share >= 0.005 else ""

@@ -141,10 +141,10 @@ def _stalled(run: Run, engine: str) -> str:
     """The greatest loss of an engine that works at least a quarter of the time; "" if there is none."""
     busy = run.stalls.busy_ns[engine]
     lost = {r: t for r, t in run.stalls.of(engine).items() if r not in ("start", "end")}
-    if busy < run.stalls.span_ns / 4 or not lost:
+    if busy < run.timeline.latency_ns / 4 or not lost:
         return ""
     reason, time = max(lost.items(), key=lambda item: item[1])
-    share = time / run.stalls.span_ns
+    share = run.timeline.share(time)
     if share < 0.02:
         return ""
     stall = next(s for s in run.stalls.stalls if s.engine == engine and s.reason == reason)
@@ -161,6 +161,5 @@ def _waits_for(reason: str) -> str:
     return {
         "buffer": "a buffer to be free",
         "spill": "spills",
-        "weights": "weights to load",
         "port": "a port",
     }.get(reason, reason)

@@ -114,7 +114,7 @@ def _groups_of(session: Session, replica_group: Any) -> list[tuple[int, ...]]:
 def _group_of(session: Session, replica_group: Any) -> _Group:
     """The group of this rank; see `_groups_of`."""
     groups = _groups_of(session, replica_group)
-    at_work = [rank for group in groups if len(group) > 1 for rank in group]
+    at_work = tuple(rank for group in sorted(groups) if len(group) > 1 for rank in group)
     return _Group(groups[0], _topology(session).span(groups[0], at_work))
 
 

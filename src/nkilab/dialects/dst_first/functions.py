@@ -26,8 +26,10 @@ from ...tiles.views import broadcast
 from ...trace.builder import NothingToWriteError, no_tensor, record
 from ...trace.session import current
 from .. import tile_functions as common
+from ..history import order
 from ..indexing import as_shape, whole_number
 from ..tile_functions import plain, result_layout
+from ..versions import version_of
 from . import view_methods
 from .tensor import Tensor
 
@@ -163,7 +165,10 @@ def of_vector_engine(name: str, x: Any, dtype: Any, engine: str = "unknown") -> 
 
 
 def rsqrt(x: Any, dtype: Any = None) -> Tensor:
-    """1 / sqrt(x), element by element, on GpSimdE, which does not reach PSUM."""
+    """1 / sqrt(x), element by element, on GpSimdE, which does not reach PSUM; on ScalarE up to NKI 0.4."""
+    version = version_of(current())
+    if version and order(version) < order("0.5"):
+        return unary("rsqrt", x, dtype)
     return of_vector_engine("rsqrt", x, dtype, "gpsimd")
 
 

@@ -11,6 +11,7 @@ from ...errors import NkilabError
 from ...isa import REGISTRY
 from ...isa.data_movement import DmaCopy
 from ...isa.declare import Attribute, Instruction
+from ...isa.reduction import TensorReduce
 from ...isa.tensor_engine import NcMatmul
 from ...tiles.dtypes import DTYPES
 from ...tiles.tile import PSUM
@@ -22,6 +23,7 @@ from ..enums import dge_mode, dma_engine, engine, matmul_perf_mode, nc_version, 
 from ..environment import check_precision
 from ..gate import AtFirstUse
 from ..generated_functions import surface
+from ..history import order
 from ..kernel import Kernel, NkiValidationError, jit_options, raise_typed
 from ..places import placed
 from ..rendezvous import RENDEZVOUS_CLASSES, rendezvous_finish
@@ -49,12 +51,25 @@ def _dma_finish(
     record(session, cls, operands, attributes, values, None, where, known)
 
 
+def _reduce_finish(
+    session: Session, cls: type[Instruction], operands: list[Any], attributes: tuple[Any, ...],
+    values: tuple[Any, ...], extras: tuple[Any, ...], where: Site | None = None, known: Known | None = None,
+) -> None:  # fmt: skip
+    # up to NKI 0.2 axis=1 is the last one (release notes of 0.3, bug fixes)
+    place, version = list(cls.attributes).index("axis"), version_of(session)
+    if version and order(version) < order("0.3") and attributes[place] in (1, (1,)):
+        attributes = (*attributes[:place], (-1,), *attributes[place + 1 :])
+        known = None
+    record(session, cls, operands, attributes, values, None, where, known)
+
+
 def _surface(cls: type[Instruction]) -> Callable[..., Any]:
-    finish = _dma_finish if cls is DmaCopy else rendezvous_finish if cls in RENDEZVOUS_CLASSES else None
+    finish = {DmaCopy: _dma_finish, TensorReduce: _reduce_finish}.get(cls)
+    finish = rendezvous_finish if cls in RENDEZVOUS_CLASSES else finish
     finish = scaled_finish if cls.name in SCALED else matmul_finish if cls is NcMatmul else finish
-    order = [name for name in cls.parameters if name not in HIDDEN]
+    names = [name for name in cls.parameters if name not in HIDDEN]
     words = {n: _numbers(cls.attributes[n], kinds) for n, kinds in _ENUMERATED.items() if n in cls.attributes}
-    return surface(cls, order, finish, extra={"name": None}, words=words, handle=NkiInstruction)
+    return surface(cls, names, finish, extra={"name": None}, words=words, handle=NkiInstruction)
 
 
 # Attributes that kernels also give by the number of a member, as the vendor's own library does.

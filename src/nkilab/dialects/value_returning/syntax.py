@@ -7,11 +7,12 @@ runs in the user's frame leads to the node of the syntax tree.
 from __future__ import annotations
 
 import ast
-import linecache
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import islice
 from types import CodeType, FrameType
+
+from ..loop_text import read_file
 
 Span = tuple[int | None, int | None, int | None, int | None]
 
@@ -41,17 +42,13 @@ def span_of(frame: FrameType) -> Span:
 def asked_in(frame: FrameType) -> Asked:
     """Where the truth of a value is asked by the expression that runs in the user's frame."""
     span = span_of(frame)
-    by, whole = _askers(frame.f_code.co_filename).get(span, ("", span))
+    by, whole = _askers(read_file(frame.f_code.co_filename)[0]).get(span, ("", span))
     return Asked(by, whole, frame.f_lasti, frame.f_code)
 
 
 @lru_cache(maxsize=64)
-def _askers(filename: str) -> dict[Span, tuple[str, Span]]:
-    """Per span of an expression whose truth is asked: by what, and the span of that."""
-    try:
-        tree = ast.parse("".join(linecache.getlines(filename)))
-    except SyntaxError:
-        return {}
+def _askers(tree: ast.Module) -> dict[Span, tuple[str, Span]]:
+    """Per span of an expression in a file whose truth is asked: by what, and the span of that."""
     askers: dict[Span, tuple[str, Span]] = {}
     for node in ast.walk(tree):
         match node:

@@ -55,7 +55,8 @@ class NeuronxccPrinter(Printer):
         count = max(len(view.cuts) + (view.folded is not None), 2)
         places = iter(range(2, count))
         if view.folded is None:
-            places = iter([view.order.index(n) for n in range(count)] if view.order else [1, 0])
+            own = [n for n in view.order if isinstance(n, int)]
+            places = iter([view.order.index(n) for n in sorted(own)] if view.order else [1, 0])
 
         def grid(extent: object, axis: int) -> str:
             return f"nl.arange({extent})[{', '.join(':' if n == axis else 'None' for n in range(count))}]"
@@ -73,7 +74,12 @@ class NeuronxccPrinter(Printer):
             else:
                 step = f"{index.step} * " if index.step != 1 else ""
                 parts.append(f"{start}{step}{grid(index.count, next(places))}")
-        return f"{self.base(view)}[{', '.join(parts)}]"
+        repeated = "" if all(isinstance(n, int) for n in view.order) else self.counts(view)
+        return f"{self.base(view)}[{', '.join(parts)}]{repeated and f'.broadcast_to({repeated})'}"
+
+    def counts(self, view: nodes.View) -> str:
+        """The shape of a view."""
+        return f"({', '.join(str(c.count) for c in view.cuts)})"
 
     def with_row(self, view: nodes.View) -> nodes.View:
         """A row or an element of an HBM tensor as [1, columns]."""
@@ -92,7 +98,7 @@ class NeuronxccPrinter(Printer):
 
     def result(self, dst: nodes.View, name: str, *arguments: str, sign: str = "=", **given: str) -> None:
         """dst = nisa.name(...), in the type of dst."""
-        self.call(f"{self.view(dst)} {sign} {name}", [*arguments, *self.keywords(**given)])
+        self.call(f"{self.any(dst)} {sign} {name}", [*arguments, *self.keywords(**given)])
 
     def typed(self, dst: nodes.View) -> dict[str, str]:
         return {"dtype": f"nl.{dst.buffer.dtype}"}
@@ -102,14 +108,13 @@ class NeuronxccPrinter(Printer):
             case nodes.Load(dst, src):
                 self.result(dst, "nl.load", self.hbm(src))
             case nodes.Store(dst, src):
-                self.call("nl.store", [self.any(dst), f"value={self.view(src)}"])
+                self.call("nl.store", [self.any(dst), f"value={self.any(src)}"])
             case nodes.Move(dst, src):
                 self.call("nisa.dma_copy", self.keywords(dst=self.view(dst), src=self.view(src)))
             case nodes.Gather():
                 self.gather(statement)
             case nodes.Fill(dst, value):
-                shape = ", ".join(str(c.count) for c in dst.cuts)
-                self.result(dst, "nisa.memset", f"({shape})", number(value), **self.typed(dst))
+                self.result(dst, "nisa.memset", self.counts(dst), number(value), **self.typed(dst))
             case nodes.MatMul(dst, stationary, moving, _):
                 # a tile that earlier turns wrote is overwritten
                 sign = "=" if dst.buffer.role == nodes.TURNS else "+="
@@ -125,8 +130,9 @@ class NeuronxccPrinter(Printer):
         """An instruction that takes what the other spelling takes, and returns its result."""
         name, arguments = self.arguments(statement)
         del arguments["dst"]
-        kept = {"keepdims": "True"} if isinstance(statement, nodes.Reduce) else {}
         dst: nodes.View = statement.dst  # type: ignore[attr-defined]
+        is_kept = isinstance(statement, nodes.Reduce) and len(dst.cuts) == len(statement.src.cuts)
+        kept = {"keepdims": "True"} if is_kept else {}
         self.result(dst, f"nisa.{name}", **arguments, **kept, **self.typed(dst))
 
     def selected(self, s: nodes.Select) -> None:

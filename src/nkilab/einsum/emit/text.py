@@ -40,7 +40,7 @@ class Printer(ABC):
         self.depth = 1
         self.head()
         self.body(kernel.body)
-        self.put(f"return {', '.join(b.name for b in kernel.outputs)}")
+        self.put(f"return {', '.join((b.base or b).name for b in kernel.outputs)}")
         return "\n".join(self.lines) + "\n"
 
     def head(self) -> None:
@@ -85,9 +85,16 @@ class Printer(ABC):
             elif isinstance(statement, nodes.Tally):
                 continue
             elif isinstance(statement, nodes.Alloc):
-                self.put(f"{statement.buffer.name} = {self.made(statement.buffer)}")
+                self.made_or_viewed(statement.buffer)
             else:
                 self.statement(statement)
+
+    def made_or_viewed(self, buffer: nodes.Buffer) -> None:
+        """A new buffer, and the view that it is."""
+        base = buffer.base or buffer
+        self.put(f"{base.name} = {self.made(base)}")
+        if base is not buffer:
+            self.put(f"{buffer.name} = {base.name}.reshape({self.shape(buffer.shape)})")
 
     def comment(self, text: str) -> None:
         """A comment, an Einsum per line where it names several that do not fit into one."""
@@ -188,7 +195,7 @@ class Printer(ABC):
 
     def any(self, view: nodes.View) -> str:
         """A part of a tensor."""
-        return self.hbm(view) if view.buffer.memory == nodes.HBM else self.view(view)
+        return self.view(view) if view.buffer.memory != nodes.HBM and not view.order else self.hbm(view)
 
     def keywords(self, **given: str) -> list[str]:
         """Keyword arguments."""

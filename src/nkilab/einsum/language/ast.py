@@ -204,6 +204,7 @@ class Einsum:
         text: as written.
         place: of the expression.
         recurrence: between its values; None for none.
+        before: what it was with other ranks; "" for itself.
     """
 
     output: Access
@@ -215,6 +216,12 @@ class Einsum:
     text: str = field(default="", compare=False)
     place: Place = field(default=Place(), compare=False)
     recurrence: Recurrence | None = None
+    before: str = field(default="", compare=False)
+
+    @property
+    def title(self) -> str:
+        """What people call it: as it was before ranks were joined or split."""
+        return self.before or str(self)
 
     @property
     def name(self) -> str:

@@ -452,5 +452,5 @@ def with_row(view: View, tile: View) -> View:
     """A part of HBM as a tile of one partition sees it: with an axis of one in front."""
     if tile.cuts[0].count.value != 1 or not view.cuts:
         return view
-    order = (0, *(n + 1 for n in view.order)) if view.order else ()
+    order = (0, *(n + 1 if isinstance(n, int) else n for n in view.order)) if view.order else ()
     return replace(view, index=(Cut(ZERO, expr(1)), *view.index), order=order)

@@ -1,8 +1,8 @@
-"""Sharing out what VectorE and ScalarE can both do: sums of rows, and copies out of PSUM.
+"""Sharing out what VectorE can leave to others: sums of rows, copies, scalings, and operators of two tiles.
 
-Both are VectorE's by rule. Where it has more to do in a part of a kernel than ScalarE and TensorE, ScalarE
-takes over sums, which it adds up while it copies, and copies or blocks of them, until both are done at the
-same time.
+All are VectorE's by rule. Where it has more to do in a part of a kernel than the other engines, ScalarE
+takes over sums, which it adds up while it copies, copies, squares and scalings, and GpSimdE operators of two
+tiles in SBUF, whole or blocks of them, until all are done at the same time.
 """
 
 from __future__ import annotations
@@ -47,25 +47,21 @@ class _Part:
         # columns of a piece of a copy
         self.least = int(hardware.machine["partitions"])
         times = hardware.total([loop])
-        self.vector, self.scalar = (times.get(e, 0.0) for e in ("vector", "scalar"))
+        self.times = {engine: times.get(engine, 0.0) for engine in ("vector", "scalar", "gpsimd")}
         self.others = times.get("tensor", 0.0)
 
     def relieve(self) -> None:
-        """Move copies, those with most to do first, as long as that helps."""
-        if self.vector <= MARGIN * max(self.scalar, self.others):
+        """Move what others can do, that with most to do first, as long as that helps."""
+        if self.times["vector"] <= MARGIN * max(self.times["scalar"], self.others):
             return
         chained = set(_chained([self.loop]))
         for statement, times in weighted([self.loop]):
             if isinstance(statement, nodes.Reduce) and statement.op == "add" and id(statement) not in chained:
                 self.summed(statement, times)
-        copies = [
-            (s, times)
-            for s, times in weighted([self.loop])
-            if isinstance(s, nodes.Copy) and not s.engine and s.src.buffer.memory == nodes.PSUM
-            and as_dtype(s.dst.buffer.dtype).is_float
-        ]  # fmt: skip
-        for copy, times in sorted(copies, key=lambda c: -c[1] * columns_of(c[0].dst)):
-            self.share(copy, times)
+        short = set(_short([self.loop]))
+        movable = [(s, times) for s, times in weighted([self.loop]) if id(s) not in short and _elsewhere(s)]
+        for statement, times in sorted(movable, key=lambda c: -c[1] * columns_of(c[0].dst)):  # type: ignore[attr-defined]
+            self.share(statement, times)
 
     def summed(self, reduce: nodes.Reduce, times: int) -> None:
         """Give a sum of rows to ScalarE, which copies them onto themselves, if both end sooner."""
@@ -73,28 +69,56 @@ class _Part:
         if len(src.cuts) != 2 or not as_dtype(src.buffer.dtype).is_float:
             return
         other = nodes.Activate(src, "copy", src, total=reduce.dst)
-        vector = self.vector - self.hardware.of(reduce)[1] * times
-        scalar = self.scalar + self.hardware.of(other)[1] * times
-        if max(vector, scalar) < max(self.vector, self.scalar):
-            self.vector, self.scalar = vector, scalar
+        ends = self.after([(reduce, -times), (other, times)])
+        if max(ends.values()) < max(self.times.values()):
+            self.times = ends
             _exchange(self.loop.body, reduce, [other])
 
-    def share(self, copy: nodes.Copy, times: int) -> None:
-        """Give as many blocks of a copy to ScalarE as lets both end soonest."""
-        blocks, whole = _pieces(copy, self.least)[0], self.hardware.of(copy)[1]
+    def after(self, changes: list[tuple[nodes.Statement, int]]) -> dict[str, float]:
+        """When engines are done with some statements more or less, so many times."""
+        ends = dict(self.times)
+        for statement, times in changes:
+            engine, time = self.hardware.of(statement)
+            ends[engine] += time * times
+        return ends
 
-        def ends(taken: int) -> tuple[float, float]:
-            pieces = _split(copy, blocks - taken, self.least) if taken else [copy]
-            work = dict(map(self.hardware.of, pieces))
-            return (
-                self.vector + (work.get("vector", 0.0) - whole) * times,
-                self.scalar + work.get("scalar", 0.0) * times,
-            )
+    def share(self, statement: nodes.Statement, times: int) -> None:
+        """Give as many blocks of a statement to another engine as lets all end soonest."""
+        pieces = _pieces(statement, self.least)[0]
+        others = _elsewhere(statement)
+        ways = [[*_split(statement, other, n, self.least)] for other in others for n in range(pieces)]
+        ends = [self.after([(statement, -times), *((s, times) for s in way)]) for way in ways]
+        best = min(range(len(ways)), key=lambda n: max(ends[n].values()))
+        if max(ends[best].values()) * MARGIN**0.25 < max(self.times.values()):
+            self.times = ends[best]
+            _exchange(self.loop.body, statement, ways[best])
 
-        best = min(range(blocks + 1), key=lambda n: max(ends(n)))
-        if max(ends(best)) * MARGIN**0.25 < max(self.vector, self.scalar):
-            self.vector, self.scalar = ends(best)
-            _exchange(self.loop.body, copy, _split(copy, blocks - best, self.least))
+
+def _elsewhere(statement: nodes.Statement) -> list[nodes.Statement]:
+    """The same on other engines than VectorE."""
+    views = [v for _, v in views_of(statement)]
+    if getattr(statement, "engine", "") or not all(as_dtype(v.buffer.dtype).is_float for v in views):
+        return []
+    is_in_sbuf = all(v.buffer.memory == nodes.SBUF for v in views)
+    match statement:
+        case nodes.Copy(dst, src):
+            return [replace(statement, engine="scalar")]
+        case nodes.Combine(dst, left, op, right) if is_in_sbuf and op != "power":
+            square = [nodes.Activate(dst, "square", left)] if left == right and op == "multiply" else []
+            return [replace(statement, engine="gpsimd"), *square]
+        case nodes.Scale(dst, src, "multiply", factor, False, ""):
+            is_taken = not isinstance(factor, nodes.View) or factor.buffer.dtype == "float32"
+            return [nodes.Activate(dst, "copy", src, factor)] if is_taken and is_in_sbuf else []
+    return []
+
+
+def _short(body: list[nodes.Statement], is_sequential: bool = False) -> Iterator[int]:
+    """Short steps of chains, which are late on another engine."""
+    for statement in body:
+        if isinstance(statement, nodes.Loop):
+            yield from _short(statement.body, is_sequential or statement.is_sequential)
+        elif is_sequential and isinstance(statement, nodes.Combine | nodes.Scale):
+            yield from [id(statement)] if columns_of(statement.dst) < BANK else []
 
 
 def _chained(body: list[nodes.Statement], is_sequential: bool = False) -> Iterator[int]:
@@ -110,43 +134,49 @@ def _chained(body: list[nodes.Statement], is_sequential: bool = False) -> Iterat
             yield id(statement)
 
 
-def _pieces(copy: nodes.Copy, least: int) -> tuple[int, int, int]:
-    """Pieces that a copy may be cut into, the axis, and how much of it each has.
+def _tiles(statement: nodes.Statement) -> dict[str, nodes.View]:
+    """The tiles that a statement goes through, columns apart."""
+    return {n: v for n, v in views_of(statement) if n in ("dst", "src", "left", "right")}
 
-    The least columns make a piece, as other instructions made them and will read them; of a copy of several
+
+def _pieces(statement: nodes.Statement, least: int) -> tuple[int, int, int]:
+    """Pieces that a statement may be cut into, the axis, and how much of it each has.
+
+    The least columns make a piece, as other instructions made them and will read them; of tiles of several
     blocks with no more columns, a block does.
     """
-    cuts = copy.dst.cuts, copy.src.cuts
+    cuts = [v.cuts for v in _tiles(statement).values()]
     axis = len(cuts[0]) - 1
-    if len(cuts[0]) != len(cuts[1]) or axis not in (1, 2):
+    if any([c.count for c in own] != [c.count for c in cuts[0]] for own in cuts) or axis < 1:
         return 1, 1, 0
     columns = cuts[0][axis].count.value or 1
-    if columns == cuts[1][axis].count.value and columns % least == 0 and columns > least:
+    if columns % least == 0 and columns > least:
         return columns // least, axis, least
-    if axis == 2 and cuts[0][1].count == cuts[1][1].count:
-        return cuts[0][1].count.value or 1, 1, 1
-    return 1, 1, 0
+    blocks = (cuts[0][1].count.value or 1) if axis > 1 else 1
+    return blocks, 1, 1
 
 
-def _split(copy: nodes.Copy, first: int, least: int) -> list[nodes.Statement]:
-    """A copy of which VectorE makes so many pieces, the last ones; none for 0."""
-    if first == 0:
-        return [replace(copy, engine="scalar")]
-    pieces, axis, each = _pieces(copy, least)
-    whole, rest = pieces * each, (pieces - first) * each
-    return [
-        nodes.Copy(_piece(copy.dst, axis, 0, rest), _piece(copy.src, axis, 0, rest), "scalar"),
-        replace(
-            copy,
-            dst=_piece(copy.dst, axis, rest, whole - rest),
-            src=_piece(copy.src, axis, rest, whole - rest),
-        ),
-    ]
+def _split(
+    statement: nodes.Statement, other: nodes.Statement, first: int, least: int
+) -> Iterator[nodes.Statement]:
+    """A statement of which VectorE makes so many pieces, the last ones, and another engine the others."""
+    if not first:
+        yield other
+        return
+    pieces, axis, each = _pieces(statement, least)
+    rest = (pieces - first) * each
+    for held, start, count in ((other, 0, rest), (statement, rest, first * each)):
+        views = {n: _piece(v, axis, start, count) for n, v in _tiles(held).items()}
+        yield replace(held, **views)
 
 
 def _piece(view: nodes.View, axis: int, start: int, count: int) -> nodes.View:
-    place = [n for n, i in enumerate(view.index) if isinstance(i, nodes.Cut)][axis]
-    held = view.cuts[axis]
+    place = view.order[axis] if view.order else axis
+    if not isinstance(place, int):
+        return replace(view, order=(*view.order[:axis], expr(count), *view.order[axis + 1 :]))
+    place = [n for n, i in enumerate(view.index) if isinstance(i, nodes.Cut)][place]
+    held = view.index[place]
+    assert isinstance(held, nodes.Cut)
     cut = nodes.Cut(held.start + start * held.step, expr(count), held.step)
     return replace(view, index=(*view.index[:place], cut, *view.index[place + 1 :]))
 

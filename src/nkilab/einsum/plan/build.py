@@ -206,13 +206,15 @@ class Builder:
         tensor: str = "",
     ) -> Buffer:
         """A new buffer, made in the present scope."""
-        made = Buffer(self.fresh(hint), shape, dtype, memory, role, tensor)
+        return self.allocated(Buffer(self.fresh(hint), shape, dtype, memory, role, tensor))
+
+    def allocated(self, made: Buffer) -> Buffer:
+        """A buffer, which is there from here on."""
         self.add(Alloc(made))
         self.scopes[-1].names.add(made.name)
-        if memory == SBUF:
-            self.scopes[-1].bytes += (
-                prod(expr(e).value or 1 for e in shape[1:]) * as_dtype(dtype).storage.itemsize
-            )
+        if made.memory == SBUF:
+            row = prod(expr(e).value or 1 for e in made.shape[1:])
+            self.scopes[-1].bytes += row * as_dtype(made.dtype).storage.itemsize
         return made
 
     def live_bytes(self) -> int:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from ...machine import Machine
 from ...tiles.dtypes import as_dtype
 from ..language.ast import Access, Cascade, Einsum, Scalar
 from ..tree.expr import ZERO, Expr
-from ..tree.nodes import PSUM, SBUF, Buffer, Cut, Fill, Number, Summed, Tally, View
+from ..tree.nodes import HBM, PSUM, SBUF, Buffer, Cut, Fill, Number, Summed, Tally, View
 from .build import Builder, Span, whole
 from .given import NOTHING, Given, Made
 from .knobs import RULES, Decision, Knobs
@@ -53,6 +53,7 @@ class Context:
         barred: per tensor, axes that readers index in a way that partitions cannot serve.
         chip_dtypes: types of tensors on chip, where they differ.
         turns: per variable of a block, the turns whose operands come on chip together.
+        declared: shapes that callers see of outputs.
         decisions: in order.
         given: what a mapping fixes.
         made: tiles of tensors, in order.
@@ -75,6 +76,7 @@ class Context:
     barred: dict[str, set[int]] = field(default_factory=dict)
     chip_dtypes: dict[str, str] = field(default_factory=dict)
     turns: dict[str, Span] = field(default_factory=dict)
+    declared: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     decisions: list[Decision] = field(default_factory=list)
     given: Given = NOTHING
     made: list[Made] = field(default_factory=list)
@@ -151,9 +153,14 @@ class Context:
     def add_hbm(self, tensor: str, role: str) -> Storage:
         """Make a tensor in HBM, at the head of the kernel."""
         shape = self.cascade.shape(tensor) or (1,)
-        name = tensor if role == "output" else f"{tensor.lower()}_scratch"
+        declared = self.declared.get(tensor, shape)
+        name = self.build.fresh(tensor if role == "output" else f"{tensor.lower()}_scratch")
+        buffer = Buffer(name, declared, self.dtypes[tensor], HBM, role, tensor)
+        if declared != shape:
+            view = self.build.fresh(f"{tensor.lower()}_view")
+            buffer = replace(buffer, name=view, shape=shape, base=buffer)
         with self.build.hoisted(0):
-            buffer = self.build.buffer(name, shape, self.dtypes[tensor], "hbm", role, tensor)
+            self.build.allocated(buffer)
         held = in_hbm(buffer, len(self.cascade.tensors[tensor].ranks))
         self.storages.setdefault(tensor, []).append(held)
         return held

@@ -57,7 +57,7 @@ class Contraction:
         operands.stage_small(self.is_staged)
         operands.stage_padded(is_forced=not product.outer)
         self.beside, each = rows_beside(self.ctx, self.einsum, product, self.spans, self.target, self.padded)
-        comment = str(self.einsum)
+        comment = self.einsum.title
         with ExitStack() as stack:
             loops = operands.loops(self.beside)
             for variable in loops:

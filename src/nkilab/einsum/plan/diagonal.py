@@ -54,7 +54,7 @@ class Diagonal:
         """Append the nest."""
         ctx, build, spans = self.ctx, self.ctx.build, self.ctx.spans(self.einsum, self.given)
         target = targets_of(ctx, self.einsum, self.given, self.part)
-        comment = str(self.einsum)
+        comment = self.einsum.title
         with ExitStack() as stack:
             for variable in (self.part, *self.outer):
                 block = ctx.lanes if variable == self.part else 1

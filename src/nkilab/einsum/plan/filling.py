@@ -112,6 +112,9 @@ class Filling:
         if ragged or not self.free:
             return ragged[0] if ragged else ""
         order = [v for i in self.access.indices for v in i.variables]
+        if self.source.is_hbm and order[-1] not in self.free:
+            # rows that are transposed: the more at once the better
+            return max(self.free, key=lambda n: self.at[n].most)
         return across if across in self.free else max(self.free, key=order.index)
 
     @property

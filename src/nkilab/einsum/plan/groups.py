@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Container, Sequence
 from dataclasses import dataclass
 
-from ..language.ast import Cascade, Einsum, Iterate, Step
+from ..language.ast import Affine, Cascade, Einsum, Iterate, Step
 
 
 @dataclass(frozen=True)
@@ -44,10 +44,10 @@ def groups_of(cascade: Cascade, is_fused: bool = True, alone: Container[str] = (
     found: list[Group] = []
     held: list[Step] = []
     shared: tuple[str, ...] = ()
-    for step in cascade.steps:
+    for number, step in enumerate(cascade.steps):
         together = shared_by([*held, step], cascade)
         is_alone = any(e.name in alone for e in einsums_of([*held[-1:], step]))
-        if held and together and not is_alone and _is_useful(held, step):
+        if held and together and not is_alone and _is_useful(held, step, cascade.steps[number + 1 :]):
             held.append(step)
             shared = together
             continue
@@ -58,13 +58,24 @@ def groups_of(cascade: Cascade, is_fused: bool = True, alone: Container[str] = (
     return found
 
 
-def _is_useful(held: Sequence[Step], step: Step) -> bool:
-    """Whether a step reads what the steps before it wrote, or reads the same tensors."""
+def _is_useful(held: Sequence[Step], step: Step, behind: Sequence[Step]) -> bool:
+    """Whether a step, or what it leads to element by element, reads what steps before it wrote or read."""
     mine = {t for e in einsums_of([step]) for t in e.reads}
     theirs = einsums_of(held)
     if not mine or not any(e.reads for e in theirs):
         return True
-    return bool(mine & {t for e in theirs for t in (e.name, *e.reads)})
+    known = {t for e in theirs for t in (e.name, *e.reads)}
+    if mine & known:
+        return True
+    own: set[str] = set()
+    for einsum in einsums_of([step, *behind]):
+        if einsum.reduced or set(einsum.variables) != set(theirs[-1].variables):
+            return False
+        is_own = einsum in einsums_of([step]) or bool(own & set(einsum.reads))
+        if is_own and known & set(einsum.reads):
+            return True
+        own |= {einsum.name} if is_own else set()
+    return False
 
 
 def shared_by(steps: Sequence[Step], cascade: Cascade) -> tuple[str, ...]:
@@ -107,6 +118,14 @@ def batches(products: Sequence[Einsum], candidates: Sequence[str]) -> list[str]:
     return [v for v in candidates if pairs and all(v in a.variables for e in pairs for a in e.accesses)]
 
 
+def is_beside(one: Einsum, other: Einsum) -> bool:
+    """Whether two Einsums write other elements of a tensor: indices differ in constants alone."""
+    pairs = [*zip(one.output.indices, other.output.indices, strict=True)]
+    is_alike = all(isinstance(a, Affine) and isinstance(b, Affine) and a.terms == b.terms for a, b in pairs)
+    is_whole = not (one.reduced or other.reduced or one.condition or other.condition)
+    return is_alike and is_whole and any(a != b for a, b in pairs)
+
+
 def joins(cluster: Sequence[Einsum], einsum: Einsum, turn: str = "") -> bool:
     """Whether an Einsum may run in the nest of a cluster, tile by tile.
 
@@ -124,9 +143,9 @@ def joins(cluster: Sequence[Einsum], einsum: Einsum, turn: str = "") -> bool:
     reduced = {id(e): set(e.reduced) - {turn} for e in (*cluster, einsum)}
     before = [a for e in cluster for a in e.accesses if a.tensor == einsum.name]
     # what is read before it is overwritten is read element by element
-    if einsum.name in made or any(
-        [*map(str, a.indices)] != [*map(str, einsum.output.indices)] for a in before
-    ):
+    if any([*map(str, a.indices)] != [*map(str, einsum.output.indices)] for a in before):
+        return False
+    if einsum.name in made and not (is_beside(made[einsum.name], einsum) and not before):
         return False
     if before and reduced[id(einsum)]:
         return False

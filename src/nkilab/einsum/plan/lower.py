@@ -9,6 +9,8 @@ from math import prod
 
 from ...machine import Machine
 from ..language.ast import Access, Cascade, Einsum, Iterate, Kind, Step
+from ..lower.planes import PlaneNest, planes_for
+from ..rewrite.ranks import with_joined_ranks
 from ..rewrite.recurrences import with_scans
 from ..tree.expr import expr, name_of
 from ..tree.nodes import Argument, Buffer, Kernel, Loop
@@ -16,6 +18,7 @@ from .alone import pointed
 from .aside import set_aside
 from .balance import balanced
 from .build import Builder, Span, whole
+from .choose import choices_for
 from .context import Context, PlanError
 from .contraction import Contraction
 from .defer import deferred
@@ -43,6 +46,8 @@ from .units import Units
 
 # how much longer products may take in the tiles of a loop that others share
 MOST_SCATTERED = 12
+# bytes of a partition that a turn over rows moves of one tensor
+ROW_BYTES = 8192
 
 
 def lower(
@@ -72,7 +77,7 @@ def lower(
     partitions = int(machine["partitions"])
     is_free = not any(given.has_instruction(e.name) for e, block in cascade.walk() if block is not None)
     held, reasons = with_scans(cascade) if is_free else (cascade, [])
-    held = held if given.is_watched else rewritten(held, dtypes, partitions)
+    held = held if given.is_watched else rewritten(with_joined_ranks(held, partitions), dtypes, partitions)
     held = without_turns(normal(held, partitions, given.plain))
     if given.is_watched:
         return _Lowering(cascade, held, dtypes, machine, name, title, knobs, given, {}).planned()
@@ -146,6 +151,7 @@ class _Lowering:
             if isinstance(getattr(o, "name", None), str) and not isinstance(o, Access) and o.name
         }
         arguments.extend(Argument(n, value=v) for n, v in cascade.scalars.items() if n in scalars)
+        ctx.declared = {t: self.given.shape(t) or (1,) for t in cascade.outputs}
         for tensor in cascade.outputs:
             ctx.build.taken.discard(tensor)
             ctx.add_hbm(tensor, "output")
@@ -275,8 +281,9 @@ class _Lowering:
         if any(isinstance(s, Iterate) and substitution_in(s, cascade) for s in group.steps):
             rest = []
         loops = [*((v, cascade.extent(v, last), 1) for v in single), *loops]
+        ctx = self.ctx
         told = ", ".join(dict.fromkeys(names))
-        tiled = self.ctx.pick(f"the loop over tiles that {told} share", [*rest, ""]) if rest else ""
+        tiled = ctx.pick(f"the loop over tiles that {told} share", [*rest, ""]) if rest else ""
         is_tiled = bool(single) or given.is_watched
         by_value = "" if is_tiled else pointed(self.homes, self.units, group, shared)
         if by_value:
@@ -284,8 +291,26 @@ class _Lowering:
         elif tiled:
             extent = cascade.extent(tiled, group.einsums[-1])
             loops.append((tiled, extent, self.group_block(group, tiled, extent, products)))
+            if ctx.lanes // 2 <= extent <= ctx.lanes and not products:
+                loops += self.rows_apart(group, [v for v in shared if v != tiled])
         order = given.sorted(names, [v for v, _, _ in loops])
         return sorted(loops, key=lambda held: order.index(held[0]))
+
+    def rows_apart(self, group: Group, shared: Sequence[str]) -> list[tuple[str, int, int]]:
+        """A loop over rows of the same partition, so that some are moved while others are computed."""
+        ctx, last = self.ctx, group.einsums[-1]
+        for variable in shared[:1]:
+            extent = ctx.cascade.extent(variable, last)
+            tensors = {a.tensor: a for e in group.einsums for a in (e.output, *e.accesses)}
+            sizes = [
+                prod(ctx.cascade.shape(t)) * ctx.bytes_of(ctx.dtypes[t]) // ctx.lanes
+                for t, a in tensors.items()
+                if variable in a.variables
+            ]
+            fits = [d for d in range(1, extent) if extent % d == 0 and max(sizes) * d <= ROW_BYTES * extent]
+            if fits and max(sizes) > ROW_BYTES:
+                return [(variable, extent, fits[-1])]
+        return []
 
     def is_one_nest(self, group: Group) -> bool:
         """Whether one nest does all that a group does."""
@@ -473,9 +498,15 @@ class _Lowering:
         if may_be and self.is_diagonal(unit[0]):
             return
         variables = {v for e in unit for v in e.variables}
+        spans = {v: s for e in unit for v, s in ctx.spans(e, outer).items()}
         kept = {e.name for e in unit if e.name in behind or e.name in ctx.cascade.outputs}
         kept |= {e.name for e in unit if e.name in ctx.given.kept}
-        Nest(ctx, Cluster(unit, kept), {v: s for v, s in outer.items() if v in variables}).lower()
+        cluster, mine = Cluster(unit, kept), {v: s for v, s in outer.items() if v in variables}
+        planes, choices = planes_for(ctx, unit, spans), choices_for(ctx, unit, spans)
+        if planes is not None and (not choices or planes.cost_ns < choices[0].cost_ns):
+            PlaneNest(ctx, cluster, mine, planes).lower()
+        else:
+            Nest(ctx, cluster, mine).lower()
 
 
 def turning_of(loops: Sequence[tuple[str, int, int]]) -> list[str]:

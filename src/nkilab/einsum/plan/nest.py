@@ -42,12 +42,12 @@ class Cluster:
     @property
     def title(self) -> str:
         """What it computes."""
-        return "; ".join(str(e) for e in self.einsums)
+        return "; ".join(e.title for e in self.einsums)
 
 
 @dataclass
-class _Sum:
-    """A reduction under way."""
+class Partial:
+    """A reduction under way: where it lies, and whether it needs no loop, lies in place, is taken along."""
 
     einsum: Einsum
     into: View
@@ -89,7 +89,7 @@ class Nest:
                 self.staged = before | self.windows()
                 self.summed_up([self.begun(e) for e in einsums if e.reduced and self.is_reduced(e)])
 
-    def summed_up(self, sums: list[_Sum]) -> None:
+    def summed_up(self, sums: list[Partial]) -> None:
         """Tiles of what some Einsum reduces, and what is done with their sums."""
         with self.sum_loops():
             self.tile(sums)
@@ -257,7 +257,7 @@ class Nest:
         made = self.ctx.temporary(hint, self.rows.most, 1)
         return part_of(made, self.rows.count, 1)
 
-    def tile(self, sums: list[_Sum]) -> None:
+    def tile(self, sums: list[Partial]) -> None:
         """The instructions of one tile."""
         tile = Tile(self.ctx, self.new, self.new_column, self.columns.most == 1)
         held = {one.einsum.name: one for one in sums}
@@ -288,7 +288,7 @@ class Nest:
             if einsum.name in earlier.reads and held is not None and held.is_pending_op and held.uses == 0:
                 tile.view(held)
 
-    def sum_along(self, einsum: Einsum, value: Value, sums: list[_Sum], tile: Tile) -> _Sum | None:
+    def sum_along(self, einsum: Einsum, value: Value, sums: list[Partial], tile: Tile) -> Partial | None:
         """The sum of a value's rows that the instruction which computes it can take along."""
         if not tile.is_summed_along(value) or self.columns.most == 1:
             return None
@@ -356,7 +356,7 @@ class Nest:
         tile.add(nodes.Select(made, src, *where, condition.relation, einsum.otherwise))
         return Value(view=made)
 
-    def keep(self, einsum: Einsum, value: Value, tile: Tile, along: _Sum | None = None) -> None:
+    def keep(self, einsum: Einsum, value: Value, tile: Tile, along: Partial | None = None) -> None:
         """Write a value where the tensor lies, with the sum of its rows if one goes along."""
         target = self.targets[einsum.name]
         wide = self.widened(value, tile) if value.is_column and self.columns.most > 1 else value
@@ -378,7 +378,7 @@ class Nest:
         view = tile.view(wide)
         deliver(self.ctx, einsum, view, self.spans, self.choice.part, self.choice.free, target)
 
-    def into(self, value: Value, dst: View, tile: Tile, along: _Sum | None) -> None:
+    def into(self, value: Value, dst: View, tile: Tile, along: Partial | None) -> None:
         """Compute a value into a view, if it does not lie there."""
         if along is None:
             tile.into(value, dst)
@@ -414,7 +414,7 @@ class Nest:
 
     # reductions
 
-    def begun(self, einsum: Einsum) -> _Sum:
+    def begun(self, einsum: Einsum) -> Partial:
         """Make the place of a sum before the loops that it runs over."""
         choice = self.choice
         keeps_free = bool(choice.free) and choice.free not in einsum.reduced
@@ -429,7 +429,7 @@ class Nest:
         if direct is not None:
             if not is_single:
                 self.ctx.build.add(nodes.Fill(direct, float(OPERATORS[einsum.reduce_op].identity or 0.0)))
-            return _Sum(einsum, direct, is_single, True)
+            return Partial(einsum, direct, is_single, True)
         rows = min(self.ctx.lanes, self.spans[choice.part].most) if choice.part else 1
         columns = self.columns.most if keeps_free else 1
         made = self.ctx.temporary(hint, rows, columns)
@@ -437,7 +437,7 @@ class Nest:
         view = part_of(made, count, self.columns.count if keeps_free else 1)
         if not is_single:
             self.ctx.build.add(nodes.Fill(view, float(OPERATORS[einsum.reduce_op].identity or 0.0)))
-        return _Sum(einsum, view, is_single)
+        return Partial(einsum, view, is_single)
 
     def direct_sum(self, einsum: Einsum) -> View | None:
         """The place of a sum in the tile that keeps it, if that is float32 and lies right."""
@@ -447,7 +447,7 @@ class Nest:
         free = self.choice.free if self.choice.free not in einsum.reduced else ""
         return target.direct(self.ctx, einsum, self.spans, self.choice.part, free)
 
-    def summed(self, one: _Sum, value: Value, tile: Tile) -> None:
+    def summed(self, one: Partial, value: Value, tile: Tile) -> None:
         """Take one tile into a sum."""
         einsum, choice = one.einsum, self.choice
         op = OPERATORS[einsum.reduce_op].alu
@@ -470,12 +470,12 @@ class Nest:
             tile.into(total, into)
         self.tally(one, into)
 
-    def tally(self, one: _Sum, into: View) -> None:
+    def tally(self, one: Partial, into: View) -> None:
         """Note what the present tile added to a sum."""
         whole, is_across = self.ctx.spans(one.einsum, self.outer), self.choice.part in one.einsum.reduced
         self.ctx.build.add(tally(self.ctx, one.einsum, into, self.spans, whole, is_across))
 
-    def finished(self, one: _Sum) -> None:
+    def finished(self, one: Partial) -> None:
         """Deliver a sum, after the partitions are summed too if they are among what is reduced."""
         einsum, view = one.einsum, one.into
         choice = self.choice

@@ -12,6 +12,8 @@ from ..language.ast import Access, Affine, Cascade, Einsum, Iterate, Kind, Step
 
 # vectors below this many elements are left as they are
 LONG = 1 << 14
+# blocks of partitions that as many short rows fill, and elements of a row that is no longer short
+FEWEST_ROWS, SHORT_ROW = 4, 512
 
 
 def normal(cascade: Cascade, partitions: int, plain: Collection[str] = ()) -> Cascade:
@@ -108,11 +110,11 @@ def _rank_of(variable: str, accesses: Sequence[Access], cascade: Cascade) -> str
 
 
 def _rows(cascade: Cascade, partitions: int, plain: Collection[str]) -> Cascade:
-    """Long vectors that are summed whole, as rows of equal length on all partitions."""
+    """Long vectors, and short rows, as rows of equal length on all partitions."""
     for rank, size in cascade.sizes.items():
         holders = [t for t in cascade.tensors.values() if rank in t.ranks]
         variable = rank.lower()
-        is_vector = all(t.ranks == (rank,) and t.name not in cascade.outputs for t in holders)
+        is_vector = all(t.ranks == (rank,) for t in holders) and size >= LONG
         uses = [e for e in cascade.einsums if any(variable in a.variables for a in (e.output, *e.accesses))]
         is_plain = all(
             i.plain == variable
@@ -124,7 +126,9 @@ def _rows(cascade: Cascade, partitions: int, plain: Collection[str]) -> Cascade:
         whole = [a for e in cascade.einsums for a in e.accesses if any(t.name == a.tensor for t in holders)]
         if variable in plain:
             continue
-        if not holders or size < LONG or size % partitions or not is_vector or not is_plain:
+        if not holders or size % partitions or not is_plain:
+            continue
+        if not is_vector and not _are_lanes(cascade, rank, uses, partitions):
             continue
         if any(variable not in a.variables for a in whole) or any(
             isinstance(s, Iterate) for s in cascade.steps
@@ -134,6 +138,21 @@ def _rows(cascade: Cascade, partitions: int, plain: Collection[str]) -> Cascade:
     return cascade
 
 
+def _are_lanes(cascade: Cascade, rank: str, uses: Sequence[Einsum], partitions: int) -> bool:
+    """Whether a rank counts short rows, which every Einsum goes through one by one."""
+    variable, size = rank.lower(), cascade.sizes[rank]
+    shapes = [t.ranks for t in cascade.tensors.values() if rank in t.ranks]
+    rows = [prod(cascade.sizes[r] for r in ranks) // size for ranks in shapes]
+    is_first = all(ranks[0] == rank and ranks.count(rank) == 1 for ranks in shapes)
+    if size < FEWEST_ROWS * partitions or not is_first or not 1 < max(rows) < SHORT_ROW:
+        return False
+    if any(e.condition or e.recurrence or any(a.gathers for a in e.accesses) for e in uses):
+        return False
+    sums = [e for e in cascade.einsums if e.reduce_op]
+    is_apart = all(variable in a.variables for e in sums for a in (e.output, *e.accesses))
+    return is_apart and all(variable in e.output.variables for e in uses)
+
+
 def _split(cascade: Cascade, rank: str, variable: str, partitions: int) -> Cascade:
     added = Additions(cascade)
     outer = added.rank(f"{rank}_ROWS", partitions)
@@ -141,16 +160,20 @@ def _split(cascade: Cascade, rank: str, variable: str, partitions: int) -> Casca
     pair = (Affine(((outer.lower(), 1),)), Affine(((inner.lower(), 1),)))
 
     def changed(access: Access) -> Access:
-        return replace(access, indices=pair) if variable in access.variables else access
+        if variable not in access.variables:
+            return access
+        indices = (pair if i.variables == (variable,) else (i,) for i in access.indices)
+        return replace(access, indices=tuple(i for part in indices for i in part))
 
     steps = tuple(
         replace(
-            s, output=changed(s.output),
+            s, before=s.title, output=changed(s.output),
             operands=tuple(changed(o) if isinstance(o, Access) else o for o in s.operands),
         )
         for s in cascade.steps
         if isinstance(s, Einsum)
     )  # fmt: skip
-    split = {t.name: replace(t, ranks=(outer, inner)) for t in cascade.tensors.values() if t.ranks == (rank,)}
-    added.tensors |= split
+    for tensor in (t for t in cascade.tensors.values() if rank in t.ranks):
+        parts = ((outer, inner) if r == rank else (r,) for r in tensor.ranks)
+        added.tensors[tensor.name] = replace(tensor, ranks=tuple(r for part in parts for r in part))
     return added.applied(steps)

@@ -6,6 +6,7 @@ from collections.abc import Container, Sequence
 from math import prod
 
 from ..language.ast import Einsum, Iterate
+from ..lower.planes import planes_for
 from ..tree.expr import name_of
 from .build import Span, point
 from .choose import choices_for
@@ -97,7 +98,9 @@ class Units:
             return False
         if ctx.given.has_instruction(einsum.name):
             return ctx.given.instruction(einsum.name) == "MatVec"
-        is_cheaper = products[0].cost_ns <= others[0].cost_ns and not self.is_chained(einsum, products[0])
+        planes = planes_for(ctx, [einsum], ctx.spans(einsum, outer))
+        other_ns = min(others[0].cost_ns, planes.cost_ns if planes is not None else others[0].cost_ns)
+        is_cheaper = products[0].cost_ns <= other_ns and not self.is_chained(einsum, products[0])
         if str(einsum) not in self.turned:
             told = ("the cheaper engine", "the other")
             self.turned[str(einsum)] = ctx.pick(f"the engine of {einsum}", told) == told[1]

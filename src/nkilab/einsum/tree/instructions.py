@@ -34,8 +34,9 @@ def instruction_of(statement: nodes.Statement) -> Call | None:
             return Memset, {"dst": dst, "value": value}
         case nodes.Invert(dst, src):
             return Reciprocal, {"dst": dst, "data": src}
-        case nodes.Reduce(dst, op, src):
-            return TensorReduce, {"dst": dst, "op": op, "data": src, "axis": len(src.cuts) - 1}
+        case nodes.Reduce(dst, op, src, axes):
+            last = [*range(len(src.cuts) - axes, len(src.cuts))]
+            return TensorReduce, {"dst": dst, "op": op, "data": src, "axis": last if axes > 1 else last[0]}
         case nodes.MatMul(dst, stationary, moving, over):
             operands = {"dst": dst, "stationary": stationary, "moving": moving}
             return NcMatmul, {**operands, "accumulate": over}

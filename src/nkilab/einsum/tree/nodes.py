@@ -28,6 +28,7 @@ class Buffer:
         memory: hbm, sbuf or psum.
         role: input, output, scratch, tile, sum or turns.
         tensor: of the cascade that it holds; "" for none.
+        base: what it is another view of, in HBM; None for itself.
     """
 
     name: str
@@ -36,6 +37,7 @@ class Buffer:
     memory: str
     role: str = "tile"
     tensor: str = ""
+    base: Buffer | None = None
 
 
 @dataclass(frozen=True)
@@ -67,7 +69,8 @@ class View:
         folded: axis of HBM whose cut is seen as [partitions, blocks], in front, or turned, and how many
             partitions, which divide it; None for none.
 
-        order: of its cut axes, where it is not that of HBM; () where it is.
+        order: of its cut axes, where it is not that of the buffer; a count stands for an axis along which all
+            of it is repeated; () where it is that of the buffer.
 
     An index longer than the buffer's shape views it with an axis of one in front.
     """
@@ -77,12 +80,13 @@ class View:
     is_turned: bool = False
     repeat: Expr | None = None
     folded: tuple[int, int] | None = None
-    order: tuple[int, ...] = ()
+    order: tuple[int | Expr, ...] = ()
 
     @property
     def cuts(self) -> tuple[Cut, ...]:
-        """Axes that are left."""
-        return tuple(i for i in self.index if isinstance(i, Cut))
+        """Axes that are left, in order."""
+        cuts = tuple(i for i in self.index if isinstance(i, Cut))
+        return tuple(cuts[n] if isinstance(n, int) else Cut(ZERO, n, 0) for n in self.order) or cuts
 
 
 def names_in(index: Iterable[At | Cut]) -> frozenset[str]:
@@ -248,11 +252,12 @@ class Invert(Statement):
 
 @dataclass(frozen=True)
 class Reduce(Statement):
-    """dst [P, 1] = op over the free axis of src."""
+    """dst = op over the last axes of src, one or more."""
 
     dst: View
     op: str
     src: View
+    axes: int = 1
 
 
 @dataclass(frozen=True)
@@ -419,7 +424,7 @@ def axes_of(view: View) -> list[tuple[Expr, Expr]]:
         step, count = axes.pop(sum(isinstance(i, Cut) for i in view.index[:axis]))
         axes = [(step, expr(rows)), (step * rows, count // rows), *axes]
     if view.order:
-        axes = [axes[n] for n in view.order]
+        axes = [axes[n] if isinstance(n, int) else (ZERO, n) for n in view.order]
     if view.is_turned:
         axes.reverse()
     return axes if view.repeat is None else [(ZERO, view.repeat), *(axes or [(expr(1), expr(1))])]

@@ -1,0 +1,438 @@
+"""Element-wise and reducing Einsums over tiles with more axes than lanes and columns.
+
+Where Einsums have further variables, one instruction goes through several of them: a tile is
+[partitions, axes...]. An operand lies as it does in HBM; views of it put its axes in order, and repeat it
+along those that it has not. Variables that share an index with another (`X[2*p + r]`) run one value at a time
+over what is loaded once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from math import prod
+
+from ..language.ast import Access, Affine, Einsum, Index, Scalar
+from ..language.operators import OPERATORS
+from ..plan.build import Span
+from ..plan.choose import BYTES_PER_NS, INSTRUCTION_NS, SMALL_ROW_BYTES, TRANSFER_NS, Choice
+from ..plan.context import Context
+from ..plan.deliver import deliver, lies_right, targets_of
+from ..plan.fetch import fetch
+from ..plan.nest import Cluster, Nest, Partial
+from ..plan.reach import MOST_STRIDE, leaving
+from ..plan.storage import Storage, positions
+from ..plan.values import Tile, Value
+from ..plan.want import Want
+from ..tree import nodes
+from ..tree.expr import ZERO, Expr, expr
+from ..tree.nodes import Cut, View
+from .scan import Scans
+
+# axes of a tile behind the partitions, and elements of one on a partition
+MOST_AXES, MOST_ELEMENTS = 3, 4096
+# nanoseconds of a row of a transfer, whatever its size, its engines together
+ROW_NS = 20.0 / 16
+
+
+@dataclass(frozen=True)
+class Planes:
+    """How Einsums run over tiles of several axes.
+
+    Args:
+        part: the variable on the partitions.
+        axes: variables of a tile behind them, the outermost first.
+        blocks: elements of a turn, of every variable that a loop cuts.
+        single: variables that run one value at a time over what all of their values have brought on chip.
+        cost_ns: what it was judged by.
+    """
+
+    part: str
+    axes: tuple[str, ...]
+    blocks: Mapping[str, int]
+    single: frozenset[str]
+    cost_ns: float
+
+
+def planes_for(ctx: Context, einsums: Sequence[Einsum], spans: dict[str, Span]) -> Planes | None:
+    """The cheapest way to run Einsums over the same variables in tiles of several axes; None if none does."""
+    wide = [v for v in dict.fromkeys(v for e in einsums for v in e.variables) if not spans[v].is_point]
+    accesses = [a for e in einsums for a in (e.output, *e.accesses)]
+    is_watched = ctx.given.is_watched or any(ctx.given.has_instruction(e.name) for e in einsums)
+    has_more = any(e.recurrence or e.condition for e in einsums) or not all(map(_is_affine, accesses))
+    is_plain = all(i.plain or not i.variables for a in accesses for i in a.indices)
+    if (
+        len(wide) < (MOST_AXES if is_plain else 2)
+        or is_watched
+        or has_more
+        or any(leaving(ctx, a, spans) for a in accesses)
+    ):
+        return None
+    single = _single(einsums, spans)
+    found = (_planes(ctx, einsums, spans, part, single) for part in wide if part not in single)
+    return min((p for p in found if p is not None), key=lambda p: p.cost_ns, default=None)
+
+
+def _is_affine(access: Access) -> bool:
+    """Whether all indices count upwards."""
+    indices = [i for i in access.indices if isinstance(i, Affine)]
+    return len(indices) == len(access.indices) and all(c > 0 for i in indices for _, c in i.terms)
+
+
+def _single(einsums: Sequence[Einsum], spans: dict[str, Span]) -> frozenset[str]:
+    """Variables without which no index has two of several values: those of sums, and of few values."""
+    found: set[str] = set()
+    reduced = {v for e in einsums for v in e.reduced}
+    for index in (i for e in einsums for a in (e.output, *e.accesses) for i in a.indices):
+        wide = [v for v in index.variables if not spans[v].is_point and v not in found]
+        found |= set(sorted(wide, key=lambda v: (v not in reduced, spans[v].most))[:-1])
+    return frozenset(found)
+
+
+def _planes(
+    ctx: Context, einsums: Sequence[Einsum], spans: dict[str, Span], part: str, single: frozenset[str]
+) -> Planes | None:
+    """The way with a variable on the partitions, if it can lie there."""
+    reduced = {v for e in einsums for v in e.reduced}
+    own = {e.name for e in einsums}
+    outputs = [e.output for e in einsums if not e.reduced]
+    read = [a for e in einsums for a in e.accesses if a.tensor not in own]
+    written = [e.output for e in einsums if "hbm" in ctx.homes.get(e.name, "hbm")]
+    is_whole = all(part in o.variables for o in outputs) and part not in reduced
+    if not is_whole or not all(_can_lie(ctx, a, spans, part) for a in (*read, *written)):
+        return None
+    natural = max((*read, *outputs), key=lambda a: len(a.variables)).variables
+    every = tuple(dict.fromkeys((*natural, *(v for e in einsums for v in e.variables))))
+    axes = [v for v in every if not spans[v].is_point and v not in single and v != part]
+    blocks = dict.fromkeys(single, 1)
+    if spans[part].most > ctx.lanes:
+        blocks[part] = ctx.lanes
+    held = 2 * 4 * (len({str(a) for a in (*read, *written)}) + len(einsums))
+    room = min(MOST_ELEMENTS, int(ctx.room() * 0.8) // held)
+    for v in reversed(axes):
+        most = spans[v].most
+        blocks |= {v: max(room, 1)} if most > room else {}
+        room //= most
+    tile = [v for v in axes if blocks.get(v) != 1][-MOST_AXES:]
+    blocks |= {v: 1 for v in axes if v not in tile}
+    if any(spans[v].count.value is None for v in blocks if v != part or spans[v].most > ctx.lanes):
+        return None
+    cost = _cost(ctx, einsums, spans, Planes(part, tuple(tile), blocks, single, 0.0), (*read, *written))
+    return Planes(part, tuple(tile), blocks, single, cost)
+
+
+def _can_lie(ctx: Context, access: Access, spans: dict[str, Span], part: str) -> bool:
+    """Whether an operand or a result lies with a variable on the partitions, or comes there in long rows."""
+    wide = [v for v in access.variables if not spans[v].is_point]
+    chip = ctx.chip(access.tensor)
+    if not wide:
+        return True
+    if chip is not None:
+        return (
+            part in wide
+            and chip.part_variable(access) == part
+            and access.indices[chip.part_dim or 0].plain == part
+        )
+    return wide == [part] or part not in access.indices[-1].variables
+
+
+def _cost(
+    ctx: Context, einsums: Sequence[Einsum], spans: dict[str, Span], planes: Planes, moved: Sequence[Access]
+) -> float:
+    trips = {v: -(-spans[v].most // b) for v, b in planes.blocks.items()}
+    elements = prod(min(spans[v].most, planes.blocks.get(v, spans[v].most)) for v in planes.axes)
+    count = sum(max(1, len(e.operands) - 1 + bool(e.reduced)) for e in einsums)
+    cost = prod(trips.values()) * count * (INSTRUCTION_NS + elements)
+    for access in {str(a): a for a in moved if ctx.chip(a.tensor) is None}.values():
+        size = ctx.bytes_of(ctx.dtypes[access.tensor])
+        wide = [v for v in access.variables if not spans[v].is_point]
+        row = size
+        for index in reversed(access.indices):
+            row *= prod(spans[v].most for v in index.variables if v != planes.part)
+            if planes.part in index.variables or any(v in planes.blocks for v in index.variables):
+                break
+        total = prod(spans[v].most for v in wide) * size * (1 if planes.part in wide else ctx.lanes)
+        cost += total / BYTES_PER_NS + (total / row * ROW_NS if row < SMALL_ROW_BYTES else 0.0)
+        cost += prod(t for v, t in trips.items() if v in wide and v not in planes.single) * TRANSFER_NS
+    return cost
+
+
+@dataclass(frozen=True)
+class _Axis:
+    """What a nest moves along one axis of a tensor: where, whether to partitions, the most elements."""
+
+    cut: Cut
+    dim: str
+    most: int
+
+
+def _constants(accesses: Sequence[Access], number: int) -> tuple[int, int]:
+    """The least and the greatest constant of an index."""
+    found = [i.constant for a in accesses if isinstance(i := a.indices[number], Affine)]
+    return min(found), max(found)
+
+
+def _whole(storage: Storage, axes: Sequence[_Axis], rows: Expr) -> View:
+    """All of a tile that is moved."""
+    counts = [a.cut.count for a in axes if a.dim == "free"] or [expr(1)]
+    return View(storage.buffer, (Cut(ZERO, rows), *(Cut(ZERO, count) for count in counts)))
+
+
+class PlaneNest(Nest):
+    """Lowers one cluster over tiles of several axes.
+
+    Args:
+        ctx: the plan.
+        cluster: what it computes.
+        outer: spans that loops around it have chosen.
+        planes: how.
+    """
+
+    def __init__(self, ctx: Context, cluster: Cluster, outer: dict[str, Span], planes: Planes) -> None:
+        self.ctx, self.cluster, self.outer, self.planes = ctx, cluster, outer, planes
+        self.spans = {v: s for e in cluster.einsums for v, s in ctx.spans(e, outer).items()}
+        self.base = dict(self.spans)
+        self.choice = Choice(planes.part, "", tuple(planes.blocks), planes.blocks)
+        self.locals: dict[str, Value] = {}
+        self.staged: dict[str, Storage] = {}
+        self.results: dict[str, Storage] = {}
+        self.scans = Scans(self, [])
+
+    def lower(self) -> None:
+        """Append the nest."""
+        self.targets = {e.name: targets_of(self.ctx, e, self.outer, self.choice.part) for e in self.kept}
+        with self.result_loops():
+            self.summed_up([self.begun(e) for e in self.cluster.einsums if e.reduced and self.is_reduced(e)])
+
+    @contextmanager
+    def result_loops(self) -> Iterator[None]:
+        """Loops over what no Einsum reduces."""
+        looped = [v for v in self.planes.blocks if v not in self.reduced]
+        with ExitStack() as stack:
+            self.ctx.build.add(nodes.Comment(self.cluster.title))
+            for v in sorted(looped, key=lambda v: v in self.planes.single):
+                stack.enter_context(self.tiled(v, ""))
+            yield
+
+    # tiles
+
+    @property
+    def columns(self) -> Span:
+        """All elements of a tile on a partition."""
+        count = prod(self.spans[v].most for v in self.planes.axes)
+        return Span(ZERO, expr(count), count)
+
+    def new(self, hint: str, dtype: str = "float32", without: Sequence[str] = ()) -> View:
+        """A tile, without some of its axes."""
+        axes = [self.spans[v] for v in self.planes.axes if v not in without] or [Span(ZERO, expr(1), 1)]
+        shape = (self.rows.most, *(s.most for s in axes))
+        made = self.ctx.build.buffer(hint, shape, dtype, nodes.SBUF)
+        return View(made, (Cut(ZERO, self.rows.count), *(Cut(ZERO, s.count) for s in axes)))
+
+    def operand(self, operand: Access | Scalar) -> Value:
+        """An operand as a tile, a column, or a number."""
+        if isinstance(operand, Scalar):
+            return Value(number=self.ctx.number(operand))
+        if operand.tensor in self.locals:
+            return self.locals[operand.tensor]
+        if all(self.base[v].is_point for v in operand.variables):
+            return Value(view=fetch(self.ctx, Want(operand, self.spans, self.choice.part)), is_column=True)
+        storage = self.ctx.chip(operand.tensor) or self.loaded(operand)
+        axes = self.axes_in(storage, operand)
+        return Value(view=self.arranged(self.rows_in(storage, operand), axes), is_column=not axes)
+
+    def axes_in(self, storage: Storage, access: Access) -> list[str]:
+        """Variables along the free axes of a part of a tensor, in its order."""
+        axes = (i for i, dim in zip(access.indices, storage.dims, strict=True) if dim == "free")
+        return [v for i in axes for v in i.variables if not self.spans[v].is_point]
+
+    def rows_in(self, storage: Storage, access: Access) -> View:
+        """A part of a tile on chip, whose partitions are those of the nest."""
+        view = storage.view(positions(access, self.spans))
+        if storage.has_blocks:
+            return view
+        return replace(view, index=(Cut(ZERO, self.rows.count), *view.index[1:]))
+
+    def arranged(self, view: View, axes: Sequence[str], without: Sequence[str] = ()) -> View:
+        """A view [partitions, axes...] in the order of the tile, repeated along those that it has not."""
+        if not axes:
+            return view
+        wanted = [v for v in self.planes.axes if v not in without and not self.spans[v].is_point]
+        order: list[int | Expr] = [1 + axes.index(v) if v in axes else self.spans[v].count for v in wanted]
+        return view if order == [*range(1, len(axes) + 1)] else replace(view, order=(0, *order))
+
+    def loaded(self, access: Access) -> Storage:
+        """An operand of HBM on chip, with all that variables of one value at a time want of it."""
+        ctx, source = self.ctx, next(s for s in self.ctx.storage_of(access) if s.is_hbm)
+        like = [a for e in self.cluster.einsums for a in e.accesses if self.is_beside(a, access)]
+        axes = [self.axis(access, n, *_constants(like, n)) for n in range(len(access.indices))]
+        names = frozenset[str]().union(*(nodes.names_in([a.cut]) for a in axes))
+        depth = max(ctx.build.depth_of(names), source.depth)
+        key = ("loaded", access.tensor, tuple(axes), self.rows.most, source.version)
+        cache = ctx.build.scopes[depth].cache
+        if key not in cache:
+            with ctx.build.hoisted(depth):
+                has_part = any(a.dim == "part" for a in axes)
+                rows = self.rows.count if has_part else expr(self.rows.most)
+                cache[key] = self.block(f"{access.tensor.lower()}_block", axes, source.buffer.dtype)
+                dst = _whole(cache[key], axes, rows)
+                src = self.in_hbm(source, axes, None if has_part else rows)
+                ctx.build.add(nodes.Load(dst, src))
+        made: Storage = cache[key]
+        return made
+
+    def is_beside(self, one: Access, other: Access) -> bool:
+        """Whether two accesses of a tensor differ in constants alone, those of the partitions apart."""
+        part = self.choice.part
+
+        def is_like(a: Index, b: Index) -> bool:
+            is_same = isinstance(a, Affine) and isinstance(b, Affine) and a.terms == b.terms
+            return a == b if not is_same or part in a.variables or not a.variables else True
+
+        return one.tensor == other.tensor and all(map(is_like, one.indices, other.indices))
+
+    def axis(self, access: Access, number: int, low: int, high: int, is_exact: bool = False) -> _Axis:
+        """What is moved along one axis, for constants from `low` to `high`; no more if it is exact."""
+        index, part = access.indices[number], self.choice.part
+        assert isinstance(index, Affine)
+        spans = {**self.spans, **{v: self.base[v] for v in self.planes.single}}
+        wide = [name for name in index.variables if not spans[name].is_point]
+        if high - low > sum(index.coefficient(v) * spans[v].most for v in wide):
+            low = high = index.constant
+        start, count, most = expr(low), expr(1 + high - low), 1 + high - low
+        if part in index.variables:
+            spans |= self.spans
+        for name, c in index.terms:
+            start = start + spans[name].start * c
+            count, most = count + (spans[name].count - 1) * c, most + (spans[name].most - 1) * c
+        step = index.coefficient(wide[0]) if len(wide) == 1 else 1
+        if part in index.variables:
+            return _Axis(Cut(start, self.rows.count, index.coefficient(part)), "part", self.rows.most)
+        if len(wide) == 1 and low == high and (is_exact or step > MOST_STRIDE):
+            return _Axis(Cut(start, spans[wide[0]].count, step), "free", spans[wide[0]].most)
+        return _Axis(Cut(start, count), "gone" if most == 1 else "free", most)
+
+    def block(self, hint: str, axes: Sequence[_Axis], dtype: str) -> Storage:
+        """A new tile for what is moved along some axes."""
+        shape = (self.rows.most, *([a.most for a in axes if a.dim == "free"] or [1]))
+        tile = self.ctx.build.buffer(hint, shape, dtype, nodes.SBUF)
+        dims, bases, steps = (
+            [*each] for each in zip(*((a.dim, a.cut.start, a.cut.step) for a in axes), strict=True)
+        )
+        return Storage(tile, tuple(dims), tuple(bases), depth=self.ctx.build.depth, steps=tuple(steps))
+
+    def in_hbm(self, hbm: Storage, axes: Sequence[_Axis], repeat: Expr | None = None) -> View:
+        """A part of a tensor in HBM with the partitions in front."""
+        kinds = [a.dim for a in axes if a.dim != "gone"]
+        order = tuple(sorted(range(len(kinds)), key=lambda n: kinds[n] != "part"))
+        at = tuple(nodes.At(a.cut.start) if a.dim == "gone" else a.cut for a in axes)
+        return View(hbm.buffer, at, repeat=repeat, order=() if order == tuple(sorted(order)) else order)
+
+    # results
+
+    def keep(self, einsum: Einsum, value: Value, tile: Tile, along: Partial | None = None) -> None:
+        """Write a value where the tensor lies."""
+        target = self.targets[einsum.name]
+        value = self.widened(value, tile) if value.is_scalar else value
+        if target.tile is not None:
+            self.into(value, self.place_in(target.tile, einsum), tile, along)
+            target.tile.changed()
+        if target.hbm is None:
+            return
+        self.store(einsum, value, target.hbm, tile)
+
+    def place_in(self, storage: Storage, einsum: Einsum) -> View:
+        """Where a tile on chip has the present part of a result."""
+        assert lies_right(storage, einsum, self.spans, self.choice.part)
+        axes = self.axes_in(storage, einsum.output)
+        return self.arranged(self.rows_in(storage, einsum.output), axes, einsum.reduced)
+
+    def store(self, einsum: Einsum, value: Value, hbm: Storage, tile: Tile) -> None:
+        """Store a value, and all that is written beside it, by way of a tile with the axes of HBM."""
+        output, numbers = einsum.output, range(len(einsum.output.indices))
+        writers = [e for e in self.cluster.einsums if self.is_beside(e.output, output)]
+        axes = [self.axis(output, n, *_constants([e.output for e in writers], n)) for n in numbers]
+        elements = prod(a.most for a in axes if a.dim == "free")
+        own = prod(self.spans[v].most for v in output.variables if v != self.choice.part)
+        if elements != own * len(writers):
+            writers = [einsum]
+            axes = [self.axis(output, n, *_constants([output], n), is_exact=True) for n in numbers]
+        if writers[0] is einsum:
+            self.results[einsum.name] = self.block(f"{einsum.name.lower()}_out", axes, hbm.buffer.dtype)
+        made = self.results[einsum.name]
+        tile.into(
+            value, self.arranged(self.rows_in(made, output), self.axes_in(made, output), einsum.reduced)
+        )
+        if writers[-1] is einsum:
+            whole = _whole(made, axes, self.rows.count)
+            self.ctx.build.add(nodes.Store(self.in_hbm(hbm, axes), whole))
+            hbm.changed()
+
+    def sum_along(self, einsum: Einsum, value: Value, sums: list[Partial], tile: Tile) -> None:
+        """No instruction sums a part of the axes of a tile that it computes."""
+
+    def begun(self, einsum: Einsum) -> Partial:
+        """Make the place of a sum before the loops that it runs over."""
+        is_single = all(self.planes.blocks.get(v) is None for v in einsum.reduced)
+        target = self.targets[einsum.name]
+        is_direct = target.tile is not None and target.hbm is None and target.dtype == "float32"
+        hint = f"{einsum.name.lower()}_{'sum' if einsum.reduce_op == 'add' else einsum.reduce_op[:3]}"
+        into = (
+            self.place_in(target.tile, einsum)
+            if is_direct and target.tile
+            else self.new(hint, without=einsum.reduced)
+        )
+        if not is_single:
+            self.ctx.build.add(nodes.Fill(into, float(OPERATORS[einsum.reduce_op].identity or 0.0)))
+        return Partial(einsum, into, is_single, is_direct)
+
+    def summed(self, one: Partial, value: Value, tile: Tile) -> None:
+        """Take one tile into a sum."""
+        einsum = one.einsum
+        inside = [v for v in self.planes.axes if v in einsum.reduced]
+        if not inside:
+            wide = self.widened(value, tile) if value.is_scalar else value
+            total = wide if one.is_single else tile.node(einsum.reduce_op, (Value(view=one.into), wide))
+            tile.into(total, one.into)
+        else:
+            view = tile.view(self.widened(value, tile) if value.is_scalar else value)
+            part = one.into if one.is_single else self.new("partial", without=einsum.reduced)
+            op = OPERATORS[einsum.reduce_op].alu
+            self.ctx.build.add(nodes.Reduce(part, op, self.inside_last(view, inside), len(inside)))
+            if not one.is_single:
+                self.ctx.build.add(nodes.Combine(one.into, one.into, op, part))
+        self.tally(one, one.into)
+
+    def inside_last(self, view: View, inside: Sequence[str]) -> View:
+        """A tile with the axes that are summed over behind the others."""
+        axes = self.planes.axes
+        places = [*range(1, 1 + len(axes))]
+        kept, summed = (
+            [p for p, v in zip(places, axes, strict=True) if (v in inside) is side] for side in (False, True)
+        )
+        if [*kept, *summed] == places:
+            return view
+        before = view.order or (0, *places)
+        return replace(view, order=tuple(before[n] for n in (0, *kept, *summed)))
+
+    def finished(self, one: Partial) -> None:
+        """Deliver a sum."""
+        einsum, target = one.einsum, self.targets[one.einsum.name]
+        if one.is_delivered:
+            assert target.tile is not None
+            target.tile.changed()
+            return
+        kept = [v for v in self.planes.axes if v not in einsum.reduced]
+        if len(kept) < 2:
+            deliver(self.ctx, einsum, one.into, self.spans, self.choice.part, kept[0] if kept else "", target)
+            return
+        tile = Tile(self.ctx, self.new, self.new_column)
+        if target.tile is not None:
+            tile.into(Value(view=one.into), self.place_in(target.tile, einsum))
+            target.tile.changed()
+        if target.hbm is not None:
+            self.store(einsum, Value(view=one.into), target.hbm, tile)
+
+
+__all__ = ["PlaneNest", "Planes", "planes_for"]

@@ -1,0 +1,183 @@
+"""Ranks that lie side by side wherever either is used, as one rank: more lanes, longer rows, fewer loops.
+
+Tensors are views of the same elements in the same order: `Z[b, c, p] = X[b, c, p] . S[b, c]` is
+`Z[bc, p] = X[bc, p] . S[bc]`. An Einsum keeps two variables of more than one value, for lanes and columns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from math import prod
+
+from ..language.additions import Additions, unused
+from ..language.ast import Access, Affine, Cascade, Einsum, Iterate, Operand
+
+# columns that an instruction takes as long for as it takes to be issued
+COLUMNS_OF_ISSUE = 64
+# how many times as large another Einsum is where one may be left without lanes or columns
+SMALL = 16
+
+
+@dataclass(frozen=True)
+class _Axes:
+    """An axis of a tensor and the one behind it."""
+
+    tensor: str
+    first: int
+
+
+@dataclass(frozen=True)
+class _Variables:
+    """Two variables of an Einsum, by its number."""
+
+    einsum: int
+    left: str
+    right: str
+
+
+def with_joined_ranks(cascade: Cascade, partitions: int) -> Cascade:
+    """The cascade with ranks joined as long as that is possible; every rank has an extent."""
+    while (axes := _chosen(cascade, partitions)) is not None:
+        cascade = _joined(cascade, axes)
+    return cascade
+
+
+def _pairs(cascade: Cascade) -> Iterator[tuple[_Axes, _Variables | None]]:
+    """Neighbouring axes of tensors, with the variables that an access has there, if they may be one."""
+    bound = {s.variable for s in cascade.steps if isinstance(s, Iterate)}
+    for number, einsum in enumerate(cascade.einsums):
+        gathers = (g.access for a in einsum.accesses for g in a.gathers)
+        for access in (einsum.output, *einsum.accesses, *gathers):
+            for first, (left, right) in enumerate(pairwise(access.indices)):
+                is_one = _may_be_one(cascade, einsum, access, first) and not {left.plain, right.plain} & bound
+                pair = _Variables(number, left.plain, right.plain) if is_one else None
+                yield _Axes(access.tensor, first), pair
+
+
+def _may_be_one(cascade: Cascade, einsum: Einsum, access: Access, first: int) -> bool:
+    """Whether two variables of an access go through two whole axes, and nothing else asks for either."""
+    both = [i.plain for i in access.indices[first : first + 2]]
+    asked = set(einsum.condition.variables) if einsum.condition else set()
+    asked |= {einsum.recurrence.variable} if einsum.recurrence else set()
+    asked |= {v for a in einsum.accesses for g in a.gathers for v in g.variables}
+    if not all(both) or both[0] == both[1] or asked & set(both):
+        return False
+    axes = zip(cascade.tensors[access.tensor].ranks[first : first + 2], both, strict=True)
+    is_whole = all(cascade.sizes[rank] == cascade.extent(variable, einsum) for rank, variable in axes)
+    return is_whole and all(_is_together(a, *both) for a in (einsum.output, *einsum.accesses))
+
+
+def _is_together(access: Access, left: str, right: str) -> bool:
+    """Whether an access has neither of two variables, or both once, alone, one behind the other."""
+    used = [n for n, i in enumerate(access.indices) if {left, right} & set(i.variables)]
+    plain = [access.indices[n].plain for n in used]
+    return not used or (plain == [left, right] and used[1] == used[0] + 1)
+
+
+def _components(cascade: Cascade) -> list[set[_Axes]]:
+    """Sets of neighbouring axes that must be joined all or none, and can be."""
+    links = list(_pairs(cascade))
+    barred = {axes for axes, pair in links if pair is None}
+    found: list[set[_Axes]] = []
+    open_ = {axes: None for axes, _ in links}
+    while open_:
+        reached = {next(iter(open_))}
+        while True:
+            pairs = {pair for axes, pair in links if axes in reached and pair is not None}
+            wider = reached | {axes for axes, pair in links if pair in pairs}
+            if wider == reached:
+                break
+            reached = wider
+        open_ = {axes: None for axes in open_ if axes not in reached}
+        if not reached & barred:
+            found.append(reached)
+    return found
+
+
+def _chosen(cascade: Cascade, partitions: int) -> set[_Axes] | None:
+    """The axes to join next: those between which a tensor would be cut worst into lanes and columns."""
+    least = [c for c in _components(cascade) if _leaves_two(cascade, c)]
+
+    def cost(component: set[_Axes]) -> int:
+        return max(_cost(cascade.shape(a.tensor), a.first + 1, partitions) for a in component)
+
+    return max(least, key=cost, default=None)
+
+
+def _cost(shape: tuple[int, ...], place: int, partitions: int) -> int:
+    """Cycles that go through a tensor take, cut into lanes and columns at a place."""
+    return -(-prod(shape[:place]) // partitions) * (COLUMNS_OF_ISSUE + prod(shape[place:]))
+
+
+def _leaves_two(cascade: Cascade, component: set[_Axes]) -> bool:
+    """Whether every large Einsum that is touched keeps two variables of several values, if it has them."""
+    points = [prod(cascade.extent(v, e) for v in e.variables) for e in cascade.einsums]
+    for einsum, own in zip(cascade.einsums, points, strict=True):
+        wide = [v for v in einsum.variables if cascade.extent(v, einsum) > 1]
+        joined = _names(cascade, einsum, component)
+        gone = sum(all(v in wide for v in pair) for pair in joined)
+        if gone and len(wide) - gone < 2 and own * SMALL > max(points):
+            return False
+    return True
+
+
+def _names(cascade: Cascade, einsum: Einsum, component: set[_Axes]) -> dict[tuple[str, str], str]:
+    """What pairs of variables of an Einsum are called together."""
+    accesses = (einsum.output, *einsum.accesses)
+    pairs = {
+        (a.indices[axes.first].plain, a.indices[axes.first + 1].plain): None
+        for axes in component
+        for a in accesses
+        if a.tensor == axes.tensor
+    }
+    taken = {*einsum.variables, *(rank.lower() for rank in cascade.sizes)}
+    return {pair: unused("".join(pair), taken) for pair in sorted(pairs)}
+
+
+def _joined(cascade: Cascade, component: set[_Axes]) -> Cascade:
+    """The cascade with one rank in place of each two."""
+    added = Additions(cascade)
+    first = min(component, key=lambda axes: (axes.tensor, axes.first))
+    ranks = cascade.tensors[first.tensor].ranks[first.first : first.first + 2]
+    sizes = {tuple(_sizes(cascade, axes)) for axes in component}
+    names = {pair: added.rank("".join(ranks), prod(pair)) for pair in sorted(sizes)}
+    for axes in sorted(component, key=lambda axes: -axes.first):
+        tensor = added.tensors[axes.tensor]
+        joined = names[_sizes(cascade, axes)]
+        own = (*tensor.ranks[: axes.first], joined, *tensor.ranks[axes.first + 2 :])
+        added.tensors[axes.tensor] = replace(tensor, ranks=own)
+
+    def changed(einsum: Einsum) -> Einsum:
+        pairs = _names(cascade, einsum, component)
+        output, *operands = (_access(o, pairs) for o in (einsum.output, *einsum.operands))
+        assert isinstance(output, Access)
+        return replace(einsum, output=output, operands=tuple(operands), before=einsum.title)
+
+    steps = tuple(
+        replace(s, body=tuple(map(changed, s.body))) if isinstance(s, Iterate) else changed(s)
+        for s in cascade.steps
+    )
+    return added.applied(steps)
+
+
+def _sizes(cascade: Cascade, axes: _Axes) -> tuple[int, int]:
+    left, right = cascade.shape(axes.tensor)[axes.first : axes.first + 2]
+    return left, right
+
+
+def _access(operand: Operand, pairs: Mapping[tuple[str, str], str]) -> Operand:
+    """An operand with one variable in place of each two."""
+    if not isinstance(operand, Access):
+        return operand
+    indices = list(operand.indices)
+    for pair, name in pairs.items():
+        plain = [i.plain for i in indices]
+        if pair[0] in plain:
+            place = plain.index(pair[0])
+            indices[place : place + 2] = [Affine(((name, 1),))]
+    return replace(operand, indices=tuple(indices))
+
+
+__all__ = ["with_joined_ranks"]

@@ -1,0 +1,314 @@
+"""Cascades as papers and libraries write them, at the sizes they have there: what no rule was written for."""
+
+from __future__ import annotations
+
+from hashlib import sha256
+
+from tests.einsum.cascades import Case, Steps
+from tests.einsum.realistic import realistic
+
+Z = "Z"
+
+
+def _np(name: str, subscripts: str, sizes: str) -> Case:
+    """One Einsum as `np.einsum` writes it."""
+    operands, _, output = subscripts.partition("->")
+    parts = operands.split(",")
+    names = [chr(ord("A") + n) for n in range(len(parts))]
+    tensors = ", ".join(f"{n}: {' '.join(p.upper())}" for n, p in zip([*names, Z], [*parts, output], strict=True))
+    right = " . ".join(f"{n}[{', '.join(p)}]" for n, p in zip(names, parts, strict=True))
+    ops = [*(["M mul"] if len(parts) > 1 else []), *(["V add"] if set("".join(parts)) - set(output) else [])]
+    return realistic(name, tensors, [f"Z[{', '.join(output)}] = {right}{' ;; ' if ops else ''}{' '.join(ops)}"], sizes)
+
+
+def _softmax(lanes: str, keys: str, scores: str = "S") -> Steps:
+    return [
+        f"G[{lanes}] = {scores}[{lanes}, {keys}] ;; V max",
+        f"N[{lanes}, {keys}] = {scores}[{lanes}, {keys}] . G[{lanes}] ;; M binary(subtract_exp)",
+        f"D[{lanes}] = N[{lanes}, {keys}] ;; V add",
+    ]
+
+
+ATTENTIONS = [
+    realistic("grouped_query_causal", "Q: H G P E, K: H M E, V: H M F, C: H G P M, S: H G P M, G: H G P, "
+              "N: H G P M, D: H G P, A: H G P F, Z: H G P F",
+              ["C[h, g, p, m] = Q[h, g, p, e] . K[h, m, e] ;; M mul V add",
+               "S[h, g, p, m] = C[h, g, p, m] if m <= p else -1e30", *_softmax("h, g, p", "m"),
+               "A[h, g, p, f] = N[h, g, p, m] . V[h, m, f] ;; M mul V add",
+               "Z[h, g, p, f] = A[h, g, p, f] . D[h, g, p] ;; M binary(divide)"],
+              "H=2 G=2 P=1024 M=1024 E=128 F=128"),
+    realistic("multi_query_tokens_first", "Q: P H E, K: M E, V: M F, S: H P M, G: H P, N: H P M, D: H P, "
+              "A: P H F, Z: P H F",
+              ["S[h, p, m] = Q[p, h, e] . K[m, e] ;; M mul V add", *_softmax("h, p", "m"),
+               "A[p, h, f] = N[h, p, m] . V[m, f] ;; M mul V add",
+               "Z[p, h, f] = A[p, h, f] . D[h, p] ;; M binary(divide)"],
+              "H=4 P=1024 M=1024 E=64 F=64"),
+    realistic("bert_attention", "Q: B S H E, K: B T H E, V: B T H E, L: B H S T, G: B H S, N: B H S T, D: B H S, "
+              "A: B S H E, Z: B S H E",
+              ["L[b, h, s, t] = Q[b, s, h, e] . K[b, t, h, e] ;; M mul V add", *_softmax("b, h, s", "t", "L"),
+               "A[b, s, h, e] = N[b, h, s, t] . V[b, t, h, e] ;; M mul V add",
+               "Z[b, s, h, e] = A[b, s, h, e] . D[b, h, s] ;; M binary(divide)"],
+              "B=2 S=512 T=512 H=4 E=64"),
+    realistic("sliding_window", "Q: P E, K: M E, V: M F, B: P M, C: P M, S: P M, G: P, N: P M, D: P, A: P F, Z: P F",
+              ["B[p, m] = Q[p, e] . K[m, e] ;; M mul V add", "C[p, m] = B[p, m] if m <= p else -1e30",
+               "S[p, m] = C[p, m] if m + 256 > p else -1e30", *_softmax("p", "m"),
+               "A[p, f] = N[p, m] . V[m, f] ;; M mul V add", "Z[p, f] = A[p, f] . D[p] ;; M binary(divide)"],
+              "P=2048 M=2048 E=128 F=128"),
+    realistic("biased_attention", "Q: H P E, K: H M E, V: H M F, B: H P M, C: H P M, S: H P M, G: H P, N: H P M, "
+              "D: H P, A: H P F, Z: H P F",
+              ["C[h, p, m] = Q[h, p, e] . K[h, m, e] ;; M mul V add", "S[h, p, m] = C[h, p, m] . B[h, p, m] ;; M add",
+               *_softmax("h, p", "m"), "A[h, p, f] = N[h, p, m] . V[h, m, f] ;; M mul V add",
+               "Z[h, p, f] = A[h, p, f] . D[h, p] ;; M binary(divide)"],
+              "H=4 P=512 M=512 E=32 F=32"),
+    realistic("softcapped_attention", "Q: P E, K: M E, V: M F, B: P M, T: P M, S: P M, G: P, N: P M, D: P, A: P F, Z: P F",
+              ["B[p, m] = Q[p, e] . K[m, e] ;; M mul V add", "T[p, m] = B[p, m] ;; M unary(tanh)",
+               "S[p, m] = T[p, m] . cap ;; M mul", *_softmax("p", "m"),
+               "A[p, f] = N[p, m] . V[m, f] ;; M mul V add", "Z[p, f] = A[p, f] . D[p] ;; M binary(divide)"],
+              "P=2048 M=2048 E=128 F=128", cap=30.0),
+    realistic("latent_decoding", "Q: H C, R: H E, K: S C, T: S E, A: H S, B: H S, L: H S, G: H, N: H S, D: H, O: H C, Z: H C",
+              ["A[h, s] = Q[h, c] . K[s, c] ;; M mul V add", "B[h, s] = R[h, e] . T[s, e] ;; M mul V add",
+               "L[h, s] = A[h, s] . B[h, s] ;; M add", *_softmax("h", "s", "L"),
+               "O[h, c] = N[h, s] . K[s, c] ;; M mul V add", "Z[h, c] = O[h, c] . D[h] ;; M binary(divide)"],
+              "H=128 C=512 E=64 S=4096"),
+    realistic("grouped_decoding", "Q: B H G E, K: B H S E, V: B H S E, L: B H G S, M: B H G, P: B H G S, D: B H G, "
+              "A: B H G E, Z: B H G E",
+              ["L[b, h, g, s] = Q[b, h, g, e] . K[b, h, s, e] ;; M mul V add", "M[b, h, g] = L[b, h, g, s] ;; V max",
+               "P[b, h, g, s] = L[b, h, g, s] . M[b, h, g] ;; M binary(subtract_exp)",
+               "D[b, h, g] = P[b, h, g, s] ;; V add",
+               "A[b, h, g, e] = P[b, h, g, s] . V[b, h, s, e] ;; M mul V add",
+               "Z[b, h, g, e] = A[b, h, g, e] . D[b, h, g] ;; M binary(divide)"], "B=2 H=8 G=4 S=2048 E=128"),
+    realistic("linear_attention", "Q: H P E, K: H M E, V: H M F, S: H E F, Z: H P F",
+              ["S[h, e, f] = K[h, m, e] . V[h, m, f] ;; M mul V add",
+               "Z[h, p, f] = Q[h, p, e] . S[h, e, f] ;; M mul V add"], "H=8 P=1024 M=1024 E=64 F=64"),
+    realistic("attention_gradient", "P: I J, V: J F, O: I F, G: I F, D: I, H: I J, T: I J, Z: I J",
+              ["D[i] = O[i, f] . G[i, f] ;; M mul V add", "H[i, j] = G[i, f] . V[j, f] ;; M mul V add",
+               "T[i, j] = H[i, j] . D[i] ;; M binary(subtract)", "Z[i, j] = T[i, j] . P[i, j] ;; M mul"],
+              "I=2048 J=2048 F=128"),
+    realistic("additive_attention", "A: I K, B: J K, W: K, T: I J K, U: I J K, Z: I J",
+              ["T[i, j, k] = A[i, k] . B[j, k] ;; M add", "U[i, j, k] = T[i, j, k] ;; M unary(tanh)",
+               "Z[i, j] = U[i, j, k] . W[k] ;; M mul V add"], "I=256 J=256 K=128"),
+]  # fmt: skip
+
+RECURRENCES = [
+    realistic("selective_state_space", "A: D N, B: T N, C: T N, L: T D, X: T D, M: T D N, E: T D N, U: T D, "
+              "V: T D N, P: T D N, H: T1 D N, Y: T D",
+              ["M[t, d, n] = L[t, d] . A[d, n] ;; M mul", "E[t, d, n] = M[t, d, n] ;; M unary(exp)",
+               "U[t, d] = L[t, d] . X[t, d] ;; M mul", "V[t, d, n] = U[t, d] . B[t, n] ;; M mul",
+               "H[0, d, n] = const(0)",
+               ("t", ["P[t, d, n] = E[t, d, n] . H[t, d, n] ;; M mul",
+                      "H[t+1, d, n] = P[t, d, n] . V[t, d, n] ;; M add"]),
+               "Y[t, d] = C[t, n] . H[t+1, d, n] ;; M mul V add"],
+              "T=1024 T1=1025 D=512 N=16", "Y"),
+    realistic("sum_of_one_row", "X: T, S: T1", ["S[0] = const(0)", ("t", ["S[t+1] = S[t] . X[t] ;; M add"])],
+              "T=65536 T1=65537", "S"),
+    realistic("sum_of_few_rows", "X: M T, S: M T1", ["S[m, 0] = const(0)", ("t", ["S[m, t+1] = S[m, t] . X[m, t] ;; M add"])],
+              "M=8 T=16384 T1=16385", "S"),
+    realistic("sums_of_short_rows", "X: B T, S: B T1", ["S[b, 0] = const(0)", ("t", ["S[b, t+1] = S[b, t] . X[b, t] ;; M add"])],
+              "B=65536 T=32 T1=33", "S"),
+    realistic("moving_averages_of_batches", "X: B T C, K: B T C, A: B T C, S: B T1 C",
+              ["S[b, 0, c] = const(0)",
+               ("t", ["K[b, t, c] = S[b, t, c] . keep ;; M mul", "A[b, t, c] = X[b, t, c] . add ;; M mul",
+                      "S[b, t+1, c] = K[b, t, c] . A[b, t, c] ;; M add"])],
+              "B=8 T=512 T1=513 C=256", "S", keep=0.9, add=0.1),
+    realistic("largest_so_far", "X: M T, S: M T1", ["S[m, 0] = const(-1e30)", ("t", ["S[m, t+1] = S[m, t] . X[m, t] ;; M max"])],
+              "M=1024 T=4096 T1=4097", "S"),
+    realistic("minimal_gated_unit", "F: T D, C: T D, K: T D, I: T D, A: T D, H: T1 D",
+              ["H[0, d] = const(0)",
+               ("t", ["K[t, d] = F[t, d] . H[t, d] ;; M mul", "I[t, d] = F[t, d] . one ;; M binary(subtract)",
+                      "A[t, d] = I[t, d] . C[t, d] ;; M mul", "H[t+1, d] = K[t, d] . A[t, d] ;; M binary(subtract)"])],
+              "T=2048 T1=2049 D=1024", "H", one=1.0),
+    realistic("retention", "K: T E, V: T F, Q: T E, O: T E F, G: T E F, S: T1 E F, Y: T F",
+              ["S[0, e, f] = const(0)",
+               ("t", ["O[t, e, f] = K[t, e] . V[t, f] ;; M mul", "G[t, e, f] = S[t, e, f] . keep ;; M mul",
+                      "S[t+1, e, f] = G[t, e, f] . O[t, e, f] ;; M add",
+                      "Y[t, f] = Q[t, e] . S[t+1, e, f] ;; M mul V add"])],
+              "T=512 T1=513 E=64 F=64", "Y", keep=0.97),
+    realistic("token_shift", "X: T D, U: D, A: T D, B: T D, Z: T D",
+              ["A[t, d] = X[t, d] . X[t-1, d] ;; M binary(subtract)", "B[t, d] = A[t, d] . U[d] ;; M mul",
+               "Z[t, d] = X[t, d] . B[t, d] ;; M binary(subtract)"], "T=4096 D=1024"),
+]  # fmt: skip
+
+NORMS = [
+    realistic("group_norm", "X: B G C P, S: B G, U: B G, A: B G C P, Q: B G, V: B G, R: B G, Y: B G C P, W: G C, Z: B G C P",
+              ["S[b, g] = X[b, g, c, p] ;; V add", "U[b, g] = S[b, g] . share ;; M mul",
+               "A[b, g, c, p] = X[b, g, c, p] . U[b, g] ;; M binary(subtract)",
+               "Q[b, g] = A[b, g, c, p] . A[b, g, c, p] ;; M mul V add", "V[b, g] = Q[b, g] . share ;; M mul",
+               "R[b, g] = V[b, g] ;; M unary(rsqrt)", "Y[b, g, c, p] = A[b, g, c, p] . R[b, g] ;; M mul",
+               "Z[b, g, c, p] = Y[b, g, c, p] . W[g, c] ;; M mul"], "B=8 G=32 C=8 P=1024", share=1 / 8192),
+    realistic("batch_norm", "X: B C P, S: C, U: C, Q: C, V: C, W: C, E: C, R: C, A: B C P, Z: B C P",
+              ["S[c] = X[b, c, p] ;; V add", "U[c] = S[c] . share ;; M mul", "Q[c] = X[b, c, p] . X[b, c, p] ;; M mul V add",
+               "V[c] = Q[c] . share ;; M mul", "W[c] = U[c] . U[c] ;; M mul", "E[c] = V[c] . W[c] ;; M binary(subtract)",
+               "R[c] = E[c] ;; M unary(rsqrt)", "A[b, c, p] = X[b, c, p] . U[c] ;; M binary(subtract)",
+               "Z[b, c, p] = A[b, c, p] . R[c] ;; M mul"], "B=16 C=256 P=784", share=1 / 12544),
+    realistic("layer_norm_channels_first", "X: B C P, S: B P, U: B P, A: B C P, Q: B P, V: B P, R: B P, Y: B C P, W: C, Z: B C P",
+              ["S[b, p] = X[b, c, p] ;; V add", "U[b, p] = S[b, p] . share ;; M mul",
+               "A[b, c, p] = X[b, c, p] . U[b, p] ;; M binary(subtract)", "Q[b, p] = A[b, c, p] . A[b, c, p] ;; M mul V add",
+               "V[b, p] = Q[b, p] . share ;; M mul", "R[b, p] = V[b, p] ;; M unary(rsqrt)",
+               "Y[b, c, p] = A[b, c, p] . R[b, p] ;; M mul", "Z[b, c, p] = Y[b, c, p] . W[c] ;; M mul"],
+              "B=8 C=192 P=784", share=1 / 192),
+    realistic("heads_normed", "X: T H E, G: E, S: T H, U: T H, R: T H, Y: T H E, Z: T H E",
+              ["S[t, h] = X[t, h, e] . X[t, h, e] ;; M mul V add", "U[t, h] = S[t, h] . share ;; M mul",
+               "R[t, h] = U[t, h] ;; M unary(rsqrt)", "Y[t, h, e] = X[t, h, e] . R[t, h] ;; M mul",
+               "Z[t, h, e] = Y[t, h, e] . G[e] ;; M mul"], "T=2048 H=16 E=128", share=1 / 128),
+    realistic("squeeze_and_excite", "X: B C P, S: B C, U: B C, W: C R, H: B R, K: B R, V: R C, E: B C, F: B C, Z: B C P",
+              ["S[b, c] = X[b, c, p] ;; V add", "U[b, c] = S[b, c] . share ;; M mul",
+               "H[b, r] = U[b, c] . W[c, r] ;; M mul V add", "K[b, r] = H[b, r] ;; M unary(relu)",
+               "E[b, c] = K[b, r] . V[r, c] ;; M mul V add", "F[b, c] = E[b, c] ;; M unary(sigmoid)",
+               "Z[b, c, p] = X[b, c, p] . F[b, c] ;; M mul"], "B=16 C=256 P=784 R=16", share=1 / 784),
+    realistic("attention_weights_of_heads", "S: B H P M, G: B H P, N: B H P M, D: B H P, Z: B H P M",
+              [*_softmax("b, h, p", "m"), "Z[b, h, p, m] = N[b, h, p, m] . D[b, h, p] ;; M binary(divide)"],
+              "B=2 H=8 P=512 M=512"),
+    realistic("softmax_of_columns", "S: M P, G: P, N: M P, D: P, Z: M P",
+              ["G[p] = S[m, p] ;; V max", "N[m, p] = S[m, p] . G[p] ;; M binary(subtract_exp)",
+               "D[p] = N[m, p] ;; V add", "Z[m, p] = N[m, p] . D[p] ;; M binary(divide)"], "M=1024 P=2048"),
+]  # fmt: skip
+
+LOSSES = [
+    realistic("log_sum_exp_of_rows", "A: M N, G: M, E: M N, S: M, Z: M",
+              ["G[m] = A[m, n] ;; V max", "E[m, n] = A[m, n] . G[m] ;; M binary(subtract_exp)", "S[m] = E[m, n] ;; V add",
+               "Z[m] = S[m] . G[m] ;; M binary(logexp)"], "M=2048 N=32000"),
+    realistic("cross_entropy", "A: T V, Y: T, G: T, E: T V, S: T, U: T, L: T, W: T, Z:",
+              ["G[t] = A[t, v] ;; V max", "E[t, v] = A[t, v] . G[t] ;; M binary(subtract_exp)", "S[t] = E[t, v] ;; V add",
+               "U[t] = S[t] . G[t] ;; M binary(logexp)", "L[t] = A[t, Y[t]]", "W[t] = U[t] . L[t] ;; M binary(subtract)",
+               "Z[] = W[t] ;; V add"], "T=1024 V=32000"),
+    realistic("mean_squared_error", "A: M N, B: M N, D: M N, Z:",
+              ["D[m, n] = A[m, n] . B[m, n] ;; M binary(subtract)", "Z[] = D[m, n] . D[m, n] ;; M mul V add"], "M=4096 N=4096"),
+    realistic("divergence", "P: M N, Q: M N, R: M N, L: M N, K: M N, Z: M",
+              ["R[m, n] = P[m, n] . Q[m, n] ;; M binary(divide)", "L[m, n] = R[m, n] ;; M unary(log)",
+               "Z[m] = P[m, n] . L[m, n] ;; M mul V add"], "M=4096 N=4096"),
+    realistic("contrastive", "A: I E, B: J E, S: I J, G: I, N: I J, D: I, U: I, Z: I",
+              ["S[i, j] = A[i, e] . B[j, e] ;; M mul V add", "G[i] = S[i, j] ;; V max",
+               "N[i, j] = S[i, j] . G[i] ;; M binary(subtract_exp)", "D[i] = N[i, j] ;; V add",
+               "Z[i] = D[i] . G[i] ;; M binary(logexp)"], "I=2048 J=2048 E=512"),
+]  # fmt: skip
+
+KERNELS = [
+    realistic("pairwise_distance", "X: I K, Y: J K, D: I J K, Z: I J",
+              ["D[i, j, k] = X[i, k] . Y[j, k] ;; M binary(subtract)", "Z[i, j] = D[i, j, k] . D[i, j, k] ;; M mul V add"],
+              "I=256 J=256 K=64"),
+    realistic("gaussian_kernel", "X: I K, Y: J K, A: I, B: J, P: I J, Q: I J, R: I J, S: I J, Z: I J",
+              ["A[i] = X[i, k] . X[i, k] ;; M mul V add", "B[j] = Y[j, k] . Y[j, k] ;; M mul V add",
+               "P[i, j] = X[i, k] . Y[j, k] ;; M mul V add", "Q[i, j] = P[i, j] . two ;; M mul",
+               "R[i, j] = Q[i, j] . A[i] ;; M binary(subtract)", "S[i, j] = R[i, j] . B[j] ;; M binary(subtract)",
+               "Z[i, j] = S[i, j] ;; M unary(exp)"], "I=2048 J=2048 K=128", two=2.0),
+    realistic("graph_convolution", "A: I J, X: J F, W: F O, H: J O, S: I O, Z: I O",
+              ["H[j, o] = X[j, f] . W[f, o] ;; M mul V add", "S[i, o] = A[i, j] . H[j, o] ;; M mul V add",
+               "Z[i, o] = S[i, o] ;; M unary(relu)"], "I=2708 J=2708 F=1433 O=16"),
+    realistic("graph_attention", "L: I, R: J, M: I J, H: J F, T: I J, E: I J, S: I J, G: I, N: I J, D: I, A: I F, Z: I F",
+              ["T[i, j] = L[i] . R[j] ;; M add", "E[i, j] = T[i, j] ;; M unary(relu)", "S[i, j] = E[i, j] . M[i, j] ;; M add",
+               *_softmax("i", "j"), "A[i, f] = N[i, j] . H[j, f] ;; M mul V add",
+               "Z[i, f] = A[i, f] . D[i] ;; M binary(divide)"], "I=2048 J=2048 F=64"),
+    realistic("page_rank", "A: K J, X: I1 J, S: I K, Z: J", ["X[0, j] = const(1)",
+              ("i", ["S[i, k] = A[k, j] . X[i, j] ;; M mul V add", "X[i+1, k] = S[i, k] . damp ;; M mul"]), "Z[j] = X[I, j]"],
+              "K=2048 J=2048 I=16 I1=17", damp=0.0005),
+    realistic("heat_3d", "X: A B C, S: P Q R, T: P Q R, U: P Q R, V: P Q R, W: P Q R, Z: P Q R",
+              ["S[p, q, r] = X[p, q+1, r+1] . X[p+2, q+1, r+1] ;; M add",
+               "T[p, q, r] = X[p+1, q, r+1] . X[p+1, q+2, r+1] ;; M add",
+               "U[p, q, r] = X[p+1, q+1, r] . X[p+1, q+1, r+2] ;; M add", "V[p, q, r] = S[p, q, r] . T[p, q, r] ;; M add",
+               "W[p, q, r] = V[p, q, r] . U[p, q, r] ;; M add", "Z[p, q, r] = W[p, q, r] . sixth ;; M mul"],
+              "A=130 B=130 C=130 P=128 Q=128 R=128", sixth=1 / 6),
+    realistic("tucker", "X: I J K, A: I R, B: J S, C: K T, Z: R S T",
+              ["Z[r, s, t] = X[i, j, k] . A[i, r] . B[j, s] . C[k, t] ;; M mul V add"],
+              "I=256 J=256 K=256 R=32 S=32 T=32"),
+    realistic("tensor_train", "A: I R, B: R J S, C: S K, Z: I J K",
+              ["Z[i, j, k] = A[i, r] . B[r, j, s] . C[s, k] ;; M mul V add"], "I=128 J=128 K=128 R=32 S=32"),
+    realistic("fourier_transform", "X: B N, Y: B N, C: N K, S: N K, A: B K, D: B K, E: B K, F: B K, Z: B K, W: B K",
+              ["A[b, k] = X[b, n] . C[n, k] ;; M mul V add", "D[b, k] = Y[b, n] . S[n, k] ;; M mul V add",
+               "E[b, k] = X[b, n] . S[n, k] ;; M mul V add", "F[b, k] = Y[b, n] . C[n, k] ;; M mul V add",
+               "Z[b, k] = A[b, k] . D[b, k] ;; M binary(subtract)", "W[b, k] = E[b, k] . F[b, k] ;; M add"],
+              "B=1024 N=512 K=512", "Z W"),
+    realistic("biaffine", "X: B I E, U: O E F, Y: B J F, Z: B O I J",
+              ["Z[b, o, i, j] = X[b, i, e] . U[o, e, f] . Y[b, j, f] ;; M mul V add"], "B=4 O=8 I=64 J=64 E=128 F=128"),
+]  # fmt: skip
+
+CONVOLUTIONS = [
+    realistic("conv1d_strided", "X: B C W, F: K C R, Z: B K T", ["Z[b, k, t] = X[b, c, 2*t + r] . F[k, c, r] ;; M mul V add"],
+              "B=4 C=128 W=2049 K=128 R=3 T=1024"),
+    realistic("conv1d_causal_dilated", "X: C W, F: K C R, Z: K T", ["Z[k, t] = X[c, t + 4*r] . F[k, c, r] ;; M mul V add"],
+              "C=256 W=4104 K=256 R=3 T=4096"),
+    realistic("conv2d_depthwise", "X: B C H W, F: C R S, Z: B C P Q",
+              ["Z[b, c, p, q] = X[b, c, p + r, q + s] . F[c, r, s] ;; M mul V add"],
+              "B=2 C=256 H=58 W=58 P=56 Q=56 R=3 S=3"),
+    realistic("conv2d_channels_last", "X: B H W C, F: R S C K, Z: B P Q K",
+              ["Z[b, p, q, k] = X[b, p + r, q + s, c] . F[r, s, c, k] ;; M mul V add"],
+              "B=2 H=34 W=34 C=128 K=128 P=32 Q=32 R=3 S=3"),
+    realistic("patch_embedding", "X: C H W, F: K C R S, Z: P Q K",
+              ["Z[p, q, k] = X[c, 16*p + r, 16*q + s] . F[k, c, r, s] ;; M mul V add"],
+              "C=3 H=224 W=224 K=768 R=16 S=16 P=14 Q=14"),
+    realistic("short_convolution_tokens_first", "X: T C, F: C R, Z: T C", ["Z[t, c] = X[t + r - 3, c] . F[c, r] ;; M mul V add"],
+              "T=4096 C=1024 R=4"),
+    realistic("mean_of_windows", "X: B C H W, S: B C P Q, Z: B C P Q",
+              ["S[b, c, p, q] = X[b, c, 2*p + r, 2*q + s] ;; V add", "Z[b, c, p, q] = S[b, c, p, q] . quarter ;; M mul"],
+              "B=4 C=128 H=56 W=56 P=28 Q=28 R=2 S=2", quarter=0.25),
+    realistic("max_of_windows_channels_last", "X: H W C, Z: P Q C", ["Z[p, q, c] = X[2*p + r, 2*q + s, c] ;; V max"],
+              "H=112 W=112 C=128 P=56 Q=56 R=2 S=2"),
+    realistic("global_mean", "X: B C P, S: B C, Z: B C", ["S[b, c] = X[b, c, p] ;; V add", "Z[b, c] = S[b, c] . share ;; M mul"],
+              "B=16 C=1024 P=196", share=1 / 196),
+]  # fmt: skip
+
+OPTIMISERS = [
+    realistic("lion", "P: M N, G: M N, V: M N, A: M N, B: M N, C: M N, S: M N, U: M N, D: M N, E: M N, NV: M N, NP: M N",
+              ["A[m, n] = V[m, n] . b1 ;; M mul", "B[m, n] = G[m, n] . c1 ;; M mul", "C[m, n] = A[m, n] . B[m, n] ;; M add",
+               "S[m, n] = C[m, n] ;; M unary(sign)", "U[m, n] = S[m, n] . rate ;; M mul",
+               "NP[m, n] = P[m, n] . U[m, n] ;; M binary(subtract)", "D[m, n] = V[m, n] . b2 ;; M mul",
+               "E[m, n] = G[m, n] . c2 ;; M mul", "NV[m, n] = D[m, n] . E[m, n] ;; M add"],
+              "M=4096 N=4096", "NP NV", b1=0.9, c1=0.1, b2=0.99, c2=0.01, rate=1e-4),
+    realistic("shampoo", "G: M N, L: M K, R: J N, A: M N, Z: M N, P: M I, Q: N O",
+              ["P[m, i] = G[m, n] . G[i, n] ;; M mul V add", "Q[n, o] = G[m, n] . G[m, o] ;; M mul V add",
+               "A[m, n] = L[m, k] . G[k, n] ;; M mul V add", "Z[m, n] = A[m, j] . R[j, n] ;; M mul V add"],
+              "M=1024 N=1024 K=1024 J=1024 I=1024 O=1024", "Z P Q"),
+    realistic("newton_schulz", "X: M N, A: M K, B: M K, C: M K, D: M N, E: M N, Z: M N",
+              ["A[m, k] = X[m, n] . X[k, n] ;; M mul V add", "B[m, k] = A[m, i] . A[i, k] ;; M mul V add",
+               "C[m, k] = A[m, k] . B[m, k] ;; M add", "D[m, n] = C[m, k] . X[k, n] ;; M mul V add",
+               "Z[m, n] = D[m, n] . X[m, n] ;; M add"], "M=512 N=2048 K=512 I=512"),
+    realistic("weight_decay_row", "P: N, G: N, A: N, B: N, Z: N",
+              ["A[n] = G[n] . rate ;; M mul", "B[n] = P[n] . keep ;; M mul", "Z[n] = B[n] . A[n] ;; M binary(subtract)"],
+              "N=8388608", rate=0.1, keep=0.99),
+    realistic("gated_layer_decoding", "X: M K, W: K F, U: K F, G: M F, H: M F, S: M F, P: M F, V: F N, Z: M N",
+              ["G[m, f] = X[m, k] . W[k, f] ;; M mul V add", "H[m, f] = X[m, k] . U[k, f] ;; M mul V add",
+               "S[m, f] = G[m, f] ;; M unary(silu)", "P[m, f] = S[m, f] . H[m, f] ;; M mul",
+               "Z[m, n] = P[m, f] . V[f, n] ;; M mul V add"], "M=1 K=2048 F=5504 N=2048"),
+    realistic("rotary_halves", "X: T H E, C: T D, S: T D, A: T H D, B: T H D, P: T H D, Q: T H D, Z: T H E",
+              ["A[t, h, d] = X[t, h, d] . C[t, d] ;; M mul", "B[t, h, d] = X[t, h, d + 64] . S[t, d] ;; M mul",
+               "P[t, h, d] = X[t, h, d] . S[t, d] ;; M mul", "Q[t, h, d] = X[t, h, d + 64] . C[t, d] ;; M mul",
+               "Z[t, h, d] = A[t, h, d] . B[t, h, d] ;; M binary(subtract)",
+               "Z[t, h, d + 64] = P[t, h, d] . Q[t, h, d] ;; M add"], "T=2048 H=8 E=128 D=64"),
+    realistic("embeddings_with_positions", "W: V D, IX: T, P: T D, E: T D, Z: T D",
+              ["E[t, d] = W[IX[t], d]", "Z[t, d] = E[t, d] . P[t, d] ;; M add"], "V=30522 D=768 T=2048"),
+    realistic("embeddings_of_batches", "W: V D, IX: B T, Z: B T D", ["Z[b, t, d] = W[IX[b, t], d]"], "V=32000 D=1024 B=8 T=256"),
+    realistic("bag_of_embeddings", "W: V D, IX: B K, E: B K D, Z: B D",
+              ["E[b, k, d] = W[IX[b, k], d]", "Z[b, d] = E[b, k, d] ;; V add"], "V=100000 D=128 B=256 K=8"),
+    realistic("expert_dispatch", "P: T E C, X: T D, W: E D F, A: E C D, H: E C F, Z: T F",
+              ["A[e, c, d] = P[t, e, c] . X[t, d] ;; M mul V add", "H[e, c, f] = A[e, c, d] . W[e, d, f] ;; M mul V add",
+               "Z[t, f] = P[t, e, c] . H[e, c, f] ;; M mul V add"], "T=1024 E=8 C=128 D=512 F=512"),
+]  # fmt: skip
+
+STRINGS = [
+    _np("einsum_bmm", "bij,bjk->bik", "B=16 I=256 J=256 K=256"),
+    _np("einsum_heads", "bqhd,bkhd->bhqk", "B=2 Q=512 K=512 H=8 D=64"),
+    _np("einsum_values", "bhqk,bkhd->bqhd", "B=2 Q=512 K=512 H=8 D=64"),
+    _np("einsum_rows_dot", "ij,ij->i", "I=4096 J=4096"),
+    _np("einsum_many_dots", "bhd,bhd->bh", "B=2048 H=16 D=128"),
+    _np("einsum_reversed_axes", "abc->cba", "A=128 B=64 C=256"),
+    _np("einsum_heads_out", "bshd->bhsd", "B=4 S=1024 H=8 D=64"),
+    _np("einsum_two_ranks_summed", "abcd,cd->ab", "A=64 B=64 C=64 D=64"),
+    _np("einsum_swapped_result", "ijk,jil->kl", "I=96 J=160 K=200 L=120"),
+    _np("einsum_batched_outer", "bi,bj->bij", "B=64 I=300 J=500"),
+    _np("einsum_project_heads", "bsd,dhe->bshe", "B=4 S=512 D=512 H=8 E=64"),
+    _np("einsum_merge_heads", "bshe,hed->bsd", "B=4 S=512 D=512 H=8 E=64"),
+    _np("einsum_channel_scale", "bchw,c->bchw", "B=8 C=64 H=56 W=56"),
+    _np("einsum_middle_sum", "abc->ac", "A=256 B=128 C=256"),
+    _np("einsum_small_batches", "nij,njk->nik", "N=1024 I=16 J=16 K=16"),
+    _np("einsum_small_vectors", "nij,nj->ni", "N=8192 I=16 J=16"),
+    _np("einsum_ragged_product", "ki,kj->ij", "K=1000 I=777 J=1333"),
+    _np("einsum_trace_of_product", "ij,ji->", "I=2048 J=2048"),
+    _np("einsum_quadratic", "bi,ij,bj->b", "B=1024 I=256 J=256"),
+    _np("einsum_cp", "ir,jr,kr->ijk", "I=128 J=128 K=128 R=16"),
+]
+
+PAPERS = [*ATTENTIONS, *RECURRENCES, *NORMS, *LOSSES, *KERNELS, *CONVOLUTIONS, *OPTIMISERS, *STRINGS]
+
+
+def is_kept_back(name: str) -> bool:
+    """Whether a cascade is one of the third that rules are not written for: they are judged by it."""
+    return sha256(name.encode()).digest()[0] % 3 == 0
