@@ -360,8 +360,10 @@ class _Completion:
             return replace(seen, constructor=constructor, node=node)
         assert is_made, "makers come before their readers"
         unbound = self.lives_in(einsum)
-        part = [r for r in self.innermost(name, self.part[name], int(self.machine["partitions"]))
-                if r not in unbound]  # fmt: skip
+        # what is a row on its way to all partitions lies on one: a rank of one element
+        units = [r for r in ranks if r not in unbound and self.ranks.size(name, r).value == 1]
+        lanes = self.innermost(name, self.part[name], int(self.machine["partitions"]))
+        part = [r for r in lanes if r not in unbound] or units[:1]
         free = tuple(r for r in ranks if r not in unbound and r not in part)
         memory = "PSUM" if self.instructions[name] == PRODUCT else "SBUF"
         return Placement(tensor, name, memory, constructor, tuple(unbound), tuple(part), free, node)
@@ -378,7 +380,7 @@ class _Completion:
         """The same layout in the ranks of another Einsum."""
 
         def renamed(ranks: Iterable[str]) -> tuple[str, ...]:
-            wanted = [self.ranks.digit(other.einsum, r) for r in ranks]
+            wanted = [(r, self.ranks.digit(other.einsum, r)) for r in ranks]
             return tuple(self.in_terms_of(name, variables, wanted))
 
         unbound: list[str] = []
@@ -389,16 +391,19 @@ class _Completion:
         return replace(other, einsum=name, unbound=tuple(unbound), outer=renamed(other.outer),
                        inner=renamed(other.inner))  # fmt: skip
 
-    def in_terms_of(self, einsum: str, variables: tuple[str, ...], wanted: Iterable[Digit]) -> list[str]:
-        """Ranks of an Einsum that cover digits, in their order."""
+    def in_terms_of(
+        self, einsum: str, variables: tuple[str, ...], wanted: Iterable[tuple[str, Digit]]
+    ) -> list[str]:
+        """Ranks of an Einsum that cover digits, in their order; parts of one element go by their names."""
         found: list[str] = []
-        own = [(r, self.ranks.digit(einsum, r)) for r in self.every(einsum, variables)]
-        for one in wanted:
+        own = {r: self.ranks.digit(einsum, r) for r in self.every(einsum, variables)}
+        for rank, one in wanted:
             inside = [
-                (r, d) for r, d in own
+                r for r, d in own.items()
                 if d.base == one.base and d.stride >= one.stride and (d == one or one.spans(d.stride))
             ]  # fmt: skip
-            found += [r for r, d in sorted(inside, key=lambda p: -p[1].stride) if r not in found]
+            inside = [rank] if own.get(rank) == one else sorted(inside, key=lambda r: -own[r].stride)
+            found += [r for r in inside if r not in found]
         return found
 
 
