@@ -3,8 +3,8 @@
     python -m benchmarks.einsums [CORPUS.yaml] [NAME ...] [--types bfloat16 float32] [--search SECONDS]
 
 Cascades of the tests at the sizes that models have, and those of a corpus, whose shapes stand here. Each is
-compiled in a process of its own, which a time limit ends. `--kept-back` shows the third of the papers that no rule
-was written for, `--all` these and the others.
+compiled in a process of its own, which a time limit ends. `--kept-back` shows the third of the papers that no
+rule was written for, `--all` these and the others.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from time import process_time
 from typing import Any
 
 from ruamel.yaml import YAML
+from tests.einsum.papers import PAPERS, is_kept_back
+from tests.einsum.realistic import REALISTIC
 
 import nkilab.einsum
 from nkilab.einsum.language.ast import Cascade, Iterate, Tensor
 from nkilab.einsum.language.expressions import read_einsum
 from nkilab.errors import NkilabError
-from tests.einsum.papers import PAPERS, is_kept_back
-from tests.einsum.realistic import REALISTIC
 
 SHAPES: dict[str, tuple[str, str]] = {
     "copy_2d": ("M=4096 N=4096", "float32"),
@@ -128,8 +128,8 @@ class Row:
         if not self.latency_us:
             return head + self.told
         return head + (
-            f"{self.latency_us:10.1f} {self.least_us:10.1f} {self.ratio:7.2f} {self.latency_us / self.own_us:7.2f} "
-            f"{self.bound:>10} {self.seconds:6.1f}  {self.told}"
+            f"{self.latency_us:10.1f} {self.least_us:10.1f} {self.ratio:7.2f} "
+            f"{self.latency_us / self.own_us:7.2f} {self.bound:>10} {self.seconds:6.1f}  {self.told}"
         )
 
 
@@ -143,7 +143,9 @@ def subjects(corpus: Path | None, types: list[str]) -> Iterator[Subject]:
             yield Subject(entry["name"], cascade_of(entry), sizes, dtype)
     for case in (*REALISTIC, *PAPERS):
         for dtype in types or ["bfloat16"]:
-            yield Subject(case.name, case.cascade, case.extents(), dtype, is_kept_back(case.name) and case in PAPERS)
+            yield Subject(
+                case.name, case.cascade, case.extents(), dtype, is_kept_back(case.name) and case in PAPERS
+            )
 
 
 def measured(subject: Subject, search: float, target: str) -> Row:
@@ -185,8 +187,8 @@ def summary(title: str, rows: list[Row]) -> str:
     if not ratios:
         return f"{title}: none"
     return (
-        f"{title}: {len(ratios)} of {len(rows)} compile; median {median(ratios):.2f}, worst {max(ratios):.1f}, "
-        f"above 4: {sum(r > 4 for r in ratios)}, above 1.5: {sum(r > 1.5 for r in ratios)}"
+        f"{title}: {len(ratios)} of {len(rows)} compile; median {median(ratios):.2f}, "
+        f"worst {max(ratios):.1f}, above 4: {sum(r > 4 for r in ratios)}, above 1.5: {sum(r > 1.5 for r in ratios)}"
     )
 
 
@@ -210,7 +212,8 @@ def main() -> None:
     for subject in chosen:
         rows.append((subject, in_process(subject, arguments.search, arguments.target, arguments.limit)))
         print(rows[-1][1].text(subject), flush=True)
-    print(f"\n{'cascade':34} {'type':8} {'us':>10} {'roof us':>10} {'times':>7} {'own':>7} {'bound':>10} {'s':>6}")
+    heads = [f"{h:>{w}}" for h, w in (("us", 10), ("roof us", 10), ("times", 7), ("own", 7), ("bound", 10))]
+    print(f"\n{'cascade':34} {'type':8} {' '.join(heads)} {'s':>6}")
     for subject, row in sorted(rows, key=lambda held: held[1].ratio):
         print(row.text(subject))
     print(summary("all", [r for _, r in rows]))

@@ -69,7 +69,7 @@ def draw(path: Path) -> None:
         page.wait_for_function("document.documentElement.dataset.state === 'drawn'")
         frames = page.evaluate(ZOOMING)
         browser.close()
-    bar("first timeline after navigation", frames["drawn"] / 1000, "s", "3 s")
+    bar("first timeline after navigation", frames["drawn"] / 1000, "s", "1 s")
     bar("median frame while zooming", frames["frame"], "ms", "50 ms")
     bar("of that, median drawing", frames["draw"], "ms", "50 ms")
 

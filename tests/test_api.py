@@ -115,8 +115,8 @@ def test_a_spec_of_no_shape_is_refused(shape, problem):
 def test_a_spec_of_no_type_is_refused():
     with pytest.raises(UsageError) as caught:
         nkilab.spec((2,), np.complex64)
-    assert str(caught.value).startswith("a spec has dtype is complex64; it is one of ") is False
-    assert str(caught.value).startswith("a spec has no type: dtype is complex64; it is one of float32, ")
+    assert str(caught.value).startswith("a spec has dtype is complex64; it must be one of ") is False
+    assert str(caught.value).startswith("a spec has no type: dtype is complex64; it must be one of float32, ")
 
 
 def test_a_spec_takes_a_number_for_one_axis_and_any_spelling_of_a_type():
@@ -203,7 +203,7 @@ def test_a_target_of_another_kind_is_refused(target):
 def test_a_number_of_replays_is_whole(replay):
     with pytest.raises(UsageError) as caught:
         nkilab.check(copied, ramp(4, 4), replay=replay)
-    assert caught.value.problem == f"replay is {replay!r}; it is a whole number from 0 to 10000"
+    assert caught.value.problem == f"replay is {replay!r}; it must be a whole number from 0 to 10000"
 
 
 def test_a_spec_without_a_type_says_so():
@@ -212,5 +212,5 @@ def test_a_spec_without_a_type_says_so():
 
 
 def test_a_version_of_another_kind_is_refused():
-    with pytest.raises(UsageError, match="NKI version is 5; it is one of beta1"), nkilab.activate(nki=5):
+    with pytest.raises(UsageError, match="NKI version is 5; it must be one of beta1"), nkilab.activate(nki=5):
         pass

@@ -35,9 +35,11 @@ REFUSED = {
     "an array for a target": (
         lambda k: nkilab.activate(target=np.zeros(40)), f"target is of type ndarray; {CHIP}",
     ),
-    "no ranks": (lambda k: nkilab.estimate(k, ranks=0), "ranks is 0; it is a whole number from 1 to 65536"),
+    "no ranks": (lambda k: nkilab.estimate(k, ranks=0), "ranks is 0; "
+    "it must be a whole number from 1 to 65536"),
     "ranks that no cluster has": (
-        lambda k: nkilab.launch(k, 2**40), "ranks is 1099511627776; it is a whole number from 1 to 65536",
+        lambda k: nkilab.launch(k, 2**40), "ranks is 1099511627776; "
+        "it must be a whole number from 1 to 65536",
     ),
     "trips that name no line": (
         lambda k: nkilab.estimate(k, trips=8), 'trips is 8; it is a dictionary, such as {"kernel.py:41": 8}',
@@ -60,17 +62,17 @@ REFUSED = {
     ),
     "a size that is no number": (
         lambda k: compiled(sizes={**SIZES, "M": NAN}),
-        "the size of M is nan; it is a whole number of at least 1",
+        "the size of M is nan; it must be a whole number of at least 1",
     ),
     "a shape that is a number": (
         lambda k: compiled(shapes={"A": 128}), "the shape of A is 128; it is a tuple of extents",
     ),
     "a search without end": (
-        lambda k: compiled(search=float("inf")), "search is inf; it is a number of seconds, at least 0",
+        lambda k: compiled(search=float("inf")), "search is inf; it must be a number of seconds, at least 0",
     ),
     "a dialect in a list": (
         lambda k: compiled(dialect=["nki"]),
-        "dialect is ['nki']; it is one of nki, neuronxcc",
+        "dialect is ['nki']; it must be one of nki, neuronxcc",
     ),
     "what no generator reads": (
         lambda k: compiled(as_written=True),
@@ -85,7 +87,7 @@ REFUSED = {
     ),
     "no trials": (
         lambda k: nkilab.tune.autotune({"n": [1, 2]}, trials=0),
-        "trials is 0; it is a whole number of at least 1",
+        "trials is 0; it must be a whole number of at least 1",
     ),
     "a space file that is no path": (
         lambda k: nkilab.tune.read_space(3), "path is 3; it is the path of a file or folder",

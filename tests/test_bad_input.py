@@ -53,7 +53,7 @@ CASES = [
      "  src = x: float32[200, 4] in hbm\n  hint: load tiles of 128 rows\n  key: "
      "err_num_partition_exceed_arch_limit\n"),
     (BETA1, "(np.ones((4, 4)))",
-     f"host.py:11: kernel: argument x: dtype is float64; it is one of {TYPES}\n"
+     f"host.py:11: kernel: argument x: dtype is float64; it must be one of {TYPES}\n"
      "  hint: cast it on the host before the call\n"),
     (BETA1, "()", "host.py:11: kernel: the arguments do not fit the kernel: missing a required argument: "
      "'x'\n  hint: kernel takes x\n"),
@@ -62,7 +62,7 @@ CASES = [
      "  hint: split the partition axis into tiles of 128\n  source: trn1 architecture guide, SBUF\n"
      "  key: err_num_partition_exceed_arch_limit\n"),
     (NKI, "(np.ones((4, 4), np.int64))",
-     f"host.py:14: kernel: argument x: dtype is int64; it is one of {TYPES}\n"
+     f"host.py:14: kernel: argument x: dtype is int64; it must be one of {TYPES}\n"
      "  hint: cast it on the host before the call\n"),
     (NKI, "(np.ones((4, 0), np.float32))",
      "host.py:14: kernel: argument x has shape [4, 0]; a tensor has at least one element and axis\n"),

@@ -67,7 +67,7 @@ def test_a_tensor_that_no_memory_holds_is_refused_in_the_kernel(folder):
 
 
 COUNTS = [
-    (("run", "--ranks", "0", "k.py"), "nkilab: --ranks is 0; it is a whole number of at least 1\n"),
+    (("run", "--ranks", "0", "k.py"), "nkilab: --ranks is 0; it must be a whole number of at least 1\n"),
     (
         ("run", "--ranks", "100000", "k.py"),
         "nkilab: --ranks is 100000; it is at most 1024: each rank runs SCRIPT on a thread of its own\n",

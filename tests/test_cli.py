@@ -122,7 +122,7 @@ def test_run_returns_the_status_of_the_script(tmp_path, ending, status, error):
 
 
 def test_run_refuses_a_script_that_is_not_there(tmp_path):
-    expected = "nkilab: nowhere.py is no file\n  hint: pass the path of a Python script\n"
+    expected = "nkilab: there is no file nowhere.py\n  hint: pass the path of a Python script\n"
     assert outcome_of(call("run", "nowhere.py", folder=tmp_path)) == (2, "", expected)
     assert call("run", tmp_path).returncode == 2
 
@@ -238,11 +238,11 @@ def test_run_holds_a_kernel_to_a_version_and_a_chip(tmp_path):
 def test_run_refuses_a_version_or_chip_that_does_not_exist(tmp_path):
     path = script(tmp_path, "print('ran')\n")
     assert outcome_of(call("run", "--nki", "9.9", path)) == (
-        2, "", "nkilab: NKI version is 9.9; it is one of beta1, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7\n",
+        2, "", "nkilab: NKI version is 9.9; it must be one of beta1, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7\n",
     )  # fmt: skip
     assert outcome_of(call("run", "--target", "tpu", path)) == (
         2, "",
-        "nkilab: target is tpu; it is one of trn1, trn2, trn3, inf2, trn1n, trn3pre, gen2, gen3, gen4\n"
+        "nkilab: target is tpu; it must be one of trn1, trn2, trn3, inf2, trn1n, trn3pre, gen2, gen3, gen4\n"
         "  hint: a chip with constants of its own is the path of a machine file, MACHINE.yaml\n",
     )  # fmt: skip
 

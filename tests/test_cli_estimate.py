@@ -93,15 +93,15 @@ TYPES = (
 )
 DOUBLED = "kernels.py:doubled"
 WRONG_USAGE = [
-    (["kernels.py"], "kernels.py names no kernel\n  hint: write kernels.py:KERNEL"),
-    (["nowhere.py:doubled"], "nowhere.py is no file\n  hint: pass FILE.py:KERNEL"),
+    (["kernels.py"], "kernels.py does not name a kernel\n  hint: write kernels.py:KERNEL"),
+    (["nowhere.py:doubled"], "there is no file nowhere.py\n  hint: pass FILE.py:KERNEL"),
     (["kernels.py:tripled"], "kernels.py has no tripled\n  hint: its kernels are doubled, added"),
     (["kernels.py:plain"], "plain is no NKI kernel; decorate it with nki.jit of either spelling"),
     ([DOUBLED, "--arg", "64"], "--arg is '64'; write DTYPE[N,...], as in f32[128,512], or @FILE.npy"),
     ([DOUBLED, "--arg", "f32[64,x]"], "--arg is 'f32[64,x]'; write DTYPE[N,...], as in f32[128,512], or "
      "@FILE.npy"),
-    ([DOUBLED, "--arg", "f99[64]"], f"--arg is 'f99[64]': dtype is f99; it is one of {TYPES}"),
-    ([DOUBLED, "--arg", "x=f64[64]"], f"--arg is 'f64[64]': dtype is f64; it is one of {TYPES}"
+    ([DOUBLED, "--arg", "f99[64]"], f"--arg is 'f99[64]': dtype is f99; it must be one of {TYPES}"),
+    ([DOUBLED, "--arg", "x=f64[64]"], f"--arg is 'f64[64]': dtype is f64; it must be one of {TYPES}"
      "\n  hint: cast it on the host first"),
     ([DOUBLED, "--arg", "f32[64,0]"], "a spec has shape [64, 0]; extents are at least 1"),
     ([DOUBLED, "--arg", "@no.npy"],
@@ -112,12 +112,12 @@ WRONG_USAGE = [
     ([DOUBLED, "--arg", "f32[64,8]", "--grid", "0"], "--grid is '0'; write whole numbers of at least 1, as "
      "in 4,8"),
     ([DOUBLED, "--arg", "f32[64,8]", "--target", "trn2,tpu"],
-     "target is tpu; it is one of trn1, trn2, trn3, inf2, trn1n, trn3pre, gen2, gen3, gen4"
+     "target is tpu; it must be one of trn1, trn2, trn3, inf2, trn1n, trn3pre, gen2, gen3, gen4"
      "\n  hint: a chip with constants of its own is the path of a machine file, MACHINE.yaml"),
     ([DOUBLED, "--arg", "f32[64,8]", "--trips", "kernels:3"],
      "--trips is 'kernels:3'; write FILE.py:LINE=N, as in kernel.py:41=8"),
     ([DOUBLED, "--arg", "f32[64,8]", "--target", "trn2,"],
-     "target is ; it is one of trn1, trn2, trn3, inf2, trn1n, trn3pre, gen2, gen3, gen4"
+     "target is ; it must be one of trn1, trn2, trn3, inf2, trn1n, trn3pre, gen2, gen3, gen4"
      "\n  hint: a chip with constants of its own is the path of a machine file, MACHINE.yaml"),
 ]  # fmt: skip
 

@@ -148,7 +148,7 @@ def test_an_estimate_says_what_was_measured_near_it(monkeypatch: pytest.MonkeyPa
     assert not estimate.cautions
     on_trn3 = nkilab.estimate(copy_tiled, nkilab.spec((256, 4096), "float32"), target="trn3")
     assert on_trn3.cautions[0].startswith(
-        "nothing that was measured uses the chip as this kernel does, so the interval is wide; nearest are "
+        "no measured kernel uses the chip as this one does, so the interval is wide; the most similar are "
     )
     assert on_trn3.to_dict()["is_unlike_measured"] is True
 

@@ -18,11 +18,14 @@ from nkilab.isa.declare import Rule
 from nkilab.isa.operators import OPERATORS
 from nkilab.machine import MACHINES
 from nkilab.pages.check_rules import FINDINGS
+from nkilab.pages.content import Text
 from nkilab.pages.subjects import rule_page, rules
 from nkilab.pages.terminal import text
+from nkilab.pages.terms import TERMS
 from nkilab.tiles.dtypes import DTYPES
 from nkilab.views.bound import BOUNDS
 from nkilab.views.metrics import METRICS
+from tests.command_line import KERNEL, call, script
 
 
 def words_of(name: str) -> str:
@@ -227,7 +230,54 @@ def test_a_metric_shows_its_unit_and_definition() -> None:
         "  From the start of the kernel to its end, fixed costs included.",
         "",
         "  - unit: us",
+        "  - what to do: see what it is bound by, and make that smaller first",
     ])  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "word",
+    ["load", "store", "matmul", "affine_range", "ndarray", "par_dim", "mask", "psum", "sbuf", "hbm", "tile",
+     "partition", "jit", "nki.jit", "nl.load", "MFU", "stall", "bound", "bottleneck",
+     "critical path", "spill", "advice"],
+)  # fmt: skip
+def test_what_beginners_type_has_a_page_that_says_what_to_do(word: str) -> None:
+    page, *_ = pages_of(word)
+    first, remedy, *_ = [block for section in page.sections for block in section.blocks]
+    assert isinstance(first, Text)
+    assert len(first.words) > 60
+    assert remedy
+
+
+def test_every_name_that_a_term_leads_to_has_a_page() -> None:
+    for name in [name for term in TERMS.values() for name in (*term.pages, *term.others)]:
+        assert pages_of(name), name
+
+
+@pytest.mark.parametrize("verb", ["estimate", "profile"])
+def test_every_metric_bound_and_stall_that_is_printed_is_explained(tmp_path: Path, verb: str) -> None:
+    script(tmp_path, KERNEL, "kernels.py")
+    printed = call(
+        verb, "kernels.py:added", "--arg", "f32[64,512]", "--arg", "f32[64,512]", folder=tmp_path
+    ).stdout
+    names = set(re.findall(r"\b[a-z]+(?:_[a-z]+)+\b", printed)) - {"kernels_py", "program_id"}
+    assert {"total_time", "dma_active_time"} <= names
+    for name in names:
+        assert "what to do" in words_of(name), name
+    bound = re.search(r"ound by ([^:]+):", printed)
+    assert bound
+    assert pages_of(" ".join(bound[1].split()))
+    assert pages_of("first byte")
+
+
+def test_the_page_of_sbuf_has_both_figures_of_every_chip() -> None:
+    page = words_of("sbuf")
+    for machine in MACHINES.values():
+        whole = machine["sbuf_physical_bytes_per_partition"]
+        assert f"{whole // 1024:.0f} KiB on {machine.name}" in page
+        # what a kernel may use: 16 KiB less, and 8 bytes less on the newer ones
+        usable = machine["sbuf_bytes_per_partition"]
+        assert f"{-(-usable // 1024):.0f} KiB" in page
+        assert whole - usable in (16 * 1024, 16 * 1024 + 8)
 
 
 def test_every_finding_of_the_plan_has_a_page() -> None:

@@ -115,7 +115,7 @@ def test_an_unknown_target_is_refused():
     with pytest.raises(UsageError) as caught, nkilab.activate(target="tpu"):
         pass
     assert str(caught.value).startswith(
-        "target is tpu; it is one of trn1, trn2, trn3, inf2, trn1n, trn3pre, gen2, gen3, gen4\n"
+        "target is tpu; it must be one of trn1, trn2, trn3, inf2, trn1n, trn3pre, gen2, gen3, gen4\n"
     )
 
 

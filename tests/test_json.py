@@ -148,7 +148,7 @@ def test_standard_output_holds_json_alone_by_a_published_schema(folder, capfd, c
     arguments, status = CASES[case]
     if "WHAT" in arguments:
         assert inside(*arguments, folder=folder) == 2
-        name = capfd.readouterr().err.split("one of ")[1].split(",")[0].strip()
+        name = capfd.readouterr().err.split("its advice is ")[1].split(",")[0].strip()
         arguments = [name if word == "WHAT" else word for word in arguments]
     assert inside(*arguments, "--json", folder=folder) == status, capfd.readouterr().err
     printed = capfd.readouterr().out

@@ -357,7 +357,7 @@ def test_what_is_no_python_is_wrong_usage(folder, raw, message):
 def test_a_file_that_is_not_there_and_a_version_that_never_was_are_wrong_usage(folder):
     with pytest.raises(UsageError) as caught:
         migration("nothing.py")
-    assert str(caught.value) == "nothing.py is no file\n  hint: pass the path of a Python file"
+    assert str(caught.value) == "there is no file nothing.py\n  hint: pass the path of a Python file"
     Path("kernel.py").write_text(HEAD)
     with pytest.raises(UsageError):
         migration("kernel.py", "1.9")

@@ -13,7 +13,8 @@ html_show_copyright = False
 html_copy_source = False
 myst_heading_anchors = 3
 myst_links_external_new_tab = True
-pygments_style = "friendly"
+# every colour of both stands out from its ground by 4.5: tests/docs/test_code_colours.py
+pygments_style = "xcode"
 pygments_dark_style = "github-dark"
 copybutton_prompt_text = "$ "
 copybutton_line_continuation_character = "\\"

@@ -241,8 +241,8 @@ def traced(
     )  # fmt: skip
     for place in sorted(said.keys() - asked):
         raise UsageError(
-            f"--trips names {place}; no register that only data could tell decides how often it goes round",
-            hint="name the line that the error shows which is told without --trips",
+            f"--trips names {place}; there is no loop there whose number of iterations only the data decides",
+            hint="leave --trips out: the error then names the line of the loop",
         )
     return tuple(program for launched in left for program in launched.programs)
 

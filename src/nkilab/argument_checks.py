@@ -38,7 +38,7 @@ def whole(name: str, value: Any, least: int, most: int | None = None) -> int:
     is_whole = isinstance(value, Integral) and not isinstance(value, bool)
     if not is_whole or value < least or (most is not None and value > most):
         bounds = f"of at least {least}" if most is None else f"from {least} to {most}"
-        raise UsageError(f"{name} is {shown(value)}; it is a whole number {bounds}")
+        raise UsageError(f"{name} is {shown(value)}; it must be a whole number {bounds}")
     return int(value)
 
 
@@ -50,7 +50,7 @@ def seconds(name: str, value: Any) -> float:
     """
     is_number = isinstance(value, Real) and not isinstance(value, bool)
     if not is_number or not 0 <= value <= float_info.max:
-        raise UsageError(f"{name} is {shown(value)}; it is a number of seconds, at least 0")
+        raise UsageError(f"{name} is {shown(value)}; it must be a number of seconds, at least 0")
     return float(value)
 
 

@@ -28,7 +28,9 @@ class Latency:
             UsageError: if neuron-bench does not report this percentile.
         """
         if percentile not in PERCENTILES:
-            raise UsageError(f"percentile is {percentile}; it is one of {', '.join(map(str, PERCENTILES))}")
+            raise UsageError(
+                f"percentile is {percentile}; it must be one of {', '.join(map(str, PERCENTILES))}"
+            )
         return max(1, round(self.predicted_us))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,7 @@ from .dialects.dst_first.tensor import Tensor as DstFirstTensor
 from .dialects.kernel import Kernel
 from .dialects.value_returning.tensor import Tensor as ValueReturningTensor
 from .dialects.versions import require
-from .errors import RuleError, UseError
+from .errors import RuleError, UseError, did_you_mean
 from .tiles.coverage import covers_all
 from .tiles.dtypes import unwritten_value
 from .tiles.tile import HBM, View, array_of, whole_layout
@@ -105,6 +106,14 @@ def input_tensor(session: Session, kernel: Kernel, value: Any, name: str, framew
     return TENSORS[kernel.spelling](storage, 0, whole_layout(storage))
 
 
+def seen_by(session: Session, tensor: View) -> View:
+    """An input of the kernel as a tensor of another program."""
+    storage = tensor.storage
+    key = next(key for key, shared in session.together.storages.items() if shared is storage)
+    own = session.shared_storage(key, storage.shape, storage.dtype)
+    return type(tensor)(own, 0, whole_layout(own))
+
+
 def output_array(session: Session, kernel: Kernel, tensor: View, framework: Any) -> Any:
     """The array of a framework that a tensor among the results becomes; without data its spec."""
     storage = tensor.storage
@@ -173,3 +182,19 @@ def definition(kernel: Kernel) -> str:
     """ "file.py:41" where a kernel is defined."""
     code = kernel.function.__code__
     return f"{code.co_filename.rsplit('/', 1)[-1]}:{code.co_firstlineno}"
+
+
+def bind(kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any]) -> inspect.BoundArguments:
+    """The arguments of a call by the parameters of the kernel.
+
+    Raises:
+        UseError: if they do not fit.
+    """
+    try:
+        return inspect.signature(kernel.function).bind(*args, **kwargs)
+    except TypeError as error:
+        names = list(inspect.signature(kernel.function).parameters)
+        unknown = next((name for name in kwargs if name not in names), "")
+        listed = f"{kernel.name} takes {', '.join(names) or 'none'}"
+        hint = did_you_mean(unknown, names, listed) if unknown else listed
+        raise UseError(f"the arguments do not fit the kernel: {error}", hint=hint) from None

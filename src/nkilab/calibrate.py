@@ -17,6 +17,7 @@ from .ledger.quantities import QUANTITIES
 from .ledger.reading import ledger_rows
 from .machine import chip_named
 from .machine.file import SUFFIXES
+from .progress import columns, say
 
 SCHEMA = "nkilab.calibrate/1"
 
@@ -84,24 +85,25 @@ def _report_progress(done: int, count: int) -> None:
 
 
 def _print(calibrated: Fitted, pairs: Pairs, output: str) -> None:
-    """Rows, constants and errors, 100 columns wide."""
+    """Rows, constants and errors."""
     if sys.stderr.isatty():
         print(file=sys.stderr)
-    print(f"{'row':<40}{'quantity':<18}{'measured':>10}{'before':>10}{'after':>10}{'error':>8}")
+    wide = min(40, columns() - 57)
+    say(f"{'row':<{wide}}{'quantity':<18}{'measured':>10}{'before':>10}{'after':>10}{'error':>8}")
     for one, before, after in pairs:
-        start = f"{one.row.id}\n{'':<40}" if len(one.row.id) > 39 else f"{one.row.id:<40}"
+        start = f"{one.row.id}\n{'':<{wide}}" if len(one.row.id) >= wide else f"{one.row.id:<{wide}}"
         error = after / one.measured - 1
-        print(f"{start}{one.metric:<18}{one.measured:>10,.5g}{before:>10,.5g}{after:>10,.5g}{error:>+8.1%}")
-    print(f"\n{'constant of ' + calibrated.machine.name:<40}{'before':>10}{'after':>10}")
+        say(f"{start}{one.metric:<18}{one.measured:>10,.5g}{before:>10,.5g}{after:>10,.5g}{error:>+8.1%}")
+    say(f"\n{'constant of ' + calibrated.machine.name:<40}{'before':>10}{'after':>10}")
     for name, (before, after) in calibrated.changed.items():
-        print(f"{name:<40}{before:>10,.4g}{after:>10,.4g}")
+        say(f"{name:<40}{before:>10,.4g}{after:>10,.4g}")
     if not calibrated.changed:
-        print("none moved: the measurements agree with what is known, or tell nothing about it")
-    print(
+        say("none moved: the measurements agree with what is known, or tell nothing about it")
+    say(
         f"\nmean error of {calibrated.rows} rows: {calibrated.before:.1%} before, "
         f"{calibrated.after:.1%} after"
     )
-    print(printable(f"written: {output}; use it with --target {output}"))
+    say(printable(f"written: {output}; use it with --target {output}"))
 
 
 def _as_dict(calibrated: Fitted, pairs: Pairs, output: str) -> dict[str, Any]:

@@ -263,9 +263,13 @@ def try_out(
                 "message": candidate.message, "latency_us": latency, "without_us": without,
                 "gain_us": latency - without,
             }  # fmt: skip
-    listing = f"here it is one of {', '.join(dict.fromkeys(known))}" if known else "there is none here"
+    listing = (
+        f"its advice is {', '.join(dict.fromkeys(known))}" if known else "there is no advice on this kernel"
+    )
     hint = did_you_mean(name, known) if len(known) > 8 else listing
-    raise UsageError(f"there is nothing called {name} to leave out", hint=hint or listing)
+    rule, _, line = name.partition("@")
+    what = f"no advice {rule} at line {line}" if line else f"no advice {name}; write RULE@LINE"
+    raise UsageError(f"{checked_kernel.name} has {what}", hint=hint or listing)
 
 
 @contextmanager
@@ -311,7 +315,7 @@ def merged(reports: Sequence[Report]) -> list[Report]:
 
 def _stopped(kernel: Kernel, machine: Machine, error: NkilabError) -> Report:
     """The report of a kernel that does not run to its end."""
-    note = "the kernel did not run to its end; nothing but its text was checked besides"
+    note = "the kernel stopped before its end, so only its text was checked"
     sources = Sources()
     findings = [faults.from_error(error, kernel), *checks.examine_text(kernel, sources, machine.generation)]
     return _report_on(kernel, machine.name, findings, sources, (note,))

@@ -15,8 +15,9 @@ from click.shell_completion import CompletionItem, get_completion_class, shell_c
 from ._lazy import part
 from .disk import check_outputs
 from .documents import Place, one_document, print_document
-from .errors import EXIT_FINE, NkilabError, UsageError, did_you_mean, printable
+from .errors import EXIT_FINE, NkilabError, UsageError, did_you_mean
 from .failures import Failure, failure_of
+from .progress import say
 
 T = TypeVar("T")
 COMPLETION = "_NKILAB_COMPLETE"
@@ -203,11 +204,11 @@ def _wrong_use(error: click.UsageError, hint: str) -> tuple[str, str]:
         case click.MissingParameter() if error.param is not None:
             return f"{_spelled(error.param)} is not given", hint
         case click.BadOptionUsage() if "requires an argument" in error.message:
-            return f"{error.option_name} is given no value", hint
+            return f"{error.option_name} needs a value", hint
         case click.BadOptionUsage():
             return f"{error.option_name} takes no value", hint
     more = re.fullmatch(r"Got unexpected extra arguments? \((.*)\)", error.message)
-    return f"{more[1]} is more than it takes" if more else error.format_message(), hint
+    return f"{more[1]} is one argument too many" if more else error.format_message(), hint
 
 
 def _spelled(parameter: click.Parameter) -> str:
@@ -245,7 +246,7 @@ class OneOf(click.ParamType):
             return str(value)
         listed = ", ".join(filter(None, self.words))
         hint = did_you_mean(str(value), self.words)
-        raise UsageError(f"{_called(param)} is {value}; it is one of {listed}", hint=hint)
+        raise UsageError(f"{_called(param)} is {value}; it must be one of {listed}", hint=hint)
 
     def shell_complete(
         self, ctx: click.Context, param: click.Parameter, incomplete: str
@@ -352,7 +353,7 @@ def show(document: T, text: Callable[[T], str], *, as_json: bool) -> None:
     if as_json:
         print_document(document)
     else:
-        click.echo(printable(text(document)))
+        say(text(document))
 
 
 def completion_script(program: click.Command, shell: str) -> str:

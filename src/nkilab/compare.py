@@ -18,6 +18,7 @@ from .ledger.quantities import QUANTITIES
 from .ledger.row import Row, Source
 from .machine import Machine
 from .profiles import Profile
+from .progress import say
 from .timing import MODEL_VERSION
 from .trace.recosting import recosted
 from .views.explorer.card import CardProfile, read_profile
@@ -222,20 +223,20 @@ def _explanations(times: Sequence[Judged], machine: Machine) -> tuple[Explanatio
 
 
 def print_comparison(one: Comparison) -> None:
-    """Metrics, where they part, and constants, 100 columns wide."""
-    print(f"{one.kernel} on {one.target}, timing model {MODEL_VERSION}, against {one.profile.path}")
-    print(f"{'':<36}{'card':>16}{'predicted':>16}{'off':>10}")
+    """Metrics, where they part, and constants."""
+    say(f"{one.kernel} on {one.target}, timing model {MODEL_VERSION}, against {one.profile.path}")
+    say(f"{'':<36}{'card':>16}{'predicted':>16}{'off':>10}")
     for pair in one.pairs:
         unit = METRICS[pair.name].unit
         values = f"{quantity(pair.card, unit):>16}{quantity(pair.predicted, unit):>16}"
-        print(f"{pair.name:<36}{values}{pair.off:>+10.1%}")
+        say(f"{pair.name:<36}{values}{pair.off:>+10.1%}")
     for line in one.reasons:
-        print(f"  {line}")
-    print(f"times are off by {one.error:.1%} on average")
+        say(f"  {line}")
+    say(f"times are off by {one.error:.1%} on average")
     if not one.explanations:
-        print("no constant of the clock explains it alone")
+        say("no constant of the clock explains it alone")
         return
-    print(f"constants that would explain it, each alone:{'':<8}{'now':>12}{'then':>12}{'left':>10}")
+    say(f"constants that would explain it, each alone:{'now':>12}{'then':>12}{'left':>10}")
     for constant in one.explanations:
         name = f"  {constant.constant} ({constant.certainty})"
-        print(f"{name:<52}{constant.before:>12,.4g}{constant.after:>12,.4g}{constant.left:>10.1%}")
+        say(f"{name:<44}{constant.before:>12,.4g}{constant.after:>12,.4g}{constant.left:>10.1%}")

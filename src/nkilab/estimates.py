@@ -87,7 +87,7 @@ class Estimate:
             return ()
         *others, last = self.band.nearest
         return (
-            "nothing that was measured uses the chip as this kernel does, so the interval is wide; nearest "
+            "no measured kernel uses the chip as this one does, so the interval is wide; the most similar "
             f"are {', '.join(others)} and {last}",
         )
 

@@ -23,12 +23,23 @@ from .pages.check_rules import FINDINGS, finding_page, rules_page
 from .pages.code_pages import compiler_code_page
 from .pages.content import Page, Section, Text, as_data, code, table
 from .pages.instruction import instruction_page
-from .pages.subjects import bound_page, chip_page, error_page, metric_page, rule_page, rules
+from .pages.subjects import (
+    bound_page,
+    chip_page,
+    error_page,
+    metric_page,
+    rule_page,
+    rules,
+    stall_page,
+    term_page,
+)
 from .pages.terminal import print_page, text
+from .pages.terms import TERMS
 from .pages.tokens import activation_page, dtype_page, operator_page
 from .tiles.dtypes import DTYPES
 from .views.bound import BOUNDS
 from .views.metrics import METRICS
+from .views.stalls import STALLS
 
 SCHEMA, RULES_SCHEMA = "nkilab.explain/1", "nkilab.rules/1"
 _PREFIXES = ("neuronxcc.", "nki.", "isa.", "language.", "nisa.", "nl.")
@@ -53,6 +64,8 @@ def _tables() -> list[Makers]:
         one(chip_page, chips),
         one(metric_page, METRICS),
         one(bound_page, {name: name for name in BOUNDS}),
+        one(term_page, {word: name for name, term in TERMS.items() for word in (name, *term.others)}),
+        one(stall_page, {name: name for name in ("stall", *STALLS)}),
         one(finding_page, {name: name for name in FINDINGS}),
         one(error_page, {key: key for key in ERROR_KEYS}),
         one(constant_page, {name: name for name in MACHINES["trn2"].facts()}),
@@ -98,12 +111,19 @@ def pages_of(name: str) -> list[Page]:
     for prefix in _PREFIXES:
         word = word.removeprefix(prefix)
     tables = _tables()
-    if not any(word in makers for makers in tables):
-        word = code_in(name) or word
+    for other in (word, code_in(name), word.lower()):
+        if other and any(other in makers for makers in tables):
+            word = other
+            break
     pages = [page for makers in tables if word in makers for page in makers[word]()]
     if not pages:
         known = [other for makers in tables for other in makers]
-        hint = did_you_mean(word, known, f"instructions are {', '.join(REGISTRY)}", most=3)
+        hint = did_you_mean(
+            word,
+            known,
+            "try the name of an instruction, type, chip, metric or rule, or a word such as tile",
+            most=3,
+        )
         raise UsageError(f"there is no page of {name}", hint=hint)
     return pages
 
@@ -114,7 +134,7 @@ def known_names() -> list[str]:
 
 
 def explanation(name: str) -> str:
-    """The pages of a name as plain text, 100 columns wide.
+    """The pages of a name as plain text, as wide as the terminal.
 
     Raises:
         UsageError: if there is none.

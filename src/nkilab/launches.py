@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
@@ -12,17 +11,39 @@ from inspect import BoundArguments
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NoReturn
+from warnings import catch_warnings
 
 from .arrays import chosen_framework, write_back
-from .border import check_results, definition, input_tensor, map_arrays, map_tensors, output_array, tensors_in
-from .cores import ProgramGrid, Rendezvous, Schedule, instances_of, joined, note_rendezvous, run_in_turns
+from .border import (
+    bind,
+    check_results,
+    definition,
+    input_tensor,
+    map_arrays,
+    map_tensors,
+    output_array,
+    seen_by,
+    tensors_in,
+)
+from .cores import (
+    ProgramGrid,
+    Rendezvous,
+    Schedule,
+    are_alike,
+    instances_of,
+    joined,
+    note_rendezvous,
+    of_all_ranks,
+    run_in_turns,
+)
+from .dialects.dst_first.collectives import ReplicaGroup
 from .dialects.foreign import about_host_value
 from .dialects.kernel import Kernel, raise_typed
 from .dialects.loops import with_ranges
-from .dialects.outputs import check_outputs, is_written, note_holes
+from .dialects.outputs import changed_inputs, check_outputs, inputs_to_write_back, note_holes
 from .dialects.schedules import check_schedule
 from .dialects.uniform import can_start_again
-from .errors import NkilabError, UseError, did_you_mean
+from .errors import NkilabError
 from .execute import execute, one_blas_thread, open_threads
 from .machine import Machine, Topology
 from .place.compiler_passes import AS_WRITTEN, MIDDLE_END, STANDALONE
@@ -31,7 +52,6 @@ from .progress import phase
 from .rank_arguments import Call
 from .remembered import asked, recalled, remember
 from .tapes import TAPE, Tape, tape_of
-from .tiles.tile import Storage, View, whole_layout
 from .trace.affine import REPEATS, Repeats, TraceAgain
 from .trace.builder import FORMS
 from .trace.program import Program
@@ -219,13 +239,45 @@ def launch_ranks(
         compute = _computing(watch) if has_data else None
 
         def run(keyed: Keyed) -> list[Launched]:
+            # what is alike in several programs is checked once
+            keyed = {FORMS: {}, **keyed}
             return _launch(kernel, calls, program_grid, machine, topology, compute, keyed, own)
 
+        alike = not has_data and not own and are_alike(calls, program_grid)
+        left = _traced_once(kernel, calls[0], program_grid, machine, topology, keyed or {}) if alike else None
+        if left is not None:
+            return left
         if has_data or launched > 1 or own:
             return run(keyed or {})
         return _on_shapes(kernel, calls, program_grid, keyed or {}, run)
     except (NkilabError, AttributeError) as error:
         _raise_placed(error, kernel)
+
+
+def _traced_once(
+    kernel: Kernel, call: Call, program_grid: ProgramGrid, machine: Machine, topology: Topology | None,
+    keyed: Keyed,
+) -> list[Launched] | None:  # fmt: skip
+    """What ranks leave that are called alike, of which the first is traced; None where others may differ."""
+    args, kwargs = call
+    values = [value for value in (*args, *kwargs.values()) if not isinstance(value, ReplicaGroup)]
+    if not can_start_again(kernel.function, values):
+        return None
+    rank = _prepared(kernel, call, _sessions(kernel, machine, program_grid, 0, topology, None), keyed)
+    (session,), (instances,) = rank.sessions, _instances(kernel, machine)
+    with catch_warnings(record=True) as messages:
+        try:
+            first = _finished(kernel, rank, [_run(session, kernel, rank.bound, instances)])
+        except (Exception, TurnsNeeded):
+            # told of where all ranks run
+            return None
+    known = None if messages else of_all_ranks(session.program, session.together, program_grid)
+    if known is None:
+        return None
+    programs, met = known
+    note_rendezvous(programs, program_grid, met)
+    left = [replace(first, programs=(program,)) for program in programs]
+    return [replace(left[0], rendezvous=tuple(met)), *left[1:]]
 
 
 def _instances(kernel: Kernel, machine: Machine) -> list[list[tuple[int, ...]]]:
@@ -253,9 +305,6 @@ def _launch(
 ) -> list[Launched]:  # fmt: skip
     cores = _instances(kernel, machine)
     kernels = own or [kernel] * len(calls)
-    if len(program_grid) > 1:
-        # what is alike in all programs is checked once
-        keyed = {FORMS: {}, **keyed}
     ranks = [
         _prepared(kernel, call, _sessions(kernel, machine, program_grid, rank, topology, compute), keyed)
         for call, rank in zip(calls, program_grid.ranks, strict=True)
@@ -319,7 +368,7 @@ def _finished(kernel: Kernel, rank: _Rank, results: list[Any]) -> Launched:
         if not first.has_data:
             note_holes(sessions, tensors_in(results[0]))
         converted = map_tensors(results[0], lambda t: output_array(first, kernel, t, framework))
-    for storage in _to_write_back(sessions):
+    for storage in inputs_to_write_back(sessions):
         if storage.data is not None and not write_back(storage.host_array, storage.data):
             code = kernel.function.__code__
             first.where = (code.co_filename, code.co_firstlineno)
@@ -331,31 +380,10 @@ def _finished(kernel: Kernel, rank: _Rank, results: list[Any]) -> Launched:
     }
     storages = [tensor.storage for tensor in tensors_in(results[0])]
     origins = tuple(storage.name if storage.scope == "input" else "" for storage in storages)
-    launched = Launched(programs, converted, origins, _changed(sessions), memories)
+    launched = Launched(programs, converted, origins, changed_inputs(sessions), memories)
     if TAPE in first.keyed:
         first.keyed[TAPE].finish(replace(launched, results=None), results[0])
     return launched
-
-
-def _to_write_back(sessions: Sequence[Session]) -> list[Storage]:
-    """The inputs whose new elements the caller's arrays do not have yet."""
-    first = sessions[0]
-    copied = [
-        storage for key, storage in first.shared.items()
-        if key[0] == "input" and storage.is_mutable and storage.host_array is not None
-        and storage not in first.changed_inputs and is_written(sessions, storage)
-    ]  # fmt: skip
-    return [*first.changed_inputs, *copied]
-
-
-def _changed(sessions: Sequence[Session]) -> tuple[str, ...]:
-    """The inputs that the programs of a rank write, by name."""
-    inputs = [(key[1], storage) for key, storage in sessions[0].shared.items() if key[0] == "input"]
-    written = {storage.name for storage in sessions[0].changed_inputs}
-    return tuple(
-        name for name, storage in inputs
-        if name in written or (storage.is_mutable and is_written(sessions, storage))
-    )  # fmt: skip
 
 
 def _sessions(
@@ -395,7 +423,7 @@ def _run(session: Session, kernel: Kernel, bound: BoundArguments, instances: lis
         phase("executing" if session.has_data else "tracing", lambda: len(session.program)),
     ):
         if session.rank:
-            own = {name: map_tensors(v, partial(_seen_by, session)) for name, v in bound.arguments.items()}
+            own = {name: map_tensors(v, partial(seen_by, session)) for name, v in bound.arguments.items()}
             bound = BoundArguments(bound.signature, OrderedDict(own))
             session.catch_up()
         repeats = session.keyed.get(REPEATS)
@@ -419,14 +447,6 @@ def _run_in_turns(
     session.keyed["options"] = kernel.options
     session.threads = None
     return run_in_turns(session, instances, lambda: kernel.function(*bound.args, **bound.kwargs))[-1]
-
-
-def _seen_by(session: Session, tensor: View) -> View:
-    """An input of the kernel as a tensor of another program."""
-    storage = tensor.storage
-    key = next(key for key, shared in session.together.storages.items() if shared is storage)
-    own = session.shared_storage(key, storage.shape, storage.dtype)
-    return type(tensor)(own, 0, whole_layout(own))
 
 
 def _run_together(
@@ -469,19 +489,3 @@ def _place_in(trace: TracebackType | None, kernel: Kernel) -> str:
         is_ours = caller.f_globals.get("__name__", "").startswith("click.")
         return definition(kernel) if is_ours else place_of(caller)
     return f"{Path(place_found.tb_frame.f_code.co_filename).name}:{place_found.tb_lineno}"
-
-
-def bind(kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any]) -> inspect.BoundArguments:
-    """The arguments of a call by the parameters of the kernel.
-
-    Raises:
-        UseError: if they do not fit.
-    """
-    try:
-        return inspect.signature(kernel.function).bind(*args, **kwargs)
-    except TypeError as error:
-        names = list(inspect.signature(kernel.function).parameters)
-        unknown = next((name for name in kwargs if name not in names), "")
-        listed = f"{kernel.name} takes {', '.join(names) or 'none'}"
-        hint = did_you_mean(unknown, names, listed) if unknown else listed
-        raise UseError(f"the arguments do not fit the kernel: {error}", hint=hint) from None

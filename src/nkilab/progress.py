@@ -1,4 +1,4 @@
-"""What goes on while a user waits: phases of long work, drawn as a live line on the terminal.
+"""The terminal: how wide it is, and what goes on while a user waits, drawn as a live line.
 
 Nothing is drawn where standard error is no terminal, for work that is done at once, and while a debugger
 asks. NKILAB_PROGRESS=0 switches it off.
@@ -11,14 +11,38 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from shutil import get_terminal_size
+from textwrap import wrap
 from threading import Event, Thread
 from typing import Any
 
 from ._lazy import rich
+from .errors import printable
 
 # Seconds before a line appears, and between two looks at the work.
 _PATIENCE, _INTERVAL = 0.7, 0.15
 _is_shown: ContextVar[bool] = ContextVar("nkilab_progress", default=False)
+
+
+def columns(most: int = 100) -> int:
+    """How wide text is: as a terminal, or COLUMNS where that is set, but 40 at least and `most` at most."""
+    return max(40, min(most, get_terminal_size((most, 24)).columns))
+
+
+def say(text: str, indent: str = "    ") -> None:
+    """Print lines as wide as the terminal; what follows the first of a broken one is indented further."""
+    for line in printable(text).split("\n"):
+        own = line[: len(line) - len(line.lstrip())]
+        print("\n".join(_folded(line, own + indent)))
+
+
+def _folded(line: str, indent: str) -> list[str]:
+    room = columns()
+    return (
+        [line]
+        if len(line) <= room
+        else wrap(line, room, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+    )
 
 
 @contextmanager

@@ -61,7 +61,7 @@ def run_script(
         return _once_or_ranked(lambda: runpy.run_module(script, run_name="__main__", alter_sys=True), ranks)
     path = Path(script)
     if not path.is_file():
-        raise UsageError(f"{script} is no file", hint="pass the path of a Python script")
+        raise UsageError(f"there is no file {script}", hint="pass the path of a Python script")
     sys.argv = [script, *arguments]
     home = home_of_script(path)
     put_in_front(path, home)
@@ -134,10 +134,10 @@ def parts_of(designation: str) -> tuple[Path, str]:
     filename, _, name = designation.rpartition(":")
     if not filename or not name:
         hint = f"write {designation.strip(':') if designation.endswith(('.py', ':')) else 'FILE.py'}:KERNEL"
-        raise UsageError(f"{designation} names no kernel", hint=hint)
+        raise UsageError(f"{designation} does not name a kernel", hint=hint)
     path = Path(filename)
     if not path.is_file():
-        raise UsageError(f"{filename} is no file", hint="pass FILE.py:KERNEL")
+        raise UsageError(f"there is no file {filename}", hint="pass FILE.py:KERNEL")
     return path, name
 
 

@@ -34,6 +34,7 @@ from .ledger.quantities import QUANTITIES
 from .ledger.reading import ledger_rows
 from .ledger.regret import Grid, compared_grids, grids_of
 from .machine import chip_named
+from .progress import columns, say
 from .timing import MODEL_VERSION
 
 SCHEMA, REGRET_SCHEMA = "nkilab.validate/1", "nkilab.regret/1"
@@ -114,23 +115,23 @@ def run_regret(
 
 
 def _print_grids(grids: Sequence[Grid]) -> None:
-    """A grid in two lines, 100 columns wide, those with the host's time last."""
+    """A grid in two lines, those with the host's time last."""
     for grid in sorted(grids, key=lambda g: g.has_host):
         tau = "none" if grid.tau is None else f"{grid.tau:.2f}"
         host = "  host" if grid.has_host else ""
-        print(grid.name)
-        print(
+        say(grid.name)
+        say(
             f"  {len(grid.compared):>3} points  regret {grid.regret:>6.1%}, searched {grid.searched:>6.1%}  "
             f"Kendall tau {tau:>5}  spread {grid.spread:>6.1%}{host}"
         )
         if grid.regret:
-            print(f"      chosen {grid.chosen.row.id}, best {grid.best.row.id}")
+            say(f"      chosen {grid.chosen.row.id}, best {grid.best.row.id}")
 
 
 def _print_bars(bars: Sequence[Bar]) -> None:
     """A bar a line: whether it is met, what was reached, what is asked for."""
     for bar in bars:
-        print(f"{'met   ' if bar.is_met else 'MISSED'}  {bar.name}: {bar.reached}; {bar.demand}")
+        say(f"{'met   ' if bar.is_met else 'MISSED'}  {bar.name}: {bar.reached}; {bar.demand}")
 
 
 def _chosen(rows: Sequence[Row], family: str) -> list[Row]:
@@ -294,34 +295,34 @@ class Report:
         }
 
     def print_text(self) -> None:
-        """Rows by family, then scores and bars, 100 columns wide."""
+        """Rows by family, then scores and bars."""
         families: dict[str, list[Compared]] = {}
         for one in self.compared:
             families.setdefault(one.row.family, []).append(one)
         for family, own in families.items():
-            print(f"\n{family}")
-            print(f"  {'row':<43}{'quantity':<22}{'measured':>11}{'predicted':>11}{'error':>8}")
+            say(f"\n{family}")
+            say(f"  {'row':<{columns() - 57}}{'quantity':<22}{'measured':>11}{'predicted':>11}{'error':>8}")
             for one in own:
-                print(_line(one))
+                say(_line(one))
         if self.grids:
-            print("\ngrids of block sizes")
+            say("\ngrids of block sizes")
             _print_grids(self.grids)
-        print(f"\ntiming model {MODEL_VERSION}, {len({c.row.id for c in self.compared})} rows")
+        say(f"\ntiming model {MODEL_VERSION}, {len({c.row.id for c in self.compared})} rows")
         for name, score in self.scores.items():
             _print_score(name, score)
         equal = sum(_is_equal(c) for c in self.exact)
         if self.exact:
-            print(f"\ncounts of bytes, transfers and instructions: {equal} of {len(self.exact)} are exact")
+            say(f"\ncounts of bytes, transfers and instructions: {equal} of {len(self.exact)} are exact")
         if self.activity:
-            print(f"times and shares of engines: MAPE {_mape(self.activity):.1%} of {len(self.activity)}")
+            say(f"times and shares of engines: MAPE {_mape(self.activity):.1%} of {len(self.activity)}")
         if self.left:
-            print(f"\nstructures under constants of the others: {mean(self.left.values()):.1%} on average")
+            say(f"\nstructures under constants of the others: {mean(self.left.values()):.1%} on average")
             for family, error in self.left.items():
-                print(f"  {family:<44}{error:>7.1%}")
+                say(f"  {family:<44}{error:>7.1%}")
         for constant, rows in self.identifying.items():
-            print(f"{constant:<35} is fitted; told by {', '.join(rows) or 'nothing'}")
+            say(f"{constant:<35} is fitted; told by {', '.join(rows) or 'nothing'}")
         if self.is_own:
-            print(f"{len(left_out())} published measurements are left out; docs/ledger.md says why")
+            say(f"{len(left_out())} published measurements are left out; docs/ledger.md says why")
         _print_bars(self.bars)
 
 
@@ -341,7 +342,8 @@ def _line(one: Compared) -> str:
     if one.interval is not None:
         within = f"  {span(*one.interval)}{'' if one.is_inside else '  outside'}"
     # a name that is longer than its column stands on a line of its own
-    start = f"  {name}\n  {'':<40}" if len(name) > 39 else f"  {name:<40}"
+    wide = columns() - 60
+    start = f"  {name}\n  {'':<{wide}}" if len(name) >= wide else f"  {name:<{wide}}"
     return f"{start}{marks:<3}{one.metric:<22}{figures}{within}"
 
 
@@ -354,11 +356,11 @@ def span(low: float, high: float) -> str:
 def _print_score(name: str, score: Score) -> None:
     count = "1 setting" if score.settings == 1 else f"{score.settings} settings"
     worst = f"{score.worst.error:+.1%} ({score.worst.row.id})"
-    print(f"\n{name}: {count}, MAPE {score.mape:.1%}, worst {worst}")
-    print(f"  {score.coverage:.0%} inside their interval, median half-width {score.half_width:.0%}")
+    say(f"\n{name}: {count}, MAPE {score.mape:.1%}, worst {worst}")
+    say(f"  {score.coverage:.0%} inside their interval, median half-width {score.half_width:.0%}")
     ranks = [f"{family} {tau:.2f}" for family, tau in score.tau.items()]
     if ranks:
-        print(f"  Kendall tau: {', '.join(ranks)}")
+        say(f"  Kendall tau: {', '.join(ranks)}")
 
 
 def _is_equal(one: Compared) -> bool:

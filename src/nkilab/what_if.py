@@ -76,8 +76,7 @@ def _whole(name: str, value_text: Any, changed_value: float) -> int:
         changed_value != int(changed_value) and str(changed_value) == str(value_text).strip()
     ):
         raise UsageError(
-            f"{name} is {value_text}, which makes {changed_value:g}; it counts, and is a whole number "
-            "above zero"
+            f"{name} is {value_text}, which makes {changed_value:g}; it must be a whole number above zero"
         )
     return int(changed_value)
 

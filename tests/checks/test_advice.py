@@ -63,5 +63,5 @@ def test_a_name_that_is_no_advice_is_told_with_those_that_are(tmp_path: Path) ->
     args = [part for spec in wrong_example.args.values() for part in ("--arg", spec)]
     done = call("check", f"{path}:kernel", *args, "--what-if", "psum-late-copy@3")
     assert done.returncode == 2
-    assert "there is nothing called psum-late-copy@3 to leave out" in done.stderr
+    assert "kernel has no advice psum-late-copy at line 3\n  hint: its advice is" in done.stderr
     assert "psum-late-copy@17" in done.stderr

@@ -112,7 +112,7 @@ def test_a_file_that_is_no_baseline_is_refused(tmp_path: Path, content: str) -> 
     (tmp_path / "known.json").write_text(content)
     done = call("check", f"{path}:holes", *ARG, "--baseline", "known.json", folder=tmp_path)
     assert outcome_of(done) == (
-        2, "", "nkilab: known.json is no baseline\n  hint: write one with --write-baseline FILE\n"
+        2, "", "nkilab: known.json is not a baseline file\n  hint: write one with --write-baseline FILE\n"
     )  # fmt: skip
 
 

@@ -50,9 +50,9 @@ def test_spmd_dim_takes_one_number_of_cores() -> None:
 @pytest.mark.parametrize(
     ("make", "text"),
     [
-        (lambda: nl.nc(2.5), "nc: the number of cores is 2.5; it is a whole number"),
-        (lambda: nl.nc(2) * 2.5, "spmd_dim: the extent is 2.5; it is a whole number"),
-        (lambda: nl.spmd_dim("4", nl.nc(2)), "spmd_dim: the extent is '4'; it is a whole number"),
+        (lambda: nl.nc(2.5), "nc: the number of cores is 2.5; it must be a whole number"),
+        (lambda: nl.nc(2) * 2.5, "spmd_dim: the extent is 2.5; it must be a whole number"),
+        (lambda: nl.spmd_dim("4", nl.nc(2)), "spmd_dim: the extent is '4'; it must be a whole number"),
         (lambda: nl.nc(2) * nl.nc(2), "spmd_dim takes one extent and one number of cores, nl.nc(2)"),
     ],
 )

@@ -32,7 +32,7 @@ def reduces(x, group, op):
 
 
 def test_launches_that_make_no_sense_are_refused() -> None:
-    with pytest.raises(UsageError, match="ranks is 0; it is a whole number from 1 to 65536"):
+    with pytest.raises(UsageError, match="ranks is 0; it must be a whole number from 1 to 65536"):
         nkilab.launch(reduces, 0)
     with pytest.raises(UsageError, match="per_rank has 3 values; the launch has 2 ranks"):
         nkilab.launch(reduces, 2)(nkilab.per_rank([X] * 3), ncc.ReplicaGroup(BOTH), nl.add)
@@ -40,7 +40,7 @@ def test_launches_that_make_no_sense_are_refused() -> None:
         nkilab.launch(reduces, 2, groups=[[0]])
     with pytest.raises(UsageError, match="a node holds a whole number of chips"):
         nkilab.Topology(4, 6)
-    with pytest.raises(UsageError, match=r"ranks_per_chip is 4\.0; it is a whole number"):
+    with pytest.raises(UsageError, match=r"ranks_per_chip is 4\.0; it must be a whole number"):
         nkilab.Topology(4.0, 8)  # type: ignore[arg-type]
     with pytest.raises(UsageError, match=r"topology is \(4, 64\); it is an nkilab.Topology"):
         nkilab.launch(reduces, 2, topology=(4, 64))  # type: ignore[arg-type]

@@ -90,9 +90,9 @@ BOTH = {
         "err_tensor_access_out_of_bound"
     ),
     "t[0:10**5000]": (
-        "subscript: the end of a slice is a whole number of 5001 digits; it is a whole number of 64 bits"
+        "subscript: the end of a slice is a whole number of 5001 digits; it must be a whole number of 64 bits"
     ),
-    "nl.affine_range(t)": "affine_range: the end of a range is of type Tensor; it is a whole number",
+    "nl.affine_range(t)": "affine_range: the end of a range is of type Tensor; it must be a whole number",
 }
 BETA1 = {
     "nl.float64": "neuronxcc.nki.language: nkilab serves no name float64 here\n  hint: use float32",

@@ -75,7 +75,7 @@ REFUSED = [
     (of.unknown_buffer, RuleError,
      "ndarray: buffer is 'sram'; it is nl.sbuf, nl.psum, nl.hbm, nl.private_hbm or nl.shared_hbm"),
     (of.float64_tile, RuleError,
-     f"ndarray: dtype is float64; it is one of {TYPES}\n  hint: cast it on the host first"),
+     f"ndarray: dtype is float64; it must be one of {TYPES}\n  hint: cast it on the host first"),
     (of.empty_tile, UseError,
      "ndarray: shape is [4, 0]; a tensor has at least one axis and one element along each"),
     (of.named_extent, UseError, "ndarray: extent 0 of shape is 'n'; extents are whole numbers of 64 bits"),
@@ -101,7 +101,7 @@ REFUSED = [
      "subscript: a subscript of x: float32[8, 6] in hbm is of type str; subscripts are integers, slices, "
      "nl.ds and "
      "index grids"),
-    (of.word_in_a_slice, UseError, "subscript: the start of a slice is 'a'; it is a whole number"),
+    (of.word_in_a_slice, UseError, "subscript: the start of a slice is 'a'; it must be a whole number"),
     (of.grid_outside, UseError,
      "load: indices 1 to 6 reach outside axis 1 of x: float32[8, 6] in hbm, which has 6 elements\n"
      "  src = x: float32[8, 6] in hbm" + MASKED),
@@ -150,7 +150,7 @@ REFUSED = [
     (of.tensor_truth, UseError,
      "bool: the truth of a tensor is not defined inside a kernel\n"
      f"{TRUTH}  key: err_ambiguous_tensor_truth_value"),
-    (of.arange_of_words, UseError, "arange: a bound is 'n'; it is a whole number"),
+    (of.arange_of_words, UseError, "arange: a bound is 'n'; it must be a whole number"),
     (of.arange_of_nothing, UseError,
      "arange: an index grid from 4 to 4 by 1 is empty; it holds an index or more"),
     (of.arange_without_bounds, UseError,
@@ -193,11 +193,11 @@ REFUSED = [
     (of.loop_variable_missing, RuleError,
      "loop_reduce: loop_indices holds something that is no loop variable of affine_range"),
     (of.loop_that_cannot_reduce, RuleError, "loop_reduce: op is greater; it may not reduce"),
-    (of.range_of_words, UseError, "affine_range: the end of a range is 'n'; it is a whole number"),
+    (of.range_of_words, UseError, "affine_range: the end of a range is 'n'; it must be a whole number"),
     (of.range_of_four, UseError,
      "sequential_range: 4 bounds are given; a range has an end, a start and an end, or these and a step"),
     (of.range_without_step, UseError, "static_range: the step of a range is 0; it is another whole number"),
-    (of.program_axis, UseError, "program_id: axis is 'row'; it is a whole number"),
+    (of.program_axis, UseError, "program_id: axis is 'row'; it must be a whole number"),
     (of.flat_iota, UseError,
      "iota: expr is no index expression of two or more axes\n  hint: give it axes with None: "
      "nl.arange(n)[:, None]"),
@@ -249,7 +249,7 @@ def test_a_misuse_of_the_language_is_also_a_type_error(body, kind, text):
 
 def test_an_unknown_operator_lists_the_known_ones():
     text = refusal(nki.jit(of.unknown_operator), ARGUMENTS["x"], kind=RuleError)
-    assert text.startswith(f"HERE: tensor_scalar: op is plus; it is one of {OPERATORS}")
+    assert text.startswith(f"HERE: tensor_scalar: op is plus; it must be one of {OPERATORS}")
 
 
 def test_an_api_outside_a_kernel_names_the_line():
@@ -329,9 +329,9 @@ CALLS = [
     ((), {"y": ramp(2, 2)}, "the arguments do not fit the kernel: missing a required argument: 'x'"
      "\n  hint: never_written takes x"),
     ((np.zeros((2, 2)),), {},
-     f"argument x: dtype is float64; it is one of {TYPES}\n  hint: cast it on the host before the call"),
+     f"argument x: dtype is float64; it must be one of {TYPES}\n  hint: cast it on the host before the call"),
     ((np.array([[None]]),), {},
-     f"argument x: dtype is object; it is one of {TYPES}\n  hint: cast it on the host before the call"),
+     f"argument x: dtype is object; it must be one of {TYPES}\n  hint: cast it on the host before the call"),
     ((np.float32(1) * np.zeros(()),), {}, None),
     ((np.zeros((), np.float32)[...],), {},
      "argument x has shape []; a tensor has at least one element and axis\n"
@@ -339,7 +339,8 @@ CALLS = [
     ((np.zeros((0, 4), np.float32),), {},
      "argument x has shape [0, 4]; a tensor has at least one element and axis"),
     (([np.zeros((2, 2))],), {},
-     f"argument x[0]: dtype is float64; it is one of {TYPES}\n  hint: cast it on the host before the call"),
+     f"argument x[0]: dtype is float64; "
+     f"it must be one of {TYPES}\n  hint: cast it on the host before the call"),
     ((nkilab.spec((2, 2), "float32"),), {},
      "argument x is a spec, which has no data\n  hint: pass an array to run the kernel"),
 ]  # fmt: skip

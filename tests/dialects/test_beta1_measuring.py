@@ -80,7 +80,7 @@ def test_a_percentile_that_is_not_reported_is_refused(capsys):
     bench(ramp(4, 4))
     with pytest.raises(UsageError) as caught:
         bench.benchmark_result.nc_latency.get_latency_percentile(42)
-    assert str(caught.value) == "percentile is 42; it is one of 0, 1, 10, 25, 50, 90, 99, 100"
+    assert str(caught.value) == "percentile is 42; it must be one of 0, 1, 10, 25, 50, 90, 99, 100"
 
 
 def test_benchmark_saves_the_files_it_is_told_to(tmp_path, monkeypatch, capsys):

@@ -278,7 +278,7 @@ ELEMENTS = "it has an element or more"
     [
         (lambda: arrays2.arange(0, 4, 0), f"arange: an array from 0 to 4 by 0 is empty; {ELEMENTS}"),
         (lambda: arrays2.arange(4, 0), f"arange: an array from 4 to 0 by 1 is empty; {ELEMENTS}"),
-        (lambda: arrays2.arange("4"), "arange: stop is '4'; it is a number"),
+        (lambda: arrays2.arange("4"), "arange: stop is '4'; it must be a number"),
         (lambda: arrays2.identity(0), f"identity: shape is [0]; {EXTENTS}"),
         (lambda: arrays2.zeros((2, -1)), f"zeros: shape is [2, -1]; {EXTENTS}"),
     ],

@@ -376,7 +376,7 @@ VALUE_ERRORS = [
      "  hint: create it with nl.ndarray and copy a tile to it\n"
      "  key: err_hbm_tensor_with_init_value_not_supported"),
     (unknown_region, RuleError,
-     "ndarray: buffer is 'dram'; it is one of nl.sbuf, nl.psum, nl.hbm, nl.private_hbm, nl.shared_hbm"),
+     "ndarray: buffer is 'dram'; it must be one of nl.sbuf, nl.psum, nl.hbm, nl.private_hbm, nl.shared_hbm"),
     (outside, UseError,
      "subscript: slice 2:9 is outside axis 1 of tile: float32[4, 6] in sbuf, which has 6 elements\n"
      "  hint: shrink the slice or mask the access\n  key: err_tensor_access_out_of_bound"),
@@ -409,7 +409,7 @@ VALUE_ERRORS = [
      "tensor_copy: src is a number; it is a tile [P, F*]\n  dst = float32[4, 6] in sbuf\n  src = 3\n"
      "  source: nki.isa.tensor_copy"),
     (unknown_engine, RuleError,
-     "tensor_copy: engine is 'dma'; it is one of unknown, vector, scalar, gpsimd"),
+     "tensor_copy: engine is 'dma'; it must be one of unknown, vector, scalar, gpsimd"),
 ]  # fmt: skip
 
 
@@ -425,7 +425,9 @@ def test_a_value_that_does_not_fit_is_a_value_error(body, kind, text):
 
 def test_an_unknown_type_lists_the_known_ones():
     text = refusal(nki.jit(unknown_type), ramp(4, 6), kind=RuleError)
-    assert text.startswith("HERE: ndarray: dtype is float128; it is one of float32, tfloat32, bfloat16, ")
+    assert text.startswith(
+        "HERE: ndarray: dtype is float128; it must be one of float32, tfloat32, bfloat16, "
+    )
 
 
 def test_an_unknown_keyword_lists_the_known_ones_and_the_nearest():

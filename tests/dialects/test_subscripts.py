@@ -60,7 +60,7 @@ def test_a_truth_value_is_no_bound_of_a_slice(bound: str) -> None:
         with pytest.raises(UseError) as caught:
             kernel(ramp(4, 6))
         assert str(caught.value).partition(" is ")[2] == (
-            "a truth value; it is a whole number\n  hint: write int(...) where a number is meant"
+            "a truth value; it must be a whole number\n  hint: write int(...) where a number is meant"
         )
 
 
@@ -71,7 +71,7 @@ def test_what_is_no_subscript_is_named_beside_an_index_grid(key: str) -> None:
         kernel(ramp(4, 6))
     what, hint = NAMED[key]
     assert str(caught.value).partition("subscript: ")[2] == (
-        f"a subscript is {what}; it is a whole number\n  hint: {hint}"
+        f"a subscript is {what}; it must be a whole number\n  hint: {hint}"
     )
 
 

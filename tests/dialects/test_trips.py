@@ -65,8 +65,8 @@ def test_a_line_that_does_not_ask_is_refused() -> None:
     with pytest.raises(NkilabError) as raised:
         nkilab.estimate(kernel_with(LOOPS["while"]), *SHAPES, trips={"loops.py:12": 1, "loops.py:10": 2})
     assert str(raised.value) == (
-        "--trips names loops.py:10; no register that only data could tell decides how often it goes round\n"
-        "  hint: name the line that the error shows which is told without --trips"
+        "--trips names loops.py:10; there is no loop there whose number of iterations only the data decides\n"
+        "  hint: leave --trips out: the error then names the line of the loop"
     )
 
 

@@ -174,7 +174,7 @@ def test_a_release_that_never_was_is_no_version():
     with pytest.raises(UsageError) as caught:
         version_named("2.19")
     assert str(caught.value) == (
-        "NKI version is 2.19; it is one of beta1, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7\n"
+        "NKI version is 2.19; it must be one of beta1, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7\n"
         "  hint: an SDK release from 2.20 to 2.33 also names one"
     )
 
@@ -182,7 +182,9 @@ def test_a_release_that_never_was_is_no_version():
 def test_a_version_that_does_not_exist_lists_those_that_do():
     with pytest.raises(UsageError) as caught, nkilab.activate(nki="1.9"):
         pass
-    assert str(caught.value) == "NKI version is 1.9; it is one of beta1, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7"
+    assert (
+        str(caught.value) == "NKI version is 1.9; it must be one of beta1, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7"
+    )
 
 
 def psum_to_hbm(served):

@@ -9,7 +9,9 @@ def _unknown(*_: object) -> None:
     """They are judged by their own probes, not by a formula."""
 
 
-def realistic(name: str, tensors: str, steps: Steps, sizes: str, outputs: str = "Z", **scalars: float) -> Case:
+def realistic(
+    name: str, tensors: str, steps: Steps, sizes: str, outputs: str = "Z", **scalars: float
+) -> Case:
     extents = {rank: int(size) for rank, size in (part.split("=") for part in sizes.split())}
     return Case(name, 8, tensors, steps, outputs, extents, _unknown, scalars)
 

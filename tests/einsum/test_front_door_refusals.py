@@ -40,7 +40,7 @@ REFUSED: dict[str, tuple[str, dict[str, object], str]] = {
     "a truth value for a scalar": (
         "Z[m] = A[m] . s ;; M mul",
         {"sizes": {"M": 4}, "scalars": {"s": True}},
-        "the scalar s is True; it is a number",
+        "the scalar s is True; it must be a number",
     ),
     "a scalar of nothing": (
         "Z[m] = A[m]",
@@ -157,17 +157,17 @@ REFUSED: dict[str, tuple[str, dict[str, object], str]] = {
     "truth values": (
         "mk,kn->mn",
         {"dtypes": "bool"},
-        f"dtype of every tensor is bool; it is one of {TYPES}, float8_e4m3fn",
+        f"dtype of every tensor is bool; it must be one of {TYPES}, float8_e4m3fn",
     ),
     "truth values in YAML": (
         EXP + "format: {A: {dtype: bool}}",
         {},
-        f"5:13: format: dtype of A is bool; it is one of {TYPES}, float8_e4m3fn",
+        f"5:13: format: dtype of A is bool; it must be one of {TYPES}, float8_e4m3fn",
     ),
     "a type that Beta 1 lacks": (
         "m->m",
         {"dtypes": {"A": "float8_e4m3fn"}, "dialect": "neuronxcc"},
-        f"dtype of A is float8_e4m3fn; it is one of {TYPES}",
+        f"dtype of A is float8_e4m3fn; it must be one of {TYPES}",
     ),
     # what newcomers write
     "operators between operands": (

@@ -168,7 +168,7 @@ def test_bounds_hold_and_other_chips_have_other_rooflines():
     two, one = (nkilab.torch.candidates(Blocks(1), x, target=name) for name in ("trn2", "trn1"))
     assert (two.target, one.target) == ("trn2", "trn1")
     assert one.apart_us > two.apart_us
-    with pytest.raises(UsageError, match="max_operators is 0; it is a whole number of at least 1"):
+    with pytest.raises(UsageError, match="max_operators is 0; it must be a whole number of at least 1"):
         nkilab.torch.candidates(Blocks(1), x, max_operators=0)
     with pytest.raises(UsageError, match="trn9"):
         nkilab.torch.candidates(Blocks(1), x, target="trn9")

@@ -266,7 +266,7 @@ def test_arguments_of_wrap_that_make_no_sense_are_refused():
     with pytest.raises(UsageError) as caught:
         nkilab.jax.wrap(product, vmap_method="parallel")
     assert str(caught.value) == (
-        "vmap_method is 'parallel'; it is one of sequential, expand_dims, broadcast_all"
+        "vmap_method is 'parallel'; it must be one of sequential, expand_dims, broadcast_all"
     )
     with pytest.raises(UseError) as refused:
         nkilab.jax.wrap(scaled)(nkilab.spec((2, 3), "f32"))

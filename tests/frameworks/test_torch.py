@@ -87,7 +87,7 @@ def test_numpy_in_is_numpy_out_and_torch_wins_a_mixture():
 def test_a_type_that_no_tile_holds_is_refused():
     with pytest.raises(UseError) as caught:
         negated(torch.ones((2, 3), dtype=torch.float64))
-    assert ": negated: argument x: dtype is float64; it is one of float32, " in str(caught.value)
+    assert ": negated: argument x: dtype is float64; it must be one of float32, " in str(caught.value)
     assert str(caught.value).endswith("\n  hint: cast it on the host before the call")
 
 

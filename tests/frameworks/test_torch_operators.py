@@ -422,7 +422,7 @@ def test_what_is_no_tensor_is_refused_by_name():
     )
     with pytest.raises(UseError) as caught:
         wrapped(torch.ones((2, 3), dtype=torch.float64))
-    assert ": scaled: argument x: dtype is float64; it is one of float32, " in str(caught.value)
+    assert ": scaled: argument x: dtype is float64; it must be one of float32, " in str(caught.value)
 
 
 def test_a_call_without_a_tensor_or_with_one_of_another_device_is_refused():

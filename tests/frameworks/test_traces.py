@@ -113,7 +113,7 @@ except Exception as error:
     done = run(tmp_path, KERNEL + body)
     assert done.returncode == 0, done.stderr
     check_files(tmp_path / "logs", 1)
-    assert done.stdout == "profile_type is 'everything'; it is one of operator, trace, system\n"
+    assert done.stdout == "profile_type is 'everything'; it must be one of operator, trace, system\n"
 
 
 @pytest.mark.jax

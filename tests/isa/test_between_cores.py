@@ -99,7 +99,7 @@ def test_an_engine_that_no_barrier_runs_on_is_refused() -> None:
     assert canonical("engine", "unknown") == "gpsimd"
     with pytest.raises(RuleError) as caught:
         canonical("engine", "pool")
-    assert str(caught.value) == "engine is 'pool'; it is one of gpsimd, tensor, vector, scalar"
+    assert str(caught.value) == "engine is 'pool'; it must be one of gpsimd, tensor, vector, scalar"
     with pytest.raises(UnsupportedError) as unsupported:
         canonical("engine", "sync")
     assert str(unsupported.value) == (

@@ -155,7 +155,7 @@ REFUSED = [
         "dst does not hold num_valid_indices * num_elem_per_idx elements per partition\n"
         "  source: release notes of NKI 0.6, known issues",
     ),
-    (LOCAL_GATHER, {"num_elem_per_idx": 3}, "num_elem_per_idx is 3; it is one of 1, 2, 4, 8, 16, 32"),
+    (LOCAL_GATHER, {"num_elem_per_idx": 3}, "num_elem_per_idx is 3; it must be one of 1, 2, 4, 8, 16, 32"),
     (LOCAL_GATHER, {"num_valid_indices": 2.5}, "num_valid_indices is 2.5; it is an integer"),
     (
         LOCAL_GATHER, {"index.dtype": "int32"},

@@ -176,8 +176,8 @@ def test_an_input_of_the_kernel_may_not_be_written(session: Session, a: View) ->
 @pytest.mark.parametrize(
     ("cls", "attribute", "spelled", "expected"),
     [
-        (TENSOR_TENSOR, "engine", "tensor", "engine is 'tensor'; it is one of unknown, vector, gpsimd"),
-        (REGISTRY["tensor_scalar"], "reverse0", "yes", "reverse0 is 'yes'; it is one of True, False"),
+        (TENSOR_TENSOR, "engine", "tensor", "engine is 'tensor'; it must be one of unknown, vector, gpsimd"),
+        (REGISTRY["tensor_scalar"], "reverse0", "yes", "reverse0 is 'yes'; it must be one of True, False"),
         (IOTA, "pattern", 3, "pattern is 3; it is a list of up to four [step, count]"),
         (REGISTRY["tensor_reduce"], "axis", "x", "axis is 'x'; it is an integer or a list of them"),
         (NC_MATMUL, "tile_size", (1, 2, 3), "a tile position or size has 3 numbers; it is (row, column)"),
@@ -194,7 +194,7 @@ def test_an_attribute_that_spells_nothing_lists_what_it_may_be(
 def test_an_unknown_operator_lists_the_operators() -> None:
     with pytest.raises(RuleError) as caught:
         TENSOR_TENSOR.attributes["op"].canonical("op", "plus")
-    assert caught.value.problem.startswith("op is plus; it is one of invert, bitwise_and, ")
+    assert caught.value.problem.startswith("op is plus; it must be one of invert, bitwise_and, ")
 
 
 @pytest.mark.parametrize(

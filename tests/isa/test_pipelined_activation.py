@@ -144,7 +144,7 @@ REFUSED = [
     ),
     (
         {"op0": "divide"},
-        f"a stage is divide; it is one of multiply, add, subtract, bypass\n  source: {SOURCE}",
+        f"a stage is divide; it must be one of multiply, add, subtract, bypass\n  source: {SOURCE}",
     ),
 ]  # fmt: skip
 

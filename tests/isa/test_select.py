@@ -172,7 +172,7 @@ REFUSED = [
     ),
     (
         REDUCE, {"op": "multiply"},
-        "op is multiply; it is one of add, average, maximum, bitwise_or, bitwise_and\n"
+        "op is multiply; it must be one of add, average, maximum, bitwise_or, bitwise_and\n"
         "  source: nki.isa.tensor_partition_reduce",
     ),
     (

@@ -99,7 +99,7 @@ REFUSED = [
         TRANSPOSE, "trn2", {"priority": 0},
         "priority is given; DMA priorities exist from trn3 on\n  source: nki.isa.dma_transpose, priority",
     ),
-    (TRANSPOSE, "trn3", {"priority": 4}, "priority is 4; it is one of None, 0, 1, 2, 3"),
+    (TRANSPOSE, "trn3", {"priority": 4}, "priority is 4; it must be one of None, 0, 1, 2, 3"),
     (
         TRANSPOSE, "trn2", {"dge_mode": "swdge"},
         "dge_mode is swdge, which transposes rows gathered by a vector_offset alone; src has none\n"

@@ -425,7 +425,7 @@ def test_a_shuffle_mask_of_another_form_is_refused(mask: Any, problem: str) -> N
 
 
 def test_an_on_false_value_that_is_no_number_is_refused() -> None:
-    with pytest.raises(RuleError, match=r"^on_false_value is 'low'; it is a number$"):
+    with pytest.raises(RuleError, match=r"^on_false_value is 'low'; it must be a number$"):
         REGISTRY["range_select"].attributes["on_false_value"].canonical("on_false_value", "low")
 
 

@@ -88,8 +88,9 @@ def test_validate_prints_regret_and_rank_correlation_of_a_ledger(tmp_path: Path)
     assert "kernels.py:copied f32[128,2048] on trn2 (lab, nc_latency_us)" in output
     assert "    3 points  regret   0.0%, searched   0.0%  Kendall tau  1.00" in output
     assert output.endswith(
-        "met     choice, 20 trials, the worst of 4 seeds: worst regret: 0.0% "
-        "(kernels.py:copied f32[128,2048] on trn2 (lab, nc_latency_us)); at most 10%\n"
+        "met     choice, 20 trials, the worst of 4 seeds: worst regret: 0.0% (kernels.py:copied "
+        "f32[128,2048]\n"
+        "    on trn2 (lab, nc_latency_us)); at most 10%\n"
     )
     document = json.loads(outcome_of(call("validate", "--regret", "--json", "mine.yaml", folder=tmp_path))[1])
     assert document["schema"] == "nkilab.regret/1"

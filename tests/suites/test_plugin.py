@@ -190,7 +190,8 @@ def test_chips_are_parameters_and_workers_send_what_they_predict(run, workers):
         ((), {"kernel": "k"}, "nki_budget bounds nothing; give it latency_us, mfu or mbu"),
         ((), {"mfu": 40}, "nki_budget has mfu=40; it is a fraction between 0 and 1"),
         ((), {"latency_us": "9"}, "nki_budget has latency_us='9'; it is microseconds above 0"),
-        ((), {"mfu": 0.1, "target": "trn9"}, "nki_budget has target='trn9'; it is one of trn1, trn2, trn3"),
+        ((), {"mfu": 0.1, "target": "trn9"}, "nki_budget has target='trn9'; "
+        "it must be one of trn1, trn2, trn3"),
     ],
 )  # fmt: skip
 def test_a_budget_that_says_nothing_is_refused(args, kwargs, message):
@@ -233,7 +234,7 @@ def test_strict_budgets_hold_the_slow_end_of_the_interval():
 
 def test_wrong_options_are_refused_in_one_line(run):
     result = run("def test_it(): pass\n", "--nki-target", "trn9")
-    result.stderr.fnmatch_lines(["ERROR: target is trn9; it is one of trn1, trn2, trn3,*"])
+    result.stderr.fnmatch_lines(["ERROR: target is trn9; it must be one of trn1, trn2, trn3,*"])
     assert result.ret == pytest.ExitCode.USAGE_ERROR
 
 

@@ -98,14 +98,14 @@ def test_a_64_bit_type_is_refused_with_a_hint(spelled: object, name: str) -> Non
     with pytest.raises(RuleError) as caught:
         as_dtype(spelled)
     assert str(caught.value) == (
-        f"dtype is {name}; it is one of float32, tfloat32, bfloat16, float16, float8_e4m3, float8_e5m2, "
+        f"dtype is {name}; it must be one of float32, tfloat32, bfloat16, float16, float8_e4m3, float8_e5m2, "
         "float8_e4m3fn, int32, int16, int8, uint32, uint16, uint8, bool, float8_e8m0fnu, float8_e5m2_x4, "
         "float8_e4m3fn_x4, float4_e2m1fn_x4\n  hint: cast it on the host first"
     )
 
 
 def test_an_unhashable_type_is_refused() -> None:
-    with pytest.raises(RuleError, match=r"^dtype is of type list; it is one of float32, "):
+    with pytest.raises(RuleError, match=r"^dtype is of type list; it must be one of float32, "):
         as_dtype([])
 
 
@@ -163,7 +163,7 @@ def test_tfloat32_has_ten_mantissa_bits_in_four_bytes() -> None:
 @pytest.mark.parametrize(("spelled", "kind"), [(None, "NoneType"), (Elements(), "Elements")])
 def test_what_is_no_type_is_told_by_its_kind(spelled: object, kind: str) -> None:
     # None is no float64, and an array does not show its elements
-    with pytest.raises(RuleError, match=rf"^dtype is of type {kind}; it is one of float32, "):
+    with pytest.raises(RuleError, match=rf"^dtype is of type {kind}; it must be one of float32, "):
         as_dtype(spelled)
 
 
@@ -182,7 +182,7 @@ def test_numpy_makes_arrays_of_a_packed_type_by_its_name() -> None:
     ],
 )
 def test_a_record_of_another_size_or_name_is_no_packed_type(record: np.dtype) -> None:
-    with pytest.raises(RuleError, match=r"^dtype is void(16|32); it is one of float32, "):
+    with pytest.raises(RuleError, match=r"^dtype is void(16|32); it must be one of float32, "):
         as_dtype(record)
 
 

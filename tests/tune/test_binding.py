@@ -122,7 +122,7 @@ def test_grid_lnc_and_ranks_are_those_of_the_launch(folder):
     assert bound(kernel, (), {}, {"grid": "2,3"}).kernel.grid == (2, 3)
     assert bound(kernel, (), {}, {"lnc": 2}).kernel.grid == (2,)
     assert bound(kernel, (), {}, {"ranks": 4}).ranks == 4
-    with pytest.raises(UsageError, match="ranks is 'four'; it is a whole number of at least 1"):
+    with pytest.raises(UsageError, match="ranks is 'four'; it must be a whole number of at least 1"):
         bound(kernel, (), {}, {"ranks": "four"})
 
 

@@ -29,10 +29,11 @@ BAD = {
     "schema: x\n": "measured.yaml:1: the schema is 'x'; a file of measured points has 'nkilab.measured/1'",
     HEAD + "  - {columns: 100, latency_us: 5}\n": "measured.yaml:3: columns=100 is no point of the space",
     HEAD + "  - {latency_us: 5}\n": "measured.yaml:3:  is no point of the space",
-    HEAD + "  - {columns: 64}\n": "measured.yaml:3: latency_us is None; it is a number above 0",
-    HEAD + "  - {columns: 64, latency_us: -1}\n": "measured.yaml:3: latency_us is -1; it is a number above 0",
+    HEAD + "  - {columns: 64}\n": "measured.yaml:3: latency_us is None; it must be a number above 0",
     HEAD
-    + "  - {columns: 64, latency_us: 5, noise: 0}\n": "measured.yaml:3: noise is 0; it is a number above 0",
+    + "  - {columns: 64, latency_us: -1}\n": "measured.yaml:3: latency_us is -1; it must be a number above 0",
+    HEAD + "  - {columns: 64, latency_us: 5, noise: 0}\n": "measured.yaml:3: noise is 0; "
+    "it must be a number above 0",
     HEAD + "  - {columns: 64.0, latency_us: 5}\n": "measured.yaml:3: columns=64.0 is no point of the space",
     HEAD + "  - {columns: 64, latency_us: 5, noise: 3}\n": (
         "measured.yaml:3: noise is 3; it is a relative spread, 0.02 for 2 %"

@@ -52,9 +52,9 @@ def test_a_program_that_measures_finds_the_point_that_the_model_did_not(folder):
 @pytest.mark.parametrize(
     ("program", "problem"),
     [
-        ("print('done')", "prints 'done' last; it is a number of microseconds above 0"),
-        ("print(-1)", "prints '-1' last; it is a number of microseconds above 0"),
-        ("print(float('nan'))", "prints 'nan' last; it is a number of microseconds above 0"),
+        ("print('done')", "prints 'done' last; it must be a number of microseconds above 0"),
+        ("print(-1)", "prints '-1' last; it must be a number of microseconds above 0"),
+        ("print(float('nan'))", "prints 'nan' last; it must be a number of microseconds above 0"),
         ("import sys; sys.exit(3)", "ends with status 3"),
         ("import time; time.sleep(60)", "takes more than 2 seconds"),
     ],

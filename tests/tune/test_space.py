@@ -160,7 +160,7 @@ BAD = {
         "space.yaml:3: integers of a is [1, 2.5]; it is the lowest and the highest, as in [1, 8]"
     ),
     "schema: nkilab.space/1\nparameters:\n  a: {integers: [1, 8], step: 0}\n": (
-        "space.yaml:3: the step of a is 0; it is a whole number of at least 1"
+        "space.yaml:3: the step of a is 0; it must be a whole number of at least 1"
     ),
     "schema: nkilab.space/1\nparameters:\n  a: {choices: []}\n": (
         "space.yaml:3: choices of a is []; it is a list with at least one value"

@@ -282,20 +282,20 @@ REFUSED = {
     ("kernels.py:copied",): "--space is missing",
     ("kernels.py:copied", "--space", "none.yaml"): "none.yaml cannot be read",
     ("kernels.py:other", "--space", "space.yaml"): "kernels.py has no other",
-    (*TUNE[1:], *ARG, "--kw", "columns=64"): "columns is searched and has a value besides",
+    (*TUNE[1:], *ARG, "--kw", "columns=64"): "columns is in the search space and is also given a value",
     (
         *TUNE[1:],
         *ARG,
         "--objective",
         "sbuf",
     ): "the objective is 'sbuf'; it is latency, or latency and some of",
-    (*TUNE[1:], *ARG, "--workers", "none"): "--workers is 'none'; it is a number of processes",
+    (*TUNE[1:], *ARG, "--workers", "none"): "--workers is 'none'; it must be a number of processes",
     (*TUNE[1:], *ARG, "--weights", "x"): "--weights is 'x'; write numbers, as in 3,1",
     (*TUNE[1:], *ARG, "--weights", "1,2"): (
         "--weights is 1,2; it has a number above 0 for each of 1 cases, 1e+12 at most"
     ),
     (*TUNE[1:], *ARG, "--sampler", "random", "--seed", "-1"): (
-        "the seed is -1; it is a whole number from 0 to 4,294,967,295"
+        "the seed is -1; it must be a whole number from 0 to 4,294,967,295"
     ),
     (*TUNE[1:], *ARG, "--picture", "x.png"): "--picture is x.png; pictures are SVG",
     (*TUNE[1:], "--arg", "f32[8] | f32[16]", "--arg", "f32[8]|f32[8]|f32[8]"): (

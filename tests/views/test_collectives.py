@@ -16,13 +16,14 @@ from nkilab.views.perfetto import trace_json
 from nkilab.views.record import profile_dict
 from nkilab.views.report import report_html
 from nkilab.views.run import Run
-from nkilab.views.terminal import WIDTH
 from nkilab.views.text import print_profile
 from nkilab.views.words import spent_on_path, verdict
 from tests.dialects.spellings import nisa2 as nisa
 from tests.dialects.spellings import nki2 as nki
 from tests.dialects.spellings import nl2 as nl
 from tests.views.test_schemas import check
+
+WIDTH = 100
 
 with nkilab.activate():
     import nki.collectives as ncc

@@ -11,12 +11,13 @@ import pytest
 from nkilab.timing import MODEL_VERSION
 from nkilab.views.bound import BOUNDS
 from nkilab.views.record import profile_dict
-from nkilab.views.terminal import WIDTH
 from nkilab.views.text import print_profile
 from nkilab.views.words import HINTS, spent_on_path, verdict
 from tests.place.handmade import Kernel
 from tests.views.runs import kernel_run, loaded_copied_stored, pipeline, run_of
 from tests.views.test_path import KERNELS
+
+WIDTH = 100
 
 
 def text_of(run) -> str:

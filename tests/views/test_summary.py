@@ -15,9 +15,11 @@ from nkilab.timing import simulate
 from nkilab.views.bound import BOUNDS
 from nkilab.views.metrics import METRICS
 from nkilab.views.summary import Summary, summarize
-from nkilab.views.terminal import WIDTH, bars, print_summary, quantity
+from nkilab.views.terminal import bars, print_summary, quantity
 from tests.place.handmade import Kernel, rows
 from tests.timing.test_clock import ROUND, fact
+
+WIDTH = 100
 
 
 def summary_of(k: Kernel) -> Summary:

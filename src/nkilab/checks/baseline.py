@@ -46,7 +46,7 @@ def read(path: Path) -> Baseline:
     """How often each entry stands in a baseline.
 
     Raises:
-        UsageError: if the file cannot be read or is no baseline.
+        UsageError: if the file cannot be read or is not a baseline file.
     """
     try:
         content = json.loads(path.read_text("utf-8"))
@@ -62,7 +62,7 @@ def read(path: Path) -> Baseline:
 
 
 def _no_baseline(path: Path) -> UsageError:
-    return UsageError(f"{path} is no baseline", hint="write one with --write-baseline FILE")
+    return UsageError(f"{path} is not a baseline file", hint="write one with --write-baseline FILE")
 
 
 def _is_row(row: object) -> bool:

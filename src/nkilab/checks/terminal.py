@@ -9,12 +9,12 @@ from typing import Any, TextIO
 
 from .._lazy import rich
 from ..errors import printable
+from ..progress import columns
 from .declare import RULES
 from .finding import Finding, Site
 from .report import Report
 from .sources import Sources
 
-WIDTH = 100
 # warnings and pieces of advice of one rule that are printed
 MOST = 5
 # tensors whose figures are printed
@@ -29,7 +29,7 @@ def lines_of(finding: Finding, sources: Sources) -> Iterator[Line]:
     style = _STYLES[finding.severity]
     where = f"{finding.where}: " if finding.where else ""
     head = f"{where}{finding.severity}: {finding.message} [{finding.rule}]"
-    first, *rest = wrap(head, WIDTH, break_long_words=False, break_on_hyphens=False) or [""]
+    first, *rest = wrap(head, columns(), break_long_words=False, break_on_hyphens=False) or [""]
     lead = len(where) + len(finding.severity) + 1
     yield [(first[: len(where)], "bold"), (first[len(where) : lead], style), (first[lead:], "bold")]
     for line in rest:
@@ -75,7 +75,7 @@ def _excerpt(site: Site, sources: Sources, mark: str, style: str) -> Iterator[Li
 
 
 def _labelled(word: str, text: str) -> Iterator[Line]:
-    first, *rest = wrap(f"{word}: {text}", WIDTH - 2, break_long_words=False, break_on_hyphens=False)
+    first, *rest = wrap(f"{word}: {text}", columns() - 2, break_long_words=False, break_on_hyphens=False)
     yield [(f"  {first[: len(word) + 1]}", "bold"), (first[len(word) + 1 :], "")]
     for line in rest:
         yield [(f"    {line}", "")]

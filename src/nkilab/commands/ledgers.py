@@ -31,7 +31,10 @@ from ..errors import UsageError
 def validate(
     family: str, as_json: bool, picture: str, leave_out: bool, regret: bool, ledger: str
 ) -> int:  # fmt: skip
-    """Compare predictions with published measurements, or those of LEDGER.yaml; 1 if a bar is missed."""
+    """Compare predictions with published measurements, or those of LEDGER.yaml.
+
+    The exit status is 1 if they are further off than allowed.
+    """
     load, verb = part("runner").kernel_from, part("validate")
     if regret and (picture or leave_out):
         raise UsageError("--regret goes with --family and --json alone", hint="leave the other options out")

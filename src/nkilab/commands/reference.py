@@ -68,4 +68,7 @@ def completion(as_json: bool, shell: str) -> None:
     """Print the script that lets SHELL (bash, zsh or fish) complete verbs, options, files and names."""
     script = completion_script(click.get_current_context().find_root().command, shell)
     document = {"schema": "nkilab.completion/1", "shell": shell, "variable": COMPLETION, "script": script}
-    show(document, lambda _: script, as_json=as_json)
+    if as_json:
+        print_document(document)
+    else:
+        click.echo(script)

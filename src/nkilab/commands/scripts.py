@@ -44,7 +44,10 @@ def demo(as_json: bool, output: str) -> int:
 @version_option
 @click.option("-m", "as_module", is_flag=True, help="SCRIPT is the name of a module.")
 @click.option(
-    "--check", "checks", is_flag=True, help="Check every kernel that runs; 1 if there is a finding."
+    "--check",
+    "checks",
+    is_flag=True,
+    help="Check every kernel that runs; exit status 1 if there is a finding.",
 )
 @click.option(
     "--profile", "folder", default="", metavar="DIR", type=FOLDER,
@@ -60,7 +63,7 @@ def demo(as_json: bool, output: str) -> int:
 )  # fmt: skip
 @click.option(
     "--backend", default="", metavar="sim|vendor", type=OneOf("", "sim", "vendor"),
-    help="Where the vendor's package is installed too: whose names SCRIPT gets.",
+    help="Whose nki SCRIPT imports where both are installed: nkilab's or the vendor's.",
 )  # fmt: skip
 @click.argument("script", type=PATH)
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
@@ -104,19 +107,26 @@ def run(backend: str, **options: object) -> int:
     default=0,
     type=Number(int, 0, 10_000, "each computes the whole kernel again"),
     metavar="N",
-    help="Compute N other orders of the rows and compare.",
+    help="Run the instructions in N other legal orders, and compare the results.",
 )
-@click.option("--numerics", is_flag=True, help="Compute in float32 beside the stored types and compare.")
-@click.option("--what-if", default="", metavar="RULE@LINE", help="Time it without what this advice is about.")
+@click.option("--numerics", is_flag=True, help="Compute everything in float32 too, and compare.")
+@click.option(
+    "--what-if",
+    default="",
+    metavar="RULE@LINE",
+    help="Show what the kernel takes without what this advice is about.",
+)
 @click.option("--sarif", default="", metavar="FILE", type=OUTPUT, help="Write the findings as SARIF 2.1.0.")
-@click.option("--baseline", default="", metavar="FILE", type=PATH, help="Tell no finding that FILE holds.")
+@click.option(
+    "--baseline", default="", metavar="FILE", type=PATH, help="Leave out the findings that FILE lists."
+)
 @click.option(
     "--write-baseline",
     "new_baseline",
     default="",
     metavar="FILE",
     type=OUTPUT,
-    help="Write the findings to FILE, in the place of those of this kernel; 0 whatever is found.",
+    help="Write the findings to FILE, instead of those it has of this kernel; the exit status is 0.",
 )
 @json_option
 def check(
@@ -133,7 +143,7 @@ def check(
     as_json: bool,
     **files: str,
 ) -> int:
-    """Run a kernel once and tell what hardware or compiler would refuse; 1 if it finds something."""
+    """Run a kernel once and list what hardware or compiler would refuse; exit status 1 if anything."""
     checking, runner = part("checking"), part("runner")
     if lists:
         part("explain").print_rules(as_json=as_json)

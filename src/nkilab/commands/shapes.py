@@ -22,7 +22,12 @@ targets_option = click.option(
     help="trn1, trn2 (default) or trn3, or a machine file, MACHINE.yaml; several to compare them.",
 )  # fmt: skip
 version_option = click.option(
-    "--nki", "version", default="", metavar="VERSION", type=VERSIONS, help="NKI version to hold kernels to."
+    "--nki",
+    "version",
+    default="",
+    metavar="VERSION",
+    type=VERSIONS,
+    help="Accept only what this version of NKI accepts.",
 )
 arg_option = click.option(
     "--arg",
@@ -45,7 +50,10 @@ ranks_option = click.option(
     help="Ranks that run it together.",
 )
 trips_option = click.option(
-    "--trips", multiple=True, metavar="FILE.py:LINE=N", help="How often a register's loop goes round."
+    "--trips",
+    multiple=True,
+    metavar="FILE.py:LINE=N",
+    help="Iterations of the loop in this line, where only the data decides how many.",
 )
 kernel_argument = click.argument("kernel", metavar="FILE.py:KERNEL", type=PATH)
 
@@ -88,13 +96,13 @@ def _check_given(kernel: Any, positional: Sequence[Any], named: dict[str, Any]) 
     Raises:
         UseError: if they do not fit.
     """
-    launches = part("launches")
+    border = part("border")
     try:
-        launches.bind(kernel, tuple(positional), named)
+        border.bind(kernel, tuple(positional), named)
     except UseError as error:
         more = "; give an array with --arg, as in f32[128,512], anything else with --kw NAME=VALUE"
         hint = error.hint if error.hint.startswith("did you mean") else error.hint + more
-        raise UseError(error.problem, hint=hint).located(launches.definition(kernel), kernel.name) from None
+        raise UseError(error.problem, hint=hint).located(border.definition(kernel), kernel.name) from None
 
 
 def print_documents(dicts: list[dict[str, Any]]) -> None:

@@ -10,6 +10,7 @@ from .._lazy import part
 from ..command_line import OUTPUT, PATH, VERSIONS, Number, OneOf, Verb, json_option
 from ..documents import print_document
 from ..errors import EXIT_FAULT, EXIT_FINE, UsageError, printable
+from ..progress import say
 from .shapes import target_option
 
 
@@ -29,10 +30,10 @@ from .shapes import target_option
     help="Spelling; nki if not given.",
 )  # fmt: skip
 @click.option("--as-written", is_flag=True, help="Print what the published generator prints, faults and all.")
-@click.option("--strict", is_flag=True, help="Refuse what is otherwise repaired.")
+@click.option("--strict", is_flag=True, help="Stop at faults of SPEC that are otherwise repaired.")
 @click.option(
     "--search", default=0.0, metavar="SECONDS", type=Number(float, 0),
-    help="Try other choices on the timing model, as many as a free core tries in so long.",
+    help="Spend so long trying other loops and tiles on the timing model.",
 )  # fmt: skip
 @click.option(
     "--test", "tests", is_flag=True, help="Run the kernel on probes; with -o write test and drivers."
@@ -40,7 +41,12 @@ from .shapes import target_option
 @click.option(
     "--notebook", default="", metavar="F.ipynb", type=OUTPUT, help="Write all six parts as a notebook."
 )
-@click.option("--explain", "explains", is_flag=True, help="Tell loops, places, traffic, and what binds.")
+@click.option(
+    "--explain",
+    "explains",
+    is_flag=True,
+    help="Show loops, where tensors lie, traffic, and what limits the speed.",
+)
 @click.option(
     "--size", "sizes", multiple=True, metavar="RANK=N", help="Extent of a rank that SPEC leaves open."
 )
@@ -78,7 +84,7 @@ def einsum(spec: str, dialect: str | None, target: str, **options: Any) -> int:
 @json_option
 @click.argument("file", metavar="FILE.py", type=PATH)
 def migrate(to: str, since: str, shows_diff: bool, write: bool, as_json: bool, file: str) -> int:
-    """Tell what FILE.py has to change for another NKI version; 1 if anything has."""
+    """List what FILE.py has to change for another NKI version; exit status 1 if anything."""
     if as_json and shows_diff:
         raise UsageError("--json and --diff are both given", hint="leave one of them out")
     part_of = part("migrate")
@@ -88,7 +94,7 @@ def migrate(to: str, since: str, shows_diff: bool, write: bool, as_json: bool, f
     elif shows_diff:
         click.echo(printable(migration.diff), nl=False)
     else:
-        click.echo(printable(part_of.report_text(migration)))
+        say(part_of.report_text(migration), "  ")
     if write and migration.write():
         click.echo(printable(f"nkilab: {file} is rewritten"), err=True)
     return EXIT_FAULT if migration.is_needed else EXIT_FINE

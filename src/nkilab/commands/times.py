@@ -252,11 +252,11 @@ def _show_comparisons(results: Sequence[object], measured: str, as_json: bool) -
     default="",
     metavar="FILE",
     type=OUTPUT,
-    help="Where outcomes are kept; again, it goes on there.",
+    help="A file for the results; the same command goes on from there.",
 )
 @click.option(
     "--confirm", default="", metavar="FILE.yaml", type=PATH,
-    help="Measured points to calibrate with; a form for them, if there is no such file.",
+    help="Times measured on a card; if there is no such file, a form for them is written.",
 )  # fmt: skip
 @click.option(
     "--measure", default="", metavar="'CMD {file}'",

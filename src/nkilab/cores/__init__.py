@@ -3,6 +3,8 @@
 from .common_clock import neighbours as neighbours
 from .common_clock import signature as signature
 from .common_clock import simulate_together as simulate_together
+from .equal_ranks import are_alike as are_alike
+from .equal_ranks import of_all_ranks as of_all_ranks
 from .grid import instances_of as instances_of
 from .instances import run_in_turns as run_in_turns
 from .program_grid import ProgramGrid as ProgramGrid

@@ -151,19 +151,19 @@ class Schedule:
             raise Ended
         me = self._programs[rank]
         me.wait = wait
-        meeting = (wait.key, wait.parties)
-        if self._waiting[meeting] + 1 == len(self._programs if wait.parties is None else wait.parties):
+        terms = (wait.key, wait.parties)
+        if self._waiting[terms] + 1 == len(self._programs if wait.parties is None else wait.parties):
             parties = [self._programs[n] for n in wait.parties or range(len(self._programs))]
             others = [p for p in parties if p is not me]
             met = [p.wait for p in parties if p.wait is not None]
-            del self._waiting[meeting]
+            del self._waiting[terms]
             if agree is not None:
                 self._ask(agree, met)
             for other in others:
                 other.met, other.state = met, _State.READY
             return met
         me.state = _State.WAITING
-        self._waiting[meeting] += 1
+        self._waiting[terms] += 1
         following = self._next(rank)
         if following is None:
             deadlock = self._deadlock()

@@ -277,7 +277,7 @@ def place_number(value: Any, what: str) -> int:
     """
     if type(value) is not int and type(value).__name__ in _NO_SUBSCRIPT:
         kind, hint = _NO_SUBSCRIPT[type(value).__name__]
-        raise UseError(f"{what} is {kind}; it is a whole number", hint=hint)
+        raise UseError(f"{what} is {kind}; it must be a whole number", hint=hint)
     return whole_number(value, what)
 
 
@@ -291,10 +291,10 @@ def whole_number(value: Any, what: str) -> int:
         whole = as_index(value)
     except TypeError:
         if not isinstance(value, float) or not value.is_integer():
-            raise UseError(f"{what} is {shown(value)}; it is a whole number") from None
+            raise UseError(f"{what} is {shown(value)}; it must be a whole number") from None
         whole = int(value)
     if not -_WORD <= whole < _WORD:
-        raise UseError(f"{what} is {shown(whole)}; it is a whole number of 64 bits")
+        raise UseError(f"{what} is {shown(whole)}; it must be a whole number of 64 bits")
     return whole
 
 

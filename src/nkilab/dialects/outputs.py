@@ -109,6 +109,27 @@ def _is_unwritten(sessions: Sequence[Session], tensor: View) -> bool:
     return not is_written(sessions, storage)
 
 
+def inputs_to_write_back(sessions: Sequence[Session]) -> list[Storage]:
+    """The inputs whose new elements the caller's arrays do not have yet."""
+    first = sessions[0]
+    copied = [
+        storage for key, storage in first.shared.items()
+        if key[0] == "input" and storage.is_mutable and storage.host_array is not None
+        and storage not in first.changed_inputs and is_written(sessions, storage)
+    ]  # fmt: skip
+    return [*first.changed_inputs, *copied]
+
+
+def changed_inputs(sessions: Sequence[Session]) -> tuple[str, ...]:
+    """The inputs that the programs of a rank write, by name."""
+    inputs = [(key[1], storage) for key, storage in sessions[0].shared.items() if key[0] == "input"]
+    written = {storage.name for storage in sessions[0].changed_inputs}
+    return tuple(
+        name for name, storage in inputs
+        if name in written or (storage.is_mutable and is_written(sessions, storage))
+    )  # fmt: skip
+
+
 def is_written(sessions: Sequence[Session], storage: Storage) -> bool:
     """Whether a row of any of the programs writes to a storage of the first one."""
     return any(written_views(s.program, n) for s, n in _numbers(sessions, storage))

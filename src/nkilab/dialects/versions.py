@@ -78,7 +78,7 @@ def version_named(name: str) -> str:
     by_sdk = {r.sdk: r.version for r in RELEASES} | _UNCHANGED
     if short not in VERSIONS and short not in by_sdk:
         raise UsageError(
-            f"NKI version is {name}; it is one of {', '.join(VERSIONS)}",
+            f"NKI version is {name}; it must be one of {', '.join(VERSIONS)}",
             hint="an SDK release from 2.20 to 2.33 also names one"
             if word.startswith("2.")
             else did_you_mean(word, VERSIONS),

@@ -181,7 +181,7 @@ def _need_types(spec: Spec, dtypes: Mapping[str, Any] | str | None, known: Seque
     for tensor, dtype in {**spec.dtypes, **asked}.items():
         name = as_dtype(dtype).name
         if name not in known:
-            error = UsageError(f"dtype of {tensor} is {name}; it is one of {', '.join(known)}")
+            error = UsageError(f"dtype of {tensor} is {name}; it must be one of {', '.join(known)}")
             is_own = spec.dtypes.get(tensor) == name
             raise error.located(str(node_of(spec, "format", tensor).place), "format") if is_own else error
 
@@ -222,7 +222,7 @@ def _check_options(sizes: Any, shapes: Any, scalars: Any, dtypes: Any, strict: A
     for name, value in (scalars or {}).items():
         need(f"the scalar {name}", value, Real, "a number")
         if isinstance(value, bool):
-            raise UsageError(f"the scalar {name} is {value}; it is a number")
+            raise UsageError(f"the scalar {name} is {value}; it must be a number")
 
 
 def _dialect(dialect: str, as_written: bool, search: float) -> str:
@@ -236,7 +236,7 @@ def _dialect(dialect: str, as_written: bool, search: float) -> str:
     seconds("search", search)
     dialect = dialect or ("neuronxcc" if as_written else "nki")
     if dialect not in PRINTERS:
-        raise UsageError(f"dialect is {dialect}; it is one of {', '.join(PRINTERS)}")
+        raise UsageError(f"dialect is {dialect}; it must be one of {', '.join(PRINTERS)}")
     if as_written and dialect != "neuronxcc":
         raise UsageError("as_written prints neuronxcc only", hint="leave dialect out")
     return dialect

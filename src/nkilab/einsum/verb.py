@@ -50,7 +50,7 @@ def sizes_of(given: Sequence[str]) -> dict[str, int]:
     parts = [part for text in given for part in text.split(",")]
     for name, value in pairs(parts, "--size").items():
         if not value.isdecimal() or len(value) > 18 or not int(value):
-            raise UsageError(f"--size {name} is {value}; it is a whole number of at least 1")
+            raise UsageError(f"--size {name} is {value}; it must be a whole number of at least 1")
         found[name] = int(value)
     return found
 

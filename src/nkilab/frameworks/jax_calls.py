@@ -269,5 +269,5 @@ def wrap(
     _leave_out_of_stacks()
     checked_kernel = checked(kernel, backward, saves, grid)
     if vmap_method not in VMAP_METHODS:
-        raise UsageError(f"vmap_method is {vmap_method!r}; it is one of {', '.join(VMAP_METHODS)}")
+        raise UsageError(f"vmap_method is {vmap_method!r}; it must be one of {', '.join(VMAP_METHODS)}")
     return JaxKernel(checked_kernel, backward, saves, vmap_method, results)

@@ -9,9 +9,10 @@ from typing import Any
 
 from .. import api
 from ..arrays import ArraySpec, dtype_of, framework_of, shape_of
+from ..border import bind
 from ..dialects.kernel import Kernel
 from ..errors import UsageError, UseError
-from ..launches import bind, launch
+from ..launches import launch
 from ..trace.source import place_of, user_frame
 
 

@@ -47,7 +47,9 @@ class TorchProfile:
         target: str = "", output_dir: str = "",
     ) -> None:  # fmt: skip
         if profile_type not in PROFILE_TYPES:
-            raise UsageError(f"profile_type is {profile_type!r}; it is one of {', '.join(PROFILE_TYPES)}")
+            raise UsageError(
+                f"profile_type is {profile_type!r}; it must be one of {', '.join(PROFILE_TYPES)}"
+            )
         self._reports = _reports(output_dir or neuron_tensorboard_plugin_dir)
         self._auto_start = auto_start
 

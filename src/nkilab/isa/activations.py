@@ -162,7 +162,7 @@ def activation_named(spelled: Any) -> Activation:
     if activation_found is None or not activation_found.is_documented:
         listed = ", ".join(n for n, f in ACTIVATIONS.items() if f.is_documented)
         raise RuleError(
-            f"op is {name}; it is one of {listed}",
+            f"op is {name}; it must be one of {listed}",
             hint=did_you_mean(name, ACTIVATIONS),
             source='NKI API common fields, "Supported activation functions"',
         )

@@ -48,7 +48,7 @@ class Attribute:
             return self._choices[word]
         except (KeyError, TypeError):
             hint = did_you_mean(word, filter(_is_text, self._choices)) if _is_text(word) else ""
-            raise RuleError(f"{name} is {value!r}; it is one of {self.allowed}", hint=hint) from None
+            raise RuleError(f"{name} is {value!r}; it must be one of {self.allowed}", hint=hint) from None
 
 
 def _is_text(value: Any) -> bool:

@@ -34,7 +34,7 @@ def _engine(spelled: Any) -> str:
     if word == "unknown":
         return "gpsimd"
     if word not in ENGINES:
-        raise RuleError(f"engine is {spelled!r}; it is one of {', '.join(ENGINES)}")
+        raise RuleError(f"engine is {spelled!r}; it must be one of {', '.join(ENGINES)}")
     return word
 
 

@@ -48,7 +48,7 @@ _PAIR = {"ranks": 2, "members": (0, 0, 1)}
 
 def _count(spelled: Any) -> int:
     if not isinstance(spelled, int) or spelled < 1:
-        raise RuleError(f"ranks is {spelled!r}; it is a number of ranks")
+        raise RuleError(f"ranks is {spelled!r}; it must be a number of ranks")
     return spelled
 
 

@@ -126,7 +126,7 @@ def operator_named(spelled: Any) -> Operator:
     known_operator = OPERATORS.get(NUMPY_NAMES.get(name, name))
     if known_operator is None:
         raise RuleError(
-            f"op is {name}; it is one of {', '.join(OPERATORS)}",
+            f"op is {name}; it must be one of {', '.join(OPERATORS)}",
             hint=did_you_mean(name, OPERATORS),
             source='NKI API common fields, "Supported math operators"',
         )

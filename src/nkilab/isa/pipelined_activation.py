@@ -50,7 +50,9 @@ def _stage(spelled: Any) -> str:
         return "bypass"
     name = operator_named(spelled).name
     if name not in ("multiply", "add", "subtract"):
-        raise RuleError(f"a stage is {name}; it is one of multiply, add, subtract, bypass", source=SOURCE)
+        raise RuleError(
+            f"a stage is {name}; it must be one of multiply, add, subtract, bypass", source=SOURCE
+        )
     return name
 
 

@@ -174,7 +174,7 @@ class SelectReduce(Instruction):
 def _float32(spelled: Any) -> float:
     if isinstance(spelled, int | float | np.generic):
         return float(np.float32(spelled))
-    raise RuleError(f"on_false_value is {spelled!r}; it is a number")
+    raise RuleError(f"on_false_value is {spelled!r}; it must be a number")
 
 
 class RangeSelect(Instruction):

@@ -112,7 +112,7 @@ def _partition_operator(spelled: Any) -> Operator:
     op = AVERAGE if name == "average" else operator_named(spelled)
     if op.name not in PARTITION_OPERATORS:
         raise RuleError(
-            f"op is {op.name}; it is one of {', '.join(PARTITION_OPERATORS)}",
+            f"op is {op.name}; it must be one of {', '.join(PARTITION_OPERATORS)}",
             source="nki.isa.tensor_partition_reduce",
         )
     return op

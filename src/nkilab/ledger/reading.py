@@ -144,7 +144,7 @@ def _faults(entry: Mapping[str, Any], sources: Mapping[str, Source]) -> Iterator
         yield "an entry of calls is neither a list of args nor kernel and args", ""
     for name, words in _WORDS.items():
         if entry.get(name, words[0]) not in words:
-            yield f"{name} is {entry[name]!r}; it is one of {', '.join(words)}", ""
+            yield f"{name} is {entry[name]!r}; it must be one of {', '.join(words)}", ""
     if entry["source"] not in sources:
         yield f"source is {entry['source']!r}; the file has {', '.join(sources)}", ""
     yield from _measured_faults(entry["measured"])
@@ -164,7 +164,7 @@ def _constant_faults(options: Mapping[str, object], chip: Machine) -> Iterator[t
         if name not in known:
             yield f"{name} is no constant of {chip.name}", did_you_mean(str(name), known)
         if not _is_number(value) or value < 0:
-            yield f"{name} is {value!r}; it is a number from 0 on", ""
+            yield f"{name} is {value!r}; it must be a number from 0 on", ""
 
 
 def _measured_faults(measured: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
@@ -174,7 +174,7 @@ def _measured_faults(measured: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         if metric not in QUANTITIES:
             yield f"{metric} is no quantity", f"quantities are {', '.join(QUANTITIES)}"
         if not _is_number(value) or value <= 0:
-            yield f"{metric} is {value!r}; it is a number above 0", ""
+            yield f"{metric} is {value!r}; it must be a number above 0", ""
 
 
 def _is_number(value: object) -> bool:

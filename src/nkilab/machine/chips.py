@@ -272,7 +272,7 @@ def chip_named(name: str) -> Machine:
     row = MACHINES.get(ALIASES.get(name.lower(), name.lower()))
     if row is None:
         raise UsageError(
-            f"target is {name}; it is one of {', '.join([*MACHINES, *ALIASES])}",
+            f"target is {name}; it must be one of {', '.join([*MACHINES, *ALIASES])}",
             hint=did_you_mean(
                 name,
                 [*MACHINES, *ALIASES],

@@ -91,7 +91,7 @@ def _read(path: Path, changed_at: int) -> Machine:
         raise wrong(
             path,
             line_of(document),
-            f"chip is {chip!r}; it is one of {', '.join(MACHINES)}",
+            f"chip is {chip!r}; it must be one of {', '.join(MACHINES)}",
             did_you_mean(str(chip), MACHINES, HINT),
         )
     constants = document.get("constants")
@@ -107,5 +107,5 @@ def _constant(path: Path, entry: Any, key: Any) -> float:
     if key not in facts:
         raise wrong(path, line, f"{key!r} is no constant of a chip", "`nkilab explain trn2` lists them")
     if isinstance(value, bool) or not isinstance(value, int | float) or not isfinite(value) or value < 0:
-        raise wrong(path, line, f"{key} is {value!r}; it is a number of at least 0", HINT)
+        raise wrong(path, line, f"{key} is {value!r}; it must be a number of at least 0", HINT)
     return float(value)

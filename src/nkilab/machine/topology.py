@@ -50,7 +50,7 @@ class Topology:
         chip, node = self.ranks_per_chip, self.ranks_per_node
         for name, number in (("ranks_per_chip", chip), ("ranks_per_node", node)):
             if not isinstance(number, int) or isinstance(number, bool):
-                raise UsageError(f"{name} is {number!r}; it is a whole number")
+                raise UsageError(f"{name} is {number!r}; it must be a whole number")
         if chip < 1 or node < chip or node % chip:
             raise UsageError(
                 f"a chip holds {chip} ranks and a node {node}; a node holds a whole number of chips of at "

@@ -287,7 +287,7 @@ def read(path: str) -> Source:
     """
     file = Path(path)
     if not file.is_file():
-        raise UsageError(f"{path} is no file", hint="pass the path of a Python file")
+        raise UsageError(f"there is no file {path}", hint="pass the path of a Python file")
     try:
         raw = file.read_bytes()
     except OSError as error:

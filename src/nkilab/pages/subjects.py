@@ -13,8 +13,11 @@ from ..machine import MACHINES, Machine
 from ..machine.chips import ALIASES
 from ..views.bound import BOUNDS
 from ..views.metrics import Metric
+from ..views.stalls import STALLS
+from ..views.words import HINTS
 from .content import Block, Bullets, Code, Page, Section, Text, code, listed, sentence, table
 from .example import spelled
+from .terms import REMEDIES, TERMS
 
 _REPLIES = {
     "error": "nkilab raises it as an error.",
@@ -122,16 +125,35 @@ def _refusal(fact: Rule | Limit) -> tuple[str, str]:
     return f"{code(fact.axis.rstrip('*'))} is over {most}", fact.hint_for(*limits.values())
 
 
+def term_page(name: str) -> Page:
+    """A word of those who begin, and what to do about it."""
+    term = TERMS[name]
+    others = (f"also called: {', '.join(term.others)}",) if term.others else ()
+    facts = Bullets((*others, f"see also: {listed(term.pages)}"))
+    return Page(name, "word", (Section("", (Text(term.meaning), Text(term.remedy), facts)),))
+
+
+def stall_page(name: str) -> Page:
+    """What an engine waits for where a profile says so, or what `stall` is."""
+    meaning = "Time in which an engine stands still: a profile says what its next instruction waits for."
+    remedy = "Work on two or more tiles in turn, and begin loads earlier, so that engines need not wait."
+    rows = [(code(reason), what) for reason, what in STALLS.items() if name in ("stall", reason)]
+    blocks = (Text(meaning), table(("name", "waits for"), rows), Text(remedy))
+    return Page(name, "stall", (Section("", blocks),))
+
+
 def metric_page(metric: Metric) -> Page:
-    """The unit and definition of a metric."""
-    facts = Bullets((f"unit: {metric.unit}",))
+    """The unit and definition of a metric, and what makes it better."""
+    remedy = next(remedy for part, remedy in REMEDIES.items() if part in metric.name)
+    facts = Bullets((f"unit: {metric.unit}", f"what to do: {remedy}"))
     return Page(metric.name, "metric", (Section("", (Text(sentence(metric.definition)), facts)),))
 
 
 def bound_page(name: str) -> Page:
     """When a kernel is said to be bound by something."""
     others = ", ".join(code(other) for other in BOUNDS if other != name)
-    text = (Text(f"A kernel is bound by it where {BOUNDS[name]}."), Text(f"Other bounds: {others}."))
+    remedy = (Text(f"First thing to try: {HINTS[name]}."),) if HINTS[name] else ()
+    text = (Text(f"A kernel is bound by it where {BOUNDS[name]}."), *remedy, Text(f"Other bounds: {others}."))
     return Page(name, "bound", (Section("", text),))
 
 

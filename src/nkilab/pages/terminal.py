@@ -1,4 +1,4 @@
-"""Pages as text of a terminal, 100 columns wide."""
+"""Pages as text of a terminal."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from io import StringIO
 from typing import Any, TextIO
 
 from .._lazy import rich
+from ..progress import columns
 from .content import Block, Bullets, Code, Page, Table, Text
 
-WIDTH = 100
 # Of a table: columns before it, columns between two of its own, and what is so short that it never wraps.
 _INDENT, _GAP, _NAME = 2, 3, 24
 
 
 def print_page(page: Page, file: TextIO | None = None) -> None:
     """Print a page: in colour where `file` (standard output if None) is a terminal, plain text elsewhere."""
-    console = rich("console").Console(file=file, width=WIDTH, highlight=False)
+    console = rich("console").Console(file=file, width=columns(), highlight=False)
     if console.is_terminal:
         _draw(page, console)
     else:
@@ -26,7 +26,7 @@ def print_page(page: Page, file: TextIO | None = None) -> None:
 def text(page: Page) -> str:
     """The page as plain text, without spaces at the ends of lines."""
     file = StringIO()
-    _draw(page, rich("console").Console(file=file, width=WIDTH, highlight=False))
+    _draw(page, rich("console").Console(file=file, width=columns(), highlight=False))
     return "\n".join(line.rstrip() for line in file.getvalue().split("\n")).strip("\n")
 
 
@@ -82,11 +82,11 @@ def _widths(block: Table) -> list[int | None]:
     natural = [max(map(len, column)) for column in cells]
     wraps = [max(map(len, column[1:]), default=0) > _NAME for column in cells]
     least = [max(len(word) for cell in column for word in (cell or "-").split()) for column in cells]
-    room = WIDTH - _INDENT - _GAP * (len(cells) - 1)
+    room = columns() - _INDENT - _GAP * (len(cells) - 1)
     room -= sum(width for width, wrapping in zip(natural, wraps) if not wrapping)
     spare = room - sum(width for width, wrapping in zip(least, wraps) if wrapping)
     wanted = [n - m if wrapping else 0 for n, m, wrapping in zip(natural, least, wraps)]
-    share = min(1.0, spare / max(1, sum(wanted)))
+    share = min(1.0, max(0, spare) / max(1, sum(wanted)))
     return [m + int(more * share) if wrapping else None for m, more, wrapping in zip(least, wanted, wraps)]
 
 

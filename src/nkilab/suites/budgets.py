@@ -93,7 +93,7 @@ def budget_of(mark: pytest.Mark) -> Budget:
             raise pytest.UsageError(f"nki_budget has {word}={value!r}; it is {what}")
     target, chips = mark.kwargs.get("target"), part("machine").MACHINES
     if target and str(target).partition(" ")[0] not in chips:
-        raise pytest.UsageError(f"nki_budget has target={target!r}; it is one of {', '.join(chips)}")
+        raise pytest.UsageError(f"nki_budget has target={target!r}; it must be one of {', '.join(chips)}")
     return Budget(**mark.kwargs)
 
 

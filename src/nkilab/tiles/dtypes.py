@@ -114,7 +114,7 @@ def as_dtype(spelled: Any) -> DType:
         known = _KNOWN.get(spelled)
     except TypeError:
         kind = type(spelled).__name__
-        raise RuleError(f"dtype is of type {kind}; it is one of {', '.join(DTYPES)}") from None
+        raise RuleError(f"dtype is of type {kind}; it must be one of {', '.join(DTYPES)}") from None
     if known is None:
         known = _KNOWN[spelled] = _resolve(spelled)
     return known
@@ -141,7 +141,7 @@ def _resolve(spelled: Any) -> DType:
         if isinstance(spelled, int):
             wide = "the shape is one tuple, as in (128, 512)"
         hint = wide or did_you_mean(name, [*DTYPES, *_SYNONYMS])
-        raise RuleError(f"dtype is {name}; it is one of {', '.join(DTYPES)}", hint=hint)
+        raise RuleError(f"dtype is {name}; it must be one of {', '.join(DTYPES)}", hint=hint)
     return record
 
 

@@ -226,7 +226,7 @@ def candidates(
     bounds = {"max_operators": max_operators, "max_inputs": max_inputs, "max_outputs": max_outputs}
     for name, bound in bounds.items():
         if not isinstance(bound, int) or bound < 1:
-            raise UsageError(f"{name} is {bound!r}; it is a whole number of at least 1")
+            raise UsageError(f"{name} is {bound!r}; it must be a whole number of at least 1")
     machine = machine_for(None, target)
     parts = _Parts(graph_of(model, args, kwargs), machine)
     groups: dict[Hashable, list[_Part]] = {}

@@ -281,7 +281,7 @@ def _resolved(
 def _register_value(session: Session, register: View) -> int:
     if register.layout.memory != SEQUENCER:
         raise UseError(
-            f"a value is {register.layout}; it is a number or a register",
+            f"a value is {register.layout}; it must be a number or a register",
             hint="load it into a register with nisa.register_load",
         )
     return int(numbers_in(register)[0]) if session.has_data else 0

@@ -51,16 +51,25 @@ class Together:
     Attributes:
         storages: of the first program that met it, per memory that all of them see.
         warned: which warnings were given, by line and kind.
+        own_rank: the rank, for what is the same function of it in every program.
+        is_rank_asked: whether anything else asked for it.
     """
 
     def __init__(
         self, count: int = 1, rank: int = 0, ranks: int = 1, topology: Topology | None = None
     ) -> None:
         self.count = count
-        self.rank, self.ranks = rank, ranks
+        self.own_rank, self.ranks = rank, ranks
+        self.is_rank_asked = False
         self.topology = topology
         self.storages: dict[MemoryKey, Storage] = {}
         self.warned: set[tuple[str, int, str]] = set()
+
+    @property
+    def rank(self) -> int:
+        """The rank of the launch; whoever asks may do something else in another one."""
+        self.is_rank_asked = True
+        return self.own_rank
 
 
 class Session:

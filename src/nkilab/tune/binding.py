@@ -252,7 +252,7 @@ def _with_dtype(call: BoundCall, name: str, value: Value) -> BoundCall:
 
 def _whole(name: str, value: Value) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise UsageError(f"{name} is {value!r}; it is a whole number of at least 1")
+        raise UsageError(f"{name} is {value!r}; it must be a whole number of at least 1")
     return value
 
 

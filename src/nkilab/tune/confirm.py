@@ -168,7 +168,7 @@ def _measured(path: Path, entry: Any, line: int, space: Space) -> Measured:
     latency, noise = entry.get("latency_us"), entry.get("noise", NOISE)
     for name, value in (("latency_us", latency), ("noise", noise)):
         if isinstance(value, bool) or not isinstance(value, int | float) or not isfinite(value) or value <= 0:
-            raise wrong(path, line, f"{name} is {value!r}; it is a number above 0", HINT)
+            raise wrong(path, line, f"{name} is {value!r}; it must be a number above 0", HINT)
     if noise >= 1:
         raise wrong(path, line, f"noise is {noise!r}; it is a relative spread, 0.02 for 2 %", HINT)
     assert latency is not None

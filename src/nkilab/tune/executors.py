@@ -373,7 +373,7 @@ def evaluator_for(work: Work, workers: str, objective: Objective) -> Inline | Po
         return cluster(work, workers)
     if not workers.isdecimal() or not 1 <= int(workers) <= 1024:
         raise UsageError(
-            f"--workers is {workers!r}; it is a number of processes, or the address of a dask scheduler",
+            f"--workers is {workers!r}; it must be a number of processes, or the address of a dask scheduler",
             hint="write --workers 2, or --workers tcp://HOST:8786",
         )
     return Inline(objective, work.limit) if int(workers) == 1 else processes(work, int(workers))

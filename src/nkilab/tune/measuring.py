@@ -83,7 +83,9 @@ class Command:
         except ValueError:
             latency = 0.0
         if not isfinite(latency) or latency <= 0:
-            raise self._refused(f"prints {last[:60]!r} last; it is a number of microseconds above 0", point)
+            raise self._refused(
+                f"prints {last[:60]!r} last; it must be a number of microseconds above 0", point
+            )
         return latency
 
     def _refused(self, problem: str, point: Point) -> UsageError:

@@ -186,7 +186,8 @@ class KernelObjective:
             twice = [name for name in space.names if name in arguments]
             if twice:
                 raise UsageError(
-                    f"{twice[0]} is searched and has a value besides", hint="leave one of the two out"
+                    f"{twice[0]} is in the search space and is also given a value",
+                    hint="leave one of the two out",
                 )
 
     def evaluate(self, point: Point) -> Outcome:

@@ -10,7 +10,7 @@ from datetime import timedelta
 from typing import Any
 
 from .._lazy import rich
-from ..progress import is_wanted, quiet
+from ..progress import columns, is_wanted, quiet, say
 from ..timing import MODEL_VERSION
 from .confirm import Recalibrated
 from .measuring import FIRST, worth_measuring
@@ -18,7 +18,6 @@ from .outcome import Outcome, key_of
 from .study import Progress
 from .verdict import Verdict, counts, interval_of
 
-WIDTH = 100
 # Points that the table shows, and characters of a line of its heads.
 SHOWN, HEAD = 12, 12
 
@@ -59,14 +58,14 @@ def time_left(progress: Progress, seconds: float) -> str:
 
 
 def print_verdict(verdict: Verdict, kernel: str, confirmed: Recalibrated | None) -> None:
-    """Best point, counts, table and reasons, 100 columns wide."""
+    """Best point, counts, table and reasons."""
     best, result = verdict.best, verdict.found
     low, high = interval_of(best)
     how = "measured" if best.measured_us is not None else f"predicted, {low:.2f} to {high:.2f} us"
-    print(f"{kernel} on {result.target}: {best.latency_us:.2f} us {how} (timing model {MODEL_VERSION})")
-    print(f"best: {', '.join(f'{name}={value!r}' for name, value in best.point.items())}")
+    say(f"{kernel} on {result.target}: {best.latency_us:.2f} us {how} (timing model {MODEL_VERSION})")
+    say(f"best: {', '.join(f'{name}={value!r}' for name, value in best.point.items())}")
     for line in verdict.reasons:
-        _print_wrapped(line)
+        _say(line)
     _print_counts(verdict)
     if confirmed is not None:
         _print_confirmed(confirmed)
@@ -74,11 +73,8 @@ def print_verdict(verdict: Verdict, kernel: str, confirmed: Recalibrated | None)
     _print_close(verdict, confirmed)
 
 
-def _print_wrapped(line: str) -> None:
-    console = rich("console").Console(width=WIDTH - 2, highlight=False, markup=False)
-    text = rich("text").Text(line)
-    for part in text.wrap(console, WIDTH - 2):
-        print(f"  {part.plain.rstrip()}")
+def _say(line: str) -> None:
+    say(f"  {line}", "")
 
 
 def _print_counts(verdict: Verdict) -> None:
@@ -87,28 +83,28 @@ def _print_counts(verdict: Verdict) -> None:
     whole = (
         "the whole space" if result.is_whole else f"of {result.space.count or result.space.combinations:,}"
     )
-    print(
+    say(
         f"\n{len(result.outcomes)} points, {whole}: {by_state['timed']} timed, "
         f"{by_state['pruned']} pruned before they were timed, {by_state['failed']} failed"
     )
     for reason, count in result.pruned.items():
-        print(f"  pruned {count:>5}  {reason}")
+        say(f"  pruned {count:>5}  {reason}")
     for outcome in result.failed[:SHOWN]:
-        print(f"  failed        {key_of(outcome.point)}: {outcome.message.splitlines()[0]}")
+        say(f"  failed        {key_of(outcome.point)}: {outcome.message.splitlines()[0]}")
     if len(result.failed) > SHOWN:
-        print(f"  failed        and {len(result.failed) - SHOWN} more; --json lists them")
+        say(f"  failed        and {len(result.failed) - SHOWN} more; --json lists them")
 
 
 def _print_confirmed(confirmed: Recalibrated) -> None:
     fitted = confirmed.fitted
-    print(
+    say(
         f"\n{len(confirmed.measured)} measured points: mean error {fitted.before:.1%} before, "
         f"{fitted.after:.1%} after {len(fitted.changed)} constants moved"
     )
     if abs(confirmed.scale - 1) >= 0.0005:
-        print(f"what they still have in common scales the other predictions by {confirmed.scale:.3f}")
+        say(f"what they still have in common scales the other predictions by {confirmed.scale:.3f}")
     for name, (before, after) in fitted.changed.items():
-        print(f"  {name:<40}{before:>12,.4g}{after:>12,.4g}")
+        say(f"  {name:<40}{before:>12,.4g}{after:>12,.4g}")
 
 
 def _print_table(verdict: Verdict) -> None:
@@ -119,7 +115,7 @@ def _print_table(verdict: Verdict) -> None:
         name for name in verdict.found.space.names if len({repr(o.point[name]) for o in rows[:SHOWN]}) > 1
     ]
     if shared := [name for name in verdict.found.space.names if name not in names]:
-        _print_wrapped("in all rows: " + ", ".join(f"{name}={rows[0].point[name]!r}" for name in shared))
+        _say("in all rows: " + ", ".join(f"{name}={rows[0].point[name]!r}" for name in shared))
     table = rich("table").Table(pad_edge=True)
     table.title = "front" if verdict.front else None
     for name in names:
@@ -128,10 +124,10 @@ def _print_table(verdict: Verdict) -> None:
         table.add_column(title, justify="left" if title == "bound" else "right")
     for outcome in rows[:SHOWN]:
         table.add_row(*_cells(outcome, names, goals))
-    console = rich("console").Console(width=WIDTH, highlight=False, markup=False)
+    console = rich("console").Console(width=columns(), highlight=False, markup=False)
     console.print(table)
     if len(rows) > SHOWN:
-        print(f"and {len(rows) - SHOWN} more; --json lists them")
+        say(f"and {len(rows) - SHOWN} more; --json lists them")
 
 
 def _head(name: str) -> str:
@@ -156,16 +152,16 @@ def _print_close(verdict: Verdict, confirmed: Recalibrated | None) -> None:
     others = len(verdict.found.timed) - 1
     if not others:
         return
-    _print_wrapped(
+    _say(
         f"the interval of the model cannot separate {len(verdict.overlapping)} of {others} other points from "
         "the best"
     )
-    _print_wrapped(
+    _say(
         f"points of one kernel are off by {verdict.spread:.1%} against their mean ({verdict.spread_from}): "
         f"{len(verdict.close)} are too close to the best"
     )
     points = [] if confirmed else worth_measuring(verdict, (), FIRST)
     if len(points) > 1:
-        _print_wrapped("worth measuring: " + "; ".join(key_of(outcome.point) for outcome in points))
-        print("  --measure 'python3 measure.py {file}' has a program of yours measure them,")
-        print("  --confirm FILE.yaml writes a form for their times and reads it once it is filled in")
+        _say("worth measuring: " + "; ".join(key_of(outcome.point) for outcome in points))
+        say("  --measure 'python3 measure.py {file}' has a program of yours measure them,")
+        say("  --confirm FILE.yaml writes a form for their times and reads it once it is filled in")

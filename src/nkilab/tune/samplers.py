@@ -224,7 +224,7 @@ def sampler_named(name: str, space: Space, trials: int, goals: int, seed: int) -
             f"--sampler is {name!r}; there are {', '.join(SAMPLERS)}", hint=did_you_mean(name, SAMPLERS)
         )
     if not 0 <= seed < 1 << 32:
-        raise UsageError(f"the seed is {seed}; it is a whole number from 0 to {(1 << 32) - 1:,}")
+        raise UsageError(f"the seed is {seed}; it must be a whole number from 0 to {(1 << 32) - 1:,}")
     is_small = space.count is not None and space.count <= trials
     if name == EXHAUSTIVE or (name == AUTO and is_small):
         return Listed(space.points())

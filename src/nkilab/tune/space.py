@@ -361,7 +361,7 @@ def _parameter(name: Any, entry: Any, fault: Entry) -> Parameter:
     low, high = _bounds(name, kind, entry[kind], fault)
     step = entry.get("step", 1)
     if not _is_whole(step) or step < 1:
-        raise fault(f"the step of {name} is {step!r}; it is a whole number of at least 1")
+        raise fault(f"the step of {name} is {step!r}; it must be a whole number of at least 1")
     value_set = integers(name, low, high, step) if kind == "integers" else powers_of_two(name, low, high)
     if not value_set.values:
         raise fault(f"{name} has no value: no {kind.replace('_', ' ')} lie between {low} and {high}")

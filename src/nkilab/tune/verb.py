@@ -228,7 +228,7 @@ def _check_spec(work: Work) -> None:
             "an Einsum takes no --arg, --weights, --grid or --nki", hint="give its extents: --kw RANK=N"
         )
     if not Path(work.kernel).is_file():
-        raise UsageError(f"{work.kernel} is no file", hint="pass FILE.py:KERNEL, or an Einsum as YAML")
+        raise UsageError(f"there is no file {work.kernel}", hint="pass FILE.py:KERNEL, or an Einsum as YAML")
 
 
 def _searched(

@@ -1,35 +1,33 @@
-"""Colours of opcodes: the same opcode has the same colour in every report and picture."""
+"""Colours of who works and what is waited for: one colour has one meaning in every report and picture.
+
+Any two differ by 11 or more in CAM02-UCS, also for eyes without one kind of cone.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-# Positions in the palettes of pages and pictures; what is not listed takes what is left.
-_KNOWN = {
-    "DMA": 0,
-    "LDWEIGHTS": 1,
-    "MATMUL": 2,
-    "MATMUL LOW": 2,
-    "MATMUL HIGH": 8,
-    "TENSOR_COPY": 4,
-    "TENSOR_TENSOR": 5,
-    "ACTIVATE": 3,
-    "MEMSET": 9,
-    "SPILL_SAVE": 7,
-    "SPILL_RELOAD": 6,
-    "LOAD_AGAIN": 6,
-    "ACT_TABLE_LOAD": 11,
-    "TENSOR_SCALAR": 10,
+# Per meaning what it is called, and its colour on light and on dark ground.
+MEANINGS = {
+    "dma": ("transfers", "#4671b1", "#66a6fc"),
+    "tensor": ("TensorE", "#507b3b", "#7bc77b"),
+    "vector": ("VectorE", "#259cc7", "#66dcf2"),
+    "scalar": ("ScalarE", "#a63b86", "#dc71c7"),
+    "gpsimd": ("GpSimdE", "#664630", "#a68666"),
+    "spill": ("spills and reloads", "#d12510", "#fc5030"),
+    "buffer": ("a buffer that is not free", "#8666fc", "#8671fc"),
+    "issue": ("a transfer that begins", "#dc7b05", "#fcb130"),
+    "signal": ("signals, ports, other cores", "#3b4650", "#f2f2fc"),
+    "none": ("launch, end, own turn", "#86919c", "#7b8691"),
 }
-PALETTE = (
-    "#3b6fb6", "#d9822b", "#3f9a5f", "#b0499c", "#8a6d3b", "#2790a0", "#c9463d", "#7a68c7", "#7f9427",
-    "#b7791f", "#5b7083", "#d0557f",
-)  # fmt: skip
+# Other reasons to wait, and pieces of the critical path, that mean the same.
+_SAME = {
+    "moving": "dma", "reuse": "buffer", "queue": "issue", "first byte": "issue", "sync": "signal",
+    "port": "signal", "meeting": "signal", "order": "none", "launch": "none", "start": "none", "end": "none",
+}  # fmt: skip
+# Opcodes of transfers that planning inserts.
+SPILLS = ("SPILL_SAVE", "SPILL_RELOAD", "LOAD_AGAIN")
+COLOUR_OF = {name: list(MEANINGS).index(_SAME.get(name, name)) for name in (*MEANINGS, *_SAME)}
 
 
-def label_colours(labels: Sequence[str]) -> list[int]:
-    """Per opcode its position in a palette."""
-    taken = {_KNOWN[label] for label in labels if label in _KNOWN}
-    free = [place for place in range(len(PALETTE)) if place not in taken] or list(range(len(PALETTE)))
-    others = [label for label in labels if label not in _KNOWN]
-    return [_KNOWN[label] if label in _KNOWN else free[others.index(label) % len(free)] for label in labels]
+def meaning_of(engine: str, label: str) -> str:
+    """What the colour of an event means: its engine, or that planning inserted it."""
+    return "spill" if label in SPILLS else "signal" if engine == "sync" else engine

@@ -21,7 +21,7 @@ KINDS = {
     "launch": "the kernel is launched",
     "execute": "an instruction occupies its engine",
     "result": "a result travels through its engine until others see it",
-    "weights": "weights load that no multiplication hides",
+    "weights": "TensorE waits for weights: the multiplications are too short to hide their loading",
     "table": "ScalarE loads a function table",
     "signal": "a semaphore travels from one engine, or from a transfer, to another engine",
     "issue": "a transfer waits for a unit that issues transfers",

@@ -7,7 +7,8 @@ from math import ceil, log10
 
 import numpy as np
 
-from .colours import PALETTE, label_colours
+from ..place.slots import ENGINES
+from .colours import MEANINGS, meaning_of
 from .run import Run
 from .traffic import mean_rate
 from .units import duration, micro
@@ -18,7 +19,7 @@ _MOST = 400
 # Cores whose timelines are drawn.
 _MOST_CORES = 4
 # Colours of text and lanes of all pictures.
-STYLE = (
+_STYLE = (
     ".nkilab{font:12px system-ui,sans-serif}.nkilab text{fill:#44505c}.nkilab .lane{fill:#8c9aa81f}"
     ".nkilab .rule{stroke:#8c9aa855}.nkilab .in{fill:#fff;font-size:10px}"
     "@media(prefers-color-scheme:dark){.nkilab text{fill:#c3ccd6}.nkilab .in{fill:#fff}}"
@@ -31,7 +32,6 @@ def timeline_svg(
     start_ns: float = 0.0,
     end_ns: float | None = None,
     title: str = "",
-    has_style: bool = True,
 ) -> str:
     """The lanes of a run as SVG.
 
@@ -40,7 +40,6 @@ def timeline_svg(
         width: of the picture, in pixels.
         start_ns, end_ns: the time that is shown; from the launch to the end if not given.
         title: for readers of the screen; kernel and chip if "".
-        has_style: whether it brings its colours; a page may hold them once for all its pictures.
     """
     last = run.timeline.latency_ns if end_ns is None else end_ns
     edges = np.linspace(start_ns, max(last, start_ns + 1e-3), width - _GUTTER - 8 + 1)
@@ -51,28 +50,21 @@ def timeline_svg(
     body += legend
     height = below + 8
     title_text = escape(title or f"Timeline of {run.summary.kernel} on {run.summary.machine}")
-    style = f"<style>{STYLE}</style>" if has_style else ""
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" class="nkilab" viewBox="0 0 {width} {height}" '
         f'width="{width}" role="img" aria-label="{title_text}"><title>{title_text}</title>'
-        f"{style}"
-        f"{''.join(body)}</svg>"
+        f"<style>{_STYLE}</style>{''.join(body)}</svg>"
     )
 
 
-def timelines_html(run: Run, end_ns: float | None = None, title: str = "", *, has_style: bool = True) -> str:
-    """The timeline of a run; of several cores those of the slowest, on one scale, under their names.
-
-    Args:
-        run, end_ns, title, has_style: see `timeline_svg`.
-    """
-    last = run.timeline.latency_ns if end_ns is None else end_ns
+def timelines_html(run: Run) -> str:
+    """The timeline of a run; of several cores those of the slowest, on one scale, under their names."""
+    last = run.timeline.latency_ns
     if run.together is None:
-        return timeline_svg(run, end_ns=last, title=title, has_style=has_style)
+        return timeline_svg(run, end_ns=last)
     slowest = sorted(run.runs, key=lambda named: -named[1].timeline.latency_ns)[:_MOST_CORES]
     return "".join(
-        f"<p>{escape(name)}</p>"
-        + timeline_svg(own, end_ns=last, title=f"{title} {name}".strip(), has_style=has_style)
+        f"<p>{escape(name)}</p>" + timeline_svg(own, end_ns=last, title=name)
         for name, own in run.runs
         if any(own is one for _, one in slowest)
     )
@@ -113,8 +105,8 @@ def _lane(run: Run, number: int, name: str, edges: np.ndarray) -> list[str]:
     shown = (end > edges[0]) & (start < edges[-1])
     here, start, end = here[shown], start[shown], end[shown]
     if len(here) > _MOST:
-        colour = _colours(run)[int(np.bincount(timeline.label[here]).argmax())]
-        return [*body, _busy(mean_rate(start, end, end - start, edges), top, colour)]
+        shares = mean_rate(start, end, end - start, edges)
+        return [*body, _busy(shares, top, MEANINGS[_meaning(run, int(here[0]))][1])]
     scale = pixels / (edges[-1] - edges[0])
     for event, left, right in zip(here.tolist(), start.tolist(), end.tolist(), strict=True):
         x = max(0.0, (left - edges[0]) * scale)
@@ -128,7 +120,7 @@ def _event(run: Run, event: int, x: float, top: int, wide: float) -> str:
     label = timeline.labels[timeline.label[event]]
     lasts = duration(float(timeline.end_ns[event] - timeline.start_ns[event]))
     title = f"{label} at {run.program.place_of(int(timeline.row[event]))}: {micro(lasts)}"
-    colour = _colours(run)[int(timeline.label[event])]
+    colour = MEANINGS[_meaning(run, event)][1]
     shape = (
         f'<rect x="{x:.1f}" y="{top}" width="{max(0.6, wide - (wide > 2)):.1f}" height="{_LANE}" '
         f'fill="{colour}">'
@@ -139,9 +131,10 @@ def _event(run: Run, event: int, x: float, top: int, wide: float) -> str:
     return shape
 
 
-def _colours(run: Run) -> list[str]:
-    """Per opcode its colour."""
-    return [PALETTE[place] for place in label_colours(run.timeline.labels)]
+def _meaning(run: Run, event: int) -> str:
+    """What the colour of an event means."""
+    timeline = run.timeline
+    return meaning_of(ENGINES[int(timeline.engine[event])], timeline.labels[int(timeline.label[event])])
 
 
 def _busy(share: np.ndarray, top: int, colour: str) -> str:
@@ -158,7 +151,10 @@ def _busy(share: np.ndarray, top: int, colour: str) -> str:
 def _legend(run: Run, y: int, width: int) -> tuple[list[str], int]:
     """What colours stand for, in as many rows as are needed, and where the last row stands."""
     body, x = [], float(_GUTTER)
-    for colour, label in zip(_colours(run), run.timeline.labels, strict=True):
+    # with indices NumPy does not ask for masks, whose module is large
+    kinds = run.timeline.engine.astype(np.int64) * len(run.timeline.labels) + run.timeline.label
+    firsts = np.unique(kinds, return_index=True)[1].tolist() if len(kinds) else []
+    for label, colour, _ in (MEANINGS[name] for name in dict.fromkeys(_meaning(run, n) for n in firsts)):
         if x > _GUTTER and x + 20 + 7.6 * len(label) > width:
             x, y = float(_GUTTER), y + 16
         body.append(f'<rect x="{x:.0f}" y="{y - 9}" width="10" height="10" rx="2" fill="{colour}"/>')

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import chain
+from textwrap import fill
 from typing import Any, Protocol, TextIO
 
 import numpy as np
@@ -10,12 +12,12 @@ import numpy as np
 from .._lazy import rich
 from ..errors import printable
 from ..place.slots import ENGINES
+from ..progress import columns
 from ..timing.timeline import Timeline
 from .metrics import METRICS
 from .summary import Summary
 from .units import quantity
 
-WIDTH = 100
 _LEVELS = " ▁▂▃▄▅▆▇█"
 
 
@@ -47,8 +49,9 @@ class Estimated(Protocol):
         """Why they are less sure than others."""
 
 
-def bars(timeline: Timeline, width: int = WIDTH - 10) -> str:
-    """One line per engine: how busy it is over the run, from first to last event, in `width` columns."""
+def bars(timeline: Timeline, width: int = 0) -> str:
+    """One line per engine, of `width` columns or as many as fit: how busy it is from first to last event."""
+    width = width or columns() - 10
     if not len(timeline):
         return "(no events)"
     first, last = float(timeline.start_ns.min()), float(timeline.end_ns.max())
@@ -81,23 +84,26 @@ def level(share: float) -> str:
 
 
 def summary_table(summary: Summary) -> Any:
-    """The metrics that are not zero as a table of rich, two to a line; `nkilab explain NAME` defines one."""
+    """The metrics that are not zero as a table of rich, two to a line where they fit; see `explain`."""
     shown = [(n, quantity(v, METRICS[n].unit)) for n, v in summary.values.items() if v or n == "total_time"]
     half = -(-len(shown) // 2)
-    left, right = shown[:half], [*shown[half:], ("", "")]
-    widths = [max(map(len, column)) for side in (left, right) for column in zip(*side, strict=True)]
+    sides = [shown[:half], [*shown[half:], ("", "")]]
+    widths = [max(map(len, column)) for side in sides for column in zip(*side, strict=True)]
     # two spaces and a border each, and one border more
-    table = rich("table").Table(width=WIDTH, pad_edge=sum(widths) + 3 * len(widths) + 1 <= WIDTH)
+    needed, room = sum(widths) + 3 * len(widths) + 1, columns()
+    if needed - 2 > room:
+        sides, widths = [shown], [max(map(len, column)) for column in zip(*shown, strict=True)]
+    table = rich("table").Table(width=room, pad_edge=needed <= room or len(sides) == 1)
     for value in widths[1::2]:
         table.add_column("metric", no_wrap=True)
         table.add_column("value", justify="right", no_wrap=True, min_width=value)
-    for a, b in zip(left, right, strict=False):
-        table.add_row(*a, *b)
+    for cells in zip(*sides, strict=False):
+        table.add_row(*chain(*cells))
     return table
 
 
 def print_summary(summary: Summary, timeline: Timeline | None = None, file: TextIO | None = None) -> None:
-    """Print metrics, bound, timeline and findings, 100 columns wide.
+    """Print metrics, bound, timeline and findings, as wide as the terminal.
 
     Args:
         summary: metrics.
@@ -112,23 +118,22 @@ def print_estimate(estimate: Estimated, file: TextIO | None = None) -> None:
     """Print the latency with its interval, then what `print_summary` prints."""
     summary = estimate.summary
     low, high = estimate.interval_us
-    print(
+    heading = (
         f"{summary.kernel} on {summary.machine}: {estimate.latency_us:.2f} us predicted, "
-        f"{low:.2f} to {high:.2f} us (timing model {summary.model})",
-        file=file,
+        f"{low:.2f} to {high:.2f} us (timing model {summary.model})"
     )
-    for note in (*estimate.notes, *estimate.cautions):
-        print(f"note: {note}", file=file)
+    for line in (heading, *(f"note: {note}" for note in (*estimate.notes, *estimate.cautions))):
+        print(fill(line, columns(), break_long_words=False, break_on_hyphens=False), file=file)
     _print_body(summary, estimate.timeline, file)
 
 
 def print_comparison(estimates: Sequence[Estimated], file: TextIO | None = None) -> None:
     """Print estimates of one kernel on several chips: a column for each."""
     summaries = [estimate.summary for estimate in estimates]
-    console = rich("console").Console(file=file, width=WIDTH, highlight=False, markup=False)
+    console = rich("console").Console(file=file, width=columns(), highlight=False, markup=False)
     console.print(f"{summaries[0].kernel} on {', '.join(s.machine for s in summaries)} "
                   f"(timing model {summaries[0].model})")  # fmt: skip
-    table = rich("table").Table(width=WIDTH, pad_edge=True)
+    table = rich("table").Table(width=columns(), pad_edge=True)
     table.add_column("metric", no_wrap=True)
     for summary in summaries:
         table.add_column(summary.machine, justify="right")
@@ -149,7 +154,7 @@ def print_comparison(estimates: Sequence[Estimated], file: TextIO | None = None)
 
 
 def _print_body(summary: Summary, timeline: Timeline | None, file: TextIO | None) -> None:
-    console = rich("console").Console(file=file, width=WIDTH, highlight=False, markup=False)
+    console = rich("console").Console(file=file, width=columns(), highlight=False, markup=False)
     console.print(summary_table(summary))
     console.print(f"bound by {summary.bound}: {summary.bound_text}")
     if timeline is not None:

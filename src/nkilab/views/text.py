@@ -1,4 +1,4 @@
-"""A profile as text, 100 columns wide: verdict, metrics, timeline, critical path, stalls, costliest lines."""
+"""A profile as text: verdict, metrics, timeline, critical path, stalls, costliest lines."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ from typing import Any, TextIO
 import numpy as np
 
 from .._lazy import rich
+from ..progress import columns
 from .cores import HEADINGS, Together
 from .difference import Difference, metric_cells, time_cells
 from .run import Run
 from .stalls import Stall
-from .terminal import WIDTH, level, print_findings, summary_table
+from .terminal import level, print_findings, summary_table
 from .traffic import mean_rate
 from .units import duration, quantity
 from .words import ENGINE_NAMES, spent_on_path, verdict
@@ -30,7 +31,9 @@ def print_profile(run: Run, file: TextIO | None = None) -> None:
         run: of the kernel.
         file: where to; standard output if None.
     """
-    console = rich("console").Console(file=file, width=WIDTH, highlight=False, markup=False, soft_wrap=False)
+    console = rich("console").Console(
+        file=file, width=columns(), highlight=False, markup=False, soft_wrap=False
+    )
     low, high = run.interval_us
     console.print(
         f"{run.summary.kernel} on {run.summary.machine}: {run.timeline.latency_us:.2f} us predicted, "
@@ -42,7 +45,7 @@ def print_profile(run: Run, file: TextIO | None = None) -> None:
         _print_cores(run.together, console)
     console.print()
     for sentence in verdict(run):
-        console.print(fill(sentence, WIDTH))
+        console.print(fill(sentence, columns()))
     console.print(summary_table(run.summary))
     console.print("timeline: how busy each engine and DMA queue is")
     _print_lanes(run, run.timeline.latency_ns, console)
@@ -82,7 +85,9 @@ def print_difference(difference: Difference, file: TextIO | None = None) -> None
         difference: of two runs.
         file: where to; standard output if None.
     """
-    console = rich("console").Console(file=file, width=WIDTH, highlight=False, markup=False, soft_wrap=False)
+    console = rich("console").Console(
+        file=file, width=columns(), highlight=False, markup=False, soft_wrap=False
+    )
     first, second = difference.names
     console.print(f"{difference.headline}; {difference.bounds}")
     both = (difference.before, difference.after)
@@ -102,13 +107,13 @@ def print_difference(difference: Difference, file: TextIO | None = None) -> None
     console.print(_table({"line": "left", **sides}, rows, "line"))
 
 
-def lane_bars(run: Run, width: int = WIDTH, last: float = 0.0) -> str:
-    """One line per lane, of `width` columns: how busy it is from the launch to `last`, or to the end."""
+def lane_bars(run: Run, width: int = 0, last: float = 0.0) -> str:
+    """One line per lane, of `width` columns or as many as fit: how busy it is until `last`, or the end."""
     if not len(run.timeline):
         return "(no events)"
     last = last or run.timeline.latency_ns
     label = max(_LANE, *map(len, run.lanes.names))
-    width -= label + 3
+    width = (width or columns()) - label - 3
     edges = np.linspace(0.0, last, width + 1)
     lines = []
     for number, name in enumerate(run.lanes.names):
@@ -126,10 +131,10 @@ def busy_share(run: Run, here: np.ndarray, edges: np.ndarray) -> np.ndarray:
     return np.clip(mean_rate(start, end, end - start, edges), 0.0, 1.0)
 
 
-def _table(columns: dict[str, str], rows: Sequence[tuple[str, ...]], wide: str) -> Any:
+def _table(sides: dict[str, str], rows: Sequence[tuple[str, ...]], wide: str) -> Any:
     """A table of rich: heading and side of each column; all keep their width but `wide`."""
-    table = rich("table").Table(width=WIDTH, pad_edge=True)
-    for place, (heading, side) in enumerate(columns.items()):
+    table = rich("table").Table(width=columns(), pad_edge=True)
+    for place, (heading, side) in enumerate(sides.items()):
         needed = max([len(heading), *(len(row[place]) for row in rows)])
         kept = {"ratio": 1} if heading == wide else {"min_width": needed}
         table.add_column(heading, justify=side, no_wrap=True, overflow="ellipsis", **kept)

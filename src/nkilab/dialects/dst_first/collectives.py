@@ -101,7 +101,7 @@ def _groups_of(session: Session, replica_group: Any) -> list[tuple[int, ...]]:
     together = session.together
     groups = [tuple(group) for group in replica_group.groups]
     _check_launched(session, [rank for group in groups for rank in group], "replica_group")
-    own = next((group for group in groups if together.rank in group), None)
+    own = next((group for group in groups if together.own_rank in group), None)
     if own is None:
         raise RuleError(
             f"rank {together.rank} is in no group of {replica_group.groups}",
@@ -150,7 +150,7 @@ def _check_launched(session: Session, ranks: Sequence[int], name: str) -> None:
 
 
 def _members(session: Session, group: tuple[int, ...]) -> tuple[int, ...]:
-    return (group.index(session.together.rank), *group)
+    return (group.index(session.together.own_rank), *group)
 
 
 def _pairs(srcs: Any, dsts: Any, names: str = "srcs and dsts") -> list[tuple[Any, Any]]:

@@ -35,7 +35,7 @@ def arange(start: Any, stop: Any = None, step: Any = 1, dtype: Any = "int32") ->
     first, last = (0, start) if stop is None else (start, stop)
     for name, number in (("start", first), ("stop", last), ("step", step)):
         if not isinstance(number, int | float | np.number):
-            raise UseError(f"{name} is {number!r}; it is a number")
+            raise UseError(f"{name} is {number!r}; it must be a number")
     if not step or (last - first) / step <= 0:
         raise UseError(f"an array from {first} to {last} by {step} is empty; it has an element or more")
     return np.arange(first, last, step).astype(as_dtype(dtype).storage)

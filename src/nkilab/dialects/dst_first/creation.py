@@ -58,7 +58,7 @@ def ndarray(shape: Any, dtype: Any, buffer: Any = None, name: str = "", address:
     if region is None:
         shown = buffer if isinstance(buffer, str) else repr(buffer)
         listed = ", ".join(f"nl.{n}" for n in ("sbuf", "psum", "hbm", "private_hbm", "shared_hbm"))
-        raise RuleError(f"buffer is {shown!r}; it is one of {listed}")
+        raise RuleError(f"buffer is {shown!r}; it must be one of {listed}")
     extents, element_type = allocated_shape(shape), as_dtype(dtype)
     if region.memory == HBM:
         if address is not None:

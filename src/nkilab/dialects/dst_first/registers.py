@@ -183,7 +183,7 @@ def _bound(value: Any, what: str) -> int:
 
 def _step(step: Any) -> int:
     if isinstance(step, VirtualRegister):
-        raise UseError("the step of a range is a register; it is a whole number known beforehand")
+        raise UseError("the step of a range is a register; it must be a whole number known beforehand")
     count = whole_number(step, "the step of a range")
     if count < 1:
         raise UseError(f"the step of a range is {count}; it is at least 1")

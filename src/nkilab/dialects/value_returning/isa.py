@@ -95,7 +95,8 @@ def _check_vectors(session: Session, cls: type[Instruction], operands: list[Any]
         partitions = data.layout.partitions
         if (scale.layout.partitions, scale.layout.free_size) != (partitions, 1):
             raise RuleError(
-                f"scale is {list(scale.shape)}; it is a number or a tile [P, 1] of {partitions} partitions",
+                f"scale is {list(scale.shape)}; "
+                f"it must be a number or a tile [P, 1] of {partitions} partitions",
                 source=cls.source, key="err_activation_scale_scalar_or_vector",
             )  # fmt: skip
     bias = by_name["bias"]

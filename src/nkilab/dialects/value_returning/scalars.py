@@ -112,7 +112,9 @@ def scalar(value: Any) -> Scalar:
     if isinstance(value, bool | int | float | np.generic):
         return Scalar(value, is_constant=True)
     if not isinstance(value, Tensor):
-        raise UseError(f"value is of type {type(value).__name__}; it is a number or a tile of one element")
+        raise UseError(
+            f"value is of type {type(value).__name__}; it must be a number or a tile of one element"
+        )
     session = current()
     tile = settled(value)
     if tile.layout.size != 1:

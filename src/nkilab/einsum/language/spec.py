@@ -373,7 +373,9 @@ def _placements(node: Node) -> dict[tuple[str, str], Placement]:
         _need_keys(entry, held, "name", "einsum", "component", "ranks")
         component = held["component"].text()
         if component not in COMPONENTS:
-            raise held["component"].fail(f"{component} is no memory; it is one of {', '.join(COMPONENTS)}")
+            raise held["component"].fail(
+                f"{component} is no memory; it must be one of {', '.join(COMPONENTS)}"
+            )
         kinds = ("noncontiguous", "contiguous") if component == "HBM" else ("partition", "free")
         ranks = held["ranks"].only("unbound", *kinds)
         constructor = held["constructor"].text() if "constructor" in held else ""

@@ -22,6 +22,7 @@ from ..plan.deliver import deliver, lies_right, targets_of
 from ..plan.fetch import fetch
 from ..plan.nest import Cluster, Nest, Partial
 from ..plan.reach import MOST_STRIDE, leaving
+from ..plan.stage import stage
 from ..plan.storage import Storage, positions
 from ..plan.values import Tile, Value
 from ..plan.want import Want
@@ -129,12 +130,17 @@ def _can_lie(ctx: Context, access: Access, spans: dict[str, Span], part: str) ->
     if not wide:
         return True
     if chip is not None:
-        return (
-            part in wide
-            and chip.part_variable(access) == part
-            and access.indices[chip.part_dim or 0].plain == part
-        )
+        is_right = chip.part_dim is not None and access.indices[chip.part_dim].plain == part
+        return is_right or _is_turned(chip, access, spans, part)
     return wide == [part] or part not in access.indices[-1].variables
+
+
+def _is_turned(chip: Storage, access: Access, spans: dict[str, Span], part: str) -> bool:
+    """Whether a small matrix on chip, its other axis on partitions, may be transposed for a nest."""
+    wide = [v for v in access.variables if not spans[v].is_point]
+    is_plain = all(i.plain for i in access.indices) and chip.part_dim is not None
+    elements = prod(spans[v].most for v in wide)
+    return is_plain and part in wide and len(wide) == 2 and elements <= MOST_ELEMENTS * 8
 
 
 def _cost(
@@ -238,7 +244,12 @@ class PlaneNest(Nest):
             return self.locals[operand.tensor]
         if all(self.base[v].is_point for v in operand.variables):
             return Value(view=fetch(self.ctx, Want(operand, self.spans, self.choice.part)), is_column=True)
-        storage = self.ctx.chip(operand.tensor) or self.loaded(operand)
+        storage = self.ctx.chip(operand.tensor)
+        if storage is None:
+            storage = self.loaded(operand)
+        elif self.choice.part != storage.part_variable(operand):
+            spans = {**self.base, self.choice.part: self.rows}
+            storage = stage(self.ctx, operand, spans, self.choice.part, storage.buffer.dtype)
         axes = self.axes_in(storage, operand)
         return Value(view=self.arranged(self.rows_in(storage, operand), axes), is_column=not axes)
 

@@ -36,10 +36,8 @@ from .pipeline import pipelined
 from .product import product_of, products_for
 from .reach import leaving
 from .recurrence import without_turns
-from .solve import solve_of
 from .stage import BeyondEdges
 from .storage import in_hbm
-from .substitution import substitution_in, with_numbers_ahead
 from .turned import turned_once
 from .turns import turns_at_once
 from .units import Units
@@ -81,7 +79,7 @@ def lower(
     held = without_turns(normal(held, partitions, given.plain))
     if given.is_watched:
         return _Lowering(cascade, held, dtypes, machine, name, title, knobs, given, {}).planned()
-    held, back = with_forward_indices(with_numbers_ahead(held))
+    held, back = with_forward_indices(held)
 
     def kernel(knobs: Knobs) -> tuple[Kernel, Context]:
         known, edges = with_edges(held, held.types(dtypes), machine, knobs)
@@ -278,8 +276,6 @@ class _Lowering:
         ]  # fmt: skip
         single = batches(products, shared)
         rest = [v for v in shared if v not in single and not self.is_scattering(v, products)]
-        if any(isinstance(s, Iterate) and substitution_in(s, cascade) for s in group.steps):
-            rest = []
         loops = [*((v, cascade.extent(v, last), 1) for v in single), *loops]
         ctx = self.ctx
         told = ", ".join(dict.fromkeys(names))
@@ -403,10 +399,6 @@ class _Lowering:
         written = {e.name for e in block.body}
         before = {id(s): s.depth for t in written for s in ctx.storages.get(t, ())}
         extent = ctx.cascade.sizes[block.variable.upper()]
-        solve = solve_of(ctx, block, outer)
-        if solve is not None:
-            solve.lower()
-            return
         with self.turn(block, extent) as span:
             ctx.loops.append((block.variable, extent))
             known = {t: list(ctx.storages.get(t, ())) for t in written}

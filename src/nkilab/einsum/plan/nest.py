@@ -19,8 +19,8 @@ from .context import Context, part_of, tally
 from .deliver import Target, deliver, targets_of
 from .fetch import fetch
 from .fold import across_partitions, folded, is_folded
-from .reach import is_window, leaves
-from .stage import stage, staged_before, staged_bytes
+from .reach import leaves
+from .stage import stage, staged_before
 from .storage import Storage
 from .turns import piece_of, rows_of
 from .values import Tile, Value
@@ -84,9 +84,7 @@ class Nest:
             return
         self.staged = self.padded() | self.staged_before()
         with self.result_loops():
-            before = dict(self.staged)
             for _ in self.scans.pieces():
-                self.staged = before | self.windows()
                 self.summed_up([self.begun(e) for e in einsums if e.reduced and self.is_reduced(e)])
 
     def summed_up(self, sums: list[Partial]) -> None:
@@ -155,17 +153,6 @@ class Nest:
         for access in (a for a in self.from_hbm() if self.choice.part in a.variables):
             before = staged_before(self.ctx, access, self.spans, self.choice.part)
             found |= {str(access): before} if before is not None else {}
-        return found
-
-    def windows(self) -> dict[str, Storage]:
-        """Operands read at strides or in overlapping windows: loaded once, as they lie, if there is room."""
-        found: dict[str, Storage] = {}
-        part = self.choice.part
-        for access in (a for a in self.from_hbm() if is_window(a, self.spans, part)):
-            dtype = self.ctx.dtypes[access.tensor]
-            size = staged_bytes(self.ctx, access, self.spans, part, dtype)
-            if str(access) not in (self.staged | found) and size * 2 <= self.ctx.room() * 0.4:
-                found[str(access)] = stage(self.ctx, access, self.spans, part, dtype)
         return found
 
     def fold(self) -> None:

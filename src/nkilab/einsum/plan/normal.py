@@ -13,7 +13,7 @@ from ..language.ast import Access, Affine, Cascade, Einsum, Iterate, Kind, Step
 # vectors below this many elements are left as they are
 LONG = 1 << 14
 # blocks of partitions that as many short rows fill, and elements of a row that is no longer short
-FEWEST_ROWS, SHORT_ROW = 4, 512
+FEWEST_ROWS, SHORT_ROW = 4, 400
 
 
 def normal(cascade: Cascade, partitions: int, plain: Collection[str] = ()) -> Cascade:

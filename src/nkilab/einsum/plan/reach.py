@@ -40,19 +40,3 @@ def leaving(ctx: Context, access: Access, spans: dict[str, Span]) -> list[Affine
         return low < 0 or high >= sizes[rank]
 
     return [i for rank, i in axes if isinstance(i, Affine) and is_outside(i, rank)]
-
-
-def is_window(access: Access, spans: dict[str, Span], part: str) -> bool:
-    """Whether an access has an index of several variables, or a stride, that one transfer would cover."""
-    is_found = False
-    for index in access.indices:
-        if not isinstance(index, Affine):
-            return False
-        wide = [v for v in index.variables if not spans[v].is_point]
-        if not wide or index.plain:
-            continue
-        if part in wide or any(spans[v].count.value != spans[v].most for v in wide):
-            return False
-        steps = [index.coefficient(v) for v in wide]
-        is_found |= min(steps) > 0 and (len(wide) > 1 or 1 < steps[0] <= MOST_STRIDE)
-    return is_found

@@ -38,10 +38,20 @@ class Units:
             is_alone = id(einsum) in products and not self.is_sum_of(einsum, found)
             unit = None if is_alone else self.joined(einsum, found, products)
             if unit is None:
-                found.append([einsum])
+                found.append([*([] if is_alone else self.postponed(einsum, found, products)), einsum])
             else:
                 unit.append(einsum)
         return found
+
+    def postponed(self, einsum: Einsum, units: list[list[Einsum]], products: Container[int]) -> list[Einsum]:
+        """A cluster that none behind it needs, which an Einsum may join: taken out of its place."""
+        for place, unit in enumerate(units):
+            later = [e for u in units[place + 1 :] for e in u]
+            is_bound = any(self.depends(unit, e) for e in later) or id(unit[0]) in products
+            is_bound |= bool({e.name for e in later} & {t for e in unit for t in e.reads})
+            if not is_bound and self.joins(unit, einsum):
+                return units.pop(place)
+        return []
 
     def joined(
         self, einsum: Einsum, units: Sequence[list[Einsum]], products: Container[int]

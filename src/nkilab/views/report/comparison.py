@@ -1,52 +1,38 @@
-"""Two runs side by side in one HTML file, without scripts."""
+"""Two runs in one page: both timelines, and what is better or worse, line by line."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from html import escape
-
 from ..difference import Compared, Difference, metric_cells, time_cells
-from ..svg import STYLE, timelines_html
-from ..units import micro
-from .page import page
+from ..metrics import METRICS
+from .page import page_of
 
 
 def comparison_html(difference: Difference) -> str:
-    """The page of a difference: headline, both timelines on one scale, tables."""
-    longest = max(run.timeline.latency_ns for run in (difference.before, difference.after))
-    pictures = "".join(
-        f"<section><h2>{escape(name)}</h2><p class='note'>{escape(run.summary.kernel)} on "
-        f"{escape(run.summary.machine)}, bound by {escape(run.summary.bound)}</p>"
-        f'<div class="scroll picture">{timelines_html(run, longest, name, has_style=False)}'
-        "</div></section>"
-        for name, run in zip(difference.names, (difference.before, difference.after), strict=True)
-    )
-    metrics = [(one.name, *metric_cells(one)) for one in difference.metrics()]
-    path = [(one.name, *time_cells(one)) for one in difference.path()]
-    lines = [(one.name, _places(one), *time_cells(one)) for one in difference.lines()]
+    """The page of a difference: headline, tables of what changes, and the report of both runs."""
     names = difference.names
-    return page("comparison.html", (), f"{names[0]} and {names[1]}", {
-        "headline": escape(micro(difference.headline)),
-        "bounds": escape(difference.bounds),
-        "pictures": pictures,
-        "metrics": _table(("Metric", *names, "Ratio"), metrics, 1),
-        "path": _table(("Critical path", *names, "Change"), path, 1),
-        "lines": _table(("Source line", "Where", *names, "Change"), lines, 2),
-    }, STYLE)  # fmt: skip
+    return page_of(list(zip(names, (difference.before, difference.after), strict=True)), {
+        "title": f"{names[0]} and {names[1]}",
+        "headline": difference.headline,
+        "bounds": difference.bounds,
+        "tables": [
+            ["Source lines: time on the critical path", ["Source line", *names, "Change"],
+             [_row(one, time_cells(one), -one.change) for one in difference.lines()]],
+            ["What the time went to", ["Critical path", *names, "Change"],
+             [_row(one, time_cells(one), -one.change) for one in difference.path()]],
+            ["Metrics that differ", ["Metric", *names, "Ratio"],
+             [_row(one, metric_cells(one), _gain(one)) for one in difference.metrics()]],
+        ],
+    })  # fmt: skip
 
 
-def _places(one: Compared) -> str:
-    return " → ".join(dict.fromkeys(filter(None, one.lines)))
+def _row(one: Compared, cells: tuple[str, ...], gain: float) -> dict[str, object]:
+    """A row of a table: what it is called, lines of both runs, cells, and 1 if it is better, -1 if worse."""
+    return {"name": one.name, "lines": one.lines, "cells": cells, "gain": (gain > 0) - (gain < 0)}
 
 
-def _table(headings: tuple[str, ...], rows: Sequence[tuple[str, ...]], texts: int) -> str:
-    """A table whose first columns are texts and whose others are numbers with their units."""
-    head = "".join(f'<th scope="col">{escape(heading)}</th>' for heading in headings)
-    body = "".join(
-        "<tr>"
-        + "".join(f"<td>{escape(cell)}</td>" for cell in row[:texts])
-        + "".join(f'<td class="number">{escape(micro(cell))}</td>' for cell in row[texts:])
-        + "</tr>"
-        for row in rows
-    )
-    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+def _gain(one: Compared) -> float:
+    """How much better a metric is in the second run; 0 where neither more nor less is better."""
+    if one.name.startswith(("mfu", "hfu")):
+        return one.change
+    is_sum = "average" not in one.name and "peak" not in one.name
+    return -one.change if is_sum and METRICS[one.name].unit in ("us", "bytes") else 0.0

@@ -11,8 +11,9 @@ from ...place.walk import KINDS as WAIT_KINDS
 from ...tiles.tile import Layout
 from ...timing.timeline import REASON_TEXTS, REASONS
 from ...timing.work import QUEUES
-from ..colours import label_colours
+from ..colours import COLOUR_OF, MEANINGS, SPILLS
 from ..cores import HEADINGS
+from ..flops import flops_of
 from ..metrics import METRICS
 from ..occupancy import Residencies
 from ..path import KINDS
@@ -31,19 +32,27 @@ _LONGEST_NAME = 200
 _MOST_CORES = 16
 
 
-def page_data(run: Run) -> tuple[dict[str, Any], Columns]:
-    """The tables of a page, ready for JSON, and its columns: a part for each core that is shown."""
-    shown = _shown(run)
-    tick = tick_of(max(one.timeline.latency_ns for _, one in shown))
-    labels = list(dict.fromkeys(label for _, one in shown for label in one.timeline.labels))
-    colours = dict(zip(labels, label_colours(labels), strict=True))
+def page_data(runs: Sequence[tuple[str, Run]]) -> tuple[dict[str, Any], Columns]:
+    """The tables of a page, ready for JSON, and its columns: a part for each core that is shown.
+
+    Args:
+        runs: that are looked at together, with what they are called; the page first tells of the last one.
+    """
+    shown = [(name, run, core, own) for name, run in runs for core, own in _shown(run)]
+    tick = tick_of(max(own.timeline.latency_ns for *_, own in shown))
     columns = Columns()
     tables = {
-        "schema": "nkilab.report/3",
+        "schema": "nkilab.report/4",
         "tick": tick,
-        "focus": next(place for place, (_, one) in enumerate(shown) if one.timeline is run.timeline),
-        "together": _together(run, shown),
-        "parts": [_part(name, one, columns, tick, colours) for name, one in shown],
+        "focus": max(n for n, (*_, own) in enumerate(shown) if own.timeline is runs[-1][1].timeline),
+        "meanings": list(MEANINGS.values()),
+        "colourOf": COLOUR_OF,
+        "together": _together(runs[0][1], shown) if len(runs) == 1 else None,
+        "parts": [
+            # on a scale of its own a run is as wide as the page
+            {"core": f"{name} {core}".strip(), "span": run.timeline.latency_ns, **_part(own, columns, tick)}
+            for name, run, core, own in shown
+        ],
     }
     return tables, columns
 
@@ -55,11 +64,11 @@ def _shown(run: Run) -> list[tuple[str, Run]]:
     return [runs[n] for n in sorted(slowest)]
 
 
-def _together(run: Run, shown: Sequence[tuple[str, Run]]) -> dict[str, Any] | None:
+def _together(run: Run, shown: Sequence[tuple[str, Run, str, Run]]) -> dict[str, Any] | None:
     """The table of all cores, each row with its part of the page, and how much faster they are than one."""
     if run.together is None:
         return None
-    places = {name: place for place, (name, _) in enumerate(shown)}
+    places = {core: place for place, (_, _, core, _) in enumerate(shown)}
     rows = run.together.rows()
     return {
         "headings": HEADINGS,
@@ -69,7 +78,7 @@ def _together(run: Run, shown: Sequence[tuple[str, Run]]) -> dict[str, Any] | No
     }
 
 
-def _part(name: str, run: Run, columns: Columns, tick: float, colours: dict[str, int]) -> dict[str, Any]:
+def _part(run: Run, columns: Columns, tick: float) -> dict[str, Any]:
     """What the page holds of one core."""
     offset = columns.begin()
     order = np.lexsort((run.timeline.start_ns, run.lanes.of_event))
@@ -85,9 +94,8 @@ def _part(name: str, run: Run, columns: Columns, tick: float, colours: dict[str,
     _residencies(run.occupancy.psum, "psum", run, columns, tick)
     tables = _tables(run)
     return {
-        "core": name,
         **tables,
-        "labelColours": [colours[label] for label in run.timeline.labels],
+        "isSpill": [label in SPILLS for label in run.timeline.labels],
         "names": names.texts,
         "columns": columns.directory,
         "offset": offset,
@@ -119,6 +127,7 @@ def _events(run: Run, columns: Columns, order: np.ndarray, tick: float) -> None:
     columns.add("length", (end - start) / tick)
     columns.add("busy", (run.lanes.until_ns[order] - start) / tick)
     columns.add("stall", run.stalls.before_ns[order] / tick)
+    columns.add("loading", timeline.weights_ns()[order] / tick)
     columns.add("label", timeline.label[order], narrowest(len(timeline.labels)))
     columns.add("reason", timeline.reason[order], "u1")
     columns.add("node", timeline.node[order], "i4", is_delta=True)
@@ -236,7 +245,7 @@ def short_paths(paths: list[str]) -> dict[str, str]:
 
 
 def _form(form: Any) -> list[Any]:
-    """Name of an instruction, its tile operands with layouts, and its attributes."""
+    """Name of an instruction, its tile operands with layouts, its attributes, FLOP of a multiplication."""
     operands = [
         [name, _layout(layout), spec.is_written]
         for name, spec, layout in form.tile_slots()
@@ -247,7 +256,9 @@ def _form(form: Any) -> list[Any]:
         for name, value in zip(type(form).attributes, form.attribute_values, strict=True)
         if value not in (None, "", False, (), "none", "unknown")
     ]
-    return [form.name, operands[:_OPERANDS], ", ".join(attributes)]
+    flops = flops_of(form)
+    passes = flops.by_instruction // max(1, flops.hardware)
+    return [form.name, operands[:_OPERANDS], ", ".join(attributes), flops.hardware / max(1, passes)]
 
 
 def _layout(layout: Layout) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+from collections.abc import Sequence
 from functools import cache
 from hashlib import sha256
 from html import escape
@@ -15,8 +16,8 @@ from .data import page_data
 
 # In the order in which they stand in the page.
 SCRIPTS = (
-    "base.js", "data.js", "colours.js", "lanes.js", "arrows.js", "timeline.js", "pointer.js",
-    "memory.js", "details.js", "source.js", "panels.js", "search.js", "main.js",
+    "base.js", "data.js", "colours.js", "lanes.js", "arrows.js", "timeline.js", "pointer.js", "ruler.js",
+    "flame.js", "memory.js", "details.js", "source.js", "panels.js", "search.js", "main.js",
 )  # fmt: skip
 
 
@@ -28,23 +29,28 @@ def asset(name: str) -> str:
 
 def report_html(run: Run) -> str:
     """The report of a run: one page that needs nothing else, no network either."""
-    tables, columns = page_data(run)
-    return page("report.html", SCRIPTS, f"{run.summary.kernel} on {run.summary.machine}", {
-        "tables": data_block(tables),
+    return page_of([("", run)])
+
+
+def page_of(runs: Sequence[tuple[str, Run]], comparison: dict[str, object] | None = None) -> str:
+    """The page of runs that are looked at together, with what is said of them besides."""
+    tables, columns = page_data(runs)
+    summary = runs[-1][1].summary
+    title = str(comparison["title"]) if comparison else f"{summary.kernel} on {summary.machine}"
+    return page("report.html", SCRIPTS, title, {
+        "tables": data_block({**tables, "comparison": comparison}),
         "columns": columns.text(),
     })  # fmt: skip
 
 
-def page(
-    template: str, scripts: tuple[str, ...], title: str, blocks: dict[str, str], more_style: str = ""
-) -> str:
+def page(template: str, scripts: tuple[str, ...], title: str, blocks: dict[str, str]) -> str:
     """A template with its marks filled: @title@, @policy@, @style@, @script@ and those of `blocks`."""
     script = "\n".join(["(() => {", '"use strict";', *map(asset, scripts), "})();", ""]) if scripts else ""
-    sheet = asset("report.css") + more_style
+    sheet = asset("report.css")
     policy = f"default-src 'none'; style-src '{_digest(sheet)}'; img-src data:"
     policy += f"; script-src '{_digest(script)}'" if script else ""
     filled = {"title": escape(title), "policy": policy, "style": sheet, "script": script, **blocks}
-    parts = asset(template).split("@")
+    parts = asset("frame.html").replace("@body@", asset(template)).split("@")
     # marks stand between two @; what is put in is not searched again
     text = "".join(filled[part] if place % 2 else part for place, part in enumerate(parts))
     # a name may hold what no encoding has

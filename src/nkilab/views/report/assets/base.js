@@ -21,11 +21,31 @@ function fill(made, properties) {
   for (const [name, value] of Object.entries(properties)) {
     if (name.startsWith("on")) made.addEventListener(name.slice(2), value);
     else if (name === "class") made.className = value;
-    else if (name === "width") made.style.width = value;
-    else if (name === "background") made.style.background = value;
+    else if (name === "style") Object.assign(made.style, value);
     else made.setAttribute(name, value);
   }
 }
+
+// A button that reads as a link.
+const link = (text, onclick, properties = {}) =>
+  element("button", { type: "button", class: "link", onclick, ...properties }, text);
+
+// A table: a row of headings, and rows of cells, whose first one names the row. A cell is text, an element or several.
+function table(headings, rows, classOf = () => "") {
+  const heads = headings.map((heading) => element("th", { scope: "col" }, heading));
+  const cell = (content, i) => element(i ? "td" : "th", i ? {} : { scope: "row" }, ...[content].flat());
+  const body = rows.map((cells, i) => element("tr", { class: classOf(i) }, ...cells.map(cell)));
+  return element(
+    "table",
+    {},
+    element("thead", {}, element("tr", {}, ...heads)),
+    element("tbody", {}, ...body),
+  );
+}
+
+// A bar as long as a share of its place.
+const bar = (share, properties) =>
+  element("span", { class: "bar", style: { width: `${Math.max(0.5, 100 * share)}%` }, ...properties });
 
 function digits(value, count = 4) {
   if (value === 0) return "0";
@@ -81,7 +101,7 @@ const binary = (count) => (count >= 1024 ? `${digits(count / 1024)} KiB` : `${di
 // A name of several words in no more than `room` pixels: its last words tell it from its neighbours.
 function shortened(ink, name, room) {
   if (ink.measureText(name).width <= room) return name;
-  for (let at = name.search(/[ _]/); at >= 0; ) {
+  for (let at = name.search(/[ _]/); at >= 0;) {
     const rest = `…${name.slice(at + 1)}`;
     if (ink.measureText(rest).width <= room) return rest;
     const next = name.slice(at + 1).search(/[ _]/);

@@ -1,82 +1,4 @@
-// Colours that differ on light and dark ground, and what they stand for.
-
-const PALETTES = {
-  light: [
-    "#3b6fb6",
-    "#d9822b",
-    "#3f9a5f",
-    "#b0499c",
-    "#8a6d3b",
-    "#2790a0",
-    "#c9463d",
-    "#7a68c7",
-    "#7f9427",
-    "#b7791f",
-    "#5b7083",
-    "#d0557f",
-  ],
-  dark: [
-    "#6ea8fe",
-    "#f2a65a",
-    "#63c98a",
-    "#e07fd0",
-    "#c4a36b",
-    "#5ccfdc",
-    "#ff7b72",
-    "#a99bf5",
-    "#bcd35f",
-    "#e3b341",
-    "#93a9bd",
-    "#ff9ebd",
-  ],
-};
-const REASON_COLOURS = {
-  none: 10,
-  dma: 0,
-  engine: 2,
-  reuse: 3,
-  spill: 6,
-  order: 7,
-  issue: 1,
-  queue: 5,
-  port: 4,
-};
-const PATH_COLOURS = {
-  launch: 10,
-  execute: 2,
-  result: 10,
-  weights: 9,
-  table: 5,
-  signal: 3,
-  issue: 1,
-  "first byte": 7,
-  moving: 0,
-  end: 10,
-};
-const STALL_COLOURS = {
-  busy: 2,
-  dma: 0,
-  tensor: 7,
-  vector: 5,
-  scalar: 8,
-  gpsimd: 4,
-  sync: 11,
-  buffer: 3,
-  spill: 6,
-  weights: 9,
-  port: 9,
-  issue: 1,
-  "first byte": 4,
-  start: 10,
-  end: 10,
-};
-// An instruction on the critical path has the colour of its engine.
-const ENGINE_COLOURS = { tensor: 2, vector: 5, scalar: 8, gpsimd: 4, sync: 11 };
-const OTHERS = 10;
-
-function pathColour(kind, engine) {
-  return kind === "execute" ? ENGINE_COLOURS[engine] : PATH_COLOURS[kind];
-}
+// Colours on light and dark ground. Each has one meaning, who works or what is waited for, which the legend tells.
 
 const theme = {
   isDark: false,
@@ -84,17 +6,12 @@ const theme = {
   set(isDark) {
     this.isDark = isDark;
     document.documentElement.dataset.theme = isDark ? "dark" : "light";
-    const style = getComputedStyle(document.documentElement);
-    const read = (name) => style.getPropertyValue(name).trim();
-    Object.assign(this, {
-      ground: read("--ground"),
-      raised: read("--raised"),
-      ink: read("--ink"),
-      faint: read("--faint"),
-      rule: read("--rule"),
-      mark: read("--mark"),
-    });
-    this.colours = PALETTES[isDark ? "dark" : "light"];
+    const { style } = document.body;
+    for (const name of ["ground", "raised", "ink", "faint", "rule", "mark", "link", "card"]) {
+      style.outlineColor = `var(--${name})`;
+      this[name] = getComputedStyle(document.body).outlineColor;
+    }
+    this.colours = P.meanings.map(([, light, dark]) => (isDark ? dark : light));
     this.dimmed = this.colours.map((colour) => colour + "30");
     this.softer = this.colours.map((colour) => colour + "c8");
     this.tails = this.colours.map((colour) => colour + "55");
@@ -111,48 +28,54 @@ function inkOn(colour) {
   return 1.05 / (light + 0.05) >= (light + 0.05) / 0.05 ? "#ffffff" : "#000000";
 }
 
-// Per piece of the critical path the position of its colour.
-function pathColours() {
-  const engines = T.lanes.map(([, engine]) => engine);
-  return Uint8Array.from(D.pathKind, (kind, i) => {
-    const event = D.pathEvent[i];
-    return pathColour(T.pathKinds[kind][0], event >= 0 ? engines[laneOf(event)] : "");
+// The position of the colour of a piece of the critical path: of who works, or else of what happens.
+const pathColour = (kind, engine) => P.colourOf[kind] ?? P.colourOf[engine];
+
+// Per event the position of the colour of who works.
+function workColours() {
+  const byLane = T.lanes.map(([, engine]) => P.colourOf[engine]);
+  return ofLanes((lane, event) => (T.isSpill[D.label[event]] ? P.colourOf.spill : byLane[lane]));
+}
+
+// Per event the position of the colour of what it waited for; a result is of who made it.
+function reasonColours() {
+  const work = workColours();
+  const byReason = T.reasonNames.map((name) => P.colourOf[name]);
+  return work.map(
+    (own, i) => byReason[D.reason[i]] ?? (D.waited[i] < 0 ? own : work[D.nodeEvent[D.waited[i]]]),
+  );
+}
+
+function ofLanes(tell) {
+  const made = new Uint8Array(eventCount());
+  for (let lane = 0; lane < T.lanes.length; lane++)
+    for (let i = D.laneStart[lane]; i < D.laneStart[lane + 1]; i++) made[i] = tell(lane, i);
+  return made;
+}
+
+// Per piece of the critical path the position of its colour, and what it is called in its lane; made once.
+function pathLooks() {
+  const engineOf = (event) => (event < 0 ? "" : T.lanes[laneOf(event)][1]);
+  const kinds = T.pathKinds.map(([name]) => name);
+  const nameOf = (kind, event) => (kind === "execute" ? T.engineNames[engineOf(event)] : kind);
+  return (parts[focus].looks ??= {
+    colours: Uint8Array.from(D.pathKind, (kind, i) => pathColour(kinds[kind], engineOf(D.pathEvent[i]))),
+    names: Array.from(D.pathKind, (kind, i) => nameOf(kinds[kind], D.pathEvent[i])),
   });
 }
 
-// Per piece of the critical path what it is called in its lane: who executes, or what else happens.
-function pathNames() {
-  const engines = T.lanes.map(([, engine]) => T.engineNames[engine]);
-  return Array.from(D.pathKind, (kind, i) => {
-    const name = T.pathKinds[kind][0];
-    return name === "execute" ? engines[laneOf(D.pathEvent[i])] : name;
-  });
+// Colours of the theme on everything that names one by its number.
+function paint() {
+  for (const marked of document.querySelectorAll("[data-colour]")) {
+    marked.style.background = theme.colours[Number(marked.dataset.colour)];
+    marked.style.color = theme.inks[Number(marked.dataset.colour)];
+  }
 }
 
-// Per event the position of its colour, and what the colours stand for: [position, name].
-function colouring(mode) {
-  const of = new Uint8Array(eventCount());
-  const size = theme.colours.length;
-  if (mode === "reason") {
-    const byReason = T.reasonNames.map((name) => REASON_COLOURS[name]);
-    for (let i = 0; i < of.length; i++) of[i] = byReason[D.reason[i]];
-    return { of, legend: T.reasonNames.map((name, i) => [byReason[i], T.reasons[i], i]), column: "reason" };
-  }
-  if (mode === "line") {
-    // the same line has the same colour on every core: by what it costs the slowest
-    const { lines } = parts[P.focus].T.profile;
-    const rank = new Map(lines.map((cost, place) => [`${cost.path}:${cost.line}`, place]));
-    const byLine = T.lines.map(([file, line]) => {
-      const place = rank.get(`${T.files[file][0]}:${line}`);
-      return place === undefined || place >= size - 1 ? OTHERS : place < OTHERS ? place : place + 1;
-    });
-    for (let i = 0; i < of.length; i++) of[i] = byLine[lineOf(i)];
-    const legend = lines
-      .slice(0, size - 1)
-      .map((cost, place) => [place < OTHERS ? place : place + 1, cost.where]);
-    if (lines.length > size - 1) legend.push([OTHERS, "other lines"]);
-    return { of, legend };
-  }
-  for (let i = 0; i < of.length; i++) of[i] = T.labelColours[D.label[i]];
-  return { of, legend: T.labels.map((name, i) => [T.labelColours[i], name]) };
+function drawLegend() {
+  const keys = P.meanings.map(([name], i) => element("li", {}, swatch(i), name));
+  $("legend").replaceChildren(...keys);
+  paint();
 }
+
+const swatch = (colour) => element("span", { class: "swatch", "data-colour": colour });

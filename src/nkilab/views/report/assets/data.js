@@ -9,7 +9,8 @@ let D = null; // its columns by name
 
 async function readData() {
   P = JSON.parse($("tables").textContent);
-  const packed = decoded($("columns").textContent);
+  const text = $("columns").textContent;
+  const packed = Uint8Array.fromBase64?.(text) ?? Uint8Array.from(atob(text), (sign) => sign.charCodeAt(0));
   const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream("gzip"));
   const buffer = await new Response(stream).arrayBuffer();
   parts = P.parts.map((tables) => ({
@@ -36,14 +37,6 @@ function inPart(core, tell) {
   } finally {
     lookAt(before);
   }
-}
-
-function decoded(text) {
-  if (Uint8Array.fromBase64) return Uint8Array.fromBase64(text);
-  const raw = atob(text);
-  const made = new Uint8Array(raw.length);
-  for (let i = 0; i < raw.length; i++) made[i] = raw.charCodeAt(i);
-  return made;
 }
 
 function columnsOf(buffer, directory, offset) {
@@ -73,6 +66,7 @@ const insertedOf = (event) => {
   return number >= 0 && number < D.insertedName.length ? number : -1;
 };
 const lineOf = (event) => D.rowLine[rowOf(event)];
+const flopsOf = (event) => (event < firstTransfer() ? formOf(event)[3] : 0);
 const formOf = (event) => T.forms[D.rowForm[rowOf(event)]];
 
 function whereOf(line) {

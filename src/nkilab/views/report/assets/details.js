@@ -82,11 +82,13 @@ const details = {
 
   show(event) {
     const panel = $("detail");
+    $("details").classList.toggle("empty", event < 0);
+    $("unselect").hidden = event < 0;
+    $("said").textContent = event < 0 ? "" : eventLines(event).filter(Boolean).join("; ");
     if (event < 0) {
       const hint =
-        "Select an instruction: click it, or press . in the timeline. Arrows then show what it waited for.";
-      panel.replaceChildren(element("p", { class: "note" }, hint));
-      return;
+        "Select an instruction: click it, or press → in the timeline. Arrows then show what it waited for.";
+      return panel.replaceChildren(note(hint));
     }
     const list = element("dl");
     for (const [field, name, ...content] of this.fields(event)) {
@@ -100,7 +102,7 @@ const details = {
     const start = ns(D.start[event]);
     const length = ns(D.length[event]);
     const fields = [
-      ["line", "Line", this.lineButton(lineOf(event))],
+      ["line", "Line", lineLink(lineOf(event))],
       ["duration", "Duration", duration(length)],
       ["start", "Start", moment(start)],
       ["end", "End", moment(start + length)],
@@ -109,12 +111,11 @@ const details = {
     ];
     const busy = ns(D.busy[event]);
     if (lane[1] !== "dma" && lane[0] !== "Tensor" && busy < length - 1e-6) {
-      fields.push([
-        "busy",
-        "Occupies the engine",
-        `${duration(busy)}, then the result travels ${duration(length - busy)}`,
-      ]);
+      const travel = `${duration(busy)}, then the result travels ${duration(length - busy)}`;
+      fields.push(["busy", "Keeps its engine busy", travel]);
     }
+    const loading = ns(D.loading[event]);
+    if (loading > 0) fields.push(["loading", "Its weights load before", duration(loading)]);
     if (event >= firstTransfer()) fields.push(...this.transferFields(event));
     fields.push(["operands", "Operands", ...operandsOf(event).map((one) => this.operand(one, event))]);
     const loops = loopsOf(event);
@@ -176,18 +177,6 @@ const details = {
 
   eventButton(event, kind = "") {
     const text = `${T.labels[D.label[event]]} at ${whereOf(lineOf(event))}, ends ${moment(ns(D.start[event] + D.length[event]))}`;
-    return element(
-      "button",
-      { type: "button", class: "link", onclick: () => timeline.select(event) },
-      kind ? `${kind}: ${text}` : text,
-    );
-  },
-
-  lineButton(line) {
-    return element(
-      "button",
-      { type: "button", class: "link", onclick: () => source.showLine(line) },
-      whereOf(line),
-    );
+    return link(kind ? `${kind}: ${text}` : text, () => timeline.select(event));
   },
 };

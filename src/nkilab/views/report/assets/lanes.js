@@ -91,14 +91,15 @@ function drawTexts(ink, lane, wide, box, view, scale) {
 }
 
 // Draw a number that changes at moments: its mean, or its most, in every column of pixels.
-//   series: { time, value, most, usesMost, colour }
+//   series: { time, value, most, usesMost }
 function drawSeries(ink, series, box, view) {
   const { time, value } = series;
   const columns = Math.max(1, Math.floor(box.width));
   const step = (view.t1 - view.t0) / columns;
   let i = lowerBound(time, 0, time.length, view.t0);
   let level = i > 0 ? value[i - 1] : 0;
-  ink.fillStyle = theme.colours[series.colour] + "b0";
+  ink.fillStyle = theme.faint;
+  ink.globalAlpha = 0.6;
   for (let column = 0; column < columns; column++) {
     let at = view.t0 + column * step;
     const end = at + step;
@@ -116,6 +117,7 @@ function drawSeries(ink, series, box, view) {
     if (shown > 0)
       ink.fillRect(box.x + column, box.y + box.height * (1 - shown), 1, Math.max(1, box.height * shown));
   }
+  ink.globalAlpha = 1;
 }
 
 // A ruler with times.

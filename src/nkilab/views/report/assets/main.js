@@ -1,47 +1,44 @@
 // Keys, buttons, theme, and the start of the page.
 
+// What is pressed, what the list of keys calls it and says of it, what it does.
 const KEYS = [
-  ["← →  or  a d", "pan"],
-  ["+ −  or  w s", "zoom"],
-  ["0", "the whole run"],
-  ["f", "zoom to the selected instruction"],
-  [". ,", "next and previous instruction of the lane"],
-  ["↑ ↓", "the instruction at the same time in the lane above or below"],
-  ["p", "go to what the selected instruction waited for"],
-  ["c", "next piece of the critical path"],
-  ["/", "search; Enter and Shift+Enter step through what is found"],
-  ["n  N", "next and previous of what is found"],
-  ["Esc", "select nothing, end the search"],
-  ["t", "light or dark"],
-  ["wheel, drag, pinch", "zoom, pan, both"],
-  ["double click", "zoom to an instruction"],
+  [[".", "ArrowRight"], "→  or  .", "next instruction of the lane", () => stepInLane(1)],
+  [[",", "ArrowLeft"], "←  or  ,", "previous instruction of the lane", () => stepInLane(-1)],
+  [["ArrowUp"], "↑", "the instruction at the same time in the lane above", () => stepLane(-1)],
+  [["ArrowDown"], "↓", "the one in the lane below", () => stepLane(1)],
+  [["+", "=", "w"], "+  or  w", "zoom in", () => timeline.zoom(0.6)],
+  [["-", "s"], "−  or  s", "zoom out", () => timeline.zoom(1 / 0.6)],
+  [["a"], "a", "pan to the left", () => timeline.pan(-0.2)],
+  [["d"], "d", "pan to the right", () => timeline.pan(0.2)],
+  [["0"], "0", "the whole run", () => timeline.showAll()],
+  [["f"], "f", "zoom to the selected instruction", () => hasSelected() && timeline.zoomTo(timeline.selected)],
+  [["m"], "m", "measure: a drag selects a range of time", () => timeline.setMeasuring(!timeline.isMeasuring)],
+  [["v"], "v", "measure what is in view", () => timeline.setRange([timeline.view.t0, timeline.view.t1])],
+  [["p"], "p", "go to what the selected instruction waited for", () => stepToWaited()],
+  [["c"], "c", "next piece of the critical path", () => stepOnPath()],
+  [["n"], "n", "next of what is found", () => search.step(1)],
+  [["N"], "N", "previous of what is found", () => search.step(-1)],
+  [["Escape"], "Esc", "select nothing, end search and range", () => clear()],
+  [[], "/", "search; Enter and Shift+Enter step through what is found"],
+  [[], "t", "light or dark"],
+  [[], "wheel, drag, pinch", "zoom, pan, both"],
+  [[], "Shift+drag", "measure a range of time"],
+  [[], "double click", "zoom to an instruction"],
 ];
+const ACTIONS = Object.fromEntries(KEYS.flatMap(([keys, , , act]) => keys.map((key) => [key, act])));
 
-const ACTIONS = {
-  ArrowLeft: () => timeline.pan(-0.2),
-  a: () => timeline.pan(-0.2),
-  ArrowRight: () => timeline.pan(0.2),
-  d: () => timeline.pan(0.2),
-  "+": () => timeline.zoom(0.6),
-  "=": () => timeline.zoom(0.6),
-  w: () => timeline.zoom(0.6),
-  "-": () => timeline.zoom(1 / 0.6),
-  s: () => timeline.zoom(1 / 0.6),
-  0: () => timeline.setView(0, timeline.end),
-  f: () => timeline.selected >= 0 && timeline.zoomTo(timeline.selected),
-  ".": () => stepInLane(1),
-  ",": () => stepInLane(-1),
-  ArrowUp: () => stepLane(-1),
-  ArrowDown: () => stepLane(1),
-  p: () =>
-    timeline.selected >= 0 &&
-    D.waited[timeline.selected] >= 0 &&
-    timeline.select(D.nodeEvent[D.waited[timeline.selected]]),
-  c: () => stepOnPath(),
-  n: () => search.step(1),
-  N: () => search.step(-1),
-  Escape: () => (search.ask(""), timeline.select(-1)),
-};
+const hasSelected = () => timeline.selected >= 0;
+
+function clear() {
+  search.ask("");
+  timeline.setRange(null);
+  timeline.select(-1);
+}
+
+function stepToWaited() {
+  if (hasSelected() && D.waited[timeline.selected] >= 0)
+    timeline.select(D.nodeEvent[D.waited[timeline.selected]]);
+}
 
 function stepInLane(direction) {
   if (!eventCount()) return;
@@ -90,22 +87,35 @@ function listenToKeys() {
     else if (event.key === "t") theme.set(!theme.isDark);
     else if (event.target === timeline.canvas || !(event.key in ACTIONS)) return;
     // where nothing has the focus all keys mean the timeline, but those that scroll the page
-    else if ("nNpcf".includes(event.key)) ACTIONS[event.key]();
-    else if (event.target === document.body && !/^Arrow(Up|Down)$/.test(event.key)) ACTIONS[event.key]();
+    else if ("nNpcfmv".includes(event.key)) ACTIONS[event.key]();
+    else if (event.target === document.body && !event.key.startsWith("Arrow")) ACTIONS[event.key]();
   });
 }
 
 function listenToButtons() {
-  $("zoom-in").addEventListener("click", () => timeline.zoom(0.5));
-  $("zoom-out").addEventListener("click", () => timeline.zoom(2));
-  $("zoom-all").addEventListener("click", () => timeline.setView(0, timeline.end));
-  $("zoom-selected").addEventListener("click", ACTIONS.f);
-  $("colour").addEventListener("change", (event) => (timeline.setColours(event.target.value), drawLegend()));
+  const clicks = {
+    "zoom-in": "+",
+    "zoom-out": "-",
+    "zoom-all": "0",
+    "zoom-selected": "f",
+    unselect: "Escape",
+    measure: "m",
+  };
+  for (const [id, key] of Object.entries(clicks)) $(id).addEventListener("click", ACTIONS[key]);
+  $("colour").addEventListener("change", (event) =>
+    timeline.setColours(event.target.value === "reason" ? reasonColours : workColours),
+  );
+  $("own-scales").addEventListener("click", () => {
+    timeline.hasOwnScales = !timeline.hasOwnScales;
+    $("own-scales").setAttribute("aria-pressed", String(timeline.hasOwnScales));
+    timeline.showAll();
+  });
   $("theme").addEventListener("click", () => theme.set(!theme.isDark));
   $("help").addEventListener("click", () => $("keys").showModal());
   $("key-list").replaceChildren(
-    ...KEYS.map(([keys, what]) =>
-      element("tr", {}, element("th", { scope: "row" }, keys), element("td", {}, what)),
+    table(
+      ["Key", "What it does"],
+      KEYS.map(([, keys, what]) => [keys, what]),
     ),
   );
 }
@@ -117,19 +127,19 @@ async function start() {
     const system = matchMedia("(prefers-color-scheme: dark)");
     theme.set(asked ? asked === "dark" : system.matches);
     system.addEventListener("change", (event) => theme.set(event.matches));
-    timeline.init();
-    details.init();
-    source.init();
-    search.init();
     drawPanels();
-    memory.init();
+    drawLegend();
+    timeline.init();
+    timeline.draw();
+    timeline.drawn = 1;
+    const firstDrawn = performance.now();
+    // the timeline is seen before the rest is made
+    await new Promise((done) => setTimeout(done));
+    for (const panel of [details, source, search, ruler, memory, flame]) panel.init();
     timeline.focusChanged.listen(() => (drawPanels(), paint()));
     theme.changed.listen(paint);
     listenToKeys();
     listenToButtons();
-    drawLegend();
-    timeline.draw();
-    timeline.drawn = 1;
     document.documentElement.dataset.state = "drawn";
     // what tests and measurements read
     window.nkilab = {
@@ -137,7 +147,9 @@ async function start() {
       search,
       theme,
       shortened,
+      sumsOf,
       parts,
+      tick: P.tick,
       get focus() {
         return focus;
       },
@@ -147,12 +159,12 @@ async function start() {
       get columns() {
         return D;
       },
-      firstDrawn: performance.now(),
+      firstDrawn,
     };
   } catch (error) {
     $("failure").hidden = false;
     $("failure").textContent =
-      `This report cannot be shown: ${error.message}. It needs a browser of 2023 or later.`;
+      `This report cannot be shown: ${error.message}. It needs a browser of 2024 or later.`;
     document.documentElement.dataset.state = "failed";
     throw error;
   }

@@ -1,5 +1,7 @@
 // Tiles in SBUF and PSUM by address, over the time of the timeline's view.
 
+const STAY_COLUMNS = ["Start", "Length", "Address", "Size", "Name", "Storage", "Line"];
+
 const memory = {
   hovered: null,
 
@@ -20,27 +22,21 @@ const memory = {
 
   // What lies in the memories of the core in focus.
   remake() {
+    this.colours = writerColours();
     this.maps = ["sbuf", "psum"].map((name) => this.made(name));
     this.refresh();
   },
 
   made(name) {
-    const start = D[`${name}Start`];
-    const longest = D[`${name}Length`].reduce((most, value) => Math.max(most, value), 0);
-    return {
-      name,
-      canvas: $(name),
-      start,
-      length: D[`${name}Length`],
-      address: D[`${name}Address`],
-      size: D[`${name}Size`],
-      tile: D[`${name}Name`],
-      storage: D[`${name}Storage`],
-      line: D[`${name}Line`],
-      longest,
-      whole: name === "sbuf" ? T.sbufBytes : T.psumBanks * T.psumBankBytes,
-      height: name === "sbuf" ? 170 : 100,
-    };
+    const [start, length, address, size, tile, storage, line] = STAY_COLUMNS.map(
+      (column) => D[name + column],
+    );
+    const longest = length.reduce((most, value) => Math.max(most, value), 0);
+    const [whole, height] = name === "sbuf" ? [T.sbufBytes, 170] : [T.psumBanks * T.psumBankBytes, 100];
+    const canvas = $(name);
+    const most = D[`${name}Used`].reduce((most, value) => Math.max(most, value), 0);
+    canvas.ariaLabel = `Tiles in ${name.toUpperCase()}: at most ${binary(most)} of ${binary(whole)} a partition`;
+    return { name, canvas, start, length, address, size, tile, storage, line, longest, whole, height };
   },
 
   refresh() {
@@ -85,7 +81,7 @@ const memory = {
       const isLit = !names.size || names.has(map.tile[i]);
       // neighbours of one line differ a little
       const shades = isLit ? (i % 2 ? theme.colours : theme.softer) : theme.dimmed;
-      ink.fillStyle = shades[map.line[i] % theme.colours.length];
+      ink.fillStyle = shades[this.colours[map.storage[i]]];
       const top = box.y + (map.address[i] / map.whole) * box.height;
       const height = Math.max(1, (map.size[i] / map.whole) * box.height);
       ink.fillRect(
@@ -110,7 +106,7 @@ const memory = {
     const text = T.names[map.tile[i]];
     ink.font = "11px system-ui, sans-serif";
     ink.textBaseline = "middle";
-    ink.fillStyle = isLit ? theme.inks[map.line[i] % theme.inks.length] : theme.faint;
+    ink.fillStyle = isLit ? theme.inks[this.colours[map.storage[i]]] : theme.faint;
     ink.fillText(fitted(ink, text, room), x, y);
   },
 
@@ -179,3 +175,22 @@ const memory = {
     if (i >= 0) source.showLine(map.line[i]);
   },
 };
+
+// Per tile the position of the colour of who writes it first.
+function writerColours() {
+  const work = workColours();
+  const first = new Float64Array(D.storageName.length).fill(Infinity);
+  const made = new Uint8Array(first.length).fill(P.colourOf.none);
+  for (let i = 0; i < work.length; i++) {
+    if (insertedOf(i) >= 0) continue;
+    const row = rowOf(i);
+    const operands = T.forms[D.rowForm[row]][1];
+    for (let place = 0; place < operands.length; place++) {
+      const storage = D.operandStorage[D.operandStart[row] + place];
+      if (!operands[place][2] || D.start[i] >= first[storage]) continue;
+      first[storage] = D.start[i];
+      made[storage] = work[i];
+    }
+  }
+  return made;
+}

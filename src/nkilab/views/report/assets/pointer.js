@@ -4,6 +4,7 @@ function listenToPointer(owner) {
   const fingers = new Map();
   let last = null;
   let moved = 0;
+  let since = null; // where a range that is measured begins
   const local = (event) => {
     const frame = canvas.getBoundingClientRect();
     return { x: event.clientX - frame.left, y: event.clientY - frame.top };
@@ -24,6 +25,7 @@ function listenToPointer(owner) {
     fingers.set(event.pointerId, local(event));
     last = local(event);
     moved = 0;
+    since = event.shiftKey || owner.isMeasuring ? owner.ticksAt(last.x) : null;
   });
   canvas.addEventListener("pointermove", (event) => {
     const here = local(event);
@@ -32,7 +34,8 @@ function listenToPointer(owner) {
     fingers.set(event.pointerId, here);
     if (fingers.size === 2) return pinch(owner, before, [...fingers.values()], shareAt);
     moved += Math.abs(here.x - last.x) + Math.abs(here.y - last.y);
-    if (moved > 4) owner.pan((last.x - here.x) / owner.box.width);
+    if (moved > 4 && since !== null) owner.setRange([since, owner.ticksAt(here.x)], false);
+    else if (moved > 4) owner.pan((last.x - here.x) / owner.box.width);
     last = here;
   });
   const lift = (event) => {
@@ -40,6 +43,7 @@ function listenToPointer(owner) {
     fingers.delete(event.pointerId);
     moved = fingers.size ? 10 : moved;
     last = [...fingers.values()][0] || last;
+    if (since !== null && !wasClick) owner.rangeChanged.send();
     if (!wasClick) return;
     const found = owner.hit(local(event).x, local(event).y);
     owner.select(found.event, false, found.event >= 0 || found.title ? found.core : focus);

@@ -26,14 +26,24 @@ const search = {
 
   find(text) {
     const words = text.toLowerCase().split(/\s+/).filter(Boolean);
-    this.masks = words.length
-      ? parts.map((_, core) => inPart(core, () => this.maskOf(words)))
-      : null;
-    this.count = (this.masks || []).reduce(
-      (sum, mask) => mask.reduce((lit, one) => lit + one, sum),
-      0,
-    );
-    $("found").textContent = words.length ? `${counted(this.count)} found` : "";
+    this.show(words.length ? () => this.maskOf(words) : null);
+  },
+
+  // Light the instructions of lines, "file.py:41" each, of one opcode where one is named.
+  light(wheres, opcode, text) {
+    $("search").value = "";
+    this.show(() => {
+      const isOwn = T.lines.map((_, line) => wheres.includes(whereOf(line)));
+      const isOpcode = T.labels.map((label) => !opcode || label === opcode);
+      const hasOpcode = isOpcode.includes(true);
+      return Uint8Array.from(D.label, (label, i) => isOwn[lineOf(i)] && (!hasOpcode || isOpcode[label]));
+    }, ` of ${text}`);
+  },
+
+  show(maskOf, suffix = "") {
+    this.masks = maskOf && parts.map((_, core) => inPart(core, maskOf));
+    this.count = (this.masks || []).reduce((sum, mask) => mask.reduce((lit, one) => lit + one, sum), 0);
+    $("found").textContent = maskOf ? `${counted(this.count)} found${suffix}` : "";
     timeline.setMasks(this.masks);
   },
 

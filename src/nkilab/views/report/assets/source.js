@@ -105,7 +105,6 @@ const source = {
   showLine(line) {
     this.mark(line);
     search.ask(whereOf(line));
-    $("source").scrollIntoView({ block: "nearest", behavior: "smooth" });
   },
 
   mark(line, isScrolled = true) {

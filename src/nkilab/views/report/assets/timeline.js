@@ -3,8 +3,11 @@
 const MOST_OPEN = 2;
 
 const timeline = {
-  view: { t0: 0, t1: 1 }, // ticks
+  shared: { t0: 0, t1: 1 }, // what is seen, in ticks of the longest run
   end: 1,
+  hasOwnScales: false, // whether each run is as wide as the page
+  range: null, // the time that is measured, in ticks of the core in focus
+  isMeasuring: false, // whether a drag measures
   selected: -1, // an event of the core in focus
   hovered: { core: 0, event: -1 },
   masks: null, // per core and event 1 if it is lit, or null for all
@@ -17,13 +20,14 @@ const timeline = {
   viewChanged: signal(),
   selectionChanged: signal(),
   focusChanged: signal(),
+  rangeChanged: signal(),
 
   init() {
     this.canvas = $("timeline");
     this.end = Math.max(...parts.map((part) => part.T.latency)) / P.tick;
-    this.view = { t0: 0, t1: this.end };
+    this.shared = { t0: 0, t1: this.end };
     this.makeLanes();
-    this.setColours("label");
+    this.setColours(workColours);
     new ResizeObserver(() => this.refresh()).observe($("timeline-frame"));
     theme.changed.listen(() => this.refresh());
     listenToPointer(this);
@@ -44,8 +48,7 @@ const timeline = {
   lanesOf(core) {
     const tables = T;
     const columns = D;
-    const colours = pathColours();
-    const pathTexts = pathNames();
+    const { colours, names } = pathLooks();
     const path = {
       core,
       number: -1,
@@ -58,7 +61,7 @@ const timeline = {
       busy: columns.pathLength,
       length: columns.pathLength,
       colourOf: (i) => colours[i],
-      textOf: (i) => pathTexts[i],
+      textOf: (i) => names[i],
     };
     return [
       path,
@@ -73,7 +76,7 @@ const timeline = {
         start: columns.start,
         busy: columns.busy,
         length: columns.length,
-        colourOf: (i) => this.colours[core].of[i],
+        colourOf: (i) => this.colours[core][i],
         textOf: (i) => tables.labels[columns.label[i]],
       })),
     ];
@@ -82,38 +85,17 @@ const timeline = {
   seriesOf(core) {
     const { psumBanks, psumBankBytes, sbufBytes } = T;
     const bandwidth = T.profile.roofline.bytes_per_second.DMA / 1e9;
-    const made = [
-      {
-        name: "DMA",
-        top: `of ${digits(bandwidth, 3)} GB/s`,
-        most: Math.max(bandwidth, 1) * P.tick,
-        time: D.rateTime,
-        value: scaled(D.rate, P.tick),
-        colour: 0,
-        textOf: (v) => `${digits(v / P.tick, 3)} of ${digits(bandwidth, 3)} GB/s`,
-      },
-      {
-        name: "SBUF",
-        top: `of ${binary(sbufBytes)}`,
-        most: sbufBytes,
-        time: D.sbufTime,
-        value: D.sbufUsed,
-        usesMost: true,
-        colour: 2,
-        textOf: (v) => `${binary(v)} of ${binary(sbufBytes)} a partition`,
-      },
-      {
-        name: "PSUM",
-        top: `of ${psumBanks} banks`,
-        most: psumBanks * psumBankBytes,
-        time: D.psumTime,
-        value: D.psumUsed,
-        usesMost: true,
-        colour: 3,
-        textOf: (v) => `${digits(v / psumBankBytes)} of ${psumBanks} banks`,
-      },
-    ];
-    return made.map((series) => ({ ...series, core }));
+    const rate = `of ${digits(bandwidth, 3)} GB/s`;
+    const room = `of ${binary(sbufBytes)}`;
+    const banks = `of ${psumBanks} banks`;
+    const inBanks = (used) => digits(used / psumBankBytes);
+    return [
+      ["DMA", rate, Math.max(bandwidth, 1), D.rateTime, D.rate, (v) => `${digits(v, 3)} ${rate}`],
+      ["SBUF", room, sbufBytes, D.sbufTime, D.sbufUsed, (v) => `${binary(v)} ${room} a partition`],
+      ["PSUM", banks, psumBanks * psumBankBytes, D.psumTime, D.psumUsed, (v) => `${inBanks(v)} ${banks}`],
+    ].map(([name, top, most, time, value, textOf]) => {
+      return { core, name, top, most, time, value, textOf, usesMost: value !== D.rate };
+    });
   },
 
   // A core that is open has lanes of full height and series; if there are many, only the one in focus is.
@@ -124,6 +106,7 @@ const timeline = {
   // The core that panels, source and memory tell of.
   lookAt(core) {
     if (core === focus) return;
+    this.setRange(null);
     lookAt(core);
     this.selected = -1;
     this.refresh();
@@ -131,8 +114,8 @@ const timeline = {
     this.focusChanged.send();
   },
 
-  setColours(mode) {
-    this.colours = parts.map((_, core) => inPart(core, () => colouring(mode)));
+  setColours(tell) {
+    this.colours = parts.map((_, core) => inPart(core, tell));
     this.refresh();
   },
 
@@ -154,15 +137,48 @@ const timeline = {
     });
   },
 
+  // How long a core's own scale is against that of the longest run.
+  factorOf(core) {
+    return this.hasOwnScales ? parts[core].T.span / P.tick / this.end : 1;
+  },
+
+  viewOf(core) {
+    const factor = this.factorOf(core);
+    return { t0: this.shared.t0 * factor, t1: this.shared.t1 * factor };
+  },
+
+  get view() {
+    return this.viewOf(focus);
+  },
+
   setView(t0, t1) {
-    const least = Math.max(10, this.end * 1e-9);
-    const span = Math.min(Math.max(t1 - t0, least), this.end * 1.02);
+    const factor = this.factorOf(focus);
+    const end = this.end * factor;
+    const least = Math.max(10, end * 1e-9);
+    const span = Math.min(Math.max(t1 - t0, least), end * 1.02);
     let from = t0 + (t1 - t0 - span) / 2;
-    from = Math.min(Math.max(from, -0.01 * this.end), this.end * 1.01 - span);
-    if (span >= this.end) from = -(span - this.end) / 2;
-    this.view = { t0: from, t1: from + span };
+    from = Math.min(Math.max(from, -0.01 * end), end * 1.01 - span);
+    if (span >= end) from = -(span - end) / 2;
+    this.shared = { t0: from / factor, t1: (from + span) / factor };
     this.refresh();
     this.viewChanged.send();
+  },
+
+  showAll() {
+    this.setView(0, this.end * this.factorOf(focus));
+  },
+
+  // Measure from one moment to another; null for no range.
+  setRange(range, isDone = true) {
+    if (!range && !this.range) return;
+    this.range = range && { t0: Math.max(0, Math.min(...range)), t1: Math.min(this.end, Math.max(...range)) };
+    this.refresh();
+    if (isDone) this.rangeChanged.send();
+  },
+
+  setMeasuring(isMeasuring) {
+    this.isMeasuring = isMeasuring;
+    $("measure").setAttribute("aria-pressed", String(isMeasuring));
   },
 
   zoom(factor, share = 0.5) {
@@ -212,7 +228,7 @@ const timeline = {
     parts.forEach((part, core) => {
       const isOpen = this.isOpen(core);
       if (parts.length > 1) {
-        this.titles.push({ core, name: part.T.core, y, height: 18 });
+        this.titles.push({ core, name: `${part.T.core} · ${duration(part.T.latency)}`, y, height: 18 });
         y += isNarrow ? 24 : 20;
       }
       for (const lane of this.lanes) {
@@ -244,7 +260,7 @@ const timeline = {
     for (const lane of this.lanes) this.drawLane(lane, lane.y, lane.shown);
     for (const series of this.series) {
       if (!series.height) continue;
-      drawSeries(ink, series, { ...this.box, y: series.y, height: series.height }, this.view);
+      drawSeries(ink, series, { ...this.box, y: series.y, height: series.height }, this.viewOf(series.core));
       ink.strokeStyle = theme.rule;
       ink.strokeRect(this.box.x - 0.5, series.y - 0.5, this.box.width + 1, series.height + 1);
       this.drawName(series.name, series.y, series.height, series.top);
@@ -257,7 +273,7 @@ const timeline = {
     this.ink.fillStyle = theme.raised;
     this.ink.fillRect(box.x, y, box.width, height);
     lane.mask = lane.isPath || !this.masks ? null : this.masks[lane.core];
-    drawEvents(this.ink, lane, box, this.view);
+    drawEvents(this.ink, lane, box, this.viewOf(lane.core));
     if (this.isOpen(lane.core)) this.drawName(lane.name, y, height);
   },
 
@@ -312,6 +328,7 @@ const timeline = {
     ink.beginPath();
     ink.rect(this.box.x, 0, this.box.width, this.box.y + this.box.height);
     ink.clip();
+    if (this.range) drawRange(ink, this);
     if (this.selected >= 0) drawArrows(this, this.selected);
     for (const [core, event, width] of [
       [this.hovered.core, this.hovered.event, 1.5],
@@ -327,32 +344,29 @@ const timeline = {
     ink.lineWidth = 1;
   },
 
-  ticksAt(x) {
-    return this.view.t0 + ((x - this.box.x) / this.box.width) * (this.view.t1 - this.view.t0);
+  ticksAt(x, core = focus) {
+    const { t0, t1 } = this.viewOf(core);
+    return t0 + ((x - this.box.x) / this.box.width) * (t1 - t0);
   },
 
   // What lies at a point: { core, event, piece, series, at }.
   hit(x, y) {
-    const at = this.ticksAt(x);
-    const reach = (4 / this.box.width) * (this.view.t1 - this.view.t0);
     const title = this.titles.find((one) => y >= one.y && y <= one.y + one.height);
-    if (title) return { core: title.core, event: -1, piece: -1, title, at };
+    if (title) return { core: title.core, event: -1, piece: -1, title };
     for (const lane of this.lanes) {
       const margin = this.isOpen(lane.core) ? 2 : 0.5;
       if (y < lane.y - margin || y > lane.y + lane.shown + margin) continue;
       const { core } = lane;
-      const found = nearest(lane, at, reach);
-      if (!lane.isPath) return { core, event: found, piece: -1, at };
-      return { core, piece: found, event: found >= 0 ? parts[core].D.pathEvent[found] : -1, at };
+      const own = this.ticksAt(x, core);
+      const found = nearest(lane, own, this.ticksAt(x + 4, core) - own);
+      if (!lane.isPath) return { core, event: found, piece: -1, at: own };
+      return { core, piece: found, event: found >= 0 ? parts[core].D.pathEvent[found] : -1, at: own };
     }
     const series = this.series.find((one) => y >= one.y && y < one.y + one.height);
-    return { core: series ? series.core : focus, event: -1, piece: -1, series, at };
+    const core = series ? series.core : focus;
+    return { core, event: -1, piece: -1, series, at: this.ticksAt(x, core) };
   },
 };
-
-function scaled(values, factor) {
-  return values.map((value) => value * factor);
-}
 
 // The event of a lane at a moment, or the nearest one within reach; -1 if there is none.
 function nearest(lane, at, reach) {

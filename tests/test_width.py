@@ -1,0 +1,27 @@
+"""What verbs print fits a terminal of 80 columns, but for what cannot be broken."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from tests.command_line import inside
+from tests.test_json import CASES, folder  # noqa: F401
+
+# Lines of source, command lines that are copied, paths, and Python or JSON text are not broken.
+WHOLE = re.compile(r"^\s*\d* *\||^  try: |^nkilab: wrote|/|^ *[\"'{}\[\]]")
+# What prints text that is no message: a kernel, a completion script, the vendor's formats.
+TEXTS = ("einsum", "completion", "neuron-profile")
+
+
+@pytest.mark.parametrize("case", [name for name, (words, _) in CASES.items() if words[0] not in TEXTS])
+def test_text_fits_eighty_columns(folder, capfd, monkeypatch, case):  # noqa: F811
+    words, status = CASES[case]
+    if "WHAT" in words:
+        return
+    monkeypatch.setenv("COLUMNS", "80")
+    assert inside(*words, folder=folder) == status
+    lines = capfd.readouterr().out.splitlines()
+    assert [line for line in lines if len(line) > 80 and not WHOLE.search(line)] == []
+    assert lines
