@@ -136,14 +136,14 @@ def test_a_loop_has_two_buffers_of_its_tiles_where_there_is_room() -> None:
 
 def test_a_tensor_that_comes_back_from_hbm_before_it_is_stored_is_noticed() -> None:
     shape = expr(128), expr(4)
-    made, scratch, read = (
-        nodes.Buffer("made", shape, "float32", nodes.SBUF),
+    source, scratch, target = (
+        nodes.Buffer("source", shape, "float32", nodes.SBUF),
         nodes.Buffer("scratch", shape, "float32", nodes.HBM, "scratch"),
-        nodes.Buffer("read", shape, "float32", nodes.SBUF),
+        nodes.Buffer("target", shape, "float32", nodes.SBUF),
     )
     cuts = tuple(nodes.Cut(expr(0), extent) for extent in shape)
-    tile, stored, loaded = (nodes.View(buffer, cuts) for buffer in (made, scratch, read))
-    body: list[Statement] = [*map(nodes.Alloc, (made, scratch, read)), nodes.Fill(tile, 0.0)]
+    tile, stored, loaded = (nodes.View(buffer, cuts) for buffer in (source, scratch, target))
+    body: list[Statement] = [*map(nodes.Alloc, (source, scratch, target)), nodes.Fill(tile, 0.0)]
     store, load = nodes.Store(stored, tile), nodes.Load(loaded, stored)
     assert prove(Kernel("kernel", (), [*body, store, load], ()), TRN2)
     with pytest.raises(ProofError, match="reads of scratch what nothing wrote before"):
