@@ -39,7 +39,7 @@ def test_a_plan_that_the_proof_refuses_gives_way_to_one_with_another_choice(
     d, i = operands(128, 3072, 1024)
     kernel = compiled(d, i)
     assert kernel.changes[0] == (
-        f"{REFUSED}(the sum z_sum does not take up every value of n); turns of n ahead: another than one"
+        f"{REFUSED}(the sum z_sum does not take up every value of n); turns of n ahead: none instead of one"
     )
     assert np.array_equal(kernel(d, i), d @ i.T)
     assert kernel.changes[0] in data(kernel)["changes"]

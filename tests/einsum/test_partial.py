@@ -13,7 +13,7 @@ import nkilab.einsum
 from nkilab.errors import UnsupportedError
 from tests.einsum.mapped import SCALED_SUM
 from tests.einsum.mistakes import MISTAKES
-from tests.einsum.specs import PRODUCT
+from tests.einsum.specs import PRODUCT, SUMS
 from tests.einsum.test_mapped import text_of
 
 GEMM: dict[str, Any] = {
@@ -159,6 +159,40 @@ def test_every_part_of_a_product_may_be_left_out(part: tuple[str, ...]) -> None:
         node = node[key]
     del node[part[-1]]
     assert not [str(v) for v in nkilab.einsum.compile(text_of(document)).verify() if not v.is_fine]
+
+
+@pytest.mark.parametrize(
+    "part", [p for p in parts_of(SUMS) if p not in (("binding",), ("format",))], ids="-".join
+)
+def test_every_part_of_a_carried_sum_may_be_left_out(part: tuple[str, ...]) -> None:
+    document = YAML(typ="safe").load(SUMS)
+    del document[part[0]][part[1]]
+    kernel = nkilab.einsum.compile(text_of(document))
+    assert not [str(v) for v in kernel.verify() if not v.is_fine]
+    # what is left out follows from the rest: the kernel is as fast as that of the whole mapping
+    assert kernel.estimate.latency_us < 1.01 * nkilab.einsum.compile(SUMS).estimate.latency_us
+
+
+def entries_of(text: str) -> list[tuple[Any, ...]]:
+    """Keys that lead to each entry of a mapping."""
+    document = YAML(typ="safe").load(text)
+    orders = [("mapping", "loop-order", name) for name in document["mapping"]["loop-order"]]
+    return orders + [
+        ("binding", key, n) for key in ("engine", "tensor") for n in range(len(document["binding"][key]))
+    ]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("text", [SCALED_SUM, PRODUCT, SUMS], ids=["scaled_sum", "product", "sums"])
+def test_every_entry_may_be_left_out(text: str) -> None:
+    sizes = {"K1": 3} if text is SCALED_SUM else {}
+    most = 1.01 * nkilab.einsum.compile(text, sizes=sizes).estimate.latency_us
+    for section, key, entry in entries_of(text):
+        document = YAML(typ="safe").load(text)
+        del document[section][key][entry]
+        kernel = nkilab.einsum.compile(text_of(document), sizes=sizes)
+        assert not [str(v) for v in kernel.verify() if not v.is_fine], (key, entry)
+        assert kernel.estimate.latency_us < most, (key, entry)
 
 
 RAGGED = {

@@ -104,9 +104,9 @@ def test_running_ahead_is_faster_than_waiting_for_the_state() -> None:
     cascade = sized(spec_from(RUNNING).cascade, sizes)
     types = dict.fromkeys(("Q", "K", "V", "Z"), "bfloat16")
     _, ctx = lower(cascade, types, TRN2, "kernel")
-    (number,) = (n for n, p in enumerate(ctx.points) if p.what == "turns of i ahead")
-    assert ctx.points[number].taken == "one"
-    kernel, _ = lower(cascade, types, TRN2, "kernel", "", Knobs().picking(number, 1))
+    (decision,) = (d for d in ctx.decisions if d.what == "turns of i ahead")
+    assert decision.taken == "one"
+    kernel, _ = lower(cascade, types, TRN2, "kernel", "", Knobs().picking(decision.key, 1))
     waiting = replace(ahead, source=nkilab.einsum.compiler.PRINTERS["nki"](kernel).text(), tree=kernel)
     # by hand, on a kernel with two more states and 2048 columns: 651 against 696 us
     assert ahead.estimate.latency_us < waiting.estimate.latency_us

@@ -73,15 +73,15 @@ def test_every_choice_of_a_plan_gives_a_right_kernel_or_none() -> None:
     types = dict.fromkeys(cascade.tensors, "float32")
     trn2 = machine_named("trn2")
     _, ctx = lower(cascade, types, trn2, "kernel")
-    assert {p.what.split()[0] for p in ctx.points} >= {"the", "how"}
+    assert {p.what.split()[0] for p in ctx.decisions} >= {"the", "how"}
     a, b = (np.random.default_rng(0).standard_normal(s) for s in ((140, 130), (130, 150)))
     right = a @ b - (a @ b).max(1, keepdims=True)
     rules = nkilab.einsum.compile(CHOICES, sizes=dict(cascade.sizes))
     tried = 0
-    for number, point in enumerate(ctx.points):
-        for rank in range(1, min(point.options, 3)):
+    for decision in ctx.decisions:
+        for _, knobs in decision.others(2):
             try:
-                kernel, _ = lower(cascade, types, trn2, "kernel", "", Knobs().picking(number, rank))
+                kernel, _ = lower(cascade, types, trn2, "kernel", "", knobs)
                 prove(kernel, trn2)
             except (UnsupportedError, AssertionError):
                 continue
@@ -98,10 +98,11 @@ def test_a_sum_that_is_cut_is_whole_where_it_stays_in_psum() -> None:
     trn2 = machine_named("trn2")
     types = dict.fromkeys(cascade.tensors, "float32")
     _, ctx = lower(cascade, types, trn2, "kernel")
-    (number,) = (n for n, p in enumerate(ctx.points) if p.what.startswith("blocks of T"))
-    rank = ctx.points[number].options - 1
-    kernel, lowered = lower(cascade, types, trn2, "kernel", "", Knobs().picking(number, rank))
-    assert lowered.points[number].taken.endswith("x 128")
+    (blocks,) = (d for d in ctx.decisions if d.what.startswith("blocks of T"))
+    knobs = Knobs().picking(blocks.key, len(blocks.options) - 1)
+    kernel, lowered = lower(cascade, types, trn2, "kernel", "", knobs)
+    (taken,) = (d.taken for d in lowered.decisions if d.key == blocks.key)
+    assert taken.endswith("x 128")
     rules = nkilab.einsum.compile(CHOICES, sizes=dict(cascade.sizes))
     other = replace(rules, source=NkiPrinter(kernel).text(), tree=kernel)
     a, b = (np.random.default_rng(0).standard_normal(s) for s in ((140, 260), (260, 150)))

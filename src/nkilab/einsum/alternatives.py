@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import islice
 
 from ..errors import NkilabError
 from .compiled import CompiledEinsum
@@ -32,26 +33,14 @@ def alternatives(compiled: CompiledEinsum) -> list[str]:
 
 def _others(compiled: CompiledEinsum) -> list[tuple[str, Knobs]]:
     """The second option of the first choices, and no shared loops."""
-    held = (compiled.cascade, compiled.dtypes, compiled.machine, compiled.name, "")
-    found: list[tuple[str, Knobs]] = []
     apart = ("no shared loops", replace(RULES, is_fused=False))
     try:
-        _, ctx = lower(*held)
+        _, ctx = lower(compiled.cascade, compiled.dtypes, compiled.machine, compiled.name)
     except AssertionError:
         # the rules gave no plan; what came out is another already
         return [apart]
-    for number, point in enumerate(ctx.points):
-        if point.options <= 1 or len(found) >= MOST_TRIED - 1:
-            continue
-        knobs = RULES.picking(number, 1)
-        try:
-            _, other = lower(*held, knobs)
-        except (NkilabError, AssertionError):
-            # an option that rules do not take may ask for what no nest covers
-            continue
-        taken = other.points[number].taken if number < len(other.points) else ""
-        found.append((f"{point.what}: {taken or 'none'} instead of {point.taken or 'none'}", knobs))
-    return [*found, apart]
+    others = (other for decision in ctx.decisions for other in decision.others())
+    return [*islice(others, MOST_TRIED - 1), apart]
 
 
 def _latency(compiled: CompiledEinsum, knobs: Knobs) -> float | None:

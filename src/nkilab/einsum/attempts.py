@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from .plan.context import Context, PlanError, Point
-from .plan.knobs import RULES, SMALLER_SHARES, Knobs
+from .plan.context import Context, PlanError
+from .plan.knobs import RULES, Decision, Knobs
 from .room import NoRoomError
 from .tree.nodes import Kernel
 
@@ -23,10 +23,10 @@ MOST_CHOICES = 16
 
 @dataclass(frozen=True)
 class _Refusal:
-    """Why a plan is none, and the choices that it made until then."""
+    """Why a plan is none, and its decisions until then."""
 
     error: Exception
-    points: tuple[Point, ...]
+    decisions: tuple[Decision, ...]
 
     def __str__(self) -> str:
         return (str(self.error) or type(self.error).__name__).splitlines()[0]
@@ -46,9 +46,10 @@ def attempted(
         AssertionError: as the rules met it, if no plan that is tried is proved.
     """
     none: Exception = NoRoomError("no share of SBUF is tried")
-    for share in (RULES.share, *SMALLER_SHARES):
-        told = [] if share == RULES.share else [f"plans fill {share:g} of SBUF, so that all tiles fit"]
-        made = _tried(built, compiled, replace(RULES, share=share, is_edged=share < RULES.share), told)
+    for knobs in RULES.shares():
+        is_less = knobs.share < RULES.share
+        told = [f"plans fill {knobs.share:g} of SBUF, so that all tiles fit"] if is_less else []
+        made = _tried(built, compiled, replace(knobs, is_edged=is_less), told)
         if not isinstance(made, _Refusal):
             return made
         if not isinstance(made.error, NoRoomError):
@@ -64,15 +65,15 @@ def _tried(
     told: Sequence[str],
 ) -> Result | _Refusal:
     """What is compiled with some choices, or why nothing is."""
-    points: tuple[Point, ...] = ()
+    decisions: tuple[Decision, ...] = ()
     try:
         kernel, ctx = built(knobs)
-        points = tuple(ctx.points)
+        decisions = tuple(ctx.decisions)
         return compiled(kernel, [*told, *ctx.choices])
     except PlanError as error:
-        return _Refusal(error, error.points)
+        return _Refusal(error, error.decisions)
     except (NoRoomError, AssertionError) as error:
-        return _Refusal(error, points)
+        return _Refusal(error, decisions)
 
 
 def _other(
@@ -82,7 +83,7 @@ def _other(
 ) -> Result:
     """What is compiled from the first of other plans that is proved."""
     before: list[str] = []
-    for what, knobs in _others(refused.points):
+    for what, knobs in _others(refused.decisions):
         told = f"PLANNED ANOTHER WAY, a fault of the rules: their plan is refused ({refused}); {what}"
         made = _tried(built, compiled, knobs, [told + "".join(f"; not {b}" for b in before)])
         if not isinstance(made, _Refusal):
@@ -91,12 +92,10 @@ def _other(
     raise refused.error
 
 
-def _others(points: Sequence[Point]) -> Iterator[tuple[str, Knobs]]:
+def _others(decisions: Sequence[Decision]) -> Iterator[tuple[str, Knobs]]:
     """Other plans, in a few words, those that lose least first."""
-    chosen = [n for n, p in enumerate(points) if p.options > 1]
-    for number in reversed(chosen[-MOST_CHOICES:]):
-        point = points[number]
-        yield f"{point.what}: another than {point.taken or 'none'}", RULES.picking(number, 1)
+    others = [other for decision in decisions for other in decision.others()]
+    yield from reversed(others[-MOST_CHOICES:])
     yield "tiles of one block of partitions", replace(RULES, group_blocks=1)
     yield "no shared loops", replace(RULES, is_fused=False)
     yield "no shared loops, half of SBUF", replace(RULES, is_fused=False, share=0.4)

@@ -15,7 +15,7 @@ from random import Random
 
 from ..errors import NkilabError
 from .language.ast import Access, Cascade, Einsum, Iterate, Step
-from .plan.context import Context, Point
+from .plan.context import Context
 from .plan.knobs import Knobs
 from .tree.nodes import Kernel, run_by
 
@@ -63,9 +63,8 @@ class Found:
     def told(self) -> str:
         """What was found, for the report."""
         gain = f"{self.rules_us / self.latency_us:.2f} times as fast as by the rules"
-        picked = [
-            f"{p.what}: {p.taken}" for n, p in enumerate(self.ctx.points) if n in dict(self.knobs.picks)
-        ]
+        keys = dict(self.knobs.picks)
+        picked = [f"{d.what}: {d.taken}" for d in self.ctx.decisions if d.key in keys]
         taken = "; ".join([str(self.knobs), *picked])
         tail = f"; {self.refused} choices gave no kernel" if self.refused else ""
         tail += f"; {self.passed} kernels too long to be timed" if self.passed else ""
@@ -160,11 +159,11 @@ class _Search:
 
     def steps(self) -> list[Callable[[Knobs], Knobs]]:
         """Changes of one thing: each choice of the plan, its second option first; then the whole kernel's."""
-        points: list[Point] = self.held.ctx.points
+        decisions = self.held.ctx.decisions
         found: list[Callable[[Knobs], Knobs]] = []
         for rank in range(1, MOST_RANKS + 1):
-            numbers = [number for number, point in enumerate(points) if rank < point.options]
-            found += [lambda k, n=n, r=rank: k.picking(n, r) for n in numbers]  # type: ignore[misc]
+            keys = [d.key for d in decisions if rank < len(d.options)]
+            found += [lambda k, n=key, r=rank: k.picking(n, r) for key in keys]  # type: ignore[misc]
             if rank == 1:
                 # what concerns the whole kernel comes after the second options
                 count = len(_single(Knobs()))

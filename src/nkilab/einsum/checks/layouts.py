@@ -125,13 +125,14 @@ def _may_turn(
 
 def _rewritten(model: Model, placed: Placement, wanted: list[tuple[str, int, int | None]]) -> list[str]:
     """Ranks of a reader in the order of the maker; none if they do not fit."""
-    left = [model.digits(placed.einsum, r) for r in placed.ranks]
-    chosen = []
+    left = {r: model.ranks.digit(placed.einsum, r) for r in placed.ranks}
+    chosen: list[str] = []
     for base, low, high in wanted:
         fitting = [
-            d for d in left if d.base == base and d.low >= low and (high is None or (d.high or high) <= high)
-        ]
-        chosen += [d.name for d in sorted(fitting, key=lambda d: -d.low)]
+            r for r, d in left.items()
+            if d.base == base and d.stride >= low and (high is None or (d.high or high) <= high)
+        ]  # fmt: skip
+        chosen += sorted(fitting, key=lambda r: -left[r].stride)
     return chosen if model.order_of(placed.einsum, chosen) == wanted else []
 
 

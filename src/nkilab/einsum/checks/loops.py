@@ -154,7 +154,7 @@ def _length(model: Model, first: tuple[str, str], member: tuple[str, str], at: N
 def _may_be_equal(model: Model, first: tuple[str, str], second: tuple[str, str]) -> bool:
     """Whether extents that are formulas of different ranks could be the same number."""
     extents = model.extent(*first), model.extent(*second)
-    a, b = model.digits(*first), model.digits(*second)
+    a, b = model.ranks.digit(*first), model.ranks.digit(*second)
     return not all(isinstance(e, int) for e in extents) and a.base != b.base
 
 

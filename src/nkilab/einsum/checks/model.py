@@ -19,23 +19,6 @@ Extent = int | str
 
 
 @dataclass(frozen=True)
-class Digits:
-    """Part of a rank: what its index counts.
-
-    Args:
-        base: the rank that was split, or the rank itself.
-        low: elements of the base that one step passes over.
-        high: elements that all steps pass over; None where the extent is not known.
-        name: of the part.
-    """
-
-    base: str
-    low: int
-    high: int | None
-    name: str
-
-
-@dataclass(frozen=True)
 class Model:
     """A specification whose names all exist, with what follows from its keys.
 
@@ -83,27 +66,16 @@ class Model:
         """Elements of a rank, or the text of a formula."""
         return self.ranks.extent(einsum, rank)
 
-    def digits(self, einsum: str, rank: str) -> Digits:
-        """What a rank counts."""
-        found = self.ranks.split(einsum, rank)
-        base = found[0] if found else rank
-        whole = self.spec.cascade.sizes.get(base)
-        if found is None:
-            return Digits(base, 1, whole, rank)
-        shapes = self.spec.partitioning[einsum][base]
-        at = len(shapes) - found[1]
-        return Digits(base, shapes[at] if at < len(shapes) else 1, shapes[at - 1] if at else whole, rank)
-
     def order_of(self, einsum: str, ranks: Sequence[str]) -> list[tuple[str, int, int | None]]:
         """What ranks count, one after the other: units left out, neighbours that count on merged."""
         merged: list[tuple[str, int, int | None]] = []
-        for digit in (self.digits(einsum, rank) for rank in ranks):
-            if digit.low == digit.high:
+        for digit in (self.ranks.digit(einsum, rank) for rank in ranks):
+            if digit.stride == digit.high:
                 continue
             if merged and merged[-1][0] == digit.base and merged[-1][1] == digit.high:
-                merged[-1] = (digit.base, digit.low, merged[-1][2])
+                merged[-1] = (digit.base, digit.stride, merged[-1][2])
             else:
-                merged.append((digit.base, digit.low, digit.high))
+                merged.append((digit.base, digit.stride, digit.high))
         return merged
 
     def is_looped(self, einsum: str, rank: str) -> bool:

@@ -25,7 +25,7 @@ from ..written.ranks import Group, Ranks
 from .claims import asserts
 from .complete import is_entry
 from .decide import Decisions, Plan
-from .layouts import digit, digits, extent_of, hbm_axes, merged
+from .layouts import digits, hbm_axes, merged
 from .views import Place, Views
 
 ELEMENTWISE = ("SimpleTensorScalar", "SimpleTensorTensor", "Activation")
@@ -147,12 +147,12 @@ class _Build:
         variable = self.ctx.build.fresh(group.variable)
         comment = "; ".join(self.text_of(n) for n in together if len(self.plans[n].loops) == depth + 1)
         body: list[nodes.Statement] = []
-        trips, is_ordered = extent_of(self.ranks, name, rank), self.carries(group, together)
+        trips, is_ordered = self.ranks.size(name, rank), self.carries(group, together)
         base, before = self.ranks.edge_of(name, rank), self.views.counts
-        count_name, count, total, each = "", None, before.get(base), digit(self.ranks, name, rank).stride
+        count_name, count, total, each = "", None, before.get(base), self.ranks.digit(name, rank).stride
         if base and each > 1:
             count_name = self.ctx.build.fresh(f"{variable}_count")
-            left = total if total is not None else extent_of(self.ranks, "", base)
+            left = total if total is not None else self.ranks.size("", base)
             count = at_most(each, left - name_of(variable) * each)
             self.views.counts = {**before, base: name_of(count_name)}
         if total is not None:
@@ -296,7 +296,7 @@ class _Build:
             parts = self.ranks.names_after(name, variable.upper())
             if any(self.ranks.edge_of(name, r) for r in parts):
                 # the inner part of a rank has fewer values in the last turn of the outer
-                whole = digit(self.ranks, name, variable.upper())
+                whole = self.ranks.digit(name, variable.upper())
                 cut = self.views.along(whole, name, plan, list(parts), self.ranks.placement(name, name))
                 held = cut if isinstance(cut, Cut) else Cut(cut.at, expr(1))
                 added.append((variable, held.start, held.count, whole.extent))
@@ -308,7 +308,7 @@ class _Build:
     def added_along(self, plan: Plan, rank: str) -> tuple[str, Expr, Expr, Expr]:
         """What a statement adds along a part of a rank: its variable, first value, count and extent."""
         name = plan.einsum.name
-        group, extent = self.ranks.group(name, rank), extent_of(self.ranks, name, rank)
+        group, extent = self.ranks.group(name, rank), self.ranks.size(name, rank)
         if rank in plan.consumed or group is None or group.variable not in self.views.variables:
             return rank.lower(), ZERO, extent, extent
         return rank.lower(), name_of(self.views.variables[group.variable]), expr(1), extent
@@ -336,7 +336,7 @@ class _Build:
         stationary = moving = None
         for access in einsum.accesses:
             inner = {
-                digit(self.ranks, name, r)
+                self.ranks.digit(name, r)
                 for r in self.ranks.placement(access.tensor, name).inner
                 if r in plan.consumed
             }
@@ -405,7 +405,7 @@ class _Build:
         for variable, c in whole.at(self.spec.cascade.sizes).terms:
             rank = variable.upper()
             parts = list(self.ranks.names_after(name, rank))
-            at = self.views.along(digit(self.ranks, name, rank), name, plan, parts, placed)
+            at = self.views.along(self.ranks.digit(name, rank), name, plan, parts, placed)
             offset = offset + (at.start if isinstance(at, Cut) else at.at) * c
             if isinstance(at, Cut):
                 # a covered part of a rank lies on the partitions or along the columns
@@ -427,8 +427,7 @@ class _Build:
         """Whether the result has one column."""
         placed = self.ranks.placement(plan.einsum.name, plan.einsum.name)
         return all(
-            r not in plan.consumed or extent_of(self.ranks, plan.einsum.name, r).value == 1
-            for r in placed.inner
+            r not in plan.consumed or self.ranks.size(plan.einsum.name, r).value == 1 for r in placed.inner
         )
 
     def like(self, plan: Plan, hint: str, columns: int = 0) -> View:
@@ -437,10 +436,10 @@ class _Build:
         placed = self.ranks.placement(name, name)
         rows, width = expr(1), expr(1)
         for rank in placed.outer:
-            rows = rows * extent_of(self.ranks, name, rank)
+            rows = rows * self.ranks.size(name, rank)
         for rank in placed.inner:
             if rank in plan.consumed:
-                width = width * extent_of(self.ranks, name, rank)
+                width = width * self.ranks.size(name, rank)
         count = self.views.covered(name, placed.outer)
         wide = self.views.covered(name, [r for r in placed.inner if r in plan.consumed])
         width, wide = (expr(columns), expr(columns)) if columns else (width, wide)

@@ -15,8 +15,7 @@ from ..language.ast import Cascade, Einsum, Iterate
 from ..language.nodes import Node
 from ..language.spec import Execution, Fusion, Placement, Spec
 from ..roofline import is_contraction
-from ..written.ranks import Ranks
-from .layouts import Digit, digit, extent_of
+from ..written.ranks import Digit, Ranks
 
 PRODUCT, TRANSFERS = "MatVec", ("Load", "Store", "BroadcastTo")
 ENGINE_OF = {
@@ -139,7 +138,7 @@ class _Completion:
         """The variable that a place puts on the partitions of a tile; "" if none does."""
         for (name, einsum), placed in self.given.placements.items():
             if name == tensor and placed.component != "HBM" and placed.outer:
-                wide = [r for r in placed.outer if extent_of(self.ranks, einsum, r).value != 1]
+                wide = [r for r in placed.outer if self.ranks.size(einsum, r).value != 1]
                 return self.base(einsum, (wide or placed.outer)[0])
         return ""
 
@@ -266,7 +265,7 @@ class _Completion:
         outer = parts[0] if self.ranks.has_edge(einsum, variable.upper()) else ""
         found, total = [], 1  # type: list[str], int
         for rank in reversed(parts):
-            count = extent_of(self.ranks, einsum, rank).value
+            count = self.ranks.size(einsum, rank).value
             # a loop runs over what has a shorter last part
             if rank == outer or (count is None and most < UNBOUNDED) or total * (count or 1) > most:
                 break
@@ -306,7 +305,7 @@ class _Completion:
             members = zip(made.unbound, seen.unbound)
             yield from (
                 ((made.einsum, mine), (seen.einsum, theirs)) for mine, theirs in members
-                if digit(self.ranks, made.einsum, mine) == digit(self.ranks, seen.einsum, theirs)
+                if self.ranks.digit(made.einsum, mine) == self.ranks.digit(seen.einsum, theirs)
             )  # fmt: skip
 
     @staticmethod
@@ -361,8 +360,10 @@ class _Completion:
             return replace(seen, constructor=constructor, node=node)
         assert is_made, "makers come before their readers"
         unbound = self.lives_in(einsum)
-        part = [r for r in self.innermost(name, self.part[name], int(self.machine["partitions"]))
-                if r not in unbound]  # fmt: skip
+        # what is a row on its way to all partitions lies on one: a rank of one element
+        units = [r for r in ranks if r not in unbound and self.ranks.size(name, r).value == 1]
+        lanes = self.innermost(name, self.part[name], int(self.machine["partitions"]))
+        part = [r for r in lanes if r not in unbound] or units[:1]
         free = tuple(r for r in ranks if r not in unbound and r not in part)
         memory = "PSUM" if self.instructions[name] == PRODUCT else "SBUF"
         return Placement(tensor, name, memory, constructor, tuple(unbound), tuple(part), free, node)
@@ -379,7 +380,7 @@ class _Completion:
         """The same layout in the ranks of another Einsum."""
 
         def renamed(ranks: Iterable[str]) -> tuple[str, ...]:
-            wanted = [digit(self.ranks, other.einsum, r) for r in ranks]
+            wanted = [(r, self.ranks.digit(other.einsum, r)) for r in ranks]
             return tuple(self.in_terms_of(name, variables, wanted))
 
         unbound: list[str] = []
@@ -390,16 +391,19 @@ class _Completion:
         return replace(other, einsum=name, unbound=tuple(unbound), outer=renamed(other.outer),
                        inner=renamed(other.inner))  # fmt: skip
 
-    def in_terms_of(self, einsum: str, variables: tuple[str, ...], wanted: Iterable[Digit]) -> list[str]:
-        """Ranks of an Einsum that cover digits, in their order."""
+    def in_terms_of(
+        self, einsum: str, variables: tuple[str, ...], wanted: Iterable[tuple[str, Digit]]
+    ) -> list[str]:
+        """Ranks of an Einsum that cover digits, in their order; parts of one element go by their names."""
         found: list[str] = []
-        own = [(r, digit(self.ranks, einsum, r)) for r in self.every(einsum, variables)]
-        for one in wanted:
+        own = {r: self.ranks.digit(einsum, r) for r in self.every(einsum, variables)}
+        for rank, one in wanted:
             inside = [
-                (r, d) for r, d in own
+                r for r, d in own.items()
                 if d.base == one.base and d.stride >= one.stride and (d == one or one.spans(d.stride))
             ]  # fmt: skip
-            found += [r for r, d in sorted(inside, key=lambda p: -p[1].stride) if r not in found]
+            inside = [rank] if own.get(rank) == one else sorted(inside, key=lambda r: -own[r].stride)
+            found += [r for r in inside if r not in found]
         return found
 
 

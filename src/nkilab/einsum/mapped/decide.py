@@ -9,7 +9,7 @@ from ..language.ast import Einsum
 from ..language.spec import Spec
 from ..written.ranks import Group, Ranks
 from .invariants import invariant
-from .layouts import digit, digits, extent_of, merged
+from .layouts import digits, merged
 
 
 @dataclass
@@ -107,7 +107,7 @@ class Decisions:
         names = [
             r
             for r in (placed.ranks if placed.component == "HBM" else placed.inner)
-            if extent_of(self.ranks, einsum, r).value != 1
+            if self.ranks.size(einsum, r).value != 1
         ]
         if rank not in names:
             return False
@@ -137,7 +137,7 @@ class Decisions:
             (_, rank), *_ = plan.loops[-1].members
             if rank not in placed.inner:
                 break
-            own = digit(self.ranks, name, rank)
+            own = self.ranks.digit(name, rank)
             inner = digits(self.ranks, name, placed.inner)
             finer = [d for d in inner if d.base == own.base and d.stride < own.stride]
             if not own.is_unit and (not finer or len(merged([own, *finer])) != 1):

@@ -33,21 +33,13 @@ COMPUTING: dict[str, tuple[type[nodes.Statement], ...]] = {
 ENGINES = {"scalar": "ScalarEngine", "gpsimd": "GpSimdEngine"}
 
 
-def parts_of(spec: Spec, ranks: Ranks, einsum: str, names: Sequence[str], cascade: Cascade) -> list[Part]:
+def parts_of(ranks: Ranks, einsum: str, names: Sequence[str], cascade: Cascade) -> list[Part]:
     """Ranks of an Einsum as parts of variables."""
-    held = cascade.einsum(einsum)
-    found = []
-    for name in names:
-        split = ranks.split(einsum, name)
-        variable = (split[0] if split else name).lower()
-        whole = cascade.extent(variable, held) if variable in held.variables else 1
-        if split is None:
-            found.append(Part(variable, 1, whole))
-            continue
-        shapes = spec.partitioning[einsum][split[0]]
-        at = len(shapes) - split[1]
-        low, high = shapes[at] if at < len(shapes) else 1, shapes[at - 1] if at else whole
-        found.append(Part(variable, min(low, whole), min(high, whole)))
+    one, found = cascade.einsum(einsum), []
+    for digit in (ranks.digit(einsum, name) for name in names):
+        variable = digit.base.lower()
+        whole = cascade.extent(variable, one) if variable in one.variables else 1
+        found.append(Part(variable, min(digit.stride, whole), min(digit.high or whole, whole)))
     return found
 
 
@@ -137,7 +129,7 @@ class Followed:
         return {v: self.cascade.extent(v, held) for v in held.variables}
 
     def parts(self, einsum: str, names: Sequence[str]) -> list[Part]:
-        return parts_of(self.spec, self.ranks, einsum, names, self.cascade)
+        return parts_of(self.ranks, einsum, names, self.cascade)
 
     def is_split(self, einsum: str, variable: str, sizes: Sequence[int]) -> bool:
         """Whether no statement crosses from one part of a rank into the next."""

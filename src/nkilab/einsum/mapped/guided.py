@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from itertools import islice
 
 from ...errors import NkilabError, SpecError, UnsupportedError
 from ...machine import Machine
@@ -11,7 +13,7 @@ from ..language.ast import Cascade
 from ..language.spec import Spec
 from ..plan.context import Context
 from ..plan.given import Given, Part
-from ..plan.knobs import RULES, SMALLER_SHARES, Knobs
+from ..plan.knobs import RULES, Knobs
 from ..plan.lower import lower
 from ..prove import proved
 from ..roofline import is_contraction
@@ -89,9 +91,8 @@ class Guide:
             _, ctx = self.built(given, RULES)
         except FAILURES:
             return
-        points = [(n, r) for n, p in enumerate(ctx.points) for r in range(1, min(p.options, 3))]
-        for number, rank in points[:MOST_PLANS]:
-            yield RULES.picking(number, rank)
+        others = (knobs for decision in ctx.decisions for _, knobs in decision.others(2))
+        yield from islice(others, MOST_PLANS)
 
     def built(self, given: Given, knobs: Knobs) -> tuple[Kernel, Context]:
         """A tree and its plan."""
@@ -115,13 +116,10 @@ class Guide:
 
     def fitting(self, given: Given, knobs: Knobs) -> Guided | None:
         """The plan of the first share of SBUF whose tiles fit; None if those of none do."""
-        for share in (knobs.share, *SMALLER_SHARES):
-            try:
-                held = replace(knobs, share=share)
-                kernel, ctx = self.kept(given, held)
-                return Guided(kernel, ctx, proved(kernel, self.cascade, self.machine), given, held)
-            except NoRoomError:
-                continue
+        for less in knobs.shares():
+            with suppress(NoRoomError):
+                kernel, ctx = self.kept(given, less)
+                return Guided(kernel, ctx, proved(kernel, self.cascade, self.machine), given, less)
         return None
 
     def kept(self, given: Given, knobs: Knobs) -> tuple[Kernel, Context]:
@@ -164,7 +162,7 @@ def given_of(spec: Spec, cascade: Cascade) -> Given:
     einsums = {name: cascade.einsum(name) for name in cascade.written}
 
     def parts(einsum: str, names: tuple[str, ...]) -> tuple[Part, ...]:
-        return tuple(parts_of(spec, ranks, einsum, names, cascade))
+        return tuple(parts_of(ranks, einsum, names, cascade))
 
     shapes = {
         e: {
@@ -191,29 +189,22 @@ def given_of(spec: Spec, cascade: Cascade) -> Given:
             sides.setdefault(tensor, held[0])
     orders = {e: parts(e, o) for e, o in spec.loop_order.items()}
     plain = {v for held in shapes.values() for v in held} | {p.variable for o in orders.values() for p in o}
-    plain |= set(sides.values()) | {_base(ranks, e, r) for f in spec.fusion for g in f.groups for e, r in g}
+    plain |= set(sides.values()) | {
+        ranks.digit(e, r).base.lower() for f in spec.fusion for g in f.groups for e, r in g
+    }
     instructions = {e: held.instruction for e, held in spec.engines.items()}
     return Given(
         shapes, orders, sides, instructions, frozenset(kept), bound, plain=frozenset(plain), is_watched=True
     )
 
 
-def _base(ranks: Ranks, einsum: str, rank: str) -> str:
-    split = ranks.split(einsum, rank)
-    return (split[0] if split else rank).lower()
-
-
 def _loops(spec: Spec, cascade: Cascade, partitions: int) -> Mapping[str, Mapping[str, int]]:
     """Per Einsum, loops that a group may have around it: over shared ranks, and over parts of ranks."""
     ranks, found = Ranks(spec), {}  # type: Ranks, dict[str, dict[str, int]]
     for einsum, rank in (m for f in spec.fusion for g in f.groups for m in g):
-        split = ranks.split(einsum, rank)
-        block = 0
-        if split is not None:
-            shapes = spec.partitioning[einsum][split[0]]
-            at = len(shapes) - split[1]
-            block = shapes[at] if at < len(shapes) else 1
-        found.setdefault(einsum, {})[_base(ranks, einsum, rank)] = block
+        digit = ranks.digit(einsum, rank)
+        is_part = ranks.split(einsum, rank) is not None
+        found.setdefault(einsum, {})[digit.base.lower()] = digit.stride if is_part else 0
     splits = (
         (e, r.lower(), s) for e in cascade.einsums for r, s in spec.partitioning.get(e.name, {}).items()
     )

@@ -10,9 +10,9 @@ from ..language.ast import Einsum
 from ..language.spec import Placement, Spec
 from ..tree.expr import ZERO, Expr, expr, name_of
 from ..tree.nodes import HBM, At, Buffer, Cut, View
-from ..written.ranks import Ranks
+from ..written.ranks import Digit, Ranks
 from .decide import Plan
-from .layouts import Digit, digit, extent_of, merged, whole_rank
+from .layouts import merged, whole_rank
 
 
 @dataclass
@@ -57,10 +57,10 @@ class Views:
         for rank in ranks:
             base = self.ranks.edge_of(einsum, rank)
             if not base:
-                total = total * extent_of(self.ranks, einsum, rank)
+                total = total * self.ranks.size(einsum, rank)
             elif base not in edges:
                 edges.append(base)
-                total = total * self.counts.get(base, extent_of(self.ranks, "", base))
+                total = total * self.counts.get(base, self.ranks.size("", base))
         return total
 
     def row(self, plan: Plan, tensor: str, einsum: str, held: Place) -> View:
@@ -68,7 +68,7 @@ class Views:
         name, axes = plan.einsum.name, self.axes_seen(tensor, einsum)
         if any(self.ranks.edge_of(name, r) for r in self.spec.loop_order[name]):
             return self.row_of_parts(plan, tensor, axes, held)
-        own = {digit(self.ranks, name, r): r for r in self.spec.loop_order[name]}
+        own = {self.ranks.digit(name, r): r for r in self.spec.loop_order[name]}
         index: list[At | Cut] = []
         covered: list[Digit] = []
         for one in axes:
@@ -120,7 +120,7 @@ class Views:
         is_plain = self.ranks.placement(tensor, name).is_plain
         wanted: list[Digit] = []
         for rank in (*tile.outer, *tile.inner):
-            own = digit(self.ranks, name, rank)
+            own = self.ranks.digit(name, rank)
             # an axis that is not split in HBM is cut where a part of it is covered
             alike = is_plain or self.ranks.edge_of(name, rank)
             wanted += [c for c in cuts if c not in wanted and (c == own or (alike and c.base == own.base))]
@@ -167,7 +167,7 @@ class Views:
         """The positions along one axis: what loops chose, and what the statement covers."""
         start, count, step = ZERO, None, 1
         for rank in names:
-            own = digit(self.ranks, einsum, rank)
+            own = self.ranks.digit(einsum, rank)
             if (
                 own.base != axis.base
                 or own.is_unit
@@ -181,7 +181,7 @@ class Views:
                 # the covered parts are the inner ones, side by side
                 count, step = self.covered(einsum, [rank]), 1
             elif rank in plan.consumed:
-                count = extent_of(self.ranks, einsum, rank) * (count if count is not None else 1)
+                count = self.ranks.size(einsum, rank) * (count if count is not None else 1)
                 step = min(step, factor) if count is not None else factor
             elif group is not None and group.variable in self.variables:
                 start = start + name_of(self.variables[group.variable]) * factor

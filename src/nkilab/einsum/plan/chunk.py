@@ -10,12 +10,12 @@ from ..language.ast import Access, Affine, Einsum
 from ..tree import nodes
 from ..tree.expr import ZERO, expr
 from ..tree.nodes import Cut, View
-from .build import Span, point
+from .build import Span
 from .choose import Choice
 from .context import Context
 from .deliver import Target
 from .reach import leaves
-from .stage import stage
+from .stage import extents_of, stage
 from .storage import Storage, positions
 
 # bytes of a block from which it is worth a transfer of its own
@@ -66,13 +66,7 @@ class Chunks:
 
     def made(self, einsum: Einsum, spans: dict[str, Span]) -> Storage:
         """A tile for the results of a chunk."""
-        extents, dims, bases = [], [], []
-        for index in einsum.output.indices:
-            assert isinstance(index, Affine)
-            span = _written(einsum, spans)[index.variables[0]] if index.variables else point(0)
-            dims.append("part" if index.plain == self.choice.part else "gone" if span.is_point else "free")
-            extents.append(span.most)
-            bases.append(span.start + index.constant)
+        extents, dims, bases = extents_of(einsum.output, _written(einsum, spans), self.choice.part)
         dtype, hint = self.ctx.dtypes[einsum.name], f"{einsum.name.lower()}_rows"
         return self.ctx.add_tile(einsum.name, tuple(extents), tuple(dims), tuple(bases), dtype, hint)
 

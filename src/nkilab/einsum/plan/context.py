@@ -13,25 +13,10 @@ from ..tree.expr import ZERO, Expr
 from ..tree.nodes import HBM, PSUM, SBUF, Buffer, Cut, Fill, Number, Summed, Tally, View
 from .build import Builder, Span, whole
 from .given import NOTHING, Given, Made
-from .knobs import RULES, Knobs
+from .knobs import RULES, Decision, Knobs
 from .storage import Storage, in_hbm, tile_shape
 
 Option = TypeVar("Option")
-
-
-@dataclass(frozen=True)
-class Point:
-    """A choice that a plan made.
-
-    Args:
-        what: was chosen.
-        options: how many there were.
-        taken: the one taken, in a few words.
-    """
-
-    what: str
-    options: int
-    taken: str
 
 
 class PlanError(AssertionError):
@@ -39,12 +24,12 @@ class PlanError(AssertionError):
 
     Args:
         error: what was asserted, or has no form that the plan knows.
-        points: choices made until then.
+        decisions: until then.
     """
 
-    def __init__(self, error: Exception, points: Sequence[Point]) -> None:
+    def __init__(self, error: Exception, decisions: Sequence[Decision]) -> None:
         super().__init__(str(error))
-        self.points = tuple(points)
+        self.decisions = tuple(decisions)
 
 
 @dataclass
@@ -69,7 +54,7 @@ class Context:
         chip_dtypes: types of tensors on chip, where they differ.
         turns: per variable of a block, the turns whose operands come on chip together.
         declared: shapes that callers see of outputs.
-        points: choices that were made, in order.
+        decisions: in order.
         given: what a mapping fixes.
         made: tiles of tensors, in order.
     """
@@ -92,7 +77,7 @@ class Context:
     chip_dtypes: dict[str, str] = field(default_factory=dict)
     turns: dict[str, Span] = field(default_factory=dict)
     declared: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-    points: list[Point] = field(default_factory=list)
+    decisions: list[Decision] = field(default_factory=list)
     given: Given = NOTHING
     made: list[Made] = field(default_factory=list)
 
@@ -109,10 +94,10 @@ class Context:
             options: at least one.
             told: an option in a few words.
         """
-        rank = dict(self.knobs.picks).get(len(self.points), 0)
-        taken = options[min(rank, len(options) - 1)]
-        self.points.append(Point(what, len(options), told(taken)))
-        return taken
+        key = (what, sum(d.what == what for d in self.decisions))
+        rank = min(dict(self.knobs.picks).get(key, 0), len(options) - 1)
+        self.decisions.append(Decision(key, tuple(map(told, options)), rank))
+        return options[rank]
 
     def chip_dtype(self, tensor: str) -> str:
         """The type that a tensor has on chip."""

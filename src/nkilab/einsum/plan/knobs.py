@@ -1,8 +1,12 @@
-"""What a search may turn: choices that rules make well, but not always best."""
+"""Decisions of a plan, each with a key: rules make them well, but not always best; a search makes others."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+
+# what is decided, and which of the decisions on that it is
+Key = tuple[str, int]
 
 
 @dataclass(frozen=True)
@@ -17,7 +21,7 @@ class Knobs:
         is_fused: whether neighbours that may share loops do.
         is_edged: whether every tensor that is read beyond its edges is copied with zeros around it.
         has_products: whether TensorE computes sums of products; those that it alone can, it does.
-        picks: (number, rank): at the choice of this number, the option of this rank instead of the best, 0.
+        picks: (key, rank): at the decision with this key, the option of this rank instead of the best, 0.
     """
 
     group_blocks: int = 0
@@ -27,7 +31,7 @@ class Knobs:
     is_fused: bool = True
     is_edged: bool = False
     has_products: bool = True
-    picks: tuple[tuple[int, int], ...] = ()
+    picks: tuple[tuple[Key, int], ...] = ()
 
     def __str__(self) -> str:
         default = type(self)()
@@ -40,15 +44,51 @@ class Knobs:
         told += [] if self.is_fused else ["no shared loops"]
         told += ["zeros around copies"] if self.is_edged else []
         told += [] if self.has_products else ["sums on VectorE"]
-        told += [f"choice {number} its option {rank}" for number, rank in self.picks]
+        told += [f"option {rank + 1} of {what}{f' ({n + 1})' if n else ''}" for (what, n), rank in self.picks]
         return ", ".join(told) or "by the rules"
 
-    def picking(self, number: int, rank: int) -> Knobs:
-        """The same with another option at one choice."""
-        held = {**dict(self.picks), number: rank}
-        return replace(self, picks=tuple(sorted((n, r) for n, r in held.items() if r)))
+    def picking(self, key: Key, rank: int) -> Knobs:
+        """The same with another option at one decision."""
+        ranks = {**dict(self.picks), key: rank}
+        return replace(self, picks=tuple(sorted((k, r) for k, r in ranks.items() if r)))
+
+    def shares(self) -> Iterator[Knobs]:
+        """The same, then plans that fill less and less of SBUF, for tiles that do not fit."""
+        yield self
+        yield from (replace(self, share=share) for share in SMALLER_SHARES)
 
 
 # parts of SBUF that plans may fill where the tiles of the rules do not fit
 SMALLER_SHARES = (0.6, 0.4, 0.2)
 RULES = Knobs()
+
+
+@dataclass(frozen=True)
+class Decision:
+    """A decision of a plan.
+
+    Args:
+        key: what was decided, and which of the decisions on that this is.
+        options: in a few words, the best first.
+        rank: of the one taken.
+    """
+
+    key: Key
+    options: Sequence[str]
+    rank: int
+
+    @property
+    def what(self) -> str:
+        """What was decided."""
+        return self.key[0]
+
+    @property
+    def taken(self) -> str:
+        """The option taken, in a few words."""
+        return self.options[self.rank]
+
+    def others(self, most: int = 1) -> Iterator[tuple[str, Knobs]]:
+        """Some options but the best, in a few words and as choices of a plan."""
+        for rank in range(1, min(len(self.options), most + 1)):
+            told = f"{self.what}: {self.options[rank] or 'none'} instead of {self.options[0] or 'none'}"
+            yield told, RULES.picking(self.key, rank)

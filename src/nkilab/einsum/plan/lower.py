@@ -132,7 +132,7 @@ class _Lowering:
         try:
             return self.kernel()
         except (AssertionError, ValueError) as error:
-            raise PlanError(error, self.ctx.points) from error
+            raise PlanError(error, self.ctx.decisions) from error
 
     def kernel(self) -> tuple[Kernel, Context]:
         ctx, cascade = self.ctx, self.ctx.cascade

@@ -2,14 +2,43 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
 
 from ...errors import SpecError
 from ..language.spec import Placement, Spec
+from ..tree.expr import Expr, Whole, expr, name_of
 
 Extent = int | str
+
+
+@dataclass(frozen=True)
+class Digit:
+    """A part of a rank: index = sum over digits of digit * stride.
+
+    Args:
+        base: the rank.
+        stride: what one step of the digit is worth.
+        extent: how many values it has.
+        high: elements that all its values pass over; None for stride * extent.
+    """
+
+    base: str
+    stride: int
+    extent: Whole
+    high: int | None = field(default=None, compare=False)
+
+    @property
+    def is_unit(self) -> bool:
+        """Whether it has one value, so that its place does not matter."""
+        return expr(self.extent).value == 1
+
+    def spans(self, stride: int) -> bool:
+        """Whether steps of a stride stay inside of it, as far as that is known."""
+        whole = expr(self.extent).value
+        high = self.high if self.high is not None or whole is None else self.stride * whole
+        return high is None or stride < high
 
 
 @dataclass(frozen=True)
@@ -75,6 +104,28 @@ class Ranks:
         if isinstance(outer, int):
             return outer // inner if self.drops_edges else -(-outer // inner)
         return outer if inner == 1 else f"{outer} // {inner}"
+
+    def size(self, einsum: str, rank: str) -> Expr:
+        """The extent of a rank as an expression over the kernel's parameters."""
+        extent = self.extent(einsum, rank)
+        if isinstance(extent, int):
+            return expr(extent)
+        outer, _, inner = extent.partition(" // ")
+        return name_of(outer) // int(inner) if inner else name_of(outer)
+
+    def digit(self, einsum: str, rank: str) -> Digit:
+        """A rank of an Einsum as a part of the rank it was split from."""
+        found = self.split(einsum, rank)
+        base, number = found or (rank, 0)
+        whole, shapes = (
+            self.spec.cascade.sizes.get(base),
+            self.spec.partitioning.get(einsum, {}).get(base, ()),
+        )
+        if found is None:
+            return Digit(base, 1, self.size(einsum, rank), whole)
+        at = len(shapes) - number
+        low, high = shapes[at] if at < len(shapes) else 1, shapes[at - 1] if at else whole
+        return Digit(base, low, self.size(einsum, rank), high)
 
     def has_edge(self, einsum: str, base: str) -> bool:
         """Whether the last part of a split rank, or of a part of it, is shorter than the others."""
