@@ -75,7 +75,7 @@ def test_the_dma_engine_of_beta_1_is_an_engine():
     def body(x):
         nisa1.memset((4, 3), 1.0, np.float32, engine=nisa1.dma_engine)  # refused
 
-    with pytest.raises(RuleError, match="it is one of unknown, vector, gpsimd"):
+    with pytest.raises(RuleError, match="it must be one of unknown, vector, gpsimd"):
         nki1.jit(body)(ramp(4, 3))
 
 
