@@ -116,7 +116,7 @@ class Row:
     own_us: float = 0.0
     bound: str = ""
     seconds: float = 0.0
-    told: str = ""
+    reason: str = ""
 
     @property
     def ratio(self) -> float:
@@ -126,10 +126,10 @@ class Row:
         mark = "*" if subject.is_kept_back else ""
         head = f"{subject.name + mark:34} {subject.dtype:8} "
         if not self.latency_us:
-            return head + self.told
+            return head + self.reason
         return head + (
             f"{self.latency_us:10.1f} {self.least_us:10.1f} {self.ratio:7.2f} "
-            f"{self.latency_us / self.own_us:7.2f} {self.bound:>10} {self.seconds:6.1f}  {self.told}"
+            f"{self.latency_us / self.own_us:7.2f} {self.bound:>10} {self.seconds:6.1f}  {self.reason}"
         )
 
 
@@ -161,7 +161,7 @@ def measured(subject: Subject, search: float, target: str) -> Row:
         seconds, roof = process_time() - began, compiled.roofline
         latency, own = compiled.estimate.latency_us, compiled.engine_roofline_us
     except (NkilabError, AssertionError) as error:
-        return Row(told=str(error).splitlines()[0][:120])
+        return Row(reason=str(error).splitlines()[0][:120])
     return Row(latency, roof.least_us, own, roof.bound, seconds, compiled.changes[-1] if search else "")
 
 
@@ -173,9 +173,9 @@ def in_process(subject: Subject, search: float, target: str, limit: float) -> Ro
     worker.start()
     there.close()
     try:
-        row: Row = here.recv() if here.poll(limit) else Row(told=f"not done in {limit:.0f} s")
+        row: Row = here.recv() if here.poll(limit) else Row(reason=f"not done in {limit:.0f} s")
     except EOFError:
-        row = Row(told="its process died")
+        row = Row(reason="its process died")
     worker.kill()
     worker.join()
     return row
@@ -215,7 +215,7 @@ def main() -> None:
         print(rows[-1][1].text(subject), flush=True)
     heads = [f"{h:>{w}}" for h, w in (("us", 10), ("roof us", 10), ("times", 7), ("own", 7), ("bound", 10))]
     print(f"\n{'cascade':34} {'type':8} {' '.join(heads)} {'s':>6}")
-    for subject, row in sorted(rows, key=lambda held: held[1].ratio):
+    for subject, row in sorted(rows, key=lambda pair: pair[1].ratio):
         print(row.text(subject))
     print(summary("all", [r for _, r in rows]))
     print(summary("kept back", [r for s, r in rows if s.is_kept_back]))
