@@ -43,7 +43,8 @@ FLOOR, SHARE_OF_PAIRS = 0.2, 0.8
 def pair_score(rows: Sequence[Row], predictor: Predictor) -> float:
     """What errors of ratios stay below, as a multiple of the floor and the predicted ratio's logarithm.
 
-    Of kernels that may be fitted to, with the same arguments, measured in the same way on the device. Groups of them weigh alike.
+    Of kernels that may be fitted to, with the same arguments, measured in the same way on the device.
+    Groups of them weigh alike.
     """
     groups: dict[tuple[str, ...], list[tuple[float, float]]] = {}
     for row in rows:

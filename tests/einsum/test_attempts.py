@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from nkilab import einsum
+from nkilab.einsum.lower.planes import PlaneNest
 from nkilab.einsum.plan import contraction
 from nkilab.einsum.plan.contraction import Contraction
 from nkilab.einsum.plan.nest import Nest
@@ -76,6 +77,7 @@ def test_sums_on_vector_engine_are_the_last_resort(monkeypatch: pytest.MonkeyPat
 def test_where_no_plan_is_proved_nothing_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Contraction, "lower", no_tiles)
     monkeypatch.setattr(Nest, "lower", no_tiles)
+    monkeypatch.setattr(PlaneNest, "lower", no_tiles)
     with pytest.raises(UnsupportedError, match="is a fault of nkilab: no tile is right\n") as refused:
         compiled(*operands(30, 70, 50))
     assert isinstance(refused.value.__cause__, AssertionError)

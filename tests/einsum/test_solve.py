@@ -1,6 +1,8 @@
-"""Turns that sum over all turns before them: triangular systems and the like."""
+"""Turns that sum over all turns before them are solved in blocks, most of the sums on TensorE."""
 
 from __future__ import annotations
+
+import re
 
 import numpy as np
 import pytest
@@ -65,6 +67,19 @@ def test_turns_combine_their_sum_in_any_order(rest: list[str], equation: str, si
     expected = np.linalg.solve(np.eye(64) + sign * matrix, right)
     solution = kernel(matrix.astype(np.float32), right.astype(np.float32))
     np.testing.assert_allclose(solution, expected, rtol=1e-3, atol=1e-4)
+    assert re.search("for i_strip in range", kernel.source)
+
+
+def test_turns_before_are_summed_by_products() -> None:
+    kernel = einsum.compile(solved(256, 128, DIVIDED, ", T: [I, N], D: [I]"))
+    # two blocks of 128 turns: a product for each block before, and one for each of its four strips
+    assert "for i_strip in range(4)" in kernel.source
+    assert any(change.startswith("S: over blocks of turns before on TensorE") for change in kernel.changes)
+
+
+def test_a_system_of_thousands_fits_on_chip() -> None:
+    kernel = einsum.compile(solved(2048, 512, DIVIDED, ", T: [I, N], D: [I]"))
+    assert "for i_strip in range(4)" in kernel.source
 
 
 def test_a_search_goes_on_where_a_choice_leaves_numbers_that_no_turn_can_reach() -> None:
@@ -72,3 +87,4 @@ def test_a_search_goes_on_where_a_choice_leaves_numbers_that_no_turn_can_reach()
     text = solved(256, 8, DIVIDED, ", T: [I, N], D: [I]")
     rules, searched = einsum.compile(text), einsum.compile(text, search=0.3)
     assert searched.estimate.latency_us <= rules.estimate.latency_us
+    assert "choices gave no kernel" in searched.changes[-1]

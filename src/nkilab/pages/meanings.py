@@ -33,8 +33,6 @@ OPERATOR_MEANINGS: dict[str, str] = {
     "power": "`x ** y`",
     "abs_max": "whichever of `x` and `y` has the larger magnitude, with its sign; `y` where they agree",
     "abs_min": "whichever of `x` and `y` has the smaller magnitude, with its sign; `y` where they agree",
-    "square": "`x * x`",
-    "relu": "`x`, or 0 where it is less",
     "mod": "the remainder of `x / y`, with the sign of `y`",
     "fmod": "the remainder of `x / y`, with the sign of `x`",
 }

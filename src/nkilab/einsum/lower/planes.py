@@ -71,8 +71,8 @@ def planes_for(ctx: Context, einsums: Sequence[Einsum], spans: dict[str, Span]) 
     ):
         return None
     single = _single(einsums, spans)
-    found = (_planes(ctx, einsums, spans, part, single) for part in wide if part not in single)
-    return min((p for p in found if p is not None), key=lambda p: p.cost_ns, default=None)
+    options = (_planes(ctx, einsums, spans, part, single) for part in wide if part not in single)
+    return min((p for p in options if p is not None), key=lambda p: p.cost_ns, default=None)
 
 
 def _is_affine(access: Access) -> bool:
@@ -83,12 +83,12 @@ def _is_affine(access: Access) -> bool:
 
 def _single(einsums: Sequence[Einsum], spans: dict[str, Span]) -> frozenset[str]:
     """Variables without which no index has two of several values: those of sums, and of few values."""
-    found: set[str] = set()
+    single: set[str] = set()
     reduced = {v for e in einsums for v in e.reduced}
     for index in (i for e in einsums for a in (e.output, *e.accesses) for i in a.indices):
-        wide = [v for v in index.variables if not spans[v].is_point and v not in found]
-        found |= set(sorted(wide, key=lambda v: (v not in reduced, spans[v].most))[:-1])
-    return frozenset(found)
+        wide = [v for v in index.variables if not spans[v].is_point and v not in single]
+        single |= set(sorted(wide, key=lambda v: (v not in reduced, spans[v].most))[:-1])
+    return frozenset(single)
 
 
 def _planes(
@@ -110,8 +110,8 @@ def _planes(
     blocks = dict.fromkeys(single, 1)
     if spans[part].most > ctx.lanes:
         blocks[part] = ctx.lanes
-    held = 2 * 4 * (len({str(a) for a in (*read, *written)}) + len(einsums))
-    room = min(MOST_ELEMENTS, int(ctx.room() * 0.8) // held)
+    bytes_of_all = 2 * 4 * (len({str(a) for a in (*read, *written)}) + len(einsums))
+    room = min(MOST_ELEMENTS, int(ctx.room() * 0.8) // bytes_of_all)
     for v in reversed(axes):
         most = spans[v].most
         blocks |= {v: max(room, 1)} if most > room else {}
@@ -154,15 +154,21 @@ def _cost(
     for access in {str(a): a for a in moved if ctx.chip(a.tensor) is None}.values():
         size = ctx.bytes_of(ctx.dtypes[access.tensor])
         wide = [v for v in access.variables if not spans[v].is_point]
-        row = size
-        for index in reversed(access.indices):
-            row *= prod(spans[v].most for v in index.variables if v != planes.part)
-            if planes.part in index.variables or any(v in planes.blocks for v in index.variables):
-                break
+        row = size * _run(access, spans, planes)
         total = prod(spans[v].most for v in wide) * size * (1 if planes.part in wide else ctx.lanes)
         cost += total / BYTES_PER_NS + (total / row * ROW_NS if row < SMALL_ROW_BYTES else 0.0)
         cost += prod(t for v, t in trips.items() if v in wide and v not in planes.single) * TRANSFER_NS
     return cost
+
+
+def _run(access: Access, spans: dict[str, Span], planes: Planes) -> int:
+    """Elements side by side of what a tile takes of an access."""
+    run = 1
+    for index in reversed(access.indices):
+        run *= prod(spans[v].most for v in index.variables if v != planes.part)
+        if planes.part in index.variables or any(v in planes.blocks for v in index.variables):
+            break
+    return run
 
 
 @dataclass(frozen=True)
@@ -176,8 +182,8 @@ class _Axis:
 
 def _constants(accesses: Sequence[Access], number: int) -> tuple[int, int]:
     """The least and the greatest constant of an index."""
-    found = [i.constant for a in accesses if isinstance(i := a.indices[number], Affine)]
-    return min(found), max(found)
+    constants = [i.constant for a in accesses if isinstance(i := a.indices[number], Affine)]
+    return min(constants), max(constants)
 
 
 def _whole(storage: Storage, axes: Sequence[_Axis], rows: Expr) -> View:

@@ -129,7 +129,7 @@ class Filling:
 
     @property
     def rows_before(self) -> str:
-        """The axis before that of the partitions, whose rows are loaded and transposed; "" if runs are long."""
+        """The axis before that of the partitions, whose rows are loaded and transposed; "" for long runs."""
         order = [v for i in self.access.indices for v in i.variables if not self.at[v].is_point]
         source, part = self.source, self.part
         if not source.is_hbm or len(self.free) < 2 or part not in order[1:-1] or source.itemsize > 4:

@@ -12,7 +12,6 @@ from ..language.ast import Access, Cascade, Einsum, Iterate, Kind, Step
 from ..lower.planes import PlaneNest, planes_for
 from ..rewrite.ranks import with_joined_ranks
 from ..rewrite.recurrences import with_scans
-from ..tree.expr import expr, name_of
 from ..tree.nodes import Argument, Buffer, Kernel, Loop
 from .alone import pointed
 from .aside import set_aside
@@ -33,17 +32,17 @@ from .knobs import RULES, Knobs
 from .nest import Cluster, Nest
 from .normal import live, normal
 from .pipeline import pipelined
-from .product import product_of, products_for
+from .product import product_of
 from .reach import leaving
 from .recurrence import without_turns
+from .solve import solve_of
 from .stage import BeyondEdges
 from .storage import in_hbm
+from .substitution import substitution_in, with_numbers_ahead
 from .turned import turned_once
 from .turns import turns_at_once
 from .units import Units
 
-# how much longer products may take in the tiles of a loop that others share
-MOST_SCATTERED = 12
 # bytes of a partition that a turn over rows moves of one tensor
 ROW_BYTES = 8192
 
@@ -79,7 +78,7 @@ def lower(
     held = without_turns(normal(held, partitions, given.plain))
     if given.is_watched:
         return _Lowering(cascade, held, dtypes, machine, name, title, knobs, given, {}).planned()
-    held, back = with_forward_indices(held)
+    held, back = with_forward_indices(with_numbers_ahead(held))
 
     def kernel(knobs: Knobs) -> tuple[Kernel, Context]:
         known, edges = with_edges(held, held.types(dtypes), machine, knobs)
@@ -275,7 +274,9 @@ class _Lowering:
             if v not in forced and all(given.may_turn(v, e.name, e.output.variables) for e in group.einsums)
         ]  # fmt: skip
         single = batches(products, shared)
-        rest = [v for v in shared if v not in single and not self.is_scattering(v, products)]
+        rest = [v for v in shared if v not in single and not self.units.is_scattering(v, products)]
+        if any(isinstance(s, Iterate) and substitution_in(s, cascade) for s in group.steps):
+            rest = []
         loops = [*((v, cascade.extent(v, last), 1) for v in single), *loops]
         ctx = self.ctx
         told = ", ".join(dict.fromkeys(names))
@@ -327,18 +328,6 @@ class _Lowering:
                 block = self.group_block(group, variable, extent, products) if extent > self.ctx.lanes else 1
             found.append((variable, extent, block))
         return found
-
-    def is_scattering(self, variable: str, products: list[Einsum]) -> bool:
-        """Whether tiles of a variable leave TensorE only ways that load single elements from HBM."""
-        ctx = self.ctx
-        for einsum in products:
-            extent = ctx.cascade.extent(variable, einsum) if variable in einsum.variables else 0
-            whole_cost = products_for(ctx, einsum, {})[0].cost_ns
-            tile = {variable: Span(name_of(variable) * ctx.lanes, expr(ctx.lanes), ctx.lanes)}
-            tiled = products_for(ctx, einsum, tile) if extent > ctx.lanes else []
-            if tiled and tiled[0].cost_ns * (extent / ctx.lanes) > MOST_SCATTERED * whole_cost:
-                return True
-        return False
 
     def is_beyond(self, variable: str, group: Group) -> bool:
         """Whether an operand is read beyond its edge along a variable: then it is brought on chip whole."""
@@ -399,6 +388,10 @@ class _Lowering:
         written = {e.name for e in block.body}
         before = {id(s): s.depth for t in written for s in ctx.storages.get(t, ())}
         extent = ctx.cascade.sizes[block.variable.upper()]
+        solve = solve_of(ctx, block, outer)
+        if solve is not None:
+            solve.lower()
+            return
         with self.turn(block, extent) as span:
             ctx.loops.append((block.variable, extent))
             known = {t: list(ctx.storages.get(t, ())) for t in written}

@@ -6,7 +6,7 @@ Tensors are views of the same elements in the same order: `Z[b, c, p] = X[b, c, 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from math import prod
@@ -47,13 +47,18 @@ def with_joined_ranks(cascade: Cascade, partitions: int) -> Cascade:
 def _pairs(cascade: Cascade) -> Iterator[tuple[_Axes, _Variables | None]]:
     """Neighbouring axes of tensors, with the variables that an access has there, if they may be one."""
     bound = {s.variable for s in cascade.steps if isinstance(s, Iterate)}
+    for number, einsum, access in _accesses(cascade):
+        for first, (left, right) in enumerate(pairwise(access.indices)):
+            is_one = _may_be_one(cascade, einsum, access, first) and not {left.plain, right.plain} & bound
+            pair = _Variables(number, left.plain, right.plain) if is_one else None
+            yield _Axes(access.tensor, first), pair
+
+
+def _accesses(cascade: Cascade) -> Iterator[tuple[int, Einsum, Access]]:
+    """Every access, those of indices too, with its Einsum and the number of that."""
     for number, einsum in enumerate(cascade.einsums):
         gathers = (g.access for a in einsum.accesses for g in a.gathers)
-        for access in (einsum.output, *einsum.accesses, *gathers):
-            for first, (left, right) in enumerate(pairwise(access.indices)):
-                is_one = _may_be_one(cascade, einsum, access, first) and not {left.plain, right.plain} & bound
-                pair = _Variables(number, left.plain, right.plain) if is_one else None
-                yield _Axes(access.tensor, first), pair
+        yield from ((number, einsum, access) for access in (einsum.output, *einsum.accesses, *gathers))
 
 
 def _may_be_one(cascade: Cascade, einsum: Einsum, access: Access, first: int) -> bool:
@@ -80,20 +85,21 @@ def _components(cascade: Cascade) -> list[set[_Axes]]:
     """Sets of neighbouring axes that must be joined all or none, and can be."""
     links = list(_pairs(cascade))
     barred = {axes for axes, pair in links if pair is None}
-    found: list[set[_Axes]] = []
-    open_ = {axes: None for axes, _ in links}
-    while open_:
-        reached = {next(iter(open_))}
-        while True:
-            pairs = {pair for axes, pair in links if axes in reached and pair is not None}
-            wider = reached | {axes for axes, pair in links if pair in pairs}
-            if wider == reached:
-                break
-            reached = wider
-        open_ = {axes: None for axes in open_ if axes not in reached}
-        if not reached & barred:
-            found.append(reached)
-    return found
+    components: list[set[_Axes]] = []
+    for axes in dict.fromkeys(axes for axes, _ in links):
+        if not any(axes in component for component in components):
+            components.append(_connected(axes, links))
+    return [component for component in components if not component & barred]
+
+
+def _connected(axes: _Axes, links: Sequence[tuple[_Axes, _Variables | None]]) -> set[_Axes]:
+    """All axes that links by common variables lead to."""
+    reached, size = {axes}, 0
+    while len(reached) > size:
+        size = len(reached)
+        pairs = {pair for one, pair in links if one in reached and pair is not None}
+        reached |= {one for one, pair in links if pair in pairs}
+    return reached
 
 
 def _chosen(cascade: Cascade, partitions: int) -> set[_Axes] | None:

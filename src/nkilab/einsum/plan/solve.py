@@ -1,0 +1,372 @@
+"""Turns that sum over all turns before, in blocks: what earlier blocks and strips left is summed by products.
+
+The columns of the state lie on the partitions, its turns along a row. Before a block of 128 turns, TensorE
+sums over all blocks before; before a strip of 32 of them, over the strips before in its block. What is left
+for a turn is the sum over the turns before in its strip, on VectorE. Where no turn has written, the state is
+zero.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from ..language.ast import Access, Einsum, Iterate, Operand, Scalar
+from ..language.operators import OPERATORS
+from ..tree import nodes
+from ..tree.expr import ZERO, Expr, expr
+from ..tree.nodes import PSUM, SBUF, At, Buffer, Cut, Number, View
+from .build import Span, point, whole
+from .context import Context, part_of
+from .fetch import fetch
+from .stage import stage
+from .storage import PARTITIONS, Storage
+from .substitution import STRIP, Substitution, substitution_in
+from .want import Want
+
+# bytes of an element of what is summed
+WIDE = 4
+# of the room on chip that the tiles of a block may take
+SHARE = 0.95
+
+
+@dataclass
+class Solve:
+    """Lowers a block.
+
+    Args:
+        ctx: the plan.
+        held: what the block does.
+        state: the tile that holds the state of all turns.
+        columns: how many values a turn computes.
+        turns: how many turns there are.
+    """
+
+    ctx: Context
+    held: Substitution
+    state: Storage
+    columns: int
+    turns: int
+    known: dict[str, View] = field(default_factory=dict)
+
+    @property
+    def rows(self) -> int:
+        """Partitions that the columns take."""
+        return min(self.columns, PARTITIONS)
+
+    @property
+    def blocks(self) -> int:
+        """Blocks of partitions that the columns take."""
+        return self.columns // self.rows
+
+    @property
+    def bytes(self) -> int:
+        """Bytes per partition that its tiles take, those of a block once."""
+        size, strip = min(self.turns, PARTITIONS), STRIP * STRIP * self.blocks
+        of_block = 3 * self.turns + 4 * size * self.blocks + strip
+        return (self.turns // size * self.columns + of_block) * WIDE
+
+    def lower(self) -> None:
+        """Append the nest."""
+        ctx, build, held = self.ctx, self.ctx.build, self.held
+        self.numbers = self.spread_numbers()
+        size = min(self.turns, PARTITIONS)
+        shape = (size, self.turns // size, self.columns)
+        self.straight = build.buffer(f"{held.kept.name.lower()}_straight", shape, "float32", SBUF)
+        build.add(nodes.Fill(View(self.straight, tuple(Cut(ZERO, expr(e)) for e in shape)), 0.0))
+        comment = f"{held.summed}: blocks of {size} turns of {held.turn}, strips of {STRIP}"
+        with build.tiles(
+            f"{held.turn}_block", self.turns, size, is_sequential=True, comment=comment, over=held.turn
+        ) as span:
+            factors = self.factors(span)
+            others = self.others(span)
+            before = self.summed_before(factors)
+            with build.tiles(f"{held.turn}_strip", size, STRIP, is_sequential=True) as strip:
+                self.turn_straight(span)
+                begun = self.summed_strips(span, strip, factors, before)
+                self.strip(span, strip, self.combined_strip(begun, strip, others), others)
+            self.turn_straight(span)
+            self.stored(span)
+        self.state.changed()
+        for storage in ctx.storages[held.kept.name]:
+            storage.changed()
+
+    # views
+
+    def tile(self, hint: str, *free: int, memory: str = SBUF) -> Buffer:
+        """A tile with the columns on the partitions, block after block."""
+        shape = (self.rows, *((self.blocks,) if self.blocks > 1 else ()), *free)
+        return self.ctx.build.buffer(hint, shape, "float32", memory, "sum" if memory == PSUM else "tile")
+
+    def view(self, buffer: Buffer, *free: At | Cut, block: Expr | None = None) -> View:
+        """All columns of a tile, or those of a block."""
+        own = Cut(ZERO, expr(self.blocks)) if block is None else At(block)
+        return View(buffer, (Cut(ZERO, expr(self.rows)), *((own,) if self.blocks > 1 else ()), *free))
+
+    def of_state(self, free: At | Cut) -> View:
+        """Turns of the state."""
+        return self.view(self.state.buffer, free)
+
+    # before a block
+
+    def spread_numbers(self) -> dict[str, View]:
+        """The numbers of all turns, on every partition."""
+        found = {}
+        spans = {self.held.turn: whole(self.turns), self.held.column: whole(self.rows)}
+        for access in (a for e in self.held.combined for a in e.accesses if self.is_number(a)):
+            found[str(access)] = fetch(self.ctx, Want(access, spans, self.held.column, self.held.turn))
+        return found
+
+    def is_number(self, access: Access) -> bool:
+        """Whether an operand is one number a turn."""
+        return access.variables == (self.held.turn,)
+
+    def factors(self, span: Span) -> Buffer:
+        """What the turns of a block multiply with, all turns before on the partitions, else zeros."""
+        ctx, build, held = self.ctx, self.ctx.build, self.held
+        spans = {held.turn: span, held.over: whole(self.turns)}
+        rows = fetch(ctx, Want(held.factor, spans, held.turn, held.over))
+        name, size = held.factor.tensor.lower(), span.most
+        chosen = ctx.temporary(f"{name}_before", size, self.turns)
+        dst = part_of(chosen, size, self.turns)
+        build.add(nodes.Select(dst, rows, ZERO - span.start, -1, 1, "<", 0.0))
+        made = build.buffer(f"{name}_turned", (size, self.turns // size, size), "float32", SBUF)
+        every = Cut(ZERO, expr(size))
+        blocks = self.turns // size
+        most = self.ctx.bank_bytes // (size * WIDE)
+        each = max(n for n in range(1, most + 1) if blocks % n == 0)
+        with build.tiles("b", blocks, each) as group:
+            psum = build.buffer("turned", (size, each, size), "float32", PSUM)
+            with build.loop("r", each) as r:
+                piece = part_of(chosen, size, size, (group.start + r) * size)
+                build.add(nodes.Transpose(View(psum, (every, At(r), every)), piece))
+            whole_bank = View(psum, (every, Cut(ZERO, expr(each)), every))
+            build.add(nodes.Copy(View(made, (every, Cut(group.start, expr(each)), every)), whole_bank))
+        return made
+
+    def others(self, span: Span) -> dict[str, Storage]:
+        """Operands of all turns of a block."""
+        spans = {self.held.turn: span, self.held.column: whole(self.columns)}
+        made = {self.held.summed.name, *(e.name for e in self.held.combined)}
+        return {
+            str(a): stage(self.ctx, a, spans, self.held.column, self.ctx.dtypes[a.tensor])
+            for e in self.held.combined
+            for a in e.accesses
+            if a.tensor not in made and not self.is_number(a)
+        }
+
+    def summed_before(self, factors: Buffer) -> Buffer:
+        """The sums of a block over all turns of blocks before: those that are not there yet are zero."""
+        build, held = self.ctx.build, self.held
+        size = min(self.turns, PARTITIONS)
+        sums = self.tile(f"{held.summed.name.lower()}_sum", size, memory=PSUM)
+        every = Cut(ZERO, expr(size))
+        with self.each_block() as block:
+            dst = self.view(sums, every, block=block)
+            with build.tiles(held.over, self.turns, size, over=held.over) as before:
+                place = At(before.start // size)
+                stationary = View(self.straight, (every, place, self.columns_of(block)))
+                over = tuple(before.start.names)
+                build.add(nodes.MatMul(dst, stationary, View(factors, (every, place, every)), over))
+                every_turn = expr(self.turns)
+                added = nodes.Summed(held.over, before.start, before.count, ZERO, every_turn, self.turns)
+                build.add(nodes.Tally(dst, (added,)))
+        made = self.tile(f"{held.summed.name.lower()}_before", size)
+        build.add(nodes.Copy(self.view(made, every), self.view(sums, every)))
+        return made
+
+    @contextmanager
+    def each_block(self) -> Iterator[Expr]:
+        """A loop over the blocks of the columns."""
+        with self.ctx.build.loop(self.held.column, self.blocks) as block:
+            yield block
+
+    def columns_of(self, block: Expr) -> Cut:
+        """The columns of a block."""
+        return Cut(block * self.rows, expr(self.rows))
+
+    # before a strip
+
+    def turn_straight(self, span: Span) -> None:
+        """The state of a block with its turns on the partitions."""
+        build, size = self.ctx.build, span.most
+        held = Cut(span.start, span.count)
+        most = max(1, self.ctx.bank_bytes // (self.rows * WIDE))
+        each = max(n for n in range(1, most + 1) if self.blocks % n == 0)
+        every = Cut(ZERO, expr(size))
+        with build.loop("g", self.blocks // each) as group:
+            psum = build.buffer("turned", (size, each * self.rows), self.state.buffer.dtype, PSUM)
+            with build.loop("r", each) as r:
+                source = self.view(self.state.buffer, held, block=group * each + r)
+                build.add(nodes.Transpose(View(psum, (every, self.columns_of(r))), source))
+            columns = Cut(group * (each * self.rows), expr(each * self.rows))
+            dst = View(self.straight, (every, At(span.start // size), columns))
+            build.add(nodes.Copy(dst, part_of(psum, size, each * self.rows)))
+
+    def summed_strips(self, span: Span, strip: Span, factors: Buffer, before: Buffer) -> Buffer:
+        """The sums of a strip over all turns before it."""
+        build, name = self.ctx.build, self.held.summed.name.lower()
+        every, place = Cut(ZERO, expr(span.most)), At(span.start // span.most)
+        own, all_of = Cut(strip.start, expr(STRIP)), Cut(ZERO, expr(STRIP))
+        sums = self.tile(f"{name}_strip_sum", STRIP, memory=PSUM)
+        with self.each_block() as block:
+            stationary = View(self.straight, (every, place, self.columns_of(block)))
+            moving = View(factors, (every, place, own))
+            build.add(nodes.MatMul(self.view(sums, all_of, block=block), stationary, moving, ()))
+        made = self.tile(f"{name}_strip", STRIP)
+        build.add(
+            nodes.Combine(self.view(made, all_of), self.view(before, own), "add", self.view(sums, all_of))
+        )
+        return made
+
+    @property
+    def is_combined_first(self) -> bool:
+        """Whether what a turn adds to its sum, or takes from it, goes to that of the strips before."""
+        first = self.held.combined[0]
+        others = [o for o in first.operands if not isinstance(o, Access) or o.tensor != self.held.summed.name]
+        is_known = len(others) == 1 and isinstance(others[0], Access) and not self.is_number(others[0])
+        return is_known and len(self.held.combined) > 1 and first.map_op in ("add", "subtract")
+
+    def combined_strip(self, sums: Buffer, strip: Span, others: dict[str, Storage]) -> Buffer:
+        """The sums of a strip, with what its turns add to them, or take from them."""
+        if not self.is_combined_first:
+            return sums
+        first, every = self.held.combined[0], Cut(ZERO, expr(STRIP))
+        made = self.tile(f"{first.name.lower()}_strip", STRIP)
+        left, right = (
+            self.view(others[str(o)].buffer, Cut(strip.start, expr(STRIP)))
+            if str(o) in others
+            else self.view(sums, every)
+            for o in first.operands
+        )
+        self.ctx.build.add(nodes.Combine(self.view(made, every), left, first.map_op, right))
+        return made
+
+    # turns
+
+    def strip(self, span: Span, strip: Span, begun: Buffer, others: dict[str, Storage]) -> None:
+        """The turns of a strip: the first, which has none before it in the strip, and the others."""
+        build, held = self.ctx.build, self.held
+        start = span.start + strip.start
+        factors = self.own_factors(start)
+        self.turn(start, self.view(begun, At(ZERO)), others)
+        with build.tiles(held.turn, STRIP - 1, 1, is_sequential=True) as turn:
+            # as many turns are before it as its place says
+            place = count = turn.start + 1
+            terms = self.view(self.tile("terms", STRIP), Cut(ZERO, count))
+            own = self.factor_view(factors, place, count)
+            build.add(nodes.Combine(terms, self.of_state(Cut(start, count)), "multiply", own))
+            late = self.column(f"{held.summed.name.lower()}_late")
+            build.add(nodes.Reduce(late, "add", terms))
+            total, is_taken = self.column(f"{held.summed.name.lower()}_tile"), self.takes_sum
+            op = "subtract" if is_taken else "add"
+            build.add(nodes.Combine(total, self.view(begun, At(place)), op, late))
+            self.turn(start + place, total, others)
+
+    @property
+    def takes_sum(self) -> bool:
+        """Whether turns take their sum from what else they combine it with."""
+        first = self.held.combined[0]
+        is_right = isinstance(first.operands[1], Access) and first.operands[1].tensor == self.held.summed.name
+        return self.is_combined_first and first.map_op == "subtract" and is_right
+
+    def column(self, hint: str) -> View:
+        """A new tile of one value for every column."""
+        return self.view(self.tile(hint, 1), At(ZERO))
+
+    def own_factors(self, start: Expr) -> Buffer:
+        """What turns of a strip multiply each other with, on all partitions, for every block of columns."""
+        build, held = self.ctx.build, self.held
+        shape = (self.rows, STRIP, *((self.blocks,) if self.blocks > 1 else ()), STRIP)
+        source = self.ctx.storage_of(held.factor)[0].buffer
+        made = build.buffer(f"{held.factor.tensor.lower()}_strip", shape, source.dtype, SBUF)
+        own = Cut(start, expr(STRIP))
+        every = Cut(ZERO, expr(STRIP))
+        with self.each_block() as block:
+            place = (At(block),) if self.blocks > 1 else ()
+            dst = View(made, (Cut(ZERO, expr(self.rows)), every, *place, every))
+            build.add(nodes.Load(dst, View(source, (own, own), repeat=expr(self.rows))))
+        return made
+
+    def factor_view(self, factors: Buffer, place: Expr, count: Expr) -> View:
+        """The factors of a turn with those before it in its strip."""
+        blocks = (Cut(ZERO, expr(self.blocks)),) if self.blocks > 1 else ()
+        return View(factors, (Cut(ZERO, expr(self.rows)), At(place), *blocks, Cut(ZERO, count)))
+
+    def turn(self, at: Expr, total: View, others: dict[str, Storage]) -> None:
+        """What a turn makes of its sum, and its value in the state."""
+        first, *rest = self.held.combined
+        self.known = {(first if self.is_combined_first else self.held.summed).name: total}
+        spans = {self.held.turn: point(at), self.held.column: whole(self.columns)}
+        for einsum in rest if self.is_combined_first else self.held.combined:
+            is_last = einsum is self.held.combined[-1]
+            dst = self.of_state(At(at)) if is_last else self.column(f"{einsum.name.lower()}_tile")
+            self.combined(einsum, dst, [self.operand(o, spans, others) for o in einsum.operands])
+            self.known[einsum.name] = dst
+
+    def operand(self, operand: Operand, spans: dict[str, Span], others: dict[str, Storage]) -> Number:
+        """An operand of a turn: its columns, a column of one number, or a number."""
+        if isinstance(operand, Scalar):
+            return self.ctx.number(operand)
+        if operand.tensor in self.known:
+            return self.known[operand.tensor]
+        at = spans[self.held.turn].start
+        if self.is_number(operand):
+            row = self.numbers[str(operand)]
+            return View(row.buffer, (row.index[0], Cut(at, expr(1))))
+        storage = others[str(operand)]
+        return self.view(storage.buffer, At(at - storage.bases[0]))
+
+    def combined(self, einsum: Einsum, dst: View, operands: list[Number]) -> None:
+        """One instruction for an Einsum."""
+        op, (left, right) = OPERATORS[einsum.map_op].alu, operands
+        wide = [self.is_wide(o) for o in operands]
+        if all(wide):
+            assert isinstance(left, View)
+            assert isinstance(right, View)
+            statement: nodes.Statement = nodes.Combine(dst, left, op, right)
+        else:
+            data, other = (left, right) if wide[0] else (right, left)
+            assert isinstance(data, View)
+            statement = nodes.Scale(dst, data, op, other, reverse0=not wide[0])
+        self.ctx.build.add(statement)
+
+    def is_wide(self, operand: Number) -> bool:
+        """Whether an operand has a value of its own for every column."""
+        numbers = [view.buffer for view in self.numbers.values()]
+        return isinstance(operand, View) and operand.buffer not in numbers
+
+    def stored(self, span: Span) -> None:
+        """Store the turns of a block."""
+        hbm = self.ctx.hbm(self.held.kept.name)
+        if hbm is None:
+            return
+        rows = Cut(ZERO, expr(span.most))
+        columns = Cut(ZERO, expr(self.columns))
+        source = View(self.straight, (rows, At(span.start // span.most), columns))
+        if hbm.buffer.dtype != "float32":
+            made = self.ctx.temporary("out_tile", span.most, self.columns, hbm.buffer.dtype)
+            self.ctx.build.add(nodes.Copy(part_of(made, span.most, self.columns), source))
+            source = part_of(made, span.most, self.columns)
+        self.ctx.build.add(nodes.Store(View(hbm.buffer, (Cut(span.start, span.count), columns)), source))
+
+
+def solve_of(ctx: Context, block: Iterate, outer: dict[str, Span]) -> Solve | None:
+    """A block as a solve; None if it is none, or does not come in whole blocks that fit on chip."""
+    held = substitution_in(block, ctx.cascade) if not ctx.given.is_watched and not outer else None
+    state = ctx.chip(held.kept.name) if held is not None else None
+    if held is None or state is None or held.numbers or state.dims != ("free", "part"):
+        return None
+    turns, columns = ctx.cascade.shape(held.kept.name)
+    solve = Solve(ctx, held, state, columns, turns)
+    if not ctx.storage_of(held.factor)[0].is_hbm or solve.bytes > ctx.room() * SHARE:
+        return None
+    told = f"how turns of {held.turn} sum over turns before"
+    if ctx.pick(told, ("in blocks, on TensorE", "one by one")) == "one by one":
+        return None
+    ctx.choices.append(f"{held.summed.name}: over blocks of turns before on TensorE, else on VectorE")
+    return solve
+
+
+__all__ = ["Solve", "solve_of"]
