@@ -30,7 +30,7 @@ def test_estimate_prints_json_alone_and_its_schema_is_stable(kernels):
     assert list(document) == [
         "schema", "kernel", "target", "model_version", "latency_us", "interval_us", "bound",
         "nearest_measured", "is_unlike_measured", "window_us", "profile_us", "notes", "instructions",
-        "summary", "cores", "together",
+        "summary", "cores", "together", "advice",
     ]  # fmt: skip
     assert (document["schema"], document["kernel"], document["target"]) == (
         "nkilab.estimate/1",

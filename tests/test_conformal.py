@@ -165,15 +165,17 @@ def test_rows_left_out_are_as_if_not_measured() -> None:
 
 
 def test_an_error_near_by_weighs_more_than_one_far_away() -> None:
-    # by hand: the near one at distance 0 weighs 1, the far one exp(-22), the common mean of 0.16 weighs 0.3;
-    # where the busiest engine is idle for a quarter of the time it is half more
+    # by hand: the near one at distance 0 weighs 1, the far one exp(-9.9), the common mean of 0.16 weighs 0.3;
+    # where the busiest engine is idle for a quarter of the time it is a quarter more
     near, far = Traits("trn2", "", (1.0, 0.0)), Traits("trn2", "", (1.0, 2.0))
     rows = Residuals(("a", "b"), ("a", "b"), ("a", "b"), (near, far), np.array([0.02, 0.3]))
-    assert rows.band(near).half_width == pytest.approx((0.3 * 0.16 + 0.02) / 1.3, rel=1e-6)
+    far_weight = np.exp(-4 / 0.45**2 / 2)
+    mean = (0.3 * 0.16 + 0.02 + 0.3 * far_weight) / (1.3 + far_weight)
+    assert rows.band(near).half_width == pytest.approx(mean, rel=1e-6)
     idle = Traits("trn2", "", (0.75, 0.0))
-    weights = np.array([np.exp(-(0.25**2) / 0.3**2 / 2), np.exp(-(0.25**2 + 4) / 0.3**2 / 2)])
+    weights = np.array([np.exp(-(0.25**2) / 0.45**2 / 2), np.exp(-(0.25**2 + 4) / 0.45**2 / 2)])
     mean = (0.3 * 0.16 + weights @ [0.02, 0.3]) / (0.3 + weights.sum())
-    assert rows.band(idle).half_width == pytest.approx(mean * (1 + 0.25) * 1.5, rel=1e-6)
+    assert rows.band(idle).half_width == pytest.approx(mean * (1 + 0.25) * 1.25, rel=1e-6)
 
 
 def test_the_table_is_of_rows_that_may_be_fitted_and_of_this_model() -> None:

@@ -21,7 +21,16 @@ from tests.command_line import KERNEL, SOURCE, call, inside, outcome_of
 
 ARG = ("--arg", "f32[64,512]")
 # How the help of what is written begins.
-WORDS = ("Write", "Draw", "Folder for", "Where a", "Where outcomes", "The machine file to", "The NTFF to")
+WORDS = (
+    "Write",
+    "Draw",
+    "Folder for",
+    "Where a",
+    "Where outcomes",
+    "The machine file to",
+    "The NTFF to",
+    "A file for",
+)
 
 
 @pytest.fixture

@@ -72,9 +72,9 @@ def test_a_change_tells_the_difference_of_latency_and_findings(folder):
     texts, seen = texts_after(folder, helper("COLUMNS = 64 * 8\n"))
     first, second = (one["predicted"]["latency_us"] for one in seen)
     assert [len(one["new"]) for one in seen] == [2, 0]
-    assert {one["rule"] for one in seen[1]["gone"]} == {"dma-short-rows"}
+    assert {one["rule"] for one in seen[1]["gone"]} == {"contiguous_rows", "bigger_transfers"}
     assert texts[0].endswith(f"watching {folder}/kernels.py:copied; Ctrl-C ends it")
-    assert texts[1].splitlines()[1].startswith("gone: kernels.py:11: advice: 64 transfers in runs of")
+    assert texts[1].splitlines()[1].startswith("gone: kernels.py:11: advice: 128 transfers of at most")
     assert texts[1].splitlines()[-1] == f"{first - second:.2f} us less than the last time"
 
 

@@ -68,6 +68,14 @@ def test_strings_of_numpy_agree_with_numpy(name: str, dialect: str) -> None:
     np.testing.assert_array_equal(result, expected)
 
 
+@pytest.mark.parametrize("dialect", ["nki", "neuronxcc"])
+def test_a_diagonal_of_several_axes_is_that_of_numpy(dialect: str) -> None:
+    # a variable that stands in two axes has one value in both
+    x = np.random.default_rng(0).random((3, 2, 5, 3)).astype(np.float32)
+    kernel = nkilab.einsum.compile("aeba->abe", sizes={"A": 3, "E": 2, "B": 5}, dialect=dialect)
+    assert np.array_equal(kernel(x), np.einsum("aeba->abe", x))
+
+
 def test_ranks_that_lie_side_by_side_are_one_and_callers_see_theirs() -> None:
     source = compiled("einsum_merge_heads").source
     # (b, s) and (h, e) are a row and a sum: one product of matrices

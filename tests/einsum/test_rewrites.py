@@ -49,10 +49,10 @@ def convolved(x: np.ndarray, f: np.ndarray, step: int, pad: int, rows: int) -> n
 @pytest.mark.parametrize("channels", [3, 65, 130])
 def test_short_rows_go_through_tensor_engine_side_by_side(dialect: str, channels: int) -> None:
     # 12 rows of 12 columns are 144 of the 512 columns that one product takes
-    sizes = {"B": 2, "C": channels, "K": 5, "P": 12, "Q": 12, "R": 3, "S": 3}
+    sizes = {"B": 2, "C": channels, "K": 32, "P": 12, "Q": 12, "R": 3, "S": 3}
     x, f = (
         whole(np.random.default_rng(n), *s)
-        for n, s in enumerate([(2, channels, 14, 14), (5, channels, 3, 3)])
+        for n, s in enumerate([(2, channels, 14, 14), (32, channels, 3, 3)])
     )
     kernel = einsum.compile(CONVOLUTION, shapes={"X": x.shape, "F": f.shape}, sizes=sizes, dialect=dialect)
     assert np.array_equal(kernel(x, f), convolved(x, f, 1, 0, 12))

@@ -110,5 +110,5 @@ def test_float32_halves_stand_in_line_on_their_tile() -> None:
 
 def test_the_engine_is_occupied_once_where_products_overlap() -> None:
     timeline = products(*columns_of_32(4))
-    # from the start of the first to the end of the last
-    assert timeline.occupied_ns("tensor") == pytest.approx(3 * SHORT + LONG, rel=1e-9)
+    # the weights of the first, a column a cycle, then from its start to the end of the last
+    assert timeline.occupied_ns("tensor") == pytest.approx(32 / 2.4 + 3 * SHORT + LONG, rel=1e-9)

@@ -28,7 +28,7 @@ TERMS = {
         "`nisa.dma_copy(dst=tile, src=tensor)`.",
         "Load each element once, in few large pieces: keep a tile that is used again, move a load that does "
         "not depend on the loop out of it, and let rows be at least 2 KiB long.",
-        pages=("dma_copy", "dma-short-rows", "dma_transfer_average_bytes"),
+        pages=("dma_copy", "contiguous_rows", "dma_transfer_average_bytes"),
     ),
     "store": Term(
         "`nl.store(tensor, tile)` copies a tile from SBUF back to a tensor in HBM. What lies in PSUM is "
@@ -162,7 +162,7 @@ TERMS = {
         "timed again without what the advice is about. Advice never fails a check.",
         "`nkilab check FILE.py:KERNEL --what-if RULE@LINE` shows what one piece of advice saves; `nkilab "
         "explain RULE` says why.",
-        ("hint", "gain"), ("bound", "dma-short-rows"),
+        ("hint", "gain"), ("bound", "contiguous_rows"),
     ),
     "spill": Term(
         "Where the tiles that are needed at once do not fit into SBUF, some are saved to HBM and loaded "

@@ -66,6 +66,8 @@ def scratch(subject: Subject) -> Iterator[Candidate]:
     for storage, record in enumerate(subject.base.storages):
         if record.memory != HBM or not (subject.writers.get(storage) and subject.readers.get(storage)):
             continue
+        if subject.readers[storage][0] < subject.writers[storage][0]:
+            continue
         rows = np.array(subject.writers[storage] + subject.readers[storage], np.int64)
         yield Candidate(
             int(subject.base.line_column[subject.readers[storage][0]]),
@@ -83,15 +85,16 @@ def _kept(subject: Subject, storage: int) -> Program:
     """
     base, draft = subject.base, Draft(subject.base)
     stores: dict[Region, int] = {}
-    for row in subject.writers[storage]:
-        (target, source) = _pair(draft, row)
-        if not whole_tile(base, source[0], source[2], source[1]):
-            raise Unfit
-        stores[target[1], target[2].shape, target[2].strides] = source[0]
     places: dict[int, tuple[int, int, int]] = {}
     replaced: dict[int, int] = {}
-    for row in subject.readers[storage]:
+    writers = set(subject.writers[storage])
+    for row in sorted((*writers, *subject.readers[storage])):
         (target, source) = _pair(draft, row)
+        if row in writers and not whole_tile(base, source[0], source[2], source[1]):
+            raise Unfit
+        if row in writers:
+            stores[target[1], target[2].shape, target[2].strides] = source[0]
+            continue
         if not whole_tile(base, target[0], target[2], target[1]) or len(subject.writers[target[0]]) != 1:
             raise Unfit
         own = stores.get((source[1], source[2].shape, source[2].strides))

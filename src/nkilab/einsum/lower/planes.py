@@ -61,7 +61,7 @@ def planes_for(ctx: Context, einsums: Sequence[Einsum], spans: dict[str, Span]) 
     wide = [v for v in dict.fromkeys(v for e in einsums for v in e.variables) if not spans[v].is_point]
     accesses = [a for e in einsums for a in (e.output, *e.accesses)]
     is_watched = ctx.given.is_watched or any(ctx.given.has_instruction(e.name) for e in einsums)
-    has_more = any(e.recurrence or e.condition for e in einsums) or not all(map(_is_affine, accesses))
+    has_more = any(e.recurrence or e.condition for e in einsums) or not all(map(_is_simple, accesses))
     is_plain = all(i.plain or not i.variables for a in accesses for i in a.indices)
     if (
         len(wide) < (MOST_AXES if is_plain else 2)
@@ -75,10 +75,12 @@ def planes_for(ctx: Context, einsums: Sequence[Einsum], spans: dict[str, Span]) 
     return min((p for p in options if p is not None), key=lambda p: p.cost_ns, default=None)
 
 
-def _is_affine(access: Access) -> bool:
-    """Whether all indices count upwards."""
+def _is_simple(access: Access) -> bool:
+    """Whether all indices count upwards, and each variable stands in one alone."""
     indices = [i for i in access.indices if isinstance(i, Affine)]
-    return len(indices) == len(access.indices) and all(c > 0 for i in indices for _, c in i.terms)
+    variables = [v for i in indices for v in i.variables]
+    is_upwards = len(indices) == len(access.indices) and all(c > 0 for i in indices for _, c in i.terms)
+    return is_upwards and len(set(variables)) == len(variables)
 
 
 def _single(einsums: Sequence[Einsum], spans: dict[str, Span]) -> frozenset[str]:
