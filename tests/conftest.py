@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from collections.abc import Callable
 from pathlib import Path
@@ -16,6 +17,9 @@ from tests.uses import open_session
 # one seed for all: a property that fails fails again
 settings.register_profile("fixed", derandomize=True, deadline=None, database=None)
 settings.load_profile("fixed")
+
+# what text is as wide as where nobody says otherwise; workers of pytest-xdist have 80 columns set
+os.environ.pop("COLUMNS", None)
 
 # in the background of a shell, pytest and what tests start would not notice that they are interrupted
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
