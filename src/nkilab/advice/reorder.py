@@ -13,13 +13,20 @@ from ..tiles.tile import HBM
 from ..trace.program import Program
 
 
-def reordered(program: Program, key: np.ndarray) -> tuple[Program, np.ndarray]:
+def reordered(
+    program: Program, key: np.ndarray, known: Waits | None = None
+) -> tuple[Program, np.ndarray]:
     """The rows in the order of their keys as far as dependences allow, and which row each of them was.
 
     A row comes when all that it waits for has come, and before every ready row with a larger key.
+
+    Args:
+        program: the rows.
+        key: per row.
+        known: `dependences` of the program, where they were worked out before.
     """
     order = np.argsort(key, kind="stable")
-    waits = dependences(program)
+    waits = known or dependences(program)
     place = np.empty(len(order), np.int64)
     place[order] = np.arange(len(order))
     later = np.repeat(np.arange(len(program)), np.diff(waits.start)[: len(program)])

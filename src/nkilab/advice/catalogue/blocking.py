@@ -23,7 +23,7 @@ _GUIDE = "NKI kernel optimization guide"
 def _edit(
     subject: Subject, block: Block, axis: str = FREE, joins: Joins = None, *, shares: bool = True
 ) -> Edit:
-    return lambda: jammed(subject.base, block, axis, joins, shares=shares)
+    return lambda: jammed(subject.equals, block, axis, joins, shares=shares)
 
 
 def _everything(form: Instruction) -> bool:
@@ -96,6 +96,7 @@ def _repeated_transfers(subject: Subject, loop: Loop) -> np.ndarray:
 
 @transformation(
     "block_k",
+    relieves=("dma",),
     title="contraction tiles are loaded together",
     what="operand tiles arrive one for each multiplication, which waits for them",
     why="a transfer has a fixed cost of about two microseconds; several tiles share it",
@@ -189,7 +190,7 @@ def _wider(subject: Subject, block: Block) -> Edit:
     """Joined iterations, if that joins products."""
 
     def edit() -> Program:
-        joined = jammed(subject.base, block, FREE, _everything)
+        joined = jammed(subject.equals, block, FREE, _everything)
         if joined.opcodes()["nc_matmul"] == subject.base.opcodes()["nc_matmul"]:
             raise Unfit
         return joined
@@ -231,6 +232,7 @@ def more_partitions(subject: Subject) -> Iterator[Candidate]:
 
 @transformation(
     "split_phases",
+    relieves=("tensor",),
     title="work of one kind stands together",
     what="an engine alternates between transpositions and products that wait for each other",
     why="each change waits for a copy out of PSUM on another engine",

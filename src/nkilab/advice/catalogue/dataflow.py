@@ -21,6 +21,7 @@ Region = tuple[int, tuple[int, ...], tuple[int, ...]]
 
 @transformation(
     "avoid_spill",
+    relieves=("dma",),
     title="what is live at once fits into SBUF",
     what="tiles are written to HBM and read back because SBUF does not hold all that is live",
     why="each spilled byte crosses HBM twice, and engines wait for it",
@@ -53,6 +54,7 @@ def _in_need_order(program: Program) -> Program:
 
 @transformation(
     "keep_on_chip",
+    relieves=("dma",),
     title="intermediate results stay on the chip",
     what="a tensor in HBM is written and read back by the kernel itself",
     why="it crosses HBM twice, and the reader waits until the last byte has arrived",
@@ -171,13 +173,14 @@ def interchange(subject: Subject) -> Iterator[Candidate]:
             yield Candidate(
                 loop.line, f"two loops of {len(loop.start) // period} and {period} trips",
                 subject.weight(transfers) / 2,
-                (("the loops exchanged", lambda own=loop, n=period: interchanged(subject.base, own, n)),),  # type: ignore[misc]
+                (("the loops exchanged", lambda own=loop, n=period: interchanged(subject.equals, own, n)),),  # type: ignore[misc]
             )  # fmt: skip
             break
 
 
 @transformation(
     "finer_tiles",
+    relieves=(),
     title="the first tile is small enough to begin soon",
     what="one large tile is loaded before anything is computed, and stored after everything is",
     why="transfers overlap with computation only from the second tile on",

@@ -10,8 +10,8 @@ import numpy as np
 from ...isa.declare import Instruction, Step
 from ...tiles.tile import HBM, PSUM, Layout
 from ...trace.program import Program
-from ..declare import Candidate, Subject, plural, transformation
-from ..draft import Draft, Slot, Unfit, whole_tile, with_steps
+from ..declare import POINTWISE, Candidate, Subject, plural, transformation
+from ..draft import Draft, Slot, Unfit, with_steps
 from ..equal_values import live_rows
 
 # hw: 64 cycles of an engine of 1.4 GHz, the least that an instruction takes (trn1 architecture guide)
@@ -20,21 +20,6 @@ _ONE_SOURCE = ("tensor_scalar", "tensor_copy", "activation", "reciprocal")
 _ELEMENTWISE = (*_ONE_SOURCE, "tensor_tensor", "scalar_tensor_tensor", "tensor_reduce")
 _READ_PSUM = (*_ELEMENTWISE, "activation_reduce")
 _READ_SBUF = (*_ELEMENTWISE, "nc_matmul", "dma_copy")
-
-
-def _sole_reader(subject: Subject, row: int) -> int | None:
-    """The one row that reads what a row alone makes, and makes whole; None if there is no such row."""
-    base = subject.base
-    written = [a for a in base.accesses(row) if a.is_written]
-    if len(written) != 1:
-        return None
-    (result,) = written
-    if base.storages[result.storage].memory == HBM or subject.writers[result.storage] != [row]:
-        return None
-    readers = subject.readers.get(result.storage, [])
-    if len(set(readers)) != 1 or not whole_tile(base, result.storage, result.layout, result.offset):
-        return None
-    return readers[0]
 
 
 def _source(subject: Subject, row: int) -> Slot | None:
@@ -97,7 +82,7 @@ def _pairs(subject: Subject, first: Sequence[str], then: Sequence[str]) -> list[
     column = subject.base.form_column
     result = []
     for row in subject.rows_of(*first).tolist():
-        reader = _sole_reader(subject, row)
+        reader = subject.sole_readers.get(row)
         if reader is not None and names[column[reader]] in then:
             result.append((row, reader))
     return result
@@ -138,6 +123,7 @@ def _operators(form: Instruction) -> int:
 
 @transformation(
     "fuse_alu",
+    relieves=POINTWISE,
     title="an instruction does two operations",
     what="neighbouring element-wise instructions over one tile each do a single operation",
     why="an instruction passes over the whole tile, whether it does one operation or two",
@@ -170,6 +156,7 @@ def chains(subject: Subject) -> Iterator[Candidate]:
 
 @transformation(
     "fuse_activation",
+    relieves=POINTWISE,
     title="an activation scales, shifts and reads PSUM itself",
     what="a scale, bias or copy stands before an activation, or several instructions make up one function",
     why="ScalarE computes op(data * scale + bias) in one pass, with scale and bias per row",
@@ -208,7 +195,7 @@ def _spelled_sigmoids(subject: Subject) -> Iterator[list[int]]:
             continue
         chain: list[int | None] = [row]
         for names in (("tensor_scalar", "activation"), ("reciprocal", "activation"), ("tensor_tensor",)):
-            follower = None if chain[-1] is None else _sole_reader(subject, chain[-1])
+            follower = None if chain[-1] is None else subject.sole_readers.get(chain[-1])
             chain.append(follower if follower is not None and forms[column[follower]].name in names else None)
         steps = [step for step in chain if step is not None]
         if len(steps) >= 3:
@@ -217,6 +204,7 @@ def _spelled_sigmoids(subject: Subject) -> Iterator[list[int]]:
 
 @transformation(
     "fuse_reduction",
+    relieves=POINTWISE,
     title="a sum is taken by the instruction that makes its data",
     what="a reduction passes over what an activation or operation has just written",
     why="activation and tensor_tensor can sum each row as they write it; a negation is free in a reduction",
@@ -270,6 +258,7 @@ def _negates(form: Instruction, values: tuple[object, ...]) -> bool:
 
 @transformation(
     "defer_scaling",
+    relieves=POINTWISE,
     title="a row is scaled after the product, not before",
     what="a whole row is scaled or divided, and a product contracts it afterwards",
     why="the product is linear: the same factor scales its result, which is narrower",
@@ -320,6 +309,7 @@ def _passes_on(subject: Subject, reader: int, tile: int, depth: int) -> bool:
 
 @transformation(
     "read_psum_directly",
+    relieves=POINTWISE,
     title="instructions read PSUM themselves",
     what="a tile is copied from PSUM to SBUF, and its only reader could have read PSUM",
     why="the copy is one more pass over the tile",
@@ -339,6 +329,7 @@ def copies(subject: Subject) -> Iterator[Candidate]:
 
 @transformation(
     "cast_once",
+    relieves=POINTWISE,
     title="a tile is not copied on its way",
     what="a copy within SBUF only moves or converts a tile for one reader",
     why="the copy is one more pass over the tile",

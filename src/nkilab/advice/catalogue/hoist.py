@@ -113,6 +113,7 @@ def _fitting(subject: Subject, again: dict[int, int]) -> dict[int, int]:
 
 @transformation(
     "hoist_loads",
+    relieves=("dma",),
     title="what SBUF holds is not loaded again",
     what="a transfer loads elements that an earlier one loaded, and nothing has changed in HBM",
     why="HBM is the slowest memory; the same bytes cross it again",

@@ -11,7 +11,7 @@ from ...isa.operators import operator_named
 from ...place.slots import ENGINES
 from ...tiles.dtypes import BFLOAT16, FLOAT32
 from ...trace.program import Program
-from ..declare import Candidate, Subject, plural, transformation
+from ..declare import POINTWISE, Candidate, Subject, plural, transformation
 from ..draft import Draft, Unfit, retyped_layout
 
 _FLOAT32_PRODUCT = "float32 takes four passes of the array, bfloat16 one"
@@ -81,6 +81,7 @@ def narrower(subject: Subject) -> Iterator[Candidate]:
 
 @transformation(
     "split_precision",
+    relieves=("tensor",),
     title="a float32 product is three of bfloat16",
     what="float32 products bound the kernel",
     why=f"{_FLOAT32_PRODUCT}: three products of high and low parts take three, and keep 16 bits",
@@ -147,6 +148,7 @@ def _multiply_parts(draft: Draft, row: int, halves: dict[int, tuple[int, int]]) 
 
 @transformation(
     "shift_engine",
+    relieves=POINTWISE,
     title="work is shared out between the engines",
     what="one of VectorE, ScalarE and GpSimdE is busy while another that knows the instruction idles",
     why="they run side by side",
