@@ -81,13 +81,7 @@ def jammed(
     origin = np.arange(len(program))
     edited = program
     if shares:
-        again = {
-            tile: first
-            for tile, first in known.first.items()
-            if all(member_of[row] >= 0 for row in known.writers[tile])
-            and member_of[known.writers[tile][0]] == member_of[known.writers[first][0]]
-        }
-        edited, origin = without_copies(program, again, known)
+        edited, origin = without_copies(program, known.first_within(member_of), known)
     edited, order = reordered(edited, key[origin])
     origin = origin[order]
     if joins is None:
@@ -171,11 +165,5 @@ def interchanged(known: Equals, loop: Loop, period: int) -> Program:
     spread = np.sort(rows.ravel()).reshape(count, loop.length)
     key[rows[transposed]] = spread
     member[rows[transposed]] = outer[:, None]
-    again = {
-        tile: first
-        for tile, first in known.first.items()
-        if member[known.writers[tile][0]] >= 0
-        and member[known.writers[tile][0]] == member[known.writers[first][0]]
-    }
-    edited, origin = without_copies(program, again, known)
+    edited, origin = without_copies(program, known.first_within(member), known)
     return reordered(edited, key[origin])[0]

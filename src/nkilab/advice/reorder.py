@@ -73,7 +73,10 @@ def as_needed(program: Program) -> np.ndarray:
 
 
 def legal_merges(program: Program, group: np.ndarray) -> np.ndarray:
-    """Per row its group, -1 where joining the group's rows at its first one breaks a dependence."""
+    """Per row its group, -1 where joining the group's rows at its first one breaks a dependence.
+
+    Products of one sum may be joined: they wait for each other because all add to the same tile.
+    """
     count = len(program)
     waits = dependences(program)
     later = np.repeat(np.arange(count), np.diff(waits.start)[:count])
@@ -84,5 +87,7 @@ def legal_merges(program: Program, group: np.ndarray) -> np.ndarray:
     np.minimum.at(begin, group[group >= 0], np.flatnonzero(group >= 0))
     first[group >= 0] = begin[group[group >= 0]]
     bad = (first[earlier] >= first[later]) & ((group[earlier] >= 0) | (group[later] >= 0))
+    adds = np.array([form.accumulates for form in program.forms], np.bool_)[program.form_column]
+    bad &= ~(adds[later] & (group[earlier] == group[later]))
     broken = np.union1d(group[earlier][bad], group[later][bad])
     return np.where(np.isin(group, broken[broken >= 0]), -1, group)

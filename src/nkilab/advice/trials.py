@@ -20,7 +20,7 @@ from .subject import MOST_ROWS, Subject, edited_latency_ns
 Best = tuple[str, float]
 Named = tuple[str, Edit]
 # edits that are tried: in a check, which is run at each change; in a profile; and where advice is what is asked for
-IN_CHECK, IN_PROFILE, MOST_EDITS = 1, 4, 12
+IN_CHECK, IN_PROFILE, MOST_EDITS = 1, 6, 12
 # transformations of which an edit is tried; candidates and further edits of each; rows of all edits
 MOST_TRIED, MOST_OF_ONE, MOST_OTHERS = 6, 1, 2
 TRIED_ROWS = 4 * MOST_ROWS

@@ -143,7 +143,7 @@ def larger_transfers(subject: Subject) -> Iterator[Candidate]:
         counts = [n for n in (2, 4, 8, 16, 64) if len(loop.start) % n == 0 and n * size <= 4 * LARGE_BYTES]
         joins = _transfers if _products(subject.base, loop) else _everything
         edits = [
-            (f"{n} pieces at once", _edit(subject, Block(loop, n), FREE, joins))
+            (f"{n} pieces at once", _edit(subject, Block(loop, n), FREE, joins, shares=False))
             for n in reversed(counts[-3:])
         ]
         if edits:
