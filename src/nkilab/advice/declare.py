@@ -62,13 +62,19 @@ CATALOGUE: dict[str, Transformation] = {}
 
 
 def transformation(
-    id: str, relieves: Sequence[str] = ENGINES, **facts: Unpack[Facts]
+    id: str, relieves: Sequence[str] = ENGINES, *, moves_rows: bool = True, **facts: Unpack[Facts]
 ) -> Callable[[Detector], Detector]:
-    """Declare a transformation, with what a rule of the checks says; the function below finds it."""
+    """Declare a transformation, with what a rule of the checks says; the function below finds it.
+
+    Where it moves rows it looks only at programs whose rows may move; others change costs and waits alone.
+    """
     own = rule(id, "advice", "advice", **facts)
 
     def register(find: Detector) -> Detector:
-        CATALOGUE[id] = Transformation(own, find, frozenset(relieves))
+        def candidates(subject: Subject) -> Iterator[Candidate]:
+            return find(subject) if subject.may_be_edited or not moves_rows else iter(())
+
+        CATALOGUE[id] = Transformation(own, candidates, frozenset(relieves))
         return find
 
     return register

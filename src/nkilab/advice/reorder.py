@@ -13,9 +13,7 @@ from ..tiles.tile import HBM
 from ..trace.program import Program
 
 
-def reordered(
-    program: Program, key: np.ndarray, known: Waits | None = None
-) -> tuple[Program, np.ndarray]:
+def reordered(program: Program, key: np.ndarray, known: Waits | None = None) -> tuple[Program, np.ndarray]:
     """The rows in the order of their keys as far as dependences allow, and which row each of them was.
 
     A row comes when all that it waits for has come, and before every ready row with a larger key.

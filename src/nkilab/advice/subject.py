@@ -19,7 +19,7 @@ from ..trace.program import Program
 from ..views.path import path_of
 from ..views.summary import packet_time
 from .draft import whole_tile
-from .equal_values import Equals, equals_of, live_rows
+from .equal_values import Equals, equals_of
 from .loops import Loop, loops_of
 
 # rows of a program that is edited row by row; larger ones get the advice that needs costs and waits alone
@@ -159,7 +159,7 @@ class Subject:
 
     @cached_property
     def sole_readers(self) -> dict[int, int]:
-        """Per row of `base` that makes a tile on chip, whole and without others, the one row that reads it."""
+        """Per row of `base` that alone makes a tile on chip, and all of it, the one row that reads it."""
         slots, count = self.slots, len(self.base.storages)
         reads = slots.is_read & ~slots.is_written
         first, last = np.full(count, len(self.base)), np.full(count, -1)
@@ -179,11 +179,6 @@ class Subject:
         """An operand of `base`, by its number: storage, layout, offset."""
         slots = self.slots
         return int(slots.storage[at]), slots.layouts[slots.layout[at]], int(slots.offset[at])
-
-    def base_without(self, rows: np.ndarray) -> Program:
-        """`base` without some rows, and what only they used."""
-        shorter = self.base.without(rows, {})
-        return shorter.without(np.flatnonzero(~live_rows(shorter)), {})
 
     def slots_of_operand(self, row: int, name: str) -> int:
         """The storage that an operand of a row of `base` lies in; -1 if it has none of that name."""

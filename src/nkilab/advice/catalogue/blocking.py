@@ -68,8 +68,6 @@ def _outer(subject: Subject) -> list[Loop]:
 )
 def blocks(subject: Subject) -> Iterator[Candidate]:
     """Blocks of output tiles, along each of the loops over them and along both."""
-    if not subject.may_be_edited:
-        return
     for loop in _outer(subject)[:3]:
         loads = _repeated_transfers(subject, loop)
         if not len(loads):
@@ -105,8 +103,6 @@ def _repeated_transfers(subject: Subject, loop: Loop) -> np.ndarray:
 )
 def contraction_blocks(subject: Subject) -> Iterator[Candidate]:
     """Iterations of one product each, whose loads are one transfer."""
-    if not subject.may_be_edited:
-        return
     for loop in subject.loops:
         transfers = _transfer_rows(subject, loop)
         if _products(subject.base, loop) != 1 or not len(transfers) or loop in _outer(subject):
@@ -131,8 +127,6 @@ def contraction_blocks(subject: Subject) -> Iterator[Candidate]:
 )
 def larger_transfers(subject: Subject) -> Iterator[Candidate]:
     """Iterations whose rows are joined along the free axis, transfers above all."""
-    if not subject.may_be_edited:
-        return
     for loop in subject.loops[:4]:
         rows = _transfer_rows(subject, loop)
         if not len(rows):
@@ -167,8 +161,6 @@ def _moved(subject: Subject, row: int) -> int:
 )
 def wider_moving(subject: Subject) -> Iterator[Candidate]:
     """Output tiles side by side whose products share their stationary tile, joined to one product."""
-    if not subject.may_be_edited:
-        return
     most = subject.base.machine.limit("moving_free_max")
     for loop in _outer(subject)[:2]:
         rows = loop.rows().ravel()
@@ -208,8 +200,6 @@ def _wider(subject: Subject, block: Block) -> Edit:
 )
 def more_partitions(subject: Subject) -> Iterator[Candidate]:
     """Iterations whose rows are joined along the partition axis."""
-    if not subject.may_be_edited:
-        return
     most = subject.base.machine.limit("partitions")
     for loop in subject.loops[:3]:
         forms = [subject.base.form_of(r) for r in range(int(loop.start[0]), int(loop.start[0]) + loop.length)]
@@ -241,8 +231,6 @@ def more_partitions(subject: Subject) -> Iterator[Candidate]:
 )
 def phases(subject: Subject) -> Iterator[Candidate]:
     """Iterations in step: each does one thing before the first does the next."""
-    if not subject.may_be_edited:
-        return
     for loop in subject.loops:
         names = _names(subject.base, loop)
         own = loop.rows().ravel()

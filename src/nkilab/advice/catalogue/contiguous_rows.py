@@ -27,6 +27,7 @@ return out
 
 @transformation(
     "contiguous_rows",
+    moves_rows=False,
     relieves=("dma",),
     title="transfers move runs of 2 KiB and more",
     what="a transfer moves contiguous runs of less than 2 KiB, so that descriptors cost more than bytes",

@@ -32,7 +32,7 @@ def spills(subject: Subject) -> Iterator[Candidate]:
     """Results one after another, where the plan spills or loads again."""
     plan = subject.plan
     moved = plan.spill_save_bytes + plan.spill_reload_bytes + plan.loaded_again_bytes
-    if not moved or not subject.may_be_edited:
+    if not moved:
         return
     inserted = [t.before_row for t in plan.transfers if t.before_row < len(subject.program)]
     lines = np.asarray(subject.program.line_column, np.int64)[inserted or [0]]
@@ -63,8 +63,6 @@ def _in_need_order(program: Program) -> Program:
 )
 def scratch(subject: Subject) -> Iterator[Candidate]:
     """Tensors in HBM that are written in parts and read in the same or in wider parts."""
-    if not subject.may_be_edited:
-        return
     for storage, record in enumerate(subject.base.storages):
         if record.memory != HBM or not (subject.writers.get(storage) and subject.readers.get(storage)):
             continue
@@ -164,8 +162,6 @@ def _gather(
 )
 def interchange(subject: Subject) -> Iterator[Candidate]:
     """Two perfect loops exchanged; equal tiles that follow each other within one outer iteration are one."""
-    if not subject.may_be_edited:
-        return
     for loop in subject.loops[:4]:
         for period in loop.periods(subject.base)[:1]:
             rows = loop.rows().ravel()
@@ -189,8 +185,6 @@ def interchange(subject: Subject) -> Iterator[Candidate]:
 )
 def finer(subject: Subject) -> Iterator[Candidate]:
     """Rows that work element by element, in parts along the free axis."""
-    if not subject.may_be_edited:
-        return
     rows = _elementwise(subject)
     if not len(rows) or len(rows) * 8 > 40_000:
         return

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from ...isa.declare import Instruction, Step
-from ...tiles.tile import HBM, PSUM, Layout
+from ...tiles.tile import PSUM, Layout
 from ...trace.program import Program
 from ..declare import POINTWISE, Candidate, Subject, plural, transformation
 from ..draft import Draft, Slot, Unfit, with_steps
@@ -132,8 +132,6 @@ def _operators(form: Instruction) -> int:
 )
 def chains(subject: Subject) -> Iterator[Candidate]:
     """Single operations with a constant per row, whose result one other operation uses."""
-    if not subject.may_be_edited:
-        return
     forms = subject.base.forms
     column = subject.base.form_column
     pairs, taken = [], set[int]()
@@ -165,8 +163,6 @@ def chains(subject: Subject) -> Iterator[Candidate]:
 )
 def activations(subject: Subject) -> Iterator[Candidate]:
     """Scales, shifts and copies before an activation; sigmoid and silu spelled out."""
-    if not subject.may_be_edited:
-        return
     forms, column = subject.base.forms, subject.base.form_column
     pairs = []
     for row, reader in _pairs(subject, ("tensor_scalar", "tensor_copy"), ("activation", "activation_reduce")):
@@ -213,8 +209,6 @@ def _spelled_sigmoids(subject: Subject) -> Iterator[list[int]]:
 )
 def reductions(subject: Subject) -> Iterator[Candidate]:
     """Sums of what an activation wrote, and negations of reduced columns."""
-    if not subject.may_be_edited:
-        return
     forms, column = subject.base.forms, subject.base.form_column
     makers = ("activation", "tensor_tensor", "tensor_scalar")
     rows = []
@@ -267,8 +261,6 @@ def _negates(form: Instruction, values: tuple[object, ...]) -> bool:
 )
 def scalings(subject: Subject) -> Iterator[Candidate]:
     """Row scales whose result is only transposed and then stationary in products."""
-    if not subject.may_be_edited:
-        return
     forms, column = subject.base.forms, subject.base.form_column
     rows = [
         row for row in subject.rows_of("tensor_scalar", "activation").tolist()
@@ -318,8 +310,6 @@ def _passes_on(subject: Subject, reader: int, tile: int, depth: int) -> bool:
 )
 def copies(subject: Subject) -> Iterator[Candidate]:
     """Copies out of PSUM with one reader that takes PSUM."""
-    if not subject.may_be_edited:
-        return
     pairs = [
         (row, reader) for row, reader in _pairs(subject, ("tensor_copy",), _READ_PSUM)
         if (source := _source(subject, row)) is not None and subject.base.storages[source[0]].memory == PSUM
@@ -338,8 +328,6 @@ def copies(subject: Subject) -> Iterator[Candidate]:
 )
 def casts(subject: Subject) -> Iterator[Candidate]:
     """Copies within SBUF with one reader that takes the source as it is."""
-    if not subject.may_be_edited:
-        return
     pairs = [
         (row, reader) for row, reader in _pairs(subject, ("tensor_copy",), _READ_SBUF)
         if (source := _source(subject, row)) is not None and subject.base.storages[source[0]].memory != PSUM
@@ -357,8 +345,6 @@ def casts(subject: Subject) -> Iterator[Candidate]:
 )
 def unused(subject: Subject) -> Iterator[Candidate]:
     """Rows whose results nothing that leaves the kernel depends on."""
-    if not subject.may_be_edited:
-        return
     rows = np.flatnonzero(~live_rows(subject.base))
     if len(rows):
         yield Candidate(

@@ -32,8 +32,6 @@ _TRANSPOSITIONS = ("nc_transpose", "dma_transpose")
 
 def _repeats(subject: Subject, kind: str) -> Iterator[Candidate]:
     """Tiles of one kind of origin that an earlier one equals, as far as SBUF has room to keep that one."""
-    if not subject.may_be_edited:
-        return
     again = {tile: first for tile, first in subject.equals.first.items() if _kind(subject, tile) == kind}
     if not again:
         return

@@ -41,7 +41,9 @@ def _sources(subject: Subject, tiles: set[int]) -> set[int]:
     base, every, fresh = subject.base, set(tiles), tiles
     while fresh:
         rows = [row for tile in fresh for row in subject.writers.get(tile, [])]
-        read = [a for row in rows if _moves(base.form_of(row)) for a in base.accesses(row) if not a.is_written]
+        read = [
+            a for row in rows if _moves(base.form_of(row)) for a in base.accesses(row) if not a.is_written
+        ]
         fresh = {a.storage for a in read if a.layout.dtype is FLOAT32 and not _is_sum(subject, a.storage)}
         fresh -= every
         every |= fresh
@@ -70,8 +72,6 @@ def _is_sum(subject: Subject, tile: int) -> bool:
 )
 def narrower(subject: Subject) -> Iterator[Candidate]:
     """Operands of float32 products, and what they are loaded from, as bfloat16."""
-    if not subject.may_be_edited:
-        return
     rows = _wide_products(subject)
     if not len(rows):
         return
@@ -105,8 +105,6 @@ def narrower(subject: Subject) -> Iterator[Candidate]:
 )
 def parts(subject: Subject) -> Iterator[Candidate]:
     """Float32 products as three products of parts, which one copy and one subtraction make for each tile."""
-    if not subject.may_be_edited:
-        return
     rows = _wide_products(subject)
     if not len(rows) or 4 * len(rows) > 2 * MOST_ROWS:
         return
@@ -171,8 +169,6 @@ def _multiply_parts(draft: Draft, row: int, halves: dict[int, tuple[int, int]]) 
 )
 def engines(subject: Subject) -> Iterator[Candidate]:
     """Instructions of the busiest of three engines, every second or all of a line, on another one."""
-    if not subject.may_be_edited:
-        return
     busy = {name: subject.timeline.occupied_ns(name) for name in ENGINES[1:4]}
     most = max(busy, key=lambda name: busy[name])
     if busy[most] < 0.3 * subject.latency_ns:

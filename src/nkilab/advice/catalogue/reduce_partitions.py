@@ -27,6 +27,7 @@ return out
 
 @transformation(
     "reduce_partitions",
+    moves_rows=False,
     relieves=POINTWISE,
     title="reductions run along the free axis",
     what="a reduction runs over partitions",
