@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -121,8 +122,12 @@ def run_advise(
         )  # fmt: skip
         return EXIT_FINE if number else status_of([report])
     if applied:
-        print(printable(applied.diff), *applied.lines(), sep="\n")
-        print(printable(f"wrote {path}") if path else "the file is as it was; --write changes it")
+        print(printable(applied.diff) + "\n".join(applied.lines()))
+        print(
+            printable(f"wrote {os.path.relpath(path)}")
+            if path
+            else "the file is as it was; --write changes it"
+        )
         return EXIT_FINE
     for place, own in enumerate(before.advice, 1):
         first, *rest = own.lines()
@@ -172,7 +177,7 @@ def applied_to(designation: str, call: Launch, target: str, number: int, before:
     if not done:
         raise UsageError(f"advice {number} is not mechanical: {advice.id}: {failed[0]}", hint=advice.fix)
     text, difference, after = min(done, key=lambda own: own[2].latency_us)
-    diff = unified(source.path, source.text, text)
+    diff = unified(os.path.relpath(source.path), source.text, text)
     return Applied(advice, text, diff, difference, before.predicted, after)
 
 

@@ -60,6 +60,8 @@ from .trace.source import is_named, place_of, user_frame
 
 # From what computes a row, what computes it and looks on.
 Watch = Callable[[Execute], Execute]
+# what an error of a kernel has the program under that was recorded until then
+BEGUN = "nkilab_begun"
 # what sessions know from the beginning; see `Session.keyed`
 Keyed = Mapping[Any, Any]
 
@@ -430,10 +432,14 @@ def _run(session: Session, kernel: Kernel, bound: BoundArguments, instances: lis
         as_it_stands = repeats is None or repeats.is_off
         # the other one reads a copy of its module's names, in which a helper's `global` stores nothing
         function = kernel.function if as_it_stands else with_ranges(kernel.function)
-        for instance in instances:
-            session.begin(instance)
-            results = function(*bound.args, **bound.kwargs)
-            session.flush()
+        try:
+            for instance in instances:
+                session.begin(instance)
+                results = function(*bound.args, **bound.kwargs)
+                session.flush()
+        except Exception as error:
+            vars(error)[BEGUN] = session.program
+            raise
         if session.threads is not None:
             # what this program computed is there before another one runs
             session.threads.drain()

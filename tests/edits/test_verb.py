@@ -41,7 +41,7 @@ def test_a_change_is_printed_and_the_file_stays(folder: Path, capfd) -> None:
     assert inside("advise", "kernel.py:kernel", *ARGS, "--apply", "1", folder=folder) == 0
     printed = capfd.readouterr().out
     diff, rest = printed.split("the results are equal, bit for bit\n")
-    assert diff.startswith(f"--- a/{str(folder)[1:]}/kernel.py\n+++ b/{str(folder)[1:]}/kernel.py\n@@ ")
+    assert diff.startswith("--- a/kernel.py\n+++ b/kernel.py\n@@ ")
     assert f"+        {FUSE.says}\n" in diff
     assert [line.split(":")[0] for line in rest.splitlines()[:3]] == ["before", "after", "saved"]
     assert rest.endswith("the file is as it was; --write changes it\n")
@@ -50,7 +50,7 @@ def test_a_change_is_printed_and_the_file_stays(folder: Path, capfd) -> None:
 
 def test_write_changes_the_file_alone(folder: Path, capfd) -> None:
     assert inside("advise", "kernel.py:kernel", *ARGS, "--apply", "1", "--write", folder=folder) == 0
-    assert capfd.readouterr().out.endswith(f"wrote {folder}/kernel.py\n")
+    assert capfd.readouterr().out.endswith("wrote kernel.py\n")
     assert FUSE.says in (folder / "kernel.py").read_text()
     assert [path.name for path in folder.iterdir() if path.name != "__pycache__"] == ["kernel.py"]
 

@@ -64,7 +64,9 @@ def scaled(place: Place, _: str) -> Iterator[str]:
     data, operator, operand, is_reversed = _operation(place, first)
     word = {"multiply": "scale", "add": "bias"}.get(operator.rpartition(".")[2], "")
     if not word or is_reversed or word in then.arguments:
-        raise Refusal(f"an activation takes no {operator} of this kind besides what it does already")
+        raise Refusal(
+            f"an activation multiplies by one scale and adds one bias; it has no place for {operator}"
+        )
     if word == "bias" and _is_number(operand):
         raise Refusal("the bias of an activation is a tile with a value per partition, not a number")
     call = {key: place.source.text_of(own) for key, own in then.arguments.items() if key != "dst"}
