@@ -53,6 +53,7 @@ from .rank_arguments import Call
 from .remembered import asked, recalled, remember
 from .tapes import TAPE, Tape, tape_of
 from .trace.affine import REPEATS, Repeats, TraceAgain
+from .trace.broken_off import errors_know
 from .trace.builder import FORMS
 from .trace.program import Program
 from .trace.session import Execute, MemoryKey, Session, Together, TurnsNeeded, tracing
@@ -60,8 +61,6 @@ from .trace.source import is_named, place_of, user_frame
 
 # From what computes a row, what computes it and looks on.
 Watch = Callable[[Execute], Execute]
-# what an error of a kernel has the program under that was recorded until then
-BEGUN = "nkilab_begun"
 # what sessions know from the beginning; see `Session.keyed`
 Keyed = Mapping[Any, Any]
 
@@ -421,6 +420,7 @@ def _run(session: Session, kernel: Kernel, bound: BoundArguments, instances: lis
     tape = session.keyed.get(TAPE)
     with (
         tracing(session),
+        errors_know(session.program),
         nullcontext() if tape is None else tape.watches(session),
         phase("executing" if session.has_data else "tracing", lambda: len(session.program)),
     ):
@@ -432,14 +432,10 @@ def _run(session: Session, kernel: Kernel, bound: BoundArguments, instances: lis
         as_it_stands = repeats is None or repeats.is_off
         # the other one reads a copy of its module's names, in which a helper's `global` stores nothing
         function = kernel.function if as_it_stands else with_ranges(kernel.function)
-        try:
-            for instance in instances:
-                session.begin(instance)
-                results = function(*bound.args, **bound.kwargs)
-                session.flush()
-        except Exception as error:
-            vars(error)[BEGUN] = session.program
-            raise
+        for instance in instances:
+            session.begin(instance)
+            results = function(*bound.args, **bound.kwargs)
+            session.flush()
         if session.threads is not None:
             # what this program computed is there before another one runs
             session.threads.drain()

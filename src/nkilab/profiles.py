@@ -16,8 +16,8 @@ from .argument_checks import path as path_of
 from .disk import write_whole, write_whole_folder
 from .errors import NkilabError, UsageError
 from .files import neff
-from .launches import BEGUN
 from .machine import Topology
+from .trace.broken_off import program_until
 from .trace.program import Program
 from .trace.recosting import recosted
 from .tracebacks import public
@@ -168,8 +168,8 @@ def profile_of(programs: Sequence[Program]) -> Profile:
 
 def profile_until(error: Exception) -> Profile | None:
     """The profile of what a kernel did before it broke off; None if that is nothing, or cannot be timed."""
-    program = vars(error).get(BEGUN)
-    if not program:
+    program = program_until(error)
+    if program is None:
         return None
     try:
         begun = profile_of([program])
@@ -180,9 +180,8 @@ def profile_until(error: Exception) -> Profile | None:
     at = f" at {where}" if where else ""
     count = f"{len(program)} instruction{'s' * (len(program) != 1)}"
     note = f"the kernel broke off{at}, after {count}: {said}; this is what ran"
-    begun = replace(begun, notes=(note, *begun.notes))
     # half of a kernel is full of work that nobody reads: it gets no advice
-    vars(begun)["run"] = replace(begun.run, guide=Guidance)
+    vars(begun)["run"] = replace(begun.run, guide=Guidance, notes=(note, *begun.run.notes))
     return begun
 
 

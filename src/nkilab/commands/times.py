@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -20,6 +20,9 @@ from .shapes import (
     timed,
     version_option,
 )
+
+if TYPE_CHECKING:
+    from ..profiles import Profile
 
 text_option = click.option(
     "--text", "as_text", is_flag=True, help="Print, as it does if no file is asked for."
@@ -115,7 +118,7 @@ def profile(
     _show_profiles(results, files, as_json, as_text)
 
 
-def _show_profiles(results: list[Any], files: dict[str, str], as_json: bool, as_text: bool) -> None:
+def _show_profiles(results: Sequence[Profile], files: dict[str, str], as_json: bool, as_text: bool) -> None:
     """Write the files that are asked for, and print what is asked for besides."""
     for wrote in results[0].save(files):
         click.echo(printable(f"nkilab: wrote {wrote}"), err=True)
