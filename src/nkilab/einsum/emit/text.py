@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from ...errors import UnsupportedError
 from ...isa.declare import Instruction
 from ..tree import nodes
-from ..tree.expr import Whole, expr
+from ..tree.expr import ZERO, Whole, expr
 from ..tree.instructions import instruction_of
 
 LONGEST = 100
@@ -33,7 +33,7 @@ class Printer(ABC):
     def text(self) -> str:
         """The module that holds the kernel."""
         kernel = self.kernel
-        self.lines = [f'"""{kernel.title}"""', "", *self.imports, "", "", "@nki.jit"]
+        self.lines = [f'"""{kernel.title}"""', "", *self.imports, *self.constants(), "", "", "@nki.jit"]
         scalars = [f"{a.name}={number(a.value)}" for a in kernel.arguments if a.value is not None]
         tensors = [a.name for a in kernel.arguments if a.value is None]
         self.call(f"def {kernel.name}", [*tensors, *kernel.parameters, *scalars], ":")
@@ -43,14 +43,23 @@ class Printer(ABC):
         self.put(f"return {', '.join((b.base or b).name for b in kernel.outputs)}")
         return "\n".join(self.lines) + "\n"
 
+    def constants(self) -> list[str]:
+        """The names of numbers, at the top, where people and `nkilab tune` turn them."""
+        return [
+            line
+            for what, values in self.kernel.constants
+            for line in ("", f"# {what}", *(f"{name} = {value}" for name, value in values.items()))
+        ]
+
     def head(self) -> None:
-        """Views of the arguments in the shapes the kernel is compiled for."""
+        """What holds of the arguments."""
         for claim in self.kernel.asserts:
             self.put(f"assert {claim}")
-        for argument in self.kernel.arguments:
-            if argument.value is None:
-                shape = self.shape(argument.shape or (1,))
-                self.put(f"{argument.name} = {argument.name}.reshape({shape})")
+        for argument in (a for a in self.kernel.arguments if a.value is None):
+            shape, declared = argument.shape or (1,), argument.declared or argument.shape or (1,)
+            self.put(f"assert {argument.name}.shape == {self.shape(declared)}")
+            if shape != declared:
+                self.put(f"{argument.name} = {argument.name}.reshape({self.shape(shape)})")
 
     def put(self, text: str) -> None:
         """A line at the present depth."""
@@ -127,21 +136,29 @@ class Printer(ABC):
     def statement(self, statement: nodes.Statement) -> None:
         """One tile statement."""
 
-    def subscript(self, index: tuple[nodes.At | nodes.Cut, ...]) -> str:
+    def subscript(self, view: nodes.View) -> list[str]:
         """Slices and positions of a view."""
-        return ", ".join(self.one(i) for i in index)
+        shape = view.buffer.shape or (1,)
+        shape = (1,) * (len(view.index) - len(shape)) + shape
+        return [self.one(i, extent) for i, extent in zip(view.index, shape, strict=True)]
 
-    def one(self, index: nodes.At | nodes.Cut) -> str:
-        """A position, or start:stop:step."""
+    def one(self, index: nodes.At | nodes.Cut, extent: Whole) -> str:
+        """A position, all of an axis, or a part of it by its start and count, or by start:stop:step."""
         if isinstance(index, nodes.At):
             return str(index.at)
-        if index.step == 1:
-            return f"{index.start}:{index.start + index.count}"
-        return f"{index.start}:{index.start + (index.count - 1) * index.step + 1}:{index.step}"
+        stop = index.start + (index.count - 1) * index.step + 1
+        if index.step != 1:
+            return f"{index.start}:{stop}:{index.step}"
+        if index.start == ZERO:
+            return ":" if index.count == expr(extent) else f"0:{stop}"
+        if index.start.value is not None and stop.value is not None:
+            return f"{index.start}:{stop}"
+        return f"nl.ds({index.start}, {index.count})"
 
     def view(self, view: nodes.View) -> str:
-        """A part of a buffer that needs no turning."""
-        return f"{self.base(view)}[{self.subscript(view.index)}]"
+        """A part of a buffer that needs no turning; all of it by its name."""
+        index = self.subscript(view)
+        return self.base(view) if set(index) == {":"} else f"{self.base(view)}[{', '.join(index)}]"
 
     def base(self, view: nodes.View) -> str:
         """The buffer of a view, with an axis of one in front where the index has one more."""
