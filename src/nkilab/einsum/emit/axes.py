@@ -14,18 +14,26 @@ from typing import NamedTuple
 from ..language.ast import Cascade
 from ..room import views_of
 from ..tree import nodes
-from ..tree.expr import Expr, expr, name_of
+from ..tree.expr import Expr, Whole, expr, name_of
 
 Place = Hashable
 Around = Mapping[str, nodes.Loop]
 
 
 class Part(NamedTuple):
-    """What a view leaves of an axis: the axis, how many, and how many of the axis's elements each is; 0: some."""
+    """What a view leaves of an axis.
+
+    Args:
+        axis: it; None for a repetition.
+        count: how many positions.
+        each: how many of the axis's elements each of them is.
+        is_window: whether it is moved along the axis otherwise than by as much as it is long.
+    """
 
     axis: Place | None
     count: Expr
     each: int = 1
+    is_window: bool = False
 
 
 def axis_of(buffer: nodes.Buffer, number: int) -> Place:
@@ -40,9 +48,13 @@ def axes_of(view: nodes.View) -> Iterator[tuple[Place, nodes.At | nodes.Cut]]:
         yield axis_of(view.buffer, number), index
 
 
-def parts_of(view: nodes.View) -> list[Part]:
+def parts_of(view: nodes.View, around: Around) -> list[Part]:
     """What a view leaves, in the order in which it is moved."""
-    parts = [Part(axis, i.count, int(i.step == 1)) for axis, i in axes_of(view) if isinstance(i, nodes.Cut)]
+    parts = [
+        Part(axis, i.count, i.step, chain(i, around) is None)
+        for axis, i in axes_of(view)
+        if isinstance(i, nodes.Cut)
+    ]
     if view.folded is not None:
         axis, rows = view.folded
         place = sum(isinstance(i, nodes.Cut) for i in view.index[:axis])
@@ -108,11 +120,12 @@ class Axes:
                 self._declare(view.buffer, cascade)
         # what is stored says best what a loop runs over
         ordered = sorted(self.statements, key=lambda s: not isinstance(s[0], nodes.Store))
-        known = -1
-        while known < len(self.steps):
-            known = len(self.steps)
-            for statement, around in ordered:
-                self._relate(statement, around)
+        for is_strict in (True, False):
+            known = -1
+            while known < len(self.steps):
+                known = len(self.steps)
+                for statement, around in ordered:
+                    self._relate(statement, around, is_strict)
 
     def step(self, place: Place) -> Step | None:
         """The rank and unit of an axis or loop, where known."""
@@ -138,16 +151,17 @@ class Axes:
                 if self.sizes.setdefault(rank, shape[axis]) == shape[axis]:
                     self.steps[axis_of(buffer, axis)] = Step(rank, 1)
 
-    def _relate(self, statement: nodes.Statement, around: Around) -> None:
+    def _relate(self, statement: nodes.Statement, around: Around, is_strict: bool) -> None:
         for _, view in views_of(statement):
-            for axis, index in axes_of(view):
-                self._through(axis, index, around)
-        for one, other in pairs_of(statement):
-            self._pair(one, other)
+            for (axis, index), extent in zip(axes_of(view), view.buffer.shape, strict=False):
+                self._through(axis, index, extent, around, is_strict)
+        for one, other in pairs_of(statement, around):
+            if not is_strict or not (one.is_window or other.is_window):
+                self._pair(one, other)
 
     def _pair(self, one: Part, other: Part) -> None:
         """Two axes, position by position."""
-        if one.count == expr(1) or one.count != other.count or not one.each * other.each:
+        if one.count == expr(1) or one.count != other.count:
             return
         for part, known in ((one, other), (other, one)):
             step = self.steps.get(known.axis)
@@ -165,23 +179,36 @@ class Axes:
             names = [r for r in self.sizes if r in (first, second)]
             self.same[names[1]] = names[0]
 
-    def _through(self, axis: Place, index: nodes.At | nodes.Cut, around: Around) -> None:
-        """The loops that go through an axis without gaps."""
-        is_cut = isinstance(index, nodes.Cut)
-        found = linear(index.start if isinstance(index, nodes.Cut) else index.at, around)
-        if found is None or (isinstance(index, nodes.Cut) and index.step != 1):
+    def _through(self, axis: Place, index: nodes.At | nodes.Cut, extent: Whole, around: Around, is_strict: bool) -> None:
+        """The loops that go through an axis without gaps; if strict, all of it."""
+        loops = chain(index, around)
+        if not loops:
             return
-        span = count_in(index.count, around) if is_cut and isinstance(index, nodes.Cut) else 1
-        for factor, loop in reversed(found[0]):
-            trips = expr(loop.trips).value
-            if factor != span or trips is None:
-                return
-            span *= trips
-            known, step = self.steps.get(axis), self.steps.get(id(loop))
+        factor, loop = loops[0]
+        span, whole = factor * (expr(loop.trips).value or 0), expr(extent).value or 0
+        if is_strict and not any(n - factor < whole <= n for n in (span, span + factor * is_ahead(loop))):
+            return
+        known = self.steps.get(axis)
+        for factor, loop in reversed(loops):
+            step = self.steps.get(id(loop))
             if known is not None:
                 self._set(id(loop), known.rank, known.unit * factor, 1)
             elif step is not None:
                 self._set(axis, step.rank, step.unit, factor)
+
+
+def chain(index: nodes.At | nodes.Cut, around: Around) -> list[tuple[int, nodes.Loop]] | None:
+    """The loops whose turns go through an axis tile by tile without gaps, the outermost first; None if others."""
+    is_cut = isinstance(index, nodes.Cut)
+    found = linear(index.start if isinstance(index, nodes.Cut) else index.at, around)
+    if found is None or (isinstance(index, nodes.Cut) and index.step != 1):
+        return None
+    span = count_in(index.count, around) if is_cut and isinstance(index, nodes.Cut) else 1
+    for factor, loop in reversed(found[0]):
+        if factor != span or expr(loop.trips).value is None:
+            return None
+        span *= expr(loop.trips).value or 0
+    return found[0]
 
 
 def count_in(count: Expr, around: Around) -> int:
@@ -191,24 +218,24 @@ def count_in(count: Expr, around: Around) -> int:
     return around[names[0]].most_count if is_ragged else count.value or 0
 
 
-def pairs_of(s: nodes.Statement) -> Iterator[tuple[Part, Part]]:
+def pairs_of(s: nodes.Statement, around: Around) -> Iterator[tuple[Part, Part]]:
     """Axes that a statement goes through together."""
     match s:
         case nodes.MatMul(dst, stationary, moving, _):
-            made, still, moved = parts_of(dst), parts_of(stationary), parts_of(moving)
+            made, still, moved = parts_of(dst, around), parts_of(stationary, around), parts_of(moving, around)
             yield from ((still[0], moved[0]), (made[0], still[-1]))
             yield from zip(made[1:], moved[1:], strict=False) if len(made) == len(moved) else ()
         case nodes.Transpose(dst, src):
-            made, read = parts_of(dst), parts_of(src)
+            made, read = parts_of(dst, around), parts_of(src, around)
             yield from ((made[0], read[-1]), (made[-1], read[0]))
         case nodes.Gather(dst, table, _, rows):
-            made = parts_of(dst)
-            yield made[0], parts_of(rows)[0]
-            yield from zip(made[1:], parts_of(table)[1:], strict=False)
+            made = parts_of(dst, around)
+            yield made[0], parts_of(rows, around)[0]
+            yield from zip(made[1:], parts_of(table, around)[1:], strict=False)
         case nodes.Loop() | nodes.Alloc() | nodes.Comment():
             return
         case _:
-            views = [parts_of(view) for _, view in views_of(s)]
+            views = [parts_of(view, around) for _, view in views_of(s)]
             for other in views[1:] if views and views[0] else ():
                 is_reduced = isinstance(s, nodes.Reduce) or len(other) == len(views[0])
                 yield from zip(views[0], other if is_reduced else other[:1], strict=False)

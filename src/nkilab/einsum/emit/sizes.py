@@ -81,9 +81,13 @@ class _Names:
         # positions of the statement at hand that go with others
         self.partners: dict[tuple[Place | None, Expr], list[Step]] = {}
         self.extents, self.tiles = self._extents(), self._tiles()
+        # what is left of an axis behind a part that another engine takes
+        self.rests: set[tuple[Place, nodes.Cut]] = set()
         for statement, around in self.axes.statements:
             for _, view in views_of(statement):
                 self._find_halos(view, around)
+                if not isinstance(statement, nodes.Load | nodes.Store | nodes.Move | nodes.Fill):
+                    self._find_rests(view)
 
     def result(self) -> Named:
         """The tree with its names."""
@@ -201,7 +205,7 @@ class _Names:
             self.fixed |= {own.rank, *({step.rank} if step else ())}
         return expr(factor)
 
-    def start(self, start: Expr, step: Step | None, count: int, around: Around) -> Expr:
+    def start(self, start: Expr, step: Step | None, around: Around) -> Expr:
         """Where a view begins along an axis."""
         found = linear(start, around)
         if found is None:
@@ -219,8 +223,6 @@ class _Names:
             if step is not None and any(added % factor == 0 and abs(factor) > 1 for factor, _ in terms):
                 self.fixed.add(step.rank)
             return total + added
-        if (added + count) * step.unit == self.axes.sizes[step.rank]:
-            return self.number(added + count, step) - self.number(count, step)
         return self.number(added, step)
 
     # nodes
@@ -241,7 +243,7 @@ class _Names:
                     s, into=self.view(into, around), added=tuple(self.summed(a, around) for a in added)
                 )
         self.partners = {}
-        for one, other in pairs_of(s):
+        for one, other in pairs_of(s, around):
             for part, known in ((one, other), (other, one)):
                 step = self.axes.step(known.axis)
                 if step is not None and one.count == other.count and known.each == 1:
@@ -274,7 +276,7 @@ class _Names:
         left = loop.count.rounded.value
         total = next((factor for factors, factor in left.terms if not factors), 0)
         most = Rounded("min", ZERO, self.number(loop.most_count, element))
-        return most.of(self.number(total, element) + self.start(left - total, element, 0, around))
+        return most.of(self.number(total, element) + self.start(left - total, element, around))
 
     def buffer(self, buffer: nodes.Buffer) -> nodes.Buffer:
         """A buffer with names for its extents; the same one each time."""
@@ -290,16 +292,26 @@ class _Names:
 
     def view(self, view: nodes.View, around: Around) -> nodes.View:
         """A view with names."""
+        buffer = self.buffer(view.buffer)
         index: list[nodes.At | nodes.Cut] = list(view.index[: max(len(view.index) - len(view.buffer.shape), 0)])
-        for axis, i in axes_of(view):
+        for number, (axis, i) in enumerate(axes_of(view)):
             step = self.axes.step(axis)
             if isinstance(i, nodes.At):
-                index.append(nodes.At(self.start(i.at, step, 1, around)))
+                is_last = i.at.value and i.at + 1 == expr(view.buffer.shape[number])
+                is_last = is_last and buffer.shape[number] != view.buffer.shape[number]
+                index.append(
+                    nodes.At(expr(buffer.shape[number]) - 1 if is_last else self.start(i.at, step, around))
+                )
                 continue
             value = i.count.value
             partners = self.partners.get((axis, i.count), [])
             count = i.count if value is None else self.number(value, step, *partners)
-            index.append(nodes.Cut(self.start(i.start, step, value or 0, around), count, i.step))
+            start, extent = self.start(i.start, step, around), expr(buffer.shape[number])
+            if i.start.value and i.step == 1 and i.start + i.count == expr(view.buffer.shape[number]):
+                # what is left behind the first part, or the last positions
+                is_rest = (axis, i) in self.rests
+                start, count = (start, extent - start) if is_rest else (extent - count, count)
+            index.append(nodes.Cut(start, count, i.step))
         repeat = None if view.repeat is None else self.repeated(view.repeat)
         order = tuple(n if isinstance(n, int) else self.repeated(n) for n in view.order)
         folded = view.folded
@@ -308,7 +320,7 @@ class _Names:
             rows = expr(folded[1]).value
             folded = (folded[0], self.number(rows, step) if rows else folded[1])
         return replace(
-            view, buffer=self.buffer(view.buffer), index=tuple(index), repeat=repeat, order=order, folded=folded
+            view, buffer=buffer, index=tuple(index), repeat=repeat, order=order, folded=folded
         )
 
     def repeated(self, count: Expr) -> Expr:
@@ -322,7 +334,7 @@ class _Names:
         terms, added = linear(s.offset, around) or ([], 1)
         if added and not any(added % f == 0 and is_ahead(loop) for f, loop in terms):
             self.fixed |= ranks
-        return self.start(s.offset, None, 0, around)
+        return self.start(s.offset, None, around)
 
     def summed(self, one: nodes.Summed, around: Around) -> nodes.Summed:
         """What is told of a sum, with names."""
@@ -336,7 +348,7 @@ class _Names:
             element = replace(step, unit=1)
             name = field.replace("start", "count")
             count: Expr = getattr(one, name)
-            changed[field] = self.start(start, element, 0, around)
+            changed[field] = self.start(start, element, around)
             changed[name] = count if count.value is None else self.number(count.value, element)
         return replace(one, **changed)
 
@@ -367,3 +379,17 @@ class _Names:
                     self.halos[step.rank, count] = tile
                 elif tile is not None and i.step == 1 and count > apart * (own.unit - 1):
                     self.halos[step.rank, count] = tile * apart + (count - apart * own.unit)
+
+    def _find_rests(self, view: nodes.View) -> None:
+        """Axes of which two engines take a part each: the first part has a name, the second is what is left."""
+        for (axis, i), extent in zip(axes_of(view), view.buffer.shape, strict=False):
+            step = self.axes.step(axis)
+            if step is None or step.unit != 1 or not isinstance(i, nodes.Cut) or i.step != 1:
+                continue
+            first, count = i.start.value, i.count.value
+            if not first or count is None or count == 1 or first + count != extent:
+                continue
+            if self.elements(step.rank, first) is None:
+                self.tiles[step.rank, first] = self._fresh(f"{step.rank.upper()}_SPLIT")
+            if self.tiles.get((step.rank, first), "").startswith(f"{step.rank.upper()}_SPLIT"):
+                self.rests.add((axis, i))

@@ -62,31 +62,20 @@ class Printer(ABC):
                 self.put(f"{argument.name} = {argument.name}.reshape({self.shape(shape)})")
 
     def put(self, text: str) -> None:
-        """A line at the present depth."""
-        self.lines.append("    " * self.depth + text)
+        """A line at the present depth, broken inside its last call where it is long."""
+        self.lines += broken(text, "    " * self.depth)
 
     def call(self, head: str, arguments: list[str], tail: str = "") -> None:
-        """A call, broken over lines where it is long."""
-        line = f"{head}({', '.join(arguments)}){tail}"
-        if len(line) + 4 * self.depth <= LONGEST:
-            self.put(line)
-            return
-        self.put(f"{head}(")
-        inner = "    " * (self.depth + 1)
-        text = ", ".join(arguments)
-        if len(text) + len(inner) <= LONGEST:
-            self.lines.append(inner + text)
-        else:
-            self.lines.extend(f"{inner}{argument}," for argument in arguments)
-        self.put(f"){tail}")
+        """A call."""
+        self.put(f"{head}({', '.join(arguments)}){tail}")
 
     def shape(self, shape: tuple[Whole, ...]) -> str:
         """A tuple of extents."""
         return f"({', '.join(str(expr(s)) for s in shape)}{',' if len(shape) == 1 else ''})"
 
     def body(self, body: list[nodes.Statement]) -> None:
-        """Statements in order."""
-        for statement in body:
+        """Statements in order; what is told of them stands above the tiles that they make."""
+        for statement in comments_first(body):
             if isinstance(statement, nodes.Loop):
                 self.loop(statement)
             elif isinstance(statement, nodes.Comment):
@@ -217,3 +206,47 @@ class Printer(ABC):
     def keywords(self, **given: str) -> list[str]:
         """Keyword arguments."""
         return [f"{name}={value}" for name, value in given.items()]
+
+
+def comments_first(body: list[nodes.Statement]) -> list[nodes.Statement]:
+    """Statements with comments moved before the making of tiles just above them."""
+    found: list[nodes.Statement] = []
+    for statement in body:
+        place = len(found)
+        while isinstance(statement, nodes.Comment) and place and isinstance(found[place - 1], nodes.Alloc):
+            place -= 1
+        found.insert(place, statement)
+    return found
+
+
+def broken(text: str, indent: str) -> list[str]:
+    """A line, or several: what is between the parentheses that end it, together or one by one."""
+    if len(indent) + len(text) <= LONGEST or text.startswith("#"):
+        return [indent + text]
+    parts = inside(text)
+    if parts is None:
+        return [indent + text]
+    head, arguments, tail = parts
+    inner = indent + "    "
+    line = inner + ", ".join(arguments)
+    lines = [line] if len(line) <= LONGEST else [n for a in arguments for n in broken(f"{a},", inner)]
+    return [indent + head, *lines, indent + tail]
+
+
+def inside(text: str) -> tuple[str, list[str], str] | None:
+    """A call or an assert of a tuple: what stands before its arguments, these, and what stands behind."""
+    end = len(text.rstrip(":,"))
+    depth, places, opened = 0, [end - 1], None
+    for place in range(end - 1, -1, -1):
+        depth += (text[place] in ")]") - (text[place] in "([")
+        if depth == 1 and text[place] == ",":
+            places.append(place)
+        if depth == 0:
+            opened = place
+            break
+    if opened is None or text[end - 1] != ")" or len(places) < 2:
+        return None
+    ends = places[::-1]
+    begins = [opened + 1, *(p + 1 for p in ends[:-1])]
+    arguments = [text[a:b].strip() for a, b in zip(begins, ends, strict=True)]
+    return text[: opened + 1], arguments, text[end - 1 :]

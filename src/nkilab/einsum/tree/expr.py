@@ -113,6 +113,8 @@ class Expr:
     def __floordiv__(self, divisor: Whole) -> Expr:
         """The quotient, exact where every coefficient divides."""
         number = expr(divisor).value
+        if self == divisor:
+            return expr(1)
         if number is not None and self.divides(number):
             return _normal({factors: c // number for factors, c in self.terms})
         return Rounded("//", self, divisor).of(self)
@@ -145,9 +147,6 @@ class Expr:
         return all(c % divisor == 0 for _, c in self.terms)
 
     def __str__(self) -> str:
-        if self.rounded is not None and self.rounded.operator != "min":
-            # what stands alone needs no parentheses of its own
-            return str(self.rounded)[1:-1]
         # the constant last; the order of the alphabet says nothing
         ordered = sorted(self._shifted(), key=lambda t: (not t[0], -len(t[0]), -abs(t[1]), *map(str, t[0])))
         first = next((n for n, (_, c) in enumerate(ordered) if c > 0), 0)
@@ -158,7 +157,9 @@ class Expr:
             sign = "-" if c < 0 else "+"
             text += f" {sign} " if text else "-" if c < 0 else ""
             # what loops count stands before the names of constants
-            text += " * ".join([*map(str, reversed(factors)), *numbers])
+            names = sorted(map(str, factors), key=lambda name: name.strip("(")[:1].isupper())
+            is_single = len(names) == 1 and not numbers and isinstance(factors[0], Rounded)
+            text += names[0][1:-1] if is_single and names[0][0] == "(" and c > 0 else " * ".join([*names, *numbers])
         return text or "0"
 
 
