@@ -6,12 +6,12 @@ from collections.abc import Iterator, Mapping
 
 from ...errors import UnsupportedError
 from ...machine import Machine
-from ..emit.sizes import Named, mapped
+from ..emit.sizes import Named, expressions
 from ..prove import prove
 from ..room import views_of
 from ..sets import ProofError
 from ..tree import nodes
-from ..tree.expr import ZERO, Expr, Rounded, expr
+from ..tree.expr import ZERO, Atom, Rounded, expr
 
 # times its size that a tile may have
 TIMES = (0.25, 0.5, 1, 2, 4)
@@ -50,14 +50,8 @@ def _choices(named: Named, machine: Machine) -> Iterator[tuple[str, list[int]]]:
 
 def quotients_of(named: Named) -> set[Rounded]:
     """Every quotient of two names."""
-    found: set[Rounded] = set()
-
-    def add(value: Expr) -> Expr:
-        found.update(a for a in value.atoms if not isinstance(a, str) and a.operator == "//")
-        return value
-
-    mapped(named.kernel, add, {})
-    return found
+    atoms = frozenset[Atom]().union(*(e.atoms for e in expressions(named.kernel)))
+    return {atom for atom in atoms if not isinstance(atom, str) and atom.operator == "//"}
 
 
 def _holds(named: Named, machine: Machine, quotients: set[Rounded], values: Mapping[str, int]) -> bool:

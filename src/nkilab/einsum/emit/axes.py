@@ -14,7 +14,7 @@ from typing import NamedTuple
 from ..language.ast import Cascade
 from ..room import views_of
 from ..tree import nodes
-from ..tree.expr import Expr, Whole, expr, name_of
+from ..tree.expr import Expr, expr, name_of
 
 Place = Hashable
 Around = Mapping[str, nodes.Loop]
@@ -25,15 +25,29 @@ class Part(NamedTuple):
 
     Args:
         axis: it; None for a repetition.
-        count: how many positions.
+        extent: how many positions.
         each: how many of the axis's elements each of them is.
         is_window: whether it is moved along the axis otherwise than by as much as it is long.
     """
 
     axis: Place | None
-    count: Expr
+    extent: Expr
     each: int = 1
     is_window: bool = False
+
+
+class Run(NamedTuple):
+    """Loops that go through an axis without gaps, the outermost first, each with its factor.
+
+    Args:
+        axis: it.
+        loops: at least one.
+        is_whole: whether they go through all of it.
+    """
+
+    axis: Place
+    loops: list[tuple[int, nodes.Loop]]
+    is_whole: bool
 
 
 def axis_of(buffer: nodes.Buffer, number: int) -> Place:
@@ -59,7 +73,7 @@ def parts_of(view: nodes.View, around: Around) -> list[Part]:
         axis, rows = view.folded
         place = sum(isinstance(i, nodes.Cut) for i in view.index[:axis])
         part = parts.pop(place)
-        parts[:0] = [Part(part.axis, expr(rows)), Part(part.axis, part.count // rows, expr(rows).value or 1)]
+        parts[:0] = [Part(part.axis, expr(rows)), Part(part.axis, part.extent // rows, expr(rows).value or 1)]
     if view.order:
         parts = [parts[n] if isinstance(n, int) else Part(None, n) for n in view.order]
     if view.is_turned:
@@ -70,7 +84,7 @@ def parts_of(view: nodes.View, around: Around) -> list[Part]:
 def walked(
     body: list[nodes.Statement], around: Around | None = None
 ) -> Iterator[tuple[nodes.Statement, dict[str, nodes.Loop]]]:
-    """Every statement with the loops around it by their variables; those of ragged tiles by their count too."""
+    """Every statement with the loops around it, by their variables and the counts of their ragged tiles."""
     known = dict(around or {})
     for statement in body:
         yield statement, known
@@ -81,7 +95,7 @@ def walked(
 
 
 def linear(start: Expr, around: Around) -> tuple[list[tuple[int, nodes.Loop]], int] | None:
-    """The loops of a sum with their factors, the largest first, and what is added; None if it is no such sum."""
+    """Loops with their factors, the largest first, and what is added to their sum; None if it is no sum."""
     terms, added = [], 0
     for factors, factor in start.terms:
         if not factors:
@@ -118,14 +132,25 @@ class Axes:
         for statement, _ in self.statements:
             for _, view in views_of(statement):
                 self._declare(view.buffer, cascade)
-        # what is stored says best what a loop runs over
+        # what is stored says best what a loop runs over, and what is gone through whole says more than parts
         ordered = sorted(self.statements, key=lambda s: not isinstance(s[0], nodes.Store))
-        for is_strict in (True, False):
-            known = -1
-            while known < len(self.steps):
-                known = len(self.steps)
-                for statement, around in ordered:
-                    self._relate(statement, around, is_strict)
+        runs = [run for s, around in ordered for _, v in views_of(s) for run in runs_of(v, around)]
+        pairs = [pair for s, around in ordered for pair in pairs_of(s, around) if is_pair(*pair)]
+        self._spread(
+            [run for run in runs if run.is_whole],
+            [p for p in pairs if not (p[0].is_window or p[1].is_window)],
+        )
+        self._spread(runs, pairs)
+
+    def _spread(self, runs: Sequence[Run], pairs: Sequence[tuple[Part, Part]]) -> None:
+        """Ranks go from axes to loops and other axes until nothing new is known."""
+        known = -1
+        while known < len(self.steps):
+            known = len(self.steps)
+            for run in runs:
+                self._through(run)
+            for one, other in pairs:
+                self._pair(one, other)
 
     def step(self, place: Place) -> Step | None:
         """The rank and unit of an axis or loop, where known."""
@@ -151,18 +176,8 @@ class Axes:
                 if self.sizes.setdefault(rank, shape[axis]) == shape[axis]:
                     self.steps[axis_of(buffer, axis)] = Step(rank, 1)
 
-    def _relate(self, statement: nodes.Statement, around: Around, is_strict: bool) -> None:
-        for _, view in views_of(statement):
-            for (axis, index), extent in zip(axes_of(view), view.buffer.shape, strict=False):
-                self._through(axis, index, extent, around, is_strict)
-        for one, other in pairs_of(statement, around):
-            if not is_strict or not (one.is_window or other.is_window):
-                self._pair(one, other)
-
     def _pair(self, one: Part, other: Part) -> None:
         """Two axes, position by position."""
-        if one.count == expr(1) or one.count != other.count:
-            return
         for part, known in ((one, other), (other, one)):
             step = self.steps.get(known.axis)
             if step is not None and part.axis is not None:
@@ -179,31 +194,40 @@ class Axes:
             names = [r for r in self.sizes if r in (first, second)]
             self.same[names[1]] = names[0]
 
-    def _through(self, axis: Place, index: nodes.At | nodes.Cut, extent: Whole, around: Around, is_strict: bool) -> None:
-        """The loops that go through an axis without gaps; if strict, all of it."""
-        loops = chain(index, around)
-        if not loops:
-            return
-        factor, loop = loops[0]
-        span, whole = factor * (expr(loop.trips).value or 0), expr(extent).value or 0
-        if is_strict and not any(n - factor < whole <= n for n in (span, span + factor * is_ahead(loop))):
-            return
-        known = self.steps.get(axis)
-        for factor, loop in reversed(loops):
+    def _through(self, run: Run) -> None:
+        """The loops that go through an axis without gaps."""
+        known = self.steps.get(run.axis)
+        for factor, loop in reversed(run.loops):
             step = self.steps.get(id(loop))
             if known is not None:
                 self._set(id(loop), known.rank, known.unit * factor, 1)
             elif step is not None:
-                self._set(axis, step.rank, step.unit, factor)
+                self._set(run.axis, step.rank, step.unit, factor)
+
+
+def is_pair(one: Part, other: Part) -> bool:
+    """Whether positions of two axes go together: as many, and more than one."""
+    return one.extent == other.extent and one.extent.value != 1
+
+
+def runs_of(view: nodes.View, around: Around) -> Iterator[Run]:
+    """The axes of a view that loops go through without gaps."""
+    for (axis, index), extent in zip(axes_of(view), view.buffer.shape, strict=False):
+        loops = chain(index, around)
+        if loops:
+            factor, loop = loops[0]
+            span, whole = factor * (expr(loop.trips).value or 0), expr(extent).value or 0
+            is_whole = span - factor < whole <= span or (whole == span + factor and is_ahead(loop))
+            yield Run(axis, loops, is_whole)
 
 
 def chain(index: nodes.At | nodes.Cut, around: Around) -> list[tuple[int, nodes.Loop]] | None:
-    """The loops whose turns go through an axis tile by tile without gaps, the outermost first; None if others."""
-    is_cut = isinstance(index, nodes.Cut)
-    found = linear(index.start if isinstance(index, nodes.Cut) else index.at, around)
-    if found is None or (isinstance(index, nodes.Cut) and index.step != 1):
+    """The loops that go through an axis tile by tile without gaps, the outermost first; None if others do."""
+    cut = index if isinstance(index, nodes.Cut) else nodes.Cut(index.at, expr(1))
+    found = linear(cut.start, around)
+    if found is None or cut.step != 1:
         return None
-    span = count_in(index.count, around) if is_cut and isinstance(index, nodes.Cut) else 1
+    span = count_in(cut.count, around)
     for factor, loop in reversed(found[0]):
         if factor != span or expr(loop.trips).value is None:
             return None
@@ -248,9 +272,7 @@ def is_ahead(loop: nodes.Loop) -> bool:
     return any(version <= i.at.atoms for v in views for i in v.index if isinstance(i, nodes.At))
 
 
-def aligned(
-    shape: Sequence[int], ranks: Sequence[tuple[str, int]]
-) -> Iterator[tuple[list[int], list[str]]]:
+def aligned(shape: Sequence[int], ranks: Sequence[tuple[str, int]]) -> Iterator[tuple[list[int], list[str]]]:
     """The least groups of neighbouring axes and ranks that have as many elements."""
     axes: list[int] = []
     names: list[str] = []

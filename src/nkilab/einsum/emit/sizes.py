@@ -42,7 +42,8 @@ class Named:
         """The tree of numbers alone, with some tiles of other sizes."""
         numbers = {name: n for _, group in self.kernel.constants for name, n in group.items()} | dict(values)
         known: dict[Atom, Expr] = {name: expr(n) for name, n in numbers.items()}
-        return mapped(replace(self.kernel, constants=()), lambda e: e.replaced(known), {})
+        kernel: nodes.Kernel = mapped(replace(self.kernel, constants=()), lambda e: e.replaced(known), {})
+        return kernel
 
 
 def mapped(node: Any, change: Callable[[Expr], Expr], buffers: dict[int, nodes.Buffer]) -> Any:
@@ -57,10 +58,22 @@ def mapped(node: Any, change: Callable[[Expr], Expr], buffers: dict[int, nodes.B
     if not is_dataclass(node) or isinstance(node, type):
         return node
     parts = {f.name: mapped(getattr(node, f.name), change, buffers) for f in fields(node)}
-    made = replace(node, **parts)
+    changed: Any = replace(node, **parts)
     if isinstance(node, nodes.Buffer):
-        buffers[id(node)] = made
-    return made
+        buffers[id(node)] = changed
+    return changed
+
+
+def expressions(kernel: nodes.Kernel) -> list[Expr]:
+    """Every expression of a tree."""
+    found: list[Expr] = []
+
+    def note(value: Expr) -> Expr:
+        found.append(value)
+        return value
+
+    mapped(kernel, note, {})
+    return found
 
 
 def named(kernel: nodes.Kernel, cascade: Cascade) -> Named:
@@ -78,6 +91,7 @@ class _Names:
         self.buffers: dict[int, nodes.Buffer] = {}
         self.fixed: set[str] = set()
         self.halos: dict[tuple[str, int], Expr] = {}
+        self.ahead = {id(s) for s, _ in self.axes.statements if isinstance(s, nodes.Loop) and is_ahead(s)}
         # positions of the statement at hand that go with others
         self.partners: dict[tuple[Place | None, Expr], list[Step]] = {}
         self.extents, self.tiles = self._extents(), self._tiles()
@@ -97,8 +111,7 @@ class _Names:
             body=self.body(self.kernel.body, {}),
             outputs=tuple(map(self.buffer, self.kernel.outputs)),
         )
-        names: set[str] = set()
-        mapped(kernel, lambda e: names.update(e.names) or e, {})
+        names = frozenset[str]().union(*(e.names for e in expressions(kernel)))
         sizes = self.axes.sizes
         extents = {name: sizes[rank] for rank, name in self.extents.items() if name in names}
         tiles = {name: (rank, n) for (rank, n), name in self.tiles.items() if name in names}
@@ -217,7 +230,7 @@ class _Names:
         if not added:
             return total
         for factor, loop in terms:
-            if added % factor == 0 and is_ahead(loop):
+            if added % factor == 0 and id(loop) in self.ahead:
                 return total + self.factor(factor, loop, step) * (added // factor)
         if terms or step is None:
             if step is not None and any(added % factor == 0 and abs(factor) > 1 for factor, _ in terms):
@@ -246,8 +259,8 @@ class _Names:
         for one, other in pairs_of(s, around):
             for part, known in ((one, other), (other, one)):
                 step = self.axes.step(known.axis)
-                if step is not None and one.count == other.count and known.each == 1:
-                    self.partners.setdefault((part.axis, part.count), []).append(step)
+                if step is not None and one.extent == other.extent and known.each == 1:
+                    self.partners.setdefault((part.axis, part.extent), []).append(step)
         changed: dict[str, Any] = {name: self.view(view, around) for name, view in views_of(s)}
         if isinstance(s, nodes.Select):
             changed["offset"] = self.offset(s, around)
@@ -258,7 +271,7 @@ class _Names:
         step = self.axes.step(id(loop))
         trips, count = expr(loop.trips), loop.count
         if trips.value is not None:
-            ahead = int(is_ahead(loop))
+            ahead = int(id(loop) in self.ahead)
             trips = self.number(trips.value + ahead, step) - ahead
         elif step is not None:
             self.fixed.add(step.rank)
@@ -293,7 +306,9 @@ class _Names:
     def view(self, view: nodes.View, around: Around) -> nodes.View:
         """A view with names."""
         buffer = self.buffer(view.buffer)
-        index: list[nodes.At | nodes.Cut] = list(view.index[: max(len(view.index) - len(view.buffer.shape), 0)])
+        index: list[nodes.At | nodes.Cut] = list(
+            view.index[: max(len(view.index) - len(view.buffer.shape), 0)]
+        )
         for number, (axis, i) in enumerate(axes_of(view)):
             step = self.axes.step(axis)
             if isinstance(i, nodes.At):
@@ -319,9 +334,7 @@ class _Names:
             step = self.axes.step(axis_of(view.buffer, folded[0]))
             rows = expr(folded[1]).value
             folded = (folded[0], self.number(rows, step) if rows else folded[1])
-        return replace(
-            view, buffer=buffer, index=tuple(index), repeat=repeat, order=order, folded=folded
-        )
+        return replace(view, buffer=buffer, index=tuple(index), repeat=repeat, order=order, folded=folded)
 
     def repeated(self, count: Expr) -> Expr:
         """How often a view is repeated along an axis that it has not."""
@@ -332,14 +345,14 @@ class _Names:
         """What a comparison of positions adds to them."""
         ranks = {step.rank for axis, _ in axes_of(s.dst) if (step := self.axes.step(axis)) is not None}
         terms, added = linear(s.offset, around) or ([], 1)
-        if added and not any(added % f == 0 and is_ahead(loop) for f, loop in terms):
+        if added and not any(added % f == 0 and id(loop) in self.ahead for f, loop in terms):
             self.fixed |= ranks
         return self.start(s.offset, None, around)
 
     def summed(self, one: nodes.Summed, around: Around) -> nodes.Summed:
         """What is told of a sum, with names."""
         starts = {"start": one.start, "whole_start": one.whole_start}
-        changed: dict[str, Expr] = {}
+        changed: dict[str, Any] = {}
         for field, start in starts.items():
             terms, _ = linear(start, around) or ([], 0)
             step = self.axes.step(id(terms[-1][1])) if terms else None
@@ -381,7 +394,7 @@ class _Names:
                     self.halos[step.rank, count] = tile * apart + (count - apart * own.unit)
 
     def _find_rests(self, view: nodes.View) -> None:
-        """Axes of which two engines take a part each: the first part has a name, the second is what is left."""
+        """Axes of which two engines take a part each: the first has a name, the second is what is left."""
         for (axis, i), extent in zip(axes_of(view), view.buffer.shape, strict=False):
             step = self.axes.step(axis)
             if step is None or step.unit != 1 or not isinstance(i, nodes.Cut) or i.step != 1:

@@ -159,9 +159,12 @@ class Expr:
             # what loops count stands before the names of constants
             names = sorted(map(str, factors), key=lambda name: name.strip("(")[:1].isupper())
             is_single = len(names) == 1 and not numbers and isinstance(factors[0], Rounded)
-            text += names[0][1:-1] if is_single and names[0][0] == "(" and c > 0 else " * ".join([*names, *numbers])
+            text += (
+                names[0][1:-1]
+                if is_single and names[0][0] == "(" and c > 0
+                else " * ".join([*names, *numbers])
+            )
         return text or "0"
-
 
     def _shifted(self) -> list[tuple[tuple[object, ...], int]]:
         """Its terms, with i * c + c as (i + 1) * c."""
