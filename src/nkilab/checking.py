@@ -153,7 +153,8 @@ def _launched(
         warnings.simplefilter("always", NkilabWarning)
         launched = launch(kernel, args, kwargs, machine, has_data=True, watch=watcher.around)
     findings = list(faults.from_warnings(heard))
-    evidence = replace(_evidence(kernel, launched, options, command), repeated=watcher.repeated)
+    evidence = _evidence(kernel, launched, options, command)
+    evidence = replace(evidence, repeated=watcher.repeated, masked=watcher.masked)
     graph = Graph(evidence)
     findings += checks.examine(evidence, watcher, graph)
     pieces = advice.find(evidence)
@@ -199,8 +200,9 @@ def _launched_ranks(
     for place, (rank, launched) in enumerate(zip(ranks, left, strict=True)):
         own = replace(launched, rendezvous=all_rendezvous)
         evidence = replace(_evidence(kernel, own, options, "", place), sources=sources)
-        evidence = replace(evidence, repeated=watchers[rank].repeated)
-        findings += checks.examine(evidence, watchers[rank], Graph(evidence))
+        own_watcher = watchers[rank]
+        evidence = replace(evidence, repeated=own_watcher.repeated, masked=own_watcher.masked)
+        findings += checks.examine(evidence, own_watcher, Graph(evidence))
         own_pieces = advice.find(evidence)
         findings += [advice.finding_of(one, evidence) for one in own_pieces]
         pieces += own_pieces
