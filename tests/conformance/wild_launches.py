@@ -57,9 +57,9 @@ class Outcome:
 
     def troubles(self, kernel: str) -> list[str]:
         """What was said of a kernel, or that its results are wrong."""
-        told = [t for one in self.kernels[kernel] for t in (*one["findings"], one["error"])]
+        sentences = [t for one in self.kernels[kernel] for t in (*one["findings"], one["error"])]
         last = self.errors.get("", "") if self.launches[-1]["kernel"] == kernel else ""
-        return [t for t in dict.fromkeys([*told, self.errors.get(kernel, ""), last]) if t]
+        return [t for t in dict.fromkeys([*sentences, self.errors.get(kernel, ""), last]) if t]
 
 
 def rows(folders: Sequence[Path]) -> Iterator[tuple[Path, dict[str, Any]]]:
