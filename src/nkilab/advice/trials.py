@@ -19,7 +19,7 @@ from .subject import MOST_ROWS, Subject, edited_latency_ns
 Best = tuple[str, float]
 Named = tuple[str, Edit]
 # edits that are tried: in a check, which runs at each change; in a profile; where advice alone is asked for
-IN_CHECK, IN_PROFILE, MOST_EDITS = 1, 6, 12
+IN_CHECK, IN_PROFILE, MOST_EDITS = 4, 6, 12
 # transformations of which an edit is tried; further edits of each; rows of all edits
 MOST_TRIED, MOST_OTHERS = 6, 2
 TRIED_ROWS = 4 * MOST_ROWS
