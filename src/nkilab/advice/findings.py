@@ -10,7 +10,7 @@ from ..errors import LimitError
 from ..views.guidance import Advice
 from .declare import CATALOGUE, Candidate
 from .subject import Subject, subject_of
-from .trials import IN_CHECK, advice_of, candidates_of
+from .trials import IN_CHECK, advice_of
 
 
 def slowest(tracks: tuple[Track, ...]) -> Subject | None:
@@ -53,5 +53,6 @@ def named_candidates(evidence: Evidence) -> Iterator[tuple[str, Subject, Candida
     subject = slowest(evidence.tracks)
     if subject is None:
         return
-    for id, own in sorted(candidates_of(subject), key=lambda pair: -pair[1].weight_ns):
+    every = [(id, candidate) for id, own in CATALOGUE.items() for candidate in own.find(subject)]
+    for id, own in sorted(every, key=lambda pair: -pair[1].weight_ns):
         yield f"{id}@{subject.base.lines[own.line][1]}", subject, own

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 
+from ..isa.declare import Instruction
 from ..place import Plan, plan
 from ..place.blocks import with_blocks_apart
 from ..place.compiler_passes import MIDDLE_END, compiled
@@ -136,8 +138,7 @@ class Subject:
 
     def rows_of(self, *names: str) -> np.ndarray:
         """Rows of `base` that run instructions of some names."""
-        wanted = np.array([form.name in names for form in self.base.forms], np.bool_)
-        return np.flatnonzero(wanted[self.base.form_column]) if len(wanted) else np.zeros(0, np.int64)
+        return rows_where(self.base, lambda form: form.name in names)
 
     @cached_property
     def readers(self) -> dict[int, list[int]]:
@@ -213,6 +214,12 @@ def edited_latency_ns(program: Program) -> float:
     """Nanoseconds of an edited program: compiled, placed and timed anew."""
     program = compiled(program)
     return latency_ns(program, plan(program))
+
+
+def rows_where(program: Program, fits: Callable[[Instruction], bool]) -> np.ndarray:
+    """Rows of which the form is as asked for."""
+    fine = np.array([fits(form) for form in program.forms], np.bool_)
+    return np.flatnonzero(fine[program.form_column]) if len(fine) else np.zeros(0, np.int64)
 
 
 def by_line(program: Program, rows: np.ndarray) -> dict[int, np.ndarray]:

@@ -5,8 +5,7 @@ Nothing is estimated: a gain is the difference of two simulations, of the progra
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..conformal import gain_factors, least_gain
@@ -20,9 +19,9 @@ from .subject import MOST_ROWS, Subject, edited_latency_ns
 Best = tuple[str, float]
 Named = tuple[str, Edit]
 # edits that are tried: in a check, which runs at each change; in a profile; where advice alone is asked for
-IN_CHECK, IN_PROFILE, MOST_EDITS = 1, 6, 12
-# transformations of which an edit is tried; candidates and further edits of each; rows of all edits
-MOST_TRIED, MOST_OF_ONE, MOST_OTHERS = 6, 1, 2
+IN_CHECK, IN_PROFILE, MOST_EDITS = 4, 6, 12
+# transformations of which an edit is tried; further edits of each; rows of all edits
+MOST_TRIED, MOST_OTHERS = 6, 2
 TRIED_ROWS = 4 * MOST_ROWS
 
 
@@ -41,13 +40,6 @@ class Tried:
     candidate: Candidate
     edit: str
     latency_ns: float
-
-
-def candidates_of(subject: Subject) -> Iterator[tuple[str, Candidate]]:
-    """Everything that may save time, by its transformation; nothing is tried yet."""
-    for id, own in CATALOGUE.items():
-        for candidate in own.find(subject):
-            yield id, candidate
 
 
 def promising(subject: Subject) -> list[tuple[str, Candidate]]:
@@ -88,16 +80,14 @@ def tried(subject: Subject, most: int) -> list[Tried]:
     """
     left = max(1, min(most, TRIED_ROWS // max(1, len(subject.written))))
     firsts: list[tuple[Tried, tuple[Named, ...]]] = []
-    counts: Counter[str] = Counter()
     for id, candidate in promising(subject):
-        if len(firsts) >= left:
+        if len(firsts) >= min(left, MOST_TRIED):
             break
-        if counts[id] >= MOST_OF_ONE or (id not in counts and len(counts) >= MOST_TRIED):
+        if id in {own.id for own, _ in firsts}:
             continue
         outcomes = (best_edit(subject, candidate, [edit]) for edit in candidate.edits)
         place, best = next(((n, own) for n, own in enumerate(outcomes) if own is not None), (0, None))
         if best is not None:
-            counts[id] += 1
             firsts.append((Tried(id, candidate, *best), candidate.edits[place + 1 :][:MOST_OTHERS]))
     left -= len(firsts)
     result = []
@@ -120,11 +110,7 @@ def edits_of(subject: Subject, id: str) -> list[float]:
 def advice_of(subject: Subject, most: int = MOST_EDITS) -> tuple[Advice, ...]:
     """What pays of so many edits that are tried, the most first."""
     pieces = [_advice(subject, own) for own in tried(subject, most)]
-    paying = sorted((a for a in pieces if a.interval_us[0] > 0), key=lambda a: -a.gain_us)
-    seen: set[str] = set()
-    # the same at another place comes after everything else: it is looked at again once the first is done
-    first = [own for own in paying if not (own.id in seen or seen.add(own.id))]  # type: ignore[func-returns-value]
-    return (*first, *(own for own in paying if own not in first))
+    return tuple(sorted((a for a in pieces if a.interval_us[0] > 0), key=lambda a: -a.gain_us))
 
 
 def _advice(subject: Subject, own: Tried) -> Advice:

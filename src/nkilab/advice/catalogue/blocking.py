@@ -12,6 +12,7 @@ from ..declare import Candidate, Edit, Subject, plural, transformation
 from ..draft import FREE, PARTITIONS, Unfit
 from ..jam import Block, jammed
 from ..loops import Loop
+from ..subject import rows_where
 
 Joins = Callable[[Instruction], bool] | None
 Named = tuple[str, Edit]
@@ -46,10 +47,7 @@ def _products(program: Program, loop: Loop) -> int:
 
 def _transfer_rows(subject: Subject, loop: Loop) -> np.ndarray:
     """Rows of a loop that move bytes."""
-    rows = loop.rows().ravel()
-    moves = np.array([form.name.startswith("dma_") for form in subject.base.forms], np.bool_)
-    own: np.ndarray = rows[moves[subject.base.form_column[rows]]]
-    return own
+    return np.intersect1d(loop.rows(), rows_where(subject.base, lambda form: form.name.startswith("dma_")))
 
 
 def _outer(subject: Subject) -> list[Loop]:
@@ -234,11 +232,7 @@ def phases(subject: Subject) -> Iterator[Candidate]:
     for loop in subject.loops:
         names = _names(subject.base, loop)
         own = loop.rows().ravel()
-        tensor = own[
-            np.array([f.steps[0].engine == "tensor" for f in subject.base.forms])[
-                subject.base.form_column[own]
-            ]
-        ]
+        tensor = np.intersect1d(own, rows_where(subject.base, lambda f: f.steps[0].engine == "tensor"))
         if len(set(names)) < 3 or len(tensor) < 2 * len(loop.start):
             continue
         edits = [(f"{count} iterations in step", _edit(subject, Block(loop, count), shares=False))

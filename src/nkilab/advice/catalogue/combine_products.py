@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-import numpy as np
-
 from ...isa.declare import Instruction, Step
 from ...isa.tensor_engine import NcMatmul
 from ..declare import Candidate, Example, Subject, plural, transformation
 from ..draft import with_steps
-from ..subject import by_line
+from ..subject import by_line, rows_where
 
 # the share of the array from which on a product is not worth a word
 LEAST_FULL = 0.75
@@ -48,8 +46,7 @@ def find(subject: Subject) -> Iterator[Candidate]:
     """Products that leave rows or columns idle, as if others stood there."""
     program = subject.program
     side = program.machine.limit("partitions")
-    shares = [_share_of_array(form, side) for form in program.forms]
-    rows = np.flatnonzero(np.array([s < LEAST_FULL for s in shares], np.bool_)[program.form_column])
+    rows = rows_where(program, lambda form: _share_of_array(form, side) < LEAST_FULL)
     for line, own in by_line(program, rows).items():
         form = program.form_of(int(own[0]))
         used, columns = _extent_of_array(form)

@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-import numpy as np
-
 from ...isa.declare import Step
 from ..declare import Candidate, Example, Subject, plural, transformation
 from ..draft import with_steps
-from ..subject import by_line
+from ..subject import by_line, rows_where
 
 # hw: below this a DMA engine spends more on descriptors than on bytes (DMA guide, "Descriptor size")
 EFFICIENT_BYTES = 2048
@@ -40,8 +38,7 @@ return out
 def find(subject: Subject) -> Iterator[Candidate]:
     """Transfers in many runs, as if each run were of 2 KiB, or of all its bytes where these are fewer."""
     program = subject.program
-    short = [any(_is_short(step) for step in form.steps) for form in program.forms]
-    rows = np.flatnonzero(np.array(short, np.bool_)[program.form_column]) if short else np.zeros(0, np.int64)
+    rows = rows_where(program, lambda form: any(map(_is_short, form.steps)))
     for line, own in by_line(program, rows).items():
         steps = [s for s in program.form_of(int(own[0])).steps if s.engine == "dma"]
         size = min(s.descriptor_bytes for s in steps)

@@ -14,6 +14,7 @@ from ..draft import Draft, Slot, Unfit, cut, whole_tile
 from ..equal_values import is_at_rest, live_rows
 from ..jam import interchanged
 from ..reorder import as_needed, reordered
+from ..subject import rows_where
 
 # where in a tensor: offset, shape, strides
 Region = tuple[int, tuple[int, ...], tuple[int, ...]]
@@ -198,16 +199,13 @@ def finer(subject: Subject) -> Iterator[Candidate]:
 
 def _elementwise(subject: Subject) -> np.ndarray:
     """Rows whose result depends on the same element of their operands alone, on wide tiles."""
-    fine = [
-        form.mixes == "" and not form.accumulates and not form.is_indirect and is_at_rest(form)
+    return rows_where(
+        subject.base,
+        lambda form: form.mixes == "" and not form.accumulates and not form.is_indirect and is_at_rest(form)
         and not form.keeps and len(form.written_slots) == 1 and not form.reads_dst
         and form.layouts[form.written_slots[0]].free_size >= 256
-        and form.name not in ("dma_transpose", "iota")
-        for form in subject.base.forms
-    ]  # fmt: skip
-    return (
-        np.flatnonzero(np.array(fine, np.bool_)[subject.base.form_column]) if fine else np.zeros(0, np.int64)
-    )
+        and form.name not in ("dma_transpose", "iota"),
+    )  # fmt: skip
 
 
 def _cut(subject: Subject, rows: np.ndarray, count: int) -> Program:

@@ -88,26 +88,15 @@ def _pairs(subject: Subject, first: Sequence[str], then: Sequence[str]) -> list[
     return result
 
 
-def _grouped(subject: Subject, pairs: Sequence[tuple[int, int]]) -> list[list[tuple[int, int]]]:
-    """Pairs by the lines of both."""
-    line = subject.base.line_column
-    groups: dict[tuple[int, int], list[tuple[int, int]]] = {}
-    for pair in pairs:
-        groups.setdefault((int(line[pair[0]]), int(line[pair[1]])), []).append(pair)
-    return list(groups.values())
-
-
 def _fusing(
     subject: Subject, pairs: Sequence[tuple[int, int]], message: str, edit: str
 ) -> Iterator[Candidate]:
-    """A candidate per pair of lines, and one of all of them where there are several."""
-    groups = _grouped(subject, pairs)
-    every = [row for row, _ in pairs]
-    for group in groups[:1]:
-        rows = np.array(every, np.int64)
+    """One candidate of all pairs, at the line of the first."""
+    if pairs:
+        rows = np.array([row for row, _ in pairs], np.int64)
         yield Candidate(
-            int(subject.base.line_column[group[0][0]]), message.format(plural(len(rows), "row")),
-            subject.weight(rows), ((edit, lambda: without_steps(subject, every)),),
+            int(subject.base.line_column[rows[0]]), message.format(plural(len(rows), "row")),
+            subject.weight(rows), ((edit, lambda: without_steps(subject, rows.tolist())),),
         )  # fmt: skip
 
 

@@ -14,17 +14,16 @@ from ...tiles.dtypes import BFLOAT16, FLOAT32
 from ...trace.program import Program
 from ..declare import POINTWISE, Candidate, Subject, plural, transformation
 from ..draft import Draft, Unfit, retyped_layout
-from ..subject import MOST_ROWS
+from ..subject import MOST_ROWS, rows_where
 
 _FLOAT32_PRODUCT = "float32 takes four passes of the array, bfloat16 one"
 
 
 def _wide_products(subject: Subject) -> np.ndarray:
     """Products of float32 operands."""
-    wide = [f.name == "nc_matmul" and f.layouts[1].dtype is FLOAT32 and not getattr(f, "is_transpose", False)
-            for f in subject.base.forms]  # fmt: skip
-    return (
-        np.flatnonzero(np.array(wide, np.bool_)[subject.base.form_column]) if wide else np.zeros(0, np.int64)
+    return rows_where(
+        subject.base,
+        lambda form: form.name == "nc_matmul" and form.layouts[1].dtype is FLOAT32 and not _moves(form),
     )
 
 
@@ -174,8 +173,7 @@ def engines(subject: Subject) -> Iterator[Candidate]:
     if busy[most] < 0.3 * subject.latency_ns:
         return
     base, lines = subject.base, np.asarray(subject.base.line_column)
-    fits = np.array([f.steps[0].engine == most and "engine" in f.attributes for f in base.forms], np.bool_)
-    rows = np.flatnonzero(fits[base.form_column])
+    rows = rows_where(base, lambda form: form.steps[0].engine == most and "engine" in form.attributes)
     own_lines = [int(n) for n in np.unique(lines[rows]) if n < len(subject.line_spent)]
     for line in sorted(own_lines, key=lambda n: -subject.line_spent[n])[:3]:
         own = rows[lines[rows] == line]

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import numpy as np
-
 from ...isa.declare import Step
 from ..declare import POINTWISE, Candidate, Example, Subject, plural, transformation
 from ..draft import with_steps
-from ..subject import by_line
+from ..subject import by_line, rows_where
 
 _OVER_ROWS = """
 tile = nl.load(x)
@@ -40,9 +38,8 @@ return out
 def find(subject: Subject) -> Iterator[Candidate]:
     """Reductions over partitions, as if VectorE did them along the free axis."""
     program = subject.program
-    slow = np.array([form.name == "tensor_partition_reduce" for form in program.forms], np.bool_)
     clock = program.machine["vector_clock_ghz"]
-    rows = np.flatnonzero(slow[program.form_column]) if slow.any() else np.zeros(0, np.int64)
+    rows = rows_where(program, lambda form: form.name == "tensor_partition_reduce")
     for line, own in by_line(program, rows).items():
         elements = program.form_of(int(own[0])).layouts[-1].partitions
         along = Step("vector", "TENSOR_REDUCE", busy_ns=max(elements, 64) / clock)
