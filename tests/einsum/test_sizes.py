@@ -40,7 +40,7 @@ CHOSEN = {
     "norm": (NORM, {"M": 512, "N": 16384}),
     "convolution": (
         "Z[k, p, q] = X[c, p + r, q + s] . F[k, c, r, s] ;; M mul V add",
-        {"K": 128, "C": 128, "P": 32, "Q": 64, "R": 3, "S": 3},
+        {"K": 128, "C": 128, "P": 32, "Q": 64, "R": 3, "S": 3, "X_1": 34, "X_2": 66},
     ),
     "transpose": ("Z[n, m] = A[m, n]", {"M": 1024, "N": 512}),
 }
@@ -96,7 +96,7 @@ def test_every_size_of_a_space_gives_right_values(name: str, dialect: str) -> No
                 assert verdict.is_fine, (constant, value, str(verdict))
 
 
-@pytest.mark.parametrize("name", ["product", "attention", "norm"])
+@pytest.mark.parametrize("name", ["product", "norm"])
 def test_kernels_of_two_sizes_differ_in_their_constants_alone(name: str) -> None:
     lines = [compiled(name, M=size).source.splitlines() for size in (2048, 4096)]
     differing = [(a, b) for a, b in zip(*lines, strict=True) if a != b]
@@ -122,7 +122,7 @@ def test_a_window_of_a_convolution_is_a_tile_and_its_edges() -> None:
 def test_tensors_keep_their_names_where_ranks_are_called_alike() -> None:
     source = compiled("attention", E=128).source
     assert "def kernel(Q, K, V):" in source
-    assert "K = " not in source.split("@nki.jit")[0].replace("M_BLOCK = ", "")
+    assert not re.search(r"^[QKVZ] = ", source, flags=re.MULTILINE)
 
 
 def test_what_a_mask_adds_to_positions_fixes_the_tiles_of_its_ranks() -> None:
