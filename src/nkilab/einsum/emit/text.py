@@ -244,7 +244,7 @@ def inside(text: str) -> tuple[str, list[str], str] | None:
         if depth == 0:
             opened = place
             break
-    if opened is None or text[end - 1] != ")" or len(places) < 2:
+    if opened is None or text[end - 1] != ")":
         return None
     ends = places[::-1]
     begins = [opened + 1, *(p + 1 for p in ends[:-1])]
