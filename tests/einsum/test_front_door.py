@@ -209,7 +209,8 @@ def test_a_part_of_a_mapping_is_never_ignored(part: str) -> None:
     assert not any("completed" in change for change in plain.changes)
     assert any("completed" in change for change in compiled.changes)
     # M in 4 parts of 64 where it is split so, in 2 of 128 where only its place is given
-    assert f"range({4 if part == 'partitioning' else 2}):" in compiled.source
+    assert "range(M // M_TILE):" in compiled.source
+    assert f"\nM_TILE = {64 if part == 'partitioning' else 128}\n" in compiled.source
     a = np.random.default_rng(0).standard_normal((256, 512))
     np.testing.assert_allclose(compiled(a), a.sum(1), rtol=0, atol=1e-4)
 

@@ -124,7 +124,8 @@ class Axes:
     """
 
     def __init__(self, kernel: nodes.Kernel, cascade: Cascade) -> None:
-        self.sizes = dict(cascade.sizes)
+        # in the order in which the tree meets them, which no name decides
+        self.sizes: dict[str, int] = {}
         self.steps: dict[Place, Step] = {}
         self.statements = list(walked(kernel.body))
         # equal ranks: one index runs over both
@@ -132,6 +133,9 @@ class Axes:
         for statement, _ in self.statements:
             for _, view in views_of(statement):
                 self._declare(view.buffer, cascade)
+        for argument in (a for a in kernel.arguments if a.declared != a.shape and a.declared):
+            for rank in cascade.tensors[argument.name].ranks:
+                self.sizes.setdefault(rank, cascade.sizes[rank])
         # what is stored says best what a loop runs over, and what is gone through whole says more than parts
         ordered = sorted(self.statements, key=lambda s: not isinstance(s[0], nodes.Store))
         runs = [run for s, around in ordered for _, v in views_of(s) for run in runs_of(v, around)]
@@ -154,8 +158,8 @@ class Axes:
 
     def step(self, place: Place) -> Step | None:
         """The rank and unit of an axis or loop, where known."""
-        found = self.steps.get(place)
-        return None if found is None else Step(self.root(found.rank), found.unit)
+        step = self.steps.get(place)
+        return None if step is None else Step(self.root(step.rank), step.unit)
 
     def root(self, rank: str) -> str:
         """The first of the ranks that are the same."""
@@ -224,15 +228,15 @@ def runs_of(view: nodes.View, around: Around) -> Iterator[Run]:
 def chain(index: nodes.At | nodes.Cut, around: Around) -> list[tuple[int, nodes.Loop]] | None:
     """The loops that go through an axis tile by tile without gaps, the outermost first; None if others do."""
     cut = index if isinstance(index, nodes.Cut) else nodes.Cut(index.at, expr(1))
-    found = linear(cut.start, around)
-    if found is None or cut.step != 1:
+    terms = linear(cut.start, around)
+    if terms is None or cut.step != 1:
         return None
     span = count_in(cut.count, around)
-    for factor, loop in reversed(found[0]):
+    for factor, loop in reversed(terms[0]):
         if factor != span or expr(loop.trips).value is None:
             return None
         span *= expr(loop.trips).value or 0
-    return found[0]
+    return terms[0]
 
 
 def count_in(count: Expr, around: Around) -> int:
@@ -246,16 +250,20 @@ def pairs_of(s: nodes.Statement, around: Around) -> Iterator[tuple[Part, Part]]:
     """Axes that a statement goes through together."""
     match s:
         case nodes.MatMul(dst, stationary, moving, _):
-            made, still, moved = parts_of(dst, around), parts_of(stationary, around), parts_of(moving, around)
-            yield from ((still[0], moved[0]), (made[0], still[-1]))
-            yield from zip(made[1:], moved[1:], strict=False) if len(made) == len(moved) else ()
+            written, still, moved = (
+                parts_of(dst, around),
+                parts_of(stationary, around),
+                parts_of(moving, around),
+            )
+            yield from ((still[0], moved[0]), (written[0], still[-1]))
+            yield from zip(written[1:], moved[1:], strict=False) if len(written) == len(moved) else ()
         case nodes.Transpose(dst, src):
-            made, read = parts_of(dst, around), parts_of(src, around)
-            yield from ((made[0], read[-1]), (made[-1], read[0]))
+            written, read = parts_of(dst, around), parts_of(src, around)
+            yield from ((written[0], read[-1]), (written[-1], read[0]))
         case nodes.Gather(dst, table, _, rows):
-            made = parts_of(dst, around)
-            yield made[0], parts_of(rows, around)[0]
-            yield from zip(made[1:], parts_of(table, around)[1:], strict=False)
+            written = parts_of(dst, around)
+            yield written[0], parts_of(rows, around)[0]
+            yield from zip(written[1:], parts_of(table, around)[1:], strict=False)
         case nodes.Loop() | nodes.Alloc() | nodes.Comment():
             return
         case _:
@@ -277,11 +285,11 @@ def aligned(shape: Sequence[int], ranks: Sequence[tuple[str, int]]) -> Iterator[
     axes: list[int] = []
     names: list[str] = []
     place = 0
-    seen, told = 1, 1
+    on_axes, on_ranks = 1, 1
     for axis, extent in enumerate(shape):
-        axes, seen = [*axes, axis], seen * extent
-        while place < len(ranks) and (told < seen or not names):
-            names, told, place = [*names, ranks[place][0]], told * ranks[place][1], place + 1
-        if seen == told:
+        axes, on_axes = [*axes, axis], on_axes * extent
+        while place < len(ranks) and (on_ranks < on_axes or not names):
+            names, on_ranks, place = [*names, ranks[place][0]], on_ranks * ranks[place][1], place + 1
+        if on_axes == on_ranks:
             yield axes, names
             axes, names = [], []

@@ -14,7 +14,7 @@ from typing import Any
 from ..language.ast import Cascade
 from ..room import views_of
 from ..tree import nodes
-from ..tree.expr import ZERO, Atom, Expr, Rounded, Whole, expr, name_of
+from ..tree.expr import ZERO, Atom, Constant, Expr, Rounded, Whole, expr, name_of
 from .axes import Around, Axes, Place, Step, axes_of, axis_of, is_ahead, linear, pairs_of
 
 # what tiles of a rank are called, the smallest first
@@ -66,14 +66,14 @@ def mapped(node: Any, change: Callable[[Expr], Expr], buffers: dict[int, nodes.B
 
 def expressions(kernel: nodes.Kernel) -> list[Expr]:
     """Every expression of a tree."""
-    found: list[Expr] = []
+    values: list[Expr] = []
 
     def note(value: Expr) -> Expr:
-        found.append(value)
+        values.append(value)
         return value
 
     mapped(kernel, note, {})
-    return found
+    return values
 
 
 def named(kernel: nodes.Kernel, cascade: Cascade) -> Named:
@@ -97,6 +97,7 @@ class _Names:
         self.extents, self.tiles = self._extents(), self._tiles()
         # what is left of an axis behind a part that another engine takes
         self.rests: set[tuple[Place, nodes.Cut]] = set()
+        self.splits: set[str | None] = set()
         for statement, around in self.axes.statements:
             for _, view in views_of(statement):
                 self._find_halos(view, around)
@@ -113,9 +114,9 @@ class _Names:
         )
         names = frozenset[str]().union(*(e.names for e in expressions(kernel)))
         sizes = self.axes.sizes
-        extents = {name: sizes[rank] for rank, name in self.extents.items() if name in names}
+        extents: dict[str, int] = {name: sizes[rank] for rank, name in self.extents.items() if name in names}
         tiles = {name: (rank, n) for (rank, n), name in self.tiles.items() if name in names}
-        values = {name: n for name, (_, n) in tiles.items()}
+        values: dict[str, int] = {name: n for name, (_, n) in tiles.items()}
         groups = (("extents of ranks", extents), ("elements of them that one step takes", values))
         return Named(
             replace(kernel, constants=tuple(g for g in groups if g[1])),
@@ -128,39 +129,44 @@ class _Names:
 
     def _taken(self) -> set[str]:
         loops = [s for s, _ in self.axes.statements if isinstance(s, nodes.Loop)]
-        made = [s.buffer for s, _ in self.axes.statements if isinstance(s, nodes.Alloc)]
+        buffers = [s.buffer for s, _ in self.axes.statements if isinstance(s, nodes.Alloc)]
         return {
-            *TAKEN, self.kernel.name, *(a.name for a in self.kernel.arguments), *(b.name for b in made),
-            *(b.base.name for b in made if b.base), *(n for s in loops for n in (s.variable, s.count_name)),
+            *TAKEN, self.kernel.name, *(a.name for a in self.kernel.arguments), *(b.name for b in buffers),
+            *(b.base.name for b in buffers if b.base),
+            *(n for s in loops for n in (s.variable, s.count_name)),
         }  # fmt: skip
 
-    def _extents(self) -> dict[str, str]:
+    def _extents(self) -> dict[str, Constant]:
         """A name for the extent of every rank."""
         self.names = self._taken()
-        return {rank: self._fresh(rank.upper(), f"{rank.upper()}_SIZE") for rank in self.axes.sizes}
+        return {
+            rank: self._fresh(size, rank.upper(), f"{rank.upper()}_SIZE")
+            for rank, size in self.axes.sizes.items()
+        }
 
-    def _fresh(self, *hints: str) -> str:
+    def _fresh(self, value: int, *hints: str) -> Constant:
         hints = (*hints, *(f"{hints[-1]}{n}" for n in range(2, len(self.names) + 3)))
         name = next(h for h in hints if h not in self.names and h.isidentifier())
         self.names.add(name)
-        return name
+        return Constant(name, value, len(self.names))
 
-    def _tiles(self) -> dict[tuple[str, int], str]:
+    def _tiles(self) -> dict[tuple[str, int], Constant]:
         """A name for every number of elements by which a loop goes on, or that fills the partitions."""
-        found: set[tuple[str, int]] = set()
+        units_of_ranks: set[tuple[str, int]] = set()
         for statement, _ in self.axes.statements:
             step = self.axes.step(id(statement))
-            found |= {(step.rank, step.unit)} if step else set()
+            units_of_ranks |= {(step.rank, step.unit)} if step else set()
             for _, view in views_of(statement):
                 step = self.axes.step(axis_of(view.buffer, view.folded[0])) if view.folded else None
                 rows = expr(view.folded[1]).value if view.folded else None
-                found |= {(step.rank, rows)} if step and rows else set()
+                units_of_ranks |= {(step.rank, rows)} if step and rows else set()
+        order = {rank: n for n, rank in enumerate(self.axes.sizes)}
         tiles: dict[str, list[int]] = {}
-        for rank, unit in sorted(found):
+        for rank, unit in sorted(units_of_ranks, key=lambda one: (order[one[0]], one[1])):
             if 1 < unit < self.axes.sizes[rank]:
                 tiles.setdefault(rank, []).append(unit)
         return {
-            (rank, unit): self._fresh(f"{rank.upper()}_{KINDS[min(n, len(KINDS) - 1)]}")
+            (rank, unit): self._fresh(unit, f"{rank.upper()}_{KINDS[min(n, len(KINDS) - 1)]}")
             for rank, units in tiles.items()
             for n, unit in enumerate(units)
         }
@@ -192,8 +198,8 @@ class _Names:
         """So many positions of an axis; its rank is fixed where nothing says why so many."""
         known = [step for step in steps if step is not None]
         for step in known:
-            if (found := self.explained(number, step)) is not None:
-                return found
+            if (names := self.explained(number, step)) is not None:
+                return names
         if number > 1:
             self.fixed |= {step.rank for step in known[:1]}
         return expr(number)
@@ -208,9 +214,9 @@ class _Names:
             self.fixed |= {step.rank} if step else set()
             return expr(factor)
         if step is not None and own.rank == step.rank:
-            found = self.explained(size, step)
-            if found is not None:
-                return found * sign
+            names = self.explained(size, step)
+            if names is not None:
+                return names * sign
         tile = self.elements(own.rank, own.unit)
         if own.unit > 1 and tile is not None and size % own.unit == 0 and (step is None or step.unit == 1):
             return tile * (factor // own.unit)
@@ -220,10 +226,10 @@ class _Names:
 
     def start(self, start: Expr, step: Step | None, around: Around) -> Expr:
         """Where a view begins along an axis."""
-        found = linear(start, around)
-        if found is None:
+        form = linear(start, around)
+        if form is None:
             return start
-        terms, added = found
+        terms, added = form
         total = ZERO
         for factor, loop in terms:
             total += self.factor(factor, loop, step) * name_of(loop.variable)
@@ -373,7 +379,7 @@ class _Names:
         if argument.declared == argument.shape:
             return replace(argument, shape=shape, declared=shape)
         ranks = self.cascade.tensors[argument.name].ranks if argument.declared else ()
-        declared = (self.elements(self.axes.root(rank), self.cascade.sizes[rank]) for rank in ranks)
+        declared = (self.elements(rank, self.axes.sizes[rank]) for rank in ranks)
         return replace(argument, shape=shape, declared=tuple(expr(1) if d is None else d for d in declared))
 
     def _find_halos(self, view: nodes.View, around: Around) -> None:
@@ -403,6 +409,8 @@ class _Names:
             if not first or count is None or count == 1 or first + count != extent:
                 continue
             if self.elements(step.rank, first) is None:
-                self.tiles[step.rank, first] = self._fresh(f"{step.rank.upper()}_SPLIT")
-            if self.tiles.get((step.rank, first), "").startswith(f"{step.rank.upper()}_SPLIT"):
+                split = self._fresh(first, f"{step.rank.upper()}_SPLIT")
+                self.tiles[step.rank, first] = split
+                self.splits.add(split)
+            if self.tiles.get((step.rank, first)) in self.splits:
                 self.rests.add((axis, i))

@@ -210,13 +210,13 @@ class Printer(ABC):
 
 def comments_first(body: list[nodes.Statement]) -> list[nodes.Statement]:
     """Statements with comments moved before the making of tiles just above them."""
-    found: list[nodes.Statement] = []
+    ordered: list[nodes.Statement] = []
     for statement in body:
-        place = len(found)
-        while isinstance(statement, nodes.Comment) and place and isinstance(found[place - 1], nodes.Alloc):
+        place = len(ordered)
+        while isinstance(statement, nodes.Comment) and place and isinstance(ordered[place - 1], nodes.Alloc):
             place -= 1
-        found.insert(place, statement)
-    return found
+        ordered.insert(place, statement)
+    return ordered
 
 
 def broken(text: str, indent: str) -> list[str]:
@@ -244,7 +244,7 @@ def inside(text: str) -> tuple[str, list[str], str] | None:
         if depth == 0:
             opened = place
             break
-    if opened is None or text[end - 1] != ")" or len(places) < 2:
+    if opened is None or text[end - 1] != ")":
         return None
     ends = places[::-1]
     begins = [opened + 1, *(p + 1 for p in ends[:-1])]

@@ -52,6 +52,49 @@ class Rounded:
 Atom = str | Rounded
 
 
+class Constant(str):
+    """The name of a number at the top of a kernel.
+
+    Args:
+        name: of it.
+        value: that it has.
+        place: among the others.
+    """
+
+    value: int
+    place: int
+
+    def __new__(cls, name: str, value: int, place: int) -> Constant:
+        """A name that knows its value."""
+        constant = super().__new__(cls, name)
+        constant.value, constant.place = value, place
+        return constant
+
+
+def constants_in(factor: object) -> list[Constant]:
+    """The constants that a factor is made of; none if a loop counts it."""
+    names = factor.names if isinstance(factor, Rounded) else {factor}
+    return (
+        [n for n in names if isinstance(n, Constant)] if all(isinstance(n, Constant) for n in names) else []
+    )
+
+
+def _weight(term: tuple[tuple[object, ...], int]) -> tuple[int, int]:
+    """How many factors of a term loops count, and by how much it grows with these: more stand first."""
+    factors, size = term
+    fixed = [f for f in factors if constants_in(f)]
+    for factor in fixed:
+        values = {str(n): n.value for n in constants_in(factor)}
+        size *= _of(factor).at(values) if isinstance(factor, str | Rounded) else 1
+    return len(fixed) - len(factors), -abs(size)
+
+
+def _place(factor: object) -> tuple[int, str]:
+    """What loops count stands before constants, these in their order: the alphabet decides little."""
+    constants = constants_in(factor)
+    return (1 + min(c.place for c in constants), "") if constants else (0, str(factor))
+
+
 @dataclass(frozen=True)
 class Expr:
     """A polynomial over names with whole coefficients.
@@ -148,7 +191,7 @@ class Expr:
 
     def __str__(self) -> str:
         # the constant last; the order of the alphabet says nothing
-        ordered = sorted(self._shifted(), key=lambda t: (not t[0], -len(t[0]), -abs(t[1]), *map(str, t[0])))
+        ordered = sorted(self._shifted(), key=lambda t: (not t[0], _weight(t), *map(str, t[0])))
         first = next((n for n, (_, c) in enumerate(ordered) if c > 0), 0)
         ordered[:0] = [ordered.pop(first)] if ordered else []
         text = ""
@@ -156,8 +199,7 @@ class Expr:
             numbers = [str(abs(c))] if abs(c) != 1 or not factors else []
             sign = "-" if c < 0 else "+"
             text += f" {sign} " if text else "-" if c < 0 else ""
-            # what loops count stands before the names of constants
-            names = sorted(map(str, factors), key=lambda name: name.strip("(")[:1].isupper())
+            names = [str(factor) for factor in sorted(factors, key=_place)]
             is_single = len(names) == 1 and not numbers and isinstance(factors[0], Rounded)
             text += (
                 names[0][1:-1]
@@ -170,7 +212,7 @@ class Expr:
         """Its terms, with i * c + c as (i + 1) * c."""
         terms: dict[tuple[object, ...], int] = dict(self.terms)
         for factors, added in self.terms:
-            for longer, c in sorted(self.terms, key=lambda term: -abs(term[1])):
+            for longer, c in sorted(self.terms, key=_weight):
                 rest = [f for f in longer if f not in factors]
                 is_one_more = len(longer) == len(factors) + 1 and len(rest) == 1
                 if is_one_more and added % c == 0 and (factors or abs(c) > 1) and isinstance(rest[0], str):
