@@ -274,7 +274,7 @@ def _lowered(
 
 def _need_forward_indices(cascade: Cascade) -> None:
     """Refuse indices that run backwards."""
-    accesses = ((e, a) for e in cascade.einsums for a in (e.output, *e.accesses))
+    accesses = ((e, a) for e in cascade.einsums for a in e.every_access)
     for einsum, access, index in ((e, a, i) for e, a in accesses for i in a.indices):
         if isinstance(index, Affine) and any(c < 0 for n, c in index.terms if is_variable(n)):
             error = UnsupportedError(f"the index {index} of {access.tensor} runs backwards",

@@ -60,7 +60,7 @@ class Model:
     def access(self, tensor: str, einsum: str) -> Access | None:
         """How an Einsum indexes a tensor."""
         held = self.einsums[einsum]
-        return next((a for a in (held.output, *held.accesses) if a.tensor == tensor), None)
+        return next((a for a in held.every_access if a.tensor == tensor), None)
 
     def extent(self, einsum: str, rank: str) -> Extent:
         """Elements of a rank, or the text of a formula."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import keyword
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from math import prod
 from typing import Any
@@ -46,9 +46,9 @@ def point(at: Whole) -> Span:
     return Span(expr(at), expr(1), 1)
 
 
-def whole(extent: int) -> Span:
-    """All values."""
-    return Span(ZERO, expr(extent), extent)
+def whole(extent: int, start: Whole = 0) -> Span:
+    """So many values, from the first or another one."""
+    return Span(expr(start), expr(extent), extent)
 
 
 @dataclass
@@ -125,12 +125,14 @@ class Builder:
             yield span.start
 
     def pieces(
-        self, variable: str, span: Span, block: int, is_sequential: bool = False
+        self, hint: str, span: Span, block: int, is_sequential: bool = False, over: str = ""
     ) -> AbstractContextManager[Span]:
-        """A loop over tiles of a span that no run-time value cuts."""
+        """A loop over tiles of a span, counted from its start; one of several no run-time value cuts."""
+        if span.most <= block:
+            return nullcontext(Span(ZERO, span.count, span.most))
         total = span.count.value
         assert total is not None, "blocks divide what they cut, or are one tile"
-        return self.tiles(variable, total, block, is_sequential=is_sequential, over=variable)
+        return self.tiles(hint, total, block, is_sequential=is_sequential, over=over)
 
     @contextmanager
     def tiles(

@@ -189,16 +189,19 @@ class Context:
         return Storage(buffer, dims, bases, has_blocks, self.build.depth)
 
     def temporary(
-        self,
-        hint: str,
-        rows: int,
-        columns: int,
-        dtype: str = "float32",
-        memory: str = SBUF,
+        self, hint: str, rows: int, columns: int, dtype: str = "float32", memory: str = SBUF,
         role: str = "tile",
-    ) -> Buffer:
+    ) -> Buffer:  # fmt: skip
         """A new tile [rows, columns]."""
         return self.build.buffer(hint, (rows, columns), dtype, memory, role)
+
+    def tile(
+        self, hint: str, rows: Span, columns: Span, dtype: str = "float32", memory: str = SBUF,
+        role: str = "tile",
+    ) -> View:  # fmt: skip
+        """A new tile for what rows and columns cover, as far as they do."""
+        made = self.temporary(hint, rows.most, columns.most, dtype, memory, role)
+        return part_of(made, rows.count, columns.count)
 
     def constant(self, value: float, dtype: str = "float32") -> Buffer:
         """A tile as large as the array of TensorE of a constant, made once at the head of the kernel."""

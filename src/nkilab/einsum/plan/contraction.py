@@ -25,7 +25,6 @@ from .reach import leaves
 from .stack import of_stack
 from .stage import stage, staged_bytes
 from .storage import positions
-from .turns import piece_of
 from .want import Want
 
 # bytes per partition of results that one transfer stores
@@ -295,7 +294,9 @@ class Contraction:
         tiles = {**spans, "": point(0)}
         with ExitStack() as stack:
             for variable, block in ((v, b) for v, b in self.tile_order() if spans[v].most > b):
-                local = stack.enter_context(self.ctx.build.pieces(variable, spans[variable], block))
+                local = stack.enter_context(
+                    self.ctx.build.pieces(variable, spans[variable], block, over=variable)
+                )
                 tiles[variable] = spans[variable].tile(local)
             yield tiles[product.part], tiles[product.free]
 
@@ -428,7 +429,7 @@ class Contraction:
             over = spans[product.over]
             depth = self.tile(product.over, self.lanes)
             if over.most > depth:
-                local = stack.enter_context(build.pieces(product.over, over, depth, is_sequential=True))
+                local = stack.enter_context(build.pieces(product.over, over, depth, True, product.over))
                 running.extend(local.start.names)
                 spans = {**spans, product.over: over.tile(local)}
             stationary = self.operand(0, product.left, product.part, spans)
@@ -463,7 +464,7 @@ class Contraction:
                 first[self.stack.more] = point(spans[self.stack.more].start)
             return of_stack(fetch(ctx, Want(access, first, self.product.over, own, self.held[n])), copies)
         want = Want(access, spans, self.product.over, own, self.held.get(n))
-        view = fetch(ctx, want if want.storage else replace(want, storage=piece_of(ctx, want)))
+        view = fetch(ctx, want)
         if view.buffer.dtype != self.dtype:
             cast = part_of(
                 ctx.temporary(

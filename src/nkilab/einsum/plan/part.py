@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..language.ast import Access, Iterate
+from ..language.ast import Access
 from ..tree.expr import ZERO, expr
 from .build import Span
 from .context import Context
@@ -59,7 +59,7 @@ def columns_apart(ctx: Context, product: Product, spans: dict[str, Span], dtype:
 
 def _is_read_again(ctx: Context, access: Access, product: Product, dtype: str) -> bool:
     """Whether every turn of a block reads all of an operand that lies in HBM as products want it."""
-    turns = {b.variable for b in ctx.cascade.steps if isinstance(b, Iterate)}
+    turns = {b.variable for b in ctx.cascade.blocks}
     loops = [v for v, trips in ctx.loops if trips > 1]
     if not loops or set(loops) - turns or set(loops) & set(access.variables) or ctx.given.is_watched:
         return False

@@ -173,7 +173,7 @@ class _Rewriter:
         """One turn, with the copies that make the new state the old one."""
         found: list[Einsum] = []
         for einsum in self.block.body:
-            changed = replace(einsum, operands=tuple(self.operand(o) for o in einsum.operands))
+            changed = einsum.reading(self.operand)
             state = self.states.get(einsum.name)
             if state is None:
                 found.append(changed)
@@ -193,11 +193,9 @@ class _Rewriter:
     def short(self, access: Access, state: State) -> Access:
         return replace(access, indices=tuple(i for n, i in enumerate(access.indices) if n != state.axis))
 
-    def operand(self, operand: Access | Scalar) -> Access | Scalar:
-        state = self.states.get(operand.tensor) if isinstance(operand, Access) else None
-        if state is None or not isinstance(operand, Access):
-            return operand
-        if self.is_history(operand, state):
+    def operand(self, operand: Access) -> Access:
+        state = self.states.get(operand.tensor)
+        if state is None or self.is_history(operand, state):
             return operand
         index = operand.indices[state.axis]
         assert isinstance(index, Affine)
@@ -206,18 +204,16 @@ class _Rewriter:
         name = self.names.get(f"{state.tensor} next", now) if is_new else now
         return replace(self.short(operand, state), tensor=name)
 
-    def last(self, operand: Access | Scalar) -> Access | Scalar:
+    def last(self, operand: Access) -> Access:
         """An operand behind the block: the state itself, if it is what the last turn left."""
-        state = self.states.get(operand.tensor) if isinstance(operand, Access) else None
-        if state is None or not isinstance(operand, Access):
-            return operand
-        if _position(operand, state.axis, self.held) != self.turns - 1 + state.offset:
+        state = self.states.get(operand.tensor)
+        if state is None or _position(operand, state.axis, self.held) != self.turns - 1 + state.offset:
             return operand
         return replace(self.short(operand, state), tensor=self.names[state.tensor])
 
     def outside(self, einsum: Einsum) -> list[Einsum]:
         """An Einsum before or after the block: it sets the first state, or reads the last."""
-        changed = replace(einsum, operands=tuple(self.last(o) for o in einsum.operands))
+        changed = einsum.reading(self.last)
         state = self.states.get(einsum.name)
         if state is None:
             return [changed]

@@ -367,6 +367,3 @@ def solve_of(ctx: Context, block: Iterate, outer: dict[str, Span]) -> Solve | No
         return None
     ctx.choices.append(f"{held.summed.name}: over blocks of turns before on TensorE, else on VectorE")
     return solve
-
-
-__all__ = ["Solve", "solve_of"]

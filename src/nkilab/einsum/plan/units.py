@@ -30,8 +30,7 @@ class Units:
         self.turned: dict[str, bool] = {}
         # variables of which the loops around the present group choose one value at a time
         self.points: tuple[str, ...] = ()
-        blocks = [s for s in ctx.cascade.steps if isinstance(s, Iterate)]
-        self.turns = {id(e): b.variable for b in blocks for e in b.body}
+        self.turns = {id(e): b.variable for b in ctx.cascade.blocks for e in b.body}
 
     def units(self, einsums: Sequence[Einsum]) -> list[list[Einsum]]:
         """Nests in order: contractions alone, others in clusters."""
