@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import keyword
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from math import prod
-from typing import Any
+from typing import Any, TypeVar
 
 from ...tiles.dtypes import as_dtype
 from ..tree.expr import ZERO, Expr, Whole, at_most, expr, name_of
 from ..tree.nodes import SBUF, Alloc, Buffer, Comment, Loop, Statement
 from .given import Ran, Turn
 
+Kept = TypeVar("Kept")
 RESERVED = {"nl", "nisa", "nki", "np", "min", "max", "range", "float"}
 
 
@@ -197,6 +198,16 @@ class Builder:
             target.body[target.opened : target.opened] = segment.body
             target.opened += len(segment.body)
             target.bytes += segment.bytes
+
+    def once(self, key: Hashable, depth: int, make: Callable[[], Kept]) -> Kept:
+        """What a scope up to a depth keeps for a key; made at that depth where none does."""
+        scopes = [scope for scope in self.scopes[: depth + 1] if key in scope.cache]
+        if not scopes:
+            with self.hoisted(depth):
+                scopes = self.scopes[-1:]
+                scopes[0].cache[key] = make()
+        kept: Kept = scopes[0].cache[key]
+        return kept
 
     def buffer(
         self,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from ..language.ast import Einsum
 from ..tree import nodes
 from ..tree.expr import ZERO, expr
-from ..tree.nodes import PSUM, SBUF, At, Cut, View, all_of, columns_of, first
+from ..tree.nodes import PSUM, SBUF, At, Cut, View, all_of, columns_of, upto
 from .build import Span, whole
 from .context import Context
 from .fetch import FEW, turn, two_axes
@@ -166,7 +166,7 @@ def _in_sbuf(ctx: Context, view: View, dtype: str) -> View:
     if len(extents) < 2:
         extents = [view.buffer.shape[0], view.buffer.shape[-1]]
     tile = ctx.build.buffer("out_tile", tuple(int(str(e)) for e in extents), dtype, SBUF)
-    made = View(tile, tuple(first(c.count) for c in view.cuts))
+    made = View(tile, tuple(upto(c.count) for c in view.cuts))
     ctx.build.add(nodes.Copy(made, view))
     return made
 
@@ -204,14 +204,14 @@ def _stored_at_once(ctx: Context, result: Want, source: View, hbm: Storage) -> b
         return False
     blocks, most = total // lanes, max(1, ctx.bank_bytes // (height * ctx.bytes_of(dtype)))
     each = max(n for n in range(1, most + 1) if blocks % n == 0)
-    build, rows = ctx.build, first(height)
+    build, rows = ctx.build, upto(height)
     made = build.buffer(f"{output.tensor.lower()}_turned", (lanes, blocks, height), dtype, nodes.SBUF)
     with build.tiles("b", blocks, each) as group:
         psum = build.buffer("turned", (lanes, each, height), dtype, PSUM)
         with build.loop("r", each) as r:
             piece = columns_of(source, (group.start + r) * lanes, expr(lanes))
-            build.add(nodes.Transpose(View(psum, (first(lanes), At(r), rows)), piece))
-        place = View(made, (first(lanes), Cut(group.start, expr(each)), rows))
+            build.add(nodes.Transpose(View(psum, (upto(lanes), At(r), rows)), piece))
+        place = View(made, (upto(lanes), Cut(group.start, expr(each)), rows))
         build.add(nodes.Copy(place, all_of(psum)))
     dst = View(hbm.buffer, tuple(positions(output, result.spans)), folded=(axis, lanes))
     build.add(nodes.Store(dst, all_of(made)))

@@ -265,17 +265,16 @@ def _rows_apart(ctx: Context, operand: Want, storage: Storage, inner: str) -> tu
     at = positions(own.access, own.spans)
     depth = max(ctx.build.depth_of(nodes.names_in(at)), storage.depth)
     key = ("rows apart", key_of(own, storage))
-    cache = ctx.build.scopes[depth].cache
-    if key not in cache:
-        with ctx.build.hoisted(depth):
-            view = fetch(ctx, own)
-            name = f"{operand.access.tensor.lower()}_scratch"
-            rows = ctx.build.buffer(
-                name, (size, operand.columns.most), storage.buffer.dtype, nodes.HBM, "scratch"
-            )
-            ctx.build.add(nodes.Store(part_of(rows, size, operand.columns.count), view))
-        cache[key] = in_hbm(rows, 2)
-    return cache[key], [At(operand.spans[inner].start), Cut(ZERO, operand.columns.count)]
+
+    def copy() -> Storage:
+        view, shape = fetch(ctx, own), (size, operand.columns.most)
+        name = f"{operand.access.tensor.lower()}_scratch"
+        rows = ctx.build.buffer(name, shape, storage.buffer.dtype, nodes.HBM, "scratch")
+        ctx.build.add(nodes.Store(part_of(rows, size, operand.columns.count), view))
+        return in_hbm(rows, 2)
+
+    place: list[At | Cut] = [At(operand.spans[inner].start), Cut(ZERO, operand.columns.count)]
+    return ctx.build.once(key, depth, copy), place
 
 
 def _loaded_turned(ctx: Context, want: Want, storage: Storage) -> View:

@@ -96,14 +96,14 @@ def columns_of(view: View, start: Expr, count: Expr) -> View:
     return View(view.buffer, (*view.index[:place], cut, *view.index[place + 1 :]))
 
 
-def first(count: Whole) -> Cut:
+def upto(count: Whole) -> Cut:
     """The first positions of an axis."""
     return Cut(ZERO, expr(count))
 
 
 def all_of(buffer: Buffer) -> View:
     """All of a buffer."""
-    return View(buffer, tuple(map(first, buffer.shape)))
+    return View(buffer, tuple(map(upto, buffer.shape)))
 
 
 def names_in(index: Iterable[At | Cut]) -> frozenset[str]:
