@@ -59,7 +59,7 @@ class Planes:
 def planes_for(ctx: Context, einsums: Sequence[Einsum], spans: dict[str, Span]) -> Planes | None:
     """The cheapest way to run Einsums over the same variables in tiles of several axes; None if none does."""
     wide = [v for v in dict.fromkeys(v for e in einsums for v in e.variables) if not spans[v].is_point]
-    accesses = [a for e in einsums for a in e.every_access]
+    accesses = [a for e in einsums for a in (e.output, *e.accesses)]
     is_watched = ctx.given.is_watched or any(ctx.given.has_instruction(e.name) for e in einsums)
     has_more = any(e.recurrence or e.condition for e in einsums) or not all(map(_is_simple, accesses))
     is_plain = all(i.plain or not i.variables for a in accesses for i in a.indices)
@@ -87,7 +87,7 @@ def _single(einsums: Sequence[Einsum], spans: dict[str, Span]) -> frozenset[str]
     """Variables without which no index has two of several values: those of sums, and of few values."""
     single: set[str] = set()
     reduced = {v for e in einsums for v in e.reduced}
-    for index in (i for e in einsums for a in e.every_access for i in a.indices):
+    for index in (i for e in einsums for a in (e.output, *e.accesses) for i in a.indices):
         wide = [v for v in index.variables if not spans[v].is_point and v not in single]
         single |= set(sorted(wide, key=lambda v: (v not in reduced, spans[v].most))[:-1])
     return frozenset(single)
@@ -109,7 +109,7 @@ def _planes(
     natural = max((*read, *outputs), key=lambda a: len(a.variables)).variables
     every = tuple(dict.fromkeys((*natural, *(v for e in einsums for v in e.variables))))
     axes = [v for v in every if not spans[v].is_point and v not in single and v != part]
-    blocks = dict.fromkeys((v for v in every if v in single), 1)
+    blocks = {v: 1 for v in every if v in single}
     if spans[part].most > ctx.lanes:
         blocks[part] = ctx.lanes
     bytes_of_all = 2 * 4 * (len({str(a) for a in (*read, *written)}) + len(einsums))
