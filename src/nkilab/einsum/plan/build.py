@@ -132,7 +132,7 @@ class Builder:
         if span.most <= block:
             return nullcontext(Span(ZERO, span.count, span.most))
         total = span.count.value
-        assert total is not None, "blocks divide what they cut, or are one tile"
+        assert total is not None, "ragged columns are cut to 128 before they are transposed"
         return self.tiles(hint, total, block, is_sequential=is_sequential, over=over)
 
     @contextmanager
