@@ -53,7 +53,8 @@ WRONG = {
 }  # fmt: skip
 KERNEL_VERBS = {
     "estimate": ("estimate", "KERNEL"), "profile": ("profile", "KERNEL"),
-    "check": ("check", "KERNEL"), "advise": ("advise", "KERNEL"), "diff": ("diff", "KERNEL", "kernels.py:double"),
+    "check": ("check", "KERNEL"), "advise": ("advise", "KERNEL"),
+    "diff": ("diff", "KERNEL", "kernels.py:double"),
     "diff, the second": ("diff", "kernels.py:double", "KERNEL"),
     "compare": ("compare", "KERNEL", "card.txt"), "tune": ("tune", "KERNEL", "--space", "factors.yaml"),
 }  # fmt: skip

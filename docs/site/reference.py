@@ -67,8 +67,8 @@ ADVICE = """What to do next is looked for by simulation. Each transformation bel
 looks through the program of a kernel, its plan and its timeline, and an *edit*, which makes the change in the
 program. The edited program is compiled, placed and timed like any other: a gain is the difference of
 two simulations, never a guess. The list stands in `nkilab check`, `nkilab profile` and, under `advice`,
-in their JSON and that of `estimate` and `diff`; `nkilab advise` prints it alone, `nkilab tune` that of the best
-point, which no parameter of its space gains.
+in their JSON and that of `estimate` and `diff`; `nkilab advise` prints it alone, `nkilab tune` that of the
+best point, which no parameter of its space gains.
 
 `nkilab advise kernel.py:softmax --arg 'f32[512,2048]' --apply 1` writes the first piece as a diff of the
 file, where that is a local change: a statement moves out of a loop or a tile into it, copies, scales and

@@ -72,8 +72,10 @@ _MOST_PAIRS = 8
 
 def find(evidence: Evidence) -> Iterator[Finding]:
     """Work that is lost, once per line."""
-    told = (f for t in evidence.tracks for f in (*_Stores(t, evidence).overwritten(), *_Sums(t).findings()))
-    yield from once(told)
+    reported = (
+        f for t in evidence.tracks for f in (*_Stores(t, evidence).overwritten(), *_Sums(t).findings())
+    )
+    yield from once(reported)
 
 
 class _Stores:
@@ -91,11 +93,11 @@ class _Stores:
 
     def overwritten(self) -> Iterator[Finding]:
         """Stores that the same line writes over in a later iteration."""
-        slots, told = self.track.slots, Counter[int]()
+        slots, reported = self.track.slots, Counter[int]()
         for line, before, after in self._pairs():
-            told[line] += 1
-            if told[line] <= _MOST_PAIRS and self._is_lost(before, after):
-                told[line] = _MOST_PAIRS
+            reported[line] += 1
+            if reported[line] <= _MOST_PAIRS and self._is_lost(before, after):
+                reported[line] = _MOST_PAIRS
                 yield self._finding(int(slots.row[before]), after)
 
     def _pairs(self) -> Iterator[tuple[int, int, int]]:
