@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cache
@@ -115,3 +118,22 @@ def test_names_change_neither_kernel_nor_time(case: Case, way: str) -> None:
 @pytest.mark.parametrize("case", KNOWN.values(), ids=lambda c: c.name)
 def test_no_way_to_name_changes_kernel_or_time(case: Case, way: str) -> None:
     assert not differs_by_names(compiled(case.name), case.cascade, case.extents(), way)
+
+
+HASHED = """
+import nkilab.einsum
+text = "Z[c, p, q] = X[c, 2*p + r, 2*q + s] ;; V max"
+sizes = {"P": 8, "Q": 8, "R": 2, "S": 2}
+print(nkilab.einsum.compile(text, sizes=sizes, shapes={"X": (64, 16, 16)}).source)
+"""
+
+
+def test_no_order_of_a_set_is_in_a_kernel() -> None:
+    # the loops over both windows once stood in the order in which Python hashed their names
+    command = [sys.executable, "-c", HASHED]
+    texts = {
+        subprocess.run(command, env={**os.environ, "PYTHONHASHSEED": seed}, capture_output=True, text=True,
+                       check=True).stdout
+        for seed in "0123"
+    }  # fmt: skip
+    assert len(texts) == 1

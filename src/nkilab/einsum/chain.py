@@ -41,7 +41,7 @@ def blocks_ns(cascade: Cascade, machine: Machine, passes: float) -> tuple[float,
     distributed, _ = with_scans(cascade)
     scans = [e for e in distributed.einsums if e.recurrence is not None and e.recurrence.kind == "scan"]
     total = {"scan": 0.0, "chain": 0.0}
-    for block in (s for s in cascade.steps if isinstance(s, Iterate)):
+    for block in cascade.blocks:
         own = [e for e in scans if e.name in {b.name for b in block.body}]
         stepped = block_extent(block, cascade) * _turn_ns(block, cascade, machine, passes)
         scanned = sum(_scan_ns(e, distributed, machine, passes) for e in own)

@@ -30,7 +30,7 @@ from .language.places import located
 from .language.spec import Spec
 from .mapped.complete import is_whole
 from .mapped.copies import copied
-from .mapped.kernel import Mapped, guide_of, kernel_of, planned
+from .mapped.kernel import Compiled, guide_of, kernel_of, planned
 from .mapped.parts import with_parts
 from .plan.context import Context
 from .plan.knobs import RULES, Knobs
@@ -280,7 +280,7 @@ def text_of(kernel: Kernel, cascade: Cascade, dialect: str) -> str:
 
 def _need_forward_indices(cascade: Cascade) -> None:
     """Refuse indices that run backwards."""
-    accesses = ((e, a) for e in cascade.einsums for a in (e.output, *e.accesses))
+    accesses = ((e, a) for e in cascade.einsums for a in e.every_access)
     for einsum, access, index in ((e, a, i) for e, a in accesses for i in a.indices):
         if isinstance(index, Affine) and any(c < 0 for n, c in index.terms if is_variable(n)):
             error = UnsupportedError(f"the index {index} of {access.tensor} runs backwards",
@@ -330,25 +330,24 @@ def _mapped(
     one, the extents that are given are taken as they are.
     """
 
-    def result(made: Mapped) -> CompiledEinsum:
-        types = {t: made.spec.dtypes.get(t, "float32") for t in cascade.tensors}
+    def compiled(
+        tree: Kernel, whole: Spec, findings: tuple[Finding, ...], notes: Sequence[str], proofs: Sequence[str]
+    ) -> CompiledEinsum:
+        types = {t: whole.dtypes.get(t, "float32") for t in cascade.tensors}
         return CompiledEinsum(
-            replace(made.spec, cascade=spec.cascade), cascade, spec.kernel_name, dialect, machine.name, types,
-            text_of(made.tree, cascade, dialect), tuple(made.tree.parameters), made.tree, made.findings,
-            made.changes, proofs=made.proofs,
+            replace(whole, cascade=spec.cascade), cascade, spec.kernel_name, dialect, machine.name, types,
+            text_of(tree, cascade, dialect), tuple(tree.parameters), tree, findings, tuple(notes),
+            proofs=tuple(proofs),
         )  # fmt: skip
 
-    def judge_of(made: Mapped) -> float:
-        return result(made).estimate.latency_us
-
     if search:
-        return _searched(spec, machine, title_of(cascade), found, search, result)
-    return result(kernel_of(spec, machine, title_of(cascade), found, strict, judge_of))
+        return _searched(spec, machine, title_of(cascade), found, search, compiled)
+    return kernel_of(spec, machine, title_of(cascade), found, strict, compiled)
 
 
 def _searched(
     spec: Spec, machine: Machine, title: str, found: tuple[Finding, ...], seconds: float,
-    result: Callable[[Mapped], CompiledEinsum],
+    compiled: Compiled,
 ) -> CompiledEinsum:  # fmt: skip
     """The best kernel that a search finds among the plans that keep what is given.
 
@@ -364,14 +363,14 @@ def _searched(
         )
 
     def judge_of(kernel: Kernel) -> float:
-        return result(planned(spec, replace(plans[0], kernel=kernel), found)).estimate.latency_us
+        return planned(spec, replace(plans[0], kernel=kernel), found, compiled).estimate.latency_us
 
     best = searched(lambda knobs: guide.kept(plans[0].given, knobs), judge_of, seconds, plans[0].knobs)
     held = replace(
         plans[0], kernel=best.kernel, ctx=best.ctx, proofs=proved(best.kernel, guide.cascade, machine)
     )
-    made = result(planned(spec, held, found))
-    return replace(made, changes=(*made.changes, best.told), alternatives=best.tried)
+    result = planned(spec, held, found, compiled)
+    return replace(result, changes=(*result.changes, best.told), alternatives=best.tried)
 
 
 def _as_written(spec: Spec, cascade: Cascade, target: str) -> CompiledEinsum:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
+from functools import reduce
 from math import prod
 from typing import Any
 
@@ -17,13 +18,10 @@ from .language.operators import OPERATORS
 MOST_AT_ONCE = 1 << 22
 _LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 _RELATIONS: dict[str, Callable[[Any, Any], Any]] = {
-    "<": np.less,
-    "<=": np.less_equal,
-    ">": np.greater,
-    ">=": np.greater_equal,
-    "==": np.equal,
+    "<": np.less, "<=": np.less_equal, ">": np.greater, ">=": np.greater_equal, "==": np.equal,
     "!=": np.not_equal,
-}
+}  # fmt: skip
+Once = Callable[[Mapping[str, int], list[str]], tuple[np.ndarray, ...]]
 
 
 def evaluate(cascade: Cascade, arrays: Mapping[str, Any], dtype: Any = np.float64) -> dict[str, np.ndarray]:
@@ -73,17 +71,23 @@ class Evaluator:
             isinstance(i, Affine) and (i.plain in kept or not i.at(names).terms)
             for i in einsum.output.indices
         ):
-            cut = tuple(
-                slice(0, self.extent(i.plain, einsum)) if i.plain in kept else i.at(names).constant
-                for i in einsum.output.indices
-                if isinstance(i, Affine)
-            )
             order = [i.plain for i in einsum.output.indices if i.plain in kept]
-            target[cut] = value.transpose([kept.index(v) for v in order]) if order != kept else value
+            target[self.cut(einsum, einsum.output, kept, names)] = (
+                value.transpose([kept.index(v) for v in order]) if order != kept else value
+            )
             return
         grids = self.grids(einsum, kept, bound)
         places = tuple(np.broadcast_to(self.position(i, grids), value.shape) for i in einsum.output.indices)
         target[places] = value
+
+    def cut(
+        self, einsum: Einsum, access: Access, free: Container[str], names: Mapping[str, int]
+    ) -> tuple[slice | int, ...]:
+        """The part of a tensor that an access reaches: all values of free variables, one of others."""
+        return tuple(
+            slice(0, self.extent(i.plain, einsum)) if i.plain in free else i.at(names).constant
+            for i in access.affine
+        )
 
     def extent(self, variable: str, einsum: Einsum) -> int:
         return self.cascade.extent(variable, einsum)
@@ -96,7 +100,9 @@ class Evaluator:
         if self.is_product(einsum, bound):
             return self.product(einsum, bound, kept, extents[: len(kept)])
         if prod(extents) > MOST_AT_ONCE and order:
-            return self.in_parts(einsum, bound, kept, reduced)
+            joined = OPERATORS[einsum.reduce_op].function if reduced else None
+            (value,) = self.in_parts(einsum, bound, kept, lambda b, k: (self.value(einsum, b, k),), joined)
+            return value
         grids = self.grids(einsum, order, bound)
         operands = [self.operand(o, grids, extents) for o in einsum.operands]
         mapped = self.mapped(einsum, operands)
@@ -110,21 +116,21 @@ class Evaluator:
         return np.asarray(function.reduce(mapped, axis=tuple(range(len(kept), len(order)))))
 
     def in_parts(
-        self, einsum: Einsum, bound: Mapping[str, int], kept: list[str], reduced: list[str]
-    ) -> np.ndarray:
-        """The result, one value of the longest variable at a time."""
-        pool = reduced or kept
-        longest = max(pool, key=lambda v: self.extent(v, einsum))
-        values = range(self.extent(longest, einsum))
+        self, einsum: Einsum, bound: Mapping[str, int], kept: list[str], once: Once, joined: Any
+    ) -> tuple[np.ndarray, ...]:
+        """What is computed with more variables bound, one value of the longest at a time.
+
+        Args:
+            once: computes over variables that are kept, given those that are bound.
+            joined: of two parts of a sum.
+        """
+        reduced = [v for v in einsum.reduced if v not in bound]
+        longest = max(reduced or kept, key=lambda v: self.extent(v, einsum))
+        rest = [v for v in kept if v != longest]
+        parts = (once({**bound, longest: i}, rest) for i in range(self.extent(longest, einsum)))
         if longest in kept:
-            rest = [v for v in kept if v != longest]
-            parts = [self.value(einsum, {**bound, longest: i}, rest) for i in values]
-            return np.stack(parts, kept.index(longest))
-        function: Any = OPERATORS[einsum.reduce_op].function
-        total = self.value(einsum, {**bound, longest: 0}, kept)
-        for i in values[1:]:
-            total = function(total, self.value(einsum, {**bound, longest: i}, kept))
-        return total
+            return tuple(np.stack(each, kept.index(longest)) for each in zip(*parts, strict=True))
+        return reduce(lambda total, more: tuple(map(joined, total, more)), parts)
 
     def grids(self, einsum: Einsum, order: list[str], bound: Mapping[str, int]) -> dict[str, Any]:
         grids: dict[str, Any] = {**self.cascade.sizes, **bound}
@@ -206,11 +212,7 @@ class Evaluator:
             if isinstance(operand, Scalar):
                 factor *= self.number(operand)
                 continue
-            cut = tuple(
-                slice(0, self.extent(i.plain, einsum)) if i.plain in letters else i.at(names).constant
-                for i in operand.indices
-                if isinstance(i, Affine)
-            )
+            cut = self.cut(einsum, operand, letters, names)
             arrays.append(self.held[operand.tensor][cut].astype(self.dtype, copy=False))
             subscripts.append("".join(letters[i.plain] for i in operand.indices if i.plain in letters))
         held = [v for v in kept if any(letters[v] in s for s in subscripts)]

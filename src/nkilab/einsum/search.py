@@ -14,7 +14,7 @@ from itertools import product, takewhile
 from random import Random
 
 from ..errors import NkilabError
-from .language.ast import Access, Cascade, Einsum, Iterate, Step
+from .language.ast import Access, Cascade, Einsum
 from .plan.context import Context
 from .plan.knobs import Knobs
 from .tree.nodes import Kernel, run_by
@@ -238,12 +238,8 @@ def with_axes_swapped(cascade: Cascade, output: str) -> Cascade:
         return replace(access, indices=access.indices[::-1]) if access.tensor == output else access
 
     def changed(einsum: Einsum) -> Einsum:
-        operands = tuple(turned(o) if isinstance(o, Access) else o for o in einsum.operands)
-        return replace(einsum, output=turned(einsum.output), operands=operands)
+        return replace(einsum.reading(turned), output=turned(einsum.output))
 
-    steps: list[Step] = [
-        replace(s, body=tuple(map(changed, s.body))) if isinstance(s, Iterate) else changed(s)
-        for s in cascade.steps
-    ]
+    steps = (step.with_body(map(changed, step.body)) for step in cascade.steps)
     tensors = {**cascade.tensors, output: replace(tensor, ranks=tensor.ranks[::-1])}
     return replace(cascade, tensors=tensors, steps=tuple(steps))

@@ -127,13 +127,9 @@ class _Errors:
         if len(einsum.operands) > 1 or einsum.map_op or einsum.reduce_op:
             error = error + self.store_unit * (size + error) + self.lost
         error = np.broadcast_to(error, value.shape)
-        for evaluator, held in (
-            (self.values, value),
-            (self.spread, error),
-            (self.low, np.abs(value)),
-            (self.high, np.abs(value) + error),
-        ):
-            evaluator.store(einsum, bound, kept, held)
+        evaluators = (self.values, self.spread, self.low, self.high)
+        for evaluator, array in zip(evaluators, (value, error, np.abs(value), np.abs(value) + error)):
+            evaluator.store(einsum, bound, kept, array)
 
     def error(self, einsum: Einsum, bound: Mapping[str, int], kept: list[str]) -> np.ndarray:
         """The bound over the variables in `kept`."""
@@ -145,7 +141,7 @@ class _Errors:
             self.largest_sum = max(self.largest_sum, float(high.max(initial=0.0)))
             roundings = len(einsum.operands) - 1 + (walk(count) if reduced else 0)
             return np.asarray(high - low + roundings * FLOAT32_UNIT * high)
-        first, second = self.reduced(einsum, bound, kept, reduced)
+        first, second = self.reduced(einsum, bound, kept)
         lost = walk(count) * FLOAT32_UNIT
         if einsum.reduce_op == "add" and reduced:
             self.largest_sum = max(self.largest_sum, float(np.max(second, initial=0.0)))
@@ -154,12 +150,17 @@ class _Errors:
             return np.asarray(second - first + lost * second)
         return np.asarray(first)
 
-    def reduced(self, einsum: Einsum, bound: Mapping[str, int], kept: list[str], reduced: list[str]) -> Pair:
+    def reduced(self, einsum: Einsum, bound: Mapping[str, int], kept: list[str]) -> Pair:
         """Bounds and magnitudes after the reduction; for products of elements, those of |x| and |x| + E."""
+        reduced = [v for v in einsum.reduced if v not in bound]
         order = kept + reduced
         extents = [self.cascade.extent(v, einsum) for v in order]
         if prod(extents) > MOST_AT_ONCE and order:
-            return self.in_parts(einsum, bound, kept, reduced)
+            joined = {"add": np.add, "multiply": np.multiply}.get(einsum.reduce_op, np.maximum)
+            first, second = self.values.in_parts(
+                einsum, bound, kept, lambda b, k: self.reduced(einsum, b, k), joined
+            )
+            return first, second
         value, error = self.mapped(einsum, bound, order, extents)
         value, error = (np.broadcast_to(a, extents) for a in (value, error))
         size = np.abs(value)
@@ -168,25 +169,8 @@ class _Errors:
         axes = tuple(range(len(kept), len(order)))
         if einsum.reduce_op == "multiply":
             return np.prod(size, axis=axes), np.prod(size + error, axis=axes)
-        joined: Any = np.add if einsum.reduce_op == "add" else np.maximum
-        return joined.reduce(error, axis=axes), joined.reduce(size + error, axis=axes)
-
-    def in_parts(self, einsum: Einsum, bound: Mapping[str, int], kept: list[str], reduced: list[str]) -> Pair:
-        """The same, one value of the longest variable at a time."""
-        longest = max(reduced or kept, key=lambda v: self.cascade.extent(v, einsum))
-        values = range(self.cascade.extent(longest, einsum))
-        if longest in kept:
-            rest = [v for v in kept if v != longest]
-            parts = [self.reduced(einsum, {**bound, longest: i}, rest, reduced) for i in values]
-            first, second = (np.stack([p[n] for p in parts], kept.index(longest)) for n in (0, 1))
-            return first, second
-        rest = [v for v in reduced if v != longest]
-        joined: Any = {"add": np.add, "multiply": np.multiply}.get(einsum.reduce_op, np.maximum)
-        total = self.reduced(einsum, {**bound, longest: 0}, kept, rest)
-        for i in values[1:]:
-            more = self.reduced(einsum, {**bound, longest: i}, kept, rest)
-            total = joined(total[0], more[0]), joined(total[1], more[1])
-        return total
+        sums: Any = np.add if einsum.reduce_op == "add" else np.maximum
+        return sums.reduce(error, axis=axes), sums.reduce(size + error, axis=axes)
 
     def mapped(self, einsum: Einsum, bound: Mapping[str, int], order: list[str], extents: list[int]) -> Pair:
         """Value and bound of the map operator over a grid."""

@@ -60,7 +60,7 @@ class Model:
     def access(self, tensor: str, einsum: str) -> Access | None:
         """How an Einsum indexes a tensor."""
         held = self.einsums[einsum]
-        return next((a for a in (held.output, *held.accesses) if a.tensor == tensor), None)
+        return next((a for a in held.every_access if a.tensor == tensor), None)
 
     def extent(self, einsum: str, rank: str) -> Extent:
         """Elements of a rank, or the text of a formula."""
@@ -129,19 +129,9 @@ class Model:
         return self._emitted([name for name in self.einsums if name in self.ordered], 0)
 
     def _emitted(self, names: list[str], depth: int) -> list[str]:
-        done: list[str] = []
-        for name in names:
-            if name in done:
-                continue
-            loops = self.ordered[name]
-            if len(loops) == depth:
-                done.append(name)
-                continue
-            together = [
-                n for n in names if len(self.ordered[n]) > depth and self.ordered[n][depth] is loops[depth]
-            ]
-            done += self._emitted([n for n in together if n not in done], depth + 1)
-        return done
+        turns = self.ranks.in_turns(self.ordered, names, depth)
+        parts = (self._emitted(inside, depth + 1) if group else inside for group, inside in turns)
+        return [name for part in parts for name in part]
 
 
 def within(node: Node, *keys: str) -> Node:

@@ -83,7 +83,7 @@ def known_ranks(cascade: Cascade) -> list[str]:
         found += [v.upper() for v in einsum.variables]
         if isinstance(block, Iterate):
             found.append(block.variable.upper())
-        for access in (einsum.output, *einsum.accesses):
+        for access in einsum.every_access:
             found += [
                 n for i in access.indices if isinstance(i, Affine) for n, _ in i.terms if not is_variable(n)
             ]
@@ -133,8 +133,7 @@ def _outputs(spec: Spec) -> Iterator[Finding]:
 
 def _reads(spec: Spec) -> Iterator[Finding]:
     cascade = spec.cascade
-    bodies = [step.body if isinstance(step, Iterate) else (step,) for step in cascade.steps]
-    numbered = [(number, einsum) for number, body in enumerate(bodies) for einsum in body]
+    numbered = [(number, einsum) for number, step in enumerate(cascade.steps) for einsum in step.body]
     first: dict[str, int] = {}
     for number, einsum in numbered:
         first.setdefault(einsum.name, number)

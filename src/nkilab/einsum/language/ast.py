@@ -6,8 +6,8 @@ rank variables (lower case) and extents (upper case), or the value of another te
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import cached_property
 
@@ -114,6 +114,16 @@ class Access:
     def gathers(self) -> tuple[Gather, ...]:
         """Indices that other tensors hold."""
         return tuple(i for i in self.indices if isinstance(i, Gather))
+
+    @cached_property
+    def affine(self) -> tuple[Affine, ...]:
+        """Its indices, none of which another tensor holds."""
+        assert not self.gathers, f"{self} is gathered"
+        return tuple(i for i in self.indices if isinstance(i, Affine))
+
+    def axis_of(self, variable: str) -> int | None:
+        """The first axis whose index has a variable; None if none has."""
+        return next((n for n, i in enumerate(self.indices) if variable in i.variables), None)
 
     def __str__(self) -> str:
         return f"{self.tensor}[{', '.join(map(str, self.indices))}]"
@@ -233,6 +243,26 @@ class Einsum:
         """Operands that are tensors."""
         return tuple(o for o in self.operands if isinstance(o, Access))
 
+    @property
+    def every_access(self) -> tuple[Access, ...]:
+        """What it writes, then its operands that are tensors."""
+        return (self.output, *self.accesses)
+
+    @property
+    def body(self) -> tuple[Einsum, ...]:
+        """Itself: a step outside of blocks."""
+        return (self,)
+
+    def with_body(self, body: Iterable[Einsum]) -> Einsum:
+        """The one that stands for it."""
+        (einsum,) = body
+        return einsum
+
+    def reading(self, changed: Callable[[Access], Operand]) -> Einsum:
+        """It with other operands for those that are tensors."""
+        operands = tuple(changed(o) if isinstance(o, Access) else o for o in self.operands)
+        return self if operands == self.operands else replace(self, operands=operands)
+
     @cached_property
     def variables(self) -> tuple[str, ...]:
         """Every rank variable, those of the output first."""
@@ -279,6 +309,10 @@ class Iterate:
     variable: str
     body: tuple[Einsum, ...]
     place: Place = field(default=Place(), compare=False)
+
+    def with_body(self, body: Iterable[Einsum]) -> Iterate:
+        """It with other Einsums."""
+        return replace(self, body=tuple(body))
 
 
 Step = Einsum | Iterate
@@ -354,6 +388,11 @@ class Cascade:
         """All Einsums, those of iterate blocks too, in order."""
         return tuple(einsum for einsum, _ in self.walk())
 
+    @property
+    def blocks(self) -> tuple[Iterate, ...]:
+        """Its iterate blocks, in order."""
+        return tuple(step for step in self.steps if isinstance(step, Iterate))
+
     def einsum(self, name: str) -> Einsum:
         """The Einsum that writes a tensor; of several the one with the most rank variables."""
         return max((e for e in self.einsums if e.name == name), key=lambda e: len(e.variables))
@@ -361,10 +400,7 @@ class Cascade:
     def walk(self) -> Iterator[tuple[Einsum, Iterate | None]]:
         """Every Einsum with the block it stands in."""
         for step in self.steps:
-            if isinstance(step, Iterate):
-                yield from ((einsum, step) for einsum in step.body)
-            else:
-                yield step, None
+            yield from ((einsum, step if isinstance(step, Iterate) else None) for einsum in step.body)
 
     @property
     def written(self) -> tuple[str, ...]:
@@ -393,7 +429,7 @@ class Cascade:
         known = self.sizes.get(variable.upper())
         if known is not None:
             return known
-        axes = (axis for access in (einsum.output, *einsum.accesses) for axis in self.axes(access))
+        axes = (axis for access in einsum.every_access for axis in self.axes(access))
         for rank, index in axes:
             if index.plain == variable:
                 return self.sizes[rank]

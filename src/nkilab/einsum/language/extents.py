@@ -106,7 +106,7 @@ def _check_bounds(einsum: Einsum, extents: Mapping[str, int], cascade: Cascade) 
     What an Einsum reads beyond an edge is 0, if it reads anything inside, or where extents of one leave its
     variables nothing but the padding.
     """
-    gathers = [g.access for a in (einsum.output, *einsum.accesses) for g in a.gathers]
+    gathers = [g.access for a in einsum.every_access for g in a.gathers]
     inside = [(access, False) for access in (einsum.output, *gathers)]
     accesses = [*inside, *((a, True) for a in einsum.accesses)]
     axes = [(a, may_leave, rank, i) for a, may_leave in accesses for rank, i in cascade.axes(a)]

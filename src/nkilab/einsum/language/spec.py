@@ -9,7 +9,7 @@ from typing import Any
 
 from ...errors import NkilabError, SpecError
 from ...tiles.dtypes import as_dtype
-from .ast import Cascade, Einsum, Iterate, Place, Step, Tensor
+from .ast import Cascade, Einsum, Iterate, Step, Tensor
 from .expressions import read_einsum
 from .nodes import Node, read_nodes, shown
 from .places import located
@@ -401,15 +401,3 @@ def spec_of_cascade(cascade: Cascade, dtypes: Mapping[str, Any] | None = None, k
         raise SpecError(problem, hint=hint).located("", "outputs")
     named = {name: as_dtype(dtype).name for name, dtype in (dtypes or {}).items()}
     return Spec(cascade, dtypes=named, kernel_name=kernel_name)
-
-
-__all__ = [
-    "Execution",
-    "Fusion",
-    "Place",
-    "Placement",
-    "Spec",
-    "check_einsum",
-    "read_spec",
-    "spec_of_cascade",
-]

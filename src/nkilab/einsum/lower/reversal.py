@@ -6,10 +6,9 @@ TensorE transposes a block of columns, and multiplies it with ones along the oth
 from __future__ import annotations
 
 from ..plan.context import Context, part_of
-from ..plan.deliver import columns_of
 from ..tree import nodes
 from ..tree.expr import ZERO, expr
-from ..tree.nodes import Buffer, View
+from ..tree.nodes import Buffer, View, columns_of
 
 
 def reverse_columns(ctx: Context, src: View, dst: View, rows: int) -> None:

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING
 from ..language.ast import Access, Einsum, Operand, Recurrence, Scalar
 from ..plan.build import Span, point
 from ..plan.context import part_of
-from ..plan.deliver import columns_of, deliver
+from ..plan.deliver import deliver
 from ..plan.fetch import fetch
 from ..plan.values import Tile, Value
 from ..plan.want import Want
 from ..tree import nodes
 from ..tree.expr import ZERO, Expr, expr
-from ..tree.nodes import Buffer, Number, View
+from ..tree.nodes import Buffer, Number, View, columns_of
 from .reversal import reverse_columns
 
 if TYPE_CHECKING:

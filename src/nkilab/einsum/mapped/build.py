@@ -80,8 +80,10 @@ class _Build:
         arguments.extend(Argument(n, value=v) for n, v in cascade.scalars.items() if n in scalars)
         for tensor in cascade.outputs:
             self.allocate_hbm(tensor)
-        order = sorted(self.einsums, key=lambda n: (not self.is_first(n), list(self.einsums).index(n)))
-        self.emit([n for n in order if not self.plans[n].is_skipped], 0)
+        for is_apart in (True, False):
+            # an Einsum that left loops around those that it stays in runs before the others
+            run = [n for n, p in self.plans.items() if p.is_apart is is_apart and not p.is_skipped]
+            self.emit(run, 0)
         outputs = tuple(self.views.places[t].buffer for t in cascade.outputs)
         kernel = Kernel(
             self.name,
@@ -93,10 +95,6 @@ class _Build:
             asserts(self.spec, self.parameters, self.machine, self.bytes, self.sums),
         )
         return kernel, self.notes
-
-    def is_first(self, name: str) -> bool:
-        """Whether an Einsum left loops around those that it stays in: it runs before them."""
-        return self.plans[name].is_apart
 
     def allocate_hbm(self, tensor: str, role: str = "output") -> None:
         placed = self.ranks.placement(tensor, tensor)
@@ -114,30 +112,17 @@ class _Build:
 
     def emit(self, names: list[str], depth: int) -> None:
         """Statements and loops of Einsums at a depth, in order; those with the same next loop share it."""
-        done: set[str] = set()
-        for name in names:
-            if name in done:
-                continue
-            loops = self.plans[name].loops
-            if len(loops) == depth:
-                self.emit_one(name, depth)
-                done.add(name)
-                continue
-            group = loops[depth]
-            together = [
-                n
-                for n in names
-                if n not in done and len(self.plans[n].loops) > depth and self.plans[n].loops[depth] is group
-            ]
-            together = [n for n in together if self.is_first(n) == self.is_first(name)]
+        loops = {name: self.plans[name].loops for name in names}
+        for group, together in self.ranks.in_turns(loops, names, depth):
             for member in together:
                 self.allocate(member, depth)
-            self.loop(group, name, together, depth)
-            done.update(together)
+            if group is None:
+                self.emit_one(together[0], depth)
+            else:
+                self.loop(group, together[0], together, depth)
 
     def emit_one(self, name: str, depth: int) -> None:
         """The statement of an Einsum in its innermost loop."""
-        self.allocate(name, depth)
         if not depth:
             self.ctx.build.add(nodes.Comment(self.text_of(name)))
         self.statement(self.plans[name])

@@ -46,7 +46,7 @@ def is_instructions(cascade: Cascade) -> bool:
 
 
 def _is_instruction(cascade: Cascade, einsum: Einsum) -> bool:
-    indices = [[i.plain for i in a.indices] for a in (einsum.output, *einsum.accesses)]
+    indices = [[i.plain for i in a.indices] for a in einsum.every_access]
     is_indexed = all(all(names) and len(set(names)) == len(names) for names in indices)
     in_hbm = sum(t in cascade.inputs or t in cascade.outputs for t in (einsum.name, *einsum.reads))
     is_copy = not einsum.map_op and not einsum.reduce_op
@@ -344,7 +344,7 @@ class _Completion:
         if (tensor, name) in self.placed:
             return self.placed[tensor, name]
         is_made, node = tensor == name, self.node("binding.tensor")
-        access = next(a for a in (einsum.output, *einsum.accesses) if a.tensor == tensor)
+        access = next(a for a in einsum.every_access if a.tensor == tensor)
         zeros = self.instructions[name] == "LoopReduce"
         constructor = ("zeros" if zeros else "empty") if is_made else ""
         ranks = self.every(name, access.variables)
@@ -371,7 +371,7 @@ class _Completion:
     def is_cut_alike(self, tensor: str) -> bool:
         """Whether all that move a tensor of HBM see it as declared, its ranks in the same parts."""
         movers = [e for e in self.cascade.einsums if tensor in (e.name, *e.reads)]
-        accesses = [a for e in movers for a in (e.output, *e.accesses) if a.tensor == tensor]
+        accesses = [a for e in movers for a in e.every_access if a.tensor == tensor]
         ranks = self.cascade.tensors[tensor].ranks
         parts = {tuple(self.every(e.name, a.variables)) for e, a in zip(movers, accesses)}
         return len(parts) == 1 and all(tuple(v.upper() for v in a.variables) == ranks for a in accesses)

@@ -236,7 +236,7 @@ class Followed:
     def indices(self, tensor: str, einsum: str) -> list[str]:
         """The variables that index a tensor in an Einsum, "" where it is no variable alone."""
         held = self.einsum(einsum)
-        access = next((a for a in (held.output, *held.accesses) if a.tensor == tensor), None)
+        access = next((a for a in held.every_access if a.tensor == tensor), None)
         if access is None:
             return []
         turn = self.turns.get(einsum, "")

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from ...errors import SpecError, UnsupportedError
 from ...machine import Machine
 from ..checks.judge import judge
 from ..checks.names import check_writers, node_of
+from ..compiled import CompiledEinsum
 from ..grades import Finding, Grade, enforce
 from ..language.ast import Cascade
 from ..language.extents import sized
@@ -26,29 +27,13 @@ from .guided import Guide, Guided, is_of_cascade
 MOST_TIMED = 20_000
 
 
-@dataclass(frozen=True)
-class Mapped:
-    """A kernel with a mapping.
-
-    Args:
-        tree: of it.
-        spec: with everything that was completed.
-        findings: those given, and those in what was completed.
-        changes: notes for the report.
-        proofs: what was proved.
-    """
-
-    tree: Kernel
-    spec: Spec
-    findings: tuple[Finding, ...]
-    changes: tuple[str, ...]
-    proofs: tuple[str, ...]
+# a kernel of its tree, the specification with all that was completed, findings, notes and proofs
+Compiled = Callable[[Kernel, Spec, tuple[Finding, ...], Sequence[str], Sequence[str]], CompiledEinsum]
 
 
 def kernel_of(
-    spec: Spec, machine: Machine, title: str, found: tuple[Finding, ...], strict: bool,
-    judge_of: Callable[[Mapped], float],
-) -> Mapped:  # fmt: skip
+    spec: Spec, machine: Machine, title: str, found: tuple[Finding, ...], strict: bool, compiled: Compiled
+) -> CompiledEinsum:
     """The kernel of a specification with a mapping.
 
     Args:
@@ -57,20 +42,20 @@ def kernel_of(
         title: of the kernel.
         found: findings so far.
         strict: whether repairs are refused.
-        judge_of: predicts the latency of one of several kernels.
+        compiled: makes a kernel of a tree.
 
     Raises:
         SpecError: if what is given contradicts itself.
         UnsupportedError: if no kernel keeps all that is given.
     """
     if is_whole(spec):
-        return _built(spec, machine, title, found, strict)
+        return _built(spec, machine, title, found, strict, compiled)
     guide = guide_of(spec, machine, title)
-    kernels = [planned(spec, p, found) for p in guide.plans()] if guide is not None else []
+    kernels = [planned(spec, p, found, compiled) for p in guide.plans()] if guide is not None else []
     failure: Exception | None = None
     try:
         if is_instructions(spec.cascade):
-            kernels.append(_built(spec, machine, title, found, strict))
+            kernels.append(_built(spec, machine, title, found, strict, compiled))
     except (SpecError, UnsupportedError, ProofError) as error:
         failure = error
     if failure is not None and (
@@ -79,8 +64,10 @@ def kernel_of(
         raise failure
     if not kernels:
         raise _refused(spec, guide, failure) from failure
-    short = [k for k in kernels if run_by(k.tree.body) <= MOST_TIMED]
-    return min(short, key=judge_of) if len(short) > 1 else (short or kernels)[0]
+    short = [k for k in kernels if k.tree is not None and run_by(k.tree.body) <= MOST_TIMED]
+    if len(short) < 2:
+        return (short or kernels)[0]
+    return min(short, key=lambda kernel: kernel.estimate.latency_us)
 
 
 def guide_of(spec: Spec, machine: Machine, title: str) -> Guide | None:
@@ -91,13 +78,12 @@ def guide_of(spec: Spec, machine: Machine, title: str) -> Guide | None:
     return Guide(spec, live(sized(spec.cascade))[0], machine, title)
 
 
-def planned(spec: Spec, guided: Guided, found: tuple[Finding, ...]) -> Mapped:
+def planned(spec: Spec, guided: Guided, found: tuple[Finding, ...], compiled: Compiled) -> CompiledEinsum:
     """The kernel of the planner, which lays tensors of HBM out as declared."""
     placements = {k: replace(p, is_plain=True) for k, p in spec.placements.items()}
     note = "completed: by a plan that keeps all that is given"
-    return Mapped(
-        guided.kernel, replace(spec, placements=placements), found, (note, *guided.ctx.choices), guided.proofs
-    )
+    notes = (note, *guided.ctx.choices)
+    return compiled(guided.kernel, replace(spec, placements=placements), found, notes, guided.proofs)
 
 
 def _refused(spec: Spec, guide: Guide | None, error: Exception | None = None) -> UnsupportedError:
@@ -114,7 +100,9 @@ def _refused(spec: Spec, guide: Guide | None, error: Exception | None = None) ->
     return refused
 
 
-def _built(spec: Spec, machine: Machine, title: str, found: tuple[Finding, ...], strict: bool) -> Mapped:
+def _built(
+    spec: Spec, machine: Machine, title: str, found: tuple[Finding, ...], strict: bool, compiled: Compiled
+) -> CompiledEinsum:
     """The kernel with every loop, instruction and place as given, or as follows from what is given."""
     enforce(check_writers(spec))
     _need_used_inputs(spec.cascade)
@@ -126,7 +114,7 @@ def _built(spec: Spec, machine: Machine, title: str, found: tuple[Finding, ...],
         enforce(findings, strict=strict)
     tree, changes = build(whole, machine, spec.kernel_name, title)
     changes = list(dict.fromkeys((*notes, *changes)))
-    return Mapped(tree, whole, tuple(findings), tuple(changes), tuple(prove(tree, machine)))
+    return compiled(tree, whole, tuple(findings), changes, prove(tree, machine))
 
 
 def _is_news(finding: Finding, before: set[tuple[str, str]]) -> bool:

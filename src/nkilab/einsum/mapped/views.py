@@ -154,7 +154,7 @@ class Views:
         if held.buffer.memory != HBM or not placed.is_plain:
             return held.axes
         one = self.einsums[einsum]
-        access = next(a for a in (one.output, *one.accesses) if a.tensor == tensor)
+        access = next(a for a in one.every_access if a.tensor == tensor)
         return [replace(d, base=i.plain.upper()) for d, i in zip(held.axes, access.indices, strict=True)]
 
     def rows_of(self, placed: Placement, held: Place) -> Expr:

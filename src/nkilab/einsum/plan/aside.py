@@ -6,7 +6,6 @@ with columns and numbers.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 from ...machine import Machine
@@ -14,7 +13,7 @@ from ..hardware import Hardware
 from ..room import views_of
 from ..tree.nodes import SBUF, Activate, Combine, Kernel, Loop, Scale, Scan, Statement, View
 from .balance import columns_of
-from .pipeline import Unit, state_of, units_of
+from .pipeline import needed_for, state_of, units_of
 
 # columns beyond which an instruction is no step of a chain, but work that VectorE does faster
 MOST = 512
@@ -38,7 +37,8 @@ def _relieved(body: list[Statement], hardware: Hardware) -> None:
     """Change the instructions of one turn in place."""
     units = units_of(body)
     has_scan = any(isinstance(u.statement, Scan) for u in units)
-    chain = [u for u in units if u.writes & state_of(units)] if has_scan else _chain(units)
+    state = state_of(units)
+    chain = [u for u in units if u.writes & state] if has_scan else needed_for(state, units)
     if not chain and not has_scan:
         return
     busy = {"vector": 0.0, "gpsimd": 0.0, "scalar": 0.0, **hardware.total(body)}
@@ -62,17 +62,6 @@ def _elsewhere(statement: Statement, has_scan: bool) -> Statement | None:
     is_column = isinstance(factor, View) and (factor.buffer.memory, factor.buffer.dtype) == (SBUF, "float32")
     is_taken = is_column or isinstance(factor, float | int)
     return Activate(statement.dst, "copy", statement.src, factor) if is_taken else None
-
-
-def _chain(units: Sequence[Unit]) -> list[Unit]:
-    """The units that the state of the next turn depends on."""
-    needed = set(state_of(units))
-    found: list[Unit] = []
-    for unit in reversed(units):
-        if unit.writes & needed:
-            found.append(unit)
-            needed |= unit.reads
-    return found
 
 
 def _may_move(combine: Combine, is_wide: bool) -> bool:

@@ -8,8 +8,7 @@ TensorE together.
 from __future__ import annotations
 
 from ..language.ast import Access, Einsum, Scalar
-from ..tree.expr import expr
-from .build import Span, point
+from .build import Span, point, whole
 from .context import Context
 from .deliver import Target
 from .product import Product, matmul_dtype
@@ -59,7 +58,7 @@ def _inside(product: Product, spans: dict[str, Span], variable: str, each: int) 
     return {
         **spans,
         **{v: point(0) for v in product.outer},
-        variable: Span(spans[variable].start, expr(each), each),
+        variable: whole(each, spans[variable].start),
     }
 
 

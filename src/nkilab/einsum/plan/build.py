@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import keyword
-from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Hashable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from math import prod
-from typing import Any
+from typing import Any, TypeVar
 
 from ...tiles.dtypes import as_dtype
 from ..tree.expr import ZERO, Expr, Whole, at_most, expr, name_of
 from ..tree.nodes import SBUF, Alloc, Buffer, Comment, Loop, Statement
 from .given import Ran, Turn
 
+Kept = TypeVar("Kept")
 RESERVED = {"nl", "nisa", "nki", "np", "min", "max", "range", "float"}
 
 
@@ -46,9 +47,9 @@ def point(at: Whole) -> Span:
     return Span(expr(at), expr(1), 1)
 
 
-def whole(extent: int) -> Span:
-    """All values."""
-    return Span(ZERO, expr(extent), extent)
+def whole(extent: int, start: Whole = 0) -> Span:
+    """So many values, from the first or another one."""
+    return Span(expr(start), expr(extent), extent)
 
 
 @dataclass
@@ -125,12 +126,14 @@ class Builder:
             yield span.start
 
     def pieces(
-        self, variable: str, span: Span, block: int, is_sequential: bool = False
+        self, hint: str, span: Span, block: int, is_sequential: bool = False, over: str = ""
     ) -> AbstractContextManager[Span]:
-        """A loop over tiles of a span that no run-time value cuts."""
+        """A loop over tiles of a span, counted from its start; one of several no run-time value cuts."""
+        if span.most <= block:
+            return nullcontext(Span(ZERO, span.count, span.most))
         total = span.count.value
-        assert total is not None, "blocks divide what they cut, or are one tile"
-        return self.tiles(variable, total, block, is_sequential=is_sequential, over=variable)
+        assert total is not None, "ragged columns are cut to 128 before they are transposed"
+        return self.tiles(hint, total, block, is_sequential=is_sequential, over=over)
 
     @contextmanager
     def tiles(
@@ -195,6 +198,16 @@ class Builder:
             target.body[target.opened : target.opened] = segment.body
             target.opened += len(segment.body)
             target.bytes += segment.bytes
+
+    def once(self, key: Hashable, depth: int, make: Callable[[], Kept]) -> Kept:
+        """What a scope up to a depth keeps for a key; made at that depth where none does."""
+        scopes = [scope for scope in self.scopes[: depth + 1] if key in scope.cache]
+        if not scopes:
+            with self.hoisted(depth):
+                scopes = self.scopes[-1:]
+                scopes[0].cache[key] = make()
+        kept: Kept = scopes[0].cache[key]
+        return kept
 
     def buffer(
         self,

@@ -13,8 +13,8 @@ from ...tiles.dtypes import as_dtype
 from ..language.ast import Affine
 from ..tree import nodes
 from ..tree.expr import ZERO, Expr, expr
-from ..tree.nodes import At, Cut, View
-from .build import Span
+from ..tree.nodes import At, Cut, View, all_of
+from .build import Span, whole
 from .context import Context
 from .storage import Storage, positions
 from .want import Want
@@ -42,7 +42,7 @@ def turned_in_psum(ctx: Context, want: Want, storage: Storage) -> View | None:
     plan = _Bulk(ctx, want, storage, lambda _, __: View(storage.buffer, ()))
     if not plan.is_possible or plan.columns.most > ctx.lanes or plan.rows.most * plan.size > ctx.bank_bytes:
         return None
-    straight = plan.loaded(*(Span(ZERO, expr(s.most), s.most) for s in (plan.rows, plan.columns)))
+    straight = plan.loaded(*(whole(s.most) for s in (plan.rows, plan.columns)))
     height, blocks = plan.columns.most, plan.rows.most // ctx.lanes
     return plan.bank(straight, ZERO, ZERO, height, blocks)
 
@@ -61,15 +61,11 @@ class _Bulk:
         want, counts = self.want, [self.rows.count.value, self.columns.count.value]
         if self.storage.buffer.dtype in ("int32", "uint32") or self.storage.buffer.role == "scratch":
             return False
-        axes = [
-            next((i for i in want.access.indices if v in i.variables), None) for v in (want.part, want.free)
-        ]
-        steps = [
-            i.coefficient(v)
-            for i, v in zip(axes, (want.part, want.free), strict=True)
-            if isinstance(i, Affine)
-        ]
-        if steps != [1, 1] or axes[0] is axes[1] or axes[0] is not want.access.indices[-1]:
+        pair, last = (want.part, want.free), len(want.access.indices) - 1
+        axes = [want.access.axis_of(v) for v in pair]
+        indices = [want.access.indices[n] for n in axes if n is not None]
+        steps = [i.coefficient(v) for i, v in zip(indices, pair) if isinstance(i, Affine)]
+        if steps != [1, 1] or axes[0] != last or axes[1] == last:
             return False
         if any(c is None for c in counts) or self.rows.most % self.ctx.lanes:
             return False
@@ -90,7 +86,7 @@ class _Bulk:
                 (self.rows, blocks * self.ctx.lanes, want.free), (self.columns, width, want.part)
             ):  # fmt: skip
                 local = stack.enter_context(build.tiles(hint, span.most, block))
-                tiles.append(Span(local.start, expr(block), block))
+                tiles.append(whole(block, local.start))
             self.transposed(*tiles)
 
     def transposed(self, rows: Span, columns: Span) -> None:
@@ -105,8 +101,8 @@ class _Bulk:
             group = stack.enter_context(build.tiles("g", rows.most, along * self.ctx.lanes))
             done = self.bank(straight, block.start, group.start, height, along)
             place = self.into(
-                Span(columns.start + block.start, expr(height), height),
-                Span(rows.start + group.start, expr(along * self.ctx.lanes), along * self.ctx.lanes),
+                whole(height, columns.start + block.start),
+                whole(along * self.ctx.lanes, rows.start + group.start),
             )
             build.add(nodes.Copy(place, done))
 
@@ -119,25 +115,24 @@ class _Bulk:
             source = View(straight, (Cut(ZERO, expr(self.ctx.lanes)), *place, Cut(column, expr(height))))
             dst = View(psum, (Cut(ZERO, expr(height)), Cut(r * self.ctx.lanes, expr(self.ctx.lanes))))
             build.add(nodes.Transpose(dst, source))
-        return View(psum, (Cut(ZERO, expr(height)), Cut(ZERO, expr(blocks * self.ctx.lanes))))
+        return all_of(psum)
 
     def loaded(self, rows: Span, columns: Span) -> nodes.Buffer:
         """Rows as they lie, in blocks of 128."""
         want, build = self.want, self.ctx.build
         blocks = rows.most // self.ctx.lanes
         shape = (self.ctx.lanes, blocks, columns.most) if blocks > 1 else (self.ctx.lanes, columns.most)
-        tile = build.buffer(
-            f"{want.access.tensor.lower()}_rows", shape, self.storage.buffer.dtype, nodes.SBUF
-        )
+        hint = f"{want.access.tensor.lower()}_rows"
+        tile = build.buffer(hint, shape, self.storage.buffer.dtype, nodes.SBUF)
         spans = {
             **want.spans,
-            want.free: Span(self.rows.start + rows.start, rows.count, rows.most),
-            want.part: Span(self.columns.start + columns.start, columns.count, columns.most),
+            want.free: self.rows.tile(rows),
+            want.part: self.columns.tile(columns),
         }
         at = positions(want.access, spans)
-        axis = next(a for a, i in enumerate(want.access.indices) if want.free in i.variables)
-        source = View(self.storage.buffer, tuple(at), folded=(axis, self.ctx.lanes) if blocks > 1 else None)
-        build.add(nodes.Load(View(tile, tuple(Cut(ZERO, expr(e)) for e in shape)), source))
+        axis = want.access.axis_of(want.free)
+        folded = (axis, self.ctx.lanes) if blocks > 1 and axis is not None else None
+        build.add(nodes.Load(all_of(tile), View(self.storage.buffer, tuple(at), folded=folded)))
         return tile
 
 

@@ -82,7 +82,7 @@ def choices_for(ctx: Context, einsums: list[Einsum], spans: dict[str, Span]) -> 
 def _judged(
     ctx: Context, einsums: list[Einsum], spans: dict[str, Span], wide: list[str], part: str, free: str
 ) -> Choice | None:
-    accesses = [(e, a, a is e.output) for e in einsums for a in (e.output, *e.accesses)]
+    accesses = [(e, a, a is e.output) for e in einsums for a in e.every_access]
     along = {e.recurrence.variable for e in einsums if e.recurrence is not None}
     if not along <= {free} and any(not spans[v].is_point or free for v in along):
         return None

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 from ..language.ast import Access, Affine, Einsum
 from ..tree import nodes
-from ..tree.expr import ZERO, expr
-from ..tree.nodes import Cut, View
-from .build import Span
+from ..tree.expr import ZERO
+from ..tree.nodes import Cut, View, all_of
+from .build import Span, whole
 from .choose import Choice
 from .context import Context
 from .deliver import Target
@@ -49,18 +49,18 @@ class Chunks:
         size = self.blocks * self.ctx.lanes
         with build.tiles(part, before.most, size, comment=comment, over=part) as chunk:
             start = before.start + chunk.start
-            spans[part] = Span(start, expr(size), size)
+            spans[part] = whole(size, start)
             for access in self.loaded:
                 dtype = self.ctx.dtypes[access.tensor]
                 staged[str(access)] = stage(self.ctx, access, spans, part, dtype)
             made = [self.made(einsum, spans) for einsum in self.stored]
             targets |= {e.name: Target(tile, None) for e, tile in zip(self.stored, made, strict=True)}
-            whole = dict(spans)
+            every = dict(spans)
             with build.tiles(part, size, self.ctx.lanes, over=part) as block:
-                spans[part] = Span(start + block.start, expr(self.ctx.lanes), self.ctx.lanes)
+                spans[part] = whole(self.ctx.lanes, start + block.start)
                 yield
             for einsum, tile in zip(self.stored, made, strict=True):
-                self.store(einsum, tile, whole, kept[einsum.name].hbm)
+                self.store(einsum, tile, every, kept[einsum.name].hbm)
         spans[part] = before
         targets |= kept
 
@@ -75,7 +75,7 @@ class Chunks:
         assert hbm is not None
         axis = next(a for a, i in enumerate(einsum.output.indices) if self.choice.part in i.variables)
         at = positions(einsum.output, _written(einsum, spans))
-        source = View(tile.buffer, tuple(Cut(ZERO, expr(e)) for e in tile.buffer.shape))
+        source = all_of(tile.buffer)
         if (
             len(source.cuts) > 2
             and source.cuts[-1].count.value == 1

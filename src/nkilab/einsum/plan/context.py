@@ -10,7 +10,7 @@ from ...machine import Machine
 from ...tiles.dtypes import as_dtype
 from ..language.ast import Access, Cascade, Einsum, Scalar
 from ..tree.expr import ZERO, Expr
-from ..tree.nodes import HBM, PSUM, SBUF, Buffer, Cut, Fill, Number, Summed, Tally, View
+from ..tree.nodes import HBM, PSUM, SBUF, Buffer, Cut, Fill, Number, Summed, Tally, View, all_of
 from .build import Builder, Span, whole
 from .given import NOTHING, Given, Made
 from .knobs import RULES, Decision, Knobs
@@ -68,7 +68,6 @@ class Context:
     choices: list[str] = field(default_factory=list)
     loops: list[tuple[str, int]] = field(default_factory=list)
     blocks: dict[str, int] = field(default_factory=dict)
-    constants: dict[tuple[str, float], Buffer] = field(default_factory=dict)
     homes: dict[str, str] = field(default_factory=dict)
     wanted: dict[str, str] = field(default_factory=dict)
     memories: dict[str, str] = field(default_factory=dict)
@@ -189,28 +188,30 @@ class Context:
         return Storage(buffer, dims, bases, has_blocks, self.build.depth)
 
     def temporary(
-        self,
-        hint: str,
-        rows: int,
-        columns: int,
-        dtype: str = "float32",
-        memory: str = SBUF,
+        self, hint: str, rows: int, columns: int, dtype: str = "float32", memory: str = SBUF,
         role: str = "tile",
-    ) -> Buffer:
+    ) -> Buffer:  # fmt: skip
         """A new tile [rows, columns]."""
         return self.build.buffer(hint, (rows, columns), dtype, memory, role)
 
+    def tile(
+        self, hint: str, rows: Span, columns: Span, dtype: str = "float32", memory: str = SBUF,
+        role: str = "tile",
+    ) -> View:  # fmt: skip
+        """A new tile for what rows and columns cover, as far as they do."""
+        made = self.temporary(hint, rows.most, columns.most, dtype, memory, role)
+        return part_of(made, rows.count, columns.count)
+
     def constant(self, value: float, dtype: str = "float32") -> Buffer:
         """A tile as large as the array of TensorE of a constant, made once at the head of the kernel."""
-        key = (dtype, value)
-        if key not in self.constants:
-            with self.build.hoisted(0):
-                hint = "ones" if value == 1 else "zeros" if value == 0 else "constant"
-                lanes = self.lanes
-                made = self.temporary(hint, lanes, lanes, dtype)
-                self.build.add(Fill(part_of(made, lanes, lanes), value))
-            self.constants[key] = made
-        return self.constants[key]
+
+        def made() -> Buffer:
+            hint = "ones" if value == 1 else "zeros" if value == 0 else "constant"
+            tile = self.temporary(hint, self.lanes, self.lanes, dtype)
+            self.build.add(Fill(all_of(tile), value))
+            return tile
+
+        return self.build.once(("constant", dtype, value), 0, made)
 
     def storage_of(self, access: Access) -> list[Storage]:
         """Where the tensor of an access lies."""

@@ -11,9 +11,9 @@ from math import prod
 from ..language.ast import Access, Einsum, Scalar
 from ..tree import nodes
 from ..tree.expr import ZERO, expr
-from ..tree.nodes import At, Cut, View
+from ..tree.nodes import At, Cut, View, all_of
 from .beside import rows_beside
-from .build import Span, point
+from .build import Span, point, whole
 from .choose import is_settled
 from .context import Context, part_of, tally
 from .deliver import deliver, targets_of
@@ -25,7 +25,6 @@ from .reach import leaves
 from .stack import of_stack
 from .stage import stage, staged_bytes
 from .storage import positions
-from .turns import piece_of
 from .want import Want
 
 # bytes per partition of results that one transfer stores
@@ -65,8 +64,7 @@ class Contraction:
                 span = stack.enter_context(
                     build.tiles(variable, self.spans[variable].most, block, comment=comment, over=variable)
                 )
-                start = self.spans[variable].start + span.start
-                self.spans[variable] = Span(start, span.count, span.most)
+                self.spans[variable] = self.spans[variable].tile(span)
                 comment = ""
                 operands.stage_padded(is_forced=variable == loops[-1])
             if comment:
@@ -102,8 +100,7 @@ class Contraction:
                 continue
             turns = self.ctx.build.tiles(f"{variable}_block", self.spans[variable].most, block, over=variable)
             local = stack.enter_context(turns)
-            start = self.spans[variable].start + local.start
-            self.spans[variable] = Span(start, local.count, local.most)
+            self.spans[variable] = self.spans[variable].tile(local)
 
     # blocks
 
@@ -135,9 +132,9 @@ class Contraction:
             depth = over if self.beside else min(over, self.lanes)
             return Blocks(min(part, self.lanes), min(free, self.bank), depth)
         # sums in one piece first, then those that are cut
-        whole = sorted(options[:fewest], key=lambda o: o[0])
+        uncut = sorted(options[:fewest], key=lambda o: o[0])
         cut = sorted(options[fewest:], key=lambda o: o[0])[:4]
-        held = [blocks for _, blocks in (*whole[:12], *cut)]
+        held = [blocks for _, blocks in (*uncut[:12], *cut)]
         first = [b for b in held if b.part < part and b.free < free]
         first = [b for b in first if self.is_given(replace(b, is_free_first=True))]
         return self.ctx.pick(
@@ -185,11 +182,7 @@ class Contraction:
         spans = dict(self.spans)
         for variable, count in ((own, size), (self.product.over, depth)):
             if variable and not is_settled(spans[variable], self.lanes):
-                spans[variable] = Span(
-                    spans[variable].start,
-                    expr(min(count, spans[variable].most)),
-                    min(count, spans[variable].most),
-                )
+                spans[variable] = whole(min(count, spans[variable].most), spans[variable].start)
         return spans
 
     def traffic(self, rows: int, columns: int, depth: int) -> float:
@@ -255,16 +248,12 @@ class Contraction:
 
     def in_blocks(self) -> None:
         """Sum block by block of what is summed over, in float32 on chip."""
-        product, build, ctx = self.product, self.ctx.build, self.ctx
+        product, build = self.product, self.ctx.build
         rows, columns = (self.spans[v].most if v else 1 for v in (product.part, product.free))
         blocks = -(-rows // self.lanes)
-        total = build.buffer(
-            f"{self.einsum.name.lower()}_total",
-            (min(rows, self.lanes), blocks, columns),
-            "float32",
-            nodes.SBUF,
-        )
-        build.add(nodes.Fill(View(total, tuple(nodes.Cut(ZERO, expr(e)) for e in total.shape)), 0.0))
+        shape = (min(rows, self.lanes), blocks, columns)
+        total = build.buffer(f"{self.einsum.name.lower()}_total", shape, "float32", nodes.SBUF)
+        build.add(nodes.Fill(all_of(total), 0.0))
         over = self.spans[product.over]
         before = dict(self.spans)
         with build.tiles(
@@ -276,15 +265,12 @@ class Contraction:
         self.spans = before
         for span, column in self.result_tiles():
             view = _of_total(total, span, column, self.spans, product)
-            deliver(
-                ctx,
-                self.einsum,
-                self.scaled(view),
-                {**self.spans, **self.named(span, column)},
-                product.part,
-                product.free,
-                self.target,
-            )
+            self.deliver(view, {**self.spans, **self.named(span, column)})
+
+    def deliver(self, view: View, spans: dict[str, Span]) -> None:
+        """Write a tile of the result, scaled, to where it lies."""
+        product, view = self.product, self.scaled(view)
+        deliver(self.ctx, self.einsum, view, spans, product.part, product.free, self.target)
 
     def named(self, rows: Span, columns: Span) -> dict[str, Span]:
         return {v: s for v, s in ((self.product.part, rows), (self.product.free, columns)) if v}
@@ -295,7 +281,9 @@ class Contraction:
         tiles = {**spans, "": point(0)}
         with ExitStack() as stack:
             for variable, block in ((v, b) for v, b in self.tile_order() if spans[v].most > b):
-                local = stack.enter_context(self.ctx.build.pieces(variable, spans[variable], block))
+                local = stack.enter_context(
+                    self.ctx.build.pieces(variable, spans[variable], block, over=variable)
+                )
                 tiles[variable] = spans[variable].tile(local)
             yield tiles[product.part], tiles[product.free]
 
@@ -333,15 +321,7 @@ class Contraction:
             if tile is not None and tile.buffer is psum.buffer:
                 continue
             if total is None:
-                deliver(
-                    self.ctx,
-                    self.einsum,
-                    self.scaled(psum),
-                    spans,
-                    self.product.part,
-                    self.product.free,
-                    self.target,
-                )
+                self.deliver(psum, spans)
             else:
                 view = _of_total(total, rows, columns, self.spans, self.product)
                 self.ctx.build.add(nodes.Combine(view, view, "add", psum))
@@ -350,17 +330,13 @@ class Contraction:
     def is_stored_at_once(self) -> bool:
         """Whether rows of several blocks of partitions, each of one tile, go to HBM in one transfer."""
         product, target = self.product, self.target
-        if target.tile is not None or target.hbm is None or not product.part:
+        if target.tile is not None or target.hbm is None or not product.part or self.beside:
             return False
-        if self.beside or not self.is_straight():
-            return False
-        if (
-            self.tile(product.part, self.lanes) != self.lanes
-            or self.tile(product.free, self.bank) != self.bank
-        ):
+        tiles = (self.tile(product.part, self.lanes), self.tile(product.free, self.bank))
+        if not self.is_straight() or tiles != (self.lanes, self.bank):
             return False
         rows = self.spans[product.part]
-        columns = self.spans[product.free] if product.free else Span(ZERO, expr(1), 1)
+        columns = self.spans[product.free] if product.free else whole(1)
         index = next(i for i in self.einsum.output.indices if product.part in i.variables)
         size = rows.most // self.lanes * columns.most * self.ctx.bytes_of(target.dtype)
         return (
@@ -382,7 +358,7 @@ class Contraction:
         made = build.buffer(f"{name}_rows", (self.lanes, blocks, columns.most), hbm.buffer.dtype, nodes.SBUF)
         with build.loop(product.part, blocks, over=product.part, step=self.lanes) as block:
             start = rows.start + block * self.lanes
-            tile = Span(start, expr(self.lanes), self.lanes)
+            tile = whole(self.lanes, start)
             psum = self.summed({**self.spans, product.part: tile}, tile, columns, True)
             into = View(made, (every, At(block), Cut(ZERO, columns.count)))
             build.add(nodes.Copy(into, self.scaled(psum)))
@@ -408,8 +384,7 @@ class Contraction:
         """A new tile of PSUM."""
         hint = f"{self.einsum.name.lower()}_sum"
         if not self.beside:
-            psum = self.ctx.temporary(hint, rows.most, columns.most, "float32", nodes.PSUM, "sum")
-            return part_of(psum, rows.count, columns.count)
+            return self.ctx.tile(hint, rows, columns, "float32", nodes.PSUM, "sum")
         spans = (rows, self.spans[self.beside], columns)
         shape = tuple(s.most for s in spans)
         psum = self.ctx.build.buffer(hint, shape, "float32", nodes.PSUM, "sum")
@@ -428,7 +403,7 @@ class Contraction:
             over = spans[product.over]
             depth = self.tile(product.over, self.lanes)
             if over.most > depth:
-                local = stack.enter_context(build.pieces(product.over, over, depth, is_sequential=True))
+                local = stack.enter_context(build.pieces(product.over, over, depth, True, product.over))
                 running.extend(local.start.names)
                 spans = {**spans, product.over: over.tile(local)}
             stationary = self.operand(0, product.left, product.part, spans)
@@ -446,10 +421,10 @@ class Contraction:
 
     def tally(self, into: View, spans: dict[str, Span]) -> None:
         """Note what was added to a sum: of all values those of `spans`, of a block those of its part."""
-        whole = self.ctx.spans(self.einsum, self.outer)
+        every = self.ctx.spans(self.einsum, self.outer)
         if into.buffer.memory == nodes.PSUM:
-            whole = {**whole, self.product.over: self.spans[self.product.over]}
-        self.ctx.build.add(tally(self.ctx, self.einsum, into, spans, whole))
+            every = {**every, self.product.over: self.spans[self.product.over]}
+        self.ctx.build.add(tally(self.ctx, self.einsum, into, spans, every))
 
     def operand(self, n: int, access: Access | None, own: str, spans: dict[str, Span]) -> View:
         ctx, over = self.ctx, spans[self.product.over]
@@ -463,15 +438,10 @@ class Contraction:
                 first[self.stack.more] = point(spans[self.stack.more].start)
             return of_stack(fetch(ctx, Want(access, first, self.product.over, own, self.held[n])), copies)
         want = Want(access, spans, self.product.over, own, self.held.get(n))
-        view = fetch(ctx, want if want.storage else replace(want, storage=piece_of(ctx, want)))
+        view = fetch(ctx, want)
         if view.buffer.dtype != self.dtype:
-            cast = part_of(
-                ctx.temporary(
-                    f"{access.tensor.lower()}_cast", over.most, spans[own].most if own else 1, self.dtype
-                ),
-                over.count,
-                view.cuts[1].count,
-            )
+            columns = Span(ZERO, view.cuts[1].count, spans[own].most if own else 1)
+            cast = ctx.tile(f"{access.tensor.lower()}_cast", over, columns, self.dtype)
             ctx.build.add(nodes.Copy(cast, view))
             view = cast
         wide = {v for v, s in self.spans.items() if not s.is_point}
@@ -481,8 +451,8 @@ class Contraction:
         """The result times scalars of the expression."""
         for scalar in (o for o in self.einsum.operands if isinstance(o, Scalar)):
             rows, columns = (int(str(view.buffer.shape[axis])) for axis in (0, -1))
-            whole = self.ctx.temporary(f"{self.einsum.name.lower()}_scaled", rows, columns)
-            made = part_of(whole, view.cuts[0].count, view.cuts[1].count)
+            tile = self.ctx.temporary(f"{self.einsum.name.lower()}_scaled", rows, columns)
+            made = part_of(tile, view.cuts[0].count, view.cuts[1].count)
             self.ctx.build.add(nodes.Scale(made, view, "multiply", self.ctx.number(scalar)))
             view = made
         return view

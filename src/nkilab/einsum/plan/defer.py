@@ -17,13 +17,11 @@ from ..language.ast import Access, Affine, Cascade, Einsum, Iterate, Kind, Scala
 def deferred(cascade: Cascade) -> Cascade:
     """The cascade with factors after the sums that they may follow."""
     added = Additions(cascade)
-    steps = _deferred(cascade.steps, added)
-    found: list[Step] = []
-    for step in steps:
-        if isinstance(step, Iterate):
-            step = replace(step, body=tuple(_deferred(step.body, added)))  # type: ignore[arg-type]
-        found.append(step)
-    return added.applied(tuple(found))
+    steps = (
+        s.with_body(_deferred(s.body, added)) if isinstance(s, Iterate) else s  # type: ignore[arg-type]
+        for s in _deferred(cascade.steps, added)
+    )
+    return added.applied(tuple(steps))
 
 
 def _deferred(steps: Sequence[Step], added: Additions) -> list[Step]:
@@ -111,7 +109,7 @@ def _is_less(cascade: Cascade, maker: Einsum, reader: Einsum) -> bool:
 
 def _is_overwritten(between: Sequence[Step], maker: Einsum) -> bool:
     """Whether a step writes what a product reads, before the sum that is to read it instead."""
-    written = {e.name for s in between for e in (s.body if isinstance(s, Iterate) else (s,))}
+    written = {e.name for s in between for e in s.body}
     return bool(written & set(maker.reads))
 
 

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ..language.ast import Affine, Einsum, Iterate
+from ..language.ast import Einsum
 from ..tree import nodes
-from ..tree.expr import ZERO, Expr, expr
-from ..tree.nodes import PSUM, SBUF, At, Cut, View
-from .build import Span
-from .context import Context, part_of
+from ..tree.expr import ZERO, expr
+from ..tree.nodes import PSUM, SBUF, At, Cut, View, all_of, columns_of, upto
+from .build import Span, whole
+from .context import Context
 from .fetch import FEW, turn, two_axes
 from .storage import Storage, positions
+from .want import Want
 
 
 @dataclass(frozen=True)
@@ -29,9 +31,8 @@ class Target:
     @property
     def dtype(self) -> str:
         """The type it is kept in."""
-        held = self.tile or self.hbm
-        assert held is not None
-        return held.buffer.dtype
+        (storage, *_) = (s for s in (self.tile, self.hbm) if s is not None)
+        return storage.buffer.dtype
 
     def direct(
         self, ctx: Context, einsum: Einsum, spans: dict[str, Span], part: str, free: str
@@ -96,11 +97,11 @@ def new_tile(ctx: Context, einsum: Einsum, outer: dict[str, Span], part: str) ->
 
 def is_one_element(ctx: Context, einsum: Einsum, axis: int) -> bool:
     """Whether no more than one element along an axis is there at once: nobody asks for others later."""
-    turns = {b.variable for b in ctx.cascade.steps if isinstance(b, Iterate)}
+    turns = {b.variable for b in ctx.cascade.blocks}
     index = einsum.output.indices[axis]
     if index.plain and index.plain not in turns:
         return True
-    accesses = (a for e in ctx.cascade.einsums for a in (e.output, *e.accesses) if a.tensor == einsum.name)
+    accesses = (a for e in ctx.cascade.einsums for a in e.every_access if a.tensor == einsum.name)
     return all(str(a.indices[axis]) == str(index) for a in accesses)
 
 
@@ -108,59 +109,53 @@ def deliver(
     ctx: Context, einsum: Einsum, view: View, spans: dict[str, Span], part: str, free: str, target: Target
 ) -> None:
     """Write a finished [part, free] tile, in SBUF or PSUM, to where the tensor lies."""
+    result = Want(einsum.output, spans, part, free)
     if target.tile is not None:
-        _to_tile(ctx, einsum, view, spans, part, free, target.tile)
+        if lies_right(target.tile, einsum, spans, part):
+            _copied(ctx, view, target.tile.view(positions(einsum.output, spans)), target.tile)
+        else:
+            _transposed(ctx, result, view, target.tile)
         target.tile.changed()
     if target.hbm is not None:
-        _to_hbm(ctx, einsum, view, spans, part, free, target.hbm)
+        _stored(ctx, result, view, target.hbm)
         target.hbm.changed()
 
 
-def _to_tile(
-    ctx: Context, einsum: Einsum, view: View, spans: dict[str, Span], part: str, free: str, tile: Storage
-) -> None:
-    if lies_right(tile, einsum, spans, part):
-        held = tile.view(positions(einsum.output, spans))
-        first = held.index[0]
-        assert isinstance(first, Cut)
-        if first.start.value == 0 or not tile.dims.count("part"):
-            ctx.build.add(nodes.Copy(held, view))
-        else:
-            ctx.build.add(nodes.Move(held, _in_sbuf(ctx, view, tile.buffer.dtype)))
-        return
-    source = _in_sbuf(ctx, view, tile.buffer.dtype)
-    q = tile.part_variable(einsum.output)
-    for block, start in _blocks(ctx, spans, free):
-        piece = columns_of(source, start, block.count)
-        at = positions(einsum.output, {**spans, free: block} if free else spans)
-        held = tile.view(at)
-        if q and not spans[q].is_point and q != free:
-            raise AssertionError(f"{einsum.name} lies with {q} on the partitions and is computed with {part}")
-        turn(ctx, piece, held, block.most)
+def _copied(ctx: Context, view: View, place: View, tile: Storage) -> None:
+    """A tile to where it lies as the nest has it: by DMA to any but the first partition."""
+    first = place.index[0]
+    assert isinstance(first, Cut)
+    if first.start.value == 0 or not tile.dims.count("part"):
+        ctx.build.add(nodes.Copy(place, view))
+    else:
+        ctx.build.add(nodes.Move(place, _in_sbuf(ctx, view, tile.buffer.dtype)))
 
 
-def _blocks(ctx: Context, spans: dict[str, Span], free: str) -> list[tuple[Span, Expr]]:
-    """Tiles of at most 128 of the columns."""
-    columns = spans[free] if free else Span(ZERO, ZERO + 1, 1)
-    if columns.most <= ctx.lanes:
-        return [(columns, ZERO)]
-    total = columns.count.value
+def _transposed(ctx: Context, result: Want, view: View, tile: Storage) -> None:
+    """A tile to where it lies the other way round."""
+    source, q = _in_sbuf(ctx, view, tile.buffer.dtype), tile.part_variable(result.access)
+    if q and not result.spans[q].is_point and q != result.free:
+        raise AssertionError(
+            f"{result.access.tensor} lies with {q} on the partitions and is computed with {result.part}"
+        )
+    for piece, at, block in _blocks(ctx, result, source):
+        turn(ctx, piece, tile.view(at), block.most)
+
+
+def _columns(result: Want) -> Span:
+    """What the columns of a tile cover, which its tensor may not have."""
+    return result.spans[result.free] if result.free else whole(1)
+
+
+def _blocks(ctx: Context, result: Want, source: View) -> Iterator[tuple[View, list[At | Cut], Span]]:
+    """Tiles of at most 128 columns, each with its place in the tensor and the columns that it covers."""
+    columns, free = _columns(result), result.free
+    total = columns.most if columns.most <= ctx.lanes else columns.count.value
     assert total is not None, "ragged columns are cut to 128 before they are transposed"
-    found = []
     for start in range(0, total, ctx.lanes):
-        count = min(ctx.lanes, total - start)
-        found.append((Span(columns.start + start, ZERO + count, count), ZERO + start))
-    return found
-
-
-def columns_of(view: View, start: Expr, count: Expr) -> View:
-    """Some columns of a view [rows, columns]."""
-    last = max(i for i, index in enumerate(view.index) if isinstance(index, Cut))
-    held = view.index[last]
-    assert isinstance(held, Cut)
-    index = list(view.index)
-    index[last] = Cut(held.start + start * held.step, count, held.step)
-    return View(view.buffer, tuple(index))
+        block = columns if total <= ctx.lanes else whole(min(ctx.lanes, total - start), columns.start + start)
+        spans = {**result.spans, free: block} if free else result.spans
+        yield columns_of(source, expr(start), block.count), positions(result.access, spans), block
 
 
 def _in_sbuf(ctx: Context, view: View, dtype: str) -> View:
@@ -171,78 +166,53 @@ def _in_sbuf(ctx: Context, view: View, dtype: str) -> View:
     if len(extents) < 2:
         extents = [view.buffer.shape[0], view.buffer.shape[-1]]
     tile = ctx.build.buffer("out_tile", tuple(int(str(e)) for e in extents), dtype, SBUF)
-    made = View(tile, tuple(Cut(ZERO, c.count) for c in view.cuts))
+    made = View(tile, tuple(upto(c.count) for c in view.cuts))
     ctx.build.add(nodes.Copy(made, view))
     return made
 
 
-def _to_hbm(
-    ctx: Context, einsum: Einsum, view: View, spans: dict[str, Span], part: str, free: str, hbm: Storage
-) -> None:
-    at = positions(einsum.output, spans)
-    source = _in_sbuf(ctx, view, hbm.buffer.dtype)
-    axes = [
-        next(
-            (
-                a
-                for a, i in enumerate(einsum.output.indices)
-                if v and v in i.variables and not spans[v].is_point
-            ),
-            None,
-        )
-        for v in (part, free)
-    ]
-    rows = spans[part].most if part else 1
-    columns = spans[free].most if free else 1
-    is_turned = axes[0] is not None and axes[1] is not None and axes[0] > axes[1]
-    if not is_turned or rows * columns <= FEW:
-        ctx.build.add(nodes.Store(two_axes(hbm.buffer, at, axes[0], axes[1]), source))
-        return
-    if _stored_at_once(ctx, einsum, source, spans, part, free, hbm, axes):
-        return
-    for block, start in _blocks(ctx, spans, free):
-        piece = columns_of(source, start, block.count)
-        made = part_of(
-            ctx.temporary(f"{einsum.name.lower()}_turned", block.most, rows, hbm.buffer.dtype),
-            block.count,
-            source.cuts[0].count,
-        )
-        turn(ctx, piece, made, block.most)
-        here = positions(einsum.output, {**spans, free: block})
-        ctx.build.add(nodes.Store(two_axes(hbm.buffer, here, axes[1], axes[0]), made))
+def _stored(ctx: Context, result: Want, view: View, hbm: Storage) -> None:
+    """A tile to HBM, transposed before where rows lie across there and are many."""
+    source, output = _in_sbuf(ctx, view, hbm.buffer.dtype), result.access
+    part, free = (output.axis_of(v) if result.has(v) else None for v in (result.part, result.free))
+    is_few = result.rows.most * _columns(result).most <= FEW
+    if part is None or free is None or part < free or is_few:
+        at = positions(output, result.spans)
+        ctx.build.add(nodes.Store(two_axes(hbm.buffer, at, part, free), source))
+    elif not _stored_at_once(ctx, result, source, hbm):
+        hint = f"{output.tensor.lower()}_turned"
+        for piece, at, block in _blocks(ctx, result, source):
+            rows = Span(ZERO, source.cuts[0].count, result.rows.most)
+            made = ctx.tile(hint, block, rows, hbm.buffer.dtype)
+            turn(ctx, piece, made, block.most)
+            ctx.build.add(nodes.Store(two_axes(hbm.buffer, at, free, part), made))
 
 
-def _stored_at_once(
-    ctx: Context, einsum: Einsum, source: View, spans: dict[str, Span], part: str, free: str, hbm: Storage,
-    axes: list[int | None],
-) -> bool:  # fmt: skip
+def _stored_at_once(ctx: Context, result: Want, source: View, hbm: Storage) -> bool:
     """Store a turned tile of several blocks of columns in one transfer; whether that is possible.
 
     Blocks are transposed side by side into a bank of PSUM, and copied out together.
     """
-    rows, columns = spans[part], spans[free]
-    index = [einsum.output.indices[a] for a in axes if a is not None]
-    steps = [i.coefficient(v) for i, v in zip(index, (part, free), strict=True) if isinstance(i, Affine)]
-    total, height = columns.count.value, rows.count.value
-    if total is None or height is None or total % ctx.lanes or total == ctx.lanes or steps != [1, 1]:
+    output, lanes, dtype = result.access, ctx.lanes, hbm.buffer.dtype
+    axis = output.axis_of(result.free)
+    steps = [
+        output.affine[n].coefficient(v)
+        for v, n in ((v, output.axis_of(v)) for v in (result.part, result.free)) if n is not None
+    ]  # fmt: skip
+    total, height = result.columns.count.value, result.rows.count.value
+    if not total or not height or total % lanes or total == lanes or steps != [1, 1] or axis is None:
         return False
-    blocks, size = total // ctx.lanes, ctx.bytes_of(hbm.buffer.dtype)
-    held = max(1, ctx.bank_bytes // (height * size))
-    each = max(n for n in range(1, held + 1) if blocks % n == 0)
-    build, name = ctx.build, einsum.name.lower()
-    made = build.buffer(f"{name}_turned", (ctx.lanes, blocks, height), hbm.buffer.dtype, nodes.SBUF)
-    every = Cut(ZERO, expr(ctx.lanes))
+    blocks, most = total // lanes, max(1, ctx.bank_bytes // (height * ctx.bytes_of(dtype)))
+    each = max(n for n in range(1, most + 1) if blocks % n == 0)
+    build, rows = ctx.build, upto(height)
+    made = build.buffer(f"{output.tensor.lower()}_turned", (lanes, blocks, height), dtype, nodes.SBUF)
     with build.tiles("b", blocks, each) as group:
-        psum = build.buffer("turned", (ctx.lanes, each, height), hbm.buffer.dtype, PSUM)
+        psum = build.buffer("turned", (lanes, each, height), dtype, PSUM)
         with build.loop("r", each) as r:
-            piece = columns_of(source, (group.start + r) * ctx.lanes, expr(ctx.lanes))
-            build.add(nodes.Transpose(View(psum, (every, At(r), Cut(ZERO, expr(height)))), piece))
-        whole = View(psum, (every, Cut(ZERO, expr(each)), Cut(ZERO, expr(height))))
-        build.add(
-            nodes.Copy(View(made, (every, Cut(group.start, expr(each)), Cut(ZERO, expr(height)))), whole)
-        )
-    at = positions(einsum.output, spans)
-    assert axes[1] is not None
-    dst = View(hbm.buffer, tuple(at), folded=(axes[1], ctx.lanes))
-    build.add(nodes.Store(dst, View(made, (every, Cut(ZERO, expr(blocks)), Cut(ZERO, expr(height))))))
+            piece = columns_of(source, (group.start + r) * lanes, expr(lanes))
+            build.add(nodes.Transpose(View(psum, (upto(lanes), At(r), rows)), piece))
+        place = View(made, (upto(lanes), Cut(group.start, expr(each)), rows))
+        build.add(nodes.Copy(place, all_of(psum)))
+    dst = View(hbm.buffer, tuple(positions(output, result.spans)), folded=(axis, lanes))
+    build.add(nodes.Store(dst, all_of(made)))
     return True

@@ -14,9 +14,9 @@ from math import prod
 from ...tiles.dtypes import as_dtype
 from ..language.ast import Access, Affine, Einsum
 from ..tree import nodes
-from ..tree.expr import ZERO, expr
-from ..tree.nodes import At, Cut, View
-from .build import Span
+from ..tree.expr import ZERO
+from ..tree.nodes import At, Cut, View, all_of, columns_of
+from .build import Span, whole
 from .context import Context, part_of, tally
 from .deliver import deliver, targets_of
 from .stage import stage, staged_bytes
@@ -61,21 +61,17 @@ class Diagonal:
                 local = stack.enter_context(
                     build.tiles(variable, spans[variable].most, block, comment=comment)
                 )
-                spans[variable] = Span(spans[variable].start + local.start, local.count, local.most)
+                spans[variable] = spans[variable].tile(local)
                 comment = ""
             dtype = ctx.dtypes[self.rows.tensor]
             rows = stage(ctx, self.rows, spans, self.part, dtype)
             diagonals = self.diagonals(spans)
             columns = spans[self.free]
-            made = ctx.temporary(
-                f"{self.einsum.name.lower()}_tile", spans[self.part].most, columns.most, target.dtype
-            )
+            made = ctx.tile(f"{self.einsum.name.lower()}_tile", spans[self.part], columns, target.dtype)
             with build.tiles(self.free, columns.most, ctx.bank) as tile:
-                piece = Span(columns.start + tile.start, tile.count, tile.most)
-                psum = self.summed({**spans, self.free: piece}, rows, diagonals)
-                build.add(nodes.Copy(part_of(made, spans[self.part].count, tile.count, tile.start), psum))
-            whole = part_of(made, spans[self.part].count, columns.count)
-            deliver(ctx, self.einsum, whole, spans, self.part, self.free, target)
+                psum = self.summed({**spans, self.free: columns.tile(tile)}, rows, diagonals)
+                build.add(nodes.Copy(columns_of(made, tile.start, tile.count), psum))
+            deliver(ctx, self.einsum, made, spans, self.part, self.free, target)
 
     def diagonals(self, spans: dict[str, Span]) -> nodes.Buffer:
         """A matrix per value that is summed, side by side."""
@@ -102,24 +98,20 @@ class Diagonal:
 
     def identity(self, dtype: str) -> nodes.Buffer:
         """The identity matrix, made once at the head of the kernel."""
-        build = self.ctx.build
-        key, cache = ("identity", dtype), build.scopes[0].cache
-        if key not in cache:
+
+        def made() -> nodes.Buffer:
             ones = self.ctx.constant(1.0, dtype)
-            with build.hoisted(0):
-                made = self.ctx.temporary("identity", self.ctx.lanes, self.ctx.lanes, dtype)
-                square, source = (part_of(b, self.ctx.lanes, self.ctx.lanes) for b in (made, ones))
-                build.add(nodes.Select(square, source, ZERO, 1, -1, "==", 0.0))
-            cache[key] = made
-        found: nodes.Buffer = cache[key]
-        return found
+            matrix = self.ctx.temporary("identity", self.ctx.lanes, self.ctx.lanes, dtype)
+            self.ctx.build.add(nodes.Select(all_of(matrix), all_of(ones), ZERO, 1, -1, "==", 0.0))
+            return matrix
+
+        return self.ctx.build.once(("identity", dtype), 0, made)
 
     def summed(self, spans: dict[str, Span], rows: Storage, diagonals: nodes.Buffer) -> View:
         """Products of one tile, accumulated in PSUM."""
         ctx, build, part, columns = self.ctx, self.ctx.build, spans[self.part], spans[self.free]
         hint = f"{self.einsum.name.lower()}_sum"
-        psum = ctx.temporary(hint, part.most, columns.most, "float32", nodes.PSUM, "sum")
-        view = part_of(psum, part.count, columns.count)
+        view = ctx.tile(hint, part, columns, "float32", nodes.PSUM, "sum")
         with ExitStack() as stack:
             at: dict[str, Span] = {}
             for variable in self.einsum.reduced:
@@ -129,8 +121,8 @@ class Diagonal:
             running = tuple(n for s in at.values() for n in s.start.names)
             moving = rows.view(positions(self.rows, {**spans, **at}))
             build.add(nodes.MatMul(view, self.one(diagonals, spans, at), moving, running))
-            whole = ctx.spans(self.einsum, self.given)
-            build.add(tally(ctx, self.einsum, view, {**spans, **at}, whole))
+            every = ctx.spans(self.einsum, self.given)
+            build.add(tally(ctx, self.einsum, view, {**spans, **at}, every))
         return view
 
 
@@ -184,8 +176,7 @@ def _worth(
         return None
     if not isinstance(index, Affine) or index.coefficient(free) < 1 or order.index(part) > order.index(free):
         return None
-    one = {v: Span(ZERO, expr(1), 1) for v in outer}
-    block = {part: Span(ZERO, expr(ctx.lanes), ctx.lanes)}
+    one, block = dict.fromkeys(outer, whole(1)), {part: whole(ctx.lanes)}
     size = staged_bytes(ctx, rows, {**spans, **one, **block}, part, ctx.dtypes[rows.tensor])
     size += spans[free].most * 4 + values * ctx.lanes * 2
     return (part, free, outer) if size * 2 <= ctx.room() * 0.6 else None

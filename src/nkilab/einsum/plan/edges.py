@@ -16,7 +16,7 @@ from ...errors import UnsupportedError
 from ...machine import Machine
 from ...tiles.dtypes import as_dtype
 from ..language.additions import Additions
-from ..language.ast import Access, Affine, Cascade, Einsum, Iterate, Kind, Step
+from ..language.ast import Access, Affine, Cascade, Einsum, Kind, Step
 from ..language.extents import bounds
 from ..language.places import located
 from ..tree import nodes
@@ -114,11 +114,9 @@ class _Edging:
         """The cascade with the copies, each before the first step that reads it."""
         steps: list[Step] = []
         for step in self.given.steps:
-            body = step.body if isinstance(step, Iterate) else (step,)
-            steps += self.new_copies(body)
-            changed = tuple(map(self.changed, body))
-            steps.append(replace(step, body=changed) if isinstance(step, Iterate) else changed[0])
-            for einsum in body:
+            steps += self.new_copies(step.body)
+            steps.append(step.with_body(map(self.changed, step.body)))
+            for einsum in step.body:
                 self.copies.pop(einsum.name, None)
         return self.added.applied(tuple(steps))
 
@@ -151,20 +149,15 @@ class _Edging:
 
     def changed(self, einsum: Einsum) -> Einsum:
         """An Einsum that reads the copies."""
-        operands = tuple(
-            self.shifted(o) if isinstance(o, Access) and self.is_beyond(einsum, o) else o
-            for o in einsum.operands
-        )
-        return einsum if operands == einsum.operands else replace(einsum, operands=operands, text="")
+        changed = einsum.reading(lambda a: self.shifted(a) if self.is_beyond(einsum, a) else a)
+        return einsum if changed is einsum else replace(changed, text="")
 
     def shifted(self, access: Access) -> Access:
         """The same elements of the copy."""
         name = self.copies[access.tensor]
-        indices = []
-        for index, (low, _) in zip(access.indices, self.edges[name].zeros, strict=True):
-            assert isinstance(index, Affine)
-            indices.append(replace(index, constant=index.constant + low))
-        return Access(name, tuple(indices), access.place)
+        axes = zip(access.affine, self.edges[name].zeros, strict=True)
+        indices = tuple(replace(index, constant=index.constant + low) for index, (low, _) in axes)
+        return Access(name, indices, access.place)
 
 
 def _zeros(cascade: Cascade, einsum: Einsum, access: Access) -> Zeros:
@@ -172,15 +165,14 @@ def _zeros(cascade: Cascade, einsum: Einsum, access: Access) -> Zeros:
     if access.gathers:
         return ()
     found = []
-    for index, size in zip(access.indices, cascade.shape(access.tensor), strict=True):
+    for index, size in zip(access.affine, cascade.shape(access.tensor), strict=True):
         low, high = _bounds(cascade, einsum, index)
         found.append((max(-low, 0), max(high - size + 1, 0)))
     return tuple(found) if any(map(any, found)) else ()
 
 
-def _bounds(cascade: Cascade, einsum: Einsum, index: object) -> tuple[int, int]:
+def _bounds(cascade: Cascade, einsum: Einsum, index: Affine) -> tuple[int, int]:
     """The least and the greatest position that an index takes."""
-    assert isinstance(index, Affine)
     held = index.at(cascade.sizes)
     return bounds(held, {v: cascade.extent(v, einsum) for v in held.variables})
 
@@ -195,8 +187,7 @@ def _bytes_of(
     """
     is_product = _is_product(cascade, einsum)
     wide, others = 1, [1]
-    for index, (low, high) in zip(access.indices, zeros, strict=True):
-        assert isinstance(index, Affine)
+    for index, (low, high) in zip(access.affine, zeros, strict=True):
         first, last = _bounds(cascade, einsum, index)
         if low or high or not index.plain:
             wide *= last - first + 1

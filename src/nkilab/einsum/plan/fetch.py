@@ -12,9 +12,9 @@ from collections.abc import Hashable
 from ...errors import UnsupportedError
 from ..language.ast import Access, Affine, Gather
 from ..tree import nodes
-from ..tree.expr import ZERO, Expr, expr
-from ..tree.nodes import At, Buffer, Cut, View
-from .build import Span
+from ..tree.expr import ZERO, expr
+from ..tree.nodes import At, Buffer, Cut, View, columns_of
+from .build import Span, whole
 from .bulk import turned_in_bulk, turned_in_psum
 from .context import Context, part_of
 from .storage import Storage, in_hbm, positions
@@ -103,135 +103,84 @@ def _made(ctx: Context, want: Want, storage: Storage, at: list[At | Cut]) -> Vie
     if not want.has(want.part) and want.rows.most > 1:
         row = fetch(ctx, Want(want.access, want.spans, "", want.free, storage))
         return spread(ctx, row, want.rows.most, want.columns, want.access.tensor.lower())
-    q = storage.part_variable(want.access)
-    if q and not want.spans[q].is_point and q not in (want.free, want.part):
+    q, has_part = storage.part_variable(want.access), want.has(want.part)
+    is_wide = bool(q) and not want.spans[q].is_point
+    if is_wide and q not in (want.free, want.part):
         raise UnsupportedError(
             f"{want.access} lies with {q} on the partitions where {want.part or 'none'} is wanted"
         )
     view = storage.view(at)
-    if not _starts_at_zero(view) and not (q and not want.spans[q].is_point):
+    if not is_wide and not _starts_at_zero(view):
         view = _moved(ctx, view, want)
-    if want.rows.most == 1 and want.columns.most == 1 and not want.has(want.part) and not want.has(want.free):
+    is_one = want.rows.most == want.columns.most == 1 and not want.has(want.free)
+    if not has_part and (is_one or not is_wide):
         return view
-    if (not q or want.spans[q].is_point) and not want.has(want.part):
-        return view
-    if want.has(want.part) and want.has(want.free) and storage.part_variable(want.access) != want.free:
-        return _dealt(ctx, want, storage)
-    return _turned_tiles(ctx, want, storage)
+    is_dealt = has_part and want.has(want.free) and q != want.free
+    return _dealt(ctx, want, storage) if is_dealt else _turned_tiles(ctx, want, storage)
 
 
 def _dealt(ctx: Context, want: Want, storage: Storage) -> View:
     """What lies on one partition, both axes along its columns, dealt out to partitions by transfers."""
-    order = [v for i in want.access.indices for v in i.variables]
-    rows, columns = want.rows, want.columns
+    rows, columns, order = want.rows, want.columns, want.access.variables
     dtype, hint = storage.buffer.dtype, f"{want.access.tensor.lower()}_rows"
-    tile = ctx.temporary(hint, rows.most, columns.most, dtype)
+    tile = ctx.tile(hint, rows, columns, dtype)
     if order.index(want.part) < order.index(want.free):
-        dealt = part_of(tile, rows.count, columns.count)
-        ctx.build.add(nodes.Move(dealt, storage.view(positions(want.access, want.spans))))
-        return dealt
-    total = columns.most if columns.most <= ctx.lanes else columns.count.value
-    assert total is not None, "ragged columns are cut to 128 before they are transposed"
-    with ctx.build.tiles(want.free, total, ctx.lanes) as block:
-        count = columns.count if block.most == columns.most else block.count
-        span = Span(columns.start + block.start, count, block.most)
-        straight = ctx.temporary(hint, block.most, rows.most, dtype)
-        dealt = part_of(straight, count, rows.count)
-        source = storage.view(positions(want.access, {**want.spans, want.free: span}))
-        ctx.build.add(nodes.Move(dealt, source))
-        turn(ctx, dealt, part_of(tile, rows.count, count, block.start), rows.most)
-    return part_of(tile, rows.count, columns.count)
+        ctx.build.add(nodes.Move(tile, storage.view(positions(want.access, want.spans))))
+        return tile
+    with ctx.build.pieces(want.free, columns, ctx.lanes) as block:
+        straight = ctx.tile(hint, block, rows, dtype)
+        spans = {**want.spans, want.free: columns.tile(block)}
+        ctx.build.add(nodes.Move(straight, storage.view(positions(want.access, spans))))
+        turn(ctx, straight, columns_of(tile, block.start, block.count), rows.most)
+    return tile
 
 
 def _moved(ctx: Context, view: View, want: Want) -> View:
     """A row that lies on any partition, on the first one."""
-    columns = view.cuts[1].count
     most = max(want.columns.most, want.rows.most)
     tile = ctx.temporary(f"{want.access.tensor.lower()}_row", 1, most, view.buffer.dtype)
-    moved = part_of(tile, 1, columns)
+    moved = part_of(tile, 1, view.cuts[1].count)
     ctx.build.add(nodes.Move(moved, view))
     return moved
 
 
 def _turned_tiles(ctx: Context, want: Want, storage: Storage) -> View:
     """A transposed tile, block by block of 128 of what lies on the partitions."""
-    q = want.free if want.has(want.free) else ""
-    hint = f"{want.access.tensor.lower()}_turned"
-    rows, columns = want.rows, want.columns
+    rows, columns, spans = want.rows, want.columns, want.spans
+    hint, has_free = f"{want.access.tensor.lower()}_turned", want.has(want.free)
     tile = ctx.temporary(hint, max(rows.most, 1), columns.most, storage.buffer.dtype)
-    for_all = part_of(tile, rows.count if want.has(want.part) else 1, columns.count)
-    if not q:
-        source = storage.view(positions(want.access, want.spans))
-        if not _starts_at_zero(source):
+    with ctx.build.pieces(want.free, columns, ctx.lanes) as block:
+        own = {want.free: columns.tile(block)} if has_free else {}
+        source = storage.view(positions(want.access, {**spans, **own}))
+        if not has_free and not _starts_at_zero(source):
             source = _moved(ctx, source, want)
-        _turn_wide(ctx, source, tile, rows, expr(1), ZERO)
-        return for_all
-    if columns.most <= ctx.lanes:
-        source = storage.view(positions(want.access, want.spans))
-        _turn_wide(ctx, source, tile, rows, columns.count, ZERO)
-        return for_all
-    total = columns.count.value
-    assert total is not None, "ragged columns are cut to 128 before they are transposed"
-    with ctx.build.tiles(q, total, ctx.lanes) as block:
-        span = Span(columns.start + block.start, block.count, block.most)
-        source = storage.view(positions(want.access, {**want.spans, q: span}))
-        _turn_wide(ctx, source, tile, rows, block.count, block.start)
-    return for_all
-
-
-def _turn_wide(ctx: Context, source: View, tile: Buffer, rows: Span, columns: Expr, column: Expr) -> None:
-    """Transpose [columns, rows] into columns of a tile; rows are at most 128."""
-    result = part_of(tile, source.cuts[1].count, columns, column)
-    turn(ctx, source, result, rows.most)
+        turn(ctx, source, part_of(tile, source.cuts[1].count, block.count, block.start), rows.most)
+    return part_of(tile, rows.count if want.has(want.part) else 1, columns.count)
 
 
 def turn(ctx: Context, source: View, result: View, most_rows: int) -> None:
     """result [b, a] = source [a, b] through PSUM."""
+    rows, columns = (cut.count for cut in source.cuts)
     if source.buffer.memory == nodes.PSUM:
         copy = ctx.temporary("straight", ctx.lanes, ctx.lanes, source.buffer.dtype)
-        straight = part_of(copy, source.cuts[0].count, source.cuts[1].count)
+        straight = part_of(copy, rows, columns)
         ctx.build.add(nodes.Copy(straight, source))
         source = straight
     psum = ctx.temporary("turned", max(most_rows, 1), ctx.lanes, source.buffer.dtype, nodes.PSUM)
-    held = part_of(psum, source.cuts[1].count, source.cuts[0].count)
-    ctx.build.add(nodes.Transpose(held, source))
-    ctx.build.add(nodes.Copy(result, held))
+    transposed = part_of(psum, columns, rows)
+    ctx.build.add(nodes.Transpose(transposed, source))
+    ctx.build.add(nodes.Copy(result, transposed))
 
 
 def spread(ctx: Context, row: View, rows: int, columns: Span, hint: str) -> View:
     """A row [1, columns] on `rows` partitions: a product with a column of ones."""
-    dtype = row.buffer.dtype
-    ones = part_of(ctx.constant(1.0, dtype), 1, rows)
-    tile = ctx.temporary(f"{hint}_spread", rows, columns.most)
-    if columns.most <= ctx.bank:
-        pieces = [(ZERO, columns.count, columns.most)]
-        for start, count, most in pieces:
-            _spread_piece(ctx, row, ones, tile, rows, start, count, most)
-    else:
-        total = columns.count.value
-        assert total is not None, "ragged columns are cut to one bank before they are spread"
-        with ctx.build.tiles(hint, total, ctx.bank) as block:
-            _spread_piece(ctx, row, ones, tile, rows, block.start, block.count, block.most)
-    return part_of(tile, rows, columns.count)
-
-
-def _spread_piece(
-    ctx: Context, row: View, ones: View, tile: Buffer, rows: int, start: Expr, count: Expr, most: int
-) -> None:
-    psum = ctx.temporary("spread", rows, most, "float32", nodes.PSUM, "sum")
-    held = part_of(psum, rows, count)
-    last = row.index[-1]
-    assert isinstance(last, Cut)
-    piece = View(row.buffer, (*row.index[:-1], Cut(last.start + start * last.step, count, last.step)))
-    ctx.build.add(nodes.MatMul(held, ones, piece, ()))
-    ctx.build.add(nodes.Copy(part_of(tile, rows, count, start), held))
-
-
-def _axis(access: Access, variable: str, spans: dict[str, Span]) -> int | None:
-    for axis, index in enumerate(access.indices):
-        if variable in index.variables and not spans[variable].is_point:
-            return axis
-    return None
+    ones = part_of(ctx.constant(1.0, row.buffer.dtype), 1, rows)
+    tile = ctx.tile(f"{hint}_spread", whole(rows), columns)
+    with ctx.build.pieces(hint, columns, ctx.bank) as block:
+        psum = ctx.tile("spread", whole(rows), block, "float32", nodes.PSUM, "sum")
+        ctx.build.add(nodes.MatMul(psum, ones, columns_of(row, block.start, block.count), ()))
+        ctx.build.add(nodes.Copy(columns_of(tile, block.start, block.count), psum))
+    return tile
 
 
 def two_axes(buffer: Buffer, at: list[At | Cut], part: int | None, free: int | None) -> View:
@@ -268,7 +217,7 @@ def two_axes(buffer: Buffer, at: list[At | Cut], part: int | None, free: int | N
 
 
 def _from_hbm(ctx: Context, want: Want, storage: Storage, at: list[At | Cut]) -> View:
-    part, free = (_axis(want.access, v, want.spans) if v else None for v in (want.part, want.free))
+    part, free = (want.access.axis_of(v) if want.has(v) else None for v in (want.part, want.free))
     hint, dtype = f"{want.access.tensor.lower()}_tile", storage.buffer.dtype
     rows, columns = want.rows, want.columns
     if want.part and part is None and rows.most > 1:
@@ -289,8 +238,7 @@ def _repeated(ctx: Context, want: Want, storage: Storage, at: list[At | Cut]) ->
     inner = _strided_by(ctx, want)
     if inner:
         storage, at = _rows_apart(ctx, want, storage, inner)
-    tile = ctx.temporary(f"{want.access.tensor.lower()}_rows", rows, columns.most, storage.buffer.dtype)
-    view = part_of(tile, rows, columns.count)
+    view = ctx.tile(f"{want.access.tensor.lower()}_rows", whole(rows), columns, storage.buffer.dtype)
     ctx.build.add(nodes.Load(view, View(storage.buffer, tuple(at) or (At(ZERO),), repeat=expr(rows))))
     return view
 
@@ -313,23 +261,20 @@ def _strided_by(ctx: Context, operand: Want) -> str:
 def _rows_apart(ctx: Context, operand: Want, storage: Storage, inner: str) -> tuple[Storage, list[At | Cut]]:
     """A copy in HBM of all rows that lie across, and where the one that is wanted lies in it."""
     size = ctx.cascade.shape(operand.access.tensor)[-1]
-    own = Want(
-        operand.access, {**operand.spans, inner: Span(ZERO, expr(size), size)}, inner, operand.free, storage
-    )
+    own = Want(operand.access, {**operand.spans, inner: whole(size)}, inner, operand.free, storage)
     at = positions(own.access, own.spans)
     depth = max(ctx.build.depth_of(nodes.names_in(at)), storage.depth)
     key = ("rows apart", key_of(own, storage))
-    cache = ctx.build.scopes[depth].cache
-    if key not in cache:
-        with ctx.build.hoisted(depth):
-            view = fetch(ctx, own)
-            name = f"{operand.access.tensor.lower()}_scratch"
-            rows = ctx.build.buffer(
-                name, (size, operand.columns.most), storage.buffer.dtype, nodes.HBM, "scratch"
-            )
-            ctx.build.add(nodes.Store(part_of(rows, size, operand.columns.count), view))
-        cache[key] = in_hbm(rows, 2)
-    return cache[key], [At(operand.spans[inner].start), Cut(ZERO, operand.columns.count)]
+
+    def copy() -> Storage:
+        view, shape = fetch(ctx, own), (size, operand.columns.most)
+        name = f"{operand.access.tensor.lower()}_scratch"
+        rows = ctx.build.buffer(name, shape, storage.buffer.dtype, nodes.HBM, "scratch")
+        ctx.build.add(nodes.Store(part_of(rows, size, operand.columns.count), view))
+        return in_hbm(rows, 2)
+
+    place: list[At | Cut] = [At(operand.spans[inner].start), Cut(ZERO, operand.columns.count)]
+    return ctx.build.once(key, depth, copy), place
 
 
 def _loaded_turned(ctx: Context, want: Want, storage: Storage) -> View:
@@ -338,30 +283,18 @@ def _loaded_turned(ctx: Context, want: Want, storage: Storage) -> View:
     in_psum = turned_in_psum(ctx, want, storage) if want.may_stay else None
     if in_psum is not None:
         return in_psum
-    tile = ctx.temporary(
-        f"{want.access.tensor.lower()}_turned", want.rows.most, columns.most, storage.buffer.dtype
-    )
+    tile = ctx.tile(f"{want.access.tensor.lower()}_turned", want.rows, columns, storage.buffer.dtype)
 
-    def whole(rows: Span, block: Span) -> View:
-        return part_of(tile, rows.count, block.count, block.start)
+    def place(rows: Span, block: Span) -> View:
+        return part_of(tile.buffer, rows.count, block.count, block.start)
 
-    if want.rows.most <= ctx.lanes and turned_in_bulk(ctx, want, storage, whole):
-        return part_of(tile, want.rows.count, columns.count)
-
-    def block(span: Span, column: Expr) -> None:
-        spans = {**want.spans, want.free: span}
+    if want.rows.most <= ctx.lanes and turned_in_bulk(ctx, want, storage, place):
+        return tile
+    with ctx.build.pieces(want.free, columns, ctx.lanes) as block:
+        spans = {**want.spans, want.free: columns.tile(block)}
         straight = fetch(ctx, Want(want.access, spans, want.free, want.part, storage))
-        result = part_of(tile, want.rows.count, span.count, column)
-        turn(ctx, straight, result, want.rows.most)
-
-    if columns.most <= ctx.lanes:
-        block(columns, ZERO)
-    else:
-        total = columns.count.value
-        assert total is not None, "ragged columns are cut to 128 before they are transposed"
-        with ctx.build.tiles(want.free, total, ctx.lanes) as local:
-            block(Span(columns.start + local.start, local.count, local.most), local.start)
-    return part_of(tile, want.rows.count, columns.count)
+        turn(ctx, straight, columns_of(tile, block.start, block.count), want.rows.most)
+    return tile
 
 
 def _gathered(ctx: Context, want: Want) -> View:
@@ -382,9 +315,7 @@ def _gathered(ctx: Context, want: Want) -> View:
         last = at.pop()
         assert isinstance(last, At)
         at.append(Cut(last.at, expr(1)))
-    rows, columns = want.rows, want.columns
-    tile = ctx.temporary(f"{want.access.tensor.lower()}_rows", rows.most, columns.most, table.buffer.dtype)
-    view = part_of(tile, rows.count, columns.count)
-    index: list[At | Cut] = [Cut(ZERO, rows.count), *at]
-    ctx.build.add(nodes.Gather(view, View(table.buffer, tuple(index)), 0, chosen))
+    rows = want.rows
+    view = ctx.tile(f"{want.access.tensor.lower()}_rows", rows, want.columns, table.buffer.dtype)
+    ctx.build.add(nodes.Gather(view, View(table.buffer, (Cut(ZERO, rows.count), *at)), 0, chosen))
     return view

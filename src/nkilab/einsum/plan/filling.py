@@ -11,7 +11,7 @@ from ..language.ast import Access
 from ..tree import nodes
 from ..tree.expr import ZERO, expr
 from ..tree.nodes import At, Cut, View
-from .build import Span
+from .build import Span, point, whole
 from .bulk import turned_in_bulk
 from .context import Context, part_of
 from .fetch import FEW, fetch, lies_right, turn, two_axes
@@ -61,7 +61,7 @@ class Filling:
             total = self.at[rest[0]].count.value
             assert total is not None
             with ctx.build.loop("i", total) as i:
-                one = Span(self.at[rest[0]].start + i, expr(1), 1)
+                one = point(self.at[rest[0]].start + i)
                 replace(self.over(rest[0], one), free=(last, *rest[1:])).lower()
         else:
             self.tile_by_tile(last)
@@ -214,8 +214,8 @@ class Filling:
         each = max(d for d in divisors if d == 1 or d * lanes * row <= ctx.knobs.transfer_bytes)
         with ctx.build.loop(f"{self.part[:1]}_blocks" if each > 1 else self.part[:1], blocks // each) as n:
             start = self.rows.start + n * (each * lanes)
-            here = self.over(self.part, Span(start, expr(each * lanes), each * lanes))
-            first = self.over(self.part, Span(start, expr(lanes), lanes)).place
+            here = self.over(self.part, whole(each * lanes, start))
+            first = self.over(self.part, whole(lanes, start)).place
             block = first.index[1]
             assert isinstance(block, At)
             into = View(self.tile.buffer, (first.index[0], Cut(block.at, expr(each)), *first.index[2:]))
@@ -283,7 +283,7 @@ class Filling:
         with ctx.build.tiles("r", rows.most, lanes) as inner, ctx.build.loop("b", blocks) as b:
             count = rows.count if inner.most == rows.most else inner.count
             start = self.at[free].start + rows.start + inner.start
-            block = Span(self.rows.start + b * lanes, expr(lanes), lanes)
+            block = whole(lanes, self.rows.start + b * lanes)
             here = self.over(free, Span(start, count, inner.most)).over(self.part, block)
             straight = fetch(ctx, here.want(free, self.part))
             into = View(psum, (Cut(ZERO, expr(lanes)), At(b), Cut(inner.start, expr(inner.most))))
@@ -325,7 +325,7 @@ class Filling:
             return False
         psum = ctx.temporary("turned", lanes, blocks, source.buffer.dtype, nodes.PSUM)
         with ctx.build.loop("b", blocks) as b:
-            here = self.over(self.part, Span(self.rows.start + b * lanes, expr(lanes), lanes))
+            here = self.over(self.part, whole(lanes, self.rows.start + b * lanes))
             row = source.view(list(here.positions))
             ctx.build.add(nodes.Transpose(part_of(psum, lanes, 1, b), row))
         every = _block(lanes, blocks)

@@ -12,7 +12,7 @@ from typing import NoReturn
 
 from ...errors import UnsupportedError
 from ..language.additions import Additions, free_variable
-from ..language.ast import Access, Affine, Cascade, Condition, Einsum, Iterate, Kind, Operand, Step, affine
+from ..language.ast import Access, Affine, Cascade, Condition, Einsum, Iterate, Kind, Step, affine
 from ..language.places import located
 from .edges import Edges
 
@@ -26,15 +26,14 @@ def with_forward_indices(cascade: Cascade) -> tuple[Cascade, dict[str, Edges]]:
     turning = _Turning(cascade)
     steps: list[Step] = []
     for step in cascade.steps:
-        given = step.body if isinstance(step, Iterate) else (step,)
-        body = tuple(map(turning.changed, given))
+        changed = step.with_body(map(turning.changed, step.body))
         made = [n for n in turning.new if turning.copies[n].tensor not in cascade.inputs]
         if isinstance(step, Iterate):
-            _need_no_turn(given, {turning.copies[n].tensor for n in made})
+            _need_no_turn(step.body, {turning.copies[n].tensor for n in made})
         steps += [turning.copying(n) for n in made]
         turning.new.clear()
-        steps.append(replace(step, body=body) if isinstance(step, Iterate) else body[0])
-        for einsum in body:
+        steps.append(changed)
+        for einsum in step.body:
             turning.forget(einsum.name)
     if not turning.copies and tuple(steps) == cascade.steps:
         return cascade, {}
@@ -80,19 +79,13 @@ class _Turning:
 
     def changed(self, einsum: Einsum) -> Einsum:
         """An Einsum whose indices run forwards."""
-        for access in (einsum.output, *einsum.accesses):
-            if not any(_runs_back(i) for i in access.indices):
-                continue
-            if access is einsum.output:
-                _refuse(einsum, access, next(i for i in access.indices if _runs_back(i)))
-            break
-        else:
+        back = [(a, i) for a in einsum.every_access for i in a.indices if _runs_back(i)]
+        if not back:
             return einsum
         held = self.counted_back(einsum)
-        if not all(self.may_be_read(a) for a in held.accesses):
-            _refuse(einsum, *next((a, i) for a in einsum.accesses for i in a.indices if _runs_back(i)))
-        operands = tuple(self.turned(o) if isinstance(o, Access) else o for o in held.operands)
-        return replace(held, operands=operands, text="")
+        if back[0][0] is einsum.output or not all(self.may_be_read(a) for a in held.accesses):
+            _refuse(einsum, *back[0])
+        return replace(held.reading(self.turned), text="")
 
     def may_be_read(self, access: Access) -> bool:
         """Whether a copy with axes turned round has all indices of an access run forwards."""
@@ -110,32 +103,27 @@ class _Turning:
             moved = sum(c * (extents[n] - 1) for n, c in index.terms if n in extents)
             return affine(terms, index.constant + moved)
 
-        def read(operand: Operand) -> Operand:
-            if not isinstance(operand, Access) or not extents:
-                return operand
-            indices = tuple(back(i) if isinstance(i, Affine) else i for i in operand.indices)
-            if any(set(g.variables) & set(extents) for g in operand.gathers):
-                _refuse(einsum, operand, mixed[0])
-            return replace(operand, indices=indices)
+        def read(access: Access) -> Access:
+            if any(set(g.variables) & set(extents) for g in access.gathers):
+                _refuse(einsum, access, mixed[0])
+            indices = tuple(back(i) if isinstance(i, Affine) else i for i in access.indices)
+            return replace(access, indices=indices) if extents else access
 
         asked = einsum.condition
         if asked is not None:
             asked = Condition(back(asked.left), asked.relation, back(asked.right))
-        return replace(einsum, operands=tuple(map(read, einsum.operands)), condition=asked)
+        return replace(einsum.reading(read), condition=asked)
 
     def turned(self, access: Access) -> Access:
         """An access, of a copy where indices run backwards."""
         axes = frozenset(n for n, i in enumerate(access.indices) if _runs_back(i))
         if not axes:
             return access
-        shape = self.cascade.shape(access.tensor)
-        indices = []
-        for n, index in enumerate(access.indices):
-            assert isinstance(index, Affine)
-            if n in axes:
-                index = affine([(v, -c) for v, c in index.terms], shape[n] - 1 - index.constant)
-            indices.append(index)
-        return Access(self.copy_of(access.tensor, axes), tuple(indices), access.place)
+        indices = tuple(
+            affine([(v, -c) for v, c in i.terms], size - 1 - i.constant) if n in axes else i
+            for n, (i, size) in enumerate(zip(access.affine, self.cascade.shape(access.tensor), strict=True))
+        )
+        return Access(self.copy_of(access.tensor, axes), indices, access.place)
 
     def copy_of(self, tensor: str, axes: frozenset[int]) -> str:
         """The name of the copy of a tensor with some axes turned round."""

@@ -28,7 +28,7 @@ class Group:
 
 def einsums_of(steps: Sequence[Step]) -> list[Einsum]:
     """All Einsums, those of blocks too."""
-    return [e for s in steps for e in (s.body if isinstance(s, Iterate) else (s,))]
+    return [e for s in steps for e in s.body]
 
 
 def groups_of(cascade: Cascade, is_fused: bool = True, alone: Container[str] = ()) -> list[Group]:

@@ -298,7 +298,7 @@ class _Lowering:
         ctx, last = self.ctx, group.einsums[-1]
         for variable in shared[:1]:
             extent = ctx.cascade.extent(variable, last)
-            tensors = {a.tensor: a for e in group.einsums for a in (e.output, *e.accesses)}
+            tensors = {a.tensor: a for e in group.einsums for a in e.every_access}
             sizes = [
                 prod(ctx.cascade.shape(t)) * ctx.bytes_of(ctx.dtypes[t]) // ctx.lanes
                 for t, a in tensors.items()

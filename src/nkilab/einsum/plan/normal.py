@@ -31,11 +31,8 @@ def live(cascade: Cascade) -> tuple[Cascade, list[str]]:
         needed |= more
     steps: list[Step] = []
     for step in cascade.steps:
-        if isinstance(step, Iterate):
-            body = tuple(e for e in step.body if e.name in needed)
-            steps += [replace(step, body=body)] if body else []
-        elif step.name in needed:
-            steps.append(step)
+        body = [e for e in step.body if e.name in needed]
+        steps += [step.with_body(body)] if body else []
     gone = [t for t in cascade.written if t not in needed]
     tensors = {name: t for name, t in cascade.tensors.items() if name not in gone}
     return replace(cascade, tensors=tensors, steps=tuple(steps)), gone
@@ -46,11 +43,8 @@ def _pairs(cascade: Cascade) -> Cascade:
     added = Additions(cascade)
     steps: list[Step] = []
     for step in cascade.steps:
-        if isinstance(step, Iterate):
-            body = tuple(part for einsum in step.body for part in paired(einsum, added))
-            steps.append(replace(step, body=body))
-        else:
-            steps.extend(paired(step, added))
+        parts = [part for einsum in step.body for part in paired(einsum, added)]
+        steps += [step.with_body(parts)] if isinstance(step, Iterate) else parts
     return added.applied(tuple(steps))
 
 
@@ -115,11 +109,11 @@ def _rows(cascade: Cascade, partitions: int, plain: Collection[str]) -> Cascade:
         holders = [t for t in cascade.tensors.values() if rank in t.ranks]
         variable = rank.lower()
         is_vector = all(t.ranks == (rank,) for t in holders) and size >= LONG
-        uses = [e for e in cascade.einsums if any(variable in a.variables for a in (e.output, *e.accesses))]
+        uses = [e for e in cascade.einsums if any(variable in a.variables for a in e.every_access)]
         is_plain = all(
             i.plain == variable
             for e in uses
-            for a in (e.output, *e.accesses)
+            for a in e.every_access
             for i in a.indices
             if variable in i.variables
         )
@@ -130,9 +124,7 @@ def _rows(cascade: Cascade, partitions: int, plain: Collection[str]) -> Cascade:
             continue
         if not is_vector and not _are_lanes(cascade, rank, uses, partitions):
             continue
-        if any(variable not in a.variables for a in whole) or any(
-            isinstance(s, Iterate) for s in cascade.steps
-        ):
+        if any(variable not in a.variables for a in whole) or cascade.blocks:
             continue
         cascade = _split(cascade, rank, variable, partitions)
     return cascade
@@ -149,7 +141,7 @@ def _are_lanes(cascade: Cascade, rank: str, uses: Sequence[Einsum], partitions: 
     if any(e.condition or e.recurrence or any(a.gathers for a in e.accesses) for e in uses):
         return False
     sums = [e for e in cascade.einsums if e.reduce_op]
-    is_apart = all(variable in a.variables for e in sums for a in (e.output, *e.accesses))
+    is_apart = all(variable in a.variables for e in sums for a in e.every_access)
     return is_apart and all(variable in e.output.variables for e in uses)
 
 
@@ -166,13 +158,8 @@ def _split(cascade: Cascade, rank: str, variable: str, partitions: int) -> Casca
         return replace(access, indices=tuple(i for part in indices for i in part))
 
     steps = tuple(
-        replace(
-            s, before=s.title, output=changed(s.output),
-            operands=tuple(changed(o) if isinstance(o, Access) else o for o in s.operands),
-        )
-        for s in cascade.steps
-        if isinstance(s, Einsum)
-    )  # fmt: skip
+        replace(e.reading(changed), before=e.title, output=changed(e.output)) for e in cascade.einsums
+    )
     for tensor in (t for t in cascade.tensors.values() if rank in t.ranks):
         parts = ((outer, inner) if r == rank else (r,) for r in tensor.ranks)
         added.tensors[tensor.name] = replace(tensor, ranks=tuple(r for part in parts for r in part))

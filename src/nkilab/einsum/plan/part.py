@@ -7,9 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..language.ast import Access, Iterate
-from ..tree.expr import ZERO, expr
-from .build import Span
+from ..language.ast import Access
+from .build import Span, whole
 from .context import Context
 from .product import Product
 from .stage import staged_bytes
@@ -38,28 +37,26 @@ def columns_apart(ctx: Context, product: Product, spans: dict[str, Span], dtype:
     right, free = product.right, product.free
     if right is None or not free or not _is_read_again(ctx, right, product, dtype):
         return [Columns()]
-    whole = spans[free]
-    if whole.start.value != 0 or whole.count.value != whole.most or whole.most % ctx.bank:
+    every = spans[free]
+    if every.start.value != 0 or every.count.value != every.most or every.most % ctx.bank:
         return [Columns()]
-    tile = Span(ZERO, expr(ctx.bank), ctx.bank)
+    tile = whole(ctx.bank)
     block = staged_bytes(ctx, right, {**spans, free: tile}, product.over, dtype)
-    blocks, fit = whole.most // ctx.bank, int(ctx.room() * SHARE) // block
+    blocks, fit = every.most // ctx.bank, int(ctx.room() * SHARE) // block
     kept = (fit - LOADED) * ctx.bank
     if fit >= blocks or kept <= 0:
         return [Columns()]
-    told = f"{right.tensor}: columns that stay on chip, of {whole.most}"
+    told = f"{right.tensor}: columns that stay on chip, of {every.most}"
     if ctx.pick(told, (kept, 0)) == 0:
         return [Columns()]
-    ctx.choices.append(f"{right.tensor}: {kept} of {whole.most} columns stay on chip over the turns")
-    rest = whole.most - kept
-    return [
-        Columns(Span(ZERO, expr(kept), kept), stays=True), Columns(Span(expr(kept), expr(rest), rest))
-    ]  # fmt: skip
+    ctx.choices.append(f"{right.tensor}: {kept} of {every.most} columns stay on chip over the turns")
+    rest = every.most - kept
+    return [Columns(whole(kept), stays=True), Columns(whole(rest, kept))]
 
 
 def _is_read_again(ctx: Context, access: Access, product: Product, dtype: str) -> bool:
     """Whether every turn of a block reads all of an operand that lies in HBM as products want it."""
-    turns = {b.variable for b in ctx.cascade.steps if isinstance(b, Iterate)}
+    turns = {b.variable for b in ctx.cascade.blocks}
     loops = [v for v, trips in ctx.loops if trips > 1]
     if not loops or set(loops) - turns or set(loops) & set(access.variables) or ctx.given.is_watched:
         return False

@@ -9,7 +9,7 @@ behind the loop. Tiles that early statements hand to late ones have two versions
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from ...machine import Machine
@@ -272,7 +272,7 @@ class Pipeline:
         waiting = [u for u in self.late if _is_wide(u.statement)]
         found: list[Unit] = []
         for reader in waiting:
-            needed = _needed_for(reader, units)
+            needed = needed_for(reader.reads, units)
             found += [u for u in units if u in needed and u not in found]
         found += [u for u in units if u not in found]
         return found if _keeps_order(units, found) else list(units)
@@ -306,10 +306,10 @@ class Pipeline:
         return copied(body, change)
 
 
-def _needed_for(reader: Unit, units: Sequence[Unit]) -> list[Unit]:
-    """The units that a unit needs, directly or not."""
+def needed_for(buffers: Iterable[int], units: Sequence[Unit]) -> list[Unit]:
+    """The units that what buffers hold in the end depends on, directly or not."""
     found: list[Unit] = []
-    reads = set(reader.reads)
+    reads = set(buffers)
     for unit in reversed(units):
         if unit.writes & reads:
             found.append(unit)
@@ -347,36 +347,29 @@ def pipelined(kernel: nodes.Kernel, machine: Machine, may: Callable[[nodes.Loop]
         machine: the chip.
         may: whether a loop is to be changed.
     """
-    return _Kernel(kernel, machine, may).changed()
+    hardware = Hardware(machine)
 
-
-class _Kernel:
-    def __init__(self, kernel: nodes.Kernel, machine: Machine, may: Callable[[nodes.Loop], bool]) -> None:
-        self.kernel, self.machine, self.may = kernel, machine, may
-        self.hardware = Hardware(machine)
-
-    def changed(self) -> nodes.Kernel:
-        self.body(self.kernel.body)
-        return self.kernel
-
-    def body(self, body: list[nodes.Statement]) -> bool:
+    def changed(body: list[nodes.Statement]) -> bool:
         """Change the loops of a body in place, the innermost that can be; whether one was."""
         is_changed = False
         for loop in [s for s in body if isinstance(s, nodes.Loop)]:
             # a loop around one that is written out already would be written out twice over
-            is_changed |= self.body(loop.body) or self.ahead(loop, body)
+            is_changed |= changed(loop.body) or ahead(loop, body)
         return is_changed
 
-    def ahead(self, loop: nodes.Loop, body: list[nodes.Statement]) -> bool:
+    def ahead(loop: nodes.Loop, body: list[nodes.Statement]) -> bool:
         """Change one loop of a body; whether that is useful and fits."""
-        held = Pipeline(loop, self.hardware)
-        if not held.is_useful or not held.is_bound(self.hardware) or not self.may(loop):
+        pipeline = Pipeline(loop, hardware)
+        if not pipeline.is_useful or not pipeline.is_bound(hardware) or not may(loop):
             return False
         place, before = next(n for n, s in enumerate(body) if s is loop), list(body)
-        body[place : place + 1] = held.statements()
+        body[place : place + 1] = pipeline.statements()
         try:
-            proved_room(self.kernel, self.machine)
+            proved_room(kernel, machine)
         except NoRoomError:
             body[:] = before
             return False
         return True
+
+    changed(kernel.body)
+    return kernel

@@ -46,19 +46,18 @@ def without_turns(cascade: Cascade) -> Cascade:
     return cascade
 
 
-def _axis_of(access: Access, variable: str) -> int | None:
-    return next((a for a, i in enumerate(access.indices) if variable in i.variables), None)
+def _offset(access: Access, axis: int, turn: str) -> int | None:
+    """How far from its own turn an access reads or writes along an axis; None if that is not a distance."""
+    index = access.indices[axis]
+    return index.constant if isinstance(index, Affine) and index.terms == ((turn, 1),) else None
 
 
 def _written_axis(block: Iterate, tensor: str) -> tuple[int, int] | None:
     """The axis and offset at which a block writes a tensor once per turn."""
     output = next((e.output for e in block.body if e.name == tensor), None)
-    axis = _axis_of(output, block.variable) if output is not None else None
-    if output is None or axis is None:
-        return None
-    index = output.indices[axis]
-    is_step = isinstance(index, Affine) and index.terms == ((block.variable, 1),)
-    return (axis, index.constant) if isinstance(index, Affine) and is_step else None
+    axis = output.axis_of(block.variable) if output is not None else None
+    offset = _offset(output, axis, block.variable) if output is not None and axis is not None else None
+    return (axis, offset) if axis is not None and offset is not None else None
 
 
 def _rewritten(cascade: Cascade, block: Iterate) -> Cascade:
@@ -80,15 +79,12 @@ def _state(cascade: Cascade, block: Iterate, tensor: str, axis: int, offset: int
     is_state, is_kept, late = False, tensor in cascade.outputs, False
     writer = next(n for n, e in enumerate(block.body) if e.name == tensor)
     for einsum, access in _reads(block.body, tensor):
-        index = access.indices[axis]
-        if not isinstance(index, Affine) or index.terms != ((block.variable, 1),):
-            is_kept = True
-        elif index.constant == offset - 1:
+        read = _offset(access, axis, block.variable)
+        is_kept |= read not in (offset, offset - 1)
+        if read == offset - 1:
             is_state = True
             place = block.body.index(einsum)
             late |= place > writer or (place == writer and not _is_pointwise(einsum, access))
-        elif index.constant != offset:
-            is_kept = True
     outside = _reads([s for s in cascade.steps if s is not block], tensor)
     is_kept |= any(_position(access, axis, cascade) != turns - 1 + offset for _, access in outside)
     return State(tensor, axis, offset, is_state, is_kept, not late)
@@ -139,7 +135,7 @@ class _Rewriter:
 
     def begun(self, before: list[Step]) -> list[Einsum]:
         """State that nothing sets is 0 before the first turn; so is what is read before it is written."""
-        written = {e.name for s in before if isinstance(s, Einsum) for e in (s,)}
+        written = {s.name for s in before if isinstance(s, Einsum)}
         found = []
         for state in self.states.values():
             now = self.names[state.tensor]
@@ -165,15 +161,13 @@ class _Rewriter:
         return replace(self.short(writer.output, state), tensor=name)
 
     def is_history(self, access: Access, state: State) -> bool:
-        index = access.indices[state.axis]
-        is_turn = isinstance(index, Affine) and index.terms == ((self.block.variable, 1),)
-        return not is_turn or index.constant not in (state.offset, state.offset - 1)  # type: ignore[union-attr]
+        return _offset(access, state.axis, self.block.variable) not in (state.offset, state.offset - 1)
 
     def body(self) -> Iterate:
         """One turn, with the copies that make the new state the old one."""
         found: list[Einsum] = []
         for einsum in self.block.body:
-            changed = replace(einsum, operands=tuple(self.operand(o) for o in einsum.operands))
+            changed = einsum.reading(self.operand)
             state = self.states.get(einsum.name)
             if state is None:
                 found.append(changed)
@@ -193,31 +187,25 @@ class _Rewriter:
     def short(self, access: Access, state: State) -> Access:
         return replace(access, indices=tuple(i for n, i in enumerate(access.indices) if n != state.axis))
 
-    def operand(self, operand: Access | Scalar) -> Access | Scalar:
-        state = self.states.get(operand.tensor) if isinstance(operand, Access) else None
-        if state is None or not isinstance(operand, Access):
+    def operand(self, operand: Access) -> Access:
+        state = self.states.get(operand.tensor)
+        if state is None or self.is_history(operand, state):
             return operand
-        if self.is_history(operand, state):
-            return operand
-        index = operand.indices[state.axis]
-        assert isinstance(index, Affine)
         now = self.names[state.tensor]
-        is_new = index.constant == state.offset
+        is_new = _offset(operand, state.axis, self.block.variable) == state.offset
         name = self.names.get(f"{state.tensor} next", now) if is_new else now
         return replace(self.short(operand, state), tensor=name)
 
-    def last(self, operand: Access | Scalar) -> Access | Scalar:
+    def last(self, operand: Access) -> Access:
         """An operand behind the block: the state itself, if it is what the last turn left."""
-        state = self.states.get(operand.tensor) if isinstance(operand, Access) else None
-        if state is None or not isinstance(operand, Access):
-            return operand
-        if _position(operand, state.axis, self.held) != self.turns - 1 + state.offset:
+        state = self.states.get(operand.tensor)
+        if state is None or _position(operand, state.axis, self.held) != self.turns - 1 + state.offset:
             return operand
         return replace(self.short(operand, state), tensor=self.names[state.tensor])
 
     def outside(self, einsum: Einsum) -> list[Einsum]:
         """An Einsum before or after the block: it sets the first state, or reads the last."""
-        changed = replace(einsum, operands=tuple(self.last(o) for o in einsum.operands))
+        changed = einsum.reading(self.last)
         state = self.states.get(einsum.name)
         if state is None:
             return [changed]

@@ -8,17 +8,16 @@ zero.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 
 from ..language.ast import Access, Einsum, Iterate, Operand, Scalar
 from ..language.operators import OPERATORS
 from ..tree import nodes
 from ..tree.expr import ZERO, Expr, expr
-from ..tree.nodes import PSUM, SBUF, At, Buffer, Cut, Number, View
+from ..tree.nodes import PSUM, SBUF, At, Buffer, Cut, Number, View, all_of, columns_of, upto
 from .build import Span, point, whole
-from .context import Context, part_of
+from .context import Context
 from .fetch import fetch
 from .stage import stage
 from .storage import PARTITIONS, Storage
@@ -74,7 +73,7 @@ class Solve:
         size = min(self.turns, PARTITIONS)
         shape = (size, self.turns // size, self.columns)
         self.straight = build.buffer(f"{held.kept.name.lower()}_straight", shape, "float32", SBUF)
-        build.add(nodes.Fill(View(self.straight, tuple(Cut(ZERO, expr(e)) for e in shape)), 0.0))
+        build.add(nodes.Fill(all_of(self.straight), 0.0))
         comment = f"{held.summed}: blocks of {size} turns of {held.turn}, strips of {STRIP}"
         with build.tiles(
             f"{held.turn}_block", self.turns, size, is_sequential=True, comment=comment, over=held.turn
@@ -101,8 +100,8 @@ class Solve:
 
     def view(self, buffer: Buffer, *free: At | Cut, block: Expr | None = None) -> View:
         """All columns of a tile, or those of a block."""
-        own = Cut(ZERO, expr(self.blocks)) if block is None else At(block)
-        return View(buffer, (Cut(ZERO, expr(self.rows)), *((own,) if self.blocks > 1 else ()), *free))
+        own = upto(self.blocks) if block is None else At(block)
+        return View(buffer, (upto(self.rows), *((own,) if self.blocks > 1 else ()), *free))
 
     def of_state(self, free: At | Cut) -> View:
         """Turns of the state."""
@@ -128,21 +127,19 @@ class Solve:
         spans = {held.turn: span, held.over: whole(self.turns)}
         rows = fetch(ctx, Want(held.factor, spans, held.turn, held.over))
         name, size = held.factor.tensor.lower(), span.most
-        chosen = ctx.temporary(f"{name}_before", size, self.turns)
-        dst = part_of(chosen, size, self.turns)
-        build.add(nodes.Select(dst, rows, ZERO - span.start, -1, 1, "<", 0.0))
+        chosen = ctx.tile(f"{name}_before", span, whole(self.turns))
+        build.add(nodes.Select(chosen, rows, ZERO - span.start, -1, 1, "<", 0.0))
         made = build.buffer(f"{name}_turned", (size, self.turns // size, size), "float32", SBUF)
-        every = Cut(ZERO, expr(size))
+        every = upto(size)
         blocks = self.turns // size
         most = self.ctx.bank_bytes // (size * WIDE)
         each = max(n for n in range(1, most + 1) if blocks % n == 0)
         with build.tiles("b", blocks, each) as group:
             psum = build.buffer("turned", (size, each, size), "float32", PSUM)
             with build.loop("r", each) as r:
-                piece = part_of(chosen, size, size, (group.start + r) * size)
+                piece = columns_of(chosen, (group.start + r) * size, expr(size))
                 build.add(nodes.Transpose(View(psum, (every, At(r), every)), piece))
-            whole_bank = View(psum, (every, Cut(ZERO, expr(each)), every))
-            build.add(nodes.Copy(View(made, (every, Cut(group.start, expr(each)), every)), whole_bank))
+            build.add(nodes.Copy(View(made, (every, Cut(group.start, expr(each)), every)), all_of(psum)))
         return made
 
     def others(self, span: Span) -> dict[str, Storage]:
@@ -161,7 +158,7 @@ class Solve:
         build, held = self.ctx.build, self.held
         size = min(self.turns, PARTITIONS)
         sums = self.tile(f"{held.summed.name.lower()}_sum", size, memory=PSUM)
-        every = Cut(ZERO, expr(size))
+        every = upto(size)
         with self.each_block() as block:
             dst = self.view(sums, every, block=block)
             with build.tiles(held.over, self.turns, size, over=held.over) as before:
@@ -176,11 +173,9 @@ class Solve:
         build.add(nodes.Copy(self.view(made, every), self.view(sums, every)))
         return made
 
-    @contextmanager
-    def each_block(self) -> Iterator[Expr]:
+    def each_block(self) -> AbstractContextManager[Expr]:
         """A loop over the blocks of the columns."""
-        with self.ctx.build.loop(self.held.column, self.blocks) as block:
-            yield block
+        return self.ctx.build.loop(self.held.column, self.blocks)
 
     def columns_of(self, block: Expr) -> Cut:
         """The columns of a block."""
@@ -194,7 +189,7 @@ class Solve:
         held = Cut(span.start, span.count)
         most = max(1, self.ctx.bank_bytes // (self.rows * WIDE))
         each = max(n for n in range(1, most + 1) if self.blocks % n == 0)
-        every = Cut(ZERO, expr(size))
+        every = upto(size)
         with build.loop("g", self.blocks // each) as group:
             psum = build.buffer("turned", (size, each * self.rows), self.state.buffer.dtype, PSUM)
             with build.loop("r", each) as r:
@@ -202,13 +197,13 @@ class Solve:
                 build.add(nodes.Transpose(View(psum, (every, self.columns_of(r))), source))
             columns = Cut(group * (each * self.rows), expr(each * self.rows))
             dst = View(self.straight, (every, At(span.start // size), columns))
-            build.add(nodes.Copy(dst, part_of(psum, size, each * self.rows)))
+            build.add(nodes.Copy(dst, all_of(psum)))
 
     def summed_strips(self, span: Span, strip: Span, factors: Buffer, before: Buffer) -> Buffer:
         """The sums of a strip over all turns before it."""
         build, name = self.ctx.build, self.held.summed.name.lower()
-        every, place = Cut(ZERO, expr(span.most)), At(span.start // span.most)
-        own, all_of = Cut(strip.start, expr(STRIP)), Cut(ZERO, expr(STRIP))
+        every, place = upto(span.most), At(span.start // span.most)
+        own, all_of = Cut(strip.start, expr(STRIP)), upto(STRIP)
         sums = self.tile(f"{name}_strip_sum", STRIP, memory=PSUM)
         with self.each_block() as block:
             stationary = View(self.straight, (every, place, self.columns_of(block)))
@@ -232,7 +227,7 @@ class Solve:
         """The sums of a strip, with what its turns add to them, or take from them."""
         if not self.is_combined_first:
             return sums
-        first, every = self.held.combined[0], Cut(ZERO, expr(STRIP))
+        first, every = self.held.combined[0], upto(STRIP)
         made = self.tile(f"{first.name.lower()}_strip", STRIP)
         left, right = (
             self.view(others[str(o)].buffer, Cut(strip.start, expr(STRIP)))
@@ -254,8 +249,9 @@ class Solve:
         with build.tiles(held.turn, STRIP - 1, 1, is_sequential=True) as turn:
             # as many turns are before it as its place says
             place = count = turn.start + 1
-            terms = self.view(self.tile("terms", STRIP), Cut(ZERO, count))
-            own = self.factor_view(factors, place, count)
+            terms = self.view(self.tile("terms", STRIP), upto(count))
+            blocks = (upto(self.blocks),) if self.blocks > 1 else ()
+            own = View(factors, (upto(self.rows), At(place), *blocks, upto(count)))
             build.add(nodes.Combine(terms, self.of_state(Cut(start, count)), "multiply", own))
             late = self.column(f"{held.summed.name.lower()}_late")
             build.add(nodes.Reduce(late, "add", terms))
@@ -282,17 +278,12 @@ class Solve:
         source = self.ctx.storage_of(held.factor)[0].buffer
         made = build.buffer(f"{held.factor.tensor.lower()}_strip", shape, source.dtype, SBUF)
         own = Cut(start, expr(STRIP))
-        every = Cut(ZERO, expr(STRIP))
+        every = upto(STRIP)
         with self.each_block() as block:
             place = (At(block),) if self.blocks > 1 else ()
-            dst = View(made, (Cut(ZERO, expr(self.rows)), every, *place, every))
+            dst = View(made, (upto(self.rows), every, *place, every))
             build.add(nodes.Load(dst, View(source, (own, own), repeat=expr(self.rows))))
         return made
-
-    def factor_view(self, factors: Buffer, place: Expr, count: Expr) -> View:
-        """The factors of a turn with those before it in its strip."""
-        blocks = (Cut(ZERO, expr(self.blocks)),) if self.blocks > 1 else ()
-        return View(factors, (Cut(ZERO, expr(self.rows)), At(place), *blocks, Cut(ZERO, count)))
 
     def turn(self, at: Expr, total: View, others: dict[str, Storage]) -> None:
         """What a turn makes of its sum, and its value in the state."""
@@ -342,13 +333,13 @@ class Solve:
         hbm = self.ctx.hbm(self.held.kept.name)
         if hbm is None:
             return
-        rows = Cut(ZERO, expr(span.most))
-        columns = Cut(ZERO, expr(self.columns))
+        rows = upto(span.most)
+        columns = upto(self.columns)
         source = View(self.straight, (rows, At(span.start // span.most), columns))
         if hbm.buffer.dtype != "float32":
-            made = self.ctx.temporary("out_tile", span.most, self.columns, hbm.buffer.dtype)
-            self.ctx.build.add(nodes.Copy(part_of(made, span.most, self.columns), source))
-            source = part_of(made, span.most, self.columns)
+            made = self.ctx.tile("out_tile", span, whole(self.columns), hbm.buffer.dtype)
+            self.ctx.build.add(nodes.Copy(made, source))
+            source = made
         self.ctx.build.add(nodes.Store(View(hbm.buffer, (Cut(span.start, span.count), columns)), source))
 
 
@@ -367,6 +358,3 @@ def solve_of(ctx: Context, block: Iterate, outer: dict[str, Span]) -> Solve | No
         return None
     ctx.choices.append(f"{held.summed.name}: over blocks of turns before on TensorE, else on VectorE")
     return solve
-
-
-__all__ = ["Solve", "solve_of"]

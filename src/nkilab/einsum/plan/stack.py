@@ -15,7 +15,7 @@ from ..language.ast import Access, Affine, Einsum
 from ..tree import nodes
 from ..tree.expr import ZERO, Expr, expr
 from ..tree.nodes import At, Cut, View
-from .build import Span, point
+from .build import Span, point, whole
 from .context import Context
 from .product import Product, matmul_dtype
 from .reach import reach
@@ -47,7 +47,7 @@ class Stack:
         held = {**spans, self.variable: point(copy[0])}
         if self.more:
             rest = (spans[self.more].most - 1) // self.each * self.each + 1
-            held[self.more] = Span(expr(copy[1]), expr(rest), rest)
+            held[self.more] = whole(rest, copy[1])
         return held
 
     def copies(self, spans: dict[str, Span]) -> Iterator[tuple[int, int]]:

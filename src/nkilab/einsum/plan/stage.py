@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from dataclasses import replace
+from math import prod
 
 from ...errors import UnsupportedError
 from ..language.ast import Access, Affine
 from ..tree import nodes
-from ..tree.expr import ZERO, Expr, expr
-from ..tree.nodes import Cut, View
-from .build import Span, whole
+from ..tree.expr import Expr, expr
+from ..tree.nodes import all_of
+from .build import Span, point, whole
 from .context import Context
 from .filling import Filling
 from .reach import leaves, reach
@@ -43,8 +44,7 @@ def widened(ctx: Context, access: Access, spans: dict[str, Span]) -> dict[str, S
 def extents_of(access: Access, spans: dict[str, Span], part: str) -> tuple[list[int], list[str], list[Expr]]:
     """Extents, kinds and bases of a tile that holds what an access reaches over spans."""
     extents, dims, bases = [], [], []
-    for index in access.indices:
-        assert isinstance(index, Affine)
+    for index in access.affine:
         start, most = reach(index, spans)
         extents.append(most)
         bases.append(start)
@@ -57,10 +57,7 @@ def staged_bytes(ctx: Context, access: Access, spans: dict[str, Span], part: str
     """Bytes per partition that a staged operand takes."""
     extents, dims, _ = extents_of(access, spans, part)
     shape, _ = tile_shape(tuple(extents), tuple(dims), ctx.lanes)
-    total = 1
-    for extent in shape[1:]:
-        total *= extent
-    return total * ctx.bytes_of(dtype)
+    return prod(shape[1:]) * ctx.bytes_of(dtype)
 
 
 def stage(ctx: Context, access: Access, spans: dict[str, Span], part: str, dtype: str) -> Storage:
@@ -73,24 +70,17 @@ def stage(ctx: Context, access: Access, spans: dict[str, Span], part: str, dtype
     """
     extents, dims, bases = extents_of(access, spans, part)
     source, key = _source_of(ctx, access), _key_of(ctx, access, spans, part, dtype)
-    names: frozenset[str] = frozenset().union(*(b.names for b in bases))
-    for index in access.indices:
-        assert isinstance(index, Affine)
-        for v in index.variables:
-            names |= spans[v].count.names
-    depth = max(ctx.build.depth_of(names), source.depth)
-    for scope in ctx.build.scopes[: depth + 1]:
-        if key in scope.cache:
-            held: Storage = scope.cache[key]
-            return held
-    with ctx.build.hoisted(depth):
-        made = ctx.add_tile(
-            access.tensor, tuple(extents), tuple(dims), tuple(bases), dtype, f"{access.tensor.lower()}_block"
-        )
+    known = (*bases, *(spans[v].count for v in access.variables))
+    depth = max(ctx.build.depth_of(frozenset().union(*(e.names for e in known))), source.depth)
+
+    def block() -> Storage:
+        hint = f"{access.tensor.lower()}_block"
+        made = ctx.add_tile(access.tensor, tuple(extents), tuple(dims), tuple(bases), dtype, hint)
         made.depth = depth
         _filled(ctx, access, spans, made, source)
-        ctx.build.scopes[-1].cache[key] = made
-    return made
+        return made
+
+    return ctx.build.once(key, depth, block)
 
 
 def _source_of(ctx: Context, access: Access) -> Storage:
@@ -107,7 +97,7 @@ def _key_of(ctx: Context, access: Access, spans: dict[str, Span], part: str, dty
 
 def staged_before(ctx: Context, access: Access, spans: dict[str, Span], part: str) -> Storage | None:
     """The tile that an earlier nest brought on chip for the same part of an operand; None if none did."""
-    if access.gathers or not all(isinstance(i, Affine) for i in access.indices):
+    if access.gathers:
         return None
     key = _key_of(ctx, access, spans, part, ctx.dtypes[access.tensor])
     return next((s.cache[key] for s in ctx.build.scopes if key in s.cache), None)
@@ -116,9 +106,7 @@ def staged_before(ctx: Context, access: Access, spans: dict[str, Span], part: st
 def _filled(ctx: Context, access: Access, spans: dict[str, Span], made: Storage, source: Storage) -> None:
     is_padded = source.is_hbm and leaves(ctx, access, spans)
     if is_padded:
-        ctx.build.add(
-            nodes.Fill(View(made.buffer, tuple(Cut(ZERO, expr(e)) for e in made.buffer.shape)), 0.0)
-        )
+        ctx.build.add(nodes.Fill(all_of(made.buffer), 0.0))
     at: list[Span] = []
     for axis in range(len(access.indices)):
         reached = (_inside if is_padded else _reached)(ctx, access, axis, spans, made)
@@ -140,23 +128,21 @@ def _filled(ctx: Context, access: Access, spans: dict[str, Span], made: Storage,
 
 def _reached(ctx: Context, access: Access, axis: int, spans: dict[str, Span], made: Storage) -> Span:
     """The positions of an axis of a tensor that an access reaches."""
-    index = access.indices[axis]
-    assert isinstance(index, Affine)
+    index = access.affine[axis]
     start, most = reach(index, spans)
     count = spans[index.plain].count if index.plain else expr(most)
-    return Span(made.bases[axis], expr(1), 1) if made.dims[axis] == "gone" else Span(start, count, most)
+    return point(made.bases[axis]) if made.dims[axis] == "gone" else Span(start, count, most)
 
 
 def _inside(ctx: Context, access: Access, axis: int, spans: dict[str, Span], made: Storage) -> Span | None:
     """The positions of an axis of a tensor that an access reaches; None if all lie outside."""
-    index, base, size = access.indices[axis], made.bases[axis], ctx.cascade.shape(access.tensor)[axis]
-    assert isinstance(index, Affine)
+    index, base, size = access.affine[axis], made.bases[axis], ctx.cascade.shape(access.tensor)[axis]
     _, most = reach(index, spans)
     if base.value is not None:
         low, high = max(base.value, 0), min(base.value + most, size)
-        return Span(expr(low), expr(high - low), high - low) if high > low else None
+        return whole(high - low, low) if high > low else None
     if made.dims[axis] == "gone":
-        return Span(base, expr(1), 1)
+        return point(base)
     if index.plain:
         return Span(base, spans[index.plain].count, most)
     raise BeyondEdges(f"{access} reads outside of {access.tensor} at a place that a loop chooses")

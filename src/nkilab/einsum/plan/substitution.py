@@ -142,7 +142,7 @@ def _is_combined(einsum: Einsum, substitution: Substitution) -> bool:
 
 def with_numbers_ahead(cascade: Cascade) -> Cascade:
     """A cascade whose substitutions have the numbers of all turns computed before them."""
-    for block in (s for s in cascade.steps if isinstance(s, Iterate)):
+    for block in cascade.blocks:
         substitution = substitution_in(block, cascade)
         if substitution is not None and substitution.numbers:
             cascade = _Ahead(cascade, block, substitution).cascade()
@@ -189,6 +189,3 @@ class _Ahead:
         is_own = Condition(row, "==", Affine(((self.substitution.turn, 1),)))
         self.steps.append(Einsum(picked, (source,), reduce_op="add", condition=is_own))
         return picked
-
-
-__all__ = ["STRIP", "Substitution", "substitution_in", "with_numbers_ahead"]

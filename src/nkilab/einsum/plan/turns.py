@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import prod
 
-from ..language.ast import Access, Affine, Einsum
+from ..language.ast import Access, Einsum
 from ..tree import nodes
 from ..tree.expr import ZERO, expr
-from ..tree.nodes import At, Cut, View
+from ..tree.nodes import At, Cut, View, all_of
 from .build import Span
 from .context import Context
 from .reach import leaves
@@ -36,12 +36,8 @@ def _is_piece(ctx: Context, access: Access, variable: str) -> bool:
     own = [i for i in access.indices if variable in i.variables]
     if access.gathers or access.tensor not in ctx.cascade.inputs or len(own) != 1 or own[0].plain != variable:
         return False
-    if not all(isinstance(i, Affine) for i in access.indices):
-        return False
-    size = (
-        prod(ctx.cascade.shape(access.tensor))
-        // ctx.cascade.shape(access.tensor)[access.indices.index(own[0])]
-    )
+    shape = ctx.cascade.shape(access.tensor)
+    size = prod(shape) // shape[access.indices.index(own[0])]
     return size * ctx.bytes_of(ctx.dtypes[access.tensor]) < WORTH
 
 
@@ -90,10 +86,8 @@ def rows_of(ctx: Context, want: Want) -> View | None:
     if size > min(MOST_BYTES, ctx.room() * 0.2):
         return None
     depth = ctx.build.depth_of(turns.start.names | columns.start.names)
-    for scope in ctx.build.scopes[: depth + 1]:
-        if held in scope.cache:
-            return _turn_of(scope.cache[held], want, variable, turns)
-    with ctx.build.hoisted(depth):
+
+    def rows() -> nodes.Buffer:
         source = ctx.storages[want.access.tensor][0].buffer
         shape = (want.rows.most, turns.most, columns.most)
         tile = ctx.build.buffer(f"{want.access.tensor.lower()}_rows", shape, source.dtype, nodes.SBUF)
@@ -101,14 +95,11 @@ def rows_of(ctx: Context, want: Want) -> View | None:
         if want.free not in order:
             # one element a turn, as columns of one
             at = [*at, Cut(ZERO, expr(1))] if len(at) < len(source.shape) else at
-        whole = View(source, tuple(at), repeat=expr(want.rows.most))
-        every = tuple(Cut(ZERO, expr(e)) for e in shape)
+        every = all_of(tile).index
         dst = View(tile, every if want.free in order else (*every[:2], At(ZERO)))
-        ctx.build.add(nodes.Load(dst, whole))
-        ctx.build.scopes[-1].cache[held] = tile
-    return _turn_of(tile, want, variable, turns)
+        ctx.build.add(nodes.Load(dst, View(source, tuple(at), repeat=expr(want.rows.most))))
+        return tile
 
-
-def _turn_of(tile: nodes.Buffer, want: Want, variable: str, turns: Span) -> View:
+    tile = ctx.build.once(held, depth, rows)
     local = want.spans[variable].start - turns.start
     return View(tile, (Cut(ZERO, want.rows.count), At(local), Cut(ZERO, want.columns.count)))

@@ -7,8 +7,8 @@ from math import prod
 
 from ..language.ast import Einsum, Iterate
 from ..lower.planes import planes_for
-from ..tree.expr import expr, name_of
-from .build import Span, point
+from ..tree.expr import name_of
+from .build import Span, point, whole
 from .choose import choices_for
 from .context import Context
 from .groups import Group, einsums_of, joins
@@ -30,8 +30,7 @@ class Units:
         self.turned: dict[str, bool] = {}
         # variables of which the loops around the present group choose one value at a time
         self.points: tuple[str, ...] = ()
-        blocks = [s for s in ctx.cascade.steps if isinstance(s, Iterate)]
-        self.turns = {id(e): b.variable for b in blocks for e in b.body}
+        self.turns = {id(e): b.variable for b in ctx.cascade.blocks for e in b.body}
 
     def units(self, einsums: Sequence[Einsum]) -> list[list[Einsum]]:
         """Nests in order: contractions alone, others in clusters."""
@@ -145,7 +144,7 @@ class Units:
         for einsum in products:
             extent = ctx.cascade.extent(variable, einsum) if variable in einsum.variables else 0
             whole_cost = products_for(ctx, einsum, {})[0].cost_ns
-            tile = {variable: Span(name_of(variable) * ctx.lanes, expr(ctx.lanes), ctx.lanes)}
+            tile = {variable: whole(ctx.lanes, name_of(variable) * ctx.lanes)}
             tiled = products_for(ctx, einsum, tile) if extent > ctx.lanes else []
             if tiled and tiled[0].cost_ns * (extent / ctx.lanes) > MOST_SCATTERED * whole_cost:
                 return True

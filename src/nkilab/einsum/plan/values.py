@@ -13,6 +13,7 @@ from ..language.operators import OPERATORS
 from ..tree import nodes
 from ..tree.expr import ZERO, expr
 from ..tree.nodes import Number, View
+from .build import whole
 from .context import Context, part_of
 
 
@@ -208,18 +209,16 @@ class Tile:
             return None
         if self.is_written_since(source, held.depth):
             return None
-        key = ("negated", source.buffer, held.version)
-        cache = build.scopes[held.depth].cache
-        if key not in cache:
-            with build.hoisted(held.depth):
-                made = self.ctx.temporary("negated", self.ctx.lanes, count.value)
-                every = View(
-                    source.buffer,
-                    (nodes.Cut(ZERO, expr(self.ctx.lanes)), nodes.Cut(ZERO, count), nodes.At(ZERO)),
-                )
-                self.add(self.negation(part_of(made, self.ctx.lanes, count), every))
-            cache[key] = made
-        return View(cache[key], (source.index[0], nodes.Cut(block.at, expr(1))))
+        tile = whole(self.ctx.lanes), whole(count.value)
+
+        def minus() -> View:
+            made = self.ctx.tile("negated", *tile)
+            every = View(source.buffer, (*made.index, nodes.At(ZERO)))
+            self.add(self.negation(made, every))
+            return made
+
+        blocks = build.once(("negated", source.buffer, held.version), held.depth, minus)
+        return View(blocks.buffer, (source.index[0], nodes.Cut(block.at, expr(1))))
 
     def is_written_since(self, view: View, depth: int) -> bool:
         """Whether the loops that are open inside of a depth write what a view lies in."""

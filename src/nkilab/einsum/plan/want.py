@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..language.ast import Access
-from ..tree.expr import ZERO, expr
-from .build import Span
+from .build import Span, whole
 from .storage import Storage
 
 
@@ -37,9 +36,9 @@ class Want:
     @property
     def rows(self) -> Span:
         """What the partitions cover."""
-        return self.spans[self.part] if self.part else Span(ZERO, expr(1), 1)
+        return self.spans[self.part] if self.part else whole(1)
 
     @property
     def columns(self) -> Span:
         """What the columns cover."""
-        return self.spans[self.free] if self.has(self.free) else Span(ZERO, expr(1), 1)
+        return self.spans[self.free] if self.has(self.free) else whole(1)

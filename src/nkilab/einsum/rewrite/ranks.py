@@ -12,7 +12,7 @@ from itertools import pairwise
 from math import prod
 
 from ..language.additions import Additions, unused
-from ..language.ast import Access, Affine, Cascade, Einsum, Iterate, Operand
+from ..language.ast import Access, Affine, Cascade, Einsum, Operand
 
 # columns that an instruction takes as long for as it takes to be issued
 COLUMNS_OF_ISSUE = 64
@@ -46,7 +46,7 @@ def with_joined_ranks(cascade: Cascade, partitions: int) -> Cascade:
 
 def _pairs(cascade: Cascade) -> Iterator[tuple[_Axes, _Variables | None]]:
     """Neighbouring axes of tensors, with the variables that an access has there, if they may be one."""
-    bound = {s.variable for s in cascade.steps if isinstance(s, Iterate)}
+    bound = {block.variable for block in cascade.blocks}
     for number, einsum, access in _accesses(cascade):
         for first, (left, right) in enumerate(pairwise(access.indices)):
             is_one = _may_be_one(cascade, einsum, access, first) and not {left.plain, right.plain} & bound
@@ -71,7 +71,7 @@ def _may_be_one(cascade: Cascade, einsum: Einsum, access: Access, first: int) ->
         return False
     axes = zip(cascade.tensors[access.tensor].ranks[first : first + 2], both, strict=True)
     is_whole = all(cascade.sizes[rank] == cascade.extent(variable, einsum) for rank, variable in axes)
-    return is_whole and all(_is_together(a, *both) for a in (einsum.output, *einsum.accesses))
+    return is_whole and all(_is_together(a, *both) for a in einsum.every_access)
 
 
 def _is_together(access: Access, left: str, right: str) -> bool:
@@ -131,7 +131,7 @@ def _leaves_two(cascade: Cascade, component: set[_Axes]) -> bool:
 
 def _names(cascade: Cascade, einsum: Einsum, component: set[_Axes]) -> dict[tuple[str, str], str]:
     """What pairs of variables of an Einsum are called together."""
-    accesses = (einsum.output, *einsum.accesses)
+    accesses = einsum.every_access
     pairs = {
         (a.indices[axes.first].plain, a.indices[axes.first + 1].plain): None
         for axes in component
@@ -161,11 +161,7 @@ def _joined(cascade: Cascade, component: set[_Axes]) -> Cascade:
         assert isinstance(output, Access)
         return replace(einsum, output=output, operands=tuple(operands), before=einsum.title)
 
-    steps = tuple(
-        replace(s, body=tuple(map(changed, s.body))) if isinstance(s, Iterate) else changed(s)
-        for s in cascade.steps
-    )
-    return added.applied(steps)
+    return added.applied(tuple(step.with_body(map(changed, step.body)) for step in cascade.steps))
 
 
 def _sizes(cascade: Cascade, axes: _Axes) -> tuple[int, int]:

@@ -30,7 +30,7 @@ def with_scans(cascade: Cascade) -> tuple[Cascade, list[str]]:
     """
     reasons = []
     # a block changes what stands behind it
-    for block in reversed([s for s in cascade.steps if isinstance(s, Iterate)]):
+    for block in reversed(cascade.blocks):
         try:
             cascade = _Distribution(cascade, block).cascade()
         except NoRecurrenceError as reason:
@@ -255,7 +255,7 @@ class _Distribution:
     def outside(self) -> Iterator[Einsum]:
         """Einsums of other steps."""
         for step in (*self.before, *self.behind):
-            yield from step.body if isinstance(step, Iterate) else (step,)
+            yield from step.body
 
     # first and last values
 

@@ -89,6 +89,23 @@ class View:
         return tuple(cuts[n] if isinstance(n, int) else Cut(ZERO, n, 0) for n in self.order) or cuts
 
 
+def columns_of(view: View, start: Expr, count: Expr) -> View:
+    """Some columns of a view [rows, columns]."""
+    place, last = max((n, i) for n, i in enumerate(view.index) if isinstance(i, Cut))
+    cut = Cut(last.start + start * last.step, count, last.step)
+    return View(view.buffer, (*view.index[:place], cut, *view.index[place + 1 :]))
+
+
+def upto(count: Whole) -> Cut:
+    """The first positions of an axis."""
+    return Cut(ZERO, expr(count))
+
+
+def all_of(buffer: Buffer) -> View:
+    """All of a buffer."""
+    return View(buffer, tuple(map(upto, buffer.shape)))
+
+
 def names_in(index: Iterable[At | Cut]) -> frozenset[str]:
     """Names in an index."""
     return frozenset[str]().union(

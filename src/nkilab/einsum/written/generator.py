@@ -7,7 +7,7 @@ from itertools import product
 from ...errors import SpecError, UnsupportedError
 from ..language.ast import Access, Einsum
 from ..language.spec import Placement, Spec
-from .ranks import Group, Ranks
+from .ranks import Ranks
 
 HEADER = """import numpy as np
 import neuronxcc.nki as nki
@@ -71,28 +71,16 @@ class _Generator:
 
     def emit(self, einsums: list[str], depth: int) -> None:
         """R6: statements and loops of Einsums at a depth, in the order of the expressions."""
-        done: set[str] = set()
-        for name in einsums:
-            if name in done:
-                continue
-            loops = self.ranks.loops(name)
-            together = (
-                [name] if len(loops) == depth else [e for e in einsums if self.at(e, depth) is loops[depth]]
-            )
+        loops = {name: self.ranks.loops(name) for name in einsums}
+        for group, together in self.ranks.in_turns(loops, einsums, depth):
             for member in together:
                 self.allocate(member, depth)
-            if len(loops) == depth:
-                self.statement(self.einsums[name], depth + 1)
+            if group is None:
+                self.statement(self.einsums[together[0]], depth + 1)
             else:
-                group = loops[depth]
                 count = self.ranks.extent(*group.members[0])
                 self.put(depth + 1, f"for {group.variable} in nl.affine_range({count}):")
                 self.emit(together, depth + 1)
-            done.update(together)
-
-    def at(self, einsum: str, depth: int) -> Group | None:
-        loops = self.ranks.loops(einsum)
-        return loops[depth] if depth < len(loops) else None
 
     def allocate(self, tensor: str, depth: int) -> None:
         """R7: a tensor with a constructor, before the first loop of its producer at its depth."""

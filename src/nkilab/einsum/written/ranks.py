@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
@@ -175,6 +176,18 @@ class Ranks:
         """R5: the loops of an Einsum, the outermost first."""
         found = (self.group(einsum, rank) for rank in self.spec.loop_order[einsum])
         return tuple(group for group in found if group is not None and group.is_loop)
+
+    @staticmethod
+    def in_turns(
+        loops: Mapping[str, Sequence[Group]], names: Sequence[str], depth: int
+    ) -> Iterator[tuple[Group | None, list[str]]]:
+        """Einsums at a depth in order: those that share the next loop, with it; others one by one."""
+        done: set[str] = set()
+        for name in (n for n in names if n not in done):
+            group = loops[name][depth] if len(loops[name]) > depth else None
+            inside = [n for n in names if len(loops[n]) > depth and loops[n][depth] is group]
+            done.update(inside)
+            yield group, inside if group is not None else [name]
 
     def placement(self, tensor: str, einsum: str) -> Placement:
         """Where a tensor lies as an Einsum sees it.
