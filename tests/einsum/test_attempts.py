@@ -35,7 +35,7 @@ def no_tiles(self: object) -> None:
 def test_a_plan_that_the_proof_refuses_gives_way_to_one_with_another_choice(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    # operands come tile by tile; a sum in PSUM whose last turn stands outside of its loop begins anew: a wrong kernel
+    # I comes tile by tile; a sum in PSUM whose last turn stands outside of its loop begins anew
     monkeypatch.setattr(Contraction, "fits", lambda _, access: access.tensor != "I")
     monkeypatch.setattr(Pipeline, "is_summed_over", False)
     d, i = operands(128, 3072, 1024)
