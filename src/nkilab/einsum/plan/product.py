@@ -63,7 +63,10 @@ def product_of(ctx: Context, einsum: Einsum, outer: dict[str, Span]) -> Product 
     if not options:
         return None
     told = f"how TensorE computes {einsum}"
-    return ctx.pick(told, options[:MOST_OPTIONS], lambda p: f"{p.left or 1} stationary, sum over {p.over}")
+    return ctx.pick(
+        told, options[:MOST_OPTIONS], lambda p: f"{p.left or 1} stationary, sum over {p.over}",
+        [p.cost_ns for p in options[:MOST_OPTIONS]],
+    )  # fmt: skip
 
 
 def products_for(ctx: Context, einsum: Einsum, outer: dict[str, Span]) -> list[Product]:
@@ -224,9 +227,8 @@ def _copies(
     inner = [v for v in loops if v not in einsum.output.variables]
     if left is None or right is None or not inner or einsum.condition or ctx.loops or ctx.given.is_watched:
         return 1
-    is_again = any(v in left.variables for v in loops if v not in inner)
     is_near = all(s.is_hbm for a in (left, right) for s in ctx.storages.get(a.tensor, ()))
-    if is_again or not is_near:
+    if not is_near:
         return 1
     return max(1, min(prod(spans[v].most for v in inner), ctx.lanes // depth))
 
