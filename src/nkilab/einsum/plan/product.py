@@ -209,7 +209,9 @@ def _cost(
     cost = prod(trips.values()) / beside * (max(moved, WEIGHTS_NS + rows / clock) + 8)
     for access, own, count in ((left, part, rows), (right, free, columns)):
         if access is not None:
-            times = prod(t for v, t in trips.items() if v in access.variables)
+            # windows that overlap come on chip once
+            apart = {v for i in access.indices if len(i.variables) == 1 for v in i.variables}
+            times = prod(t for v, t in trips.items() if v in apart)
             cost += times * transfer_ns(ctx, access, False, spans, over, own, depth, count)
     times = prod(t for v, t in trips.items() if v in einsum.output.variables)
     home = transfer_ns(ctx, einsum.output, True, spans, part, free, rows, columns)
