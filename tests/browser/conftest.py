@@ -48,6 +48,14 @@ class Opened:
         """The value of an expression in the page."""
         return self.page.evaluate(script)
 
+    def until(self, script: str) -> None:
+        """Wait for an expression to be true: the page forbids Playwright's own wait, which evaluates text."""
+        for _ in range(100):
+            if self.js(script):
+                return
+            self.page.wait_for_timeout(50)
+        pytest.fail(f"after 5 s this is not true yet: {script}")
+
 
 @pytest.fixture
 def opened(browser: Any, tmp_path: Path) -> Iterator[Callable[..., Opened]]:
@@ -63,7 +71,7 @@ def opened(browser: Any, tmp_path: Path) -> Iterator[Callable[..., Opened]]:
         all_opened.append((page, path.as_uri()))
         page.page.goto(path.as_uri())
         if "<script" in text:
-            page.page.wait_for_function("document.documentElement.dataset.state")
+            page.page.wait_for_selector("html[data-state]", state="attached")
         return page
 
     yield open_run

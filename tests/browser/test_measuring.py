@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from textwrap import dedent
 from typing import Any
 
 import pytest
 
 from nkilab.views.difference import Difference
+from nkilab.views.guidance import Advice, Distance, Guidance
 from nkilab.views.record import profile_dict
-from nkilab.views.report import page as pages
 from nkilab.views.report import report_html
 from nkilab.views.report.comparison import comparison_html
 from tests.views.runs import kernel_run, loaded_copied_stored, run_of, side_by_side
@@ -187,34 +188,33 @@ def test_lines_that_match_are_lit_in_both_runs_with_what_is_better_and_worse(ope
     )
 
 
-def test_advice_and_distances_are_shown_where_the_record_has_them(
-    opened, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_advice_and_distances_are_shown_with_the_lines_they_speak_of(opened) -> None:
     run = kernel_run("tiled")
-    plain = opened(run)
-    assert not plain.page.is_visible("#guidance")
-    page_data = pages.page_data
-
-    def with_advice(runs: Any) -> Any:
-        tables, columns = page_data(runs)
-        tables["parts"][0]["profile"] |= {
-            "advice": [
-                {"id": "hoist-loads", "where": "matmul.py:50", "gain_us": 3.2, "interval_us": [1.1, 4.0],
-                 "edit": "load the tile once, before the loop", "source": "a guide"},
-            ],
-            "distances": [{"id": "roofline", "us": run.timeline.latency_us / 2, "why": "bytes moved twice"}],
-        }  # fmt: skip
-        return tables, columns
-
-    monkeypatch.setattr(pages, "page_data", with_advice)
-    page = opened(report_html(run))
-    assert "saves 3.2 µs, 1.1 µs to 4 µs" in page.page.inner_text("#advice")
+    half = Distance("roofline", run.timeline.latency_us / 2, 2.0, "bytes moved twice")
+    hoist = Advice(
+        "hoist-loads", "matmul.py:50", "loaded 4 times", 3.2, (1.1, 4.0),
+        "loaded once", "load the tile once, before the loop", "a guide",
+    )  # fmt: skip
+    page = opened(report_html(replace(run, guide=lambda: Guidance((hoist,), (half,)))))
+    shown = page.page.inner_text("#advice")
+    assert "load the tile once, before the loop" in shown
+    assert "saves 3.2 µs, 1.1 µs to 4 µs; matmul.py:50" in shown
     page.page.click("#advice button")
     lit = page.js("nkilab.search.masks[0].reduce((a, b) => a + b)")
     assert lit == sum(1 for row in run.timeline.row if run.program.place_of(int(row)) == "matmul.py:50")
     assert page.page.locator("#code .marked").get_attribute("data-line") == "50"
     kernel, roofline = (one.bounding_box()["width"] for one in page.page.locator("#distances .bar").all())
     assert roofline / kernel == pytest.approx(0.5, abs=0.01)
+    assert "bytes moved twice" in page.page.inner_text("#distances")
+
+
+def test_a_kernel_that_no_change_helps_is_told_so(opened) -> None:
+    page = opened(report_html(replace(kernel_run("tiled"), guide=Guidance)))
+    assert (
+        page.page.inner_text("#advice")
+        == "No change that is known here pays by more than the model resolves."
+    )
+    assert page.page.locator("#distances table").count() == 0
 
 
 def test_numbers_can_be_read_without_seeing_them(opened) -> None:

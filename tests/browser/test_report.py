@@ -120,9 +120,7 @@ def test_the_wheel_zooms_around_the_pointer_and_drag_pans(opened) -> None:
     under = page.js("nkilab.timeline.ticksAt(700)")
     page.page.mouse.move(x, y)
     page.page.mouse.wheel(0, -600)
-    page.page.wait_for_function(
-        "nkilab.timeline.view.t1 - nkilab.timeline.view.t0 < 0.5 * nkilab.timeline.end"
-    )
+    page.until("nkilab.timeline.view.t1 - nkilab.timeline.view.t0 < 0.5 * nkilab.timeline.end")
     assert page.js("nkilab.timeline.ticksAt(700)") == pytest.approx(under, rel=1e-6)
     before = page.js("nkilab.timeline.view.t0")
     page.page.mouse.down()

@@ -156,12 +156,12 @@ def verdict_of(case: BuildCase, folder: Path) -> Verdict:
     path = folder / f"{re.sub('[^a-z0-9]', '_', case.name)}.py"
     path.write_text(case.kernel)
     done = call("check", f"{path}:k", *case.options, folder=folder)
-    findings: Sequence[dict[str, Any]] = ()
-    if done.stdout.startswith("{"):
-        findings = json.loads(done.stdout)["findings"]
-    elif done.returncode == 1:
-        # the user's module or call raised: the program stops with a traceback of his own frames
-        findings = ({"severity": "error", "rule": done.stderr.strip().rpartition("\n")[2][:60]},)
+    document: dict[str, Any] = json.loads(done.stdout) if done.stdout.startswith("{") else {}
+    findings: Sequence[dict[str, Any]] = document.get("findings", ())
+    if done.returncode == 1 and "error" in document:
+        # the user's module or call raised: the one document is of that error
+        rule = f"{document['error']}: {document['message']}"[:60]
+        findings = ({"severity": "error", "rule": rule},)
     return Verdict(case, done.returncode, tuple(findings))
 
 

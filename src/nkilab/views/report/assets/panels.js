@@ -65,35 +65,30 @@ function card([name, value, remark]) {
 
 // What pays, the most first, and how far the limits are.
 function drawGuidance({ advice, distances, latency_us: latency }) {
-  $("guidance").hidden = !advice && !distances;
   const us = (value) => duration(value * 1000);
-  const rows = (advice || []).map((one) =>
+  const rows = advice.map((one) =>
     element(
       "li",
       { "data-advice": one.id },
-      link(one.fix || one.edit, () => lightAll(one.where)),
+      link(one.fix, () => lightAll(one.where)),
       element("div", {}, `saves ${us(one.gain_us)}, ${one.interval_us.map(us).join(" to ")}; ${one.where}`),
       element(
         "div",
         { class: "note" },
-        [one.fix ? one.edit : "", one.id, one.source].filter(Boolean).join(" · "),
+        [one.edit, one.id, one.source].filter(Boolean).join(" · "),
       ),
     ),
   );
   const nothing = "No change that is known here pays by more than the model resolves.";
-  $("advice").replaceChildren(...(advice && !rows.length ? [element("li", {}, nothing)] : rows));
-  const limits = (distances || []).map((one) => [
-    one.id ?? one.limit,
-    one.us ?? one.time_us,
-    one.why ?? one.separates,
-  ]);
-  const cells = [["this kernel", latency, ""], ...limits].map(([name, time, why]) => [
-    name,
+  $("advice").replaceChildren(...(rows.length ? rows : [element("li", {}, nothing)]));
+  const own = { limit: "this kernel", time_us: latency, separates: "" };
+  const cells = [own, ...distances].map(({ limit, time_us: time, separates }) => [
+    limit,
     us(time),
-    [why, bar(time / latency, { class: "bar own" })],
+    [separates, bar(time / latency, { class: "bar own" })],
   ]);
   $("distances").replaceChildren(
-    ...(limits.length ? [table(["Limit", "Time", "What separates it"], cells)] : []),
+    ...(distances.length ? [table(["Limit", "Time", "What separates it"], cells)] : []),
   );
 }
 
