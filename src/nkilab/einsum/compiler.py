@@ -20,6 +20,7 @@ from .checks.names import check_cascade, known_ranks, node_of
 from .compiled import CompiledEinsum
 from .emit.neuronxcc import NeuronxccPrinter
 from .emit.nki import NkiPrinter
+from .emit.sizes import named
 from .emit.text import Printer
 from .grades import Finding, Grade, enforce
 from .language.ast import Affine, Cascade, is_variable
@@ -250,7 +251,7 @@ def _lowered(
     name, title = spec.kernel_name, title_of(cascade)
 
     def printed(kernel: Kernel) -> CompiledEinsum:
-        text = PRINTERS[dialect](kernel).text()
+        text = text_of(kernel, cascade, dialect)
         return CompiledEinsum(spec, cascade, name, dialect, machine.name, types, text, tree=kernel)
 
     def proofs_of(kernel: Kernel) -> tuple[str, ...]:
@@ -282,6 +283,11 @@ def _lowered(
     for output in sorted(spec.any_layout & set(cascade.outputs)):
         result = _cheaper_layout(result, output, machine)
     return result
+
+
+def text_of(kernel: Kernel, cascade: Cascade, dialect: str) -> str:
+    """A loop tree as a module, with names for its numbers."""
+    return PRINTERS[dialect](named(kernel, cascade).kernel).text()
 
 
 def _need_forward_indices(cascade: Cascade) -> None:
@@ -340,7 +346,7 @@ def _mapped(
         types = {t: made.spec.dtypes.get(t, "float32") for t in cascade.tensors}
         return CompiledEinsum(
             replace(made.spec, cascade=spec.cascade), cascade, spec.kernel_name, dialect, machine.name, types,
-            PRINTERS[dialect](made.tree).text(), tuple(made.tree.parameters), made.tree, made.findings,
+            text_of(made.tree, cascade, dialect), tuple(made.tree.parameters), made.tree, made.findings,
             made.changes, proofs=made.proofs,
         )  # fmt: skip
 

@@ -18,24 +18,9 @@ from ..dialects.history import (
     spelled,
     story,
 )
-from .source import MODULES, Source, Use
+from .source import MODULES, Edit, Source, Use
 
 MUST, SILENT, ADVICE = "must", "silent", "advice"
-
-
-@dataclass(frozen=True)
-class Edit:
-    """Bytes of the file to replace.
-
-    Args:
-        start: the first.
-        end: the one after the last.
-        text: what stands there then.
-    """
-
-    start: int
-    end: int
-    text: str
 
 
 @dataclass(frozen=True)
