@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import nkilab.einsum
-from nkilab.einsum.report import data, explain
+from nkilab.einsum.report import data, explain, summary
 from tests.einsum.test_mapped_forms import CASES
 
 SOFTMAX = """
@@ -11,6 +11,17 @@ G[m] = X[m, n] ;; V max
 E[m, n] = X[m, n] . G[m] ;; M binary(subtract_exp)
 D[m] = E[m, n] ;; V add
 Z[m, n] = E[m, n] . D[m] ;; M binary(divide)
+"""
+SCAN = """
+einsum:
+  declaration:
+    X: [T]
+    S: [T1]
+  expressions:
+    - "S[0] = const(0)"
+    - iterate: t
+      body:
+        - "S[t+1] = S[t] . X[t] ;; M add"
 """
 
 
@@ -35,6 +46,22 @@ def test_the_story_says_how_long_tiles_live_what_covers_what_and_what_others_giv
     assert "  N: 3 passes, forced by G, D\n" in text
     others = text.partition("Other choices\n")[2].split("\n")
     assert any(line.startswith("  no shared loops: ") and line.endswith(" us") for line in others)
+
+
+def test_a_summary_says_why_a_kernel_is_far_from_its_roofline() -> None:
+    kernel = nkilab.einsum.compile(SCAN, sizes={"T": 65536, "T1": 65537})
+    lines = summary(kernel).splitlines()
+    # one of 128 partitions scans 65,536 elements, none faster than 0.96 a nanosecond: 68 us at least
+    line = next(line for line in lines if "x its roofline: it takes" in line)
+    words = line.split()
+    assert words[-3:-1] == ["VectorE", "works"]
+    assert float(words[-1]) >= 68.3
+    assert float(words[2].rstrip("x")) > 4
+
+
+def test_a_summary_gives_no_reason_for_a_kernel_near_its_roofline() -> None:
+    copy = nkilab.einsum.compile("Z[m, n] = X[m, n]", sizes={"M": 2048, "N": 2048})
+    assert "x its roofline" not in summary(copy)
 
 
 def test_the_story_of_a_mapping_has_the_time_without_it() -> None:

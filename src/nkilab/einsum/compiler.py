@@ -39,6 +39,7 @@ from .plan.normal import live
 from .probes import Verdict, verdicts
 from .prove import proved
 from .search import searched, with_axes_swapped
+from .timed import best_timed
 from .tree.nodes import Kernel
 from .written.generator import as_written as text_as_written
 
@@ -249,24 +250,35 @@ def _lowered(
     """The kernel of a cascade without a mapping: by the rules, or the best that a search finds."""
     name, title = spec.kernel_name, title_of(cascade)
 
+    def printed(kernel: Kernel) -> CompiledEinsum:
+        text = text_of(kernel, cascade, dialect)
+        return CompiledEinsum(spec, cascade, name, dialect, machine.name, types, text, tree=kernel)
+
+    def proofs_of(kernel: Kernel) -> tuple[str, ...]:
+        return proved(kernel, cascade, machine)
+
     def compiled(kernel: Kernel, choices: Sequence[str], tried: tuple[str, ...] = ()) -> CompiledEinsum:
-        proofs = proved(kernel, cascade, machine)
-        return CompiledEinsum(
-            spec, cascade, name, dialect, machine.name, types, text_of(kernel, cascade, dialect), tree=kernel,
-            changes=tuple(choices), alternatives=tried, proofs=proofs,
-        )  # fmt: skip
+        proofs = proofs_of(kernel)
+        return replace(printed(kernel), changes=tuple(choices), alternatives=tried, proofs=proofs)
 
     def built(knobs: Knobs) -> tuple[Kernel, Context]:
         return lower(cascade, types, machine, name, title, knobs)
 
+    def latency(kernel: Kernel) -> float:
+        return printed(kernel).estimate.latency_us
+
+    timed = best_timed(built, latency, proofs_of)
+
     unsearched = []
     if search:
         try:
-            found = searched(built, lambda k: compiled(k, ()).estimate.latency_us, search, RULES)
+            found = searched(
+                built, lambda k: compiled(k, ()).estimate.latency_us, search, timed(RULES)[1].knobs
+            )
             return compiled(found.kernel, (*found.ctx.choices, found.told), found.tried)
         except AssertionError:
             unsearched = ["NOT SEARCHED: a search begins with the plan by rules, which is refused"]
-    result = attempted(built, compiled)
+    result = attempted(timed, compiled)
     result = replace(result, changes=(*unsearched, *result.changes))
     for output in sorted(spec.any_layout & set(cascade.outputs)):
         result = _cheaper_layout(result, output, machine)

@@ -7,15 +7,18 @@ from collections.abc import Iterator, Mapping
 from math import prod
 from typing import Any
 
+from ..views.words import ENGINE_NAMES
 from .alternatives import alternatives
 from .compiled import CompiledEinsum
 from .language.ast import Cascade
 from .rewrite.recurrences import STEPWISE
-from .roofline import RESOURCES, is_contraction
+from .roofline import RESOURCES, is_contraction, work_of
 from .tree.expr import expr
 from .tree.nodes import HBM, Alloc, Buffer, Comment, Load, Loop, Statement, Store, Tally, statements
 
 SCHEMA = "nkilab.einsum/1"
+# times of the roofline from which a summary says why a kernel takes so long
+FAR = 4.0
 # what statements of the tree are in NKI
 INSTRUCTIONS = {
     "Load": "dma_copy", "Store": "dma_copy", "Move": "dma_copy", "Gather": "dma_copy", "Copy": "tensor_copy",
@@ -110,6 +113,7 @@ def summary(compiled: CompiledEinsum) -> str:
         times = {**{RESOURCES[n]: t for n, t in roof.times_ns.items() if t}, "launch": roof.launch_ns}
         told = ", ".join(f"{name} {time / 1000:.1f}" for name, time in times.items())
         ratio = estimate.latency_us / roof.least_us if roof.least_us else float("inf")
+        reasons += [_reason(compiled)] if ratio > FAR and not reasons else []
         lines += [f"  latency is {ratio:.3g}x its roofline: {reason}" for reason in reasons]
         lines.append(f"  roofline of the cascade {roof.least_us:.1f} us ({told}); {ratio:.2f} times of it")
         own = compiled.engine_roofline_us
@@ -117,6 +121,20 @@ def summary(compiled: CompiledEinsum) -> str:
         lines.append(f"  roofline of these instructions {own:.1f} us; {ratio:.2f} times of it")
         lines.append(f"  moves {traffic(compiled):,} bytes; inputs and outputs have {roof.bytes:,}")
     return "\n".join(lines)
+
+
+def _reason(compiled: CompiledEinsum) -> str:
+    """What takes most of the latency of a kernel: an engine, bytes that are moved again, or waiting."""
+    latency, moved = compiled.estimate.latency_us, traffic(compiled)
+    works = {engine: time / 1000 for engine, time in work_of(compiled.estimate).items()}
+    engine = max(works, key=lambda name: works[name])
+    name, start = ENGINE_NAMES.get(engine, engine), f"it takes {latency:.1f} us because"
+    if 2 * works[engine] >= latency:
+        return f"{start} {name} works {works[engine]:.1f}"
+    if 2 * moved / compiled.machine["hbm_bytes_per_ns"] >= 1000 * latency:
+        return f"{start} it moves {moved:,} bytes; inputs and outputs have {compiled.roofline.bytes:,}"
+    waits = "instructions and transfers wait for each other"
+    return f"{start} {waits}: the busiest engine, {name}, works {works[engine]:.1f}"
 
 
 def explain(compiled: CompiledEinsum) -> str:

@@ -64,8 +64,9 @@ def choose(ctx: Context, einsums: list[Einsum], spans: dict[str, Span]) -> Choic
     if not options:
         raise located(UnsupportedError(f"no variable of {names} can lie on the partitions"), einsums[0])
     return ctx.pick(
-        f"the layout of {names}", options[:MOST_OPTIONS], lambda c: f"{c.part or 1} on partitions"
-    )
+        f"the layout of {names}", options[:MOST_OPTIONS], lambda c: f"{c.part or 1} on partitions",
+        [c.cost_ns for c in options[:MOST_OPTIONS]],
+    )  # fmt: skip
 
 
 def choices_for(ctx: Context, einsums: list[Einsum], spans: dict[str, Span]) -> list[Choice]:

@@ -85,17 +85,21 @@ class Context:
         self.lanes, self.bank_bytes = (int(self.machine[n]) for n in ("partitions", "psum_bank_bytes"))
         self.bank = min(self.bank_bytes // 4, int(self.machine["moving_free_max"]))
 
-    def pick(self, what: str, options: Sequence[Option], told: Callable[[Option], str] = str) -> Option:
+    def pick(
+        self, what: str, options: Sequence[Option], told: Callable[[Option], str] = str,
+        costs: Sequence[float] = (),
+    ) -> Option:  # fmt: skip
         """One of some options, the best first: the first, unless a search wants another.
 
         Args:
             what: is chosen, for the report.
             options: at least one.
             told: an option in a few words.
+            costs: what options were judged at, if all by one measure.
         """
         key = (what, sum(d.what == what for d in self.decisions))
         rank = min(dict(self.knobs.picks).get(key, 0), len(options) - 1)
-        self.decisions.append(Decision(key, tuple(map(told, options)), rank))
+        self.decisions.append(Decision(key, tuple(map(told, options)), rank, tuple(costs)))
         return options[rank]
 
     def chip_dtype(self, tensor: str) -> str:

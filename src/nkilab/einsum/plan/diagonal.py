@@ -37,6 +37,7 @@ class Diagonal:
         factors: operand with a number per partition for each value that is summed.
         part: variable on the partitions.
         free: variable along the columns.
+        row: variable several of whose values lie side by side as columns; "" for none.
         outer: other variables of the output, one value at a time.
         given: spans that loops around it have chosen.
     """
@@ -47,6 +48,7 @@ class Diagonal:
     factors: Access
     part: str
     free: str
+    row: str
     outer: tuple[str, ...]
     given: dict[str, Span]
 
@@ -66,12 +68,48 @@ class Diagonal:
             dtype = ctx.dtypes[self.rows.tensor]
             rows = stage(ctx, self.rows, spans, self.part, dtype)
             diagonals = self.diagonals(spans)
+<<<<<<< HEAD
             columns = spans[self.free]
             made = ctx.tile(f"{self.einsum.name.lower()}_tile", spans[self.part], columns, target.dtype)
             with build.tiles(self.free, columns.most, ctx.bank) as tile:
                 psum = self.summed({**spans, self.free: columns.tile(tile)}, rows, diagonals)
                 build.add(nodes.Copy(columns_of(made, tile.start, tile.count), psum))
             deliver(ctx, self.einsum, made, spans, self.part, self.free, target)
+=======
+            cut = self.row or self.free
+            name, columns = f"{self.einsum.name.lower()}_tile", spans[cut]
+            shape = tuple(spans[v].most for v in self.axes)
+            made = build.buffer(name, shape, target.dtype, nodes.SBUF)
+            with build.tiles(cut, columns.most, self.columns_at_once(columns)) as tile:
+                piece = Span(columns.start + tile.start, tile.count, tile.most)
+                psum = self.summed({**spans, cut: piece}, rows, diagonals)
+                build.add(nodes.Copy(self.tile_of(made, {**spans, cut: tile}), psum))
+            whole = self.tile_of(made, {**spans, cut: Span(ZERO, columns.count, columns.most)})
+            if self.row:
+                assert target.hbm is not None
+                at = tuple(positions(self.einsum.output, spans))
+                build.add(nodes.Store(View(target.hbm.buffer, at), whole))
+                target.hbm.changed()
+            else:
+                deliver(ctx, self.einsum, whole, spans, self.part, self.free, target)
+
+    @property
+    def axes(self) -> tuple[str, ...]:
+        """Variables along the axes of a tile."""
+        return tuple(v for v in (self.part, self.row, self.free) if v)
+
+    def columns_at_once(self, columns: Span) -> int:
+        """How many values of what is cut one product takes: a bank of columns, or the rows that it holds."""
+        if not self.row:
+            return self.ctx.bank
+        most = self.ctx.bank // self.ctx.cascade.extent(self.free, self.einsum)
+        return max(n for n in range(1, most + 1) if columns.most % n == 0)
+
+    def tile_of(self, buffer: nodes.Buffer, spans: dict[str, Span]) -> View:
+        """A part of a tile: the values of spans along what is cut, all others."""
+        first = {self.row or self.free: spans[self.row or self.free].start}
+        return View(buffer, tuple(Cut(first.get(v, ZERO), spans[v].count) for v in self.axes))
+>>>>>>> ein1
 
     def diagonals(self, spans: dict[str, Span]) -> nodes.Buffer:
         """A matrix per value that is summed, side by side."""
@@ -109,9 +147,16 @@ class Diagonal:
 
     def summed(self, spans: dict[str, Span], rows: Storage, diagonals: nodes.Buffer) -> View:
         """Products of one tile, accumulated in PSUM."""
+<<<<<<< HEAD
         ctx, build, part, columns = self.ctx, self.ctx.build, spans[self.part], spans[self.free]
         hint = f"{self.einsum.name.lower()}_sum"
         view = ctx.tile(hint, part, columns, "float32", nodes.PSUM, "sum")
+=======
+        ctx, build = self.ctx, self.ctx.build
+        shape = tuple(spans[v].most for v in self.axes)
+        psum = build.buffer(f"{self.einsum.name.lower()}_sum", shape, "float32", nodes.PSUM, "sum")
+        view = View(psum, tuple(Cut(ZERO, spans[v].count) for v in self.axes))
+>>>>>>> ein1
         with ExitStack() as stack:
             at: dict[str, Span] = {}
             for variable in self.einsum.reduced:
@@ -142,8 +187,8 @@ def diagonal_of(ctx: Context, einsum: Einsum, given: dict[str, Span]) -> Diagona
 
 def _parted(
     ctx: Context, einsum: Einsum, rows: Access, factors: Access, spans: dict[str, Span]
-) -> tuple[str, str, tuple[str, ...]] | None:
-    """The variables of partitions, columns and loops, if the second operand gives numbers to the first."""
+) -> tuple[str, str, str, tuple[str, ...]] | None:
+    """Variables of partitions, columns, rows and loops, if the second operand gives numbers to the first."""
     dtype, output = ctx.dtypes[rows.tensor], einsum.output.variables
     if ctx.dtypes[factors.tensor] != dtype or as_dtype(dtype).storage.itemsize != 2:
         return None
@@ -153,7 +198,7 @@ def _parted(
     own = [v for v in output if v not in factors.variables]
     if len(shared) != 1 or not own or not set(einsum.reduced) <= set(factors.variables):
         return None
-    part, free = shared[0], max(own, key=lambda v: spans[v].most)
+    part, free = shared[0], max(reversed(own), key=lambda v: spans[v].most)
     accesses = (rows, factors, einsum.output)
     if any([i.plain == part for i in a.indices if part in i.variables] != [True] for a in accesses):
         return None
@@ -164,19 +209,30 @@ def _parted(
 
 def _worth(
     ctx: Context, einsum: Einsum, rows: Access, spans: dict[str, Span], part: str, free: str
-) -> tuple[str, str, tuple[str, ...]] | None:
+) -> tuple[str, str, str, tuple[str, ...]] | None:
     """The variables, if there are enough columns and values, and a tile of rows fits."""
     order = [v for i in einsum.output.indices for v in i.variables]
     index = next(i for i in rows.indices if free in i.variables)
     values = prod(spans[v].most for v in einsum.reduced)
-    outer = tuple(v for v in order if v not in (part, free))
+    row = _row(ctx, einsum, spans, part, free)
+    outer = tuple(v for v in order if v not in (part, row, free))
     if any(s.start.names or s.count.value is None for s in spans.values()):
         return None
-    if values < FEWEST or values > ctx.lanes or spans[free].most < ctx.bank or spans[part].most < ctx.lanes:
+    columns = spans[free].most * (spans[row].most if row else 1)
+    if values < FEWEST or values > ctx.lanes or columns < ctx.bank or spans[part].most < ctx.lanes:
         return None
     if not isinstance(index, Affine) or index.coefficient(free) < 1 or order.index(part) > order.index(free):
         return None
     one, block = dict.fromkeys(outer, whole(1)), {part: whole(ctx.lanes)}
     size = staged_bytes(ctx, rows, {**spans, **one, **block}, part, ctx.dtypes[rows.tensor])
-    size += spans[free].most * 4 + values * ctx.lanes * 2
-    return (part, free, outer) if size * 2 <= ctx.room() * 0.6 else None
+    size += columns * 4 + values * ctx.lanes * 2
+    return (part, free, row, outer) if size * 2 <= ctx.room() * 0.6 else None
+
+
+def _row(ctx: Context, einsum: Einsum, spans: dict[str, Span], part: str, free: str) -> str:
+    """The variable whose values lie side by side as columns, where one has too few; "" for none."""
+    order = [i.plain for i in einsum.output.indices]
+    is_last = order[-1:] == [free] and order[-2:-1] != [part] and part in order[:-2]
+    if not is_last or 2 * spans[free].most > ctx.bank or ctx.homes.get(einsum.name, "hbm") != "hbm":
+        return ""
+    return order[-2]

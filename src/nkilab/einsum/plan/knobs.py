@@ -71,11 +71,13 @@ class Decision:
         key: what was decided, and which of the decisions on that this is.
         options: in a few words, the best first.
         rank: of the one taken.
+        costs: what options were judged at, if all by one measure.
     """
 
     key: Key
     options: Sequence[str]
     rank: int
+    costs: Sequence[float] = ()
 
     @property
     def what(self) -> str:

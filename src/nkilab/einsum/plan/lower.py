@@ -488,10 +488,18 @@ class _Lowering:
         kept |= {e.name for e in unit if e.name in ctx.given.kept}
         cluster, mine = Cluster(unit, kept), {v: s for v, s in outer.items() if v in variables}
         planes, choices = planes_for(ctx, unit, spans), choices_for(ctx, unit, spans)
-        if planes is not None and (not choices or planes.cost_ns < choices[0].cost_ns):
+        if planes is not None and (
+            not choices or self.has_planes(cluster, planes.cost_ns, choices[0].cost_ns)
+        ):
             PlaneNest(ctx, cluster, mine, planes).lower()
         else:
             Nest(ctx, cluster, mine).lower()
+
+    def has_planes(self, cluster: Cluster, planes_ns: float, other_ns: float) -> bool:
+        """Whether Einsums run over tiles of several axes, or of two: what is judged the cheaper first."""
+        options = sorted(((planes_ns, "several axes"), (other_ns, "two axes")))
+        costs, names = [ns for ns, _ in options], [name for _, name in options]
+        return self.ctx.pick(f"the tiles of {cluster.title}", names, costs=costs) == "several axes"
 
 
 def turning_of(loops: Sequence[tuple[str, int, int]]) -> list[str]:

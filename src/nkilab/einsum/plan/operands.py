@@ -75,12 +75,9 @@ class Operands:
         # what lies beyond edges is known before the loops
         edges = {v for i in leaving(self.ctx, product.right, self.spans) for v in i.variables}
         inside = {**self.spans, **{v: point(0) for v in product.outer if v not in edges}}
-        for access, share in ((product.left, SMALL), (product.right, LARGE)):
-            assert access is not None
-            size = stacked_bytes(self.ctx, access, inside, product.over, found, self.dtype)
-            if size > self.ctx.room() * share:
-                return None
-        return found
+        accesses = [a for a in (product.left, product.right) if a is not None]
+        sizes = [stacked_bytes(self.ctx, a, inside, product.over, found, self.dtype) for a in accesses]
+        return found if sum(sizes) <= self.ctx.room() * LARGE else None
 
     def stage_small(self, is_staged: Callable[[Access, str], bool]) -> None:
         """Bring an operand on chip before the loops if it is small, so that a large one does not bar it.

@@ -63,7 +63,10 @@ def product_of(ctx: Context, einsum: Einsum, outer: dict[str, Span]) -> Product 
     if not options:
         return None
     told = f"how TensorE computes {einsum}"
-    return ctx.pick(told, options[:MOST_OPTIONS], lambda p: f"{p.left or 1} stationary, sum over {p.over}")
+    return ctx.pick(
+        told, options[:MOST_OPTIONS], lambda p: f"{p.left or 1} stationary, sum over {p.over}",
+        [p.cost_ns for p in options[:MOST_OPTIONS]],
+    )  # fmt: skip
 
 
 def products_for(ctx: Context, einsum: Einsum, outer: dict[str, Span]) -> list[Product]:
@@ -206,7 +209,9 @@ def _cost(
     cost = prod(trips.values()) / beside * (max(moved, WEIGHTS_NS + rows / clock) + 8)
     for access, own, count in ((left, part, rows), (right, free, columns)):
         if access is not None:
-            times = prod(t for v, t in trips.items() if v in access.variables)
+            # windows that overlap come on chip once
+            apart = {v for i in access.indices if len(i.variables) == 1 for v in i.variables}
+            times = prod(t for v, t in trips.items() if v in apart)
             cost += times * transfer_ns(ctx, access, False, spans, over, own, depth, count)
     times = prod(t for v, t in trips.items() if v in einsum.output.variables)
     home = transfer_ns(ctx, einsum.output, True, spans, part, free, rows, columns)
@@ -224,9 +229,8 @@ def _copies(
     inner = [v for v in loops if v not in einsum.output.variables]
     if left is None or right is None or not inner or einsum.condition or ctx.loops or ctx.given.is_watched:
         return 1
-    is_again = any(v in left.variables for v in loops if v not in inner)
     is_near = all(s.is_hbm for a in (left, right) for s in ctx.storages.get(a.tensor, ()))
-    if is_again or not is_near:
+    if not is_near:
         return 1
     return max(1, min(prod(spans[v].most for v in inner), ctx.lanes // depth))
 

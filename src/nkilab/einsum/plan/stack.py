@@ -15,7 +15,12 @@ from ..language.ast import Access, Affine, Einsum
 from ..tree import nodes
 from ..tree.expr import ZERO, Expr, expr
 from ..tree.nodes import At, Cut, View
+<<<<<<< HEAD
 from .build import Span, point, whole
+=======
+from .build import Span, point
+from .choose import MOST_OPTIONS
+>>>>>>> ein1
 from .context import Context
 from .product import Product, matmul_dtype
 from .reach import reach
@@ -24,8 +29,8 @@ from .storage import Storage
 
 # of partitions that a sum leaves idle before operands are stacked
 LEAST_COPIES = 2
-# what transfers of short rows move
-BYTES_PER_NS = 150.0
+# what transfers of short rows move, and nanoseconds of each row, all engines together
+BYTES_PER_NS, ROW_NS = 150.0, 20.0 / 16
 
 
 @dataclass(frozen=True)
@@ -41,6 +46,9 @@ class Stack:
     variable: str
     more: str = ""
     each: int = 1
+
+    def __str__(self) -> str:
+        return f"{self.variable} and {self.each} of {self.more}" if self.more else self.variable
 
     def first(self, spans: dict[str, Span], copy: tuple[int, int] = (0, 0)) -> dict[str, Span]:
         """Spans of what the partitions of one copy hold: those of a value of each variable."""
@@ -77,12 +85,14 @@ def stacked_over(ctx: Context, einsum: Einsum, product: Product, spans: dict[str
     more = max((v for v in found if v != first), key=lambda v: spans[v].most, default="")
     most = min(most, spans[more].most) if more else 1
     options = [Stack(first), *(Stack(first, more, n) for n in range(2, most + 1))]
-    return min(options, key=lambda s: _cost_ns(ctx, einsum, product, spans, s))
+    costs = {s: _cost_ns(ctx, einsum, product, spans, s) for s in options}
+    options = sorted(options, key=lambda s: costs[s])[:MOST_OPTIONS]
+    what = f"what lies on the partitions beside {product.over} for {einsum}"
+    return ctx.pick(what, options, str, [costs[s] for s in options])
 
 
 def _cost_ns(ctx: Context, einsum: Einsum, product: Product, spans: dict[str, Span], stack: Stack) -> float:
-    """What products, or the transfers of their moving operand, take with a stack, whichever is longer."""
-    assert product.right is not None
+    """What products, or the transfers of their operands, take with a stack, whichever is longer."""
     dtype = matmul_dtype(ctx, product.left, product.right)
     passes_of_type = ctx.machine["fp32_passes"] if dtype == "float32" else 1
     inner = [spans[v].most for v in product.inner if v not in (stack.variable, stack.more)]
@@ -91,12 +101,19 @@ def _cost_ns(ctx: Context, einsum: Einsum, product: Product, spans: dict[str, Sp
     rows = -(-spans[product.part].most // ctx.lanes) if product.part else 1
     products = prod(inner) * passes * points * rows * passes_of_type / ctx.machine["tensor_clock_ghz"]
     copies = spans[product.over].most * spans[stack.variable].most * stack.each
-    size = stacked_bytes(ctx, product.right, spans, product.over, stack, dtype)
-    return max(products, copies * size / BYTES_PER_NS)
+    moved = 0.0
+    for access in (product.left, product.right):
+        assert access is not None
+        size = stacked_bytes(ctx, access, spans, product.over, stack, dtype)
+        index = access.indices[-1]
+        assert isinstance(index, Affine)
+        run = reach(index, stack.first(spans))[1] * ctx.bytes_of(dtype)
+        moved += copies * (size / BYTES_PER_NS + size / run * ROW_NS)
+    return max(products, moved)
 
 
 def _may_be_stacked(ctx: Context, product: Product) -> bool:
-    """Whether both operands come from HBM as TensorE takes them, the stationary one before all loops."""
+    """Whether both operands come from HBM as TensorE takes them, before all loops."""
     assert product.left is not None
     assert product.right is not None
     accesses = (product.left, product.right)
@@ -105,7 +122,7 @@ def _may_be_stacked(ctx: Context, product: Product) -> bool:
         return False
     if any(ctx.dtypes[a.tensor] != dtype or a.gathers for a in accesses):
         return False
-    return not set(product.outer) & set(product.left.variables) and not ctx.loops
+    return not ctx.loops
 
 
 def _is_shift(access: Access, variable: str) -> bool:

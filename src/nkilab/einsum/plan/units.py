@@ -115,7 +115,9 @@ class Units:
         is_cheaper = products[0].cost_ns <= other_ns and not self.is_chained(einsum, products[0])
         if str(einsum) not in self.turned:
             told = ("the cheaper engine", "the other")
-            self.turned[str(einsum)] = ctx.pick(f"the engine of {einsum}", told) == told[1]
+            costs = () if self.is_chained(einsum, products[0]) else sorted((products[0].cost_ns, other_ns))
+            taken = ctx.pick(f"the engine of {einsum}", told, costs=costs)
+            self.turned[str(einsum)] = taken == told[1]
         return is_cheaper != self.turned[str(einsum)]
 
     def is_chained(self, einsum: Einsum, product: Product) -> bool:

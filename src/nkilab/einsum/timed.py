@@ -1,0 +1,88 @@
+"""Decisions of which two options are judged nearly equal: the timing model takes the better kernel.
+
+What rules judge an option by counts instructions and bytes; it cannot see what waits for what. Where that
+leaves two options close, and kernels run few statements, both are made and timed. The work is counted in
+statements: a slow machine takes longer, and makes the same kernel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import replace
+
+from ..errors import NkilabError
+from .plan.context import Context
+from .plan.knobs import Key, Knobs
+from .plan.reach import leaves
+from .tree.nodes import Kernel, run_by
+
+Plan = tuple[Kernel, Context]
+Change = Callable[[Knobs], Knobs]
+
+# how many times the cost of the best an option may be judged at, to be tried
+CLOSE = 2.0
+# kernels that are timed besides the first, and statements that all of them run together
+MOST_TIMED, MOST_STATEMENTS = 3, 6_000
+# of the time of the kernel by the rules: what saves less leaves it as it is
+WORTH = 0.98
+
+
+def best_timed(
+    built: Callable[[Knobs], Plan],
+    latency: Callable[[Kernel], float],
+    proved: Callable[[Kernel], object],
+) -> Callable[[Knobs], Plan]:
+    """What makes a tree and its plan of choices, and takes the faster of two options that are judged close.
+
+    Args:
+        built: makes a tree and its plan.
+        latency: predicts how long a tree takes.
+        proved: proves a tree. Like the others it raises where a choice gives none.
+    """
+
+    def best(knobs: Knobs) -> Plan:
+        plan, least = built(knobs), 0.0
+        options = list(_close(plan[1])) if not knobs.picks else []
+        budget = MOST_STATEMENTS - run_by(plan[0].body)
+        for what, change in options[:MOST_TIMED] if budget > 0 else ():
+            # an option that rules do not take may ask for what no nest covers
+            with suppress(NkilabError, AssertionError):
+                least = least or latency(plan[0])
+                other = built(change(knobs))
+                budget -= run_by(other[0].body)
+                if budget < 0:
+                    break
+                time = latency(other[0])
+                if time < least * WORTH:
+                    proved(other[0])
+                    gain = f"{time:.1f} us instead of {least:.1f} by the timing model"
+                    other[1].choices.append(f"{what}: {gain}")
+                    plan, least, knobs = other, time, change(knobs)
+        return plan
+
+    return best
+
+
+def _close(ctx: Context) -> Iterator[tuple[str, Change]]:
+    """Changes of a plan that are judged close to it, in a few words, the closest first."""
+    if not ctx.knobs.is_edged and _has_edges(ctx):
+        yield "zeros around copies in HBM", lambda knobs: replace(knobs, is_edged=True)
+    options = [
+        (cost / max(decision.costs[0], 1e-9), decision, rank)
+        for decision in ctx.decisions
+        for rank, cost in enumerate(decision.costs)
+        if rank and cost <= CLOSE * decision.costs[0]
+    ]
+    for _, decision, rank in sorted(options, key=lambda each: each[0]):
+        yield f"{decision.what}: {decision.options[rank]}", _picking(decision.key, rank)
+
+
+def _picking(key: Key, rank: int) -> Change:
+    return lambda knobs: knobs.picking(key, rank)
+
+
+def _has_edges(ctx: Context) -> bool:
+    """Whether zeros around an input are made on chip."""
+    inputs = ((e, a) for e in ctx.cascade.einsums for a in e.accesses if a.tensor in ctx.cascade.inputs)
+    return any(not a.gathers and leaves(ctx, a, ctx.spans(e, {})) for e, a in inputs)
