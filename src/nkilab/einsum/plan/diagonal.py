@@ -15,7 +15,7 @@ from ...tiles.dtypes import as_dtype
 from ..language.ast import Access, Affine, Einsum
 from ..tree import nodes
 from ..tree.expr import ZERO
-from ..tree.nodes import At, Cut, View, all_of, columns_of
+from ..tree.nodes import At, Cut, View, all_of
 from .build import Span, whole
 from .context import Context, part_of, tally
 from .deliver import deliver, targets_of
@@ -68,14 +68,6 @@ class Diagonal:
             dtype = ctx.dtypes[self.rows.tensor]
             rows = stage(ctx, self.rows, spans, self.part, dtype)
             diagonals = self.diagonals(spans)
-<<<<<<< HEAD
-            columns = spans[self.free]
-            made = ctx.tile(f"{self.einsum.name.lower()}_tile", spans[self.part], columns, target.dtype)
-            with build.tiles(self.free, columns.most, ctx.bank) as tile:
-                psum = self.summed({**spans, self.free: columns.tile(tile)}, rows, diagonals)
-                build.add(nodes.Copy(columns_of(made, tile.start, tile.count), psum))
-            deliver(ctx, self.einsum, made, spans, self.part, self.free, target)
-=======
             cut = self.row or self.free
             name, columns = f"{self.einsum.name.lower()}_tile", spans[cut]
             shape = tuple(spans[v].most for v in self.axes)
@@ -109,7 +101,6 @@ class Diagonal:
         """A part of a tile: the values of spans along what is cut, all others."""
         first = {self.row or self.free: spans[self.row or self.free].start}
         return View(buffer, tuple(Cut(first.get(v, ZERO), spans[v].count) for v in self.axes))
->>>>>>> ein1
 
     def diagonals(self, spans: dict[str, Span]) -> nodes.Buffer:
         """A matrix per value that is summed, side by side."""
@@ -147,16 +138,10 @@ class Diagonal:
 
     def summed(self, spans: dict[str, Span], rows: Storage, diagonals: nodes.Buffer) -> View:
         """Products of one tile, accumulated in PSUM."""
-<<<<<<< HEAD
-        ctx, build, part, columns = self.ctx, self.ctx.build, spans[self.part], spans[self.free]
-        hint = f"{self.einsum.name.lower()}_sum"
-        view = ctx.tile(hint, part, columns, "float32", nodes.PSUM, "sum")
-=======
         ctx, build = self.ctx, self.ctx.build
         shape = tuple(spans[v].most for v in self.axes)
         psum = build.buffer(f"{self.einsum.name.lower()}_sum", shape, "float32", nodes.PSUM, "sum")
         view = View(psum, tuple(Cut(ZERO, spans[v].count) for v in self.axes))
->>>>>>> ein1
         with ExitStack() as stack:
             at: dict[str, Span] = {}
             for variable in self.einsum.reduced:

@@ -15,12 +15,8 @@ from ..language.ast import Access, Affine, Einsum
 from ..tree import nodes
 from ..tree.expr import ZERO, Expr, expr
 from ..tree.nodes import At, Cut, View
-<<<<<<< HEAD
 from .build import Span, point, whole
-=======
-from .build import Span, point
 from .choose import MOST_OPTIONS
->>>>>>> ein1
 from .context import Context
 from .product import Product, matmul_dtype
 from .reach import reach
