@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from msgspec import structs
 
 from . import api, checks
 from .advice import findings as advice
@@ -153,7 +154,7 @@ def _launched(
         warnings.simplefilter("always", NkilabWarning)
         launched = launch(kernel, args, kwargs, machine, has_data=True, watch=watcher.around)
     findings = list(faults.from_warnings(heard))
-    evidence = replace(_evidence(kernel, launched, options, command), repeated=watcher.repeated)
+    evidence = structs.replace(_evidence(kernel, launched, options, command), repeated=watcher.repeated)
     graph = Graph(evidence)
     findings += checks.examine(evidence, watcher, graph)
     pieces = advice.find(evidence)
@@ -197,9 +198,9 @@ def _launched_ranks(
     pieces: list[Advice] = []
     sources = Sources()
     for place, (rank, launched) in enumerate(zip(ranks, left, strict=True)):
-        own = replace(launched, rendezvous=all_rendezvous)
-        evidence = replace(_evidence(kernel, own, options, "", place), sources=sources)
-        evidence = replace(evidence, repeated=watchers[rank].repeated)
+        own = structs.replace(launched, rendezvous=all_rendezvous)
+        evidence = structs.replace(_evidence(kernel, own, options, "", place), sources=sources)
+        evidence = structs.replace(evidence, repeated=watchers[rank].repeated)
         findings += checks.examine(evidence, watchers[rank], Graph(evidence))
         own_pieces = advice.find(evidence)
         findings += [advice.finding_of(one, evidence) for one in own_pieces]

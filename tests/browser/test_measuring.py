@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from textwrap import dedent
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from nkilab.views.difference import Difference
 from nkilab.views.guidance import Advice, Distance, Guidance
@@ -210,7 +210,10 @@ def test_advice_and_distances_are_shown_with_the_lines_they_speak_of(opened) -> 
 
 def test_a_kernel_that_no_change_helps_is_told_so(opened) -> None:
     page = opened(report_html(replace(kernel_run("tiled"), guide=Guidance)))
-    assert page.page.inner_text("#advice") == "No change that is known here pays by more than the model resolves."
+    assert (
+        page.page.inner_text("#advice")
+        == "No change that is known here pays by more than the model resolves."
+    )
     assert page.page.locator("#distances table").count() == 0
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from ..place import Plan, plan
 from ..place.blocks import with_blocks_apart
@@ -24,8 +25,7 @@ from .loops import Loop, loops_of
 MOST_ROWS = 120_000
 
 
-@dataclass(frozen=True, eq=False)
-class Subject:
+class Subject(Struct, frozen=True, eq=False, dict=True):
     """What detectors look at.
 
     Args:

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from ..conformal import gain_factors
 from ..errors import NkilabError
@@ -27,8 +28,7 @@ MOST_TRIED, MOST_OF_ONE, MOST_OTHERS, MOST_EDITS = 6, 1, 2, 10
 TRIED_ROWS = 4 * MOST_ROWS
 
 
-@dataclass(frozen=True)
-class Tried:
+class Tried(Struct, frozen=True):
     """A candidate that was simulated.
 
     Args:

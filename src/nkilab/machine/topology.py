@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
+
+from msgspec import Struct
 
 from ..errors import UsageError
 from ..tracebacks import public_class
@@ -31,8 +32,7 @@ class Span(NamedTuple):
 
 
 @public_class
-@dataclass(frozen=True)
-class Topology:
+class Topology(Struct, frozen=True):
     """Ranks are numbered along the cores of a chip, then along the chips of a node.
 
     Args:

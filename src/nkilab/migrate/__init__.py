@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
 from difflib import unified_diff
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import asdict
 
 from ..dialects.history import BETA1, NEWEST
 from ..dialects.versions import version_named
@@ -23,8 +25,7 @@ SCHEMA = "nkilab.migrate/1"
 _SEVERITIES = (MUST, SILENT, ADVICE)
 
 
-@dataclass(frozen=True)
-class Migration:
+class Migration(Struct, frozen=True):
     """What changes between the version of a file and another one.
 
     Args:

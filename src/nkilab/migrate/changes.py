@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from ..dialects.history import (
     BETA1,
@@ -23,8 +24,7 @@ from .source import MODULES, Source, Use
 MUST, SILENT, ADVICE = "must", "silent", "advice"
 
 
-@dataclass(frozen=True)
-class Edit:
+class Edit(Struct, frozen=True):
     """Bytes of the file to replace.
 
     Args:
@@ -38,8 +38,7 @@ class Edit:
     text: str
 
 
-@dataclass(frozen=True)
-class Change:
+class Change(Struct, frozen=True):
     """One thing that differs between two versions at one place.
 
     Args:

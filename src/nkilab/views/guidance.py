@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 
-@dataclass(frozen=True)
-class Advice:
+class Advice(Struct, frozen=True):
     """One change of a kernel that pays, by simulation.
 
     Args:
@@ -43,8 +42,7 @@ class Advice:
         }  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Distance:
+class Distance(Struct, frozen=True):
     """How far a kernel is from a limit.
 
     Args:
@@ -66,8 +64,7 @@ class Distance:
         }  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Guidance:
+class Guidance(Struct, frozen=True):
     """What to do next.
 
     Args:
