@@ -49,7 +49,7 @@ class Opened:
         return self.page.evaluate(script)
 
     def until(self, script: str) -> None:
-        """Wait for an expression to be true. (Playwright's own wait evaluates text, which the page forbids.)"""
+        """Wait for an expression to be true: the page forbids Playwright's own wait, which evaluates text."""
         for _ in range(100):
             if self.js(script):
                 return
