@@ -40,6 +40,10 @@ MOST_BYTES = 1 << 20
 _VARIABLES = ("NKI", "NEURON")
 
 
+# a function, and what it is called with
+Invocation = tuple[Callable[..., object], tuple[object, ...]]
+
+
 class Row(NamedTuple):
     """A call to compute.
 
@@ -80,7 +84,7 @@ class Tape:
         self._kept: set[int] = set()
         # storages whose bytes the next launch writes again, and by row what to call on them if that is known
         self._again: set[int] = set()
-        self._calls: list[tuple[Callable[..., object], tuple[object, ...]] | None] = []
+        self._calls: list[Invocation | None] = []
 
     @contextmanager
     def watches(self, session: Session) -> Iterator[None]:
@@ -180,16 +184,20 @@ class Tape:
             if scope == "input" and own is not None:
                 own.allocate(storage.data)
         behind, calls = session.threads, self._calls
+        # calls of rows so far, by the operands that rows of one form and values share
+        known: dict[int, Invocation | None] = {}
         for number, (row, call) in enumerate(zip(self._rows, calls, strict=True)):
             session.where = row.where
+            if call is None:
+                call = calls[number] = known.get(id(row.operands))
             if call is not None and (behind is None or behind.is_idle):
                 call[0](*call[1])
                 continue
-            calls[number] = self._compute(session, row)
+            calls[number] = known[id(row.operands)] = self._compute(session, row)
             for view in row.last:
                 view.forget()
 
-    def _compute(self, session: Session, row: Row) -> tuple[Callable[..., object], tuple[object, ...]] | None:
+    def _compute(self, session: Session, row: Row) -> Invocation | None:
         """Compute a row; returns what to call in the next launch, if that is known."""
         form, operands, values = row.form, row.operands, row.values
         storages = [operands[slot].storage.number for slot in form.view_slots]
