@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from math import prod
 from threading import Lock
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -55,7 +55,7 @@ class Row(NamedTuple):
 
     where: tuple[str, int]
     form: Instruction
-    operands: Sequence[Any]
+    operands: Sequence[object]
     values: tuple[object, ...]
     last: list[View]
 
@@ -119,7 +119,7 @@ class Tape:
         stored, start = program.storage_column, program.operand_start
         slots = list(zip(stored.tolist(), program.offset_column.tolist(), strict=True))
         columns = (program.form_column, program.line_column, program.value_column, start[:-1])
-        alike: dict[object, tuple[list[Any], tuple[object, ...]]] = {}
+        alike: dict[object, tuple[list[object], tuple[object, ...]]] = {}
         for number, line, known, first in zip(*(column.tolist() for column in columns), strict=True):
             form = program.forms[number]
             key = (number, known, *slots[first : first + len(form.view_slots)])
@@ -149,12 +149,12 @@ class Tape:
 
     def _call(
         self, form: Instruction, known: int, slots: Iterable[tuple[int, int]]
-    ) -> tuple[list[Any], tuple[object, ...]]:
+    ) -> tuple[list[object], tuple[object, ...]]:
         """Operands and values of a row."""
         values, program = self._program.values[known], self._program
         own, places = len(values) - len(form.number_slots), iter(slots)
         numbers = iter(values[own:])
-        operands: list[Any] = [
+        operands: list[object] = [
             self._view(program, *next(places), layout)
             if isinstance(layout, Layout)
             else (None if layout is None else next(numbers))
@@ -200,13 +200,13 @@ class Tape:
     def _compute(self, session: Session, row: Row) -> Invocation | None:
         """Compute a row; returns what to call in the next launch, if that is known."""
         form, operands, values = row.form, row.operands, row.values
-        storages = [operands[slot].storage.number for slot in form.view_slots]
+        storages = [o.storage.number for o in operands if isinstance(o, View)]
         arrays = None
         is_call = form.largest < LARGE and (form.is_direct or form.is_plain_copy)
         if is_call and self._again.issuperset(storages):
             # every element was written by now, and will be in each launch: no row looks at data
             arrays = written_arrays(form, operands)
-        if form.is_plain_copy and operands[0].storage.number in self._again:
+        if form.is_plain_copy and storages[0] in self._again:
             # a tile that borrows the elements of an input would let go of its own
             compute_row(session, form, operands, values, None)
         else:

@@ -77,7 +77,7 @@ def compute_row(
         hand_on(form, operands, unwritten, part)
 
 
-def written_arrays(form: Instruction, operands: Sequence[View]) -> list[object] | None:
+def written_arrays(form: Instruction, operands: Sequence[Any]) -> list[object] | None:
     """Operands as arrays where all of them were written before and results have elements of their own."""
     arrays: list[object] = list(operands)
     for slot in form.view_slots:
@@ -95,7 +95,7 @@ def written_arrays(form: Instruction, operands: Sequence[View]) -> list[object] 
     return arrays
 
 
-def elements_of(session: Session, view: View, mask: Any = None) -> np.ndarray:
+def elements_of(session: Session, view: View, mask: np.ndarray | None = None) -> np.ndarray:
     """The elements of a view that is read; what was never written is filled, and the user warned.
 
     Args:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from msgspec import Struct
 
 from ..errors import UsageError
-from ..tracebacks import public_class
+from ..tracebacks import public
 from .model import Machine
 
 # what carries bytes from rank to rank: inside a chip, between chips of a node, between nodes
@@ -31,7 +31,6 @@ class Span(NamedTuple):
     sharing: int = 1
 
 
-@public_class
 class Topology(Struct, frozen=True):
     """Ranks are numbered along the cores of a chip, then along the chips of a node.
 
@@ -46,6 +45,7 @@ class Topology(Struct, frozen=True):
     ranks_per_chip: int
     ranks_per_node: int
 
+    @public
     def __post_init__(self) -> None:
         chip, node = self.ranks_per_chip, self.ranks_per_node
         for name, number in (("ranks_per_chip", chip), ("ranks_per_node", node)):
