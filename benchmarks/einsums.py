@@ -4,7 +4,8 @@
 
 Cascades of the tests at the sizes that models have, and those of a corpus, whose shapes stand here. Each is
 compiled in a process of its own, which a time limit ends. `--kept-back` shows the third of the papers that no
-rule was written for, `--all` these and the others.
+rule was written for, `--all` these and the others. `--hand` compares with kernels written by
+hand (`hands.py`).
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ import nkilab.einsum
 from nkilab.einsum.language.ast import Cascade, Iterate, Tensor
 from nkilab.einsum.language.expressions import read_einsum
 from nkilab.errors import NkilabError
+
+from .hands import table
 
 SHAPES: dict[str, tuple[str, str]] = {
     "copy_2d": ("M=4096 N=4096", "float32"),
@@ -203,7 +206,11 @@ def main() -> None:
     parser.add_argument("--limit", type=float, default=120.0)
     parser.add_argument("--kept-back", action="store_true")
     parser.add_argument("--all", action="store_true")
+    parser.add_argument("--hand", action="store_true")
     arguments = parser.parse_args()
+    if arguments.hand:
+        table(arguments.names)
+        return
     corpus = next((Path(n) for n in arguments.names if n.endswith(".yaml")), None)
     names = [n for n in arguments.names if not n.endswith(".yaml")]
     chosen = [s for s in subjects(corpus, arguments.types) if not names or s.name in names]

@@ -1,10 +1,11 @@
 """Advice against what experts did: rank, sign and gain at each step of published sequences of versions.
 
-    NKILAB_LADDERS=FOLDER python benchmarks/ladders.py LADDERS.yaml MEASUREMENTS.yaml [LADDER...] [--all]
+    NKILAB_LADDERS=FOLDER python benchmarks/ladders.py LADDERS.yaml MEASUREMENTS.yaml [LADDER...] \
+        [--all] [--thorough]
 
 FOLDER holds checkouts of the repositories that the sequences come from, as ladder_kernels.yaml names them.
-A third of the ladders, by a hash of their names, is kept back for the end; `--all` shows it too. Ladders
-weigh alike.
+A third of the ladders, by a hash of their names, is kept back for the end; `--all` shows it too. Advice is
+that of a profile; `--thorough` tries more edits. Ladders weigh alike.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import sys
 import tempfile
 import time
 import warnings
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,7 +28,7 @@ import yaml
 
 import nkilab
 from nkilab.advice import CATALOGUE, Subject, advice_of, subject_of
-from nkilab.advice.trials import edits_of
+from nkilab.advice.trials import IN_PROFILE, MOST_EDITS, edits_of
 from nkilab.api import as_kernel, machine_for
 from nkilab.arguments import argument
 from nkilab.conformal import gain_factors
@@ -47,6 +49,8 @@ class Step:
         ids: of the expert's change, the primary first.
         direction: as measured or stated.
         measured: share of the time that it saved; None where nothing was published.
+        runs: whether the version before is there and runs.
+        candidates: places where a detector of the expert's change sees something to do.
         rank: of the expert's change among the advice, from 1; 0 if it is not there.
         predicted: share of the time that the edit saves; None if no edit makes the change.
         interval: between which that is believed to lie.
@@ -59,6 +63,8 @@ class Step:
     ids: list[str]
     direction: str
     measured: float | None
+    runs: bool = False
+    candidates: int = 0
     rank: int = 0
     predicted: float | None = None
     interval: tuple[float, float] = (0.0, 0.0)
@@ -72,22 +78,44 @@ class Step:
 
     @property
     def sign_is_right(self) -> bool:
-        """Whether the edit gains where the change did, and gains nothing worth a word where it did not."""
-        if self.direction == "better":
-            return (self.predicted or 0.0) > 0
-        return self.predicted is None or self.predicted <= HELPFUL
+        """Whether the expert's own two versions, or the edit where one does not run, go the way they went."""
+        gain = self.predicted if self.rewritten is None else self.rewritten
+        return gain is not None and (gain > 0 if self.direction == "better" else gain < 0)
 
     @property
     def is_inside(self) -> bool:
-        """Whether the measured gain lies in the interval of the predicted one."""
+        """Whether the measured gain lies in the interval of the edit's."""
         return self.predicted is not None and self.interval[0] <= (self.measured or 0.0) <= self.interval[1]
+
+    @property
+    def is_inside_rewritten(self) -> bool:
+        """Whether the measured gain lies in the interval that the expert's own two versions ask for."""
+        low, high = gain_factors(1 - self.rewritten) if self.rewritten is not None else (1.0, 0.0)
+        return low <= (self.measured or 0.0) <= high
+
+    @property
+    def reason(self) -> str:
+        """Why the change is not among the first three pieces of advice; "" if it is."""
+        if 0 < self.rank <= 3:
+            return ""
+        if not self.runs:
+            return "no kernel that runs"
+        if not set(self.ids) & set(CATALOGUE):
+            return "no such transformation"
+        if not self.candidates:
+            return "detector silent"
+        if self.predicted is None:
+            return "no legal edit"
+        if self.rank:
+            return f"rank {self.rank}"
+        return "gain below the resolution" if self.interval[0] <= 0 else "not tried"
 
 
 class Ladders:
     """The versions of all ladders, each analysed once."""
 
-    def __init__(self, folder: Path, measured: dict[str, float]) -> None:
-        self._folder, self._measured = folder, measured
+    def __init__(self, folder: Path, measured: dict[str, float], most: int = IN_PROFILE) -> None:
+        self._folder, self._measured, self.most = folder, measured, most
         self._map = yaml.safe_load((HERE / "ladder_kernels.yaml").read_text("utf-8"))
         self._rows = {row.id: row for row in own_rows()}
         self._predictor = Predictor()
@@ -172,7 +200,7 @@ def steps_of(ladders: Sequence[dict[str, Any]], kernels: Ladders) -> Iterator[St
                 for name, side in (("from", "before"), ("to", "after"))
             ]
             if sides[0] is not None:
-                _judge(own, sides[0])
+                _judge(own, sides[0], kernels.most)
                 if sides[1] is not None:
                     own.rewritten = 1 - sides[1].latency_ns / sides[0].latency_ns
             yield own
@@ -181,14 +209,16 @@ def steps_of(ladders: Sequence[dict[str, Any]], kernels: Ladders) -> Iterator[St
 _ADVICE: dict[int, list[str]] = {}
 
 
-def _judge(step: Step, subject: Subject) -> None:
-    """Fill in what the advice for the version before says of a step."""
+def _judge(step: Step, subject: Subject, most: int) -> None:
+    """Fill in what the advice for the version before says of a step, of so many edits that are tried."""
     if id(subject) not in _ADVICE:
-        _ADVICE[id(subject)] = [one.id for one in advice_of(subject)]
-    step.advice = _ADVICE[id(subject)]
+        _ADVICE[id(subject)] = [one.id for one in advice_of(subject, most)]
+    step.runs, step.advice = True, _ADVICE[id(subject)]
+    own = [id for id in step.ids if id in CATALOGUE]
+    step.candidates = sum(1 for id in own for _ in CATALOGUE[id].find(subject))
     ranks = [n for n, id in enumerate(step.advice, 1) if id in step.ids]
     step.rank = min(ranks, default=0)
-    latencies = [latency for id in step.ids if id in CATALOGUE for latency in edits_of(subject, id)]
+    latencies = [latency for id in own for latency in edits_of(subject, id)]
     if latencies:
         share = min(latencies) / subject.latency_ns
         step.predicted, step.interval = 1 - share, gain_factors(share)
@@ -219,14 +249,18 @@ def report(title: str, coming: Iterable[Step]) -> None:
         ]
         names = f"{step.ladder[:22]:22} {step.change[:44]:44} {step.ids[0]:18} {step.direction[:6]:6}"
         shares = f"measured {numbers[0]} edit {numbers[1]} rewritten {numbers[2]}"
-        print(f"{names} rank {step.rank or '-'} {shares}  {' '.join(step.advice)}", flush=True)
+        reason = f"[{step.reason}]" if step.helped and step.reason else ""
+        print(f"{names} rank {step.rank or '-'} {shares}  {' '.join(step.advice)} {reason}", flush=True)
     helped = [s for s in steps if s.helped]
     known = [s for s in steps if s.direction in ("better", "worse")]
-    valued = [s for s in steps if s.measured is not None and s.predicted is not None]
+    valued = [s for s in helped if s.measured is not None]
     print("among the first three  ", weighted(helped, lambda s: 0 < s.rank <= 3))
     print("first                  ", weighted(helped, lambda s: s.rank == 1))
     print("sign right             ", weighted(known, lambda s: s.sign_is_right))
     print("gain inside interval   ", weighted(valued, lambda s: s.is_inside))
+    print("  of the expert's pair ", weighted(valued, lambda s: s.is_inside_rewritten))
+    reasons = Counter(s.reason for s in helped if s.reason)
+    print("missed because         ", ", ".join(f"{why}: {n}" for why, n in reasons.most_common()) or "-")
 
 
 def main(words: Sequence[str]) -> None:
@@ -238,7 +272,8 @@ def main(words: Sequence[str]) -> None:
     by_hash = sorted(ladders, key=lambda one: hashlib.sha256(one["id"].encode()).hexdigest())
     back = {one["id"] for one in by_hash[: len(ladders) // 3]}
     names = [word for word in words[2:] if not word.startswith("--")]
-    kernels = Ladders(Path(os.environ["NKILAB_LADDERS"]), measured)
+    most = MOST_EDITS if "--thorough" in words else IN_PROFILE
+    kernels = Ladders(Path(os.environ["NKILAB_LADDERS"]), measured, most)
     begin = time.process_time()
     with nkilab.activate():
         open_ones = [one for one in ladders if one["id"] not in back and (not names or one["id"] in names)]

@@ -24,6 +24,7 @@ VERBS = (
     "run",
     "estimate",
     "check",
+    "advise",
     "watch",
     "profile",
     "diff",

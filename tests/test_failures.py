@@ -53,7 +53,7 @@ WRONG = {
 }  # fmt: skip
 KERNEL_VERBS = {
     "estimate": ("estimate", "KERNEL"), "profile": ("profile", "KERNEL"),
-    "check": ("check", "KERNEL"), "diff": ("diff", "KERNEL", "kernels.py:double"),
+    "check": ("check", "KERNEL"), "advise": ("advise", "KERNEL"), "diff": ("diff", "KERNEL", "kernels.py:double"),
     "diff, the second": ("diff", "kernels.py:double", "KERNEL"),
     "compare": ("compare", "KERNEL", "card.txt"), "tune": ("tune", "KERNEL", "--space", "factors.yaml"),
 }  # fmt: skip
@@ -127,6 +127,9 @@ def test_a_wrong_kernel_is_one_document(folder, capfd, verb, wrong):
         assert document["kind"] == kind
         assert captured.err.endswith(f"{document['text']}\n")
         assert document["message"]
+    elif verb == "profile":
+        # what ran until then
+        assert document["notes"][0].startswith("the kernel broke off")
     else:
         # what a check says of a kernel that breaks a rule is its finding
         assert (document["schema"], document["passes"], document["predicted"]) == (

@@ -11,6 +11,7 @@ import pytest
 from nkilab.cli import VERBS
 from nkilab.neuron_profile import command as neuron_profile
 from tests.command_line import inside, script
+from tests.edits.kernels import CASES as EDITED
 from tests.ledger.test_regret import LEDGER as GRID
 from tests.tune.kernels import written
 
@@ -87,6 +88,8 @@ CASES = {
     "check, errors": (("check", "kernels.py:holes", "--arg", "f32[128,512]"), 1),
     "check, advice": (("check", "kernels.py:slow", *ARG), 0),
     "check --what-if": (("check", "kernels.py:slow", *ARG, "--what-if", "WHAT"), 0),
+    "advise": (("advise", "kernels.py:slow", *ARG), 0),
+    "advise --apply": (("advise", "advised.py:kernel", "--arg", "f32[128,2048]", "--apply", "1"), 0),
     "check --list": (("check", "--list"), 0),
     "profile": (("profile", "kernels.py:double", *ARG), 0),
     "profile --what-if": (("profile", "kernels.py:double", *ARG, "--what-if", "dma_bandwidth=2x"), 0),
@@ -125,6 +128,7 @@ def folder(tmp_path_factory):
         "kernels.py": KERNELS, "host.py": HOST, "beta.py": BETA, "mine.yaml": LEDGER,
         "wrong.yaml": LEDGER.replace("25", "2500").replace("split: fit", "split: judge"),
         "grid.yaml": GRID.replace("kernels.py", "copied.py"), "card.txt": "total_time 3.1e-5\n",
+        "advised.py": EDITED["fuse_alu, nki"].text,
     }  # fmt: skip
     for name, text in texts.items():
         script(folder, text, name)

@@ -25,7 +25,7 @@ LEVELS = [
     "execute timing migrate",
     "cores border tapes remembered",
     "checks views launches",
-    "advice",
+    "advice edits",
     "files pages estimates",
     "api what_if",
     "ledger examples profiles checking",
@@ -35,6 +35,7 @@ LEVELS = [
     "runner doctor explain demo neuron_profile autostart ops ranks suites validate calibrate compare einsum "
     "stubs",
     "tune scripts projects torch jax watching",
+    "advising",
     "commands",
     "cli",
     "__init__ __main__",

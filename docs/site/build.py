@@ -63,7 +63,8 @@ CONTENTS = {
     "Inside": ["tiny", "architecture", "contributing", "changelog", "decisions/index", "Readme <readme>"],
 }
 TUTORIALS = [
-    "first-kernel", "from-einsum-to-kernel", "../optimise-a-matmul", "find-a-race", "two-cores", "calibrate",
+    "first-kernel", "from-einsum-to-kernel", "../optimise-a-matmul",
+    "climb-rmsnorm", "climb-softmax", "climb-product", "find-a-race", "two-cores", "calibrate",
     "pytorch-and-jax", "your-own-instruction",
 ]  # fmt: skip
 # a block or a span of code, in which nothing is a link, or a link

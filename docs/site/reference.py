@@ -67,7 +67,15 @@ ADVICE = """What to do next is looked for by simulation. Each transformation bel
 looks through the program of a kernel, its plan and its timeline, and an *edit*, which makes the change in the
 program. The edited program is compiled, placed and timed like any other: a gain is the difference of
 two simulations, never a guess. The list stands in `nkilab check`, `nkilab profile` and, under `advice`,
-in their JSON and that of `estimate` and `diff`.
+in their JSON and that of `estimate` and `diff`; `nkilab advise` prints it alone, `nkilab tune` that of the best
+point, which no parameter of its space gains.
+
+`nkilab advise kernel.py:softmax --arg 'f32[512,2048]' --apply 1` writes the first piece as a diff of the
+file, where that is a local change: a statement moves out of a loop or a tile into it, copies, scales and
+sums become part of another instruction, a type, an engine or the size of a tile changes. Comments stay. The
+changed kernel is run on the same random data as the kernel as it is; the diff is printed if the results are
+equal (or differ by rounding, where they must), no check fails that did not fail before, and the time falls.
+The rest is left to you: it says why. `--write` changes the file.
 
 An edit keeps values: it drops what value numbering proves equal to something earlier, orders rows as
 dependences allow, or joins a result with its only reader. Where results change by rounding, the piece

@@ -125,18 +125,24 @@ def report_of(
     kernel: Any, args: Sequence[Any], kwargs: Mapping[str, Any], options: Options = Options()
 ) -> Report:
     """As `check`, with everything that was measured."""
-    checked_kernel = api.as_kernel(kernel)
-    machine = api.machine_for(checked_kernel, options.target)
-    positional = [filled(value) for value in args]
-    named = {name: filled(value) for name, value in kwargs.items()}
-    command = command_of(checked_kernel, args, kwargs, options)
     try:
-        _, report = _launched(checked_kernel, tuple(positional), named, machine, options, command)
+        return examined(kernel, args, kwargs, options)[1]
     except NkilabError as error:
         if isinstance(error, UnsupportedError) and not error.key:
             raise
-        return _stopped(checked_kernel, machine, error)
-    return report
+        checked_kernel = api.as_kernel(kernel)
+        return _stopped(checked_kernel, api.machine_for(checked_kernel, options.target), error)
+
+
+def examined(
+    kernel: object, args: Sequence[object], kwargs: Mapping[str, object], options: Options = Options()
+) -> tuple[Launched, Report]:
+    """What a kernel leaves on arrays, specs filled, and the report of it; what it raises is raised."""
+    checked_kernel = api.as_kernel(kernel)
+    machine = api.machine_for(checked_kernel, options.target)
+    positional, named = tuple(map(filled, args)), {name: filled(value) for name, value in kwargs.items()}
+    command = command_of(checked_kernel, args, kwargs, options)
+    return _launched(checked_kernel, positional, named, machine, options, command)
 
 
 def _launched(
@@ -154,7 +160,8 @@ def _launched(
         warnings.simplefilter("always", NkilabWarning)
         launched = launch(kernel, args, kwargs, machine, has_data=True, watch=watcher.around)
     findings = list(faults.from_warnings(heard))
-    evidence = structs.replace(_evidence(kernel, launched, options, command), repeated=watcher.repeated)
+    evidence = _evidence(kernel, launched, options, command)
+    evidence = structs.replace(evidence, repeated=watcher.repeated, masked=watcher.masked)
     graph = Graph(evidence)
     findings += checks.examine(evidence, watcher, graph)
     pieces = advice.find(evidence)
@@ -200,8 +207,9 @@ def _launched_ranks(
     for place, (rank, launched) in enumerate(zip(ranks, left, strict=True)):
         own = structs.replace(launched, rendezvous=all_rendezvous)
         evidence = structs.replace(_evidence(kernel, own, options, "", place), sources=sources)
-        evidence = structs.replace(evidence, repeated=watchers[rank].repeated)
-        findings += checks.examine(evidence, watchers[rank], Graph(evidence))
+        own_watcher = watchers[rank]
+        evidence = structs.replace(evidence, repeated=own_watcher.repeated, masked=own_watcher.masked)
+        findings += checks.examine(evidence, own_watcher, Graph(evidence))
         own_pieces = advice.find(evidence)
         findings += [advice.finding_of(one, evidence) for one in own_pieces]
         pieces += own_pieces

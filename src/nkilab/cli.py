@@ -9,12 +9,12 @@ from .command_line import Program
 from .commands.ledgers import calibrate, neuron_profile, validate
 from .commands.projects import init, stubs
 from .commands.reference import completion, doctor, explain, ops
-from .commands.scripts import check, demo, run, watch
+from .commands.scripts import advise, check, demo, run, watch
 from .commands.texts import einsum, migrate
 from .commands.times import compare, diff, estimate, profile, tune
 
 VERBS = (
-    demo, run, estimate, check, watch, profile, diff, compare, einsum, tune, validate, calibrate,
+    demo, run, estimate, check, advise, watch, profile, diff, compare, einsum, tune, validate, calibrate,
     neuron_profile, explain, migrate, ops, init, stubs, doctor, completion,
 )  # fmt: skip
 

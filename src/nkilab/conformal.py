@@ -188,7 +188,20 @@ def gain_factors(share: float) -> tuple[float, float]:
     may be off: in proportion to itself and a floor. What two predictions have in common cancels, so that this
     is less than either may be off; the constants were fitted with some of these kernels.
     """
-    pairs = json.loads(TABLE.read_text("utf-8"))["pairs"]
+    score, floor = _of_pairs()
     change = -log(share)
-    half = pairs["score"] * (pairs["floor"] + abs(change))
+    half = score * (floor + abs(change))
     return 1 - exp(half - change), 1 - exp(-half - change)
+
+
+def least_gain() -> float:
+    """The share of the latency that a change saves at least where its interval does not reach zero."""
+    score, floor = _of_pairs()
+    return 1 - exp(-score * floor / (1 - score))
+
+
+@cache
+def _of_pairs() -> tuple[float, float]:
+    """How far the logarithm of a predicted ratio is off, for each unit of itself and the floor; the floor."""
+    pairs = json.loads(TABLE.read_text("utf-8"))["pairs"]
+    return pairs["score"], pairs["floor"]

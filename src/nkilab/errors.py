@@ -167,6 +167,10 @@ class NkilabWarning(UserWarning):
     """Something that runs but does not mean what its author hopes; one per source line."""
 
 
+class NkilabNote(NkilabWarning):
+    """Something that means what its author hopes where it is read so, and that may be read otherwise."""
+
+
 def message_of(error: NkilabError, name: str = "nkilab") -> str:
     """An error as a program of this name prints it: it begins with a place, or else with the name.
 

@@ -55,6 +55,7 @@ from .rank_arguments import Call
 from .remembered import asked, recalled, remember
 from .tapes import TAPE, Tape, tape_of
 from .trace.affine import REPEATS, Repeats, TraceAgain
+from .trace.broken_off import errors_know
 from .trace.builder import FORMS
 from .trace.program import Program
 from .trace.session import Execute, MemoryKey, Session, Together, TurnsNeeded, tracing
@@ -419,6 +420,7 @@ def _run(session: Session, kernel: Kernel, bound: BoundArguments, instances: lis
     tape = session.keyed.get(TAPE)
     with (
         tracing(session),
+        errors_know(session.program),
         nullcontext() if tape is None else tape.watches(session),
         phase("executing" if session.has_data else "tracing", lambda: len(session.program)),
     ):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from io import StringIO
 from os import PathLike
 from pathlib import Path
@@ -14,14 +14,16 @@ from .api import Estimate, as_kernel, beside_one_core, estimate_programs, traced
 from .argument_checks import mapping, need
 from .argument_checks import path as path_of
 from .disk import write_whole, write_whole_folder
-from .errors import UsageError
+from .errors import NkilabError, UsageError
 from .files import neff
 from .machine import Topology
+from .trace.broken_off import program_until
 from .trace.program import Program
 from .trace.recosting import recosted
 from .tracebacks import public
 from .views.difference import Difference
 from .views.explorer.parquet import parquet_files
+from .views.guidance import Guidance
 from .views.perfetto import trace_json, trace_protobuf
 from .views.record import profile_dict
 from .views.report import report_html
@@ -162,6 +164,25 @@ def profile_of(programs: Sequence[Program]) -> Profile:
     estimate_made = estimate_programs(programs)
     own = {f.name: getattr(estimate_made, f.name) for f in fields(Estimate)}
     return Profile(**own, traced=tuple(programs))
+
+
+def profile_until(error: Exception) -> Profile | None:
+    """The profile of what a kernel did before it broke off; None if that is nothing, or cannot be timed."""
+    program = program_until(error)
+    if program is None:
+        return None
+    try:
+        begun = profile_of([program])
+    except NkilabError:
+        return None
+    said = getattr(error, "problem", "") or str(error) or type(error).__name__
+    where = getattr(error, "where", "")
+    at = f" at {where}" if where else ""
+    count = f"{len(program)} instruction{'s' * (len(program) != 1)}"
+    note = f"the kernel broke off{at}, after {count}: {said}; this is what ran"
+    # half of a kernel is full of work that nobody reads: it gets no advice
+    vars(begun)["run"] = replace(begun.run, guide=Guidance, notes=(note, *begun.run.notes))
+    return begun
 
 
 # What a profile is saved as, by the name of its option.

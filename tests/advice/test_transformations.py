@@ -8,9 +8,10 @@ import pytest
 
 import nkilab
 from nkilab.advice import CATALOGUE, Subject, advice_of, subject_of
-from nkilab.advice.trials import edits_of
+from nkilab.advice.trials import edits_of, promising
 from nkilab.api import as_kernel, machine_for
 from nkilab.arguments import argument
+from nkilab.conformal import gain_factors, least_gain
 from nkilab.estimates import estimate_program
 from nkilab.launches import launch
 
@@ -49,3 +50,64 @@ def test_a_rewritten_kernel_is_not_told_again(name: str) -> None:
 
 def test_every_transformation_has_a_pair() -> None:
     assert set(CATALOGUE) == {*PAIRS, *(id for id, own in CATALOGUE.items() if own.rule.wrong is not None)}
+
+
+@cache
+def narrow_product(tiles: int, columns: int, height: int) -> Subject:
+    """A product of output tiles side by side, the contraction in tiles of `height` rows."""
+    with nkilab.activate():
+        import nki
+        import nki.isa as nisa
+        import nki.language as nl
+
+        @nki.jit
+        def kernel(left, right):
+            out = nl.ndarray((128, tiles * columns), nl.float32, buffer=nl.shared_hbm)
+            for n in range(tiles):
+                total = nl.ndarray((128, columns), nl.float32, buffer=nl.psum)
+                for k in range(left.shape[0] // height):
+                    a = nl.ndarray((height, 128), left.dtype, buffer=nl.sbuf)
+                    b = nl.ndarray((height, columns), left.dtype, buffer=nl.sbuf)
+                    nisa.dma_copy(a, left[nl.ds(k * height, height)])
+                    nisa.dma_copy(b, right[nl.ds(k * height, height), nl.ds(n * columns, columns)])
+                    nisa.nc_matmul(total, a, b)
+                result = nl.ndarray((128, columns), nl.float32, buffer=nl.sbuf)
+                nisa.tensor_copy(result, total)
+                nisa.dma_copy(out[:, nl.ds(n * columns, columns)], result)
+            return out
+
+        args = argument("bf16[1024,128]"), argument(f"bf16[1024,{tiles * columns}]")
+        program = launch(kernel, args, {}, machine_for(kernel, "trn2"), has_data=False).programs[0]
+        estimate = estimate_program(program)
+    return subject_of(program, estimate.program, estimate.plan, estimate.timeline)
+
+
+def test_equal_tiles_are_shared_in_every_block_not_in_the_first_alone() -> None:
+    own = narrow_product(8, 128, 128)
+    (candidate,) = CATALOGUE["widen_moving"].find(own)
+    edited = candidate.edits[0][1]()
+    # two blocks of four output tiles, eight contraction tiles each
+    assert edited.opcodes()["nc_matmul"] == 2 * 8
+    assert edited.opcodes()["dma_copy"] == 2 * 8 * 2 + 2
+
+
+def test_products_of_one_sum_are_joined_to_fill_the_contraction() -> None:
+    own = narrow_product(2, 512, 64)
+    (candidate,) = CATALOGUE["fill_partitions"].find(own)
+    edited = candidate.edits[0][1]()
+    # 1024 rows in tiles of 128 instead of 64
+    assert edited.opcodes()["nc_matmul"] == 2 * 8
+
+
+def test_a_loop_is_found_of_which_every_line_comes_several_times_in_an_iteration() -> None:
+    # 16 contraction tiles: two loads of the left operand, four of the right one, eight products
+    loops = {(len(loop.start), loop.length) for loop in subject("block_mn", rewritten=True).loops}
+    assert (16, 2 + 4 + 8) in loops
+
+
+def test_nothing_is_tried_that_cannot_save_what_the_model_resolves() -> None:
+    own = subject("fuse_alu", rewritten=False)
+    for id, candidate in promising(own):
+        most = min(candidate.weight_ns, own.most_ns(CATALOGUE[id].relieves))
+        assert most > least_gain() * own.latency_ns
+    assert gain_factors(1 - least_gain())[0] == pytest.approx(0, abs=1e-9)

@@ -256,12 +256,25 @@ def test_what_affine_iterations_carry_is_found_and_nothing_else(data: Any) -> No
             nl1.store(out[place(i)], nl1.add(tile, 1.0))
         return out
 
-    wanted = set()
-    if kind == "affine_range":
-        wanted = _carried(
-            [place(i) for i in range(4)], None if source is None else [source(i) for i in range(4)]
-        )
+    steps = [place(i) for i in range(4)], None if source is None else [source(i) for i in range(4)]
+    wanted = _carried(*steps) if kind == "affine_range" else _lost(*steps)
     assert rules(checked(kernel)) == wanted
+
+
+def _lost(writes: list[int], reads: list[int] | None) -> set[str]:
+    """The rule that iterations in order break which write and read these places: what one stores is lost."""
+    # per place how often one was added to which block of x, the iterations that did so, and the last of them
+    state = {place: (place, 0, frozenset[int](), -1) for place in range(4)}
+    unread: set[int] = set()
+    for step, place in enumerate(writes):
+        block, added, by, last = (step, 0, frozenset[int](), -1) if reads is None else state[reads[step]]
+        unread.discard(last)
+        before = state[place]
+        if before[3] in unread and before[3] not in by and before[:2] != (block, added + 1):
+            return {"overwritten-result"}
+        state[place] = (block, added + 1, by | {step}, step)
+        unread.add(step)
+    return set()
 
 
 def _carried(writes: list[int], reads: list[int] | None) -> set[str]:

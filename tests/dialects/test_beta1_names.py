@@ -10,6 +10,7 @@ import pytest
 from tests.dialects.spellings import marked_line, nisa1, nki1, nl1, ramp, traced
 
 import nkilab
+from nkilab.checking import check
 from nkilab.dialects.value_returning.program_ids import COLLECTIVES, PRIVATE
 from nkilab.errors import DeadlockError, NkilabError, NkilabWarning, RuleError, UnsupportedError, UseError
 
@@ -120,6 +121,12 @@ def test_python_and_joins_the_masks_of_a_call():
     expected = np.full((6, 8), -1, np.float32)
     expected[:4, [0, 2, 4]] = x[:4, [0, 2, 4]]
     np.testing.assert_array_equal(out, expected)
+
+
+def test_masks_joined_by_and_are_noted_and_fail_no_check():
+    """A test of AWS's SDK for nc_match_replace8 joins masks so, and passes there."""
+    (finding,) = [f for f in check(joined_by_and, ramp(6, 8), 4) if f.rule == "kernel-warning"]
+    assert (finding.severity, finding.fails) == ("note", False)
 
 
 def joined_before_the_call(x):

@@ -119,7 +119,10 @@ def check(cascade: Cascade, sizes: dict[str, int], dialect: str) -> None:
     kernel = nkilab.einsum.compile(cascade, sizes=sizes, dialect=dialect)
     rng = np.random.default_rng(0)
     inputs = [rng.uniform(-0.7, 0.7, kernel.cascade.shape(n)).astype(np.float32) for n in kernel.inputs]
-    results, expected = kernel(*inputs), kernel.reference(*inputs)
+    results = kernel(*inputs)
+    # a product over many steps may leave float64; it is not compared
+    with np.errstate(over="ignore", invalid="ignore"):
+        expected = kernel.reference(*inputs)
     pairs = zip(results, expected, strict=True) if isinstance(results, tuple) else [(results, expected)]
     for got, wanted in pairs:
         largest = float(np.abs(wanted).max())

@@ -6,14 +6,17 @@ from dataclasses import replace
 
 import pytest
 
+import nkilab.einsum
 from nkilab.einsum.language.extents import sized
 from nkilab.einsum.language.forms import spec_from
+from nkilab.einsum.lower import planes
 from nkilab.einsum.plan.lower import lower
 from nkilab.einsum.prove import ProofError, prove
 from nkilab.einsum.room import NoRoomError, proved_room
 from nkilab.einsum.tree import nodes
 from nkilab.einsum.tree.expr import expr
 from nkilab.einsum.tree.nodes import Kernel, Loop, Statement
+from nkilab.errors import UnsupportedError
 from nkilab.machine import machine_named
 from tests.einsum.cascades import CASES, Case
 
@@ -148,3 +151,12 @@ def test_a_tensor_that_comes_back_from_hbm_before_it_is_stored_is_noticed() -> N
     assert prove(Kernel("kernel", (), [*body, store, load], ()), TRN2)
     with pytest.raises(ProofError, match="reads of scratch what nothing wrote before"):
         prove(Kernel("kernel", (), [*body, load, store], ()), TRN2)
+
+
+def test_a_view_that_leaves_out_an_axis_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    # the planner's own guard off, the second `a` of A was read at 0 alone, and the kernel proved
+    monkeypatch.setattr(planes, "_is_simple", lambda _: True)
+    with pytest.raises(UnsupportedError) as refused:
+        nkilab.einsum.compile("aeba->abe", sizes={"A": 3, "E": 2, "B": 5})
+    assert isinstance(refused.value.__cause__, ProofError)
+    assert str(refused.value.__cause__) == "Copy into z_out takes a part of the axes of a_block"

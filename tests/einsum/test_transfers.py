@@ -173,3 +173,39 @@ def test_scalar_engine_sums_rows_where_vector_engine_multiplies() -> None:
     body = tree(text, {"M": 1024, "K": 4096})
     assert not [s for s in statements(body) if isinstance(s, Reduce)]
     assert [s.function for s in statements(body) if isinstance(s, Activate)] == ["copy"]
+
+
+def transfers_of(kernel: nkilab.einsum.CompiledEinsum, tensor: str) -> int:
+    """Transfers that a kernel makes of a tensor, loops unrolled."""
+
+    def count(body: list[Statement], turns: int) -> int:
+        loops = [s for s in body if isinstance(s, Loop)]
+        own = sum(isinstance(s, Load) and s.src.buffer.tensor == tensor for s in body)
+        return own * turns + sum(count(s.body, turns * s.turns_at({})) for s in loops)
+
+    assert kernel.tree is not None
+    return count(kernel.tree.body, 1)
+
+
+def test_both_operands_of_a_product_that_fit_together_are_read_once() -> None:
+    # in bfloat16 each takes 64 KiB of the 208 KiB of a partition; B was read 16 times
+    sizes = dict.fromkeys("MNK", 2048)
+    kernel = nkilab.einsum.compile(
+        "Z[m, n] = A[k, m] . B[k, n] ;; M mul V add", sizes=sizes, dtypes=dict.fromkeys("ABZ", "bfloat16")
+    )
+    assert max(transfers_of(kernel, name) for name in "AB") <= 16
+
+
+def test_weights_that_no_turn_exchanges_take_one_buffer() -> None:
+    # 43 KiB of a partition each; U took two buffers, did not fit, and was read anew for every 128 rows of X
+    text = """
+    G[m, f] = X[k, m] . W[k, f] ;; M mul V add
+    H[m, f] = X[k, m] . U[k, f] ;; M mul V add
+    P[m, f] = G[m, f] . H[m, f] ;; M mul
+    Z[m, n] = P[m, f] . V[f, n] ;; M mul V add
+    """
+    sizes = {"M": 512, "K": 1024, "F": 2736, "N": 1024}
+    types = dict.fromkeys("XWUVZ", "bfloat16")
+    kernel = nkilab.einsum.compile(text, sizes=sizes, dtypes=types)
+    # a transfer per 128 rows of K at most
+    assert max(transfers_of(kernel, name) for name in "WU") <= 8

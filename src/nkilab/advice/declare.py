@@ -6,7 +6,7 @@ Explanations, pages, SARIF and tests follow from the declaration, as for rules o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Unpack
 
 from msgspec import Struct
@@ -14,6 +14,7 @@ from msgspec import Struct
 from ..checks.declare import Example as Example
 from ..checks.declare import Facts, Rule, rule
 from ..checks.finding import Site
+from ..place.slots import ENGINES
 from ..trace.program import Program
 from .subject import Subject as Subject
 
@@ -46,21 +47,33 @@ class Transformation(Struct, frozen=True):
     Args:
         rule: what, why and how, with a kernel that needs it and one that does not.
         find: what looks for it.
+        relieves: the engines, and "dma", that have less to do with it; the others are as busy as before.
     """
 
     rule: Rule
     find: Detector
+    relieves: frozenset[str]
 
 
+# engines that work element by element, and take over from each other
+POINTWISE = ENGINES[1:4]
 CATALOGUE: dict[str, Transformation] = {}
 
 
-def transformation(id: str, **facts: Unpack[Facts]) -> Callable[[Detector], Detector]:
-    """Declare a transformation, with what a rule of the checks says; the function below finds it."""
+def transformation(
+    id: str, relieves: Sequence[str] = ENGINES, *, moves_rows: bool = True, **facts: Unpack[Facts]
+) -> Callable[[Detector], Detector]:
+    """Declare a transformation, with what a rule of the checks says; the function below finds it.
+
+    Where it moves rows it looks only at programs whose rows may move; others change costs and waits alone.
+    """
     own = rule(id, "advice", "advice", **facts)
 
     def register(find: Detector) -> Detector:
-        CATALOGUE[id] = Transformation(own, find)
+        def candidates(subject: Subject) -> Iterator[Candidate]:
+            return find(subject) if subject.may_be_edited or not moves_rows else iter(())
+
+        CATALOGUE[id] = Transformation(own, candidates, frozenset(relieves))
         return find
 
     return register

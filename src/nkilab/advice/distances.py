@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from ..place import dependences
 from ..place.edges import Waits
-from ..place.slots import DMA, ENGINES, slots_of
+from ..place.slots import slots_of
 from ..place.walk import FLOW
 from ..tiles.tile import HBM
 from ..timing import latency_ns
@@ -26,19 +26,14 @@ def distances_of(subject: Subject, summary: Summary) -> tuple[Distance, ...]:
     """The distances of a kernel, the nearest limit first."""
     if not len(subject.program):
         return ()
-    limits = [_perfect_overlap(subject, summary), _roofline(subject, summary)]
+    limits = [_perfect_overlap(subject), _roofline(subject, summary)]
     if subject.may_be_edited:
-        limits += [_best_order(subject), _least_traffic(subject)]
+        waits = dependences(subject.program)
+        free = _timed(subject, subject.program, waits)
+        limits += [_best_order(subject, free, waits), _least_traffic(subject, free)]
     latency = subject.latency_ns
     known = [Distance(name, ns / 1000, max(1.0, latency / ns), words) for name, ns, words in limits if ns > 0]
     return tuple(sorted(known, key=lambda own: -own.time_us))
-
-
-def _fixed_ns(subject: Subject) -> float:
-    """Launch and end, which every kernel has."""
-    return subject.program.machine["kernel_start_ns"] + max(
-        0.0, subject.latency_ns - float(subject.timeline.end_ns.max(initial=0.0))
-    )
 
 
 def _roofline(subject: Subject, summary: Summary) -> tuple[str, float, str]:
@@ -52,7 +47,7 @@ def _roofline(subject: Subject, summary: Summary) -> tuple[str, float, str]:
         "multiplications at the peak rate" if compute > transfer else f"{quantity(moved, 'bytes')} moved once"
     )
     need = max(compute, transfer)
-    return "roofline", _fixed_ns(subject) + need, f"launch and end, and {duration(need)} for {which}"
+    return "roofline", subject.fixed_ns + need, f"launch and end, and {duration(need)} for {which}"
 
 
 def _compulsory_bytes(program: Program) -> float:
@@ -68,43 +63,37 @@ def _compulsory_bytes(program: Program) -> float:
     return sum(min(moved, float(program.storages[s].bytes_per_partition)) for s, moved in touched.items())
 
 
-def _perfect_overlap(subject: Subject, summary: Summary) -> tuple[str, float, str]:
-    machine = subject.program.machine
-    busy = {name: subject.timeline.occupied_ns(name) for name in ENGINES[:DMA]}
-    busy["dma"] = summary["dma_packet_time"] * 1000 / machine["dma_engines"]
+def _perfect_overlap(subject: Subject) -> tuple[str, float, str]:
+    busy = subject.occupied_ns
     name = max(busy, key=lambda engine: busy[engine])
-    rest = subject.latency_ns - _fixed_ns(subject) - busy[name]
+    rest = subject.latency_ns - subject.fixed_ns - busy[name]
     words = f"{ENGINE_NAMES[name]} works {duration(busy[name])} and waits {duration(max(rest, 0.0))}"
-    return "perfect overlap", _fixed_ns(subject) + busy[name], words
+    return "perfect overlap", subject.fixed_ns + busy[name], words
 
 
-def _best_order(subject: Subject) -> tuple[str, float, str]:
-    program, work = subject.program, subject.work
-    free = _timed(subject, program)
-    ordered, _ = reordered(program, -_levels(program, work))
-    best = min(free, _timed(subject, ordered), subject.latency_ns)
+def _best_order(subject: Subject, free: float, waits: Waits) -> tuple[str, float, str]:
+    ordered, _ = reordered(subject.program, -_levels(waits, subject.work), waits)
+    best = min(free, _timed(subject, ordered, dependences(ordered)), subject.latency_ns)
     words = "the order of the text, and waits for buffers to be free"
     return "best order", best, words
 
 
-def _levels(program: Program, work: Work) -> np.ndarray:
+def _levels(waits: Waits, work: Work) -> np.ndarray:
     """Per row the longest way from its start to the end of the program, in nanoseconds."""
     lasts = np.array([s.busy_ns or s.work_ns / max(s.lanes, 1.0) + s.start_ns for s in work.shares])[
         work.share
     ]
-    waits = dependences(program)
-    level = lasts[: len(program)].tolist()
+    level = lasts[: len(waits.start) - 1].tolist()
     start, node = waits.start.tolist(), waits.node.tolist()
     own = list(level)
-    for row in range(len(program) - 1, -1, -1):
+    for row in range(len(level) - 1, -1, -1):
         for earlier in node[start[row] : start[row + 1]]:
             level[earlier] = max(level[earlier], own[earlier] + level[row])
     return np.array(level)
 
 
-def _timed(subject: Subject, program: Program) -> float:
+def _timed(subject: Subject, program: Program, waits: Waits) -> float:
     """Nanoseconds of a program whose rows wait for results alone, as with a tile for each result."""
-    waits = dependences(program)
     keep = waits.kind == FLOW
     kept = np.concatenate([[0], np.cumsum(keep)])
     flow = Waits(kept[waits.start], waits.node[keep], waits.kind[keep])
@@ -112,14 +101,16 @@ def _timed(subject: Subject, program: Program) -> float:
     return latency_ns(program, placed, work_of(program, placed))
 
 
-def _least_traffic(subject: Subject) -> tuple[str, float, str]:
+def _least_traffic(subject: Subject, free: float) -> tuple[str, float, str]:
     program = subject.program
     equals = equals_of(program)
     loads = {tile: first for tile, first in equals.first.items()
              if all(program.form_of(row).name == "dma_copy" for row in equals.writers[tile])}  # fmt: skip
-    shorter = without_copies(program, loads, equals)[0] if loads else program
+    if loads:
+        shorter, _ = without_copies(program, loads, equals)
+        free = _timed(subject, shorter, dependences(shorter))
     records = program.storages
     again = sum(records[tile].partitions * records[tile].bytes_per_partition for tile in loads)
     spilled = sum(transfer.total_bytes for transfer in subject.plan.transfers)
     words = f"{quantity(again + spilled, 'bytes')} are moved more than once, spills included"
-    return "least traffic", min(_timed(subject, shorter), subject.latency_ns), words
+    return "least traffic", min(free, subject.latency_ns), words

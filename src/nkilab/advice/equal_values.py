@@ -35,11 +35,22 @@ class Equals(Struct, frozen=True, dict=True):
     @cached_property
     def first(self) -> dict[int, int]:
         """Per tile that repeats the value of an earlier one, that one."""
-        seen: dict[int, int] = {}
+        return self.first_within(np.zeros(len(self.program), np.int64))
+
+    def first_within(self, group: np.ndarray) -> dict[int, int]:
+        """Per tile that repeats the value of an earlier one of its group, the first of these.
+
+        Args:
+            group: per row; -1 for none.
+        """
+        seen: dict[tuple[int, int], int] = {}
         result: dict[int, int] = {}
-        begins = sorted(self.writers, key=lambda tile: self.writers[tile][0])
-        for tile in begins:
-            earlier = seen.setdefault(self.value[tile], tile)
+        of_row = group.tolist()
+        for tile, rows in sorted(self.writers.items(), key=lambda own: own[1][0]):
+            groups = {of_row[row] for row in rows}
+            if len(groups) > 1 or -1 in groups:
+                continue
+            earlier = seen.setdefault((*groups, self.value[tile]), tile)
             if earlier != tile:
                 result[tile] = earlier
         return result

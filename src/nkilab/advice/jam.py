@@ -16,7 +16,7 @@ from ..isa.declare import Instruction
 from ..tiles.tile import HBM
 from ..trace.program import Program
 from .draft import FREE, Draft, Unfit, movable
-from .equal_values import equals_of, without_copies
+from .equal_values import Equals, without_copies
 from .loops import Loop
 from .reorder import legal_merges, reordered
 
@@ -59,13 +59,13 @@ class Block(Struct, frozen=True):
 
 
 def jammed(
-    program: Program, block: Block, axis: str = FREE, joins: Callable[[Instruction], bool] | None = None,
+    known: Equals, block: Block, axis: str = FREE, joins: Callable[[Instruction], bool] | None = None,
     *, shares: bool = True,
 ) -> Program:  # fmt: skip
     """A program in which blocks of iterations are done together.
 
     Args:
-        program: as the kernel wrote it.
+        known: the program as the kernel wrote it, and its equal values.
         block: which.
         axis: along which neighbouring rows are joined.
         joins: which instructions are; None for none.
@@ -74,20 +74,13 @@ def jammed(
     Raises:
         Unfit: if it cannot be done here.
     """
-    groups = block.groups()
+    program, groups = known.program, block.groups()
     rows = block.loop.rows()[groups]  # [groups, size, length]
     key, member_of = _keys(len(program), rows)
     origin = np.arange(len(program))
     edited = program
     if shares:
-        equals = equals_of(program)
-        again = {
-            tile: first
-            for tile, first in equals.first.items()
-            if all(member_of[row] >= 0 for row in equals.writers[tile])
-            and member_of[equals.writers[tile][0]] == member_of[equals.writers[first][0]]
-        }
-        edited, origin = without_copies(program, again, equals)
+        edited, origin = without_copies(program, known.first_within(member_of), known)
     edited, order = reordered(edited, key[origin])
     origin = origin[order]
     if joins is None:
@@ -154,13 +147,13 @@ def _places(draft: Draft, groups: Sequence[list[int]], axis: str) -> dict[int, t
     return places
 
 
-def interchanged(program: Program, loop: Loop, period: int) -> Program:
+def interchanged(known: Equals, loop: Loop, period: int) -> Program:
     """A program in which two perfect loops have changed places, and what the inner one repeats is done once.
 
     Raises:
         Unfit: if the loop does not divide evenly.
     """
-    count = len(loop.start)
+    program, count = known.program, len(loop.start)
     if count % period:
         raise Unfit
     rows = loop.rows()
@@ -171,12 +164,5 @@ def interchanged(program: Program, loop: Loop, period: int) -> Program:
     spread = np.sort(rows.ravel()).reshape(count, loop.length)
     key[rows[transposed]] = spread
     member[rows[transposed]] = outer[:, None]
-    equals = equals_of(program)
-    again = {
-        tile: first
-        for tile, first in equals.first.items()
-        if member[equals.writers[tile][0]] >= 0
-        and member[equals.writers[tile][0]] == member[equals.writers[first][0]]
-    }
-    edited, origin = without_copies(program, again, equals)
+    edited, origin = without_copies(program, known.first_within(member), known)
     return reordered(edited, key[origin])[0]

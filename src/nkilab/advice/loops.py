@@ -2,7 +2,7 @@
 
 A program has no loops of Python's, only the lines that its rows come from. Lines that come equally often,
 each once between two comings of the others, are of one loop; from one coming to the next is an iteration.
-Lines that come more often belong to loops within.
+Lines that come more often belong to loops within, whose iterations count as one where they follow each other.
 """
 
 from __future__ import annotations
@@ -12,9 +12,10 @@ from msgspec import Struct
 
 from ..trace.program import Program
 
-# iterations of which a loop is made at least, and rows that one may have
+# iterations of which a loop is made at least, rows that one may have, and loops within each other
 FEWEST = 2
 MOST_ROWS = 4096
+MOST_DEPTH = 6
 
 
 class Loop(Struct, frozen=True, eq=False):
@@ -60,20 +61,60 @@ def _offsets(program: Program, loop: Loop) -> list[np.ndarray]:
 
 
 def loops_of(program: Program) -> list[Loop]:
-    """The loops of a program, those with most iterations first."""
+    """The loops of a program, those with most iterations first.
+
+    Loops within loops are found from the inside: iterations that follow each other are folded into one step
+    each time, until nothing comes back.
+    """
     lines, forms = program.line_column.astype(np.int64), program.form_column.astype(np.int64)
-    if not len(lines):
-        return []
-    keys = lines * (len(program.forms) + 1) + forms
-    order = np.argsort(keys, kind="stable")
-    begins = np.flatnonzero(np.diff(keys[order], prepend=-1))
-    occurrences = [order[a:b] for a, b in zip(begins, [*begins[1:], len(order)], strict=True)]
+    steps, begin = lines * (len(program.forms) + 1) + forms, np.arange(len(lines) + 1)
+    result: dict[tuple[int, ...], Loop] = {}
+    for _ in range(MOST_DEPTH):
+        loops = _in_sequence(steps)
+        for start, length in loops:
+            rows, sizes = begin[start], begin[start + length] - begin[start]
+            own = rows[sizes == sizes[len(sizes) // 2]]
+            if len(own) >= FEWEST and sizes[len(sizes) // 2] <= MOST_ROWS:
+                key = int(sizes[len(sizes) // 2]), *own.tolist()
+                result.setdefault(key, Loop(own, key[0], int(lines[own[0]])))
+        shorter = _folded(steps, begin, loops)
+        if len(shorter[0]) == len(steps):
+            break
+        steps, begin = shorter
+    return sorted(result.values(), key=lambda loop: -len(loop.start))
+
+
+def _in_sequence(steps: np.ndarray) -> list[tuple[np.ndarray, int]]:
+    """The loops that show in a sequence of steps: where iterations begin, and how many steps each has."""
+    order = np.argsort(steps, kind="stable")
+    begins = np.flatnonzero(np.diff(steps[order], prepend=-1))
     by_count: dict[int, list[np.ndarray]] = {}
-    for own in occurrences:
+    for own in np.split(order, begins[1:]):
         if len(own) >= FEWEST:
             by_count.setdefault(len(own), []).append(own)
     groups = [group for count in sorted(by_count, reverse=True) for group in _interleaved(by_count[count])]
-    return [loop for loop in (_loop(keys, lines, group) for group in groups) if loop is not None]
+    return [loop for group in groups if (loop := _loop(steps, group)) is not None]
+
+
+def _folded(
+    steps: np.ndarray, begin: np.ndarray, loops: list[tuple[np.ndarray, int]]
+) -> tuple[np.ndarray, np.ndarray]:
+    """Steps and their first rows, with an innermost loop's iterations as one step each, and runs as one."""
+    number, inside = int(steps.max(initial=0)) + 1, np.zeros(len(steps), np.bool_)
+    steps, keep = steps.copy(), np.ones(len(steps), np.bool_)
+    for start, length in sorted(loops, key=lambda loop: loop[1]):
+        body = (start[:, None] + np.arange(length)).ravel()
+        if inside[body].any() or not (np.diff(start) == length).any():
+            continue
+        inside[body] = True
+        steps[start] = number
+        number += 1
+        keep[np.setdiff1d(body, start)] = False
+    steps, first = steps[keep], begin[:-1][keep]
+    fresh = np.flatnonzero(np.diff(steps, prepend=-1))
+    counts = np.diff(np.append(fresh, len(steps)))
+    _, runs = np.unique(steps[fresh] * (len(steps) + 1) + counts, return_inverse=True)
+    return runs.astype(np.int64), np.append(first[fresh], begin[-1])
 
 
 def _interleaved(columns: list[np.ndarray]) -> list[list[np.ndarray]]:
@@ -89,8 +130,8 @@ def _interleaved(columns: list[np.ndarray]) -> list[list[np.ndarray]]:
     return groups
 
 
-def _loop(keys: np.ndarray, lines: np.ndarray, group: list[np.ndarray]) -> Loop | None:
-    """The loop of a group of lines: cut behind its last or before its first, where iterations agree."""
+def _loop(steps: np.ndarray, group: list[np.ndarray]) -> tuple[np.ndarray, int] | None:
+    """The loop of a group of steps: cut behind its last or before its first, where iterations agree."""
     head, tail = group[0], group[-1]
     gaps = np.diff(tail)
     length = int(np.bincount(gaps).argmax()) if len(gaps) and gaps.max() < 1 << 20 else 0
@@ -98,15 +139,10 @@ def _loop(keys: np.ndarray, lines: np.ndarray, group: list[np.ndarray]) -> Loop 
         return None
     candidates = []
     for start in (tail - length + 1, head):
-        inside = (start >= 0) & (start + length <= len(keys))
-        start = start[inside]
+        start = start[(start >= 0) & (start + length <= len(steps))]
         if len(start) < FEWEST:
             continue
-        same = (
-            keys[start[:, None] + np.arange(length)] == keys[start[len(start) // 2] + np.arange(length)]
-        ).all(1)
-        candidates.append(start[same])
+        same = steps[start[:, None] + np.arange(length)] == steps[start[len(start) // 2] + np.arange(length)]
+        candidates.append(start[same.all(1)])
     best = max(candidates, key=len, default=np.zeros(0, np.int64))
-    if len(best) < FEWEST:
-        return None
-    return Loop(best, length, int(lines[best[0]]))
+    return (best, length) if len(best) >= FEWEST else None

@@ -13,13 +13,18 @@ from ..tiles.tile import HBM
 from ..trace.program import Program
 
 
-def reordered(program: Program, key: np.ndarray) -> tuple[Program, np.ndarray]:
+def reordered(program: Program, key: np.ndarray, known: Waits | None = None) -> tuple[Program, np.ndarray]:
     """The rows in the order of their keys as far as dependences allow, and which row each of them was.
 
     A row comes when all that it waits for has come, and before every ready row with a larger key.
+
+    Args:
+        program: the rows.
+        key: per row.
+        known: `dependences` of the program, where they were worked out before.
     """
     order = np.argsort(key, kind="stable")
-    waits = dependences(program)
+    waits = known or dependences(program)
     place = np.empty(len(order), np.int64)
     place[order] = np.arange(len(order))
     later = np.repeat(np.arange(len(program)), np.diff(waits.start)[: len(program)])
@@ -66,7 +71,10 @@ def as_needed(program: Program) -> np.ndarray:
 
 
 def legal_merges(program: Program, group: np.ndarray) -> np.ndarray:
-    """Per row its group, -1 where joining the group's rows at its first one breaks a dependence."""
+    """Per row its group, -1 where joining the group's rows at its first one breaks a dependence.
+
+    Products of one sum may be joined: they wait for each other because all add to the same tile.
+    """
     count = len(program)
     waits = dependences(program)
     later = np.repeat(np.arange(count), np.diff(waits.start)[:count])
@@ -77,5 +85,7 @@ def legal_merges(program: Program, group: np.ndarray) -> np.ndarray:
     np.minimum.at(begin, group[group >= 0], np.flatnonzero(group >= 0))
     first[group >= 0] = begin[group[group >= 0]]
     bad = (first[earlier] >= first[later]) & ((group[earlier] >= 0) | (group[later] >= 0))
+    adds = np.array([form.accumulates for form in program.forms], np.bool_)[program.form_column]
+    bad &= ~(adds[later] & (group[earlier] == group[later]))
     broken = np.union1d(group[earlier][bad], group[later][bad])
     return np.where(np.isin(group, broken[broken >= 0]), -1, group)

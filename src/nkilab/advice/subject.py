@@ -12,13 +12,15 @@ from ..place import Plan, plan
 from ..place.blocks import with_blocks_apart
 from ..place.compiler_passes import MIDDLE_END, compiled
 from ..place.edges import Waits
-from ..place.slots import Slots, slots_of
-from ..tiles.tile import HBM
+from ..place.slots import DMA, ENGINES, Slots, slots_of
+from ..tiles.tile import HBM, Layout
 from ..timing import Timeline, latency_ns, simulate
 from ..timing.work import Work, work_of
 from ..trace.program import Program
 from ..views.path import path_of
-from .equal_values import Equals, equals_of, live_rows
+from ..views.summary import packet_time
+from .draft import whole_tile
+from .equal_values import Equals, equals_of
 from .loops import Loop, loops_of
 
 # rows of a program that is edited row by row; larger ones get the advice that needs costs and waits alone
@@ -48,6 +50,24 @@ class Subject(Struct, frozen=True, eq=False, dict=True):
     def may_be_edited(self) -> bool:
         """Whether rows may move: a large program takes too long, a rendezvous counts its rows."""
         return len(self.written) <= MOST_ROWS and not self.written.met
+
+    @cached_property
+    def fixed_ns(self) -> float:
+        """Launch and end, which every kernel has."""
+        own = self.latency_ns - float(self.timeline.end_ns.max(initial=0.0))
+        return self.program.machine["kernel_start_ns"] + max(0.0, own)
+
+    @cached_property
+    def occupied_ns(self) -> dict[str, float]:
+        """How long each engine works, and "dma", were the bytes spread over all DMA engines."""
+        busy = {name: self.timeline.occupied_ns(name) for name in ENGINES[:DMA]}
+        moving = packet_time(self.program, self.plan) / self.program.machine["dma_engines"]
+        return busy | {ENGINES[DMA]: moving}
+
+    def most_ns(self, relieved: frozenset[str]) -> float:
+        """The most that a change can save by which these engines alone have less to do."""
+        others = [busy for name, busy in self.occupied_ns.items() if name not in relieved]
+        return self.latency_ns - self.fixed_ns - max(others, default=0.0)
 
     @cached_property
     def base(self) -> Program:
@@ -137,10 +157,28 @@ class Subject(Struct, frozen=True, eq=False, dict=True):
             result.setdefault(storage, []).append(row)
         return result
 
-    def base_without(self, rows: np.ndarray) -> Program:
-        """`base` without some rows, and what only they used."""
-        shorter = self.base.without(rows, {})
-        return shorter.without(np.flatnonzero(~live_rows(shorter)), {})
+    @cached_property
+    def sole_readers(self) -> dict[int, int]:
+        """Per row of `base` that alone makes a tile on chip, and all of it, the one row that reads it."""
+        slots, count = self.slots, len(self.base.storages)
+        reads = slots.is_read & ~slots.is_written
+        first, last = np.full(count, len(self.base)), np.full(count, -1)
+        np.minimum.at(first, slots.storage[reads], slots.row[reads])
+        np.maximum.at(last, slots.storage[reads], slots.row[reads])
+        writers = np.bincount(slots.storage[slots.is_written], minlength=count)
+        results = np.bincount(slots.row[slots.is_written], minlength=len(self.base))
+        fine = (writers == 1) & (first == last) & ~slots.kinds.lie_in(HBM)
+        chosen = np.flatnonzero(slots.is_written & fine[slots.storage] & (results[slots.row] == 1))
+        return {
+            int(slots.row[at]): int(first[slots.storage[at]])
+            for at in chosen.tolist()
+            if whole_tile(self.base, *self.slot(at))
+        }
+
+    def slot(self, at: int) -> tuple[int, Layout, int]:
+        """An operand of `base`, by its number: storage, layout, offset."""
+        slots = self.slots
+        return int(slots.storage[at]), slots.layouts[slots.layout[at]], int(slots.offset[at])
 
     def slots_of_operand(self, row: int, name: str) -> int:
         """The storage that an operand of a row of `base` lies in; -1 if it has none of that name."""

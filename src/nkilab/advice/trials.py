@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 
 from msgspec import Struct
 
-from ..conformal import gain_factors
+from ..conformal import gain_factors, least_gain
 from ..errors import NkilabError
 from ..trace.program import Program
 from ..views.guidance import Advice
@@ -20,11 +20,10 @@ from .subject import MOST_ROWS, Subject, edited_latency_ns
 
 Best = tuple[str, float]
 Named = tuple[str, Edit]
-# what is not worth a word, as a share of the latency
-LEAST_GAIN = 0.02
-# transformations that are tried, those with the most time behind them; candidates and further edits of each;
-# edits and rows of all
-MOST_TRIED, MOST_OF_ONE, MOST_OTHERS, MOST_EDITS = 6, 1, 2, 10
+# edits that are tried: in a check, which runs at each change; in a profile; where advice alone is asked for
+IN_CHECK, IN_PROFILE, MOST_EDITS = 1, 6, 12
+# transformations of which an edit is tried; candidates and further edits of each; rows of all edits
+MOST_TRIED, MOST_OF_ONE, MOST_OTHERS = 6, 1, 2
 TRIED_ROWS = 4 * MOST_ROWS
 
 
@@ -51,6 +50,23 @@ def candidates_of(subject: Subject) -> Iterator[tuple[str, Candidate]]:
             yield id, candidate
 
 
+def promising(subject: Subject) -> list[tuple[str, Candidate]]:
+    """What may save more than the model resolves, the most first.
+
+    No change saves more than the time behind what it changes, nor more than is left of the latency when the
+    engines that it does not relieve have done their work.
+    """
+    least = least_gain() * subject.latency_ns
+    most = {id: subject.most_ns(own.relieves) for id, own in CATALOGUE.items()}
+    pairs = [
+        (min(most[id], candidate.weight_ns), id, candidate)
+        for id, own in CATALOGUE.items() if most[id] > least
+        for candidate in own.find(subject)
+    ]  # fmt: skip
+    ranked = sorted((own for own in pairs if own[0] > least), key=lambda own: -own[0])
+    return [(id, candidate) for _, id, candidate in ranked]
+
+
 def best_edit(subject: Subject, candidate: Candidate, edits: Sequence[Named] = ()) -> Best | None:
     """The best of a candidate's edits, or of some of them, with its latency in nanoseconds."""
     best: Best | None = None
@@ -65,17 +81,16 @@ def best_edit(subject: Subject, candidate: Candidate, edits: Sequence[Named] = (
     return best
 
 
-def tried(subject: Subject) -> list[Tried]:
-    """What was simulated: the candidates with the most time behind them, within limits of work.
+def tried(subject: Subject, most: int) -> list[Tried]:
+    """What was simulated: the candidates that may save most, within limits of work.
 
     Of each the likeliest edit that can be made is tried first; of those that pay the others follow.
     """
-    ranked = sorted(candidates_of(subject), key=lambda pair: -pair[1].weight_ns)
-    left = max(1, min(MOST_EDITS, TRIED_ROWS // max(1, len(subject.written))))
+    left = max(1, min(most, TRIED_ROWS // max(1, len(subject.written))))
     firsts: list[tuple[Tried, tuple[Named, ...]]] = []
     counts: Counter[str] = Counter()
-    for id, candidate in ranked:
-        if len(firsts) >= left or candidate.weight_ns < LEAST_GAIN * subject.latency_ns:
+    for id, candidate in promising(subject):
+        if len(firsts) >= left:
             break
         if counts[id] >= MOST_OF_ONE or (id not in counts and len(counts) >= MOST_TRIED):
             continue
@@ -84,13 +99,13 @@ def tried(subject: Subject) -> list[Tried]:
         if best is not None:
             counts[id] += 1
             firsts.append((Tried(id, candidate, *best), candidate.edits[place + 1 :][:MOST_OTHERS]))
-    paying = [own for own, _ in firsts if own.latency_ns < (1 - LEAST_GAIN) * subject.latency_ns]
     left -= len(firsts)
     result = []
     for own, others in firsts:
-        is_worth = own in paying and left > 0 and others
-        best = best_edit(subject, own.candidate, others[:left]) if is_worth else None
-        left -= len(others[:left]) if is_worth else 0
+        is_worth = own.latency_ns < (1 - least_gain()) * subject.latency_ns
+        edits = others[: max(left, 0)] if is_worth else ()
+        best = best_edit(subject, own.candidate, edits) if edits else None
+        left -= len(edits)
         better = best is not None and best[1] < own.latency_ns
         result.append(Tried(own.id, own.candidate, *best) if better and best is not None else own)
     return result
@@ -102,10 +117,9 @@ def edits_of(subject: Subject, id: str) -> list[float]:
     return [best[1] for best in bests if best is not None]
 
 
-def advice_of(subject: Subject) -> tuple[Advice, ...]:
-    """What pays, the most first."""
-    latency = subject.latency_ns
-    pieces = [_advice(subject, own) for own in tried(subject) if own.latency_ns <= (1 - LEAST_GAIN) * latency]
+def advice_of(subject: Subject, most: int = MOST_EDITS) -> tuple[Advice, ...]:
+    """What pays of so many edits that are tried, the most first."""
+    pieces = [_advice(subject, own) for own in tried(subject, most)]
     paying = sorted((a for a in pieces if a.interval_us[0] > 0), key=lambda a: -a.gain_us)
     seen: set[str] = set()
     # the same at another place comes after everything else: it is looked at again once the first is done

@@ -184,6 +184,7 @@ class Evidence(Struct, frozen=True):
         command: the command line that makes the same check, to be shown.
         sources: the user's files.
         repeated: rank and row of transfers that stored to shared memory what lay there already.
+        masked: rank and row of calls that write where a mask says.
     """
 
     kernel: Kernel
@@ -194,6 +195,7 @@ class Evidence(Struct, frozen=True):
     command: str = ""
     sources: Sources = field(default_factory=Sources)
     repeated: Collection[tuple[int, int]] = ()
+    masked: Collection[tuple[int, int]] = ()
 
     def __post_init__(self) -> None:
         # a collective of one rank is a rendezvous that nobody else comes to

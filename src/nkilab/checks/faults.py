@@ -11,13 +11,13 @@ from msgspec.structs import replace
 
 from ..dialects.indexing import TileLimitError
 from ..dialects.kernel import Kernel
-from ..errors import DeadlockError, NkilabError
+from ..errors import DeadlockError, NkilabError, NkilabNote
 from ..tiles.indirect import UnwrittenError
 from ..trace.source import is_named
 from .capacity import PSUM_FULL, SBUF_FULL
 from .declare import Example, Rule, rule
 from .evidence import definition_of
-from .finding import Finding, Site
+from .finding import Finding, Severity, Site
 from .initialisation import UNWRITTEN_READ
 
 _TOO_WIDE = """
@@ -136,4 +136,5 @@ def from_warnings(heard: Iterable[warnings.WarningMessage]) -> Iterator[Finding]
     for one in heard:
         message = str(one.message)
         if not any(words in message for words in _TOLD_OTHERWISE):
-            yield KERNEL_WARNING.finding(message, Site(one.filename, one.lineno))
+            severity: Severity | None = "note" if issubclass(one.category, NkilabNote) else None
+            yield KERNEL_WARNING.finding(message, Site(one.filename, one.lineno), severity=severity)

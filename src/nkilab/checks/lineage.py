@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterator, Sequence
 from functools import cached_property
 
 import numpy as np
@@ -12,6 +12,8 @@ from .evidence import Track
 
 # rows between a value and what it is computed from, beyond which it counts as a value of its own
 _MOST_STEPS = 12
+# operands beyond which it is not asked any more where a value comes from
+_MOST_OPERANDS = 2000
 
 
 class Lineage:
@@ -34,14 +36,22 @@ class Lineage:
         count = int(storage.max(initial=-1)) + 2
         return order, np.searchsorted(storage[order], np.arange(count))
 
-    def _slots_of(self, slot: int) -> list[int]:
+    def slots_in(self, row: int) -> range:
+        """The slots of a row."""
+        return range(self.track.slot_start[row], self.track.slot_start[row + 1])
+
+    def operands(self, row: int) -> list[int]:
+        """The slots that a row reads."""
+        return [slot for slot in self.slots_in(row) if self.track.slots.is_read[slot]]
+
+    def slots_of(self, slot: int) -> list[int]:
         """All slots of the storage of one, in the order of rows."""
         order, start = self._by_storage
         storage = int(self.track.slots.storage[slot])
         own: list[int] = order[start[storage] : start[storage + 1]].tolist()
         return own
 
-    def _meets(self, slot: int, other: int) -> tuple[bool, bool]:
+    def meets(self, slot: int, other: int) -> tuple[bool, bool]:
         """Whether two slots of one storage share elements, and whether the first has all of the other's."""
         boxes, overlaps = self.track.boxes, self.track.overlaps
         box, second = int(boxes.of_slot[slot]), int(boxes.of_slot[other])
@@ -69,10 +79,10 @@ class Lineage:
     def _writers(self, slot: int) -> Iterator[int]:
         """The slots that wrote what a slot reads, the latest first."""
         slots = self.track.slots
-        for other in reversed(self._slots_of(slot)):
+        for other in reversed(self.slots_of(slot)):
             if slots.row[other] >= slots.row[slot] or not slots.is_written[other]:
                 continue
-            meets, covers = self._meets(other, slot)
+            meets, covers = self.meets(other, slot)
             if meets:
                 yield other
             if covers and not slots.is_read[other]:
@@ -83,10 +93,8 @@ class Lineage:
         program, row = self.track.program, int(self.track.slots.row[slot])
         if program.form_of(row).registers:
             return "row", row
-        own = range(self.track.slot_start[row], self.track.slot_start[row + 1])
-        read = [s for s in own if self.track.slots.is_read[s]]
         form, values = int(program.form_column[row]), int(program.value_column[row])
-        return form, values, *(self.value(s, steps + 1) for s in read)
+        return form, values, *(self.value(s, steps + 1) for s in self.operands(row))
 
     def stored(self, slot: int) -> set[tuple[int, int]]:
         """Tensors in HBM, and the box in each, where what a slot reads is stored element by element."""
@@ -103,19 +111,52 @@ class Lineage:
         slots = self.track.slots
         if self.track.program.form_of(row).accumulates:
             return
-        own = range(self.track.slot_start[row], self.track.slot_start[row + 1])
-        size = max(slots.layouts[slots.layout[s]].size for s in own if slots.is_read[s])
-        yield from (s for s in own if slots.is_written[s] and slots.layouts[slots.layout[s]].size == size)
+        size = max((slots.layouts[slots.layout[s]].size for s in self.operands(row)), default=0)
+        yield from (
+            s
+            for s in self.slots_in(row)
+            if slots.is_written[s] and slots.layouts[slots.layout[s]].size == size
+        )
 
     def _readers(self, slot: int) -> Iterator[int]:
         """The slots on chip that read what a slot wrote, until it is written over."""
         slots = self.track.slots
         if self.track.program.storages[int(slots.storage[slot])].memory == HBM:
             return
-        for other in self._slots_of(slot):
+        for other in self.slots_of(slot):
             if slots.row[other] <= slots.row[slot]:
                 continue
-            if slots.is_read[other] and not slots.is_written[other] and self._meets(slot, other)[0]:
+            if slots.is_read[other] and not slots.is_written[other] and self.meets(slot, other)[0]:
                 yield other
-            if slots.is_written[other] and self._meets(other, slot)[1]:
+            if slots.is_written[other] and self.meets(other, slot)[1]:
                 return
+
+    def products(self, slot: int, steps: int = 0) -> Iterator[int]:
+        """The matmuls whose results a slot reads, copied or changed element by element at most."""
+        slots = self.track.slots
+        for writer in self._writers(slot):
+            row = int(slots.row[writer])
+            if self.track.program.form_of(row).accumulates:
+                yield row
+            elif steps < _MOST_STEPS and writer in self._results_as_large(row):
+                yield from (p for operand in self.operands(row) for p in self.products(operand, steps + 1))
+
+    def is_read(self, written: int, end: int) -> bool:
+        """Whether a row reads what a slot wrote, before the row `end`."""
+        slots = self.track.slots
+        rows = range(int(slots.row[written]) + 1, end)
+        others = (o for o in self.slots_of(written) if slots.row[o] in rows and slots.is_read[o])
+        return any(self.meets(other, written)[0] for other in others)
+
+    def depends(self, operands: Sequence[int], among: np.ndarray) -> bool:
+        """Whether what slots read comes from rows that a column marks; true if that takes too long."""
+        first, rows = int(among.argmax()), self.track.slots.row
+        wanted, seen = list(operands), set(operands)
+        while wanted and len(seen) < _MOST_OPERANDS:
+            writers = {int(rows[writer]) for writer in self._writers(wanted.pop())}
+            if any(among[row] for row in writers):
+                return True
+            new = {o for row in writers if row >= first for o in self.operands(row)} - seen
+            seen |= new
+            wanted += new
+        return bool(wanted)

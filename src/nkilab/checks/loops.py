@@ -44,9 +44,11 @@ CARRIED = rule(
 )  # fmt: skip
 
 _FILL = """
-out = nl.ndarray((128, 512), x.dtype, buffer=nl.shared_hbm)
-for i in nl.{}(4):
-    nl.store(out, nl.load(x[i]))
+out = nl.ndarray((4, 128, 512), x.dtype, buffer=nl.shared_hbm)
+for i in nl.affine_range(4):
+    nl.store(out[i], nl.load(x[i]))
+for i in nl.affine_range(4):
+    nl.store({}, nl.load(x[i]))
 return out
 """
 TWICE = rule(
@@ -56,7 +58,7 @@ TWICE = rule(
     why="iterations run in any order: any of them may be the last",
     fix="index the destination with the loop variable, or use nl.sequential_range",
     source=AFFINE,
-    kernel=Example(_FILL, _X, "neuronxcc"), wrong="affine_range", right="sequential_range",
+    kernel=Example(_FILL, _X, "neuronxcc"), wrong="out[0]", right="out[i]",
 )  # fmt: skip
 
 _OF_INSTANCES = """
@@ -124,7 +126,7 @@ def _carried(track: Track) -> Iterator[Finding]:
     instance = _instances(track)
     apart = (position[later] != position[earlier]) | (instance[later] != instance[earlier])
     line = np.asarray(program.line_column, np.int64)
-    is_carried = cache(lambda here, there: _carrier(track, here, there) is not None)
+    is_carried = cache(lambda here, there: carrier_of(track, here, there) is not None)
     reported: set[tuple[int, int]] = set()
     storages: set[int] = set()
     # what is read first and written later counts only where nothing else is told of the tensor
@@ -198,7 +200,7 @@ def _shared(track: Track, row: int, before: int) -> tuple[int, bool] | None:
     return None
 
 
-def _carrier(track: Track, position: int, other_position: int) -> int | None:
+def carrier_of(track: Track, position: int, other_position: int) -> int | None:
     """The affine loop of which two places are in different iterations; None if another loop comes first."""
     here, there = track.loops_of_position[position], track.loops_of_position[other_position]
     for (loop, iteration), (other, other_iteration) in zip(here, there, strict=False):
@@ -217,11 +219,11 @@ def _accumulate(track: Track, row: int, before: int) -> bool:
     forms = [track.program.form_of(r) for r in (row, before)]
     if all(form.accumulates for form in forms):
         return True
-    ways = [_way(track, r, form) for r, form in zip((row, before), forms, strict=True)]
+    ways = [updates_by(track, r, form) for r, form in zip((row, before), forms, strict=True)]
     return ways[0] is not None and ways[0] == ways[1]
 
 
-def _way(track: Track, row: int, form: Instruction) -> str | None:
+def updates_by(track: Track, row: int, form: Instruction) -> str | None:
     """The operator by which a row updates a tile in place, if its updates may come in any order; or None."""
     accesses = list(track.program.accesses(row))
     written = {(a.storage, a.offset, a.layout) for a in accesses if a.is_written}

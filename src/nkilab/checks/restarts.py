@@ -1,4 +1,4 @@
-"""Sums in PSUM that are stored as one result and go on as the next one."""
+"""Sums that are stored as one result and go on as the next one."""
 
 from __future__ import annotations
 
@@ -47,9 +47,8 @@ def restarts(lineage: Lineage, stretches: Sequence[Stretch]) -> Iterator[tuple[i
 
 def _operands(lineage: Lineage, row: int) -> tuple[int, int]:
     """The values of both sides of a matmul."""
-    track = lineage.track
-    own = range(track.slot_start[row], track.slot_start[row + 1])
-    stationary, moving = [s for s in own if not track.slots.is_written[s]][:2]
+    written = lineage.track.slots.is_written
+    stationary, moving = [slot for slot in lineage.operands(row) if not written[slot]][:2]
     return lineage.value(stationary), lineage.value(moving)
 
 

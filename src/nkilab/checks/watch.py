@@ -37,6 +37,8 @@ class Watcher:
         self.accumulated: list[Accumulated] = []
         # rank and row of transfers that stored to shared memory what lay there already
         self.repeated: set[tuple[int, int]] = set()
+        # rank and row of calls that write where a mask says
+        self.masked: set[tuple[int, int]] = set()
         self.recording = Recording() if records else None
 
     def around(self, compute: Execute) -> Execute:
@@ -49,6 +51,8 @@ class Watcher:
                 self._note(session, operands[form.written_slots[0]])
             if self.recording is not None:
                 self.recording.add(session, form, operands, values, mask)
+            if mask is not None:
+                self.masked.add((session.rank, len(session.program) - 1))
             before = self._shared_target(session, form, operands)
             compute(session, form, operands, values, mask)
             if before is not None:

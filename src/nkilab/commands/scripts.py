@@ -1,4 +1,4 @@
-"""The verbs that run Python: demo, run, check, watch."""
+"""The verbs that run Python: demo, run, check, advise, watch."""
 
 from __future__ import annotations
 
@@ -184,6 +184,36 @@ def watch(kernel: str, version: str, target: str, as_json: bool, **call: str) ->
     """Time and check a kernel again whenever its file is saved, and tell what has changed; Ctrl-C ends it."""
     part("runner").serve_names(version, target)
     part("watching").run_watch(kernel, launch_of(**call), target, as_json=as_json)
+
+
+@click.command(
+    cls=Verb,
+    examples=[
+        "nkilab advise kernel.py:softmax --arg 'f32[512,2048]'",
+        "nkilab advise kernel.py:softmax --arg 'f32[512,2048]' --apply 1",
+        "nkilab advise kernel.py:softmax --arg 'f32[512,2048]' --apply 1 --write",
+    ],
+)
+@target_option
+@version_option
+@kernel_argument
+@arg_option
+@kw_option
+@grid_option
+@click.option(
+    "--apply", "number", metavar="N", type=Number(int, 1),
+    help="Print the change that advice N asks for, with results and times before and after.",
+)  # fmt: skip
+@click.option("--write", "writes", is_flag=True, help="Make that change in FILE.py.")
+@json_option
+def advise(
+    kernel: str, version: str, target: str, number: int | None, writes: bool, as_json: bool, **call: str
+) -> int:
+    """List what would make a kernel faster, and make the changes that are mechanical."""
+    part("runner").serve_names(version, target)
+    run_advise = part("advising").run_advise
+    status: int = run_advise(kernel, launch_of(**call), target, number or 0, writes=writes, as_json=as_json)
+    return status
 
 
 def launch_of(args: Sequence[str], keywords: Sequence[str], grid: str) -> Launch:

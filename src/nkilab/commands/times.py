@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -20,6 +20,9 @@ from .shapes import (
     timed,
     version_option,
 )
+
+if TYPE_CHECKING:
+    from ..profiles import Profile
 
 text_option = click.option(
     "--text", "as_text", is_flag=True, help="Print, as it does if no file is asked for."
@@ -101,11 +104,22 @@ def profile(
     profiles = part("profiles")
     profiles.check_files(files, options["target"], what_if)
     changes = part("what_if").changes_in(what_if) if what_if else {}
-    results = timed(profiles.profile, kernel, **options)
+    try:
+        results = timed(profiles.profile, kernel, **options)
+    except Exception as error:
+        begun = profiles.profile_until(error)
+        if begun and any(files.values()) | as_json:
+            _show_profiles([begun], files, as_json, as_text)
+        raise
     if changes:
         differences = [r.diff(r.what_if(**changes), ("as it is", "what if"), what_if) for r in results]
         _show_differences(differences, as_json, as_text, html)
         return
+    _show_profiles(results, files, as_json, as_text)
+
+
+def _show_profiles(results: Sequence[Profile], files: dict[str, str], as_json: bool, as_text: bool) -> None:
+    """Write the files that are asked for, and print what is asked for besides."""
     for wrote in results[0].save(files):
         click.echo(printable(f"nkilab: wrote {wrote}"), err=True)
     if as_json:

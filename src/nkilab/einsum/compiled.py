@@ -22,6 +22,8 @@ from ..tracebacks import public
 from .artefacts import drivers
 from .artefacts.notebook import notebook
 from .artefacts.packing import Side, module_text, packing_text, sides
+from .artefacts.spaces import space_text
+from .emit.sizes import named
 from .grades import Finding, Grade
 from .language.ast import Cascade
 from .language.spec import Spec
@@ -193,6 +195,13 @@ class CompiledEinsum:
     def spec_text(self) -> str:
         """YAML of the cascade, with extents and types."""
         return yaml_of(self.probe_cascade, dict(self.dtypes), self.name)
+
+    @cached_property
+    def space_text(self) -> str:
+        """YAML of the tile sizes that `nkilab tune` may give the kernel; "" where nothing can be turned."""
+        if self.tree is None:
+            return ""
+        return space_text(named(self.tree, self.cascade), self.machine, self.name)
 
     def test_text(self, module: str = "") -> str:
         """A test of the kernel in a module; for a cell below the kernel's if none is named."""

@@ -20,6 +20,7 @@ from .checks.names import check_cascade, known_ranks, node_of
 from .compiled import CompiledEinsum
 from .emit.neuronxcc import NeuronxccPrinter
 from .emit.nki import NkiPrinter
+from .emit.sizes import named
 from .emit.text import Printer
 from .grades import Finding, Grade, enforce
 from .language.ast import Affine, Cascade, is_variable
@@ -251,7 +252,7 @@ def _lowered(
     def compiled(kernel: Kernel, choices: Sequence[str], tried: tuple[str, ...] = ()) -> CompiledEinsum:
         proofs = proved(kernel, cascade, machine)
         return CompiledEinsum(
-            spec, cascade, name, dialect, machine.name, types, PRINTERS[dialect](kernel).text(), tree=kernel,
+            spec, cascade, name, dialect, machine.name, types, text_of(kernel, cascade, dialect), tree=kernel,
             changes=tuple(choices), alternatives=tried, proofs=proofs,
         )  # fmt: skip
 
@@ -270,6 +271,11 @@ def _lowered(
     for output in sorted(spec.any_layout & set(cascade.outputs)):
         result = _cheaper_layout(result, output, machine)
     return result
+
+
+def text_of(kernel: Kernel, cascade: Cascade, dialect: str) -> str:
+    """A loop tree as a module, with names for its numbers."""
+    return PRINTERS[dialect](named(kernel, cascade).kernel).text()
 
 
 def _need_forward_indices(cascade: Cascade) -> None:
@@ -328,7 +334,7 @@ def _mapped(
         types = {t: made.spec.dtypes.get(t, "float32") for t in cascade.tensors}
         return CompiledEinsum(
             replace(made.spec, cascade=spec.cascade), cascade, spec.kernel_name, dialect, machine.name, types,
-            PRINTERS[dialect](made.tree).text(), tuple(made.tree.parameters), made.tree, made.findings,
+            text_of(made.tree, cascade, dialect), tuple(made.tree.parameters), made.tree, made.findings,
             made.changes, proofs=made.proofs,
         )  # fmt: skip
 

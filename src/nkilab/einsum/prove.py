@@ -12,6 +12,7 @@ the compiler, never of the specification; that of room says that another plan is
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from math import prod
 from typing import Any
 
@@ -20,7 +21,7 @@ from ..errors import SpecError, UnsupportedError
 from ..machine import Machine
 from .checks.layouts import start_partitions
 from .language.ast import Cascade
-from .room import proved_room, size_of
+from .room import proved_room, size_of, views_of
 from .sets import Access, ProofError, accesses_of, box, told, touched, turns
 from .sums import proved_sums
 from .tree import nodes
@@ -258,6 +259,7 @@ def _limits(kernel: Kernel, machine: Machine) -> None:
         elif isinstance(statement, MatMul):
             _is_taken(statement.stationary, int(machine["stationary_free_max"]))
             _is_taken(statement.moving, int(machine["moving_free_max"]))
+        _is_ordered(statement)
         if not isinstance(statement, nodes.Load | nodes.Store | nodes.Move | nodes.Gather | nodes.Loop):
             _starts_right(statement, machine)
 
@@ -276,6 +278,15 @@ def _is_taken(operand: View, most: int) -> None:
     count = operand.cuts[-1].count.value
     if operand.buffer.memory != SBUF or (count is not None and count > most):
         raise ProofError(f"{operand.buffer.name} is no operand that TensorE takes")
+
+
+def _is_ordered(statement: nodes.Statement) -> None:
+    """Refuse an order that leaves out an axis of several elements, or has one twice."""
+    for _, view in views_of(statement):
+        places = [n for n in view.order if isinstance(n, int)]
+        wide = {n for n, cut in enumerate(replace(view, order=()).cuts) if cut.count.value != 1}
+        if view.order and (len({*places}) < len(places) or not wide <= {*places}):
+            raise ProofError(f"{told(statement)} takes a part of the axes of {view.buffer.name}")
 
 
 def _starts_right(statement: nodes.Statement, machine: Machine) -> None:

@@ -15,7 +15,8 @@ from . import report
 from .compiled import CompiledEinsum
 from .compiler import compile
 
-# What --test writes beside the kernel, by the beginning of its name.
+# What stands beside the kernel: what may be turned of it, where something may; by --test, what drives it.
+SPACE = "the tile sizes"
 DRIVERS = {
     "test": CompiledEinsum.test_text,
     "benchmark": CompiledEinsum.benchmark_text,
@@ -83,8 +84,10 @@ def run(
     check_outputs(paths, [spec])
     compiled = compile(spec, sizes=sizes_of(sizes), dtypes=types_of(dtypes), **choices)
     verdicts = compiled.verify() if tests else []
-    for path, text in texts_of(compiled, paths).items():
-        write_whole(path, text.encode())
+    texts = texts_of(compiled, paths)
+    paths = {what: path for what, path in paths.items() if texts[path]}
+    for path in paths.values():
+        write_whole(path, texts[path].encode())
     told = [str(verdict) for verdict in verdicts]
     passes = all(verdict.is_fine for verdict in verdicts)
     if as_json:
@@ -123,14 +126,16 @@ def paths_of(output: str, notebook: str, tests: bool) -> dict[str, str]:
         if path.suffix != ".py" or not path.stem.isidentifier():
             raise UsageError(f"the kernel is to be written to {output}; a module is named NAME.py")
         paths["-o"] = output
+        paths[SPACE] = str(path.with_name(f"space_{path.stem}.yaml"))
         drivers = {f"the {kind} of --test": path.with_name(f"{kind}_{path.name}") for kind in DRIVERS}
         paths |= {what: str(driver) for what, driver in drivers.items() if tests}
     return paths | ({"--notebook": notebook} if notebook else {})
 
 
 def texts_of(compiled: CompiledEinsum, paths: Mapping[str, str]) -> dict[str, str]:
-    """What is to stand at each path."""
+    """What is to stand at each path; nothing where "" is."""
     module = Path(paths.get("-o", "")).stem
     texts = {"-o": lambda: compiled.module_text, "--notebook": compiled.notebook}
+    texts[SPACE] = lambda: compiled.space_text
     texts |= {f"the {kind} of --test": partial(maker, compiled, module) for kind, maker in DRIVERS.items()}
     return {path: texts[what]() for what, path in paths.items()}

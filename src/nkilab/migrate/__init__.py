@@ -4,28 +4,27 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterable, Sequence
-from difflib import unified_diff
+from dataclasses import asdict, dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
-
-from msgspec import Struct
-from msgspec.structs import asdict
 
 from ..dialects.history import BETA1, NEWEST
 from ..dialects.versions import version_named
 from ..disk import replace_whole
 from ..errors import UsageError
-from .changes import ADVICE, MUST, SILENT, Change, Edit, name_changes
+from .changes import ADVICE, MUST, SILENT, Change, name_changes
 from .imports import import_changes
 from .recognition import Recognition, recognised
 from .rules import rule_changes
-from .source import Source, read
+from .source import Edit, Source, applied, read, unified
 
 SCHEMA = "nkilab.migrate/1"
 _SEVERITIES = (MUST, SILENT, ADVICE)
 
 
-class Migration(Struct, frozen=True):
+@dataclass(frozen=True)
+class Migration:
     """What changes between the version of a file and another one.
 
     Args:
@@ -72,12 +71,7 @@ class Migration(Struct, frozen=True):
     @property
     def diff(self) -> str:
         """The same as a unified diff; "" if there is none."""
-        before, after = (t.splitlines(keepends=True) for t in (self.source.text, self.rewritten))
-        path = self.source.path.lstrip("/")
-        lines = list(unified_diff(before, after, f"a/{path}", f"b/{path}"))
-        return "".join(
-            line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in lines
-        )
+        return unified(self.source.path, self.source.text, self.rewritten)
 
     def write(self) -> bool:
         """Put the rewritten text in the place of the file, whole or not at all; whether it differs.
@@ -142,27 +136,20 @@ def _rewritten(source: Source, groups: Sequence[tuple[Edit, ...]]) -> str:
     for group in groups:
         if not any(_meet(a, b) for a in group for other in chosen for b in other):
             chosen.append(group)
-    text = _applied(whole, chosen)
+    text = applied(whole, chain(*chosen))
     if _is_python(text):
         return text
     kept: list[tuple[Edit, ...]] = []
     for group in chosen:
-        if _is_python(_applied(whole, [*kept, group])):
+        if _is_python(applied(whole, chain(*kept, group))):
             kept.append(group)
-    return _applied(whole, kept)
+    return applied(whole, chain(*kept))
 
 
 def _meet(a: Edit, b: Edit) -> bool:
     if a == b:
         return True
     return a.start < b.end and b.start < a.end
-
-
-def _applied(whole: bytes, groups: Sequence[tuple[Edit, ...]]) -> str:
-    edits = sorted((e for g in groups for e in g), key=lambda e: (e.start, e.end), reverse=True)
-    for edit in edits:
-        whole = whole[: edit.start] + edit.text.encode() + whole[edit.end :]
-    return whole.decode()
 
 
 def _is_python(text: str) -> bool:

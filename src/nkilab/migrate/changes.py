@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator, Sequence
-
-from msgspec import Struct
+from dataclasses import dataclass
 
 from ..dialects.history import (
     BETA1,
@@ -19,26 +18,13 @@ from ..dialects.history import (
     spelled,
     story,
 )
-from .source import MODULES, Source, Use
+from .source import MODULES, Edit, Source, Use
 
 MUST, SILENT, ADVICE = "must", "silent", "advice"
 
 
-class Edit(Struct, frozen=True):
-    """Bytes of the file to replace.
-
-    Args:
-        start: the first.
-        end: the one after the last.
-        text: what stands there then.
-    """
-
-    start: int
-    end: int
-    text: str
-
-
-class Change(Struct, frozen=True):
+@dataclass(frozen=True)
+class Change:
     """One thing that differs between two versions at one place.
 
     Args:

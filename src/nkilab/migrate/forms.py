@@ -8,8 +8,8 @@ from itertools import pairwise
 
 from ..dialects.grammar import LAST_PARSED, refused
 from ..dialects.history import BETA1, at, spelled
-from .changes import Edit, without
-from .source import Function, Source, Use, compiled
+from .changes import without
+from .source import Edit, Function, Source, Use, compiled
 from .tiles import CREATES, Creation, argument, buffer_place, creation_by, tile_of, tiles_of
 
 Node = ast.expr | ast.stmt | ast.keyword

@@ -6,8 +6,8 @@ import ast
 from collections.abc import Iterator, Sequence
 
 from ..dialects.history import BETA1, at, history, order, replacement, spelled, story
-from .changes import MUST, Change, Edit, belongs, change, stubs
-from .source import JIT_MODULES, MODULES, Source, Use, split
+from .changes import MUST, Change, belongs, change, stubs
+from .source import JIT_MODULES, MODULES, Edit, Source, Use, split
 
 
 def import_changes(source: Source, before: str, after: str) -> Iterator[Change]:

@@ -8,6 +8,7 @@ import re
 import tokenize
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from difflib import unified_diff
 from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
@@ -28,6 +29,21 @@ MAKES_KERNEL = ("jit", "trace", "baremetal", "benchmark", "profile")
 # Names under which real files import NKI where an import cannot tell: inside functions of other modules.
 JIT_MODULES = ("torch_neuronx", "torch_neuronx.xla_impl.ops")
 _OUTSIDE = {f"{module}.nki_jit": "jit" for module in JIT_MODULES}
+
+
+@dataclass(frozen=True)
+class Edit:
+    """Bytes of the file to replace.
+
+    Args:
+        start: the first.
+        end: the one after the last.
+        text: what stands there then.
+    """
+
+    start: int
+    end: int
+    text: str
 
 
 @dataclass(frozen=True)
@@ -322,3 +338,20 @@ def parse(path: str, raw: bytes) -> Source:
     except (RecursionError, MemoryError):
         raise UsageError(f"{path} is nested too deeply", hint="split its longest expression") from None
     return source
+
+
+def applied(whole: bytes, edits: Iterable[Edit]) -> str:
+    """The characters of a file with edits that do not meet; those at one place in the order given."""
+    for _, edit in sorted(enumerate(edits), key=lambda own: (own[1].start, own[1].end, own[0]), reverse=True):
+        whole = whole[: edit.start] + edit.text.encode() + whole[edit.end :]
+    return whole.decode()
+
+
+def unified(path: str, before: str, after: str) -> str:
+    """Two texts of a file as a unified diff; "" if they are the same."""
+    name = path.lstrip("/")
+    old, new = (text.splitlines(keepends=True) for text in (before, after))
+    lines = unified_diff(old, new, f"a/{name}", f"b/{name}")
+    return "".join(
+        line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in lines
+    )

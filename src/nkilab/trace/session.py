@@ -201,14 +201,14 @@ class Session:
             self.pending = None
             pending.commit()
 
-    def warn(self, message: str, key: str = "") -> None:
+    def warn(self, message: str, key: str = "", category: type[NkilabWarning] = NkilabWarning) -> None:
         """Warn once per source line and kind of message, at the line of the row being recorded."""
         filename, lineno = self.where
         mark = (filename, lineno, key or message)
         if mark not in self.together.warned:
             self.together.warned.add(mark)
             with _printable_warnings():
-                warnings.warn_explicit(printable(message), NkilabWarning, filename, lineno)
+                warnings.warn_explicit(printable(message), category, filename, lineno)
 
 
 @contextmanager

@@ -35,6 +35,7 @@ from ..timing import MODEL_VERSION
 from ..trace.affine import REPEATS, Repeats
 from ..trace.builder import FORMS
 from ..trace.program import Program
+from ..views.guidance import Advice
 from .binding import BoundCall, bound, check_names
 from .identity import identity_of
 from .outcome import FAILED, PRUNED, TIMED, Outcome, Timed
@@ -201,6 +202,11 @@ class KernelObjective:
             message = f"{where}: {name}: {_text_of(error)}".removesuffix(": ")
             return Outcome(point, FAILED, reason=f"{name}, {where}", message=message)
         return outcome_of(point, self.goals, [case.weight for case in self.cases], cases)
+
+    def advice(self, point: Point) -> tuple[Advice, ...]:
+        """What would make the first case faster at a point, beyond its parameters."""
+        own = [recosted(program, self.machine) for program in self._programs(0, point)]
+        return api.estimate_programs(own).run.guidance.advice
 
     def _case(self, number: int, point: Point) -> Timed:
         programs = self._programs(number, point)

@@ -15,6 +15,7 @@ from ..documents import print_document
 from ..errors import UsageError, UseError
 from ..runner import serve_names
 from ..timing import MODEL_VERSION
+from ..views.guidance import Advice
 from .confirm import Measured, Recalibrated, form, read_measured, recalibrated
 from .executors import Evaluator, Pooled, Work, evaluator_for
 from .journal import Journal
@@ -24,7 +25,7 @@ from .measuring import FIRST, Command, worth_measuring
 from .objective import KernelObjective, Objective
 from .outcome import Outcome, key_of
 from .picture import svg
-from .report import print_verdict, shown_progress
+from .report import print_advice, print_verdict, shown_progress
 from .samplers import Beginning, Sampler, sampler_named
 from .space import Space, read_space
 from .study import Found, Progress, search
@@ -88,20 +89,23 @@ def run_tuning(work: Work, options: Options) -> None:
     objective.check(space)
     verdict, confirmed = _judged(space, objective, work, options)
     name, result = objective.name, verdict.found
+    advice: tuple[Advice, ...] = ()
     if isinstance(objective, KernelObjective):
         _check_best(objective, verdict.best, confirmed)
+        advice = objective.advice(verdict.best.point)
     if options.picture:
         title = f"{name} on {result.target}, timing model {MODEL_VERSION}"
         write_whole(Path(options.picture), svg(verdict, title).encode())
     rules_us = _by_rules(objective, confirmed) if isinstance(objective, MappingObjective) else None
     if options.as_json:
-        _print_json(verdict, name, confirmed, rules_us)
+        _print_json(verdict, name, confirmed, rules_us, advice)
     else:
         print_verdict(verdict, name, confirmed)
         if options.confirm and confirmed is None:
             _write_form(Path(options.confirm), verdict)
         if rules_us is not None:
             print(_compared(rules_us, verdict.best.latency_us))
+        print_advice(advice)
 
 
 def _judged(
@@ -183,7 +187,8 @@ def _compared(rules_us: float, found_us: float) -> str:
 
 
 def _print_json(
-    verdict: Verdict, name: str, confirmed: Recalibrated | None, rules_us: float | None
+    verdict: Verdict, name: str, confirmed: Recalibrated | None, rules_us: float | None,
+    advice: Sequence[Advice],
 ) -> None:  # fmt: skip
     """Everything, as docs/schemas/nkilab.tune-1.json describes it."""
     document = {
@@ -191,6 +196,7 @@ def _print_json(
         **verdict.to_dict(),
         "confirmed": confirmed.to_dict() if confirmed else None,
         "rules_us": rules_us,
+        "advice": [own.to_dict() for own in advice],
     }
     print_document(document)
 

@@ -41,6 +41,15 @@ class Advice(Struct, frozen=True):
             "rounds": self.rounds,
         }  # fmt: skip
 
+    def lines(self) -> tuple[str, str, str]:
+        """What is the matter, what it gains and what to do, as text."""
+        low, high = self.interval_us
+        return (
+            f"{self.where}: {self.message} [{self.id}]",
+            f"  gain: {self.gain_us:.2f} us by simulation, {low:.2f} to {high:.2f}: {self.edit}",
+            f"  hint: {self.fix}",
+        )
+
 
 class Distance(Struct, frozen=True):
     """How far a kernel is from a limit.

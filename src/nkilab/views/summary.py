@@ -73,7 +73,7 @@ def summarize(program: Program, plan: Plan, timeline: Timeline, beside_bytes: fl
         beside_bytes: what another core reads and writes in the same stack of HBM.
     """
     machine = program.machine
-    packet_ns = _packet_time(program, plan)
+    packet_ns = packet_time(program, plan)
     values = {
         "total_time": timeline.latency_ns / 1000,
         "window_time": timeline.window_ns / 1000,
@@ -140,7 +140,7 @@ def _moved_bytes(program: Program) -> np.ndarray:
     return np.array(per_form, np.int64)[np.array(program.form_column, np.int64)]
 
 
-def _packet_time(program: Program, plan: Plan) -> float:
+def packet_time(program: Program, plan: Plan) -> float:
     """Time of all DMA engines together, in nanoseconds."""
     machine = program.machine
     per_form = [

@@ -64,10 +64,7 @@ def print_profile(run: Run, file: TextIO | None = None) -> None:
 def _guidance(run: Run) -> Iterator[str]:
     """What pays, and how far the limits are."""
     for own in run.guidance.advice:
-        low, high = own.interval_us
-        yield f"{own.where}: {own.message} [{own.id}]"
-        yield f"  gain: {own.gain_us:.2f} us by simulation, {low:.2f} to {high:.2f}: {own.edit}"
-        yield f"  hint: {own.fix}"
+        yield from own.lines()
     for limit in run.guidance.distances:
         times = f"{limit.time_us:.2f} us, {limit.share:.2f} times as fast"
         yield f"{limit.limit}: {times}: {limit.separates}"

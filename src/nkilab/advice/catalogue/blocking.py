@@ -23,7 +23,7 @@ _GUIDE = "NKI kernel optimization guide"
 def _edit(
     subject: Subject, block: Block, axis: str = FREE, joins: Joins = None, *, shares: bool = True
 ) -> Edit:
-    return lambda: jammed(subject.base, block, axis, joins, shares=shares)
+    return lambda: jammed(subject.equals, block, axis, joins, shares=shares)
 
 
 def _everything(form: Instruction) -> bool:
@@ -68,8 +68,6 @@ def _outer(subject: Subject) -> list[Loop]:
 )
 def blocks(subject: Subject) -> Iterator[Candidate]:
     """Blocks of output tiles, along each of the loops over them and along both."""
-    if not subject.may_be_edited:
-        return
     for loop in _outer(subject)[:3]:
         loads = _repeated_transfers(subject, loop)
         if not len(loads):
@@ -96,6 +94,7 @@ def _repeated_transfers(subject: Subject, loop: Loop) -> np.ndarray:
 
 @transformation(
     "block_k",
+    relieves=("dma",),
     title="contraction tiles are loaded together",
     what="operand tiles arrive one for each multiplication, which waits for them",
     why="a transfer has a fixed cost of about two microseconds; several tiles share it",
@@ -104,8 +103,6 @@ def _repeated_transfers(subject: Subject, loop: Loop) -> np.ndarray:
 )
 def contraction_blocks(subject: Subject) -> Iterator[Candidate]:
     """Iterations of one product each, whose loads are one transfer."""
-    if not subject.may_be_edited:
-        return
     for loop in subject.loops:
         transfers = _transfer_rows(subject, loop)
         if _products(subject.base, loop) != 1 or not len(transfers) or loop in _outer(subject):
@@ -130,8 +127,6 @@ def contraction_blocks(subject: Subject) -> Iterator[Candidate]:
 )
 def larger_transfers(subject: Subject) -> Iterator[Candidate]:
     """Iterations whose rows are joined along the free axis, transfers above all."""
-    if not subject.may_be_edited:
-        return
     for loop in subject.loops[:4]:
         rows = _transfer_rows(subject, loop)
         if not len(rows):
@@ -142,7 +137,7 @@ def larger_transfers(subject: Subject) -> Iterator[Candidate]:
         counts = [n for n in (2, 4, 8, 16, 64) if len(loop.start) % n == 0 and n * size <= 4 * LARGE_BYTES]
         joins = _transfers if _products(subject.base, loop) else _everything
         edits = [
-            (f"{n} pieces at once", _edit(subject, Block(loop, n), FREE, joins))
+            (f"{n} pieces at once", _edit(subject, Block(loop, n), FREE, joins, shares=False))
             for n in reversed(counts[-3:])
         ]
         if edits:
@@ -166,8 +161,6 @@ def _moved(subject: Subject, row: int) -> int:
 )
 def wider_moving(subject: Subject) -> Iterator[Candidate]:
     """Output tiles side by side whose products share their stationary tile, joined to one product."""
-    if not subject.may_be_edited:
-        return
     most = subject.base.machine.limit("moving_free_max")
     for loop in _outer(subject)[:2]:
         rows = loop.rows().ravel()
@@ -189,7 +182,7 @@ def _wider(subject: Subject, block: Block) -> Edit:
     """Joined iterations, if that joins products."""
 
     def edit() -> Program:
-        joined = jammed(subject.base, block, FREE, _everything)
+        joined = jammed(subject.equals, block, FREE, _everything)
         if joined.opcodes()["nc_matmul"] == subject.base.opcodes()["nc_matmul"]:
             raise Unfit
         return joined
@@ -207,8 +200,6 @@ def _wider(subject: Subject, block: Block) -> Edit:
 )
 def more_partitions(subject: Subject) -> Iterator[Candidate]:
     """Iterations whose rows are joined along the partition axis."""
-    if not subject.may_be_edited:
-        return
     most = subject.base.machine.limit("partitions")
     for loop in subject.loops[:3]:
         forms = [subject.base.form_of(r) for r in range(int(loop.start[0]), int(loop.start[0]) + loop.length)]
@@ -231,6 +222,7 @@ def more_partitions(subject: Subject) -> Iterator[Candidate]:
 
 @transformation(
     "split_phases",
+    relieves=("tensor",),
     title="work of one kind stands together",
     what="an engine alternates between transpositions and products that wait for each other",
     why="each change waits for a copy out of PSUM on another engine",
@@ -239,8 +231,6 @@ def more_partitions(subject: Subject) -> Iterator[Candidate]:
 )
 def phases(subject: Subject) -> Iterator[Candidate]:
     """Iterations in step: each does one thing before the first does the next."""
-    if not subject.may_be_edited:
-        return
     for loop in subject.loops:
         names = _names(subject.base, loop)
         own = loop.rows().ravel()

@@ -33,6 +33,8 @@ return out
 
 @transformation(
     "combine_products",
+    moves_rows=False,
+    relieves=("tensor",),
     title="matmuls fill the systolic array",
     what="a matmul contracts over fewer than 128 partitions, or has fewer than 128 stationary columns",
     why="a pass takes as long with few rows and columns of the array as with all",

@@ -27,6 +27,8 @@ return out
 
 @transformation(
     "contiguous_rows",
+    moves_rows=False,
+    relieves=("dma",),
     title="transfers move runs of 2 KiB and more",
     what="a transfer moves contiguous runs of less than 2 KiB, so that descriptors cost more than bytes",
     why="each run takes a descriptor, whose cost does not depend on its length",

@@ -21,6 +21,7 @@ Region = tuple[int, tuple[int, ...], tuple[int, ...]]
 
 @transformation(
     "avoid_spill",
+    relieves=("dma",),
     title="what is live at once fits into SBUF",
     what="tiles are written to HBM and read back because SBUF does not hold all that is live",
     why="each spilled byte crosses HBM twice, and engines wait for it",
@@ -31,7 +32,7 @@ def spills(subject: Subject) -> Iterator[Candidate]:
     """Results one after another, where the plan spills or loads again."""
     plan = subject.plan
     moved = plan.spill_save_bytes + plan.spill_reload_bytes + plan.loaded_again_bytes
-    if not moved or not subject.may_be_edited:
+    if not moved:
         return
     inserted = [t.before_row for t in plan.transfers if t.before_row < len(subject.program)]
     lines = np.asarray(subject.program.line_column, np.int64)[inserted or [0]]
@@ -53,6 +54,7 @@ def _in_need_order(program: Program) -> Program:
 
 @transformation(
     "keep_on_chip",
+    relieves=("dma",),
     title="intermediate results stay on the chip",
     what="a tensor in HBM is written and read back by the kernel itself",
     why="it crosses HBM twice, and the reader waits until the last byte has arrived",
@@ -61,8 +63,6 @@ def _in_need_order(program: Program) -> Program:
 )
 def scratch(subject: Subject) -> Iterator[Candidate]:
     """Tensors in HBM that are written in parts and read in the same or in wider parts."""
-    if not subject.may_be_edited:
-        return
     for storage, record in enumerate(subject.base.storages):
         if record.memory != HBM or not (subject.writers.get(storage) and subject.readers.get(storage)):
             continue
@@ -162,8 +162,6 @@ def _gather(
 )
 def interchange(subject: Subject) -> Iterator[Candidate]:
     """Two perfect loops exchanged; equal tiles that follow each other within one outer iteration are one."""
-    if not subject.may_be_edited:
-        return
     for loop in subject.loops[:4]:
         for period in loop.periods(subject.base)[:1]:
             rows = loop.rows().ravel()
@@ -171,13 +169,14 @@ def interchange(subject: Subject) -> Iterator[Candidate]:
             yield Candidate(
                 loop.line, f"two loops of {len(loop.start) // period} and {period} trips",
                 subject.weight(transfers) / 2,
-                (("the loops exchanged", lambda own=loop, n=period: interchanged(subject.base, own, n)),),  # type: ignore[misc]
+                (("the loops exchanged", lambda own=loop, n=period: interchanged(subject.equals, own, n)),),  # type: ignore[misc]
             )  # fmt: skip
             break
 
 
 @transformation(
     "finer_tiles",
+    relieves=(),
     title="the first tile is small enough to begin soon",
     what="one large tile is loaded before anything is computed, and stored after everything is",
     why="transfers overlap with computation only from the second tile on",
@@ -186,8 +185,6 @@ def interchange(subject: Subject) -> Iterator[Candidate]:
 )
 def finer(subject: Subject) -> Iterator[Candidate]:
     """Rows that work element by element, in parts along the free axis."""
-    if not subject.may_be_edited:
-        return
     rows = _elementwise(subject)
     if not len(rows) or len(rows) * 8 > 40_000:
         return

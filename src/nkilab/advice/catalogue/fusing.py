@@ -8,10 +8,10 @@ import numpy as np
 from msgspec.structs import replace
 
 from ...isa.declare import Instruction, Step
-from ...tiles.tile import HBM, PSUM, Layout
+from ...tiles.tile import PSUM, Layout
 from ...trace.program import Program
-from ..declare import Candidate, Subject, plural, transformation
-from ..draft import Draft, Slot, Unfit, whole_tile, with_steps
+from ..declare import POINTWISE, Candidate, Subject, plural, transformation
+from ..draft import Draft, Slot, Unfit, with_steps
 from ..equal_values import live_rows
 
 # hw: 64 cycles of an engine of 1.4 GHz, the least that an instruction takes (trn1 architecture guide)
@@ -20,21 +20,6 @@ _ONE_SOURCE = ("tensor_scalar", "tensor_copy", "activation", "reciprocal")
 _ELEMENTWISE = (*_ONE_SOURCE, "tensor_tensor", "scalar_tensor_tensor", "tensor_reduce")
 _READ_PSUM = (*_ELEMENTWISE, "activation_reduce")
 _READ_SBUF = (*_ELEMENTWISE, "nc_matmul", "dma_copy")
-
-
-def _sole_reader(subject: Subject, row: int) -> int | None:
-    """The one row that reads what a row alone makes, and makes whole; None if there is no such row."""
-    base = subject.base
-    written = [a for a in base.accesses(row) if a.is_written]
-    if len(written) != 1:
-        return None
-    (result,) = written
-    if base.storages[result.storage].memory == HBM or subject.writers[result.storage] != [row]:
-        return None
-    readers = subject.readers.get(result.storage, [])
-    if len(set(readers)) != 1 or not whole_tile(base, result.storage, result.layout, result.offset):
-        return None
-    return readers[0]
 
 
 def _source(subject: Subject, row: int) -> Slot | None:
@@ -97,7 +82,7 @@ def _pairs(subject: Subject, first: Sequence[str], then: Sequence[str]) -> list[
     column = subject.base.form_column
     result = []
     for row in subject.rows_of(*first).tolist():
-        reader = _sole_reader(subject, row)
+        reader = subject.sole_readers.get(row)
         if reader is not None and names[column[reader]] in then:
             result.append((row, reader))
     return result
@@ -138,6 +123,7 @@ def _operators(form: Instruction) -> int:
 
 @transformation(
     "fuse_alu",
+    relieves=POINTWISE,
     title="an instruction does two operations",
     what="neighbouring element-wise instructions over one tile each do a single operation",
     why="an instruction passes over the whole tile, whether it does one operation or two",
@@ -146,8 +132,6 @@ def _operators(form: Instruction) -> int:
 )
 def chains(subject: Subject) -> Iterator[Candidate]:
     """Single operations with a constant per row, whose result one other operation uses."""
-    if not subject.may_be_edited:
-        return
     forms = subject.base.forms
     column = subject.base.form_column
     pairs, taken = [], set[int]()
@@ -170,6 +154,7 @@ def chains(subject: Subject) -> Iterator[Candidate]:
 
 @transformation(
     "fuse_activation",
+    relieves=POINTWISE,
     title="an activation scales, shifts and reads PSUM itself",
     what="a scale, bias or copy stands before an activation, or several instructions make up one function",
     why="ScalarE computes op(data * scale + bias) in one pass, with scale and bias per row",
@@ -178,8 +163,6 @@ def chains(subject: Subject) -> Iterator[Candidate]:
 )
 def activations(subject: Subject) -> Iterator[Candidate]:
     """Scales, shifts and copies before an activation; sigmoid and silu spelled out."""
-    if not subject.may_be_edited:
-        return
     forms, column = subject.base.forms, subject.base.form_column
     pairs = []
     for row, reader in _pairs(subject, ("tensor_scalar", "tensor_copy"), ("activation", "activation_reduce")):
@@ -208,7 +191,7 @@ def _spelled_sigmoids(subject: Subject) -> Iterator[list[int]]:
             continue
         chain: list[int | None] = [row]
         for names in (("tensor_scalar", "activation"), ("reciprocal", "activation"), ("tensor_tensor",)):
-            follower = None if chain[-1] is None else _sole_reader(subject, chain[-1])
+            follower = None if chain[-1] is None else subject.sole_readers.get(chain[-1])
             chain.append(follower if follower is not None and forms[column[follower]].name in names else None)
         steps = [step for step in chain if step is not None]
         if len(steps) >= 3:
@@ -217,6 +200,7 @@ def _spelled_sigmoids(subject: Subject) -> Iterator[list[int]]:
 
 @transformation(
     "fuse_reduction",
+    relieves=POINTWISE,
     title="a sum is taken by the instruction that makes its data",
     what="a reduction passes over what an activation or operation has just written",
     why="activation and tensor_tensor can sum each row as they write it; a negation is free in a reduction",
@@ -225,8 +209,6 @@ def _spelled_sigmoids(subject: Subject) -> Iterator[list[int]]:
 )
 def reductions(subject: Subject) -> Iterator[Candidate]:
     """Sums of what an activation wrote, and negations of reduced columns."""
-    if not subject.may_be_edited:
-        return
     forms, column = subject.base.forms, subject.base.form_column
     makers = ("activation", "tensor_tensor", "tensor_scalar")
     rows = []
@@ -270,6 +252,7 @@ def _negates(form: Instruction, values: tuple[object, ...]) -> bool:
 
 @transformation(
     "defer_scaling",
+    relieves=POINTWISE,
     title="a row is scaled after the product, not before",
     what="a whole row is scaled or divided, and a product contracts it afterwards",
     why="the product is linear: the same factor scales its result, which is narrower",
@@ -278,8 +261,6 @@ def _negates(form: Instruction, values: tuple[object, ...]) -> bool:
 )
 def scalings(subject: Subject) -> Iterator[Candidate]:
     """Row scales whose result is only transposed and then stationary in products."""
-    if not subject.may_be_edited:
-        return
     forms, column = subject.base.forms, subject.base.form_column
     rows = [
         row for row in subject.rows_of("tensor_scalar", "activation").tolist()
@@ -320,6 +301,7 @@ def _passes_on(subject: Subject, reader: int, tile: int, depth: int) -> bool:
 
 @transformation(
     "read_psum_directly",
+    relieves=POINTWISE,
     title="instructions read PSUM themselves",
     what="a tile is copied from PSUM to SBUF, and its only reader could have read PSUM",
     why="the copy is one more pass over the tile",
@@ -328,8 +310,6 @@ def _passes_on(subject: Subject, reader: int, tile: int, depth: int) -> bool:
 )
 def copies(subject: Subject) -> Iterator[Candidate]:
     """Copies out of PSUM with one reader that takes PSUM."""
-    if not subject.may_be_edited:
-        return
     pairs = [
         (row, reader) for row, reader in _pairs(subject, ("tensor_copy",), _READ_PSUM)
         if (source := _source(subject, row)) is not None and subject.base.storages[source[0]].memory == PSUM
@@ -339,6 +319,7 @@ def copies(subject: Subject) -> Iterator[Candidate]:
 
 @transformation(
     "cast_once",
+    relieves=POINTWISE,
     title="a tile is not copied on its way",
     what="a copy within SBUF only moves or converts a tile for one reader",
     why="the copy is one more pass over the tile",
@@ -347,8 +328,6 @@ def copies(subject: Subject) -> Iterator[Candidate]:
 )
 def casts(subject: Subject) -> Iterator[Candidate]:
     """Copies within SBUF with one reader that takes the source as it is."""
-    if not subject.may_be_edited:
-        return
     pairs = [
         (row, reader) for row, reader in _pairs(subject, ("tensor_copy",), _READ_SBUF)
         if (source := _source(subject, row)) is not None and subject.base.storages[source[0]].memory != PSUM
@@ -366,8 +345,6 @@ def casts(subject: Subject) -> Iterator[Candidate]:
 )
 def unused(subject: Subject) -> Iterator[Candidate]:
     """Rows whose results nothing that leaves the kernel depends on."""
-    if not subject.may_be_edited:
-        return
     rows = np.flatnonzero(~live_rows(subject.base))
     if len(rows):
         yield Candidate(

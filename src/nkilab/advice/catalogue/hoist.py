@@ -32,8 +32,6 @@ _TRANSPOSITIONS = ("nc_transpose", "dma_transpose")
 
 def _repeats(subject: Subject, kind: str) -> Iterator[Candidate]:
     """Tiles of one kind of origin that an earlier one equals, as far as SBUF has room to keep that one."""
-    if not subject.may_be_edited:
-        return
     again = {tile: first for tile, first in subject.equals.first.items() if _kind(subject, tile) == kind}
     if not again:
         return
@@ -113,6 +111,7 @@ def _fitting(subject: Subject, again: dict[int, int]) -> dict[int, int]:
 
 @transformation(
     "hoist_loads",
+    relieves=("dma",),
     title="what SBUF holds is not loaded again",
     what="a transfer loads elements that an earlier one loaded, and nothing has changed in HBM",
     why="HBM is the slowest memory; the same bytes cross it again",

@@ -6,13 +6,15 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from ...isa.declare import Instruction
 from ...isa.elementwise import TensorCopy, TensorTensor
 from ...isa.operators import operator_named
 from ...place.slots import ENGINES
 from ...tiles.dtypes import BFLOAT16, FLOAT32
 from ...trace.program import Program
-from ..declare import Candidate, Subject, plural, transformation
+from ..declare import POINTWISE, Candidate, Subject, plural, transformation
 from ..draft import Draft, Unfit, retyped_layout
+from ..subject import MOST_ROWS
 
 _FLOAT32_PRODUCT = "float32 takes four passes of the array, bfloat16 one"
 
@@ -32,18 +34,32 @@ def _operands(subject: Subject, rows: np.ndarray) -> set[int]:
 
 
 def _sources(subject: Subject, tiles: set[int]) -> set[int]:
-    """Tiles, and what they are loaded, copied or transposed from, as long as nothing computes in between."""
-    moves = ("dma_copy", "tensor_copy", "nc_transpose", "dma_transpose")
+    """Tiles, and what they are loaded, copied or transposed from, as long as nothing computes in between.
+
+    A sum in PSUM stays float32; the copy out of it converts.
+    """
     base, every, fresh = subject.base, set(tiles), tiles
     while fresh:
         rows = [row for tile in fresh for row in subject.writers.get(tile, [])]
-        moving = [
-            r for r in rows if (f := base.form_of(r)).name in moves or getattr(f, "is_transpose", False)
+        read = [
+            a for row in rows if _moves(base.form_of(row)) for a in base.accesses(row) if not a.is_written
         ]
-        read = [a for row in moving for a in base.accesses(row) if not a.is_written]
-        fresh = {a.storage for a in read if a.layout.dtype is FLOAT32} - every
+        fresh = {a.storage for a in read if a.layout.dtype is FLOAT32 and not _is_sum(subject, a.storage)}
+        fresh -= every
         every |= fresh
     return every
+
+
+def _moves(form: Instruction) -> bool:
+    """Whether a row of this form leaves values as they are."""
+    names = ("dma_copy", "tensor_copy", "nc_transpose", "dma_transpose")
+    return form.name in names or bool(getattr(form, "is_transpose", False))
+
+
+def _is_sum(subject: Subject, tile: int) -> bool:
+    """Whether products add up in a tile."""
+    forms = [subject.base.form_of(row) for row in subject.writers.get(tile, [])]
+    return any(form.accumulates and not _moves(form) for form in forms)
 
 
 @transformation(
@@ -56,8 +72,6 @@ def _sources(subject: Subject, tiles: set[int]) -> set[int]:
 )
 def narrower(subject: Subject) -> Iterator[Candidate]:
     """Operands of float32 products, and what they are loaded from, as bfloat16."""
-    if not subject.may_be_edited:
-        return
     rows = _wide_products(subject)
     if not len(rows):
         return
@@ -81,6 +95,7 @@ def narrower(subject: Subject) -> Iterator[Candidate]:
 
 @transformation(
     "split_precision",
+    relieves=("tensor",),
     title="a float32 product is three of bfloat16",
     what="float32 products bound the kernel",
     why=f"{_FLOAT32_PRODUCT}: three products of high and low parts take three, and keep 16 bits",
@@ -90,10 +105,8 @@ def narrower(subject: Subject) -> Iterator[Candidate]:
 )
 def parts(subject: Subject) -> Iterator[Candidate]:
     """Float32 products as three products of parts, which one copy and one subtraction make for each tile."""
-    if not subject.may_be_edited:
-        return
     rows = _wide_products(subject)
-    if not len(rows) or 4 * len(rows) > 60_000:
+    if not len(rows) or 4 * len(rows) > 2 * MOST_ROWS:
         return
     yield Candidate(
         int(subject.base.line_column[rows[0]]),
@@ -147,6 +160,7 @@ def _multiply_parts(draft: Draft, row: int, halves: dict[int, tuple[int, int]]) 
 
 @transformation(
     "shift_engine",
+    relieves=POINTWISE,
     title="work is shared out between the engines",
     what="one of VectorE, ScalarE and GpSimdE is busy while another that knows the instruction idles",
     why="they run side by side",
@@ -155,8 +169,6 @@ def _multiply_parts(draft: Draft, row: int, halves: dict[int, tuple[int, int]]) 
 )
 def engines(subject: Subject) -> Iterator[Candidate]:
     """Instructions of the busiest of three engines, every second or all of a line, on another one."""
-    if not subject.may_be_edited:
-        return
     busy = {name: subject.timeline.occupied_ns(name) for name in ENGINES[1:4]}
     most = max(busy, key=lambda name: busy[name])
     if busy[most] < 0.3 * subject.latency_ns:

@@ -30,6 +30,8 @@ _MATMUL_ARGS = {"a": "bf16[128,128]", "b": "bf16[128,512]"}
 
 @transformation(
     "psum_in_flight",
+    moves_rows=False,
+    relieves=(),
     title="sums leave PSUM before their bank is needed",
     what="a matmul waits until a bank of PSUM has been copied to SBUF",
     why="eight banks are all there are; TensorE stands still meanwhile",

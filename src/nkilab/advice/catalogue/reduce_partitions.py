@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from ...isa.declare import Step
-from ..declare import Candidate, Example, Subject, plural, transformation
+from ..declare import POINTWISE, Candidate, Example, Subject, plural, transformation
 from ..draft import with_steps
 from ..subject import by_line
 
@@ -27,6 +27,8 @@ return out
 
 @transformation(
     "reduce_partitions",
+    moves_rows=False,
+    relieves=POINTWISE,
     title="reductions run along the free axis",
     what="a reduction runs over partitions",
     why="engines work on each partition alone: GpSimdE moves the data instead",

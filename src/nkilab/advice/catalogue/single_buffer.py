@@ -26,6 +26,8 @@ _TILE = "tile = nl.ndarray((128, 4096), nl.float32, buffer=nl.sbuf)\n"
 
 @transformation(
     "buffers",
+    moves_rows=False,
+    relieves=(),
     title="loads go into buffers that nobody uses",
     what="a loop loads into one tile, so that each load waits until the last use of what the tile held",
     why="DMA and compute alternate instead of overlapping",

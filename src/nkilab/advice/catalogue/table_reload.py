@@ -41,6 +41,8 @@ for i in range(8, 16):
 
 @transformation(
     "table_reload",
+    moves_rows=False,
+    relieves=("scalar",),
     title="activation functions of one table stand together",
     what="ScalarE alternates between functions that need different tables",
     why="loading a table takes more than a microsecond, longer than most instructions",

@@ -223,7 +223,7 @@ def load(src: Any, *, mask: Any = None, dtype: Any = None, mode: Any = oob_mode.
         raise error.located(place_of(user_frame()), "load", facts) from None
     return fresh(
         session, DmaCopy, [None, src], attributes, (), mask=mask, memory=SBUF, dtype=element_type,
-        shape=src.shape, takes_indices=True,
+        shape=src.shape,
     )  # fmt: skip
 
 

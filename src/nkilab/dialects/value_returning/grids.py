@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from ...errors import UnsupportedError, UseError
+from ...errors import NkilabNote, UnsupportedError, UseError
 from ...tiles.tile import View
 from ...trace.session import current
 from ...trace.source import place_of, user_frame
@@ -249,7 +249,8 @@ class Mask:
         session = current()
         session.keyed.setdefault(("and", asked.code), {}).setdefault(asked.span, {})[asked.at] = self
         session.where = (asked.code.co_filename, asked.span[0] or 0)
-        session.warn("mask= joins masks with `and`, which Python does not define; read as &, write &")
+        message = "mask= joins masks with `and`, which Python does not define; read as &, write &"
+        session.warn(message, category=NkilabNote)
         return True
 
     def box(self, shape: tuple[int, ...]) -> tuple[tuple[slice, ...] | None, np.ndarray | None]:

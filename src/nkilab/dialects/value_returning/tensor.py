@@ -313,7 +313,7 @@ def fresh(
         mask: where the result is written.
         memory: of the result; as the declaration says if "".
         shape: of the result; as the declaration says if None.
-        takes_indices: whether addresses of operands may be known at run time only.
+        takes_indices: whether addresses may be known at run time only, of operands without declared rows too.
         where: file and line of the call; the nearest frame of the user's if None.
     """
     if session.pending is not None:
@@ -328,7 +328,8 @@ def fresh(
         else:
             layouts.append(None if operand is None else NUMBER)
     if reaches_outside and not takes_indices:
-        refuse_indices(cls.name, dict(zip(cls.operands, operands, strict=True)))
+        declared = zip(cls.operands.items(), operands, strict=True)
+        refuse_indices(cls.name, {name: o for (name, spec), o in declared if not spec.takes_rows})
     if mask is not None or reaches_outside:
         return _fresh_masked(session, cls, operands, attributes, values, dtype, mask, memory, shape, layouts)
     key = (cls, dtype, memory, shape, *layouts, *attributes)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from ..room import views_of
 from ..tree import nodes
-from ..tree.expr import expr, name_of
+from ..tree.expr import expr
+from .axes import is_ahead
 from .text import Printer, number
 
 
@@ -98,7 +99,10 @@ class NeuronxccPrinter(Printer):
 
     def result(self, dst: nodes.View, name: str, *arguments: str, sign: str = "=", **given: str) -> None:
         """dst = nisa.name(...), in the type of dst."""
-        self.call(f"{self.any(dst)} {sign} {name}", [*arguments, *self.keywords(**given)])
+        target = self.any(dst)
+        # a name alone would be another tile
+        target += "[...]" if target == dst.buffer.name else ""
+        self.call(f"{target} {sign} {name}", [*arguments, *self.keywords(**given)])
 
     def typed(self, dst: nodes.View) -> dict[str, str]:
         return {"dtype": f"nl.{dst.buffer.dtype}"}
@@ -159,13 +163,6 @@ class NeuronxccPrinter(Printer):
             else:
                 parts.append(str(index.at))
         self.result(s.dst, "nl.load", f"{s.table.buffer.name}[{', '.join([chosen, *parts])}]")
-
-
-def is_ahead(loop: nodes.Loop) -> bool:
-    """Whether the turns of a loop choose versions of a tile."""
-    views = (v for s in nodes.statements(loop.body) for _, v in views_of(s) if v.buffer.role == nodes.TURNS)
-    version = (name_of(loop.variable) % 2).atoms
-    return any(version <= i.at.atoms for v in views for i in v.index if isinstance(i, nodes.At))
 
 
 def cuts(loop: nodes.Loop) -> bool:

@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from ...errors import UnsupportedError
 from ...isa.declare import Instruction
 from ..tree import nodes
-from ..tree.expr import Whole, expr
+from ..tree.expr import ZERO, Whole, expr
 from ..tree.instructions import instruction_of
 
 LONGEST = 100
@@ -33,7 +33,7 @@ class Printer(ABC):
     def text(self) -> str:
         """The module that holds the kernel."""
         kernel = self.kernel
-        self.lines = [f'"""{kernel.title}"""', "", *self.imports, "", "", "@nki.jit"]
+        self.lines = [f'"""{kernel.title}"""', "", *self.imports, *self.constants(), "", "", "@nki.jit"]
         scalars = [f"{a.name}={number(a.value)}" for a in kernel.arguments if a.value is not None]
         tensors = [a.name for a in kernel.arguments if a.value is None]
         self.call(f"def {kernel.name}", [*tensors, *kernel.parameters, *scalars], ":")
@@ -43,41 +43,39 @@ class Printer(ABC):
         self.put(f"return {', '.join((b.base or b).name for b in kernel.outputs)}")
         return "\n".join(self.lines) + "\n"
 
+    def constants(self) -> list[str]:
+        """The names of numbers, at the top, where people and `nkilab tune` turn them."""
+        return [
+            line
+            for what, values in self.kernel.constants
+            for line in ("", f"# {what}", *(f"{name} = {value}" for name, value in values.items()))
+        ]
+
     def head(self) -> None:
-        """Views of the arguments in the shapes the kernel is compiled for."""
+        """What holds of the arguments."""
         for claim in self.kernel.asserts:
             self.put(f"assert {claim}")
-        for argument in self.kernel.arguments:
-            if argument.value is None:
-                shape = self.shape(argument.shape or (1,))
-                self.put(f"{argument.name} = {argument.name}.reshape({shape})")
+        for argument in (a for a in self.kernel.arguments if a.value is None):
+            shape, declared = argument.shape or (1,), argument.declared or argument.shape or (1,)
+            self.put(f"assert {argument.name}.shape == {self.shape(declared)}")
+            if shape != declared:
+                self.put(f"{argument.name} = {argument.name}.reshape({self.shape(shape)})")
 
     def put(self, text: str) -> None:
-        """A line at the present depth."""
-        self.lines.append("    " * self.depth + text)
+        """A line at the present depth, broken inside its last call where it is long."""
+        self.lines += broken(text, "    " * self.depth)
 
     def call(self, head: str, arguments: list[str], tail: str = "") -> None:
-        """A call, broken over lines where it is long."""
-        line = f"{head}({', '.join(arguments)}){tail}"
-        if len(line) + 4 * self.depth <= LONGEST:
-            self.put(line)
-            return
-        self.put(f"{head}(")
-        inner = "    " * (self.depth + 1)
-        text = ", ".join(arguments)
-        if len(text) + len(inner) <= LONGEST:
-            self.lines.append(inner + text)
-        else:
-            self.lines.extend(f"{inner}{argument}," for argument in arguments)
-        self.put(f"){tail}")
+        """A call."""
+        self.put(f"{head}({', '.join(arguments)}){tail}")
 
     def shape(self, shape: tuple[Whole, ...]) -> str:
         """A tuple of extents."""
         return f"({', '.join(str(expr(s)) for s in shape)}{',' if len(shape) == 1 else ''})"
 
     def body(self, body: list[nodes.Statement]) -> None:
-        """Statements in order."""
-        for statement in body:
+        """Statements in order; what is told of them stands above the tiles that they make."""
+        for statement in comments_first(body):
             if isinstance(statement, nodes.Loop):
                 self.loop(statement)
             elif isinstance(statement, nodes.Comment):
@@ -127,21 +125,29 @@ class Printer(ABC):
     def statement(self, statement: nodes.Statement) -> None:
         """One tile statement."""
 
-    def subscript(self, index: tuple[nodes.At | nodes.Cut, ...]) -> str:
+    def subscript(self, view: nodes.View) -> list[str]:
         """Slices and positions of a view."""
-        return ", ".join(self.one(i) for i in index)
+        shape = view.buffer.shape or (1,)
+        shape = (1,) * (len(view.index) - len(shape)) + shape
+        return [self.one(i, extent) for i, extent in zip(view.index, shape, strict=True)]
 
-    def one(self, index: nodes.At | nodes.Cut) -> str:
-        """A position, or start:stop:step."""
+    def one(self, index: nodes.At | nodes.Cut, extent: Whole) -> str:
+        """A position, all of an axis, or a part of it by its start and count, or by start:stop:step."""
         if isinstance(index, nodes.At):
             return str(index.at)
-        if index.step == 1:
-            return f"{index.start}:{index.start + index.count}"
-        return f"{index.start}:{index.start + (index.count - 1) * index.step + 1}:{index.step}"
+        stop = index.start + (index.count - 1) * index.step + 1
+        if index.step != 1:
+            return f"{index.start}:{stop}:{index.step}"
+        if index.start == ZERO:
+            return ":" if index.count == expr(extent) else f"0:{stop}"
+        if index.start.value is not None and stop.value is not None:
+            return f"{index.start}:{stop}"
+        return f"nl.ds({index.start}, {index.count})"
 
     def view(self, view: nodes.View) -> str:
-        """A part of a buffer that needs no turning."""
-        return f"{self.base(view)}[{self.subscript(view.index)}]"
+        """A part of a buffer that needs no turning; all of it by its name."""
+        index = self.subscript(view)
+        return self.base(view) if set(index) == {":"} else f"{self.base(view)}[{', '.join(index)}]"
 
     def base(self, view: nodes.View) -> str:
         """The buffer of a view, with an axis of one in front where the index has one more."""
@@ -200,3 +206,47 @@ class Printer(ABC):
     def keywords(self, **given: str) -> list[str]:
         """Keyword arguments."""
         return [f"{name}={value}" for name, value in given.items()]
+
+
+def comments_first(body: list[nodes.Statement]) -> list[nodes.Statement]:
+    """Statements with comments moved before the making of tiles just above them."""
+    found: list[nodes.Statement] = []
+    for statement in body:
+        place = len(found)
+        while isinstance(statement, nodes.Comment) and place and isinstance(found[place - 1], nodes.Alloc):
+            place -= 1
+        found.insert(place, statement)
+    return found
+
+
+def broken(text: str, indent: str) -> list[str]:
+    """A line, or several: what is between the parentheses that end it, together or one by one."""
+    if len(indent) + len(text) <= LONGEST or text.startswith("#"):
+        return [indent + text]
+    parts = inside(text)
+    if parts is None:
+        return [indent + text]
+    head, arguments, tail = parts
+    inner = indent + "    "
+    line = inner + ", ".join(arguments)
+    lines = [line] if len(line) <= LONGEST else [n for a in arguments for n in broken(f"{a},", inner)]
+    return [indent + head, *lines, indent + tail]
+
+
+def inside(text: str) -> tuple[str, list[str], str] | None:
+    """A call or an assert of a tuple: what stands before its arguments, these, and what stands behind."""
+    end = len(text.rstrip(":,"))
+    depth, places, opened = 0, [end - 1], None
+    for place in range(end - 1, -1, -1):
+        depth += (text[place] in ")]") - (text[place] in "([")
+        if depth == 1 and text[place] == ",":
+            places.append(place)
+        if depth == 0:
+            opened = place
+            break
+    if opened is None or text[end - 1] != ")" or len(places) < 2:
+        return None
+    ends = places[::-1]
+    begins = [opened + 1, *(p + 1 for p in ends[:-1])]
+    arguments = [text[a:b].strip() for a, b in zip(begins, ends, strict=True)]
+    return text[: opened + 1], arguments, text[end - 1 :]

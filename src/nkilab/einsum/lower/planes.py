@@ -109,7 +109,7 @@ def _planes(
     natural = max((*read, *outputs), key=lambda a: len(a.variables)).variables
     every = tuple(dict.fromkeys((*natural, *(v for e in einsums for v in e.variables))))
     axes = [v for v in every if not spans[v].is_point and v not in single and v != part]
-    blocks = dict.fromkeys(single, 1)
+    blocks = {v: 1 for v in every if v in single}
     if spans[part].most > ctx.lanes:
         blocks[part] = ctx.lanes
     bytes_of_all = 2 * 4 * (len({str(a) for a in (*read, *written)}) + len(einsums))

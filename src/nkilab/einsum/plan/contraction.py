@@ -170,16 +170,16 @@ class Contraction:
         ):
             if access and self.is_staged(access, own) and not leaves(self.ctx, access, self.spans):
                 spans = self.block_spans(own, size, depth)
-                is_once = all(
-                    spans[v].most == self.spans[v].most for v in access.variables
-                ) and not self.moves(access)
+                is_once = all(spans[v].most == self.spans[v].most for v in access.variables)
                 size_of = staged_bytes(self.ctx, access, spans, self.product.over, self.dtype)
-                total += size_of * (1 if is_once and not self.ctx.build.depth else 2)
+                total += size_of * (self.buffers(access) if is_once else 2)
         return total
 
-    def moves(self, access: Access) -> bool:
-        """Whether loops around the nest choose what an access reads."""
-        return any(self.spans[v].start.names for v in access.variables)
+    def buffers(self, access: Access) -> int:
+        """Buffers of what is read: one where it is brought before all loops, else two."""
+        names = frozenset[str]().union(*(self.spans[v].start.names for v in access.variables))
+        depths = (s.depth for s in self.ctx.storage_of(access))
+        return 2 if max(self.ctx.build.depth_of(names), *depths) else 1
 
     def block_spans(self, own: str, size: int, depth: int) -> dict[str, Span]:
         spans = dict(self.spans)
@@ -251,7 +251,7 @@ class Contraction:
 
     def fits(self, access: Access) -> bool:
         size = staged_bytes(self.ctx, access, self.spans, self.product.over, self.dtype)
-        return size * 2 <= max(self.ctx.room(), 4096)
+        return size * self.buffers(access) <= max(self.ctx.room(), 4096)
 
     def in_blocks(self) -> None:
         """Sum block by block of what is summed over, in float32 on chip."""

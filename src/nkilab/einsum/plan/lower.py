@@ -140,7 +140,7 @@ class _Lowering:
             shape = cascade.shape(tensor) or (1,)
             buffer = Buffer(tensor, shape, ctx.dtypes[tensor], "hbm", "input", tensor)
             ctx.storages[tensor] = [in_hbm(buffer, len(cascade.tensors[tensor].ranks))]
-            arguments.append(Argument(tensor, shape, ctx.dtypes[tensor]))
+            arguments.append(Argument(tensor, shape, ctx.dtypes[tensor], declared=self.given.shape(tensor)))
         scalars = {
             o.name
             for e in cascade.einsums

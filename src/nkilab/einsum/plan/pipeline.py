@@ -250,10 +250,10 @@ class Pipeline:
         body += self.turn(rest, i + 1, next_version, is_copy=False)
         return [
             *(nodes.Alloc(b) for b in self.handed.values()),
-            nodes.Comment(f"turn 0 of {loop.variable}, as far as it needs no other"),
+            nodes.Comment(f"the first turn of {loop.variable}, as far as it needs no other"),
             *self.turn(self.early, ZERO, ZERO, is_copy=True),
             replace(loop, trips=last, body=body),
-            nodes.Comment(f"turn {last} of {loop.variable}"),
+            nodes.Comment(f"the rest of the last turn of {loop.variable}"),
             *self.turn(self.late, expr(last), expr(last % 2), is_copy=True),
         ]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
 from operator import floordiv, mod
@@ -18,24 +18,35 @@ class Rounded:
     Args:
         operator: of `ROUNDED`.
         value: the left operand.
-        number: the right one.
+        number: the right one: a number, or an expression over names of constants.
     """
 
     operator: str
     value: Expr
-    number: int
+    number: Whole
 
     def __str__(self) -> str:
         if self.operator == "min":
             return f"min({self.number}, {self.value})"
-        value = f"({self.value})" if len(self.value.terms) > 1 else self.value
-        return f"({value} {self.operator} {self.number})"
+        value, number = (f"({e})" if len(e.terms) > 1 else e for e in (self.value, expr(self.number)))
+        return f"({value} {self.operator} {number})"
+
+    @property
+    def names(self) -> frozenset[str]:
+        """Names that occur."""
+        return self.value.names | expr(self.number).names
 
     def of(self, value: Expr) -> Expr:
         """The same of another value."""
-        if value.value is not None:
-            return expr(ROUNDED[self.operator](value.value, self.number))
-        return _of(Rounded(self.operator, value, self.number))
+        number = expr(self.number).value
+        if value.value is not None and number is not None:
+            return expr(ROUNDED[self.operator](value.value, number))
+        return _of(Rounded(self.operator, value, self.number if number is None else number))
+
+    def replaced(self, atoms: Mapping[Atom, Expr]) -> Expr:
+        """It with other expressions for some factors on both sides."""
+        number = expr(self.number).replaced(atoms)
+        return replace(self, number=number).of(self.value.replaced(atoms))
 
 
 Atom = str | Rounded
@@ -73,7 +84,7 @@ class Expr:
     @property
     def names(self) -> frozenset[str]:
         """Names that occur."""
-        return frozenset(n for a in self.atoms for n in ((a,) if isinstance(a, str) else a.value.names))
+        return frozenset(n for a in self.atoms for n in ((a,) if isinstance(a, str) else a.names))
 
     def __add__(self, other: Whole) -> Expr:
         terms = dict(self.terms)
@@ -99,10 +110,13 @@ class Expr:
 
     __rmul__ = __mul__
 
-    def __floordiv__(self, divisor: int) -> Expr:
+    def __floordiv__(self, divisor: Whole) -> Expr:
         """The quotient, exact where every coefficient divides."""
-        if self.divides(divisor):
-            return _normal({factors: c // divisor for factors, c in self.terms})
+        number = expr(divisor).value
+        if self == divisor:
+            return expr(1)
+        if number is not None and self.divides(number):
+            return _normal({factors: c // number for factors, c in self.terms})
         return Rounded("//", self, divisor).of(self)
 
     def __mod__(self, divisor: int) -> Expr:
@@ -114,7 +128,7 @@ class Expr:
         def number(atom: Atom) -> int:
             if isinstance(atom, str):
                 return names[atom]
-            return ROUNDED[atom.operator](atom.value.at(names), atom.number)
+            return ROUNDED[atom.operator](atom.value.at(names), expr(atom.number).at(names))
 
         return sum(c * prod(map(number, factors)) for factors, c in self.terms)
 
@@ -124,7 +138,7 @@ class Expr:
         def other(atom: Atom) -> Expr:
             if atom in atoms or isinstance(atom, str):
                 return atoms.get(atom, _of(atom))
-            return atom.of(atom.value.replaced(atoms))
+            return atom.replaced(atoms)
 
         return sum((prod(map(other, factors), start=expr(c)) for factors, c in self.terms), ZERO)
 
@@ -133,11 +147,8 @@ class Expr:
         return all(c % divisor == 0 for _, c in self.terms)
 
     def __str__(self) -> str:
-        if self.rounded is not None and self.rounded.operator != "min":
-            # what stands alone needs no parentheses of its own
-            return str(self.rounded)[1:-1]
         # the constant last; the order of the alphabet says nothing
-        ordered = sorted(self.terms, key=lambda t: (not t[0], -len(t[0]), -abs(t[1]), *map(str, t[0])))
+        ordered = sorted(self._shifted(), key=lambda t: (not t[0], -len(t[0]), -abs(t[1]), *map(str, t[0])))
         first = next((n for n, (_, c) in enumerate(ordered) if c > 0), 0)
         ordered[:0] = [ordered.pop(first)] if ordered else []
         text = ""
@@ -145,8 +156,28 @@ class Expr:
             numbers = [str(abs(c))] if abs(c) != 1 or not factors else []
             sign = "-" if c < 0 else "+"
             text += f" {sign} " if text else "-" if c < 0 else ""
-            text += " * ".join([*map(str, factors), *numbers])
+            # what loops count stands before the names of constants
+            names = sorted(map(str, factors), key=lambda name: name.strip("(")[:1].isupper())
+            is_single = len(names) == 1 and not numbers and isinstance(factors[0], Rounded)
+            text += (
+                names[0][1:-1]
+                if is_single and names[0][0] == "(" and c > 0
+                else " * ".join([*names, *numbers])
+            )
         return text or "0"
+
+    def _shifted(self) -> list[tuple[tuple[object, ...], int]]:
+        """Its terms, with i * c + c as (i + 1) * c."""
+        terms: dict[tuple[object, ...], int] = dict(self.terms)
+        for factors, added in self.terms:
+            for longer, c in sorted(self.terms, key=lambda term: -abs(term[1])):
+                rest = [f for f in longer if f not in factors]
+                is_one_more = len(longer) == len(factors) + 1 and len(rest) == 1
+                if is_one_more and added % c == 0 and (factors or abs(c) > 1) and isinstance(rest[0], str):
+                    del terms[factors], terms[longer]
+                    terms[*factors, f"({rest[0]} {'+' if added * c > 0 else '-'} {abs(added // c)})"] = c
+                    return list(terms.items())
+        return list(terms.items())
 
 
 Whole = int | Expr

@@ -79,7 +79,7 @@ class View:
     index: tuple[At | Cut, ...]
     is_turned: bool = False
     repeat: Expr | None = None
-    folded: tuple[int, int] | None = None
+    folded: tuple[int, Whole] | None = None
     order: tuple[int | Expr, ...] = ()
 
     @property
@@ -326,7 +326,8 @@ class Loop(Statement):
     @property
     def most_count(self) -> int:
         """Elements of a full tile, where the last is ragged; 0 where all are full."""
-        return self.count.rounded.number if self.count is not None and self.count.rounded is not None else 0
+        rounded = self.count.rounded if self.count is not None else None
+        return 0 if rounded is None else expr(rounded.number).value or 0
 
 
 @dataclass(frozen=True)
@@ -379,12 +380,14 @@ class Argument:
         shape: for tensors, what the kernel is compiled for.
         dtype: for tensors.
         value: for scalars, their default.
+        declared: for tensors, the shape in which they come, if the kernel views them in another.
     """
 
     name: str
     shape: tuple[Whole, ...] = ()
     dtype: str = ""
     value: float | None = None
+    declared: tuple[Whole, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -394,6 +397,7 @@ class Kernel:
     Args:
         parameters: further arguments, whole numbers that extents are made of.
         asserts: what must hold of them.
+        constants: names that numbers have, and their values; a comment stands before several.
     """
 
     name: str
@@ -403,6 +407,7 @@ class Kernel:
     title: str = ""
     parameters: tuple[str, ...] = ()
     asserts: tuple[str, ...] = ()
+    constants: tuple[tuple[str, Mapping[str, int]], ...] = ()
 
 
 def strides(buffer: Buffer) -> list[Expr]:

@@ -1,0 +1,191 @@
+"""Calls that become part of another one: copies, scales and sums."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Mapping
+
+from ..migrate.source import Edit
+from .statements import Called, Place, Refusal
+
+_COPIES = {"isa.tensor_copy": "src", "language.copy": "src", "isa.activation": "data"}
+_FUNCTIONS = ("add", "subtract", "multiply", "divide", "maximum", "minimum")
+
+
+def without_copy(place: Place, _: str) -> Iterator[str]:
+    """A copy left out, whose readers take its source."""
+    copy = _call(place, place.statement)
+    name = place.target(place.statement)
+    source = copy.arguments.get(_COPIES.get(copy.name, ""))
+    if source is None or not name:
+        raise Refusal("the line is no copy of one tile into another")
+    yield place.text([*_left_out(place, name), *place.replaced(place.readers(name), place.text_of(source))])
+
+
+def chained(place: Place, _: str) -> Iterator[str]:
+    """Two operations of element-wise instructions in one."""
+    name, first = _single(place)
+    reader, then = _reader(place, name)
+    data, operator, operand, is_reversed = _operation(place, first)
+    call = {"data": data, "op0": operator, "operand0": operand}
+    call |= {"reverse0": "True"} if is_reversed else {}
+    own = then.arguments
+    if then.name == "isa.tensor_tensor" or _is_tile(place, then, name):
+        left, right = (own[key] for key in (("data1", "data2") if "data1" in own else ("x", "y")))
+        is_first = _says(left, name)
+        other = right if is_first else left
+        if _says(other, name):
+            raise Refusal(f"both operands of line {reader.lineno} are {name}")
+        operator = _operator(place, then)
+        call |= {"op1": operator, "operand1": place.text_of(other)}
+        call |= {} if is_first else {"reverse1": "True"}
+        called = "scalar_tensor_tensor"
+    else:
+        _, operator, operand, is_reversed = _operation(place, then)
+        call |= {"op1": operator, "operand1": operand} | ({"reverse1": "True"} if is_reversed else {})
+        called = "tensor_scalar"
+    yield place.text([*_left_out(place, name), _written(place, then, called, call, own)])
+
+
+def scaled(place: Place, _: str) -> Iterator[str]:
+    """A scale, a shift or a copy as part of the activation that reads it."""
+    name, first = _single(place)
+    reader, then = _reader(place, name)
+    if then.name.startswith("language."):
+        then = Called("isa.activation", then.call, {"op": _function(then), "data": then.arguments["x"]})
+    if then.name not in ("isa.activation", "isa.activation_reduce"):
+        raise Refusal(f"line {reader.lineno} is no activation")
+    if first.name in _COPIES:
+        source = first.arguments[_COPIES[first.name]]
+        yield place.text(
+            [*_left_out(place, name), *place.replaced(place.readers(name), place.text_of(source))]
+        )
+        return
+    data, operator, operand, is_reversed = _operation(place, first)
+    word = {"multiply": "scale", "add": "bias"}.get(operator.rpartition(".")[2], "")
+    if not word or is_reversed or word in then.arguments:
+        raise Refusal(
+            f"an activation multiplies by one scale and adds one bias; it has no place for {operator}"
+        )
+    if word == "bias" and _is_number(operand):
+        raise Refusal("the bias of an activation is a tile with a value per partition, not a number")
+    call = {key: place.source.text_of(own) for key, own in then.arguments.items() if key != "dst"}
+    called = then.name.rpartition(".")[2]
+    changed = _written(place, then, called, call | {"data": data, word: operand}, then.arguments)
+    yield place.text([*_left_out(place, name), changed])
+
+
+def reduced(place: Place, _: str) -> Iterator[str]:
+    """A sum that the activation takes as it writes its data."""
+    total = _call(place, place.statement)
+    data = total.arguments.get("data", total.arguments.get("x"))
+    name = data.id if isinstance(data, ast.Name) else ""
+    makers = [s for s in place.statements if s.lineno < place.statement.lineno and name in place.written(s)
+              and isinstance(s, ast.Assign | ast.Expr) and s is not place.allocation(name)]  # fmt: skip
+    if total.name not in ("isa.tensor_reduce", "language.sum") or len(makers) != 1:
+        raise Refusal("the line sums no tile that a single statement makes")
+    maker = _call(place, makers[0])
+    own = dict(maker.arguments)
+    if maker.name.startswith("language."):
+        own = {"op": _function(maker), "data": own.get("x", own.get("y"))}  # type: ignore[dict-item]
+    elif maker.name != "isa.activation" or "reduce_op" in own:
+        raise Refusal(f"line {makers[0].lineno} is no activation that could sum what it writes")
+    call = {key: place.source.text_of(one) for key, one in own.items() if key != "dst"}
+    edits = place.erased([place.statement])
+    target = total.arguments.get("dst")
+    if target is not None:
+        result = place.source.text_of(target)
+        allocation = place.allocation(place.target(place.statement))
+        if allocation is not None and allocation.lineno > makers[0].lineno:
+            moved = place.block([allocation], place.indent(makers[0]))
+            edits += [*place.cut([allocation]), place.inserted(moved, makers[0])]
+    else:
+        result, nl = place.target(place.statement), place.module("language")
+        shape, kind = f"({call['data']}.shape[0], 1)", f"{nl}.float32, buffer={nl}.sbuf"
+        new = f"{place.indent(makers[0])}{result} = {nl}.ndarray({shape}, {kind})\n"
+        edits.append(place.inserted(new, makers[0]))
+    call |= {"reduce_op": f"{place.module('language')}.add", "reduce_res": result}
+    yield place.text([*edits, _written(place, maker, "activation_reduce", call, maker.arguments)])
+
+
+def _call(place: Place, statement: ast.stmt) -> Called:
+    own = place.called(statement)
+    if own is None:
+        raise Refusal(f"line {statement.lineno} is no single call of an instruction")
+    return own
+
+
+def _single(place: Place) -> tuple[str, Called]:
+    name = place.target(place.statement)
+    if not name:
+        raise Refusal("the line does not write one tile of a name of its own")
+    return name, _call(place, place.statement)
+
+
+def _reader(place: Place, name: str) -> tuple[ast.stmt, Called]:
+    """The one statement that reads a tile.
+
+    Raises:
+        Refusal: if there is another one.
+    """
+    statements = {id(s): s for s in map(place.statement_of, place.readers(name))}
+    if len(statements) != 1:
+        raise Refusal(f"{len(statements)} statements read {name}; one would have to be the only reader")
+    (own,) = statements.values()
+    return own, _call(place, own)
+
+
+def _left_out(place: Place, name: str) -> list[Edit]:
+    """Edits that leave out the statement, and the tile that it writes."""
+    allocation = place.allocation(name)
+    return place.erased([place.statement] if allocation is None else [allocation, place.statement])
+
+
+def _operation(place: Place, call: Called) -> tuple[str, str, str, bool]:
+    """Data, operator and operand of one element-wise operation, and whether the two are exchanged."""
+    own = {key: place.source.text_of(node) for key, node in call.arguments.items()}
+    if call.name == "isa.tensor_scalar" and "op1" not in own:
+        return own["data"], own["op0"], own["operand0"], own.get("reverse0") == "True"
+    if call.name.removeprefix("language.") in _FUNCTIONS and "y" in own:
+        number = _is_number(own["x"])
+        data, operand = (own["y"], own["x"]) if number else (own["x"], own["y"])
+        return data, _operator(place, call), operand, number
+    raise Refusal(f"line {call.call.lineno} is no element-wise instruction of one operation")
+
+
+def _operator(place: Place, call: Called) -> str:
+    if call.name.startswith("language."):
+        return f"{place.module('language')}.{call.name.removeprefix('language.')}"
+    return place.source.text_of(call.arguments["op"])
+
+
+def _function(call: Called) -> ast.expr:
+    assert isinstance(call.call, ast.Call)
+    return call.call.func
+
+
+def _is_number(text: str) -> bool:
+    try:
+        return isinstance(ast.literal_eval(text), int | float)
+    except (ValueError, SyntaxError):
+        return False
+
+
+def _is_tile(place: Place, call: Called, name: str) -> bool:
+    """Whether an operation of `nl` joins a tile with another one."""
+    others = [place.source.text_of(own) for key, own in call.arguments.items() if key in ("x", "y")]
+    return len(others) == 2 and not any(map(_is_number, others))
+
+
+def _says(node: ast.expr, name: str) -> bool:
+    return any(isinstance(n, ast.Name) and n.id == name for n in ast.walk(node))
+
+
+def _written(
+    place: Place, call: Called, name: str, arguments: Mapping[str, str], old: Mapping[str, ast.expr]
+) -> Edit:
+    """The call of an instruction in the place of another one, which keeps its target, engine and mask."""
+    words = {"dst": old.get("dst"), "dtype": old.get("dtype"), "mask": old.get("mask")}
+    first = {key: place.source.text_of(node) for key, node in words.items() if node is not None}
+    listed = ", ".join(f"{key}={text}" for key, text in ({**first, **arguments}).items())
+    return Edit(*place.source.span(call.call), f"{place.module('isa')}.{name}({listed})")
