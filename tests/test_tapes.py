@@ -390,9 +390,9 @@ def drawn(steps: list[tuple[str, int, int]], unwritten: int) -> Any:
 
 def outcome(kernel: Any, x: np.ndarray) -> tuple[bytes, list[str]]:
     """Bits of the result, and what was told to the user."""
-    with warnings.catch_warnings(record=True) as told:
+    with warnings.catch_warnings(record=True) as heard:
         warnings.simplefilter("always")
-        return kernel(x).tobytes(), [str(warning.message) for warning in told]
+        return kernel(x).tobytes(), [str(warning.message) for warning in heard]
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
