@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import fields, replace
 from functools import partial
 from random import Random
 from typing import Any
 
 import numpy as np
 import pytest
+from msgspec import Struct
+from msgspec.structs import replace
 
 from nkilab.errors import LimitError
 from nkilab.machine import MACHINES, Machine
@@ -97,8 +98,8 @@ def same(one: Any, two: Any) -> bool:
     """Whether two plans, or what they are made of, are equal, types of arrays included."""
     if isinstance(one, np.ndarray):
         return one.dtype == two.dtype and np.array_equal(one, two)
-    if hasattr(one, "__dataclass_fields__"):
-        return all(same(getattr(one, f.name), getattr(two, f.name)) for f in fields(one))
+    if isinstance(one, Struct):
+        return all(same(getattr(one, name), getattr(two, name)) for name in one.__struct_fields__)
     return bool(one == two)
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import pytest
+from msgspec import Struct
 
 from nkilab import records
 from nkilab.records import Job, column, numbers, table
@@ -18,8 +18,7 @@ from nkilab.timing import clock
 STEP = 3
 
 
-@dataclass(slots=True)
-class Account:
+class Account(Struct):
     owner: int
     balance: float = 1.5
     is_open: bool = True

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import sys
 import types
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -13,6 +14,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 import nkilab
 from nkilab import tapes
@@ -220,12 +223,12 @@ def test_data_that_a_function_is_not_documented_for_warn_from_a_tape(played: lis
         kernel(np.zeros((4, 4), np.float32))
     with pytest.warns(
         NkilabWarning, match="activation: an input of sin lies outside its documented range"
-    ) as warnings:
+    ) as outside:
         kernel(np.full((4, 4), 100, np.float32))
     # the line of the instruction
     assert played == [3, 3]
-    assert warnings[0].filename == "<kernel of a test>"
-    assert warnings[0].lineno == HEAD.count("\n") + 5
+    assert outside[0].filename == "<kernel of a test>"
+    assert outside[0].lineno == HEAD.count("\n") + 5
 
 
 def test_an_input_that_the_kernel_writes_is_written_each_time(played: list[int]) -> None:
@@ -363,6 +366,63 @@ def test_a_tape_leaves_the_bits_that_the_kernel_leaves(played: list[int]) -> Non
     again = [layered(*pair) for pair in arrays]
     assert len(played) == 2
     assert [a.tobytes() for a in again] == [f.tobytes() for f in first]
+
+
+# steps of a program that is drawn: a line, the tile or right half that it writes, the tile that it reads
+LINES = (
+    "nisa.dma_copy({dst}, x[:, {columns}])", "nisa.tensor_copy({dst}, {src})", "nisa.memset({dst}, 0.5)",
+    "nisa.tensor_tensor({dst}, {dst}, {src}, op=nl.add)", "nisa.dma_copy(out[:, {columns}], {src})",
+)  # fmt: skip
+STEPS = st.tuples(st.sampled_from(LINES), st.integers(0, 5), st.integers(0, 2))
+
+
+def drawn(steps: list[tuple[str, int, int]], unwritten: int) -> Any:
+    """A kernel on three tiles, of which the last ones are written by its steps alone."""
+    lines = ["out = nl.ndarray((4, 4), x.dtype, buffer=nl.shared_hbm)"]
+    lines += [f"tile_{k} = nl.ndarray((4, 4), x.dtype, buffer=nl.sbuf)" for k in range(3)]
+    lines += [f"nisa.dma_copy(tile_{k}, x)" for k in range(3 - unwritten)]
+    for line, written, read in steps:
+        columns = "2:4" if written > 2 else "0:4"
+        dst, src = f"tile_{written % 3}[:, {columns}]", f"tile_{read}[:, {columns}]"
+        lines.append(line.format(dst=dst, src=src, columns=columns))
+    return module("\n".join([*lines, "return out"])).kernel
+
+
+def outcome(kernel: Any, x: np.ndarray) -> tuple[bytes, list[str]]:
+    """Bits of the result, and what was told to the user."""
+    with warnings.catch_warnings(record=True) as heard:
+        warnings.simplefilter("always")
+        return kernel(x).tobytes(), [str(warning.message) for warning in heard]
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(steps=st.lists(STEPS, min_size=1, max_size=9), unwritten=st.sampled_from([0, 0, 1]))
+def test_every_launch_of_a_drawn_program_leaves_what_the_first_would(steps: Any, unwritten: int) -> None:
+    kernel, first = drawn([*steps, (LINES[-1], 0, 0), (LINES[-1], 3, 1)], unwritten), []
+    for n in range(4):
+        tapes.forget_tapes()
+        first.append(outcome(kernel, x_of(n, (4, 4))))
+    tapes.forget_tapes()
+    assert [outcome(kernel, x_of(n, (4, 4))) for n in range(4)] == first
+
+
+def test_rows_of_small_tiles_are_calls_on_the_same_arrays_from_the_third_launch(played: list[int]) -> None:
+    kernel = module("return scaled(scaled(x, 2.0), 3.0)").kernel
+    for n in range(4):
+        np.testing.assert_array_equal(kernel(x_of(n)), x_of(n) * 6)
+    (tape,) = tapes._tapes.values()
+    # two loads read what each launch brings or makes anew, and two stores write that
+    assert [call is not None for call in tape._calls] == [False, True, False, False, True, False]
+    assert played == [6, 6, 6]
+
+
+def test_a_tape_keeps_a_bounded_number_of_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tapes, "MOST_BYTES", 4 * 6 * 4)
+    kernel = module("return scaled(scaled(x, 2.0), 3.0)").kernel
+    for n in range(4):
+        np.testing.assert_array_equal(kernel(x_of(n)), x_of(n) * 6)
+    (tape,) = tapes._tapes.values()
+    assert sum(storage.data is not None for storage in tape._storages.values()) == 1
 
 
 def test_tapes_hold_a_bounded_number_of_rows(monkeypatch: pytest.MonkeyPatch, played: list[int]) -> None:

@@ -7,10 +7,12 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from os import PathLike, environ
 from pathlib import Path
 from typing import Any, TypeVar
+
+from msgspec import Struct, structs
 
 from .argument_checks import mapping, need, whole
 from .arrays import ArraySpec, dtype_of, framework_of, is_tracer, outlined
@@ -40,8 +42,7 @@ TARGET = "the name of a chip or the path of a machine file"
 REPORTS = "json_reports"
 
 
-@dataclass(frozen=True)
-class Shown:
+class Shown(Struct, frozen=True):
     """A launch of a script, as whoever watches sees it.
 
     Args:
@@ -58,8 +59,7 @@ class Shown:
     ranks: int = 1
 
 
-@dataclass(frozen=True)
-class Settings:
+class Settings(Struct, frozen=True):
     """What a user chose for a process or a block.
 
     Args:
@@ -87,7 +87,7 @@ def settings() -> Settings:
 @contextmanager
 def chosen(**changes: Any) -> Iterator[Settings]:
     """Put other choices in force for a block."""
-    token = _settings.set(replace(settings(), **changes))
+    token = _settings.set(structs.replace(settings(), **changes))
     try:
         yield settings()
     finally:
@@ -96,7 +96,7 @@ def chosen(**changes: Any) -> Iterator[Settings]:
 
 def choose(**changes: Any) -> None:
     """Put other choices in force from here on."""
-    _settings.set(replace(settings(), **changes))
+    _settings.set(structs.replace(settings(), **changes))
 
 
 def machine_for(kernel: Kernel | None, target: str = "") -> Machine:

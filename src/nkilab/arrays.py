@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from operator import index as as_index
 from typing import Any
 
 import ml_dtypes
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import force_setattr
 
 from ._lazy import jax, jax_numpy, torch
 from .errors import NkilabError, UsageError, UseError
 from .tiles.dtypes import DType, as_dtype
 
 
-@dataclass(frozen=True)
-class ArraySpec:
+class ArraySpec(Struct, frozen=True):
     """Stands in for an array where only shapes matter.
 
     Args:
@@ -33,7 +33,7 @@ class ArraySpec:
             shape = tuple(as_index(n) for n in self.shape)
         except TypeError:
             raise UsageError(f"a spec has shape {self.shape!r}; it is a tuple of whole numbers") from None
-        object.__setattr__(self, "shape", shape)
+        force_setattr(self, "shape", shape)
         if not self.shape or min(self.shape) < 1:
             raise UsageError(f"a spec has shape {list(self.shape)}; extents are at least 1")
         try:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from .errors import UsageError
 
 PERCENTILES = (0, 1, 10, 25, 50, 90, 99, 100)
 
 
-@dataclass(frozen=True)
-class Latency:
+class Latency(Struct, frozen=True):
     """Latency on the NeuronCore, predicted once: every percentile is the same figure.
 
     Args:
@@ -34,8 +33,7 @@ class Latency:
         return max(1, round(self.predicted_us))
 
 
-@dataclass(frozen=True)
-class BenchmarkResult:
+class BenchmarkResult(Struct, frozen=True):
     """What `.benchmark_result` holds after a call."""
 
     nc_latency: Latency

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from msgspec import structs
 
 from . import api, checks
 from .advice import findings as advice
@@ -160,7 +161,7 @@ def _launched(
         launched = launch(kernel, args, kwargs, machine, has_data=True, watch=watcher.around)
     findings = list(faults.from_warnings(heard))
     evidence = _evidence(kernel, launched, options, command)
-    evidence = replace(evidence, repeated=watcher.repeated, masked=watcher.masked)
+    evidence = structs.replace(evidence, repeated=watcher.repeated, masked=watcher.masked)
     graph = Graph(evidence)
     findings += checks.examine(evidence, watcher, graph)
     pieces = advice.find(evidence)
@@ -204,10 +205,10 @@ def _launched_ranks(
     pieces: list[Advice] = []
     sources = Sources()
     for place, (rank, launched) in enumerate(zip(ranks, left, strict=True)):
-        own = replace(launched, rendezvous=all_rendezvous)
-        evidence = replace(_evidence(kernel, own, options, "", place), sources=sources)
+        own = structs.replace(launched, rendezvous=all_rendezvous)
+        evidence = structs.replace(_evidence(kernel, own, options, "", place), sources=sources)
         own_watcher = watchers[rank]
-        evidence = replace(evidence, repeated=own_watcher.repeated, masked=own_watcher.masked)
+        evidence = structs.replace(evidence, repeated=own_watcher.repeated, masked=own_watcher.masked)
         findings += checks.examine(evidence, own_watcher, Graph(evidence))
         own_pieces = advice.find(evidence)
         findings += [advice.finding_of(one, evidence) for one in own_pieces]

@@ -17,13 +17,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from functools import cache
 from math import exp, expm1, log, log10
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 TABLE = Path(__file__).parent / "residuals.json"
 SHARE = 0.9
@@ -73,8 +74,7 @@ class Band(NamedTuple):
     is_unlike: bool
 
 
-@dataclass(frozen=True)
-class Residuals:
+class Residuals(Struct, frozen=True):
     """Errors of measured kernels, predicted by constants that were fitted to other structures.
 
     Args:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 
-@dataclass(slots=True)
-class Entry:
+class Entry(Struct):
     """A key and the number of what it belongs to; of equal keys the smaller number comes first."""
 
     key: float = 0.0

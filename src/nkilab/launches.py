@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field, replace
 from functools import partial
 from inspect import BoundArguments
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NoReturn
 from warnings import catch_warnings
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from .arrays import chosen_framework, write_back
 from .border import (
@@ -65,8 +67,7 @@ Watch = Callable[[Execute], Execute]
 Keyed = Mapping[Any, Any]
 
 
-@dataclass(frozen=True)
-class Launched:
+class Launched(Struct, frozen=True):
     """What a launch leaves.
 
     Args:
@@ -83,8 +84,8 @@ class Launched:
     results: Any
     origins: tuple[str, ...] = ()
     changed: tuple[str, ...] = ()
-    memories: dict[MemoryKey, tuple[int | None, ...]] = field(default_factory=dict, repr=False)
-    rendezvous: tuple[Rendezvous, ...] = field(default=(), repr=False)
+    memories: dict[MemoryKey, tuple[int | None, ...]] = field(default_factory=dict)
+    rendezvous: tuple[Rendezvous, ...] = ()
 
     @property
     def program(self) -> Program:
@@ -289,8 +290,7 @@ def _computing(watch: Watch | None) -> Execute:
     return execute if watch is None else watch(execute)
 
 
-@dataclass
-class _Rank:
+class _Rank(Struct):
     """One rank under way: its programs, its arguments as tensors, and where they came from."""
 
     sessions: list[Session]

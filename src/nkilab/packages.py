@@ -7,11 +7,12 @@ import os
 import sys
 import sysconfig
 from collections.abc import Iterator
-from dataclasses import dataclass
 from importlib import import_module, util
 from pathlib import Path
 from types import ModuleType
 from warnings import catch_warnings, simplefilter
+
+from msgspec import Struct
 
 from .disk import is_same, read_bytes
 from .errors import UsageError
@@ -24,8 +25,7 @@ _INSTALLED = tuple(
 )
 
 
-@dataclass(frozen=True)
-class Home:
+class Home(Struct, frozen=True):
     """Where a file's module is found.
 
     Args:

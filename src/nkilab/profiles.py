@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from io import StringIO
 from os import PathLike
 from pathlib import Path
 from typing import Any
+
+from msgspec.structs import replace
 
 from ._lazy import part
 from .api import Estimate, as_kernel, beside_one_core, estimate_programs, traced

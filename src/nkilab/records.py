@@ -11,7 +11,6 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import fields
 from dis import get_instructions
 from functools import cache, cached_property
 from hashlib import sha256
@@ -20,6 +19,7 @@ from types import FunctionType
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
 
 from ._lazy import numba, numba_events
 from .code_cache import CodeCache, keep
@@ -179,25 +179,20 @@ def _notice(what: str) -> Any:
     return Notice()
 
 
-def table(record: type, columns: dict[str, Any], count: int, *, as_array: bool) -> Any:
+def table(record: type[Struct], columns: dict[str, Any], count: int, *, as_array: bool) -> Any:
     """`count` records with the given columns; the other fields have their defaults.
 
     Args:
-        record: a dataclass of numbers.
+        record: a struct of numbers.
         columns: by field, the first ones in the order of the declaration; sequences, or one value for all.
         count: of records.
         as_array: one array for compiled code instead of a list of objects.
     """
     if as_array:
         return _filled(record, columns, count).view(np.recarray)
-    assert (*columns,) == _names(record)[: len(columns)]
+    assert (*columns,) == record.__struct_fields__[: len(columns)]
     lists = [_listed(column, count) for column in columns.values()]
     return list(map(record, *lists)) if lists else [record() for _ in range(count)]
-
-
-@cache
-def _names(record: type) -> tuple[str, ...]:
-    return tuple(field.name for field in fields(record))
 
 
 def _listed(column: Any, count: int) -> list[Any]:
@@ -206,10 +201,11 @@ def _listed(column: Any, count: int) -> list[Any]:
     return values.tolist() if values.ndim else [values.item()] * count
 
 
-def _filled(record: type, columns: dict[str, Any], count: int) -> np.ndarray:
+def _filled(record: type[Struct], columns: dict[str, Any], count: int) -> np.ndarray:
     """An array of records, written a piece at a time that the cache holds."""
     table_made = np.empty(count, dtype_of(record))
-    values = {field.name: columns.get(field.name, field.default) for field in fields(record)}
+    defaults, names = record.__struct_defaults__, record.__struct_fields__
+    values = dict(zip(names[len(names) - len(defaults) :], defaults, strict=True)) | columns
     whole = {name: own for name, own in values.items() if np.ndim(own)}
     alike: np.ndarray = np.zeros(1, table_made.dtype)
     for name, own in values.items():
@@ -224,9 +220,11 @@ def _filled(record: type, columns: dict[str, Any], count: int) -> np.ndarray:
 
 
 @cache
-def dtype_of(record: type) -> np.dtype:
+def dtype_of(record: type[Struct]) -> np.dtype:
     """The type of an array of records."""
-    return np.dtype([(field.name, COLUMN_TYPES[str(field.type)]) for field in fields(record)], align=True)
+    return np.dtype(
+        [(name, COLUMN_TYPES[record.__annotations__[name]]) for name in record.__struct_fields__], align=True
+    )
 
 
 def column(records: Any, name: str) -> np.ndarray:

@@ -10,11 +10,11 @@ import atexit
 import os
 import sys
 from collections import Counter, OrderedDict
-from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
 
 from .arrays import chosen_framework, framework_of, from_numpy, loses_gradient, origin_of, to_numpy
 from .errors import UseError
@@ -24,8 +24,7 @@ from .rank_arguments import Call
 SAMPLE = 512
 
 
-@dataclass(frozen=True)
-class Asked:
+class Asked(Struct, frozen=True):
     """A launch to look up.
 
     Args:

@@ -10,8 +10,9 @@ from __future__ import annotations
 import os
 import sys
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from math import prod
 from threading import Lock
 from typing import NamedTuple
 
@@ -21,7 +22,7 @@ from .arrays import dtype_of, framework_of, shape_of
 from .dialects.kernel import Kernel
 from .dialects.uniform import Same, can_start_again, readings
 from .errors import NkilabError
-from .execute import execute, is_at_once
+from .execute import LARGE, compute_row, execute, is_at_once, written_arrays
 from .isa.declare import Instruction
 from .machine import Machine
 from .rank_arguments import Call
@@ -33,8 +34,14 @@ from .trace.session import Session
 TAPE = "tape"
 # tapes of this process that are kept, and rows of all of them
 MOST_TAPES, MOST_ROWS = 64, 200_000
+# bytes of tiles that a tape keeps from launch to launch, so that their rows are calls on the same arrays
+MOST_BYTES = 1 << 20
 # what the vendor's variables begin with
 _VARIABLES = ("NKI", "NEURON")
+
+
+# a function, and what it is called with
+Invocation = tuple[Callable[..., object], tuple[object, ...]]
 
 
 class Row(NamedTuple):
@@ -75,6 +82,9 @@ class Tape:
         self._views: dict[tuple[int, int, Layout], View] = {}
         # storages whose elements outlive the rows
         self._kept: set[int] = set()
+        # storages whose bytes the next launch writes again, and by row what to call on them if that is known
+        self._again: set[int] = set()
+        self._calls: list[Invocation | None] = []
 
     @contextmanager
     def watches(self, session: Session) -> Iterator[None]:
@@ -122,6 +132,20 @@ class Tape:
         last = np.searchsorted(start, len(stored) - 1 - behind, side="right") - 1
         for number, row in zip(numbers.tolist(), last.tolist(), strict=True):
             self._rows[row].last.extend(() if number in self._kept else views[number])
+        self._calls = [None] * len(self._rows)
+        self._keep_bytes()
+
+    def _keep_bytes(self) -> None:
+        """Keep small tiles' bytes from launch to launch, as many as there is room for."""
+        room = MOST_BYTES
+        for number, storage in self._storages.items():
+            elements = prod(storage.shape)
+            size = elements * storage.dtype.storage.itemsize
+            if storage.scope != "input" and number not in self._kept and elements < LARGE and size <= room:
+                room -= size
+                self._again.add(number)
+        for row in self._rows:
+            row.last[:] = [view for view in row.last if view.storage.number not in self._again]
 
     def _call(
         self, form: Instruction, known: int, slots: Iterable[tuple[int, int]]
@@ -159,16 +183,43 @@ class Tape:
             own = self._storages.get(storage.number)
             if scope == "input" and own is not None:
                 own.allocate(storage.data)
-        for where, form, operands, values, last in self._rows:
-            session.where = where
-            execute(session, form, operands, values, None)
-            for view in last:
+        behind, calls = session.threads, self._calls
+        # calls of rows so far, by the operands that rows of one form and values share
+        known: dict[int, Invocation | None] = {}
+        for number, (row, call) in enumerate(zip(self._rows, calls, strict=True)):
+            session.where = row.where
+            if call is None:
+                call = calls[number] = known.get(id(row.operands))
+            if call is not None and (behind is None or behind.is_idle):
+                call[0](*call[1])
+                continue
+            calls[number] = known[id(row.operands)] = self._compute(session, row)
+            for view in row.last:
                 view.forget()
 
+    def _compute(self, session: Session, row: Row) -> Invocation | None:
+        """Compute a row; returns what to call in the next launch, if that is known."""
+        form, operands, values = row.form, row.operands, row.values
+        storages = [o.storage.number for o in operands if isinstance(o, View)]
+        arrays = None
+        is_call = form.largest < LARGE and (form.is_direct or form.is_plain_copy)
+        if is_call and self._again.issuperset(storages):
+            # every element was written by now, and will be in each launch: no row looks at data
+            arrays = written_arrays(form, operands)
+        if form.is_plain_copy and storages[0] in self._again:
+            # a tile that borrows the elements of an input would let go of its own
+            compute_row(session, form, operands, values, None)
+        else:
+            execute(session, form, operands, values, None)
+        return None if arrays is None else (form.compute, (*arrays, *values))
+
     def rewind(self) -> None:
-        """Let go of all elements."""
+        """Let go of all elements but those that the next launch writes again."""
         for view in self._views.values():
-            view.forget()
+            if view.storage.number in self._again:
+                view.storage.written.clear()
+            else:
+                view.forget()
 
 
 def _is_fixed(session: Session) -> bool:

@@ -29,7 +29,6 @@ _KERNELS = (PACKAGE + "examples/", PACKAGE + "ledger/kernels/")
 _IS_OURS: dict[str, bool] = {}
 
 F = TypeVar("F", bound=Callable[..., Any])
-C = TypeVar("C", bound=type)
 
 
 def public(function: F) -> F:
@@ -49,12 +48,6 @@ def public(function: F) -> F:
             raise
 
     return call  # type: ignore[return-value]
-
-
-def public_class(cls: C) -> C:
-    """Make the constructor of a class `public`, as one has to be that a dataclass was given."""
-    cls.__init__ = public(cls.__init__)  # type: ignore[misc]
-    return cls
 
 
 def is_whole() -> bool:

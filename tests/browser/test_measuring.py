@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from textwrap import dedent
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from nkilab.views.difference import Difference
 from nkilab.views.guidance import Advice, Distance, Guidance

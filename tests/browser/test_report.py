@@ -379,7 +379,7 @@ def test_an_empty_program_opens(opened) -> None:
 
 
 def test_spills_are_named_by_their_tile(opened) -> None:
-    from dataclasses import replace
+    from msgspec.structs import replace
 
     from tests.timing.test_clock import ROUND, fact
 

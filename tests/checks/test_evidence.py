@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
-
 import numpy as np
 import pytest
+from msgspec.structs import fields
 
 from nkilab.api import as_kernel, machine_for
 from nkilab.checking import filled

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import os
 import tarfile
-from dataclasses import replace
 from pathlib import Path
 
 import ml_dtypes
@@ -13,6 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from nkilab.disk import write_whole
 from nkilab.errors import FileError

@@ -6,12 +6,12 @@ import random
 import re
 import warnings
 from collections.abc import Sequence
-from dataclasses import replace
 from math import prod
 from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from nkilab.errors import KernelError, LimitError, NkilabWarning, RuleError
 from nkilab.isa import REGISTRY, Instruction

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from msgspec import structs
 
 from nkilab.errors import UsageError
 from nkilab.ledger import Predictor, Row, fit, judged, leave_one_structure_out
@@ -37,7 +38,7 @@ def timed_on(machine: Machine, predictor: Predictor, family: str = "additions", 
 
 
 def with_constants(**values: float) -> Machine:
-    return replace(TRN2, **{name: assumed(value, "a test") for name, value in values.items()})
+    return structs.replace(TRN2, **{name: assumed(value, "a test") for name, value in values.items()})
 
 
 @pytest.mark.usefixtures("served")

@@ -7,6 +7,7 @@ import xml.etree.ElementTree as ET
 from dataclasses import replace
 
 import pytest
+from msgspec import structs
 
 from nkilab.api import estimate, spec
 from nkilab.errors import NkilabError, UsageError
@@ -152,7 +153,7 @@ def test_a_name_that_is_no_kernel_is_told(name):
 def slower(machine, factor: float):
     """The same chip with everything that a matmul takes stretched."""
     clock = assumed(machine["tensor_clock_ghz"] / factor, "test")
-    return replace(machine, tensor_clock_ghz=clock)
+    return structs.replace(machine, tensor_clock_ghz=clock)
 
 
 @pytest.mark.usefixtures("served")
@@ -161,7 +162,7 @@ def test_the_same_constants_give_the_same_prediction():
     predictor = Predictor()
     (one,) = judged([blocked], predictor)
     assert one.predict(TRN2) == predictor.predict(blocked, "profile_us")
-    assert one.predict(replace(TRN2)) == one.predict(TRN2)
+    assert one.predict(structs.replace(TRN2)) == one.predict(TRN2)
     assert (one.metric, one.measured) == ("profile_us", 907.033)
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import random
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from nkilab.place import DEPENDENCES, dependences
 from nkilab.place.slots import DMA, slots_of

@@ -5,11 +5,12 @@ The rule is followed here one row at a time over sets of tiles; docs/timing-mode
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from random import Random
 from typing import NamedTuple
 
 import pytest
+from msgspec.structs import replace
 
 from nkilab.machine import MACHINES
 from nkilab.machine.model import assumed

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from nkilab.isa.operators import OPERATORS
 from nkilab.machine import MACHINES

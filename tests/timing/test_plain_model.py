@@ -7,10 +7,11 @@ finds the shares of the DMA engines by halving an interval.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from random import Random
 
 import pytest
+from msgspec.structs import replace
 
 from nkilab.machine import Machine
 from tests.place.handmade import Kernel

@@ -5,10 +5,10 @@ A test stands for the other cores: it says when a rendezvous is complete, and wh
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from nkilab.machine import MACHINES
 from nkilab.place import plan

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from io import StringIO
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from nkilab import activate, profile, spec
 from nkilab.errors import LimitError, UsageError

@@ -7,9 +7,9 @@ import shutil
 import subprocess
 import sys
 from collections import defaultdict
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from nkilab.errors import UsageError
 from nkilab.views import perfetto

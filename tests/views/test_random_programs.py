@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import random
-from dataclasses import replace
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from nkilab.machine import MACHINES, Machine
 from nkilab.views.explorer import tables_of

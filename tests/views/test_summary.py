@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from io import StringIO
 from itertools import pairwise
 
 import pytest
+from msgspec.structs import replace
 
 from nkilab.machine import MACHINES
 from nkilab.place import plan

@@ -7,8 +7,9 @@ Explanations, pages, SARIF and tests follow from the declaration, as for rules o
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Unpack
+
+from msgspec import Struct
 
 from ..checks.declare import Example as Example
 from ..checks.declare import Facts, Rule, rule
@@ -22,8 +23,7 @@ Edit = Callable[[], "Program | float"]
 Detector = Callable[[Subject], Iterator["Candidate"]]
 
 
-@dataclass(frozen=True)
-class Candidate:
+class Candidate(Struct, frozen=True):
     """Something that may save time, not tried yet.
 
     Args:
@@ -41,8 +41,7 @@ class Candidate:
     rounds: bool = False
 
 
-@dataclass(frozen=True)
-class Transformation:
+class Transformation(Struct, frozen=True):
     """A change of a kernel that nkilab can advise.
 
     Args:

@@ -7,10 +7,10 @@ row writes the tensor.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+from msgspec import Struct
 
 from ..isa.declare import Instruction
 from ..place.direct_allocation import has_address
@@ -19,8 +19,7 @@ from ..tiles.tile import HBM
 from ..trace.program import Program
 
 
-@dataclass(frozen=True)
-class Equals:
+class Equals(Struct, frozen=True, dict=True):
     """Tiles with equal values.
 
     Args:

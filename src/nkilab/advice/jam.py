@@ -8,9 +8,9 @@ work on neighbouring regions become one where the instruction takes it.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from ..isa.declare import Instruction
 from ..tiles.tile import HBM
@@ -21,8 +21,7 @@ from .loops import Loop
 from .reorder import legal_merges, reordered
 
 
-@dataclass(frozen=True)
-class Block:
+class Block(Struct, frozen=True):
     """Which iterations of a loop are done together.
 
     Args:

@@ -7,9 +7,8 @@ Lines that come more often belong to loops within, whose iterations count as one
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
+from msgspec import Struct
 
 from ..trace.program import Program
 
@@ -19,8 +18,7 @@ MOST_ROWS = 4096
 MOST_DEPTH = 6
 
 
-@dataclass(frozen=True, eq=False)
-class Loop:
+class Loop(Struct, frozen=True, eq=False):
     """A loop of a program.
 
     Args:

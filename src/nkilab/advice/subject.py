@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from ..isa.declare import Instruction
 from ..place import Plan, plan
@@ -28,8 +29,7 @@ from .loops import Loop, loops_of
 MOST_ROWS = 120_000
 
 
-@dataclass(frozen=True, eq=False)
-class Subject:
+class Subject(Struct, frozen=True, eq=False, dict=True):
     """What detectors look at.
 
     Args:

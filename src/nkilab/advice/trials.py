@@ -6,7 +6,8 @@ Nothing is estimated: a gain is the difference of two simulations, of the progra
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from ..conformal import gain_factors, least_gain
 from ..errors import NkilabError
@@ -25,8 +26,7 @@ MOST_TRIED, MOST_OTHERS = 6, 2
 TRIED_ROWS = 4 * MOST_ROWS
 
 
-@dataclass(frozen=True)
-class Tried:
+class Tried(Struct, frozen=True):
     """A candidate that was simulated.
 
     Args:

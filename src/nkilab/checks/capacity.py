@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
 
 from ..errors import LimitError
 from ..place.plan import Finding as PlanFinding
@@ -151,8 +151,7 @@ FRAGMENTED = rule(
 )  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Use:
+class Use(Struct, frozen=True):
     """How full a memory is over the rows of a program.
 
     Args:

@@ -12,12 +12,13 @@ from __future__ import annotations
 import os
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from fnmatch import fnmatch
 from functools import lru_cache
 from pathlib import Path
 from stat import S_ISREG
 from typing import Any
+
+from msgspec import Struct, field
 
 from ..errors import UsageError, did_you_mean
 from .declare import RULES, Example, rule
@@ -45,8 +46,7 @@ BAD_COMMENT = rule(
 _KEYS = ("ignore", "per-file-ignores")
 
 
-@dataclass(frozen=True)
-class Settings:
+class Settings(Struct, frozen=True):
     """What a pyproject.toml silences.
 
     Args:

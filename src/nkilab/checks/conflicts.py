@@ -9,11 +9,11 @@ where a table does not order them.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
+from msgspec.structs import replace
 
 from ..place.boxes import Overlaps, boxes_for, overlaps_of
 from ..place.direct_allocation import Accesses, chains_of, crowded_spaces, in_space, reads_first

@@ -7,9 +7,11 @@ of the examples follow from the declaration.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from textwrap import dedent, indent
 from typing import Literal, NotRequired, TypedDict, Unpack
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from ..dialects.history import NEWEST, VERSIONS, order
 from .finding import CERTAIN, NOWHERE, Certainty, Finding, Origin, Severity, Site
@@ -41,8 +43,7 @@ _IMPORTS = {
 }
 
 
-@dataclass(frozen=True)
-class Example:
+class Example(Struct, frozen=True):
     """A small kernel.
 
     Args:
@@ -101,8 +102,7 @@ return out
 SCALED = "nisa.tensor_scalar(tile, tile, op0=nl.multiply, operand0={})"
 
 
-@dataclass(frozen=True)
-class Refusal:
+class Refusal(Struct, frozen=True):
     """That the vendor's build refuses what breaks a rule.
 
     Args:
@@ -135,8 +135,7 @@ class Refusal:
         return is_within and (not generation or not self.generations or generation in self.generations)
 
 
-@dataclass(frozen=True)
-class Rule:
+class Rule(Struct, frozen=True):
     """A rule of the checks.
 
     Args:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
+from msgspec import Struct, field
+from msgspec.structs import force_setattr
 
 from ..cores import Rendezvous
 from ..dialects.kernel import Kernel
@@ -171,8 +172,7 @@ class Track:
         return np.array(self.program.operand_start, np.int64)
 
 
-@dataclass(frozen=True)
-class Evidence:
+class Evidence(Struct, frozen=True):
     """Everything that checks look at.
 
     Args:
@@ -202,7 +202,7 @@ class Evidence:
         together = tuple(m for m in self.rendezvous if 1 < len(m.rows) == len(self.tracks))
         for track in self.tracks[1:]:
             track.first = self.tracks[0]
-        object.__setattr__(self, "rendezvous", together)
+        force_setattr(self, "rendezvous", together)
 
     @property
     def definition(self) -> Site:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
+
+from msgspec.structs import replace
 
 from ..dialects.indexing import TileLimitError
 from ..dialects.kernel import Kernel

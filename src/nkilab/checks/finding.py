@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass
 from os.path import basename
 from typing import Any, Literal, NamedTuple
+
+from msgspec import Struct
+from msgspec.structs import asdict
 
 Severity = Literal["error", "warning", "note", "advice"]
 # In the order in which they are told.
@@ -32,8 +34,7 @@ class Site(NamedTuple):
 NOWHERE = Site()
 
 
-@dataclass(frozen=True)
-class Finding:
+class Finding(Struct, frozen=True):
     """Something that is wrong with a kernel, or could be better.
 
     Args:

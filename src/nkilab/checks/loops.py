@@ -6,10 +6,10 @@ From `nki` on ranges are unrolled in order, whatever they are called, so that no
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from functools import cache
 
 import numpy as np
+from msgspec.structs import replace
 
 from ..isa.declare import Instruction
 from ..isa.operators import Operator

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator
-from dataclasses import dataclass, replace
 from functools import cache
 
 import ml_dtypes
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from ..isa.operators import Operator
 from ..tiles.dtypes import TFLOAT32, DType
@@ -45,8 +46,7 @@ LONG = 4
 _U_FLOAT32 = 2.0**-24
 
 
-@dataclass(frozen=True)
-class _Sum:
+class _Sum(Struct, frozen=True):
     """A sum: its additions, and where it is furthest off the error, the largest element and its unit."""
 
     memory: Memory

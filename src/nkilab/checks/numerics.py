@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
 
 from ..errors import NkilabError
 from ..isa.declare import Instruction
@@ -102,8 +102,7 @@ MOST_TENSORS = 40
 _REFUSED = (ValueError, TypeError, KeyError, IndexError, AttributeError, AssertionError)
 
 
-@dataclass
-class Drift:
+class Drift(Struct):
     """How far a tensor has gone from float32.
 
     Args:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 
 import numpy as np
+from msgspec import Struct
 
 from ..place.slots import DMA, ENGINES
 from .conflicts import Pair
@@ -19,8 +19,7 @@ from .registers import unscheduled
 MOST_DIRECTED = 8
 
 
-@dataclass(frozen=True)
-class Ordering:
+class Ordering(Struct, frozen=True):
     """One order.
 
     Args:

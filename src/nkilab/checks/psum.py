@@ -6,9 +6,9 @@ A *group* is the matmuls that make one sum in one place: the first overwrites, t
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 
 import numpy as np
+from msgspec import Struct, field
 
 from ..dialects.history import BETA1
 from ..place.boxes import Overlaps
@@ -237,8 +237,7 @@ def _first_writes(evidence: Evidence, accumulated: Sequence[Accumulated]) -> Ite
         )  # fmt: skip
 
 
-@dataclass
-class _Sum:
+class _Sum(Struct):
     """The sum that a place holds: its matmuls so far, and the reads between them."""
 
     started: int
@@ -257,8 +256,7 @@ class _Sum:
         return bool(self.stretches[-1].reads)
 
 
-@dataclass
-class _Bank:
+class _Bank(Struct):
     """A bank of a tile: the sums in it, how many were started, whether another instruction wrote to it."""
 
     started: int = 0

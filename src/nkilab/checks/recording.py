@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
+from msgspec import Struct
 
 from ..isa.declare import Instruction
 from ..tiles.dtypes import DType
@@ -36,8 +37,7 @@ class Operand(NamedTuple):
     indices: tuple[IndexRecord, ...] = ()
 
 
-@dataclass(frozen=True)
-class Action:
+class Action(Struct, frozen=True):
     """One call of what computes rows.
 
     Args:

@@ -7,10 +7,10 @@ shown, with the pair of rows that it turned round.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
 
 from ..errors import UnsupportedError
 from ..tiles.convert import widen
@@ -47,8 +47,7 @@ _TOLERANCES = {4: 1e-4, 2: 3e-2, 1: 2e-1}
 _PATIENCE = 20
 
 
-@dataclass(frozen=True)
-class Replay:
+class Replay(Struct, frozen=True):
     """What one order showed.
 
     Args:

@@ -7,6 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from msgspec import Struct
+from msgspec.structs import asdict
+
 from .finding import SEVERITIES, Finding
 from .sources import Sources
 
@@ -20,8 +23,7 @@ class Shown(Protocol):
         """Ready for JSON."""
 
 
-@dataclass(frozen=True)
-class Prediction:
+class Prediction(Struct, frozen=True):
     """What is predicted of a launch, as an estimate has it."""
 
     latency_us: float
@@ -80,7 +82,7 @@ class Report:
             "kernel": self.kernel,
             "target": self.target,
             "passes": self.passes,
-            "predicted": None if self.predicted is None else vars(self.predicted),
+            "predicted": None if self.predicted is None else asdict(self.predicted),
             "counts": self.counts,
             "findings": [finding.to_dict() for finding in self.findings],
             "silenced": [finding.to_dict() for finding in self.silenced],

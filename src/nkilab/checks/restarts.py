@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from .lineage import Lineage
 
@@ -11,8 +12,7 @@ from .lineage import Lineage
 _MOST_MATMULS = 64
 
 
-@dataclass
-class Stretch:
+class Stretch(Struct):
     """Matmuls of one sum between two reads of it: their rows, and the slots that read it behind them."""
 
     rows: list[int] = field(default_factory=list)

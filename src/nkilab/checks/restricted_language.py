@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from ..dialects.grammar import LAST_PARSED, refused, refused_value
 from ..dialects.history import order

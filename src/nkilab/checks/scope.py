@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import cached_property
 from typing import TypeVar
+
+from msgspec import Struct
 
 from ..dialects.history import BETA1, NEWEST
 from ..dialects.kernel import Kernel
@@ -19,8 +20,7 @@ Node = TypeVar("Node", bound=ast.AST)
 TRACED = ("language.affine_range", "language.sequential_range")
 
 
-@dataclass(frozen=True)
-class Scope:
+class Scope(Struct, frozen=True, dict=True):
     """What is compiled.
 
     Args:

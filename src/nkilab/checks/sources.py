@@ -8,10 +8,11 @@ import os
 import re
 import tokenize
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import NamedTuple
+
+from msgspec import Struct
 
 from ..errors import UsageError
 from ..migrate.source import Source, parse
@@ -27,8 +28,7 @@ class Span(NamedTuple):
     end: int
 
 
-@dataclass(frozen=True)
-class Ignore:
+class Ignore(Struct, frozen=True):
     """A comment that silences rules on a line.
 
     Args:

@@ -7,11 +7,11 @@ calls; whoever comes with another call, another shape or another type is told wh
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
 
 from ..errors import RuleError
 from ..execute import elements_of, put
@@ -35,8 +35,7 @@ ADVICE = "let all ranks of a group come to the same collectives, in the same ord
 PAGE = "nki.collectives"
 
 
-@dataclass
-class Brought:
+class Brought(Struct):
     """What a rank brings to a collective, and what it gets to take its part of.
 
     Args:

@@ -11,12 +11,12 @@ each class is simulated.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from hashlib import sha256
 from operator import attrgetter
 from typing import Any
 
 import numpy as np
+from msgspec import Struct, field
 
 from ..errors import RuleError
 from ..isa.between_cores import CoreBarrier, Sendrecv
@@ -33,8 +33,7 @@ NOT_YET = -1.0
 Slot = tuple[int, int]
 
 
-@dataclass(frozen=True)
-class Together:
+class Together(Struct, frozen=True):
     """Programs in one time.
 
     Args:
@@ -52,8 +51,7 @@ class Together:
         return self.timelines[self.of[program]]
 
 
-@dataclass
-class _Core:
+class _Core(Struct):
     """A core under way: its clock, the nodes at which it meets, and how far it came."""
 
     run: Any

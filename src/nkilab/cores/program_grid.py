@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
+from msgspec import Struct
 
-@dataclass(frozen=True)
-class ProgramGrid:
+
+class ProgramGrid(Struct, frozen=True, dict=True):
     """The programs that take turns, in the order of ranks, then of cores.
 
     Args:

@@ -7,10 +7,11 @@ tile that the partner filled: src may be dst, and the sender is warned of what i
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
 
 from ..errors import NkilabError, RuleError
 from ..isa.between_cores import CoreBarrier, Sendrecv
@@ -25,8 +26,7 @@ from .program_grid import ProgramGrid
 from .schedule import Schedule, Wait
 
 
-@dataclass(frozen=True)
-class Rendezvous:
+class Rendezvous(Struct, frozen=True):
     """A rendezvous that took place.
 
     Args:
@@ -40,8 +40,7 @@ class Rendezvous:
     programs: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True)
-class _Letter:
+class _Letter(Struct, frozen=True):
     """What a program brings to a rendezvous: its row, and of a sendrecv its form and what it sends."""
 
     row: int

@@ -12,10 +12,11 @@ import ctypes
 from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
 from contextvars import Context, copy_context
-from dataclasses import dataclass
 from enum import Enum
 from threading import Lock, Thread
 from typing import Any
+
+from msgspec import Struct
 
 from ..errors import DeadlockError, NkilabError
 
@@ -29,8 +30,7 @@ class Ended(BaseException):
     """Leaves a program because another one failed; the user's `except Exception` lets it pass."""
 
 
-@dataclass(frozen=True)
-class Wait:
+class Wait(Struct, frozen=True):
     """What a program waits for.
 
     Args:

@@ -12,15 +12,15 @@ from __future__ import annotations
 import ast
 import builtins
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from .history import order
 
 FIRST_PARSED, LAST_PARSED = "0.1", "0.6"
 
 
-@dataclass(frozen=True)
-class Construct:
+class Construct(Struct, frozen=True):
     """A part of the grammar that is refused.
 
     Args:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import ast
 import linecache
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from functools import lru_cache
 from types import CodeType
+
+from msgspec import Struct, field
 
 # methods of tensors, which make views
 METHODS = {
@@ -35,8 +36,7 @@ UNCLEAR = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Text:
+class Text(Struct, frozen=True):
     """What some statements use.
 
     Args:
@@ -48,8 +48,7 @@ class Text:
     outer: frozenset[tuple[str, ...]]
 
 
-@dataclass
-class Function:
+class Function(Struct):
     """Those of a function's loops that qualify, by place, and the function itself if it does."""
 
     loops: dict[tuple[int | None, ...], Text] = field(default_factory=dict)

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import reduce
 from importlib import import_module, util
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from msgspec import Struct
+
 from ..errors import UsageError
 from ..packages import SERVED, Home, executed, home_of_script
 
 
-@dataclass(frozen=True)
-class Reference:
+class Reference(Struct, frozen=True):
     """A kernel of a module of a file.
 
     Args:

@@ -5,7 +5,7 @@ Source: release notes of NKI and the stubs of each SDK release.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from ..errors import SpellingError, UsageError, did_you_mean
 from ..trace.session import Session, ask
@@ -13,8 +13,7 @@ from ..trace.source import place_of, user_frame
 from .history import BETA1, NEWEST, RELEASES, VERSIONS, order
 
 
-@dataclass(frozen=True)
-class Form:
+class Form(Struct, frozen=True):
     """A way of writing that not all versions accept.
 
     Args:

@@ -30,7 +30,7 @@ def execute(
     """
     behind = session.threads
     if mask is None and form.largest < LARGE and (behind is None or behind.is_idle) and form.is_direct:
-        arrays = _written_arrays(form, operands)
+        arrays = written_arrays(form, operands)
         if arrays is not None:
             form.compute(*arrays, *values)
             return
@@ -38,10 +38,10 @@ def execute(
         execute_indirect(session, form, operands, values, mask, execute)
         return
     if not (form.is_plain_copy and mask is None and _lend(*operands)):
-        _compute_row(session, form, operands, values, mask)
+        compute_row(session, form, operands, values, mask)
 
 
-def _compute_row(
+def compute_row(
     session: Session, form: Instruction, operands: Sequence[Any], values: tuple[object, ...],
     mask: np.ndarray | None,
 ) -> None:  # fmt: skip
@@ -77,7 +77,7 @@ def _compute_row(
         hand_on(form, operands, unwritten, part)
 
 
-def _written_arrays(form: Instruction, operands: Sequence[View]) -> list[object] | None:
+def written_arrays(form: Instruction, operands: Sequence[Any]) -> list[object] | None:
     """Operands as arrays where all of them were written before and results have elements of their own."""
     arrays: list[object] = list(operands)
     for slot in form.view_slots:
@@ -95,7 +95,7 @@ def _written_arrays(form: Instruction, operands: Sequence[View]) -> list[object]
     return arrays
 
 
-def elements_of(session: Session, view: View, mask: Any = None) -> np.ndarray:
+def elements_of(session: Session, view: View, mask: np.ndarray | None = None) -> np.ndarray:
     """The elements of a view that is read; what was never written is filled, and the user warned.
 
     Args:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, fields
 
 import numpy as np
+from msgspec import Struct
 
 from ..disk import read_whole, write_whole
 from ..errors import FileError
@@ -17,7 +17,7 @@ from .values import decoded, encoded
 
 KIND = "NTFF"
 _SCALARS = ("machine", "model", "latency_ns", "window", "issue_ns", "labels")
-_COLUMNS = tuple(f.name for f in fields(Timeline) if f.name not in _SCALARS)
+_COLUMNS = tuple(name for name in Timeline.__struct_fields__ if name not in _SCALARS)
 
 
 def write(path: str | os.PathLike[str], program: Program, timeline: Timeline) -> None:
@@ -36,8 +36,7 @@ def packed(program: Program, timeline: Timeline) -> bytes:
     return pack(KIND, header, {name: getattr(timeline, name) for name in _COLUMNS})
 
 
-@dataclass(frozen=True)
-class Trace:
+class Trace(Struct, frozen=True):
     """What an NTFF file holds.
 
     Args:

@@ -8,6 +8,7 @@ from threading import Lock
 from typing import Any
 
 import numpy as np
+from msgspec.structs import asdict
 
 from .. import api
 from .._lazy import jax
@@ -182,7 +183,7 @@ def _called_back(
     @public
     def on_host(*arrays_on_host: Any) -> tuple[np.ndarray, ...]:
         # JAX calls from threads of its own, which know nothing of what was chosen where it traced
-        with _BUSY, api.chosen(**vars(chosen)):
+        with _BUSY, api.chosen(**asdict(chosen)):
             _, results = run(kernel, call, [to_numpy(np.asarray(array)) for array in arrays_on_host])
         return tuple(map(without_packing, results))
 

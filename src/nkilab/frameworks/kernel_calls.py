@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from .. import api
 from ..arrays import ArraySpec, dtype_of, framework_of, shape_of
@@ -16,8 +17,7 @@ from ..launches import launch
 from ..trace.source import place_of, user_frame
 
 
-@dataclass(frozen=True)
-class Slot:
+class Slot(Struct, frozen=True):
     """Where an array stands in a call or a result.
 
     Args:
@@ -32,8 +32,7 @@ class Slot:
         return self.name or f"#{self.number}"
 
 
-@dataclass(frozen=True)
-class Call:
+class Call(Struct, frozen=True):
     """A call without its arrays.
 
     Args:
@@ -55,8 +54,7 @@ class Call:
         return f"[{', '.join(map(repr, self.grid))}]({', '.join(words)})"
 
 
-@dataclass(frozen=True)
-class Outline:
+class Outline(Struct, frozen=True):
     """What a call returns and writes, told from shapes alone.
 
     Args:
@@ -201,8 +199,7 @@ def outline_given(results: Any) -> Outline:
 SAVES = ("inputs", "results")
 
 
-@dataclass(frozen=True)
-class Backward:
+class Backward(Struct, frozen=True):
     """How gradients are made of what a forward pass saved.
 
     Args:

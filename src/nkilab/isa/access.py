@@ -8,8 +8,9 @@ trn3 do not repeat it; it is taken to hold there too.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from ..machine import Machine
 from ..tiles.tile import PSUM, SBUF, Layout

@@ -8,19 +8,18 @@ Activation Functions for NKI ISA".
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from math import pi, sqrt
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
 
 from ..errors import RuleError, did_you_mean
 from ..tiles.special import erf, erfc
 from .operators import NUMPY_NAMES
 
 
-@dataclass(frozen=True, eq=False)
-class Activation:
+class Activation(Struct, frozen=True, eq=False):
     """One activation function.
 
     Args:

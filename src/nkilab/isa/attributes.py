@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from ..errors import RuleError, did_you_mean
 
@@ -70,8 +71,7 @@ def Spelled(parse: Callable[[Any], Any], allowed: str, default: Any = REQUIRED) 
     return Attribute(default, parse, allowed)
 
 
-@dataclass(frozen=True)
-class Value:
+class Value(Struct, frozen=True):
     """Something that may differ from call to call and never enters the form."""
 
     default: Any

@@ -5,8 +5,9 @@ MIN_II, the least interval between instructions of one engine, is about 64 cycle
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from ..machine import Machine
 from ..tiles.dtypes import BFLOAT16, FLOAT16

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from math import prod
 from typing import Any
+
+from msgspec import Struct, field
 
 from ..errors import RuleError
 from ..tiles.dtypes import DType
 from ..tiles.tile import Layout
 
 
-@dataclass(frozen=True)
-class Stage:
+class Stage(Struct, frozen=True):
     """A part of a collective whose bytes take one kind of link; one stage begins when the other is over.
 
     Args:
@@ -35,8 +35,7 @@ class Stage:
     hbm_bytes: int
 
 
-@dataclass(frozen=True)
-class Step:
+class Step(Struct, frozen=True):
     """What one engine does for an instruction: one bar in the profiler.
 
     Args:
@@ -75,8 +74,7 @@ class Step:
         return self.descriptors * self.descriptor_bytes
 
 
-@dataclass(frozen=True)
-class Example:
+class Example(Struct, frozen=True):
     """Numbers written by hand, not by `compute`: shown on the page and checked by the tests.
 
     Args:
@@ -94,8 +92,7 @@ class Example:
     registers: Mapping[str, Any] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class Fresh:
+class Fresh(Struct, frozen=True):
     """A result that does not exist yet: what a value-returning call creates."""
 
     shape: tuple[int, ...]

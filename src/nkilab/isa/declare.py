@@ -11,9 +11,10 @@ resolved accumulate flag) are *values*; limits, rules and cost get the form and 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar, Literal
+
+from msgspec import Struct
 
 from ..errors import LimitError, RuleError
 from ..machine import Machine
@@ -48,8 +49,7 @@ FLOATS = tuple(d.name for d in DTYPES.values() if d.is_float)
 INTEGERS = tuple(d.name for d in DTYPES.values() if d.is_integer)
 
 
-@dataclass(frozen=True)
-class Operand:
+class Operand(Struct, frozen=True):
     """A tile that an instruction reads or writes.
 
     Args:
@@ -130,8 +130,7 @@ def ScalarOrVector(
     )
 
 
-@dataclass(frozen=True)
-class Limit:
+class Limit(Struct, frozen=True):
     """The size of `axis` is at most the machine's `constant`, in the hint {most}."""
 
     axis: str
@@ -145,8 +144,7 @@ class Limit:
         return self.hint.format(most=" or ".join(map(str, dict.fromkeys(most))))
 
 
-@dataclass(frozen=True)
-class Rule:
+class Rule(Struct, frozen=True):
     """A predicate over forms, the sentence that says it is broken, and a use that breaks it.
 
     Args:
@@ -178,8 +176,7 @@ def rule(
     return lambda holds: Rule(sentence, source, broken_by, holds, hint, key, tuple(chips))
 
 
-@dataclass(frozen=True)
-class CallRule:
+class CallRule(Struct, frozen=True):
     """A predicate over the values of a call, and the numbers that stand for the operands in `numbers`."""
 
     sentence: str

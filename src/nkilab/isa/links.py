@@ -14,9 +14,10 @@ that a rank has as many DMA engines for each of its peers, which two ranks of a 
 
 from __future__ import annotations
 
-from dataclasses import replace
 from math import ceil, log2
 from typing import NamedTuple, Protocol
+
+from msgspec.structs import replace
 
 from ..machine import LINKS, Machine, Span
 from .declaration_parts import Stage

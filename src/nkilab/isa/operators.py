@@ -6,16 +6,15 @@ Source: NKI API common fields, "Supported math operators for NKI ISA" (SDK 2.26 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
 
 from ..errors import RuleError, did_you_mean
 
 
-@dataclass(frozen=True, eq=False)
-class Operator:
+class Operator(Struct, frozen=True, eq=False):
     """One math operator.
 
     Args:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from functools import cached_property
 from threading import local
 from typing import Any
 
 import numpy as np
+from msgspec.structs import replace
 
 from ..errors import RuleError
 from ..tiles.convert import cast, store, widen

@@ -7,8 +7,10 @@ spells them, values.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from ..machine import MACHINES, Machine
 from ..tiles.dtypes import DTYPES
@@ -19,8 +21,7 @@ AXIS_SIZE = 16
 Use = dict[str, Any]
 
 
-@dataclass(frozen=True)
-class Tile:
+class Tile(Struct, frozen=True):
     """What a tile of a use is, before there is a storage for it.
 
     Args:

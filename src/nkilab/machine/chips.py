@@ -8,7 +8,7 @@ optimization tutorial, and "course dumps" the raw profiles that students of Stan
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from ..errors import UsageError, did_you_mean
 from .model import Machine, assumed, documented, fitted, measured

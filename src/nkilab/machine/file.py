@@ -10,12 +10,13 @@ constants:
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from functools import cache
 from math import isfinite
 from os import PathLike
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct, field
 
 from ..errors import UsageError, did_you_mean
 from ..yaml_files import line_of, loaded, wrong
@@ -28,8 +29,7 @@ SUFFIXES = (".yaml", ".yml")
 HINT = "write one with `nkilab calibrate --from LEDGER.yaml -o MACHINE.yaml`; docs/ledger.md shows the format"
 
 
-@dataclass(frozen=True)
-class MachineFile:
+class MachineFile(Struct, frozen=True):
     """What a machine file says.
 
     Args:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
 from typing import Any, Literal
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 Certainty = Literal["documented", "measured", "fitted", "assumed"]
 
 
-@dataclass(frozen=True)
-class Fact:
+class Fact(Struct, frozen=True):
     """A number about a chip.
 
     Args:
@@ -44,8 +45,7 @@ def assumed(value: float, source: str) -> Fact:
     return Fact(value, "assumed", source)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Machine:
+class Machine(Struct, frozen=True, kw_only=True):
     """One NeuronCore of a chip: its name, generation and every number about it, each a `Fact`.
 
     `calibration` is the name of the file that constants were taken from, "" for the chip as it is known.
@@ -177,7 +177,7 @@ class Machine:
 
     def facts(self) -> dict[str, Fact]:
         """Every fact of this row by name."""
-        return {f.name: v for f in fields(self) if isinstance(v := getattr(self, f.name), Fact)}
+        return {name: v for name in self.__struct_fields__ if isinstance(v := getattr(self, name), Fact)}
 
 
 # What is fitted: times and rates, which change when things happen and nothing else. Sizes, counts and clocks

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
 
+from msgspec import Struct
+
 from ..errors import UsageError
-from ..tracebacks import public_class
+from ..tracebacks import public
 from .model import Machine
 
 # what carries bytes from rank to rank: inside a chip, between chips of a node, between nodes
@@ -30,9 +31,7 @@ class Span(NamedTuple):
     sharing: int = 1
 
 
-@public_class
-@dataclass(frozen=True)
-class Topology:
+class Topology(Struct, frozen=True):
     """Ranks are numbered along the cores of a chip, then along the chips of a node.
 
     Args:
@@ -46,6 +45,7 @@ class Topology:
     ranks_per_chip: int
     ranks_per_node: int
 
+    @public
     def __post_init__(self) -> None:
         chip, node = self.ranks_per_chip, self.ranks_per_node
         for name, number in (("ranks_per_chip", chip), ("ranks_per_node", node)):

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import ast
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from ..dialects.history import BETA1, NEWEST, VERSIONS, Event, at, history, order
 from ..isa import REGISTRY
@@ -13,8 +14,7 @@ from .rules import rule_changes
 from .source import Source, Use
 
 
-@dataclass(frozen=True)
-class Recognition:
+class Recognition(Struct, frozen=True):
     """What a file is written for.
 
     Args:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from ..dialects.grammar import LAST_PARSED
 from ..dialects.history import order
@@ -45,8 +46,7 @@ from .forms import (
 from .source import Source
 
 
-@dataclass(frozen=True)
-class Rule:
+class Rule(Struct, frozen=True):
     """One change between versions that shows in the form of a file.
 
     Args:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from .source import Function, Source
 
@@ -18,8 +19,7 @@ _NO_TILE = {"language.arange", "language.mgrid", "language.ds", "language.par_di
             "isa.get_nc_version", "isa.register_alloc", "isa.dma_copy", "isa.nc_stream_shuffle"}  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Creation:
+class Creation(Struct, frozen=True):
     """What is known of a tile from the call that made it.
 
     Args:

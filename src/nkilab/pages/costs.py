@@ -235,4 +235,4 @@ def _cost_of(machine: Machine, remembering: Any, step: Step) -> StepCost:
 def facts_read(costs: Sequence[ExampleCost]) -> list[str]:
     """Names of all facts in any formula of the examples, in the order of a chip's row."""
     read = {name for e in costs for chip in e.steps for s in chip for name in s.facts}
-    return [name for name in Machine.__dataclass_fields__ if name in read]
+    return [name for name in Machine.__struct_fields__ if name in read]

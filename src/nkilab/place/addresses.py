@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from ..errors import LimitError
 from ..records import column
@@ -59,8 +59,7 @@ def plan(program: Program, known: Within | None = None) -> Plan:
     )
 
 
-@dataclass(frozen=True)
-class _Room:
+class _Room(Struct, frozen=True):
     """A memory, and what is left of it beside tiles at addresses.
 
     Args:
@@ -106,8 +105,7 @@ class _Room:
         return replace(placements, address=address * self.unit, pieces=placements.pieces + split)
 
 
-@dataclass(frozen=True)
-class _Placed:
+class _Placed(Struct, frozen=True):
     """What placing in one memory yields: placements, edges, transfers, findings, most units at once."""
 
     placements: Placements
@@ -117,8 +115,7 @@ class _Placed:
     findings: tuple[Finding, ...] = ()
 
 
-@dataclass(frozen=True)
-class _Task:
+class _Task(Struct, frozen=True):
     """A program to be placed, and what is known of it."""
 
     program: Program
@@ -243,7 +240,7 @@ def _joined(one: Placements, other: Placements) -> Placements:
     """Both, in order of their beginning."""
     columns = {
         name: np.concatenate([getattr(one, name), getattr(other, name)])
-        for name in Placements.__dataclass_fields__
+        for name in Placements.__struct_fields__
     }
     order = np.argsort(columns["first_row"], kind="stable")
     return Placements(**{name: column[order] for name, column in columns.items()})

@@ -8,10 +8,10 @@ decompose along the axes of its storage (a reshape that mixes them) is known by 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import gcd, prod
 
 import numpy as np
+from msgspec import Struct
 
 from ..tiles.tile import HBM, Layout, compact_strides, may_repeat
 from ..trace.program import Program
@@ -20,8 +20,7 @@ from .slots import Kinds, Slots, runs
 _PAIRS_AT_ONCE = 1 << 20
 
 
-@dataclass(frozen=True)
-class Boxes:
+class Boxes(Struct, frozen=True):
     """The distinct boxes of a program, and the box of each slot.
 
     Args:
@@ -226,8 +225,7 @@ def _pieces(
     return pieces
 
 
-@dataclass(frozen=True)
-class Overlaps:
+class Overlaps(Struct, frozen=True):
     """Per box b the others that overlap it, `other[start[b]:start[b + 1]]`, and whether b covers them."""
 
     start: np.ndarray

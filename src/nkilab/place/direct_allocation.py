@@ -7,9 +7,8 @@ buffers) it cannot do to these: their bytes are the kernel's to give away.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
+from msgspec import Struct
 
 from ..machine import Machine
 from ..tiles.dtypes import UINT8
@@ -72,8 +71,7 @@ def reserved(program: Program, memory: str, unit: int) -> np.ndarray:
     return np.flatnonzero(taken)
 
 
-@dataclass(frozen=True)
-class Accesses:
+class Accesses(Struct, frozen=True):
     """Accesses of one memory by one program, rows in order, reads of a row before its writes.
 
     Args:

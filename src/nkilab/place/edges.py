@@ -7,10 +7,10 @@ no wait in time, and a race for the checks.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
+from msgspec import Struct
 
 from ..machine.model import Certainty
 from ..trace.program import Program
@@ -20,8 +20,7 @@ from .slots import DMA, Slots, slots_of
 from .walk import ANTI, FLOW, KINDS, OUTPUT, edges_of
 
 
-@dataclass(frozen=True)
-class Dependence:
+class Dependence(Struct, frozen=True):
     """A kind of pair of accesses to one place, the first earlier in the program than the second.
 
     Args:
@@ -79,8 +78,7 @@ DEPENDENCES: dict[str, Dependence] = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Waits:
+class Waits(Struct, frozen=True):
     """Per row (or node) r the earlier ones it waits for, `node[start[r]:start[r + 1]]`, and why."""
 
     start: np.ndarray

@@ -7,9 +7,8 @@ is whole units: see `psum_unit`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
+from msgspec import Struct
 
 from ..tiles.tile import HBM, PSUM
 from ..trace.program import MIDDLE_END, Program
@@ -19,8 +18,7 @@ from .edges import Waits
 from .slots import DMA, Slots
 
 
-@dataclass(frozen=True)
-class Parts:
+class Parts(Struct, frozen=True):
     """The parts of tiles in one memory.
 
     Args:

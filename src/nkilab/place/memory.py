@@ -9,10 +9,10 @@ program would have placed its neighbours closer together.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
+from msgspec import Struct
 
 from ..records import Job, numbers, table
 
@@ -21,8 +21,7 @@ NOBODY = -1
 ALL_PLACED, REUSES_FULL = -1, -2
 
 
-@dataclass(slots=True)
-class Segment:
+class Segment(Struct):
     """Neighbouring units of the memory: bytes per partition, or banks.
 
     Args:
@@ -52,8 +51,7 @@ class Segment:
     begin: int = NOBODY
 
 
-@dataclass(slots=True)
-class Tile:
+class Tile(Struct):
     """What is placed: its size, its first and last row, and where it lies.
 
     Args:
@@ -72,8 +70,7 @@ class Tile:
     pieces: int = 0
 
 
-@dataclass(slots=True)
-class Extent:
+class Extent(Struct):
     """A memory as a whole.
 
     Args:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import asdict
 
 from .edges import Waits
 
 
-@dataclass(frozen=True)
-class Finding:
+class Finding(Struct, frozen=True):
     """Something about a program that its author should know.
 
     Args:
@@ -32,8 +31,7 @@ class Finding:
         return asdict(self)
 
 
-@dataclass(frozen=True)
-class Transfer:
+class Transfer(Struct, frozen=True):
     """A transfer that planning inserts.
 
     Args:
@@ -56,8 +54,7 @@ class Transfer:
         return self.descriptors * self.descriptor_bytes
 
 
-@dataclass(frozen=True)
-class Placements:
+class Placements(Struct, frozen=True):
     """Where tiles lie, one entry per stay of a part of a tile, in order of their beginning.
 
     Args:
@@ -78,8 +75,7 @@ class Placements:
     last_row: np.ndarray
 
 
-@dataclass(frozen=True)
-class Plan:
+class Plan(Struct, frozen=True):
     """Addresses, waits and inserted transfers of a program.
 
     Nodes are what happens in time: node r below `rows` is row r, node rows + i is `transfers[i]`.

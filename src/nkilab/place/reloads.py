@@ -14,9 +14,10 @@ tiles; the fourth moves 1.82 where they move 1.48, and reads columns of tiles.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from ..tiles.tile import SBUF, Layout, layout
 from ..trace.program import Program
@@ -88,8 +89,7 @@ def _finding(program: Program, result: Program, capacity: int) -> Finding:
     return crowded(program, capacity, largest, row, consequence)
 
 
-@dataclass(frozen=True)
-class _Lives:
+class _Lives(Struct, frozen=True):
     """From where to where the tiles in SBUF live that the compiler places.
 
     Args:

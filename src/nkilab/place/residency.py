@@ -6,8 +6,9 @@ content, and read back before its next use. These functions are compiled for a l
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import NamedTuple
+
+from msgspec import Struct
 
 from ..heap import Entry, drop_first, push
 from ..records import Job
@@ -22,8 +23,7 @@ SAVE, RELOAD, LOAD_AGAIN = range(3)
 ALL_PASSED, NO_ROOM = -1, -2
 
 
-@dataclass(slots=True)
-class Access:
+class Access(Struct):
     """One access of a part.
 
     Args:
@@ -45,8 +45,7 @@ class Access:
     is_loaded: bool
 
 
-@dataclass(slots=True)
-class Part:
+class Part(Struct):
     """A part of a tile.
 
     Args:
@@ -70,8 +69,7 @@ class Part:
     was_live: bool = False
 
 
-@dataclass(slots=True)
-class Residency:
+class Residency(Struct):
     """A part on chip: from when to when, and where.
 
     Args:
@@ -91,16 +89,14 @@ class Residency:
     transfers: int = NOBODY
 
 
-@dataclass(slots=True)
-class Link:
+class Link(Struct):
     """A transfer after which a part is idle, and the one before it."""
 
     node: int = NOBODY
     before: int = NOBODY
 
 
-@dataclass(slots=True)
-class Inserted:
+class Inserted(Struct):
     """A transfer that makes room or brings content: `SAVE` or `RELOAD`, of which part, before which row."""
 
     kind: int = SAVE
@@ -108,8 +104,7 @@ class Inserted:
     row: int = 0
 
 
-@dataclass(slots=True)
-class Progress:
+class Progress(Struct):
     """Where the pass is.
 
     Args:

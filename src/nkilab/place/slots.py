@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from operator import itemgetter
 
 import numpy as np
+from msgspec import Struct
 
 from ..isa.declare import Instruction
 from ..tiles.tile import Layout
@@ -18,8 +18,7 @@ _KIND = itemgetter(*map(StorageRecord._fields.index, ("shape", "dtype", "memory"
 KEPT = 50_000
 
 
-@dataclass(frozen=True)
-class Kinds:
+class Kinds(Struct, frozen=True):
     """Storages that are alike: of one shape, type and memory.
 
     Args:
@@ -47,8 +46,7 @@ def kinds_of(program: Program) -> Kinds:
     return Kinds(of_storage, tuple(program.storages[i] for i in first.tolist()))
 
 
-@dataclass(frozen=True)
-class Slots:
+class Slots(Struct, frozen=True):
     """Every tile operand of every row, in trace order.
 
     Args:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from ..errors import LimitError
 from ..heap import Entry
@@ -68,8 +68,7 @@ def operand_facts(form: Instruction) -> list[str]:
 Edges = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 
-@dataclass(frozen=True)
-class Spilled:
+class Spilled(Struct, frozen=True):
     """What placement with spills yields; edges are (later node, earlier node, kind)."""
 
     placements: Placements

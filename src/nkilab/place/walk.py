@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
+from msgspec import Struct
 
 from ..records import Job, numbers, table
 from .boxes import Overlaps
@@ -17,8 +17,7 @@ KINDS = ("flow", "output", "anti", "reuse", "spill", "direct overlap")
 FLOW, OUTPUT, ANTI, REUSE, SPILL, DIRECT = range(len(KINDS))
 
 
-@dataclass(slots=True)
-class Access:
+class Access(Struct):
     """One access of a storage.
 
     Args:
@@ -39,8 +38,7 @@ class Access:
     next: int = NOBODY
 
 
-@dataclass(slots=True)
-class Box:
+class Box(Struct):
     """A box and who accessed it last.
 
     Args:
@@ -57,16 +55,14 @@ class Box:
     transfers: int = NOBODY
 
 
-@dataclass(slots=True)
-class Neighbour:
+class Neighbour(Struct):
     """A box that overlaps another one, and whether that one covers it."""
 
     box: int
     is_covered: bool
 
 
-@dataclass(slots=True)
-class EdgeCount:
+class EdgeCount(Struct):
     """How many edges were found, though the columns may hold fewer."""
 
     edges: int = 0

@@ -9,11 +9,11 @@ partition.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from math import prod
 from weakref import ref
 
 import numpy as np
+from msgspec import Struct, field
 
 from .tile import Storage, View, layout, settle_elements
 
@@ -77,8 +77,7 @@ class AddressSpace:
                 _show(storage, other, shared)
 
 
-@dataclass(frozen=True)
-class Place:
+class Place(Struct, frozen=True):
     """Where a storage lies.
 
     Args:

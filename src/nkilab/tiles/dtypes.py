@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any, cast
 
 import ml_dtypes
 import numpy as np
+from msgspec import Struct
 
 from ..errors import RuleError, did_you_mean
 
 
-@dataclass(frozen=True, eq=False)
-class DType:
+class DType(Struct, frozen=True, eq=False):
     """A type that tiles may hold. Instances are unique; compare them with `is`.
 
     Args:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
+from msgspec import Struct
 
 from ..heap import Entry
 from ..machine import Machine
@@ -24,8 +24,7 @@ QUEUES_OF_UNIT = len(QUEUES)
 ARRAY_TILES = 16
 
 
-@dataclass(slots=True)
-class Node:
+class Node(Struct):
     """What happens in time.
 
     Args:
@@ -72,16 +71,14 @@ class Node:
     slowdown: float = 1.0
 
 
-@dataclass(slots=True)
-class Wait:
+class Wait(Struct):
     """A node that is waited for, and nanoseconds from its end until the waiting node may start."""
 
     node: int
     delay: float
 
 
-@dataclass(slots=True)
-class Cost:
+class Cost(Struct):
     """What a share costs; see `Share`.
 
     Args:
@@ -111,8 +108,7 @@ class Cost:
     interval: float
 
 
-@dataclass(slots=True)
-class Engine:
+class Engine(Struct):
     """An engine: what it did last, and how many nodes stand in its heaps of `Clock`.
 
     Args:
@@ -136,24 +132,21 @@ class Engine:
     ready: int = 0
 
 
-@dataclass(slots=True)
-class ArrayTile:
+class ArrayTile(Struct):
     """A [32, 32] of the systolic array: until when a product on a tile occupies it, and which one."""
 
     free: float = 0.0
     node: int = NOBODY
 
 
-@dataclass(slots=True)
-class Unit:
+class Unit(Struct):
     """A unit that issues transfers: from when on it is free, and what it issued last."""
 
     free: float = 0.0
     node: int = NOBODY
 
 
-@dataclass(slots=True)
-class Queue:
+class Queue(Struct):
     """A queue of transfers.
 
     Args:
@@ -172,8 +165,7 @@ class Queue:
     moved_rate: float = 0.0
 
 
-@dataclass(slots=True)
-class Moment:
+class Moment(Struct):
     """Where the simulation is.
 
     Args:

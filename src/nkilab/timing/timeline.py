@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
-
 import numpy as np
+from msgspec import Struct
 
 from ..place.slots import ENGINES
 
@@ -24,8 +23,7 @@ REASON_TEXTS = {
 }
 
 
-@dataclass(frozen=True, eq=False)
-class Timeline:
+class Timeline(Struct, frozen=True, eq=False):
     """What a program does in time, in nanoseconds from the start of the kernel.
 
     Events stand in the order of their start; events of one engine may overlap by their latency, products on
@@ -84,7 +82,9 @@ class Timeline:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Timeline):
             return NotImplemented
-        return all(np.array_equal(getattr(self, f.name), getattr(other, f.name)) for f in fields(self))
+        return all(
+            np.array_equal(getattr(self, name), getattr(other, name)) for name in self.__struct_fields__
+        )
 
     __hash__ = None  # type: ignore[assignment]
 

@@ -7,10 +7,11 @@ planning inserted. Everything is a column of numbers, so that the clock touches 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from itertools import groupby
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from ..isa.declaration_parts import Stage
 from ..isa.declare import Instruction, Step
@@ -35,8 +36,7 @@ SBUF_PORT, PSUM_PORT = 1, 2
 QUEUES = ("load", "store", "on_chip", "spill_save", "spill_reload", "collective")
 
 
-@dataclass(frozen=True)
-class Share:
+class Share(Struct, frozen=True):
     """What one engine does for a row: consecutive steps of a form, in numbers.
 
     Args:
@@ -80,8 +80,7 @@ class Share:
     interval_ns: float = 0.0
 
 
-@dataclass(frozen=True)
-class Work:
+class Work(Struct, frozen=True):
     """All nodes of a program.
 
     Args:

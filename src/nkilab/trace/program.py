@@ -5,12 +5,12 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence, Sized
-from dataclasses import dataclass
 from itertools import accumulate
 from math import copysign
 from typing import Any, NamedTuple
 
 import numpy as np
+from msgspec import Struct
 
 from ..isa.declare import Instruction, Operand
 from ..machine import Machine
@@ -53,8 +53,7 @@ PACKED_AT_ONCE = ROW << 15
 AS_WRITTEN, STANDALONE, MIDDLE_END = "as written", "standalone", "middle end"
 
 
-@dataclass(frozen=True)
-class Access:
+class Access(Struct, frozen=True):
     """One operand of one row: which storage, from which element, in which layout, read or written."""
 
     operand: str

@@ -14,10 +14,10 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
 
 from ..tiles.tile import PSUM, Layout, Storage
 from .affine import REPEATS, LoopIndex, Repeats
@@ -25,8 +25,7 @@ from .program import Program
 from .session import Session
 
 
-@dataclass(frozen=True)
-class Before:
+class Before(Struct, frozen=True):
     """Where a launch stands before an iteration, or after it.
 
     Args:

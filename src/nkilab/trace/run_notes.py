@@ -6,8 +6,9 @@ and neither planning nor timing looks at it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import NamedTuple
+
+from msgspec import Struct, field
 
 from ..tiles.tile import Layout
 
@@ -52,8 +53,7 @@ class BlockUse(NamedTuple):
     is_given: bool
 
 
-@dataclass
-class Marks:
+class Marks(Struct):
     """The notes of one program.
 
     Args:

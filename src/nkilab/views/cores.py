@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from msgspec import Struct
+
 from .units import duration, quantity
 
 METRICS = ("hbm_read_bytes", "hbm_write_bytes", "mfu_estimated_percent")
@@ -49,8 +51,7 @@ class Cores:
         )
 
 
-@dataclass(frozen=True)
-class OneCore:
+class OneCore(Struct, frozen=True):
     """The same launch on one core.
 
     Args:
@@ -62,8 +63,7 @@ class OneCore:
     bound: str
 
 
-@dataclass(frozen=True, eq=False)
-class Together:
+class Together(Struct, frozen=True, eq=False):
     """A launch over several cores or ranks.
 
     Args:

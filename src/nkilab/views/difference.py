@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import isclose
 from typing import Any
+
+from msgspec import Struct
 
 from .metrics import METRICS
 from .run import Run
@@ -22,8 +23,7 @@ _FIRST = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Compared:
+class Compared(Struct, frozen=True):
     """A quantity of both runs.
 
     Args:
@@ -48,8 +48,7 @@ class Compared:
         return not isclose(self.before, self.after, rel_tol=1e-9, abs_tol=1e-6)
 
 
-@dataclass(frozen=True, eq=False)
-class Difference:
+class Difference(Struct, frozen=True, eq=False):
     """What changes from one run to another.
 
     Args:

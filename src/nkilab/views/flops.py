@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import asdict
 
 from ..isa.declare import Instruction
 from ..isa.tensor_engine import NcTranspose
@@ -14,8 +14,7 @@ from ..tiles.tile import Layout
 from ..trace.program import Program
 
 
-@dataclass(frozen=True)
-class Flops:
+class Flops(Struct, frozen=True):
     """Operations of a form, or of a program.
 
     Args:
@@ -67,10 +66,10 @@ def _weight(machine: Machine, stationary: DType, others: list[Layout]) -> float:
 def flops_of_program(program: Program) -> Flops:
     """Operations of all rows."""
     calls = np.bincount(np.array(program.form_column, np.int64), minlength=len(program.forms)).tolist()
-    per_form = [vars(flops_of(form)) for form in program.forms]
+    per_form = [asdict(flops_of(form)) for form in program.forms]
     return Flops(
         **{
             name: sum(count * own[name] for count, own in zip(calls, per_form, strict=False))
-            for name in vars(Flops())
+            for name in Flops.__struct_fields__
         }
     )

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 
-@dataclass(frozen=True)
-class Advice:
+class Advice(Struct, frozen=True):
     """One change of a kernel that pays, by simulation.
 
     Args:
@@ -52,8 +51,7 @@ class Advice:
         )
 
 
-@dataclass(frozen=True)
-class Distance:
+class Distance(Struct, frozen=True):
     """How far a kernel is from a limit.
 
     Args:
@@ -75,8 +73,7 @@ class Distance:
         }  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Guidance:
+class Guidance(Struct, frozen=True):
     """What to do next.
 
     Args:

@@ -8,9 +8,8 @@ Source: neuron-profile user guide, "Difference between TensorE and TensorMatrixE
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
+from msgspec import Struct
 
 from ..place.slots import DMA, ENGINES
 from ..timing.timeline import Timeline
@@ -39,8 +38,7 @@ _QUEUE_NAMES = {
 }
 
 
-@dataclass(frozen=True, eq=False)
-class Lanes:
+class Lanes(Struct, frozen=True, eq=False):
     """The lanes that a timeline uses.
 
     Args:

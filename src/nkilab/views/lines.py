@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
+from msgspec import Struct
 
 from ..errors import printable
 from ..place.slots import DMA, ENGINES
@@ -14,8 +13,7 @@ from .path import Path
 from .traffic import Traffic
 
 
-@dataclass(frozen=True)
-class LineCost:
+class LineCost(Struct, frozen=True):
     """One source line in a run.
 
     Args:

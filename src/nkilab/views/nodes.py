@@ -6,9 +6,8 @@ It is one event, or several in a row: two passes of a multiplication, weights th
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
+from msgspec import Struct
 
 from ..place.slots import DMA
 from ..timing.timeline import Timeline
@@ -16,8 +15,7 @@ from ..timing.timeline import Timeline
 TABLE_LOAD = "ACT_TABLE_LOAD"
 
 
-@dataclass(frozen=True, eq=False)
-class Nodes:
+class Nodes(Struct, frozen=True, eq=False):
     """Columns of nodes, times in nanoseconds.
 
     Args:

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
+from msgspec import Struct
 
 from ..place.plan import Placements, Plan
 from ..timing.timeline import Timeline
 
 
-@dataclass(frozen=True, eq=False)
-class Residencies:
+class Residencies(Struct, frozen=True, eq=False):
     """Tiles, or parts of tiles, in one memory, in order of their beginning.
 
     A stay lasts from the start of its first access in the program to the end of its last.
@@ -55,8 +53,7 @@ class Residencies:
         return result
 
 
-@dataclass(frozen=True)
-class Occupancy:
+class Occupancy(Struct, frozen=True):
     """Both memories on chip."""
 
     sbuf: Residencies

@@ -7,10 +7,10 @@ up to the latency.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from operator import methodcaller
 
 import numpy as np
+from msgspec import Struct
 
 from ..machine import Machine
 from ..place.slots import DMA
@@ -35,8 +35,7 @@ _QUEUE = REASONS.index("queue")
 _SAME = 1e-6
 
 
-@dataclass(frozen=True, eq=False)
-class Path:
+class Path(Struct, frozen=True, eq=False):
     """The critical path in pieces, from the launch to the end.
 
     Args:

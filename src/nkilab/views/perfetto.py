@@ -12,10 +12,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
 
 from .._lazy import perfetto
 from ..errors import UsageError
@@ -30,8 +30,7 @@ PATH_LANE = "Critical path"
 _OWN_LANE = ("none", "order", "queue", "issue")
 
 
-@dataclass(slots=True)
-class Slice:
+class Slice(Struct):
     """A piece of a lane.
 
     Args:
@@ -52,8 +51,7 @@ class Slice:
     waited: int
 
 
-@dataclass(frozen=True)
-class Counter:
+class Counter(Struct, frozen=True):
     """A number over time.
 
     Args:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cached_property
+
+from msgspec import Struct
 
 from ..place.plan import Plan
 from ..timing.timeline import Timeline
@@ -24,8 +25,7 @@ from .summary import Summary
 from .traffic import Traffic, traffic_of
 
 
-@dataclass(frozen=True, eq=False)
-class Run:
+class Run(Struct, frozen=True, eq=False, dict=True):
     """What views read. Every table is made when it is first looked at.
 
     Args:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import ast
 import linecache
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
+
+from msgspec import Struct
 
 from ..errors import printable
 from ..trace.program import Program
@@ -16,8 +17,7 @@ from ..trace.program import Program
 _LONGEST = 20_000
 
 
-@dataclass(frozen=True)
-class SourceFile:
+class SourceFile(Struct, frozen=True, dict=True):
     """A file that rows of a program come from.
 
     Args:

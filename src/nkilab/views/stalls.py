@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
+from msgspec import Struct
 
 from ..place.slots import DMA, ENGINES
 from ..timing.timeline import REASONS, Timeline
@@ -28,8 +27,7 @@ STALLS = {
 _BY_REASON = {"none": "start", "dma": "dma", "reuse": "buffer", "spill": "spill"}
 
 
-@dataclass(frozen=True)
-class Stall:
+class Stall(Struct, frozen=True):
     """What one engine lost to one reason.
 
     Args:
@@ -49,8 +47,7 @@ class Stall:
     event: int
 
 
-@dataclass(frozen=True, eq=False)
-class Stalls:
+class Stalls(Struct, frozen=True, eq=False):
     """Where the time of each engine went, from the launch to the end: busy and stalled time are the latency.
 
     Args:

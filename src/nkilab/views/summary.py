@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
+from msgspec import Struct
 
 from ..machine import Machine
 from ..place.plan import Finding, Plan
@@ -21,8 +20,7 @@ from .metrics import METRICS as METRICS
 SCHEMA = "nkilab.summary/1"
 
 
-@dataclass(frozen=True)
-class Summary:
+class Summary(Struct, frozen=True):
     """Metrics of one run of one kernel.
 
     Args:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
+from msgspec import Struct
 
 from ..place.slots import DMA
 from ..timing.timeline import Timeline
@@ -15,8 +14,7 @@ from .nodes import TABLE_LOAD
 _SMALLEST = 2
 
 
-@dataclass(frozen=True, eq=False)
-class Traffic:
+class Traffic(Struct, frozen=True, eq=False):
     """Transfers in order of start.
 
     Args:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
+from msgspec import Struct
 
 from ..place.slots import DMA, ENGINES
 from .bound import BOUNDS, is_collective
@@ -35,8 +34,7 @@ ENGINE_NAMES = {
 _SORTS = ("", "spill", "collective")
 
 
-@dataclass(frozen=True)
-class Spent:
+class Spent(Struct, frozen=True):
     """Time of one kind on the critical path.
 
     Args:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from operator import index as as_index
 from typing import Any
+
+from msgspec import Struct
 
 from ...errors import RuleError, UseError
 from ...isa.collectives import (
@@ -78,8 +79,7 @@ def _rank(value: Any) -> int:
     return rank
 
 
-@dataclass(frozen=True)
-class _Group:
+class _Group(Struct, frozen=True):
     """The ranks that take part with this one, and how far apart they are."""
 
     ranks: tuple[int, ...]

@@ -22,15 +22,16 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
 from functools import cache
 from importlib.resources import files
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 BETA1 = "beta1"
 
 
-@dataclass(frozen=True)
-class Release:
+class Release(Struct, frozen=True):
     """One release of the vendor's SDK that changed NKI.
 
     Args:
@@ -60,8 +61,7 @@ VERSIONS = tuple(dict.fromkeys(r.version for r in RELEASES))
 NEWEST = "0.6"
 
 
-@dataclass(frozen=True)
-class Parameter:
+class Parameter(Struct, frozen=True):
     """One parameter.
 
     Args:
@@ -77,8 +77,7 @@ class Parameter:
     is_listed: bool = True
 
 
-@dataclass(frozen=True)
-class Signature:
+class Signature(Struct, frozen=True):
     """The parameters of a function.
 
     Args:
@@ -99,8 +98,7 @@ class Signature:
         return next((p for p in self.parameters if p.name == name), None)
 
 
-@dataclass(frozen=True)
-class Event:
+class Event(Struct, frozen=True):
     """What one release did to one name.
 
     Args:

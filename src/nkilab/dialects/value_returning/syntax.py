@@ -7,18 +7,18 @@ runs in the user's frame leads to the node of the syntax tree.
 from __future__ import annotations
 
 import ast
-from dataclasses import dataclass
 from functools import lru_cache
 from itertools import islice
 from types import CodeType, FrameType
+
+from msgspec import Struct
 
 from ..loop_text import read_file
 
 Span = tuple[int | None, int | None, int | None, int | None]
 
 
-@dataclass(frozen=True)
-class Asked:
+class Asked(Struct, frozen=True):
     """A place where truth is asked.
 
     Args:

@@ -8,15 +8,14 @@ Source: Neuron Explorer, "Profile parquet schema reference"; meanings in own wor
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 SCHEMA_VERSION = "7.4.0"
 INT, INT32, FLOAT, TEXT, FLAG = "int64", "int32", "double", "string", "bool"
 NS, BYTES, RATE = "nanoseconds", "bytes", "bytes_per_second"
 
 
-@dataclass(frozen=True)
-class Field:
+class Field(Struct, frozen=True):
     """A column of a table.
 
     Args:
