@@ -157,10 +157,10 @@ def attended(q, k, v, is_causal):
         powers, share = powers_of(scores, q.dtype)
         total = psum(P, P)
         for j in range(0, end, P):
-            other, turned = psum(P, P, dtype=q.dtype), sbuf(P, P, dtype=q.dtype)
+            other, transposed = psum(P, P, dtype=q.dtype), sbuf(P, P, dtype=q.dtype)
             nisa.nc_transpose(dst=other, data=powers[:, j : j + P])
-            nisa.tensor_copy(dst=turned, src=other)
-            nisa.nc_matmul(dst=total, stationary=turned, moving=values[:, j // P, :], accumulate=j > 0)
+            nisa.tensor_copy(dst=transposed, src=other)
+            nisa.nc_matmul(dst=total, stationary=transposed, moving=values[:, j // P, :], accumulate=j > 0)
         result = sbuf(P, P, dtype=q.dtype)
         nisa.tensor_scalar(dst=result, data=total, op0=nl.multiply, operand0=share)
         nisa.dma_copy(dst=out[i : i + P, :], src=result)

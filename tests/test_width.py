@@ -9,8 +9,8 @@ import pytest
 from tests.command_line import inside
 from tests.test_json import CASES, folder  # noqa: F401
 
-# Lines of source, command lines that are copied, paths, and Python or JSON text are not broken.
-WHOLE = re.compile(r"^\s*\d* *\||^  try: |^nkilab: wrote|/|^ *[\"'{}\[\]]")
+# Lines of source and of a diff, command lines to copy, paths, and Python or JSON text are not broken.
+WHOLE = re.compile(r"^[-+ ] {4}|^\s*\d* *\||^  try: |^nkilab: wrote|/|^ *[\"'{}\[\]]")
 # What prints text that is no message: a kernel, a completion script, the vendor's formats.
 TEXTS = ("einsum", "completion", "neuron-profile")
 

@@ -13,6 +13,7 @@ from textwrap import fill
 from typing import NamedTuple, cast
 
 import numpy as np
+from msgspec import structs
 
 from . import api
 from .checking import Launch, Options, examined, status_of
@@ -82,8 +83,9 @@ class Applied:
         gain, low, high = self.gain
         return {
             "id": self.advice.id, "where": self.advice.where, "diff": self.diff,
-            "is_equal": self.difference == 0, "difference": self.difference, "before": vars(self.before),
-            "after": vars(self.after), "gain_us": gain, "interval_us": [low, high],
+            "is_equal": self.difference == 0, "difference": self.difference,
+            "before": structs.asdict(self.before), "after": structs.asdict(self.after),
+            "gain_us": gain, "interval_us": [low, high],
         }  # fmt: skip
 
     def lines(self) -> Iterator[str]:
@@ -117,7 +119,8 @@ def run_advise(
     if as_json:
         print_document(
             {"schema": SCHEMA, "kernel": report.kernel, "target": report.target, "passes": report.passes,
-             "predicted": vars(before.predicted), "advice": [own.to_dict() for own in before.advice],
+             "predicted": structs.asdict(before.predicted),
+             "advice": [own.to_dict() for own in before.advice],
              "applied": applied.to_dict() if applied else None, "written": path}
         )  # fmt: skip
         return EXIT_FINE if number else status_of([report])

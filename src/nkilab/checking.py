@@ -121,28 +121,39 @@ def check(
     return list(report_of(kernel, args, kwargs, Options(target, replay, numerics)).findings)
 
 
+# kernel, positional and keyword arguments, chip, options, command line
+_Call = tuple[Kernel, tuple[object, ...], dict[str, object], Machine, Options, str]
+
+
 def report_of(
     kernel: Any, args: Sequence[Any], kwargs: Mapping[str, Any], options: Options = Options()
 ) -> Report:
     """As `check`, with everything that was measured."""
+    call = _call_of(kernel, args, kwargs, options)
     try:
-        return examined(kernel, args, kwargs, options)[1]
+        return _launched(*call)[1]
     except NkilabError as error:
         if isinstance(error, UnsupportedError) and not error.key:
             raise
-        checked_kernel = api.as_kernel(kernel)
-        return _stopped(checked_kernel, api.machine_for(checked_kernel, options.target), error)
+        return _stopped(call[0], call[3], error)
 
 
 def examined(
     kernel: object, args: Sequence[object], kwargs: Mapping[str, object], options: Options = Options()
 ) -> tuple[Launched, Report]:
     """What a kernel leaves on arrays, specs filled, and the report of it; what it raises is raised."""
+    return _launched(*_call_of(kernel, args, kwargs, options))
+
+
+def _call_of(kernel: object, args: Sequence[object], kwargs: Mapping[str, object], options: Options) -> _Call:
+    """What is launched: specs are filled."""
     checked_kernel = api.as_kernel(kernel)
     machine = api.machine_for(checked_kernel, options.target)
-    positional, named = tuple(map(filled, args)), {name: filled(value) for name, value in kwargs.items()}
-    command = command_of(checked_kernel, args, kwargs, options)
-    return _launched(checked_kernel, positional, named, machine, options, command)
+    named, command = (
+        {n: filled(v) for n, v in kwargs.items()},
+        command_of(checked_kernel, args, kwargs, options),
+    )
+    return checked_kernel, tuple(map(filled, args)), named, machine, options, command
 
 
 def _launched(
@@ -204,12 +215,11 @@ def _launched_ranks(
     tracks: list[Track] = []
     pieces: list[Advice] = []
     sources = Sources()
-    for place, (rank, launched) in enumerate(zip(ranks, left, strict=True)):
+    for place, (watcher, launched) in enumerate(zip(watchers.values(), left, strict=True)):
         own = structs.replace(launched, rendezvous=all_rendezvous)
         evidence = structs.replace(_evidence(kernel, own, options, "", place), sources=sources)
-        own_watcher = watchers[rank]
-        evidence = structs.replace(evidence, repeated=own_watcher.repeated, masked=own_watcher.masked)
-        findings += checks.examine(evidence, own_watcher, Graph(evidence))
+        evidence = structs.replace(evidence, repeated=watcher.repeated, masked=watcher.masked)
+        findings += checks.examine(evidence, watcher, Graph(evidence))
         own_pieces = advice.find(evidence)
         findings += [advice.finding_of(one, evidence) for one in own_pieces]
         pieces += own_pieces

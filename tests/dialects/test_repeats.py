@@ -43,7 +43,8 @@ def assert_equal(program, plain):
     assert [(type(f), f.layouts, f.attribute_values) for f in program.forms] == [
         (type(f), f.layouts, f.attribute_values) for f in plain.forms
     ]
-    for name, mark in vars(plain.marks).items():
+    for name in plain.marks.__struct_fields__:
+        mark = getattr(plain.marks, name)
         assert name == "_spaces" or getattr(program.marks, name) == mark, name
 
 

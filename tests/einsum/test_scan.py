@@ -329,4 +329,4 @@ def test_windows_are_loaded_once() -> None:
     # rows as they lie in HBM: no transfer picks single elements
     loads = re.findall(r"src=Y\[([^\]]*)\]", kernel.source)
     assert len(loads) == 1
-    assert loads[0].endswith("0:18")
+    assert loads[0].endswith(", :, :")

@@ -71,17 +71,23 @@ def loops_of(program: Program) -> list[Loop]:
     result: dict[tuple[int, ...], Loop] = {}
     for _ in range(MOST_DEPTH):
         loops = _in_sequence(steps)
-        for start, length in loops:
-            rows, sizes = begin[start], begin[start + length] - begin[start]
-            own = rows[sizes == sizes[len(sizes) // 2]]
-            if len(own) >= FEWEST and sizes[len(sizes) // 2] <= MOST_ROWS:
-                key = int(sizes[len(sizes) // 2]), *own.tolist()
-                result.setdefault(key, Loop(own, key[0], int(lines[own[0]])))
+        result |= {
+            (length, *start.tolist()): Loop(start, length, int(lines[start[0]]))
+            for start, length in (_in_rows(begin, *loop) for loop in loops)
+            if len(start) >= FEWEST and length <= MOST_ROWS
+        }
         shorter = _folded(steps, begin, loops)
         if len(shorter[0]) == len(steps):
             break
         steps, begin = shorter
     return sorted(result.values(), key=lambda loop: -len(loop.start))
+
+
+def _in_rows(begin: np.ndarray, start: np.ndarray, length: int) -> tuple[np.ndarray, int]:
+    """First rows of a loop's iterations that have as many rows as the one in its middle, and how many."""
+    sizes = begin[start + length] - begin[start]
+    middle = int(sizes[len(sizes) // 2])
+    return begin[start][sizes == middle], middle
 
 
 def _in_sequence(steps: np.ndarray) -> list[tuple[np.ndarray, int]]:

@@ -167,9 +167,9 @@ class _Sums:
         """Sums that go on as the next result."""
         updates = self._updates()
         for first in {self.track.boxes.of_slot[slot]: slot for slot in reversed(updates.values())}.values():
-            for stretches in self._sums_from(first, updates):
-                for row, read in restarts(self.lineage, stretches):
-                    yield self._finding(row, read, int(self.track.slots.storage[first]))
+            sums = self._sums_from(first, updates)
+            restarted = (pair for stretches in sums for pair in restarts(self.lineage, stretches))
+            yield from (self._finding(*pair, int(self.track.slots.storage[first])) for pair in restarted)
 
     def _updates(self) -> dict[int, int]:
         """Rows that add to what a place in SBUF holds, and the slots by which they write it."""
@@ -188,20 +188,23 @@ class _Sums:
         slots, boxes, lineage = self.track.slots, self.track.boxes, self.lineage
         stretches: list[Stretch] = []
         for slot in lineage.slots_of(first):
-            row = int(slots.row[slot])
+            row, is_written = int(slots.row[slot]), bool(slots.is_written[slot])
             meets, covers = lineage.meets(slot, first)
-            if boxes.of_slot[slot] == boxes.of_slot[first] and row in updates:
-                if slots.is_written[slot]:
-                    if not stretches or stretches[-1].reads:
-                        stretches.append(Stretch())
-                    others = (s for s in lineage.operands(row) if slots.storage[s] != slots.storage[slot])
-                    stretches[-1].rows.extend(product for s in others for product in lineage.products(s))
-            elif slots.is_written[slot] and covers:
+            is_update = boxes.of_slot[slot] == boxes.of_slot[first] and row in updates
+            if is_update and is_written:
+                stretches += [Stretch()] if not stretches or stretches[-1].reads else []
+                stretches[-1].rows += self._products(row, int(slots.storage[slot]))
+            elif is_written and covers and not is_update:
                 yield stretches
                 stretches = []
-            elif meets and slots.is_read[slot] and stretches:
+            elif meets and not is_update and slots.is_read[slot] and stretches:
                 stretches[-1].reads.append(slot)
         yield stretches
+
+    def _products(self, row: int, total: int) -> list[int]:
+        """The matmuls whose sums an update adds to what a storage holds."""
+        others = (s for s in self.lineage.operands(row) if self.track.slots.storage[s] != total)
+        return [product for slot in others for product in self.lineage.products(slot)]
 
     def _finding(self, row: int, read: int, storage: int) -> Finding:
         track = self.track

@@ -346,11 +346,13 @@ def _mapped(
         tree: Kernel, whole: Spec, findings: tuple[Finding, ...], notes: Sequence[str], proofs: Sequence[str]
     ) -> CompiledEinsum:
         types = {t: whole.dtypes.get(t, "float32") for t in cascade.tensors}
-        return CompiledEinsum(
+        kernel = CompiledEinsum(
             replace(whole, cascade=spec.cascade), cascade, spec.kernel_name, dialect, machine.name, types,
-            text_of(tree, cascade, dialect), tuple(tree.parameters), tree, findings, tuple(notes),
-            proofs=tuple(proofs),
+            "", tuple(tree.parameters), tree, findings, tuple(notes), proofs=tuple(proofs),
         )  # fmt: skip
+        packed = {s.tensor: s.shape(cascade.sizes) for s in kernel.sides(kernel.inputs) if not s.is_plain}
+        arguments = tuple(replace(a, declared=packed.get(a.name, a.declared)) for a in tree.arguments)
+        return replace(kernel, source=text_of(replace(tree, arguments=arguments), cascade, dialect))
 
     if search:
         return _searched(spec, machine, title_of(cascade), found, search, compiled)

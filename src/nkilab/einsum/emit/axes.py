@@ -173,12 +173,14 @@ class Axes:
         if tensor is None or buffer.memory != nodes.HBM or axis_of(buffer, 0) in self.steps:
             return
         shape = [expr(extent).value or 0 for extent in buffer.shape]
-        for axes, ranks in aligned(shape, [(r, cascade.sizes.get(r, 0)) for r in tensor.ranks]):
-            name = "".join(ranks)
-            for number, axis in enumerate(axes):
-                rank = name if len(axes) == 1 else f"{name}{number}"
-                if self.sizes.setdefault(rank, shape[axis]) == shape[axis]:
-                    self.steps[axis_of(buffer, axis)] = Step(rank, 1)
+        parts = (
+            (axis, "".join(ranks) + (str(number) if len(axes) > 1 else ""))
+            for axes, ranks in aligned(shape, [(r, cascade.sizes.get(r, 0)) for r in tensor.ranks])
+            for number, axis in enumerate(axes)
+        )
+        for axis, rank in parts:
+            if self.sizes.setdefault(rank, shape[axis]) == shape[axis]:
+                self.steps[axis_of(buffer, axis)] = Step(rank, 1)
 
     def _pair(self, one: Part, other: Part) -> None:
         """Two axes, position by position."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, is_dataclass, replace
-from typing import Any
 
 from ..language.ast import Cascade
 from ..room import views_of
@@ -42,11 +41,12 @@ class Named:
         """The tree of numbers alone, with some tiles of other sizes."""
         numbers = {name: n for _, group in self.kernel.constants for name, n in group.items()} | dict(values)
         known: dict[Atom, Expr] = {name: expr(n) for name, n in numbers.items()}
-        kernel: nodes.Kernel = mapped(replace(self.kernel, constants=()), lambda e: e.replaced(known), {})
+        kernel = mapped(replace(self.kernel, constants=()), lambda e: e.replaced(known), {})
+        assert isinstance(kernel, nodes.Kernel)
         return kernel
 
 
-def mapped(node: Any, change: Callable[[Expr], Expr], buffers: dict[int, nodes.Buffer]) -> Any:
+def mapped(node: object, change: Callable[[Expr], Expr], buffers: dict[int, nodes.Buffer]) -> object:
     """A tree with another expression for each, and one buffer for each that it had."""
     match node:
         case Expr():
@@ -58,8 +58,8 @@ def mapped(node: Any, change: Callable[[Expr], Expr], buffers: dict[int, nodes.B
     if not is_dataclass(node) or isinstance(node, type):
         return node
     parts = {f.name: mapped(getattr(node, f.name), change, buffers) for f in fields(node)}
-    changed: Any = replace(node, **parts)
-    if isinstance(node, nodes.Buffer):
+    changed = replace(node, **parts)
+    if isinstance(changed, nodes.Buffer):
         buffers[id(node)] = changed
     return changed
 
@@ -98,11 +98,11 @@ class _Names:
         # what is left of an axis behind a part that another engine takes
         self.rests: set[tuple[Place, nodes.Cut]] = set()
         self.splits: set[str | None] = set()
-        for statement, around in self.axes.statements:
-            for _, view in views_of(statement):
-                self._find_halos(view, around)
-                if not isinstance(statement, nodes.Load | nodes.Store | nodes.Move | nodes.Fill):
-                    self._find_rests(view)
+        views = ((s, around, view) for s, around in self.axes.statements for _, view in views_of(s))
+        for statement, around, view in views:
+            self._find_halos(view, around)
+            if not isinstance(statement, nodes.Load | nodes.Store | nodes.Move | nodes.Fill):
+                self._find_rests(view)
 
     def result(self) -> Named:
         """The tree with its names."""
@@ -262,12 +262,11 @@ class _Names:
                     s, into=self.view(into, around), added=tuple(self.summed(a, around) for a in added)
                 )
         self.partners = {}
-        for one, other in pairs_of(s, around):
-            for part, known in ((one, other), (other, one)):
-                step = self.axes.step(known.axis)
-                if step is not None and one.extent == other.extent and known.each == 1:
-                    self.partners.setdefault((part.axis, part.extent), []).append(step)
-        changed: dict[str, Any] = {name: self.view(view, around) for name, view in views_of(s)}
+        for part, known in (both for pair in pairs_of(s, around) for both in (pair, pair[::-1])):
+            step = self.axes.step(known.axis)
+            if step is not None and part.extent == known.extent and known.each == 1:
+                self.partners.setdefault((part.axis, part.extent), []).append(step)
+        changed: dict[str, object] = {name: self.view(view, around) for name, view in views_of(s)}
         if isinstance(s, nodes.Select):
             changed["offset"] = self.offset(s, around)
         return replace(s, **changed)
@@ -357,19 +356,19 @@ class _Names:
 
     def summed(self, one: nodes.Summed, around: Around) -> nodes.Summed:
         """What is told of a sum, with names."""
-        starts = {"start": one.start, "whole_start": one.whole_start}
-        changed: dict[str, Any] = {}
-        for field, start in starts.items():
-            terms, _ = linear(start, around) or ([], 0)
-            step = self.axes.step(id(terms[-1][1])) if terms else None
-            if step is None:
-                continue
-            element = replace(step, unit=1)
-            name = field.replace("start", "count")
-            count: Expr = getattr(one, name)
-            changed[field] = self.start(start, element, around)
-            changed[name] = count if count.value is None else self.number(count.value, element)
-        return replace(one, **changed)
+        start, count = self.elements_from(one.start, one.count, around)
+        whole_start, whole_count = self.elements_from(one.whole_start, one.whole_count, around)
+        return replace(one, start=start, count=count, whole_start=whole_start, whole_count=whole_count)
+
+    def elements_from(self, start: Expr, count: Expr, around: Around) -> tuple[Expr, Expr]:
+        """Where elements that a sum adds begin, and how many they are, with names."""
+        terms, _ = linear(start, around) or ([], 0)
+        step = self.axes.step(id(terms[-1][1])) if terms else None
+        if step is None:
+            return start, count
+        element = replace(step, unit=1)
+        start = self.start(start, element, around)
+        return start, count if count.value is None else self.number(count.value, element)
 
     def _argument(self, argument: nodes.Argument) -> nodes.Argument:
         views = (v for s, _ in self.axes.statements for _, v in views_of(s))
@@ -379,25 +378,30 @@ class _Names:
         if argument.declared == argument.shape:
             return replace(argument, shape=shape, declared=shape)
         ranks = self.cascade.tensors[argument.name].ranks if argument.declared else ()
+        if tuple(self.axes.sizes[rank] for rank in ranks) != argument.declared:
+            return replace(argument, shape=shape)
         declared = (self.elements(rank, self.axes.sizes[rank]) for rank in ranks)
         return replace(argument, shape=shape, declared=tuple(expr(1) if d is None else d for d in declared))
 
     def _find_halos(self, view: nodes.View, around: Around) -> None:
         """Windows of an axis that loops over another rank go through: a tile of that and its edges."""
-        for axis, i in axes_of(view):
-            step = self.axes.step(axis)
-            count = i.count.value if isinstance(i, nodes.Cut) else None
-            if step is None or count is None or not isinstance(i, nodes.Cut) or step.unit != 1:
+        moved = (
+            (i, self.axes.step(axis), factor, self.axes.step(id(loop)))
+            for axis, i in axes_of(view)
+            if isinstance(i, nodes.Cut)
+            for factor, loop in (linear(i.start, around) or ([], 0))[0]
+        )
+        for i, step, factor, own in moved:
+            count = i.count.value
+            if step is None or count is None or step.unit != 1:
                 continue
-            for factor, loop in (linear(i.start, around) or ([], 0))[0]:
-                own = self.axes.step(id(loop))
-                if own is None or own.rank == step.rank or own.unit == 1 or factor % own.unit:
-                    continue
-                tile, apart = self.elements(own.rank, own.unit), factor // own.unit
-                if tile is not None and i.step == apart and count == own.unit:
-                    self.halos[step.rank, count] = tile
-                elif tile is not None and i.step == 1 and count > apart * (own.unit - 1):
-                    self.halos[step.rank, count] = tile * apart + (count - apart * own.unit)
+            if own is None or own.rank == step.rank or own.unit == 1 or factor % own.unit:
+                continue
+            tile, apart = self.elements(own.rank, own.unit), factor // own.unit
+            if tile is not None and i.step == apart and count == own.unit:
+                self.halos[step.rank, count] = tile
+            elif tile is not None and i.step == 1 and count > apart * (own.unit - 1):
+                self.halos[step.rank, count] = tile * apart + (count - apart * own.unit)
 
     def _find_rests(self, view: nodes.View) -> None:
         """Axes of which two engines take a part each: the first has a name, the second is what is left."""

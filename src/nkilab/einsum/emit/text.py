@@ -229,7 +229,9 @@ def broken(text: str, indent: str) -> list[str]:
     head, arguments, tail = parts
     inner = indent + "    "
     line = inner + ", ".join(arguments)
-    lines = [line] if len(line) <= LONGEST else [n for a in arguments for n in broken(f"{a},", inner)]
+    # a comma behind the one expression that stands in parentheses would make a tuple of it
+    comma = "," if len(arguments) > 1 or head[-2:-1].isidentifier() else ""
+    lines = [line] if len(line) <= LONGEST else [n for a in arguments for n in broken(a + comma, inner)]
     return [indent + head, *lines, indent + tail]
 
 

@@ -370,16 +370,10 @@ class _Lowering:
             if isinstance(step, Einsum):
                 run.append(step)
                 continue
-            after = (
-                later
-                | {t for e in einsums_of(steps[number + 1 :]) for t in e.reads}
-                | {t for e in step.body for t in e.reads}
-            )
-            self.lower_run(run, outer, after)
+            after = later | {t for e in einsums_of(steps[number + 1 :]) for t in e.reads}
+            self.lower_run(run, outer, after | {t for e in step.body for t in e.reads})
             run = []
-            self.lower_block(
-                step, outer, later | {t for e in einsums_of(steps[number + 1 :]) for t in e.reads}
-            )
+            self.lower_block(step, outer, after)
         self.lower_run(run, outer, later)
 
     def lower_block(self, block: Iterate, outer: dict[str, Span], later: set[str]) -> None:
@@ -430,12 +424,8 @@ class _Lowering:
     def prepare(self, block: Iterate, outer: dict[str, Span]) -> None:
         """Make the places of what is read after a block, before its loop opens."""
         ctx = self.ctx
-        everything = {
-            t
-            for e in einsums_of(self.group.steps if self.group else ())
-            if e not in block.body
-            for t in e.reads
-        }
+        steps = self.group.steps if self.group else ()
+        everything = {t for e in einsums_of(steps) if e not in block.body for t in e.reads}
         everything |= self.later | state_of(block)
         for einsum in block.body:
             name = einsum.name

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import product
 from math import prod
 from operator import floordiv, mod
 
@@ -211,14 +212,13 @@ class Expr:
     def _shifted(self) -> list[tuple[tuple[object, ...], int]]:
         """Its terms, with i * c + c as (i + 1) * c."""
         terms: dict[tuple[object, ...], int] = dict(self.terms)
-        for factors, added in self.terms:
-            for longer, c in sorted(self.terms, key=_weight):
-                rest = [f for f in longer if f not in factors]
-                is_one_more = len(longer) == len(factors) + 1 and len(rest) == 1
-                if is_one_more and added % c == 0 and (factors or abs(c) > 1) and isinstance(rest[0], str):
-                    del terms[factors], terms[longer]
-                    terms[*factors, f"({rest[0]} {'+' if added * c > 0 else '-'} {abs(added // c)})"] = c
-                    return list(terms.items())
+        for (factors, added), (longer, c) in product(self.terms, sorted(self.terms, key=_weight)):
+            rest = [f for f in longer if f not in factors]
+            is_one_more = len(longer) == len(factors) + 1 and len(rest) == 1
+            if is_one_more and added % c == 0 and (factors or abs(c) > 1) and isinstance(rest[0], str):
+                del terms[factors], terms[longer]
+                terms[*factors, f"({rest[0]} {'+' if added * c > 0 else '-'} {abs(added // c)})"] = c
+                break
         return list(terms.items())
 
 
