@@ -21,6 +21,7 @@ from .advice.trials import best_edit
 from .argument_checks import need, whole
 from .arrays import dtype_of, framework_of
 from .checks import baseline, comments, faults, sarif, terminal
+from .checks.baseline import NO_FILES, Files
 from .checks.capacity import occupancy
 from .checks.evidence import Evidence, Track, definition_of
 from .checks.finding import Finding
@@ -80,21 +81,6 @@ class Options:
     table: Mapping[str, Dependence] | None = None
 
 
-@dataclass(frozen=True)
-class Files:
-    """The files that `nkilab check` reads and writes; "" for none.
-
-    Args:
-        sarif: gets the findings as SARIF.
-        baseline: holds findings that are known, which are not told.
-        new_baseline: gets all findings, in the place of those of the kernel that it holds.
-    """
-
-    sarif: str = ""
-    baseline: str = ""
-    new_baseline: str = ""
-
-
 @public
 def check(
     kernel: Any, *args: Any, target: str = "", replay: int = 0, numerics: bool = False, **kwargs: Any
@@ -119,6 +105,15 @@ def check(
     whole("replay", replay, 0, MOST_REPLAYS)
     need("numerics", numerics, bool, "True or False")
     return list(report_of(kernel, args, kwargs, Options(target, replay, numerics)).findings)
+
+
+@contextmanager
+def _heard() -> Iterator[list[warnings.WarningMessage]]:
+    """Our warnings of a launch; others are nobody's business."""
+    with warnings.catch_warnings(record=True) as heard:
+        warnings.simplefilter("ignore")
+        warnings.simplefilter("always", NkilabWarning)
+        yield heard
 
 
 # kernel, positional and keyword arguments, chip, options, command line
@@ -149,10 +144,8 @@ def _call_of(kernel: object, args: Sequence[object], kwargs: Mapping[str, object
     """What is launched: specs are filled."""
     checked_kernel = api.as_kernel(kernel)
     machine = api.machine_for(checked_kernel, options.target)
-    named, command = (
-        {n: filled(v) for n, v in kwargs.items()},
-        command_of(checked_kernel, args, kwargs, options),
-    )
+    named = {name: filled(value) for name, value in kwargs.items()}
+    command = command_of(checked_kernel, args, kwargs, options)
     return checked_kernel, tuple(map(filled, args)), named, machine, options, command
 
 
@@ -166,9 +159,7 @@ def _launched(
 ) -> tuple[Launched, Report]:
     """Launch a kernel and check what it leaves; what the kernel raises is raised."""
     watcher = Watcher(records=bool(options.replays) or options.has_numerics)
-    with warnings.catch_warnings(record=True) as heard:
-        warnings.simplefilter("ignore")
-        warnings.simplefilter("always", NkilabWarning)
+    with _heard() as heard:
         launched = launch(kernel, args, kwargs, machine, has_data=True, watch=watcher.around)
     findings = list(faults.from_warnings(heard))
     evidence = _evidence(kernel, launched, options, command)
@@ -206,9 +197,7 @@ def _launched_ranks(
 ) -> tuple[list[Launched], Report]:
     """Launch a kernel on several ranks and check what each leaves; replays and numerics are of one rank."""
     watchers = {rank: Watcher(records=False) for rank in ranks}
-    with warnings.catch_warnings(record=True) as heard:
-        warnings.simplefilter("ignore")
-        warnings.simplefilter("always", NkilabWarning)
+    with _heard() as heard:
         left = launch_ranks(kernel, calls, ranks, machine, **how, watch=around_ranks(watchers))
     findings = list(faults.from_warnings(heard))
     all_rendezvous = left[0].rendezvous
@@ -414,7 +403,7 @@ def run_check(
     load: Callable[[str], Any],
     *,
     as_json: bool = False,
-    files: Files = Files(),
+    files: Files = NO_FILES,
     what_if: str = "",
     version: str = "",
 ) -> int:

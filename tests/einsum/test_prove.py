@@ -159,7 +159,5 @@ def test_a_view_that_leaves_out_an_axis_is_refused(monkeypatch: pytest.MonkeyPat
     kernel = nkilab.einsum.compile("aeba->abe", sizes={"A": 3, "E": 2, "B": 5})
     refused = "their plan is refused (Copy into z_out takes a part of the axes of a_block); "
     assert refused in kernel.changes[0]
-        "their plan is refused (Copy into z_out takes a part of the axes of a_block); " in kernel.changes[0]
-    )
     a = np.arange(90, dtype=np.float32).reshape(3, 2, 5, 3)
     assert np.array_equal(kernel(a), np.einsum("aeba->abe", a))

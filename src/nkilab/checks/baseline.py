@@ -9,7 +9,7 @@ import json
 import os
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -20,6 +20,24 @@ from .sources import Sources
 
 SCHEMA = "nkilab.baseline/1"
 _PARTS = ("file", "kernel", "rule", "text", "other_text")
+
+
+@dataclass(frozen=True)
+class Files:
+    """The files that `nkilab check` reads and writes; "" for none.
+
+    Args:
+        sarif: gets the findings as SARIF.
+        baseline: holds findings that are known, which are not told.
+        new_baseline: gets all findings, in the place of those of the kernel that it holds.
+    """
+
+    sarif: str = ""
+    baseline: str = ""
+    new_baseline: str = ""
+
+
+NO_FILES = Files()
 
 
 class Entry(NamedTuple):
