@@ -350,7 +350,9 @@ def _mapped(
             replace(whole, cascade=spec.cascade), cascade, spec.kernel_name, dialect, machine.name, types,
             "", tuple(tree.parameters), tree, findings, tuple(notes), proofs=tuple(proofs),
         )  # fmt: skip
-        packed = {s.tensor: s.shape(cascade.sizes) for s in kernel.sides(kernel.inputs) if not s.is_plain}
+        # with open extents, arguments have the shapes in which they come
+        sides = () if tree.parameters else kernel.sides(kernel.inputs)
+        packed = {side.tensor: side.shape(cascade.sizes) for side in sides if not side.is_plain}
         arguments = tuple(replace(a, declared=packed.get(a.name, a.declared)) for a in tree.arguments)
         return replace(kernel, source=text_of(replace(tree, arguments=arguments), cascade, dialect))
 
