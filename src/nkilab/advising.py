@@ -16,6 +16,7 @@ import numpy as np
 from msgspec import structs
 
 from . import api
+from .advice.trials import MOST_EDITS
 from .checking import Launch, Options, examined, status_of
 from .checks.report import Prediction, Report
 from .conformal import gain_factors
@@ -141,7 +142,7 @@ def run_advise(
     return status_of([report])
 
 
-def ran(designation: str, call: Launch, target: str) -> Ran:
+def ran(designation: str, call: Launch, target: str, edits: int = MOST_EDITS) -> Ran:
     """Run, check and time a kernel on arrays; findings that fail are told when it is not asked for advice.
 
     Raises:
@@ -149,7 +150,7 @@ def ran(designation: str, call: Launch, target: str) -> Ran:
     """
     args, kwargs, grid = call
     kernel = api.as_kernel(kernel_from(designation))
-    launched, report = examined(kernel[grid] if grid else kernel, args, kwargs, Options(target))
+    launched, report = examined(kernel[grid] if grid else kernel, args, kwargs, Options(target, edits=edits))
     if report.predicted is None:
         raise UsageError(f"{report.kernel} cannot be timed", hint="nkilab check says why")
     results = launched.results if isinstance(launched.results, list | tuple) else [launched.results]

@@ -17,7 +17,7 @@ from msgspec import structs
 
 from . import api, checks
 from .advice import findings as advice
-from .advice.trials import best_edit
+from .advice.trials import IN_CHECK, best_edit
 from .argument_checks import need, whole
 from .arrays import dtype_of, framework_of
 from .checks import baseline, comments, faults, sarif, terminal
@@ -73,12 +73,14 @@ class Options:
         replays: how many other orders to compute.
         has_numerics: whether to compute in float32 beside.
         table: which kinds of pairs are ordered.
+        edits: how many changes to try for advice.
     """
 
     target: str = ""
     replays: int = 0
     has_numerics: bool = False
     table: Mapping[str, Dependence] | None = None
+    edits: int = IN_CHECK
 
 
 @public
@@ -166,7 +168,7 @@ def _launched(
     evidence = structs.replace(evidence, repeated=watcher.repeated, masked=watcher.masked)
     graph = Graph(evidence)
     findings += checks.examine(evidence, watcher, graph)
-    pieces = advice.find(evidence)
+    pieces = advice.find(evidence, options.edits)
     findings += [advice.finding_of(one, evidence) for one in pieces]
     done: list[Replay] = []
     notes: list[str] = []
@@ -209,7 +211,7 @@ def _launched_ranks(
         evidence = structs.replace(_evidence(kernel, own, options, "", place), sources=sources)
         evidence = structs.replace(evidence, repeated=watcher.repeated, masked=watcher.masked)
         findings += checks.examine(evidence, watcher, Graph(evidence))
-        own_pieces = advice.find(evidence)
+        own_pieces = advice.find(evidence, options.edits)
         findings += [advice.finding_of(one, evidence) for one in own_pieces]
         pieces += own_pieces
         tracks += evidence.tracks

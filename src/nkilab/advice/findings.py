@@ -10,7 +10,7 @@ from ..errors import LimitError
 from ..views.guidance import Advice
 from .declare import CATALOGUE, Candidate
 from .subject import Subject, subject_of
-from .trials import IN_CHECK, advice_of
+from .trials import advice_of
 
 
 def slowest(tracks: tuple[Track, ...]) -> Subject | None:
@@ -27,10 +27,10 @@ def slowest(tracks: tuple[Track, ...]) -> Subject | None:
     return subject_of(track.program, track.compiled, track.plan, track.timeline)
 
 
-def find(evidence: Evidence) -> tuple[Advice, ...]:
-    """What pays in the slowest program of a launch, the most first."""
+def find(evidence: Evidence, most: int) -> tuple[Advice, ...]:
+    """What pays of so many edits of the slowest program of a launch, the most first."""
     subject = slowest(evidence.tracks)
-    return advice_of(subject, IN_CHECK) if subject is not None else ()
+    return advice_of(subject, most) if subject is not None else ()
 
 
 def finding_of(advice: Advice, evidence: Evidence) -> Finding:

@@ -5,6 +5,7 @@ Nothing is estimated: a gain is the difference of two simulations, of the progra
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 from msgspec import Struct
@@ -20,9 +21,9 @@ from .subject import MOST_ROWS, Subject, edited_latency_ns
 Best = tuple[str, float]
 Named = tuple[str, Edit]
 # edits that are tried: in a check, which runs at each change; in a profile; where advice alone is asked for
-IN_CHECK, IN_PROFILE, MOST_EDITS = 4, 6, 12
-# transformations of which an edit is tried; further edits of each; rows of all edits
-MOST_TRIED, MOST_OTHERS = 6, 2
+IN_CHECK, IN_PROFILE, MOST_EDITS = 4, 6, 24
+# further edits of a candidate that pays; rows of all edits
+MOST_OTHERS = 2
 TRIED_ROWS = 4 * MOST_ROWS
 
 
@@ -45,17 +46,18 @@ class Tried(Struct, frozen=True):
 def promising(subject: Subject) -> list[tuple[str, Candidate]]:
     """What may save more than the model resolves, the most first.
 
-    No change saves more than the time behind what it changes, nor more than is left of the latency when the
-    engines that it does not relieve have done their work.
+    No change saves more than is left of the latency when the engines that it does not relieve have done their
+    work; one that relieves an engine, no more than the time behind what it changes. One that relieves none
+    ends waits, which may stand behind anything.
     """
     least = least_gain() * subject.latency_ns
     most = {id: subject.most_ns(own.relieves) for id, own in CATALOGUE.items()}
     pairs = [
-        (min(most[id], candidate.weight_ns), id, candidate)
+        (min(most[id], candidate.weight_ns) if own.relieves else most[id], id, candidate)
         for id, own in CATALOGUE.items() if most[id] > least
         for candidate in own.find(subject)
     ]  # fmt: skip
-    ranked = sorted((own for own in pairs if own[0] > least), key=lambda own: -own[0])
+    ranked = sorted((own for own in pairs if own[0] > least), key=lambda own: (-own[0], -own[2].weight_ns))
     return [(id, candidate) for _, id, candidate in ranked]
 
 
@@ -76,29 +78,42 @@ def best_edit(subject: Subject, candidate: Candidate, edits: Sequence[Named] = (
 def tried(subject: Subject, most: int) -> list[Tried]:
     """What was simulated: the candidates that may save most, within limits of work.
 
-    Of each the likeliest edit that can be made is tried first; of those that pay the others follow.
+    Of each transformation the likeliest candidate comes first, of each candidate the likeliest edit that can
+    be made; what is left goes to the other edits of those that pay, then to the other candidates.
     """
     left = max(1, min(most, TRIED_ROWS // max(1, len(subject.written))))
-    firsts: list[tuple[Tried, tuple[Named, ...]]] = []
+    rounds: dict[int, list[tuple[str, Candidate]]] = {}
+    seen = Counter[str]()
     for id, candidate in promising(subject):
-        if len(firsts) >= min(left, MOST_TRIED):
+        rounds.setdefault(seen[id], []).append((id, candidate))
+        seen[id] += 1
+    result: list[Tried] = []
+    for number in sorted(rounds):
+        firsts, left = _firsts(subject, rounds[number], left)
+        for own, others in firsts:
+            is_worth = own.latency_ns < (1 - least_gain()) * subject.latency_ns
+            edits = others[:left] if is_worth else ()
+            best = best_edit(subject, own.candidate, edits) if edits else None
+            left -= len(edits)
+            is_better = best is not None and best[1] < own.latency_ns
+            result.append(Tried(own.id, own.candidate, *best) if is_better and best is not None else own)
+    return result
+
+
+def _firsts(
+    subject: Subject, candidates: list[tuple[str, Candidate]], left: int
+) -> tuple[list[tuple[Tried, tuple[Named, ...]]], int]:
+    """Per candidate its first edit that can be made, with some that follow; and how many may be tried yet."""
+    result = []
+    for id, candidate in candidates:
+        if not left:
             break
-        if id in {own.id for own, _ in firsts}:
-            continue
         outcomes = (best_edit(subject, candidate, [edit]) for edit in candidate.edits)
         place, best = next(((n, own) for n, own in enumerate(outcomes) if own is not None), (0, None))
         if best is not None:
-            firsts.append((Tried(id, candidate, *best), candidate.edits[place + 1 :][:MOST_OTHERS]))
-    left -= len(firsts)
-    result = []
-    for own, others in firsts:
-        is_worth = own.latency_ns < (1 - least_gain()) * subject.latency_ns
-        edits = others[: max(left, 0)] if is_worth else ()
-        best = best_edit(subject, own.candidate, edits) if edits else None
-        left -= len(edits)
-        better = best is not None and best[1] < own.latency_ns
-        result.append(Tried(own.id, own.candidate, *best) if better and best is not None else own)
-    return result
+            result.append((Tried(id, candidate, *best), candidate.edits[place + 1 :][:MOST_OTHERS]))
+            left -= 1
+    return result, left
 
 
 def edits_of(subject: Subject, id: str) -> list[float]:

@@ -350,10 +350,8 @@ def _mapped(
             replace(whole, cascade=spec.cascade), cascade, spec.kernel_name, dialect, machine.name, types,
             "", tuple(tree.parameters), tree, findings, tuple(notes), proofs=tuple(proofs),
         )  # fmt: skip
-        # with open extents, arguments have the shapes in which they come
-        sides = () if tree.parameters else kernel.sides(kernel.inputs)
-        packed = {side.tensor: side.shape(cascade.sizes) for side in sides if not side.is_plain}
-        arguments = tuple(replace(a, declared=packed.get(a.name, a.declared)) for a in tree.arguments)
+        packed = {side.tensor for side in kernel.sides(kernel.inputs) if not side.is_plain}
+        arguments = tuple(replace(a, is_packed=a.name in packed) for a in tree.arguments)
         return replace(kernel, source=text_of(replace(tree, arguments=arguments), cascade, dialect))
 
     if search:

@@ -57,8 +57,9 @@ class Printer(ABC):
             self.put(f"assert {claim}")
         for argument in (a for a in self.kernel.arguments if a.value is None):
             shape, declared = argument.shape or (1,), argument.declared or argument.shape or (1,)
-            self.put(f"assert {argument.name}.shape == {self.shape(declared)}")
-            if shape != declared:
+            if not argument.is_packed:
+                self.put(f"assert {argument.name}.shape == {self.shape(declared)}")
+            if shape != declared or argument.is_packed:
                 self.put(f"{argument.name} = {argument.name}.reshape({self.shape(shape)})")
 
     def put(self, text: str) -> None:

@@ -398,6 +398,7 @@ class Argument:
         dtype: for tensors.
         value: for scalars, their default.
         declared: for tensors, the shape in which they come, if the kernel views them in another.
+        is_packed: for tensors, whether they come in a shape of their parts.
     """
 
     name: str
@@ -405,6 +406,7 @@ class Argument:
     dtype: str = ""
     value: float | None = None
     declared: tuple[Whole, ...] = ()
+    is_packed: bool = False
 
 
 @dataclass(frozen=True)
