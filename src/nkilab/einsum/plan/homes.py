@@ -55,9 +55,12 @@ class Homes:
                 s.variable in access.variables for s in group.steps if isinstance(s, Iterate)
             ):
                 continue
-            size = staged_bytes(ctx, access, spans, tile, ctx.dtypes[tensor])
+            summed = {v for _, e, _ in accesses for v in e.reduced if v in access.variables}
+            is_summed = len(summed) == 1 and all(e in self.products for _, e, _ in accesses)
+            part = summed.pop() if is_summed else tile
+            size = staged_bytes(ctx, access, spans, part, ctx.dtypes[tensor])
             if size * 2 <= ctx.room() * 0.3:
-                found[tensor] = stage(ctx, access, spans, tile, ctx.dtypes[tensor])
+                found[tensor] = stage(ctx, access, spans, part, ctx.dtypes[tensor])
                 ctx.storages[tensor].insert(0, found[tensor])
         return found
 
@@ -96,6 +99,9 @@ class Homes:
             if sizes[name] > 2048:
                 ctx.homes[name] = "hbm"
                 del sizes[name]
+        for name in ctx.chip_dtypes.keys() - later - {*ctx.cascade.outputs}:
+            if ctx.homes[name] == "hbm" and ctx.hbm(name) is None:
+                ctx.dtypes[name] = ctx.chip_dtypes[name]
 
     def narrow(self, einsum: Einsum, group: Group) -> str:
         """The type in which TensorE alone reads a result, sums apart; "" if others read it too."""
