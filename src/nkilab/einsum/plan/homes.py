@@ -74,6 +74,8 @@ class Homes:
         sizes: dict[str, int] = {}
         for einsum in group.einsums:
             name = einsum.name
+            if self.narrow(einsum, group):
+                ctx.chip_dtypes[name] = self.narrow(einsum, group)
             size = self.tile_bytes(einsum, blocks)
             is_output = name in ctx.cascade.outputs
             crosses = name in later and not (is_trivial and size <= SMALL_BYTES and name not in ctx.copied)
@@ -89,8 +91,6 @@ class Homes:
                 sizes[name] = size
             ctx.homes[name] = "chip hbm" if home == "both" else home
             ctx.wanted[name] = self.wanted(einsum, group, blocks)
-            if self.narrow(einsum, group):
-                ctx.chip_dtypes[name] = self.narrow(einsum, group)
             if name not in later and self.stays_in_psum(einsum, group, blocks):
                 ctx.memories[name] = PSUM
         self.written |= {e.name for e in group.einsums}
@@ -102,6 +102,8 @@ class Homes:
     def without_room(self, sizes: dict[str, int], buffers: int) -> list[str]:
         """Tensors, the largest first, that go to HBM so that the others, in bytes per partition, fit."""
         left, found = sum(sizes.values()) * buffers, []
+        if buffers > 1 and left > self.ctx.room() * 0.6:
+            left, buffers = left // buffers, 1
         for name in sorted((n for n, size in sizes.items() if size > 2048), key=lambda n: -sizes[n]):
             if left <= self.ctx.room() * 0.6:
                 break
@@ -230,9 +232,10 @@ class Homes:
     def tile_bytes(self, einsum: Einsum, blocks: dict[str, int]) -> int:
         """Bytes per partition of what a group holds of a tensor."""
         shape = self.ctx.cascade.shape(einsum.name)
+        size = self.ctx.bytes_of(self.ctx.chip_dtypes.get(einsum.name, "float32"))
         extents = [min(e, blocks.get(i.plain, e)) for e, i in zip(shape, einsum.output.indices, strict=True)]
         largest = max(extents, default=1)
-        return prod(extents) // largest * -(-largest // self.ctx.lanes) * 4
+        return prod(extents) // largest * -(-largest // self.ctx.lanes) * size
 
     def wanted(self, einsum: Einsum, group: Group, blocks: dict[str, int]) -> str:
         """The variable that the first reader of a tensor wants on the partitions; "" if it does not care."""
