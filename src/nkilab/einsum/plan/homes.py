@@ -17,6 +17,8 @@ from .units import Units
 
 # times as long as without it that a shared loop may move its operands
 MUCH_MORE = 1.5
+# part of the room on chip that results of a group may take
+NEAR = 0.6
 # a tensor that outlives its group stays on chip below this many bytes per partition
 SMALL_BYTES = 40 * 1024
 
@@ -94,7 +96,10 @@ class Homes:
             if name not in later and self.stays_in_psum(einsum, group, blocks):
                 ctx.memories[name] = PSUM
         self.written |= {e.name for e in group.einsums}
-        ctx.homes |= dict.fromkeys(self.without_room(sizes, 1 if is_trivial else 2), "hbm")
+        far, buffers = self.without_room(sizes, 1 if is_trivial else 2), 1 if is_trivial else 2
+        ctx.homes |= dict.fromkeys(far, "hbm")
+        if sum(size for n, size in sizes.items() if n not in far) * buffers > ctx.room() * NEAR:
+            ctx.build.single |= sizes.keys() - far
         for name in ctx.chip_dtypes.keys() - later - {*ctx.cascade.outputs}:
             if ctx.homes[name] == "hbm" and ctx.hbm(name) is None:
                 ctx.dtypes[name] = ctx.chip_dtypes[name]
@@ -102,10 +107,10 @@ class Homes:
     def without_room(self, sizes: dict[str, int], buffers: int) -> list[str]:
         """Tensors, the largest first, that go to HBM so that the others, in bytes per partition, fit."""
         left, found = sum(sizes.values()) * buffers, []
-        if buffers > 1 and left > self.ctx.room() * 0.6:
+        if buffers > 1 and left > self.ctx.room() * NEAR:
             left, buffers = left // buffers, 1
         for name in sorted((n for n, size in sizes.items() if size > 2048), key=lambda n: -sizes[n]):
-            if left <= self.ctx.room() * 0.6:
+            if left <= self.ctx.room() * NEAR:
                 break
             left -= sizes[name] * buffers
             found.append(name)

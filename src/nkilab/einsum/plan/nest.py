@@ -343,7 +343,10 @@ class Nest:
 
     def place_of(self, einsum: Einsum) -> View | None:
         """Where an instruction may write an Einsum's tile at once: nothing reads what is there before."""
-        target, is_read = self.targets.get(einsum.name), any(einsum.name in e.reads for e in self.until(einsum))
+        target, is_read = (
+            self.targets.get(einsum.name),
+            any(einsum.name in e.reads for e in self.until(einsum)),
+        )
         if einsum.name not in self.cluster.kept or target is None or is_read or target.dtype != "float32":
             return None
         return target.direct(self.ctx, einsum, self.spans, self.choice.part, self.choice.free)
