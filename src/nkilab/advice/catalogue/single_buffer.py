@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 import numpy as np
 
@@ -45,13 +46,35 @@ def find(subject: Subject) -> Iterator[Candidate]:
     on_chip = slots.kinds.lie_in(SBUF)[dst] if len(dst) else np.zeros(0, np.bool_)
     is_load[: len(program)] = (slots.engine == DMA) & on_chip
     wanted = is_load[later] & np.isin(waits.kind, [KINDS.index("anti"), KINDS.index("output")])
-    for line, rows in by_line(program, np.unique(later[wanted])).items():
-        own = np.flatnonzero(wanted & np.isin(later, rows))
-        record = program.storages[int(dst[rows[0]])]
+    for lines in _interleaved(by_line(program, np.unique(later[wanted]))):
+        every = np.concatenate(list(lines.values()))
+        line = max(lines, key=lambda own: float(subject.spent[lines[own]].sum()))
+        ways = [("a buffer for each load", every)]
+        if len(lines) > 1:
+            ways.append((f"a buffer for each load of line {program.lines[line][1]} alone", lines[line]))
+        records = [program.storages[int(dst[rows[0]])] for rows in lines.values()]
+        tiles = " and ".join(dict.fromkeys(f"{own.dtype}{list(own.shape)}" for own in records))
         yield Candidate(
             line,
-            f"{plural(len(rows), 'load')} into one {record.dtype}{list(record.shape)} wait until what it "
-            "holds is used up",
-            float(subject.spent[rows].sum()),
-            (("a buffer for each load", lambda own=own: subject.without_waits(own)),),  # type: ignore[misc]
+            f"{plural(len(every), 'load')} into one {tiles} wait until what it holds is used up",
+            float(subject.spent[every].sum()),
+            tuple((words, partial(_without, subject, wanted, later, rows)) for words, rows in ways),
         )
+
+
+def _without(subject: Subject, wanted: np.ndarray, later: np.ndarray, rows: np.ndarray) -> float:
+    return subject.without_waits(np.flatnonzero(wanted & np.isin(later, rows)))
+
+
+def _interleaved(lines: dict[int, np.ndarray]) -> Iterator[dict[int, np.ndarray]]:
+    """Lines whose rows take turns, as those of one loop do: together or not at all they end the waits."""
+    group: dict[int, np.ndarray] = {}
+    last = -1
+    for line, rows in sorted(lines.items(), key=lambda own: int(own[1].min())):
+        if group and int(rows.min()) > last:
+            yield group
+            group = {}
+        group[line] = rows
+        last = max(last, int(rows.max()))
+    if group:
+        yield group
