@@ -10,7 +10,9 @@ import numpy as np
 from ...place.slots import DMA, slots_of
 from ...place.walk import KINDS
 from ...tiles.tile import SBUF
+from ...trace.program import Program
 from ..declare import Candidate, Example, Subject, plural, transformation
+from ..draft import Draft, movable, whole_tile
 from ..subject import by_line, later_of
 
 _TURNS = """
@@ -58,12 +60,37 @@ def find(subject: Subject) -> Iterator[Candidate]:
             line,
             f"{plural(len(every), 'load')} into one {tiles} wait until what it holds is used up",
             float(subject.spent[every].sum()),
-            tuple((words, partial(_without, subject, wanted, later, rows)) for words, rows in ways),
+            tuple(
+                (words, partial(_with_buffers, subject, rows, np.flatnonzero(wanted & np.isin(later, rows))))
+                for words, rows in ways
+            ),
         )
 
 
-def _without(subject: Subject, wanted: np.ndarray, later: np.ndarray, rows: np.ndarray) -> float:
-    return subject.without_waits(np.flatnonzero(wanted & np.isin(later, rows)))
+def _with_buffers(subject: Subject, loads: np.ndarray, dropped: np.ndarray) -> Program | float:
+    """A tile for each of some loads; where they cannot be told apart in the text, the waits left out."""
+    lines = np.unique(np.asarray(subject.program.line_column)[loads])
+    renewed = _renewed(subject, lines) if subject.may_be_edited else None
+    return subject.without_waits(dropped) if renewed is None else renewed
+
+
+def _renewed(subject: Subject, lines: np.ndarray) -> Program | None:
+    """The program where each load of some lines fills a tile of its own; None if one fills a part."""
+    base, slots = subject.base, subject.slots
+    is_load = slots.is_written & (slots.engine[slots.row] == DMA) & movable(base)[slots.storage]
+    loads = np.flatnonzero(is_load & np.isin(np.asarray(base.line_column)[slots.row], lines))
+    if not len(loads) or not all(whole_tile(base, *subject.slot(at)) for at in loads.tolist()):
+        return None
+    draft = Draft(base)
+    for storage in np.unique(slots.storage[loads]).tolist():
+        starts = slots.row[loads[slots.storage[loads] == storage]]
+        rows = np.unique(slots.row[slots.storage == storage])
+        shape = base.storages[storage].shape
+        tiles = [storage, storage, *(draft.new_tile(storage, shape) for _ in starts[1:])]
+        for row, turn in zip(rows.tolist(), np.searchsorted(starts, rows, "right").tolist(), strict=True):
+            slots_now = draft.slots(row)
+            draft.set_slots(row, [(tiles[turn], *own[1:]) if own[0] == storage else own for own in slots_now])
+    return draft.program()
 
 
 def _interleaved(lines: dict[int, np.ndarray]) -> Iterator[dict[int, np.ndarray]]:
