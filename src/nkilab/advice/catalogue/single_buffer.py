@@ -12,7 +12,7 @@ from ...place.walk import KINDS
 from ...tiles.tile import SBUF
 from ...trace.program import Program
 from ..declare import Candidate, Example, Subject, plural, transformation
-from ..draft import Draft, movable, whole_tile
+from ..renewal import renewed
 from ..subject import by_line, later_of
 
 _TURNS = """
@@ -68,29 +68,10 @@ def find(subject: Subject) -> Iterator[Candidate]:
 
 
 def _with_buffers(subject: Subject, loads: np.ndarray, dropped: np.ndarray) -> Program | float:
-    """A tile for each of some loads; where they cannot be told apart in the text, the waits left out."""
-    lines = np.unique(np.asarray(subject.program.line_column)[loads])
-    renewed = _renewed(subject, lines) if subject.may_be_edited else None
-    return subject.without_waits(dropped) if renewed is None else renewed
-
-
-def _renewed(subject: Subject, lines: np.ndarray) -> Program | None:
-    """The program where each load of some lines fills a tile of its own; None if one fills a part."""
-    base, slots = subject.base, subject.slots
-    is_load = slots.is_written & (slots.engine[slots.row] == DMA) & movable(base)[slots.storage]
-    loads = np.flatnonzero(is_load & np.isin(np.asarray(base.line_column)[slots.row], lines))
-    if not len(loads) or not all(whole_tile(base, *subject.slot(at)) for at in loads.tolist()):
-        return None
-    draft = Draft(base)
-    for storage in np.unique(slots.storage[loads]).tolist():
-        starts = slots.row[loads[slots.storage[loads] == storage]]
-        rows = np.unique(slots.row[slots.storage == storage])
-        shape = base.storages[storage].shape
-        tiles = [storage, storage, *(draft.new_tile(storage, shape) for _ in starts[1:])]
-        for row, turn in zip(rows.tolist(), np.searchsorted(starts, rows, "right").tolist(), strict=True):
-            slots_now = draft.slots(row)
-            draft.set_slots(row, [(tiles[turn], *own[1:]) if own[0] == storage else own for own in slots_now])
-    return draft.program()
+    """A tile for each of some loads; where they fill parts of tiles, the waits left out."""
+    slots, lines = subject.slots, np.unique(np.asarray(subject.program.line_column)[loads])
+    edited = renewed(subject, lines, slots.engine[slots.row] == DMA)
+    return subject.without_waits(dropped) if edited is None else edited
 
 
 def _interleaved(lines: dict[int, np.ndarray]) -> Iterator[dict[int, np.ndarray]]:
