@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from nkilab import profile, spec
-from nkilab.compare import compare
+from nkilab.compare import compare, print_comparison
 from nkilab.errors import FileError
 from nkilab.hook import activate
 from nkilab.ledger import Predictor, judged
@@ -124,6 +124,17 @@ def test_a_prediction_agrees_with_itself(predicted: Profile, tmp_path: Path) -> 
     by_name = {pair.name: pair for pair in one.pairs}
     for name in ("dma_transfer_count", "vector_engine_active_time", "dma_active_time", "hbm_read_bytes"):
         assert by_name[name].off == pytest.approx(0, abs=1e-3), name
+
+
+def test_the_printed_table_says_what_a_profile_spans_beyond_the_latency(
+    predicted: Profile, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "card.txt").write_text(f"total_time {predicted.latency_us * 1e-6}\n")
+    print_comparison(compare(predicted, str(tmp_path / "card.txt")))
+    printed = capsys.readouterr().out
+    extra = predicted.program.machine["profile_extra_ns"] / 1000
+    assert extra > 0
+    assert f"total_time is the predicted latency and {extra:.2f} us that the profiler adds" in printed
 
 
 def test_another_count_is_told_before_times(predicted: Profile, tmp_path: Path) -> None:

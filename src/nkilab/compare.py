@@ -86,6 +86,7 @@ class Comparison:
     Args:
         kernel, target: compared.
         profile: of the card.
+        extra_us: microseconds that total_time holds beyond the latency, as predicted.
         pairs: metric by metric.
         explanations: constants that would explain the times, the best first.
     """
@@ -93,6 +94,7 @@ class Comparison:
     kernel: str
     target: str
     profile: CardProfile
+    extra_us: float
     pairs: tuple[Pair, ...]
     explanations: tuple[Explanation, ...]
 
@@ -175,7 +177,9 @@ def compare(profiled: Profile, path: str) -> Comparison:
         for p in pairs
         if p.is_time and p.predicted
     ]
-    return Comparison(profiled.kernel_name, profiled.target, card, pairs, _explanations(times, machine))
+    explanations = _explanations(times, machine)
+    extra_us = machine["profile_extra_ns"] / 1000
+    return Comparison(profiled.kernel_name, profiled.target, card, extra_us, pairs, explanations)
 
 
 class _Predicted:
@@ -232,6 +236,8 @@ def print_comparison(one: Comparison) -> None:
         say(f"{pair.name:<36}{values}{pair.off:>+10.1%}")
     for line in one.reasons:
         say(f"  {line}")
+    if any(pair.quantity == "profile_us" for pair in one.pairs):
+        say(f"  total_time is the predicted latency and {one.extra_us:.2f} us that the profiler adds")
     say(f"times are off by {one.error:.1%} on average")
     if not one.explanations:
         say("no constant of the clock explains it alone")

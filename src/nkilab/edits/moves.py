@@ -99,38 +99,38 @@ def _indices(loops: Sequence[ast.For]) -> set[str]:
     return {n.id for loop in loops for n in ast.walk(loop.target) if isinstance(n, ast.Name)}
 
 
-def _dictionary(
-    place: Place, inner: Sequence[ast.For], outer: ast.For, group: Sequence[ast.stmt]
-) -> list[Edit]:
-    """Edits that make the tiles of a group before a loop, one for each iteration of the loops within."""
-    written = {name for own in group for name in place.written(own)}
-    rest = [s for s in inner[0].body if s not in group]
-    names = sorted(written & {name for own in rest for name in read(own)})
-    key = ", ".join(sorted(_indices(inner)))
-    indent, text = place.indent(outer), ""
-    for name in names:
-        text += f"{indent}{name}_tiles = {{}}\n"
-    for depth, loop in enumerate(reversed(inner)):
-        header = place.source.text_of(loop.iter)
-        text += f"{indent}{'    ' * depth}for {place.source.text_of(loop.target)} in {header}:\n"
-    deep = indent + "    " * len(inner)
-    text += place.block(group, deep)
-    text += "".join(f"{deep}{name}_tiles[{key}] = {name}\n" for name in names)
-    looked = "".join(f"{place.indent(group[0])}{name} = {name}_tiles[{key}]\n" for name in names)
-    return [place.inserted(text, outer), place.inserted(looked, group[0]), *place.cut(group)]
-
-
 def made_inside(place: Place, _: str) -> Iterator[str]:
-    """The tile that a statement writes, made anew in each iteration of a loop around it."""
+    """The tiles that a statement and its like write, made anew in each iteration of a loop around them."""
     name = place.target(place.statement)
     allocation = place.allocation(name)
     loops = [loop for loop in place.loops if allocation and loop.lineno > allocation.lineno]
     if allocation is None or not loops:
         raise Refusal(f"no single statement before the loop makes the tile {name}".rstrip())
     for loop in loops:
+        names = _written_alike(place, loop)
+        if len(names) > 1:
+            yield _made_in(place, loop, names)
+        yield _made_in(place, loop, [name])
+
+
+def _written_alike(place: Place, loop: ast.For) -> list[str]:
+    """Tiles made before a loop that statements of its body write as the place's statement writes its own."""
+    own = place.called(place.statement)
+    alike = [s for s in loop.body if own and (call := place.called(s)) and call.name == own.name]
+    names = dict.fromkeys(place.target(s) for s in alike)
+    makers = {name: place.allocation(name) for name in names}
+    return [name for name, maker in makers.items() if maker is not None and maker.lineno < loop.lineno]
+
+
+def _made_in(place: Place, loop: ast.For, names: Sequence[str]) -> str:
+    edits: list[Edit] = []
+    for name in names:
         first = next(s for s in loop.body if name in {n.id for n in ast.walk(s) if isinstance(n, ast.Name)})
+        allocation = place.allocation(name)
+        assert allocation is not None
         block = place.block([allocation], place.indent(first))
-        yield place.text([place.inserted(block, first), *place.cut([allocation])])
+        edits += [place.inserted(block, first), *place.cut([allocation])]
+    return place.text(edits)
 
 
 def without_use(place: Place, _: str) -> Iterator[str]:

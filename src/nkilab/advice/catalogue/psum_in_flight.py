@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 import numpy as np
 
 from ...place.walk import KINDS
+from ...trace.program import Program
 from ..declare import Candidate, Example, Subject, plural, transformation
+from ..renewal import renewed
 from ..subject import by_line, later_of
 
 _EVICTED = """
@@ -66,8 +69,14 @@ def find(subject: Subject) -> Iterator[Candidate]:
             line,
             f"{plural(len(matmuls), 'matmul')} wait until a bank of PSUM has been copied out",
             float(stalls[matmuls].sum()),
-            (("a bank for each sum", lambda dropped=dropped: subject.without_waits(dropped)),),  # type: ignore[misc]
+            (("a bank for each sum", partial(_with_banks, subject, line, dropped)),),
         )
+
+
+def _with_banks(subject: Subject, line: int, dropped: np.ndarray) -> Program | float:
+    """A tile for each sum; where sums fill parts of tiles, the waits left out."""
+    edited = renewed(subject, np.array([line]), np.ones(len(subject.slots.row), np.bool_))
+    return subject.without_waits(dropped) if edited is None else edited
 
 
 def _products(is_product: np.ndarray, nodes: np.ndarray) -> np.ndarray:

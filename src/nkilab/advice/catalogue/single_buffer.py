@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 import numpy as np
 
 from ...place.slots import DMA, slots_of
 from ...place.walk import KINDS
 from ...tiles.tile import SBUF
+from ...trace.program import Program
 from ..declare import Candidate, Example, Subject, plural, transformation
+from ..renewal import renewed
 from ..subject import by_line, later_of
 
 _TURNS = """
@@ -45,13 +48,41 @@ def find(subject: Subject) -> Iterator[Candidate]:
     on_chip = slots.kinds.lie_in(SBUF)[dst] if len(dst) else np.zeros(0, np.bool_)
     is_load[: len(program)] = (slots.engine == DMA) & on_chip
     wanted = is_load[later] & np.isin(waits.kind, [KINDS.index("anti"), KINDS.index("output")])
-    for line, rows in by_line(program, np.unique(later[wanted])).items():
-        own = np.flatnonzero(wanted & np.isin(later, rows))
-        record = program.storages[int(dst[rows[0]])]
+    for lines in _interleaved(by_line(program, np.unique(later[wanted]))):
+        every = np.concatenate(list(lines.values()))
+        line = max(lines, key=lambda own: float(subject.spent[lines[own]].sum()))
+        ways = [("a buffer for each load", every)]
+        if len(lines) > 1:
+            ways.append((f"a buffer for each load of line {program.lines[line][1]} alone", lines[line]))
+        records = [program.storages[int(dst[rows[0]])] for rows in lines.values()]
+        tiles = " and ".join(dict.fromkeys(f"{own.dtype}{list(own.shape)}" for own in records))
         yield Candidate(
             line,
-            f"{plural(len(rows), 'load')} into one {record.dtype}{list(record.shape)} wait until what it "
-            "holds is used up",
-            float(subject.spent[rows].sum()),
-            (("a buffer for each load", lambda own=own: subject.without_waits(own)),),  # type: ignore[misc]
+            f"{plural(len(every), 'load')} into one {tiles} wait until what it holds is used up",
+            float(subject.spent[every].sum()),
+            tuple(
+                (words, partial(_with_buffers, subject, rows, np.flatnonzero(wanted & np.isin(later, rows))))
+                for words, rows in ways
+            ),
         )
+
+
+def _with_buffers(subject: Subject, loads: np.ndarray, dropped: np.ndarray) -> Program | float:
+    """A tile for each of some loads; where they fill parts of tiles, the waits left out."""
+    slots, lines = subject.slots, np.unique(np.asarray(subject.program.line_column)[loads])
+    edited = renewed(subject, lines, slots.engine[slots.row] == DMA)
+    return subject.without_waits(dropped) if edited is None else edited
+
+
+def _interleaved(lines: dict[int, np.ndarray]) -> Iterator[dict[int, np.ndarray]]:
+    """Lines whose rows take turns, as those of one loop do: together or not at all they end the waits."""
+    group: dict[int, np.ndarray] = {}
+    last = -1
+    for line, rows in sorted(lines.items(), key=lambda own: int(own[1].min())):
+        if group and int(rows.min()) > last:
+            yield group
+            group = {}
+        group[line] = rows
+        last = max(last, int(rows.max()))
+    if group:
+        yield group
