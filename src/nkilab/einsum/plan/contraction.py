@@ -158,8 +158,8 @@ class Contraction:
 
         What few sizes divide may have a smaller block behind; one of a single value no nest takes.
         """
-        unit_of_all = unit if extent % unit == 0 else self.lanes
-        equal = range(unit_of_all, extent, unit_of_all)
+        step = unit if extent % unit == 0 else self.lanes
+        equal = range(step, extent, step)
         sizes = {n for n in equal if extent % n == 0}
         if len(sizes) < 2 and not self.ctx.given.is_watched:
             count = -(-extent // unit)

@@ -100,21 +100,20 @@ class Homes:
         ctx.homes |= dict.fromkeys(far, "hbm")
         if sum(size for n, size in sizes.items() if n not in far) * buffers > ctx.room() * NEAR:
             ctx.build.single |= sizes.keys() - far
-        for name in ctx.chip_dtypes.keys() - later - {*ctx.cascade.outputs}:
-            if ctx.homes[name] == "hbm" and ctx.hbm(name) is None:
-                ctx.dtypes[name] = ctx.chip_dtypes[name]
+        inner = ctx.chip_dtypes.keys() - later - {*ctx.cascade.outputs}
+        ctx.dtypes |= {n: ctx.chip_dtypes[n] for n in inner if ctx.homes[n] == "hbm" and not ctx.hbm(n)}
 
     def without_room(self, sizes: dict[str, int], buffers: int) -> list[str]:
         """Tensors, the largest first, that go to HBM so that the others, in bytes per partition, fit."""
-        left, found = sum(sizes.values()) * buffers, []
+        left, far = sum(sizes.values()) * buffers, []
         if buffers > 1 and left > self.ctx.room() * NEAR:
             left, buffers = left // buffers, 1
         for name in sorted((n for n, size in sizes.items() if size > 2048), key=lambda n: -sizes[n]):
             if left <= self.ctx.room() * NEAR:
                 break
             left -= sizes[name] * buffers
-            found.append(name)
-        return found
+            far.append(name)
+        return far
 
     def tiled_by(self, group: Group, shared: Sequence[str], products: Sequence[Einsum]) -> str:
         """The variable over whose tiles a group shares a loop; "" for none, where that moves far less."""
@@ -127,9 +126,9 @@ class Homes:
             for v in options
         ]
         if costs[-1] * MUCH_MORE < costs[0]:
-            options, costs = [options[-1], *options[:-1]], [costs[-1], *costs[:-1]]
-        told = ", ".join(dict.fromkeys(e.name for e in group.einsums))
-        return ctx.pick(f"the loop over tiles that {told} share", options, costs=costs if products else ())
+            options, costs = [*options[-1:], *options[:-1]], [*costs[-1:], *costs[:-1]]
+        names = ", ".join(dict.fromkeys(e.name for e in group.einsums))
+        return ctx.pick(f"the loop over tiles that {names} share", options, costs=costs if products else ())
 
     def group_block(self, group: Group, variable: str, extent: int, products: Sequence[Einsum]) -> int:
         """Elements of a group's tile: more than one block of partitions where TensorE has something to gain.
@@ -147,31 +146,23 @@ class Homes:
         most = ctx.knobs.group_blocks or most
         for factor in (8, 4, 2):
             block = ctx.lanes * factor
-            held = sum({e.name: self.tile_bytes(e, {variable: block}) for e in group.einsums}.values())
-            if factor <= most and extent % block == 0 and extent > block and held * 2 <= ctx.room() * 0.6:
+            size = sum({e.name: self.tile_bytes(e, {variable: block}) for e in group.einsums}.values())
+            if factor <= most and extent % block == 0 and extent > block and size * 2 <= ctx.room() * NEAR:
                 return block
         return ctx.lanes
 
     def moved_ns(self, group: Group, products: Sequence[Einsum], variable: str, block: int) -> float:
-        """Time of the transfers of a group in tiles of a variable, where products read more than is near.
-
-        Args:
-            group: whose operands and results move.
-            products: its products.
-            variable: of the tiles; "" for none.
-            block: elements of a tile.
-        """
+        """Time of the transfers of a group in tiles of a variable, "" for none, of that many elements."""
         ctx, last, moved = self.ctx, group.einsums[-1], 0.0
         turns = -(-ctx.cascade.extent(variable, last) // block) if variable else 1
         operands = {a.tensor: a for e in products for a in e.accesses if a.tensor in ctx.cascade.inputs}
         for tensor, access in operands.items():
             size = prod(ctx.cascade.shape(tensor)) * ctx.bytes_of(ctx.dtypes[tensor])
-            is_again = variable not in access.variables and size > ctx.lanes * ctx.room() * 0.4
-            moved += size * (turns if is_again else 1)
+            is_near = variable in access.variables or size <= ctx.lanes * ctx.room() * 0.4
+            moved += size * (1 if is_near else turns)
         units = self.units.units(group.einsums)
         read = {t for u in units for e in u for t in e.reads if t not in {o.name for o in u}}
-        between = {e.name: e for e in group.einsums if e.name in read}
-        sizes = {n: self.tile_bytes(e, {variable: block}) for n, e in between.items()}
+        sizes = {e.name: self.tile_bytes(e, {variable: block}) for e in group.einsums if e.name in read}
         far = self.without_room(sizes, 2 if variable else 1)
         moved += sum(prod(ctx.cascade.shape(n)) * 4 * 2 for n in far)
         return moved / float(ctx.machine["hbm_bytes_per_ns"])
