@@ -154,10 +154,7 @@ class Contraction:
         )  # fmt: skip
 
     def block_sizes(self, extent: int, unit: int) -> list[int]:
-        """Block sizes to try, the largest first: the whole, equal ones of whole units, one unit.
-
-        What few sizes divide may have a smaller block behind; one of a single value no nest takes.
-        """
+        """Block sizes to try, the largest first; what few divide may have a rest, of more than one value."""
         step = unit if extent % unit == 0 else self.lanes
         equal = range(step, extent, step)
         sizes = {n for n in equal if extent % n == 0}

@@ -121,14 +121,12 @@ class Homes:
         blocks = {v: self.group_block(group, v, ctx.cascade.extent(v, last), products) for v in shared}
         computed = sum(self.units.cost_ns(e, {}) for e in products)
         options = [*shared, ""]
-        costs = [
-            max(computed, self.moved_ns(group, products, v, blocks.get(v, 1))) if products else 0.0
-            for v in options
-        ]
-        if costs[-1] * MUCH_MORE < costs[0]:
+        moved = (self.moved_ns(group, products, v, blocks.get(v, 1)) for v in options)
+        costs = [max(computed, ns) for ns in moved] if products else []
+        if costs and costs[-1] * MUCH_MORE < costs[0]:
             options, costs = [*options[-1:], *options[:-1]], [*costs[-1:], *costs[:-1]]
         names = ", ".join(dict.fromkeys(e.name for e in group.einsums))
-        return ctx.pick(f"the loop over tiles that {names} share", options, costs=costs if products else ())
+        return ctx.pick(f"the loop over tiles that {names} share", options, costs=costs)
 
     def group_block(self, group: Group, variable: str, extent: int, products: Sequence[Einsum]) -> int:
         """Elements of a group's tile: more than one block of partitions where TensorE has something to gain.
