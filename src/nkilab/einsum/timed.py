@@ -23,7 +23,7 @@ Change = Callable[[Knobs], Knobs]
 # how many times the cost of the best an option may be judged at, to be tried
 CLOSE = 2.0
 # kernels that are timed besides the first, and statements that all of them run together
-MOST_TIMED, MOST_STATEMENTS = 3, 6_000
+MOST_TIMED, MOST_STATEMENTS = 4, 6_000
 # of the time of the kernel by the rules: what saves less leaves it as it is
 WORTH = 0.98
 

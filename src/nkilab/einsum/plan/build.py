@@ -61,7 +61,7 @@ class Scope:
         names: loop variables and buffers that are known from here on.
         cache: tiles that were fetched here, by what they hold.
         opened: place in `body` of the loop that is open; None if none is.
-        bytes: of SBUF per partition that its tiles take.
+        bytes: of SBUF per partition that its tiles take, with their buffers.
         turn: the loop whose body it is, if it runs over a variable.
     """
 
@@ -81,6 +81,8 @@ class Builder:
         self.taken = set(taken) | RESERVED
         self.ran: list[Ran] = []
         self.loops = 0
+        # tensors whose tiles in loops have no room for a second buffer
+        self.single: set[str] = set()
 
     @property
     def depth(self) -> int:
@@ -227,9 +229,10 @@ class Builder:
         self.scopes[-1].names.add(made.name)
         if made.memory == SBUF:
             row = prod(expr(e).value or 1 for e in made.shape[1:])
-            self.scopes[-1].bytes += row * as_dtype(made.dtype).storage.itemsize
+            buffers = 2 if self.depth and made.tensor not in self.single else 1
+            self.scopes[-1].bytes += row * as_dtype(made.dtype).storage.itemsize * buffers
         return made
 
     def live_bytes(self) -> int:
-        """Bytes of SBUF per partition of all tiles in open scopes; those in loops have two buffers."""
-        return sum(scope.bytes * (2 if depth else 1) for depth, scope in enumerate(self.scopes))
+        """Bytes of SBUF per partition of all tiles in open scopes; in loops with their buffers."""
+        return sum(scope.bytes for scope in self.scopes)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from itertools import product as pairs
@@ -20,7 +20,7 @@ from .deliver import deliver, targets_of
 from .fetch import fetch
 from .operands import Operands, masked
 from .part import Columns, columns_apart
-from .product import Blocks, Product, block_sizes, even_tile, keeps_given, lies_turned, matmul_dtype
+from .product import Blocks, Product, even_tile, keeps_given, lies_turned, matmul_dtype
 from .reach import leaves
 from .stack import of_stack
 from .stage import stage, staged_bytes
@@ -80,27 +80,38 @@ class Contraction:
         if columns.stays and product.right is not None:
             self.padded[1] = stage(self.ctx, product.right, self.spans, product.over, self.dtype)
         self.blocks = self.chosen_blocks()
-        with ExitStack() as stack:
-            self.open_blocks(stack)
-            if self.blocks.over < self.spans[product.over].most:
-                self.in_blocks()
-            else:
-                self.staged()
-                self.tiles(None)
+        sides = [(product.part, self.blocks.part), (product.free, self.blocks.free)]
+        self.over_blocks(sides[:: -1 if self.blocks.is_free_first else 1])
         self.spans = before
         if columns.stays:
             del self.padded[1]
 
-    def open_blocks(self, stack: ExitStack) -> None:
-        """Open the loops over blocks of the result."""
-        sides = [(self.product.part, self.blocks.part), (self.product.free, self.blocks.free)]
-        for variable, block in sides[:: -1 if self.blocks.is_free_first else 1]:
-            span = self.spans[variable] if variable else point(0)
-            if is_settled(span, self.lanes) or block >= span.most:
-                continue
-            turns = self.ctx.build.tiles(f"{variable}_block", self.spans[variable].most, block, over=variable)
-            local = stack.enter_context(turns)
-            self.spans[variable] = self.spans[variable].tile(local)
+    def over_blocks(self, sides: Sequence[tuple[str, int]]) -> None:
+        """Append the loops over blocks of some variables of the result, and what they hold."""
+        if sides:
+            for _ in self.blocks_of(*sides[0]):
+                self.over_blocks(sides[1:])
+        elif self.blocks.over < self.spans[self.product.over].most:
+            self.in_blocks()
+        else:
+            self.staged()
+            self.tiles(None)
+
+    def blocks_of(self, variable: str, block: int, is_sequential: bool = False) -> Iterator[None]:
+        """The blocks of a variable, in a loop; then what they leave of it, where that may be many tiles."""
+        span = self.spans[variable] if variable else point(0)
+        if is_settled(span, self.lanes) or block >= span.most:
+            yield
+            return
+        rest = span.most % block if block > self.lanes else 0
+        parts = [(0, span.most - rest), (span.most - rest, rest)]
+        for start, extent in parts if rest else parts[:1]:
+            with self.ctx.build.tiles(
+                f"{variable}_block", extent, block, is_sequential=is_sequential, over=variable
+            ) as local:
+                self.spans[variable] = span.tile(replace(local, start=local.start + start))
+                yield
+        self.spans[variable] = span
 
     # blocks
 
@@ -119,8 +130,8 @@ class Contraction:
         room = max(self.ctx.room() * 0.9, 4096)
         options: list[tuple[float, Blocks]] = []
         fewest = 0
-        for depth in block_sizes(over, self.lanes, self.lanes) if not self.beside else [over]:
-            sizes = pairs(block_sizes(part, self.lanes, self.lanes), block_sizes(free, self.bank, self.lanes))
+        for depth in self.block_sizes(over, self.lanes) if not self.beside else [over]:
+            sizes = pairs(self.block_sizes(part, self.lanes), self.block_sizes(free, self.bank))
             fitting = (
                 b for b in (Blocks(*two, depth) for two in sizes) if self.may_be(b, room, depth < over)
             )
@@ -141,6 +152,20 @@ class Contraction:
             f"blocks of {self.einsum}", [*held, *(replace(b, is_free_first=True) for b in first[:4])],
             lambda b: f"{b.part} x {b.free} x {b.over}",
         )  # fmt: skip
+
+    def block_sizes(self, extent: int, unit: int) -> list[int]:
+        """Block sizes to try, the largest first: the whole, equal ones of whole units, one unit.
+
+        What few sizes divide may have a smaller block behind; one of a single value no nest takes.
+        """
+        unit_of_all = unit if extent % unit == 0 else self.lanes
+        equal = range(unit_of_all, extent, unit_of_all)
+        sizes = {n for n in equal if extent % n == 0}
+        if len(sizes) < 2 and not self.ctx.given.is_watched:
+            count = -(-extent // unit)
+            ragged = {-(-count // parts) * unit for parts in range(2, count + 1)}
+            sizes |= {n for n in ragged if n < extent and extent % n != 1}
+        return sorted({extent, *sizes, *equal[:1]}, reverse=True)
 
     def is_given(self, blocks: Blocks) -> bool:
         """Whether blocks go with the parts and the order of loops that a mapping gives."""
@@ -254,15 +279,9 @@ class Contraction:
         shape = (min(rows, self.lanes), blocks, columns)
         total = build.buffer(f"{self.einsum.name.lower()}_total", shape, "float32", nodes.SBUF)
         build.add(nodes.Fill(all_of(total), 0.0))
-        over = self.spans[product.over]
-        before = dict(self.spans)
-        with build.tiles(
-            f"{product.over}_block", over.most, self.blocks.over, is_sequential=True, over=product.over
-        ) as span:
-            self.spans[product.over] = span
+        for _ in self.blocks_of(product.over, self.blocks.over, is_sequential=True):
             self.staged()
             self.tiles(total)
-        self.spans = before
         for span, column in self.result_tiles():
             view = _of_total(total, span, column, self.spans, product)
             self.deliver(view, {**self.spans, **self.named(span, column)})

@@ -15,6 +15,10 @@ from .stage import stage, staged_bytes
 from .storage import Storage
 from .units import Units
 
+# times as long as without it that a shared loop may move its operands
+MUCH_MORE = 1.5
+# part of the room on chip that results of a group may take
+NEAR = 0.6
 # a tensor that outlives its group stays on chip below this many bytes per partition
 SMALL_BYTES = 40 * 1024
 
@@ -55,9 +59,12 @@ class Homes:
                 s.variable in access.variables for s in group.steps if isinstance(s, Iterate)
             ):
                 continue
-            size = staged_bytes(ctx, access, spans, tile, ctx.dtypes[tensor])
+            summed = {v for _, e, _ in accesses for v in e.reduced if v in access.variables}
+            is_summed = len(summed) == 1 and all(e in self.products for _, e, _ in accesses)
+            part = summed.pop() if is_summed else tile
+            size = staged_bytes(ctx, access, spans, part, ctx.dtypes[tensor])
             if size * 2 <= ctx.room() * 0.3:
-                found[tensor] = stage(ctx, access, spans, tile, ctx.dtypes[tensor])
+                found[tensor] = stage(ctx, access, spans, part, ctx.dtypes[tensor])
                 ctx.storages[tensor].insert(0, found[tensor])
         return found
 
@@ -69,6 +76,8 @@ class Homes:
         sizes: dict[str, int] = {}
         for einsum in group.einsums:
             name = einsum.name
+            if self.narrow(einsum, group):
+                ctx.chip_dtypes[name] = self.narrow(einsum, group)
             size = self.tile_bytes(einsum, blocks)
             is_output = name in ctx.cascade.outputs
             crosses = name in later and not (is_trivial and size <= SMALL_BYTES and name not in ctx.copied)
@@ -84,18 +93,88 @@ class Homes:
                 sizes[name] = size
             ctx.homes[name] = "chip hbm" if home == "both" else home
             ctx.wanted[name] = self.wanted(einsum, group, blocks)
-            if self.narrow(einsum, group):
-                ctx.chip_dtypes[name] = self.narrow(einsum, group)
             if name not in later and self.stays_in_psum(einsum, group, blocks):
                 ctx.memories[name] = PSUM
         self.written |= {e.name for e in group.einsums}
-        room = ctx.room() * 0.6
-        for name in sorted(sizes, key=lambda n: -sizes[n]):
-            if sum(sizes.values()) * (1 if is_trivial else 2) <= room:
+        far, buffers = self.without_room(sizes, 1 if is_trivial else 2), 1 if is_trivial else 2
+        ctx.homes |= dict.fromkeys(far, "hbm")
+        if sum(size for n, size in sizes.items() if n not in far) * buffers > ctx.room() * NEAR:
+            ctx.build.single |= sizes.keys() - far
+        for name in ctx.chip_dtypes.keys() - later - {*ctx.cascade.outputs}:
+            if ctx.homes[name] == "hbm" and ctx.hbm(name) is None:
+                ctx.dtypes[name] = ctx.chip_dtypes[name]
+
+    def without_room(self, sizes: dict[str, int], buffers: int) -> list[str]:
+        """Tensors, the largest first, that go to HBM so that the others, in bytes per partition, fit."""
+        left, found = sum(sizes.values()) * buffers, []
+        if buffers > 1 and left > self.ctx.room() * NEAR:
+            left, buffers = left // buffers, 1
+        for name in sorted((n for n, size in sizes.items() if size > 2048), key=lambda n: -sizes[n]):
+            if left <= self.ctx.room() * NEAR:
                 break
-            if sizes[name] > 2048:
-                ctx.homes[name] = "hbm"
-                del sizes[name]
+            left -= sizes[name] * buffers
+            found.append(name)
+        return found
+
+    def tiled_by(self, group: Group, shared: Sequence[str], products: Sequence[Einsum]) -> str:
+        """The variable over whose tiles a group shares a loop; "" for none, where that moves far less."""
+        ctx, last = self.ctx, group.einsums[-1]
+        blocks = {v: self.group_block(group, v, ctx.cascade.extent(v, last), products) for v in shared}
+        computed = sum(self.units.cost_ns(e, {}) for e in products)
+        options = [*shared, ""]
+        costs = [
+            max(computed, self.moved_ns(group, products, v, blocks.get(v, 1))) if products else 0.0
+            for v in options
+        ]
+        if costs[-1] * MUCH_MORE < costs[0]:
+            options, costs = [options[-1], *options[:-1]], [costs[-1], *costs[:-1]]
+        told = ", ".join(dict.fromkeys(e.name for e in group.einsums))
+        return ctx.pick(f"the loop over tiles that {told} share", options, costs=costs if products else ())
+
+    def group_block(self, group: Group, variable: str, extent: int, products: Sequence[Einsum]) -> int:
+        """Elements of a group's tile: more than one block of partitions where TensorE has something to gain.
+
+        Several blocks overlap in time, and operands that do not stay on chip are read less often.
+        """
+        ctx, most = self.ctx, 2 if products else 1
+        again = {a.tensor for e in products for a in e.accesses if variable not in a.variables}
+        sizes = (
+            prod(ctx.cascade.shape(t)) // ctx.lanes * ctx.bytes_of(ctx.dtypes[t])
+            for t in again.intersection(ctx.cascade.inputs)
+        )
+        if any(size > ctx.room() * 0.4 for size in sizes):
+            most = 4
+        most = ctx.knobs.group_blocks or most
+        for factor in (8, 4, 2):
+            block = ctx.lanes * factor
+            held = sum({e.name: self.tile_bytes(e, {variable: block}) for e in group.einsums}.values())
+            if factor <= most and extent % block == 0 and extent > block and held * 2 <= ctx.room() * 0.6:
+                return block
+        return ctx.lanes
+
+    def moved_ns(self, group: Group, products: Sequence[Einsum], variable: str, block: int) -> float:
+        """Time of the transfers of a group in tiles of a variable, where products read more than is near.
+
+        Args:
+            group: whose operands and results move.
+            products: its products.
+            variable: of the tiles; "" for none.
+            block: elements of a tile.
+        """
+        ctx, last, moved = self.ctx, group.einsums[-1], 0.0
+        turns = -(-ctx.cascade.extent(variable, last) // block) if variable else 1
+        operands = {a.tensor: a for e in products for a in e.accesses if a.tensor in ctx.cascade.inputs}
+        for tensor, access in operands.items():
+            size = prod(ctx.cascade.shape(tensor)) * ctx.bytes_of(ctx.dtypes[tensor])
+            is_again = variable not in access.variables and size > ctx.lanes * ctx.room() * 0.4
+            moved += size * (turns if is_again else 1)
+        units = self.units.units(group.einsums)
+        read = {t for u in units for e in u for t in e.reads if t not in {o.name for o in u}}
+        between = {e.name: e for e in group.einsums if e.name in read}
+        sizes = {n: self.tile_bytes(e, {variable: block}) for n, e in between.items()}
+        far = self.without_room(sizes, 2 if variable else 1)
+        moved += sum(prod(ctx.cascade.shape(n)) * 4 * 2 for n in far)
+        return moved / float(ctx.machine["hbm_bytes_per_ns"])
 
     def narrow(self, einsum: Einsum, group: Group) -> str:
         """The type in which TensorE alone reads a result, sums apart; "" if others read it too."""
@@ -158,9 +237,10 @@ class Homes:
     def tile_bytes(self, einsum: Einsum, blocks: dict[str, int]) -> int:
         """Bytes per partition of what a group holds of a tensor."""
         shape = self.ctx.cascade.shape(einsum.name)
+        size = self.ctx.bytes_of(self.ctx.chip_dtypes.get(einsum.name, "float32"))
         extents = [min(e, blocks.get(i.plain, e)) for e, i in zip(shape, einsum.output.indices, strict=True)]
         largest = max(extents, default=1)
-        return prod(extents) // largest * -(-largest // self.ctx.lanes) * 4
+        return prod(extents) // largest * -(-largest // self.ctx.lanes) * size
 
     def wanted(self, einsum: Einsum, group: Group, blocks: dict[str, int]) -> str:
         """The variable that the first reader of a tensor wants on the partitions; "" if it does not care."""

@@ -279,15 +279,14 @@ class _Lowering:
             rest = []
         loops = [*((v, cascade.extent(v, last), 1) for v in single), *loops]
         ctx = self.ctx
-        told = ", ".join(dict.fromkeys(names))
-        tiled = ctx.pick(f"the loop over tiles that {told} share", [*rest, ""]) if rest else ""
+        tiled = self.homes.tiled_by(group, rest, products) if rest else ""
         is_tiled = bool(single) or given.is_watched
         by_value = "" if is_tiled else pointed(self.homes, self.units, group, shared)
         if by_value:
             loops.append((by_value, cascade.extent(by_value, last), 1))
         elif tiled:
             extent = cascade.extent(tiled, group.einsums[-1])
-            loops.append((tiled, extent, self.group_block(group, tiled, extent, products)))
+            loops.append((tiled, extent, self.homes.group_block(group, tiled, extent, products)))
             if ctx.lanes // 2 <= extent <= ctx.lanes and not products:
                 loops += self.rows_apart(group, [v for v in shared if v != tiled])
         order = given.sorted(names, [v for v, _, _ in loops])
@@ -325,7 +324,11 @@ class _Lowering:
             extent = self.ctx.cascade.extent(variable, group.einsums[-1])
             block = forced[variable]
             if not block:
-                block = self.group_block(group, variable, extent, products) if extent > self.ctx.lanes else 1
+                block = (
+                    self.homes.group_block(group, variable, extent, products)
+                    if extent > self.ctx.lanes
+                    else 1
+                )
             found.append((variable, extent, block))
         return found
 
@@ -339,27 +342,6 @@ class _Lowering:
             if not a.gathers and a.tensor in ctx.cascade.inputs
             for index in leaving(ctx, a, ctx.spans(e, {}))
         )
-
-    def group_block(self, group: Group, variable: str, extent: int, products: list[Einsum]) -> int:
-        """Elements of a group's tile: more than one block of partitions where TensorE has something to gain.
-
-        Several blocks overlap in time, and operands that do not stay on chip are read less often.
-        """
-        ctx, most = self.ctx, 2 if products else 1
-        again = {a.tensor for e in products for a in e.accesses if variable not in a.variables}
-        sizes = (
-            prod(ctx.cascade.shape(t)) // ctx.lanes * ctx.bytes_of(ctx.dtypes[t])
-            for t in again.intersection(ctx.cascade.inputs)
-        )
-        if any(size > ctx.room() * 0.4 for size in sizes):
-            most = 4
-        most = ctx.knobs.group_blocks or most
-        for factor in (8, 4, 2):
-            block = ctx.lanes * factor
-            held = sum({e.name: self.homes.tile_bytes(e, {variable: block}) for e in group.einsums}.values())
-            if factor <= most and extent % block == 0 and extent > block and held * 2 <= ctx.room() * 0.6:
-                return block
-        return ctx.lanes
 
     # steps
 

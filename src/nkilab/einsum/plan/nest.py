@@ -268,9 +268,7 @@ class Nest:
 
     def settle_readers(self, einsum: Einsum, tile: Tile) -> None:
         """Compute what reads the old elements of a tensor before they are overwritten."""
-        for earlier in self.cluster.einsums:
-            if earlier is einsum:
-                return
+        for earlier in self.until(einsum)[:-1]:
             held = self.locals.get(earlier.name)
             if einsum.name in earlier.reads and held is not None and held.is_pending_op and held.uses == 0:
                 tile.view(held)
@@ -335,13 +333,27 @@ class Nest:
                 steps["part"] = c
             elif name == self.choice.free:
                 steps["free"] = c
-        made = self.new(f"{einsum.name.lower()}_selected")
+        made = self.place_of(einsum) or self.new(f"{einsum.name.lower()}_selected")
         source = value
         if value.is_column or value.number is not None:
             source = self.widened(value, tile)
         src, where = tile.in_sbuf(tile.view(source)), (offset, steps["part"], steps["free"])
         tile.add(nodes.Select(made, src, *where, condition.relation, einsum.otherwise))
         return Value(view=made)
+
+    def place_of(self, einsum: Einsum) -> View | None:
+        """Where an instruction may write an Einsum's tile at once: nothing reads what is there before."""
+        target, is_read = (
+            self.targets.get(einsum.name),
+            any(einsum.name in e.reads for e in self.until(einsum)),
+        )
+        if einsum.name not in self.cluster.kept or target is None or is_read or target.dtype != "float32":
+            return None
+        return target.direct(self.ctx, einsum, self.spans, self.choice.part, self.choice.free)
+
+    def until(self, einsum: Einsum) -> list[Einsum]:
+        """The Einsums of the cluster up to one."""
+        return self.cluster.einsums[: self.cluster.einsums.index(einsum) + 1]
 
     def keep(self, einsum: Einsum, value: Value, tile: Tile, along: Partial | None = None) -> None:
         """Write a value where the tensor lies, with the sum of its rows if one goes along."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product as pairs
-from math import isqrt, prod
+from math import prod
 
 from ..language.ast import Access, Affine, Einsum
 from .build import Span
@@ -252,17 +252,6 @@ def matmul_dtype(ctx: Context, *operands: Access | None) -> str:
     types = [ctx.chip_dtype(a.tensor) if ctx.chip(a.tensor) else ctx.dtypes[a.tensor] for a in operands if a]
     narrow = [t for t in types if t != "float32"]
     return narrow[0] if narrow else "float32"
-
-
-def block_sizes(extent: int, unit: int, partitions: int) -> list[int]:
-    """Block sizes to try, the largest first: the whole, what divides it in whole units, one unit."""
-    if extent % unit:
-        # ragged tiles of more could not be transposed
-        unit = partitions
-    count, rest = divmod(extent, unit)
-    low = [d for d in range(2, isqrt(count) + 1) if count % d == 0 and not rest]
-    divide = sorted({*low, *(count // d for d in low)}, reverse=True)
-    return [extent, *(d * unit for d in divide), *([unit] if unit < extent else [])]
 
 
 def even_tile(ctx: Context, extent: int) -> int:

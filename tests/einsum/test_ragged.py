@@ -1,0 +1,68 @@
+"""Extents that no block divides come in whole blocks and a rest; results stay on chip that fit there once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from nkilab import api, einsum
+
+PRODUCT = "Z[m, n] = A[k, m] . B[k, n] ;; M mul V add"
+GATED = """
+    G[m, f] = X[k, m] . W[k, f] ;; M mul V add
+    H[m, f] = X[k, m] . U[k, f] ;; M mul V add
+    S[m, f] = G[m, f] ;; M unary(silu)
+    P[m, f] = S[m, f] . H[m, f] ;; M mul
+    Z[m, n] = P[m, f] . V[f, n] ;; M mul V add
+"""
+CAUSAL = """
+    C[p, m] = Q[e, p] . K[e, m] ;; M mul V add
+    S[p, m] = C[p, m] if m <= p else -1e30
+    G[p] = S[p, m] ;; V max
+    N[p, m] = S[p, m] . G[p] ;; M binary(subtract_exp)
+    D[p] = N[p, m] ;; V add
+    A[p, f] = N[p, m] . V[m, f] ;; M mul V add
+    Z[p, f] = A[p, f] . D[p] ;; M binary(divide)
+"""
+
+
+def small_chip(folder: Path, kibibytes: int) -> str:
+    """A machine file of a chip with less SBUF."""
+    path = folder / "small.yaml"
+    size = f"  sbuf_bytes_per_partition: {kibibytes * 1024}"
+    head = ["schema: nkilab.machine/1", "chip: trn2", "source: no manual", "constants:"]
+    path.write_text("\n".join([*head, size, ""]))
+    return str(path)
+
+
+@pytest.mark.parametrize("dialect", ["nki", "neuronxcc"])
+@pytest.mark.parametrize(("m", "k", "n"), [(300, 1001, 1101), (1409, 131, 2049), (127, 1664, 1001)])
+def test_a_product_of_ragged_extents_adds_up_every_block_and_its_rest(
+    dialect: str, m: int, k: int, n: int, tmp_path: Path
+) -> None:
+    chip = small_chip(tmp_path, 16)
+    kernel = einsum.compile(PRODUCT, sizes={"M": m, "K": k, "N": n}, dialect=dialect, target=chip)
+    rng = np.random.default_rng(3)
+    left, right = rng.normal(size=(k, m)).astype("f4"), rng.normal(size=(k, n)).astype("f4")
+    with api.chosen(target=chip):
+        np.testing.assert_allclose(kernel(left, right), left.T @ right, rtol=1e-4, atol=1e-3)
+
+
+def test_a_layer_of_prime_width_takes_little_longer_than_of_whole_blocks() -> None:
+    def latency(width: int) -> float:
+        sizes = {"M": 512, "K": 1024, "F": width, "N": 1024}
+        return einsum.compile(GATED, sizes=sizes, dtypes="bfloat16").estimate.latency_us
+
+    # blocks of 128 of the ragged width took more than twice as long
+    assert latency(5099) < 1.25 * latency(5120)
+
+
+def test_scores_that_fit_on_chip_once_do_not_go_to_hbm(tmp_path: Path) -> None:
+    chip = small_chip(tmp_path, 48)
+    kernel = einsum.compile(
+        CAUSAL, sizes={"E": 64, "P": 256, "M": 2048, "F": 64}, dtypes="bfloat16", target=chip
+    )
+    assert not [change for change in kernel.changes if "kept in HBM" in change]
+    assert "_selected" not in kernel.source
