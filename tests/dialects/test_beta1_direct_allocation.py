@@ -50,6 +50,20 @@ def squares_of_blocks(x):
     return out
 
 
+@pytest.mark.parametrize("tiles", [1, 4])
+def test_a_tensor_without_block_axes_begins_at_its_address_whatever_the_count(tiles):
+    def kernel(x):
+        own = ncc.sbuf.mod_alloc(base_addr=64, num_free_tiles=(tiles,))
+        tile = nl.ndarray((nl.par_dim(8), 6), dtype=x.dtype, buffer=own)
+        same = nl.ndarray((nl.par_dim(8), 6), dtype=np.int32, buffer=ncc.sbuf.mod_alloc(base_addr=64))
+        tile[...] = nl.load(x)
+        out = nl.ndarray((8, 6), dtype=np.int32, buffer=nl.shared_hbm)
+        nl.store(out, same)
+        return out
+
+    np.testing.assert_array_equal(nki.jit(kernel)(ramp(8, 6)), ramp(8, 6).view(np.int32))
+
+
 def test_block_axes_rotate_each_for_itself():
     x = ramp(8, 6)
     np.testing.assert_array_equal(squares_of_blocks(x), np.stack([2 * x, 12 * x]))
@@ -152,6 +166,29 @@ def sums_without_zeros(x, steps):
 def test_a_sum_of_products_begins_where_nobody_wrote():
     x = ramp(8, 8) / 8
     np.testing.assert_allclose(sums_without_zeros(x, 4), np.stack([4 * x.T @ x] * 3), rtol=1e-6)
+
+
+@nki.jit
+def sums_of_blocks(x, banks):
+    """Sums of products in blocks that take turns in banks; nobody sets them to zero."""
+    out = nl.ndarray((4, 8, 8), np.float32, buffer=nl.shared_hbm)
+    tile = nl.ndarray((8, 8), np.float32, buffer=ncc.sbuf.mod_alloc(base_addr=0))
+    copy = nl.ndarray((8, 8), np.float32, buffer=ncc.sbuf.mod_alloc(base_addr=64))
+    tile[...] = nl.load(x)
+    totals = nl.ndarray((4, nl.par_dim(8), 8), np.float32,
+                        buffer=ncc.psum.mod_alloc(base_bank=0, num_bank_tiles=(banks,)))  # fmt: skip
+    for i in nl.affine_range(4):
+        for _ in nl.affine_range(3):
+            totals[i, :, :] += nisa.nc_matmul(tile, tile)
+        copy[...] = nl.copy(totals[i])
+        nl.store(out[i], copy)
+    return out
+
+
+@pytest.mark.parametrize("banks", [1, 2, 4])
+def test_each_block_that_takes_its_turn_in_a_bank_begins_a_sum(banks):
+    x = ramp(8, 8) / 8
+    np.testing.assert_allclose(sums_of_blocks(x, banks), np.stack([3 * x.T @ x] * 4), rtol=1e-6)
 
 
 @nki.jit

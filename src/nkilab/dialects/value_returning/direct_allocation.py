@@ -157,7 +157,8 @@ def modulo(base: int, counts: tuple[int, ...], size: int) -> Callable[[tuple[int
     """The rotation of blocks: base + size * (the row-major number of the block's index modulo counts)."""
 
     def place(block: tuple[int, ...]) -> int:
-        sizes = counts or (1,) * len(block)
+        # published kernels give a count to tensors without block axes, which have nothing to rotate
+        sizes = counts if counts and block else (1,) * len(block)
         if len(sizes) != len(block):
             raise RuleError(
                 f"a number of tiles is {counts}, for {len(sizes)} block axes; the tensor has {len(block)}",

@@ -7,7 +7,7 @@ from typing import Any
 from ...errors import NkilabError
 from ...isa.elementwise import TensorScalar, TensorTensor
 from ...isa.operators import OPERATORS
-from ...tiles.tile import PSUM
+from ...tiles.tile import PSUM, Storage
 from ...tiles.views import broadcast
 from ...trace.builder import record
 from ...trace.session import Session, current
@@ -62,8 +62,22 @@ def _accumulated(session: Session, dst: Tensor, product: Tensor) -> Tensor:
 def _adds(target: Tensor | None) -> bool | None:
     """Whether a product adds to what a PSUM tile holds; what nobody wrote yet is the beginning of a sum.
 
+    Where blocks rotate through the tile it is the block that counts: each begins a sum of its own.
     None where earlier products cover a part of the target, which the instruction refuses.
     """
+    if target is not None and _is_of_another_block(target.storage):
+        return False
     if target is None or target.storage.initialised.of(target) != "none":
         return True
     return {"all": True, "part": None, "none": False}[target.storage.accumulated.of(target)]
+
+
+def _is_of_another_block(storage: Storage) -> bool:
+    """Whether a tile that blocks take in turn holds another one than the one that was just asked for."""
+    marks = current().program.marks
+    if storage.number not in marks.rotating:
+        return False
+    uses = (use for use in reversed(marks.block_uses) if use.storage == storage.number)
+    asked = next(uses, None)
+    written = next((use for use in uses if use.is_given), None)
+    return asked is not None and written is not None and written.block != asked.block
