@@ -10,6 +10,7 @@ from contextlib import suppress
 from typing import Any, TypeVar
 
 import click
+from click.decorators import FC
 from click.shell_completion import CompletionItem, get_completion_class, shell_complete
 
 from ._lazy import part
@@ -344,6 +345,12 @@ OUTPUT, FOLDER = PathLike(), PathLike()
 CHIPS = Known(lambda: list(part("machine").MACHINES), is_list=True)
 VERSIONS = Known(lambda: part("dialects.history").VERSIONS)
 NAMES = Known(lambda: part("explain").known_names())
+
+
+def optional(*names: str, metavar: str, help: str, type: click.ParamType | None = None) -> Callable[[FC], FC]:
+    """An option with a value; "" where it is left out."""
+    return click.option(*names, default="", metavar=metavar, type=type, help=help)
+
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON alone on standard output.")
 

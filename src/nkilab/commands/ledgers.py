@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import click
 
 from .._lazy import part
-from ..command_line import CHIPS, OUTPUT, PATH, Verb, json_option
+from ..command_line import CHIPS, OUTPUT, PATH, Verb, json_option, optional
 from ..errors import UsageError
 
 
@@ -20,11 +20,9 @@ from ..errors import UsageError
         "nkilab validate --regret",
     ],
 )
-@click.option("--family", default="", metavar="NAME", help="Only rows whose family begins so.")
+@optional("--family", metavar="NAME", help="Only rows whose family begins so.")
 @json_option
-@click.option(
-    "--picture", default="", metavar="FILE.svg", type=OUTPUT, help="Draw predicted against measured."
-)
+@optional("--picture", metavar="FILE.svg", type=OUTPUT, help="Draw predicted against measured.")
 @click.option("--leave-out", is_flag=True, help="Predict each family with constants fitted to the others.")
 @click.option("--regret", is_flag=True, help="What choosing block sizes by prediction costs, grid by grid.")
 @click.argument("ledger", metavar="[LEDGER.yaml]", default="", type=PATH)
@@ -59,9 +57,7 @@ def validate(
 @click.option(
     "-o", "output", required=True, metavar="MACHINE.yaml", type=OUTPUT, help="The machine file to write."
 )
-@click.option(
-    "--target", default="", metavar="CHIP", type=CHIPS, help="Only rows of this chip: trn1, trn2 or trn3."
-)
+@optional("--target", metavar="CHIP", type=CHIPS, help="Only rows of this chip: trn1, trn2 or trn3.")
 @json_option
 def calibrate(ledger: str, output: str, target: str, as_json: bool) -> None:
     """Fit the constants of a chip to measurements of your own; the file it writes is a --target."""

@@ -7,12 +7,12 @@ from pathlib import Path
 import click
 
 from .._lazy import part
-from ..command_line import FOLDER, VERSIONS, Verb, json_option, show
+from ..command_line import FOLDER, VERSIONS, Verb, json_option, optional, show
 
 
 @click.command(cls=Verb, examples=["nkilab init softmax", "cd softmax && python3 -m pytest"])
-@click.option(
-    "--nkilab", "source", default="", metavar="SOURCE",
+@optional(
+    "--nkilab", "source", metavar="SOURCE",
     help="Where the project gets nkilab from: a git address, that of a wheel, or a path; from where this one "
     "comes if not given.",
 )  # fmt: skip
@@ -25,8 +25,8 @@ def init(source: str, as_json: bool, folder: str) -> None:
 
 
 @click.command(cls=Verb, examples=["nkilab stubs typings", "nkilab stubs typings --nki 0.3"])
-@click.option(
-    "--nki", "version", default="", metavar="VERSION", type=VERSIONS,
+@optional(
+    "--nki", "version", metavar="VERSION", type=VERSIONS,
     help="Names and parameters of exactly this version; of all versions if not given.",
 )  # fmt: skip
 @json_option

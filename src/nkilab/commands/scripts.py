@@ -10,7 +10,7 @@ import click
 
 from .. import __version__
 from .._lazy import part
-from ..command_line import FOLDER, OUTPUT, PATH, Number, OneOf, Verb, json_option
+from ..command_line import FOLDER, OUTPUT, PATH, Number, OneOf, Verb, json_option, optional
 from ..errors import EXIT_FINE, UsageError
 from .shapes import arg_option, grid_option, kernel_argument, kw_option, target_option, version_option
 
@@ -44,17 +44,14 @@ def demo(as_json: bool, output: str) -> int:
 @version_option
 @click.option("-m", "as_module", is_flag=True, help="SCRIPT is the name of a module.")
 @click.option(
-    "--check",
-    "checks",
-    is_flag=True,
+    "--check", "checks", is_flag=True,
     help="Check every kernel that runs; exit status 1 if there is a finding.",
-)
-@click.option(
-    "--profile", "folder", default="", metavar="DIR", type=FOLDER,
-    help="Write a report of every kernel launch there.",
 )  # fmt: skip
-@click.option(
-    "--json", "json_file", default="", metavar="FILE", type=OUTPUT,
+@optional(
+    "--profile", "folder", metavar="DIR", type=FOLDER, help="Write a report of every kernel launch there."
+)
+@optional(
+    "--json", "json_file", metavar="FILE", type=OUTPUT,
     help="Write there what was launched, with predictions, as JSON.",
 )  # fmt: skip
 @click.option(
@@ -103,31 +100,19 @@ def run(backend: str, **options: object) -> int:
 @kw_option
 @grid_option
 @click.option(
-    "--replay",
-    default=0,
-    type=Number(int, 0, 10_000, "each computes the whole kernel again"),
-    metavar="N",
+    "--replay", default=0, type=Number(int, 0, 10_000, "each computes the whole kernel again"), metavar="N",
     help="Run the instructions in N other legal orders, and compare the results.",
-)
+)  # fmt: skip
 @click.option("--numerics", is_flag=True, help="Compute everything in float32 too, and compare.")
-@click.option(
-    "--what-if",
-    default="",
-    metavar="RULE@LINE",
-    help="Show what the kernel takes without what this advice is about.",
+@optional(
+    "--what-if", metavar="RULE@LINE", help="Show what the kernel takes without what this advice is about."
 )
-@click.option("--sarif", default="", metavar="FILE", type=OUTPUT, help="Write the findings as SARIF 2.1.0.")
-@click.option(
-    "--baseline", default="", metavar="FILE", type=PATH, help="Leave out the findings that FILE lists."
-)
-@click.option(
-    "--write-baseline",
-    "new_baseline",
-    default="",
-    metavar="FILE",
-    type=OUTPUT,
+@optional("--sarif", metavar="FILE", type=OUTPUT, help="Write the findings as SARIF 2.1.0.")
+@optional("--baseline", metavar="FILE", type=PATH, help="Leave out the findings that FILE lists.")
+@optional(
+    "--write-baseline", "new_baseline", metavar="FILE", type=OUTPUT,
     help="Write the findings to FILE, instead of those it has of this kernel; the exit status is 0.",
-)
+)  # fmt: skip
 @json_option
 def check(
     version: str,

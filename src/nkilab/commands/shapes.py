@@ -8,53 +8,38 @@ from typing import Any
 import click
 
 from .._lazy import part
-from ..command_line import CHIPS, PATH, VERSIONS, Number, json_option
+from ..command_line import CHIPS, PATH, VERSIONS, Number, json_option, optional
 from ..documents import print_document
 from ..errors import UseError
 from ..rank_arguments import MOST_RANKS
 
-target_option = click.option(
-    "--target", default="", metavar="CHIP", type=CHIPS,
+target_option = optional(
+    "--target", metavar="CHIP", type=CHIPS,
     help="trn1, trn2 (default) or trn3, or a machine file, MACHINE.yaml.",
 )  # fmt: skip
-targets_option = click.option(
-    "--target", default="", metavar="CHIP[,...]", type=CHIPS,
+targets_option = optional(
+    "--target", metavar="CHIP[,...]", type=CHIPS,
     help="trn1, trn2 (default) or trn3, or a machine file, MACHINE.yaml; several to compare them.",
 )  # fmt: skip
-version_option = click.option(
-    "--nki",
-    "version",
-    default="",
-    metavar="VERSION",
-    type=VERSIONS,
-    help="Accept only what this version of NKI accepts.",
+version_option = optional(
+    "--nki", "version", metavar="VERSION", type=VERSIONS, help="Accept only what this version of NKI accepts."
 )
 arg_option = click.option(
-    "--arg",
-    "args",
-    multiple=True,
-    metavar="ARG",
+    "--arg", "args", multiple=True, metavar="ARG",
     help="An argument: f32[128,512], @FILE.npy, or name=either.",
-)
+)  # fmt: skip
 kw_option = click.option(
     "--kw", "keywords", multiple=True, metavar="NAME=VALUE", help="A keyword argument that is no array."
 )
-grid_option = click.option(
-    "--grid", default="", metavar="N[,...]", help="Program instances along each axis: 4,8."
-)
+grid_option = optional("--grid", metavar="N[,...]", help="Program instances along each axis: 4,8.")
 ranks_option = click.option(
-    "--ranks",
-    default=1,
-    metavar="N",
-    type=Number(int, 1, MOST_RANKS, "no cluster has more"),
+    "--ranks", default=1, metavar="N", type=Number(int, 1, MOST_RANKS, "no cluster has more"),
     help="Ranks that run it together.",
-)
+)  # fmt: skip
 trips_option = click.option(
-    "--trips",
-    multiple=True,
-    metavar="FILE.py:LINE=N",
+    "--trips", multiple=True, metavar="FILE.py:LINE=N",
     help="Iterations of the loop in this line, where only the data decides how many.",
-)
+)  # fmt: skip
 kernel_argument = click.argument("kernel", metavar="FILE.py:KERNEL", type=PATH)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from .._lazy import part
-from ..command_line import OUTPUT, PATH, VERSIONS, Number, OneOf, Verb, json_option
+from ..command_line import OUTPUT, PATH, VERSIONS, Number, OneOf, Verb, json_option, optional
 from ..documents import print_document
 from ..errors import EXIT_FAULT, EXIT_FINE, UsageError, printable
 from ..progress import say
@@ -22,9 +22,7 @@ from .shapes import target_option
         "nkilab einsum attention.yaml --dialect neuronxcc --search 30 --explain",
     ],
 )
-@click.option(
-    "-o", "output", default="", metavar="KERNEL.py", type=OUTPUT, help="Write the kernel's module there."
-)
+@optional("-o", "output", metavar="KERNEL.py", type=OUTPUT, help="Write the kernel's module there.")
 @click.option(
     "--dialect", type=OneOf("nki", "neuronxcc"), default=None, metavar="nki|neuronxcc",
     help="Spelling; nki if not given.",
@@ -38,15 +36,11 @@ from .shapes import target_option
 @click.option(
     "--test", "tests", is_flag=True, help="Run the kernel on probes; with -o write test and drivers."
 )
+@optional("--notebook", metavar="F.ipynb", type=OUTPUT, help="Write all six parts as a notebook.")
 @click.option(
-    "--notebook", default="", metavar="F.ipynb", type=OUTPUT, help="Write all six parts as a notebook."
-)
-@click.option(
-    "--explain",
-    "explains",
-    is_flag=True,
+    "--explain", "explains", is_flag=True,
     help="Show loops, where tensors lie, traffic, and what limits the speed.",
-)
+)  # fmt: skip
 @click.option(
     "--size", "sizes", multiple=True, metavar="RANK=N", help="Extent of a rank that SPEC leaves open."
 )
@@ -69,16 +63,8 @@ def einsum(spec: str, dialect: str | None, target: str, **options: Any) -> int:
         "nkilab migrate kernel.py --from beta1 --to 0.6 --write",
     ],
 )
-@click.option(
-    "--to",
-    default="",
-    metavar="VERSION",
-    type=VERSIONS,
-    help="NKI version to reach; the newest if not given.",
-)
-@click.option(
-    "--from", "since", default="", metavar="VERSION", type=VERSIONS, help="Version that FILE is written for."
-)
+@optional("--to", metavar="VERSION", type=VERSIONS, help="NKI version to reach; the newest if not given.")
+@optional("--from", "since", metavar="VERSION", type=VERSIONS, help="Version that FILE is written for.")
 @click.option("--diff", "shows_diff", is_flag=True, help="Print the mechanical rewrites as a unified diff.")
 @click.option("--write", is_flag=True, help="Do the mechanical rewrites in FILE.")
 @json_option

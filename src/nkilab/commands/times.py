@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from .._lazy import part
-from ..command_line import FOLDER, OUTPUT, PATH, Number, Verb, json_option
+from ..command_line import FOLDER, OUTPUT, PATH, Number, Verb, json_option, optional
 from ..errors import printable
 from .shapes import (
     grid_option,
@@ -66,29 +66,12 @@ def estimate(kernel: str, as_json: bool, **options: Any) -> None:
 @kernel_argument
 @of_kernel
 @text_option
-@click.option(
-    "--html",
-    default="",
-    metavar="F",
-    type=OUTPUT,
-    help="Write a report that shows everything: one HTML file.",
+@optional("--html", metavar="F", type=OUTPUT, help="Write a report that shows everything: one HTML file.")
+@optional(
+    "--trace", metavar="F", type=OUTPUT, help="Write a trace for ui.perfetto.dev: *.json, else protobuf."
 )
-@click.option(
-    "--trace",
-    default="",
-    metavar="F",
-    type=OUTPUT,
-    help="Write a trace for ui.perfetto.dev: *.json, else protobuf.",
-)
-@click.option(
-    "--parquet", default="", metavar="DIR", type=FOLDER, help="Write tables as Neuron Explorer names them."
-)
-@click.option(
-    "--what-if",
-    default="",
-    metavar="K=V,...",
-    help="Show what changes with other constants: dma_bandwidth=2x.",
-)
+@optional("--parquet", metavar="DIR", type=FOLDER, help="Write tables as Neuron Explorer names them.")
+@optional("--what-if", metavar="K=V,...", help="Show what changes with other constants: dma_bandwidth=2x.")
 def profile(
     kernel: str,
     as_json: bool,
@@ -158,9 +141,7 @@ def _show_differences(differences: list[Any], as_json: bool, as_text: bool, html
     help="A keyword argument of B alone, instead of A's.",
 )  # fmt: skip
 @text_option
-@click.option(
-    "--html", default="", metavar="F", type=OUTPUT, help="Write both timelines side by side: one HTML file."
-)
+@optional("--html", metavar="F", type=OUTPUT, help="Write both timelines side by side: one HTML file.")
 def diff(
     first: str,
     second: str,
@@ -229,16 +210,14 @@ def _show_comparisons(results: Sequence[object], measured: str, as_json: bool) -
 @target_option
 @version_option
 @click.argument("kernel", metavar="FILE.py:KERNEL|SPEC.yaml", type=PATH)
-@click.option(
-    "--space", default="", metavar="SPACE.yaml", type=PATH, help="Parameters, their values and constraints."
-)
+@optional("--space", metavar="SPACE.yaml", type=PATH, help="Parameters, their values and constraints.")
 @click.option(
     "--arg", "args", multiple=True, metavar="ARG",
     help="As of estimate; 'f32[128,512] | f32[128,4096]' for two cases.",
 )  # fmt: skip
 @kw_option
 @grid_option
-@click.option("--weights", default="", metavar="W,...", help="How often each case counts.")
+@optional("--weights", metavar="W,...", help="How often each case counts.")
 @click.option(
     "--objective", default="latency", show_default=True, metavar="GOAL,...",
     help="latency, or latency,sbuf or latency,dma.",
@@ -257,35 +236,26 @@ def _show_comparisons(results: Sequence[object], measured: str, as_json: bool) -
     help="exhaustive, random, tpe, nsga2 or gp.",
 )  # fmt: skip
 @click.option(
-    "--workers",
-    default="1",
-    show_default=True,
-    metavar="N",
+    "--workers", default="1", show_default=True, metavar="N",
     help="Processes, or the address of a dask scheduler.",
-)
-@click.option(
-    "--journal",
-    default="",
-    metavar="FILE",
-    type=OUTPUT,
+)  # fmt: skip
+@optional(
+    "--journal", metavar="FILE", type=OUTPUT,
     help="A file for the results; the same command goes on from there.",
-)
-@click.option(
-    "--confirm", default="", metavar="FILE.yaml", type=PATH,
+)  # fmt: skip
+@optional(
+    "--confirm", metavar="FILE.yaml", type=PATH,
     help="Times measured on a card; if there is no such file, a form for them is written.",
 )  # fmt: skip
-@click.option(
-    "--measure", default="", metavar="'CMD {file}'",
+@optional(
+    "--measure", metavar="'CMD {file}'",
     help="A program of yours that measures a point and prints microseconds.",
 )  # fmt: skip
 @click.option(
-    "--measurements",
-    default=8,
-    show_default=True,
-    type=Number(int, 1),
+    "--measurements", default=8, show_default=True, type=Number(int, 1),
     help="Points that it measures at most.",
-)
-@click.option("--picture", default="", metavar="FILE.svg", type=OUTPUT, help="Draw the points.")
+)  # fmt: skip
+@optional("--picture", metavar="FILE.svg", type=OUTPUT, help="Draw the points.")
 @json_option
 def tune(version: str, target: str, kernel: str, weights: str, objective: str, **options: Any) -> None:
     """Search the parameters of a kernel for the lowest predicted latency."""
