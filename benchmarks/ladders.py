@@ -28,7 +28,7 @@ import yaml
 
 import nkilab
 from nkilab.advice import CATALOGUE, Subject, advice_of, subject_of
-from nkilab.advice.trials import IN_PROFILE, MOST_EDITS, edits_of
+from nkilab.advice.trials import IN_PROFILE, MOST_EDITS, best_edit
 from nkilab.api import as_kernel, machine_for
 from nkilab.arguments import argument
 from nkilab.conformal import gain_factors
@@ -218,9 +218,9 @@ def _judge(step: Step, subject: Subject, most: int) -> None:
     step.candidates = sum(1 for id in own for _ in CATALOGUE[id].find(subject))
     ranks = [n for n, id in enumerate(step.advice, 1) if id in step.ids]
     step.rank = min(ranks, default=0)
-    latencies = [latency for id in own for latency in edits_of(subject, id)]
-    if latencies:
-        share = min(latencies) / subject.latency_ns
+    bests = [best_edit(subject, candidate) for id in own for candidate in CATALOGUE[id].find(subject)]
+    if any(bests):
+        share = min(best[1] for best in bests if best is not None) / subject.latency_ns
         step.predicted, step.interval = 1 - share, gain_factors(share)
 
 

@@ -5,7 +5,6 @@ Nothing is estimated: a gain is the difference of two simulations, of the progra
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 
 from msgspec import Struct
@@ -82,14 +81,11 @@ def tried(subject: Subject, most: int) -> list[Tried]:
     be made; what is left goes to the other edits of those that pay, then to the other candidates.
     """
     left = max(1, min(most, TRIED_ROWS // max(1, len(subject.written))))
-    rounds: dict[int, list[tuple[str, Candidate]]] = {}
-    seen = Counter[str]()
-    for id, candidate in promising(subject):
-        rounds.setdefault(seen[id], []).append((id, candidate))
-        seen[id] += 1
-    result: list[Tried] = []
-    for number in sorted(rounds):
-        firsts, left = _firsts(subject, rounds[number], left)
+    waiting, result = promising(subject), list[Tried]()
+    while waiting and left:
+        likeliest = dict(reversed(waiting))
+        firsts, left = _firsts(subject, [own for own in waiting if own[1] is likeliest[own[0]]], left)
+        waiting = [own for own in waiting if own[1] is not likeliest[own[0]]]
         for own, others in firsts:
             is_worth = own.latency_ns < (1 - least_gain()) * subject.latency_ns
             edits = others[:left] if is_worth else ()
@@ -101,7 +97,7 @@ def tried(subject: Subject, most: int) -> list[Tried]:
 
 
 def _firsts(
-    subject: Subject, candidates: list[tuple[str, Candidate]], left: int
+    subject: Subject, candidates: Sequence[tuple[str, Candidate]], left: int
 ) -> tuple[list[tuple[Tried, tuple[Named, ...]]], int]:
     """Per candidate its first edit that can be made, with some that follow; and how many may be tried yet."""
     result = []
@@ -114,12 +110,6 @@ def _firsts(
             result.append((Tried(id, candidate, *best), candidate.edits[place + 1 :][:MOST_OTHERS]))
             left -= 1
     return result, left
-
-
-def edits_of(subject: Subject, id: str) -> list[float]:
-    """Latencies in nanoseconds with the best edit of each candidate of one transformation."""
-    bests = [best_edit(subject, candidate) for candidate in CATALOGUE[id].find(subject)]
-    return [best[1] for best in bests if best is not None]
 
 
 def advice_of(subject: Subject, most: int = MOST_EDITS) -> tuple[Advice, ...]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from math import prod
 from typing import Any
 
 from ..errors import UseError
@@ -63,13 +65,7 @@ def spmd_dim(extent: int | CoreCount, cores: int | CoreCount) -> SpmdDim:
 @placed("program_id")
 def program_id(axis: int = 0) -> int:
     """This instance's coordinate along an axis of the grid; 0 without a grid."""
-    ids = current().program_id
-    axis = whole_number(axis, "axis")
-    if not ids:
-        return 0
-    if not 0 <= axis < len(ids):
-        raise UseError(f"axis is {axis}; the grid has {len(ids)} axes")
-    return ids[axis]
+    return _along(current().program_id, axis, 0)
 
 
 @placed("num_programs")
@@ -77,18 +73,20 @@ def num_programs(axes: Any = None) -> Any:
     """Instances along an axis, along several as a tuple, or in all if `axes` is None."""
     grid = current().grid
     if axes is None:
-        total = 1
-        for extent in grid:
-            total *= extent
-        return total
+        return prod(grid)
     if isinstance(axes, tuple | list):
         return tuple(num_programs(a) for a in axes)
-    axis = whole_number(axes, "axis")
-    if not grid:
-        return 1
-    if not 0 <= axis < len(grid):
-        raise UseError(f"axis is {axis}; the grid has {len(grid)} axes")
-    return grid[axis]
+    return _along(grid, axes, 1)
+
+
+def _along(values: Sequence[Any], axis: Any, without_grid: int) -> Any:
+    """What a launch has along one axis of its grid."""
+    axis = whole_number(axis, "axis")
+    if not values:
+        return without_grid
+    if not 0 <= axis < len(values):
+        raise UseError(f"axis is {axis}; the grid has {len(values)} axes")
+    return values[axis]
 
 
 @placed("program_ndim")

@@ -288,6 +288,16 @@ class View:
         self._bytes: memoryview | None = None
         self._elements: np.ndarray
 
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Elements along each axis."""
+        return self.layout.shape
+
+    @property
+    def ndim(self) -> int:
+        """Number of axes."""
+        return len(self.layout.shape)
+
     def forget(self) -> None:
         """Let its storage, of which nobody names another part, be as it was at first."""
         storage = self.storage

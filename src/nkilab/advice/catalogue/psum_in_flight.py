@@ -46,41 +46,25 @@ _MATMUL_ARGS = {"a": "bf16[128,128]", "b": "bf16[128,512]"}
 )
 def find(subject: Subject) -> Iterator[Candidate]:
     """Matmuls that wait for a bank of PSUM to be copied out, as if they did not."""
-    program, timeline, waits = subject.program, subject.timeline, subject.plan.waits
-    tensor = timeline.of_engine("tensor")
+    program, waits = subject.program, subject.plan.waits
     is_product = np.array([form.accumulates for form in program.forms], np.bool_)
-    if not len(tensor) or not is_product.any():
+    if not is_product.any():
         return
-    is_product = is_product[program.form_column]
+    # nodes beyond the rows are no products
+    is_product = np.pad(is_product[program.form_column], (0, len(waits.start) - 1 - len(program)))
     later = later_of(waits)
-    emptied = _products(is_product, later) & ~_products(is_product, waits.node)
+    emptied = is_product[later] & ~is_product[waits.node]
     emptied &= np.isin(waits.kind, [KINDS.index(name) for name in ("reuse", "anti", "output")])
-    pairs = later[emptied] * len(waits.start) + waits.node[emptied]
-    # from the end of what TensorE did before to the start
-    until = np.maximum.accumulate((timeline.start_ns + timeline.busy_ns)[tensor])
-    idle = timeline.start_ns[tensor] - np.append(0.0, until[:-1])
-    cause = timeline.node[tensor] * len(waits.start) + timeline.waited_node[tensor]
-    waited = np.isin(cause, pairs) & (idle > 0)
-    stalls = np.bincount(timeline.row[tensor][waited], idle[waited], minlength=len(program))
-    line_of = np.asarray(program.line_column, np.int64)
-    for line, matmuls in by_line(program, np.flatnonzero(stalls)).items():
-        dropped = np.flatnonzero(emptied & np.isin(later, np.flatnonzero(is_product & (line_of == line))))
+    for line, matmuls in by_line(program, np.unique(later[emptied])).items():
         yield Candidate(
             line,
             f"{plural(len(matmuls), 'matmul')} wait until a bank of PSUM has been copied out",
-            float(stalls[matmuls].sum()),
-            (("a bank for each sum", partial(_with_banks, subject, line, dropped)),),
+            float(subject.spent[matmuls].sum()),
+            (("a bank for each sum", partial(_with_banks, subject, line)),),
         )
 
 
-def _with_banks(subject: Subject, line: int, dropped: np.ndarray) -> Program | float:
-    """A tile for each sum; where sums fill parts of tiles, the waits left out."""
+def _with_banks(subject: Subject, line: int) -> Program | float:
+    """A tile for each sum; nothing changes where sums fill parts of tiles."""
     edited = renewed(subject, np.array([line]), np.ones(len(subject.slots.row), np.bool_))
-    return subject.without_waits(dropped) if edited is None else edited
-
-
-def _products(is_product: np.ndarray, nodes: np.ndarray) -> np.ndarray:
-    """Per node whether it is a row that is a product."""
-    result = nodes < len(is_product)
-    result[result] = is_product[nodes[result]]
-    return result
+    return subject.latency_ns if edited is None else edited

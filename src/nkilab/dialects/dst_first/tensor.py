@@ -33,16 +33,6 @@ class Tensor(View):
     subscripts = "integers, slices and nl.ds"
 
     @property
-    def shape(self) -> tuple[int, ...]:
-        """Elements along each axis."""
-        return self.layout.shape
-
-    @property
-    def ndim(self) -> int:
-        """Number of axes."""
-        return len(self.layout.shape)
-
-    @property
     def size(self) -> int:
         """Number of elements."""
         return self.layout.size

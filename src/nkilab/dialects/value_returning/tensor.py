@@ -133,16 +133,6 @@ class Tensor(View):
         self.overhang: tuple[Tensor, tuple[Any, ...]] | None = None
 
     @property
-    def shape(self) -> tuple[int, ...]:
-        """Elements along each axis."""
-        return self.layout.shape
-
-    @property
-    def ndim(self) -> int:
-        """Number of axes."""
-        return len(self.layout.shape)
-
-    @property
     def dtype(self) -> Any:
         """Data type of one element, as NumPy's dtype."""
         return public_dtype(self.layout.dtype)
