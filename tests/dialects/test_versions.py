@@ -275,3 +275,15 @@ def test_later_versions_have_no_bare_names_of_memories(served):
         "  hint: write nl.ndarray(shape, dtype, buffer=nl.sbuf)\n"
         "  source: NKI quickstart of SDK 2.27 and 2.28"
     )
+
+
+def test_a_package_says_whose_version_it_is():
+    with nkilab.activate(nki="0.3"):
+        import nki
+
+        assert nki.__version__ == "0.3+nkilab"
+    with nkilab.activate():
+        import neuronxcc
+
+        # the number of the vendor's compiler is nobody's to make up
+        assert not hasattr(neuronxcc, "__version__")

@@ -133,6 +133,8 @@ class ServedModule(ModuleType):
     def __getattr__(self, name: str) -> Any:
         if name == "__all__":
             return [n for n in dir(self) if not n.startswith("_")]
+        if name == "__version__" and self.__name__ == "nki":
+            return f"{self._version or NEWEST}+nkilab"
         if name.startswith("__"):
             raise AttributeError(name)
         if name in vars(self).get("_names", ()) and _is_there(self.__name__, name, self._version):

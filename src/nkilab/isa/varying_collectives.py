@@ -215,25 +215,15 @@ class AllToAllV(Instruction):
         "all_to_all_v", "rows are 3, or 4 with has_rdispls", broken=(4, 2)
     )
 
-    @property
-    def reads_dst(self) -> bool:
-        return True
-
-    def combined(self, brought: Brought) -> Brought:
-        """What each rank sends, with its counts."""
-        return brought
+    # values meet as those of all_gather_v do
+    reads_dst = AllGatherV.reads_dst
+    written_part = AllGatherV.written_part
+    combined = AllGatherV.combined
+    compute = AllGatherV.compute
 
     def part(self, combined: Brought, members: tuple[int, ...]) -> list[Piece]:
         """The pieces that a rank gets."""
         return list(pieces(self, combined, members, is_uniform=False))
-
-    @property
-    def written_part(self) -> Any:
-        # what really came is noted where the ranks meet
-        return None
-
-    def compute(self, src: Any, dst: Any, metadata: Any, members: Any) -> None:
-        receive(self, dst, metadata, self.part(members_only(members, src, metadata), members))
 
     def cost(self) -> list[Step]:
         # as if every slot were full: how much is sent is known only when it runs
