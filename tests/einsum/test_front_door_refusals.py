@@ -7,7 +7,7 @@ import pytest
 
 from nkilab.einsum import compile as compile_einsum
 from nkilab.einsum import compiler
-from nkilab.einsum.plan.product import block_sizes
+from nkilab.einsum.plan.contraction import even_blocks
 from nkilab.einsum.sets import ProofError
 from nkilab.errors import NkilabError, UnsupportedError
 
@@ -311,10 +311,9 @@ def test_a_zero_keeps_its_sign() -> None:
 
 
 def test_blocks_of_a_long_axis_are_found_without_trying_each() -> None:
-    # by their definition: whole units that divide the extent, the largest first
-    for extent, unit in ((1024, 128), (1536, 512), (130, 128), (96, 128), (7 * 128, 128), (1280, 512)):
-        step = 128 if extent % unit else unit
-        divisors = [n for n in range(extent - 1, step, -1) if n % step == 0 and extent % n == 0]
-        assert block_sizes(extent, unit, 128) == [extent, *divisors, *([step] if step < extent else [])]
-    # 2^31 elements: 2^24 units of 128, whose divisors are the powers of two
-    assert block_sizes(1 << 31, 128, 128) == [1 << n for n in range(31, 6, -1)]
+    # by their definition: whole steps that divide the extent
+    for extent, step in ((1024, 128), (1536, 512), (130, 128), (96, 128), (7 * 128, 128), (1280, 512)):
+        expected = {n for n in range(step, extent, step) if extent % step == 0 and extent % n == 0}
+        assert even_blocks(extent, step) == expected
+    # 2^31 elements: 2^24 steps of 128, whose divisors are the powers of two
+    assert even_blocks(1 << 31, 128) == {1 << n for n in range(7, 31)}

@@ -71,3 +71,29 @@ def test_rows_read_one_before_themselves_need_no_transposition() -> None:
     assert "nc_transpose" not in kernel.source
     expected = x - np.concatenate([np.zeros((1, 256), np.float32), x[:-1]])
     assert np.array_equal(kernel(x), expected)
+
+
+@pytest.mark.parametrize("dialect", ["nki", "neuronxcc"])
+@pytest.mark.parametrize(("operator", "function"), [("add", np.sum), ("max", np.max)])
+def test_a_few_long_rows_lie_on_all_partitions_where_that_is_faster(
+    dialect: str, operator: str, function: np.ufunc, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    x, spec = whole_numbers(3, 16384), f"Z[m] = X[m, k] ;; V {operator}"
+    best = einsum.compile(spec, shapes={"X": x.shape}, dialect=dialect)
+    assert any(change.startswith("long rows over all partitions: ") for change in best.changes)
+    monkeypatch.setattr(timed, "MOST_TIMED", 0)
+    by_rules = einsum.compile(spec, shapes={"X": x.shape}, dialect=dialect)
+    # 3 of 128 lanes do the work of all
+    assert best.estimate.latency_us < 0.7 * by_rules.estimate.latency_us
+    assert np.array_equal(best(x), function(x, axis=1))
+    assert np.array_equal(by_rules(x), function(x, axis=1))
+
+
+def test_many_rows_and_rows_of_products_stay_as_they_are() -> None:
+    for spec, shapes in (
+        ("Z[m] = X[m, k] ;; V add", {"X": (33, 16384)}),
+        ("Z[m] = X[m, k] ;; V add", {"X": (3, 16384 + 64)}),
+        ("Z[m, n] = X[m, k] . Y[k, n] ;; M mul V add", {"X": (3, 4096), "Y": (4096, 256)}),
+    ):
+        kernel = einsum.compile(spec, shapes=shapes)
+        assert not any(change.startswith("long rows") for change in kernel.changes)

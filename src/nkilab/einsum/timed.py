@@ -14,6 +14,7 @@ from dataclasses import replace
 from ..errors import NkilabError
 from .plan.context import Context
 from .plan.knobs import Key, Knobs
+from .plan.normal import has_few_rows
 from .plan.reach import leaves
 from .tree.nodes import Kernel, run_by
 
@@ -43,9 +44,10 @@ def best_timed(
 
     def best(knobs: Knobs) -> Plan:
         plan, least = built(knobs), 0.0
-        options = list(_close(plan[1])) if not knobs.picks else []
+        options = list(_close(plan[1]))[:MOST_TIMED] if not knobs.picks else []
         budget = MOST_STATEMENTS - run_by(plan[0].body)
-        for what, change in options[:MOST_TIMED] if budget > 0 else ():
+        while options and budget > 0:
+            what, change = options.pop(0)
             time = least
             # an option that rules do not take may ask for what no nest covers
             with suppress(NkilabError, AssertionError):
@@ -58,6 +60,9 @@ def best_timed(
             if time < least:
                 gain = f"{time:.1f} us instead of {least:.1f} by the timing model"
                 other[1].choices.append(f"{what}: {gain}")
+                if other[1].knobs.is_spread and not plan[1].knobs.is_spread:
+                    # other ranks, so other decisions
+                    options = list(_close(other[1]))[: len(options)]
                 plan, least, knobs = other, time, change(knobs)
         return plan
 
@@ -74,6 +79,8 @@ def best_timed(
 
 def _close(ctx: Context) -> Iterator[tuple[str, Change]]:
     """Changes of a plan that are judged close to it, in a few words, the closest first."""
+    if not ctx.knobs.is_spread and has_few_rows(ctx.cascade, ctx.lanes):
+        yield "long rows over all partitions", lambda knobs: replace(knobs, is_spread=True)
     if not ctx.knobs.is_edged and _has_edges(ctx):
         yield "zeros around copies in HBM", lambda knobs: replace(knobs, is_edged=True)
     options = [

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from itertools import product as pairs
-from math import prod
+from math import isqrt, prod
 
 from ..language.ast import Access, Einsum, Scalar
 from ..tree import nodes
@@ -29,6 +29,15 @@ from .want import Want
 
 # bytes per partition of results that one transfer stores
 MOST_STORED = 16 * 1024
+# parts, at most, that blocks with a rest cut an extent into
+MOST_PARTS = 256
+
+
+def even_blocks(extent: int, step: int) -> set[int]:
+    """Whole steps, fewer than all, that divide an extent; none if it is ragged."""
+    count = 0 if extent % step else extent // step
+    low = [n for n in range(1, isqrt(count) + 1) if count % n == 0]
+    return {n * step for own in low for n in (own, count // own) if n < count}
 
 
 class Contraction:
@@ -156,13 +165,12 @@ class Contraction:
     def block_sizes(self, extent: int, unit: int) -> list[int]:
         """Block sizes to try, the largest first; what few divide may have a rest, of more than one value."""
         step = unit if extent % unit == 0 else self.lanes
-        equal = range(step, extent, step)
-        sizes = {n for n in equal if extent % n == 0}
+        sizes = even_blocks(extent, step)
         if len(sizes) < 2 and not self.ctx.given.is_watched:
             count = -(-extent // unit)
-            ragged = {-(-count // parts) * unit for parts in range(2, count + 1)}
+            ragged = {-(-count // parts) * unit for parts in range(2, min(count, MOST_PARTS) + 1)}
             sizes |= {n for n in ragged if n < extent and extent % n != 1}
-        return sorted({extent, *sizes, *equal[:1]}, reverse=True)
+        return sorted({extent, *sizes, min(step, extent)}, reverse=True)
 
     def is_given(self, blocks: Blocks) -> bool:
         """Whether blocks go with the parts and the order of loops that a mapping gives."""

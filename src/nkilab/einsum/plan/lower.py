@@ -75,7 +75,7 @@ def lower(
     is_free = not any(given.has_instruction(e.name) for e, block in cascade.walk() if block is not None)
     held, reasons = with_scans(cascade) if is_free else (cascade, [])
     held = held if given.is_watched else rewritten(with_joined_ranks(held, partitions), dtypes, partitions)
-    held = without_turns(normal(held, partitions, given.plain))
+    held = without_turns(normal(held, partitions, given.plain, is_spread=knobs.is_spread))
     if given.is_watched:
         return _Lowering(cascade, held, dtypes, machine, name, title, knobs, given, {}).planned()
     held, back = with_forward_indices(with_numbers_ahead(held))

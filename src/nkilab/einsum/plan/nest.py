@@ -342,12 +342,10 @@ class Nest:
         return Value(view=made)
 
     def place_of(self, einsum: Einsum) -> View | None:
-        """Where an instruction may write an Einsum's tile at once: nothing reads what is there before."""
-        target, is_read = (
-            self.targets.get(einsum.name),
-            any(einsum.name in e.reads for e in self.until(einsum)),
-        )
-        if einsum.name not in self.cluster.kept or target is None or is_read or target.dtype != "float32":
+        """Where an instruction may write an Einsum's values at once: nothing sums or reads them before."""
+        target = self.targets.get(einsum.name)
+        is_used = bool(einsum.reduce_op) or any(einsum.name in e.reads for e in self.until(einsum))
+        if einsum.name not in self.cluster.kept or target is None or is_used or target.dtype != "float32":
             return None
         return target.direct(self.ctx, einsum, self.spans, self.choice.part, self.choice.free)
 

@@ -8,17 +8,33 @@ from itertools import combinations
 from math import prod
 
 from ..language.additions import Additions
-from ..language.ast import Access, Affine, Cascade, Einsum, Iterate, Kind, Step
+from ..language.ast import Access, Affine, Cascade, Einsum, Iterate, Kind, Step, Tensor
 
 # vectors below this many elements are left as they are
 LONG = 1 << 14
+# rows that each may lie on all partitions, and elements of the shortest of them
+FEW_ROWS, LONG_ROW = 32, 1 << 11
 # blocks of partitions that as many short rows fill, and elements of a row that is no longer short
 FEWEST_ROWS, SHORT_ROW = 4, 400
 
 
-def normal(cascade: Cascade, partitions: int, plain: Collection[str] = ()) -> Cascade:
-    """A cascade that means the same, in the form that nests expect; `plain` variables stay whole."""
-    return _rows(_pairs(live(cascade)[0]), partitions, plain)
+def normal(
+    cascade: Cascade, partitions: int, plain: Collection[str] = (), *, is_spread: bool = False
+) -> Cascade:
+    """A cascade that means the same, in the form that nests expect.
+
+    Args:
+        cascade: any.
+        partitions: of the chip.
+        plain: variables that stay whole.
+        is_spread: whether each of a few long rows lies on all partitions, as a long vector does.
+    """
+    return _rows(_pairs(live(cascade)[0]), partitions, plain, is_spread=is_spread)
+
+
+def has_few_rows(cascade: Cascade, partitions: int) -> bool:
+    """Whether there are long rows that may be spread over the partitions."""
+    return _rows(cascade, partitions, (), is_spread=True) is not cascade
 
 
 def live(cascade: Cascade) -> tuple[Cascade, list[str]]:
@@ -103,31 +119,30 @@ def _rank_of(variable: str, accesses: Sequence[Access], cascade: Cascade) -> str
     return found
 
 
-def _rows(cascade: Cascade, partitions: int, plain: Collection[str]) -> Cascade:
-    """Long vectors, and short rows, as rows of equal length on all partitions."""
+def _rows(cascade: Cascade, partitions: int, plain: Collection[str], *, is_spread: bool) -> Cascade:
+    """Long vectors, and short rows, as rows of equal length on all partitions; a few long rows if asked."""
     for rank, size in cascade.sizes.items():
         holders = [t for t in cascade.tensors.values() if rank in t.ranks]
         variable = rank.lower()
-        is_vector = all(t.ranks == (rank,) for t in holders) and size >= LONG
+        if variable in plain or not holders or size % partitions or cascade.blocks:
+            continue
         uses = [e for e in cascade.einsums if any(variable in a.variables for a in e.every_access)]
-        is_plain = all(
-            i.plain == variable
-            for e in uses
-            for a in e.every_access
-            for i in a.indices
-            if variable in i.variables
-        )
+        indices = [i for e in uses for a in e.every_access for i in a.indices if variable in i.variables]
         whole = [a for e in cascade.einsums for a in e.accesses if any(t.name == a.tensor for t in holders)]
-        if variable in plain:
+        if any(i.plain != variable for i in indices) or any(variable not in a.variables for a in whole):
             continue
-        if not holders or size % partitions or not is_plain:
-            continue
-        if not is_vector and not _are_lanes(cascade, rank, uses, partitions):
-            continue
-        if any(variable not in a.variables for a in whole) or cascade.blocks:
-            continue
-        cascade = _split(cascade, rank, variable, partitions)
+        is_vector = all(t.ranks == (rank,) for t in holders) and size >= LONG
+        is_few = is_spread and _are_few(cascade, rank, holders)
+        if is_vector or is_few or _are_lanes(cascade, rank, uses, partitions):
+            cascade = _split(cascade, rank, variable, partitions)
     return cascade
+
+
+def _are_few(cascade: Cascade, rank: str, holders: Sequence[Tensor]) -> bool:
+    """Whether a rank is the length of a few long rows."""
+    rows = (prod(cascade.sizes[r] for r in t.ranks[:-1]) for t in holders)
+    is_last = all(t.ranks[-1] == rank and t.ranks.count(rank) == 1 for t in holders)
+    return is_last and cascade.sizes[rank] >= LONG_ROW and max(rows) <= FEW_ROWS
 
 
 def _are_lanes(cascade: Cascade, rank: str, uses: Sequence[Einsum], partitions: int) -> bool:
