@@ -69,20 +69,14 @@ def proved_room(kernel: Kernel, machine: Machine) -> str:
         NoRoomError: if they do not fit with one buffer each.
     """
     bank = int(machine["psum_bank_bytes"])
-    costs: dict[str, tuple[Callable[[Buffer], int], int, str]] = {
-        SBUF: (
-            lambda b: size_of(b) if b.memory == SBUF else 0,
-            int(machine["sbuf_bytes_per_partition"]),
-            "bytes per partition of SBUF",
-        ),
-        PSUM: (
-            lambda b: -(-size_of(b) // bank) if b.memory == PSUM else 0,
-            int(machine["psum_banks"]),
-            "banks of PSUM",
-        ),
-    }
+    costs: list[tuple[Callable[[Buffer], int], str, str]] = [
+        (lambda b: size_of(b) if b.memory == SBUF else 0,
+         "sbuf_bytes_per_partition", "bytes per partition of SBUF"),
+        (lambda b: -(-size_of(b) // bank) if b.memory == PSUM else 0, "psum_banks", "banks of PSUM"),
+    ]  # fmt: skip
     told = []
-    for cost, most, what in costs.values():
+    for cost, limit, what in costs:
+        most = int(machine[limit])
         buffers, needed = _buffered(kernel, cost, most)
         if needed > most:
             raise NoRoomError(

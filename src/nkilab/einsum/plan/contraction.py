@@ -250,15 +250,8 @@ class Contraction:
             return not is_right or chip.buffer.dtype != self.dtype or chip.buffer.memory == nodes.PSUM
         product, spans = self.product, self.spans
         loops = [*product.inner, product.over, product.part, product.free]
-        tiles = prod(
-            -(
-                -spans[v].most
-                // {product.over: self.lanes, product.part: self.lanes, product.free: self.bank}.get(v, 1)
-            )
-            for v in loops
-            if v
-        )
-        return tiles > 1
+        most = {product.over: self.lanes, product.part: self.lanes, product.free: self.bank}
+        return prod(-(-spans[v].most // most.get(v, 1)) for v in loops if v) > 1
 
     def staged(self) -> None:
         """Bring operands on chip for the present block."""

@@ -335,13 +335,9 @@ class _Lowering:
     def is_beyond(self, variable: str, group: Group) -> bool:
         """Whether an operand is read beyond its edge along a variable: then it is brought on chip whole."""
         ctx = self.ctx
-        return any(
-            variable in index.variables
-            for e in group.einsums
-            for a in e.accesses
-            if not a.gathers and a.tensor in ctx.cascade.inputs
-            for index in leaving(ctx, a, ctx.spans(e, {}))
-        )
+        inputs = ((e, a) for e in group.einsums for a in e.accesses if a.tensor in ctx.cascade.inputs)
+        beyond = (i for e, a in inputs if not a.gathers for i in leaving(ctx, a, ctx.spans(e, {})))
+        return any(variable in index.variables for index in beyond)
 
     # steps
 

@@ -83,14 +83,8 @@ def paired(einsum: Einsum, added: Additions) -> list[Einsum]:
         ranks = tuple(_rank_of(v, (left, right), cascade) for v in kept)
         name = added.tensor(f"{einsum.name}_part", ranks, einsum.name, Kind.PART)
         output = Access(name, tuple(Affine(((v, 1),)) for v in kept))
-        found.append(
-            Einsum(
-                output,
-                (left, right),
-                "multiply",
-                "add" if set(left.variables + right.variables) - set(kept) else "",
-            )
-        )
+        is_summed = set(left.variables + right.variables) - set(kept)
+        found.append(Einsum(output, (left, right), "multiply", "add" if is_summed else ""))
         rest = tuple(a for a in einsum.accesses if a is not left and a is not right)
         einsum = replace(einsum, operands=(output, *rest), text="")
     return [*found, einsum]

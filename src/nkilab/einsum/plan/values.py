@@ -271,18 +271,8 @@ class Tile:
             first = _with_scalar(data)
             if first is not None:
                 inner, scalar, inner_reversed = first
-                self.add(
-                    nodes.Scale(
-                        dst,
-                        self.view(inner),
-                        OPERATORS[data.op].alu,
-                        self.scalar(scalar),
-                        inner_reversed,
-                        op,
-                        self.scalar(operand),
-                        is_reversed,
-                    )
-                )
+                before = (self.view(inner), OPERATORS[data.op].alu, self.scalar(scalar), inner_reversed)
+                self.add(nodes.Scale(dst, *before, op, self.scalar(operand), is_reversed))
                 return
         self.add(nodes.Scale(dst, self.view(data), op, self.scalar(operand), is_reversed))
 
@@ -299,18 +289,9 @@ class Tile:
         right, left = self.view(other), self.view(inner)
         if left.buffer.memory == nodes.PSUM and right.buffer.memory == nodes.PSUM:
             right = self.in_sbuf(right)
-        self.add(
-            nodes.ScaleCombine(
-                dst,
-                left,
-                OPERATORS[data.op].alu,
-                self.scalar(scalar),
-                op,
-                right,
-                inner_reversed,
-                is_reversed and not is_commutative,
-            )
-        )
+        scale = (left, OPERATORS[data.op].alu, self.scalar(scalar))
+        reverse = (inner_reversed, is_reversed and not is_commutative)
+        self.add(nodes.ScaleCombine(dst, *scale, op, right, *reverse))
         return True
 
     def with_element(self, value: Value) -> tuple[Value, Value, bool] | None:
