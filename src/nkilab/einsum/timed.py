@@ -60,9 +60,9 @@ def best_timed(
             if time < least:
                 gain = f"{time:.1f} us instead of {least:.1f} by the timing model"
                 other[1].choices.append(f"{what}: {gain}")
-                if other[1].knobs.is_spread and not plan[1].knobs.is_spread:
-                    # other ranks, so other decisions
-                    options = list(_close(other[1]))[: len(options)]
+                # with other ranks come other decisions
+                is_other = other[1].knobs.is_spread != plan[1].knobs.is_spread
+                options = list(_close(other[1]))[: len(options)] if is_other else options
                 plan, least, knobs = other, time, change(knobs)
         return plan
 
