@@ -8,7 +8,6 @@ import numpy as np
 
 from ..tiles.convert import store, widen
 from . import common_rules
-from .accumulators import SOURCE as ACCUMULATORS
 from .accumulators import accumulated, read_out, read_step
 from .costs import engine_step
 from .declare import (
@@ -64,41 +63,30 @@ class TensorScalarReduce(Instruction):
         {"op0": "multiply", "reduce_op": "add"},
     )
 
-    @rule("op0 is bitwise; it is arithmetic", source=REDUCE, broken_by={"op0": "bitwise_or"})
+    @rule("op0 is bitwise; it is arithmetic", broken_by={"op0": "bitwise_or"})
     def operator_is_arithmetic(self) -> bool:
         return not self.op0.is_bitvec
 
-    @rule("op0 takes two inputs and operand0 is missing", source=REDUCE, broken_by={"operand0": None})
+    @rule("op0 takes two inputs and operand0 is missing", broken_by={"operand0": None})
     def operand_is_given(self) -> bool:
         return self.op0.is_unary or self.operand0 is not None
 
-    @rule(
-        "op0 takes one input and operand0 is a tile; it is None or 0", source=REDUCE, broken_by={"op0": "abs"}
-    )
+    @rule("op0 takes one input and operand0 is a tile; it is None or 0", broken_by={"op0": "abs"})
     def operand_is_left_out(self) -> bool:
         return not self.op0.is_unary or self.operand0 is None or self.operand0 is NUMBER
 
-    @rule(
-        "reduce_op is none of add, multiply, maximum, minimum",
-        source=REDUCE,
-        broken_by={"reduce_op": "logical_and"},
-    )
+    @rule("reduce_op is none of add, multiply, maximum, minimum", broken_by={"reduce_op": "logical_and"})
     def operator_reduces(self) -> bool:
         return self.reduce_op.name in REDUCTIONS
 
-    @rule(
-        "reverse0 is True, which the instruction does not support yet",
-        source=REDUCE,
-        broken_by={"reverse0": True},
-    )
+    @rule("reverse0 is True, which the instruction does not support yet", broken_by={"reverse0": True})
     def operands_stand_in_order(self) -> bool:
         return not self.reverse0
 
-    registers_are_loaded_from_something = common_rules.registers_are_loaded_from("reduce_init", REDUCE)
+    registers_are_loaded_from_something = common_rules.registers_are_loaded_from("reduce_init")
 
     @rule(
         "reduce_init is given and reduce_cmd is not load_reduce, which alone reads it",
-        source=REDUCE,
         broken_by={"reduce_init": 1.0},
     )
     def initial_value_is_read(self) -> bool:
@@ -148,22 +136,20 @@ class Exponential(Instruction):
         {"reduce_cmd": "load_reduce"},
     )
 
-    chip_has_it = common_rules.chip_has_it(4, "it exists from trn3 on", source=EXPONENTIAL)
+    chip_has_it = common_rules.chip_has_it(4, "it exists from trn3 on")
 
     @rule(
         "src or dst has more than four axes",
-        source=EXPONENTIAL,
         broken_by={"src.shape": (16, 2, 2, 2, 2)},
         hint="reshape it: the free axes count as one",
     )
     def four_axes_at_most(self) -> bool:
         return max(len(self.src.shape), len(self.dst.shape)) <= 4
 
-    registers_are_known = common_rules.registers_are_known(ACCUMULATORS)
+    registers_are_known = common_rules.registers_are_known(', "Accumulator behavior"')
 
     @rule(
         "reduce_init is a tile and reduce_cmd is not load_reduce, which alone reads it",
-        source=EXPONENTIAL,
         broken_by={"reduce_init.dtype": "float32"},
     )
     def initial_value_is_read(self) -> bool:

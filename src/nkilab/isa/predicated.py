@@ -80,11 +80,10 @@ class TensorCopyPredicated(Instruction):
         dtypes={"predicate": "uint8"},
     )
 
-    one_input_in_sbuf = common_rules.one_input_in_sbuf("src", "predicate", "nki.isa.tensor_copy_predicated")
+    one_input_in_sbuf = common_rules.one_input_in_sbuf("src", "predicate")
 
     @rule(
         "src and dst are of two types; they share one",
-        source="nki.isa.tensor_copy_predicated",
         broken_by={"src.dtype": "bfloat16"},
         hint="cast src with tensor_copy first",
     )
@@ -141,11 +140,9 @@ class SelectReduce(Instruction):
         dtypes={"predicate": "uint8"},
     )
 
-    one_input_in_sbuf = common_rules.one_input_in_sbuf(
-        "on_true", "predicate", "nki.isa.select_reduce, memory constraints"
-    )
+    one_input_in_sbuf = common_rules.one_input_in_sbuf("on_true", "predicate", ", memory constraints")
 
-    reduction_is_maximum = common_rules.reduction_is_maximum("nki.isa.select_reduce")
+    reduction_is_maximum = common_rules.reduction_is_maximum()
 
     registers_are_known = common_rules.registers_are_known(ACCUMULATORS)
 
@@ -207,11 +204,10 @@ class RangeSelect(Instruction):
         {"comp_op0": "greater_equal", "comp_op1": "less", "range_start": 10},
     )
 
-    chip_has_it = common_rules.chip_has_it(3, "it exists from trn2 on", source="nki.isa.range_select")
+    chip_has_it = common_rules.chip_has_it(3, "it exists from trn2 on")
 
     @rule(
         "comp_op0 or comp_op1 is none of equal, less, less_equal, greater, greater_equal",
-        source="nki.isa.range_select",
         broken_by={"comp_op0": "not_equal"},
     )
     def operators_compare(self) -> bool:
@@ -219,26 +215,22 @@ class RangeSelect(Instruction):
 
     @rule(
         "on_false_value is not FP32_MIN, -3.4028235e38, which is all that the hardware writes",
-        source="nki.isa.range_select",
         broken_by={"on_false_value": 0.0},
         hint="leave on_false_value out",
     )
     def filling_is_the_lowest(self) -> bool:
         return self.on_false_value == FP32_MIN
 
-    reduction_is_maximum = common_rules.reduction_is_maximum("nki.isa.range_select")
+    reduction_is_maximum = common_rules.reduction_is_maximum()
 
     registers_are_known = common_rules.registers_are_known(ACCUMULATORS, reduce_cmd="idle")
 
-    @call_rule(
-        "range_start is not a whole number", source="nki.isa.range_select", broken_by={"range_start": 0.5}
-    )
+    @call_rule("range_start is not a whole number", broken_by={"range_start": 0.5})
     def start_is_whole(self, range_start: Any) -> bool:
         return isinstance(range_start, int | float | np.generic) and float(range_start).is_integer()
 
     @call_rule(
         "an index leaves the range of -2^24 to 2^24, in which float32 has every integer",
-        source="nki.isa.range_select",
         broken_by={"range_start": INDEX_MAX},
     )
     def indices_are_exact(self, range_start: Any) -> bool:

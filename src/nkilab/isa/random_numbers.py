@@ -125,13 +125,12 @@ class Dropout(Instruction):
     example = Example({"data": [[1, 2], [3, 4]], "prob": [[0], [1]]}, {"dst": [[1, 2], [0, 0]]})
 
     types_agree = common_rules.types_agree(
-        "dst", "data", "dst and data differ in type", source="nki.isa.dropout",
-        broken_by={"dst.dtype": "bfloat16"}, hint="cast with tensor_copy afterwards",
+        "dst", "data", "dst and data differ in type", broken_by={"dst.dtype": "bfloat16"},
+        hint="cast with tensor_copy afterwards",
     )  # fmt: skip
 
     @rule(
         "data is of an integer type and prob is not float32",
-        source="nki.isa.dropout",
         broken_by={"dst.dtype": "int32", "data.dtype": "int32", "prob.dtype": "bfloat16"},
         hint="cast prob with tensor_copy",
     )
@@ -164,11 +163,11 @@ class Rng(Instruction):
     # by hand: one step of the first two generators of lane 0, from their words for seed 0
     example = Example({}, {"dst": [[4037970609, 797287012]]}, dtypes={"dst": "uint32"})
 
-    gpsimd_stays_in_sbuf = common_rules.gpsimd_stays_in_sbuf("dst", source="nki.isa.rng, constraints")
+    gpsimd_stays_in_sbuf = common_rules.gpsimd_stays_in_sbuf("dst", source=", constraints")
 
     @rule(
         "engine is gpsimd; on trn1 only vector makes random numbers",
-        source="nki.isa.rng, constraints",
+        source=", constraints",
         broken_by={"engine": "gpsimd"},
         chips=("trn1",),
     )
@@ -206,17 +205,11 @@ class Rand2(Instruction):
     example = Example({"min": [[3], [-2]], "max": [[3], [-2]]}, {"dst": [[3, 3], [-2, -2]]})
 
     chip_has_it = common_rules.chip_has_it(
-        4,
-        "rand2 exists from trn3 on",
-        source="nki.isa.rand2",
-        hint="fill an integer tile with rng and scale it",
+        4, "rand2 exists from trn3 on", hint="fill an integer tile with rng and scale it"
     )
 
     @call_rule(
-        "min is not below max",
-        source="nki.isa.rand2, constraints",
-        broken_by={"max": -1.0},
-        numbers=("min", "max"),
+        "min is not below max", source=", constraints", broken_by={"max": -1.0}, numbers=("min", "max")
     )
     def range_is_not_empty(self, min: Any, max: Any) -> bool:
         return min is None or max is None or min < max
@@ -237,12 +230,12 @@ def _state_engine(form: Any) -> str:
     return "vector" if form.engine == "vector" else "gpsimd"
 
 
-def _engine_has_a_state(page: str) -> Rule:
+def _engine_has_a_state() -> Rule:
     """The chip lets programs see the state of the engine's generators."""
 
     @rule(
         "engine is vector; on trn2 only gpsimd has a visible state",
-        source=f"{page}, constraints",
+        source=", constraints",
         broken_by={"engine": "vector", "W": 24},
         chips=("trn2",),
     )
@@ -252,12 +245,12 @@ def _engine_has_a_state(page: str) -> Rule:
     return engine_has_a_state
 
 
-def _words_fill_the_state(page: str) -> Rule:
+def _words_fill_the_state() -> Rule:
     """A lane's row has the words of its generators, no more and no fewer."""
 
     @rule(
         "the row of a lane is not 6 words for gpsimd, or 24 for vector",
-        source=f"{page}, tile size",
+        source=", tile size",
         broken_by={"W": 7},
     )
     def words_fill_the_state(form: Any) -> bool:
@@ -288,13 +281,11 @@ class RandSetState(Instruction):
         registers={"gpsimd": [[1, 2, 3, 4, 5, 6], [7, 8, 9, 10, 11, 12]]},
     )
 
-    chip_has_it = common_rules.chip_has_it(
-        3, "trn1 has no rand_set_state", source="nki.isa.rand_set_state, constraints"
-    )
+    chip_has_it = common_rules.chip_has_it(3, "trn1 has no rand_set_state", source=", constraints")
 
-    engine_has_a_state = _engine_has_a_state("nki.isa.rand_set_state")
+    engine_has_a_state = _engine_has_a_state()
 
-    words_fill_the_state = _words_fill_the_state("nki.isa.rand_set_state")
+    words_fill_the_state = _words_fill_the_state()
 
     def compute(self, state: None, src_seeds: Any, registers: Any) -> None:
         start = self.src_seeds.start_partition
@@ -325,17 +316,15 @@ class RandGetState(Instruction):
         dtypes={"dst": "uint32"},
     )
 
-    chip_has_it = common_rules.chip_has_it(
-        3, "trn1 has no rand_get_state", source="nki.isa.rand_get_state, constraints"
-    )
+    chip_has_it = common_rules.chip_has_it(3, "trn1 has no rand_get_state", source=", constraints")
 
-    engine_has_a_state = _engine_has_a_state("nki.isa.rand_get_state")
+    engine_has_a_state = _engine_has_a_state()
 
-    words_fill_the_state = _words_fill_the_state("nki.isa.rand_get_state")
+    words_fill_the_state = _words_fill_the_state()
 
     @rule(
         "engine is gpsimd, which cannot reach psum",
-        source="nki.isa.rand_get_state, constraints",
+        source=", constraints",
         broken_by={"dst.memory": "psum"},
         key="err_unsupported_memory",
     )

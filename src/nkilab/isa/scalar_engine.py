@@ -102,13 +102,12 @@ class Activation(Instruction):
     def bias_is_a_tile_on_trn1(self) -> bool:
         return self.bias is not NUMBER or self.machine.generation >= 3
 
-    @rule("reduce_op is not add", source=SOURCE, broken_by={"reduce_op": "maximum", "reduce_cmd": "reduce"})
+    @rule("reduce_op is not add", broken_by={"reduce_op": "maximum", "reduce_cmd": "reduce"})
     def reduction_adds(self) -> bool:
         return self.reduce_op is None or self.reduce_op.name == "add"
 
     @rule(
         "reduce_cmd reduces and reduce_op is missing",
-        source=SOURCE,
         broken_by={"reduce_cmd": "reset_reduce"},
         hint="give reduce_op=nl.add",
     )
@@ -158,7 +157,7 @@ class ActivationReduce(Instruction):
 
     bias_is_a_tile_on_trn1 = Activation.bias_is_a_tile_on_trn1
 
-    @rule("reduce_op is not add", source="nki.isa.activation_reduce", broken_by={"reduce_op": "maximum"})
+    @rule("reduce_op is not add", broken_by={"reduce_op": "maximum"})
     def reduction_adds(self) -> bool:
         return self.reduce_op is not None and self.reduce_op.name == "add"
 

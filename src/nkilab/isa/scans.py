@@ -51,11 +51,10 @@ class TensorTensorScan(Instruction):
         {"op0": "multiply", "op1": "add"},
     )
 
-    one_input_in_sbuf = common_rules.one_input_in_sbuf("data0", "data1", "nki.isa.tensor_tensor_scan")
+    one_input_in_sbuf = common_rules.one_input_in_sbuf("data0", "data1")
 
     @rule(
         "an operator is bitwise or takes one input; both are arithmetic and take two",
-        source=SCAN,
         broken_by={"op0": "bitwise_and"},
     )
     def operators_are_binary(self) -> bool:
@@ -103,19 +102,15 @@ class TensorScalarCumulative(Instruction):
         {"op0": "add", "op1": "add"},
     )
 
-    @rule("op0 is bitwise; it is arithmetic", source=CUMULATIVE, broken_by={"op0": "bitwise_or"})
+    @rule("op0 is bitwise; it is arithmetic", broken_by={"op0": "bitwise_or"})
     def scalar_operator_is_arithmetic(self) -> bool:
         return not self.op0.is_bitvec
 
-    @rule(
-        "op1 is none of add, subtract, multiply, maximum, minimum",
-        source=CUMULATIVE,
-        broken_by={"op1": "greater"},
-    )
+    @rule("op1 is none of add, subtract, multiply, maximum, minimum", broken_by={"op1": "greater"})
     def operator_accumulates(self) -> bool:
         return self.op1.name in IDENTITY
 
-    registers_are_loaded_from_something = common_rules.registers_are_loaded_from("imm1", CUMULATIVE)
+    registers_are_loaded_from_something = common_rules.registers_are_loaded_from("imm1")
 
     operator_exists = common_rules.operator_exists("op0")
 

@@ -52,14 +52,13 @@ class NcStreamShuffle(Instruction):
     )
 
     types_agree = common_rules.types_agree(
-        "dst", "src", "dst and src are of two types; they share one", source=SOURCE,
-        broken_by={"src.dtype": "bfloat16"}, hint="cast one of them with tensor_copy first",
+        "dst", "src", "dst and src are of two types; they share one", broken_by={"src.dtype": "bfloat16"},
+        hint="cast one of them with tensor_copy first",
     )  # fmt: skip
 
     @rule(
         "dst or src starts where the larger of them may not: up to 32 partitions start at 0, 32, 64 or 96, "
         "up to 64 at 0 or 64, more at 0",
-        source=SOURCE,
         broken_by={"src.start": 32, "P": 64, "S": 32},
     )
     def both_start_with_the_larger(self) -> bool:
@@ -69,7 +68,6 @@ class NcStreamShuffle(Instruction):
 
     @rule(
         "shuffle_mask names a row that src does not have in this quadrant",
-        source=SOURCE,
         broken_by={"S": 16, "shuffle_mask": [31] * QUADRANT},
     )
     def rows_exist(self) -> bool:

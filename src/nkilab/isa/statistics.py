@@ -80,11 +80,7 @@ class BnAggr(Instruction):
     # hand: two of 2 and two of 6, spreads of 2 each: (2 + 2 + 2 * 4 + 2 * 4) / 4
     example = Example({"data": [[2, 2, 2, 2, 6, 2], [3, 7, 0, 1, 11, 0]]}, {"dst": [[4, 5], [8, 3]]})
 
-    @rule(
-        "data does not hold triples: its elements per partition are no multiple of 3",
-        source=BN_AGGR,
-        broken_by={"F": 16},
-    )
+    @rule("data does not hold triples: its elements per partition are no multiple of 3", broken_by={"F": 16})
     def data_are_triples(self) -> bool:
         return self.sizes["F*"] % 3 == 0
 

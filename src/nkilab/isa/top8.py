@@ -65,12 +65,12 @@ class Max8(Instruction):
     limits = (PARTITIONS, _free(MAX8))
     example = Example({"src": [[3, -1, 9, 9, 0, 7, 5, 2, 4, 1]]}, {"dst": [[9, 9, 7, 5, 4, 3, 2, 1]]})
 
-    @rule("src has fewer than 8 elements per partition", source=MAX8, broken_by={"F": 7})
+    @rule("src has fewer than 8 elements per partition", broken_by={"F": 7})
     def eight_at_least(self) -> bool:
         return self.sizes["F*"] >= 8
 
     # up to SDK 2.26; NKI 0.6 writes three
-    @rule("src has more than five axes", source=MAX8, broken_by={"src.shape": (16, 2, 2, 2, 2, 1)})
+    @rule("src has more than five axes", broken_by={"src.shape": (16, 2, 2, 2, 2, 1)})
     def five_axes_at_most(self) -> bool:
         return len(self.src.shape) <= AXES_MOST
 
@@ -108,16 +108,12 @@ class NcFindIndex8(Instruction):
         dtypes={"dst": "uint32"},
     )
 
-    @rule("data has fewer than 8 elements per partition", source=FIND, broken_by={"F": 7})
+    @rule("data has fewer than 8 elements per partition", broken_by={"F": 7})
     def eight_at_least(self) -> bool:
         return self.sizes["F*"] >= 8
 
     # up to SDK 2.26; NKI 0.6 writes three for data as well
-    @rule(
-        "data has more than five axes, or vals more than three",
-        source=FIND,
-        broken_by={"vals.shape": (16, 2, 2, 2)},
-    )
+    @rule("data has more than five axes, or vals more than three", broken_by={"vals.shape": (16, 2, 2, 2)})
     def axes_are_few(self) -> bool:
         return len(self.data.shape) <= AXES_MOST and len(self.vals.shape) <= 3
 
@@ -166,15 +162,11 @@ class NcMatchReplace8(Instruction):
     )
 
     # up to SDK 2.26; NKI 0.6 writes nothing
-    @rule(
-        "data has more than five axes, or vals more than three",
-        source=REPLACE,
-        broken_by={"vals.shape": (16, 2, 2, 2)},
-    )
+    @rule("data has more than five axes, or vals more than three", broken_by={"vals.shape": (16, 2, 2, 2)})
     def axes_are_few(self) -> bool:
         return len(self.data.shape) <= AXES_MOST and len(self.vals.shape) <= 3
 
-    @call_rule("imm is not a number", source=REPLACE, broken_by={"imm": "zero"})
+    @call_rule("imm is not a number", broken_by={"imm": "zero"})
     def replacement_is_a_number(self, imm: Any) -> bool:
         return isinstance(imm, int | float | np.generic)
 
