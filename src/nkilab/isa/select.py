@@ -27,10 +27,11 @@ from .declare import (
     call_rule,
     rule,
 )
-from .elementwise import PARTITIONS, as_shape, is_integer, store_bits
+from .elementwise import PARTITIONS, as_shape, store_bits
 from .gather import CORE_PARTITIONS
 from .gpsimd import access_pattern, affine_values, is_int32
 from .operators import Operator, operator_named
+from .reduction import TensorReduce
 
 COMPARISONS = ("equal", "not_equal", "greater", "greater_equal", "less", "less_equal")
 BOUNDS_DTYPES = ("float32", "int32")
@@ -124,9 +125,7 @@ class TensorPartitionReduce(Instruction):
     limits = (PARTITIONS,)
     example = Example({"data": [[1, 5], [2, -7], [3, 4]]}, {"dst": [[6, 2]]}, {"op": "add"})
 
-    @rule("op is bitwise and an operand is not of an integer type", broken_by={"op": "bitwise_or"})
-    def bitwise_needs_integers(self) -> bool:
-        return not self.op.is_bitvec or (is_integer(self.dst) and is_integer(self.data))
+    bitwise_needs_integers = TensorReduce.bitwise_needs_integers
 
     @classmethod
     def fresh(cls, layouts: Mapping[str, Any], attributes: Mapping[str, Any]) -> Fresh:

@@ -162,9 +162,7 @@ class NcMatchReplace8(Instruction):
     )
 
     # up to SDK 2.26; NKI 0.6 writes nothing
-    @rule("data has more than five axes, or vals more than three", broken_by={"vals.shape": (16, 2, 2, 2)})
-    def axes_are_few(self) -> bool:
-        return len(self.data.shape) <= AXES_MOST and len(self.vals.shape) <= 3
+    axes_are_few = NcFindIndex8.axes_are_few
 
     @call_rule("imm is not a number", broken_by={"imm": "zero"})
     def replacement_is_a_number(self, imm: Any) -> bool:

@@ -11,6 +11,7 @@ from ..tiles.convert import store, widen
 from ..tiles.tile import SBUF, Layout
 from . import common_rules
 from .costs import contiguous_run, transfer_step
+from .data_movement import DmaCopy
 from .declare import Attr, Example, Flag, Fresh, In, Instruction, Out, Several, Spelled, Step, rule
 from .operators import operator_named
 from .uses import Tile
@@ -103,14 +104,7 @@ class DmaTranspose(Instruction):
     def partitions_suffice(self) -> bool:
         return self.dst.partitions <= self.machine.limit("partitions")
 
-    @rule(
-        "priority is given; DMA priorities exist from trn3 on",
-        source=", priority",
-        broken_by={"priority": 1},
-        chips=("trn1", "trn2"),
-    )
-    def priorities_exist(self) -> bool:
-        return self.priority is None or self.machine.generation >= 4
+    priorities_exist = DmaCopy.priorities_exist
 
     @rule(
         "dge_mode is swdge, which transposes rows gathered by a vector_offset alone; src has none",
@@ -183,14 +177,7 @@ class DmaTranspose(Instruction):
         fits = 16 <= rows <= 128 and rows % 16 == 0 and (prod(columns) == 1 or rows == 128)
         return not others and fits and len(columns) == 1 and index_layout.dtype.name == "uint32"
 
-    @rule(
-        "dge_mode is hwdge; trn1 has no hardware descriptor generator",
-        source=", dge_mode",
-        broken_by={"dge_mode": "hwdge"},
-        chips=("trn1",),
-    )
-    def hardware_descriptors_exist(self) -> bool:
-        return self.dge_mode != "hwdge" or self.machine.generation >= 3
+    hardware_descriptors_exist = DmaCopy.hardware_descriptors_exist
 
     @rule(
         "dge_mode is hwdge and an element has not two bytes",
