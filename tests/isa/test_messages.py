@@ -248,3 +248,11 @@ def test_the_source_of_a_rule_begins_with_the_page_of_its_instruction_where_it_n
     assert sources["sendrecv", "shapes_agree"] == "nki.isa.sendrecv, constraints"
     # a rule that says whose page it is keeps that, also in another instruction
     assert sources["activation_reduce", "scale_is_float32"] == "nki.isa.activation"
+
+
+@pytest.mark.parametrize(
+    "cls", [c for c in REGISTRY.values() if any("P" in o.axes for o in c.operands.values())]
+)
+def test_whatever_has_an_axis_of_partitions_is_held_to_those_of_the_chip(cls: Any) -> None:
+    limits = [limit.constant for limit in cls.limits if limit.axis == "P"]
+    assert limits == ["partitions"]

@@ -15,7 +15,6 @@ from ..tiles.convert import cast
 from . import common_rules
 from .costs import MIN_INTERVAL_CYCLES, transfer_step
 from .declare import EVERY_DTYPE, Attr, Example, Immediate, In, Instruction, Out, Spelled, Step, rule
-from .elementwise import PARTITIONS
 
 SENDRECV = "nki.isa.sendrecv"
 BARRIER = "nki.isa.core_barrier"
@@ -65,7 +64,6 @@ class Sendrecv(Instruction):
     recv_from_rank = Immediate(allowed="0 or 1")
     pipe_id = Immediate(allowed="an integer")
     dma_engine = Attr("dma", ("dma", "gpsimd_dma"))
-    limits = (PARTITIONS,)
     example = Example(
         # of a partner that sends the same
         {"src": [[1, 2], [3, 4]]},

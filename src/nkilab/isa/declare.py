@@ -30,8 +30,10 @@ from .attributes import Flag as Flag
 from .attributes import Immediate as Immediate
 from .attributes import Spelled as Spelled
 from .attributes import Value as Value
+from .declaration_parts import PARTITIONS as PARTITIONS
 from .declaration_parts import Example as Example
 from .declaration_parts import Fresh as Fresh
+from .declaration_parts import Limit as Limit
 from .declaration_parts import Step as Step
 from .declaration_parts import partition_step as partition_step
 from .declaration_parts import sizes_along
@@ -129,20 +131,6 @@ def ScalarOrVector(
     return Operand(
         ("P", "1"), ON_CHIP, tuple(dtypes), is_optional=optional, may_be_number=True, default=default
     )
-
-
-class Limit(Struct, frozen=True):
-    """The size of `axis` is at most the machine's `constant`, in the hint {most}."""
-
-    axis: str
-    constant: str
-    source: str
-    key: str = "err_size_of_dimension_exceed_arch_limit"
-    hint: str = ""
-
-    def hint_for(self, *most: int) -> str:
-        """The hint where that much is allowed, on one chip or on each of several."""
-        return self.hint.format(most=" or ".join(map(str, dict.fromkeys(most))))
 
 
 class Rule(Struct, frozen=True):
@@ -256,6 +244,9 @@ class Instruction:
         cls.values = {k: v for k, v in body.items() if isinstance(v, Value)}
         cls.rules = tuple(_with_page(v, cls.source) for v in body.values() if isinstance(v, Rule))
         cls.call_rules = tuple(_with_page(v, cls.source) for v in body.values() if isinstance(v, CallRule))
+        has_partitions = any("P" in spec.axes for spec in cls.operands.values())
+        if has_partitions and all(limit.axis != "P" for limit in cls.limits):
+            cls.limits = (PARTITIONS, *cls.limits)
         cls.resolves = "resolve" in body
         cls.keeps = "written_part" in body or "written_where" in body
         cls.result_slot = next(i for i, spec in enumerate(cls.operands.values()) if spec.is_written)

@@ -23,7 +23,6 @@ from .declare import (
     Immediate,
     In,
     Instruction,
-    Limit,
     Out,
     ScalarOrVector,
     Spelled,
@@ -31,13 +30,13 @@ from .declare import (
     call_rule,
     rule,
 )
+from .declare import PARTITIONS as PARTITIONS
 from .elements import as_column as as_column
 from .elements import as_shape as as_shape
 from .elements import store_bits as store_bits
 from .elements import store_number as store_number
 from .operators import OPERATORS, Operator, apply, operator_named
 
-PARTITIONS = Limit("P", "partitions", "trn1 architecture guide, SBUF", "err_num_partition_exceed_arch_limit")
 ENGINES = ("unknown", "vector", "scalar", "gpsimd")
 # Operators that GpSimdE does not have in integer arithmetic.
 _FLOAT_ONLY = ("power", "divide", "mod", "fmod")
@@ -77,7 +76,6 @@ class TensorTensor(Instruction):
     data2 = In("P F*")
     op = Spelled(operator_named, ", ".join(OPERATORS))
     engine = Attr("unknown", ("unknown", "vector", "gpsimd"))
-    limits = (PARTITIONS,)
     example = Example({"data1": [[1, 2]], "data2": [[3, -5]]}, {"dst": [[4, -3]]}, {"op": "add"})
 
     one_input_in_sbuf = common_rules.one_input_in_sbuf("data1", "data2")
@@ -174,7 +172,6 @@ class TensorScalar(Instruction):
     operand1 = ScalarOrVector(default=None, optional=True)
     reverse1 = Flag()
     engine = Attr("unknown", ENGINES)
-    limits = (PARTITIONS,)
     smallest = {"operand0": 1.0}
     example = Example(
         {"data": [[1, 2], [3, 4]], "operand0": [[10], [20]], "operand1": 2},
@@ -291,7 +288,6 @@ class ScalarTensorTensor(Instruction):
     operand1 = In("P F*")
     reverse0 = Flag()
     reverse1 = Flag()
-    limits = (PARTITIONS,)
     example = Example(
         {"data": [[1, 2]], "operand0": 3, "operand1": [[10, 20]]},
         {"dst": [[6, 15]]},
@@ -338,7 +334,6 @@ class TensorCopy(Instruction):
     dst = Out("P F*", dtypes=EVERY_DTYPE)
     src = In("P F*", dtypes=EVERY_DTYPE)
     engine = Attr("unknown", ENGINES)
-    limits = (PARTITIONS,)
     example = Example({"src": [[1.5, -2.5]]}, {"dst": [[2, -2]]}, dtypes={"dst": "int32"})
 
     gpsimd_stays_in_sbuf = common_rules.gpsimd_stays_in_sbuf("dst", "src", hint="choose vector or scalar")
@@ -371,7 +366,6 @@ class Reciprocal(Instruction):
     engines = ("vector",)
     dst = Out("P F*")
     data = In("P F*")
-    limits = (PARTITIONS,)
     example = Example({"data": [[2, -4]]}, {"dst": [[0.5, -0.25]]})
 
     def compute(self, dst: Any, data: Any) -> None:
@@ -392,7 +386,6 @@ class Memset(Instruction):
     dst = Out("P F*", dtypes=EVERY_DTYPE)
     value = Immediate()
     engine = Attr("unknown", ("unknown", "vector", "gpsimd"))
-    limits = (PARTITIONS,)
     example = Example({}, {"dst": [[7, 7]]}, {"value": 7})
 
     gpsimd_stays_in_sbuf = common_rules.gpsimd_stays_in_sbuf("dst")

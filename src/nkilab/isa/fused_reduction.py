@@ -24,7 +24,7 @@ from .declare import (
     Step,
     rule,
 )
-from .elementwise import PARTITIONS, as_column, as_shape, widen_operand
+from .elementwise import as_column, as_shape, widen_operand
 from .operators import OPERATORS, apply, operator_named
 
 REDUCE = "nki.isa.tensor_scalar_reduce"
@@ -56,7 +56,6 @@ class TensorScalarReduce(Instruction):
     reduce_cmd = Attr("reset_reduce", ("reset_reduce", "reduce", "load_reduce"))
     reduce_init = ScalarOrVector(("float32",), default=None, optional=True)
     reduce_res_negate = Flag()
-    limits = (PARTITIONS,)
     example = Example(
         {"data": [[1, 2, 3], [4, 5, 6]], "operand0": [[2], [10]]},
         {"dst": [[2, 4, 6], [40, 50, 60]], "reduce_res": [[12], [150]]},
@@ -129,7 +128,6 @@ class Exponential(Instruction):
     reduce_res = OptionalOut("P 1", dtypes=(*EXP_FLOATS, "tfloat32"))
     reduce_cmd = Attr("idle", ("idle", "reset_reduce", "reduce", "load_reduce"))
     reduce_init = ScalarOrVector(("float32",), default=0.0)
-    limits = (PARTITIONS,)
     example = Example(
         {"src": [[3, 3, 3], [5, 5, 5]], "max_value": [[3], [5]], "reduce_init": [[10], [20]]},
         {"dst": [[1, 1, 1], [1, 1, 1]], "reduce_res": [[13], [23]]},

@@ -15,7 +15,6 @@ from ..tiles.tile import SBUF
 from . import common_rules
 from .costs import engine_step
 from .declare import Attr, Example, Fresh, In, Instruction, Out, Spelled, Step, rule
-from .elementwise import PARTITIONS
 
 # hw: each of the eight GpSimd cores reaches 16 partitions (nki.isa.local_gather)
 CORE_PARTITIONS = 16
@@ -65,7 +64,6 @@ class LocalGather(Instruction):
     index = In("P I*", ("sbuf",), ("uint16",))
     num_elem_per_idx = Attr(1, (1, 2, 4, 8, 16, 32))
     num_valid_indices = Spelled(_index_count, "None or an integer", None)
-    limits = (PARTITIONS,)
     smallest = {"D": 256}
     example = Example(
         {
@@ -159,7 +157,6 @@ class NcNGather(Instruction):
     dst = Out("P I*", ("sbuf",))
     data = In("P F*", ("sbuf",))
     indices = In("P I*", ("sbuf",), ("uint32",))
-    limits = (PARTITIONS,)
     example = Example(
         {"data": [[5, 6, 7], [1, 2, 3]], "indices": [[2, 0, 2, 1], [0, 0, 1, 2]]},
         {"dst": [[7, 5, 7, 6], [1, 1, 2, 3]]},
@@ -205,7 +202,6 @@ class Topk(Instruction):
     idx_dst = Out("P K*", ("sbuf",), ("uint32",))
     src = In("P X*", ("sbuf",), ("bfloat16",))
     n = Spelled(_snake_count, "an integer from 8 to 65535")
-    limits = (PARTITIONS,)
     smallest = {"K": 8, "n": 42}
     example = Example(
         {"src": [[5, 1], [9, 8], [0, 7], [2, 3], *[[-p, 100] for p in range(12)]]},

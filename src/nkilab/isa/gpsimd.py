@@ -12,7 +12,6 @@ from ..tiles.dtypes import INT32
 from . import common_rules
 from .costs import engine_step
 from .declare import Example, Immediate, Instruction, Out, Spelled, Step, call_rule
-from .elementwise import PARTITIONS
 
 
 def access_pattern(spelled: Any) -> tuple[tuple[int, int], ...]:
@@ -51,7 +50,6 @@ class Iota(Instruction):
     pattern = Spelled(access_pattern, "a list of up to four [step, count]")
     offset = Immediate(0, "an int32")
     channel_multiplier = Immediate(0, "an int32")
-    limits = (PARTITIONS,)
     smallest = {"pattern": [[1, 16]]}
     example = Example(
         {},

@@ -19,7 +19,6 @@ from . import common_rules
 from .array_tiles import TILING, pair, tiled
 from .costs import engine_step
 from .declare import Attr, Example, Immediate, In, Instruction, Out, Rule, Spelled, Step, rule
-from .elementwise import PARTITIONS
 from .tensor_engine import (
     LIMITS,
     agree_on_axes,
@@ -134,7 +133,6 @@ class QuantizeMx(Instruction):
     src = In("P F*", ("sbuf",), ("bfloat16", "float16"))
     dst_scale = Out("S G*", ("sbuf",), SCALE_DTYPES)
     headroom = Attr(1, (0, 1))
-    limits = (PARTITIONS,)
     smallest = {"P": QUADRANT, "G": 4, "S": 128}
     example = Example(
         {"src": [[1, 1, 1, 1]] * 8 + [[6, 1.5, 0, -1]] * 8 + [[0, 0, 0, 0]] * 16},

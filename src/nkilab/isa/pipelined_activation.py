@@ -25,7 +25,7 @@ from .declare import (
     Step,
     rule,
 )
-from .elementwise import PARTITIONS, as_column, as_shape, optional_operator, widen_operand
+from .elementwise import as_column, as_shape, optional_operator, widen_operand
 from .operators import Operator, apply, operator_named
 
 SOURCE = "nki.isa.activate2"
@@ -92,7 +92,6 @@ class Activate2(Instruction):
     reduce_op = Spelled(optional_operator, f"None, {', '.join(REDUCTIONS)}", None)
     reduce_res = OptionalOut("P 1")
     reduce_cmd = Attr("idle", ("idle", "reset", "reduce", "reset_reduce"))
-    limits = (PARTITIONS,)
     example = Example(
         {"data": [[1, 2], [3, -4]], "imm0": [[2], [3]], "imm1": 10},
         {"dst": [[8, 6], [1, 22]], "reduce_res": [[14], [23]]},

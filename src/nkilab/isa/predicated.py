@@ -33,7 +33,7 @@ from .declare import (
     call_rule,
     rule,
 )
-from .elementwise import PARTITIONS, as_column, as_shape, memories, store_number, widen_operand
+from .elementwise import as_column, as_shape, memories, store_number, widen_operand
 from .operators import OPERATORS, operator_named
 
 FP32_MIN = float(np.finfo(np.float32).min)
@@ -73,7 +73,6 @@ class TensorCopyPredicated(Instruction):
     # bool: what the public example passes, a tile loaded from a comparison
     predicate = In("P F*", dtypes=("uint8", "uint16", "uint32", "bool"))
     reverse_pred = Flag()
-    limits = (PARTITIONS,)
     example = Example(
         {"dst": [[9, 9, 9]], "src": [[1, 2, 3]], "predicate": [[1, 0, 7]]},
         {"dst": [[1, 9, 3]]},
@@ -132,7 +131,6 @@ class SelectReduce(Instruction):
     reduce_cmd = Attr("idle", ("idle", "reset", "reduce", "reset_reduce"))
     reduce_op = Spelled(operator_named, ", ".join(OPERATORS), "maximum")
     reverse_pred = Flag()
-    limits = (PARTITIONS,)
     example = Example(
         {"predicate": [[1, 0], [0, 0]], "on_true": [[5, 6], [7, 8]], "on_false": [[-1], [-2]]},
         {"dst": [[5, -1], [-2, -2]], "reduce_res": [[5], [-2]]},
@@ -197,7 +195,6 @@ class RangeSelect(Instruction):
     reduce_op = Spelled(operator_named, ", ".join(OPERATORS), "maximum")
     range_start = Immediate(0, "a whole number")
     on_false_value = Spelled(_float32, "FP32_MIN", FP32_MIN)
-    limits = (PARTITIONS,)
     example = Example(
         {"on_true_tile": [[1, 2, 3, 4], [5, 6, 7, 8]], "bound0": [[11], [10]], "bound1": [[13], [11]]},
         {"dst": [[FP32_MIN, 2, 3, FP32_MIN], [5, FP32_MIN, FP32_MIN, FP32_MIN]], "reduce_res": [[3], [5]]},

@@ -34,7 +34,7 @@ from .declare import (
     call_rule,
     rule,
 )
-from .elementwise import PARTITIONS, as_column, as_shape, widen_operand
+from .elementwise import as_column, as_shape, widen_operand
 
 WORDS = 6
 # words of state per lane, by engine: four generators on VectorE, one on GpSimdE
@@ -121,7 +121,6 @@ class Dropout(Instruction):
     dst = Out("P F*")
     data = In("P F*")
     prob = ScalarOrVector(FLOATS)
-    limits = (PARTITIONS,)
     example = Example({"data": [[1, 2], [3, 4]], "prob": [[0], [1]]}, {"dst": [[1, 2], [0, 0]]})
 
     types_agree = common_rules.types_agree(
@@ -159,7 +158,6 @@ class Rng(Instruction):
     registers = "random"
     dst = Out("P F*", dtypes=INTEGERS)
     engine = Attr("vector", ("unknown", "vector", "gpsimd"))
-    limits = (PARTITIONS,)
     # by hand: one step of the first two generators of lane 0, from their words for seed 0
     example = Example({}, {"dst": [[4037970609, 797287012]]}, dtypes={"dst": "uint32"})
 
@@ -200,7 +198,6 @@ class Rand2(Instruction):
     dst = Out("P F*", dtypes=UNIFORM_DTYPES)
     min = ScalarOrVector(("float32",))
     max = ScalarOrVector(("float32",))
-    limits = (PARTITIONS,)
     smallest = {"min": 0.0, "max": 1.0}
     example = Example({"min": [[3], [-2]], "max": [[3], [-2]]}, {"dst": [[3, 3], [-2, -2]]})
 
@@ -272,7 +269,6 @@ class RandSetState(Instruction):
     state = Registers()
     src_seeds = In("P W*", ("sbuf",), ("uint32",))
     engine = Attr("gpsimd", ("unknown", "gpsimd", "vector"))
-    limits = (PARTITIONS,)
     smallest = {"W": WORDS}
     example = Example(
         {"src_seeds": [[1, 2, 3, 4, 5, 6], [7, 8, 9, 10, 11, 12]]},
@@ -307,7 +303,6 @@ class RandGetState(Instruction):
     registers = "random"
     dst = Out("P W*", dtypes=("uint32",))
     engine = Attr("gpsimd", ("unknown", "gpsimd", "vector"))
-    limits = (PARTITIONS,)
     smallest = {"W": WORDS}
     # by hand: the finalizer of 1 + (k + 1) * 0x9e3779b9 for k from 0 to 5, the first made odd
     example = Example(

@@ -16,7 +16,7 @@ from ..tiles.tile import SBUF, Layout
 from . import common_rules
 from .costs import engine_step
 from .declare import Example, Flag, Fresh, In, Instruction, Out, Spelled, Step, rule
-from .elementwise import ALU, PARTITIONS, is_integer, store_bits
+from .elementwise import ALU, is_integer, store_bits
 from .operators import OPERATORS, operator_named
 
 
@@ -44,7 +44,6 @@ class TensorReduce(Instruction):
     axis = Spelled(_axes, "an integer or a list of integers")
     negate = Flag()
     keepdims = Flag()
-    limits = (PARTITIONS,)
     smallest = {"R": 1}
     example = Example({"data": [[1, 5, 3], [-1, -5, -3]]}, {"dst": [[5], [-1]]}, {"op": "maximum", "axis": 1})
 

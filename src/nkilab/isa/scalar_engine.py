@@ -23,7 +23,7 @@ from .declare import (
     Step,
     rule,
 )
-from .elementwise import PARTITIONS, as_column, as_shape, optional_operator, widen_operand
+from .elementwise import as_column, as_shape, optional_operator, widen_operand
 
 SOURCE = "nki.isa.activation"
 # any but tfloat32; Beta 1 takes fewer, which its spelling checks
@@ -75,7 +75,6 @@ class Activation(Instruction):
     reduce_op = Spelled(optional_operator, "None, add", None)
     reduce_res = OptionalOut("P 1")
     reduce_cmd = Attr("idle", ("idle", "reset", "reduce", "reset_reduce"))
-    limits = (PARTITIONS,)
     example = Example(
         {"data": [[-3, 2], [1, 4]], "bias": [[1], [-5]], "scale": 2.0},
         {"dst": [[0, 5], [0, 3]]},
@@ -146,7 +145,6 @@ class ActivationReduce(Instruction):
     reduce_res = OptionalOut("P 1")
     bias = ScalarOrVector(BIAS_DTYPES, default=None, optional=True)
     scale = ScalarOrVector(default=1.0)
-    limits = (PARTITIONS,)
     example = Example(
         {"data": [[1, 2], [3, 4]]},
         {"dst": [[1, 4], [9, 16]], "reduce_res": [[5], [25]]},

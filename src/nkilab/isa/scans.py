@@ -11,7 +11,7 @@ from . import common_rules
 from .accumulators import IDENTITY, prepared
 from .costs import engine_step
 from .declare import Attr, Example, Flag, In, Instruction, Out, ScalarOrVector, Spelled, Step, rule
-from .elementwise import PARTITIONS, as_column, widen_operand
+from .elementwise import as_column, widen_operand
 from .operators import OPERATORS, Operator, apply, operator_named
 
 SCAN = "nki.isa.tensor_tensor_scan"
@@ -44,7 +44,6 @@ class TensorTensorScan(Instruction):
     op1 = Spelled(operator_named, ", ".join(OPERATORS))
     reverse0 = Flag()
     reverse1 = Flag()
-    limits = (PARTITIONS,)
     example = Example(
         {"data0": [[2, 3, 4]], "data1": [[1, 1, 5]], "initial": 10},
         {"dst": [[21, 64, 261]]},
@@ -95,7 +94,6 @@ class TensorScalarCumulative(Instruction):
     imm0 = ScalarOrVector(("float32",))
     imm1 = ScalarOrVector(("float32",), default=None, optional=True)
     reduce_cmd = Attr("reset_reduce", ("reset_reduce", "reduce", "load_reduce"))
-    limits = (PARTITIONS,)
     example = Example(
         {"src": [[1, 2, 3], [4, 5, 6]], "imm0": [[10], [20]]},
         {"dst": [[11, 23, 36], [24, 49, 75]]},

@@ -27,7 +27,7 @@ from .declare import (
     call_rule,
     rule,
 )
-from .elementwise import PARTITIONS, as_shape, store_bits
+from .elementwise import as_shape, store_bits
 from .gather import CORE_PARTITIONS
 from .gpsimd import access_pattern, affine_values, is_int32
 from .operators import Operator, operator_named
@@ -56,7 +56,6 @@ class AffineSelect(Instruction):
     on_false_value = Immediate(allowed="a float32 number")
     cmp_op = Spelled(operator_named, ", ".join(COMPARISONS), "equal")
     offset = Immediate(0, "an int32")
-    limits = (PARTITIONS,)
     smallest = {"pattern": [[1, 16]]}
     example = Example(
         {"on_true_tile": [[1, 2, 3], [4, 5, 6], [7, 8, 9]]},
@@ -122,7 +121,6 @@ class TensorPartitionReduce(Instruction):
     dst = Out("1 F*", ("sbuf",))
     op = Spelled(_partition_operator, ", ".join(PARTITION_OPERATORS))
     data = In("P F*", ("sbuf",))
-    limits = (PARTITIONS,)
     example = Example({"data": [[1, 5], [2, -7], [3, 4]]}, {"dst": [[6, 2]]}, {"op": "add"})
 
     bitwise_needs_integers = TensorReduce.bitwise_needs_integers
@@ -197,7 +195,6 @@ class NonzeroWithCount(Instruction):
     src = In("P F*", ("sbuf",), ("float32", "int32"))
     index_offset = Immediate(0, "an int32")
     padding_val = Immediate(-1, "an int32")
-    limits = (PARTITIONS,)
     smallest = {"G": 17}
     example = Example(
         {"src": [[0, 4, -1, 0, 0, 2]]},

@@ -10,8 +10,8 @@ import numpy as np
 from ..errors import RuleError
 from . import common_rules
 from .costs import engine_step
-from .declare import EVERY_DTYPE, Example, In, Instruction, Limit, Out, Spelled, Step, rule
-from .elementwise import PARTITIONS, as_shape
+from .declare import EVERY_DTYPE, PARTITIONS, Example, In, Instruction, Limit, Out, Spelled, Step, rule
+from .elementwise import as_shape
 
 SOURCE = "nki.isa.nc_stream_shuffle"
 QUADRANT = 32
@@ -43,7 +43,7 @@ class NcStreamShuffle(Instruction):
     dst = Out("P F*", dtypes=EVERY_DTYPE)
     src = In("S F*", dtypes=EVERY_DTYPE)
     shuffle_mask = Spelled(_mask, "a list of 32 integers")
-    limits = (PARTITIONS, Limit("S", PARTITIONS.constant, PARTITIONS.source, PARTITIONS.key))
+    limits = (Limit("S", PARTITIONS.constant, PARTITIONS.source, PARTITIONS.key),)
     smallest = {"S": 128}
     example = Example(
         {"dst": [[7, 7], [8, 8], [9, 9]], "src": [[1, 2], [3, 4], [5, 6]]},
