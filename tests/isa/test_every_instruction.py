@@ -182,8 +182,7 @@ def test_a_call_rule_broken_on_the_second_call_of_a_form_is_found(cls: Any, brok
         call(session, cls, **{**other, **views})
     assert caught.value.problem == broken.sentence
     assert (caught.value.hint, caught.value.source) == (broken.hint, broken.source)
-    assert len(session.program.forms) == 1
-    assert len(session.program) == 1
+    assert (len(session.program.forms), len(session.program)) == (1, 1)
 
 
 @every

@@ -236,3 +236,23 @@ def test_an_error_in_a_call_told_where_it_stands_names_that_line(session: Sessio
     with pytest.raises(RuleError) as caught, tracing(session):
         record(session, TENSOR_COPY, [a, far], ("unknown",), (), None, ("/somewhere/kernel.py", 41))
     assert str(caught.value).startswith("kernel.py:41: tensor_copy: src is in hbm; ")
+
+
+def test_the_source_of_a_rule_begins_with_the_page_of_its_instruction_where_it_names_none() -> None:
+    sources = {
+        (name, rule.holds.__name__): rule.source
+        for name in ("sendrecv", "activation", "activation_reduce")
+        for rule in REGISTRY[name].rules
+    }
+    assert sources["sendrecv", "chip_has_it"] == "nki.isa.sendrecv"
+    assert sources["sendrecv", "shapes_agree"] == "nki.isa.sendrecv, constraints"
+    # a rule that says whose page it is keeps that, also in another instruction
+    assert sources["activation_reduce", "scale_is_float32"] == "nki.isa.activation"
+
+
+@pytest.mark.parametrize(
+    "cls", [c for c in REGISTRY.values() if any("P" in o.axes for o in c.operands.values())]
+)
+def test_whatever_has_an_axis_of_partitions_is_held_to_those_of_the_chip(cls: Any) -> None:
+    limits = [limit.constant for limit in cls.limits if limit.axis == "P"]
+    assert limits == ["partitions"]

@@ -12,9 +12,9 @@ import numpy as np
 
 from ..errors import RuleError, UnsupportedError
 from ..tiles.convert import cast
+from . import common_rules
 from .costs import MIN_INTERVAL_CYCLES, transfer_step
 from .declare import EVERY_DTYPE, Attr, Example, Immediate, In, Instruction, Out, Spelled, Step, rule
-from .elementwise import PARTITIONS
 
 SENDRECV = "nki.isa.sendrecv"
 BARRIER = "nki.isa.core_barrier"
@@ -64,7 +64,6 @@ class Sendrecv(Instruction):
     recv_from_rank = Immediate(allowed="0 or 1")
     pipe_id = Immediate(allowed="an integer")
     dma_engine = Attr("dma", ("dma", "gpsimd_dma"))
-    limits = (PARTITIONS,)
     example = Example(
         # of a partner that sends the same
         {"src": [[1, 2], [3, 4]]},
@@ -72,18 +71,11 @@ class Sendrecv(Instruction):
         {"send_to_rank": 1, "recv_from_rank": 1, "pipe_id": 0},
     )
 
-    @rule(
-        "sendrecv needs NeuronCore-v3 or newer, which trn1 is not",
-        source=SENDRECV,
-        broken_by={},
-        chips=("trn1",),
-    )
-    def chip_has_it(self) -> bool:
-        return self.machine.generation >= 3
+    chip_has_it = common_rules.chip_has_it(3, "sendrecv needs NeuronCore-v3 or newer, which trn1 is not")
 
     @rule(
         "dst and src are of two types; they share one",
-        source=f"{SENDRECV}, constraints",
+        source=", constraints",
         broken_by={"src.dtype": "bfloat16"},
         hint="cast one of them with tensor_copy first",
     )
@@ -92,7 +84,7 @@ class Sendrecv(Instruction):
 
     @rule(
         "dst and src have two shapes; they share one",
-        source=f"{SENDRECV}, constraints",
+        source=", constraints",
         broken_by={"src.shape": (16, 4, 4)},
         hint="reshape one of them",
     )
@@ -102,7 +94,7 @@ class Sendrecv(Instruction):
     @rule(
         "a partition holds more than 256 elements; dma_engine gpsimd_dma moves 1024 bytes of 32-bit types, "
         "512 of 16-bit and 256 of 8-bit ones",
-        source=f"{SENDRECV}, dma_engine",
+        source=", dma_engine",
         broken_by={"dma_engine": "gpsimd_dma", "F": 257},
         hint="use dma_engine.dma, or several calls",
     )
@@ -135,14 +127,7 @@ class CoreBarrier(Instruction):
     # no byte of data moves
     only_orders: ClassVar[bool] = True
 
-    @rule(
-        "core_barrier needs NeuronCore-v3 or newer, which trn1 is not",
-        source=BARRIER,
-        broken_by={},
-        chips=("trn1",),
-    )
-    def chip_has_it(self) -> bool:
-        return self.machine.generation >= 3
+    chip_has_it = common_rules.chip_has_it(3, "core_barrier needs NeuronCore-v3 or newer, which trn1 is not")
 
     @property
     def reads_dst(self) -> bool:

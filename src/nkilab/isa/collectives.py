@@ -79,20 +79,22 @@ def Members() -> Any:
     return Immediate(allowed=_MEMBERS)
 
 
-def agreeing_types(name: str) -> Rule:
+def agreeing_types() -> Rule:
     """src and dst of a collective have one type."""
     return common_rules.types_agree(
-        "src", "dst", "src and dst are of two types; they share one", source=f"{PAGE}.{name}",
-        broken_by={"src.dtype": "bfloat16"}, hint=CAST,
-    )  # fmt: skip
+        "src",
+        "dst",
+        "src and dst are of two types; they share one",
+        broken_by={"src.dtype": "bfloat16"},
+        hint=CAST,
+    )
 
 
-def _memories_agree(name: str, **changes: Any) -> Rule:
+def _memories_agree(**changes: Any) -> Rule:
     """src and dst lie in one memory; `changes` are what else the counterexample needs."""
 
     @rule(
         "src and dst lie in two memories; a collective stays in hbm or in sbuf",
-        source=f"{PAGE}.{name}",
         broken_by={"src.memory": "sbuf", **changes},
     )
     def memories_agree(form: Any) -> bool:
@@ -101,23 +103,21 @@ def _memories_agree(name: str, **changes: Any) -> Rule:
     return memories_agree
 
 
-def _op_reduces(name: str) -> Rule:
+def _op_reduces() -> Rule:
     """The operator is one that collectives reduce with."""
 
-    @rule("op is not add, minimum or maximum", source=f"{PAGE}.{name}, op", broken_by={"op": "multiply"})
+    @rule("op is not add, minimum or maximum", source=", op", broken_by={"op": "multiply"})
     def op_reduces(form: Any) -> bool:
         return form.op.name in REDUCING
 
     return op_reduces
 
 
-def _axis_is_the_first(name: str, what: str) -> Rule:
+def _axis_is_the_first(what: str) -> Rule:
     """Parts follow each other along the first axis."""
 
     @rule(
-        f"collective_dim is 1; of {what} it is 0",
-        source=f"{PAGE}.{name}, collective_dim",
-        broken_by={"collective_dim": 1},
+        f"collective_dim is 1; of {what} it is 0", source=", collective_dim", broken_by={"collective_dim": 1}
     )
     def axis_is_served(form: Any) -> bool:
         return form.collective_dim == 0
@@ -159,17 +159,13 @@ class AllReduce(Instruction):
     members = Members()
     example = Example({"src": [[1, 2], [3, 4]]}, {"dst": [[2, 4], [6, 8]]}, {"op": "add", **_PAIR})
 
-    op_reduces = _op_reduces("all_reduce")
+    op_reduces = _op_reduces()
 
-    memories_agree = _memories_agree("all_reduce")
+    memories_agree = _memories_agree()
 
-    types_agree = agreeing_types("all_reduce")
+    types_agree = agreeing_types()
 
-    @rule(
-        "src and dst have two shapes; they share one",
-        source=f"{PAGE}.all_reduce",
-        broken_by={"src.shape": (16, 8)},
-    )
+    @rule("src and dst have two shapes; they share one", broken_by={"src.shape": (16, 8)})
     def shapes_agree(self) -> bool:
         return self.src.shape == self.dst.shape
 
@@ -206,13 +202,13 @@ class AllGather(Instruction):
         {"src": [[1, 2], [3, 4]]}, {"dst": [[1, 2], [3, 4], [1, 2], [3, 4]]}, {"collective_dim": 0, **_PAIR}
     )
 
-    memories_agree = _memories_agree("all_gather")
+    memories_agree = _memories_agree()
 
-    types_agree = agreeing_types("all_gather")
+    types_agree = agreeing_types()
 
     @rule(
         "collective_dim is 1; of tensors in hbm it is 0",
-        source=f"{PAGE}.all_gather, collective_dim",
+        source=", collective_dim",
         broken_by={"collective_dim": 1},
     )
     def axis_is_served(self) -> bool:
@@ -220,7 +216,7 @@ class AllGather(Instruction):
 
     @rule(
         "tiles in sbuf are not 2-dimensional; those of an all_gather are",
-        source=f"{PAGE}.all_gather, collective_dim",
+        source=", collective_dim",
         broken_by={
             "src.memory": "sbuf",
             "dst.memory": "sbuf",
@@ -234,7 +230,6 @@ class AllGather(Instruction):
 
     @rule(
         "dst does not hold the src of every rank of the group",
-        source=f"{PAGE}.all_gather",
         broken_by={"dst.shape": (16, 16)},
         hint="make dst as many times longer along collective_dim as the group has ranks",
     )
@@ -283,17 +278,16 @@ class ReduceScatter(Instruction):
         {"src": [[1, 2], [3, 4]]}, {"dst": [[2, 4]]}, {"collective_dim": 0, "op": "add", **_PAIR}
     )
 
-    op_reduces = _op_reduces("reduce_scatter")
+    op_reduces = _op_reduces()
 
-    memories_agree = _memories_agree("reduce_scatter")
+    memories_agree = _memories_agree()
 
-    types_agree = agreeing_types("reduce_scatter")
+    types_agree = agreeing_types()
 
-    axis_is_served = _axis_is_the_first("reduce_scatter", "a reduce_scatter")
+    axis_is_served = _axis_is_the_first("a reduce_scatter")
 
     @rule(
         "src does not hold one dst for every rank of the group",
-        source=f"{PAGE}.reduce_scatter",
         broken_by={"src.shape": (48, 16)},
         hint="make src as many times longer along its first axis as the group has ranks",
     )
@@ -330,13 +324,12 @@ class AllToAll(Instruction):
     members = Members()
     example = Example({"src": [[1, 2], [3, 4]]}, {"dst": [[1, 2], [1, 2]]}, {"collective_dim": 0, **_PAIR})
 
-    types_agree = agreeing_types("all_to_all")
+    types_agree = agreeing_types()
 
-    axis_is_served = _axis_is_the_first("all_to_all", "an all_to_all")
+    axis_is_served = _axis_is_the_first("an all_to_all")
 
     @rule(
         "src and dst have different sizes, or their first axis no equal part for every rank of the group",
-        source=f"{PAGE}.all_to_all",
         broken_by={"src.shape": (17, 16), "dst.shape": (17, 16)},
     )
     def parts_are_equal(self) -> bool:
@@ -380,22 +373,17 @@ class CollectivePermute(Instruction):
 
     @rule(
         "src or dst is in sbuf; tensors of a collective_permute are in hbm",
-        source=f"{PAGE}.collective_permute",
         broken_by={"src.memory": "sbuf", "dst.memory": "sbuf"},
         hint="use collective_permute_implicit, or copy it to hbm first",
     )
     def memory_is_served(self) -> bool:
         return self.is_implicit or self.src.memory == HBM == self.dst.memory
 
-    memories_agree = _memories_agree("collective_permute", is_implicit=True)
+    memories_agree = _memories_agree(is_implicit=True)
 
-    types_agree = agreeing_types("collective_permute")
+    types_agree = agreeing_types()
 
-    @rule(
-        "src and dst hold different numbers of elements",
-        source=f"{PAGE}.collective_permute",
-        broken_by={"src.shape": (16, 8)},
-    )
+    @rule("src and dst hold different numbers of elements", broken_by={"src.shape": (16, 8)})
     def sizes_agree(self) -> bool:
         return self.src.size == self.dst.size
 
@@ -433,11 +421,10 @@ class CollectivePermuteImplicitReduce(Instruction):
     sender = Immediate(0, "the place in the group of the rank that sends")
     example = Example({"src0": [[1, 2]], "src1": [[10, 20]]}, {"dst": [[11, 22]]}, {"op": "add", **_PAIR})
 
-    op_reduces = _op_reduces("collective_permute_implicit_reduce")
+    op_reduces = _op_reduces()
 
     @rule(
         "src0, src1 and dst lie in two memories; a collective stays in hbm or in sbuf",
-        source=f"{PAGE}.collective_permute_implicit_reduce",
         broken_by={"src1.memory": "sbuf"},
     )
     def memories_agree(self) -> bool:
@@ -445,18 +432,13 @@ class CollectivePermuteImplicitReduce(Instruction):
 
     @rule(
         "src0, src1 and dst are of several types; they share one",
-        source=f"{PAGE}.collective_permute_implicit_reduce",
         broken_by={"src1.dtype": "bfloat16"},
         hint=CAST,
     )
     def types_agree(self) -> bool:
         return self.src0.dtype is self.dst.dtype is self.src1.dtype
 
-    @rule(
-        "src0, src1 and dst hold different numbers of elements",
-        source=f"{PAGE}.collective_permute_implicit_reduce",
-        broken_by={"src1.shape": (16, 8)},
-    )
+    @rule("src0, src1 and dst hold different numbers of elements", broken_by={"src1.shape": (16, 8)})
     def sizes_agree(self) -> bool:
         return self.src0.size == self.dst.size == self.src1.size
 

@@ -17,7 +17,7 @@ ALU = 'NKI API common fields, "Supported math operators"'
 TO_SBUF = "copy one of them to sbuf with tensor_copy"
 
 
-def one_input_in_sbuf(first: str, second: str, source: str) -> Rule:
+def one_input_in_sbuf(first: str, second: str, source: str = "") -> Rule:
     """Not both of two inputs lie in PSUM; a number lies nowhere."""
 
     @rule(
@@ -35,7 +35,7 @@ def one_input_in_sbuf(first: str, second: str, source: str) -> Rule:
 
 
 def types_agree(
-    first: str, second: str, sentence: str, *, source: str, broken_by: Mapping[str, Any], hint: str = ""
+    first: str, second: str, sentence: str, *, source: str = "", broken_by: Mapping[str, Any], hint: str = ""
 ) -> Rule:
     """Two operands have one type; each page says in its own words why."""
 
@@ -46,7 +46,7 @@ def types_agree(
     return types_agree
 
 
-def chip_has_it(generation: int, sentence: str, *, source: str, hint: str = "") -> Rule:
+def chip_has_it(generation: int, sentence: str, *, source: str = "", hint: str = "") -> Rule:
     """The chip is of a generation or later; 3 is trn2, 4 is trn3."""
     without = tuple(m.name for m in MACHINES.values() if m.generation < generation)
 
@@ -86,7 +86,7 @@ def operators_exist(first: str, second: str, *, broken: str, **changes: Any) -> 
     return operators_exist
 
 
-def registers_are_known(source: str, **changes: Any) -> Rule:
+def registers_are_known(source: str = "", **changes: Any) -> Rule:
     """No call reads registers that it leaves unknown; `changes` are what else breaks the rule."""
 
     @rule(
@@ -101,7 +101,7 @@ def registers_are_known(source: str, **changes: Any) -> Rule:
     return registers_are_known
 
 
-def registers_are_loaded_from(initial: str, source: str) -> Rule:
+def registers_are_loaded_from(initial: str, source: str = "") -> Rule:
     """Whoever loads the registers says what from."""
 
     @rule(
@@ -116,7 +116,7 @@ def registers_are_loaded_from(initial: str, source: str) -> Rule:
     return registers_are_loaded_from_something
 
 
-def gpsimd_stays_in_sbuf(*operands: str, source: str, hint: str = "") -> Rule:
+def gpsimd_stays_in_sbuf(*operands: str, source: str = "", hint: str = "") -> Rule:
     """GpSimdE does not reach PSUM where the caller chooses it; the last operand is the counterexample."""
 
     @rule(
@@ -132,7 +132,7 @@ def gpsimd_stays_in_sbuf(*operands: str, source: str, hint: str = "") -> Rule:
     return gpsimd_stays_in_sbuf
 
 
-def reduction_is_maximum(source: str) -> Rule:
+def reduction_is_maximum(source: str = "") -> Rule:
     """The registers keep the maximum of a row."""
 
     @rule("reduce_op is not maximum", source=source, broken_by={"reduce_op": "add"})
@@ -142,7 +142,7 @@ def reduction_is_maximum(source: str) -> Rule:
     return reduction_is_maximum
 
 
-def pattern_has_up_to_four_axes(source: str) -> Rule:
+def pattern_has_up_to_four_axes(source: str = "") -> Rule:
     """An affine pattern has one to four pairs of step and count."""
     too_many = [*[[1, 1]] * 4, [1, 16]]
 
@@ -153,7 +153,7 @@ def pattern_has_up_to_four_axes(source: str) -> Rule:
     return pattern_has_up_to_four_axes
 
 
-def pattern_fills_dst(source: str) -> Rule:
+def pattern_fills_dst(source: str = "") -> Rule:
     """An affine pattern has a place for each element of a partition of dst."""
 
     @rule(

@@ -47,7 +47,7 @@ class DmaCopy(Instruction):
 
     @rule(
         "dst and src hold different numbers of elements",
-        source="nki.isa.dma_copy, tile size",
+        source=", tile size",
         broken_by={"src.shape": (16, 5)},
         hint="slice both sides to the same size",
     )
@@ -56,7 +56,6 @@ class DmaCopy(Instruction):
 
     @rule(
         "one type is packed and the other is not the same; packed elements are moved as they are",
-        source=SOURCE,
         broken_by={"dst.dtype": "float8_e4m3fn_x4", "src.dtype": "uint32"},
         hint="view one side as the type of the other",
     )
@@ -67,7 +66,7 @@ class DmaCopy(Instruction):
     @rule(
         "dge_mode is hwdge and the types of dst and src differ; "
         "the hardware descriptor generator does not cast",
-        source="nki.isa.dma_copy, dge_mode",
+        source=", dge_mode",
         broken_by={"src.dtype": "bfloat16", "dge_mode": "hwdge"},
         chips=("trn2", "trn3"),
     )
@@ -76,7 +75,7 @@ class DmaCopy(Instruction):
 
     @rule(
         "dge_mode is hwdge; trn1 has no hardware descriptor generator",
-        source="nki.isa.dma_copy, dge_mode",
+        source=", dge_mode",
         broken_by={"dge_mode": "hwdge"},
         chips=("trn1",),
     )
@@ -105,7 +104,7 @@ class DmaCopy(Instruction):
 
     @rule(
         "priority is given; DMA priorities exist from trn3 on",
-        source="nki.isa.dma_copy, priority",
+        source=", priority",
         broken_by={"priority": 1},
         chips=("trn1", "trn2"),
     )
@@ -122,7 +121,7 @@ class DmaCopy(Instruction):
 
     @rule(
         "dst_rmw_op is not add; a transfer can only add",
-        source="nki.isa.dma_copy, dst_rmw_op",
+        source=", dst_rmw_op",
         broken_by={"dst_rmw_op": "multiply"},
     )
     def only_addition(self) -> bool:
@@ -130,7 +129,7 @@ class DmaCopy(Instruction):
 
     @rule(
         "dst_rmw_op is given with oob_mode skip; only error is allowed",
-        source="nki.isa.dma_copy, dst_rmw_op",
+        source=", dst_rmw_op",
         broken_by={"dst_rmw_op": "add", "oob_mode": "skip"},
     )
     def addition_checks_bounds(self) -> bool:

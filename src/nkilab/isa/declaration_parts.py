@@ -1,4 +1,4 @@
-"""What a declaration states besides its members: steps of its cost, its worked example, a fresh result."""
+"""What a declaration states besides its members: limits, steps of its cost, its example, a fresh result."""
 
 from __future__ import annotations
 
@@ -122,3 +122,21 @@ def partition_step(count: int) -> int:
     Source: trn1 architecture guide, start partition.
     """
     return 32 if count <= 32 else 64 if count <= 64 else 128
+
+
+class Limit(Struct, frozen=True):
+    """The size of `axis` is at most the machine's `constant`, in the hint {most}."""
+
+    axis: str
+    constant: str
+    source: str
+    key: str = "err_size_of_dimension_exceed_arch_limit"
+    hint: str = ""
+
+    def hint_for(self, *most: int) -> str:
+        """The hint where that much is allowed, on one chip or on each of several."""
+        return self.hint.format(most=" or ".join(map(str, dict.fromkeys(most))))
+
+
+# What every instruction with an axis P keeps that declares no limit of it.
+PARTITIONS = Limit("P", "partitions", "trn1 architecture guide, SBUF", "err_num_partition_exceed_arch_limit")

@@ -12,9 +12,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, TypeVar
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from ..errors import LimitError, RuleError
 from ..machine import Machine
@@ -29,8 +30,10 @@ from .attributes import Flag as Flag
 from .attributes import Immediate as Immediate
 from .attributes import Spelled as Spelled
 from .attributes import Value as Value
+from .declaration_parts import PARTITIONS as PARTITIONS
 from .declaration_parts import Example as Example
 from .declaration_parts import Fresh as Fresh
+from .declaration_parts import Limit as Limit
 from .declaration_parts import Step as Step
 from .declaration_parts import partition_step as partition_step
 from .declaration_parts import sizes_along
@@ -130,26 +133,12 @@ def ScalarOrVector(
     )
 
 
-class Limit(Struct, frozen=True):
-    """The size of `axis` is at most the machine's `constant`, in the hint {most}."""
-
-    axis: str
-    constant: str
-    source: str
-    key: str = "err_size_of_dimension_exceed_arch_limit"
-    hint: str = ""
-
-    def hint_for(self, *most: int) -> str:
-        """The hint where that much is allowed, on one chip or on each of several."""
-        return self.hint.format(most=" or ".join(map(str, dict.fromkeys(most))))
-
-
 class Rule(Struct, frozen=True):
     """A predicate over forms, the sentence that says it is broken, and a use that breaks it.
 
     Args:
         sentence: present tense, what is wrong and what is allowed.
-        source: page and heading.
+        source: page and heading; written "" for the page of the instruction, ", heading" for a heading of it.
         broken_by: changes to the smallest legal use: "operand.memory", "operand.dtype", "operand.shape",
             "operand.start" (a partition), "operand" (a number or None), an attribute, or an axis (its size),
             each with a value. Empty where the chips named do not have the instruction.
@@ -169,7 +158,7 @@ class Rule(Struct, frozen=True):
 
 
 def rule(
-    sentence: str, *, source: str, broken_by: Mapping[str, Any], hint: str = "", key: str = "",
+    sentence: str, *, source: str = "", broken_by: Mapping[str, Any], hint: str = "", key: str = "",
     chips: Sequence[str] = (),
 ) -> Callable[[Callable[[Any], bool]], Rule]:  # fmt: skip
     """Make a predicate over forms a rule; `chips` are those on which the counterexample breaks it."""
@@ -188,10 +177,19 @@ class CallRule(Struct, frozen=True):
 
 
 def call_rule(
-    sentence: str, *, source: str, broken_by: Mapping[str, Any], hint: str = "", numbers: Sequence[str] = ()
-) -> Callable[[Callable[..., bool]], CallRule]:
+    sentence: str, *, source: str = "", broken_by: Mapping[str, Any], hint: str = "",
+    numbers: Sequence[str] = (),
+) -> Callable[[Callable[..., bool]], CallRule]:  # fmt: skip
     """Make the decorated predicate `(form, values by name)` a rule that every call is held to."""
     return lambda holds: CallRule(sentence, source, broken_by, holds, hint, tuple(numbers))
+
+
+R = TypeVar("R", Rule, CallRule)
+
+
+def _with_page(rule: R, page: str) -> R:
+    """A rule whose source names the page of its instruction, where the declaration leaves that out."""
+    return replace(rule, source=page + rule.source) if rule.source[:2] in ("", ", ") else rule
 
 
 class Instruction:
@@ -244,8 +242,11 @@ class Instruction:
         cls.operands = {k: v for k, v in body.items() if isinstance(v, Operand)}
         cls.attributes = {k: v for k, v in body.items() if isinstance(v, Attribute)}
         cls.values = {k: v for k, v in body.items() if isinstance(v, Value)}
-        cls.rules = tuple(v for v in body.values() if isinstance(v, Rule))
-        cls.call_rules = tuple(v for v in body.values() if isinstance(v, CallRule))
+        cls.rules = tuple(_with_page(v, cls.source) for v in body.values() if isinstance(v, Rule))
+        cls.call_rules = tuple(_with_page(v, cls.source) for v in body.values() if isinstance(v, CallRule))
+        has_partitions = any("P" in spec.axes for spec in cls.operands.values())
+        if has_partitions and all(limit.axis != "P" for limit in cls.limits):
+            cls.limits = (PARTITIONS, *cls.limits)
         cls.resolves = "resolve" in body
         cls.keeps = "written_part" in body or "written_where" in body
         cls.result_slot = next(i for i, spec in enumerate(cls.operands.values()) if spec.is_written)

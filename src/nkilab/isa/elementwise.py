@@ -23,7 +23,6 @@ from .declare import (
     Immediate,
     In,
     Instruction,
-    Limit,
     Out,
     ScalarOrVector,
     Spelled,
@@ -31,13 +30,13 @@ from .declare import (
     call_rule,
     rule,
 )
+from .declare import PARTITIONS as PARTITIONS
 from .elements import as_column as as_column
 from .elements import as_shape as as_shape
 from .elements import store_bits as store_bits
 from .elements import store_number as store_number
 from .operators import OPERATORS, Operator, apply, operator_named
 
-PARTITIONS = Limit("P", "partitions", "trn1 architecture guide, SBUF", "err_num_partition_exceed_arch_limit")
 ENGINES = ("unknown", "vector", "scalar", "gpsimd")
 # Operators that GpSimdE does not have in integer arithmetic.
 _FLOAT_ONLY = ("power", "divide", "mod", "fmod")
@@ -77,10 +76,9 @@ class TensorTensor(Instruction):
     data2 = In("P F*")
     op = Spelled(operator_named, ", ".join(OPERATORS))
     engine = Attr("unknown", ("unknown", "vector", "gpsimd"))
-    limits = (PARTITIONS,)
     example = Example({"data1": [[1, 2]], "data2": [[3, -5]]}, {"dst": [[4, -3]]}, {"op": "add"})
 
-    one_input_in_sbuf = common_rules.one_input_in_sbuf("data1", "data2", "nki.isa.tensor_tensor")
+    one_input_in_sbuf = common_rules.one_input_in_sbuf("data1", "data2")
 
     @rule(
         "op takes one input; tensor_tensor takes operators of two",
@@ -91,17 +89,12 @@ class TensorTensor(Instruction):
     def operator_is_binary(self) -> bool:
         return not self.op.is_unary
 
-    @rule(
-        "op is bitwise and an operand is not of an integer type",
-        source="nki.isa.tensor_tensor",
-        broken_by={"op": "bitwise_and"},
-    )
+    @rule("op is bitwise and an operand is not of an integer type", broken_by={"op": "bitwise_and"})
     def bitwise_needs_integers(self) -> bool:
         return not self.op.is_bitvec or all(map(is_integer, (self.dst, self.data1, self.data2)))
 
     @rule(
         "it runs on gpsimd, which cannot reach psum",
-        source="nki.isa.tensor_tensor",
         broken_by={"op": "power", "data1.memory": "psum"},
         hint="copy the operand to sbuf first",
         key="err_unsupported_memory",
@@ -179,7 +172,6 @@ class TensorScalar(Instruction):
     operand1 = ScalarOrVector(default=None, optional=True)
     reverse1 = Flag()
     engine = Attr("unknown", ENGINES)
-    limits = (PARTITIONS,)
     smallest = {"operand0": 1.0}
     example = Example(
         {"data": [[1, 2], [3, 4]], "operand0": [[10], [20]], "operand1": 2},
@@ -189,7 +181,6 @@ class TensorScalar(Instruction):
 
     @rule(
         "op0 and op1 are of two kinds; both are bitwise or both arithmetic",
-        source="nki.isa.tensor_scalar",
         broken_by={
             "op0": "add",
             "op1": "bitwise_and",
@@ -204,7 +195,6 @@ class TensorScalar(Instruction):
 
     @rule(
         "op0 is bitwise and an operand is not of an integer type",
-        source="nki.isa.tensor_scalar",
         broken_by={"op0": "bitwise_or", "operand0": 1},
     )
     def bitwise_needs_integers(self) -> bool:
@@ -212,21 +202,17 @@ class TensorScalar(Instruction):
             map(is_integer, (self.dst, self.data, self.operand0, self.operand1))
         )
 
-    @rule(
-        "an operator of two inputs has no operand", source="nki.isa.tensor_scalar", broken_by={"op1": "add"}
-    )
+    @rule("an operator of two inputs has no operand", broken_by={"op1": "add"})
     def operands_are_given(self) -> bool:
         pairs = ((self.op0, self.operand0), (self.op1, self.operand1))
         return all(op is None or op.is_unary or operand is not None for op, operand in pairs)
 
-    @rule("operand1 is given without op1", source="nki.isa.tensor_scalar", broken_by={"operand1": 2.0})
+    @rule("operand1 is given without op1", broken_by={"operand1": 2.0})
     def operator_is_given(self) -> bool:
         return self.op1 is not None or self.operand1 is None
 
     @rule(
-        "engine is gpsimd, which runs tensor_scalar for rsqrt and power alone",
-        source="nki.isa.tensor_scalar",
-        broken_by={"engine": "gpsimd"},
+        "engine is gpsimd, which runs tensor_scalar for rsqrt and power alone", broken_by={"engine": "gpsimd"}
     )
     def gpsimd_knows_the_operator(self) -> bool:
         ops = {op.name for op in (self.op0, self.op1) if op is not None}
@@ -234,7 +220,6 @@ class TensorScalar(Instruction):
 
     @rule(
         "it runs on gpsimd, which cannot reach psum",
-        source="nki.isa.tensor_scalar",
         broken_by={"op0": "rsqrt", "data.memory": "psum"},
         key="err_unsupported_memory",
     )
@@ -244,7 +229,6 @@ class TensorScalar(Instruction):
 
     @rule(
         "engine is scalar; from trn2 on it runs multiply, add, and multiply then add",
-        source="nki.isa.tensor_scalar",
         broken_by={"engine": "scalar", "op0": "subtract", "operand0": 1},
     )
     def scalar_engine_knows_the_operators(self) -> bool:
@@ -304,28 +288,21 @@ class ScalarTensorTensor(Instruction):
     operand1 = In("P F*")
     reverse0 = Flag()
     reverse1 = Flag()
-    limits = (PARTITIONS,)
     example = Example(
         {"data": [[1, 2]], "operand0": 3, "operand1": [[10, 20]]},
         {"dst": [[6, 15]]},
         {"op0": "add", "op1": "subtract", "reverse1": True},
     )
 
-    one_input_in_sbuf = common_rules.one_input_in_sbuf("data", "operand1", "nki.isa.scalar_tensor_tensor")
+    one_input_in_sbuf = common_rules.one_input_in_sbuf("data", "operand1")
 
     @rule(
-        "an operator is bitwise; scalar_tensor_tensor takes arithmetic ones",
-        source="nki.isa.scalar_tensor_tensor",
-        broken_by={"op1": "bitwise_xor"},
+        "an operator is bitwise; scalar_tensor_tensor takes arithmetic ones", broken_by={"op1": "bitwise_xor"}
     )
     def operators_are_arithmetic(self) -> bool:
         return not (self.op0.is_bitvec or self.op1.is_bitvec)
 
-    @rule(
-        "op1 takes one input; it combines two tiles",
-        source="nki.isa.scalar_tensor_tensor",
-        broken_by={"op1": "reciprocal"},
-    )
+    @rule("op1 takes one input; it combines two tiles", broken_by={"op1": "reciprocal"})
     def second_operator_is_binary(self) -> bool:
         return not self.op1.is_unary
 
@@ -357,16 +334,12 @@ class TensorCopy(Instruction):
     dst = Out("P F*", dtypes=EVERY_DTYPE)
     src = In("P F*", dtypes=EVERY_DTYPE)
     engine = Attr("unknown", ENGINES)
-    limits = (PARTITIONS,)
     example = Example({"src": [[1.5, -2.5]]}, {"dst": [[2, -2]]}, dtypes={"dst": "int32"})
 
-    gpsimd_stays_in_sbuf = common_rules.gpsimd_stays_in_sbuf(
-        "dst", "src", source="nki.isa.tensor_copy", hint="choose vector or scalar"
-    )
+    gpsimd_stays_in_sbuf = common_rules.gpsimd_stays_in_sbuf("dst", "src", hint="choose vector or scalar")
 
     @rule(
         "one type is packed and the other is not the same; packed elements are copied as they are",
-        source="nki.isa.tensor_copy",
         broken_by={"dst.dtype": "float8_e4m3fn_x4", "src.dtype": "uint32"},
         hint="view one side as the type of the other",
     )
@@ -393,7 +366,6 @@ class Reciprocal(Instruction):
     engines = ("vector",)
     dst = Out("P F*")
     data = In("P F*")
-    limits = (PARTITIONS,)
     example = Example({"data": [[2, -4]]}, {"dst": [[0.5, -0.25]]})
 
     def compute(self, dst: Any, data: Any) -> None:
@@ -414,12 +386,11 @@ class Memset(Instruction):
     dst = Out("P F*", dtypes=EVERY_DTYPE)
     value = Immediate()
     engine = Attr("unknown", ("unknown", "vector", "gpsimd"))
-    limits = (PARTITIONS,)
     example = Example({}, {"dst": [[7, 7]]}, {"value": 7})
 
-    gpsimd_stays_in_sbuf = common_rules.gpsimd_stays_in_sbuf("dst", source="nki.isa.memset")
+    gpsimd_stays_in_sbuf = common_rules.gpsimd_stays_in_sbuf("dst")
 
-    @call_rule("value is not a number", source="nki.isa.memset", broken_by={"value": "seven"})
+    @call_rule("value is not a number", broken_by={"value": "seven"})
     def value_is_a_number(self, value: Any) -> bool:
         return isinstance(value, int | float | np.generic)
 

@@ -8,7 +8,6 @@ import numpy as np
 
 from ..tiles.convert import store, widen
 from . import common_rules
-from .accumulators import SOURCE as ACCUMULATORS
 from .accumulators import accumulated, read_out, read_step
 from .costs import engine_step
 from .declare import (
@@ -25,7 +24,7 @@ from .declare import (
     Step,
     rule,
 )
-from .elementwise import PARTITIONS, as_column, as_shape, widen_operand
+from .elementwise import as_column, as_shape, widen_operand
 from .operators import OPERATORS, apply, operator_named
 
 REDUCE = "nki.isa.tensor_scalar_reduce"
@@ -57,48 +56,36 @@ class TensorScalarReduce(Instruction):
     reduce_cmd = Attr("reset_reduce", ("reset_reduce", "reduce", "load_reduce"))
     reduce_init = ScalarOrVector(("float32",), default=None, optional=True)
     reduce_res_negate = Flag()
-    limits = (PARTITIONS,)
     example = Example(
         {"data": [[1, 2, 3], [4, 5, 6]], "operand0": [[2], [10]]},
         {"dst": [[2, 4, 6], [40, 50, 60]], "reduce_res": [[12], [150]]},
         {"op0": "multiply", "reduce_op": "add"},
     )
 
-    @rule("op0 is bitwise; it is arithmetic", source=REDUCE, broken_by={"op0": "bitwise_or"})
+    @rule("op0 is bitwise; it is arithmetic", broken_by={"op0": "bitwise_or"})
     def operator_is_arithmetic(self) -> bool:
         return not self.op0.is_bitvec
 
-    @rule("op0 takes two inputs and operand0 is missing", source=REDUCE, broken_by={"operand0": None})
+    @rule("op0 takes two inputs and operand0 is missing", broken_by={"operand0": None})
     def operand_is_given(self) -> bool:
         return self.op0.is_unary or self.operand0 is not None
 
-    @rule(
-        "op0 takes one input and operand0 is a tile; it is None or 0", source=REDUCE, broken_by={"op0": "abs"}
-    )
+    @rule("op0 takes one input and operand0 is a tile; it is None or 0", broken_by={"op0": "abs"})
     def operand_is_left_out(self) -> bool:
         return not self.op0.is_unary or self.operand0 is None or self.operand0 is NUMBER
 
-    @rule(
-        "reduce_op is none of add, multiply, maximum, minimum",
-        source=REDUCE,
-        broken_by={"reduce_op": "logical_and"},
-    )
+    @rule("reduce_op is none of add, multiply, maximum, minimum", broken_by={"reduce_op": "logical_and"})
     def operator_reduces(self) -> bool:
         return self.reduce_op.name in REDUCTIONS
 
-    @rule(
-        "reverse0 is True, which the instruction does not support yet",
-        source=REDUCE,
-        broken_by={"reverse0": True},
-    )
+    @rule("reverse0 is True, which the instruction does not support yet", broken_by={"reverse0": True})
     def operands_stand_in_order(self) -> bool:
         return not self.reverse0
 
-    registers_are_loaded_from_something = common_rules.registers_are_loaded_from("reduce_init", REDUCE)
+    registers_are_loaded_from_something = common_rules.registers_are_loaded_from("reduce_init")
 
     @rule(
         "reduce_init is given and reduce_cmd is not load_reduce, which alone reads it",
-        source=REDUCE,
         broken_by={"reduce_init": 1.0},
     )
     def initial_value_is_read(self) -> bool:
@@ -141,29 +128,26 @@ class Exponential(Instruction):
     reduce_res = OptionalOut("P 1", dtypes=(*EXP_FLOATS, "tfloat32"))
     reduce_cmd = Attr("idle", ("idle", "reset_reduce", "reduce", "load_reduce"))
     reduce_init = ScalarOrVector(("float32",), default=0.0)
-    limits = (PARTITIONS,)
     example = Example(
         {"src": [[3, 3, 3], [5, 5, 5]], "max_value": [[3], [5]], "reduce_init": [[10], [20]]},
         {"dst": [[1, 1, 1], [1, 1, 1]], "reduce_res": [[13], [23]]},
         {"reduce_cmd": "load_reduce"},
     )
 
-    chip_has_it = common_rules.chip_has_it(4, "it exists from trn3 on", source=EXPONENTIAL)
+    chip_has_it = common_rules.chip_has_it(4, "it exists from trn3 on")
 
     @rule(
         "src or dst has more than four axes",
-        source=EXPONENTIAL,
         broken_by={"src.shape": (16, 2, 2, 2, 2)},
         hint="reshape it: the free axes count as one",
     )
     def four_axes_at_most(self) -> bool:
         return max(len(self.src.shape), len(self.dst.shape)) <= 4
 
-    registers_are_known = common_rules.registers_are_known(ACCUMULATORS)
+    registers_are_known = common_rules.registers_are_known(', "Accumulator behavior"')
 
     @rule(
         "reduce_init is a tile and reduce_cmd is not load_reduce, which alone reads it",
-        source=EXPONENTIAL,
         broken_by={"reduce_init.dtype": "float32"},
     )
     def initial_value_is_read(self) -> bool:

@@ -15,7 +15,6 @@ from ..tiles.tile import SBUF
 from . import common_rules
 from .costs import engine_step
 from .declare import Attr, Example, Fresh, In, Instruction, Out, Spelled, Step, rule
-from .elementwise import PARTITIONS
 
 # hw: each of the eight GpSimd cores reaches 16 partitions (nki.isa.local_gather)
 CORE_PARTITIONS = 16
@@ -65,7 +64,6 @@ class LocalGather(Instruction):
     index = In("P I*", ("sbuf",), ("uint16",))
     num_elem_per_idx = Attr(1, (1, 2, 4, 8, 16, 32))
     num_valid_indices = Spelled(_index_count, "None or an integer", None)
-    limits = (PARTITIONS,)
     smallest = {"D": 256}
     example = Example(
         {
@@ -79,13 +77,13 @@ class LocalGather(Instruction):
 
     types_agree = common_rules.types_agree(
         "dst", "src_buffer", "dst and src_buffer differ in type; a gather does not cast",
-        source="nki.isa.local_gather", broken_by={"dst.dtype": "bfloat16"},
+        broken_by={"dst.dtype": "bfloat16"},
         hint="gather first and cast with tensor_copy",
     )  # fmt: skip
 
     @rule(
         "the number of partitions is no multiple of 16, which one GpSimd core reaches",
-        source="nki.isa.local_gather, tile size",
+        source=", tile size",
         broken_by={"P": 20},
     )
     def cores_are_whole(self) -> bool:
@@ -93,7 +91,7 @@ class LocalGather(Instruction):
 
     @rule(
         "num_valid_indices is not between 1 and the elements of index in 16 partitions",
-        source="nki.isa.local_gather, num_valid_indices",
+        source=", num_valid_indices",
         broken_by={"num_valid_indices": 257},
     )
     def valid_indices_exist(self) -> bool:
@@ -101,7 +99,7 @@ class LocalGather(Instruction):
 
     @rule(
         "there are more than 4096 indices per GpSimd core",
-        source="nki.isa.local_gather, tile size",
+        source=", tile size",
         broken_by={"I": 257, "D": 4112},
         hint="split the indices over several calls",
     )
@@ -159,7 +157,6 @@ class NcNGather(Instruction):
     dst = Out("P I*", ("sbuf",))
     data = In("P F*", ("sbuf",))
     indices = In("P I*", ("sbuf",), ("uint32",))
-    limits = (PARTITIONS,)
     example = Example(
         {"data": [[5, 6, 7], [1, 2, 3]], "indices": [[2, 0, 2, 1], [0, 0, 1, 2]]},
         {"dst": [[7, 5, 7, 6], [1, 1, 2, 3]]},
@@ -168,7 +165,7 @@ class NcNGather(Instruction):
 
     types_agree = common_rules.types_agree(
         "dst", "data", "dst and data differ in type; a gather does not cast",
-        source="nki.isa.nc_n_gather, data types", broken_by={"dst.dtype": "bfloat16"},
+        source=", data types", broken_by={"dst.dtype": "bfloat16"},
         hint="gather first and cast with tensor_copy",
     )  # fmt: skip
 
@@ -205,7 +202,6 @@ class Topk(Instruction):
     idx_dst = Out("P K*", ("sbuf",), ("uint32",))
     src = In("P X*", ("sbuf",), ("bfloat16",))
     n = Spelled(_snake_count, "an integer from 8 to 65535")
-    limits = (PARTITIONS,)
     smallest = {"K": 8, "n": 42}
     example = Example(
         {"src": [[5, 1], [9, 8], [0, 7], [2, 3], *[[-p, 100] for p in range(12)]]},
@@ -214,34 +210,30 @@ class Topk(Instruction):
         dtypes={"src": "bfloat16", "val_dst": "bfloat16", "idx_dst": "uint32"},
     )
 
-    @rule("n is not between 8 and 65535", source="nki.isa.topk, constraints", broken_by={"n": 7})
+    @rule("n is not between 8 and 65535", source=", constraints", broken_by={"n": 7})
     def count_is_in_range(self) -> bool:
         return 8 <= self.n < 65536
 
     @rule(
         "the number of partitions is no multiple of 16, over which a snake runs",
-        source="nki.isa.topk, constraints",
+        source=", constraints",
         broken_by={"P": 20},
     )
     def snakes_are_whole(self) -> bool:
         return self.sizes["P"] % CORE_PARTITIONS == 0
 
-    @rule("src holds fewer than n elements in 16 partitions", source="nki.isa.topk, constraints",
+    @rule("src holds fewer than n elements in 16 partitions", source=", constraints",
           broken_by={"n": 257})  # fmt: skip
     def source_holds_the_snake(self) -> bool:
         return self.sizes["X*"] * CORE_PARTITIONS >= self.n
 
-    @rule(
-        "more values are asked for than the snake has",
-        source="nki.isa.topk, constraints",
-        broken_by={"K": 43},
-    )
+    @rule("more values are asked for than the snake has", source=", constraints", broken_by={"K": 43})
     def no_more_than_there_are(self) -> bool:
         return self.sizes["K*"] <= self.n
 
     @rule(
         "32768 or more values are asked for",
-        source="nki.isa.topk, constraints",
+        source=", constraints",
         broken_by={"K": 32768, "n": 40000, "X": 2500},
     )
     def result_is_short(self) -> bool:

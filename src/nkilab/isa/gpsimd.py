@@ -12,7 +12,6 @@ from ..tiles.dtypes import INT32
 from . import common_rules
 from .costs import engine_step
 from .declare import Example, Immediate, Instruction, Out, Spelled, Step, call_rule
-from .elementwise import PARTITIONS
 
 
 def access_pattern(spelled: Any) -> tuple[tuple[int, int], ...]:
@@ -51,7 +50,6 @@ class Iota(Instruction):
     pattern = Spelled(access_pattern, "a list of up to four [step, count]")
     offset = Immediate(0, "an int32")
     channel_multiplier = Immediate(0, "an int32")
-    limits = (PARTITIONS,)
     smallest = {"pattern": [[1, 16]]}
     example = Example(
         {},
@@ -60,13 +58,11 @@ class Iota(Instruction):
         dtypes={"dst": "int32"},
     )
 
-    pattern_has_up_to_four_axes = common_rules.pattern_has_up_to_four_axes("nki.isa.iota")
+    pattern_has_up_to_four_axes = common_rules.pattern_has_up_to_four_axes()
 
-    pattern_fills_dst = common_rules.pattern_fills_dst("nki.isa.iota")
+    pattern_fills_dst = common_rules.pattern_fills_dst()
 
-    @call_rule(
-        "offset or channel_multiplier is not an int32", source="nki.isa.iota", broken_by={"offset": 2**40}
-    )
+    @call_rule("offset or channel_multiplier is not an int32", broken_by={"offset": 2**40})
     def values_are_int32(self, offset: Any, channel_multiplier: Any) -> bool:
         return is_int32(offset) and is_int32(channel_multiplier)
 

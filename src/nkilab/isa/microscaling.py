@@ -15,10 +15,10 @@ import numpy as np
 from ..tiles.convert import widen
 from ..tiles.packed import largest_exponent, packed, scale_values, unpacked
 from ..tiles.tile import Layout, layout
+from . import common_rules
 from .array_tiles import TILING, pair, tiled
 from .costs import engine_step
 from .declare import Attr, Example, Immediate, In, Instruction, Out, Rule, Spelled, Step, rule
-from .elementwise import PARTITIONS
 from .tensor_engine import (
     LIMITS,
     agree_on_axes,
@@ -133,7 +133,6 @@ class QuantizeMx(Instruction):
     src = In("P F*", ("sbuf",), ("bfloat16", "float16"))
     dst_scale = Out("S G*", ("sbuf",), SCALE_DTYPES)
     headroom = Attr(1, (0, 1))
-    limits = (PARTITIONS,)
     smallest = {"P": QUADRANT, "G": 4, "S": 128}
     example = Example(
         {"src": [[1, 1, 1, 1]] * 8 + [[6, 1.5, 0, -1]] * 8 + [[0, 0, 0, 0]] * 16},
@@ -142,18 +141,13 @@ class QuantizeMx(Instruction):
         dtypes={"src": "bfloat16", "dst": "float8_e4m3fn_x4", "dst_scale": "uint8"},
     )
 
-    @rule("it exists from trn3 on", source=QUANTIZE, broken_by={}, chips=("trn1", "trn2"))
-    def chip_has_it(self) -> bool:
-        return self.machine.generation >= 4
+    chip_has_it = common_rules.chip_has_it(4, "it exists from trn3 on")
 
-    @rule("src has partitions that are no multiple of 32", source=QUANTIZE, broken_by={"P": 48})
+    @rule("src has partitions that are no multiple of 32", broken_by={"P": 48})
     def quadrants_are_whole(self) -> bool:
         return self.src.partitions % QUADRANT == 0
 
-    @rule(
-        "the free axes of src do not hold 4 numbers for each element of dst", source=QUANTIZE,
-        broken_by={"F": 12},
-    )  # fmt: skip
+    @rule("the free axes of src do not hold 4 numbers for each element of dst", broken_by={"F": 12})
     def dst_packs_by_four(self) -> bool:
         return self.sizes["F*"] == 4 * self.sizes["G*"]
 
@@ -225,19 +219,17 @@ class NcMatmulMx(Instruction):
                 "moving_scale": "uint8"},
     )  # fmt: skip
 
-    @rule("it exists from trn3 on", source=MATMUL, broken_by={}, chips=("trn1", "trn2"))
-    def chip_has_it(self) -> bool:
-        return self.machine.generation >= 4
+    chip_has_it = common_rules.chip_has_it(4, "it exists from trn3 on")
 
     @rule(
-        "stationary and moving have partitions that are no multiple of 32", source=f"{MATMUL}, tile size",
+        "stationary and moving have partitions that are no multiple of 32", source=", tile size",
         broken_by={"K": 48}, hint="fill the data up with zeros",
     )  # fmt: skip
     def quadrants_are_whole(self) -> bool:
         return self.sizes["K"] % QUADRANT == 0
 
     @rule(
-        "the free size of stationary is odd", source=f"{MATMUL}, tile size", broken_by={"M": 15},
+        "the free size of stationary is odd", source=", tile size", broken_by={"M": 15},
         hint="add a column of zeros",
     )  # fmt: skip
     def stationary_is_even(self) -> bool:
@@ -256,13 +248,13 @@ class NcMatmulMx(Instruction):
 
     @rule(
         "tile_size is not (32, 128), (64, 128) or (128, 128); only rows are tiled",
-        source=f"{MATMUL}, tiling", broken_by={**_TILED, "tile_size": (64, 64)},
+        source=", tiling", broken_by={**_TILED, "tile_size": (64, 64)},
     )  # fmt: skip
     def only_rows_are_tiled(self) -> bool:
         return not self.tile_size or (self.tile_size[0] in (32, 64, 128) and self.tile_size[1] == 128)
 
     @rule(
-        "tile_position is not (a multiple of the rows of tile_size below 128, 0)", source=f"{MATMUL}, tiling",
+        "tile_position is not (a multiple of the rows of tile_size below 128, 0)", source=", tiling",
         broken_by={**_TILED, "tile_position": (32, 0)},
     )  # fmt: skip
     def tile_position_is_aligned(self) -> bool:
@@ -272,7 +264,7 @@ class NcMatmulMx(Instruction):
         return column == 0 and 0 <= row < 128 and row % self.tile_size[0] == 0
 
     @rule(
-        "stationary has more partitions than tile_size has rows", source=f"{MATMUL}, tiling",
+        "stationary has more partitions than tile_size has rows", source=", tiling",
         broken_by={**_TILED, "K": 96},
     )  # fmt: skip
     def stationary_fits_its_tile(self) -> bool:

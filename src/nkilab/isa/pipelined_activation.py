@@ -25,7 +25,7 @@ from .declare import (
     Step,
     rule,
 )
-from .elementwise import PARTITIONS, as_column, as_shape, optional_operator, widen_operand
+from .elementwise import as_column, as_shape, optional_operator, widen_operand
 from .operators import Operator, apply, operator_named
 
 SOURCE = "nki.isa.activate2"
@@ -92,7 +92,6 @@ class Activate2(Instruction):
     reduce_op = Spelled(optional_operator, f"None, {', '.join(REDUCTIONS)}", None)
     reduce_res = OptionalOut("P 1")
     reduce_cmd = Attr("idle", ("idle", "reset", "reduce", "reset_reduce"))
-    limits = (PARTITIONS,)
     example = Example(
         {"data": [[1, 2], [3, -4]], "imm0": [[2], [3]], "imm1": 10},
         {"dst": [[8, 6], [1, 22]], "reduce_res": [[14], [23]]},
@@ -101,13 +100,11 @@ class Activate2(Instruction):
     )  # fmt: skip
 
     chip_has_it = common_rules.chip_has_it(
-        4, "activate2 exists from trn3 on", source="nki.isa.activate2",
-        hint="use activation, or tensor_scalar before it",
-    )  # fmt: skip
+        4, "activate2 exists from trn3 on", hint="use activation, or tensor_scalar before it"
+    )
 
     @rule(
         "op0 and op1 are not multiply with add, subtract or bypass, nor add, subtract or bypass with bypass",
-        source=SOURCE,
         broken_by={"op0": "add", "op1": "add"},
     )
     def stages_go_together(self) -> bool:
@@ -115,7 +112,7 @@ class Activate2(Instruction):
 
     @rule(
         "reverse0 or reverse1 is True and its stage is bypass",
-        source="nki.isa.activate2, constraints",
+        source=", constraints",
         broken_by={"op0": "multiply", "op1": "bypass", "reverse1": True},
     )
     def stages_to_reverse_exist(self) -> bool:
@@ -123,9 +120,7 @@ class Activate2(Instruction):
         return not any(is_reversed and stage == "bypass" for is_reversed, stage in pairs)
 
     @rule(
-        "imm0 and imm1 are tiles of two types",
-        source="nki.isa.activate2, constraints",
-        broken_by={"imm0.dtype": "bfloat16"},
+        "imm0 and imm1 are tiles of two types", source=", constraints", broken_by={"imm0.dtype": "bfloat16"}
     )
     def immediates_agree(self) -> bool:
         if not (isinstance(self.imm0, Layout) and isinstance(self.imm1, Layout)):
@@ -134,7 +129,7 @@ class Activate2(Instruction):
 
     @rule(
         "reduce_op is not add, maximum, minimum, abs_max or abs_min",
-        source="nki.isa.activate2, reduce_op",
+        source=", reduce_op",
         broken_by={"reduce_op": "multiply"},
     )
     def operator_reduces_here(self) -> bool:
@@ -142,7 +137,7 @@ class Activate2(Instruction):
 
     @rule(
         "reduce_cmd reduces and reduce_op is missing",
-        source="nki.isa.activate2, reduce_cmd",
+        source=", reduce_cmd",
         broken_by={"reduce_cmd": "reset_reduce", "reduce_op": None},
         hint="give reduce_op=nl.add",
     )

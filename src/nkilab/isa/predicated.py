@@ -33,7 +33,7 @@ from .declare import (
     call_rule,
     rule,
 )
-from .elementwise import PARTITIONS, as_column, as_shape, memories, store_number, widen_operand
+from .elementwise import as_column, as_shape, memories, store_number, widen_operand
 from .operators import OPERATORS, operator_named
 
 FP32_MIN = float(np.finfo(np.float32).min)
@@ -73,18 +73,16 @@ class TensorCopyPredicated(Instruction):
     # bool: what the public example passes, a tile loaded from a comparison
     predicate = In("P F*", dtypes=("uint8", "uint16", "uint32", "bool"))
     reverse_pred = Flag()
-    limits = (PARTITIONS,)
     example = Example(
         {"dst": [[9, 9, 9]], "src": [[1, 2, 3]], "predicate": [[1, 0, 7]]},
         {"dst": [[1, 9, 3]]},
         dtypes={"predicate": "uint8"},
     )
 
-    one_input_in_sbuf = common_rules.one_input_in_sbuf("src", "predicate", "nki.isa.tensor_copy_predicated")
+    one_input_in_sbuf = common_rules.one_input_in_sbuf("src", "predicate")
 
     @rule(
         "src and dst are of two types; they share one",
-        source="nki.isa.tensor_copy_predicated",
         broken_by={"src.dtype": "bfloat16"},
         hint="cast src with tensor_copy first",
     )
@@ -133,7 +131,6 @@ class SelectReduce(Instruction):
     reduce_cmd = Attr("idle", ("idle", "reset", "reduce", "reset_reduce"))
     reduce_op = Spelled(operator_named, ", ".join(OPERATORS), "maximum")
     reverse_pred = Flag()
-    limits = (PARTITIONS,)
     example = Example(
         {"predicate": [[1, 0], [0, 0]], "on_true": [[5, 6], [7, 8]], "on_false": [[-1], [-2]]},
         {"dst": [[5, -1], [-2, -2]], "reduce_res": [[5], [-2]]},
@@ -141,11 +138,9 @@ class SelectReduce(Instruction):
         dtypes={"predicate": "uint8"},
     )
 
-    one_input_in_sbuf = common_rules.one_input_in_sbuf(
-        "on_true", "predicate", "nki.isa.select_reduce, memory constraints"
-    )
+    one_input_in_sbuf = common_rules.one_input_in_sbuf("on_true", "predicate", ", memory constraints")
 
-    reduction_is_maximum = common_rules.reduction_is_maximum("nki.isa.select_reduce")
+    reduction_is_maximum = common_rules.reduction_is_maximum()
 
     registers_are_known = common_rules.registers_are_known(ACCUMULATORS)
 
@@ -200,18 +195,16 @@ class RangeSelect(Instruction):
     reduce_op = Spelled(operator_named, ", ".join(OPERATORS), "maximum")
     range_start = Immediate(0, "a whole number")
     on_false_value = Spelled(_float32, "FP32_MIN", FP32_MIN)
-    limits = (PARTITIONS,)
     example = Example(
         {"on_true_tile": [[1, 2, 3, 4], [5, 6, 7, 8]], "bound0": [[11], [10]], "bound1": [[13], [11]]},
         {"dst": [[FP32_MIN, 2, 3, FP32_MIN], [5, FP32_MIN, FP32_MIN, FP32_MIN]], "reduce_res": [[3], [5]]},
         {"comp_op0": "greater_equal", "comp_op1": "less", "range_start": 10},
     )
 
-    chip_has_it = common_rules.chip_has_it(3, "it exists from trn2 on", source="nki.isa.range_select")
+    chip_has_it = common_rules.chip_has_it(3, "it exists from trn2 on")
 
     @rule(
         "comp_op0 or comp_op1 is none of equal, less, less_equal, greater, greater_equal",
-        source="nki.isa.range_select",
         broken_by={"comp_op0": "not_equal"},
     )
     def operators_compare(self) -> bool:
@@ -219,26 +212,22 @@ class RangeSelect(Instruction):
 
     @rule(
         "on_false_value is not FP32_MIN, -3.4028235e38, which is all that the hardware writes",
-        source="nki.isa.range_select",
         broken_by={"on_false_value": 0.0},
         hint="leave on_false_value out",
     )
     def filling_is_the_lowest(self) -> bool:
         return self.on_false_value == FP32_MIN
 
-    reduction_is_maximum = common_rules.reduction_is_maximum("nki.isa.range_select")
+    reduction_is_maximum = common_rules.reduction_is_maximum()
 
     registers_are_known = common_rules.registers_are_known(ACCUMULATORS, reduce_cmd="idle")
 
-    @call_rule(
-        "range_start is not a whole number", source="nki.isa.range_select", broken_by={"range_start": 0.5}
-    )
+    @call_rule("range_start is not a whole number", broken_by={"range_start": 0.5})
     def start_is_whole(self, range_start: Any) -> bool:
         return isinstance(range_start, int | float | np.generic) and float(range_start).is_integer()
 
     @call_rule(
         "an index leaves the range of -2^24 to 2^24, in which float32 has every integer",
-        source="nki.isa.range_select",
         broken_by={"range_start": INDEX_MAX},
     )
     def indices_are_exact(self, range_start: Any) -> bool:

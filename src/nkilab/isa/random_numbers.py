@@ -34,7 +34,7 @@ from .declare import (
     call_rule,
     rule,
 )
-from .elementwise import PARTITIONS, as_column, as_shape, widen_operand
+from .elementwise import as_column, as_shape, widen_operand
 
 WORDS = 6
 # words of state per lane, by engine: four generators on VectorE, one on GpSimdE
@@ -121,17 +121,15 @@ class Dropout(Instruction):
     dst = Out("P F*")
     data = In("P F*")
     prob = ScalarOrVector(FLOATS)
-    limits = (PARTITIONS,)
     example = Example({"data": [[1, 2], [3, 4]], "prob": [[0], [1]]}, {"dst": [[1, 2], [0, 0]]})
 
     types_agree = common_rules.types_agree(
-        "dst", "data", "dst and data differ in type", source="nki.isa.dropout",
-        broken_by={"dst.dtype": "bfloat16"}, hint="cast with tensor_copy afterwards",
+        "dst", "data", "dst and data differ in type", broken_by={"dst.dtype": "bfloat16"},
+        hint="cast with tensor_copy afterwards",
     )  # fmt: skip
 
     @rule(
         "data is of an integer type and prob is not float32",
-        source="nki.isa.dropout",
         broken_by={"dst.dtype": "int32", "data.dtype": "int32", "prob.dtype": "bfloat16"},
         hint="cast prob with tensor_copy",
     )
@@ -160,15 +158,14 @@ class Rng(Instruction):
     registers = "random"
     dst = Out("P F*", dtypes=INTEGERS)
     engine = Attr("vector", ("unknown", "vector", "gpsimd"))
-    limits = (PARTITIONS,)
     # by hand: one step of the first two generators of lane 0, from their words for seed 0
     example = Example({}, {"dst": [[4037970609, 797287012]]}, dtypes={"dst": "uint32"})
 
-    gpsimd_stays_in_sbuf = common_rules.gpsimd_stays_in_sbuf("dst", source="nki.isa.rng, constraints")
+    gpsimd_stays_in_sbuf = common_rules.gpsimd_stays_in_sbuf("dst", source=", constraints")
 
     @rule(
         "engine is gpsimd; on trn1 only vector makes random numbers",
-        source="nki.isa.rng, constraints",
+        source=", constraints",
         broken_by={"engine": "gpsimd"},
         chips=("trn1",),
     )
@@ -201,22 +198,15 @@ class Rand2(Instruction):
     dst = Out("P F*", dtypes=UNIFORM_DTYPES)
     min = ScalarOrVector(("float32",))
     max = ScalarOrVector(("float32",))
-    limits = (PARTITIONS,)
     smallest = {"min": 0.0, "max": 1.0}
     example = Example({"min": [[3], [-2]], "max": [[3], [-2]]}, {"dst": [[3, 3], [-2, -2]]})
 
     chip_has_it = common_rules.chip_has_it(
-        4,
-        "rand2 exists from trn3 on",
-        source="nki.isa.rand2",
-        hint="fill an integer tile with rng and scale it",
+        4, "rand2 exists from trn3 on", hint="fill an integer tile with rng and scale it"
     )
 
     @call_rule(
-        "min is not below max",
-        source="nki.isa.rand2, constraints",
-        broken_by={"max": -1.0},
-        numbers=("min", "max"),
+        "min is not below max", source=", constraints", broken_by={"max": -1.0}, numbers=("min", "max")
     )
     def range_is_not_empty(self, min: Any, max: Any) -> bool:
         return min is None or max is None or min < max
@@ -237,12 +227,12 @@ def _state_engine(form: Any) -> str:
     return "vector" if form.engine == "vector" else "gpsimd"
 
 
-def _engine_has_a_state(page: str) -> Rule:
+def _engine_has_a_state() -> Rule:
     """The chip lets programs see the state of the engine's generators."""
 
     @rule(
         "engine is vector; on trn2 only gpsimd has a visible state",
-        source=f"{page}, constraints",
+        source=", constraints",
         broken_by={"engine": "vector", "W": 24},
         chips=("trn2",),
     )
@@ -252,12 +242,12 @@ def _engine_has_a_state(page: str) -> Rule:
     return engine_has_a_state
 
 
-def _words_fill_the_state(page: str) -> Rule:
+def _words_fill_the_state() -> Rule:
     """A lane's row has the words of its generators, no more and no fewer."""
 
     @rule(
         "the row of a lane is not 6 words for gpsimd, or 24 for vector",
-        source=f"{page}, tile size",
+        source=", tile size",
         broken_by={"W": 7},
     )
     def words_fill_the_state(form: Any) -> bool:
@@ -279,7 +269,6 @@ class RandSetState(Instruction):
     state = Registers()
     src_seeds = In("P W*", ("sbuf",), ("uint32",))
     engine = Attr("gpsimd", ("unknown", "gpsimd", "vector"))
-    limits = (PARTITIONS,)
     smallest = {"W": WORDS}
     example = Example(
         {"src_seeds": [[1, 2, 3, 4, 5, 6], [7, 8, 9, 10, 11, 12]]},
@@ -288,13 +277,11 @@ class RandSetState(Instruction):
         registers={"gpsimd": [[1, 2, 3, 4, 5, 6], [7, 8, 9, 10, 11, 12]]},
     )
 
-    chip_has_it = common_rules.chip_has_it(
-        3, "trn1 has no rand_set_state", source="nki.isa.rand_set_state, constraints"
-    )
+    chip_has_it = common_rules.chip_has_it(3, "trn1 has no rand_set_state", source=", constraints")
 
-    engine_has_a_state = _engine_has_a_state("nki.isa.rand_set_state")
+    engine_has_a_state = _engine_has_a_state()
 
-    words_fill_the_state = _words_fill_the_state("nki.isa.rand_set_state")
+    words_fill_the_state = _words_fill_the_state()
 
     def compute(self, state: None, src_seeds: Any, registers: Any) -> None:
         start = self.src_seeds.start_partition
@@ -316,7 +303,6 @@ class RandGetState(Instruction):
     registers = "random"
     dst = Out("P W*", dtypes=("uint32",))
     engine = Attr("gpsimd", ("unknown", "gpsimd", "vector"))
-    limits = (PARTITIONS,)
     smallest = {"W": WORDS}
     # by hand: the finalizer of 1 + (k + 1) * 0x9e3779b9 for k from 0 to 5, the first made odd
     example = Example(
@@ -325,17 +311,15 @@ class RandGetState(Instruction):
         dtypes={"dst": "uint32"},
     )
 
-    chip_has_it = common_rules.chip_has_it(
-        3, "trn1 has no rand_get_state", source="nki.isa.rand_get_state, constraints"
-    )
+    chip_has_it = common_rules.chip_has_it(3, "trn1 has no rand_get_state", source=", constraints")
 
-    engine_has_a_state = _engine_has_a_state("nki.isa.rand_get_state")
+    engine_has_a_state = _engine_has_a_state()
 
-    words_fill_the_state = _words_fill_the_state("nki.isa.rand_get_state")
+    words_fill_the_state = _words_fill_the_state()
 
     @rule(
         "engine is gpsimd, which cannot reach psum",
-        source="nki.isa.rand_get_state, constraints",
+        source=", constraints",
         broken_by={"dst.memory": "psum"},
         key="err_unsupported_memory",
     )

@@ -16,7 +16,7 @@ from ..tiles.tile import SBUF, Layout
 from . import common_rules
 from .costs import engine_step
 from .declare import Example, Flag, Fresh, In, Instruction, Out, Spelled, Step, rule
-from .elementwise import ALU, PARTITIONS, is_integer, store_bits
+from .elementwise import ALU, is_integer, store_bits
 from .operators import OPERATORS, operator_named
 
 
@@ -44,7 +44,6 @@ class TensorReduce(Instruction):
     axis = Spelled(_axes, "an integer or a list of integers")
     negate = Flag()
     keepdims = Flag()
-    limits = (PARTITIONS,)
     smallest = {"R": 1}
     example = Example({"data": [[1, 5, 3], [-1, -5, -3]]}, {"dst": [[5], [-1]]}, {"op": "maximum", "axis": 1})
 
@@ -59,7 +58,6 @@ class TensorReduce(Instruction):
 
     @rule(
         "axis holds 0, the partition axis; only free axes are reduced",
-        source="nki.isa.tensor_reduce",
         broken_by={"axis": 0},
         hint="transpose the tile first, or multiply by a column of ones on TensorE",
     )
@@ -68,7 +66,6 @@ class TensorReduce(Instruction):
 
     @rule(
         "axis is not a run of neighbours that ends at the last axis",
-        source="nki.isa.tensor_reduce",
         broken_by={"axis": 1, "data.shape": (16, 4, 4)},
         hint="reorder the axes of the view so that those to reduce stand last",
     )
@@ -76,28 +73,19 @@ class TensorReduce(Instruction):
         ndim = len(self.data.shape)
         return self.reduced == tuple(range(ndim - len(self.reduced), ndim)) and bool(self.reduced)
 
-    @rule(
-        "dst does not hold one element for each that remains of data",
-        source="nki.isa.tensor_reduce",
-        broken_by={"dst.shape": (16, 2)},
-    )
+    @rule("dst does not hold one element for each that remains of data", broken_by={"dst.shape": (16, 2)})
     def result_fits(self) -> bool:
         if 0 in self.reduced:
             return True
         kept = prod(n for a, n in enumerate(self.data.shape) if a not in self.reduced and a > 0)
         return self.dst.free_size == kept
 
-    @rule(
-        "op is bitwise and an operand is not of an integer type",
-        source="nki.isa.tensor_reduce",
-        broken_by={"op": "bitwise_or"},
-    )
+    @rule("op is bitwise and an operand is not of an integer type", broken_by={"op": "bitwise_or"})
     def bitwise_needs_integers(self) -> bool:
         return not self.op.is_bitvec or (is_integer(self.dst) and is_integer(self.data))
 
     @rule(
         "negate is True with a bitwise op; it multiplies by -1, which is arithmetic",
-        source="nki.isa.tensor_reduce",
         broken_by={"op": "bitwise_or", "negate": True, "dst.dtype": "int32", "data.dtype": "int32"},
     )
     def only_arithmetic_negates(self) -> bool:

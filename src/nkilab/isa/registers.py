@@ -58,7 +58,7 @@ class RegisterLoad(Instruction):
 
     @rule(
         "src does not have exactly one element",
-        source="nki.isa.register_load, src",
+        source=", src",
         broken_by={"src.shape": (1, 2)},
         hint="index one element of it",
     )
@@ -90,7 +90,7 @@ class RegisterStore(Instruction):
 
     @rule(
         "dst does not have exactly one element",
-        source="nki.isa.register_store, dst",
+        source=", dst",
         broken_by={"dst.shape": (1, 2)},
         hint="index one element of it",
     )

@@ -23,7 +23,7 @@ from .declare import (
     Step,
     rule,
 )
-from .elementwise import PARTITIONS, as_column, as_shape, optional_operator, widen_operand
+from .elementwise import as_column, as_shape, optional_operator, widen_operand
 
 SOURCE = "nki.isa.activation"
 # any but tfloat32; Beta 1 takes fewer, which its spelling checks
@@ -75,7 +75,6 @@ class Activation(Instruction):
     reduce_op = Spelled(optional_operator, "None, add", None)
     reduce_res = OptionalOut("P 1")
     reduce_cmd = Attr("idle", ("idle", "reset", "reduce", "reset_reduce"))
-    limits = (PARTITIONS,)
     example = Example(
         {"data": [[-3, 2], [1, 4]], "bias": [[1], [-5]], "scale": 2.0},
         {"dst": [[0, 5], [0, 3]]},
@@ -102,13 +101,12 @@ class Activation(Instruction):
     def bias_is_a_tile_on_trn1(self) -> bool:
         return self.bias is not NUMBER or self.machine.generation >= 3
 
-    @rule("reduce_op is not add", source=SOURCE, broken_by={"reduce_op": "maximum", "reduce_cmd": "reduce"})
+    @rule("reduce_op is not add", broken_by={"reduce_op": "maximum", "reduce_cmd": "reduce"})
     def reduction_adds(self) -> bool:
         return self.reduce_op is None or self.reduce_op.name == "add"
 
     @rule(
         "reduce_cmd reduces and reduce_op is missing",
-        source=SOURCE,
         broken_by={"reduce_cmd": "reset_reduce"},
         hint="give reduce_op=nl.add",
     )
@@ -147,7 +145,6 @@ class ActivationReduce(Instruction):
     reduce_res = OptionalOut("P 1")
     bias = ScalarOrVector(BIAS_DTYPES, default=None, optional=True)
     scale = ScalarOrVector(default=1.0)
-    limits = (PARTITIONS,)
     example = Example(
         {"data": [[1, 2], [3, 4]]},
         {"dst": [[1, 4], [9, 16]], "reduce_res": [[5], [25]]},
@@ -158,7 +155,7 @@ class ActivationReduce(Instruction):
 
     bias_is_a_tile_on_trn1 = Activation.bias_is_a_tile_on_trn1
 
-    @rule("reduce_op is not add", source="nki.isa.activation_reduce", broken_by={"reduce_op": "maximum"})
+    @rule("reduce_op is not add", broken_by={"reduce_op": "maximum"})
     def reduction_adds(self) -> bool:
         return self.reduce_op is not None and self.reduce_op.name == "add"
 

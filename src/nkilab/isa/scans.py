@@ -11,7 +11,7 @@ from . import common_rules
 from .accumulators import IDENTITY, prepared
 from .costs import engine_step
 from .declare import Attr, Example, Flag, In, Instruction, Out, ScalarOrVector, Spelled, Step, rule
-from .elementwise import PARTITIONS, as_column, widen_operand
+from .elementwise import as_column, widen_operand
 from .operators import OPERATORS, Operator, apply, operator_named
 
 SCAN = "nki.isa.tensor_tensor_scan"
@@ -44,18 +44,16 @@ class TensorTensorScan(Instruction):
     op1 = Spelled(operator_named, ", ".join(OPERATORS))
     reverse0 = Flag()
     reverse1 = Flag()
-    limits = (PARTITIONS,)
     example = Example(
         {"data0": [[2, 3, 4]], "data1": [[1, 1, 5]], "initial": 10},
         {"dst": [[21, 64, 261]]},
         {"op0": "multiply", "op1": "add"},
     )
 
-    one_input_in_sbuf = common_rules.one_input_in_sbuf("data0", "data1", "nki.isa.tensor_tensor_scan")
+    one_input_in_sbuf = common_rules.one_input_in_sbuf("data0", "data1")
 
     @rule(
         "an operator is bitwise or takes one input; both are arithmetic and take two",
-        source=SCAN,
         broken_by={"op0": "bitwise_and"},
     )
     def operators_are_binary(self) -> bool:
@@ -96,26 +94,21 @@ class TensorScalarCumulative(Instruction):
     imm0 = ScalarOrVector(("float32",))
     imm1 = ScalarOrVector(("float32",), default=None, optional=True)
     reduce_cmd = Attr("reset_reduce", ("reset_reduce", "reduce", "load_reduce"))
-    limits = (PARTITIONS,)
     example = Example(
         {"src": [[1, 2, 3], [4, 5, 6]], "imm0": [[10], [20]]},
         {"dst": [[11, 23, 36], [24, 49, 75]]},
         {"op0": "add", "op1": "add"},
     )
 
-    @rule("op0 is bitwise; it is arithmetic", source=CUMULATIVE, broken_by={"op0": "bitwise_or"})
+    @rule("op0 is bitwise; it is arithmetic", broken_by={"op0": "bitwise_or"})
     def scalar_operator_is_arithmetic(self) -> bool:
         return not self.op0.is_bitvec
 
-    @rule(
-        "op1 is none of add, subtract, multiply, maximum, minimum",
-        source=CUMULATIVE,
-        broken_by={"op1": "greater"},
-    )
+    @rule("op1 is none of add, subtract, multiply, maximum, minimum", broken_by={"op1": "greater"})
     def operator_accumulates(self) -> bool:
         return self.op1.name in IDENTITY
 
-    registers_are_loaded_from_something = common_rules.registers_are_loaded_from("imm1", CUMULATIVE)
+    registers_are_loaded_from_something = common_rules.registers_are_loaded_from("imm1")
 
     operator_exists = common_rules.operator_exists("op0")
 

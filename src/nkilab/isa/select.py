@@ -27,10 +27,11 @@ from .declare import (
     call_rule,
     rule,
 )
-from .elementwise import PARTITIONS, as_shape, is_integer, store_bits
+from .elementwise import as_shape, store_bits
 from .gather import CORE_PARTITIONS
 from .gpsimd import access_pattern, affine_values, is_int32
 from .operators import Operator, operator_named
+from .reduction import TensorReduce
 
 COMPARISONS = ("equal", "not_equal", "greater", "greater_equal", "less", "less_equal")
 BOUNDS_DTYPES = ("float32", "int32")
@@ -55,7 +56,6 @@ class AffineSelect(Instruction):
     on_false_value = Immediate(allowed="a float32 number")
     cmp_op = Spelled(operator_named, ", ".join(COMPARISONS), "equal")
     offset = Immediate(0, "an int32")
-    limits = (PARTITIONS,)
     smallest = {"pattern": [[1, 16]]}
     example = Example(
         {"on_true_tile": [[1, 2, 3], [4, 5, 6], [7, 8, 9]]},
@@ -63,27 +63,19 @@ class AffineSelect(Instruction):
         {"pattern": [[-1, 3]], "channel_multiplier": 1, "on_false_value": -8.0, "cmp_op": "greater_equal"},
     )
 
-    pattern_has_up_to_four_axes = common_rules.pattern_has_up_to_four_axes("nki.isa.affine_select")
+    pattern_has_up_to_four_axes = common_rules.pattern_has_up_to_four_axes()
 
-    pattern_fills_dst = common_rules.pattern_fills_dst("nki.isa.affine_select, tile size")
+    pattern_fills_dst = common_rules.pattern_fills_dst(", tile size")
 
-    @rule("cmp_op is no comparison", source="nki.isa.affine_select, cmp_op", broken_by={"cmp_op": "add"})
+    @rule("cmp_op is no comparison", source=", cmp_op", broken_by={"cmp_op": "add"})
     def operator_compares(self) -> bool:
         return self.cmp_op.name in COMPARISONS
 
-    @call_rule(
-        "offset or channel_multiplier is not an int32",
-        source="nki.isa.affine_select",
-        broken_by={"offset": 2**40},
-    )
+    @call_rule("offset or channel_multiplier is not an int32", broken_by={"offset": 2**40})
     def places_are_int32(self, channel_multiplier: Any, on_false_value: Any, offset: Any) -> bool:
         return is_int32(offset) and is_int32(channel_multiplier)
 
-    @call_rule(
-        "on_false_value is not a number",
-        source="nki.isa.affine_select, data types",
-        broken_by={"on_false_value": "none"},
-    )
+    @call_rule("on_false_value is not a number", source=", data types", broken_by={"on_false_value": "none"})
     def constant_is_a_number(self, channel_multiplier: Any, on_false_value: Any, offset: Any) -> bool:
         return isinstance(on_false_value, int | float | np.generic)
 
@@ -129,16 +121,9 @@ class TensorPartitionReduce(Instruction):
     dst = Out("1 F*", ("sbuf",))
     op = Spelled(_partition_operator, ", ".join(PARTITION_OPERATORS))
     data = In("P F*", ("sbuf",))
-    limits = (PARTITIONS,)
     example = Example({"data": [[1, 5], [2, -7], [3, 4]]}, {"dst": [[6, 2]]}, {"op": "add"})
 
-    @rule(
-        "op is bitwise and an operand is not of an integer type",
-        source="nki.isa.tensor_partition_reduce",
-        broken_by={"op": "bitwise_or"},
-    )
-    def bitwise_needs_integers(self) -> bool:
-        return not self.op.is_bitvec or (is_integer(self.dst) and is_integer(self.data))
+    bitwise_needs_integers = TensorReduce.bitwise_needs_integers
 
     @classmethod
     def fresh(cls, layouts: Mapping[str, Any], attributes: Mapping[str, Any]) -> Fresh:
@@ -210,7 +195,6 @@ class NonzeroWithCount(Instruction):
     src = In("P F*", ("sbuf",), ("float32", "int32"))
     index_offset = Immediate(0, "an int32")
     padding_val = Immediate(-1, "an int32")
-    limits = (PARTITIONS,)
     smallest = {"G": 17}
     example = Example(
         {"src": [[0, 4, -1, 0, 0, 2]]},
@@ -219,22 +203,18 @@ class NonzeroWithCount(Instruction):
         dtypes={"dst": "int32"},
     )
 
-    chip_has_it = common_rules.chip_has_it(
-        3, "trn1 has no nonzero_with_count", source="nki.isa.nonzero_with_count, constraints"
-    )
+    chip_has_it = common_rules.chip_has_it(3, "trn1 has no nonzero_with_count", source=", constraints")
 
     @rule(
         "dst does not hold one element per partition more than src",
-        source="nki.isa.nonzero_with_count, constraints",
+        source=", constraints",
         broken_by={"G": 16},
     )
     def count_fits(self) -> bool:
         return self.sizes["G*"] == self.sizes["F*"] + 1
 
     @call_rule(
-        "index_offset or padding_val is not an int32",
-        source="nki.isa.nonzero_with_count, constraints",
-        broken_by={"padding_val": 0.5},
+        "index_offset or padding_val is not an int32", source=", constraints", broken_by={"padding_val": 0.5}
     )
     def values_are_int32(self, index_offset: Any, padding_val: Any) -> bool:
         return is_int32(index_offset) and is_int32(padding_val)

@@ -10,8 +10,8 @@ import numpy as np
 from ..errors import RuleError
 from . import common_rules
 from .costs import engine_step
-from .declare import EVERY_DTYPE, Example, In, Instruction, Limit, Out, Spelled, Step, rule
-from .elementwise import PARTITIONS, as_shape
+from .declare import EVERY_DTYPE, PARTITIONS, Example, In, Instruction, Limit, Out, Spelled, Step, rule
+from .elementwise import as_shape
 
 SOURCE = "nki.isa.nc_stream_shuffle"
 QUADRANT = 32
@@ -43,7 +43,7 @@ class NcStreamShuffle(Instruction):
     dst = Out("P F*", dtypes=EVERY_DTYPE)
     src = In("S F*", dtypes=EVERY_DTYPE)
     shuffle_mask = Spelled(_mask, "a list of 32 integers")
-    limits = (PARTITIONS, Limit("S", PARTITIONS.constant, PARTITIONS.source, PARTITIONS.key))
+    limits = (Limit("S", PARTITIONS.constant, PARTITIONS.source, PARTITIONS.key),)
     smallest = {"S": 128}
     example = Example(
         {"dst": [[7, 7], [8, 8], [9, 9]], "src": [[1, 2], [3, 4], [5, 6]]},
@@ -52,14 +52,13 @@ class NcStreamShuffle(Instruction):
     )
 
     types_agree = common_rules.types_agree(
-        "dst", "src", "dst and src are of two types; they share one", source=SOURCE,
-        broken_by={"src.dtype": "bfloat16"}, hint="cast one of them with tensor_copy first",
+        "dst", "src", "dst and src are of two types; they share one", broken_by={"src.dtype": "bfloat16"},
+        hint="cast one of them with tensor_copy first",
     )  # fmt: skip
 
     @rule(
         "dst or src starts where the larger of them may not: up to 32 partitions start at 0, 32, 64 or 96, "
         "up to 64 at 0 or 64, more at 0",
-        source=SOURCE,
         broken_by={"src.start": 32, "P": 64, "S": 32},
     )
     def both_start_with_the_larger(self) -> bool:
@@ -69,7 +68,6 @@ class NcStreamShuffle(Instruction):
 
     @rule(
         "shuffle_mask names a row that src does not have in this quadrant",
-        source=SOURCE,
         broken_by={"S": 16, "shuffle_mask": [31] * QUADRANT},
     )
     def rows_exist(self) -> bool:

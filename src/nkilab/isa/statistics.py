@@ -11,7 +11,6 @@ from ..tiles.convert import store, widen
 from ..tiles.tile import SBUF
 from .costs import engine_step
 from .declare import Example, Fresh, In, Instruction, Limit, Out, Step, rule
-from .elementwise import PARTITIONS
 
 BN_STATS = "nki.isa.bn_stats"
 BN_AGGR = "nki.isa.bn_aggr"
@@ -38,7 +37,6 @@ class BnStats(Instruction):
     dst = Out("P 6")
     data = In("P F*")
     limits = (
-        PARTITIONS,
         Limit(
             "F*", "bn_stats_free_max", BN_STATS, "err_size_of_dimension_exceed_arch_limit",
             "call it once per {most} elements and combine all results with one bn_aggr",
@@ -75,16 +73,11 @@ class BnAggr(Instruction):
     engines = ("vector",)
     dst = Out("P 2")
     data = In("P F*")
-    limits = (PARTITIONS,)
     smallest = {"F": 6}
     # hand: two of 2 and two of 6, spreads of 2 each: (2 + 2 + 2 * 4 + 2 * 4) / 4
     example = Example({"data": [[2, 2, 2, 2, 6, 2], [3, 7, 0, 1, 11, 0]]}, {"dst": [[4, 5], [8, 3]]})
 
-    @rule(
-        "data does not hold triples: its elements per partition are no multiple of 3",
-        source=BN_AGGR,
-        broken_by={"F": 16},
-    )
+    @rule("data does not hold triples: its elements per partition are no multiple of 3", broken_by={"F": 16})
     def data_are_triples(self) -> bool:
         return self.sizes["F*"] % 3 == 0
 

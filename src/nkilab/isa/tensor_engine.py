@@ -14,7 +14,7 @@ from ..errors import RuleError
 from ..tiles.convert import cast, store, widen
 from ..tiles.dtypes import FLOAT32, TFLOAT32, DType
 from ..tiles.tile import PSUM, SBUF, Layout
-from .array_tiles import TILING, pair, tiled
+from .array_tiles import pair, tiled
 from .costs import engine_step
 from .declare import Attr, Example, Flag, Fresh, Immediate, In, Instruction, Limit, Out, Spelled, Step, rule
 
@@ -174,7 +174,7 @@ class NcMatmul(Instruction):
 
     @rule(
         "one operand is float32 or tfloat32 and the other is not; both are or neither",
-        source=TYPES,
+        source=", data types",
         broken_by={"stationary.dtype": "bfloat16", "moving.dtype": "float32"},
         hint="cast one of them with tensor_copy",
     )
@@ -183,7 +183,7 @@ class NcMatmul(Instruction):
 
     @rule(
         "stationary and moving mix float8_e4m3 and float8_e4m3fn",
-        source=TYPES,
+        source=", data types",
         broken_by={"stationary.dtype": "float8_e4m3", "moving.dtype": "float8_e4m3fn"},
         chips=("trn3",),
     )
@@ -193,7 +193,7 @@ class NcMatmul(Instruction):
 
     @rule(
         "an operand is float8_e4m3fn, which TensorE reads from trn3 on",
-        source=TYPES,
+        source=", data types",
         broken_by={"stationary.dtype": "float8_e4m3fn", "moving.dtype": "bfloat16"},
         chips=("trn1", "trn2"),
     )
@@ -205,7 +205,7 @@ class NcMatmul(Instruction):
     @rule(
         "dst is not float32; PSUM accumulates in float32 "
         "(bfloat16 from trn3 on, or the type of a transposed operand)",
-        source=TYPES,
+        source=", data types",
         broken_by={"dst.dtype": "bfloat16"},
         chips=("trn1", "trn2"),
         hint="allocate dst as float32 and cast while copying it to sbuf",
@@ -218,7 +218,7 @@ class NcMatmul(Instruction):
 
     @rule(
         "one of tile_position and tile_size is given without the other",
-        source=TILING,
+        source=", tiling mode",
         broken_by={"tile_size": (64, 64)},
     )
     def tiling_is_complete(self) -> bool:
@@ -226,7 +226,7 @@ class NcMatmul(Instruction):
 
     @rule(
         "tile_size is not made of 32 (trn2 and later), 64 and 128",
-        source=TILING,
+        source=", tiling mode",
         broken_by={"tile_size": (48, 64), "tile_position": (0, 0)},
     )
     def tile_size_exists(self) -> bool:
@@ -238,7 +238,7 @@ class NcMatmul(Instruction):
 
     @rule(
         "tile_position is not a multiple of tile_size within 128",
-        source=TILING,
+        source=", tiling mode",
         broken_by={"tile_size": (64, 64), "tile_position": (32, 0)},
     )
     def tile_position_is_aligned(self) -> bool:
@@ -247,7 +247,7 @@ class NcMatmul(Instruction):
 
     @rule(
         "the stationary tile is larger than tile_size",
-        source=TILING,
+        source=", tiling mode",
         broken_by={"tile_size": (64, 64), "tile_position": (0, 0), "K": 128},
     )
     def stationary_fits_its_tile(self) -> bool:
@@ -257,7 +257,7 @@ class NcMatmul(Instruction):
 
     @rule(
         "perf_mode is double_row, which trn1 does not have",
-        source=PERFORMANCE,
+        source=", performance mode",
         broken_by=_DOUBLE_ROW,
         chips=("trn1",),
     )
@@ -266,7 +266,7 @@ class NcMatmul(Instruction):
 
     @rule(
         "perf_mode is double_row and an operand is not float8",
-        source=PERFORMANCE,
+        source=", performance mode",
         broken_by={"perf_mode": "double_row", "stationary.shape": (16, 2, 16), "moving.shape": (16, 2, 16)},
         chips=("trn2", "trn3"),
     )
@@ -277,7 +277,7 @@ class NcMatmul(Instruction):
 
     @rule(
         "perf_mode is double_row with column tiling",
-        source=PERFORMANCE,
+        source=", performance mode",
         broken_by={**_DOUBLE_ROW, "tile_size": (128, 64), "tile_position": (0, 0)},
         chips=("trn2", "trn3"),
     )
@@ -296,7 +296,7 @@ class NcMatmul(Instruction):
 
     @rule(
         "perf_mode is double_row and the first free axis of stationary and moving is not 2",
-        source="nki.isa.nc_matmul, layout",
+        source=", layout",
         broken_by={
             "perf_mode": "double_row",
             "stationary.dtype": "float8_e4m3",
@@ -406,7 +406,6 @@ class NcTranspose(Instruction):
 
     @rule(
         "engine is tensor; data is in sbuf and dst in psum there",
-        source=TRANSPOSE,
         broken_by={"engine": "tensor", "data.memory": "psum"},
         key="err_unsupported_memory",
     )
@@ -416,7 +415,6 @@ class NcTranspose(Instruction):
     @rule(
         "the tile is larger than [32, 32] and does not go from sbuf to psum; "
         "only TensorE transposes it, that way",
-        source=TRANSPOSE,
         broken_by={"dst.memory": "sbuf", "F": 64},
         hint="put dst in psum",
         key="err_size_of_dimension_exceed_arch_limit",
@@ -427,7 +425,6 @@ class NcTranspose(Instruction):
 
     @rule(
         "dst and data have different types",
-        source=TRANSPOSE,
         broken_by={"dst.dtype": "bfloat16"},
         hint="transpose into a tile of the type of data, then cast with tensor_copy",
     )

@@ -25,7 +25,7 @@ from .declare import (
     call_rule,
     rule,
 )
-from .elementwise import PARTITIONS, as_shape, store_number
+from .elementwise import as_shape, store_number
 
 MAX8 = "nki.isa.max8"
 FIND = "nki.isa.nc_find_index8"
@@ -62,15 +62,15 @@ class Max8(Instruction):
     engines = ("vector",)
     dst = Out("P 8")
     src = In("P F*")
-    limits = (PARTITIONS, _free(MAX8))
+    limits = (_free(MAX8),)
     example = Example({"src": [[3, -1, 9, 9, 0, 7, 5, 2, 4, 1]]}, {"dst": [[9, 9, 7, 5, 4, 3, 2, 1]]})
 
-    @rule("src has fewer than 8 elements per partition", source=MAX8, broken_by={"F": 7})
+    @rule("src has fewer than 8 elements per partition", broken_by={"F": 7})
     def eight_at_least(self) -> bool:
         return self.sizes["F*"] >= 8
 
     # up to SDK 2.26; NKI 0.6 writes three
-    @rule("src has more than five axes", source=MAX8, broken_by={"src.shape": (16, 2, 2, 2, 2, 1)})
+    @rule("src has more than five axes", broken_by={"src.shape": (16, 2, 2, 2, 2, 1)})
     def five_axes_at_most(self) -> bool:
         return len(self.src.shape) <= AXES_MOST
 
@@ -101,23 +101,19 @@ class NcFindIndex8(Instruction):
     dst = Out("P 8", dtypes=("uint32", "uint16"))
     data = In("P F*")
     vals = In("P 8")
-    limits = (PARTITIONS, _free(FIND))
+    limits = (_free(FIND),)
     example = Example(
         {"data": [[5, 3, 5, 7, 5, 1, 0, 2]], "vals": [[7, 5, 5, 3, 5, 5, 2, 9]]},
         {"dst": [[3, 0, 2, 1, 4, 0xFFFFFFFF, 7, 0xFFFFFFFF]]},
         dtypes={"dst": "uint32"},
     )
 
-    @rule("data has fewer than 8 elements per partition", source=FIND, broken_by={"F": 7})
+    @rule("data has fewer than 8 elements per partition", broken_by={"F": 7})
     def eight_at_least(self) -> bool:
         return self.sizes["F*"] >= 8
 
     # up to SDK 2.26; NKI 0.6 writes three for data as well
-    @rule(
-        "data has more than five axes, or vals more than three",
-        source=FIND,
-        broken_by={"vals.shape": (16, 2, 2, 2)},
-    )
+    @rule("data has more than five axes, or vals more than three", broken_by={"vals.shape": (16, 2, 2, 2)})
     def axes_are_few(self) -> bool:
         return len(self.data.shape) <= AXES_MOST and len(self.vals.shape) <= 3
 
@@ -156,7 +152,7 @@ class NcMatchReplace8(Instruction):
     vals = In("P 8")
     imm = Immediate()
     dst_idx = OptionalOut("P 8", dtypes=("uint32", *(d for d in INTEGERS if d != "uint32")))
-    limits = (PARTITIONS, _free(REPLACE))
+    limits = (_free(REPLACE),)
     # nki.isa.nc_match_replace8, behavior with duplicate vals
     example = Example(
         {"data": [[1, 2, 3, 4, 8, 8, 8, 8, 8, 8, 8]], "vals": [[3, 8, 8, 8, 8, 8, 8, 8]]},
@@ -166,15 +162,9 @@ class NcMatchReplace8(Instruction):
     )
 
     # up to SDK 2.26; NKI 0.6 writes nothing
-    @rule(
-        "data has more than five axes, or vals more than three",
-        source=REPLACE,
-        broken_by={"vals.shape": (16, 2, 2, 2)},
-    )
-    def axes_are_few(self) -> bool:
-        return len(self.data.shape) <= AXES_MOST and len(self.vals.shape) <= 3
+    axes_are_few = NcFindIndex8.axes_are_few
 
-    @call_rule("imm is not a number", source=REPLACE, broken_by={"imm": "zero"})
+    @call_rule("imm is not a number", broken_by={"imm": "zero"})
     def replacement_is_a_number(self, imm: Any) -> bool:
         return isinstance(imm, int | float | np.generic)
 

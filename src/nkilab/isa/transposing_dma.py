@@ -11,6 +11,7 @@ from ..tiles.convert import store, widen
 from ..tiles.tile import SBUF, Layout
 from . import common_rules
 from .costs import contiguous_run, transfer_step
+from .data_movement import DmaCopy
 from .declare import Attr, Example, Flag, Fresh, In, Instruction, Out, Several, Spelled, Step, rule
 from .operators import operator_named
 from .uses import Tile
@@ -59,17 +60,13 @@ class DmaTranspose(Instruction):
     oob_mode = Attr("error", ("error", "skip"))
     example = Example({"src": [[1, 2, 3], [4, 5, 6]]}, {"dst": [[1, 4], [2, 5], [3, 6]]})
 
-    @rule(
-        "src has not two, three or four axes",
-        source="nki.isa.dma_transpose",
-        broken_by={"src.shape": (16, 2, 2, 2, 2)},
-    )
+    @rule("src has not two, three or four axes", broken_by={"src.shape": (16, 2, 2, 2, 2)})
     def permutation_is_known(self) -> bool:
         return len(self.src.shape) in PERMUTATIONS
 
     @rule(
         "axes is not (1, 0) for two axes of src, (2, 1, 0) for three, (3, 1, 2, 0) for four",
-        source="nki.isa.dma_transpose, axes",
+        source=", axes",
         broken_by={"axes": (0, 1)},
     )
     def axes_are_the_supported(self) -> bool:
@@ -86,7 +83,7 @@ class DmaTranspose(Instruction):
 
     types_agree = common_rules.types_agree(
         "dst", "src", "dst and src differ in type; a transpose does not cast",
-        source="nki.isa.dma_transpose, src", broken_by={"dst.dtype": "int32"},
+        source=", src", broken_by={"dst.dtype": "int32"},
     )  # fmt: skip
 
     @rule(
@@ -100,25 +97,18 @@ class DmaTranspose(Instruction):
 
     @rule(
         "the last axis of src is longer than dst has partitions",
-        source=DIRECT,
+        source=", direct transpose constraints",
         broken_by={"src.shape": (16, 1025), "dst.shape": (1025, 16)},
         hint="split the last axis of `src` into tiles of as many elements as there are partitions",
     )
     def partitions_suffice(self) -> bool:
         return self.dst.partitions <= self.machine.limit("partitions")
 
-    @rule(
-        "priority is given; DMA priorities exist from trn3 on",
-        source="nki.isa.dma_transpose, priority",
-        broken_by={"priority": 1},
-        chips=("trn1", "trn2"),
-    )
-    def priorities_exist(self) -> bool:
-        return self.priority is None or self.machine.generation >= 4
+    priorities_exist = DmaCopy.priorities_exist
 
     @rule(
         "dge_mode is swdge, which transposes rows gathered by a vector_offset alone; src has none",
-        source=DIRECT,
+        source=", direct transpose constraints",
         broken_by={"dge_mode": "swdge"},
         hint="leave dge_mode out",
     )
@@ -127,7 +117,7 @@ class DmaTranspose(Instruction):
 
     @rule(
         "indices choose the rows of src and dge_mode is neither unknown nor swdge",
-        source=INDIRECT,
+        source=", indirect transpose constraints",
         broken_by={**GATHERED, "dge_mode": "none"},
         hint="leave dge_mode out",
     )
@@ -136,7 +126,7 @@ class DmaTranspose(Instruction):
 
     @rule(
         "indices choose the rows of src on trn1; a gathering transpose exists from trn2 on",
-        source=INDIRECT,
+        source=", indirect transpose constraints",
         broken_by=GATHERED,
         chips=("trn1",),
     )
@@ -145,7 +135,7 @@ class DmaTranspose(Instruction):
 
     @rule(
         "indices choose the rows of src and an element has not two bytes",
-        source=INDIRECT,
+        source=", indirect transpose constraints",
         broken_by={**GATHERED, "src.dtype": "float32", "dst.dtype": "float32"},
         chips=("trn2", "trn3"),
     )
@@ -154,7 +144,7 @@ class DmaTranspose(Instruction):
 
     @rule(
         "indices choose the rows of src, and these are not a multiple of 16",
-        source=INDIRECT,
+        source=", indirect transpose constraints",
         broken_by={**GATHERED, "src.shape": (24, 16), "dst.shape": (16, 24),
                    "src.index": Tile((32, 1), "uint32")},
         chips=("trn2", "trn3"),
@@ -164,7 +154,7 @@ class DmaTranspose(Instruction):
 
     @rule(
         "indices choose the rows of a four-dimensional src, and neither its second nor its third axis is one",
-        source=INDIRECT,
+        source=", indirect transpose constraints",
         broken_by={**GATHERED, "src.shape": (16, 2, 2, 16), "dst.shape": (16, 2, 2, 16)},
         chips=("trn2", "trn3"),
     )
@@ -174,7 +164,7 @@ class DmaTranspose(Instruction):
     @rule(
         "the indices are no two-dimensional uint32 tile of 16 to 128 partitions, a multiple of 16; with more "
         "than one column, of 128 partitions",
-        source=INDIRECT,
+        source=", indirect transpose constraints",
         broken_by={**GATHERED, "src.index": Tile((16, 1), "int32")},
         chips=("trn2", "trn3"),
     )
@@ -187,18 +177,11 @@ class DmaTranspose(Instruction):
         fits = 16 <= rows <= 128 and rows % 16 == 0 and (prod(columns) == 1 or rows == 128)
         return not others and fits and len(columns) == 1 and index_layout.dtype.name == "uint32"
 
-    @rule(
-        "dge_mode is hwdge; trn1 has no hardware descriptor generator",
-        source="nki.isa.dma_transpose, dge_mode",
-        broken_by={"dge_mode": "hwdge"},
-        chips=("trn1",),
-    )
-    def hardware_descriptors_exist(self) -> bool:
-        return self.dge_mode != "hwdge" or self.machine.generation >= 3
+    hardware_descriptors_exist = DmaCopy.hardware_descriptors_exist
 
     @rule(
         "dge_mode is hwdge and an element has not two bytes",
-        source=DIRECT,
+        source=", direct transpose constraints",
         broken_by={"dge_mode": "hwdge"},
         chips=("trn2", "trn3"),
     )
@@ -207,7 +190,7 @@ class DmaTranspose(Instruction):
 
     @rule(
         "dge_mode is hwdge and the first axis of a two-dimensional src is not 16",
-        source=DIRECT,
+        source=", direct transpose constraints",
         broken_by={"dge_mode": "hwdge", "src.dtype": "bfloat16", "dst.dtype": "bfloat16",
                    "src.shape": (32, 16), "dst.shape": (16, 32)},
         chips=("trn2", "trn3"),
@@ -218,7 +201,7 @@ class DmaTranspose(Instruction):
     @rule(
         "dge_mode is hwdge and the first axis of src is not 1, 2, 4, 8 or 16, or its product with the last "
         "axis but one is no multiple of 16",
-        source=DIRECT,
+        source=", direct transpose constraints",
         broken_by={"dge_mode": "hwdge", "src.dtype": "bfloat16", "dst.dtype": "bfloat16",
                    "src.shape": (2, 4, 16), "dst.shape": (16, 4, 2)},
         chips=("trn2", "trn3"),
@@ -274,23 +257,19 @@ class DmaCompute(Instruction):
 
     @rule(
         "reduce_op is not add; a transfer can only add",
-        source="nki.isa.dma_compute, reduce_op",
+        source=", reduce_op",
         broken_by={"reduce_op": "maximum"},
     )
     def only_addition(self) -> bool:
         return self.reduce_op.name == "add"
 
-    @rule(
-        "scales does not hold one number for each of srcs",
-        source="nki.isa.dma_compute, scales",
-        broken_by={"scales": (1.0,)},
-    )
+    @rule("scales does not hold one number for each of srcs", source=", scales", broken_by={"scales": (1.0,)})
     def scales_are_as_many(self) -> bool:
         return self.scales is None or len(self.scales) == len(self.srcs)
 
     @rule(
         "scales holds a number that is not 1.0",
-        source="nki.isa.dma_compute, scales",
+        source=", scales",
         broken_by={"scales": (1.0, 0.5)},
         hint="scale the tile with tensor_scalar first",
     )
@@ -299,7 +278,7 @@ class DmaCompute(Instruction):
 
     @rule(
         "dst and one of srcs hold different numbers of elements",
-        source="nki.isa.dma_compute, tile size",
+        source=", tile size",
         broken_by={"srcs[1].shape": (16, 5)},
     )
     def same_number_of_elements(self) -> bool:
@@ -307,7 +286,7 @@ class DmaCompute(Instruction):
 
     @rule(
         "indices choose rows, and srcs does not hold two tiles",
-        source="nki.isa.dma_compute, indirect addressing",
+        source=", indirect addressing",
         broken_by={"srcs[0].memory": "hbm", "srcs[0].index": Tile((16, 1), "int32"), "srcs[2]": (16, 16)},
     )
     def gathering_adds_two(self) -> bool:
@@ -316,7 +295,7 @@ class DmaCompute(Instruction):
 
     @rule(
         "unique_indices is False; indices that repeat are not supported",
-        source="nki.isa.dma_compute, unique_indices",
+        source=", unique_indices",
         broken_by={"unique_indices": False},
     )
     def indices_do_not_repeat(self) -> bool:

@@ -33,12 +33,12 @@ SENT, SENT_FROM, RECEIVED, RECEIVED_AT = range(4)
 Piece = tuple[int, np.ndarray]
 
 
-def _metadata_has_its_shape(name: str, rows: str, *, broken: tuple[int, ...]) -> Rule:
+def _metadata_has_its_shape(rows: str, *, broken: tuple[int, ...]) -> Rule:
     """Metadata has a row per what it tells, three or, with has_rdispls, four; `broken` is a shape without."""
 
     @rule(
         f"metadata is not [rows, ranks] in hbm or [1, rows, ranks] in sbuf; {rows}",
-        source=f"{PAGE}.{name}, metadata_tensor",
+        source=", metadata_tensor",
         broken_by={"metadata.shape": broken},
     )
     def metadata_has_its_shape(form: Any) -> bool:
@@ -130,11 +130,11 @@ class AllGatherV(Instruction):
         {"metadata": "uint32"},
     )  # fmt: skip
 
-    types_agree = agreeing_types("all_gather_v")
+    types_agree = agreeing_types()
 
     @rule(
         "has_rdispls is True, which all_gather_v does not support",
-        source=f"{PAGE}.all_gather_v, current limitations",
+        source=", current limitations",
         broken_by={"has_rdispls": True},
     )
     def slots_are_equal(self) -> bool:
@@ -142,13 +142,13 @@ class AllGatherV(Instruction):
 
     @rule(
         "the group has not exactly 4 ranks of one chip",
-        source=f"{PAGE}.all_gather_v, current limitations",
+        source=", current limitations",
         broken_by={"ranks": 2, "metadata.shape": (3, 2)},
     )
     def group_is_a_chip(self) -> bool:
         return self.ranks == 4 and self.span[:2] == Span()[:2]
 
-    metadata_has_its_shape = _metadata_has_its_shape("all_gather_v", "rows are 3", broken=(4, 4))
+    metadata_has_its_shape = _metadata_has_its_shape("rows are 3", broken=(4, 4))
 
     @property
     def reads_dst(self) -> bool:
@@ -200,20 +200,18 @@ class AllToAllV(Instruction):
         {"metadata": "uint32"},
     )
 
-    types_agree = agreeing_types("all_to_all_v")
+    types_agree = agreeing_types()
 
     @rule(
         "has_rdispls is True, which chips with NeuronSwitch alone support",
-        source=f"{PAGE}.all_to_all_v, has_rdispls",
+        source=", has_rdispls",
         broken_by={"has_rdispls": True, "metadata.shape": (4, 2)},
         chips=("trn1", "trn2"),
     )
     def displacements_are_served(self) -> bool:
         return not self.has_rdispls or self.machine.generation >= 4
 
-    metadata_has_its_shape = _metadata_has_its_shape(
-        "all_to_all_v", "rows are 3, or 4 with has_rdispls", broken=(4, 2)
-    )
+    metadata_has_its_shape = _metadata_has_its_shape("rows are 3, or 4 with has_rdispls", broken=(4, 2))
 
     # values meet as those of all_gather_v do
     reads_dst = AllGatherV.reads_dst
