@@ -33,6 +33,7 @@ class _Finder(NamedTuple):
     """Who looks for a rule, in the forms of which instructions; () for all but transfers."""
 
     rule: Rule
+    refusal: Refusal
     names: tuple[str, ...]
     look: Callable[..., str]
     called: str = ""
@@ -64,8 +65,8 @@ def form_rule(
     """
 
     def keep(look: Look) -> Look:
-        own_rule = rule(id, "compiler", refusal, **facts)
-        _FINDERS[spelling].append(_Finder(own_rule, names, look, called, by_values))
+        of_form = _Finder(rule(id, "compiler", refusal, **facts), refusal, names, look, called, by_values)
+        _FINDERS[spelling].append(of_form)
         return look
 
     return keep
@@ -231,21 +232,14 @@ def _copy(form: Form) -> str:
 def find(evidence: Evidence) -> Iterator[Finding]:
     """What the build refuses of the forms that ran, once per line and rule."""
     version, generation = version_compiled(evidence.kernel), evidence.generation
-    finders = [f for f in _FINDERS[evidence.kernel.spelling] if _applies(f.rule, version, generation)]
+    finders = [f for f in _FINDERS[evidence.kernel.spelling] if f.refusal.applies(version, generation)]
     tracks = ((track, enumerate(track.program.forms)) for track in evidence.tracks)
     places = ((track, *pair) for track, forms in tracks for pair in product(forms, finders))
     yield from once(f for place in places for f in _findings(evidence, *place))
 
 
-def _applies(own_rule: Rule, version: str, generation: int) -> bool:
-    return own_rule.refusal is not None and own_rule.refusal.applies(version, generation)
-
-
 def _findings(
-    evidence: Evidence,
-    track: Track,
-    numbered: tuple[int, Instruction],
-    finder: _Finder,
+    evidence: Evidence, track: Track, numbered: tuple[int, Instruction], finder: _Finder
 ) -> Iterator[Finding]:
     number, form = numbered
     if form.name not in finder.names if finder.names else form.name in TRANSFERS:
