@@ -12,6 +12,7 @@ import numpy as np
 
 from ..errors import RuleError, UnsupportedError
 from ..tiles.convert import cast
+from . import common_rules
 from .costs import MIN_INTERVAL_CYCLES, transfer_step
 from .declare import EVERY_DTYPE, Attr, Example, Immediate, In, Instruction, Out, Spelled, Step, rule
 from .elementwise import PARTITIONS
@@ -72,14 +73,9 @@ class Sendrecv(Instruction):
         {"send_to_rank": 1, "recv_from_rank": 1, "pipe_id": 0},
     )
 
-    @rule(
-        "sendrecv needs NeuronCore-v3 or newer, which trn1 is not",
-        source=SENDRECV,
-        broken_by={},
-        chips=("trn1",),
+    chip_has_it = common_rules.chip_has_it(
+        3, "sendrecv needs NeuronCore-v3 or newer, which trn1 is not", source=SENDRECV
     )
-    def chip_has_it(self) -> bool:
-        return self.machine.generation >= 3
 
     @rule(
         "dst and src are of two types; they share one",
@@ -135,14 +131,9 @@ class CoreBarrier(Instruction):
     # no byte of data moves
     only_orders: ClassVar[bool] = True
 
-    @rule(
-        "core_barrier needs NeuronCore-v3 or newer, which trn1 is not",
-        source=BARRIER,
-        broken_by={},
-        chips=("trn1",),
+    chip_has_it = common_rules.chip_has_it(
+        3, "core_barrier needs NeuronCore-v3 or newer, which trn1 is not", source=BARRIER
     )
-    def chip_has_it(self) -> bool:
-        return self.machine.generation >= 3
 
     @property
     def reads_dst(self) -> bool:

@@ -46,11 +46,11 @@ def types_agree(
     return types_agree
 
 
-def chip_has_it(generation: int, sentence: str, *, source: str, hint: str = "") -> Rule:
+def chip_has_it(generation: int, sentence: str, *, source: str, hint: str = "", key: str = "") -> Rule:
     """The chip is of a generation or later; 3 is trn2, 4 is trn3."""
     without = tuple(m.name for m in MACHINES.values() if m.generation < generation)
 
-    @rule(sentence, source=source, broken_by={}, hint=hint, chips=without)
+    @rule(sentence, source=source, broken_by={}, hint=hint, key=key, chips=without)
     def chip_has_it(form: Any) -> bool:
         return form.machine.generation >= generation
 

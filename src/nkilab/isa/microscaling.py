@@ -15,6 +15,7 @@ import numpy as np
 from ..tiles.convert import widen
 from ..tiles.packed import largest_exponent, packed, scale_values, unpacked
 from ..tiles.tile import Layout, layout
+from . import common_rules
 from .array_tiles import TILING, pair, tiled
 from .costs import engine_step
 from .declare import Attr, Example, Immediate, In, Instruction, Out, Rule, Spelled, Step, rule
@@ -142,9 +143,7 @@ class QuantizeMx(Instruction):
         dtypes={"src": "bfloat16", "dst": "float8_e4m3fn_x4", "dst_scale": "uint8"},
     )
 
-    @rule("it exists from trn3 on", source=QUANTIZE, broken_by={}, chips=("trn1", "trn2"))
-    def chip_has_it(self) -> bool:
-        return self.machine.generation >= 4
+    chip_has_it = common_rules.chip_has_it(4, "it exists from trn3 on", source=QUANTIZE)
 
     @rule("src has partitions that are no multiple of 32", source=QUANTIZE, broken_by={"P": 48})
     def quadrants_are_whole(self) -> bool:
@@ -225,9 +224,7 @@ class NcMatmulMx(Instruction):
                 "moving_scale": "uint8"},
     )  # fmt: skip
 
-    @rule("it exists from trn3 on", source=MATMUL, broken_by={}, chips=("trn1", "trn2"))
-    def chip_has_it(self) -> bool:
-        return self.machine.generation >= 4
+    chip_has_it = common_rules.chip_has_it(4, "it exists from trn3 on", source=MATMUL, key="NCC_IBIR530")
 
     @rule(
         "stationary and moving have partitions that are no multiple of 32", source=f"{MATMUL}, tile size",
