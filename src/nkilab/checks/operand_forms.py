@@ -14,7 +14,7 @@ import numpy as np
 
 from ..dialects.history import BETA1
 from ..isa.declare import Instruction
-from ..tiles.tile import HBM, PSUM, Layout
+from ..tiles.tile import HBM, PSUM, SBUF, Layout
 from .declare import COPIED, SCALED, Example, Facts, Refusal, Rule, rule
 from .evidence import Evidence, Track
 from .finding import NOWHERE, Finding, Site, once
@@ -184,6 +184,22 @@ def _dynamic(form: Form) -> str:
         if layout.indices and layout.memory != HBM:
             return f"{name} is in {layout.memory} at a run-time offset"
     return ""
+
+
+@form_rule("nki", "input-partitions",
+    Refusal("report", build_error="'lhs' and 'rhs' have different partition start offsets", since="0.3"),
+            "tensor_tensor",
+    title="two inputs in sbuf start at one partition",
+    what="data1 and data2 of tensor_tensor lie in sbuf from different partitions on",
+    why="a lane of the engine reads both inputs from its own partition; the front end refuses others",
+    fix="copy one input to the partitions of the other with tensor_copy first",
+    source="nki-library, RoPE_sbuf; pave_univr_trn2_repro, NKI 0.6; zml, notes of a GatedDeltaNet kernel",
+    kernel="nisa.tensor_tensor(tile[0:32], tile[0:32], tile[{}], op=nl.add)", wrong="32:64", right="0:32",
+)  # fmt: skip
+def _starts(form: Form) -> str:
+    first, second = form.data1, form.data2
+    is_apart = first.memory == second.memory == SBUF and first.start_partition != second.start_partition
+    return f"data1 starts at {first.start_partition}, data2 at {second.start_partition}" if is_apart else ""
 
 
 @form_rule("nki", "square-and-sum",

@@ -107,14 +107,10 @@ class DmaTranspose(Instruction):
     def partitions_suffice(self) -> bool:
         return self.dst.partitions <= self.machine.limit("partitions")
 
-    @rule(
-        "priority is given; DMA priorities exist from trn3 on",
-        source="nki.isa.dma_transpose, priority",
-        broken_by={"priority": 1},
-        chips=("trn1", "trn2"),
-    )
-    def priorities_exist(self) -> bool:
-        return self.priority is None or self.machine.generation >= 4
+    priorities_exist = common_rules.chip_has_it(
+        4, "priority is given; DMA priorities exist from trn3 on", source="nki.isa.dma_transpose, priority",
+        broken_by={"priority": 1}, asks=lambda form: form.priority is not None,
+    )  # fmt: skip
 
     @rule(
         "dge_mode is swdge, which transposes rows gathered by a vector_offset alone; src has none",
@@ -134,14 +130,10 @@ class DmaTranspose(Instruction):
     def only_software_descriptors_gather(self) -> bool:
         return not self.src.is_gathered or self.dge_mode in ("unknown", "swdge")
 
-    @rule(
-        "indices choose the rows of src on trn1; a gathering transpose exists from trn2 on",
-        source=INDIRECT,
-        broken_by=GATHERED,
-        chips=("trn1",),
-    )
-    def gathering_exists(self) -> bool:
-        return not self.src.is_gathered or self.machine.generation >= 3
+    gathering_exists = common_rules.chip_has_it(
+        3, "indices choose the rows of src on trn1; a gathering transpose exists from trn2 on",
+        source=INDIRECT, broken_by=GATHERED, asks=lambda form: form.src.is_gathered,
+    )  # fmt: skip
 
     @rule(
         "indices choose the rows of src and an element has not two bytes",
@@ -187,14 +179,11 @@ class DmaTranspose(Instruction):
         fits = 16 <= rows <= 128 and rows % 16 == 0 and (prod(columns) == 1 or rows == 128)
         return not others and fits and len(columns) == 1 and index_layout.dtype.name == "uint32"
 
-    @rule(
-        "dge_mode is hwdge; trn1 has no hardware descriptor generator",
+    hardware_descriptors_exist = common_rules.chip_has_it(
+        3, "dge_mode is hwdge; trn1 has no hardware descriptor generator",
         source="nki.isa.dma_transpose, dge_mode",
-        broken_by={"dge_mode": "hwdge"},
-        chips=("trn1",),
-    )
-    def hardware_descriptors_exist(self) -> bool:
-        return self.dge_mode != "hwdge" or self.machine.generation >= 3
+        broken_by={"dge_mode": "hwdge"}, asks=lambda form: form.dge_mode == "hwdge",
+    )  # fmt: skip
 
     @rule(
         "dge_mode is hwdge and an element has not two bytes",
