@@ -47,8 +47,8 @@ def types_agree(
 
 
 def chip_has_it(
-    generation: int, sentence: str, *, source: str, broken_by: Mapping[str, Any] | None = None,
-    asks: Callable[[Any], bool] = lambda form: True, **words: str,
+    generation: int, sentence: str, *, source: str, broken_by: Mapping[str, object] | None = None,
+    asks: Callable[..., bool] = lambda form: True, **words: str,
 ) -> Rule:  # fmt: skip
     """The chip is of a generation or later, 3 for trn2, where a form asks for it; `words` as in `rule`."""
     without = tuple(m.name for m in MACHINES.values() if m.generation < generation)
