@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
+from pathlib import Path
 
 import pytest
 
@@ -63,3 +65,30 @@ def test_every_code_says_what_it_means_and_who_tells_it(name: str) -> None:
     assert row.meaning
     assert row.source
     assert code_in(f"[{name.lower()}]") == name
+
+
+# what builds of such kernels end with, as public logs have it
+REFUSED = {
+    "NCC_INLA001": "nisa.memset(tile[16:20], 0.0)",
+    "NCC_IBIR158": "nisa.memset(tile.ap([[1024, 64], [1, 512]]), 0.0)",
+    "NCC_IBIR229": "nl.ndarray((128, 2**20), nl.float32, buffer=nl.sbuf)",
+    "NCC_IBIR530": "nisa.nc_matmul_mx(total, packed, packed, scale, scale)",
+}
+_TILES = """import nki, nki.language as nl, nki.isa as nisa
+@nki.jit
+def k(x):
+    tile = nl.ndarray((128, 512), nl.float32, buffer=nl.sbuf)
+    packed = nl.ndarray((128, 128), nl.float8_e4m3fn_x4, buffer=nl.sbuf)
+    scale = nl.ndarray((128, 128), nl.uint8, buffer=nl.sbuf)
+    total = nl.ndarray((128, 128), nl.float32, buffer=nl.psum)
+    """
+
+
+@pytest.mark.parametrize("code", REFUSED)
+def test_an_error_of_the_run_has_the_code_that_the_build_ends_with(code: str, tmp_path: Path) -> None:
+    path = tmp_path / "kernel.py"
+    path.write_text(_TILES + REFUSED[code])
+    done = call("check", f"{path}:k", "--target", "trn2", "--arg", "x=f32[4,4]", "--json")
+    (finding,) = [f for f in json.loads(done.stdout)["findings"] if f["severity"] == "error"]
+    assert (finding["code"], f"key: {code}" in finding["notes"]) == (code, True)
+    assert code in COMPILER_CODES

@@ -59,7 +59,7 @@ class NkilabError(Exception):
         problem: what is wrong, values before judgement: "N is 1024; trn2 allows 512".
         hint: one thing to do, imperative; empty if there is none.
         source: page and heading of the fact behind the refusal; empty if there is none.
-        key: the documented key of the error (err_...), empty if AWS documents none.
+        key: the documented key of the error (err_...), or the code that builds end with (NCC_...); or "".
     """
 
     def __init__(self, problem: str, *, hint: str = "", source: str = "", key: str = "") -> None:

@@ -16,7 +16,7 @@ from .dialects.serve import ROOTS, module_tree
 from .dialects.versions import version_named
 from .errors import UsageError
 from .frameworks.jax_calls import staged
-from .frameworks.shims import SHIM_ROOTS, extend_logging, extended, shim_tree
+from .frameworks.shims import SHIM_ROOTS, extend_logging, host_tree, shim_tree
 from .frameworks.traces import observe_jax
 from .trace.source import place_of
 from .tracebacks import public
@@ -80,10 +80,9 @@ class ServedFinder(MetaPathFinder):
         """The modules served under a root."""
         if root not in ROOTS:
             return shim_tree(root, self.version)
-        tree = module_tree(root, self.version)
         if root == "neuronxcc":
             extend_logging()
-        return extended(tree, root) if self._serves_shims else tree
+        return (host_tree if self._serves_shims else module_tree)(root, self.version)
 
 
 def _library(name: str) -> ModuleSpec | None:

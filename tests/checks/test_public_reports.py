@@ -322,6 +322,7 @@ def test_a_copy_to_partition_one_is_told_with_the_partitions_that_may_begin() ->
     assert finding.message == (
         "tensor_copy: dst starts at partition 1 with 2 partitions; it starts at 0, 32, 64 or 96"
     )
+    assert finding.code == "NCC_INLA001"
 
 
 def test_two_loads_into_one_tile_are_right_here_and_nothing_is_found() -> None:

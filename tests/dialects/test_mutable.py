@@ -37,7 +37,9 @@ def test_an_annotated_parameter_is_written_in_place(annotation):
     np.testing.assert_array_equal(x, result)
 
 
-@pytest.mark.parametrize("annotation", [NT["tensor"], NT["tensor"][4, 8], "nt.tensor", None])
+@pytest.mark.parametrize(
+    "annotation", [NT["tensor"], NT["tensor"][4, 8], NT["immutable"], "nt.tensor", "nt.immutable", None]
+)
 def test_any_other_parameter_is_not_written(annotation):
     doubled_in_place.__annotations__ = {} if annotation is None else {"x": annotation}
     x = np.ones((4, 8), np.float32)

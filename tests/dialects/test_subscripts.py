@@ -24,6 +24,7 @@ NAMED = {
         "a range of a loop", "write for i in nl.affine_range(n), or a slice for all of it at once",
     ),
     "range(4)": ("a range", "write a slice, 0:n"),
+    "[0, 3]": ("a list", "write a slice where the places lie side by side, else one access for each"),
     "(0, True)": ("a truth value", "write int(...) where a number is meant"),
 }  # fmt: skip
 

@@ -107,7 +107,8 @@ def test_a_tile_that_no_memory_holds_is_refused_where_it_is_made(nki: Any, nl: A
     # 60,000 elements of 4 bytes; 208 KiB less 8 bytes are there
     assert str(caught.value).partition("ndarray: ")[2] == (
         "the tile has 240,000 bytes per partition; sbuf of trn2 has 212,984\n"
-        "  hint: split the free axes into tiles\n  source: trn1 architecture guide, SBUF"
+        "  hint: split the free axes into tiles\n  source: trn1 architecture guide, SBUF\n"
+        "  key: NCC_IBIR229"
     )
 
 

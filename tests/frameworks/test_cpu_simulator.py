@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from nkilab.dialects.serve import ROOTS
-from nkilab.errors import LimitError, UseError
+from nkilab.errors import LimitError, UnsupportedError, UseError
 from nkilab.frameworks.cpu_simulator import simulator_tree
 from nkilab.frameworks.shims import SHIM_ROOTS
 from nkilab.hook import switch_off, switch_on
@@ -99,6 +99,28 @@ def test_a_front_end_compiles_from_shapes():
 def test_the_cast_of_the_older_package_is_that_of_neuron_dtypes():
     support = importlib.import_module("neuronxcc.starfish.support.dtype")
     assert support.static_cast is importlib.import_module("neuron_dtypes").static_cast
+
+
+@pytest.mark.usefixtures("served")
+def test_a_script_that_takes_no_simulator_module_finds_its_call_in_nki():
+    nki = importlib.import_module("nki")
+    x = np.arange(6, dtype=np.float32).reshape(2, 3)
+    np.testing.assert_array_equal(nki.cpu_simulate(doubled(nki))[1](x=x, factor=3.0), 3 * x)
+
+
+@pytest.mark.usefixtures("served")
+def test_the_comparison_of_public_suites_counts_what_is_too_far(capsys):
+    allclose = importlib.import_module("neuronxcc.starfish.support.util").allclose
+    desired = np.array([[1.0, np.inf, 200.0], [0.0, np.nan, 3.0]])
+    # by hand: 0.0005 <= 0.01 + 0.001 * 1, 0.3 > 0.01 + 0.001 * 200 = 0.21, 0.011 > 0.01
+    actual = desired + np.array([[0.0005, 0, 0.3], [0.011, 0, 0]])
+    assert not allclose(actual, desired, atol=0.01, rtol=0.001, equal_nan=True, verbose=1)
+    assert capsys.readouterr().out == "2 of 6 elements are too far from what is desired\n"
+    near = {"atol": 0.02, "rtol": 0.0015, "equal_inf": True, "mode": "max"}
+    assert allclose(actual, desired, equal_nan=True, **near)
+    assert not allclose(actual, desired, **near)
+    with pytest.raises(UnsupportedError, match="and mode='max'; got mode='mean'"):
+        allclose(actual, desired, mode="mean")
 
 
 @pytest.mark.usefixtures("served")

@@ -139,7 +139,8 @@ def test_a_slice_starts_at_a_partition_that_engines_reach(
         f"memset: dst starts at partition {start} with {count} partitions; it starts at {allowed}\n"
         f"  dst = t: float32[{count}, 4] in sbuf\n"
         "  hint: copy the rows to a tile of their own with dma_copy, or choose another split\n"
-        "  source: trn1 architecture guide, start partition"
+        "  source: trn1 architecture guide, start partition\n"
+        "  key: NCC_INLA001"
     )
 
 

@@ -99,7 +99,8 @@ def from_error(error: NkilabError, kernel: Kernel) -> Finding:
     notes = [*error.facts, *([f"source: {error.source}"] if error.source else [])]
     if error.key:
         notes.append(f"key: {error.key}")
-    return replace(_broken_by(error).finding(sentence, site, notes=notes), fix=error.hint)
+    code = error.key if error.key.startswith("NCC_") else ""
+    return replace(_broken_by(error).finding(sentence, site, notes=notes), fix=error.hint, code=code)
 
 
 def _broken_by(error: NkilabError) -> Rule:

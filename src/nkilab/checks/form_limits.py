@@ -317,9 +317,8 @@ def _turned_rows(form: Form) -> str:
     wrong="copy", right="relu", options=("--nki", "0.2", "--target", "trn1"),
 )  # fmt: skip
 def _copy_bias(form: Form) -> str:
-    return (
-        "op is copy, and bias is a tile" if form.op.name == "copy" and isinstance(form.bias, Layout) else ""
-    )
+    is_left_out = form.op.name == "copy" and isinstance(form.bias, Layout)
+    return "op is copy, and bias is a tile" if is_left_out else ""
 
 
 _MOST_FUNCTIONS = 8

@@ -350,9 +350,8 @@ def _decorators(scope: Scope) -> Iterator[Place]:
     source="nki-library, tests of moe_block",
 )  # fmt: skip
 def _numpy_types(scope: Scope) -> Iterator[Place]:
-    for default in (
-        d for d in (*scope.kernel.args.defaults, *scope.kernel.args.kw_defaults) if d is not None
-    ):
+    arguments = scope.kernel.args
+    for default in filter(None, (*arguments.defaults, *arguments.kw_defaults)):
         if scope.source.dotted(default).startswith("numpy."):
             yield default, f"{scope.words(default)} is the default of a parameter", ""
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from ..dialects.history import BETA1
 from ..isa.declare import Instruction
-from ..tiles.tile import HBM, PSUM, Layout
+from ..tiles.tile import HBM, PSUM, SBUF, Layout
 from .declare import COPIED, SCALED, Example, Facts, Refusal, Rule, rule
 from .evidence import Evidence, Track
 from .finding import NOWHERE, Finding, Site, once
@@ -33,6 +33,7 @@ class _Finder(NamedTuple):
     """Who looks for a rule, in the forms of which instructions; () for all but transfers."""
 
     rule: Rule
+    refusal: Refusal
     names: tuple[str, ...]
     look: Callable[..., str]
     called: str = ""
@@ -64,8 +65,8 @@ def form_rule(
     """
 
     def keep(look: Look) -> Look:
-        own_rule = rule(id, "compiler", refusal, **facts)
-        _FINDERS[spelling].append(_Finder(own_rule, names, look, called, by_values))
+        of_form = _Finder(rule(id, "compiler", refusal, **facts), refusal, names, look, called, by_values)
+        _FINDERS[spelling].append(of_form)
         return look
 
     return keep
@@ -185,6 +186,22 @@ def _dynamic(form: Form) -> str:
     return ""
 
 
+@form_rule("nki", "input-partitions",
+    Refusal("report", build_error="'lhs' and 'rhs' have different partition start offsets", since="0.3"),
+            "tensor_tensor",
+    title="two inputs in sbuf start at one partition",
+    what="data1 and data2 of tensor_tensor lie in sbuf from different partitions on",
+    why="a lane of the engine reads both inputs from its own partition; the front end refuses others",
+    fix="copy one input to the partitions of the other with tensor_copy first",
+    source="nki-library, RoPE_sbuf; pave_univr_trn2_repro, NKI 0.6; zml, notes of a GatedDeltaNet kernel",
+    kernel="nisa.tensor_tensor(tile[0:32], tile[0:32], tile[{}], op=nl.add)", wrong="32:64", right="0:32",
+)  # fmt: skip
+def _starts(form: Form) -> str:
+    first, second = form.data1, form.data2
+    is_apart = first.memory == second.memory == SBUF and first.start_partition != second.start_partition
+    return f"data1 starts at {first.start_partition}, data2 at {second.start_partition}" if is_apart else ""
+
+
 @form_rule("nki", "square-and-sum",
     Refusal("disputed", "NCC_IXCG864", "ISA check failed"), "activation_reduce",
     title="a square is summed by another instruction",
@@ -231,21 +248,14 @@ def _copy(form: Form) -> str:
 def find(evidence: Evidence) -> Iterator[Finding]:
     """What the build refuses of the forms that ran, once per line and rule."""
     version, generation = version_compiled(evidence.kernel), evidence.generation
-    finders = [f for f in _FINDERS[evidence.kernel.spelling] if _applies(f.rule, version, generation)]
+    finders = [f for f in _FINDERS[evidence.kernel.spelling] if f.refusal.applies(version, generation)]
     tracks = ((track, enumerate(track.program.forms)) for track in evidence.tracks)
     places = ((track, *pair) for track, forms in tracks for pair in product(forms, finders))
     yield from once(f for place in places for f in _findings(evidence, *place))
 
 
-def _applies(own_rule: Rule, version: str, generation: int) -> bool:
-    return own_rule.refusal is not None and own_rule.refusal.applies(version, generation)
-
-
 def _findings(
-    evidence: Evidence,
-    track: Track,
-    numbered: tuple[int, Instruction],
-    finder: _Finder,
+    evidence: Evidence, track: Track, numbered: tuple[int, Instruction], finder: _Finder
 ) -> Iterator[Finding]:
     number, form = numbered
     if form.name not in finder.names if finder.names else form.name in TRANSFERS:

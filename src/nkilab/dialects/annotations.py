@@ -47,6 +47,10 @@ class ScalarAnnotation:
         )
 
 
+# Names of `typing` that both spellings have.
+TYPING = {"tensor": TensorAnnotation, "mutable_tensor": MutableAnnotation, "mutable": MutableAnnotation}
+
+
 def is_mutable(function: Callable[..., Any], parameter: str) -> bool:
     """Whether a parameter of a kernel is annotated as one that may be written."""
     annotation = getattr(function, "__annotations__", {}).get(parameter)

@@ -30,6 +30,7 @@ _NO_SUBSCRIPT = {
     "NoneType": ("None", "add an axis of one with reshape"),
     "LoopRange": ("a range of a loop", "write for i in nl.affine_range(n), or a slice for all of it at once"),
     "range": ("a range", "write a slice, 0:n"),
+    "list": ("a list", "write a slice where the places lie side by side, else one access for each"),
     "MultiGrid": ("nl.mgrid itself", "give its bounds, as nl.mgrid[0:128, 0:512]"),
 }
 
@@ -422,4 +423,5 @@ def check_tile(machine: Machine, memory: str, extents: tuple[int, ...], dtype: D
         raise TileLimitError(
             f"the tile has {size:,} bytes per partition; {memory} of {machine.name} has {room:,}",
             hint="split the free axes into tiles", source=ARCHITECTURE,
+            key="" if memory == PSUM else "NCC_IBIR229",
         )  # fmt: skip

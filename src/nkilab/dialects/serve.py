@@ -6,7 +6,7 @@ from types import ModuleType
 from typing import Any
 
 from .._lazy import part
-from .annotations import MutableAnnotation, ScalarAnnotation, TensorAnnotation
+from .annotations import TYPING, ScalarAnnotation
 from .dst_first import modules as dst_first
 from .dst_first.tensor import Tensor
 from .enums import (
@@ -25,9 +25,6 @@ _ENUMS = {"engine": engine, "reduce_cmd": reduce_cmd, "dge_mode": dge_mode, "oob
           "nc_version": nc_version, "matmul_perf_mode": matmul_perf_mode}  # fmt: skip
 
 
-_TYPING = {"tensor": TensorAnnotation, "mutable_tensor": MutableAnnotation, "mutable": MutableAnnotation}
-
-
 def tables(spelling: str, version: str) -> dict[str, dict[str, Any]]:
     """Names per module for one spelling ("neuronxcc" or "nki") as the version asked for has them."""
     return held_tables(every_table(spelling, version), version)
@@ -44,7 +41,7 @@ def every_table(spelling: str, version: str = "") -> dict[str, dict[str, Any]]:
         "nki.language": dst_first.LANGUAGE,
         "nki.isa": dst_first.ISA,
         "nki.isa.constants": {**_ENUMS, "dma_engine": dma_engine},
-        "nki.typing": {**_TYPING, "scalar": ScalarAnnotation},
+        "nki.typing": {**TYPING, "scalar": ScalarAnnotation},
         **dst_first.OTHER_MODULES,
     }
 
@@ -76,6 +73,19 @@ def modules_from(served: dict[str, dict[str, Any]], version: str | None = None) 
         parent, _, child = name.rpartition(".")
         if parent:
             setattr(tree[parent], child, module)
+    return tree
+
+
+def extended(
+    tree: dict[str, ModuleType], root: str, tables: dict[str, dict[str, Any]]
+) -> dict[str, ModuleType]:
+    """The modules of a root, with those of further tables, parents first, that it lacks."""
+    added = modules_from({root: {}, **tables})
+    for name in tables:
+        if name not in tree:
+            parent, _, child = name.rpartition(".")
+            tree[name] = added[name]
+            setattr(tree[parent], child, added[name])
     return tree
 
 

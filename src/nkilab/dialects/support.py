@@ -96,7 +96,7 @@ SUPPORTED: dict[str, frozenset[str]] = {
             assert_shape astype broadcast_to buffer dtype expand_dims itemsize ndim reshape shape view
         """,
         typing="""
-            mutable mutable_tensor scalar tensor
+            immutable mutable mutable_tensor scalar tensor
         """,
     ),
     "nki": _names(

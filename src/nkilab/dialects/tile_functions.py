@@ -349,6 +349,14 @@ def uniform(to: Lowering, shape: tuple[int, ...], dtype: DType, memory: str) -> 
     return to.make(TensorScalar, [None, kept, _STEP, None], attributes, dtype=dtype, memory=memory)
 
 
+def need_two_axes(x: View) -> None:
+    """Refuse to transpose a tile that has other than two axes."""
+    shape = x.layout.shape
+    if len(shape) != 2:
+        problem = f"x is {len(shape)}-dimensional {list(shape)}; it has two axes"
+        raise RuleError(problem, key="err_exceed_max_supported_dimension")
+
+
 def matmul(to: Lowering, x: View, y: View, transpose_x: bool, mask: Any = None) -> Any:
     """x @ y in PSUM, float32; x is [M, K], which TensorE transposes, or [K, M] with transpose_x."""
     x, y = in_sbuf(to, x), in_sbuf(to, y)

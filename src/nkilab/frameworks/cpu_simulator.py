@@ -9,7 +9,7 @@ from typing import Any
 
 from .. import api
 from ..dialects.kernel import Kernel
-from ..dialects.serve import module_tree, modules_from
+from ..dialects.serve import extended, module_tree, modules_from
 from ..errors import UseError
 from ..tracebacks import public
 
@@ -52,15 +52,16 @@ class Simulated:
 _EMPTY = ("nki.builtin", "nki.compiler", "nki.tensor", "nki.dtype")
 
 
+def with_simulation(tree: dict[str, ModuleType], version: str) -> dict[str, ModuleType]:
+    """The modules of `nki`, whose place the simulator takes in public suites, with its own call."""
+    vars(tree["nki"])["cpu_simulate"] = lambda kernel: Simulated(kernel, version)
+    return tree
+
+
 def simulator_tree(version: str) -> dict[str, ModuleType]:
     """The modules of `nki_cpu_simulator` by name: those of `nki`, and what a host script asks besides."""
-    tree = module_tree("nki", version)
-    vars(tree["nki"])["cpu_simulate"] = lambda kernel: Simulated(kernel, version)
-    added = modules_from({name: {} for name in ("nki", *_EMPTY)})
-    for name, module in added.items():
-        if name not in tree:
-            tree[name] = module
-            setattr(tree["nki"], name.rpartition(".")[2], module)
+    tree = with_simulation(module_tree("nki", version), version)
+    extended(tree, "nki", {name: {} for name in _EMPTY})
     served = {f"nki_cpu_simulator.{name}": module for name, module in tree.items()}
     served["nki_cpu_simulator.nki.language.dtypes"] = tree["nki.dtype"]
     return {**served, **modules_from({"nki_cpu_simulator": {"nki": tree["nki"]}})}

@@ -6,7 +6,9 @@ from typing import Any
 
 import ml_dtypes
 import numpy as np
+from numpy.typing import ArrayLike
 
+from ..errors import UnsupportedError
 from ..tiles.dtypes import DTYPES, as_dtype
 
 # Four elements of a microscaled tensor in one word: the word, and the type of each element.
@@ -73,6 +75,25 @@ def _unpacked(array: np.ndarray) -> np.ndarray:
     shifts = np.arange(4, dtype=word) * word(width)
     bits: np.ndarray = ((words >> shifts) & word((1 << width) - 1)).astype(np.uint8).view(element)
     return bits.astype(np.float32).reshape(*array.shape[:-1], -1)
+
+
+def allclose(
+    actual: ArrayLike, desired: ArrayLike, rtol: float = 1e-5, atol: float = 1e-8, *, verbose: int = 0,
+    **kinds: object,
+) -> bool:  # fmt: skip
+    """Whether all are within `atol + rtol * |desired|`, as NumPy's; `verbose` counts those that are not.
+
+    `kinds` are `equal_nan` of NumPy, and `equal_inf=True` and `mode="max"`, which change nothing; no public
+    page says what others mean.
+    """
+    ours, theirs = (np.asarray(values, np.float64) for values in (actual, desired))
+    far = ~np.isclose(ours, theirs, rtol, atol, bool(kinds.pop("equal_nan", False)))
+    for name, kind in kinds.items():
+        if (name, kind) not in (("equal_inf", True), ("mode", "max")):
+            raise UnsupportedError(f"allclose takes equal_inf=True and mode='max'; got {name}={kind!r}")
+    if verbose and far.any():
+        print(f"{far.sum()} of {far.size} elements are too far from what is desired")
+    return not far.any()
 
 
 def is_float_type(dtype: Any) -> bool:

@@ -9,11 +9,11 @@ from typing import Any
 
 from ..api import machine_for
 from ..dialects.kernel import Kernel
-from ..dialects.serve import modules_from
+from ..dialects.serve import extended, module_tree, modules_from
 from ..dialects.value_returning.top import names
 from . import frontend, neuron_dtypes
 from . import xla_device as xla
-from .cpu_simulator import simulator_tree
+from .cpu_simulator import simulator_tree, with_simulation
 from .traces import TorchProfile
 
 
@@ -94,6 +94,7 @@ _ADDED: dict[str, dict[str, dict[str, Any]]] = {
         "neuronxcc.starfish": {},
         "neuronxcc.starfish.support": {},
         "neuronxcc.starfish.support.dtype": {"static_cast": neuron_dtypes.static_cast},
+        "neuronxcc.starfish.support.util": {"allclose": neuron_dtypes.allclose},
     },
 }
 
@@ -107,15 +108,10 @@ def extend_logging() -> None:
         logging.OFF = logging.CRITICAL + 10  # type: ignore[attr-defined]
 
 
-def extended(tree: dict[str, ModuleType], root: str) -> dict[str, ModuleType]:
-    """The modules of a root of NKI, with those that host scripts import there besides."""
-    added = modules_from({root: {}, **_ADDED[root]})
-    for name in _ADDED[root]:
-        if name not in tree:
-            parent, _, child = name.rpartition(".")
-            tree[name] = added[name]
-            setattr(tree[parent], child, added[name])
-    return tree
+def host_tree(root: str, version: str) -> dict[str, ModuleType]:
+    """The modules of a root of NKI, with what host scripts import there besides."""
+    tree = extended(module_tree(root, version), root, _ADDED[root])
+    return with_simulation(tree, version) if root == "nki" else tree
 
 
 def shim_tree(root: str, version: str) -> dict[str, ModuleType]:

@@ -5,7 +5,7 @@ Each has its sentence and counterexample here and its source where it is used, a
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from math import prod
 from typing import Any
 
@@ -46,13 +46,16 @@ def types_agree(
     return types_agree
 
 
-def chip_has_it(generation: int, sentence: str, *, source: str = "", hint: str = "") -> Rule:
-    """The chip is of a generation or later; 3 is trn2, 4 is trn3."""
+def chip_has_it(
+    generation: int, sentence: str, *, source: str = "", broken_by: Mapping[str, object] | None = None,
+    asks: Callable[..., bool] = lambda form: True, **words: str,
+) -> Rule:  # fmt: skip
+    """The chip is of a generation or later, 3 for trn2, where a form asks for it; `words` as in `rule`."""
     without = tuple(m.name for m in MACHINES.values() if m.generation < generation)
 
-    @rule(sentence, source=source, broken_by={}, hint=hint, chips=without)
+    @rule(sentence, source=source, broken_by=broken_by or {}, chips=without, **words)
     def chip_has_it(form: Any) -> bool:
-        return form.machine.generation >= generation
+        return form.machine.generation >= generation or not asks(form)
 
     return chip_has_it
 

@@ -6,6 +6,7 @@ from functools import cached_property
 from typing import Any
 
 from ..tiles.convert import cast, store, widen
+from . import common_rules
 from .costs import engine_step, transfer_step
 from .declare import Attr, Example, Flag, In, Instruction, Out, Spelled, Step, rule
 from .operators import Operator, operator_named
@@ -73,14 +74,11 @@ class DmaCopy(Instruction):
     def hardware_descriptors_do_not_cast(self) -> bool:
         return self.dge_mode != "hwdge" or self.dst.dtype is self.src.dtype
 
-    @rule(
-        "dge_mode is hwdge; trn1 has no hardware descriptor generator",
+    hardware_descriptors_exist = common_rules.chip_has_it(
+        3, "dge_mode is hwdge; trn1 has no hardware descriptor generator",
         source=", dge_mode",
-        broken_by={"dge_mode": "hwdge"},
-        chips=("trn1",),
-    )
-    def hardware_descriptors_exist(self) -> bool:
-        return self.dge_mode != "hwdge" or self.machine.generation >= 3
+        broken_by={"dge_mode": "hwdge"}, asks=lambda form: form.dge_mode == "hwdge",
+    )  # fmt: skip
 
     @rule(
         "dge_mode is none and an address is known at run time only; descriptors made beforehand hold fixed "
@@ -102,14 +100,10 @@ class DmaCopy(Instruction):
     def only_software_descriptors_gather(self) -> bool:
         return self.dge_mode != "hwdge" or not (self.dst.is_gathered or self.src.is_gathered)
 
-    @rule(
-        "priority is given; DMA priorities exist from trn3 on",
-        source=", priority",
-        broken_by={"priority": 1},
-        chips=("trn1", "trn2"),
-    )
-    def priorities_exist(self) -> bool:
-        return self.priority is None or self.machine.generation >= 4
+    priorities_exist = common_rules.chip_has_it(
+        4, "priority is given; DMA priorities exist from trn3 on", source=", priority",
+        broken_by={"priority": 1}, asks=lambda form: form.priority is not None,
+    )  # fmt: skip
 
     @rule(
         "unique_indices is False; indices that repeat are not supported",

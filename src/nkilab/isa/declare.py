@@ -403,8 +403,8 @@ class Instruction:
             raise RuleError(
                 f"{name} starts at partition {start} with {count} partitions; it starts at {allowed}",
                 hint="copy the rows to a tile of their own with dma_copy, or choose another split",
-                source="trn1 architecture guide, start partition",
-            )
+                source="trn1 architecture guide, start partition", key="NCC_INLA001",
+            )  # fmt: skip
 
     # writes the results of one call into the written operands
     compute: ClassVar[Callable[..., Any]]

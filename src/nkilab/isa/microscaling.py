@@ -219,7 +219,7 @@ class NcMatmulMx(Instruction):
                 "moving_scale": "uint8"},
     )  # fmt: skip
 
-    chip_has_it = common_rules.chip_has_it(4, "it exists from trn3 on")
+    chip_has_it = common_rules.chip_has_it(4, "it exists from trn3 on", key="NCC_IBIR530")
 
     @rule(
         "stationary and moving have partitions that are no multiple of 32", source=", tile size",

@@ -124,14 +124,10 @@ class DmaTranspose(Instruction):
     def only_software_descriptors_gather(self) -> bool:
         return not self.src.is_gathered or self.dge_mode in ("unknown", "swdge")
 
-    @rule(
-        "indices choose the rows of src on trn1; a gathering transpose exists from trn2 on",
-        source=", indirect transpose constraints",
-        broken_by=GATHERED,
-        chips=("trn1",),
-    )
-    def gathering_exists(self) -> bool:
-        return not self.src.is_gathered or self.machine.generation >= 3
+    gathering_exists = common_rules.chip_has_it(
+        3, "indices choose the rows of src on trn1; a gathering transpose exists from trn2 on",
+        source=", indirect transpose constraints", broken_by=GATHERED, asks=lambda form: form.src.is_gathered,
+    )  # fmt: skip
 
     @rule(
         "indices choose the rows of src and an element has not two bytes",

@@ -126,6 +126,40 @@ def right_a_row_is_loaded_once_and_broadcast(x):
     return out
 
 
+# nki-library copies the odd half first, "required for tensor_tensor base partition alignment"
+@case(X)
+@nki.jit
+def wrong_halves_of_a_tile_are_added_where_they_lie(x):
+    tile, total, out = sb(), sb((64, 512)), hbm((64, 512))
+    nisa.dma_copy(tile, x)
+    nisa.tensor_tensor(total, tile[0:64], tile[64:128], op=nl.add)  # finds: input-partitions
+    nisa.dma_copy(out, total)
+    return out
+
+
+@case(X)
+@nki.jit
+def right_a_half_is_copied_and_the_sum_lies_at_other_partitions(x):
+    tile, odd, out = sb(), sb((64, 512)), hbm((64, 512))
+    nisa.dma_copy(tile, x)
+    nisa.tensor_copy(odd, tile[64:128])
+    nisa.tensor_tensor(tile[64:128], tile[0:64], odd, op=nl.add)
+    nisa.dma_copy(out, tile[64:128])
+    return out
+
+
+@case(X)
+@nki.jit
+def right_one_of_two_inputs_at_different_partitions_is_in_psum(x):
+    tile, out = sb(), hbm((64, 512))
+    sums = nl.ndarray((64, 512), nl.float32, buffer=nl.psum)
+    nisa.dma_copy(tile, x)
+    nisa.tensor_copy(sums, tile[0:64])
+    nisa.tensor_tensor(tile[0:64], sums, tile[64:128], op=nl.add)
+    nisa.dma_copy(out, tile[0:64])
+    return out
+
+
 @case(X)
 @nki.jit
 def wrong_squares_are_summed_at_once(x):

@@ -348,11 +348,7 @@ def load_transpose2d(src: Any, dtype: Any = None) -> Tensor:
 def transpose(x: Any, dtype: Any = None) -> Tensor:
     """The transpose of an SBUF tile of two axes, up to [128, 128], in PSUM; a cast moves it to SBUF."""
     tile = a_tile(x)
-    if len(tile.shape) != 2:
-        raise RuleError(
-            f"x is {len(tile.shape)}-dimensional {list(tile.shape)}; it has two axes",
-            key="err_exceed_max_supported_dimension",
-        )
+    common.need_two_axes(tile)
     moved = RESULTS.make(NcTranspose, [None, tile], plain(NcTranspose, engine="tensor"), memory=PSUM)
     element_type = _result_dtype(dtype, tile)
     return moved if element_type is tile.layout.dtype else common.cast(RESULTS, moved, element_type)

@@ -300,8 +300,8 @@ def access_pattern(
         raise RuleError(
             f"the first step of the pattern is {pairs[0][0]}; on chip it steps over partitions, which hold "
             f"{per_partition} elements",
-            source="NKI access pattern guide",
-        )
+            source="NKI access pattern guide", key="NCC_IBIR158",
+        )  # fmt: skip
     _check_reach(start, pairs, int(prod(storage.shape) * scale))
     strides, shape = zip(*pairs, strict=True)
     first = start // per_partition if on_chip and per_partition else 0

@@ -129,18 +129,25 @@ def _parts(view: View, key: tuple[Any, ...]) -> list[_Part]:
 
 
 def _with_grids(view: View, key: tuple[Any, ...]) -> tuple[Any, ...]:
-    """A key with grids in the place of slices: each has an axis of the view, after that of a tile."""
-    slices = [p for p in key if isinstance(p, slice | DynamicSlice)]
-    if not slices:
-        return key
-    if any(isinstance(p, Index | TileIndex) for p in key):
+    """A key with grids in the place of slices, whose axes stand behind that of a tile."""
+    if any(isinstance(p, slice | DynamicSlice) for p in key):
+        need_one_kind(key, (Index, TileIndex))
+    return grids_for_slices(view, key, int(any(isinstance(p, View) and p.layout.size > 1 for p in key)))
+
+
+def need_one_kind(key: tuple[Any, ...], kinds: tuple[type, ...]) -> None:
+    """Refuse subscripts of these kinds in a key in which others stand that do not go with them."""
+    if any(isinstance(p, kinds) for p in key):
         raise UseError(
             "a subscript mixes slices with index grids",
             hint="use slices for all axes, or index grids for all",
             key="err_unsupported_mixing_basic_advanced_tensor_indexing",
         )
-    at = int(any(isinstance(p, View) and p.layout.size > 1 for p in key))
-    ndim = at + len(slices)
+
+
+def grids_for_slices(view: View, key: tuple[Any, ...], axis: int = 0) -> tuple[Any, ...]:
+    """A key with index grids in the place of slices, one axis for each from `axis` on, as `mgrid` has it."""
+    ndim = axis + sum(isinstance(p, slice | DynamicSlice) for p in key)
     parts: list[Any] = []
     for part, size in zip(key, view.layout.shape, strict=False):
         if not isinstance(part, slice | DynamicSlice):
@@ -149,9 +156,9 @@ def _with_grids(view: View, key: tuple[Any, ...]) -> tuple[Any, ...]:
         run = run_of(part, size)
         if not run:
             raise UseError(f"a slice of {view.describe()} is empty; an access has at least one element")
-        shape = tuple(len(run) if a == at else 1 for a in range(ndim))
-        parts.append(Index(shape, run.start, tuple(run.step if a == at else 0 for a in range(ndim))))
-        at += 1
+        shape = tuple(len(run) if a == axis else 1 for a in range(ndim))
+        parts.append(Index(shape, run.start, tuple(run.step if a == axis else 0 for a in range(ndim))))
+        axis += 1
     return tuple(parts)
 
 

@@ -374,11 +374,7 @@ def transpose(x: Any, *, dtype: Any = None, mask: Any = None) -> Tensor:
 def _two_axes(x: Any) -> Tensor:
     tile = a_tile(x)
     require_automatic(current(), "TensorE transposes x", TRANSPOSE_KEY)
-    if len(tile.shape) != 2:
-        raise RuleError(
-            f"x is {len(tile.shape)}-dimensional {list(tile.shape)}; it has two axes",
-            key="err_exceed_max_supported_dimension",
-        )
+    common.need_two_axes(tile)
     return tile
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..annotations import MutableAnnotation, TensorAnnotation
+from ..annotations import TYPING, TensorAnnotation
 from ..enums import beta1_dge_mode, engine, matmul_perf_mode, nc_version, oob_mode, reduce_cmd
 from ..foreign import keep_from_host
 from ..gate import hold_members
@@ -15,8 +15,6 @@ from .tensor import Tensor
 
 _ENUMS = {"engine": engine, "reduce_cmd": reduce_cmd, "dge_mode": beta1_dge_mode, "oob_mode": oob_mode,
           "nc_version": nc_version, "matmul_perf_mode": matmul_perf_mode}  # fmt: skip
-_TYPING = {"tensor": TensorAnnotation, "mutable_tensor": MutableAnnotation, "mutable": MutableAnnotation,
-           "scalar": scalars.scalar}  # fmt: skip
 
 
 def _isa() -> dict[str, Any]:
@@ -44,7 +42,7 @@ def tables(version: str) -> dict[str, dict[str, Any]]:
         "neuronxcc.nki.nccl": programs.COLLECTIVES,
         "neuronxcc.nki._private": {},
         "neuronxcc.nki._private.private_api": programs.PRIVATE,
-        "neuronxcc.nki.typing": _TYPING,
+        "neuronxcc.nki.typing": {**TYPING, "immutable": TensorAnnotation, "scalar": scalars.scalar},
     }
 
 

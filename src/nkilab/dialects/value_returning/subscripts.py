@@ -10,7 +10,7 @@ from ...isa.tensor_engine import NcMatmul, NcTranspose
 from ...tiles.tile import View, layout
 from ...tiles.views import derived
 from ...trace.session import current
-from ..indexing import OUT_OF_BOUND, DynamicSlice, basic, place_number, run_of
+from ..indexing import OUT_OF_BOUND, DynamicSlice, basic, place_number
 from ..loops import LoopIndex
 from . import dynamic
 from .grids import TRUTHS, Box, Index, aligned_steps, box_of, common_shape
@@ -60,7 +60,8 @@ def _beyond(view: V, key: Any, error: UseError) -> V:
     parts = key if type(key) is tuple else (key,)
     if error.key != OUT_OF_BOUND or not _overhangs(view, parts):
         raise error
-    return _advanced(view, _as_grids(view, parts))
+    rest = (slice(None),) * (len(view.layout.shape) - len(parts))
+    return _advanced(view, dynamic.grids_for_slices(view, (*parts, *rest)))
 
 
 def _overhangs(view: View, parts: tuple[Any, ...]) -> bool:
@@ -79,36 +80,13 @@ def _overhangs(view: View, parts: tuple[Any, ...]) -> bool:
     return False
 
 
-def _as_grids(view: View, parts: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Subscripts with index grids in the place of slices, one axis for each, as `mgrid` makes them."""
-    known = view.layout.shape
-    parts = (*parts, *(slice(None),) * (len(known) - len(parts)))
-    rank = sum(isinstance(p, slice | DynamicSlice) for p in parts)
-    grids: list[Any] = []
-    axis = 0
-    for part, size in zip(parts, known, strict=True):
-        if not isinstance(part, slice | DynamicSlice):
-            grids.append(part)
-            continue
-        run = run_of(part, size)
-        shape = tuple(len(run) if a == axis else 1 for a in range(rank))
-        grids.append(Index(shape, run.start, tuple(run.step if a == axis else 0 for a in range(rank))))
-        axis += 1
-    return tuple(grids)
-
-
 def _checked_grids(view: View, parts: tuple[Any, ...]) -> tuple[Any, ...]:
     """Subscripts with index grids, without a redundant Ellipsis, if they may stand together."""
     known = view.layout
     if parts[-1] is Ellipsis or (len(parts) == len(known.shape) + 1 and any(p is Ellipsis for p in parts)):
         # axes that are left out are taken whole, which is what a last Ellipsis says
         parts = tuple(p for p in parts if p is not Ellipsis)
-    if any(isinstance(p, slice | DynamicSlice) or p is Ellipsis for p in parts):
-        raise UseError(
-            "a subscript mixes slices with index grids",
-            hint="use slices for all axes, or index grids for all",
-            key="err_unsupported_mixing_basic_advanced_tensor_indexing",
-        )
+    dynamic.need_one_kind(parts, (slice, DynamicSlice, type(Ellipsis)))
     if len(parts) > len(known.shape):
         raise UseError(f"{len(parts)} subscripts on {view.describe()}, which has {len(known.shape)} axes")
     if known.partition_axis is not None and any(isinstance(p, Index) and len(p.shape) == 1 for p in parts):
