@@ -175,3 +175,25 @@ def test_softmax_of_two_rows_that_are_longer_than_a_partition_has_a_plan(columns
     s = numbers(2, columns)
     kernel = einsum.compile(SOFTMAX, shapes={"S": s.shape, "Z": s.shape})
     np.testing.assert_allclose(kernel(s), softmax_of(s), rtol=1e-4)
+
+
+DECODING = """L[h, s] = Q[h, e] . K[h, e, s] ;; M mul V add
+G[h] = L[h, s] ;; V max
+P[h, s] = L[h, s] . G[h] ;; M binary(subtract_exp)
+D[h] = P[h, s] ;; V add
+A[h, e] = P[h, s] . V[h, s, e] ;; M mul V add
+Z[h, e] = A[h, e] . D[h] ;; M binary(divide)"""
+
+
+def test_scores_of_one_token_lie_as_the_product_behind_softmax_wants_them() -> None:
+    q, k, v = numbers(2, 128), numbers(2, 128, 8192), numbers(2, 8192, 128)
+    shapes = {"Q": q.shape, "K": k.shape, "V": v.shape, "Z": q.shape}
+    kernel = einsum.compile(DECODING, shapes=shapes, dtypes="bfloat16")
+    # 64 blocks of keys, all partitions each: no row of scores is spread, no value is turned
+    assert "p_spread" not in kernel.source
+    assert "v_turned" not in kernel.source
+    scores = np.einsum("he,hes->hs", q, k).astype(np.float64)
+    expected = np.einsum("hs,hse->he", softmax_of(scores), v)
+    got = np.asarray(kernel(*(np.asarray(x) for x in (q, k, v))), np.float64)
+    # bfloat16 has 8 bits
+    assert np.abs(got - expected).max() < 0.05 * np.abs(expected).max()

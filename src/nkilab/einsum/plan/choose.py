@@ -112,7 +112,8 @@ def _judged(
         times = prod(t for v, t in trips.items() if v in access.variables)
         cost += times * transfer_ns(ctx, access, is_out, spans, part, free, rows, columns)
     if part in reduced:
-        cost += 2000.0
+        # columns of sums are combined tile by tile
+        cost += 2000.0 * (1 if free in reduced else trips.get(free, 1))
     return Choice(part, free, loops, blocks, cost)
 
 

@@ -67,15 +67,17 @@ def is_folded(
         return False
     if any(ctx.given.is_cut([e.name], part) or ctx.given.has_instruction(e.name) for e in einsums):
         return False
-    if any(e.reduced or e.condition or any(a.gathers for a in e.accesses) for e in einsums):
+    if any({*e.reduced} - {part} or e.condition or any(a.gathers for a in e.accesses) for e in einsums):
         return False
     made = {e.name for e in einsums}
     read = ((ctx.chip(a.tensor), a) for e in einsums for a in e.accesses if a.tensor not in made)
     if not all(chip is not None and _is_column(chip, a, part) for chip, a in read):
         return False
-    kept = [(e, targets[e.name]) for e in einsums if e.name in targets]
+    kept = [(e, targets[e.name]) for e in einsums if e.name in targets and not e.reduced]
     return all(t.hbm is None and t.tile is not None and _is_column(t.tile, e.output, part) for e, t in kept)
 
 
 def _is_column(storage: Storage, access: Access, part: str) -> bool:
+    if part not in access.variables:
+        return storage.copies > 1
     return storage.has_blocks and storage.part_variable(access) == part and "free" not in storage.dims

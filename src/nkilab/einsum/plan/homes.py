@@ -234,16 +234,21 @@ class Homes:
         return prod(extents) // side * -(-side // self.ctx.lanes) * size
 
     def wanted(self, einsum: Einsum, group: Group, blocks: dict[str, int]) -> str:
-        """The variable that the first reader of a tensor wants on the partitions; "" if it does not care."""
+        """The variable that the first reader of a tensor wants on the partitions; "" if none cares.
+
+        Who reads it element by element wants what its own readers do.
+        """
         tile = next((v for v, b in blocks.items() if b > 1), "")
-        reads = ((r, a) for r in group.einsums for a in r.accesses if a.tensor == einsum.name)
-        first = next(reads, None)
-        if first is None:
-            return ""
-        reader, access = first
-        if reader in self.products:
-            return next((v for v in reader.reduced if v in access.variables), "")
-        return tile if tile in access.variables else ""
+        reads = [(r, a) for r in group.einsums for a in r.accesses if a.tensor == einsum.name]
+        behind = group.einsums[group.einsums.index(einsum) + 1 :]
+        for n, (reader, access) in enumerate(reads):
+            if reader in self.products:
+                return next((v for v in reader.reduced if v in access.variables), "")
+            if tile in access.variables and not n:
+                return tile
+            if reader in behind and reader.output.indices == access.indices:
+                return self.wanted(reader, group, blocks)
+        return ""
 
 
 def state_of(block: Iterate) -> set[str]:

@@ -84,7 +84,8 @@ class Nest:
         """Append the nest."""
         part, einsums = self.choice.part, self.cluster.einsums
         for einsum in self.kept:
-            target = targets_of(self.ctx, einsum, self.outer, part, self.copies_of(einsum))
+            copies = self.ctx.lanes if part in einsum.reduced else self.copies
+            target = targets_of(self.ctx, einsum, self.outer, part, copies)
             self.targets[einsum.name] = target
             # what others write too has no copies
             self.copies = min(self.copies, target.tile.copies if target.tile is not None else self.copies)
@@ -121,10 +122,6 @@ class Nest:
         if not is_apart or len(loops) != 1 or self.scans.variable:
             return ""
         return loops[0] if choice.block(loops[0]) == 1 and self.spans[loops[0]].most <= self.ctx.lanes else ""
-
-    def copies_of(self, einsum: Einsum) -> int:
-        """Partitions that each get all of a result of which no axis lies on them."""
-        return self.ctx.lanes if self.choice.part in einsum.reduced else self.copies
 
     @contextmanager
     def result_loops(self) -> Iterator[None]:
@@ -191,7 +188,7 @@ class Nest:
         """Columns of several blocks of partitions in one instruction: the blocks become the columns."""
         self.ctx.build.add(nodes.Comment(self.cluster.title))
         self.blocks = self.spans[self.choice.part].most // self.ctx.lanes
-        self.tile([])
+        self.piece([])
 
     @property
     def kept(self) -> list[Einsum]:
@@ -209,7 +206,7 @@ class Nest:
 
     def is_settled(self, variable: str) -> bool:
         """Whether a variable needs no loop: it is a point, or its tile is chosen outside."""
-        return self.choice.block(variable) == 0
+        return self.blocks > 0 or self.choice.block(variable) == 0
 
     @contextmanager
     def tiled(self, variable: str, comment: str, is_sequential: bool = False) -> Iterator[None]:
@@ -284,7 +281,7 @@ class Nest:
                 continue
             is_plain = other.reads == (einsum.name,) and not other.map_op and other.condition is None
             own = {*other.reduced} - {self.choice.part}
-            if is_plain and other.reduce_op == "add" and own == {self.choice.free}:
+            if is_plain and other.reduce_op == "add" and own == {self.choice.free} - {""}:
                 return one
         return None
 
@@ -319,11 +316,12 @@ class Nest:
 
     def fetched(self, operand: Access) -> Value:
         """An operand that no Einsum of the cluster computes."""
-        chip = self.ctx.chip(operand.tensor)
-        if self.blocks and chip is not None:
-            return Value(view=folded(chip, self.spans[self.choice.part], self.blocks))
+        chip, part = self.ctx.chip(operand.tensor), self.choice.part
+        if self.blocks and chip is not None and part in operand.variables:
+            return Value(view=folded(chip, self.spans[part], self.blocks))
         staged = self.staged.get(str(operand))
-        want = Want(operand, self.spans, self.choice.part, self.choice.free, staged, True, self.copies)
+        spans = {**self.spans, part: self.rows} if self.blocks else self.spans
+        want = Want(operand, spans, part, self.choice.free, staged, True, self.copies)
         if staged is None:
             want = replace(want, storage=piece_of(self.ctx, want))
         view = (rows_of(self.ctx, want) if staged is None else None) or fetch(self.ctx, want)
@@ -451,7 +449,7 @@ class Nest:
         """Take one tile into a sum."""
         einsum, choice = one.einsum, self.choice
         op = OPERATORS[einsum.reduce_op].alu
-        over_free = choice.free in einsum.reduced and self.columns.most > 1
+        over_free = (choice.free in einsum.reduced or self.blocks > 0) and self.columns.most > 1
         if one.is_taken:
             return
         into = self.rows_of(one.into)
