@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable
+from collections import defaultdict
+from collections.abc import Callable, Iterable
 from pathlib import Path
+from zlib import crc32
 
 import pytest
 from hypothesis import settings
@@ -30,12 +32,25 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="write what tests find over golden files")
 
 
+def drawn(cases: Iterable[str]) -> set[str]:
+    """A quarter of the names of a law's cases, rounded up: the same ones everywhere."""
+    by_sum = sorted(cases, key=lambda name: crc32(name.encode()))
+    return set(by_sum[: -(-len(by_sum) // 4)])
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Slow tests run where they are asked for: pytest -m slow."""
-    if "slow" not in (config.option.markexpr or ""):
-        for item in items:
-            if item.get_closest_marker("slow"):
-                item.add_marker(pytest.mark.skip(reason="slow: run with -m slow"))
+    """Slow tests, and all cases of laws over many kernels, run when asked for: -m slow, -m corpus."""
+    asked = config.option.markexpr or ""
+    laws: dict[str, list[str]] = defaultdict(list)
+    for item in items:
+        if item.get_closest_marker("corpus"):
+            laws[item.nodeid.partition("[")[0]].append(item.nodeid)
+    first = {name for cases in laws.values() for name in drawn(cases)}
+    for item in items:
+        if "slow" not in asked and item.get_closest_marker("slow"):
+            item.add_marker(pytest.mark.skip(reason="slow: run with -m slow"))
+        if "corpus" not in asked and item.get_closest_marker("corpus") and item.nodeid not in first:
+            item.add_marker(pytest.mark.skip(reason="a further case of its law: run with -m corpus"))
 
 
 @pytest.fixture

@@ -15,6 +15,7 @@ from tests.command_line import call, script
 ADVICE = [own.rule for own in CATALOGUE.values() if own.rule.wrong is not None]
 
 
+@pytest.mark.corpus
 @pytest.mark.parametrize("rule", ADVICE, ids=[r.id for r in ADVICE])
 def test_the_command_of_a_piece_of_advice_gives_its_gain(rule, tmp_path: Path) -> None:
     assert rule.wrong is not None

@@ -16,6 +16,8 @@ from nkilab.checks.declare import FAMILIES, RULES, Example, Rule, rule
 from nkilab.checks.report import Report
 from nkilab.dialects.kernel import Kernel
 
+pytestmark = pytest.mark.corpus
+
 every_rule = pytest.mark.parametrize("rule", RULES.values(), ids=list(RULES))
 # what no kernel can break with our own table, what takes several ranks, and what the gallery shows; pairs of
 # kernels for transformations are in tests/advice

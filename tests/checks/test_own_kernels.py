@@ -12,6 +12,8 @@ from nkilab.checking import Options, report_of
 from nkilab.ledger import Predictor, own_rows
 from nkilab.ledger.predict import _argument
 
+pytestmark = pytest.mark.corpus
+
 # an allocation of shared_hbm in a function that the kernel calls: err_shared_hbm_must_in_kernel_level
 EXPLAINED = {"perceptron.product", "perceptron.fused", "perceptron.fused_polynomial"}
 # elements of arguments beyond which a run takes seconds

@@ -19,6 +19,8 @@ from tests.conformance.own_build_cases import (
     table,
 )
 
+pytestmark = pytest.mark.corpus
+
 ROWS = rows_of(OPEN_FILE)
 REQUIRED = {
     "id", "rule", "mechanism", "kind", "label", "expected", "basis", "evidence", "source", "section", "nki",

@@ -19,6 +19,8 @@ from nkilab.migrate.source import parse
 from .cases import Case
 from .kernels import CASES, SEVERAL_WAYS
 
+pytestmark = pytest.mark.corpus
+
 # changes that round otherwise by intent; all others leave every bit
 ROUNDS = {"lower_precision"}
 

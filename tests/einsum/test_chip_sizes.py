@@ -15,6 +15,8 @@ from tests.einsum.cascades import CASES, Case
 from tests.einsum.realistic import REALISTIC
 from tests.sources import SOURCES, name_of, nodes
 
+pytestmark = pytest.mark.corpus
+
 # modules that still write down what is a size of trn2: columns from which something pays, bytes of a row or
 # of a transfer that pays; in `storage.py`, for solves, partitions. It only gets shorter
 KNOWN = {

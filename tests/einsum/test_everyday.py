@@ -11,6 +11,8 @@ import nkilab.einsum
 from tests.einsum.test_mapped import text_of
 from tests.einsum.test_mapped_forms import split
 
+pytestmark = pytest.mark.corpus
+
 
 def rotated(c: Any, s: Any, x: Any) -> Any:
     even, odd = x[:, ::2], x[:, 1::2]

@@ -8,6 +8,8 @@ import pytest
 import nkilab.einsum
 from tests.einsum.cascades import CASES, Case
 
+pytestmark = pytest.mark.corpus
+
 every = pytest.mark.parametrize("case", CASES, ids=lambda c: c.name)
 dialects = pytest.mark.parametrize("dialect", ["nki", "neuronxcc"])
 

@@ -25,6 +25,7 @@ def test_the_text_of_a_kernel_per_level(case: Case, dialect: str) -> None:
     assert source == path.read_text()
 
 
+@pytest.mark.corpus
 @pytest.mark.parametrize("case", CASES, ids=lambda c: c.name)
 def test_every_einsum_is_named_in_a_comment_and_lines_are_short(case: Case) -> None:
     for dialect in ("nki", "neuronxcc"):

@@ -16,6 +16,8 @@ from nkilab.machine import machine_named
 from tests.einsum.mistakes import MISTAKES, Mistake
 from tests.einsum.specs import PRODUCT, SUMS
 
+pytestmark = pytest.mark.corpus
+
 PINNED = Path(__file__).with_name("mistakes.txt")
 every = pytest.mark.parametrize("mistake", MISTAKES, ids=lambda m: f"{m.row} {m.name}".strip())
 repairs = [m for m in MISTAKES if TABLE[m.row].grade is Grade.REPAIR]

@@ -15,6 +15,8 @@ from nkilab.isa.declare import Step
 from nkilab.machine import MACHINES
 from tests.einsum.baseline import Subject, subjects, traced_program
 
+pytestmark = pytest.mark.corpus
+
 TRN2 = MACHINES["trn2"]
 SIZES = ("one", "ragged", "real")
 CHOSEN = [s for s in subjects() if s.size in SIZES and (s.dtype, s.dialect) == ("bfloat16", "nki")]

@@ -14,6 +14,8 @@ from nkilab.errors import UnsupportedError
 from tests.einsum.specs import PRODUCT
 from tests.einsum.test_mapped import text_of
 
+pytestmark = pytest.mark.corpus
+
 
 def spec(ranks: str, expressions: list[Any], shape: dict[str, int], **parts: Any) -> str:
     """YAML of "A: M N; Z: M" and so on."""

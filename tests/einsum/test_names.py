@@ -18,6 +18,8 @@ from tests.einsum.cascades import CASES, Case
 from tests.einsum.realistic import REALISTIC
 from tests.einsum.renaming import renamed_cascade, shape_of
 
+pytestmark = pytest.mark.corpus
+
 # what rewrites append, and what people append as well
 ENDINGS = (
     "_turned",

@@ -10,6 +10,8 @@ from nkilab.einsum.compiled import CompiledEinsum
 from tests.einsum.numbers import numbers_of
 from tests.einsum.papers import PAPERS
 
+pytestmark = pytest.mark.corpus
+
 BY_NAME = {case.name: case for case in PAPERS}
 # extents that are no multiples of anything, and rows enough to be split over partitions
 SMALL = {

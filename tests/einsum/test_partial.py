@@ -17,6 +17,8 @@ from tests.einsum.numbers import numbers_of
 from tests.einsum.specs import PRODUCT, SUMS
 from tests.einsum.test_mapped import text_of
 
+pytestmark = pytest.mark.corpus
+
 GEMM: dict[str, Any] = {
     "declaration": {"A": ["K", "M"], "B": ["K", "N"], "Z": ["M", "N"]},
     "expressions": ["Z[m, n] = A[k, m] . B[k, n] ;; M mul V add"],

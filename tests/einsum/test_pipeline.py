@@ -38,6 +38,8 @@ from nkilab.einsum.tree.nodes import (
 )
 from nkilab.machine import machine_named
 
+pytestmark = pytest.mark.corpus
+
 TRN2 = machine_named("trn2")
 # a running maximum of scores, and what is kept of values under it
 RUNNING = """

@@ -9,6 +9,8 @@ import pytest
 
 from nkilab import api, einsum
 
+pytestmark = pytest.mark.corpus
+
 PRODUCT = "Z[m, n] = A[k, m] . B[k, n] ;; M mul V add"
 GATED = """
     G[m, f] = X[k, m] . W[k, f] ;; M mul V add

@@ -11,6 +11,8 @@ from nkilab import einsum
 from nkilab.einsum.compiled import CompiledEinsum
 from nkilab.einsum.plan.contraction import Contraction
 
+pytestmark = pytest.mark.corpus
+
 DIALECTS = ["nki", "neuronxcc"]
 CONVOLUTION = "Z[b, k, p, q] = X[b, c, p + r, q + s] . F[k, c, r, s] ;; M mul V add"
 STRIDED = "Z[b, k, p, q] = X[b, c, 2*p + r - 1, 2*q + s - 1] . F[k, c, r, s] ;; M mul V add"

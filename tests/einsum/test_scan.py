@@ -15,6 +15,8 @@ from nkilab.errors import UnsupportedError
 
 from .test_roofline import text_of
 
+pytestmark = pytest.mark.corpus
+
 RUNNING = """
 einsum:
   declaration: {{A: [{axes}], S: [{states}]}}

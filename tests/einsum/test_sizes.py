@@ -18,6 +18,8 @@ from nkilab.einsum.tree.nodes import statements
 from tests.einsum.baseline import traced_program
 from tests.einsum.cascades import CASES, Case
 
+pytestmark = pytest.mark.corpus
+
 PRODUCT = "Z[m, n] = A[m, k] . B[k, n] ;; M mul V add"
 ATTENTION = """
     S[m, p] = Q[e, p] . K[e, m] ;; M mul V add

@@ -11,6 +11,8 @@ import pytest
 import nkilab.einsum
 from nkilab.einsum.tree.nodes import PSUM, Activate, Alloc, Load, Loop, Reduce, Statement, Store, statements
 
+pytestmark = pytest.mark.corpus
+
 REFLECTION = """
 S[] = V[m] . V[m] ;; M mul V add
 R[] = S[] ;; M unary(reciprocal)

@@ -160,6 +160,7 @@ def test_the_most_is_allowed_and_one_more_is_refused(cls: Any, limit: Any, machi
     assert str(caught.value) == text_of(problem, limit).replace("{most}", str(most))
 
 
+@pytest.mark.corpus
 @pytest.mark.parametrize(("cls", "broken", "machine"), RULES)
 def test_a_rule_is_broken_by_its_counterexample(cls: Any, broken: Any, machine: Machine) -> None:
     with pytest.raises(RuleError) as caught:
