@@ -22,7 +22,7 @@ SPECS = {
     "a product in blocks": ("Z[m, n] = A[k, m] . B[k, n] ;; M mul V add", {"M": 4096, "N": 512, "K": 32768}),
     "sums of rows": ("Z[m] = A[m, n] ;; V add", {"M": 130, "N": 100_000}),
     "maxima of columns": ("Z[n] = A[m, n] ;; V max", {"M": 40_000, "N": 40}),
-    "a sum of all": ("Z[] = A[m] . B[m] ;; M mul V add", {"M": 1 << 18}),
+    "a sum of all": ("Z[] = A[m] . B[m] ;; M mul V add", {"M": 1 << 23}),
     "a convolution": ("Z[k, p] = X[c, p+r] . W[r, c, k] ;; M mul V add",
                       {"K": 30, "P": 40, "R": 3, "C": 200, "X": 42}),
     "a function on the way": ("E[m, n] = A[m, n] ;; M unary(exp)\nZ[m] = E[m, n] ;; V add",

@@ -97,3 +97,103 @@ def test_many_rows_and_rows_of_products_stay_as_they_are() -> None:
     ):
         kernel = einsum.compile(spec, shapes=shapes)
         assert not any(change.startswith("long rows") for change in kernel.changes)
+
+
+SOFTMAX = """G[p] = S[p, m] ;; V max
+N[p, m] = S[p, m] . G[p] ;; M binary(subtract_exp)
+D[p] = N[p, m] ;; V add
+Z[p, m] = N[p, m] . D[p] ;; M binary(divide)"""
+RMSNORM = """Q[m] = X[m, n] . X[m, n] ;; M mul V add
+U[m] = Q[m] . 0.0001220703125 ;; M mul
+R[m] = U[m] ;; M unary(rsqrt)
+Y[m, n] = X[m, n] . R[m] ;; M mul
+Z[m, n] = Y[m, n] . W[n] ;; M mul"""
+
+
+def softmax_of(x: np.ndarray) -> np.ndarray:
+    """Along rows, in float64."""
+    e = np.exp(x.astype(np.float64) - x.max(axis=1, keepdims=True))
+    return np.asarray(e / e.sum(axis=1, keepdims=True))
+
+
+def numbers(*shape: int) -> np.ndarray:
+    """Standard normal numbers."""
+    return np.random.default_rng(1).standard_normal(shape).astype(np.float32)
+
+
+@pytest.mark.parametrize("dialect", ["nki", "neuronxcc"])
+@pytest.mark.parametrize("rows", [1, 4])
+def test_factors_of_long_rows_reach_all_partitions_in_one_product_for_all_rows(
+    dialect: str, rows: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    s = numbers(rows, 16384)
+    best = einsum.compile(SOFTMAX, shapes={"S": s.shape, "Z": s.shape}, dialect=dialect)
+    assert any(change.startswith("long rows over all partitions: ") for change in best.changes)
+    # one brings the greatest of all rows to all partitions, one adds up what they have: none per row
+    assert best.source.count("nisa.nc_matmul(") == 2
+    assert "z_spread" not in best.source
+    assert "d_spread" not in best.source
+    monkeypatch.setattr(timed, "MOST_TIMED", 0)
+    by_rules = einsum.compile(SOFTMAX, shapes={"S": s.shape, "Z": s.shape}, dialect=dialect)
+    assert best.estimate.latency_us < 0.5 * by_rules.estimate.latency_us
+    # sums of 128 lanes of 128 rounded exponentials
+    np.testing.assert_allclose(best(s), softmax_of(s), rtol=1e-5)
+    # the output is declared with the names of its ranks, though the kernel has it in three axes
+    assert f"Z = nl.ndarray(({'P' if rows > 1 else 1}, M)" in best.source
+
+
+@pytest.mark.parametrize("rows", [1, 4])
+def test_small_operators_on_factors_run_on_the_copies_of_all_partitions(rows: int) -> None:
+    x, w = numbers(rows, 8192), numbers(8192)
+    kernel = einsum.compile(RMSNORM, shapes={"X": x.shape, "W": w.shape, "Z": x.shape})
+    assert any(change.startswith("long rows over all partitions: ") for change in kernel.changes)
+    assert kernel.source.count("nisa.nc_matmul(") == 1
+    expected = x / np.sqrt((x.astype(np.float64) ** 2).sum(axis=1, keepdims=True) / 8192) * w
+    np.testing.assert_allclose(kernel(x, w), expected, rtol=1e-5)
+
+
+def test_a_factor_on_all_partitions_is_read_along_rows_along_columns_and_from_hbm_too() -> None:
+    spec = """G[p] = X[p, m] ;; V max
+    H[p] = G[p] . 2.0 ;; M mul
+    Y[p, m] = X[p, m] . H[p] ;; M add
+    C[p, q] = B[p, q] . G[p] ;; M mul
+    R[t, p] = A[t, p] . H[p] ;; M mul"""
+    x, b, a = whole_numbers(4, 16384), whole_numbers(4, 300), whole_numbers(200, 4)
+    shapes = {"X": x.shape, "B": b.shape, "A": a.shape, "Y": x.shape, "C": b.shape, "R": a.shape}
+    kernel = einsum.compile(spec, shapes={**shapes, "G": (4,)}, outputs=["G", "Y", "C", "R"])
+    assert any(change.startswith("long rows over all partitions: ") for change in kernel.changes)
+    g = x.max(axis=1)
+    for got, expected in zip(
+        kernel(x, b, a), (g, x + 2 * g[:, None], b * g[:, None], a * 2 * g), strict=True
+    ):
+        assert np.array_equal(got, expected)
+
+
+@pytest.mark.parametrize("columns", [131072, 131073])
+def test_softmax_of_two_rows_that_are_longer_than_a_partition_has_a_plan(columns: int) -> None:
+    # 4 * 131072 bytes are more than twice what a partition of SBUF has; 131073 is no multiple of 128
+    s = numbers(2, columns)
+    kernel = einsum.compile(SOFTMAX, shapes={"S": s.shape, "Z": s.shape})
+    np.testing.assert_allclose(kernel(s), softmax_of(s), rtol=1e-4)
+
+
+DECODING = """L[h, s] = Q[h, e] . K[h, e, s] ;; M mul V add
+G[h] = L[h, s] ;; V max
+P[h, s] = L[h, s] . G[h] ;; M binary(subtract_exp)
+D[h] = P[h, s] ;; V add
+A[h, e] = P[h, s] . V[h, s, e] ;; M mul V add
+Z[h, e] = A[h, e] . D[h] ;; M binary(divide)"""
+
+
+def test_scores_of_one_token_lie_as_the_product_behind_softmax_wants_them() -> None:
+    q, k, v = numbers(2, 128), numbers(2, 128, 8192), numbers(2, 8192, 128)
+    shapes = {"Q": q.shape, "K": k.shape, "V": v.shape, "Z": q.shape}
+    kernel = einsum.compile(DECODING, shapes=shapes, dtypes="bfloat16")
+    # 64 blocks of keys, all partitions each: no row of scores is spread, no value is turned
+    assert "p_spread" not in kernel.source
+    assert "v_turned" not in kernel.source
+    scores = np.einsum("he,hes->hs", q, k).astype(np.float64)
+    expected = np.einsum("hs,hse->he", softmax_of(scores), v)
+    got = np.asarray(kernel(*(np.asarray(x) for x in (q, k, v))), np.float64)
+    # bfloat16 has 8 bits
+    assert np.abs(got - expected).max() < 0.05 * np.abs(expected).max()

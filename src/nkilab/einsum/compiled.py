@@ -209,16 +209,16 @@ class CompiledEinsum:
 
     def benchmark_text(self, module: str = "") -> str:
         """A script that times the kernel in a module."""
-        return drivers.benchmark_text(self.name, module, *self._driven)
+        return self._driven.text("benchmark", module)
 
     def profile_text(self, module: str = "") -> str:
         """A script that profiles the kernel in a module."""
-        return drivers.profile_text(self.name, module, *self._driven)
+        return self._driven.text("profile", module)
 
     @property
-    def _driven(self) -> Any:
-        inputs = self.sides(self.inputs)
-        return self.probe_cascade, self.dtypes, self.dialect, self.target, inputs, self.parameters
+    def _driven(self) -> drivers.Driven:
+        kernel = (self.name, self.probe_cascade, self.dtypes, self.dialect, self.target)
+        return drivers.Driven(*kernel, self.sides(self.inputs), self.parameters)
 
     def notebook(self) -> str:
         """The six parts as a notebook."""

@@ -10,12 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
+from math import inf
 
 from ..errors import NkilabError
 from .plan.context import Context
 from .plan.knobs import Key, Knobs
 from .plan.normal import has_few_rows
-from .plan.reach import leaves
+from .plan.reach import beyond_edges
 from .tree.nodes import Kernel, run_by
 
 Plan = tuple[Kernel, Context]
@@ -51,20 +52,28 @@ def best_timed(
             time = least
             # an option that rules do not take may ask for what no nest covers
             with suppress(NkilabError, AssertionError):
-                time = least = least or latency(plan[0])
+                time = least = least or latency_of(plan[0])
                 other = built(change(knobs))
                 budget -= run_by(other[0].body)
                 time = least if budget < 0 else lower(other[0], least)
             if budget < 0:
                 break
             if time < least:
-                gain = f"{time:.1f} us instead of {least:.1f} by the timing model"
-                other[1].choices.append(f"{what}: {gain}")
+                before = f"{time:.1f} us instead of {least:.1f} by the timing model"
+                told = before if least < inf else "by the rules there is no room on chip"
+                other[1].choices.append(f"{what}: {told}")
                 # with other ranks come other decisions
                 is_other = other[1].knobs.is_spread != plan[1].knobs.is_spread
                 options = list(_close(other[1]))[: len(options)] if is_other else options
                 plan, least, knobs = other, time, change(knobs)
         return plan
+
+    def latency_of(kernel: Kernel) -> float:
+        """How long the plan by the rules takes; without end where its tiles have no room."""
+        try:
+            return latency(kernel)
+        except NkilabError:
+            return inf
 
     def lower(kernel: Kernel, least: float) -> float:
         """The time of a tree that is proved, if it saves enough of the least."""
@@ -81,7 +90,7 @@ def _close(ctx: Context) -> Iterator[tuple[str, Change]]:
     """Changes of a plan that are judged close to it, in a few words, the closest first."""
     if not ctx.knobs.is_spread and has_few_rows(ctx.cascade, ctx.lanes):
         yield "long rows over all partitions", lambda knobs: replace(knobs, is_spread=True)
-    if not ctx.knobs.is_edged and _has_edges(ctx):
+    if not ctx.knobs.is_edged and beyond_edges(ctx, ctx.cascade.einsums):
         yield "zeros around copies in HBM", lambda knobs: replace(knobs, is_edged=True)
     options = [
         (cost / max(decision.costs[0], 1e-9), decision, rank)
@@ -95,9 +104,3 @@ def _close(ctx: Context) -> Iterator[tuple[str, Change]]:
 
 def _picking(key: Key, rank: int) -> Change:
     return lambda knobs: knobs.picking(key, rank)
-
-
-def _has_edges(ctx: Context) -> bool:
-    """Whether zeros around an input are made on chip."""
-    inputs = ((e, a) for e in ctx.cascade.einsums for a in e.accesses if a.tensor in ctx.cascade.inputs)
-    return any(not a.gathers and leaves(ctx, a, ctx.spans(e, {})) for e, a in inputs)

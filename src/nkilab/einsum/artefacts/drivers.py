@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from math import lcm
 
 from ...tiles.dtypes import as_dtype
@@ -85,6 +85,11 @@ _METRICS = """\
 for metric, value in estimate.summary.values.items():
     print(f"  {metric}: {value:g}")
 """
+# per kind its script, and in the spelling without one the title of another and what that prints besides
+_DRIVERS = {
+    "benchmark": (_BENCHMARK, "Predicts the latency of {name}.", ""),
+    "profile": (_PROFILE, "Shows where the time of {name} goes.", _METRICS),
+}
 
 
 def with_small_extents(spec: Spec, cascade: Cascade) -> Cascade:
@@ -124,15 +129,12 @@ def _arrays(cascade: Cascade, dtypes: Mapping[str, str]) -> str:
     return "\n".join(lines)
 
 
-def benchmark_text(
-    name: str, module: str, cascade: Cascade, dtypes: Mapping[str, str], dialect: str, target: str,
-    inputs: Sequence[Side], parameters: Sequence[str],
-) -> str:  # fmt: skip
-    """A script that times a kernel.
+@dataclass(frozen=True)
+class Driven:
+    """A kernel that scripts time and profile.
 
     Args:
         name: of the kernel.
-        module: that holds it; "" for a cell below the kernel's.
         cascade: with extents.
         dtypes: of inputs.
         dialect: of the kernel.
@@ -140,35 +142,25 @@ def benchmark_text(
         inputs: how its arrays lie in the kernel.
         parameters: extents that it takes as arguments.
     """
-    if dialect == "nki":
-        title = f"Predicts the latency of {name}."
-        return _estimate_text(title, name, module, cascade, target, inputs, parameters)
-    return _BENCHMARK.format(
-        name=name, arrays=_arrays(cascade, dtypes), imports=_imports(module, name, "pack")
-    )
 
+    name: str
+    cascade: Cascade
+    dtypes: Mapping[str, str]
+    dialect: str
+    target: str
+    inputs: Sequence[Side]
+    parameters: Sequence[str]
 
-def profile_text(
-    name: str, module: str, cascade: Cascade, dtypes: Mapping[str, str], dialect: str, target: str,
-    inputs: Sequence[Side], parameters: Sequence[str],
-) -> str:  # fmt: skip
-    """A script that profiles a kernel; arguments as of `benchmark_text`."""
-    if dialect == "nki":
-        title = f"Shows where the time of {name} goes."
-        return _estimate_text(title, name, module, cascade, target, inputs, parameters) + _METRICS
-    return _PROFILE.format(name=name, arrays=_arrays(cascade, dtypes), imports=_imports(module, name, "pack"))
-
-
-def _estimate_text(
-    title: str,
-    name: str,
-    module: str,
-    cascade: Cascade,
-    target: str,
-    inputs: Sequence[Side],
-    parameters: Sequence[str],
-) -> str:
-    specs = [f'    {s.tensor}=nkilab.spec({s.shape(cascade.sizes) or (1,)}, "{s.dtype}"),' for s in inputs]
-    specs += [f"    {rank}={cascade.sizes[rank]}," for rank in parameters]
-    imports = _imports(module, name).lstrip("\n")
-    return _ESTIMATE.format(title=title, name=name, imports=imports, specs="\n".join(specs), target=target)
+    def text(self, kind: str, module: str) -> str:
+        """A script of a kind, for the kernel in a module; "" for a cell below the kernel's."""
+        name, sizes = self.name, self.cascade.sizes
+        script, title, tail = _DRIVERS[kind]
+        if self.dialect != "nki":
+            imports = _imports(module, name, "pack")
+            return script.format(name=name, arrays=_arrays(self.cascade, self.dtypes), imports=imports)
+        specs = [f'    {s.tensor}=nkilab.spec({s.shape(sizes) or (1,)}, "{s.dtype}"),' for s in self.inputs]
+        lines = "\n".join(specs + [f"    {rank}={sizes[rank]}," for rank in self.parameters])
+        imports, title = _imports(module, name).lstrip("\n"), title.format(name=name)
+        return (
+            _ESTIMATE.format(title=title, name=name, imports=imports, specs=lines, target=self.target) + tail
+        )

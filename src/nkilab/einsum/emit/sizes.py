@@ -304,7 +304,8 @@ class _Names:
                 value = expr(extent).value
                 step = self.axes.step(axis_of(buffer, number))
                 shape.append(extent if value is None else self.number(value, step))
-            base = None if buffer.base is None else self.buffer(buffer.base)
+            base = buffer.base
+            base = None if base is None else replace(base, shape=self._declared(base.tensor, base.shape))
             self.buffers[id(buffer)] = replace(buffer, shape=tuple(shape), base=base)
         return self.buffers[id(buffer)]
 
@@ -377,11 +378,14 @@ class _Names:
         shape = argument.shape if buffer is None else self.buffer(buffer).shape
         if argument.declared == argument.shape:
             return replace(argument, shape=shape, declared=shape)
-        ranks = self.cascade.tensors[argument.name].ranks if argument.declared else ()
-        if tuple(self.axes.sizes[rank] for rank in ranks) != argument.declared:
-            return replace(argument, shape=shape)
-        declared = (self.elements(rank, self.axes.sizes[rank]) for rank in ranks)
-        return replace(argument, shape=shape, declared=tuple(expr(1) if d is None else d for d in declared))
+        return replace(argument, shape=shape, declared=self._declared(argument.name, argument.declared))
+
+    def _declared(self, tensor: str, shape: tuple[Whole, ...]) -> tuple[Whole, ...]:
+        """The shape that callers see of a tensor, by the names of its ranks where they have these extents."""
+        ranks = self.cascade.tensors[tensor].ranks
+        if tuple(map(self.axes.sizes.get, ranks)) != shape:
+            return shape
+        return tuple(self.elements(rank, self.axes.sizes[rank]) or 1 for rank in ranks)
 
     def _find_halos(self, view: nodes.View, around: Around) -> None:
         """Windows of an axis that loops over another rank go through: a tile of that and its edges."""

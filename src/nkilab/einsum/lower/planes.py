@@ -13,7 +13,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from math import prod
 
-from ..language.ast import Access, Affine, Einsum, Index, Scalar
+from ..language.ast import Access, Affine, Einsum, Index
 from ..language.operators import OPERATORS
 from ..plan.build import Span
 from ..plan.choose import BYTES_PER_NS, INSTRUCTION_NS, SMALL_ROW_BYTES, TRANSFER_NS, Choice, is_barred
@@ -29,7 +29,6 @@ from ..plan.want import Want
 from ..tree import nodes
 from ..tree.expr import ZERO, Expr, expr
 from ..tree.nodes import Cut, View
-from .scan import Scans
 
 # axes of a tile behind the partitions, and elements of one on a partition
 MOST_AXES, MOST_ELEMENTS = 3, 4096
@@ -205,20 +204,14 @@ class PlaneNest(Nest):
     """
 
     def __init__(self, ctx: Context, cluster: Cluster, outer: dict[str, Span], planes: Planes) -> None:
-        self.ctx, self.cluster, self.outer, self.planes = ctx, cluster, outer, planes
-        self.spans = {v: s for e in cluster.einsums for v, s in ctx.spans(e, outer).items()}
-        self.base = dict(self.spans)
-        self.choice = Choice(planes.part, "", tuple(planes.blocks), planes.blocks)
-        self.locals: dict[str, Value] = {}
-        self.staged: dict[str, Storage] = {}
+        super().__init__(ctx, cluster, outer, Choice(planes.part, "", tuple(planes.blocks), planes.blocks))
+        self.planes, self.base, self.copies = planes, dict(self.spans), 1
         self.results: dict[str, Storage] = {}
-        self.scans = Scans(self, [])
 
     def lower(self) -> None:
         """Append the nest."""
         self.targets = {e.name: targets_of(self.ctx, e, self.outer, self.choice.part) for e in self.kept}
-        with self.result_loops():
-            self.summed_up([self.begun(e) for e in self.cluster.einsums if e.reduced and self.is_reduced(e)])
+        self.summed_up()
 
     @contextmanager
     def result_loops(self) -> Iterator[None]:
@@ -245,12 +238,8 @@ class PlaneNest(Nest):
         made = self.ctx.build.buffer(hint, shape, dtype, nodes.SBUF)
         return View(made, (Cut(ZERO, self.rows.count), *(Cut(ZERO, s.count) for s in axes)))
 
-    def operand(self, operand: Access | Scalar) -> Value:
-        """An operand as a tile, a column, or a number."""
-        if isinstance(operand, Scalar):
-            return Value(number=self.ctx.number(operand))
-        if operand.tensor in self.locals:
-            return self.locals[operand.tensor]
+    def fetched(self, operand: Access) -> Value:
+        """An operand that no Einsum of the cluster computes."""
         if all(self.base[v].is_point for v in operand.variables):
             return Value(view=fetch(self.ctx, Want(operand, self.spans, self.choice.part)), is_column=True)
         storage = self.ctx.chip(operand.tensor)

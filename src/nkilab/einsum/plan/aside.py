@@ -6,13 +6,12 @@ with columns and numbers.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from math import inf
 
 from ...machine import Machine
 from ..hardware import Hardware
-from ..room import views_of
-from ..tree.nodes import SBUF, Activate, Combine, Kernel, Loop, Scale, Scan, Statement, View
-from .balance import columns_of
+from ..tree.nodes import Combine, Kernel, Loop, Scale, Scan, Statement
+from .balance import columns_of, elsewhere
 from .pipeline import needed_for, state_of, units_of
 
 # columns beyond which an instruction is no step of a chain, but work that VectorE does faster
@@ -53,23 +52,9 @@ def _relieved(body: list[Statement], hardware: Hardware) -> None:
 
 
 def _elsewhere(statement: Statement, has_scan: bool) -> Statement | None:
-    """The same on another engine than VectorE; None if none has it."""
+    """The same on another engine than VectorE; None if none has it, or has it soon enough."""
     if isinstance(statement, Combine):
-        return replace(statement, engine="gpsimd") if _may_move(statement, has_scan) else None
-    if not has_scan or not isinstance(statement, Scale) or statement.op0 != "multiply" or statement.op1:
-        return None
-    factor = statement.operand0
-    is_column = isinstance(factor, View) and (factor.buffer.memory, factor.buffer.dtype) == (SBUF, "float32")
-    is_taken = is_column or isinstance(factor, float | int)
-    return Activate(statement.dst, "copy", statement.src, factor) if is_taken else None
-
-
-def _may_move(combine: Combine, is_wide: bool) -> bool:
-    """Whether GpSimdE may compute a tile, and soon enough, or however wide it is."""
-    in_sbuf = all(v.buffer.memory == SBUF for _, v in views_of(combine))
-    return (
-        in_sbuf
-        and not combine.engine
-        and columns_of(combine.dst) > 1
-        and (is_wide or columns_of(combine.dst) <= MOST)
-    )
+        is_step = 1 < columns_of(statement.dst) <= (inf if has_scan else MOST)
+    else:
+        is_step = has_scan and isinstance(statement, Scale)
+    return next(iter(elsewhere(statement)), None) if is_step else None

@@ -59,7 +59,7 @@ class _Part:
             if isinstance(statement, nodes.Reduce) and statement.op == "add" and id(statement) not in chained:
                 self.summed(statement, times)
         short = set(_short([self.loop]))
-        movable = [(s, times) for s, times in weighted([self.loop]) if id(s) not in short and _elsewhere(s)]
+        movable = [(s, times) for s, times in weighted([self.loop]) if id(s) not in short and elsewhere(s)]
         for statement, times in sorted(movable, key=lambda c: -c[1] * columns_of(c[0].dst)):  # type: ignore[attr-defined]
             self.share(statement, times)
 
@@ -85,7 +85,7 @@ class _Part:
     def share(self, statement: nodes.Statement, times: int) -> None:
         """Give as many blocks of a statement to another engine as lets all end soonest."""
         pieces = _pieces(statement, self.least)[0]
-        others = _elsewhere(statement)
+        others = elsewhere(statement)
         ways = [[*_split(statement, other, n, self.least)] for other in others for n in range(pieces)]
         ends = [self.after([(statement, -times), *((s, times) for s in way)]) for way in ways]
         best = min(range(len(ways)), key=lambda n: max(ends[n].values()))
@@ -94,7 +94,7 @@ class _Part:
             _exchange(self.loop.body, statement, ways[best])
 
 
-def _elsewhere(statement: nodes.Statement) -> list[nodes.Statement]:
+def elsewhere(statement: nodes.Statement) -> list[nodes.Statement]:
     """The same on other engines than VectorE."""
     views = [v for _, v in views_of(statement)]
     if getattr(statement, "engine", "") or not all(as_dtype(v.buffer.dtype).is_float for v in views):

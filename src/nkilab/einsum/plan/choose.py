@@ -90,8 +90,6 @@ def _judged(
     if not all(_is_legal(ctx, a, is_out, e, spans, part, free) for e, a, is_out in accesses):
         return None
     reduced = {v for e in einsums for v in e.reduced}
-    if part in reduced and any(part not in e.reduced for e in einsums):
-        return None
     outputs = [v for v in wide if v not in (part, free) and v not in reduced]
     inner = [v for v in wide if v not in (part, free) and v in reduced]
     loops = (*outputs, *inner)
@@ -114,7 +112,8 @@ def _judged(
         times = prod(t for v, t in trips.items() if v in access.variables)
         cost += times * transfer_ns(ctx, access, is_out, spans, part, free, rows, columns)
     if part in reduced:
-        cost += 2000.0
+        # columns of sums are combined tile by tile
+        cost += 2000.0 * (1 if free in reduced else trips.get(free, 1))
     return Choice(part, free, loops, blocks, cost)
 
 
@@ -144,7 +143,7 @@ def _chunk(
         most *= 2
     if most < columns <= ctx.knobs.most_columns and columns * each * 2 <= ctx.room() * 0.9:
         most = columns
-    if part in reduced:
+    if part in reduced and free not in reduced:
         most = ctx.bank
     if columns <= most:
         return columns
@@ -240,10 +239,10 @@ def transfer_ns(
             q = ""
         if has_part and q == part:
             return 0.0
-        blocks = -(-columns // ctx.lanes)
+        blocks, copies = -(-columns // ctx.lanes), chip.copies if chip is not None else 1
         if has_part or (q and q == free):
             return TURN_NS * blocks
-        return 0.0 if rows == 1 else TURN_NS * -(-columns // ctx.bank)
+        return 0.0 if rows <= copies else TURN_NS * -(-columns // ctx.bank)
     if access.tensor not in ctx.storages and not is_out:
         return 0.0
     if not is_out and is_fetched(ctx, Want(access, spans, part, free)):

@@ -14,7 +14,7 @@ from .build import Span, whole
 from .choose import Choice
 from .context import Context
 from .deliver import Target
-from .reach import leaves
+from .reach import leaving
 from .stage import extents_of, stage
 from .storage import Storage, positions
 
@@ -66,9 +66,9 @@ class Chunks:
 
     def made(self, einsum: Einsum, spans: dict[str, Span]) -> Storage:
         """A tile for the results of a chunk."""
-        extents, dims, bases = extents_of(einsum.output, _written(einsum, spans), self.choice.part)
+        axes = extents_of(einsum.output, _written(einsum, spans), self.choice.part)
         dtype, hint = self.ctx.dtypes[einsum.name], f"{einsum.name.lower()}_rows"
-        return self.ctx.add_tile(einsum.name, tuple(extents), tuple(dims), tuple(bases), dtype, hint)
+        return self.ctx.add_tile(einsum.name, axes, dtype, hint)
 
     def store(self, einsum: Einsum, tile: Storage, spans: dict[str, Span], hbm: Storage | None) -> None:
         """Store the results of a chunk."""
@@ -178,4 +178,4 @@ def _is_small(
         return False
     if choice.free in names and 0 < choice.block(choice.free) < spans[choice.free].most:
         return False
-    return not leaves(ctx, access, spans) and _row_bytes(ctx, access, choice, spans) * ctx.lanes < WORTH
+    return not leaving(ctx, access, spans) and _row_bytes(ctx, access, choice, spans) * ctx.lanes < WORTH

@@ -171,15 +171,15 @@ class Context:
     def add_tile(
         self,
         tensor: str,
-        extents: tuple[int, ...],
-        dims: tuple[str, ...],
-        bases: tuple[Expr, ...],
+        axes: tuple[Sequence[int], Sequence[str], Sequence[Expr]],
         dtype: str = "",
         hint: str = "",
         memory: str = SBUF,
+        copies: int = 1,
     ) -> Storage:
-        """Make a tile on chip that holds a tensor, or a part of it, in the present scope."""
-        shape, has_blocks = tile_shape(extents, dims, self.lanes)
+        """Make a tile on chip that holds a tensor, or a part of it: extents, kinds and bases of axes."""
+        extents, dims, bases = (tuple(axes[0]), tuple(axes[1]), tuple(axes[2]))
+        shape, has_blocks = tile_shape(extents, dims, self.lanes, copies)
         self.made.append(Made(tensor, memory, dims, self.build.turns))
         buffer = self.build.buffer(
             hint or f"{tensor.lower()}_tile",
@@ -189,7 +189,7 @@ class Context:
             "sum" if memory == PSUM else "tile",
             tensor,
         )
-        return Storage(buffer, dims, bases, has_blocks, self.build.depth)
+        return Storage(buffer, dims, bases, has_blocks, self.build.depth, copies=copies)
 
     def temporary(
         self, hint: str, rows: int, columns: int, dtype: str = "float32", memory: str = SBUF,

@@ -21,7 +21,7 @@ from .fetch import fetch
 from .operands import Operands, masked
 from .part import Columns, columns_apart
 from .product import Blocks, Product, even_tile, keeps_given, lies_turned, matmul_dtype
-from .reach import leaves
+from .reach import leaving
 from .stack import of_stack
 from .stage import stage, staged_bytes
 from .storage import positions
@@ -195,7 +195,7 @@ class Contraction:
             (self.product.left, self.product.part, rows),
             (self.product.right, self.product.free, columns),
         ):
-            if access and self.is_staged(access, own) and not leaves(self.ctx, access, self.spans):
+            if access and self.is_staged(access, own) and not leaving(self.ctx, access, self.spans):
                 spans = self.block_spans(own, size, depth)
                 is_once = all(spans[v].most == self.spans[v].most for v in access.variables)
                 size_of = staged_bytes(self.ctx, access, spans, self.product.over, self.dtype)

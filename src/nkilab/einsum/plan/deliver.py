@@ -12,7 +12,7 @@ from ..tree.nodes import PSUM, SBUF, At, Cut, View, all_of, columns_of, upto
 from .build import Span, whole
 from .context import Context
 from .fetch import FEW, turn, two_axes
-from .storage import Storage, positions
+from .storage import Storage, first_rows, positions
 from .want import Want
 
 
@@ -40,7 +40,7 @@ class Target:
         """The view that an instruction over [part, free] may write itself; None if it lies otherwise."""
         if self.tile is None or not lies_right(self.tile, einsum, spans, part):
             return None
-        view = self.tile.view(positions(einsum.output, spans))
+        view = self.tile.place(positions(einsum.output, spans))
         first = view.index[0]
         assert isinstance(first, Cut)
         return view if first.start.value == 0 or first.count.value != 1 else None
@@ -55,16 +55,16 @@ def lies_right(storage: Storage, einsum: Einsum, spans: dict[str, Span], part: s
     return q == (part if has_part else "")
 
 
-def targets_of(ctx: Context, einsum: Einsum, outer: dict[str, Span], part: str) -> Target:
+def targets_of(ctx: Context, einsum: Einsum, outer: dict[str, Span], part: str, copies: int = 1) -> Target:
     """The places of a result, made if they are not there yet.
 
-    `ctx.homes` says which: chip, hbm or both. A new tile has `part` on the partitions.
+    `ctx.homes` says which: chip, hbm or both. A new tile has `part` on the partitions, or its copies.
     """
     name = einsum.name
     home = ctx.homes[name]
     tile, hbm = ctx.chip(name), ctx.hbm(name)
     if "chip" in home and tile is None:
-        tile = new_tile(ctx, einsum, outer, part)
+        tile = new_tile(ctx, einsum, outer, part, copies)
         ctx.storages.setdefault(name, []).insert(0, tile)
     if "hbm" in home and hbm is None:
         hbm = ctx.add_hbm(name, "output" if name in ctx.cascade.outputs else "scratch")
@@ -73,7 +73,7 @@ def targets_of(ctx: Context, einsum: Einsum, outer: dict[str, Span], part: str) 
     return Target(tile if "chip" in home else None, hbm if "hbm" in home else None)
 
 
-def new_tile(ctx: Context, einsum: Einsum, outer: dict[str, Span], part: str) -> Storage:
+def new_tile(ctx: Context, einsum: Einsum, outer: dict[str, Span], part: str, copies: int) -> Storage:
     """A tile for what the present scope computes of a tensor."""
     shape = ctx.cascade.shape(einsum.name)
     dims, bases, extents = [], [], []
@@ -89,10 +89,11 @@ def new_tile(ctx: Context, einsum: Einsum, outer: dict[str, Span], part: str) ->
             dims.append("part" if index.plain == part and part else "free")
         bases.append(span.start if span is not None else ZERO)
         extents.append(span.most if span is not None else extent)
-    dtype = ctx.chip_dtype(einsum.name)
-    if ctx.memories.get(einsum.name) == PSUM:
-        return ctx.add_tile(einsum.name, tuple(extents), tuple(dims), tuple(bases), "float32", memory=PSUM)
-    return ctx.add_tile(einsum.name, tuple(extents), tuple(dims), tuple(bases), dtype)
+    memory = ctx.memories.get(einsum.name, SBUF)
+    dtype = "float32" if memory == PSUM else ctx.chip_dtype(einsum.name)
+    # what is written in several steps has no copies, which each would have to write
+    copies = 1 if "part" in dims or sum(e.name == einsum.name for e in ctx.cascade.einsums) > 1 else copies
+    return ctx.add_tile(einsum.name, (extents, dims, bases), dtype, memory=memory, copies=copies)
 
 
 def is_one_element(ctx: Context, einsum: Einsum, axis: int) -> bool:
@@ -110,14 +111,16 @@ def deliver(
 ) -> None:
     """Write a finished [part, free] tile, in SBUF or PSUM, to where the tensor lies."""
     result = Want(einsum.output, spans, part, free)
+    one = view if part else first_rows(view, expr(1))
     if target.tile is not None:
         if lies_right(target.tile, einsum, spans, part):
-            _copied(ctx, view, target.tile.view(positions(einsum.output, spans)), target.tile)
+            source = view if target.tile.copies > 1 else one
+            _copied(ctx, source, target.tile.place(positions(einsum.output, spans)), target.tile)
         else:
-            _transposed(ctx, result, view, target.tile)
+            _transposed(ctx, result, one, target.tile)
         target.tile.changed()
     if target.hbm is not None:
-        _stored(ctx, result, view, target.hbm)
+        _stored(ctx, result, one, target.hbm)
         target.hbm.changed()
 
 

@@ -17,7 +17,7 @@ from ..tree.nodes import At, Buffer, Cut, View, columns_of
 from .build import Span, whole
 from .bulk import turned_in_bulk, turned_in_psum
 from .context import Context, part_of
-from .storage import Storage, in_hbm, positions
+from .storage import Storage, first_rows, in_hbm, positions
 from .want import Want
 
 # strided transfers up to this many elements are left as they are
@@ -33,7 +33,7 @@ def fetch(ctx: Context, want: Want) -> View:
     if not storage.is_hbm and lies_right(storage, want):
         view = storage.view(positions(want.access, want.spans))
         if want.rows.most > 1 or _starts_at_zero(view):
-            return view
+            return _cut_rows(view, want)
     return _cached(ctx, want, storage)
 
 
@@ -42,7 +42,7 @@ def lies_right(storage: Storage, want: Want) -> bool:
     q = storage.part_variable(want.access)
     if q and want.spans[q].is_point:
         q = ""
-    if want.part and not want.has(want.part) and not want.rows.is_point:
+    if not want.has(want.part) and want.rows.most > storage.copies:
         return False
     return q == (want.part if want.has(want.part) else "")
 
@@ -58,15 +58,14 @@ def _cached(ctx: Context, want: Want, storage: Storage) -> View:
     # what is repeated over rows takes the whole tile's rows, so that it stays
     names |= want.rows.count.names if want.has(want.part) else frozenset()
     depth = max(ctx.build.depth_of(names), storage.depth)
-    repeated = "" if want.has(want.part) else want.part
     for scope in ctx.build.scopes[: depth + 1]:
         held = scope.cache.get(key)
         if held is not None and (want.may_stay or held.buffer.memory != nodes.PSUM):
-            return _cut_rows(held, want, repeated)
+            return _cut_rows(held, want)
     with ctx.build.hoisted(depth):
         view = _made(ctx, want, storage, at)
         ctx.build.scopes[-1].cache[key] = view
-    return _cut_rows(view, want, repeated)
+    return _cut_rows(view, want)
 
 
 def key_of(want: Want, storage: Storage) -> Hashable:
@@ -91,10 +90,9 @@ def is_fetched(ctx: Context, want: Want) -> bool:
     return any(key in scope.cache for key in keys for scope in ctx.build.scopes)
 
 
-def _cut_rows(view: View, want: Want, repeated: str) -> View:
-    if not repeated or want.rows.count == view.cuts[0].count:
-        return view
-    return View(view.buffer, (Cut(ZERO, want.rows.count), *view.index[1:]))
+def _cut_rows(view: View, want: Want) -> View:
+    is_cut = not want.has(want.part) and want.rows.count != view.cuts[0].count
+    return first_rows(view, want.rows.count) if is_cut else view
 
 
 def _made(ctx: Context, want: Want, storage: Storage, at: list[At | Cut]) -> View:

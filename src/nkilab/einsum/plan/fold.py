@@ -6,34 +6,47 @@ from ..language.ast import Access, Einsum
 from ..language.operators import OPERATORS
 from ..tree import nodes
 from ..tree.expr import ZERO, expr
-from ..tree.nodes import View
+from ..tree.nodes import View, columns_of
 from .build import Span
 from .choose import Choice
 from .context import Context, part_of
 from .deliver import Target
+from .fetch import turn
 from .storage import Storage
 
 
-def across_partitions(ctx: Context, view: View, op: str, hint: str) -> View:
-    """[P, columns] reduced over its partitions, as [1, columns] of at most 512 columns."""
-    rows, columns = view.cuts[0].count, view.cuts[1].count
-    shape = view.buffer.shape
-    most_rows, most_columns = int(str(shape[0])), int(str(shape[1]))
-    result = ctx.temporary(f"{hint}_all", 1, most_columns)
+def across_partitions(ctx: Context, view: View, op: str, hint: str, copies: int) -> View:
+    """[P, columns] reduced over its partitions, as [copies, columns] of at most 512 columns, all alike."""
     if op == "add":
-        psum = ctx.temporary("summed", 1, most_columns, "float32", nodes.PSUM, "sum")
-        ones = part_of(ctx.constant(1.0), rows, 1)
-        ctx.build.add(nodes.MatMul(part_of(psum, 1, columns), ones, view, ()))
-        ctx.build.add(nodes.Copy(part_of(result, 1, columns), part_of(psum, 1, columns)))
-        return part_of(result, 1, columns)
-    for column in range(most_columns):
-        psum = ctx.temporary("turned", 1, ctx.lanes, "float32", nodes.PSUM)
-        row = part_of(psum, 1, rows)
-        one = View(view.buffer, (view.index[0], nodes.Cut(expr(column), expr(1))))
-        ctx.build.add(nodes.Transpose(row, one))
-        ctx.build.add(nodes.Reduce(part_of(result, 1, 1, column), OPERATORS[op].alu, row))
-    assert most_rows <= ctx.lanes
-    return part_of(result, 1, columns)
+        return _product_with_ones(ctx, view, copies)
+    rows, columns = (cut.count for cut in view.cuts)
+    most = int(str(view.buffer.shape[1]))
+    row = part_of(ctx.temporary(f"{hint}_all", 1, most), 1, columns)
+    for start in range(0, most, ctx.lanes):
+        count = min(ctx.lanes, most - start)
+        psum = ctx.temporary("turned", count, ctx.lanes, "float32", nodes.PSUM)
+        ctx.build.add(nodes.Transpose(part_of(psum, count, rows), columns_of(view, expr(start), expr(count))))
+        into = part_of(ctx.temporary(hint, count, 1), count, 1) if most > 1 else row
+        ctx.build.add(nodes.Reduce(into, OPERATORS[op].alu, part_of(psum, count, rows)))
+        if most > 1:
+            turn(ctx, into, columns_of(row, expr(start), expr(count)), 1)
+    return _product_with_ones(ctx, row, copies) if copies > 1 else row
+
+
+def _product_with_ones(ctx: Context, view: View, copies: int) -> View:
+    """The sum over partitions, on as many partitions as there are copies."""
+    psum = ctx.temporary("summed", copies, int(str(view.buffer.shape[1])), "float32", nodes.PSUM, "sum")
+    result = part_of(psum, copies, view.cuts[1].count)
+    ctx.build.add(nodes.MatMul(result, part_of(ctx.constant(1.0), view.cuts[0].count, copies), view, ()))
+    return result
+
+
+def common_copies(ctx: Context, einsums: list[Einsum], part: str) -> int:
+    """Partitions that have all of every operand, where no variable lies on them."""
+    if part or any(e.condition or e.recurrence or any(a.gathers for a in e.accesses) for e in einsums):
+        return 1
+    tiles = [ctx.chip(t) for t in {t for e in einsums for t in e.reads} - {e.name for e in einsums}]
+    return min((tile.copies if tile is not None else 1 for tile in tiles), default=1)
 
 
 def folded(storage: Storage, span: Span, blocks: int) -> View:
@@ -54,15 +67,17 @@ def is_folded(
         return False
     if any(ctx.given.is_cut([e.name], part) or ctx.given.has_instruction(e.name) for e in einsums):
         return False
-    if any(e.reduced or e.condition or any(a.gathers for a in e.accesses) for e in einsums):
+    if any({*e.reduced} - {part} or e.condition or any(a.gathers for a in e.accesses) for e in einsums):
         return False
     made = {e.name for e in einsums}
     read = ((ctx.chip(a.tensor), a) for e in einsums for a in e.accesses if a.tensor not in made)
     if not all(chip is not None and _is_column(chip, a, part) for chip, a in read):
         return False
-    kept = [(e, targets[e.name]) for e in einsums if e.name in targets]
+    kept = [(e, targets[e.name]) for e in einsums if e.name in targets and not e.reduced]
     return all(t.hbm is None and t.tile is not None and _is_column(t.tile, e.output, part) for e, t in kept)
 
 
 def _is_column(storage: Storage, access: Access, part: str) -> bool:
+    if part not in access.variables:
+        return storage.copies > 1
     return storage.has_blocks and storage.part_variable(access) == part and "free" not in storage.dims

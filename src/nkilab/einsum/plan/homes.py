@@ -10,6 +10,7 @@ from ..tree.nodes import PSUM
 from .build import Span
 from .context import Context
 from .groups import Group, einsums_of
+from .knobs import SMALLER_SHARES
 from .product import matmul_dtype
 from .stage import stage, staged_bytes
 from .storage import Storage
@@ -228,20 +229,26 @@ class Homes:
         shape = self.ctx.cascade.shape(einsum.name)
         size = self.ctx.bytes_of(self.ctx.chip_dtypes.get(einsum.name, "float32"))
         extents = [min(e, blocks.get(i.plain, e)) for e, i in zip(shape, einsum.output.indices, strict=True)]
-        largest = max(extents, default=1)
-        return prod(extents) // largest * -(-largest // self.ctx.lanes) * size
+        # where nothing that supposes the largest axis on the partitions fits, any may be there
+        side = (max if self.ctx.knobs.share > SMALLER_SHARES[-1] else min)(extents, default=1)
+        return prod(extents) // side * -(-side // self.ctx.lanes) * size
 
     def wanted(self, einsum: Einsum, group: Group, blocks: dict[str, int]) -> str:
-        """The variable that the first reader of a tensor wants on the partitions; "" if it does not care."""
+        """The variable that the first reader of a tensor wants on the partitions; "" if none cares.
+
+        Who reads it element by element wants what its own readers do.
+        """
         tile = next((v for v, b in blocks.items() if b > 1), "")
-        reads = ((r, a) for r in group.einsums for a in r.accesses if a.tensor == einsum.name)
-        first = next(reads, None)
-        if first is None:
-            return ""
-        reader, access = first
-        if reader in self.products:
-            return next((v for v in reader.reduced if v in access.variables), "")
-        return tile if tile in access.variables else ""
+        reads = [(r, a) for r in group.einsums for a in r.accesses if a.tensor == einsum.name]
+        behind = group.einsums[group.einsums.index(einsum) + 1 :]
+        for n, (reader, access) in enumerate(reads):
+            if reader in self.products:
+                return next((v for v in reader.reduced if v in access.variables), "")
+            if tile in access.variables and not n:
+                return tile
+            if reader in behind and reader.output.indices == access.indices:
+                return self.wanted(reader, group, blocks)
+        return ""
 
 
 def state_of(block: Iterate) -> set[str]:

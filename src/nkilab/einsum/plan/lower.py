@@ -33,7 +33,7 @@ from .nest import Cluster, Nest
 from .normal import live, normal
 from .pipeline import pipelined
 from .product import product_of
-from .reach import leaving
+from .reach import beyond_edges
 from .recurrence import without_turns
 from .solve import solve_of
 from .stage import BeyondEdges
@@ -258,7 +258,9 @@ class _Lowering:
         """Variable, extent and block of each loop around a group; none where one nest does it all."""
         cascade, given, last = self.ctx.cascade, self.ctx.given, group.einsums[-1]
         shared = [v for v in group.shared if cascade.extent(v, last) > 1]
-        shared = [v for v in shared if not self.is_beyond(v, group)]
+        # what is read beyond its edge along a variable is brought on chip whole
+        edges = {v for index in beyond_edges(self.ctx, group.einsums) for v in index.variables}
+        shared = [v for v in shared if v not in edges]
         names = [e.name for e in group.einsums]
         forced = {v: b for v, b in given.around(names).items() if v in shared and b < cascade.extent(v, last)}
         products: list[Einsum] = []
@@ -331,13 +333,6 @@ class _Lowering:
                 )
             found.append((variable, extent, block))
         return found
-
-    def is_beyond(self, variable: str, group: Group) -> bool:
-        """Whether an operand is read beyond its edge along a variable: then it is brought on chip whole."""
-        ctx = self.ctx
-        inputs = ((e, a) for e in group.einsums for a in e.accesses if a.tensor in ctx.cascade.inputs)
-        beyond = (i for e, a in inputs if not a.gathers for i in leaving(ctx, a, ctx.spans(e, {})))
-        return any(variable in index.variables for index in beyond)
 
     # steps
 

@@ -10,18 +10,18 @@ from ..language.ast import Access, Einsum, Scalar
 from ..language.operators import OPERATORS
 from ..lower.scan import Scans
 from ..tree import nodes
-from ..tree.expr import ZERO, expr
-from ..tree.nodes import View
-from .build import Span, point
+from ..tree.expr import expr
+from ..tree.nodes import View, columns_of
+from .build import Span, point, whole
 from .choose import Choice, choose, ordered
 from .chunk import chunks_of
 from .context import Context, part_of, tally
 from .deliver import Target, deliver, targets_of
 from .fetch import fetch
-from .fold import across_partitions, folded, is_folded
-from .reach import leaves
+from .fold import across_partitions, common_copies, folded, is_folded
+from .reach import leaving
 from .stage import stage, staged_before
-from .storage import Storage
+from .storage import Storage, first_rows
 from .turns import piece_of, rows_of
 from .values import Tile, Value
 from .want import Want
@@ -63,14 +63,19 @@ class Nest:
         ctx: the plan.
         cluster: what it computes.
         outer: spans that loops around it have chosen.
+        choice: how it runs; None for the cheapest.
     """
 
-    def __init__(self, ctx: Context, cluster: Cluster, outer: dict[str, Span]) -> None:
+    def __init__(
+        self, ctx: Context, cluster: Cluster, outer: dict[str, Span], choice: Choice | None = None
+    ) -> None:
         self.ctx, self.cluster, self.outer = ctx, cluster, outer
         self.spans: dict[str, Span] = {}
         for einsum in cluster.einsums:
             self.spans |= ctx.spans(einsum, outer)
-        self.choice: Choice = choose(ctx, cluster.einsums, self.spans)
+        self.choice = choice or choose(ctx, cluster.einsums, self.spans)
+        self.across, self.blocks, self.copies = "", 0, common_copies(ctx, cluster.einsums, self.choice.part)
+        self.targets: dict[str, Target] = {}
         self.locals: dict[str, Value] = {}
         self.staged: dict[str, Storage] = {}
         self.scans = Scans(self, [e for e in cluster.einsums if e.recurrence is not None])
@@ -78,21 +83,45 @@ class Nest:
     def lower(self) -> None:
         """Append the nest."""
         part, einsums = self.choice.part, self.cluster.einsums
-        self.targets = {e.name: targets_of(self.ctx, e, self.outer, part) for e in self.kept}
+        for einsum in self.kept:
+            copies = self.ctx.lanes if part in einsum.reduced else self.copies
+            target = targets_of(self.ctx, einsum, self.outer, part, copies)
+            self.targets[einsum.name] = target
+            # what others write too has no copies
+            self.copies = min(self.copies, target.tile.copies if target.tile is not None else self.copies)
         if is_folded(self.ctx, einsums, self.targets, self.choice, self.spans):
             self.fold()
             return
         self.staged = self.padded() | self.staged_before()
+        self.across = self.combined_at_once()
+        self.summed_up()
+
+    def summed_up(self) -> None:
+        """Tiles of what some Einsum reduces, and what is done with their sums."""
+        sums = self.begun_sums() if self.across else []
         with self.result_loops():
             for _ in self.scans.pieces():
-                self.summed_up([self.begun(e) for e in einsums if e.reduced and self.is_reduced(e)])
+                self.piece(sums)
+        self.finish(sums)
 
-    def summed_up(self, sums: list[Partial]) -> None:
-        """Tiles of what some Einsum reduces, and what is done with their sums."""
+    def piece(self, sums: list[Partial]) -> None:
+        """Tiles of one piece of the columns, with sums of its own where none run on behind it."""
+        own = [] if sums else self.begun_sums()
         with self.sum_loops():
-            self.tile(sums)
-        for one in sums:
-            self.finished(one)
+            self.tile(sums or own)
+        self.finish(own)
+
+    def combined_at_once(self) -> str:
+        """The variable of a loop over results of which each has a column of partial sums; "" for none.
+
+        What all partitions have of them is combined behind the loop, for all at once.
+        """
+        choice, reduced = self.choice, self.reduced
+        is_apart = choice.part in reduced and (not choice.free or choice.free in reduced)
+        loops = [v for v in self.looped if v not in reduced]
+        if not is_apart or len(loops) != 1 or self.scans.variable:
+            return ""
+        return loops[0] if choice.block(loops[0]) == 1 and self.spans[loops[0]].most <= self.ctx.lanes else ""
 
     @contextmanager
     def result_loops(self) -> Iterator[None]:
@@ -144,7 +173,7 @@ class Nest:
             str(a): stage(self.ctx, a, self.spans, self.choice.part, self.ctx.dtypes[a.tensor])
             for e in self.cluster.einsums
             for a in e.accesses
-            if not a.gathers and self.ctx.storages.get(a.tensor) and leaves(self.ctx, a, self.spans)
+            if not a.gathers and self.ctx.storages.get(a.tensor) and leaving(self.ctx, a, self.spans)
         }
 
     def staged_before(self) -> dict[str, Storage]:
@@ -157,42 +186,9 @@ class Nest:
 
     def fold(self) -> None:
         """Columns of several blocks of partitions in one instruction: the blocks become the columns."""
-        span = self.spans[self.choice.part]
-        blocks = span.most // self.ctx.lanes
         self.ctx.build.add(nodes.Comment(self.cluster.title))
-
-        def new(hint: str) -> View:
-            return part_of(self.ctx.temporary(hint, self.ctx.lanes, blocks), self.ctx.lanes, blocks)
-
-        tile = Tile(self.ctx, new, new)
-        # a few elements take GpSimdE no longer than VectorE, which has the wide tiles to go through
-        tile.engine = "gpsimd"
-        self.locals = {}
-        for einsum in self.cluster.einsums:
-            operands = [self.folded_operand(o, span, blocks) for o in einsum.operands]
-            value = tile.operator(einsum.map_op, operands) if einsum.map_op else operands[0]
-            readers = sum(einsum.name in e.reads for e in self.cluster.einsums if e is not einsum)
-            value.uses += max(readers - 1, 0) + (readers > 0 and einsum.name in self.cluster.kept)
-            self.locals[einsum.name] = value
-            self.ctx.build.note(einsum.name, self.spans, self.choice.part)
-            if einsum.name in self.cluster.kept:
-                self.settle_readers(einsum, tile)
-                target = self.targets[einsum.name].tile
-                assert target is not None
-                view = folded(target, span, blocks)
-                tile.into(value, view)
-                self.locals[einsum.name] = Value(view=view)
-                target.changed()
-
-    def folded_operand(self, operand: Access | Scalar, span: Span, blocks: int) -> Value:
-        """What an instruction over all blocks reads."""
-        if isinstance(operand, Scalar):
-            return Value(number=self.ctx.number(operand))
-        if operand.tensor in self.locals:
-            return self.locals[operand.tensor]
-        chip = self.ctx.chip(operand.tensor)
-        assert chip is not None
-        return Value(view=folded(chip, span, blocks))
+        self.blocks = self.spans[self.choice.part].most // self.ctx.lanes
+        self.piece([])
 
     @property
     def kept(self) -> list[Einsum]:
@@ -210,7 +206,7 @@ class Nest:
 
     def is_settled(self, variable: str) -> bool:
         """Whether a variable needs no loop: it is a point, or its tile is chosen outside."""
-        return self.choice.block(variable) == 0
+        return self.blocks > 0 or self.choice.block(variable) == 0
 
     @contextmanager
     def tiled(self, variable: str, comment: str, is_sequential: bool = False) -> Iterator[None]:
@@ -230,23 +226,25 @@ class Nest:
 
     @property
     def rows(self) -> Span:
-        return self.spans[self.choice.part] if self.choice.part else point(0)
+        if self.blocks or not self.choice.part:
+            return whole(self.ctx.lanes if self.blocks else self.copies)
+        return self.spans[self.choice.part]
 
     @property
     def columns(self) -> Span:
-        return self.spans[self.choice.free] if self.choice.free else point(0)
+        return self.spans[self.choice.free] if self.choice.free else whole(max(self.blocks, 1))
 
     def new(self, hint: str) -> View:
-        made = self.ctx.temporary(hint, self.rows.most, self.columns.most)
-        return part_of(made, self.rows.count, self.columns.count)
+        return self.ctx.tile(hint, self.rows, self.columns)
 
     def new_column(self, hint: str) -> View:
-        made = self.ctx.temporary(hint, self.rows.most, 1)
-        return part_of(made, self.rows.count, 1)
+        return self.ctx.tile(hint, self.rows, whole(1))
 
     def tile(self, sums: list[Partial]) -> None:
         """The instructions of one tile."""
         tile = Tile(self.ctx, self.new, self.new_column, self.columns.most == 1)
+        # a few elements take GpSimdE no longer than VectorE, which has the wide tiles to go through
+        tile.engine = "gpsimd" if self.blocks else ""
         held = {one.einsum.name: one for one in sums}
         self.locals = {}
         body = self.ctx.build.scopes[-1].body
@@ -282,7 +280,8 @@ class Nest:
             if self.ctx.given.has_instruction(other.name):
                 continue
             is_plain = other.reads == (einsum.name,) and not other.map_op and other.condition is None
-            if is_plain and other.reduce_op == "add" and set(other.reduced) == {self.choice.free}:
+            own = {*other.reduced} - {self.choice.part}
+            if is_plain and other.reduce_op == "add" and own == {self.choice.free} - {""}:
                 return one
         return None
 
@@ -308,12 +307,21 @@ class Nest:
         return value
 
     def operand(self, operand: Access | Scalar) -> Value:
+        """An operand as a tile, a column, or a number."""
         if isinstance(operand, Scalar):
             return Value(number=self.ctx.number(operand))
         if operand.tensor in self.locals:
             return self.locals[operand.tensor]
+        return self.fetched(operand)
+
+    def fetched(self, operand: Access) -> Value:
+        """An operand that no Einsum of the cluster computes."""
+        chip, part = self.ctx.chip(operand.tensor), self.choice.part
+        if self.blocks and chip is not None and part in operand.variables:
+            return Value(view=folded(chip, self.spans[part], self.blocks))
         staged = self.staged.get(str(operand))
-        want = Want(operand, self.spans, self.choice.part, self.choice.free, staged, may_stay=True)
+        spans = {**self.spans, part: self.rows} if self.blocks else self.spans
+        want = Want(operand, spans, part, self.choice.free, staged, True, self.copies)
         if staged is None:
             want = replace(want, storage=piece_of(self.ctx, want))
         view = (rows_of(self.ctx, want) if staged is None else None) or fetch(self.ctx, want)
@@ -358,20 +366,19 @@ class Nest:
         target = self.targets[einsum.name]
         wide = self.widened(value, tile) if value.is_column and self.columns.most > 1 else value
         direct = target.direct(self.ctx, einsum, self.spans, self.choice.part, self.choice.free)
-        if direct is not None and wide.view in (None, direct):
+        if self.blocks and target.tile is not None:
+            direct = folded(target.tile, self.spans[self.choice.part], self.blocks)
+        if direct is not None and (self.blocks or wide.view in (None, direct)):
             self.into(wide, direct, tile, along)
             if target.tile is not None:
                 target.tile.changed()
-            self._also(target, einsum, wide)
+            if target.hbm is not None:
+                target, part, free = replace(target, tile=None), self.choice.part, self.choice.free
+                deliver(self.ctx, einsum, direct, self.spans, part, free, target)
             return
         if wide.view is None and wide.number is None:
             hint = f"{einsum.name.lower()}_tile"
-            made = part_of(
-                self.ctx.temporary(hint, self.rows.most, self.columns.most, target.dtype),
-                self.rows.count,
-                self.columns.count,
-            )
-            self.into(wide, made, tile, along)
+            self.into(wide, self.ctx.tile(hint, self.rows, self.columns, target.dtype), tile, along)
         view = tile.view(wide)
         deliver(self.ctx, einsum, view, self.spans, self.choice.part, self.choice.free, target)
 
@@ -392,34 +399,28 @@ class Nest:
     def widened(self, value: Value, tile: Tile) -> Value:
         """A number or a column along all columns of the tile."""
         made = self.new("t")
-        if value.number is not None:
-            tile.fill(made, value.number)
-        else:
-            tile.fill(made, 0.0)
+        tile.fill(made, value.number if value.number is not None else 0.0)
+        if value.number is None:
             tile.add(nodes.Scale(made, made, "add", tile.scalar(value)))
         return Value(view=made)
 
     def rows_of(self, view: View) -> View:
-        """The rows of a sum's place that the present tile has."""
-        return View(view.buffer, (nodes.Cut(ZERO, self.rows.count), *view.index[1:]))
-
-    def _also(self, target: Target, einsum: Einsum, value: Value) -> None:
-        if target.hbm is not None:
-            assert value.view is not None
-            choice, rest = self.choice, replace(target, tile=None)
-            deliver(self.ctx, einsum, value.view, self.spans, choice.part, choice.free, rest)
+        """The part of a sum's place that the present tile has."""
+        rows = first_rows(view, self.rows.count)
+        return columns_of(rows, self.spans[self.across].start, expr(1)) if self.across else rows
 
     # reductions
+
+    def begun_sums(self) -> list[Partial]:
+        """The places of all sums, before the loops that they run over."""
+        return [self.begun(e) for e in self.cluster.einsums if e.reduced and self.is_reduced(e)]
 
     def begun(self, einsum: Einsum) -> Partial:
         """Make the place of a sum before the loops that it runs over."""
         choice = self.choice
-        keeps_free = bool(choice.free) and choice.free not in einsum.reduced
+        own = self.across or (choice.free if choice.free not in einsum.reduced else "")
         looped = [v for v in einsum.reduced if not self.is_settled(v)]
-        trips = 1
-        for v in looped:
-            trips *= -(-self.spans[v].most // self.choice.block(v))
-        is_single = trips == 1
+        is_single = all(self.spans[v].most <= self.choice.block(v) for v in looped)
         hint = f"{einsum.name.lower()}_{'sum' if einsum.reduce_op == 'add' else einsum.reduce_op[:3]}"
         over_parts = choice.part in einsum.reduced
         direct = None if over_parts else self.direct_sum(einsum)
@@ -427,11 +428,11 @@ class Nest:
             if not is_single:
                 self.ctx.build.add(nodes.Fill(direct, float(OPERATORS[einsum.reduce_op].identity or 0.0)))
             return Partial(einsum, direct, is_single, True)
-        rows = min(self.ctx.lanes, self.spans[choice.part].most) if choice.part else 1
-        columns = self.columns.most if keeps_free else 1
-        made = self.ctx.temporary(hint, rows, columns)
+        rows = min(self.ctx.lanes, self.rows.most)
+        columns = self.spans[own] if own else point(0)
+        made = self.ctx.temporary(hint, rows, columns.most)
         count = expr(rows) if over_parts else self.rows.count
-        view = part_of(made, count, self.columns.count if keeps_free else 1)
+        view = part_of(made, count, columns.count)
         if not is_single:
             self.ctx.build.add(nodes.Fill(view, float(OPERATORS[einsum.reduce_op].identity or 0.0)))
         return Partial(einsum, view, is_single)
@@ -448,7 +449,7 @@ class Nest:
         """Take one tile into a sum."""
         einsum, choice = one.einsum, self.choice
         op = OPERATORS[einsum.reduce_op].alu
-        over_free = choice.free in einsum.reduced and self.columns.most > 1
+        over_free = (choice.free in einsum.reduced or self.blocks > 0) and self.columns.most > 1
         if one.is_taken:
             return
         into = self.rows_of(one.into)
@@ -472,6 +473,11 @@ class Nest:
         whole, is_across = self.ctx.spans(one.einsum, self.outer), self.choice.part in one.einsum.reduced
         self.ctx.build.add(tally(self.ctx, one.einsum, into, self.spans, whole, is_across))
 
+    def finish(self, sums: list[Partial]) -> None:
+        """Deliver sums."""
+        for one in sums:
+            self.finished(one)
+
     def finished(self, one: Partial) -> None:
         """Deliver a sum, after the partitions are summed too if they are among what is reduced."""
         einsum, view = one.einsum, one.into
@@ -482,9 +488,11 @@ class Nest:
             assert tile is not None
             tile.changed()
             return
-        free = choice.free if choice.free not in einsum.reduced else ""
+        free = self.across or (choice.free if choice.free not in einsum.reduced else "")
         if part in einsum.reduced:
             if self.spans[part].most > 1:
-                view = across_partitions(self.ctx, view, einsum.reduce_op, einsum.name.lower())
+                tile = self.targets[einsum.name].tile
+                copies = tile.copies if tile is not None else 1
+                view = across_partitions(self.ctx, view, einsum.reduce_op, einsum.name.lower(), copies)
             part = ""
         deliver(self.ctx, einsum, view, self.spans, part, free, self.targets[einsum.name])

@@ -10,7 +10,7 @@ from ..tree.nodes import Select, View
 from .build import Span, point
 from .context import Context, part_of
 from .product import Product
-from .reach import leaves, leaving
+from .reach import leaving
 from .stack import Stack, stacked, stacked_bytes, stacked_over
 from .stage import stage, staged_bytes, widened
 from .storage import Storage
@@ -47,7 +47,7 @@ class Operands:
         product, found = self.product, {}
         for n, access in enumerate((product.left, product.right)):
             spans = widened(self.ctx, access, self.spans) if access is not None else None
-            if access is None or spans is None or leaves(self.ctx, access, self.spans):
+            if access is None or spans is None or leaving(self.ctx, access, self.spans):
                 continue
             if self.ctx.given.fitting([self.einsum.name], product.over, self.ctx.lanes) != self.ctx.lanes:
                 continue
@@ -89,7 +89,7 @@ class Operands:
         if self.ctx.given.is_watched:
             return
         for n, (access, own) in enumerate(((product.left, product.part), (product.right, product.free))):
-            if access is None or n in self.held or leaves(self.ctx, access, self.spans) or not product.outer:
+            if access is None or n in self.held or leaving(self.ctx, access, self.spans) or not product.outer:
                 continue
             if set(product.outer) & set(access.variables) or not is_staged(access, own):
                 continue
@@ -101,7 +101,7 @@ class Operands:
         for n, access in enumerate((self.product.left, self.product.right)):
             if access is None or n in self.held:
                 continue
-            if not self.stack and not leaves(self.ctx, access, self.spans):
+            if not self.stack and not leaving(self.ctx, access, self.spans):
                 continue
             if is_forced or self.bytes_of(access) <= self.ctx.room() * LARGE:
                 self.place(n, access)

@@ -86,24 +86,6 @@ def _touched(statement: nodes.Statement) -> tuple[frozenset[int], frozenset[int]
     return frozenset(reads), frozenset(writes)
 
 
-def engines_of(statement: nodes.Statement) -> set[str]:
-    """Engines that a statement, or what a loop holds, runs on."""
-    found = set()
-    for inner in nodes.statements([statement]):
-        match inner:
-            case nodes.Loop() | nodes.Alloc() | nodes.Comment() | nodes.Tally():
-                continue
-            case nodes.Load() | nodes.Store() | nodes.Move() | nodes.Gather():
-                found.add("dma")
-            case nodes.MatMul() | nodes.Transpose():
-                found.add("tensor")
-            case nodes.Activate():
-                found.add("scalar")
-            case _:
-                found.add(getattr(inner, "engine", "") or "vector")
-    return found
-
-
 def local_to(units: Sequence[Unit]) -> set[int]:
     """Tiles that a turn makes."""
     inner = [
@@ -138,7 +120,7 @@ def early_of(units: Sequence[Unit], hardware: Hardware) -> list[Unit]:
 
 def _shared_best(units: Sequence[Unit], hardware: Hardware, local: set[int]) -> list[Unit]:
     """The first units of a turn, so many that they and the others need about as long."""
-    last = _last_product(units)
+    last = _last_product(units, hardware)
     times = {id(u): sum(hardware.total([u.statement]).values()) for u in units}
     best: list[Unit] = []
     least = sum(times.values())
@@ -151,14 +133,14 @@ def _shared_best(units: Sequence[Unit], hardware: Hardware, local: set[int]) -> 
     return best
 
 
-def _last_product(units: Sequence[Unit]) -> int | None:
+def _last_product(units: Sequence[Unit], hardware: Hardware) -> int | None:
     """The last unit on TensorE that waits for what other engines made of products; None if none does."""
     changes: dict[int, int] = {}
     found = None
     for number, unit in enumerate(units):
         # odd on TensorE, even where other engines work on what it made
         level = max((changes.get(n, 0) for n in unit.reads), default=0)
-        is_tensor = "tensor" in engines_of(unit.statement)
+        is_tensor = "tensor" in hardware.total([unit.statement])
         level += (level % 2 == 0) if is_tensor else (level % 2 == 1)
         changes |= dict.fromkeys(unit.writes, level)
         if is_tensor and level > 1:
@@ -188,7 +170,7 @@ class Pipeline:
     """
 
     def __init__(self, loop: nodes.Loop, hardware: Hardware) -> None:
-        self.loop, self.units = loop, units_of(loop.body)
+        self.loop, self.hardware, self.units = loop, hardware, units_of(loop.body)
         self.early = early_of(self.units, hardware)
         self.has_state = bool(state_of(self.units))
         self.late = [u for u in self.units if u not in self.early]
@@ -206,7 +188,7 @@ class Pipeline:
         if self.is_summed_over:
             return False
         ahead, behind = (
-            set[str]().union(*(engines_of(u.statement) for u in held if _is_wide(u.statement)))
+            set[str]().union(*(self.hardware.total([u.statement]) for u in held if _is_wide(u.statement)))
             for held in (self.early, self.late)
         )
         return bool(ahead & behind - {"dma"}) and all(map(self.may_have_versions, self.early))
@@ -219,9 +201,11 @@ class Pipeline:
             for s in nodes.statements(self.loop.body)
         )
 
-    def is_bound(self, hardware: Hardware) -> bool:
+    @property
+    def is_bound(self) -> bool:
         """Whether what runs ahead has a part in the time, and transfers do not take all of it anyway."""
-        held, ahead = hardware.total([self.loop]), hardware.total([u.statement for u in self.early])
+        total = self.hardware.total
+        held, ahead = total([self.loop]), total([u.statement for u in self.early])
         work, early = (sum(t for e, t in part.items() if e != "dma") for part in (held, ahead))
         early *= expr(self.loop.trips).value or 1
         return early > LEAST * work and (self.has_state or work > held.get("dma", 0.0))
@@ -242,7 +226,8 @@ class Pipeline:
         body: list[nodes.Statement] = []
         place = 0
         if self.has_state:
-            place = next((n for n, u in enumerate(self.late) if "tensor" in engines_of(u.statement)), 0)
+            products = (n for n, u in enumerate(self.late) if "tensor" in self.hardware.total([u.statement]))
+            place = next(products, 0)
         ahead = self.turn(first, i + 1, next_version, is_copy=False)
         body += self.turn(self.late[:place], i, version, is_copy=False)
         body += [nodes.Comment("the turn after this one, as far as it needs no other"), *ahead]
@@ -263,7 +248,8 @@ class Pipeline:
         The rest is a chain of small steps that ends a turn: engines that wait for it have nothing left to do.
         """
         for n, unit in enumerate(self.early):
-            if engines_of(unit.statement) & {"scalar", "gpsimd"} and not _is_wide(unit.statement):
+            engines = self.hardware.total([unit.statement]).keys()
+            if engines & {"scalar", "gpsimd"} and not _is_wide(unit.statement):
                 return self.early[:n], self.soonest_first(self.early[n:])
         return self.early, []
 
@@ -360,7 +346,7 @@ def pipelined(kernel: nodes.Kernel, machine: Machine, may: Callable[[nodes.Loop]
     def ahead(loop: nodes.Loop, body: list[nodes.Statement]) -> bool:
         """Change one loop of a body; whether that is useful and fits."""
         pipeline = Pipeline(loop, hardware)
-        if not pipeline.is_useful or not pipeline.is_bound(hardware) or not may(loop):
+        if not pipeline.is_useful or not pipeline.is_bound or not may(loop):
             return False
         place, before = next(n for n, s in enumerate(body) if s is loop), list(body)
         body[place : place + 1] = pipeline.statements()

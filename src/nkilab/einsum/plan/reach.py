@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from ..language.ast import Access, Affine
+from collections.abc import Iterable
+
+from ..language.ast import Access, Affine, Einsum
 from ..language.extents import bounds
 from ..tree.expr import Expr, expr
 from .build import Span
@@ -24,13 +26,8 @@ def reach(index: Affine, spans: dict[str, Span]) -> tuple[Expr, int]:
     return start, most
 
 
-def leaves(ctx: Context, access: Access, spans: dict[str, Span]) -> bool:
-    """Whether an access reads outside of its tensor, where values are 0."""
-    return bool(leaving(ctx, access, spans))
-
-
 def leaving(ctx: Context, access: Access, spans: dict[str, Span]) -> list[Affine]:
-    """The indices of an access that run outside of its tensor, whatever loops around it choose."""
+    """The indices of an access that run outside of its tensor, where values are 0, whatever loops choose."""
     sizes = ctx.cascade.sizes
     axes = zip(ctx.cascade.tensors[access.tensor].ranks, access.indices, strict=True)
 
@@ -40,3 +37,9 @@ def leaving(ctx: Context, access: Access, spans: dict[str, Span]) -> list[Affine
         return low < 0 or high >= sizes[rank]
 
     return [i for rank, i in axes if isinstance(i, Affine) and is_outside(i, rank)]
+
+
+def beyond_edges(ctx: Context, einsums: Iterable[Einsum]) -> list[Affine]:
+    """The indices with which some Einsums read inputs beyond their edges."""
+    inputs = ((e, a) for e in einsums for a in e.accesses if a.tensor in ctx.cascade.inputs and not a.gathers)
+    return [index for e, a in inputs for index in leaving(ctx, a, ctx.spans(e, {}))]

@@ -158,9 +158,7 @@ def stacked(
     copies, depth = list(stack.copies(spans)), extents[dims.index("part")]
     held = list(extents)
     held[dims.index("part")] = len(copies) * depth
-    made = ctx.add_tile(
-        access.tensor, tuple(held), tuple(dims), tuple(bases), dtype, f"{access.tensor.lower()}_stack"
-    )
+    made = ctx.add_tile(access.tensor, (held, dims, bases), dtype, f"{access.tensor.lower()}_stack")
     made.depth, made.steps = ctx.build.depth, tuple(steps)
     source = next(s for s in ctx.storage_of(access) if s.is_hbm)
     parts = [_inside(ctx, access, stack.first(spans, copy), made, extents) for copy in copies]

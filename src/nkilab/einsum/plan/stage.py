@@ -14,7 +14,7 @@ from ..tree.nodes import all_of
 from .build import Span, point, whole
 from .context import Context
 from .filling import Filling
-from .reach import leaves, reach
+from .reach import leaving, reach
 from .storage import Storage, tile_shape
 
 
@@ -75,7 +75,7 @@ def stage(ctx: Context, access: Access, spans: dict[str, Span], part: str, dtype
 
     def block() -> Storage:
         hint = f"{access.tensor.lower()}_block"
-        made = ctx.add_tile(access.tensor, tuple(extents), tuple(dims), tuple(bases), dtype, hint)
+        made = ctx.add_tile(access.tensor, (extents, dims, bases), dtype, hint)
         made.depth = depth
         _filled(ctx, access, spans, made, source)
         return made
@@ -104,7 +104,7 @@ def staged_before(ctx: Context, access: Access, spans: dict[str, Span], part: st
 
 
 def _filled(ctx: Context, access: Access, spans: dict[str, Span], made: Storage, source: Storage) -> None:
-    is_padded = source.is_hbm and leaves(ctx, access, spans)
+    is_padded = source.is_hbm and leaving(ctx, access, spans)
     if is_padded:
         ctx.build.add(nodes.Fill(all_of(made.buffer), 0.0))
     at: list[Span] = []

@@ -50,6 +50,7 @@ class Storage:
         has_blocks: whether the partition axis needs several blocks.
         depth: of the scope in which it is complete.
         steps: positions of the tensor from one element of an axis to the next; () where all are one.
+        copies: partitions that each have all of a tile with no axis on the partitions.
     """
 
     buffer: Buffer
@@ -59,6 +60,7 @@ class Storage:
     depth: int = 0
     version: int = field(default_factory=lambda: next(_versions))
     steps: tuple[int, ...] = ()
+    copies: int = 1
 
     @property
     def is_hbm(self) -> bool:
@@ -101,6 +103,10 @@ class Storage:
             free.append(Cut(last.at, expr(1)))
         return View(self.buffer, (*first, *free))
 
+    def place(self, at: list[At | Cut]) -> View:
+        """The part of a tile that a result is written to, with every copy of it."""
+        return first_rows(self.view(at), expr(self.copies)) if self.copies > 1 else self.view(at)
+
     def _partitions(self, index: At | Cut, local: Expr) -> list[At | Cut]:
         count = index.count if isinstance(index, Cut) else expr(1)
         step = index.step if isinstance(index, Cut) else 1
@@ -122,14 +128,21 @@ class Storage:
         return expr(self.buffer.shape[0]).value or 1
 
 
+def first_rows(view: View, count: Expr) -> View:
+    """A view with so many partitions, from the first on."""
+    return View(view.buffer, (Cut(ZERO, count), *view.index[1:]))
+
+
 def in_hbm(buffer: Buffer, ranks: int) -> Storage:
     """A tensor that lies in HBM whole."""
     return Storage(buffer, ("hbm",) * ranks, (ZERO,) * ranks)
 
 
-def tile_shape(extents: tuple[int, ...], dims: tuple[str, ...], lanes: int) -> tuple[tuple[int, ...], bool]:
+def tile_shape(
+    extents: tuple[int, ...], dims: tuple[str, ...], lanes: int, copies: int = 1
+) -> tuple[tuple[int, ...], bool]:
     """The shape of a tile on a chip of so many partitions, and whether it has blocks."""
-    part = extents[dims.index("part")] if "part" in dims else 1
+    part = extents[dims.index("part")] if "part" in dims else copies
     blocks = -(-part // lanes)
     free = tuple(e for e, d in zip(extents, dims, strict=True) if d == "free") or (1,)
     head = (lanes, blocks) if blocks > 1 else (part,)

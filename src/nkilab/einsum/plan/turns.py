@@ -11,7 +11,7 @@ from ..tree.expr import ZERO, expr
 from ..tree.nodes import At, Cut, View, all_of
 from .build import Span
 from .context import Context
-from .reach import leaves
+from .reach import leaving
 from .stage import stage, staged_bytes
 from .storage import Storage, positions
 from .want import Want
@@ -44,7 +44,7 @@ def _is_piece(ctx: Context, access: Access, variable: str) -> bool:
 def _chunked(ctx: Context, want: Want) -> dict[str, Span] | None:
     """The spans of what is wanted, with all turns of the present chunk."""
     held = [v for v in ctx.turns if _is_piece(ctx, want.access, v)]
-    if len(held) != 1 or not want.spans[held[0]].is_point or leaves(ctx, want.access, want.spans):
+    if len(held) != 1 or not want.spans[held[0]].is_point or leaving(ctx, want.access, want.spans):
         return None
     storages = ctx.storages.get(want.access.tensor, ())
     if not all(s.is_hbm for s in storages):

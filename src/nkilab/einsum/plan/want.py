@@ -20,6 +20,7 @@ class Want:
         free: variable along the columns; "" for none.
         storage: a place to take it from; None for the best known.
         may_stay: whether what is transposed for it may stay in PSUM: VectorE and ScalarE alone read it.
+        copies: partitions that each get all, where no variable lies on them.
     """
 
     access: Access
@@ -28,6 +29,7 @@ class Want:
     free: str = ""
     storage: Storage | None = None
     may_stay: bool = False
+    copies: int = 1
 
     def has(self, variable: str) -> bool:
         """Whether the access runs along a variable of more than one value."""
@@ -36,7 +38,7 @@ class Want:
     @property
     def rows(self) -> Span:
         """What the partitions cover."""
-        return self.spans[self.part] if self.part else whole(1)
+        return self.spans[self.part] if self.part else whole(self.copies)
 
     @property
     def columns(self) -> Span:
