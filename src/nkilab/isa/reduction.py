@@ -57,10 +57,9 @@ class TensorReduce(Instruction):
         return self.op.reduces
 
     @rule(
-        "axis holds 0, the partition axis; only free axes are reduced",
-        broken_by={"axis": 0},
-        hint="transpose the tile first, or multiply by a column of ones on TensorE",
-    )
+        "axis holds 0, the partition axis; only free axes are reduced", source="nki.isa.tensor_reduce",
+        broken_by={"axis": 0}, hint="transpose the tile first, or multiply by a column of ones on TensorE",
+    )  # fmt: skip
     def partition_axis_stays(self) -> bool:
         return 0 not in self.reduced
 
