@@ -16,7 +16,7 @@ from .attempts import attempted
 from .checks.judge import GIVEN, judge
 from .checks.layouts import differing_views
 from .checks.model import Model, close_to
-from .checks.names import check_cascade, known_ranks, node_of
+from .checks.names import check_cascade, known_ranks
 from .compiled import CompiledEinsum
 from .emit.neuronxcc import NeuronxccPrinter
 from .emit.nki import NkiPrinter
@@ -185,7 +185,7 @@ def _need_types(spec: Spec, dtypes: Mapping[str, Any] | str | None, known: Seque
         if name not in known:
             error = UsageError(f"dtype of {tensor} is {name}; it must be one of {', '.join(known)}")
             is_own = spec.dtypes.get(tensor) == name
-            raise error.located(str(node_of(spec, "format", tensor).place), "format") if is_own else error
+            raise error.located(str(spec.node("format", tensor).place), "format") if is_own else error
 
 
 def _check_names(outputs: Sequence[str], kernel_name: str) -> None:

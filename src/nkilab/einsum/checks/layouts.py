@@ -7,8 +7,7 @@ from collections.abc import Iterator
 from ...machine import Machine
 from ..grades import Finding, found
 from ..language.spec import Placement
-from .model import Extent, Model, difference, entry, within
-from .names import node_of
+from .model import Extent, Model, difference
 
 
 def start_partitions(machine: Machine) -> tuple[tuple[int, tuple[int, ...]], ...]:
@@ -21,26 +20,21 @@ def check_placements(model: Model) -> Iterator[Finding]:
     """Each layout names the tensor's ranks once; memories and constructors agree."""
     for (tensor, einsum), placed in model.spec.placements.items():
         access = model.access(tensor, einsum)
-        node = within(placed.node, "ranks")
         if access is None:
             told = "is for a tensor that it does not use"
-            yield found("placement-ranks", node, tensor=tensor, einsum=einsum, told=told, ranks="none")
+            yield found("placement-ranks", placed, told=told, ranks="none")
             continue
         wanted = model.parts(einsum, access.variables)
         given = (*placed.unbound, *placed.ranks)
         told = difference(given, model.needed(einsum, wanted, given))
         if told:
-            yield found("placement-ranks", node, tensor=tensor, einsum=einsum, told=told, ranks=wanted)
+            yield found("placement-ranks", placed, told=told, ranks=wanted)
         yield from _constructor(model, placed)
         if placed.component == "HBM" and placed.unbound:
-            at = within(node, "unbound")
-            yield found("hbm-unbound", at, tensor=tensor, einsum=einsum, unbound=placed.unbound)
+            yield found("hbm-unbound", placed)
         made = model.producer(tensor)
         if made is not None and placed.component != made.component:
-            yield found(
-                "memory-differs", within(placed.node, "component"), tensor=tensor, made=made.component,
-                read=placed.component,
-            )  # fmt: skip
+            yield found("memory-differs", placed, made=made.component)
 
 
 def _constructor(model: Model, placed: Placement) -> Iterator[Finding]:
@@ -53,21 +47,14 @@ def _constructor(model: Model, placed: Placement) -> Iterator[Finding]:
         told = f"is read here and has a constructor; {maker} makes it"
         change = "leave constructor out"
     if told:
-        yield found(
-            "constructor",
-            within(placed.node, "constructor"),
-            tensor=tensor,
-            einsum=einsum,
-            told=told,
-            change=change,
-        )
+        yield found("constructor", placed, told=told, change=change)
 
 
 def check_orders(model: Model) -> Iterator[Finding]:
     """Rank orders say what the binding says."""
     given = ((t, e, order) for t, orders in model.spec.rank_order.items() for e, order in orders.items())
     for tensor, einsum, order in given:
-        node = node_of(model.spec, "format", tensor, "rank-order", einsum)
+        node = model.spec.node("format", tensor, "rank-order", einsum)
         access = model.access(tensor, einsum)
         wanted = model.parts(einsum, access.variables) if access else ()
         told = difference(order, model.needed(einsum, wanted, order))
@@ -86,11 +73,8 @@ def check_views(model: Model) -> Iterator[Finding]:
         made = model.producer(tensor)
         assert made is not None
         mine, theirs = (made.outer, placed.outer) if key != "free" else (made.inner, placed.inner)
-        node = within(placed.node, "ranks", "free" if key == "free" else "partition")
-        yield found(
-            f"view-{key}", node, tensor=tensor, einsum=placed.einsum, made=mine, read=theirs,
-            fix=_rewritten(model, placed, model.order_of(tensor, mine)) or mine,
-        )  # fmt: skip
+        fix = _rewritten(model, placed, model.order_of(tensor, mine)) or mine
+        yield found(f"view-{key}", placed, made=mine, read=theirs, fix=fix)
 
 
 def differing_views(model: Model) -> Iterator[tuple[str, Placement, str]]:
@@ -143,19 +127,14 @@ def check_tiles(model: Model) -> Iterator[Finding]:
         if placed.component == "HBM":
             continue
         if einsum == tensor and tensor in model.spec.cascade.outputs:
-            yield found(
-                "output-memory", within(placed.node, "component"), tensor=tensor, memory=placed.component
-            )
-        node = within(placed.node, "ranks", "partition")
+            yield found("output-memory", placed)
         if not placed.outer:
-            yield found("no-partition", node, tensor=tensor, einsum=einsum)
+            yield found("no-partition", placed)
         count = model.count(einsum, placed.outer)
         if count is not None and count > most:
             widest = max(placed.outer, key=lambda r: model.count(einsum, [r]) or 0)
-            yield found(
-                "partition-extent", entry(node, widest), tensor=tensor, einsum=einsum, count=count,
-                chip=model.machine.name, most=most, rank=widest,
-            )  # fmt: skip
+            told = {"count": count, "chip": model.machine.name, "most": most}
+            yield found("partition-extent", placed, rank=widest, **told)
 
 
 def check_starts(model: Model) -> Iterator[Finding]:
@@ -175,16 +154,7 @@ def _starts(model: Model, placed: Placement) -> Iterator[Finding]:
         starts = [turn * inner for turn in range(turns)]
         if not set(starts) <= set(allowed):
             told = ", ".join(map(str, starts[:3])) + (", ..." if len(starts) > 3 else "")
-            yield found(
-                "start-partition",
-                entry(within(placed.node, "ranks", "partition"), rank),
-                tensor=placed.tensor,
-                einsum=placed.einsum,
-                starts=told,
-                count=inner,
-                allowed=allowed,
-                rank=rank,
-            )
+            yield found("start-partition", placed, starts=told, count=inner, allowed=allowed, rank=rank)
 
 
 def check_shapes(model: Model) -> Iterator[Finding]:
@@ -199,15 +169,13 @@ def check_shapes(model: Model) -> Iterator[Finding]:
         dst: list[Extent] = model.extents(einsum, ranks)
         if dst == given:
             continue
-        told = {"dst": dst, "src": given, "einsum": einsum, "instruction": held.instruction}
+        told = {"dst": dst, "src": given, "instruction": held.instruction}
         if [e for e in dst if e != 1] == [e for e in given if e != 1]:
             # of several ranks of one element the last is named: where it is left out, the shapes agree
             unit = [r for r, e in zip(ranks, dst) if e == 1][-1:] if len(dst) > len(given) else []
-            rank = unit[0] if unit else "an axis"
-            node = entry(within(placed.node, "ranks", "free"), rank)
-            yield found("unit-rank", node, rank=rank, **told)
+            yield found("unit-rank", placed, rank=unit[0] if unit else "an axis", **told)
         else:
-            yield found("shape-differs", within(placed.node, "ranks"), **told)
+            yield found("shape-differs", placed, **told)
 
 
 def given_shape(model: Model, einsum: str) -> list[Extent] | None:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from ..grades import Finding, found
 from ..language.spec import Placement
-from .model import Model, within
+from .model import Model
 
 
 def tile_bytes(model: Model, placed: Placement) -> int | None:
@@ -58,16 +58,8 @@ def check_memory(model: Model) -> Iterator[Finding]:
         made = model.producer(largest)
         assert made is not None
         if peak > most:
-            yield found(
-                row,
-                within(made.node, "ranks", "free"),
-                count=peak,
-                einsum=model.emitted[-at],
-                chip=chip.name,
-                most=most,
-                tensor=largest,
-                largest=sizes[largest],
-            )
+            told = {"count": peak, "einsum": model.emitted[-at], "chip": chip.name, "most": most}
+            yield found(row, made, largest=sizes[largest], **told)
         elif memory == "SBUF":
             yield from _twice(model, sizes, peak, most)
 
@@ -81,11 +73,4 @@ def _twice(model: Model, sizes: dict[str, int], peak: float, most: float) -> Ite
     largest = max(loaded, key=lambda t: sizes[t])
     made = model.producer(largest)
     assert made is not None
-    yield found(
-        "double-buffer",
-        within(made.node, "ranks", "free"),
-        tensors=loaded,
-        count=count,
-        chip=model.machine.name,
-        most=most,
-    )
+    yield found("double-buffer", made, tensors=loaded, count=count, chip=model.machine.name, most=most)

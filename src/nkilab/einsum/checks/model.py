@@ -11,7 +11,6 @@ from ...errors import nearest
 from ...machine import Machine
 from ...tiles.dtypes import as_dtype
 from ..language.ast import Access, Einsum
-from ..language.nodes import Node
 from ..language.spec import Placement, Spec
 from ..written.ranks import Group, Ranks
 
@@ -132,27 +131,6 @@ class Model:
         turns = self.ranks.in_turns(self.ordered, names, depth)
         parts = (self._emitted(inside, depth + 1) if group else inside for group, inside in turns)
         return [name for part in parts for name in part]
-
-
-def within(node: Node, *keys: str) -> Node:
-    """The node that keys lead to, or the nearest above it that is written."""
-    for key in keys:
-        if not isinstance(node.value, dict) or key not in node.value:
-            break
-        node = node.value[key]
-    return node
-
-
-def entry(node: Node, word: str) -> Node:
-    """The entry of a list that is a word, or the list."""
-    if isinstance(node.value, list):
-        return next((n for n in node.value if n.value == word), node)
-    return node
-
-
-def at_key(node: Node) -> Node:
-    """A node whose place is that of its key."""
-    return Node(node.value, node.path, node.key_place if node.key_place.line else node.place, node.key_place)
 
 
 def close_to(name: str, known: Sequence[str]) -> str:

@@ -113,16 +113,11 @@ class Spec:
         timed = self.partitioning or self.loop_order or self.spacetime
         return bool(timed or self.fusion or self.engines or self.placements)
 
-    def node(self, path: str) -> Node:
-        """The node at a path, or the nearest above it that is written."""
-        assert self.root is not None
-        found = self.root
-        for key in path.split("."):
-            held = found.value
-            if not isinstance(held, dict) or key not in held:
-                break
-            found = held[key]
-        return found
+    def node(self, *keys: str) -> Node:
+        """The node that keys lead to; one at the first Einsum where the specification is no text."""
+        if self.root is None:
+            return Node(None, ".".join(keys), self.cascade.einsums[0].place)
+        return self.root.within(*keys)
 
 
 def read_spec(source: Source) -> Spec:

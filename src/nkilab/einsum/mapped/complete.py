@@ -10,7 +10,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from ...machine import Machine
-from ..checks.names import node_of
 from ..language.ast import Cascade, Einsum, Iterate
 from ..language.nodes import Node
 from ..language.spec import Execution, Fusion, Placement, Spec
@@ -92,8 +91,8 @@ class _Completion:
 
     def node(self, path: str) -> Node:
         """A node of what was added, at the mapping."""
-        key = next((k for k in ("binding", "mapping") if node_of(self.given, k).path == k), "einsum")
-        return Node(None, f"{path} (completed)", node_of(self.given, key).place)
+        key = next((k for k in ("binding", "mapping") if self.given.node(k).path == k), "einsum")
+        return Node(None, f"{path} (completed)", self.given.node(key).place)
 
     def notes(self) -> Iterator[str]:
         """What was added, for the report."""

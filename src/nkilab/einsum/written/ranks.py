@@ -200,7 +200,7 @@ class Ranks:
             raise SpecError(
                 f"the binding does not say where {tensor} lies in {einsum}",
                 hint=f"add an entry with name: {tensor} and einsum: {einsum}",
-            ).located(str(self.spec.node("binding.tensor").place), "binding.tensor")
+            ).located(str(self.spec.node("binding", "tensor").place), "binding.tensor")
         return found
 
     def producer(self, tensor: str) -> Placement | None:
