@@ -53,7 +53,7 @@ def _is_partition(model: Model, einsum: str, tensor: str, rank: str) -> bool:
         accesses = model.einsums[einsum].accesses
         other = model.spec.placements.get((accesses[0].tensor, einsum)) if accesses else None
     else:
-        other = model.producer(einsum)
+        other = model.ranks.producer(einsum)
     return other is not None and rank in other.outer
 
 
@@ -61,10 +61,10 @@ def check_repeats(model: Model) -> Iterator[Finding]:
     """No Einsum runs in a loop that changes nothing for it."""
     for name, groups in model.ordered.items():
         einsum = model.einsums[name]
-        made = model.producer(name)
+        made = model.ranks.producer(name)
         if made is None or made.component == "HBM" or len(einsum.accesses) != 1:
             continue
-        read = set(model.parts(name, einsum.accesses[0].variables))
+        read = set(model.ranks.parts(name, einsum.accesses[0].variables))
         ranks = (group.rank_of(name) for group in groups)
         for rank in (r for r in ranks if r not in read and r in made.unbound):
             node = model.spec.node("mapping", "loop-order", name)
@@ -74,7 +74,7 @@ def check_repeats(model: Model) -> Iterator[Finding]:
 def check_zeros(model: Model) -> Iterator[Finding]:
     """Zeros that a matrix product overwrites."""
     for einsum, held in model.spec.engines.items():
-        made = model.producer(einsum)
+        made = model.ranks.producer(einsum)
         if held.instruction == "MatVec" and made and (made.component, made.constructor) == ("PSUM", "zeros"):
             yield found("zeros-psum", made)
 

@@ -102,7 +102,7 @@ def _views(model: Model, einsum: str) -> list[Placement]:
 
 
 def _memories(model: Model, held: Execution, row: Instruction) -> Iterator[Finding]:
-    made = model.producer(held.einsum)
+    made = model.ranks.producer(held.einsum)
     for placed, allowed in [
         *((v, row.reads) for v in _views(model, held.einsum)),
         *([(made, row.writes)] if made else []),
@@ -137,10 +137,10 @@ def _operands(model: Model, held: Execution) -> Iterator[Finding]:
 def _moves(model: Model, held: Execution) -> Iterator[Finding]:
     """Sums over loops, and copies to all partitions."""
     if held.instruction == "LoopReduce":
-        reduced = model.parts(held.einsum, model.einsums[held.einsum].reduced)
+        reduced = model.ranks.parts(held.einsum, model.einsums[held.einsum].reduced)
         for rank in (r for r in held.ranks if r in reduced and not model.is_looped(held.einsum, r)):
             yield found("reduced-and-consumed", held, rank=rank)
-    made = model.producer(held.einsum)
+    made = model.ranks.producer(held.einsum)
     if (
         held.instruction == "BroadcastTo"
         and held.component == "TensorEngine"
@@ -152,7 +152,7 @@ def _moves(model: Model, held: Execution) -> Iterator[Finding]:
 
 def _product(model: Model, held: Execution) -> Iterator[Finding]:
     """Rules of matrix products."""
-    name, views, made = held.einsum, _views(model, held.einsum), model.producer(held.einsum)
+    name, views, made = held.einsum, _views(model, held.einsum), model.ranks.producer(held.einsum)
     for placed, what, allowed in [
         *((v, f"the operand {v.tensor}", "SBUF") for v in views),
         *([(made, "the result", "PSUM")] if made else []),
@@ -160,7 +160,7 @@ def _product(model: Model, held: Execution) -> Iterator[Finding]:
         if placed.component != allowed:
             told = {"what": what, "instruction": held.instruction, "allowed": allowed}
             yield found("matmul-memory", placed, einsum=name, **told)
-    summed = [r for r in model.parts(name, model.einsums[name].reduced) if not model.is_looped(name, r)]
+    summed = [r for r in model.ranks.parts(name, model.einsums[name].reduced) if not model.is_looped(name, r)]
     for placed in views:
         if summed and model.order_of(name, model.tile(placed, placed.outer)) != model.order_of(name, summed):
             yield found("matmul-contraction", placed, ranks=summed)

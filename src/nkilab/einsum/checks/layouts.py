@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from ...machine import Machine
 from ..grades import Finding, found
 from ..language.spec import Placement
-from .model import Extent, Model, difference
+from ..written.ranks import Extent
+from .model import Model, difference
 
 
 def start_partitions(machine: Machine) -> tuple[tuple[int, tuple[int, ...]], ...]:
@@ -24,7 +25,7 @@ def check_placements(model: Model) -> Iterator[Finding]:
             told = "is for a tensor that it does not use"
             yield found("placement-ranks", placed, told=told, ranks="none")
             continue
-        wanted = model.parts(einsum, access.variables)
+        wanted = model.ranks.parts(einsum, access.variables)
         given = (*placed.unbound, *placed.ranks)
         told = difference(given, model.needed(einsum, wanted, given))
         if told:
@@ -32,7 +33,7 @@ def check_placements(model: Model) -> Iterator[Finding]:
         yield from _constructor(model, placed)
         if placed.component == "HBM" and placed.unbound:
             yield found("hbm-unbound", placed)
-        made = model.producer(tensor)
+        made = model.ranks.producer(tensor)
         if made is not None and placed.component != made.component:
             yield found("memory-differs", placed, made=made.component)
 
@@ -43,7 +44,7 @@ def _constructor(model: Model, placed: Placement) -> Iterator[Finding]:
     if tensor == einsum and not placed.constructor:
         told, change = "is made here and has no constructor", "add constructor: empty"
     elif tensor != einsum and placed.constructor:
-        maker = "its producer" if model.producer(tensor) else "the caller"
+        maker = "its producer" if model.ranks.producer(tensor) else "the caller"
         told = f"is read here and has a constructor; {maker} makes it"
         change = "leave constructor out"
     if told:
@@ -56,7 +57,7 @@ def check_orders(model: Model) -> Iterator[Finding]:
     for tensor, einsum, order in given:
         node = model.spec.node("format", tensor, "rank-order", einsum)
         access = model.access(tensor, einsum)
-        wanted = model.parts(einsum, access.variables) if access else ()
+        wanted = model.ranks.parts(einsum, access.variables) if access else ()
         told = difference(order, model.needed(einsum, wanted, order))
         if told:
             yield found("rank-order-ranks", node, tensor=tensor, einsum=einsum, told=told, ranks=wanted)
@@ -70,7 +71,7 @@ def check_orders(model: Model) -> Iterator[Finding]:
 def check_views(model: Model) -> Iterator[Finding]:
     """A tile is read in the order in which it lies."""
     for tensor, placed, key in differing_views(model):
-        made = model.producer(tensor)
+        made = model.ranks.producer(tensor)
         assert made is not None
         mine, theirs = (made.outer, placed.outer) if key != "free" else (made.inner, placed.inner)
         fix = _rewritten(model, placed, model.order_of(tensor, mine)) or mine
@@ -84,7 +85,7 @@ def differing_views(model: Model) -> Iterator[tuple[str, Placement, str]]:
         The tensor, how a reader sees it, and: free, for a copy in another order; turned, for a transposed
         one; partition where neither gives what the reader needs.
     """
-    tiles = (t for t in map(model.producer, model.einsums) if t is not None and t.component != "HBM")
+    tiles = (t for t in map(model.ranks.producer, model.einsums) if t is not None and t.component != "HBM")
     for made, placed in ((tile, reader) for tile in tiles for reader in model.consumers(tile.tensor)):
         tensor = made.tensor
         first, second = model.order_of(tensor, made.outer), model.order_of(placed.einsum, placed.outer)
@@ -101,7 +102,7 @@ def _may_turn(
     """Whether a transpose gives what a reader needs: another rank, which its instruction has there too."""
     if not first or not second or first[0][0] == second[0][0]:
         return False
-    held, result = model.spec.engines.get(placed.einsum), model.producer(placed.einsum)
+    held, result = model.spec.engines.get(placed.einsum), model.ranks.producer(placed.einsum)
     if held is not None and held.instruction == "MatVec":
         return True
     return result is not None and model.order_of(placed.einsum, result.outer) == second
@@ -160,13 +161,13 @@ def _starts(model: Model, placed: Placement) -> Iterator[Finding]:
 def check_shapes(model: Model) -> Iterator[Finding]:
     """What an instruction gives has the shape of what it is written to."""
     for einsum, held in model.spec.engines.items():
-        placed = model.producer(einsum)
+        placed = model.ranks.producer(einsum)
         given = given_shape(model, einsum)
         is_added = held.node.path.endswith("(completed)")
         if placed is None or given is None or einsum not in model.ordered or is_added:
             continue
         ranks = model.tile(placed)
-        dst: list[Extent] = model.extents(einsum, ranks)
+        dst = model.ranks.extents(einsum, ranks)
         if dst == given:
             continue
         told = {"dst": dst, "src": given, "instruction": held.instruction}
@@ -178,13 +179,13 @@ def check_shapes(model: Model) -> Iterator[Finding]:
             yield found("shape-differs", placed, **told)
 
 
-def given_shape(model: Model, einsum: str) -> list[Extent] | None:
+def given_shape(model: Model, einsum: str) -> tuple[Extent, ...] | None:
     """The shape of what the instruction of an Einsum gives; None where that is not known."""
     held = model.spec.engines[einsum]
     if held.instruction == "BroadcastTo":
-        return model.extents(einsum, held.ranks[1:])
+        return model.ranks.extents(einsum, held.ranks[1:])
     if held.instruction not in ("Load", "Store", "SimpleTensorScalar", "SimpleTensorTensor", "LoopReduce"):
         return None
     accesses = model.einsums[einsum].accesses
     read = model.spec.placements.get((accesses[0].tensor, einsum)) if accesses else None
-    return model.extents(einsum, model.tile(read)) if read else None
+    return model.ranks.extents(einsum, model.tile(read)) if read else None

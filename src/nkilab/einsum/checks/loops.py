@@ -138,7 +138,7 @@ def _group(
 
 
 def _length(model: Model, first: tuple[str, str], member: tuple[str, str], at: Node) -> Iterator[Finding]:
-    size, other = model.extent(*first), model.extent(*member)
+    size, other = model.ranks.extent(*first), model.ranks.extent(*member)
     if size != other and not _may_be_equal(model, first, member):
         names = {"first": ".".join(first), "second": ".".join(member)}
         yield found("fused-extents", at, size=size, other=other, **names)
@@ -146,7 +146,7 @@ def _length(model: Model, first: tuple[str, str], member: tuple[str, str], at: N
 
 def _may_be_equal(model: Model, first: tuple[str, str], second: tuple[str, str]) -> bool:
     """Whether extents that are formulas of different ranks could be the same number."""
-    extents = model.extent(*first), model.extent(*second)
+    extents = model.ranks.extent(*first), model.ranks.extent(*second)
     a, b = model.ranks.digit(*first), model.ranks.digit(*second)
     return not all(isinstance(e, int) for e in extents) and a.base != b.base
 
@@ -181,7 +181,7 @@ def loop_name(group: Group) -> str:
 
 def reducing_loops(model: Model, einsum: str) -> list[tuple[int, Group, str]]:
     """Loops over which an Einsum reduces: depth, group and its own rank."""
-    reduced = set(model.parts(einsum, model.einsums[einsum].reduced))
+    reduced = set(model.ranks.parts(einsum, model.einsums[einsum].reduced))
     found_at = []
     for depth, group in enumerate(model.ordered.get(einsum, ())):
         own = next((r for e, r in group.members if e == einsum), "")
@@ -236,7 +236,7 @@ def _member(model: Model, einsum: str, rank: str, otherwise: Node) -> Node:
 def check_carried(model: Model) -> Iterator[Finding]:
     """Loops whose turns depend on one another run in order."""
     for einsum, held in model.spec.engines.items():
-        placed = model.producer(einsum)
+        placed = model.ranks.producer(einsum)
         if placed is None or placed.component == "PSUM":
             continue
         for _, group, own in reducing_loops(model, einsum):
@@ -272,7 +272,7 @@ def check_scopes(model: Model) -> Iterator[Finding]:
 def _out_of_reach(model: Model, placed: Placement) -> Iterator[Finding]:
     """Loops around a tile in which what reads it does not stand."""
     tensor, einsum = placed.tensor, placed.einsum
-    made = model.producer(tensor)
+    made = model.ranks.producer(tensor)
     if made is None or tensor not in model.ordered:
         return
     shared = model.common(tensor, einsum)

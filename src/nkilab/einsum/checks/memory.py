@@ -24,7 +24,7 @@ def lifetimes(model: Model) -> dict[str, tuple[int, int]]:
     position = {name: number for number, name in enumerate(model.emitted)}
     found_at = {}
     for tensor in position:
-        made = model.producer(tensor)
+        made = model.ranks.producer(tensor)
         if made is None:
             continue
         readers = [position[e] for (t, e) in model.spec.placements if t == tensor and e in position]
@@ -34,7 +34,7 @@ def lifetimes(model: Model) -> dict[str, tuple[int, int]]:
 
 def _sizes(model: Model, memory: str, tensors: Iterable[str]) -> dict[str, int]:
     """Bytes per partition of the tiles in a memory, where they are known."""
-    tiles = [made for made in map(model.producer, tensors) if made and made.component == memory]
+    tiles = [made for made in map(model.ranks.producer, tensors) if made and made.component == memory]
     sizes = {made.tensor: tile_bytes(model, made) for made in tiles}
     return {tensor: size for tensor, size in sizes.items() if size is not None}
 
@@ -55,7 +55,7 @@ def check_memory(model: Model) -> Iterator[Finding]:
             for n in range(len(model.emitted))
         )
         largest = max(sizes, key=lambda t: sizes[t])
-        made = model.producer(largest)
+        made = model.ranks.producer(largest)
         assert made is not None
         if peak > most:
             told = {"count": peak, "einsum": model.emitted[-at], "chip": chip.name, "most": most}
@@ -71,6 +71,6 @@ def _twice(model: Model, sizes: dict[str, int], peak: float, most: float) -> Ite
     if not loaded or count <= most:
         return
     largest = max(loaded, key=lambda t: sizes[t])
-    made = model.producer(largest)
+    made = model.ranks.producer(largest)
     assert made is not None
     yield found("double-buffer", made, tensors=loaded, count=count, chip=model.machine.name, most=most)

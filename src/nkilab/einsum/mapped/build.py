@@ -21,11 +21,9 @@ from ..plan.values import Tile, Value
 from ..tree import nodes
 from ..tree.expr import ZERO, Expr, Whole, at_most, expr, name_of
 from ..tree.nodes import HBM, PSUM, SBUF, Alloc, Argument, Buffer, Cut, Kernel, Loop, Summed, Tally, View
-from ..written.ranks import Group, Ranks
-from .claims import asserts
+from ..written.ranks import Group, Ranks, merged
 from .complete import is_entry
 from .decide import Decisions, Plan
-from .layouts import digits, hbm_axes, merged
 from .views import Place, Views
 
 ELEMENTWISE = ("SimpleTensorScalar", "SimpleTensorTensor", "Activation")
@@ -70,7 +68,7 @@ class _Build:
                     f"the binding does not place {tensor}, which is an input",
                     hint=f"take {tensor} out of the declaration",
                 )
-            axes = hbm_axes(self.ranks, placed)
+            axes = self.ranks.hbm_axes(placed)
             shape = tuple(d.extent for d in axes) or (1,)
             self.views.places[tensor] = Place(
                 Buffer(tensor, shape, self.ctx.dtypes[tensor], HBM, "input", tensor), [], axes
@@ -92,13 +90,26 @@ class _Build:
             outputs,
             self.title,
             self.parameters,
-            asserts(self.spec, self.parameters, self.machine, self.bytes, self.sums),
+            self.asserts(),
         )
         return kernel, self.notes
 
+    def asserts(self) -> tuple[str, ...]:
+        """Claims on open extents, which the compiler cannot prove: splits leave nothing over, tiles fit."""
+        splits = ((base, shapes) for held in self.spec.partitioning.values() for base, shapes in held.items())
+        divided = ((base, shapes[0]) for base, shapes in splits if base in self.parameters and shapes[0] > 1)
+        found = [f"{base} % {part} == 0" for base, part in divided]
+        total = sum(self.bytes, ZERO)
+        if total.names:
+            found.append(f"{total} <= {self.machine['sbuf_bytes_per_partition']}")
+        if any(size.names for size in self.sums):
+            banks = " + ".join(f"-(-({size}) // {self.machine['psum_bank_bytes']})" for size in self.sums)
+            found.append(f"{banks} <= {self.machine['psum_banks']}")
+        return tuple(dict.fromkeys(found))
+
     def allocate_hbm(self, tensor: str, role: str = "output") -> None:
         placed = self.ranks.placement(tensor, tensor)
-        axes = hbm_axes(self.ranks, placed)
+        axes = self.ranks.hbm_axes(placed)
         self.ctx.build.taken.discard(tensor)
         shape = tuple(d.extent for d in axes) or (1,)
         buffer = self.ctx.build.buffer(tensor, shape, self.ctx.dtypes[tensor], HBM, role, tensor)
@@ -179,8 +190,8 @@ class _Build:
             extra = []
         if len(unbound) != depth:
             return
-        parts = merged(digits(self.ranks, name, placed.outer))
-        axes = merged([*digits(self.ranks, name, tuple(extra)), *digits(self.ranks, name, placed.inner)])
+        parts = merged(self.ranks.digits(name, placed.outer))
+        axes = merged([*self.ranks.digits(name, tuple(extra)), *self.ranks.digits(name, placed.inner)])
         rows: Whole = expr(1)
         for part in parts:
             rows = expr(rows) * part.extent
@@ -325,12 +336,12 @@ class _Build:
                 for r in self.ranks.placement(access.tensor, name).inner
                 if r in plan.consumed
             }
-            on_parts = set(digits(self.ranks, name, made.outer))
+            on_parts = set(self.ranks.digits(name, made.outer))
             if inner & on_parts:
                 stationary = access
             else:
                 moving = access
-        if not digits(self.ranks, name, made.outer):
+        if not self.ranks.digits(name, made.outer):
             # of a result of one partition either operand may be stationary
             stationary, moving = einsum.accesses
         if stationary is None or moving is None:

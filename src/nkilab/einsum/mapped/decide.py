@@ -7,9 +7,7 @@ from dataclasses import dataclass, field
 from ...errors import UnsupportedError
 from ..language.ast import Einsum
 from ..language.spec import Spec
-from ..written.ranks import Group, Ranks
-from .invariants import invariant
-from .layouts import digits, merged
+from ..written.ranks import Group, Ranks, merged
 
 
 @dataclass
@@ -138,7 +136,7 @@ class Decisions:
             if rank not in placed.inner:
                 break
             own = self.ranks.digit(name, rank)
-            inner = digits(self.ranks, name, placed.inner)
+            inner = self.ranks.digits(name, placed.inner)
             finer = [d for d in inner if d.base == own.base and d.stride < own.stride]
             if not own.is_unit and (not finer or len(merged([own, *finer])) != 1):
                 break
@@ -166,3 +164,25 @@ class Decisions:
 
     def is_reduced(self, einsum: Einsum, rank: str) -> bool:
         return any(rank in self.ranks.names_after(einsum.name, v.upper()) for v in einsum.reduced)
+
+
+def invariant(spec: Spec, einsum: Einsum) -> list[str]:
+    """Ranks of an Einsum on which nothing it reads depends, directly or by Einsums that gain it too."""
+    gained: dict[str, set[str]] = {}
+    instructions = {e: held.instruction for e, held in spec.engines.items()}
+    stored = {e.name for e in spec.cascade.einsums if instructions.get(e.name) == "Store"}
+    for one in spec.cascade.einsums:
+        found: set[str] = set()
+        gained[one.name] = found
+        if stored & set(one.reads):
+            # what comes back from HBM, directly or as a row for all partitions, waits for who stores it
+            stored |= {one.name} if instructions.get(one.name) == "Load" else set()
+            continue
+        found |= {
+            v
+            for v in one.output.variables
+            if all(v in gained.get(a.tensor, set()) for a in one.accesses if v in a.variables)
+        }
+        if one is einsum:
+            return [v.upper() for v in one.output.variables if v in found]
+    return []

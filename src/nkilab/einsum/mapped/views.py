@@ -10,9 +10,8 @@ from ..language.ast import Einsum
 from ..language.spec import Placement, Spec
 from ..tree.expr import ZERO, Expr, expr, name_of
 from ..tree.nodes import HBM, At, Buffer, Cut, View
-from ..written.ranks import Digit, Ranks
+from ..written.ranks import Digit, Ranks, merged, whole_rank
 from .decide import Plan
-from .layouts import merged, whole_rank
 
 
 @dataclass
