@@ -134,21 +134,18 @@ def read_spec(source: Source) -> Spec:
     cascade = _cascade(top["einsum"], options.get("cascade-outputs"))
     mapping = top["mapping"].only("partitioning", "loop-order", "spacetime") if "mapping" in top else {}
     binding = top["binding"].only("fusion", "engine", "tensor") if "binding" in top else {}
-    formats = _formats(top["format"]) if "format" in top else _Formats({}, {}, frozenset())
     return Spec(
         cascade,
         {e: _splits(n) for e, n in _of(mapping, "partitioning").items()},
         {e: n.words() for e, n in _of(mapping, "loop-order").items()},
         {e: _spacetime(n) for e, n in _of(mapping, "spacetime").items()},
-        formats.rank_order,
-        formats.dtypes,
-        formats.any_layout,
-        tuple(_fusion(n) for n in binding["fusion"].items()) if "fusion" in binding else (),
-        _unique([_execution(n) for n in binding["engine"].items()] if "engine" in binding else []),
-        _placements(binding["tensor"]) if "tensor" in binding else {},
-        _identifier(options["kernel-name"]) if "kernel-name" in options else "",
-        root,
-        source.text,
+        **_formats(_of(top, "format")),
+        fusion=tuple(_fusion(n) for n in binding["fusion"].items()) if "fusion" in binding else (),
+        engines=_unique([_execution(n) for n in binding["engine"].items()] if "engine" in binding else []),
+        placements=_placements(binding["tensor"]) if "tensor" in binding else {},
+        kernel_name=_identifier(options["kernel-name"]) if "kernel-name" in options else "",
+        root=root,
+        text=source.text,
     )
 
 
@@ -269,16 +266,10 @@ def _spacetime(node: Node) -> tuple[tuple[str, ...], tuple[str, ...]]:
     return tuple(held[k].words() if k in held else () for k in ("space", "time"))  # type: ignore[return-value]
 
 
-@dataclass(frozen=True)
-class _Formats:
-    rank_order: dict[str, dict[str, tuple[str, ...]]]
-    dtypes: dict[str, str]
-    any_layout: frozenset[str]
-
-
-def _formats(node: Node) -> _Formats:
+def _formats(entries: Mapping[str, Node]) -> dict[str, Any]:
+    """What a format says: orders of ranks, types, outputs that may be transposed."""
     orders, dtypes, free = {}, {}, set()
-    for tensor, entry in node.entries().items():
+    for tensor, entry in entries.items():
         held = entry.only("rank-order", "bit-width", "dtype", "layout")
         if "rank-order" in held:
             orders[tensor] = {e: n.words() for e, n in held["rank-order"].entries().items()}
@@ -289,7 +280,7 @@ def _formats(node: Node) -> _Formats:
         if "layout" in held:
             _need_any_layout(held["layout"])
             free.add(tensor)
-    return _Formats(orders, dtypes, frozenset(free))
+    return {"rank_order": orders, "dtypes": dtypes, "any_layout": frozenset(free)}
 
 
 def _dtype_of_width(node: Node) -> str:
