@@ -13,7 +13,7 @@ from ...errors import shown
 from ..grades import Finding, found
 from ..language.ast import Affine, Cascade, Iterate, Scalar, is_variable
 from ..language.nodes import Node
-from ..language.spec import Fusion, Spec
+from ..language.spec import Spec
 from .model import close_to
 
 # words that kernels use for themselves
@@ -123,88 +123,64 @@ def _reads(spec: Spec) -> Iterator[Finding]:
 
 def check_references(spec: Spec) -> Iterator[Finding]:
     """Every name in mapping, format and binding belongs to something."""
-    yield from _mapping_names(spec)
-    yield from _format_names(spec)
-    yield from _binding_names(spec)
+    einsums, tensors = spec.cascade.written, tuple(spec.cascade.tensors)
+    orders = [(e, ("format", t, "rank-order", e)) for t, held in spec.rank_order.items() for e in held]
+    named = [*_einsums(spec), *((e, spec.node(*keys).at_key) for e, keys in orders)]
+    named += [(e, f.node.within("einsums", e)) for f in spec.fusion for e in f.einsums or ()]
+    for name, node in named:
+        if name not in einsums:
+            yield found("no-einsum", node, name=name, names=einsums, close=close_to(name, einsums))
+    typed = dict.fromkeys((*spec.dtypes, *spec.rank_order, *spec.any_layout))
+    held_tensors = [(t, spec.node("format", t).at_key) for t in typed]
+    held_tensors += [(t, placed.node.within("name")) for (t, _), placed in spec.placements.items()]
+    for name, node in held_tensors:
+        if name not in tensors:
+            yield found("no-tensor", node, name=name, names=tensors, close=close_to(name, tensors))
+    for einsum, rank, node, is_split in _ranks(spec):
+        known = _parts(spec, einsum, is_split) if einsum in einsums else [rank]
+        if rank not in known:
+            yield found("no-rank", node, einsum=einsum, rank=rank, ranks=known, close=close_to(rank, known))
 
 
-def _einsum(spec: Spec, name: str, node: Node) -> Iterator[Finding]:
-    names = list(dict.fromkeys(e.name for e in spec.cascade.einsums))
-    if name not in names:
-        yield found("no-einsum", node, name=name, names=names, close=close_to(name, names))
+def _einsums(spec: Spec) -> Iterator[tuple[str, Node]]:
+    """The Einsums that something is given for, and where that stands."""
+    keys = {"partitioning": spec.partitioning, "loop-order": spec.loop_order, "spacetime": spec.spacetime}
+    yield from ((e, spec.node("mapping", key, e).at_key) for key, held in keys.items() for e in held)
+    yield from ((e, held.node.within("einsum")) for e, held in spec.engines.items())
+    yield from ((e, placed.node.within("einsum")) for (_, e), placed in spec.placements.items())
+    yield from ((e, node) for e, _, node in _members(spec))
 
 
-def _tensor(spec: Spec, name: str, node: Node) -> Iterator[Finding]:
-    names = list(spec.cascade.tensors)
-    if name not in names:
-        yield found("no-tensor", node, name=name, names=names, close=close_to(name, names))
+def _members(spec: Spec) -> Iterator[tuple[str, str, Node]]:
+    """Einsums and ranks that share loops, and where they stand."""
+    groups = ((g, n) for f in spec.fusion for g, n in zip(f.groups, f.node.within("ranks").items()))
+    yield from ((e, r, at) for group, node in groups for (e, r), at in zip(group, node.items()))
 
 
-def _rank(spec: Spec, einsum: str, rank: str, node: Node, *, is_split: bool = True) -> Iterator[Finding]:
-    if einsum not in spec.cascade.written:
-        return
+def _ranks(spec: Spec) -> Iterator[tuple[str, str, Node, bool]]:
+    """Ranks that are named of an Einsum, where that stands, and whether splits have named them."""
+    for einsum, splits in spec.partitioning.items():
+        node = spec.node("mapping", "partitioning", einsum)
+        yield from ((einsum, rank, node.within(rank).at_key, False) for rank in splits)
+    for einsum, held in spec.engines.items():
+        yield from ((einsum, rank, held.node.within("ranks", rank), True) for rank in held.ranks)
+    yield from ((*member, True) for member in _members(spec))
+
+
+def _parts(spec: Spec, einsum: str, is_split: bool) -> list[str]:
+    """The ranks of an Einsum, after splits or as they are."""
     held = spec.cascade.einsum(einsum)
     splits = spec.partitioning.get(einsum, {}) if is_split else {}
-    known = [
+    return [
         f"{v.upper()}{n}" if v.upper() in splits else v.upper()
         for v in held.variables
         for n in range(len(splits.get(v.upper(), ())), -1, -1)
     ]
-    if rank not in known:
-        yield found("no-rank", node, einsum=einsum, rank=rank, ranks=known, close=close_to(rank, known))
 
 
 def check_writers(spec: Spec) -> Iterator[Finding]:
     """Where loops are built as given, one Einsum writes each tensor that something is given for."""
     times = Counter(e.name for e in spec.cascade.einsums)
-    nodes = [(e, spec.node("mapping", key, e).at_key)
-             for key, held in (("partitioning", spec.partitioning), ("loop-order", spec.loop_order),
-                               ("spacetime", spec.spacetime)) for e in held]  # fmt: skip
-    nodes += [(e, held.node.within("einsum")) for e, held in spec.engines.items()]
-    nodes += [(e, placed.node.within("einsum")) for (_, e), placed in spec.placements.items()]
-    nodes += [(e, at) for f in spec.fusion
-              for group, node in zip(f.groups, f.node.within("ranks").items())
-              for (e, _), at in zip(group, node.items())]  # fmt: skip
-    for name, node in nodes:
+    for name, node in _einsums(spec):
         if times[name] > 1:
             yield found("ambiguous-einsum", node, name=name, count=times[name])
-
-
-def _mapping_names(spec: Spec) -> Iterator[Finding]:
-    for einsum, splits in spec.partitioning.items():
-        node = spec.node("mapping", "partitioning", einsum)
-        yield from _einsum(spec, einsum, node.at_key)
-        for rank in splits:
-            yield from _rank(spec, einsum, rank, node.within(rank).at_key, is_split=False)
-    for key, held in (("loop-order", spec.loop_order), ("spacetime", spec.spacetime)):
-        for einsum in held:
-            yield from _einsum(spec, einsum, spec.node("mapping", key, einsum).at_key)
-
-
-def _format_names(spec: Spec) -> Iterator[Finding]:
-    for tensor in dict.fromkeys((*spec.dtypes, *spec.rank_order, *spec.any_layout)):
-        yield from _tensor(spec, tensor, spec.node("format", tensor).at_key)
-    for tensor, orders in spec.rank_order.items():
-        for einsum in orders:
-            yield from _einsum(spec, einsum, spec.node("format", tensor, "rank-order", einsum).at_key)
-
-
-def _binding_names(spec: Spec) -> Iterator[Finding]:
-    for fusion in spec.fusion:
-        yield from _fusion_names(spec, fusion)
-    for einsum, held in spec.engines.items():
-        yield from _einsum(spec, einsum, held.node.within("einsum"))
-        for rank in held.ranks:
-            yield from _rank(spec, einsum, rank, held.node.within("ranks", rank))
-    for (tensor, einsum), placed in spec.placements.items():
-        yield from _tensor(spec, tensor, placed.node.within("name"))
-        yield from _einsum(spec, einsum, placed.node.within("einsum"))
-
-
-def _fusion_names(spec: Spec, fusion: Fusion) -> Iterator[Finding]:
-    for einsum in fusion.einsums or ():
-        yield from _einsum(spec, einsum, fusion.node.within("einsums", einsum))
-    for group, node in zip(fusion.groups, fusion.node.within("ranks").items()):
-        for (einsum, rank), at in zip(group, node.items()):
-            yield from _einsum(spec, einsum, at)
-            yield from _rank(spec, einsum, rank, at)

@@ -375,7 +375,7 @@ def _placements(node: Node) -> dict[tuple[str, str], Placement]:
     return found
 
 
-def spec_of_cascade(cascade: Cascade, dtypes: Mapping[str, Any] | None = None, kernel_name: str = "") -> Spec:
+def spec_of_cascade(cascade: Cascade) -> Spec:
     """A specification that says nothing but a cascade.
 
     Raises:
@@ -385,5 +385,4 @@ def spec_of_cascade(cascade: Cascade, dtypes: Mapping[str, Any] | None = None, k
         check_einsum(einsum, cascade)
     for problem, hint in _unwritten(cascade):
         raise SpecError(problem, hint=hint).located("", "outputs")
-    named = {name: as_dtype(dtype).name for name, dtype in (dtypes or {}).items()}
-    return Spec(cascade, dtypes=named, kernel_name=kernel_name)
+    return Spec(cascade)
