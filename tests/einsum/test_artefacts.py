@@ -179,5 +179,5 @@ def test_numbers_are_in_full_in_the_specification_that_is_written() -> None:
     kernel = compile_einsum(
         "Z[m] = A[m] . const(0.08333333333333333) ;; M mul if m < 3 else 0.1234567", sizes={"M": 4}
     )
-    written, given = (c.einsums[0] for c in (compile_einsum(kernel.spec_text).cascade, kernel.cascade))
-    assert (written.operands, written.otherwise) == (given.operands, given.otherwise)
+    written, compiled = (c.einsums[0] for c in (compile_einsum(kernel.spec_text).cascade, kernel.cascade))
+    assert (written.operands, written.otherwise) == (compiled.operands, compiled.otherwise)

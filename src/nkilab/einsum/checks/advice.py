@@ -31,8 +31,8 @@ def check_rows(model: Model) -> Iterator[Finding]:
                 if before
                 else "take more ranks into the row"
             )
-            told = {"count": count * model.bytes_of(tensor), "most": WANTED_ROW_BYTES, "change": change}
-            yield found("short-row", placed, instruction=held.instruction, **told)
+            facts = {"count": count * model.bytes_of(tensor), "most": WANTED_ROW_BYTES, "change": change}
+            yield found("short-row", placed, instruction=held.instruction, **facts)
 
 
 def _row(model: Model, placed: Placement) -> list[str]:

@@ -158,8 +158,8 @@ def _product(model: Model, held: Execution) -> Iterator[Finding]:
         *([(made, "the result", "PSUM")] if made else []),
     ]:
         if placed.component != allowed:
-            told = {"what": what, "instruction": held.instruction, "allowed": allowed}
-            yield found("matmul-memory", placed, einsum=name, **told)
+            facts = {"what": what, "instruction": held.instruction, "allowed": allowed}
+            yield found("matmul-memory", placed, einsum=name, **facts)
     summed = [r for r in model.ranks.parts(name, model.einsums[name].reduced) if not model.is_looped(name, r)]
     for placed in views:
         if summed and model.order_of(name, model.tile(placed, placed.outer)) != model.order_of(name, summed):
@@ -184,5 +184,5 @@ def _result(model: Model, held: Execution, made: Placement) -> Iterator[Finding]
     ):  # fmt: skip
         count = model.count(name, ranks)
         if count is not None and count > most:
-            told = {"side": side, "count": count, "chip": chip.name, "most": most}
-            yield found("matmul-tile", held, ranks=ranks, **told)
+            facts = {"side": side, "count": count, "chip": chip.name, "most": most}
+            yield found("matmul-tile", held, ranks=ranks, **facts)

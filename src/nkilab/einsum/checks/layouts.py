@@ -134,8 +134,8 @@ def check_tiles(model: Model) -> Iterator[Finding]:
         count = model.count(einsum, placed.outer)
         if count is not None and count > most:
             widest = max(placed.outer, key=lambda r: model.count(einsum, [r]) or 0)
-            told = {"count": count, "chip": model.machine.name, "most": most}
-            yield found("partition-extent", placed, rank=widest, **told)
+            facts = {"count": count, "chip": model.machine.name, "most": most}
+            yield found("partition-extent", placed, rank=widest, **facts)
 
 
 def check_starts(model: Model) -> Iterator[Finding]:
@@ -170,13 +170,13 @@ def check_shapes(model: Model) -> Iterator[Finding]:
         dst = model.ranks.extents(einsum, ranks)
         if dst == given:
             continue
-        told = {"dst": dst, "src": given, "instruction": held.instruction}
+        facts = {"dst": dst, "src": given, "instruction": held.instruction}
         if [e for e in dst if e != 1] == [e for e in given if e != 1]:
             # of several ranks of one element the last is named: where it is left out, the shapes agree
             unit = [r for r, e in zip(ranks, dst) if e == 1][-1:] if len(dst) > len(given) else []
-            yield found("unit-rank", placed, rank=unit[0] if unit else "an axis", **told)
+            yield found("unit-rank", placed, rank=unit[0] if unit else "an axis", **facts)
         else:
-            yield found("shape-differs", placed, **told)
+            yield found("shape-differs", placed, **facts)
 
 
 def given_shape(model: Model, einsum: str) -> tuple[Extent, ...] | None:

@@ -109,9 +109,9 @@ def check_fusion(model: Model) -> Iterator[Finding]:
         yield from _listed(model, fusion)
         alone = [g for g in fusion.groups if len(g) == 1]
         if alone:
-            told = {"count": len(alone), "total": len(fusion.groups)}
+            facts = {"count": len(alone), "total": len(fusion.groups)}
             node = fusion.node.within("ranks").at_key
-            yield found("fusion-singletons", node, groups=[".".join(g[0]) for g in alone], **told)
+            yield found("fusion-singletons", node, groups=[".".join(g[0]) for g in alone], **facts)
 
 
 def _groups(fusion: Fusion) -> list[Node]:

@@ -58,8 +58,8 @@ def check_memory(model: Model) -> Iterator[Finding]:
         made = model.ranks.producer(largest)
         assert made is not None
         if peak > most:
-            told = {"count": peak, "einsum": model.emitted[-at], "chip": chip.name, "most": most}
-            yield found(row, made, largest=sizes[largest], **told)
+            facts = {"count": peak, "einsum": model.emitted[-at], "chip": chip.name, "most": most}
+            yield found(row, made, largest=sizes[largest], **facts)
         elif memory == "SBUF":
             yield from _twice(model, sizes, peak, most)
 
