@@ -26,7 +26,7 @@ nisa.tensor_copy(result, total)
 nisa.dma_copy(out, result)
 return out
 """
-_MADE = "total = nl.ndarray((128, 512), nl.float32, buffer=nl.psum)\n"
+_TILE = "total = nl.ndarray((128, 512), nl.float32, buffer=nl.psum)\n"
 _LOOP = "for k in nl.affine_range(4):\n    "
 _PRODUCT = "nisa.nc_matmul(total, left[:, k], right[:, k])\n"
 LOST_ITERATIONS = rule(
@@ -38,7 +38,7 @@ LOST_ITERATIONS = rule(
     fix="make the tile before the loop that adds up in it",
     source="nkilab: a value that nothing reads is lost",
     kernel=Example(_SUM, {"a": "bf16[128,4,128]", "b": "bf16[128,4,512]"}),
-    wrong=f"{_LOOP}{_MADE}    {_PRODUCT}", right=f"{_MADE}{_LOOP}{_PRODUCT}",
+    wrong=f"{_LOOP}{_TILE}    {_PRODUCT}", right=f"{_TILE}{_LOOP}{_PRODUCT}",
 )  # fmt: skip
 
 _ROWS = """
