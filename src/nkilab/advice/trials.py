@@ -114,17 +114,17 @@ def _firsts(
 
 def advice_of(subject: Subject, most: int = MOST_EDITS) -> tuple[Advice, ...]:
     """What pays of so many edits that are tried, the most first."""
-    pieces = [_advice(subject, own) for own in tried(subject, most)]
+    pieces = [_advice(subject, own) for own in tried(subject.part, most)]
     return tuple(sorted((a for a in pieces if a.interval_us[0] > 0), key=lambda a: -a.gain_us))
 
 
 def _advice(subject: Subject, own: Tried) -> Advice:
-    site = site_of(subject.base, own.candidate.line)
+    site = site_of(subject.part.base, own.candidate.line)
     rule = CATALOGUE[own.id].rule
     latency = subject.latency_ns / 1000
-    after = own.latency_ns / 1000
-    low, high = gain_factors(after / latency)
+    share = own.latency_ns / subject.part.latency_ns
+    low, high = gain_factors(share)
     return Advice(
-        own.id, str(site), own.candidate.message, latency - after, (latency * low, latency * high), own.edit,
-        rule.fix, rule.source, own.candidate.rounds, *site,
+        own.id, str(site), own.candidate.message, latency * (1 - share), (latency * low, latency * high),
+        own.edit, rule.fix, rule.source, own.candidate.rounds, *site,
     )  # fmt: skip

@@ -66,6 +66,8 @@ def _outer(subject: Subject) -> list[Loop]:
 )
 def blocks(subject: Subject) -> Iterator[Candidate]:
     """Blocks of output tiles, along each of the loops over them and along both."""
+    if not any(len(_repeated_transfers(subject, loop)) for loop in _outer(subject)[:3]):
+        subject = subject.renewed
     for loop in _outer(subject)[:3]:
         loads = _repeated_transfers(subject, loop)
         if not len(loads):
