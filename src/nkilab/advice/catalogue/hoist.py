@@ -32,8 +32,9 @@ _TRANSPOSITIONS = ("nc_transpose", "dma_transpose")
 
 def _repeats(subject: Subject, kind: str) -> Iterator[Candidate]:
     """Tiles of one kind of origin that an earlier one equals, as far as SBUF has room to keep that one."""
-    again = _again(subject, kind)
+    again, own = _again(subject, kind), subject
     if not again:
+        # waits for tiles end too, behind which anything may stand
         subject = subject.renewed
         again = _again(subject, kind)
     if not again:
@@ -56,7 +57,7 @@ def _repeats(subject: Subject, kind: str) -> Iterator[Candidate]:
     yield Candidate(
         line,
         f"{plural(len(again), kind)} of {total} bytes repeat what an earlier one made",
-        subject.weight(np.union1d(rows, feeding)),
+        subject.weight(np.union1d(rows, feeding)) if subject is own else subject.latency_ns,
         tuple(edits),  # type: ignore[arg-type]
     )
 
