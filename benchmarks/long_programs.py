@@ -11,6 +11,7 @@ import resource
 import subprocess
 import sys
 from collections.abc import Callable
+from itertools import pairwise
 from time import process_time
 from typing import Any
 
@@ -60,7 +61,7 @@ def run(name: str) -> None:
         times.append(process_time())
     units = 1 if sys.platform == "darwin" else 1024
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * units
-    print(len(program), *(after - before for before, after in zip(times, times[1:], strict=False)), peak)
+    print(len(program), *(after - before for before, after in pairwise(times)), peak)
 
 
 def main() -> None:
@@ -70,7 +71,8 @@ def main() -> None:
         done = subprocess.run(command, check=True, capture_output=True, text=True)
         rows, *seconds, peak = map(float, done.stdout.split())
         traced, planned, simulated = seconds
-        print(f"{name}: {rows:.0f} rows, trace {traced:.2f} s, plan {planned:.2f} s, simulate {simulated:.2f} s")
+        times = f"trace {traced:.2f} s, plan {planned:.2f} s, simulate {simulated:.2f} s"
+        print(f"{name}: {rows:.0f} rows, {times}")
         if name == "irregular":
             bar(f"{name}, trace, plan and simulate", sum(seconds), "s", "at most 4")
         else:
