@@ -163,6 +163,25 @@ def test_a_kernel_that_looks_at_elements_runs_each_time(body: str, played: list[
     assert played == []
 
 
+def test_a_helper_with_a_memory_and_a_function_as_defaults_is_played(played: list[int]) -> None:
+    text_module = module("return applied(x)")
+    text = """
+        def applied(x, op=nl.exp, memory=nl.sbuf):
+            out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
+            tile = nl.ndarray(x.shape, x.dtype, buffer=memory)
+            nisa.dma_copy(tile, x)
+            nisa.activation(tile, op=op, data=tile)
+            nisa.dma_copy(out, tile)
+            return out
+    """
+    exec(compile(dedent(text), "<helper of a test>", "exec"), vars(text_module))
+    results = [text_module.kernel(x_of(n)) for n in range(3)]
+    assert played == [3, 3]
+    text_module.applied.__defaults__ = (text_module.nl.tanh, text_module.nl.sbuf)
+    np.testing.assert_allclose(results[2], np.exp(x_of(2)), rtol=1e-6)
+    np.testing.assert_allclose(text_module.kernel(x_of(2)), np.tanh(x_of(2)), rtol=1e-6)
+
+
 @pytest.mark.parametrize("other", [x_of(0, (4, 8)), x_of(0).astype(np.float16)])
 def test_another_shape_or_type_is_another_launch(other: np.ndarray, played: list[int]) -> None:
     kernel = module("return scaled(x, 2.0)").kernel
