@@ -1,4 +1,4 @@
-"""Launches that repeat: steps of training, identical launches that are remembered, and small launches checked.
+"""Launches that repeat: steps of training, identical launches that are remembered, and small ones checked.
 
     python benchmarks/repeated.py
 
