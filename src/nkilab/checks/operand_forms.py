@@ -112,9 +112,14 @@ _DIVIDES = ("divide", "mod", "fmod")
            "nisa.tensor_tensor(tile, tile, inverse, op=nl.multiply)"),
 )  # fmt: skip
 def _division(form: Form) -> str:
-    operators = (getattr(form, name, None) for name in ("op", "op0", "op1", "reduce_op"))
-    word = next((name for op in operators if (name := getattr(op, "name", "")) in _DIVIDES), "")
+    word = next((name for name in operators_of(form) if name in _DIVIDES), "")
     return f"the operator is {word}, which no engine has" if word else ""
+
+
+def operators_of(form: Form) -> Iterator[str]:
+    """The names of the operators that a form computes with."""
+    operators = (getattr(form, name, None) for name in ("op", "op0", "op1", "reduce_op"))
+    return (getattr(op, "name", "") for op in operators)
 
 
 # of which whole addresses are computed, on GpSimdE
@@ -266,11 +271,11 @@ def _findings(
     for row in rows:
         said = finder.look(form, program.values_of(int(row))) if finder.takes_values else problem
         site = track.site(int(row)) if said else NOWHERE
-        if said and (not finder.called or finder.called in _called_on(evidence, site)):
+        if said and (not finder.called or finder.called in called_on(evidence, site)):
             yield finder.rule.finding(f"{form.name}: {said}", site)
 
 
-def _called_on(evidence: Evidence, site: Site) -> Collection[str]:
+def called_on(evidence: Evidence, site: Site) -> Collection[str]:
     """The names of NKI, below `nki`, that a line calls."""
     file = evidence.sources.file(site.file)
     resolved = (file.source.resolve(call.func) for call in file.calls_on(site.line) if file.source)

@@ -47,6 +47,8 @@ def kinds(scope: Scope) -> KindOf:
             # a name that is bound to what it was, as in x = x + 1
             known[function, name] = _SAME
             bound = set(_bound_kinds(scope, function, name, kind_of)) - {_SAME}
+            if function is not None and not bound:
+                bound = {kind_of_name(None, name)}
             known[function, name] = bound.pop() if len(bound) == 1 else ""
         return known[function, name]
 
@@ -56,6 +58,8 @@ def kinds(scope: Scope) -> KindOf:
 def _bound_kinds(scope: Scope, function: Function | None, name: str, kind_of: KindOf) -> Iterator[str]:
     """The kinds of what a function binds a name to; "" for a binding that does not say."""
     if function is None:
+        constants = [a for a in scope.source.assignments(None) if isinstance(a, ast.Assign)]
+        yield from (kind_of(a.value) for a in constants if name in [ast.unparse(t) for t in a.targets])
         return
     arguments = function.args
     positional = [*arguments.posonlyargs, *arguments.args]
