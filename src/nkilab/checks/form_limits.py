@@ -18,7 +18,7 @@ from .scope import version_compiled
 _LEARNINGS = "nki-autotune, learnings, trn2"
 
 
-@form_rule("nki", "partition-reduce-integer",
+form_rule("nki", "partition-reduce-integer",
     Refusal("disputed", "NCC_IXCG864", "ISA check failed"), "tensor_partition_reduce",
     title="sums over partitions are of floats",
     what="tensor_partition_reduce is given integers",
@@ -28,9 +28,9 @@ _LEARNINGS = "nki-autotune, learnings, trn2"
     kernel="\n".join((tile_line("part", "(128, 4)", "{0}"), tile_line("total", "(1, 4)", "{0}"),
                       "nisa.memset(part, 1)", "nisa.tensor_partition_reduce(total, op=nl.add, data=part)")),
     wrong="int32", right="float32",
-)  # fmt: skip
-def _partition_sum(form: Form) -> str:
-    return f"data is {form.data.dtype.name}; it is a float" if form.data.dtype.is_integer else ""
+)(lambda form:
+  f"data is {form.data.dtype.name}; it is a float"
+  if form.data.dtype.is_integer else "")  # fmt: skip
 
 
 _PARTS = (*(tile_line(name, "(128, 2, 2, 2)") for name in ("part", "chosen")), "nisa.memset(part, 1.0)")
@@ -51,7 +51,7 @@ def _select_axes(form: Form) -> str:
     return f"dst has {axes} axes; three are taken" if axes > 3 else ""
 
 
-@form_rule("nki", "psum-memset-type", Refusal("report", "NCC_IBIR441"), "memset",
+form_rule("nki", "psum-memset-type", Refusal("report", "NCC_IBIR441"), "memset",
     title="memset fills float32 tiles of psum",
     what="memset fills a tile in psum that is not float32",
     why="a bank is filled word by word; tiles of 16 bits in psum are for transposes, which overwrite them",
@@ -60,11 +60,9 @@ def _select_axes(form: Form) -> str:
     kernel=f"{tile_line('total', '(128, 512)', '{}', 'psum')}\nnisa.memset(total, 0.0)",
     wrong="bfloat16", right="float32",
     called="isa.memset",
-)  # fmt: skip
-def _psum_fill(form: Form) -> str:
-    if form.dst.memory != PSUM or form.dst.dtype.name == "float32":
-        return ""
-    return f"dst is {form.dst.dtype.name} in psum; it is float32"
+)(lambda form:
+  "" if form.dst.memory != PSUM or form.dst.dtype.name == "float32"
+  else f"dst is {form.dst.dtype.name} in psum; it is float32")  # fmt: skip
 
 
 @form_rule("nki", "memset-type", Refusal("documented", since="0.3"), "memset",
@@ -132,10 +130,9 @@ LOCAL = rule(
 
 
 def find(evidence: Evidence) -> Iterator[Finding]:
-    """Operands that leave out partitions or that a transposing load does not read, and many activations."""
+    """Operands that leave out partitions or that a transposing load does not read."""
     if evidence.kernel.spelling != "nki":
         return
-    yield from _many_functions(evidence)
     if _applies(STEP, evidence):
         for site, called in _sites(evidence, _rows_with_steps).items():
             yield STEP.finding(f"{called} reads or writes a tile that leaves out partitions", site)
@@ -202,7 +199,7 @@ def _unary(form: Form, values: Values) -> str:
     return ""
 
 
-@form_rule("nki", "scalar-engine-copy", Refusal("documented", since="0.3", generations=(2,)), "tensor_copy",
+form_rule("nki", "scalar-engine-copy", Refusal("documented", since="0.3", generations=(2,)), "tensor_copy",
     title="on trn1 ScalarE copies by nisa.activation",
     what="tensor_copy is given engine=scalar on trn1",
     why="ScalarE of the second generation has no such instruction",
@@ -210,9 +207,7 @@ def _unary(form: Form, values: Values) -> str:
     source="nki.isa.tensor_copy",
     kernel="nisa.tensor_copy(tile, tile, engine=nisa.engine.{})", wrong="scalar", right="vector",
     options=("--target", "trn1"),
-)  # fmt: skip
-def _scalar_copy(form: Form) -> str:
-    return "ScalarE of trn1 has no tensor_copy" if form.engine == "scalar" else ""
+)(lambda form: "ScalarE of trn1 has no tensor_copy" if form.engine == "scalar" else "")  # fmt: skip
 
 
 # What documents say of the number of axes: instruction, operand, most of them.
@@ -245,7 +240,7 @@ def _axes(form: Form) -> str:
 _REDUCED = "nisa.tensor_scalar_reduce(tile, tile, nl.multiply, 2.0, nl.add, {})"
 
 
-@form_rule("nki", "reduce-result", Refusal("documented", since="0.3", until="0.5"), "tensor_scalar_reduce",
+form_rule("nki", "reduce-result", Refusal("documented", since="0.3", until="0.5"), "tensor_scalar_reduce",
     title="before NKI 0.6 tensor_scalar_reduce gives its sum",
     what="reduce_res of tensor_scalar_reduce is None",
     why="NKI 0.6 is the first that leaves it out",
@@ -253,12 +248,9 @@ _REDUCED = "nisa.tensor_scalar_reduce(tile, tile, nl.multiply, 2.0, nl.add, {})"
     source="NKI 0.6 release notes, new features",
     wrong=_REDUCED.format("None"), right=(tile_line("total", "(128, 1)"), _REDUCED.format("total")),
     options=("--nki", "0.5"),
-)  # fmt: skip
-def _no_result(form: Form) -> str:
-    return "" if isinstance(form.reduce_res, Layout) else "reduce_res is None"
+)(lambda form: "" if isinstance(form.reduce_res, Layout) else "reduce_res is None")  # fmt: skip
 
-
-@form_rule("nki", "dma-within-sbuf",
+form_rule("nki", "dma-within-sbuf",
     Refusal("disputed", "", "dma_copy source and destination cannot both be in SBUF", "0.4", "0.4"),
             *TRANSFERS[:1],
     title="in NKI 0.4 transfers have an end in hbm",
@@ -268,9 +260,7 @@ def _no_result(form: Form) -> str:
     source="a log on trn2, SDK 2.30; against it nki.isa.dma_copy",
     kernel=tile_line("other", "(128, 512)") + "\nnisa.{}(other, tile)", wrong="dma_copy", right="tensor_copy",
     options=("--nki", "0.4"),
-)  # fmt: skip
-def _within(form: Form) -> str:
-    return "" if HBM in (form.src.memory, form.dst.memory) else "both ends are in sbuf"
+)(lambda form: "" if HBM in (form.src.memory, form.dst.memory) else "both ends are in sbuf")  # fmt: skip
 
 
 _EXCHANGED = """
@@ -285,16 +275,14 @@ return out
 """
 
 
-@form_rule("nki", "sendrecv-rows", Refusal("documented", until="0.3"), "sendrecv",
+form_rule("nki", "sendrecv-rows", Refusal("documented", until="0.3"), "sendrecv",
     title="before NKI 0.4 sendrecv moves partitions by sixteens",
     what="src and dst of sendrecv have a number of partitions that is no multiple of 16",
     why="NKI 0.4 is the first that lifts the restriction",
     fix="send 16, 32, ... partitions",
     source="NKI 0.4 release notes, improvements",
     kernel=Example(_EXCHANGED, COPIED.args, options=("--nki", "0.3"), grid="2"), wrong="40", right="48",
-)  # fmt: skip
-def _rows(form: Form) -> str:
-    return f"src has {form.src.partitions} partitions" if form.src.partitions % 16 else ""
+)(lambda form: f"src has {form.src.partitions} partitions" if form.src.partitions % 16 else "")  # fmt: skip
 
 
 @form_rule("nki", "dma-skip-static", Refusal("documented", since="0.3"), "dma_transpose", "dma_compute",
@@ -347,6 +335,20 @@ _ROWS: tuple[tuple[str, Refusal, tuple[str, ...], str, str, str, str, str, Calla
      f"NKI 0.4 {_NOTES}, improvements",
      lambda f: f"rows of src have {f.src.shape[-1]} elements"
      if f.src.indices and f.src.shape[-1] != 128 else ""),
+    ("range-select-command", Refusal("documented", until="0.2", milder="warning"), ("range_select",),
+     "before NKI 0.3 range_select begins its maximum anew",
+     "range_select is given a reduce_cmd other than reset_reduce",
+     "the compiler ignores it: the result is the maximum of this call alone, without a word",
+     "take the maximum of the two results by tensor_tensor", f"NKI 0.2 {_NOTES}, known issues",
+     lambda f: f"reduce_cmd is {f.reduce_cmd}" if f.reduce_cmd != "reset_reduce" else ""),
+    ("transpose-line", Refusal("report", since="0.6", until="0.6"), ("dma_transpose",),
+     "a transfer that transposes writes whole lines of sbuf",
+     "a partition of the tile that dma_transpose writes is no multiple of 32 bytes",
+     "the compiler's verifier refuses the step from row to row",
+     "make the tile wider, and write a slice of it",
+     "tests of vLLM's kernels for trn2, rules of the backend's verifier",
+     lambda f: f"a row of dst is {f.dst.byte_strides[0]} bytes"
+     if f.dst.memory == SBUF and f.dst.byte_strides[0] % 32 else ""),
     ("operators-of-0.1", Refusal("documented", "", "unsupported operator", until="0.1"),
      ("tensor_scalar", "tensor_tensor"),
      "in NKI 0.1 no operator is abs, rsqrt or power",
@@ -417,12 +419,3 @@ FUNCTIONS = rule(
     wrong=tuple(f"nisa.activation(tile, op=nl.{name}, data=tile)" for name in _NAMES),
     right=tuple(f"nisa.activation(tile, op=nl.{name}, data=tile)" for name in _NAMES[:4]),
 )  # fmt: skip
-
-
-def _many_functions(evidence: Evidence) -> Iterator[Finding]:
-    """That the activations of a program are of many functions."""
-    for track in evidence.tracks:
-        forms: list[Form] = [f for f in track.program.forms if f.name in ("activation", "activation_reduce")]
-        names = sorted({form.op.name for form in forms})
-        if len(names) > _MOST_FUNCTIONS:
-            yield FUNCTIONS.finding(f"{len(names)} functions: {', '.join(names)}", evidence.definition)

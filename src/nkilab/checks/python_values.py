@@ -11,12 +11,14 @@ from .scope import Scope
 
 _DISPLAYS = {
     ast.List: "list", ast.Tuple: "tuple", ast.Dict: "dict", ast.JoinedStr: "str", ast.Compare: "bool",
+    ast.Set: "set",
 }  # fmt: skip
 _SAME = "same"
 # of functions and methods by name
 _RESULTS = {
     "list": "list", "tuple": "tuple", "dict": "dict", "str": "str", "int": "int", "float": "float",
     "len": "int", "keys": "list", "values": "list", "items": "list",
+    "set": "set", "frozenset": "set",
 }  # fmt: skip
 
 

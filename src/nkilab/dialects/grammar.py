@@ -173,6 +173,9 @@ FORMS: tuple[tuple[type[ast.AST], Callable[..., bool], Construct], ...] = (
      Construct("an unpacking **", "keyword expansion is not supported", "write the arguments out")),
     (ast.FormattedValue, lambda n: n.format_spec is not None,
      Construct("a format of an f-string", "NKI does no support format specifiers", "leave the format out")),
+    (ast.arguments, lambda n: any(n.kw_defaults),
+     Construct("a default behind a bare *", "missing argument", "write the parameter before it",
+               until="0.1")),
     (ast.arguments, lambda n: n.vararg is not None,
      Construct("a parameter *", "varargs are not supported in NKI", "name the parameters, or pass a tuple")),
 )  # fmt: skip
@@ -260,6 +263,8 @@ VALUE_FORMS: tuple[tuple[type[ast.AST], Callable[..., bool], Construct], ...] = 
                 "go through keys() of the dictionary, or a tuple")),
     (ast.Compare, lambda n, kind: isinstance(n.ops[-1], _MEMBERSHIP) and kind(n.comparators[-1]) == "dict",
      _of_values("an `in` of a dictionary", "in operator not support on types", "use get(key)")),
+    (ast.Compare, lambda n, kind: isinstance(n.ops[-1], _MEMBERSHIP) and kind(n.comparators[-1]) == "set",
+     _of_values("an `in` of a set", "'in' expected (any, list) or (any, tuple)", "use a tuple", LAST_PARSED)),
     (ast.Subscript, _subscripts_otherwise,
      _of_values("a subscript of a string, a step backwards or an assignment from the end of a list",
                 "string subscript not implemented", "write the index out, from 0 on")),
