@@ -349,7 +349,7 @@ _ROWS: tuple[tuple[str, Refusal, tuple[str, ...], str, str, str, str, str, Calla
      "tests of vLLM's kernels for trn2, rules of the backend's verifier",
      lambda f: f"a row of dst is {f.dst.byte_strides[0]} bytes"
      if f.dst.memory == SBUF and f.dst.byte_strides[0] % 32 else ""),
-    ("operators-of-0.1", Refusal("documented", "", "unsupported operator", until="0.1"),
+    ("early-operators", Refusal("documented", "", "unsupported operator", until="0.1"),
      ("tensor_scalar", "tensor_tensor"),
      "in NKI 0.1 no operator is abs, rsqrt or power",
      "tensor_scalar or tensor_tensor is given abs, rsqrt or power",
@@ -405,17 +405,3 @@ def _integers(form: Form) -> str:
 def _copy_bias(form: Form) -> str:
     is_left_out = form.op.name == "copy" and isinstance(form.bias, Layout)
     return "op is copy, and bias is a tile" if is_left_out else ""
-
-
-_MOST_FUNCTIONS = 8
-_NAMES = ("exp", "tanh", "gelu", "silu", "softplus", "mish", "erf", "sigmoid", "square")
-FUNCTIONS = rule(
-    "many-activations", "compiler", Refusal("disputed", "NCC_INLA001"),
-    title="a kernel has few kinds of activation functions",
-    what=f"the activations of a kernel are of more than {_MOST_FUNCTIONS} functions",
-    why="one report has the compiler admit eight per core, in graphs of a framework; no document says so",
-    fix="if the build refuses it, compute some of them by others, or in another kernel",
-    source="public kernels of a training run on trn2, notes",
-    wrong=tuple(f"nisa.activation(tile, op=nl.{name}, data=tile)" for name in _NAMES),
-    right=tuple(f"nisa.activation(tile, op=nl.{name}, data=tile)" for name in _NAMES[:4]),
-)  # fmt: skip
