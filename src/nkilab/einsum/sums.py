@@ -14,7 +14,6 @@ from typing import Any
 from .._lazy import islpy
 from .room import views_of
 from .sets import Access, ProofError, points, told, turns, within
-from .tree.expr import ZERO
 from .tree.nodes import Fill, Loop, MatMul, Statement, Tally
 
 
@@ -197,7 +196,7 @@ def _is_whole(one: Sum, sums: list[Sum], held: list[Access], tallies: dict[int, 
     """What is a part of a sum is added up by all that read it, each time all of the part."""
     reads = [a for a in held if not a.is_write and not isinstance(a.statement, Tally)]
     reads = [a for a in reads if _read_by(a, sums) in (None, one.begun)]
-    parts = [s for s in one.tally.added if not (s.whole_start == ZERO and s.whole_count.value == s.extent)]
+    parts = [s for s in one.tally.added if s.is_part]
     for mine, read in product(parts, reads):
         added = tallies[read.number].added if read.number in tallies else ()
         theirs = [(s.start, s.count) for s in added if s.variable == mine.variable]

@@ -29,6 +29,7 @@ from .given import NOTHING, Given
 from .groups import Group, batches, einsums_of, groups_of
 from .homes import Homes, state_of
 from .knobs import RULES, Knobs
+from .masks import without_ruled_out
 from .nest import Cluster, Nest
 from .normal import live, normal
 from .pipeline import pipelined
@@ -168,6 +169,8 @@ class _Lowering:
                 self.lower_group(group, later)
         outputs = tuple(s.buffer for t in cascade.outputs if (s := ctx.hbm(t)) is not None)
         kernel = Kernel(self.name, tuple(arguments), ctx.build.body, outputs, self.title)
+        if any(e.condition is not None for e in cascade.einsums) and not ctx.given.is_watched:
+            ctx.choices.extend(without_ruled_out(kernel, ctx.lanes, ctx.build.fresh))
         is_shared = ctx.pick("copies out of PSUM", ("shared with ScalarE", "VectorE")) != "VectorE"
         # what is given an engine keeps it
         if is_shared and not ctx.given.instructions:
@@ -421,7 +424,9 @@ class _Lowering:
         units = self.units.units(einsums)
         for number, unit in enumerate(units):
             behind = {t for u in units[number + 1 :] for e in u for t in e.reads} | later
+            before = len(self.ctx.build.scopes[-1].body)
             self.lower_unit(unit, outer, behind)
+            self.ctx.forget(before)
 
     def is_diagonal(self, einsum: Einsum) -> bool:
         """Whether an Einsum is lowered as products with diagonal matrices."""
