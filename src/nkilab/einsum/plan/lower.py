@@ -28,6 +28,7 @@ from .forwards import with_forward_indices
 from .given import NOTHING, Given
 from .groups import Group, batches, einsums_of, groups_of
 from .homes import Homes, state_of
+from .inlined import inlined
 from .knobs import RULES, Knobs
 from .masks import without_ruled_out
 from .nest import Cluster, Nest
@@ -74,7 +75,9 @@ def lower(
     """
     partitions = int(machine["partitions"])
     is_free = not any(given.has_instruction(e.name) for e, block in cascade.walk() if block is not None)
+    cascade, left_out = inlined(cascade) if is_free and not given.is_watched else (cascade, [])
     held, reasons = with_scans(cascade) if is_free else (cascade, [])
+    reasons = [*left_out, *reasons]
     held = held if given.is_watched else rewritten(with_joined_ranks(held, partitions), dtypes, partitions)
     held = without_turns(normal(held, partitions, given.plain, is_spread=knobs.is_spread))
     if given.is_watched:
