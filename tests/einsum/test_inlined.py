@@ -19,25 +19,25 @@ def test_a_staged_specification_is_the_product_that_it_means(dialect: str) -> No
         "T[n] = P[j, n] ;; V add",
         dialect, J=2, I=192, N=256,
     )  # fmt: skip
-    told = {change for change in kernel.changes if "left out" in change}
-    assert told == {
+    notes = {change for change in kernel.changes if "left out" in change}
+    assert notes == {
         "S is left out: its readers take what it copies", "W is left out: its readers take what it copies",
         "P is left out: T sums it at once",
     }  # fmt: skip
     random = np.random.default_rng(2)
     inputs = {"B": random.normal(size=(2, 192, 256)), "A": random.normal(size=(2, 192))}
-    found = kernel.kernel(*(inputs[name].astype(np.float32) for name in kernel.inputs))
+    result = kernel.kernel(*(inputs[name].astype(np.float32) for name in kernel.inputs))
     wanted = np.einsum("jin,ji->n", inputs["B"], inputs["A"])
-    assert np.abs(np.asarray(found) - wanted).max() <= 1e-5 * np.abs(wanted).max()
+    assert np.abs(np.asarray(result) - wanted).max() <= 1e-5 * np.abs(wanted).max()
 
 
 def test_a_copy_that_is_read_transposed_means_the_same() -> None:
     kernel = compiled("T[n, m] = A[m, n]; Z[n, k] = T[n, m] . B[m, k] ;; M mul V add", M=128, N=200, K=64)
     random = np.random.default_rng(3)
     a, b = (random.normal(size=s).astype(np.float32) for s in ((128, 200), (128, 64)))
-    given = {"A": a, "B": b}
-    found = np.asarray(kernel.kernel(*(given[name] for name in kernel.inputs)))
-    assert np.abs(found - a.T @ b).max() <= 1e-5 * np.abs(a.T @ b).max()
+    inputs = {"A": a, "B": b}
+    result = np.asarray(kernel.kernel(*(inputs[name] for name in kernel.inputs)))
+    assert np.abs(result - a.T @ b).max() <= 1e-5 * np.abs(a.T @ b).max()
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from nkilab import einsum
-from nkilab.einsum.plan.masks import without_ruled_out
+from nkilab.einsum.plan.shortened import without_ruled_out
 from nkilab.einsum.prove import prove
 from nkilab.einsum.sets import ProofError
 from nkilab.einsum.tree import nodes
@@ -79,9 +79,9 @@ def test_what_is_ruled_out_is_left_out_where_that_changes_nothing(
     random = np.random.default_rng(11)
     shapes = (64, rows), (64, columns), (columns, 64)
     q, k, v = (random.normal(size=s).astype(np.float32) * 0.5 for s in shapes)
-    found, wanted = np.asarray(compiled.kernel(q, k, v)), expected(q, k, v, conditions, otherwise)
+    result, wanted = np.asarray(compiled.kernel(q, k, v)), expected(q, k, v, conditions, otherwise)
     # float32 throughout, a few hundred additions
-    assert np.abs(found - wanted).max() <= 1e-5 * np.abs(wanted).max()
+    assert np.abs(result - wanted).max() <= 1e-5 * np.abs(wanted).max()
 
 
 def test_a_causal_mask_halves_the_work_of_long_sequences() -> None:
@@ -105,16 +105,16 @@ def test_leaving_out_what_a_comparison_keeps_is_refused_by_the_proof() -> None:
 
 def _with_longer_gaps(body: list[nodes.Statement]) -> list[nodes.Statement]:
     """Statements whose comparisons claim that one position more fails them."""
-    found: list[nodes.Statement] = []
+    result: list[nodes.Statement] = []
     for s in body:
         if isinstance(s, nodes.Loop):
-            found.append(replace(s, body=_with_longer_gaps(s.body)))
+            result.append(replace(s, body=_with_longer_gaps(s.body)))
         elif isinstance(s, nodes.Select):
             gaps = tuple(replace(g, start=g.start - 1, count=g.count + 1) for g in s.left)
-            found.append(replace(s, left=gaps))
+            result.append(replace(s, left=gaps))
         else:
-            found.append(s)
-    return found
+            result.append(s)
+    return result
 
 
 @pytest.mark.parametrize("divisor", [1, 2, 3, 128])

@@ -258,14 +258,14 @@ def test_every_pair_of_operators_is_a_scan(first: str, second: str, is_left: boo
     kernel = einsum.compile(specification(case))
     assert "tensor_tensor_scan" in kernel.source
     rng = np.random.default_rng(7)
-    given = {n: rng.uniform(-1, 1, (3, 40)).astype(np.float32) for n in kernel.inputs}
+    inputs = {n: rng.uniform(-1, 1, (3, 40)).astype(np.float32) for n in kernel.inputs}
 
     def step(s: object, a: object, x: object) -> object:
         p = PAIRED[first](*((s, a) if is_left else (a, s)))
         return PAIRED[second](*((p, x) if is_left else (x, p)))
 
-    wanted = stepped(step, np.full(3, 0.5), given["A"], given["X"])
-    np.testing.assert_allclose(kernel(*given.values()), wanted, rtol=1e-4, atol=1e-4)
+    wanted = stepped(step, np.full(3, 0.5), inputs["A"], inputs["X"])
+    np.testing.assert_allclose(kernel(*inputs.values()), wanted, rtol=1e-4, atol=1e-4)
 
 
 def specification(case: Scanned) -> str:

@@ -130,17 +130,15 @@ def _covered(accesses: list[Access]) -> int:
 
 def _are_ruled_out(accesses: list[Access]) -> None:
     """What is left out of the columns of a comparison fails it on every partition."""
-    for access in (a for a in accesses if isinstance(a.statement, nodes.Select) and a.is_write):
-        s, rows = access.statement, access.view.cuts[0].count
-        assert isinstance(s, nodes.Select)
-        for left in s.left:
-            held, counts = turns(access.loops)
-            held += [*within("_row", expr(0), rows, counts), *within("_at", left.start, left.count, counts)]
-            held.append(f"{s.offset} + {s.per_partition} * _row + {s.per_element} * _at {s.relation} 0")
-            names = ", ".join([loop.variable for loop in access.loops] + ["_row", "_at"])
-            inner = " and ".join(f"({h})" for h in held)
-            if not islpy().Set(f"{{ [{names}] : {inner} }}").is_empty():
-                raise ProofError(f"{told(s)} leaves out elements that it keeps")
+    selects = [(a, a.statement) for a in accesses if isinstance(a.statement, nodes.Select) and a.is_write]
+    for access, s, left in ((a, s, gap) for a, s in selects for gap in s.left):
+        claims, counts = turns(access.loops)
+        claims += within("_row", expr(0), access.view.cuts[0].count, counts)
+        claims += within("_at", left.start, left.count, counts)
+        claims.append(f"{s.offset} + {s.per_partition} * _row + {s.per_element} * _at {s.relation} 0")
+        names = ", ".join([loop.variable for loop in access.loops] + ["_row", "_at"])
+        if not islpy().Set(f"{{ [{names}] : {' and '.join(f'({c})' for c in claims)} }}").is_empty():
+            raise ProofError(f"{told(s)} leaves out elements that it keeps")
 
 
 COMPUTED = (nodes.Copy, nodes.Activate, nodes.Invert, nodes.Scale, nodes.Select)

@@ -15,15 +15,15 @@ from .defer import names_of, renamed
 
 def inlined(cascade: Cascade) -> tuple[Cascade, list[str]]:
     """A cascade without its copies and sums of sums; what is left out, for the report."""
-    told: list[str] = []
+    notes: list[str] = []
     while True:
-        found = next(
+        smaller = next(
             (f for s in cascade.steps if isinstance(s, Einsum) and (f := _without(s, cascade))), None
         )
-        if found is None:
-            return cascade, told
-        cascade, reason = found
-        told.append(reason)
+        if smaller is None:
+            return cascade, notes
+        cascade, reason = smaller
+        notes.append(reason)
 
 
 def _without(einsum: Einsum, cascade: Cascade) -> tuple[Cascade, str] | None:
@@ -64,8 +64,8 @@ def _is_late(einsum: Einsum, sources: set[str], cascade: Cascade) -> bool:
 def _reading(reader: Einsum, copy: Einsum) -> Einsum | None:
     """A reader of a copy that reads its source; None if it would not mean the same."""
     (source,) = copy.operands
-    made = copy.output.indices
-    is_plain = len({i.plain for i in made}) == len(made) and all(i.plain for i in made)
+    indices = copy.output.indices
+    is_plain = len({i.plain for i in indices}) == len(indices) and all(i.plain for i in indices)
     if (
         not isinstance(source, Access)
         or not is_plain
@@ -76,12 +76,12 @@ def _reading(reader: Einsum, copy: Einsum) -> Einsum | None:
     def changed(access: Access) -> Access:
         if access.tensor != copy.name:
             return access
-        at: Mapping[str, Index] = dict(zip((i.plain for i in made), access.indices, strict=True))
+        at: Mapping[str, Index] = dict(zip((i.plain for i in indices), access.indices, strict=True))
         return replace(source, indices=tuple(at.get(i.plain, i) for i in source.indices))
 
-    found = reader.reading(changed)
-    is_same = set(found.variables) == set(reader.variables) and copy.name not in found.reads
-    return replace(found, text="") if is_same else None
+    direct = reader.reading(changed)
+    is_same = set(direct.variables) == set(reader.variables) and copy.name not in direct.reads
+    return replace(direct, text="") if is_same else None
 
 
 def _summed(part: Einsum, total: Einsum) -> Einsum | None:

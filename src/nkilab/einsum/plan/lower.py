@@ -30,13 +30,13 @@ from .groups import Group, batches, einsums_of, groups_of
 from .homes import Homes, state_of
 from .inlined import inlined
 from .knobs import RULES, Knobs
-from .masks import without_ruled_out
 from .nest import Cluster, Nest
 from .normal import live, normal
 from .pipeline import pipelined
 from .product import product_of
 from .reach import beyond_edges
 from .recurrence import without_turns
+from .shortened import without_ruled_out
 from .solve import solve_of
 from .stage import BeyondEdges
 from .storage import in_hbm
@@ -163,8 +163,7 @@ class _Lowering:
         ctx.copied = {e.tensor for e in self.edges.values()}
         for name in (n for n in self.edges if n in cascade.inputs):
             self.copy_edged(name)
-        groups = groups_of(cascade, ctx.knobs.is_fused, self.edges)
-        for number, group in enumerate(groups):
+        for number, group in enumerate(groups := groups_of(cascade, ctx.knobs.is_fused, self.edges)):
             later = {t for g in groups[number + 1 :] for e in g.einsums for t in e.reads}
             if group.einsums[-1].name in self.edges:
                 self.copy_edged(group.einsums[-1].name)
@@ -172,13 +171,17 @@ class _Lowering:
                 self.lower_group(group, later)
         outputs = tuple(s.buffer for t in cascade.outputs if (s := ctx.hbm(t)) is not None)
         kernel = Kernel(self.name, tuple(arguments), ctx.build.body, outputs, self.title)
-        if any(e.condition is not None for e in cascade.einsums) and not ctx.given.is_watched:
-            ctx.choices.extend(without_ruled_out(kernel, ctx.lanes, ctx.build.fresh))
+        self.cut_masked(kernel)
         is_shared = ctx.pick("copies out of PSUM", ("shared with ScalarE", "VectorE")) != "VectorE"
         # what is given an engine keeps it
         if is_shared and not ctx.given.instructions:
             kernel = set_aside(balanced(kernel, ctx.machine), ctx.machine)
         return pipelined(kernel, ctx.machine, self.is_ahead), ctx
+
+    def cut_masked(self, kernel: Kernel) -> None:
+        """Leave out what comparisons of indices rule out."""
+        if not self.ctx.given.is_watched:
+            self.ctx.choices.extend(without_ruled_out(kernel, self.ctx.lanes, self.ctx.build.fresh))
 
     def copy_edged(self, name: str) -> None:
         """Copy a tensor with zeros around it."""

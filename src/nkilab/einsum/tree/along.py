@@ -41,24 +41,24 @@ class Along:
 
     def count(self, view: View) -> Expr:
         """How many positions a view has."""
-        held = view.index[self.axis or 0]
-        if self.lanes and self.axis is not None and isinstance(held, At):
-            held = view.index[0]
-        elif self.lanes and self.axis is not None:
-            return held.count * self.lanes if isinstance(held, Cut) else expr(1)
-        return held.count if isinstance(held, Cut) else expr(1)
+        index = view.index[self.axis or 0]
+        if self.lanes and self.axis is not None:
+            if isinstance(index, Cut):
+                return index.count * self.lanes
+            index = view.index[0]
+        return index.count if isinstance(index, Cut) else expr(1)
 
     def part(self, view: View, moved: Expr, count: Expr) -> View:
         """A view of so many positions, which begin so much later."""
         index, at = list(view.index), self.axis or 0
-        held, step = index[at], self.lanes if self.axis is not None else 0
+        old, step = index[at], self.lanes if self.axis is not None else 0
         if not step:
-            assert isinstance(held, Cut)
-            index[at] = Cut(held.start if self.lanes else held.start + moved, count)
-        elif isinstance(held, At):
-            index[at] = At(held.at + moved // step)
+            assert isinstance(old, Cut)
+            index[at] = Cut(old.start if self.lanes else old.start + moved, count)
+        elif isinstance(old, At):
+            index[at] = At(old.at + moved // step)
         else:
-            index[at] = Cut(held.start + moved // step, floored(count, step))
+            index[at] = Cut(old.start + moved // step, floored(count, step))
         return replace(view, index=tuple(index))
 
 
@@ -121,18 +121,18 @@ def partners(s: Statement, name: str, own: Along, view: View) -> Iterator[tuple[
         own: where they lie in it.
         view: of it.
     """
-    every = list(together(s))
-    first = 0 if own.lanes else own.axis
+    every, start = list(together(s)), own.start(view)
     blocks = next((d for d in every if own.lanes and d.get(name, -1) == own.axis), {})
-    for axes in (d for d in every if d.get(name, -1) == first):
-        for other, axis in ((n, a) for n, a in axes.items() if n != name and a is not None):
-            held = getattr(s, other)
-            if held.buffer.memory == HBM or axis:
-                options = [Along(axis, 0, ZERO)]
-            else:
-                lanes = own.lanes or expr(held.buffer.shape[0]).value or 0
-                at = [n for n, i in enumerate(held.index) if isinstance(i, At)]
-                places = [blocks[other]] if blocks.get(other) is not None else [*at, None]
-                options = [Along(place, lanes, ZERO) for place in places]
-            start = own.start(view)
-            yield other, [Along(o.axis, o.lanes, start - o.start(held)) for o in options]
+    beside = (d for d in every if d.get(name, -1) == (0 if own.lanes else own.axis))
+    for other, axis in ((n, a) for d in beside for n, a in d.items() if n != name and a is not None):
+        places = _places(getattr(s, other), axis, own.lanes, blocks.get(other))
+        yield other, [Along(o.axis, o.lanes, start - o.start(getattr(s, other))) for o in places]
+
+
+def _places(view: View, axis: int, lanes: int, blocks: int | None) -> list[Along]:
+    """Where positions along an axis of a view may lie: one by one, or on its partitions in blocks."""
+    if view.buffer.memory == HBM or axis:
+        return [Along(axis, 0, ZERO)]
+    lanes = lanes or expr(view.buffer.shape[0]).value or 0
+    points = [n for n, i in enumerate(view.index) if isinstance(i, At)]
+    return [Along(place, lanes, ZERO) for place in ([blocks] if blocks is not None else [*points, None])]

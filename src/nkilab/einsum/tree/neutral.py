@@ -23,12 +23,12 @@ def summed(op: str, value: float | None) -> float | None:
     return value if is_neutral.get(OPERATORS[op].alu[:3] if op else "", False) else None
 
 
-def value_of(s: Statement, given: dict[str, float | None]) -> float | None:
+def value_of(s: Statement, operands: dict[str, float | None]) -> float | None:
     """What a statement makes of columns that all have one value; None if that is not known."""
-    value = given.get("src", given.get("left"))
+    value = operands.get("src", operands.get("left"))
     match s:
         case Select(otherwise=otherwise):
-            return otherwise if given["src"] in (None, otherwise) else None
+            return otherwise if operands["src"] in (None, otherwise) else None
         case nodes.Copy() | nodes.Transpose():
             return value
         case nodes.Activate(function=function, scale=scale, bias=bias) if value is not None:
@@ -38,9 +38,9 @@ def value_of(s: Statement, given: dict[str, float | None]) -> float | None:
             return 0.0 if is_even and value == 0.0 and bias is None else None
         case nodes.Scale(op0=op0, reverse0=False, op1=op1, reverse1=False) if value is not None:
             return _scaled(_scaled(value, op0), op1) if op1 else _scaled(value, op0)
-        case nodes.Combine(op="multiply") if 0.0 in given.values():
+        case nodes.Combine(op="multiply") if 0.0 in operands.values():
             return 0.0
-        case nodes.MatMul() if 0.0 in (given["stationary"], given["moving"]):
+        case nodes.MatMul() if 0.0 in (operands["stationary"], operands["moving"]):
             return 0.0
         case nodes.Reduce(op=op):
             return summed(reducer(op), value)

@@ -39,7 +39,7 @@ def _copied(statement: Statement, change: Change) -> Statement:
     return replace(statement, **found)
 
 
-def _replaced(value: Any, change: Change) -> Any:
+def _replaced(value: object, change: Change) -> Any:
     """What a field of a statement has, with a change made."""
     if isinstance(value, View):
         return view_of(value, change)
