@@ -130,8 +130,10 @@ def _covered(accesses: list[Access]) -> int:
 
 def _are_ruled_out(accesses: list[Access]) -> None:
     """What is left out of the columns of a comparison fails it on every partition."""
-    selects = [(a, a.statement) for a in accesses if isinstance(a.statement, nodes.Select) and a.is_write]
-    for access, s, left in ((a, s, gap) for a, s in selects for gap in s.left):
+    selects = [a for a in accesses if isinstance(a.statement, nodes.Select) and a.is_write]
+    for access, left in ((a, gap) for a in selects for gap in a.statement.left):  # type: ignore[attr-defined]
+        s = access.statement
+        assert isinstance(s, nodes.Select)
         claims, counts = turns(access.loops)
         claims += within("_row", expr(0), access.view.cuts[0].count, counts)
         claims += within("_at", left.start, left.count, counts)
