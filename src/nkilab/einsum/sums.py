@@ -7,6 +7,7 @@ every element of the place, and together all; a statement that adds without a ta
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from itertools import product
 from typing import Any
@@ -55,7 +56,7 @@ def proved_sums(accesses: list[Access]) -> int:
         by_buffer.setdefault(id(access.view.buffer), []).append(access)
     count = 0
     for held in by_buffer.values():
-        sums = [_sum(a, held) for a in held if isinstance(a.statement, Tally)]
+        sums = [_sum(a, held, tallies.keys()) for a in held if isinstance(a.statement, Tally)]
         _need_tallies(held, {s.number for s in sums})
         for group in _together(sums):
             _adds_each_once(group)
@@ -74,7 +75,7 @@ def adds(write: Access) -> bool:
     return any(view == write.view for view in reads)
 
 
-def _sum(tallied: Access, held: list[Access]) -> Sum:
+def _sum(tallied: Access, held: list[Access], tallies: Collection[int]) -> Sum:
     tally = tallied.statement
     assert isinstance(tally, Tally)
     adding = next((a for a in held if a.number == tallied.number and a.is_write), None)
@@ -86,7 +87,9 @@ def _sum(tallied: Access, held: list[Access]) -> Sum:
         fixed = tuple(loop for loop in loops if loop.variable not in statement.over)
         begun = min(a.number for a in held if a.is_write and _is_same_sum(adding, a))
     elif adds(adding):
-        first = [a for a in held if isinstance(a.statement, Fill) and a.number < tallied.number]
+        # zeros, or the first value
+        begins = (a for a in held if a.is_write and a.number < tallied.number and not adds(a))
+        first = [a for a in begins if isinstance(a.statement, Fill) or a.number in tallies]
         if not first:
             raise ProofError(f"the sum {tally.into.buffer.name} is taken up before it is begun")
         begun = first[-1].number

@@ -32,6 +32,7 @@ from .inlined import inlined
 from .knobs import RULES, Knobs
 from .nest import Cluster, Nest
 from .normal import live, normal
+from .peeled import peeled
 from .pipeline import pipelined
 from .product import product_of
 from .reach import beyond_edges
@@ -171,17 +172,18 @@ class _Lowering:
                 self.lower_group(group, later)
         outputs = tuple(s.buffer for t in cascade.outputs if (s := ctx.hbm(t)) is not None)
         kernel = Kernel(self.name, tuple(arguments), ctx.build.body, outputs, self.title)
-        self.cut_masked(kernel)
+        self.finish(kernel)
         is_shared = ctx.pick("copies out of PSUM", ("shared with ScalarE", "VectorE")) != "VectorE"
         # what is given an engine keeps it
         if is_shared and not ctx.given.instructions:
             kernel = set_aside(balanced(kernel, ctx.machine), ctx.machine)
         return pipelined(kernel, ctx.machine, self.is_ahead), ctx
 
-    def cut_masked(self, kernel: Kernel) -> None:
-        """Leave out what comparisons of indices rule out."""
+    def finish(self, kernel: Kernel) -> None:
+        """Leave out what comparisons of indices rule out, and zeros that first values overwrite."""
         if not self.ctx.given.is_watched:
             self.ctx.choices.extend(without_ruled_out(kernel, self.ctx.lanes, self.ctx.build.fresh))
+            peeled(kernel)
 
     def copy_edged(self, name: str) -> None:
         """Copy a tensor with zeros around it."""
