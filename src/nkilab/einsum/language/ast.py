@@ -352,7 +352,7 @@ class Kind(Enum):
     NOW = "a turn sees one value of its state"
     NEXT = "the next value of a state is written beside the present one"
     SUM = "a factor that a sum does not run over may be taken after it"
-    AHEAD = "what needs no other turn is computed before all turns"
+    DIAGONAL = "a diagonal is a sum over rows, of which one element counts each"
     TRANSPOSED = "a matrix is its transpose, read the other way round"
     REVERSED = "an index that runs backwards reads a reversed copy forwards"
     PADDED = "beyond a tensor are the zeros of a copy with a border"

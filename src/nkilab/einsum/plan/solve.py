@@ -334,7 +334,7 @@ def solve_of(ctx: Context, block: Iterate, outer: dict[str, Span]) -> Solve | No
     """A block as a solve; None if it is none, or does not come in whole blocks that fit on chip."""
     held = substitution_in(block, ctx.cascade, ctx.lanes) if not ctx.given.is_watched and not outer else None
     state = ctx.chip(held.kept.name) if held is not None else None
-    if held is None or state is None or held.numbers or state.dims != ("free", "part"):
+    if held is None or state is None or state.dims != ("free", "part"):
         return None
     turns, columns = ctx.cascade.shape(held.kept.name)
     solve = Solve(ctx, held, state, columns, turns)

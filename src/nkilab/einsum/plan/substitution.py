@@ -7,10 +7,9 @@ one number that depends on no other turn, is computed for all turns before the b
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from ..language.additions import Additions
-from ..language.ast import Access, Affine, Cascade, Condition, Einsum, Iterate, Kind, Operand, Scalar
+from ..language.ast import Access, Affine, Cascade, Einsum, Iterate
 from ..language.operators import OPERATORS
 
 # turns of a strip, within which sums are taken turn by turn
@@ -26,7 +25,6 @@ class Substitution:
         summed: the Einsum that sums over the turns before.
         factor: what it multiplies their values with, indexed by the turn and the turn before.
         state: what it reads of them.
-        numbers: Einsums of one number a turn, which need no other turn.
         combined: the others, element by element, the value that is handed on last.
         kept: the copy that keeps the value of every turn.
     """
@@ -35,7 +33,6 @@ class Substitution:
     summed: Einsum
     factor: Access
     state: Access
-    numbers: tuple[Einsum, ...]
     combined: tuple[Einsum, ...]
     kept: Einsum
 
@@ -73,9 +70,8 @@ def _form_of(block: Iterate) -> Substitution | None:
     if sides is None or len({e.name for e in block.body}) < len(block.body):
         return None
     summed = readers[0]
-    numbers = _numbers(block)
-    combined = tuple(e for e in body if e is not summed and e not in numbers)
-    substitution = Substitution(block.variable, summed, *sides, numbers, combined, kept)
+    combined = tuple(e for e in body if e is not summed)
+    substitution = Substitution(block.variable, summed, *sides, combined, kept)
     return substitution if all(_is_combined(e, substitution) for e in combined) else None
 
 
@@ -102,87 +98,19 @@ def _sides(summed: Einsum, kept: Einsum, turn: str) -> tuple[Access, Access] | N
     return (factor, state) if is_state and [i.plain for i in factor.indices] == [turn, over] else None
 
 
-def _numbers(block: Iterate) -> tuple[Einsum, ...]:
-    """Einsums of one number a turn that need each other alone, or what no turn makes."""
-    numbers: list[Einsum] = []
-    barred = {e.name for e in block.body}
-    for einsum in block.body:
-        is_number = not einsum.output.indices and set(einsum.variables) <= {block.variable}
-        is_plain = not (einsum.reduce_op or einsum.condition or any(a.gathers for a in einsum.accesses))
-        if is_number and is_plain and not set(einsum.reads) & barred:
-            numbers.append(einsum)
-            barred.discard(einsum.name)
-    return tuple(numbers)
-
-
 def _is_combined(einsum: Einsum, substitution: Substitution) -> bool:
     """Whether an Einsum combines columns of a turn with each other, or with numbers, by one operator."""
     op = OPERATORS.get(einsum.map_op)
     if op is None or not op.alu or len(einsum.operands) != 2 or einsum.reduce_op or einsum.condition:
         return False
     columns = {substitution.summed.name, *(e.name for e in substitution.combined)}
-    numbers = {e.name for e in substitution.numbers}
     is_column = [i.plain for i in einsum.output.indices] == [substitution.column]
 
     def is_known(access: Access) -> bool:
-        indices = [i.plain for i in access.indices]
-        if access.tensor in columns or access.tensor in numbers:
-            return indices == ([substitution.column] if access.tensor in columns else [])
-        return access.tensor != substitution.kept.name and indices in (
-            [substitution.turn, substitution.column],
-            [substitution.turn],
-        )
+        indices, turn = [i.plain for i in access.indices], substitution.turn
+        if access.tensor in columns:
+            return indices == [substitution.column]
+        return access.tensor != substitution.kept.name and indices in ([turn, substitution.column], [turn])
 
     has_column = any(substitution.column in a.variables for a in einsum.accesses)
     return is_column and has_column and all(map(is_known, einsum.accesses))
-
-
-def with_numbers_ahead(cascade: Cascade, lanes: int) -> Cascade:
-    """A cascade whose substitutions have the numbers of all turns computed before them."""
-    for block in cascade.blocks:
-        substitution = substitution_in(block, cascade, lanes)
-        if substitution is not None and substitution.numbers:
-            cascade = _Ahead(cascade, block, substitution).cascade()
-    return cascade
-
-
-class _Ahead:
-    def __init__(self, cascade: Cascade, block: Iterate, substitution: Substitution) -> None:
-        self.held, self.block, self.substitution = cascade, block, substitution
-        self.additions = Additions(cascade)
-        self.names = {e.name: self.added(f"{e.name}_turns", e.name) for e in substitution.numbers}
-        self.steps: list[Einsum] = []
-
-    def added(self, hint: str, origin: str) -> str:
-        """The name of a new tensor that has one number a turn."""
-        return self.additions.tensor(hint, (self.substitution.turn.upper(),), origin, Kind.AHEAD)
-
-    def cascade(self) -> Cascade:
-        for einsum in self.substitution.numbers:
-            made, operands = self.of_turn(self.names[einsum.name]), tuple(map(self.operand, einsum.operands))
-            self.steps.append(replace(einsum, output=made, operands=operands))
-        combined = (
-            replace(e, operands=tuple(map(self.operand, e.operands))) for e in self.substitution.combined
-        )
-        inner = replace(self.block, body=(self.substitution.summed, *combined, self.substitution.kept))
-        place = self.held.steps.index(self.block)
-        steps = (*self.held.steps[:place], *self.steps, inner, *self.held.steps[place + 1 :])
-        return self.additions.applied(steps)
-
-    def of_turn(self, tensor: str) -> Access:
-        return Access(tensor, (Affine(((self.substitution.turn, 1),)),))
-
-    def operand(self, operand: Operand) -> Operand:
-        """An operand with the numbers of all turns; those on a diagonal are picked out of its rows."""
-        if isinstance(operand, Scalar):
-            return operand
-        if operand.tensor in self.names:
-            return self.of_turn(self.names[operand.tensor])
-        if [i.plain for i in operand.indices] != [self.substitution.turn] * 2:
-            return operand
-        row = Affine(((self.substitution.over, 1),))
-        picked = self.of_turn(self.added(f"{operand.tensor}_diagonal", operand.tensor))
-        source = replace(operand, indices=(operand.indices[0], row))
-        is_own = Condition(row, "==", Affine(((self.substitution.turn, 1),)))
-        self.steps.append(Einsum(picked, (source,), reduce_op="add", condition=is_own))
-        return picked
