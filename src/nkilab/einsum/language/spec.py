@@ -235,9 +235,17 @@ def check_einsum(einsum: Einsum, cascade: Cascade) -> None:
     for operand in einsum.operands:
         name = getattr(operand, "name", "")
         if name and name not in cascade.scalars:
+            is_position = name in einsum.variables
             hint = (
-                f"write a number in its place, add {name}: VALUE under einsum.scalars, or in Python "
-                f"scalars={{{name!r}: VALUE}}"
+                f"{name} counts positions, which are an input of 0, 1, 2, ...: write {name.upper()}[{name}]"
+            )
+            hint = (
+                hint
+                if is_position
+                else (
+                    f"write a number in its place, add {name}: VALUE under einsum.scalars, or in Python "
+                    f"scalars={{{name!r}: VALUE}}"
+                )
             )
             raise located(SpecError(f"the scalar {name} has no value", hint=hint), einsum)
 
