@@ -10,6 +10,11 @@ from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import cached_property
+from typing import TypeVar
+
+from ...errors import NkilabError
+
+Error = TypeVar("Error", bound=NkilabError)
 
 
 @dataclass(frozen=True)
@@ -262,6 +267,12 @@ class Einsum:
         """The one that stands for it."""
         (einsum,) = body
         return einsum
+
+    def located(self, error: Error, access: Access | None = None) -> Error:
+        """An error at this Einsum, or at one of its accesses where that has a place."""
+        place = access.place if access is not None and access.place.line else self.place
+        error.located(str(place), "einsum.expressions", (f"expression: {self.text or self}",))
+        return error
 
     def reading(self, changed: Callable[[Access], Operand]) -> Einsum:
         """It with other operands for those that are tensors."""

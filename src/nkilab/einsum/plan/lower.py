@@ -38,10 +38,9 @@ from .product import product_of
 from .reach import beyond_edges
 from .recurrence import without_turns
 from .shortened import without_ruled_out
-from .solve import solve_of
+from .solve import solve_of, substitution_in
 from .stage import BeyondEdges
 from .storage import in_hbm
-from .substitution import substitution_in
 from .turned import turned_once
 from .turns import turns_at_once
 from .units import Units

@@ -27,7 +27,6 @@ from ..language.ast import (
     Step,
 )  # fmt: skip
 from ..language.extents import block_extent
-from ..language.places import located
 from .coefficients import NoRecurrenceError
 from .states import Places, Reduction, declared, emitted, renamed
 
@@ -93,7 +92,7 @@ def _need_upwards(block: Iterate, reason: NoRecurrenceError) -> None:
     if _counts_down(block):
         sentence = f"the block over {block.variable} counts down and is no scan, because {reason}"
         error = UnsupportedError(sentence, hint="count the variable the other way round")
-        raise located(error, block.body[0], block.body[0].output) from None
+        raise block.body[0].located(error, block.body[0].output) from None
 
 
 def _counts_down(block: Iterate) -> bool:
