@@ -82,8 +82,7 @@ dependences allow, or joins a result with its only reader. Where results change 
 of advice says so (`rounds`).
 
 The interval of a gain is that of measured pairs: of kernels with the same arguments, timed by the same
-clock on the device, the logarithm of the predicted ratio of two is off by at most 0.32 times (0.2 + its
-size), eight times of ten (1550 pairs in 42 groups, groups weighing alike; the constants of the model
+clock on the device, eight of ten lie between (1506 pairs in 30 groups, groups weighing alike; the constants of the model
 were fitted with some of them). What two predictions have in common cancels, so that a ratio is surer
 than either. A gain whose interval reaches zero is not told.
 

@@ -11,7 +11,6 @@ from typing import Unpack
 
 from msgspec import Struct
 
-from ..checks.declare import Example as Example
 from ..checks.declare import Facts, Rule, rule
 from ..checks.finding import Site
 from ..place.slots import ENGINES
