@@ -219,9 +219,13 @@ def _judge(step: Step, subject: Subject, most: int) -> None:
     step.candidates = sum(1 for id in own for _ in CATALOGUE[id].find(subject))
     ranks = [n for n, id in enumerate(step.advice, 1) if id in step.ids]
     step.rank = min(ranks, default=0)
-    bests = [best_edit(subject, candidate) for id in own for candidate in CATALOGUE[id].find(subject)]
-    if any(bests):
-        share = min(best[1] for best in bests if best is not None) / subject.latency_ns
+    shares = [
+        best[1] / (candidate.since_ns or subject.latency_ns)
+        for id in own for candidate in CATALOGUE[id].find(subject)
+        if (best := best_edit(subject, candidate))
+    ]  # fmt: skip
+    if shares:
+        share = min(shares)
         step.predicted, step.interval = 1 - share, gain_factors(share)
 
 

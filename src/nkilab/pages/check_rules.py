@@ -57,8 +57,8 @@ def rules_page() -> Page:
     opening = (
         Text(
             f"The {len(RULES)} rules that {code('nkilab check')} knows. Errors and warnings make it fail, "
-            f"notes and advice never do. {code('nkilab explain RULE')} shows each, errors and warnings with an "
-            "example that breaks it and one that keeps it. The origin is who refuses what breaks the rule."
+            f"notes and advice never do. {code('nkilab explain RULE')} shows each; where it is about right "
+            "and wrong, with an example of both. The origin is who refuses what breaks the rule."
         ),
     )
     sections = (Section("", opening), *_families(), _builds(), _grammar(), _not_covered())

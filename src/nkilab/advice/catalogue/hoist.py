@@ -35,7 +35,7 @@ def _repeats(subject: Subject, kind: str) -> Iterator[Candidate]:
         return lambda: without_copies(subject.base, _fitting(subject, tiles), subject.equals)[0]
 
     edits = [(f"{plural(len(again), kind)} left out; the first tile is kept", kept(again))]
-    if kind != _LOAD and len(every) > len(again):
+    if kind == _TRANSPOSE and len(every) > len(again):
         edits.append(
             (f"{plural(len(every), kind)} and loads left out; the first tiles are kept", kept(every))
         )
@@ -45,6 +45,7 @@ def _repeats(subject: Subject, kind: str) -> Iterator[Candidate]:
         f"{plural(len(again), kind)} of {total} bytes repeat what an earlier one made",
         subject.weight(np.union1d(rows, feeding)) if subject is own else subject.latency_ns,
         tuple(edits),  # type: ignore[arg-type]
+        since_ns=0.0 if subject is own else own.renewed_ns,
     )
 
 
