@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from math import prod
 from threading import Lock
-from typing import Any, NamedTuple
+from typing import NamedTuple, cast
 
 import numpy as np
 
@@ -22,11 +22,11 @@ from .arrays import dtype_of, framework_of, shape_of
 from .dialects.kernel import Kernel
 from .dialects.uniform import Same, can_start_again, readings
 from .errors import NkilabError
-from .execute import Factor, Log, Threads, compute_row, execute, is_at_once, lend
+from .execute import Call, Factor, Log, Threads, compute_row, execute, is_at_once, lend
 from .isa.declare import Instruction
 from .machine import Machine
 from .rank_arguments import Call as Arguments
-from .tiles.tile import SEQUENCER, Layout, Storage, View, memory_of, noting_looks, whole_layout
+from .tiles.tile import SEQUENCER, Layout, Storage, View, noting_looks
 from .trace.program import Program
 from .trace.session import Session
 
@@ -53,9 +53,13 @@ class Row(NamedTuple):
 
     where: tuple[str, int]
     form: Instruction
-    operands: Sequence[Any]
+    operands: Sequence[object]
     values: tuple[object, ...]
     last: list[View]
+
+    def view(self, slot: int) -> View:
+        """An operand that is a view."""
+        return cast(View, self.operands[slot])
 
 
 class Tape:
@@ -82,12 +86,11 @@ class Tape:
         # storages whose elements outlive the rows
         self._kept: set[int] = set()
         self._returned: list[View] = []
-        # once they are known: the calls of a launch, on arrays that stay the same; those for threads, if they
-        # are worth it; what they join; and what results are copied from
-        self._calls: list[tuple[Any, Any]] = []
+        # the calls of a launch, on arrays that stay; those for threads, if they are worth it; what they join
+        self._calls: list[Call] = []
+        self._buffers: dict[int, np.ndarray] = {}
         self._log: Log = []
         self._factors: list[Factor] = []
-        self._buffers: list[tuple[Storage, np.ndarray]] = []
 
     @contextmanager
     def watches(self, session: Session) -> Iterator[None]:
@@ -173,11 +176,15 @@ class Tape:
         own = [(known[s.number], s.data) for s in inputs if s.number in known and s.data is not None]
         if self._calls:
             for storage, data in own:
-                np.copyto(memory_of(View(storage, 0, whole_layout(storage))), data)
-            self._call_all(session)
+                np.copyto(self._buffers[storage.number], data)
+            if self._log and session.threads is not None:
+                session.threads.play(self._log)
+            else:
+                self._call_all()
+            self._hand_on()
             return
         borrowing = self._borrowing()
-        needed = sum(_bytes_of(s) for n, s in self._storages.items() if n not in borrowing)
+        needed = sum(prod(s.shape) * s.dtype.itemsize for n, s in known.items() if n not in borrowing)
         is_kept = needed <= MOST_BYTES and all(map(self._is_whole, self._returned))
         for storage, data in own:
             storage.allocate(data.copy() if is_kept else data)
@@ -195,65 +202,51 @@ class Tape:
                 view.forget()
 
     def _record(self, session: Session, borrowing: set[int], needed: int) -> None:
-        """Compute row after row on arrays that stay, and write down what is called if the next launch may."""
+        """Compute rows on arrays that stay, and write down what is called, if that is so in each launch."""
         log: Log = []
         session.threads = threads = Threads(0, log)
         is_fit = True
-        for where, form, operands, values, _ in self._rows:
-            session.where = where
+        for row in self._rows:
+            session.where, form = row.where, row.form
             reads = form.read_slots
-            if form.reads_dst or form.reads_result(values):
+            if form.reads_dst or form.reads_result(row.values):
                 reads += form.written_slots
             # what nothing wrote is told of, or counts as unwritten in turn: that is looked at each time
-            is_fit &= all(operands[s].storage.written.of(operands[s]) == "all" for s in reads)
-            if not (form.is_plain_copy and operands[0].storage.number in borrowing and lend(*operands)):
-                compute_row(session, form, operands, values, None)
+            is_fit &= all(view.storage.written.of(view) == "all" for view in map(row.view, reads))
+            borrows = form.is_plain_copy and row.view(0).storage.number in borrowing
+            if not (borrows and lend(row.view(0), row.view(1))):
+                compute_row(session, form, row.operands, row.values, None)
         threads.drain()
-        calls = [call for call in log if call is not None]
-        if not is_fit or not calls:
+        if not is_fit:
             return
-        self._calls = [(call.compute, call.arguments) for call in calls]
+        self._calls = calls = [call for call in log if call is not None]
         sizes = [sum(prod(storage.shape) for storage in call.writes) for call in calls]
         self._log = log if sum(sizes) >= WORTH_THREADS * len(sizes) else []
         self._factors = [a for call in calls for a in call.arguments if isinstance(a, Factor)]
-        self._buffers = [(view.storage, memory_of(view)) for view in self._returned]
+        self._buffers = {n: s.data for n, s in self._storages.items() if s.data is not None}
         self.kept_bytes = needed
-        for tape in _tapes.values():
+        for tape in list(_tapes.values()):
             if sum(t.kept_bytes for t in _tapes.values()) > MOST_OF_ALL and tape is not self:
                 tape.let_go()
         self._hand_on()
 
-    def _call_all(self, session: Session) -> None:
-        """Compute a launch whose calls are known."""
-        if self._log and session.threads is not None:
-            for call in (*self._log, None):
-                if call is None:
-                    session.threads.drain()
-                elif call.writes:
-                    session.threads.hand_out(call)
-                else:
-                    call.compute(*call.arguments)
-        else:
-            for compute, arguments in self._calls:
-                compute(*arguments)
-        self._hand_on()
+    def _call_all(self) -> None:
+        for compute, arguments, _, _ in self._calls:
+            compute(*arguments)
 
     def _hand_on(self) -> None:
         """Make the results the caller's own."""
-        for storage, elements in self._buffers:
-            storage.data = elements.copy()
+        for view in self._returned:
+            view.storage.data = self._buffers[view.storage.number].copy()
 
     def _borrowing(self) -> set[int]:
         """Tiles that one row loads from an input and all name whole, which take over its elements."""
         writers = Counter(
-            row.operands[slot].storage.number for row in self._rows for slot in row.form.written_slots
+            row.view(slot).storage.number for row in self._rows for slot in row.form.written_slots
         )
         parts = {view.storage.number for view in self._views.values() if not self._is_whole(view)}
-        loads = {
-            row.operands[0].storage.number
-            for row in self._rows
-            if row.form.is_plain_copy and row.operands[1].storage.scope == "input"
-        }
+        copies = [row for row in self._rows if row.form.is_plain_copy]
+        loads = {r.view(0).storage.number for r in copies if r.view(1).storage.scope == "input"}
         return {number for number in loads - parts if writers[number] == 1}
 
     def _is_whole(self, view: View) -> bool:
@@ -273,14 +266,9 @@ class Tape:
     def let_go(self) -> None:
         """Keep no array from launch to launch, unless one is under way."""
         if self.lock.acquire(blocking=False):
-            self._calls, self._log, self._factors, self._buffers = [], [], [], []
-            self.kept_bytes = 0
+            self._calls, self._log, self._factors, self._buffers, self.kept_bytes = [], [], [], {}, 0
             self.rewind()
             self.lock.release()
-
-
-def _bytes_of(storage: Storage) -> int:
-    return prod(storage.shape) * storage.dtype.storage.itemsize
 
 
 def _is_fixed(session: Session) -> bool:
