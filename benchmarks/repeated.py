@@ -20,6 +20,7 @@ import torch.nn.functional as F
 from threadpoolctl import threadpool_limits
 
 import nkilab
+from nkilab.advice import findings
 from timing import bar, medians
 
 RUNS = 9
@@ -86,6 +87,11 @@ def forget() -> None:
     forget_tapes()
 
 
+def forget_advice() -> None:
+    """Have the next check look for what pays; commits before it was kept forget nothing."""
+    getattr(findings, "_known", {}).clear()
+
+
 def main() -> None:
     """Measure and print."""
     sys.path.insert(0, str(EXAMPLES))
@@ -112,11 +118,13 @@ def main() -> None:
         for name, (kernel, arguments) in small_launches().items():
             actions = {
                 "run": lambda k=kernel, a=arguments: (forget(), nkilab.simulate(k)(*a)),
-                "check": lambda k=kernel, a=arguments: nkilab.check(k, *a),
+                "first check": lambda k=kernel, a=arguments: (forget_advice(), nkilab.check(k, *a)),
             }
             spent = medians(actions, RUNS, process_time)
-            print(f"{name}: run {1e3 * spent['run']:.2f} ms, check {1e3 * spent['check']:.2f} ms")
-            bar(f"check / first run of {name}", spent["check"] / spent["run"], "times", "at most 2")
+            spent |= medians({"check": lambda k=kernel, a=arguments: nkilab.check(k, *a)}, RUNS, process_time)
+            print(f"{name}: " + ", ".join(f"{what} {1e3 * t:.2f} ms" for what, t in spent.items()))
+            for what in ("first check", "check"):
+                bar(f"{what} / first run of {name}", spent[what] / spent["run"], "times", "at most 2")
 
 
 if __name__ == "__main__":

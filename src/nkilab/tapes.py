@@ -28,7 +28,7 @@ from .machine import Machine
 from .rank_arguments import Call as Arguments
 from .tiles.tile import SEQUENCER, Layout, Storage, View, noting_looks
 from .trace.program import Program
-from .trace.session import Session
+from .trace.session import Session, ask
 
 # in `Session.keyed`: the tape that watches the launch
 TAPE = "tape"
@@ -98,6 +98,8 @@ class Tape:
         with noting_looks() as looks:
             yield
         self._session = None if looks else session
+        if looks:
+            explain(session.program.kernel_name, f"it looks at the elements of {looks[0].describe()}")
 
     def finish(self, launched: object, results: object) -> None:
         """Keep what a launch left, if other data make the same rows and nothing was told to the user.
@@ -111,9 +113,15 @@ class Tape:
         if not isinstance(tensors, tuple | list) or type(tensors) not in (tuple, list):
             return
         views = [tensor for tensor in tensors if isinstance(tensor, View)]
-        if session is None or not views or len(views) < len(tensors) or not _is_fixed(session):
+        if session is None:
             return
         program = session.program
+        why = _why_not_fixed(session)
+        if not views or len(views) < len(tensors):
+            why = "it returns something else than tensors"
+        if why:
+            explain(program.kernel_name, why)
+            return
         own = [self._view(program, t.storage.number, t.offset, t.layout) for t in views]
         self.results = own[0] if isinstance(results, View) else type(tensors)(own)
         self._kept, self._returned = {view.storage.number for view in own}, own
@@ -271,19 +279,29 @@ class Tape:
             self.lock.release()
 
 
-def _is_fixed(session: Session) -> bool:
-    """Whether other data make the rows of a session, which told the user nothing."""
+def _why_not_fixed(session: Session) -> str:
+    """Why other data may make other rows than a session has, or be told of to the user; "" if they do not."""
     program = session.program
-    if session.together.warned or session.has_masks or program.addresses or len(program) > MOST_ROWS:
-        return False
     # an input that the kernel wrote is mutable by now; what registers and other inputs hold, the host gave
     inputs = [storage for key, storage in session.shared.items() if key[0] == "input"]
-    return not (
-        len(inputs) < sum(record.scope == "input" for record in program.storages)
-        or any(form.keeps or form.is_indirect for form in program.forms)
-        or any(storage.is_mutable for storage in inputs)
-        or any(record.memory == SEQUENCER for record in program.storages)
-    )
+    reasons = {
+        "the user was warned": session.together.warned,
+        "a mask says where it writes": session.has_masks,
+        "it gives addresses to its tiles": program.addresses,
+        f"it has more than {MOST_ROWS:,} instructions": len(program) > MOST_ROWS,
+        "it reads constants of the host": len(inputs) < sum(r.scope == "input" for r in program.storages),
+        "an instruction writes where its data say": any(form.keeps for form in program.forms),
+        "an address is known only when it runs": any(form.is_indirect for form in program.forms),
+        "it writes to an input": any(storage.is_mutable for storage in inputs),
+        "it has registers": any(record.memory == SEQUENCER for record in program.storages),
+    }
+    return next((why for why, is_so in reasons.items() if is_so), "")
+
+
+def explain(kernel: str, why: str) -> None:
+    """Say why launches of a kernel are not computed from a tape, once, if the user asks for it."""
+    if os.environ.get("NKILAB_EXPLAIN") == "1":
+        ask().notice(f"{kernel} runs anew at each launch: {why}")
 
 
 _tapes: OrderedDict[object, Tape] = OrderedDict()
@@ -292,10 +310,17 @@ _tapes: OrderedDict[object, Tape] = OrderedDict()
 def tape_of(kernel: Kernel, call: Arguments, machine: Machine) -> Tape | None:
     """The tape of launches like this one, a blank one for the first; None where each may differ."""
     function, (args, kwargs) = kernel.function, call
-    if is_at_once() or sys.gettrace() is not None or sys.getprofile() is not None or kernel.schedule:
-        return None
-    known, outlines = readings(function), _outlines([*args, *kwargs.values()])
+    reasons = {
+        "somebody looks on": is_at_once() or sys.gettrace() is not None or sys.getprofile() is not None,
+        "it has a schedule": kernel.schedule,
+    }
+    known = outlines = None
+    if not any(reasons.values()):
+        known, outlines = readings(function), _outlines([*args, *kwargs.values()])
+        reasons["its text may read what cannot be compared"] = known is None
+        reasons["an argument cannot be compared"] = outlines is None
     if known is None or outlines is None:
+        explain(kernel.name, next(why for why, is_so in reasons.items() if is_so))
         return None
     variables = [(name, os.environ[name]) for name in os.environ if name.startswith(_VARIABLES)]
     key = (
@@ -305,6 +330,7 @@ def tape_of(kernel: Kernel, call: Arguments, machine: Machine) -> Tape | None:
     tape = _tapes.get(key)
     if tape is None:
         if not can_start_again(function, [*args, *kwargs.values()]):
+            explain(kernel.name, "it prints, draws at random, or keeps something, or something of the host")
             return None
         tape = _tapes[key] = Tape()
         while len(_tapes) > MOST_TAPES or sum(t.size for t in _tapes.values()) > MOST_ROWS:
