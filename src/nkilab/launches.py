@@ -125,9 +125,9 @@ def launch(
 
         if has_data and watch is None and not keyed and len(program_grid) == 1:
             return _on_data(kernel, (args, kwargs), program_grid, machine, run)
+        if has_data and len(program_grid) > 1:
+            explain(kernel.name, "several programs run together")
         if has_data:
-            if len(program_grid) > 1:
-                explain(kernel.name, "several programs run together")
             return run(keyed or {})[0]
         return _on_shapes(kernel, [(args, kwargs)], program_grid, keyed or {}, run)[0]
     except (NkilabError, AttributeError) as error:
