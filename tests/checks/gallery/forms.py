@@ -465,3 +465,45 @@ def right_whole_numbers_are_copied_by_nl_copy_in_0_5(x):
     nisa.dma_copy(tile, x)
     nisa.dma_copy(out, nl.copy(tile))
     return out
+
+
+@case("i32[128,512]", "f32[128,512]", version="0.5")
+@nki.jit
+def wrong_numbers_that_the_simulator_of_0_5_makes_otherwise(x, y):
+    whole, part, cast = sb(dtype=nl.int32), sb(), sb(dtype=nl.int32)
+    nisa.dma_copy(whole, x)
+    nisa.dma_copy(part, y)
+    nisa.tensor_copy(cast, part)  # finds: integer-casts
+    nisa.tensor_tensor(whole, whole, cast, op=nl.add, engine=nisa.engine.vector)  # finds: integers-on-vector
+    out, most, where = hbm(dtype=nl.int32), sb((128, 8)), sb((128, 8), nl.uint32)
+    places = hbm((128, 8), nl.uint32)
+    nisa.max8(most, part)
+    nisa.nc_find_index8(where, part, most)  # finds: found-places
+    nisa.dma_copy(out, whole)
+    nisa.dma_copy(places, where)
+    return out, places
+
+
+@case("i32[128,512]", version="0.6")
+@nki.jit
+def right_whole_numbers_are_added_on_gpsimd(x):
+    whole, out = sb(dtype=nl.int32), hbm(dtype=nl.int32)
+    nisa.dma_copy(whole, x)
+    nisa.tensor_tensor(whole, whole, whole, op=nl.add)
+    nisa.dma_copy(out, whole)
+    return out
+
+
+@case("bf16[128,512]", version="0.6")
+@nki.jit
+def wrong_the_largest_of_a_row_has_16_bits(x):
+    tile, low, high = sb(dtype=nl.bfloat16), sb((128, 1)), sb((128, 1))
+    chosen, top, out = sb(dtype=nl.bfloat16), sb((128, 1), nl.bfloat16), hbm((128, 1), nl.bfloat16)
+    nisa.dma_copy(tile, x)
+    nisa.memset(low, 0.0)
+    nisa.memset(high, 100.0)
+    nisa.range_select(  # finds: range-select-rounds
+        chosen, tile, nl.greater_equal, nl.less, low, high, reduce_res=top
+    )
+    nisa.dma_copy(out, top)
+    return out
