@@ -249,7 +249,6 @@ form_rule("nki", "reduce-result", Refusal("documented", since="0.3", until="0.5"
     wrong=_REDUCED.format("None"), right=(tile_line("total", "(128, 1)"), _REDUCED.format("total")),
     options=("--nki", "0.5"),
 )(lambda form: "" if isinstance(form.reduce_res, Layout) else "reduce_res is None")  # fmt: skip
-
 form_rule("nki", "dma-within-sbuf",
     Refusal("disputed", "", "dma_copy source and destination cannot both be in SBUF", "0.4", "0.4"),
             *TRANSFERS[:1],
@@ -433,7 +432,6 @@ form_rule("nki", "nl-copy-psum", Refusal("documented", since="0.3", until="0.5")
     source="NKI 0.3 and 0.4 release notes, known issues; NKI 0.6 release notes, nki.language.copy",
     called="language.copy",
 )(lambda form: "src is in psum" if form.src.memory == PSUM else "")  # fmt: skip
-
 form_rule("nki", "nl-copy-integers",
     Refusal("documented", since="0.3", until="0.4", milder="note"), "activation", "tensor_copy",
     title="before NKI 0.5 nl.copy is for floats",
