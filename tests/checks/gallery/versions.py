@@ -194,10 +194,10 @@ def wrong_the_largest_of_a_row_has_16_bits(x):
 @nki.jit
 def wrong_a_transpose_begins_within_a_word(x):
     tile, out = sb((128, 128), nl.bfloat16), hbm((128, 128), nl.bfloat16)
-    turned = nl.ndarray((128, 256), nl.bfloat16, buffer=nl.psum)
+    transposed = nl.ndarray((128, 256), nl.bfloat16, buffer=nl.psum)
     nisa.dma_copy(tile, x)
-    nisa.nc_transpose(turned[:, 1:129], tile)  # finds: psum-word-start
-    nisa.tensor_copy(tile, turned[:, 1:129])
+    nisa.nc_transpose(transposed[:, 1:129], tile)  # finds: psum-word-start
+    nisa.tensor_copy(tile, transposed[:, 1:129])
     nisa.dma_copy(out, tile)
     return out
 
@@ -206,9 +206,9 @@ def wrong_a_transpose_begins_within_a_word(x):
 @nki.jit
 def right_a_transpose_begins_with_a_word(x):
     tile, out = sb((128, 128), nl.bfloat16), hbm((128, 128), nl.bfloat16)
-    turned = nl.ndarray((128, 256), nl.bfloat16, buffer=nl.psum)
+    transposed = nl.ndarray((128, 256), nl.bfloat16, buffer=nl.psum)
     nisa.dma_copy(tile, x)
-    nisa.nc_transpose(turned[:, 2:130], tile)
-    nisa.tensor_copy(tile, turned[:, 2:130])
+    nisa.nc_transpose(transposed[:, 2:130], tile)
+    nisa.tensor_copy(tile, transposed[:, 2:130])
     nisa.dma_copy(out, tile)
     return out
