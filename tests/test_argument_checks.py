@@ -55,7 +55,7 @@ REFUSED = {
     ),
     "an open file": (
         lambda k: nkilab.einsum.compile(io.StringIO(PRODUCT)),
-        "a specification is a text, a path or a Cascade, no StringIO",
+        "a specification is a text, a path, a dict or a Cascade, no StringIO",
     ),
     "sizes that are none": (
         lambda k: compiled(sizes=128), 'sizes is 128; it is a dictionary, such as {"M": 128}',

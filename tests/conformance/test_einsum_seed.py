@@ -159,3 +159,14 @@ def test_the_default_kernel_is_predicted_faster_than_the_edited_one(
         ours = nkilab.estimate(compiled(dialect).kernel, *specs, **EXTENTS).latency_us
         theirs = nkilab.estimate(edited, *specs, **EXTENTS).latency_us
     assert ours < theirs
+
+
+@dialects
+def test_without_its_mapping_it_takes_at_most_1_3_times_as_long(path: Path, dialect: str) -> None:
+    head, _, rest = source_of_file(path).text.partition("\nmapping:")
+    tensors = ("AH", "BH", "CH", "DH", "ZH")
+    unmapped = compile_einsum(
+        f"{head}\noptions:{rest.partition(f'{chr(10)}options:')[2]}", dialect=dialect, sizes=EXTENTS,
+        dtypes=dict.fromkeys(tensors, "float16"),
+    )  # fmt: skip
+    assert unmapped.estimate.latency_us <= 1.3 * compiled(dialect).estimate.latency_us

@@ -238,6 +238,36 @@ def test_a_recurrence_is_a_scan(name: str, dialect: str) -> None:
     np.testing.assert_allclose(kernel(*inputs.values()), case.expected(inputs), rtol=2e-4, atol=2e-4)
 
 
+PAIRED = {
+    "mul": np.multiply, "add": np.add, "binary(subtract)": np.subtract, "max": np.maximum, "min": np.minimum,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("is_left", [True, False])
+@pytest.mark.parametrize("second", PAIRED)
+@pytest.mark.parametrize("first", PAIRED)
+def test_every_pair_of_operators_is_a_scan(first: str, second: str, is_left: bool) -> None:
+    state, value = "S[m, t]", "P[m, t]"
+    pairs = [(state, "A[m, t]"), (value, "X[m, t]")]
+    one, two = (" . ".join(pair if is_left else pair[::-1]) for pair in pairs)
+    case = Scanned(
+        "A: M T, X: M T, P: M T, S: M T1", "S[m, 0] = const(0.5)",
+        (f"P[m, t] = {one} ;; M {first}", f"S[m, t+1] = {two} ;; M {second}"), "S",
+        lambda x: x["A"], {"M": 3, "T": 40},
+    )  # fmt: skip
+    kernel = einsum.compile(specification(case))
+    assert "tensor_tensor_scan" in kernel.source
+    rng = np.random.default_rng(7)
+    inputs = {n: rng.uniform(-1, 1, (3, 40)).astype(np.float32) for n in kernel.inputs}
+
+    def step(s: object, a: object, x: object) -> object:
+        p = PAIRED[first](*((s, a) if is_left else (a, s)))
+        return PAIRED[second](*((p, x) if is_left else (x, p)))
+
+    wanted = stepped(step, np.full(3, 0.5), inputs["A"], inputs["X"])
+    np.testing.assert_allclose(kernel(*inputs.values()), wanted, rtol=1e-4, atol=1e-4)
+
+
 def specification(case: Scanned) -> str:
     """A recurrence as a specification."""
     declared = dict(t.split(":") for t in case.tensors.split(", "))

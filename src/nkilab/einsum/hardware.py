@@ -80,7 +80,7 @@ def weighted(body: list[Statement], turns: int = 1) -> Iterator[tuple[Statement,
     """Statements with how often they run."""
     for statement in body:
         if isinstance(statement, Loop):
-            yield from weighted(statement.body, turns * (expr(statement.trips).value or 1))
+            yield from weighted(statement.body, turns * (expr(statement.trips).value or statement.usual))
         else:
             yield statement, turns
 

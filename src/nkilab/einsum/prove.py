@@ -22,7 +22,7 @@ from ..machine import Machine
 from .checks.layouts import start_partitions
 from .language.ast import Cascade
 from .room import proved_room, size_of, views_of
-from .sets import Access, ProofError, accesses_of, box, told, touched, turns
+from .sets import Access, ProofError, accesses_of, box, told, touched, turns, within
 from .sums import proved_sums
 from .tree import nodes
 from .tree.expr import Expr, expr, name_of
@@ -54,6 +54,7 @@ def prove(kernel: Kernel, machine: Machine) -> list[str]:
     sums = proved_sums(accesses)
     inside = _inside(accesses)
     covered = _covered(accesses)
+    _are_ruled_out(accesses)
     _are_alike(kernel)
     stored = _stored(kernel, accesses)
     return [
@@ -125,6 +126,21 @@ def _covered(accesses: list[Access]) -> int:
             raise ProofError(f"{told(read.statement)} reads of {name} what nothing wrote before")
         count += 1
     return count
+
+
+def _are_ruled_out(accesses: list[Access]) -> None:
+    """What is left out of the columns of a comparison fails it on every partition."""
+    selects = [a for a in accesses if isinstance(a.statement, nodes.Select) and a.is_write]
+    for access, left in ((a, gap) for a in selects for gap in a.statement.left):  # type: ignore[attr-defined]
+        s = access.statement
+        assert isinstance(s, nodes.Select)
+        claims, counts = turns(access.loops)
+        claims += within("_row", expr(0), access.view.cuts[0].count, counts)
+        claims += within("_at", left.start, left.count, counts)
+        claims.append(f"{s.offset} + {s.per_partition} * _row + {s.per_element} * _at {s.relation} 0")
+        names = ", ".join([loop.variable for loop in access.loops] + ["_row", "_at"])
+        if not islpy().Set(f"{{ [{names}] : {' and '.join(f'({c})' for c in claims)} }}").is_empty():
+            raise ProofError(f"{told(s)} leaves out elements that it keeps")
 
 
 COMPUTED = (nodes.Copy, nodes.Activate, nodes.Invert, nodes.Scale, nodes.Select)

@@ -10,7 +10,8 @@ What TensorE computes lies in PSUM, which VectorE and ScalarE alone read: functi
 ScalarE, reductions other than sums passes of VectorE at one element per cycle, all else goes to either. An
 operand of TensorE that depends on a maximum or the like over its own rank lies with that rank along the
 columns: it is transposed on TensorE and leaves PSUM once more. Of a product with a vector, every element of
-the matrix is used once: it goes through an engine by itself, through TensorE a column at a time. The turns
+the matrix is used once: it goes through an engine by itself, through TensorE a column at a time. What a
+comparison of indices rules out counts nowhere. The turns
 of an iterate block, one after the other, need scans, or the longest chain of a turn each (`chain.py`). Of a
 kernel: its instructions at full rate, without overhead or waits.
 """
@@ -27,7 +28,7 @@ from ..api import Estimate
 from ..machine import Machine
 from ..tiles.dtypes import as_dtype
 from .chain import blocks_ns
-from .language.ast import Cascade, Einsum, Iterate
+from .language.ast import Cascade, Condition, Einsum, Iterate
 from .language.extents import block_extent
 from .language.operators import OPERATORS
 from .plan.normal import normal
@@ -173,7 +174,9 @@ def _psum_passes(cascade: Cascade, machine: Machine) -> tuple[float, float, floa
         vector, scalar = vector + sum(reduced), scalar + sum(functions)
         if not reduced and not functions:
             own = [v for v in product.output.variables if not block or v != block.variable]
-            extents = prod(cascade.extent(v, product) for v in own)
+            extents = prod(cascade.extent(v, product) for v in own) * _share(
+                cascade, readers[0][0] if readers else product
+            )
             either += extents * (block_extent(block, cascade) if block else 1)
     either += sum(_points(cascade, e, b) for e, b in _turned(cascade))
     lanes = machine["partitions"]
@@ -195,9 +198,29 @@ def elementwise_rate(machine: Machine, narrow: bool) -> float:
     return shared
 
 
-def _points(cascade: Cascade, einsum: Einsum, block: Iterate | None) -> int:
+def _points(cascade: Cascade, einsum: Einsum, block: Iterate | None) -> float:
     extents = [cascade.extent(v, einsum) for v in einsum.variables if not block or v != block.variable]
-    return prod(extents) * (block_extent(block, cascade) if block else 1)
+    return prod(extents) * (block_extent(block, cascade) if block else 1) * _share(cascade, einsum)
+
+
+def _share(cascade: Cascade, einsum: Einsum) -> float:
+    """The part of an Einsum's points, at least, that comparisons of indices keep, if all are about them."""
+    masks = [e for e in cascade.einsums if e.condition is not None]
+    known = {e.condition: e for e in masks if e.condition and {*e.condition.variables} <= {*einsum.variables}}
+    return max(0.0, 1.0 - sum(1.0 - _kept(cascade, e, c) for c, e in known.items() if c is not None))
+
+
+def _kept(cascade: Cascade, einsum: Einsum, condition: Condition) -> float:
+    """The part of the values of its variables for which a condition holds."""
+    *others, (last, c) = condition.difference.terms or (("", 1),)
+    sums = np.array([condition.difference.constant])
+    for name, factor in others:
+        sums = np.add.outer(sums, factor * np.arange(cascade.extent(name, einsum))).ravel()
+    values = np.sort(c * np.arange(cascade.extent(last, einsum) if last else 1))
+    below, upto = (np.searchsorted(values, -sums, side) for side in ("left", "right"))
+    counts = {"<": below, "<=": upto, ">": len(values) - upto, ">=": len(values) - below, "==": upto - below,
+              "!=": len(values) - (upto - below)}  # fmt: skip
+    return float(np.mean(counts[condition.relation]) / len(values))
 
 
 def _is_function(einsum: Einsum) -> bool:

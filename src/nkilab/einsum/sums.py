@@ -7,6 +7,7 @@ every element of the place, and together all; a statement that adds without a ta
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from itertools import product
 from typing import Any
@@ -14,8 +15,7 @@ from typing import Any
 from .._lazy import islpy
 from .room import views_of
 from .sets import Access, ProofError, points, told, turns, within
-from .tree.expr import ZERO
-from .tree.nodes import Fill, Loop, MatMul, Statement, Tally
+from .tree.nodes import Fill, Loop, MatMul, Tally
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,6 @@ class Sum:
 
     Args:
         tally: what it adds.
-        adding: the statement.
         loops: around it.
         number: of it.
         fixed: loops outside of the sum.
@@ -32,7 +31,6 @@ class Sum:
     """
 
     tally: Tally
-    adding: Statement
     loops: tuple[Loop, ...]
     number: int
     fixed: tuple[Loop, ...]
@@ -56,7 +54,7 @@ def proved_sums(accesses: list[Access]) -> int:
         by_buffer.setdefault(id(access.view.buffer), []).append(access)
     count = 0
     for held in by_buffer.values():
-        sums = [_sum(a, held) for a in held if isinstance(a.statement, Tally)]
+        sums = [_sum(a, held, tallies.keys()) for a in held if isinstance(a.statement, Tally)]
         _need_tallies(held, {s.number for s in sums})
         for group in _together(sums):
             _adds_each_once(group)
@@ -75,7 +73,7 @@ def adds(write: Access) -> bool:
     return any(view == write.view for view in reads)
 
 
-def _sum(tallied: Access, held: list[Access]) -> Sum:
+def _sum(tallied: Access, held: list[Access], tallies: Collection[int]) -> Sum:
     tally = tallied.statement
     assert isinstance(tally, Tally)
     adding = next((a for a in held if a.number == tallied.number and a.is_write), None)
@@ -87,12 +85,14 @@ def _sum(tallied: Access, held: list[Access]) -> Sum:
         fixed = tuple(loop for loop in loops if loop.variable not in statement.over)
         begun = min(a.number for a in held if a.is_write and _is_same_sum(adding, a))
     elif adds(adding):
-        first = [a for a in held if isinstance(a.statement, Fill) and a.number < tallied.number]
+        # zeros, or the first value
+        begins = (a for a in held if a.is_write and a.number < tallied.number and not adds(a))
+        first = [a for a in begins if isinstance(a.statement, Fill) or a.number in tallies]
         if not first:
             raise ProofError(f"the sum {tally.into.buffer.name} is taken up before it is begun")
         begun = first[-1].number
         fixed = tuple(a for a, b in zip(loops, first[-1].loops) if a is b)
-    return Sum(tally, statement, loops, tallied.number, fixed, begun)
+    return Sum(tally, loops, tallied.number, fixed, begun)
 
 
 def _is_same_sum(first: Access, second: Access) -> bool:
@@ -197,7 +197,7 @@ def _is_whole(one: Sum, sums: list[Sum], held: list[Access], tallies: dict[int, 
     """What is a part of a sum is added up by all that read it, each time all of the part."""
     reads = [a for a in held if not a.is_write and not isinstance(a.statement, Tally)]
     reads = [a for a in reads if _read_by(a, sums) in (None, one.begun)]
-    parts = [s for s in one.tally.added if not (s.whole_start == ZERO and s.whole_count.value == s.extent)]
+    parts = [s for s in one.tally.added if s.is_part]
     for mine, read in product(parts, reads):
         added = tallies[read.number].added if read.number in tallies else ()
         theirs = [(s.start, s.count) for s in added if s.variable == mine.variable]

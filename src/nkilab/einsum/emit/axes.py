@@ -138,7 +138,11 @@ class Axes:
                 self.sizes.setdefault(rank, cascade.sizes[rank])
         # what is stored says best what a loop runs over, and what is gone through whole says more than parts
         ordered = sorted(self.statements, key=lambda s: not isinstance(s[0], nodes.Store))
-        runs = [run for s, around in ordered for _, v in views_of(s) for run in runs_of(v, around)]
+        # a comparison in place goes where its condition decides, not through all of an axis
+        views = (
+            (v, around) for s, around in ordered if not isinstance(s, nodes.Select) for _, v in views_of(s)
+        )
+        runs = [run for v, around in views for run in runs_of(v, around)]
         pairs = [pair for s, around in ordered for pair in pairs_of(s, around) if is_pair(*pair)]
         self._spread(
             [run for run in runs if run.is_whole],
@@ -235,7 +239,7 @@ def chain(index: nodes.At | nodes.Cut, around: Around) -> list[tuple[int, nodes.
         return None
     span = count_in(cut.count, around)
     for factor, loop in reversed(terms[0]):
-        if factor != span or expr(loop.trips).value is None:
+        if factor != span:
             return None
         span *= expr(loop.trips).value or 0
     return terms[0]

@@ -13,6 +13,7 @@ from dataclasses import dataclass, fields, is_dataclass, replace
 from ..language.ast import Cascade
 from ..room import views_of
 from ..tree import nodes
+from ..tree.along import floored
 from ..tree.expr import ZERO, Atom, Constant, Expr, Rounded, Whole, expr, name_of
 from .axes import Around, Axes, Place, Step, axes_of, axis_of, is_ahead, linear, pairs_of
 
@@ -244,6 +245,11 @@ class _Names:
             return total + added
         return self.number(added, step)
 
+    def counted(self, count: Expr, step: Step | None, around: Around) -> Expr:
+        """How many positions something has where the turn of a loop, no ragged tile, decides that."""
+        is_turn = all(name in around and around[name].variable == name for name in count.names)
+        return self.start(count, step, around) if is_turn else count
+
     # nodes
 
     def body(self, body: list[nodes.Statement], around: Around) -> list[nodes.Statement]:
@@ -282,10 +288,17 @@ class _Names:
             self.fixed.add(step.rank)
         if count is not None and count.rounded is not None and step is not None:
             count = self.ragged(loop, replace(step, unit=1), {**around, loop.variable: loop})
-        if loop.total is not None and step is not None:
+        total = loop.total
+        if total is not None and step is not None:
             self.fixed.add(step.rank)
+            total = self.counted(total, replace(step, unit=1), around)
+            each = self.elements(step.rank, loop.each) or expr(loop.each)
+            is_even = floored(loop.total or ZERO, loop.each) == loop.trips
+            trips = total // each if is_even else -1 * ((total * -1) // each)
         own = {loop.variable: loop} | ({loop.count_name: loop} if loop.count_name else {})
-        return replace(loop, trips=trips, count=count, body=self.body(loop.body, {**around, **own}))
+        return replace(
+            loop, trips=trips, total=total, count=count, body=self.body(loop.body, {**around, **own})
+        )
 
     def ragged(self, loop: nodes.Loop, element: Step, around: Around) -> Expr:
         """How many elements a tile of a loop has, where the last has fewer."""
@@ -326,7 +339,9 @@ class _Names:
                 continue
             value = i.count.value
             partners = self.partners.get((axis, i.count), [])
-            count = i.count if value is None else self.number(value, step, *partners)
+            count = (
+                self.counted(i.count, step, around) if value is None else self.number(value, step, *partners)
+            )
             start, extent = self.start(i.start, step, around), expr(buffer.shape[number])
             if i.start.value and i.step == 1 and i.start + i.count == expr(view.buffer.shape[number]):
                 # what is left behind the first part, or the last positions

@@ -14,6 +14,21 @@ _TOKEN = re.compile(
     r"\s*(?:(?P<number>\d+\.?\d*(?:[eE][-+]?\d+)?|\.\d+)|(?P<name>[A-Za-z_]\w*)"
     r"|(?P<sign>;;|<=|>=|==|!=|[][(),.=+*<>-]))"
 )
+# what a specification cannot say, and how it says the nearest thing
+_POSITIONS = "positions are an input of 0, 1, 2, ...: N[n]"
+_OF_LARGEST = (
+    f"{_POSITIONS}; write Z[m] = X[m, n] ;; V max, E[m, n] = X[m, n] . Z[m] ;; M equal, "
+    "P[m, n] = E[m, n] . N[n] ;; M mul and J[m] = P[m, n] ;; V max for the last place of the largest"
+)
+UNSAID = {
+    "argmax": _OF_LARGEST,
+    "argmin": _OF_LARGEST.replace("V max, E", "V min, E").replace("largest", "smallest"),
+    "topk": "an Einsum has one result; write V max, and max again of what is less for the next",
+    "/": "split the rank: Z[4*a + b] = X[a] for X[n // 4], Z[4*a + b] = X[b] for X[n % 4]",
+    "output": "results lie at affine indices: gather by the inverse permutation, Z[s, d] = X[J[s], d]",
+    "index": "give the tensor of indices as it is used, multiplied and added to before",
+    "comparison": "values are compared by an operator, K[m, n] = X[m, n] . L[m] ;; M greater, and multiplied",
+}
 RELATIONS = ("<", "<=", ">", ">=", "==", "!=")
 
 
@@ -60,7 +75,8 @@ class Reader:
             if match is None:
                 self.tokens, self.at = [], 0
                 at += len(self.text[at:]) - len(self.text[at:].lstrip())
-                raise self.fail(f"{self.text[at]!r} means nothing here", at=at)
+                hint = UNSAID["/"] if self.text[at] in "/%" else ""
+                raise self.fail(f"{self.text[at]!r} means nothing here", hint, at)
             kind = match.lastgroup or ""
             found.append(Token(kind, match[kind], match.start(kind)))
             at = match.end()
@@ -138,6 +154,8 @@ class Reader:
         return read
 
     def _check(self, read: Einsum) -> None:
+        if read.output.gathers:
+            raise self.fail(f"{read.output} is written where a tensor says", UNSAID["output"], 0)
         if len(read.operands) > 1 and not read.map_op:
             raise self.fail(
                 f"{len(read.operands)} operands and no map operator",
@@ -160,7 +178,7 @@ class Reader:
         indices: list[Index] = []
         while not self.take("]"):
             if indices:
-                self.need(",", f"an index of {name}")
+                self.need(",", f"an index of {name}", UNSAID["index"] if self.peek().text == "[" else "")
             indices.append(self.index())
         column = self.place.column + at if self.place.column else 0
         return Access(name, tuple(indices), Place(self.place.file, self.place.line, column))
@@ -263,7 +281,7 @@ class Reader:
         if found is None:
             close = [SYNONYMS[name]] if name in SYNONYMS else nearest(name, (*OPERATORS, *ALIASES))
             hint = f"write {close[0]}, if that is meant" if close else f"use one of {', '.join(OPERATORS)}"
-            raise self.fail(f"{name} is no operator", hint, at)
+            raise self.fail(f"{name} is no operator", UNSAID.get(name, hint), at)
         if (form and found.arity not in (0, form)) or (form == 1 and found.arity == 0):
             raise self.fail(f"{found.name} is not {spelled}: it takes {_count(found)}", at=at)
         if operands and found.arity not in (0, operands):
@@ -276,7 +294,8 @@ class Reader:
         left = self.affine()
         relation = self.peek().text
         if relation not in RELATIONS:
-            raise self.fail(f"{self._found()} where a comparison is needed: {', '.join(RELATIONS)}")
+            hint = UNSAID["comparison"] if relation == "[" else ""
+            raise self.fail(f"{self._found()} where a comparison is needed: {', '.join(RELATIONS)}", hint)
         self.at += 1
         return Condition(left, relation, self.affine())
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -26,9 +27,9 @@ def spec_from(given: Any, scalars: Mapping[str, float] | None = None, outputs: S
     """The specification that something means.
 
     Args:
-        given: a Spec, a Cascade, the path of a file, a YAML text, expressions divided by newlines or
-            semicolons that stand alone, or subscripts as of numpy.einsum ("mk,kn->mn", for operands A, B
-            and the result Z).
+        given: a Spec, a Cascade, the path of a file, a YAML text or the dict that it is read as, expressions
+            divided by newlines or semicolons that stand alone, or subscripts as of numpy.einsum ("mk,kn->mn",
+            for operands A, B and the result Z).
         scalars: values of the parameters of expressions.
         outputs: tensors that expressions return; the last one written if not given.
 
@@ -53,7 +54,10 @@ def spec_from(given: Any, scalars: Mapping[str, float] | None = None, outputs: S
         return spec_of_cascade(given)
     if isinstance(given, Path):
         return read_spec(source_of_file(given))
-    raise UsageError(f"a specification is a text, a path or a Cascade, no {type(given).__name__}")
+    if isinstance(given, Mapping):
+        # JSON is YAML; what it has no form for is told as the text that it is
+        return read_spec(Source(json.dumps(given, default=str)))
+    raise UsageError(f"a specification is a text, a path, a dict or a Cascade, no {type(given).__name__}")
 
 
 def _are_expressions(text: str) -> bool:

@@ -387,10 +387,15 @@ class PlaneNest(Nest):
         target = self.targets[einsum.name]
         is_direct = target.tile is not None and target.hbm is None and target.dtype == "float32"
         hint = f"{einsum.name.lower()}_{'sum' if einsum.reduce_op == 'add' else einsum.reduce_op[:3]}"
+        # the largest of some values is one of them
+        is_one = not einsum.map_op and einsum.reduce_op != "add" and target.tile is None
+        dtype = (
+            self.ctx.dtypes[einsum.reads[0]] if is_one and einsum.reads[0] in self.ctx.cascade.inputs else ""
+        )
         into = (
             self.place_in(target.tile, einsum)
             if is_direct and target.tile
-            else self.new(hint, without=einsum.reduced)
+            else self.new(hint, dtype or "float32", without=einsum.reduced)
         )
         if not is_single:
             self.ctx.build.add(nodes.Fill(into, float(OPERATORS[einsum.reduce_op].identity or 0.0)))

@@ -145,9 +145,15 @@ def _pieces(statement: nodes.Statement, least: int) -> tuple[int, int, int]:
     The least columns make a piece, as other instructions made them and will read them; of tiles of several
     blocks with no more columns, a block does.
     """
-    cuts = [v.cuts for v in _tiles(statement).values()]
+    tiles = list(_tiles(statement).values())
+    cuts = [v.cuts for v in tiles]
     axis = len(cuts[0]) - 1
-    if any([c.count for c in own] != [c.count for c in cuts[0]] for own in cuts) or axis < 1:
+    # what is noted of a sum is noted of one statement
+    if (
+        tiles[0] in tiles[1:]
+        or any([c.count for c in own] != [c.count for c in cuts[0]] for own in cuts)
+        or axis < 1
+    ):
         return 1, 1, 0
     columns = cuts[0][axis].count.value or 1
     if columns % least == 0 and columns > least:

@@ -227,11 +227,16 @@ class Builder:
         """A buffer, which is there from here on."""
         self.add(Alloc(made))
         self.scopes[-1].names.add(made.name)
-        if made.memory == SBUF:
-            row = prod(expr(e).value or 1 for e in made.shape[1:])
-            buffers = 2 if self.depth and made.tensor not in self.single else 1
-            self.scopes[-1].bytes += row * as_dtype(made.dtype).storage.itemsize * buffers
+        self.scopes[-1].bytes += self.bytes_of(made)
         return made
+
+    def bytes_of(self, made: Buffer) -> int:
+        """Bytes of SBUF per partition that a buffer of the present scope takes, or its two."""
+        if made.memory != SBUF:
+            return 0
+        row = prod(expr(e).value or 1 for e in made.shape[1:])
+        buffers = 2 if self.depth and made.tensor not in self.single else 1
+        return row * as_dtype(made.dtype).storage.itemsize * buffers
 
     def live_bytes(self) -> int:
         """Bytes of SBUF per partition of all tiles in open scopes; in loops with their buffers."""

@@ -61,6 +61,13 @@ def choose(ctx: Context, einsums: list[Einsum], spans: dict[str, Span]) -> Choic
     options = choices_for(ctx, einsums, spans)
     names = "; ".join(str(e) for e in einsums)
     options = [o for o in options if all(ctx.given.side(e.name) in ("", o.part) for e in einsums)] or options
+    gathered = next((a for e in einsums for a in e.accesses if a.gathers), None)
+    if not options and gathered is not None:
+        refused = UnsupportedError(
+            f"{gathered} is gathered by more than its first index; a transfer gathers rows by one",
+            hint="declare the ranks before it as one with it, and give indices into that: I[t] is b*N + i",
+        )
+        raise located(refused, einsums[0])
     if not options:
         raise located(UnsupportedError(f"no variable of {names} can lie on the partitions"), einsums[0])
     return ctx.pick(

@@ -10,7 +10,21 @@ from ...machine import Machine
 from ...tiles.dtypes import as_dtype
 from ..language.ast import Access, Cascade, Einsum, Scalar
 from ..tree.expr import ZERO, Expr
-from ..tree.nodes import HBM, PSUM, SBUF, Buffer, Cut, Fill, Number, Summed, Tally, View, all_of
+from ..tree.nodes import (
+    HBM,
+    PSUM,
+    SBUF,
+    Alloc,
+    Buffer,
+    Cut,
+    Fill,
+    Kernel,
+    Number,
+    Summed,
+    Tally,
+    View,
+    all_of,
+)
 from .build import Builder, Span, whole
 from .given import NOTHING, Given, Made
 from .knobs import RULES, Decision, Knobs
@@ -51,6 +65,7 @@ class Context:
         memories: tensors that stay in PSUM.
         copied: tensors that are copied from HBM.
         barred: per tensor, axes that readers index in a way that partitions cannot serve.
+        overwritten: per tensor that lies where another one did, that one.
         chip_dtypes: types of tensors on chip, where they differ.
         turns: per variable of a block, the turns whose operands come on chip together.
         declared: shapes that callers see of outputs.
@@ -73,6 +88,7 @@ class Context:
     memories: dict[str, str] = field(default_factory=dict)
     copied: set[str] = field(default_factory=set)
     barred: dict[str, set[int]] = field(default_factory=dict)
+    overwritten: dict[str, str] = field(default_factory=dict)
     chip_dtypes: dict[str, str] = field(default_factory=dict)
     turns: dict[str, Span] = field(default_factory=dict)
     declared: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
@@ -123,6 +139,16 @@ class Context:
     def room(self) -> int:
         """Bytes per partition of SBUF that open scopes leave."""
         return self.budget - self.build.live_bytes()
+
+    def forget(self, first: int) -> None:
+        """Count the tiles no more that the last statements of a scope made and that nothing holds."""
+        scopes = self.build.scopes
+        kept = [s for found in self.storages.values() for s in found]
+        kept += [held for scope in scopes for held in scope.cache.values()]
+        known = {id(getattr(held, "buffer", held)) for held in kept}
+        for made in (s.buffer for s in scopes[-1].body[first:] if isinstance(s, Alloc)):
+            if id(made) not in known:
+                scopes[-1].bytes -= self.build.bytes_of(made)
 
     @property
     def budget(self) -> int:
@@ -255,3 +281,8 @@ def part_of(buffer: Buffer, rows: int | Expr, columns: int | Expr, column: int |
     """The first rows, and some columns, of a tile [rows, columns]."""
     from_column = ZERO + column
     return View(buffer, (Cut(ZERO, ZERO + rows), Cut(from_column, ZERO + columns)))
+
+
+# a tree and the plan that it was made by; what makes both of choices
+Plan = tuple[Kernel, Context]
+Planner = Callable[[Knobs], Plan]

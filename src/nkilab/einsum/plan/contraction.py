@@ -29,6 +29,8 @@ from .want import Want
 
 # bytes per partition of results that one transfer stores
 MOST_STORED = 16 * 1024
+# how storing rows as they come is judged beside storing them at once: so close that short kernels are timed
+CLOSE_BY = 1.2
 # parts, at most, that blocks with a rest cut an extent into
 MOST_PARTS = 256
 
@@ -356,7 +358,7 @@ class Contraction:
         columns = self.spans[product.free] if product.free else whole(1)
         index = next(i for i in self.einsum.output.indices if product.part in i.variables)
         size = rows.most // self.lanes * columns.most * self.ctx.bytes_of(target.dtype)
-        return (
+        is_possible = (
             rows.count.value == rows.most > self.lanes
             and rows.most % self.lanes == 0
             and 1 < columns.most <= self.bank
@@ -364,6 +366,9 @@ class Contraction:
             and index.plain == product.part
             and size * 2 <= min(MOST_STORED, self.ctx.room() * 0.3)
         )
+        ways = ("at once", "as they come")
+        what = f"how rows of {self.einsum.name} are stored"
+        return is_possible and self.ctx.pick(what, ways, costs=(1.0, CLOSE_BY)) == ways[0]
 
     def at_once(self) -> None:
         """Tiles side by side on chip, and one transfer of all."""

@@ -59,7 +59,7 @@ def _parted(maker: Einsum, reader: Einsum, cascade: Cascade) -> tuple[Einsum, Ac
     ):
         return None
     access = next(a for a in reader.accesses if a.tensor == maker.name)
-    names = _names(maker.output, access)
+    names = names_of(maker.output, access)
     if names is None:
         return None
     for whole, factor in (maker.operands, maker.operands[::-1]):
@@ -76,12 +76,12 @@ def _parted(maker: Einsum, reader: Einsum, cascade: Cascade) -> tuple[Einsum, Ac
             continue
         if not _is_less(cascade, maker, reader):
             continue
-        operands = tuple(_renamed(whole, names) if o is access else o for o in reader.operands)
-        return replace(reader, operands=operands, text=""), _renamed(factor, names)
+        operands = tuple(renamed(whole, names) if o is access else o for o in reader.operands)
+        return replace(reader, operands=operands, text=""), renamed(factor, names)
     return None
 
 
-def _names(output: Access, access: Access) -> dict[str, str] | None:
+def names_of(output: Access, access: Access) -> dict[str, str] | None:
     """What a reader calls the variables of a result; None if it reads other than whole axes of it."""
     found: dict[str, str] = {}
     for made, read in zip(output.indices, access.indices, strict=True):
@@ -91,7 +91,8 @@ def _names(output: Access, access: Access) -> dict[str, str] | None:
     return found if len(set(found.values())) == len(found) == len(output.indices) else None
 
 
-def _renamed(operand: Access | Scalar, names: Mapping[str, str]) -> Access | Scalar:
+def renamed(operand: Access | Scalar, names: Mapping[str, str]) -> Access | Scalar:
+    """An operand with other variables."""
     if isinstance(operand, Scalar):
         return operand
     return replace(

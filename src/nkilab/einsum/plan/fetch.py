@@ -8,6 +8,7 @@ partition. What is fetched is fetched in the outermost scope that knows its plac
 from __future__ import annotations
 
 from collections.abc import Hashable
+from dataclasses import replace
 
 from ...errors import UnsupportedError
 from ..language.ast import Access, Affine, Gather
@@ -22,6 +23,8 @@ from .want import Want
 
 # strided transfers up to this many elements are left as they are
 FEW = 2048
+# part of the room on chip that a row may take which stays on all partitions while a loop reads it in pieces
+ROW_SHARE = 0.4
 
 
 def fetch(ctx: Context, want: Want) -> View:
@@ -62,10 +65,31 @@ def _cached(ctx: Context, want: Want, storage: Storage) -> View:
         held = scope.cache.get(key)
         if held is not None and (want.may_stay or held.buffer.memory != nodes.PSUM):
             return _cut_rows(held, want)
+    row = _whole_row(ctx, want, storage, depth)
+    if row is not None:
+        return _cut_rows(columns_of(row, want.columns.start, want.columns.count), want)
     with ctx.build.hoisted(depth):
         view = _made(ctx, want, storage, at)
         ctx.build.scopes[-1].cache[key] = view
     return _cut_rows(view, want)
+
+
+def _whole_row(ctx: Context, want: Want, storage: Storage, depth: int) -> View | None:
+    """All of a row that every partition reads piece by piece, where a loop around would load it again."""
+    axis = want.access.axis_of(want.free) if want.has(want.free) else None
+    if not storage.is_hbm or axis is None or want.has(want.part) or not want.columns.start.names:
+        return None
+    extent = ctx.cascade.shape(want.access.tensor)[axis]
+    every = {**want.spans, want.free: whole(extent)}
+    names = (
+        nodes.names_in(positions(want.access, every))
+        if want.access.indices[axis].plain
+        else want.columns.start.names
+    )
+    size = extent * ctx.bytes_of(storage.buffer.dtype)
+    if depth - max(ctx.build.depth_of(names), storage.depth) < 2 or size > ctx.room() * ROW_SHARE:
+        return None
+    return fetch(ctx, replace(want, spans=every, storage=storage))
 
 
 def key_of(want: Want, storage: Storage) -> Hashable:

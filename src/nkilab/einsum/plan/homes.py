@@ -64,7 +64,7 @@ class Homes:
             is_summed = len(summed) == 1 and all(e in self.products for _, e, _ in accesses)
             part = summed.pop() if is_summed else tile
             size = staged_bytes(ctx, access, spans, part, ctx.dtypes[tensor])
-            if size * 2 <= ctx.room() * 0.3:
+            if size * 2 <= ctx.room() * 0.4:
                 found[tensor] = stage(ctx, access, spans, part, ctx.dtypes[tensor])
                 ctx.storages[tensor].insert(0, found[tensor])
         return found
@@ -82,6 +82,9 @@ class Homes:
             size = self.tile_bytes(einsum, blocks)
             is_output = name in ctx.cascade.outputs
             crosses = name in later and not (is_trivial and size <= SMALL_BYTES and name not in ctx.copied)
+            if self.takes_place(einsum, group):
+                ctx.overwritten[name] = einsum.reads[0]
+                size = 0
             home = (
                 "hbm"
                 if is_output or crosses or (ctx.hbm(name) is not None and ctx.chip(name) is None)
@@ -103,6 +106,18 @@ class Homes:
             ctx.build.single |= sizes.keys() - far
         inner = ctx.chip_dtypes.keys() - later - {*ctx.cascade.outputs}
         ctx.dtypes |= {n: ctx.chip_dtypes[n] for n in inner if ctx.homes[n] == "hbm" and not ctx.hbm(n)}
+
+    def takes_place(self, einsum: Einsum, group: Group) -> bool:
+        """Whether an Einsum only compares indices, and may leave its values where its operand lies."""
+        if einsum.condition is None or einsum.map_op or einsum.reduce_op or len(einsum.accesses) != 1:
+            return False
+        (first,) = einsum.accesses
+        made = [e for e in group.einsums if e.name == first.tensor]
+        is_inner = first.tensor not in {*self.ctx.cascade.outputs, *self.later}
+        is_alone = [e for e in self.ctx.cascade.einsums if first.tensor in e.reads] == [einsum]
+        is_same = [e.output.indices for e in made] == [first.indices] == [einsum.output.indices]
+        is_plain = all(isinstance(s, Einsum) for s in group.steps)
+        return is_inner and is_alone and is_same and is_plain and not self.narrow(einsum, group)
 
     def without_room(self, sizes: dict[str, int], buffers: int) -> list[str]:
         """Tensors, the largest first, that go to HBM so that the others, in bytes per partition, fit."""

@@ -28,13 +28,16 @@ from .forwards import with_forward_indices
 from .given import NOTHING, Given
 from .groups import Group, batches, einsums_of, groups_of
 from .homes import Homes, state_of
+from .inlined import inlined
 from .knobs import RULES, Knobs
 from .nest import Cluster, Nest
 from .normal import live, normal
+from .peeled import peeled
 from .pipeline import pipelined
 from .product import product_of
 from .reach import beyond_edges
 from .recurrence import without_turns
+from .shortened import without_ruled_out
 from .solve import solve_of
 from .stage import BeyondEdges
 from .storage import in_hbm
@@ -73,12 +76,14 @@ def lower(
     """
     partitions = int(machine["partitions"])
     is_free = not any(given.has_instruction(e.name) for e, block in cascade.walk() if block is not None)
+    cascade, left_out = inlined(cascade) if is_free and not given.is_watched else (cascade, [])
     held, reasons = with_scans(cascade) if is_free else (cascade, [])
+    reasons = [*left_out, *reasons]
     held = held if given.is_watched else rewritten(with_joined_ranks(held, partitions), dtypes, partitions)
     held = without_turns(normal(held, partitions, given.plain, is_spread=knobs.is_spread))
     if given.is_watched:
         return _Lowering(cascade, held, dtypes, machine, name, title, knobs, given, {}).planned()
-    held, back = with_forward_indices(with_numbers_ahead(held))
+    held, back = with_forward_indices(with_numbers_ahead(held, partitions))
 
     def kernel(knobs: Knobs) -> tuple[Kernel, Context]:
         known, edges = with_edges(held, held.types(dtypes), machine, knobs)
@@ -159,8 +164,7 @@ class _Lowering:
         ctx.copied = {e.tensor for e in self.edges.values()}
         for name in (n for n in self.edges if n in cascade.inputs):
             self.copy_edged(name)
-        groups = groups_of(cascade, ctx.knobs.is_fused, self.edges)
-        for number, group in enumerate(groups):
+        for number, group in enumerate(groups := groups_of(cascade, ctx.knobs.is_fused, self.edges)):
             later = {t for g in groups[number + 1 :] for e in g.einsums for t in e.reads}
             if group.einsums[-1].name in self.edges:
                 self.copy_edged(group.einsums[-1].name)
@@ -168,11 +172,18 @@ class _Lowering:
                 self.lower_group(group, later)
         outputs = tuple(s.buffer for t in cascade.outputs if (s := ctx.hbm(t)) is not None)
         kernel = Kernel(self.name, tuple(arguments), ctx.build.body, outputs, self.title)
+        self.finish(kernel)
         is_shared = ctx.pick("copies out of PSUM", ("shared with ScalarE", "VectorE")) != "VectorE"
         # what is given an engine keeps it
         if is_shared and not ctx.given.instructions:
             kernel = set_aside(balanced(kernel, ctx.machine), ctx.machine)
         return pipelined(kernel, ctx.machine, self.is_ahead), ctx
+
+    def finish(self, kernel: Kernel) -> None:
+        """Leave out what comparisons of indices rule out, and zeros that first values overwrite."""
+        if not self.ctx.given.is_watched:
+            self.ctx.choices.extend(without_ruled_out(kernel, self.ctx.lanes, self.ctx.build.fresh))
+            peeled(kernel)
 
     def copy_edged(self, name: str) -> None:
         """Copy a tensor with zeros around it."""
@@ -277,7 +288,7 @@ class _Lowering:
         ]  # fmt: skip
         single = batches(products, shared)
         rest = [v for v in shared if v not in single and not self.units.is_scattering(v, products)]
-        if any(isinstance(s, Iterate) and substitution_in(s, cascade) for s in group.steps):
+        if any(isinstance(s, Iterate) and substitution_in(s, cascade, self.ctx.lanes) for s in group.steps):
             rest = []
         loops = [*((v, cascade.extent(v, last), 1) for v in single), *loops]
         ctx = self.ctx
@@ -421,7 +432,9 @@ class _Lowering:
         units = self.units.units(einsums)
         for number, unit in enumerate(units):
             behind = {t for u in units[number + 1 :] for e in u for t in e.reads} | later
+            before = len(self.ctx.build.scopes[-1].body)
             self.lower_unit(unit, outer, behind)
+            self.ctx.forget(before)
 
     def is_diagonal(self, einsum: Einsum) -> bool:
         """Whether an Einsum is lowered as products with diagonal matrices."""

@@ -8,6 +8,7 @@ after a maximum is a maximum after sums, and max(min(max(s, a), b), c) = min(max
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 from ..language.ast import Operand
 
@@ -193,6 +194,9 @@ def scan_form(form: Form) -> ScanForm:
         NoRecurrenceError: if it has more operators.
     """
     steps = form.steps
+    for n, (one, two) in enumerate(pairwise(steps)):
+        if len(steps) > 2 and (one.op, one.by, two.op) == ("multiply", -ONE, "add"):
+            steps = (*steps[:n], Step("subtract", two.by, True), *steps[n + 2 :])
     if len(steps) > 2:
         ops = ", ".join(s.op for s in steps)
         raise NoRecurrenceError(

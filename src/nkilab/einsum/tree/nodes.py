@@ -293,7 +293,10 @@ class Scan(Statement):
 
 @dataclass(frozen=True)
 class Select(Statement):
-    """dst = src where offset + per_partition * p + per_element * i is in relation to 0, else a number."""
+    """dst = src where offset + per_partition * p + per_element * i is in relation to 0, else a number.
+
+    `left` are values of i, not among those of dst, for which no p is: nothing has them. It is not printed.
+    """
 
     dst: View
     src: View
@@ -302,6 +305,7 @@ class Select(Statement):
     per_element: int
     relation: str
     otherwise: float
+    left: tuple[Cut, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -317,6 +321,7 @@ class Loop(Statement):
         count: what it is.
         comment: above the loop.
         total, each: where the trips depend on a loop around it: elements that turns of `each` go through.
+        usual: how often it runs about, if so.
     """
 
     variable: str
@@ -328,6 +333,7 @@ class Loop(Statement):
     comment: str = ""
     total: Expr | None = None
     each: int = 1
+    usual: int = 1
 
     def turns_at(self, names: Mapping[str, int]) -> int:
         """How often it runs, given the values of names."""
@@ -363,6 +369,7 @@ class Summed:
         start, count: the values that are added.
         whole_start, whole_count: all values of the sum.
         extent: all values that the variable has.
+        all_start, all_count: those that count, if not all do.
     """
 
     variable: str
@@ -371,6 +378,14 @@ class Summed:
     whole_start: Expr
     whole_count: Expr
     extent: int
+    all_start: Expr = ZERO
+    all_count: Expr | None = None
+
+    @property
+    def is_part(self) -> bool:
+        """Whether the sum is made of some of the values."""
+        every = expr(self.extent) if self.all_count is None else self.all_count
+        return (self.whole_start, self.whole_count) != (self.all_start, every)
 
 
 @dataclass(frozen=True)
@@ -467,7 +482,7 @@ def run_by(body: list[Statement]) -> int:
     total = 0
     for statement in body:
         if isinstance(statement, Loop):
-            total += (expr(statement.trips).value or 1) * run_by(statement.body)
+            total += (expr(statement.trips).value or statement.usual) * run_by(statement.body)
         elif not isinstance(statement, Alloc | Comment | Tally):
             total += 1
     return total

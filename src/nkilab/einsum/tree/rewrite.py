@@ -33,35 +33,26 @@ def copied(body: Iterable[Statement], change: Change) -> list[Statement]:
 def _copied(statement: Statement, change: Change) -> Statement:
     if isinstance(statement, Alloc):
         return Alloc(change.buffers.get(id(statement.buffer), statement.buffer))
-    found: dict[str, Any] = {}
-    for field in fields(statement):
-        value = getattr(statement, field.name)
-        if isinstance(value, View):
-            found[field.name] = view_of(value, change)
-        elif isinstance(value, Expr):
-            found[field.name] = value.replaced(change.names)
-        elif isinstance(value, tuple) and value and isinstance(value[0], Summed):
-            found[field.name] = tuple(_summed(one, change) for one in value)
+    found = {f.name: _replaced(getattr(statement, f.name), change) for f in fields(statement)}
     if isinstance(statement, Loop):
         found["body"] = copied(statement.body, change)
     return replace(statement, **found)
 
 
-def _summed(given: Summed, change: Change) -> Summed:
-    start, count, whole_start, whole_count = (
-        e.replaced(change.names) for e in (given.start, given.count, given.whole_start, given.whole_count)
-    )
-    return Summed(given.variable, start, count, whole_start, whole_count, given.extent)
+def _replaced(value: object, change: Change) -> Any:
+    """What a field of a statement has, with a change made."""
+    if isinstance(value, View):
+        return view_of(value, change)
+    if isinstance(value, Expr):
+        return value.replaced(change.names)
+    if isinstance(value, tuple):
+        return tuple(_replaced(part, change) for part in value)
+    if isinstance(value, At | Cut | Summed):
+        return replace(value, **{f.name: _replaced(getattr(value, f.name), change) for f in fields(value)})
+    return value
 
 
 def view_of(view: View, change: Change) -> View:
     """A view with a change made."""
-    index: list[At | Cut] = []
-    for i in view.index:
-        if isinstance(i, At):
-            index.append(At(i.at.replaced(change.names)))
-        else:
-            start, count = (e.replaced(change.names) for e in (i.start, i.count))
-            index.append(Cut(start, count, i.step))
-    repeat = None if view.repeat is None else view.repeat.replaced(change.names)
-    return change.view(replace(view, index=tuple(index), repeat=repeat))
+    index, repeat = _replaced(view.index, change), _replaced(view.repeat, change)
+    return change.view(replace(view, index=index, repeat=repeat))

@@ -1,0 +1,96 @@
+"""Copies, and sums of sums: what reads them reads what they are made of, in one step.
+
+`B[n, m] = A[m, n]` that no output is leaves its readers `A` itself; `S[n] = P[m, n]`, summed over m, of
+`P[m, n] = A[m, k] . B[k, n]`, summed over k, is one sum over both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from ..language.ast import Access, Affine, Cascade, Einsum, Index, Iterate, Step
+from .defer import names_of, renamed
+
+
+def inlined(cascade: Cascade) -> tuple[Cascade, list[str]]:
+    """A cascade without its copies and sums of sums; what is left out, for the report."""
+    notes: list[str] = []
+    while True:
+        smaller = next(
+            (f for s in cascade.steps if isinstance(s, Einsum) and (f := _without(s, cascade))), None
+        )
+        if smaller is None:
+            return cascade, notes
+        cascade, reason = smaller
+        notes.append(reason)
+
+
+def _without(einsum: Einsum, cascade: Cascade) -> tuple[Cascade, str] | None:
+    """A cascade without one of its Einsums, if that is a copy or a part of a longer sum."""
+    name, sources = einsum.name, set(einsum.reads)
+    is_once = sum(e.name == name for e in cascade.einsums) == 1 and not any(
+        a.gathers for a in einsum.accesses
+    )
+    is_inner = name not in cascade.outputs and name not in cascade.derived and einsum.recurrence is None
+    if not is_once or not is_inner or einsum.condition is not None or _is_late(einsum, sources, cascade):
+        return None
+    readers = [e for e in cascade.einsums if name in e.reads]
+    if not (einsum.map_op or einsum.reduce_op):
+        taken, reason = {id(e): _reading(e, einsum) for e in readers}, "its readers take what it copies"
+    elif einsum.reduce_op and len(readers) == 1:
+        taken, reason = {id(readers[0]): _summed(einsum, readers[0])}, f"{readers[0].name} sums it at once"
+    else:
+        return None
+    if not taken or None in taken.values():
+        return None
+    steps: list[Step] = []
+    for step in (s for s in cascade.steps if s is not einsum):
+        body = [taken.get(id(e)) or e for e in step.body]
+        steps.append(step.with_body(body))
+    tensors = {n: t for n, t in cascade.tensors.items() if n != name}
+    return replace(cascade, tensors=tensors, steps=tuple(steps)), f"{name} is left out: {reason}"
+
+
+def _is_late(einsum: Einsum, sources: set[str], cascade: Cascade) -> bool:
+    """Whether what an Einsum reads is written after it, or in turns of a block."""
+    place = next(n for n, s in enumerate(cascade.steps) if s is einsum)
+    written = {
+        e.name for n, s in enumerate(cascade.steps) for e in s.body if n > place or isinstance(s, Iterate)
+    }
+    return bool(written & sources)
+
+
+def _reading(reader: Einsum, copy: Einsum) -> Einsum | None:
+    """A reader of a copy that reads its source; None if it would not mean the same."""
+    (source,) = copy.operands
+    indices = copy.output.indices
+    is_plain = len({i.plain for i in indices}) == len(indices) and all(i.plain for i in indices)
+    if (
+        not isinstance(source, Access)
+        or not is_plain
+        or any(i.variables and not i.plain for i in source.indices)
+    ):
+        return None
+
+    def changed(access: Access) -> Access:
+        if access.tensor != copy.name:
+            return access
+        at: Mapping[str, Index] = dict(zip((i.plain for i in indices), access.indices, strict=True))
+        return replace(source, indices=tuple(at.get(i.plain, i) for i in source.indices))
+
+    direct = reader.reading(changed)
+    is_same = set(direct.variables) == set(reader.variables) and copy.name not in direct.reads
+    return replace(direct, text="") if is_same else None
+
+
+def _summed(part: Einsum, total: Einsum) -> Einsum | None:
+    """The sum of sums in one; None if something else is done between them."""
+    if total.map_op or total.reduce_op != part.reduce_op or len(total.operands) != 1 or total.condition:
+        return None
+    names = names_of(part.output, total.accesses[0])
+    if names is None or set(part.reduced) & {*names.values()} or total.recurrence is not None:
+        return None
+    operands = tuple(renamed(o, names) for o in part.operands)
+    is_plain = all(isinstance(i, Affine) for i in total.output.indices)
+    return replace(part, output=total.output, operands=operands, text="") if is_plain else None

@@ -1,0 +1,133 @@
+"""What a comparison of indices rules out is neither computed nor read, where that changes no result."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from nkilab import einsum
+from nkilab.einsum.plan.shortened import without_ruled_out
+from nkilab.einsum.prove import prove
+from nkilab.einsum.sets import ProofError
+from nkilab.einsum.tree import nodes
+from nkilab.einsum.tree.along import floored
+from nkilab.einsum.tree.expr import expr, name_of
+
+SCORES = "C[p, m] = Q[e, p] . K[e, m] ;; M mul V add"
+SOFTMAX = [
+    "G[p] = S[p, m] ;; V max", "N[p, m] = S[p, m] . G[p] ;; M binary(subtract_exp)",
+    "D[p] = N[p, m] ;; V add", "A[p, f] = N[p, m] . V[m, f] ;; M mul V add",
+    "Z[p, f] = A[p, f] . D[p] ;; M binary(divide)",
+]  # fmt: skip
+SKIPPED = "turns of p go through what comparisons leave, and no more"
+
+
+def masked(conditions: list[str], rows: int, columns: int, otherwise: float) -> dict[str, Any]:
+    """Products of scores, of softmax where masks stand for minus infinity, of which comparisons keep some."""
+    names = ["C", *(f"S{n}" for n in range(1, len(conditions))), "S"]
+    masks = [
+        f"{after}[p, m] = {before}[p, m] if {condition} else {otherwise}"
+        for before, after, condition in zip(names, names[1:], conditions, strict=False)
+    ]
+    tail = SOFTMAX if otherwise else ["Z[p, f] = S[p, m] . V[m, f] ;; M mul V add"]
+    inner = {"A": ["P", "F"], "D": ["P"], "G": ["P"], "N": ["P", "M"]} if otherwise else {}
+    scores = {name: ["P", "M"] for name in names}
+    declared = {"Q": ["E", "P"], "K": ["E", "M"], "V": ["M", "F"], "Z": ["P", "F"]} | inner | scores
+    shape = {"E": 64, "F": 64, "P": rows, "M": columns}
+    return {"einsum": {"declaration": declared, "expressions": [SCORES, *masks, *tail], "shape": shape}}
+
+
+def expected(q: Any, k: Any, v: Any, conditions: list[str], otherwise: float) -> Any:
+    """The same in float64."""
+    q, k, v = (a.astype(float) for a in (q, k, v))
+    p, m = np.arange(q.shape[1])[:, None], np.arange(k.shape[1])[None]
+    kept = np.logical_and.reduce([eval(c, {}, {"p": p, "m": m}) for c in conditions])
+    scores = np.where(kept, q.T @ k, otherwise)
+    if not otherwise:
+        return scores @ v
+    powers = np.exp(scores - scores.max(1, keepdims=True))
+    return powers @ v / powers.sum(1, keepdims=True)
+
+
+@pytest.mark.parametrize(
+    ("conditions", "rows", "columns", "otherwise", "is_skipped"),
+    [
+        (["m <= p"], 512, 512, -1e30, True),
+        (["m < p + 1"], 640, 384, -1e30, True),
+        (["m <= p + 100"], 256, 1280, -1e30, True),
+        (["m >= p"], 384, 512, -1e30, True),
+        (["m <= p", "m + 200 > p"], 640, 640, -1e30, True),
+        (["m <= p", "m + 50 > p"], 640, 640, -1e30, True),
+        (["2*m <= p"], 2048, 1536, 0.0, True),
+        (["m > p"], 2048, 2048, 0.0, True),
+        (["m > p"], 512, 512, 0.0, True),
+        # the last row has nothing that it keeps: its softmax is that of equal numbers
+        (["m > p"], 512, 512, -1e30, False),
+        (["m <= p"], 512, 512, -5.0, False),
+        (["m != p"], 512, 512, 0.0, False),
+    ],
+)
+@pytest.mark.parametrize("dialect", ["nki", "neuronxcc"])
+def test_what_is_ruled_out_is_left_out_where_that_changes_nothing(
+    conditions: list[str], rows: int, columns: int, otherwise: float, is_skipped: bool, dialect: str
+) -> None:
+    compiled = einsum.compile(masked(conditions, rows, columns, otherwise), dialect=dialect)
+    assert (SKIPPED in compiled.changes) is is_skipped
+    random = np.random.default_rng(11)
+    shapes = (64, rows), (64, columns), (columns, 64)
+    q, k, v = (random.normal(size=s).astype(np.float32) * 0.5 for s in shapes)
+    result, wanted = np.asarray(compiled.kernel(q, k, v)), expected(q, k, v, conditions, otherwise)
+    # float32 throughout, a few hundred additions
+    assert np.abs(result - wanted).max() <= 1e-5 * np.abs(wanted).max()
+
+
+def test_a_causal_mask_halves_the_work_of_long_sequences() -> None:
+    whole, causal = (
+        einsum.compile(masked([c], 2048, 2048, -1e30)).estimate.program.opcodes()
+        for c in ("m <= p + 4096", "m <= p")
+    )
+    assert whole["nc_transpose"] == 256
+    # 16 + 15 + ... + 1 of 16 x 16 blocks
+    assert causal["nc_transpose"] == 144
+
+
+def test_leaving_out_what_a_comparison_keeps_is_refused_by_the_proof() -> None:
+    compiled = einsum.compile(masked(["m <= p"], 512, 512, -1e30))
+    kernel = compiled.tree
+    assert kernel is not None
+    changed = _with_longer_gaps(kernel.body)
+    with pytest.raises(ProofError, match="leaves out elements that it keeps"):
+        prove(replace(kernel, body=changed), compiled.machine)
+
+
+def _with_longer_gaps(body: list[nodes.Statement]) -> list[nodes.Statement]:
+    """Statements whose comparisons claim that one position more fails them."""
+    result: list[nodes.Statement] = []
+    for s in body:
+        if isinstance(s, nodes.Loop):
+            result.append(replace(s, body=_with_longer_gaps(s.body)))
+        elif isinstance(s, nodes.Select):
+            gaps = tuple(replace(g, start=g.start - 1, count=g.count + 1) for g in s.left)
+            result.append(replace(s, left=gaps))
+        else:
+            result.append(s)
+    return result
+
+
+@pytest.mark.parametrize("divisor", [1, 2, 3, 128])
+def test_a_quotient_is_taken_apart_and_stays_equal(divisor: int) -> None:
+    p = name_of("p")
+    for value in (p * 128 + 127, p * 4 - 3, p * -6 + 1, p * 3, expr(7), p - 1):
+        quotient = floored(value, divisor)
+        assert [quotient.at({"p": n}) for n in range(9)] == [value.at({"p": n}) // divisor for n in range(9)]
+
+
+def test_a_kernel_without_comparisons_stays_as_it_is() -> None:
+    compiled = einsum.compile(
+        "Z[m, n] = A[k, m] . B[k, n] ;; M mul V add", sizes={"M": 256, "N": 64, "K": 256}
+    )
+    assert compiled.tree is not None
+    assert without_ruled_out(compiled.tree, 128, str) == []
