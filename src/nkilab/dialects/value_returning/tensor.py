@@ -281,12 +281,14 @@ def keep(session: Session, call: tuple[Any, ...], operands: list[Any], result: A
     if pending is None or pending.tensor is not result or pending.form is None:
         return
     cls, slot = pending.cls, pending.slot
-    for place, (given, taken) in enumerate(zip(operands, pending.operands, strict=True)):
+    # the layouts of the key: what still waited when it was made has none there, though it has one by now
+    seen = call[1 : 1 + len(operands)]
+    for place, (given, taken, known) in enumerate(zip(operands, pending.operands, seen, strict=True)):
         is_tensor = type(given) is Tensor
         if place == slot:
             continue
         # products that nothing was assigned to are told apart by their storages
-        if given is not taken or (is_tensor and (not given.plain or given.layout.memory == PSUM)):
+        if given is not taken or (is_tensor and (known is not given.plain or given.layout.memory == PSUM)):
             return
     own = pending.values if cls.accumulates else None
     session.calls[call] = (cls, pending.attributes, result.layout, pending.form, own)
