@@ -214,6 +214,7 @@ def _judge(step: Step, subject: Subject, most: int) -> None:
     if id(subject) not in _ADVICE:
         _ADVICE[id(subject)] = [one.id for one in advice_of(subject, most)]
     step.runs, step.advice = True, _ADVICE[id(subject)]
+    subject = subject.part
     own = [id for id in step.ids if id in CATALOGUE]
     step.candidates = sum(1 for id in own for _ in CATALOGUE[id].find(subject))
     ranks = [n for n, id in enumerate(step.advice, 1) if id in step.ids]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable
+from time import process_time
 
 import numpy as np
 
@@ -55,7 +56,7 @@ def main() -> None:
                 for name, call in calls.items()
                 for n in (FEW, MANY)
             }
-            times |= medians(actions, RUNS)
+            times |= medians(actions, RUNS, process_time)
     each = {name: 1e6 * (times[name, MANY] - times[name, FEW]) / (MANY - FEW) for name in (*kinds, *repeated)}
     for name in ("dst-first", "value-returning"):
         bar(f"{name}, traced, checked, executed", each[name], "us", "at most 5")
@@ -64,7 +65,9 @@ def main() -> None:
     for name in ("dst-first, shapes only", "value-returning, shapes only"):
         bar(name, each[name], "us", "at most 2")
     bar("a subscript", each["a subscript"], "us", "at most 1.5")
-    add = medians({"add": lambda: [np.add(x, x, out=x.copy()) for _ in range(MANY)]}, RUNS)["add"]
+    add = medians({"add": lambda: [np.add(x, x, out=x.copy()) for _ in range(MANY)]}, RUNS, process_time)[
+        "add"
+    ]
     bar("np.add with a copy", 1e6 * add / MANY, "us", "none, for comparison")
 
 

@@ -6,14 +6,16 @@ Writes src/nkilab/residuals.json, by which intervals go, and prints its scores. 
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Sequence
 from itertools import combinations
 from math import log, log1p
 
 import numpy as np
+from msgspec.structs import asdict
 
 from nkilab import activate
-from nkilab.conformal import TABLE, Residuals, quantile
+from nkilab.conformal import TABLE, Pairs, Residuals
 from nkilab.ledger import Predictor, Row, own_rows
 from nkilab.timing import MODEL_VERSION
 from nkilab.validate import without_structures
@@ -36,15 +38,17 @@ def table(rows: Sequence[Row]) -> Residuals:
     return Residuals(*map(tuple, names), traits, errors).calibrated()
 
 
-# of a ratio even of two equal kernels, and how many ratios shall lie within
-FLOOR, SHARE_OF_PAIRS = 0.2, 0.8
+# How many measured ratios shall have the predicted sign, and lie above the lower and below the upper end;
+# the error even of small ratios; sizes of predicted changes in which each must hold.
+SHARE_OF_PAIRS, FLOOR, CLASSES = 0.9, 0.1, (0.1, 0.3, 10.0)
+Changes = list[tuple[str, float, float]]
 
 
-def pair_score(rows: Sequence[Row], predictor: Predictor) -> float:
-    """What errors of ratios stay below, as a multiple of the floor and the predicted ratio's logarithm.
+def changes(rows: Sequence[Row], predictor: Predictor) -> Changes:
+    """Of kernels with the same arguments, measured in the same way on the device: the group, the logarithm of
+    the predicted ratio of two, the slower over the faster, and that of the measured one.
 
-    Of kernels that may be fitted to, with the same arguments, measured in the same way on the device.
-    Groups of them weigh alike.
+    Only of kernels that may be fitted to.
     """
     groups: dict[tuple[str, ...], list[tuple[float, float]]] = {}
     for row in rows:
@@ -52,12 +56,37 @@ def pair_score(rows: Sequence[Row], predictor: Predictor) -> float:
             key = (row.shape.partition(" ")[2], row.metric, row.source.name)
             predicted = predictor.predict(row, row.metric)
             groups.setdefault(key, []).append((log(predicted), log(row.value)))
-    scores = []
+    result = []
     for key, own in groups.items():
         for one, other in combinations(own, 2):
             predicted, measured = (one[side] - other[side] for side in (0, 1))
-            scores.append((str(key), abs(predicted - measured) / (FLOOR + abs(predicted))))
-    return quantile(scores, SHARE_OF_PAIRS)
+            sign = 1 if predicted > 0 else -1
+            result.append((str(key), sign * predicted, sign * measured))
+    return result
+
+
+def stays_below(scores: Sequence[tuple[str, float]]) -> float:
+    """What nine of ten scores stay below, groups weighing alike."""
+    counts = Counter(group for group, _ in scores)
+    ordered = sorted(scores, key=lambda own: own[1])
+    shares = np.cumsum([1 / counts[group] for group, _ in ordered]) / len(counts)
+    return ordered[int(np.searchsorted(shares, SHARE_OF_PAIRS - 1e-9))][1]
+
+
+def pairs_of(every: Changes) -> Pairs:
+    """How measured ratios lie about predicted ones."""
+    resolution = 0.005
+    while stays_below([(key, -m) for key, p, m in every if resolution <= p < 2 * resolution]) >= 0:
+        resolution += 0.005
+    above, below = [], []
+    begin = resolution
+    for end in CLASSES:
+        own = [one for one in every if begin <= one[1] < end]
+        above.append(stays_below([(key, (m - p) / (FLOOR + p)) for key, p, m in own]))
+        # right at the resolution nothing is promised
+        below.append(-stays_below([(key, -m / max(p - resolution, 0.1 * resolution)) for key, p, m in own]))
+        begin = end
+    return Pairs(round(resolution, 3), round(min(below), 3), round(max(above), 3), FLOOR)
 
 
 def main() -> None:
@@ -65,14 +94,14 @@ def main() -> None:
     with activate():
         rows = own_rows()
         own = table(rows)
-        score = round(pair_score(rows, Predictor()), 3)
+        pairs = pairs_of(changes(rows, Predictor()))
     columns = zip(own.ids, own.structures, own.shapes, own.traits, own.errors.tolist(), strict=True)
     rows = [
         {"id": name, "structure": structure, "shape": shape, **traits._asdict(), "error": error}
         for name, structure, shape, traits, error in columns
     ]
     head = f'{{"model_version": {json.dumps(MODEL_VERSION)}, "score": {own.score:.3f}, '
-    head += f'"pairs": {{"floor": {FLOOR}, "score": {score}}}, "rows": [\n'
+    head += f'"pairs": {json.dumps(asdict(pairs))}, "rows": [\n'
     TABLE.write_text(head + ",\n".join(map(json.dumps, rows)) + "\n]}\n", "utf-8")
     print(f"{len(rows)} rows of {len(set(own.structures))} structures; score {own.score:.3f}")
 

@@ -93,7 +93,9 @@ TYPES = (
 )
 DOUBLED = "kernels.py:doubled"
 WRONG_USAGE = [
-    (["kernels.py"], "kernels.py does not name a kernel\n  hint: write kernels.py:KERNEL"),
+    (["kernels.py"],
+     "kernels.py does not name a kernel\n  hint: write kernels.py:doubled or kernels.py:added"),
+    (["nowhere.py"], "nowhere.py does not name a kernel\n  hint: write nowhere.py:KERNEL"),
     (["nowhere.py:doubled"], "there is no file nowhere.py\n  hint: pass FILE.py:KERNEL"),
     (["kernels.py:tripled"], "kernels.py has no tripled\n  hint: its kernels are doubled, added"),
     (["kernels.py:plain"], "plain is no NKI kernel; decorate it with nki.jit of either spelling"),

@@ -46,11 +46,9 @@ def run_calibration(
     rows, chosen = _usable(ledger_rows(Path(ledger)), ledger, chip)
     with activate():
         predictor = Predictor(None if load is None else lambda named: load(str(Path(ledger).parent / named)))
-        calibrated = fit(judged(rows, predictor), chip_named(chosen), None if as_json else _report_progress)
-        pairs = [
-            (one, one.predict(chip_named(chosen)), one.predict(calibrated.machine))
-            for one in judged(rows, predictor)
-        ]
+        machine, measured = chip_named(chosen), judged(rows, predictor)
+        calibrated = fit(measured, machine, None if as_json else _report_progress)
+        pairs = [(one, one.predict(machine), one.predict(calibrated.machine)) for one in measured]
     write_whole(path, calibrated.file(Path(ledger).name).text().encode())
     if as_json:
         print_document(_as_dict(calibrated, pairs, output))
@@ -99,10 +97,8 @@ def _print(calibrated: Fitted, pairs: Pairs, output: str) -> None:
         say(f"{name:<40}{before:>10,.4g}{after:>10,.4g}")
     if not calibrated.changed:
         say("none moved: the measurements agree with what is known, or tell nothing about it")
-    say(
-        f"\nmean error of {calibrated.rows} rows: {calibrated.before:.1%} before, "
-        f"{calibrated.after:.1%} after"
-    )
+    errors = f"{calibrated.before:.1%} before, {calibrated.after:.1%} after"
+    say(f"\nmean error of {calibrated.rows} rows: {errors}")
     say(printable(f"written: {output}; use it with --target {output}"))
 
 
@@ -111,14 +107,8 @@ def _as_dict(calibrated: Fitted, pairs: Pairs, output: str) -> dict[str, Any]:
         "schema": SCHEMA,
         "chip": calibrated.machine.name,
         "rows": [
-            {
-                "id": one.row.id,
-                "metric": one.metric,
-                "measured": one.measured,
-                "before": before,
-                "after": after,
-            }
-            for one, before, after in pairs
+            {"id": one.row.id, "metric": one.metric, "measured": one.measured, "before": b, "after": a}
+            for one, b, a in pairs
         ],
         "constants": {name: {"before": b, "after": a} for name, (b, a) in calibrated.changed.items()},
         "mape": {"before": calibrated.before, "after": calibrated.after},

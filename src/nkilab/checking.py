@@ -38,6 +38,7 @@ from .documents import print_document
 from .errors import (
     EXIT_FAULT,
     EXIT_FINE,
+    KernelError,
     LimitError,
     NkilabError,
     NkilabWarning,
@@ -133,6 +134,12 @@ def report_of(
         if isinstance(error, UnsupportedError) and not error.key:
             raise
         return _stopped(call[0], call[3], error)
+    except Exception as error:
+        # what Python raises in a line of the kernel is the kernel's; the rest is a fault of nkilab
+        if not faults.is_users(error):
+            raise
+        problem = KernelError(f"{type(error).__name__}: {error}").with_traceback(error.__traceback__)
+        return _stopped(call[0], call[3], problem)
 
 
 def examined(

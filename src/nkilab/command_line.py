@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import atexit
+import gc
 import os
 import re
 import sys
@@ -22,6 +24,8 @@ from .progress import say
 
 T = TypeVar("T")
 COMPLETION = "_NKILAB_COMPLETE"
+# objects after which Python looks for cycles: more than loading our modules makes
+_OBJECTS = 200_000
 # Words that people try first, and what does that here.
 _OTHER_WORDS = {
     "help": "nkilab --help lists the verbs", "version": "write nkilab --version",
@@ -119,6 +123,9 @@ class Program(click.Group):
         instruction = os.environ.get(COMPLETION)
         if instruction and name == "nkilab":
             sys.exit(shell_complete(self, {}, name, COMPLETION, instruction))
+        gc.set_threshold(_OBJECTS)
+        # a process that ends need not look for cycles among all that it loaded
+        atexit.register(gc.freeze)
         sys.exit(self.status(arguments, name))
 
     def status(self, arguments: list[str], name: str) -> int:

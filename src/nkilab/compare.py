@@ -101,9 +101,8 @@ class Comparison:
     @property
     def error(self) -> float:
         """Mean absolute logarithm of predicted over measured times, as a relative error."""
-        return float(
-            np.mean([abs(log(p.predicted / p.card)) for p in self.pairs if p.is_time and p.predicted])
-        )
+        timed = [p for p in self.pairs if p.is_time and p.predicted]
+        return float(np.mean([abs(log(p.predicted / p.card)) for p in timed]))
 
     @property
     def reasons(self) -> list[str]:
@@ -132,16 +131,7 @@ class Comparison:
             "target": self.target,
             "model_version": MODEL_VERSION,
             "profile": {"path": str(self.profile.path), "format": self.profile.format},
-            "metrics": [
-                {
-                    "name": p.name,
-                    "quantity": p.quantity,
-                    "card": p.card,
-                    "predicted": p.predicted,
-                    "off": p.off,
-                }
-                for p in self.pairs
-            ],
+            "metrics": [{"name": pair.name, **vars(pair), "off": pair.off} for pair in self.pairs],
             "reasons": self.reasons,
             "mean_error_of_times": self.error,
             "explained_by": [vars(one) for one in self.explanations],
@@ -172,11 +162,8 @@ def compare(profiled: Profile, path: str) -> Comparison:
     row = _row(profiled, quantities_in(card.metrics))
     predicted = _Predicted(profiled, row)
     pairs = tuple(Pair(name, value, predicted(name, machine)) for name, value in row.measured.items())
-    times = [
-        Judged(row, p.quantity, p.card, partial(predicted, p.quantity))
-        for p in pairs
-        if p.is_time and p.predicted
-    ]
+    timed = [p for p in pairs if p.is_time and p.predicted]
+    times = [Judged(row, p.quantity, p.card, partial(predicted, p.quantity)) for p in timed]
     explanations = _explanations(times, machine)
     extra_us = machine["profile_extra_ns"] / 1000
     return Comparison(profiled.kernel_name, profiled.target, card, extra_us, pairs, explanations)

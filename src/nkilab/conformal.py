@@ -181,27 +181,45 @@ def residuals() -> Residuals:
     return Residuals(ids, structures, shapes, traits, errors, document["score"])
 
 
+class Pairs(Struct, frozen=True):
+    """How measured ratios of kernels lie about predicted ones, all in logarithms.
+
+    Args:
+        resolution: from here on nine of ten predicted changes have the right sign.
+        lower: what nine of ten measured changes exceed, for each unit beyond the resolution.
+        upper, floor: how far above the prediction nine of ten stay, for each unit of it and the floor.
+    """
+
+    resolution: float
+    lower: float
+    upper: float
+    floor: float
+
+    def interval(self, change: float) -> tuple[float, float]:
+        """Least and most of what a predicted change is measured to be, eight times of ten."""
+        above = change + self.upper * (self.floor + change)
+        below = self.lower * (change - self.resolution) if change >= self.resolution else 2 * change - above
+        return below, above
+
+
 def gain_factors(share: float) -> tuple[float, float]:
     """Least and most of the latency that a change to `share` of it saves, eight times of ten.
 
-    Kernels of the same arguments, measured by the same clock, tell how far the logarithm of a predicted ratio
-    may be off: in proportion to itself and a floor. What two predictions have in common cancels, so that this
-    is less than either may be off; the constants were fitted with some of these kernels.
+    Kernels of the same arguments, measured by the same clock, tell how far a predicted ratio may be off. What
+    two predictions have in common cancels, so that this is less than either may be off; the constants were
+    fitted with some of these kernels.
     """
-    score, floor = _of_pairs()
-    change = -log(share)
-    half = score * (floor + abs(change))
-    return 1 - exp(half - change), 1 - exp(-half - change)
+    below, above = _of_pairs().interval(abs(log(share)))
+    low, high = (below, above) if share <= 1 else (-above, -below)
+    return 1 - exp(-low), 1 - exp(-high)
 
 
 def least_gain() -> float:
     """The share of the latency that a change saves at least where its interval does not reach zero."""
-    score, floor = _of_pairs()
-    return 1 - exp(-score * floor / (1 - score))
+    return 1 - exp(-_of_pairs().resolution)
 
 
 @cache
-def _of_pairs() -> tuple[float, float]:
-    """How far the logarithm of a predicted ratio is off, for each unit of itself and the floor; the floor."""
-    pairs = json.loads(TABLE.read_text("utf-8"))["pairs"]
-    return pairs["score"], pairs["floor"]
+def _of_pairs() -> Pairs:
+    """Of the table that comes with nkilab."""
+    return Pairs(**json.loads(TABLE.read_text("utf-8"))["pairs"])

@@ -182,7 +182,7 @@ def _is_missing(name: str) -> bool:
 
 def print_matrix(matrix_shown: Matrix) -> None:
     """The matrix as a table on standard output, what its marks mean, and the reasons."""
-    console = rich("console").Console(file=sys.stdout, highlight=False)
+    console = rich("console").Console(file=sys.stdout, highlight=False, emoji=False)
     # wide enough for the longest name: a table that a terminal folds cannot be read
     console.width = max([console.width, *(len(row.spelled) + 60 for row in matrix_shown.rows)])
     if not matrix_shown.rows:

@@ -19,7 +19,11 @@ from .disk import read_bytes
 from .errors import EXIT_FINE, UsageError, did_you_mean, reason_of
 from .failures import Failure, failure_of
 from .hook import check_free, switch_on
+from .migrate.source import read
 from .packages import home_of, home_of_script, imported, put_in_front
+
+# kernels of a file that a hint names
+_MOST_NAMES = 5
 
 
 def serve_names(version: str, target: str, *, in_front: bool = False) -> None:
@@ -133,8 +137,14 @@ def parts_of(designation: str) -> tuple[Path, str]:
     """
     filename, _, name = designation.rpartition(":")
     if not filename or not name:
-        hint = f"write {designation.strip(':') if designation.endswith(('.py', ':')) else 'FILE.py'}:KERNEL"
-        raise UsageError(f"{designation} does not name a kernel", hint=hint)
+        file = designation.strip(":") if designation.endswith((".py", ":")) else "FILE.py"
+        kernels = (
+            [kernel.name for kernel in sorted(read(file).kernels, key=lambda kernel: kernel.lineno)]
+            if Path(file).is_file()
+            else []
+        )
+        names = " or ".join(f"{file}:{name}" for name in kernels[:_MOST_NAMES] or ["KERNEL"])
+        raise UsageError(f"{designation} does not name a kernel", hint=f"write {names}")
     path = Path(filename)
     if not path.is_file():
         raise UsageError(f"there is no file {filename}", hint="pass FILE.py:KERNEL")

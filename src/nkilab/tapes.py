@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import os
 import sys
-from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import Counter, OrderedDict
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from math import prod
 from threading import Lock
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -22,11 +22,11 @@ from .arrays import dtype_of, framework_of, shape_of
 from .dialects.kernel import Kernel
 from .dialects.uniform import Same, can_start_again, readings
 from .errors import NkilabError
-from .execute import LARGE, compute_row, execute, is_at_once, written_arrays
+from .execute import Factor, Log, Threads, compute_row, execute, is_at_once, lend
 from .isa.declare import Instruction
 from .machine import Machine
-from .rank_arguments import Call
-from .tiles.tile import SEQUENCER, Layout, Storage, View, noting_looks
+from .rank_arguments import Call as Arguments
+from .tiles.tile import SEQUENCER, Layout, Storage, View, memory_of, noting_looks, whole_layout
 from .trace.program import Program
 from .trace.session import Session
 
@@ -34,14 +34,12 @@ from .trace.session import Session
 TAPE = "tape"
 # tapes of this process that are kept, and rows of all of them
 MOST_TAPES, MOST_ROWS = 64, 200_000
-# bytes of tiles that a tape keeps from launch to launch, so that their rows are calls on the same arrays
-MOST_BYTES = 1 << 20
+# bytes that a tape keeps from launch to launch, so that its rows are calls on the same arrays, and all tapes
+MOST_BYTES, MOST_OF_ALL = 1 << 27, 1 << 28
+# elements that a call writes from which threads compute the calls of a tape, on the average
+WORTH_THREADS = 1 << 16
 # what the vendor's variables begin with
 _VARIABLES = ("NKI", "NEURON")
-
-
-# a function, and what it is called with
-Invocation = tuple[Callable[..., object], tuple[object, ...]]
 
 
 class Row(NamedTuple):
@@ -55,7 +53,7 @@ class Row(NamedTuple):
 
     where: tuple[str, int]
     form: Instruction
-    operands: Sequence[object]
+    operands: Sequence[Any]
     values: tuple[object, ...]
     last: list[View]
 
@@ -67,13 +65,14 @@ class Tape:
         launched: what the first launch left; None until it ended, and where other data may make other rows.
         results: what the kernel returned.
         size: rows.
+        kept_bytes: of the arrays that it keeps from launch to launch.
         lock: held by the launch that uses it.
     """
 
     def __init__(self) -> None:
         self.launched: object = None
         self.results: object = None
-        self.size = 0
+        self.size = self.kept_bytes = 0
         self.lock = Lock()
         self._session: Session | None = None
         self._program: Program
@@ -82,9 +81,13 @@ class Tape:
         self._views: dict[tuple[int, int, Layout], View] = {}
         # storages whose elements outlive the rows
         self._kept: set[int] = set()
-        # storages whose bytes the next launch writes again, and by row what to call on them if that is known
-        self._again: set[int] = set()
-        self._calls: list[Invocation | None] = []
+        self._returned: list[View] = []
+        # once they are known: the calls of a launch, on arrays that stay the same; those for threads, if they
+        # are worth it; what they join; and what results are copied from
+        self._calls: list[tuple[Any, Any]] = []
+        self._log: Log = []
+        self._factors: list[Factor] = []
+        self._buffers: list[tuple[Storage, np.ndarray]] = []
 
     @contextmanager
     def watches(self, session: Session) -> Iterator[None]:
@@ -110,7 +113,7 @@ class Tape:
         program = session.program
         own = [self._view(program, t.storage.number, t.offset, t.layout) for t in views]
         self.results = own[0] if isinstance(results, View) else type(tensors)(own)
-        self._kept = {view.storage.number for view in own}
+        self._kept, self._returned = {view.storage.number for view in own}, own
         self.launched, self._program, self.size = launched, program, len(program)
 
     def _read(self) -> None:
@@ -132,20 +135,6 @@ class Tape:
         last = np.searchsorted(start, len(stored) - 1 - behind, side="right") - 1
         for number, row in zip(numbers.tolist(), last.tolist(), strict=True):
             self._rows[row].last.extend(() if number in self._kept else views[number])
-        self._calls = [None] * len(self._rows)
-        self._keep_bytes()
-
-    def _keep_bytes(self) -> None:
-        """Keep small tiles' bytes from launch to launch, as many as there is room for."""
-        room = MOST_BYTES
-        for number, storage in self._storages.items():
-            elements = prod(storage.shape)
-            size = elements * storage.dtype.storage.itemsize
-            if storage.scope != "input" and number not in self._kept and elements < LARGE and size <= room:
-                room -= size
-                self._again.add(number)
-        for row in self._rows:
-            row.last[:] = [view for view in row.last if view.storage.number not in self._again]
 
     def _call(
         self, form: Instruction, known: int, slots: Iterable[tuple[int, int]]
@@ -179,47 +168,119 @@ class Tape:
         """Compute the rows on the inputs of a session."""
         if not self._rows:
             self._read()
-        for (scope, *_), storage in session.shared.items():
-            own = self._storages.get(storage.number)
-            if scope == "input" and own is not None:
-                own.allocate(storage.data)
-        behind, calls = session.threads, self._calls
-        # calls of rows so far, by the operands that rows of one form and values share
-        known: dict[int, Invocation | None] = {}
-        for number, (row, call) in enumerate(zip(self._rows, calls, strict=True)):
+        inputs = [storage for key, storage in session.shared.items() if key[0] == "input"]
+        known = self._storages
+        own = [(known[s.number], s.data) for s in inputs if s.number in known and s.data is not None]
+        if self._calls:
+            for storage, data in own:
+                np.copyto(memory_of(View(storage, 0, whole_layout(storage))), data)
+            self._call_all(session)
+            return
+        borrowing = self._borrowing()
+        needed = sum(_bytes_of(s) for n, s in self._storages.items() if n not in borrowing)
+        is_kept = needed <= MOST_BYTES and all(map(self._is_whole, self._returned))
+        for storage, data in own:
+            storage.allocate(data.copy() if is_kept else data)
+        if is_kept:
+            self._record(session, borrowing, needed)
+        else:
+            self._compute(session)
+
+    def _compute(self, session: Session) -> None:
+        """Compute row after row, and let go of what no later one names."""
+        for row in self._rows:
             session.where = row.where
-            if call is None:
-                call = calls[number] = known.get(id(row.operands))
-            if call is not None and (behind is None or behind.is_idle):
-                call[0](*call[1])
-                continue
-            calls[number] = known[id(row.operands)] = self._compute(session, row)
+            execute(session, row.form, row.operands, row.values, None)
             for view in row.last:
                 view.forget()
 
-    def _compute(self, session: Session, row: Row) -> Invocation | None:
-        """Compute a row; returns what to call in the next launch, if that is known."""
-        form, operands, values = row.form, row.operands, row.values
-        storages = [o.storage.number for o in operands if isinstance(o, View)]
-        arrays = None
-        is_call = form.largest < LARGE and (form.is_direct or form.is_plain_copy)
-        if is_call and self._again.issuperset(storages):
-            # every element was written by now, and will be in each launch: no row looks at data
-            arrays = written_arrays(form, operands)
-        if form.is_plain_copy and storages[0] in self._again:
-            # a tile that borrows the elements of an input would let go of its own
-            compute_row(session, form, operands, values, None)
+    def _record(self, session: Session, borrowing: set[int], needed: int) -> None:
+        """Compute row after row on arrays that stay, and write down what is called if the next launch may."""
+        log: Log = []
+        session.threads = threads = Threads(0, log)
+        is_fit = True
+        for where, form, operands, values, _ in self._rows:
+            session.where = where
+            reads = form.read_slots
+            if form.reads_dst or form.reads_result(values):
+                reads += form.written_slots
+            # what nothing wrote is told of, or counts as unwritten in turn: that is looked at each time
+            is_fit &= all(operands[s].storage.written.of(operands[s]) == "all" for s in reads)
+            if not (form.is_plain_copy and operands[0].storage.number in borrowing and lend(*operands)):
+                compute_row(session, form, operands, values, None)
+        threads.drain()
+        calls = [call for call in log if call is not None]
+        if not is_fit or not calls:
+            return
+        self._calls = [(call.compute, call.arguments) for call in calls]
+        sizes = [sum(prod(storage.shape) for storage in call.writes) for call in calls]
+        self._log = log if sum(sizes) >= WORTH_THREADS * len(sizes) else []
+        self._factors = [a for call in calls for a in call.arguments if isinstance(a, Factor)]
+        self._buffers = [(view.storage, memory_of(view)) for view in self._returned]
+        self.kept_bytes = needed
+        for tape in _tapes.values():
+            if sum(t.kept_bytes for t in _tapes.values()) > MOST_OF_ALL and tape is not self:
+                tape.let_go()
+        self._hand_on()
+
+    def _call_all(self, session: Session) -> None:
+        """Compute a launch whose calls are known."""
+        if self._log and session.threads is not None:
+            for call in (*self._log, None):
+                if call is None:
+                    session.threads.drain()
+                elif call.writes:
+                    session.threads.hand_out(call)
+                else:
+                    call.compute(*call.arguments)
         else:
-            execute(session, form, operands, values, None)
-        return None if arrays is None else (form.compute, (*arrays, *values))
+            for compute, arguments in self._calls:
+                compute(*arguments)
+        self._hand_on()
+
+    def _hand_on(self) -> None:
+        """Make the results the caller's own."""
+        for storage, elements in self._buffers:
+            storage.data = elements.copy()
+
+    def _borrowing(self) -> set[int]:
+        """Tiles that one row loads from an input and all name whole, which take over its elements."""
+        writers = Counter(
+            row.operands[slot].storage.number for row in self._rows for slot in row.form.written_slots
+        )
+        parts = {view.storage.number for view in self._views.values() if not self._is_whole(view)}
+        loads = {
+            row.operands[0].storage.number
+            for row in self._rows
+            if row.form.is_plain_copy and row.operands[1].storage.scope == "input"
+        }
+        return {number for number in loads - parts if writers[number] == 1}
+
+    def _is_whole(self, view: View) -> bool:
+        """Whether a view is that of all that this launch makes there, as its type has it."""
+        storage, known = view.storage, view.layout
+        is_all = known.shape == storage.shape and known.is_compact and known.dtype is storage.dtype
+        return is_all and (storage.scope != "input" or storage.number not in self._kept)
 
     def rewind(self) -> None:
         """Let go of all elements but those that the next launch writes again."""
-        for view in self._views.values():
-            if view.storage.number in self._again:
-                view.storage.written.clear()
-            else:
+        for factor in self._factors:
+            factor.forget()
+        if not self._calls:
+            for view in self._views.values():
                 view.forget()
+
+    def let_go(self) -> None:
+        """Keep no array from launch to launch, unless one is under way."""
+        if self.lock.acquire(blocking=False):
+            self._calls, self._log, self._factors, self._buffers = [], [], [], []
+            self.kept_bytes = 0
+            self.rewind()
+            self.lock.release()
+
+
+def _bytes_of(storage: Storage) -> int:
+    return prod(storage.shape) * storage.dtype.storage.itemsize
 
 
 def _is_fixed(session: Session) -> bool:
@@ -240,7 +301,7 @@ def _is_fixed(session: Session) -> bool:
 _tapes: OrderedDict[object, Tape] = OrderedDict()
 
 
-def tape_of(kernel: Kernel, call: Call, machine: Machine) -> Tape | None:
+def tape_of(kernel: Kernel, call: Arguments, machine: Machine) -> Tape | None:
     """The tape of launches like this one, a blank one for the first; None where each may differ."""
     function, (args, kwargs) = kernel.function, call
     if is_at_once() or sys.gettrace() is not None or sys.getprofile() is not None or kernel.schedule:

@@ -388,11 +388,6 @@ def _row_dict(one: Compared) -> dict[str, Any]:
 
 
 def _score_dict(score: Score) -> dict[str, Any]:
-    return {
-        "settings": score.settings,
-        "mape": score.mape,
-        "tau": score.tau,
-        "worst": {"id": score.worst.row.id, "metric": score.worst.metric, "error": score.worst.error},
-        "coverage": score.coverage,
-        "median_half_width": score.half_width,
-    }
+    worst = {"id": score.worst.row.id, "metric": score.worst.metric, "error": score.worst.error}
+    own = {"settings": score.settings, "mape": score.mape, "tau": score.tau, "worst": worst}
+    return {**own, "coverage": score.coverage, "median_half_width": score.half_width}

@@ -24,7 +24,9 @@ every_rule = pytest.mark.parametrize("rule", RULES.values(), ids=list(RULES))
 WITHOUT_EXAMPLE = {
     "race", "race-two-ranks", "scalar-offset-slice", "dynamic-on-chip", "dma-transpose-rank", "nl-copy-psum",
     "device-loop-one-core", "python-closure", "scalar-offset-place", "mixed-addresses", "device-loop-uneven",
-    "numpy-type-argument", "nl-rms-norm", "matmul-columns", "hwdge-transpose",
+    "numpy-type-argument", "nl-rms-norm", "matmul-columns", "hwdge-transpose", "early-operators",
+    "dma-dynamic-on-chip", "gpsimd-sum", "range-select-command", "transpose-line", "nl-copy-integers",
+    "indirect-transpose-columns", "collective-receives-twice",
 }  # fmt: skip
 
 
@@ -59,7 +61,8 @@ def test_the_wrong_example_breaks_its_rule_and_no_other(rule: Rule, tmp_path: Pa
         assert rule.id in {f.rule for f in findings}
         assert not [f for f in findings if f.severity != "advice"]
     else:
-        assert {f.rule for f in findings if f.severity != "advice"} == {rule.id}
+        # notes about its version may stand beside it
+        assert {f.rule for f in findings if f.fails or f.rule == rule.id} == {rule.id}
 
 
 @every_rule

@@ -76,10 +76,12 @@ class Verdict:
 
     @property
     def is_right(self) -> bool:
-        """An error on what is rejected, neither error nor warning on what is accepted, a note of disputes."""
+        """What is expected of what is rejected, neither error nor warning else, a note of disputes."""
         if self.case.kind == "disputed":
             return "note" in self.severities and not self.severities & set(FAILING)
         if self.case.label == "reject":
+            if self.case.expected == "note":
+                return self.status == 0 and "note" in self.severities
             least = FAILING if self.case.expected == "warning" else FAILING[:1]
             return self.status == 1 and bool(self.severities & set(least))
         return self.status == 0 and not self.severities & set(FAILING)

@@ -6,13 +6,15 @@ with the names served, in the folder of the repository, and raises where a resul
 
 from __future__ import annotations
 
+import ast
 import re
 import runpy
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -40,6 +42,18 @@ def module_of(path: str) -> ModuleType:
     return module
 
 
+def kernels_of(path: str) -> SimpleNamespace:
+    """What a file defines, but for what needs a module that is not installed."""
+    where = Path(path).resolve()
+    sys.path.insert(0, str(where.parent))
+    names: dict[str, Any] = {"__name__": f"wild_{where.stem}", "__file__": str(where)}
+    for node in ast.parse(where.read_text()).body:
+        if isinstance(node, ast.Import | ast.ImportFrom | ast.FunctionDef | ast.Assign):
+            with suppress(ImportError, NameError, AttributeError):
+                exec(compile(ast.Module([node], []), str(where), "exec"), names)
+    return SimpleNamespace(**names)
+
+
 def compare(results: Any, expected: Any, tolerance: float = TOLERANCE) -> None:
     """Hold results to those of a reference, by their relative norms."""
     pairs = [
@@ -56,7 +70,8 @@ def compare(results: Any, expected: Any, tolerance: float = TOLERANCE) -> None:
 
 def calls(code: str, **row: Any) -> None:
     """Run statements of the row, which call kernels and compare."""
-    exec(compile(code, "row", "exec"), {"np": np, "module_of": module_of, "compare": compare, **row})
+    helpers = {"np": np, "module_of": module_of, "kernels_of": kernels_of, "compare": compare}
+    exec(compile(code, "row", "exec"), {**helpers, **row})
 
 
 def script(path: str, arguments: Sequence[str] = (), **row: Any) -> None:

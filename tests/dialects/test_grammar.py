@@ -62,7 +62,7 @@ WRONG = {
     "a[0] = b.c = 1": "one assignment of several places",
     "a @ b": "the operator @",
     "1 < 2 in (2, 3)": "an `in` in a chain of comparisons",
-    "a = 2147483648": "an integer of more than 32 bits",
+    "a = 4294967296": "an integer of more than 32 bits",
     "f'{a:.2f}'": "a format of an f-string",
 }
 RIGHT = (
@@ -71,7 +71,7 @@ RIGHT = (
     "if a:\n    pass\nelif b:\n    pass",
     "with nl.no_reorder():\n    pass", "f(a, b=1)", "f'{a} {b!r}'", "{'a': 1}", "a if b else c",
     "a[0:1, ..., ::2]", "not a and b or -c", "a < b <= c", "a in b", "a is None", "a is not None",
-    "a = 2147483647", "a == 1.0e30",
+    "a = 0xFFFFFFFF", "a == 1.0e30",
 )  # fmt: skip
 
 
@@ -94,6 +94,16 @@ def test_what_front_ends_parse_is_not_refused(text: str) -> None:
 def test_identity_is_asked_of_none_alone_from_0_3_on() -> None:
     assert constructs("a is True", "0.3") == ["an `is` of other than None"]
     assert constructs("a is True", "0.2") == []
+
+
+def test_integers_have_a_sign_until_0_2() -> None:
+    assert constructs("a = 2147483648", "0.2") == ["an integer of more than 31 bits"]
+    assert constructs("a = 2147483647", "0.2") == []
+
+
+def test_defaults_behind_a_bare_star_are_lost_in_0_1() -> None:
+    assert constructs("def f(a, *, b=1):\n    pass", "0.1") == ["a default behind a bare *"]
+    assert constructs("def f(a, *, b=1):\n    pass", "0.2") == []
 
 
 def test_a_parameter_with_a_star_is_refused_and_one_with_two_is_not() -> None:

@@ -344,7 +344,7 @@ def test_a_reshape_of_version_0_2_takes_the_first_elements():
     [
         ("0.2", UseError, lambda tile: tile[:, -1], "index -1 is negative; subscripts of NKI 0.1 and 0.2"),
         (
-            "0.4",
+            "0.2",
             SpellingError,
             lambda tile: tile.__setitem__(slice(None), 1),
             "a tile is assigned through a sub",

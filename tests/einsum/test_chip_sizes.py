@@ -18,7 +18,7 @@ from tests.sources import SOURCES, name_of, nodes
 pytestmark = pytest.mark.corpus
 
 # modules that still write down what is a size of trn2: columns from which something pays, bytes of a row or
-# of a transfer that pays; in `storage.py`, for solves, partitions. It only gets shorter
+# of a transfer that pays. It only gets shorter
 KNOWN = {
     "einsum/attempts.py": {512},
     "einsum/chain.py": {512},
@@ -26,7 +26,6 @@ KNOWN = {
     "einsum/plan/balance.py": {512},
     "einsum/plan/choose.py": {512},
     "einsum/plan/chunk.py": {128},
-    "einsum/plan/storage.py": {128},
 }
 
 

@@ -219,3 +219,11 @@ def test_an_extent_of_no_rank_is_refused() -> None:
     with pytest.raises(UsageError) as refused:
         compile_einsum("Z[m] = A[m] ;; M unary(exp)", sizes={"M": 4, "L": 3})
     assert "size of L is given; the ranks are M" in str(refused.value)
+
+
+def test_a_rank_may_be_named_by_its_variable() -> None:
+    compiled = compile_einsum("ij->i", sizes={"i": 4, "J": 3})
+    assert compiled(np.ones((4, 3))).tolist() == [3.0] * 4
+    with pytest.raises(UsageError) as refused:
+        compile_einsum("ij->i", sizes={"i": 4, "I": 4, "j": 3})
+    assert "two sizes of I are given\n  hint: leave i or I out" in str(refused.value)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from nkilab import einsum
+from nkilab import api, einsum
+from tests.chips import SIZES, write_odd_chip
 from tests.einsum.numbers import numbers_of
 
 SOLVED = """
@@ -89,3 +91,24 @@ def test_a_search_goes_on_where_a_choice_leaves_numbers_that_no_turn_can_reach()
     rules, searched = einsum.compile(text), einsum.compile(text, search=0.3)
     assert searched.estimate.latency_us <= rules.estimate.latency_us
     assert "choices gave no kernel" in searched.changes[-1]
+
+
+@pytest.mark.parametrize("dialect", ["nki", "neuronxcc"])
+def test_blocks_have_as_many_turns_as_the_chip_has_partitions(dialect: str, tmp_path: Path) -> None:
+    turns, chip = 2 * SIZES["partitions"], write_odd_chip(tmp_path)
+    text = solved(turns, turns // 2, DIVIDED, ", T: [I, N], D: [I]")
+    kernel = einsum.compile(text, dialect=dialect, target=chip)
+    assert re.search(r"for i_block in (nl\.sequential_)?range\(2\)", numbers_of(kernel))
+    rng = np.random.default_rng(7)
+    matrix = np.tril(rng.normal(size=(turns, turns)) / turns, -1) + np.diag(rng.uniform(1, 2, turns))
+    right = rng.normal(size=(turns, turns // 2))
+    with api.chosen(target=chip):
+        solution = kernel(matrix.astype(np.float32), right.astype(np.float32))
+    np.testing.assert_allclose(solution, np.linalg.solve(matrix, right), rtol=1e-4, atol=1e-4)
+
+
+def test_what_a_turn_makes_of_its_sum_is_one_instruction_where_one_has_both_operators() -> None:
+    rest = ["T[i, n] = S[i, n] . const(-1) ;; M mul", "X[i, n] = T[i, n] . B[i, n] ;; M add"]
+    source = einsum.compile(solved(64, 4, rest, TERM)).source
+    # (S * -1) + B for the first turn of a strip, and for the others
+    assert source.count("scalar_tensor_tensor(") == 2

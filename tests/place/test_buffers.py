@@ -10,12 +10,13 @@ from msgspec.structs import replace
 from nkilab.machine import MACHINES
 from nkilab.machine.model import assumed
 from nkilab.place import plan
-from nkilab.place.buffers import buffer_edges
+from nkilab.place.buffers import buffer_edges, phase_edges
 from nkilab.place.slots import slots_of
-from nkilab.place.walk import REUSE
+from nkilab.place.walk import FLOW, REUSE
 from nkilab.tiles.tile import View
+from nkilab.trace.program import AS_WRITTEN, MIDDLE_END, STANDALONE
 
-from .handmade import Kernel, part
+from .handmade import Kernel, part, reshaped
 
 
 def turns(k: Kernel, factor: int, spare: int = 1) -> list[tuple[int, int]]:
@@ -154,3 +155,51 @@ def test_blocks_of_one_line_that_two_tensors_fill_have_buffers_of_their_own() ->
 
 def test_tiles_of_one_line_share_their_buffers_whatever_tensor_fills_them() -> None:
     assert turns(loaded_from_two_tensors(128, 8), factor=2) == [(4, 1), (6, 3)]
+
+
+def kept_in_hbm(compiler: str, loops: int = 2) -> Kernel:
+    """Three tiles stored in turn, loaded, changed and stored by one loop, and loaded by another."""
+    k = Kernel()
+    k.program.compiler = compiler
+    scratch, other = k.hbm(3, 128, 8), k.hbm(128, 8)
+    places = [reshaped(part(scratch, (n, n + 1), (0, 128), (0, 8)), 128, 8) for n in range(3)]
+    for place in places:
+        k.store(place, k.tile(128, 8))
+    for loop in range(loops):
+        for place in places:
+            k.line = 100 + loop
+            tile = k.tile(128, 8)
+            k.load(tile, place)
+            k.line = 200 + loop
+            k.store(place, tile)
+    k.line = 300
+    k.load(k.tile(128, 8), other)
+    return k
+
+
+def awaited(k: Kernel) -> list[tuple[int, int]]:
+    """(load, store that it waits for besides that of its own elements)."""
+    later, earlier, kind = phase_edges(k.program, slots_of(k.program))
+    assert (kind == FLOW).all()
+    return sorted(zip(later.tolist(), earlier.tolist(), strict=True))
+
+
+def test_a_loop_of_beta_1_reads_a_tensor_in_hbm_when_the_loop_before_has_stored_all_of_it() -> None:
+    # rows 0 to 2 store; 3 to 8 and 9 to 14 load and store in turn: no load waits for stores of its own loop
+    assert awaited(kept_in_hbm(MIDDLE_END)) == [(3, 2), (5, 2), (7, 2), (9, 8), (11, 8), (13, 8)]
+
+
+def test_other_compilers_let_a_load_wait_for_its_own_elements_alone() -> None:
+    assert awaited(kept_in_hbm(STANDALONE)) == awaited(kept_in_hbm(AS_WRITTEN)) == []
+
+
+def test_a_chip_without_phases_lets_a_load_wait_for_its_own_elements_alone() -> None:
+    k = kept_in_hbm(MIDDLE_END)
+    k.program.machine = k.program.machine.with_constants({"scratch_phases": 0}, "a test")
+    assert awaited(k) == []
+
+
+def test_phases_delay_a_load_until_the_last_store_of_the_loop_before() -> None:
+    waits = plan(kept_in_hbm(MIDDLE_END).program).waits
+    assert (8, "flow") in waits.of(9)
+    assert (8, "flow") not in plan(kept_in_hbm(STANDALONE).program).waits.of(9)

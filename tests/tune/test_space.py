@@ -119,7 +119,16 @@ def test_a_division_by_zero_names_the_values():
     assert str(caught.value).startswith("space.yaml:9: a % b == 0 has no value for a = 3, b = 0: ")
 
 
+def test_a_space_without_its_first_line_is_told_which_one_that_is(tmp_path):
+    path = tmp_path / "space.yaml"
+    path.write_text("parameters: {rows: [1, 2]}\n")
+    with pytest.raises(FileError) as caught:
+        read_space(path)
+    assert str(caught.value).endswith("hint: begin the file with the line schema: nkilab.space/1")
+
+
 BAD = {
+    "parameters: {rows: [1, 2]}\n": "has schema None; a space has 'nkilab.space/1'",
     "schema: nkilab.space/2\n": "has schema 'nkilab.space/2'; a space has 'nkilab.space/1'",
     "schema: nkilab.space/1\nparameters: {}\n": (
         "space.yaml:1: the space is empty; it has at least one parameter"

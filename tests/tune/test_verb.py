@@ -38,6 +38,14 @@ def tuned(folder: Path, *options: str) -> dict:
     return document
 
 
+def test_parameters_on_the_command_line_are_a_space(folder: Path) -> None:
+    call_of = ("tune", "kernels.py:copied", "--param", "columns=64, 128", *ARG, "--json")
+    document = json.loads(outcome_of(call(*call_of, folder=folder))[1])
+    assert {o["point"]["columns"]: o["values"]["latency"] for o in document["outcomes"]} == {
+        columns: estimated(folder, columns)["latency_us"] for columns in (64, 128)
+    }
+
+
 def estimated(folder: Path, columns: int, arg: str = ARG[1]) -> dict:
     """What `nkilab estimate` says of one point: it knows nothing of the tuner."""
     arguments = ("estimate", "kernels.py:copied", "--arg", arg, "--kw", f"columns={columns}", "--json")
@@ -279,7 +287,9 @@ def test_a_search_that_is_killed_goes_on_from_its_journal(folder):
 
 
 REFUSED = {
-    ("kernels.py:copied",): "--space is missing",
+    ("kernels.py:copied",): "no parameter is named\n  hint: write --param NAME=VALUE,VALUE or --space",
+    ("kernels.py:copied", "--param", "columns"): "--param is 'columns'; write NAME=VALUE,VALUE",
+    (*TUNE[1:], *ARG, "--param", "columns=64"): "--param is given beside --space",
     ("kernels.py:copied", "--space", "none.yaml"): "none.yaml cannot be read",
     ("kernels.py:other", "--space", "space.yaml"): "kernels.py has no other",
     (*TUNE[1:], *ARG, "--kw", "columns=64"): "columns is in the search space and is also given a value",

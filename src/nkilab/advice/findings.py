@@ -53,6 +53,7 @@ def named_candidates(evidence: Evidence) -> Iterator[tuple[str, Subject, Candida
     subject = slowest(evidence.tracks)
     if subject is None:
         return
+    subject = subject.part
     every = [(id, candidate) for id, own in CATALOGUE.items() for candidate in own.find(subject)]
     for id, own in sorted(every, key=lambda pair: -pair[1].weight_ns):
         yield f"{id}@{subject.base.lines[own.line][1]}", subject, own

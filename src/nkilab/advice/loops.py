@@ -14,7 +14,7 @@ from ..trace.program import Program
 
 # iterations of which a loop is made at least, rows that one may have, and loops within each other
 FEWEST = 2
-MOST_ROWS = 4096
+MOST_ROWS = 16_384
 MOST_DEPTH = 6
 
 

@@ -4,28 +4,30 @@ from __future__ import annotations
 
 import numpy as np
 
+from ..place.slots import Slots
 from ..trace.program import Program
 from .draft import Draft, movable, whole_tile
-from .subject import Subject
 
 
-def renewed(subject: Subject, lines: np.ndarray, begins: np.ndarray) -> Program | None:
-    """The program where what some lines begin to write goes into a tile of its own each time.
+def renewed(base: Program, slots: Slots, begins: np.ndarray, *, every: bool = True) -> Program | None:
+    """The program where what is begun anew goes into a tile of its own each time.
 
     Args:
-        subject: of `base`, whose values stay: a tile is written whole where it is renewed.
-        lines: numbers in the program's table.
-        begins: per operand whether a write there begins anew; one that also reads never does.
+        base: the program, whose values stay: a tile is written whole where it is renewed.
+        slots: its operands.
+        begins: per operand whether a write there may begin anew; one that also reads never does.
+        every: whether a beginning that writes a part of a tile ends it; otherwise it is none.
 
     Returns:
-        None if the program may not be edited, or a beginning writes a part of a tile.
+        None if there is nothing to renew.
     """
-    base, slots = subject.base, subject.slots
     begins = begins & slots.is_written & ~slots.is_read & movable(base)[slots.storage]
-    starts = np.flatnonzero(begins & np.isin(np.asarray(base.line_column)[slots.row], lines))
-    if not subject.may_be_edited or not len(starts):
+    starts = np.flatnonzero(begins)
+    whole = np.array([_is_whole(base, slots, at) for at in starts.tolist()], np.bool_)
+    if every and not whole.all():
         return None
-    if not all(whole_tile(base, *subject.slot(at)) for at in starts.tolist()):
+    starts = starts[whole]
+    if not len(starts):
         return None
     draft = Draft(base)
     for storage in np.unique(slots.storage[starts]).tolist():
@@ -37,3 +39,8 @@ def renewed(subject: Subject, lines: np.ndarray, begins: np.ndarray) -> Program 
             operands = [(tiles[turn], *o[1:]) if o[0] == storage else o for o in draft.slots(row)]
             draft.set_slots(row, operands)
     return draft.program()
+
+
+def _is_whole(base: Program, slots: Slots, at: int) -> bool:
+    own = slots.layouts[slots.layout[at]]
+    return whole_tile(base, int(slots.storage[at]), own, int(slots.offset[at]))

@@ -24,9 +24,11 @@ from ..views.summary import packet_time
 from .draft import whole_tile
 from .equal_values import Equals, equals_of
 from .loops import Loop, loops_of
+from .renewal import renewed
 
-# rows of a program that is edited row by row; larger ones get the advice that needs costs and waits alone
+# rows of a program that is edited row by row; of a larger one the first iterations of its outermost loop
 MOST_ROWS = 120_000
+LEAST_SHARE = 0.8
 
 
 class Subject(Struct, frozen=True, eq=False, dict=True):
@@ -52,6 +54,35 @@ class Subject(Struct, frozen=True, eq=False, dict=True):
     def may_be_edited(self) -> bool:
         """Whether rows may move: a large program takes too long, a rendezvous counts its rows."""
         return len(self.written) <= MOST_ROWS and not self.written.met
+
+    @cached_property
+    def part(self) -> Subject:
+        """All of it; of a program that is too large the first iterations of its outermost loop."""
+        if len(self.written) <= MOST_ROWS or self.written.met:
+            return self
+        loops = [own for own in loops_of(self.written) if 2 * own.length <= MOST_ROWS
+                 and own.length * len(own.start) >= LEAST_SHARE * len(self.written)]  # fmt: skip
+        if not loops:
+            return self
+        loop = max(loops, key=lambda own: own.length)
+        count = 1 << int(np.log2(max(MOST_ROWS / 2, 2 * loop.length) // loop.length))
+        written = self.written.arranged(np.arange(int(loop.start[min(count, len(loop.start) - 1)])))
+        program = compiled(written)
+        placed = plan(program)
+        return Subject(written, program, placed, simulate(program, placed))
+
+    @cached_property
+    def renewed(self) -> Subject:
+        """The same with a tile for each time that one is written whole, so that values can be told apart."""
+        slots = self.slots
+        again = np.bincount(slots.storage[slots.is_written], minlength=len(self.base.storages)) > 1
+        edited = renewed(self.base, slots, again[slots.storage], every=False) if self.may_be_edited else None
+        return self if edited is None else replace(self, written=edited)
+
+    def renewed_at(self, lines: np.ndarray, begins: np.ndarray) -> Program | None:
+        """`base` with a tile for each time that some lines begin to write one; None if it cannot be."""
+        at = np.isin(np.asarray(self.base.line_column)[self.slots.row], lines)
+        return renewed(self.base, self.slots, begins & at) if self.may_be_edited else None
 
     @cached_property
     def fixed_ns(self) -> float:

@@ -20,10 +20,11 @@ from .subject import MOST_ROWS, Subject, edited_latency_ns
 Best = tuple[str, float]
 Named = tuple[str, Edit]
 # edits that are tried: in a check, which runs at each change; in a profile; where advice alone is asked for
-IN_CHECK, IN_PROFILE, MOST_EDITS = 4, 6, 24
-# further edits of a candidate that pays; rows of all edits
+IN_CHECK, IN_PROFILE, MOST_EDITS = 4, 8, 24
+# further edits of a candidate that pays; rows of all edits, and of those of a small program for each edit
 MOST_OTHERS = 2
 TRIED_ROWS = 4 * MOST_ROWS
+SMALL_ROWS = 2_500
 
 
 class Tried(Struct, frozen=True):
@@ -80,7 +81,8 @@ def tried(subject: Subject, most: int) -> list[Tried]:
     Of each transformation the likeliest candidate comes first, of each candidate the likeliest edit that can
     be made; what is left goes to the other edits of those that pay, then to the other candidates.
     """
-    left = max(1, min(most, TRIED_ROWS // max(1, len(subject.written))))
+    rows = max(1, len(subject.written))
+    left = max(1, min(most, TRIED_ROWS // rows), min(3 * most, MOST_EDITS, SMALL_ROWS * most // rows))
     waiting, result = promising(subject), list[Tried]()
     while waiting and left:
         likeliest = dict(reversed(waiting))
@@ -88,7 +90,7 @@ def tried(subject: Subject, most: int) -> list[Tried]:
         waiting = [own for own in waiting if own[1] is not likeliest[own[0]]]
         for own, others in firsts:
             is_worth = own.latency_ns < (1 - least_gain()) * subject.latency_ns
-            edits = others[:left] if is_worth else ()
+            edits = others[:left] if is_worth or left > len(waiting) else ()
             best = best_edit(subject, own.candidate, edits) if edits else None
             left -= len(edits)
             is_better = best is not None and best[1] < own.latency_ns
@@ -114,17 +116,17 @@ def _firsts(
 
 def advice_of(subject: Subject, most: int = MOST_EDITS) -> tuple[Advice, ...]:
     """What pays of so many edits that are tried, the most first."""
-    pieces = [_advice(subject, own) for own in tried(subject, most)]
+    pieces = [_advice(subject, own) for own in tried(subject.part, most)]
     return tuple(sorted((a for a in pieces if a.interval_us[0] > 0), key=lambda a: -a.gain_us))
 
 
 def _advice(subject: Subject, own: Tried) -> Advice:
-    site = site_of(subject.base, own.candidate.line)
+    site = site_of(subject.part.base, own.candidate.line)
     rule = CATALOGUE[own.id].rule
     latency = subject.latency_ns / 1000
-    after = own.latency_ns / 1000
-    low, high = gain_factors(after / latency)
+    share = own.latency_ns / subject.part.latency_ns
+    low, high = gain_factors(share)
     return Advice(
-        own.id, str(site), own.candidate.message, latency - after, (latency * low, latency * high), own.edit,
-        rule.fix, rule.source, own.candidate.rounds, *site,
+        own.id, str(site), own.candidate.message, latency * (1 - share), (latency * low, latency * high),
+        own.edit, rule.fix, rule.source, own.candidate.rounds, *site,
     )  # fmt: skip

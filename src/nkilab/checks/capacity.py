@@ -43,7 +43,8 @@ SPILL = rule(
     "`spill_save_bytes` and `spill_reload_bytes`",
     fix="make the tiles smaller, or use one up before the next is loaded",
     source="trn1 architecture guide, SBUF; profile schema, spill_save_bytes",
-    kernel=Example(_SPILLED, {"x": "f32[8,128,8192]"}), wrong="8", right="4",
+    wrong=Example(_SPILLED.format(8), {"x": "f32[8,128,8192]"}),
+    right=Example(_SPILLED.format(4), {"x": "f32[4,128,8192]"}),
 )  # fmt: skip
 
 _BANKS = """

@@ -41,9 +41,9 @@ return out
     kernel=Example(_PRODUCT, _X4, "neuronxcc"), wrong="sbuf", right="psum",
 )  # fmt: skip
 def _products(scope: Scope) -> Iterator[Place]:
-    for node in _updates(scope):
-        if _is_matmul(scope, node.value):
-            yield node, f"{scope.words(node.target)} is in sbuf, and a matmul is added to it", ""
+    for target, value in _updates(scope):
+        if _is_matmul(scope, value):
+            yield target, f"{scope.words(target)} is in sbuf, and a matmul is added to it", ""
 
 
 @text_rule("neuronxcc", "affine-plus-assign",
@@ -60,18 +60,26 @@ def _products(scope: Scope) -> Iterator[Place]:
                   "neuronxcc"),
 )  # fmt: skip
 def _added(scope: Scope) -> Iterator[Place]:
-    for node in _updates(scope):
-        loop = next((a for a in scope.source.around(node) if a in scope.traced_loops), None)
-        if not isinstance(loop, ast.For) or _is_matmul(scope, node.value):
+    for target, value in _updates(scope):
+        loop = next((a for a in scope.source.around(target) if a in scope.traced_loops), None)
+        if not isinstance(loop, ast.For) or _is_matmul(scope, value):
             continue
-        if _is_affine(scope, loop) and not _is_moved(scope, node.target, loop):
-            yield node, f"{scope.words(node.target)} is in sbuf and updated in every iteration", ""
+        if _is_affine(scope, loop) and not _is_moved(scope, target, loop):
+            yield target, f"{scope.words(target)} is in sbuf and updated in every iteration", ""
 
 
-def _updates(scope: Scope) -> Iterator[ast.AugAssign]:
-    """Updates such as += of tiles in sbuf."""
+def _updates(scope: Scope) -> Iterator[tuple[ast.expr, ast.expr]]:
+    """The targets in sbuf and the terms of updates: t += x, and t[...] = nl.add(t, x)."""
     tiles = _tiles_in_sbuf(scope)
-    return (node for node in scope.of(ast.AugAssign) if root_of(node.target) in tiles)
+    pairs = [(node.target, node.value) for node in scope.of(ast.AugAssign)]
+    for node in scope.of(ast.Assign):
+        value = node.value
+        if isinstance(value, ast.Call) and scope.name_of(value.func) == "language.add":
+            roots = {root_of(argument) for argument in value.args}
+            pairs += [
+                (t, value) for t in node.targets if isinstance(t, ast.Subscript) and root_of(t) in roots
+            ]
+    return ((target, value) for target, value in pairs if root_of(target) in tiles)
 
 
 def _is_matmul(scope: Scope, node: ast.expr) -> bool:

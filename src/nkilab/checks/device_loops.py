@@ -98,6 +98,19 @@ def _asked(node: ast.AST) -> list[str]:
     return [side.id for side in sides if isinstance(side, ast.Name)]
 
 
+@text_rule("nki", "loop-register-scope", Refusal("documented", since="0.3", until="0.3", milder="note"),
+    title="in NKI 0.3 the body of a loop on the device keeps to itself",
+    what="a kernel has a dynamic_range loop",
+    why="accesses of the body that overlap those before the loop are not ordered on the chip",
+    fix="use nl.static_range, or NKI 0.4",
+    source="NKI 0.4 release notes, bug fixes",
+    kernel=f"for i in nl.{{}}(3):\n    {_DOUBLED}", options=("--nki", "0.3", "--target", "trn1"),
+    wrong="dynamic_range", right="static_range",
+)  # fmt: skip
+def _scopes(scope: Scope) -> Iterator[Place]:
+    yield from ((loop, "accesses before the loop may come late", "") for loop in _dynamic_loops(scope))
+
+
 _COUNTED = """
 tile = nl.ndarray((32, 512), nl.float32, buffer=nl.sbuf)
 out = nl.ndarray((32, 512), nl.float32, buffer=nl.shared_hbm)

@@ -60,7 +60,7 @@ class Track:
     @cached_property
     def overlaps(self) -> Overlaps:
         """Which boxes share elements."""
-        return overlaps_of(self.boxes)
+        return overlaps_of(self.boxes, self.slots)
 
     @cached_property
     def within(self) -> Within:

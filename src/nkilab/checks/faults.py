@@ -115,13 +115,24 @@ def _broken_by(error: NkilabError) -> Rule:
 def _site(error: NkilabError, kernel: Kernel) -> Site:
     """The user's line of an error: the frame of his that its message names."""
     name, _, number = error.where.rpartition(":")
-    for site in _frames(error.__traceback__):
+    sites = list(_frames(error.__traceback__))
+    if not name and sites:
+        return sites[-1]
+    for site in sites:
         if str(site.line) == number and Path(site.file).name == name:
             return site
     home = definition_of(kernel)
     if name and number.isdigit() and name == Path(home.file).name:
         return Site(home.file, int(number))
     return Site(name, int(number)) if name and number.isdigit() else home
+
+
+def is_users(error: BaseException) -> bool:
+    """Whether the line that raised an error is the user's."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    return trace is not None and is_named(trace.tb_frame.f_code)
 
 
 def _frames(trace: TracebackType | None) -> Iterator[Site]:

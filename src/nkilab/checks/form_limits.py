@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from ..tiles.tile import HBM, PSUM, Layout
+from ..dialects.grammar import LAST_PARSED
+from ..tiles.tile import HBM, PSUM, SBUF, Layout
 from ..trace.program import StorageRecord
-from .declare import COPIED, Example, Refusal, rule
+from .declare import COPIED, Example, Refusal, Rule, rule
 from .evidence import Evidence, Track
-from .finding import Finding
-from .operand_forms import TRANSFERS, Form, Values, form_rule, tile_line
+from .finding import Finding, Site
+from .operand_forms import TRANSFERS, Form, Values, called_on, form_rule, operators_of, tile_line
 from .scope import version_compiled
 
 _LEARNINGS = "nki-autotune, learnings, trn2"
 
 
-@form_rule("nki", "partition-reduce-integer",
+form_rule("nki", "partition-reduce-integer",
     Refusal("disputed", "NCC_IXCG864", "ISA check failed"), "tensor_partition_reduce",
     title="sums over partitions are of floats",
     what="tensor_partition_reduce is given integers",
@@ -27,9 +28,9 @@ _LEARNINGS = "nki-autotune, learnings, trn2"
     kernel="\n".join((tile_line("part", "(128, 4)", "{0}"), tile_line("total", "(1, 4)", "{0}"),
                       "nisa.memset(part, 1)", "nisa.tensor_partition_reduce(total, op=nl.add, data=part)")),
     wrong="int32", right="float32",
-)  # fmt: skip
-def _partition_sum(form: Form) -> str:
-    return f"data is {form.data.dtype.name}; it is a float" if form.data.dtype.is_integer else ""
+)(lambda form:
+  f"data is {form.data.dtype.name}; it is a float"
+  if form.data.dtype.is_integer else "")  # fmt: skip
 
 
 _PARTS = (*(tile_line(name, "(128, 2, 2, 2)") for name in ("part", "chosen")), "nisa.memset(part, 1.0)")
@@ -50,7 +51,7 @@ def _select_axes(form: Form) -> str:
     return f"dst has {axes} axes; three are taken" if axes > 3 else ""
 
 
-@form_rule("nki", "psum-memset-type", Refusal("report", "NCC_IBIR441"), "memset",
+form_rule("nki", "psum-memset-type", Refusal("report", "NCC_IBIR441"), "memset",
     title="memset fills float32 tiles of psum",
     what="memset fills a tile in psum that is not float32",
     why="a bank is filled word by word; tiles of 16 bits in psum are for transposes, which overwrite them",
@@ -59,11 +60,9 @@ def _select_axes(form: Form) -> str:
     kernel=f"{tile_line('total', '(128, 512)', '{}', 'psum')}\nnisa.memset(total, 0.0)",
     wrong="bfloat16", right="float32",
     called="isa.memset",
-)  # fmt: skip
-def _psum_fill(form: Form) -> str:
-    if form.dst.memory != PSUM or form.dst.dtype.name == "float32":
-        return ""
-    return f"dst is {form.dst.dtype.name} in psum; it is float32"
+)(lambda form:
+  "" if form.dst.memory != PSUM or form.dst.dtype.name == "float32"
+  else f"dst is {form.dst.dtype.name} in psum; it is float32")  # fmt: skip
 
 
 @form_rule("nki", "memset-type", Refusal("documented", since="0.3"), "memset",
@@ -109,15 +108,56 @@ STEP = rule(
 )  # fmt: skip
 
 
+_SCRATCH = """
+scratch = nl.ndarray((256, 8), x.dtype, buffer=nl.shared_hbm)
+out = nl.ndarray((8, 128), x.dtype, buffer=nl.shared_hbm)
+for i in range(2):
+    nl.store(scratch[i * 128 : i * 128 + 128], nl.load(x[i * 128 : i * 128 + 128]))
+nl.store(out, nl.load_transpose2d({}[0:128]))
+return out
+"""
+LOCAL = rule(
+    "load-transpose-local", "compiler", Refusal("report", until=LAST_PARSED, generations=(2,)),
+    title="on trn1 nl.load_transpose2d reads arguments of the kernel",
+    what="nl.load_transpose2d reads a tensor in hbm that the kernel itself makes, on trn1, and that has more "
+    "rows than there are partitions; a kernel of trntensor with one of fewer rows ran there",
+    why="the build fails, with no message that names the reason; the simulator transposes it",
+    fix="keep the values in sbuf and transpose them with nisa.nc_transpose",
+    source="trnfft, notes of its kernels, NKI 0.3 on trn1; trntensor, ao_to_mo_transform",
+    kernel=Example(_SCRATCH, {"x": "f32[256,8]"}, options=("--nki", "0.3", "--target", "trn1")),
+    wrong="scratch", right="x",
+)  # fmt: skip
+
+
 def find(evidence: Evidence) -> Iterator[Finding]:
-    """Operands on chip that leave out partitions, once per line, and activations of many functions."""
-    refusal, version = STEP.refusal, version_compiled(evidence.kernel)
-    if evidence.kernel.spelling != "nki" or refusal is None or not refusal.applies(version, 0):
+    """Operands that leave out partitions or that a transposing load does not read."""
+    if evidence.kernel.spelling != "nki":
         return
-    yield from _many_functions(evidence)
-    places = ((track, row) for track in evidence.tracks for row in _rows_with_steps(track))
-    for site, called in {track.site(row): track.called(row) for track, row in places}.items():
-        yield STEP.finding(f"{called} reads or writes a tile that leaves out partitions", site)
+    if _applies(STEP, evidence):
+        for site, called in _sites(evidence, _rows_with_steps).items():
+            yield STEP.finding(f"{called} reads or writes a tile that leaves out partitions", site)
+    for site, called in _sites(evidence, _local_transposes).items() if _applies(LOCAL, evidence) else ():
+        if "language.load_transpose2d" in called_on(evidence, site):
+            yield LOCAL.finding(f"{called} reads a tensor that the kernel makes", site)
+
+
+def _applies(own_rule: Rule, evidence: Evidence) -> bool:
+    refusal = own_rule.refusal
+    return refusal is not None and refusal.applies(version_compiled(evidence.kernel), evidence.generation)
+
+
+def _sites(evidence: Evidence, look: Callable[[Track], list[int]]) -> dict[Site, str]:
+    """The lines of rows, each with what it calls."""
+    places = ((track, row) for track in evidence.tracks for row in look(track))
+    return {track.site(row): track.called(row) for track, row in places}
+
+
+def _local_transposes(track: Track) -> list[int]:
+    """The rows that read large tensors in hbm which the program makes."""
+    slots, rows = track.slots, track.program.machine.limit("partitions")
+    large = [s.memory == HBM and s.scope != "input" and s.partitions > rows for s in track.program.storages]
+    here = ~slots.is_written & np.array(large, np.bool_)[slots.storage]
+    return [int(row) for row in np.unique(slots.row[here])]
 
 
 def _rows_with_steps(track: Track) -> list[int]:
@@ -159,7 +199,7 @@ def _unary(form: Form, values: Values) -> str:
     return ""
 
 
-@form_rule("nki", "scalar-engine-copy", Refusal("documented", since="0.3", generations=(2,)), "tensor_copy",
+form_rule("nki", "scalar-engine-copy", Refusal("documented", since="0.3", generations=(2,)), "tensor_copy",
     title="on trn1 ScalarE copies by nisa.activation",
     what="tensor_copy is given engine=scalar on trn1",
     why="ScalarE of the second generation has no such instruction",
@@ -167,9 +207,7 @@ def _unary(form: Form, values: Values) -> str:
     source="nki.isa.tensor_copy",
     kernel="nisa.tensor_copy(tile, tile, engine=nisa.engine.{})", wrong="scalar", right="vector",
     options=("--target", "trn1"),
-)  # fmt: skip
-def _scalar_copy(form: Form) -> str:
-    return "ScalarE of trn1 has no tensor_copy" if form.engine == "scalar" else ""
+)(lambda form: "ScalarE of trn1 has no tensor_copy" if form.engine == "scalar" else "")  # fmt: skip
 
 
 # What documents say of the number of axes: instruction, operand, most of them.
@@ -202,7 +240,7 @@ def _axes(form: Form) -> str:
 _REDUCED = "nisa.tensor_scalar_reduce(tile, tile, nl.multiply, 2.0, nl.add, {})"
 
 
-@form_rule("nki", "reduce-result", Refusal("documented", since="0.3", until="0.5"), "tensor_scalar_reduce",
+form_rule("nki", "reduce-result", Refusal("documented", since="0.3", until="0.5"), "tensor_scalar_reduce",
     title="before NKI 0.6 tensor_scalar_reduce gives its sum",
     what="reduce_res of tensor_scalar_reduce is None",
     why="NKI 0.6 is the first that leaves it out",
@@ -210,12 +248,9 @@ _REDUCED = "nisa.tensor_scalar_reduce(tile, tile, nl.multiply, 2.0, nl.add, {})"
     source="NKI 0.6 release notes, new features",
     wrong=_REDUCED.format("None"), right=(tile_line("total", "(128, 1)"), _REDUCED.format("total")),
     options=("--nki", "0.5"),
-)  # fmt: skip
-def _no_result(form: Form) -> str:
-    return "" if isinstance(form.reduce_res, Layout) else "reduce_res is None"
+)(lambda form: "" if isinstance(form.reduce_res, Layout) else "reduce_res is None")  # fmt: skip
 
-
-@form_rule("nki", "dma-within-sbuf",
+form_rule("nki", "dma-within-sbuf",
     Refusal("disputed", "", "dma_copy source and destination cannot both be in SBUF", "0.4", "0.4"),
             *TRANSFERS[:1],
     title="in NKI 0.4 transfers have an end in hbm",
@@ -225,9 +260,7 @@ def _no_result(form: Form) -> str:
     source="a log on trn2, SDK 2.30; against it nki.isa.dma_copy",
     kernel=tile_line("other", "(128, 512)") + "\nnisa.{}(other, tile)", wrong="dma_copy", right="tensor_copy",
     options=("--nki", "0.4"),
-)  # fmt: skip
-def _within(form: Form) -> str:
-    return "" if HBM in (form.src.memory, form.dst.memory) else "both ends are in sbuf"
+)(lambda form: "" if HBM in (form.src.memory, form.dst.memory) else "both ends are in sbuf")  # fmt: skip
 
 
 _EXCHANGED = """
@@ -242,16 +275,14 @@ return out
 """
 
 
-@form_rule("nki", "sendrecv-rows", Refusal("documented", until="0.3"), "sendrecv",
+form_rule("nki", "sendrecv-rows", Refusal("documented", until="0.3"), "sendrecv",
     title="before NKI 0.4 sendrecv moves partitions by sixteens",
     what="src and dst of sendrecv have a number of partitions that is no multiple of 16",
     why="NKI 0.4 is the first that lifts the restriction",
     fix="send 16, 32, ... partitions",
     source="NKI 0.4 release notes, improvements",
     kernel=Example(_EXCHANGED, COPIED.args, options=("--nki", "0.3"), grid="2"), wrong="40", right="48",
-)  # fmt: skip
-def _rows(form: Form) -> str:
-    return f"src has {form.src.partitions} partitions" if form.src.partitions % 16 else ""
+)(lambda form: f"src has {form.src.partitions} partitions" if form.src.partitions % 16 else "")  # fmt: skip
 
 
 @form_rule("nki", "dma-skip-static", Refusal("documented", since="0.3"), "dma_transpose", "dma_compute",
@@ -281,28 +312,83 @@ def _engine_of_software(form: Form) -> str:
     return f"engine is {form.engine}, and dge_mode {form.dge_mode}" if is_named else ""
 
 
-@form_rule("nki", "matmul-columns", Refusal("documented", until="0.4", generations=(4,)), "nc_matmul",
-    title="before NKI 0.5 a product has at most 4096 columns",
-    what="moving of nc_matmul has more than 4096 elements per partition",
-    why="NKI 0.5 is the first that takes 8192 for a dst of 16 bits",
-    fix="split the free axis of moving, or use NKI 0.5",
-    source="NKI 0.5 release notes, new features",
+_NOTES = "release notes"
+# Rules that the gallery shows: identifier, refusal, instructions, title, what, why, fix, source, look.
+_ROWS: tuple[tuple[str, Refusal, tuple[str, ...], str, str, str, str, str, Callable[..., str]], ...] = (
+    ("matmul-columns", Refusal("documented", until="0.4", generations=(4,)), ("nc_matmul",),
+     "before NKI 0.5 a product has at most 4096 columns",
+     "moving of nc_matmul has more than 4096 elements per partition",
+     "NKI 0.5 is the first that takes 8192 for a dst of 16 bits",
+     "split the free axis of moving, or use NKI 0.5", f"NKI 0.5 {_NOTES}, new features",
+     lambda f: f"moving has {f.moving.free_size} columns" if f.moving.free_size > 4096 else ""),
+    ("hwdge-transpose", Refusal("documented", since="0.3", until="0.5"), ("dma_transpose",),
+     "before NKI 0.6 hardware transposes 16 rows of 128",
+     "dma_transpose with dge_mode.hwdge has a source whose first axis is not 16 or whose last is not 128",
+     "NKI 0.6 is the first that takes 1, 2, 4 or 8 rows, and fewer than 128 elements",
+     "pad the source, or leave dge_mode out", f"NKI 0.6 {_NOTES}, DmaTranspose relaxations",
+     lambda f: f"the axes of src are {f.src.shape[0]} to {f.src.shape[-1]} elements"
+     if f.dge_mode == "hwdge" and (f.src.shape[0], f.src.shape[-1]) != (16, 128) else ""),
+    ("indirect-transpose-columns", Refusal("documented", since="0.2", until="0.3"), ("dma_transpose",),
+     "before NKI 0.4 indirect transposes read rows of 128",
+     "src of dma_transpose has a run-time index, and its last axis is not 128",
+     "NKI 0.4 is the first that takes fewer elements", "pad the rows to 128 elements, or use NKI 0.4",
+     f"NKI 0.4 {_NOTES}, improvements",
+     lambda f: f"rows of src have {f.src.shape[-1]} elements"
+     if f.src.indices and f.src.shape[-1] != 128 else ""),
+    ("range-select-command", Refusal("documented", until="0.2", milder="warning"), ("range_select",),
+     "before NKI 0.3 range_select begins its maximum anew",
+     "range_select is given a reduce_cmd other than reset_reduce",
+     "the compiler ignores it: the result is the maximum of this call alone, without a word",
+     "take the maximum of the two results by tensor_tensor", f"NKI 0.2 {_NOTES}, known issues",
+     lambda f: f"reduce_cmd is {f.reduce_cmd}" if f.reduce_cmd != "reset_reduce" else ""),
+    ("transpose-line", Refusal("report", since="0.6", until="0.6"), ("dma_transpose",),
+     "a transfer that transposes writes whole lines of sbuf",
+     "a partition of the tile that dma_transpose writes is no multiple of 32 bytes",
+     "the compiler's verifier refuses the step from row to row",
+     "make the tile wider, and write a slice of it",
+     "tests of vLLM's kernels for trn2, rules of the backend's verifier",
+     lambda f: f"a row of dst is {f.dst.byte_strides[0]} bytes"
+     if f.dst.memory == SBUF and f.dst.byte_strides[0] % 32 else ""),
+    ("early-operators", Refusal("documented", "", "unsupported operator", until="0.1"),
+     ("tensor_scalar", "tensor_tensor"),
+     "in NKI 0.1 no operator is abs, rsqrt or power",
+     "tensor_scalar or tensor_tensor is given abs, rsqrt or power",
+     "the table of operators of that version lacks them", "use nisa.activation, or NKI 0.2",
+     f"NKI 0.2 {_NOTES}, bug fixes",
+     lambda f: next((f"the operator is {name}" for name in operators_of(f)
+                     if name in ("abs", "rsqrt", "power")), "")),
+    ("dma-dynamic-on-chip", Refusal("report", "", "Segmentation fault", "0.3", "0.5"), TRANSFERS[:1],
+     "transfers read sbuf at places that are known",
+     "dma_copy reads sbuf at a run-time offset",
+     "the compiler ends without a message: it has no descriptor of an address on the chip that moves",
+     "use nisa.tensor_copy with .ap and scalar_offset, or copy by a static slice",
+     "aws-neuron-sdk issue 1373, trn2",
+     lambda f: "src is in sbuf at a run-time offset" if f.src.memory == SBUF and f.src.indices else ""),
+    ("gpsimd-sum", Refusal("disputed", "NCC_IXCG965", generations=(2,)), ("tensor_tensor",),
+     "on trn1 VectorE computes with two tiles",
+     "tensor_tensor is given engine=gpsimd on trn1",
+     "one report has the build of a sum of two tiles refused there; the page of the instruction allows it",
+     "if the build refuses it, use nisa.engine.vector",
+     "a kernel of the gated delta rule, NKI 0.6; against it nki.isa.tensor_tensor",
+     lambda f: "the engine is gpsimd" if f.engine == "gpsimd" and not f.data1.dtype.is_integer else ""),
 )  # fmt: skip
-def _columns(form: Form) -> str:
-    return f"moving has {form.moving.free_size} columns" if form.moving.free_size > 4096 else ""
+for _id, _refusal, _names, _title, _what, _why, _fix, _source, _look in _ROWS:
+    form_rule("nki", _id, _refusal, *_names, title=_title, what=_what, why=_why, fix=_fix, source=_source)(
+        _look
+    )
+
+form_rule("nki", "nl-copy-integers",
+    Refusal("documented", since="0.3", until="0.4", milder="note"), "activation", "tensor_copy",
+    title="before NKI 0.5 nl.copy is for floats",
+    what="nl.copy is given a tile of 32-bit integers in NKI 0.3 or 0.4",
+    why="ScalarE copies by way of float32: numbers above 2^23 lose their last bits, without a word",
+    fix="use nisa.tensor_copy", source=f"NKI 0.3 and 0.4 {_NOTES}, known issues", called="language.copy",
+)(lambda form: _integers(form))  # fmt: skip
 
 
-@form_rule("nki", "hwdge-transpose", Refusal("documented", since="0.3", until="0.5"), "dma_transpose",
-    title="before NKI 0.6 hardware transposes 16 rows of 128",
-    what="dma_transpose with dge_mode.hwdge has a source whose first axis is not 16 or whose last is not 128",
-    why="NKI 0.6 is the first that takes 1, 2, 4 or 8 rows, and fewer than 128 elements",
-    fix="pad the source, or leave dge_mode out",
-    source="NKI 0.6 release notes, DmaTranspose relaxations",
-)  # fmt: skip
-def _turned_rows(form: Form) -> str:
-    first, last = form.src.shape[0], form.src.shape[-1]
-    is_other = form.dge_mode == "hwdge" and (first, last) != (16, 128)
-    return f"the axes of src are {first} to {last} elements" if is_other else ""
+def _integers(form: Form) -> str:
+    src = form.src if form.name == "tensor_copy" else form.data
+    return f"src is {src.dtype.name}" if src.dtype.is_integer and src.itemsize == 4 else ""
 
 
 @form_rule("nki", "copy-bias",
@@ -319,26 +405,3 @@ def _turned_rows(form: Form) -> str:
 def _copy_bias(form: Form) -> str:
     is_left_out = form.op.name == "copy" and isinstance(form.bias, Layout)
     return "op is copy, and bias is a tile" if is_left_out else ""
-
-
-_MOST_FUNCTIONS = 8
-_NAMES = ("exp", "tanh", "gelu", "silu", "softplus", "mish", "erf", "sigmoid", "square")
-FUNCTIONS = rule(
-    "many-activations", "compiler", Refusal("disputed", "NCC_INLA001"),
-    title="a kernel has few kinds of activation functions",
-    what=f"the activations of a kernel are of more than {_MOST_FUNCTIONS} functions",
-    why="one report has the compiler admit eight per core, in graphs of a framework; no document says so",
-    fix="if the build refuses it, compute some of them by others, or in another kernel",
-    source="public kernels of a training run on trn2, notes",
-    wrong=tuple(f"nisa.activation(tile, op=nl.{name}, data=tile)" for name in _NAMES),
-    right=tuple(f"nisa.activation(tile, op=nl.{name}, data=tile)" for name in _NAMES[:4]),
-)  # fmt: skip
-
-
-def _many_functions(evidence: Evidence) -> Iterator[Finding]:
-    """That the activations of a program are of many functions."""
-    for track in evidence.tracks:
-        forms: list[Form] = [f for f in track.program.forms if f.name in ("activation", "activation_reduce")]
-        names = sorted({form.op.name for form in forms})
-        if len(names) > _MOST_FUNCTIONS:
-            yield FUNCTIONS.finding(f"{len(names)} functions: {', '.join(names)}", evidence.definition)

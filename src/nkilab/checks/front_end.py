@@ -258,33 +258,6 @@ def _matmuls(scope: Scope) -> Iterator[Place]:
             yield node, "nl.matmul has no transpose_x=True", ""
 
 
-_SCRATCH = """
-scratch = nl.ndarray((256, 8), x.dtype, buffer=nl.shared_hbm)
-out = nl.ndarray((8, 128), x.dtype, buffer=nl.shared_hbm)
-for i in range(2):
-    nl.store(scratch[i * 128 : i * 128 + 128], nl.load(x[i * 128 : i * 128 + 128]))
-nl.store(out, nl.load_transpose2d({}[0:128]))
-return out
-"""
-
-
-@text_rule("nki", "load-transpose-local", Refusal("report", until=LAST_PARSED, generations=(2,)),
-    title="on trn1 nl.load_transpose2d reads arguments of the kernel",
-    what="nl.load_transpose2d reads a tensor in hbm that the kernel itself makes, on trn1",
-    why="the build fails, with no message that names the reason; the simulator transposes it",
-    fix="keep the values in sbuf and transpose them with nisa.nc_transpose",
-    source="trnfft, notes of its kernels, NKI 0.3 on trn1",
-    kernel=Example(_SCRATCH, {"x": "f32[256,8]"}, options=("--nki", "0.3", "--target", "trn1")),
-    wrong="scratch", right="x",
-)  # fmt: skip
-def _local_transposes(scope: Scope) -> Iterator[Place]:
-    local = bound_to(scope, ("language.ndarray", "language.zeros", "language.full"))
-    for node in scope.calls("language.load_transpose2d"):
-        src = next((k.value for k in node.keywords if k.arg == "src"), node.args[0] if node.args else None)
-        if root_of(src) in local:
-            yield node, f"{root_of(src)} is made by the kernel", ""
-
-
 def root_of(node: ast.expr | None) -> str:
     """The name that a subscript is of."""
     while isinstance(node, ast.Subscript):

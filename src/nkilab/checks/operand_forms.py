@@ -77,7 +77,7 @@ def tile_line(name: str, shape: str, dtype: str = "float32", buffer: str = "sbuf
     return f"{name} = nl.ndarray({shape}, nl.{dtype}, buffer=nl.{buffer})"
 
 
-@form_rule("nki", "activation-bias-number",
+form_rule("nki", "activation-bias-number",
     Refusal("log", "NCC_IBIR605", "bias of InstActivation can only be an immediate", generations=(2,)),
             "activation", "activation_reduce",
     title="on trn1 the bias of an activation is a tile",
@@ -91,11 +91,9 @@ def tile_line(name: str, shape: str, dtype: str = "float32", buffer: str = "sbuf
     right=(tile_line("zero", "(128, 1)"), "nisa.memset(zero, 0.0)",
            "nisa.activation(tile, op=nl.exp, data=tile, bias=zero)"),
     options=("--target", "trn1"),
-)  # fmt: skip
-def _bias(form: Form) -> str:
-    if isinstance(form.bias, Layout) or form.op.name in ("copy", "reciprocal"):
-        return ""
-    return f"{form.op.name} has no tile as its bias"
+)(lambda form:
+  "" if isinstance(form.bias, Layout) or form.op.name in ("copy", "reciprocal")
+  else f"{form.op.name} has no tile as its bias")  # fmt: skip
 
 
 _DIVIDES = ("divide", "mod", "fmod")
@@ -112,9 +110,14 @@ _DIVIDES = ("divide", "mod", "fmod")
            "nisa.tensor_tensor(tile, tile, inverse, op=nl.multiply)"),
 )  # fmt: skip
 def _division(form: Form) -> str:
-    operators = (getattr(form, name, None) for name in ("op", "op0", "op1", "reduce_op"))
-    word = next((name for op in operators if (name := getattr(op, "name", "")) in _DIVIDES), "")
+    word = next((name for name in operators_of(form) if name in _DIVIDES), "")
     return f"the operator is {word}, which no engine has" if word else ""
+
+
+def operators_of(form: Form) -> Iterator[str]:
+    """The names of the operators that a form computes with."""
+    operators = (getattr(form, name, None) for name in ("op", "op0", "op1", "reduce_op"))
+    return (getattr(op, "name", "") for op in operators)
 
 
 # of which whole addresses are computed, on GpSimdE
@@ -202,7 +205,7 @@ def _starts(form: Form) -> str:
     return f"data1 starts at {first.start_partition}, data2 at {second.start_partition}" if is_apart else ""
 
 
-@form_rule("nki", "square-and-sum",
+form_rule("nki", "square-and-sum",
     Refusal("disputed", "NCC_IXCG864", "ISA check failed"), "activation_reduce",
     title="a square is summed by another instruction",
     what="activation_reduce computes squares and their sums at once",
@@ -214,9 +217,7 @@ def _starts(form: Form) -> str:
     wrong="nisa.activation_reduce(tile, op=nl.square, data=tile, reduce_op=nl.add, reduce_res=total)",
     right=("nisa.activation(tile, op=nl.square, data=tile)",
            "nisa.tensor_reduce(total, op=nl.add, data=tile, axis=1)"),
-)  # fmt: skip
-def _reduced_square(form: Form) -> str:
-    return "squares are summed as they are computed" if form.op.name == "square" else ""
+)(lambda form: "squares are summed as they are computed" if form.op.name == "square" else "")  # fmt: skip
 
 
 @form_rule("nki", "dma-transpose-rank",
@@ -233,16 +234,14 @@ def _transpose(form: Form) -> str:
     return f"src has {axes} axes; four are taken" if axes != 4 else ""
 
 
-@form_rule("nki", "nl-copy-psum", Refusal("documented", since="0.3", until="0.5"), "tensor_copy",
+form_rule("nki", "nl-copy-psum", Refusal("documented", since="0.3", until="0.5"), "tensor_copy",
     title="before NKI 0.6 nl.copy stays within sbuf",
     what="nl.copy is given a tile in psum",
     why="it does not copy from one memory to another until 0.6",
     fix="use nisa.tensor_copy",
     source="NKI 0.3 and 0.4 release notes, known issues; NKI 0.6 release notes, nki.language.copy",
     called="language.copy",
-)  # fmt: skip
-def _copy(form: Form) -> str:
-    return "src is in psum" if form.src.memory == PSUM else ""
+)(lambda form: "src is in psum" if form.src.memory == PSUM else "")  # fmt: skip
 
 
 def find(evidence: Evidence) -> Iterator[Finding]:
@@ -266,11 +265,11 @@ def _findings(
     for row in rows:
         said = finder.look(form, program.values_of(int(row))) if finder.takes_values else problem
         site = track.site(int(row)) if said else NOWHERE
-        if said and (not finder.called or finder.called in _called_on(evidence, site)):
+        if said and (not finder.called or finder.called in called_on(evidence, site)):
             yield finder.rule.finding(f"{form.name}: {said}", site)
 
 
-def _called_on(evidence: Evidence, site: Site) -> Collection[str]:
+def called_on(evidence: Evidence, site: Site) -> Collection[str]:
     """The names of NKI, below `nki`, that a line calls."""
     file = evidence.sources.file(site.file)
     resolved = (file.source.resolve(call.func) for call in file.calls_on(site.line) if file.source)

@@ -18,6 +18,7 @@ from .evidence import Evidence, Track
 from .finding import Finding, Site, once
 from .lineage import Lineage
 from .restarts import Stretch, restarts
+from .scope import version_compiled
 from .watch import Accumulated
 
 MODE = "nki.isa.nc_matmul, accumulation mode"
@@ -178,13 +179,33 @@ CROSSING = rule(
     right=_kernel("nisa.memset(total, 0.0)\nnisa.nc_matmul(total[:, 512:1024], left, right)\n", 1024),
 )  # fmt: skip
 
+WORD = rule(
+    "psum-word-start", "psum", Refusal("report", since="0.6", until="0.6"),
+    title="a matmul writes from the start of a word",
+    what="the destination of a matmul or of nc_transpose begins within the 4 bytes of a word of PSUM",
+    why="PSUM is written word by word; the compiler's verifier refuses the address",
+    fix="begin it at an even element",
+    source="tests of vLLM's kernels for trn2, rules of the backend's verifier",
+    kernel=Example("""
+        a = nl.ndarray((128, 128), nl.bfloat16, buffer=nl.sbuf)
+        p = nl.ndarray((128, 256), nl.bfloat16, buffer=nl.psum)
+        out = nl.ndarray((128, 128), nl.bfloat16, buffer=nl.shared_hbm)
+        nisa.dma_copy(a, x)
+        nisa.nc_transpose(p[:, {0}:{0} + 128], a)
+        nisa.tensor_copy(a, p[:, {0}:{0} + 128])
+        nisa.dma_copy(out, a)
+        return out
+        """, {"x": "bf16[128,128]"}, options=("--nki", "0.6")),
+    wrong="1", right="2",
+)  # fmt: skip
+
 # the last generation in which the two rules about matmuls and banks hold
 _LAST = 3
 
 
 def find(evidence: Evidence, accumulated: Sequence[Accumulated]) -> Iterator[Finding]:
     """Faults of accumulation, once per line and rule."""
-    walked = (f for t in evidence.tracks for f in _Walk(t, evidence.kernel.spelling).findings())
+    walked = (f for t in evidence.tracks for f in _Walk(t, evidence).findings())
     for finding in once((*_first_writes(evidence, accumulated), *walked)):
         if finding.rule != SHARED.id or _says_accumulate(evidence, finding.site):
             yield finding
@@ -208,7 +229,7 @@ def crossings(evidence: Evidence) -> Iterator[Finding]:
         width = np.array([record.bytes_per_partition for record in slots.kinds.samples], np.int64)
         low = slots.offset[here] * size[layout] % width[kind]
         bank = program.machine.limit("psum_bank_bytes")
-        walk = _Walk(track, evidence.kernel.spelling)
+        walk = _Walk(track, evidence)
         for slot in here[low // bank != (low + reach[layout] - 1) // bank][:1].tolist():
             yield from walk.crossing(int(slots.row[slot]), slot, walk.span(slot))
 
@@ -267,9 +288,10 @@ class _Bank(Struct):
 class _Walk:
     """The accesses of PSUM of one program, in order."""
 
-    def __init__(self, track: Track, spelling: str) -> None:
+    def __init__(self, track: Track, evidence: Evidence) -> None:
         self.track = track
-        self.one_sum = INTERLEAVED if spelling == "neuronxcc" else SHARED
+        self.compiled_for = version_compiled(evidence.kernel), evidence.generation
+        self.one_sum = INTERLEAVED if evidence.kernel.spelling == "neuronxcc" else SHARED
         self.bank_bytes = track.program.machine.limit("psum_bank_bytes")
         self.banks: dict[tuple[int, int], _Bank] = {}
         self.adds: dict[tuple[int, int], bool] = {}
@@ -288,7 +310,9 @@ class _Walk:
             span = self.span(slot)
             if not slots.is_written[slot]:
                 self._read(slot, box, span, overlaps)
-            elif program.form_of(row).accumulates:
+                continue
+            yield from self._half_words(row, slot)
+            if program.form_of(row).accumulates:
                 yield from self.crossing(row, slot, span)
                 yield from self._matmul(row, slot, box, span, overlaps, is_added=self._adds(row))
             else:
@@ -306,6 +330,15 @@ class _Walk:
             "was stored before",
             track.site(row), track.site(read), f"{track.called(read)} reads the sum that is stored",
         )  # fmt: skip
+
+    def _half_words(self, row: int, slot: int) -> Iterator[Finding]:
+        """That a matmul writes from the middle of a word on, if it does and the version refuses that."""
+        track, slots, refusal = self.track, self.track.slots, WORD.refusal
+        start = int(slots.offset[slot]) * slots.layouts[slots.layout[slot]].itemsize
+        is_product = track.program.form_of(row).name in ("nc_matmul", "nc_transpose")
+        if start % 4 and is_product and refusal is not None and refusal.applies(*self.compiled_for):
+            told = track.describe(int(slots.storage[slot]))
+            yield WORD.finding(f"{track.called(row)} writes to {told} from byte {start} on", track.site(row))
 
     def _start(self, row: int, started: int) -> _Sum:
         new_sum = _Sum(started, [Stretch([row])])

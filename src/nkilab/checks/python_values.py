@@ -11,12 +11,14 @@ from .scope import Scope
 
 _DISPLAYS = {
     ast.List: "list", ast.Tuple: "tuple", ast.Dict: "dict", ast.JoinedStr: "str", ast.Compare: "bool",
+    ast.Set: "set",
 }  # fmt: skip
 _SAME = "same"
 # of functions and methods by name
 _RESULTS = {
     "list": "list", "tuple": "tuple", "dict": "dict", "str": "str", "int": "int", "float": "float",
     "len": "int", "keys": "list", "values": "list", "items": "list",
+    "set": "set", "frozenset": "set",
 }  # fmt: skip
 
 
@@ -47,6 +49,8 @@ def kinds(scope: Scope) -> KindOf:
             # a name that is bound to what it was, as in x = x + 1
             known[function, name] = _SAME
             bound = set(_bound_kinds(scope, function, name, kind_of)) - {_SAME}
+            if function is not None and not bound:
+                bound = {kind_of_name(None, name)}
             known[function, name] = bound.pop() if len(bound) == 1 else ""
         return known[function, name]
 
@@ -56,6 +60,8 @@ def kinds(scope: Scope) -> KindOf:
 def _bound_kinds(scope: Scope, function: Function | None, name: str, kind_of: KindOf) -> Iterator[str]:
     """The kinds of what a function binds a name to; "" for a binding that does not say."""
     if function is None:
+        constants = [a for a in scope.source.assignments(None) if isinstance(a, ast.Assign)]
+        yield from (kind_of(a.value) for a in constants if name in [ast.unparse(t) for t in a.targets])
         return
     arguments = function.args
     positional = [*arguments.posonlyargs, *arguments.args]

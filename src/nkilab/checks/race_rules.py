@@ -149,6 +149,16 @@ RANKS_RACE = rule(
     source="nki.collectives; assumed",
 )  # fmt: skip
 
+RECEIVED = rule(
+    "collective-receives-twice", "races", "note",
+    title="each collective of a step receives into a tensor of its own",
+    what="two collectives of a program receive into one tensor",
+    why="what a rank sends arrives as soon as it enters, also where the receiver still reads what the one "
+    "before left: on four chips of eight ranks results differed from run to run; two and four ranks agreed",
+    fix="give each collective a dst of its own",
+    source="sample-spectral-dns-on-aws-neuron, platform rules, 2, NKI 0.6",
+)  # fmt: skip
+
 UNORDERED = rule(
     "race", "races", "error",
     title="every pair of accesses that disturb each other is ordered",

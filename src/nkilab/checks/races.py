@@ -17,7 +17,7 @@ from .conflicts import BETA_1_DIRECT, CORES, DIRECT, Pair, Touch
 from .evidence import Evidence, Track
 from .finding import Finding, Severity, Site
 from .graph import Graph
-from .race_rules import LIFETIME, OPEN_RACE, RANKS, RANKS_RACE, RULES_OF_KIND, UNORDERED
+from .race_rules import LIFETIME, OPEN_RACE, RANKS, RANKS_RACE, RECEIVED, RULES_OF_KIND, UNORDERED
 from .registers import unscheduled
 
 
@@ -224,7 +224,13 @@ def _in_place(track: Track) -> Iterator[Finding]:
     """Collectives of several ranks that receive where other ranks read."""
     shared = np.array([isinstance(form, COLLECTIVES) for form in track.program.forms], np.bool_)
     rows = np.flatnonzero(shared[track.program.form_column]) if shared.any() else np.zeros(0, np.int64)
+    received: dict[int, int] = {}
     for row in rows.tolist():
+        written = next(access.storage for access in track.program.accesses(row) if access.is_written)
+        first = received.setdefault(written, row)
+        if first != row:
+            told = f"{track.called(row)} receives into {track.describe(written)}, as another one does"
+            yield RECEIVED.finding(told, track.site(row), track.site(first), "the first one")
         for storage in _read_where_written(track, row):
             yield RANKS_RACE.finding(
                 f"{track.called(row)} receives into {track.describe(storage)} where other ranks read "

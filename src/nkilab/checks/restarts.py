@@ -37,7 +37,9 @@ def restarts(lineage: Lineage, stretches: Sequence[Stretch]) -> Iterator[tuple[i
         pairs = [_operands(lineage, row) for row in stretch.rows]
         for side in (0, 1):
             again[side].update(p[side] for p in pairs if partners[side].get(p[side], set()) - {p[1 - side]})
-        if before is not None and max(map(len, again)) > 1:
+        # the same products once more, of the same blocks, are another result too
+        is_same = bool(pairs) and all(pair[1] in partners[0].get(pair[0], ()) for pair in pairs)
+        if before is not None and (is_same or max(map(len, again)) > 1):
             yield from _stored_apart(lineage, before, stretch)
             return
         for pair in pairs:

@@ -92,7 +92,7 @@ def text_of(report: Report) -> str:
 
 def print_report(report: Report, file: TextIO | None = None) -> None:
     """Print the findings of a report, in colour on a terminal; of warnings of one rule the first few."""
-    console = rich("console").Console(file=file, highlight=False, markup=False, soft_wrap=True)
+    console = rich("console").Console(file=file, highlight=False, markup=False, emoji=False, soft_wrap=True)
     counts: Counter[str] = Counter()
     for finding in report.findings:
         counts[finding.rule] += 1

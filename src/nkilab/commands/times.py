@@ -203,13 +203,17 @@ def _show_comparisons(results: Sequence[object], measured: str, as_json: bool) -
     cls=Verb,
     examples=[
         "nkilab tune kernel.py:product --space space.yaml --arg 'bf16[2048,2048]' --arg 'bf16[2048,2048]'",
-        "nkilab tune kernel.py:product --space space.yaml --arg 'f32[512,512]' --journal tuned.jsonl",
+        "nkilab tune kernel.py:scale --param rows=64,128 --arg 'f32[512,512]' --journal tuned.jsonl",
         "nkilab tune attention.yaml --kw S=1024 --seconds 60",
     ],
 )
 @target_option
 @version_option
 @click.argument("kernel", metavar="FILE.py:KERNEL|SPEC.yaml", type=PATH)
+@click.option(
+    "--param", "parameters", multiple=True, metavar="NAME=V,...",
+    help="A parameter and its values: rows=64,128.",
+)  # fmt: skip
 @optional("--space", metavar="SPACE.yaml", type=PATH, help="Parameters, their values and constraints.")
 @click.option(
     "--arg", "args", multiple=True, metavar="ARG",

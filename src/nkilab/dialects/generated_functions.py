@@ -39,6 +39,7 @@ def surface(
     cls: type[Instruction], order: Sequence[str], finish: Finish | None, *, keyword_only_from: str = "",
     extra: Mapping[str, Any] | None = None, version: str = "", defaults: Mapping[str, Any] | None = None,
     words: Mapping[str, Mapping[Any, Any]] | None = None, handle: Callable[[int], Any] | None = None,
+    repeats: tuple[Callable[..., None], Callable[..., Any]] | None = None,
 ) -> Callable[..., Any]:  # fmt: skip
     """A function that spells one instruction.
 
@@ -54,6 +55,7 @@ def surface(
         words: per attribute further spellings of its values, with the canonical ones.
         handle: what the call returns, from the number of its last row, whose keyword `name` is noted; None
             for what `finish` returns, which stands then.
+        repeats: where it returns tensors, what keeps what a call made, and what makes it again.
 
     Returns:
         The function, with the signature of the spelling.
@@ -66,6 +68,8 @@ def surface(
     attributes = _attribute_lines(cls, order, scope)
     for attribute, further in (words or {}).items():
         scope[f"_k_{attribute}"].update(further)
+    if repeats is not None:
+        text += _again(cls, order, extra, scope)
     text += attributes if handle is None else _look_up(cls, order, attributes)
     arguments_text = _arguments_text(cls, order, scope, is_known=handle is not None)
     extras = "".join(f"{n}, " for n in extra)
@@ -74,6 +78,10 @@ def surface(
     else:
         last = "where" if handle is None else "where, known"
         text.append(f"    result = _finish(session, _cls, {arguments_text}({extras}), {last})")
+    if repeats is not None:
+        scope["_keep_call"], scope["_again"] = repeats
+        given = ", ".join(n if n in order else "None" for n in cls.operands)
+        text.append(f"    if call is not None: _keep_call(session, call, [{given}], result)")
     text += ["    return result"] if handle is None else _handing_out(is_known=finish is None)
     text = [f"def {cls.name}({heads}, **unknown):", *guarded_body(text)]
     exec(compile("\n".join(text), f"<nkilab {cls.name}>", "exec"), scope)
@@ -157,17 +165,34 @@ def _look_up(cls: type[Instruction], order: Sequence[str], attributes: Sequence[
     ]
 
 
+def _again(
+    cls: type[Instruction], order: Sequence[str], extra: Mapping[str, Any], scope: dict[str, Any]
+) -> list[str]:
+    """Statements that return what a call like one that was kept makes."""
+    words = [n for n in cls.attributes if n in order]
+    arguments = _arguments_text(cls, order, scope, is_known=True).replace("attributes, ", "")
+    return [
+        "    call = None",
+        "    try:",
+        f"        call = ({', '.join(['_cls', *_layouts(cls, order, 'plain'), *words, *extra])},)",
+        "        kept = session.calls.get(call)",
+        "    except _Refused:",
+        "        call = kept = None",
+        f"    if kept is not None: return _again(session, kept, {arguments}where)",
+    ]
+
+
 def _keep(cache: dict[Any, Any], key: Any, value: Any) -> None:
     """Remember a value by a key, unless that has no hash, as a list has none."""
     with suppress(TypeError):
         cache[key] = value
 
 
-def _layouts(cls: type[Instruction], order: Sequence[str]) -> list[str]:
-    """Expressions of what a form sees of each operand."""
+def _layouts(cls: type[Instruction], order: Sequence[str], word: str = "layout") -> list[str]:
+    """Expressions of what a form sees of each operand; of tensors, an attribute."""
     layouts = []
     for name, operand in cls.operands.items():
-        plain = f"{name}.layout"
+        plain = f"{name}.{word}"
         if operand.is_optional or operand.may_be_number:
             plain = f"{plain} if isinstance({name}, _View) else _stand_in({name})"
         layouts.append(plain if name in order else "None")

@@ -128,8 +128,8 @@ def _compares_identity(node: ast.Compare) -> bool:
 _IDENTITY, _MEMBERSHIP = (ast.Is, ast.IsNot), (ast.In, ast.NotIn)
 
 
-def _is_large(node: ast.Constant) -> bool:
-    return type(node.value) is int and node.value >= 2**31
+def _is_large(node: ast.Constant, least: int = 2**32) -> bool:
+    return type(node.value) is int and node.value >= least
 
 
 _ELSE = "set a flag in the loop, and ask for it behind"
@@ -160,6 +160,10 @@ FORMS: tuple[tuple[type[ast.AST], Callable[..., bool], Construct], ...] = (
     (ast.Constant, _is_large,
      Construct("an integer of more than 32 bits", "integer value is too large",
                "use a float, or a smaller number")),
+    # kernels of trnrand have masks of 32 bits, and ran in NKI 0.3 on trn1 and trn2
+    (ast.Constant, lambda n: _is_large(n, 2**31),
+     Construct("an integer of more than 31 bits", "integer value is too large",
+               "use a float, or a smaller number", until="0.2")),
     (ast.BinOp, lambda n: isinstance(n.op, ast.MatMult),
      Construct("the operator @", "the matmul operator is not supported in NKI", "use nisa.nc_matmul")),
     (ast.Call, lambda n: isinstance(n.func, ast.Name) and n.func.id in ("max", "min") and len(n.args) > 2,
@@ -169,6 +173,9 @@ FORMS: tuple[tuple[type[ast.AST], Callable[..., bool], Construct], ...] = (
      Construct("an unpacking **", "keyword expansion is not supported", "write the arguments out")),
     (ast.FormattedValue, lambda n: n.format_spec is not None,
      Construct("a format of an f-string", "NKI does no support format specifiers", "leave the format out")),
+    (ast.arguments, lambda n: any(n.kw_defaults),
+     Construct("a default behind a bare *", "missing argument", "write the parameter before it",
+               until="0.1")),
     (ast.arguments, lambda n: n.vararg is not None,
      Construct("a parameter *", "varargs are not supported in NKI", "name the parameters, or pass a tuple")),
 )  # fmt: skip
@@ -232,12 +239,14 @@ _NO_ITERABLE = ("dict", "str")
 _WRITTEN_OUT = "write it with what they have: list.append, list.pop(), dict.get, + of strings"
 
 
-def _of_values(words: str, sentence: str, way_out: str) -> Construct:
-    return Construct(words, sentence, way_out, until=_LAST_KNOWN)
+def _of_values(words: str, sentence: str, way_out: str, until: str = _LAST_KNOWN) -> Construct:
+    return Construct(words, sentence, way_out, until=until)
 
 
 # Forms that are refused where they are reached, by the kinds of the values in them.
 VALUE_FORMS: tuple[tuple[type[ast.AST], Callable[..., bool], Construct], ...] = (
+    (ast.Call, lambda n, kind: _method(n, kind) and kind(n.func.value) in ("int", "float"),
+     _of_values("a method of a number", "is not an attribute of", "call it above the kernel", LAST_PARSED)),
     (ast.Call, _method,
      _of_values("a method that the value has not in NKI", "is not an attribute of", _WRITTEN_OUT)),
     (ast.Call, lambda n, kind: bool(n.args) and _method(n, kind, "list.pop", "list.count"),
@@ -254,6 +263,8 @@ VALUE_FORMS: tuple[tuple[type[ast.AST], Callable[..., bool], Construct], ...] = 
                 "go through keys() of the dictionary, or a tuple")),
     (ast.Compare, lambda n, kind: isinstance(n.ops[-1], _MEMBERSHIP) and kind(n.comparators[-1]) == "dict",
      _of_values("an `in` of a dictionary", "in operator not support on types", "use get(key)")),
+    (ast.Compare, lambda n, kind: isinstance(n.ops[-1], _MEMBERSHIP) and kind(n.comparators[-1]) == "set",
+     _of_values("an `in` of a set", "'in' expected (any, list) or (any, tuple)", "use a tuple", LAST_PARSED)),
     (ast.Subscript, _subscripts_otherwise,
      _of_values("a subscript of a string, a step backwards or an assignment from the end of a list",
                 "string subscript not implemented", "write the index out, from 0 on")),

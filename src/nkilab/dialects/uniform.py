@@ -12,7 +12,7 @@ import builtins
 import dis
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
-from itertools import islice, pairwise
+from itertools import chain, islice, pairwise
 from types import CodeType, FrameType, FunctionType, ModuleType
 from typing import Any
 
@@ -264,8 +264,7 @@ def _is_read_by(function: FunctionType, known: dict[CodeType, list[Any]]) -> boo
     code, names = function.__code__, function.__globals__
     if code in known:
         return True
-    defaults = (function.__defaults__, *(function.__kwdefaults__ or {}).items(), *vars(function).items())
-    values = known[code] = [_comparable(defaults)]
+    values = known[code] = [*map(_comparable, _kept_by(function))]
     called, functions = _names_of(code), list[Any]()
     for name in called:
         value = names.get(name, builtins)
@@ -276,6 +275,18 @@ def _is_read_by(function: FunctionType, known: dict[CodeType, list[Any]]) -> boo
         functions += [value] * is_own
         values.append(value.__code__ if is_own else _comparable(value))
     return ODD.isdisjoint(called) and all(_is_read_by(one, known) for one in functions)
+
+
+def _kept_by(function: FunctionType) -> list[Any]:
+    """Defaults of a function's parameters, and its own attributes, with their names."""
+    named = [*(function.__kwdefaults__ or {}).items(), *vars(function).items()]
+    return [*(function.__defaults__ or ()), *chain.from_iterable(named)]
+
+
+def _is_unchanging(value: Any) -> bool:
+    """Whether a value is what it is as long as it lives: a number, a text, a word of ours."""
+    is_ours = type(value).__module__.startswith("nkilab.") and not isinstance(value, View)
+    return is_ours or _is_constant(value)
 
 
 def _comparable(value: Any) -> Any:
@@ -301,9 +312,7 @@ def _is_silent(function: FunctionType, under_way: set[CodeType]) -> bool:
     if code in under_way:
         return True
     under_way.add(code)
-    defaults = (*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values())
-    kept = (*defaults, *vars(function).values())
-    if function.__closure__ or not all(map(_is_constant, kept)) or stores_outside(code):
+    if function.__closure__ or not all(map(_is_unchanging, _kept_by(function))) or stores_outside(code):
         return False
     if not all(map(_is_silent_module, _imported_by(code))):
         return False

@@ -11,12 +11,13 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from .plan.context import Context, PlanError
+from .plan.context import PlanError, Planner
 from .plan.knobs import RULES, Decision, Knobs
 from .room import NoRoomError
 from .tree.nodes import Kernel
 
 Result = TypeVar("Result")
+Maker = Callable[[Kernel, Sequence[str]], Result]
 # choices of which another option is tried, the last that were made first
 MOST_CHOICES = 16
 
@@ -32,9 +33,7 @@ class _Refusal:
         return (str(self.error) or type(self.error).__name__).splitlines()[0]
 
 
-def attempted(
-    built: Callable[[Knobs], tuple[Kernel, Context]], compiled: Callable[[Kernel, Sequence[str]], Result]
-) -> Result:
+def attempted(built: Planner, compiled: Maker[Result]) -> Result:
     """What is compiled from the first plan that its proof accepts.
 
     Args:
@@ -58,12 +57,7 @@ def attempted(
     raise none
 
 
-def _tried(
-    built: Callable[[Knobs], tuple[Kernel, Context]],
-    compiled: Callable[[Kernel, Sequence[str]], Result],
-    knobs: Knobs,
-    told: Sequence[str],
-) -> Result | _Refusal:
+def _tried(built: Planner, compiled: Maker[Result], knobs: Knobs, told: Sequence[str]) -> Result | _Refusal:
     """What is compiled with some choices, or why nothing is."""
     decisions: tuple[Decision, ...] = ()
     try:
@@ -76,11 +70,7 @@ def _tried(
         return _Refusal(error, decisions)
 
 
-def _other(
-    built: Callable[[Knobs], tuple[Kernel, Context]],
-    compiled: Callable[[Kernel, Sequence[str]], Result],
-    refused: _Refusal,
-) -> Result:
+def _other(built: Planner, compiled: Maker[Result], refused: _Refusal) -> Result:
     """What is compiled from the first of other plans that is proved."""
     before: list[str] = []
     for what, knobs in _others(refused.decisions):

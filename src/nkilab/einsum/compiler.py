@@ -16,7 +16,7 @@ from .attempts import attempted
 from .checks.judge import GIVEN, judge
 from .checks.layouts import differing_views
 from .checks.model import Model, close_to
-from .checks.names import check_cascade, known_ranks, node_of
+from .checks.names import check_cascade, known_ranks
 from .compiled import CompiledEinsum
 from .emit.neuronxcc import NeuronxccPrinter
 from .emit.nki import NkiPrinter
@@ -160,16 +160,23 @@ def _with_extents(
 ) -> Cascade:
     """A cascade with further extents, and those that shapes of tensors tell.
 
+    A rank may be named as its variable, in small letters, as subscripts write it.
+
     Raises:
-        UsageError: if an extent is of no rank.
+        UsageError: if an extent is of no rank, or there are two of one.
         SpecError: if one contradicts another.
     """
     known = known_ranks(cascade)
-    for rank in sizes:
+    own = dict[str, int]()
+    for name, size in sizes.items():
+        rank = name if name in known else name.upper()
         if rank not in known:
             ranks = f"the ranks are {', '.join(known)}" if known else "there are no ranks"
-            raise UsageError(f"size of {rank} is given; {ranks}", hint=close_to(rank, known) if known else "")
-    complete = merged_sizes(cascade, sizes)
+            raise UsageError(f"size of {name} is given; {ranks}", hint=close_to(name, known) if known else "")
+        if rank in own:
+            raise UsageError(f"two sizes of {rank} are given", hint=f"leave {rank.lower()} or {rank} out")
+        own[rank] = size
+    complete = merged_sizes(cascade, own)
     return replace(complete, sizes=sizes_of_arrays(complete, shapes))
 
 
@@ -185,7 +192,7 @@ def _need_types(spec: Spec, dtypes: Mapping[str, Any] | str | None, known: Seque
         if name not in known:
             error = UsageError(f"dtype of {tensor} is {name}; it must be one of {', '.join(known)}")
             is_own = spec.dtypes.get(tensor) == name
-            raise error.located(str(node_of(spec, "format", tensor).place), "format") if is_own else error
+            raise error.located(str(spec.node("format", tensor).place), "format") if is_own else error
 
 
 def _check_names(outputs: Sequence[str], kernel_name: str) -> None:

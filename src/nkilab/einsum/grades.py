@@ -15,6 +15,7 @@ from typing import Any
 
 from ..errors import SpecError
 from .language.nodes import Node
+from .language.spec import Execution, Fusion, Placement
 
 
 class Grade(Enum):
@@ -34,6 +35,7 @@ class Row:
         grade: of it.
         says: the sentence, with fields in braces.
         change: the smallest change that repairs it, with fields in braces.
+        at: keys below what it is found in, and at the end a word of a list, with fields in braces.
         taken: for repairs, what is compiled instead.
         faults: numbers of the faults of the published example that it answers.
         source: the rule of the machine or language behind it.
@@ -43,6 +45,7 @@ class Row:
     grade: Grade
     says: str
     change: str
+    at: str = ""
     taken: str = ""
     faults: tuple[int, ...] = ()
     source: str = ""
@@ -59,7 +62,7 @@ ROWS = (
         "call {what} something else"),
     Row("rank-name", ERROR,
         "the rank {rank} of {tensor} does not begin with a capital; small letters name variables",
-        "write {capital}"),
+        "write {capital}", at="{rank}"),
     Row("shape-rank", ERROR,
         "{rank} is the extent of nothing; the ranks are {ranks}",
         "{close}"),
@@ -106,7 +109,7 @@ ROWS = (
         "write each rank of the loop order once, or leave spacetime out"),
     Row("space-looped", ERROR,
         "{rank} is in space, and a loop runs over it: {instruction} does not consume it",
-        "add {rank} to the ranks of {instruction}, or move it to time"),
+        "add {rank} to the ranks of {instruction}, or move it to time", at="space.{rank}"),
     Row("fused-twice", ERROR,
         "{member} is in two groups; the other is {other}",
         "leave it in one"),
@@ -118,17 +121,19 @@ ROWS = (
         "take {second} out of the group", source="one loop counts once"),
     Row("fusion-list", REPAIR,
         "einsums lacks {missing}, which ranks names",
-        "write [{all}], or leave einsums out", taken="the list is derived from ranks", faults=(3,)),
+        "write [{all}], or leave einsums out", at="einsums", taken="the list is derived from ranks",
+        faults=(3,)),
     Row("fusion-extra", ERROR,
         "einsums has {extra} besides, which ranks does not name",
-        "write [{all}], or leave einsums out"),
+        "write [{all}], or leave einsums out", at="einsums"),
     Row("fusion-singletons", REPAIR,
         "{count} of {total} groups have one member, which shares a loop with nobody",
         "leave them out: {groups}", taken="a loop of its own for each that is not consumed",
         faults=(6,)),
     Row("consumed-and-looped", REPAIR,
         "{instruction} of {einsum} consumes {rank}, and the loop {loop} runs over it",
-        "write ranks: [{kept}]", taken="the loop is kept: ranks are [{kept}]", faults=(5,)),
+        "write ranks: [{kept}]", at="ranks.{rank}", taken="the loop is kept: ranks are [{kept}]",
+        faults=(5,)),
     Row("carried-loop", REPAIR,
         "{einsum} adds up over the loop {loop}, so its turns depend on one another",
         "keep the partial sums in PSUM, or reduce after the loop", taken="the loop runs in order",
@@ -141,37 +146,37 @@ ROWS = (
         "take {consumer} out of the group, or put {tensor} into it", faults=(27,)),
     Row("unbound-prefix", ERROR,
         "unbound of {tensor} is [{unbound}]; the outermost loops of {einsum} are [{loops}]",
-        "write [{first}]"),
+        "write [{first}]", at="ranks.unbound"),
     Row("unbound-differs", ERROR,
-        "{tensor} lives inside the loops [{loops}] of {producer}; {consumer} shares {shared} of them",
-        "shorten unbound of {tensor}, or share the loops"),
+        "{tensor} lives inside the loops [{loops}] of {tensor}; {einsum} shares {shared} of them",
+        "shorten unbound of {tensor}, or share the loops", at="ranks.unbound"),
     # layouts
     Row("placement-ranks", ERROR,
         "the layout of {tensor} in {einsum} {told}; its ranks are {ranks}",
-        "write each of them once"),
+        "write each of them once", at="ranks"),
     Row("constructor", ERROR,
         "{tensor} in {einsum} {told}",
-        "{change}"),
+        "{change}", at="constructor"),
     Row("hbm-unbound", ERROR,
         "{tensor} in {einsum} lies in HBM, where no rank is unbound; unbound is [{unbound}]",
-        "put {unbound} under noncontiguous"),
+        "put {unbound} under noncontiguous", at="ranks.unbound"),
     Row("memory-differs", ERROR,
-        "{tensor} is made in {made} and read in {read}",
-        "write component: {made}"),
+        "{tensor} is made in {made} and read in {component}",
+        "write component: {made}", at="component"),
     Row("view-partition", ERROR,
         "{tensor} has partitions [{made}] where it is made and [{read}] in {einsum}; a view keeps its "
         "partitions",
-        "write partition: [{fix}]", faults=(8,),
+        "write partition: [{fix}]", at="ranks.partition", faults=(8,),
         source="on chip the first axis is the partition, and views may not change it"),
     Row("view-turned", ADVICE,
         "{tensor} has partitions [{made}] where it is made and [{read}] in {einsum}: it is transposed in "
         "between",
-        "write partition: [{fix}]", faults=(8,),
+        "write partition: [{fix}]", at="ranks.partition", faults=(8,),
         source="on chip the first axis is the partition, and views may not change it"),
     Row("view-free", ADVICE,
         "{tensor} has free elements in the order [{made}] where it is made and [{read}] in {einsum}: it is "
         "copied in between",
-        "write free: [{fix}]", faults=(8,),
+        "write free: [{fix}]", at="ranks.free", faults=(8,),
         source="a view is another reading of the same elements in the same order"),
     Row("rank-order", REPAIR,
         "the rank order of {tensor} in {einsum} is [{order}]; its layout there is [{layout}]",
@@ -182,82 +187,89 @@ ROWS = (
     Row("unit-rank", REPAIR,
         "the result of {einsum} has the shape ({dst}) and {instruction} gives ({src}): {rank} has one "
         "element",
-        "leave {rank} out of free", taken="the axis of one element is dropped", faults=(7,)),
+        "leave {rank} out of free", at="ranks.free.{rank}", taken="the axis of one element is dropped",
+        faults=(7,)),
     Row("shape-differs", ERROR,
         "the result of {einsum} has the shape ({dst}) and {instruction} gives ({src})",
-        "make the layouts agree", faults=(7,)),
+        "make the layouts agree", at="ranks", faults=(7,)),
     Row("partition-extent", ERROR,
         "the partitions of {tensor} in {einsum} are {count}; {chip} has {most}",
-        "split {rank} by uniform_shape({most}) and put the outer part into free", source=_PARTITION),
+        "split {rank} by uniform_shape({most}) and put the outer part into free", at="ranks.partition.{rank}",
+        source=_PARTITION),
     Row("no-partition", ERROR,
         "{tensor} in {einsum} has no partition rank; the first axis of a tile is the partition",
-        "put a rank under partition", source=_PARTITION),
+        "put a rank under partition", at="ranks.partition", source=_PARTITION),
     Row("start-partition", ERROR,
         "{einsum} has {tensor} at partitions {starts}; a tile of {count} begins at {allowed}",
-        "put {rank} under free", source="start partition 0, 32, 64 or 96 by size"),
+        "put {rank} under free", at="ranks.partition.{rank}",
+        source="start partition 0, 32, 64 or 96 by size"),
     Row("output-memory", ERROR,
-        "the output {tensor} lies in {memory}; outputs lie in HBM",
-        "store it: add an Einsum that copies it to a tensor in HBM"),
+        "the output {tensor} lies in {component}; outputs lie in HBM",
+        "store it: add an Einsum that copies it to a tensor in HBM", at="component"),
     # engines
     Row("no-instruction", ERROR,
-        "{name} is no instruction; the instructions are {names}",
-        "{close}"),
+        "{instruction} is no instruction; the instructions are {names}",
+        "{close}", at="instruction"),
     Row("no-component", ERROR,
-        "{name} is no engine; the engines are {names}",
-        "{close}"),
+        "{component} is no engine; the engines are {names}",
+        "{close}", at="component"),
     Row("engine-instruction", ERROR,
         "{instruction} does not run on {component}; it runs on {allowed}",
-        "write component: {first}"),
+        "write component: {first}", at="component"),
     Row("instruction-operator", ERROR,
         "{instruction} of {einsum} {told}: {text}",
-        "{change}"),
+        "{change}", at="instruction"),
     Row("instruction-memory", ERROR,
-        "{instruction} of {einsum} has {tensor} in {memory}; it must lie in {allowed}",
-        "{change}", source="data moves between HBM and PSUM only through SBUF"),
+        "{instruction} of {einsum} has {tensor} in {component}; it must lie in {allowed}",
+        "go through {what}: add an Einsum that copies {tensor}", at="component",
+        source="data moves between HBM and PSUM only through SBUF"),
     Row("matmul-memory", ERROR,
-        "{what} of {einsum} is in {memory}; {instruction} takes {allowed}",
-        "write component: {allowed}", source="matrix products read SBUF and write PSUM"),
+        "{what} of {einsum} is in {component}; {instruction} takes {allowed}",
+        "write component: {allowed}", at="component", source="matrix products read SBUF and write PSUM"),
     Row("matmul-contraction", ERROR,
-        "{einsum} sums over {ranks}, and the partitions of {tensor} are [{partition}]",
-        "put {ranks} under partition of both operands",
+        "{einsum} sums over {ranks}, and the partitions of {tensor} are [{outer}]",
+        "put {ranks} under partition of both operands", at="ranks.partition",
         source="the contraction runs over the partitions of both operands"),
     Row("matmul-tile", ERROR,
         "the {side} tile of {einsum} has {count} columns; {chip} takes {most}",
-        "split {ranks} and leave the outer part to a loop", source=_MATMUL),
+        "split {ranks} and leave the outer part to a loop", at="ranks", source=_MATMUL),
     Row("matmul-dtypes", ERROR,
         "{einsum} multiplies {first} with {second}; float32 pairs with float32 alone",
-        "give both the same dtype", source="nki.isa.nc_matmul, data types"),
+        "give both the same dtype", at="instruction", source="nki.isa.nc_matmul, data types"),
     Row("psum-dtype", ERROR,
         "{tensor} accumulates in PSUM as {dtype}; {chip} accumulates float32",
         "write dtype: float32", source="nki.isa.nc_matmul: PSUM accumulates float32"),
     Row("both-psum", ERROR,
         "{first} and {second} are both in PSUM; of two operands one must be in SBUF",
-        "copy one of them to SBUF", source="nki.isa.tensor_tensor"),
+        "copy one of them to SBUF", at="instruction", source="nki.isa.tensor_tensor"),
     Row("gpsimd-psum", ERROR,
         "{einsum} runs on GpSimdEngine, and {tensor} is in PSUM, which it cannot reach",
-        "write component: VectorEngine", source="architecture guides: GpSimdE has no port to PSUM"),
+        "write component: VectorEngine", at="component",
+        source="architecture guides: GpSimdE has no port to PSUM"),
     Row("scalar-operand", ERROR,
         "{tensor} gives {count} elements per partition to {instruction} of {einsum}; it takes one",
-        "leave {ranks} to a loop, or use SimpleTensorTensor",
+        "leave {ranks} to a loop, or use SimpleTensorTensor", at="instruction",
         source="nki.isa.tensor_scalar: operands [P, 1]"),
     Row("reduced-and-consumed", ERROR,
         "{instruction} of {einsum} adds over loops, and {rank} is consumed",
-        "take {rank} out of its ranks",
+        "take {rank} out of its ranks", at="ranks.{rank}",
         source="tensor_reduce reduces trailing free axes only, loop_reduce loops"),
     # memory
     Row("sbuf-capacity", ERROR,
         "tiles in SBUF need {count} bytes of a partition at {einsum}; {chip} has {most}",
-        "make the tiles smaller: the largest is {tensor} with {largest}", faults=(26,)),
+        "make the tiles smaller: the largest is {tensor} with {largest}", at="ranks.free", faults=(26,)),
     Row("psum-capacity", ERROR,
         "tiles in PSUM need {count} banks of a partition at {einsum}; {chip} has {most}",
-        "make the tiles smaller: the largest is {tensor} with {largest} bytes", faults=(26,)),
+        "make the tiles smaller: the largest is {tensor} with {largest} bytes", at="ranks.free",
+        faults=(26,)),
     Row("double-buffer", ADVICE,
         "with two buffers each, {tensors} need {count} bytes of a partition; {chip} has {most}",
-        "make the tiles smaller so that loads overlap with work", faults=(26,)),
+        "make the tiles smaller so that loads overlap with work", at="ranks.free", faults=(26,)),
     # slow, or done in another way
     Row("short-row", ADVICE,
         "{instruction} of {einsum} moves rows of {count} bytes; rows of {most} and more are wanted",
-        "{change}", faults=(1, 10), source="DMA guide: rows of 2 KiB and more, 4 KiB saturate"),
+        "{change}", at="ranks.contiguous", faults=(1, 10),
+        source="DMA guide: rows of 2 KiB and more, 4 KiB saturate"),
     Row("repeated-work", ADVICE,
         "{einsum} does the same once per {rank}: nothing it reads depends on {rank}",
         "leave {rank} out of {einsum}; unbound says where a tile lives", faults=(9,)),
@@ -270,14 +282,15 @@ ROWS = (
         "write dtype: with a name", faults=(16,)),
     Row("zeros-psum", ADVICE,
         "zeros of {tensor} in PSUM start no sum: the first matrix product overwrites",
-        "write constructor: empty", faults=(18,),
+        "write constructor: empty", at="constructor", faults=(18,),
         source="nki.isa.nc_matmul: accumulation onto other writes is undefined"),
     Row("zeros-sum", ADVICE,
         "zeros of {tensor} are the start of a sum that {instruction} takes up by itself",
-        "none is needed: the sum is written out", faults=(19,)),
+        "none is needed: the sum is written out", at="constructor", faults=(19,)),
     Row("tensor-copy", ADVICE,
         "{instruction} of {einsum} runs on TensorEngine, which writes PSUM only; {tensor} is in SBUF",
-        "write component: DMAEngine, or name the product with ones and its copy", faults=(21,)),
+        "write component: DMAEngine, or name the product with ones and its copy", at="component",
+        faults=(21,)),
     Row("unused-tensor", ADVICE,
         "{tensor} is declared and no Einsum reads or writes it; the kernel takes it for nothing",
         "leave it out"),
@@ -355,12 +368,14 @@ class Finding:
         }  # fmt: skip
 
 
-def found(row: str, node: Node, **values: Any) -> Finding:
-    """A finding of a row, its sentences filled in."""
-    held = TABLE[row]
-    told = {name: _shown(value) for name, value in values.items()}
+def found(row: str, subject: Node | Placement | Execution | Fusion, **values: Any) -> Finding:
+    """A finding of a row, its sentences filled in by what it is found in, and by values."""
+    held, node = TABLE[row], subject if isinstance(subject, Node) else subject.node
+    given = values if isinstance(subject, Node) else {**vars(subject), **values}
+    told = {name: _shown(value) for name, value in given.items()}
     sentences = (text.format_map(told) for text in (held.says, held.change, held.taken))
-    return Finding(held, node, *sentences)
+    keys = (key.format_map(told) for key in held.at.split(".") if key)
+    return Finding(held, node.within(*keys), *sentences)
 
 
 def _shown(value: Any) -> str:

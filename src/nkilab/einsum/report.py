@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from math import prod
 from typing import Any
 
+from ..tiles.dtypes import as_dtype
 from ..views.words import ENGINE_NAMES
 from .alternatives import alternatives
 from .compiled import CompiledEinsum
@@ -14,19 +15,12 @@ from .language.ast import Cascade
 from .rewrite.recurrences import STEPWISE
 from .roofline import RESOURCES, is_contraction, work_of
 from .tree.expr import expr
-from .tree.nodes import HBM, Alloc, Buffer, Comment, Load, Loop, Statement, Store, Tally, statements
+from .tree.instructions import instruction_of
+from .tree.nodes import HBM, Alloc, Buffer, Load, Loop, Statement, Store, statements
 
 SCHEMA = "nkilab.einsum/1"
 # times of the roofline from which a summary says why a kernel takes so long
 FAR = 4.0
-# what statements of the tree are in NKI
-INSTRUCTIONS = {
-    "Load": "dma_copy", "Store": "dma_copy", "Move": "dma_copy", "Gather": "dma_copy", "Copy": "tensor_copy",
-    "Fill": "memset", "MatMul": "nc_matmul", "Transpose": "nc_transpose", "Combine": "tensor_tensor",
-    "Scale": "tensor_scalar", "ScaleCombine": "scalar_tensor_tensor", "Activate": "activation",
-    "Invert": "reciprocal", "Reduce": "tensor_reduce", "Scan": "tensor_tensor_scan",
-    "Select": "affine_select",
-}  # fmt: skip
 
 
 def data(compiled: CompiledEinsum) -> dict[str, Any]:
@@ -75,12 +69,10 @@ def transfers(body: list[Statement], times: int, names: Mapping[str, int]) -> It
             counted = _turns(statement, names)
             yield from (t for turns, held in counted for t in transfers(statement.body, times * turns, held))
         elif isinstance(statement, Load | Store):
-            hbm, chip = (
-                (statement.src, statement.dst)
-                if isinstance(statement, Load)
-                else (statement.dst, statement.src)
-            )
-            yield hbm.buffer, times * prod(cut.count.at(names) for cut in chip.cuts) * _width(hbm.buffer)
+            is_load = isinstance(statement, Load)
+            hbm, chip = (statement.src, statement.dst) if is_load else (statement.dst, statement.src)
+            size = as_dtype(hbm.buffer.dtype).itemsize
+            yield hbm.buffer, times * size * prod(cut.count.at(names) for cut in chip.cuts)
 
 
 def _turns(loop: Loop, names: Mapping[str, int]) -> list[tuple[int, Mapping[str, int]]]:
@@ -94,10 +86,6 @@ def _turns(loop: Loop, names: Mapping[str, int]) -> list[tuple[int, Mapping[str,
         return found
     ends = [held for times, held in found for _ in range(times)]
     return [(1, {**held, loop.variable: turn}) for turn, held in enumerate(ends)]
-
-
-def _width(buffer: Buffer) -> int:
-    return 2 if buffer.dtype in ("bfloat16", "float16") else 4
 
 
 def summary(compiled: CompiledEinsum) -> str:
@@ -143,15 +131,8 @@ def _reason(compiled: CompiledEinsum) -> str:
 
 def explain(compiled: CompiledEinsum) -> str:
     """The story: Einsums, passes, the loop tree, where tensors live, instructions, other choices."""
-    parts = [
-        summary(compiled),
-        "",
-        "Einsums",
-        *_einsums(compiled.cascade),
-        "",
-        "Passes",
-        *_passes(compiled.cascade),
-    ]
+    cascade = compiled.cascade
+    parts = [summary(compiled), "", "Einsums", *_einsums(cascade), "", "Passes", *_passes(cascade)]
     if compiled.tree is not None:
         parts += ["", "Loop tree", *_tree(compiled.tree.body, 1), "", "Tensors", *_tensors(compiled)]
         parts += ["", "Instructions", *_instructions(compiled)]
@@ -207,9 +188,7 @@ def _tree(body: list[Statement], depth: int) -> list[str]:
                 + (" (in order)" if statement.is_sequential else "")
             )
             told += _tree(statement.body, depth + 1)
-    counts = Counter(
-        INSTRUCTIONS[type(s).__name__] for s in body if not isinstance(s, Loop | Alloc | Comment | Tally)
-    )
+    counts = Counter(call[0].name for s in body if (call := instruction_of(s)) is not None)
     if counts:
         told.insert(0, pad + ", ".join(f"{n} {name}" if n > 1 else name for name, n in counts.items()))
     return told
@@ -222,7 +201,7 @@ def _tensors(compiled: CompiledEinsum) -> list[str]:
         moved[buffer.tensor] += size
     told = [f"  {name}: HBM, {moved[name]:,} bytes moved" for name in (*compiled.inputs, *compiled.outputs)]
     for buffer, loops in _tiles(compiled.tree.body, ()):
-        size = prod(expr(e).at(compiled.extents) for e in buffer.shape[1:]) * _width(buffer)
+        size = prod(expr(e).at(compiled.extents) for e in buffer.shape[1:]) * as_dtype(buffer.dtype).itemsize
         lives = f"for a turn of {', '.join(loops)}" if loops else "for the whole kernel"
         told.append(
             f"  {buffer.tensor}: {buffer.memory} [{', '.join(map(str, buffer.shape))}] as {buffer.name}, "
@@ -257,8 +236,8 @@ def _instructions(compiled: CompiledEinsum) -> list[str]:
         if text and "=" in text:
             close()
             title = text
-        elif not isinstance(statement, Loop | Alloc | Tally) and not text:
-            counts[INSTRUCTIONS[type(statement).__name__]] += 1
+        elif (call := instruction_of(statement)) is not None:
+            counts[call[0].name] += 1
     close()
     return told
 

@@ -8,14 +8,14 @@ the same kernel.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from itertools import product, takewhile
+from itertools import takewhile
 from random import Random
 
 from ..errors import NkilabError
 from .language.ast import Access, Cascade, Einsum
-from .plan.context import Context
+from .plan.context import Context, Planner
 from .plan.knobs import RULES, Knobs
 from .tree.nodes import Kernel, run_by
 
@@ -73,17 +73,6 @@ class Found:
         return f"searched {len(self.tried)} kernels, {gain}; taken: {taken}{tail}"
 
 
-def candidates() -> Iterator[Knobs]:
-    """Choices for the whole kernel: one thing changed at a time first, then all combinations."""
-    default = Knobs()
-    seen = set()
-    every = (Knobs(*values) for values in product(GROUP_BLOCKS, COLUMNS, TRANSFERS, SHARES))
-    for knobs in (default, *_single(default), *every):
-        if knobs not in seen:
-            seen.add(knobs)
-            yield knobs
-
-
 def _single(held: Knobs) -> list[Knobs]:
     """One choice for the whole kernel changed."""
     return [
@@ -96,11 +85,7 @@ def _single(held: Knobs) -> list[Knobs]:
 
 
 def searched(
-    built: Callable[[Knobs], tuple[Kernel, Context]],
-    judge: Callable[[Kernel], float],
-    seconds: float,
-    start: Knobs,
-    seed: int = 0,
+    built: Planner, judge: Callable[[Kernel], float], seconds: float, start: Knobs, seed: int = 0
 ) -> Found:
     """The kernel that the timing model likes best within some seconds.
 
@@ -121,10 +106,7 @@ def searched(
 
 
 class _Search:
-    def __init__(
-        self, built: Callable[[Knobs], tuple[Kernel, Context]], judge: Callable[[Kernel], float],
-        work: int,
-    ) -> None:  # fmt: skip
+    def __init__(self, built: Planner, judge: Callable[[Kernel], float], work: int) -> None:
         self.built, self.judge, self.work, self.budget = built, judge, work, work
         self.known: dict[str, float] = {}
         self.seen: set[Knobs] = set()
@@ -218,15 +200,8 @@ class _Search:
     def found(self) -> Found:
         """The best, with all that was tried."""
         tried = tuple(line for _, line in sorted(self.tried))
-        return replace(
-            self.held,
-            tried=tried,
-            rules_us=self.rules_us,
-            refused=self.refused,
-            passed=self.passed,
-            work=self.work,
-            is_exhausted=not self.is_over,
-        )
+        counted = replace(self.held, refused=self.refused, passed=self.passed, work=self.work)
+        return replace(counted, tried=tried, rules_us=self.rules_us, is_exhausted=not self.is_over)
 
 
 def with_axes_swapped(cascade: Cascade, output: str) -> Cascade:

@@ -15,7 +15,7 @@ from typing import Any
 from .._lazy import islpy
 from .room import views_of
 from .sets import Access, ProofError, points, told, turns, within
-from .tree.nodes import Fill, Loop, MatMul, Statement, Tally
+from .tree.nodes import Fill, Loop, MatMul, Tally
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,6 @@ class Sum:
 
     Args:
         tally: what it adds.
-        adding: the statement.
         loops: around it.
         number: of it.
         fixed: loops outside of the sum.
@@ -32,7 +31,6 @@ class Sum:
     """
 
     tally: Tally
-    adding: Statement
     loops: tuple[Loop, ...]
     number: int
     fixed: tuple[Loop, ...]
@@ -94,7 +92,7 @@ def _sum(tallied: Access, held: list[Access], tallies: Collection[int]) -> Sum:
             raise ProofError(f"the sum {tally.into.buffer.name} is taken up before it is begun")
         begun = first[-1].number
         fixed = tuple(a for a, b in zip(loops, first[-1].loops) if a is b)
-    return Sum(tally, statement, loops, tallied.number, fixed, begun)
+    return Sum(tally, loops, tallied.number, fixed, begun)
 
 
 def _is_same_sum(first: Access, second: Access) -> bool:

@@ -13,13 +13,12 @@ from dataclasses import replace
 from math import inf
 
 from ..errors import NkilabError
-from .plan.context import Context
+from .plan.context import Context, Plan, Planner
 from .plan.knobs import Key, Knobs
 from .plan.normal import has_few_rows
 from .plan.reach import beyond_edges
 from .tree.nodes import Kernel, run_by
 
-Plan = tuple[Kernel, Context]
 Change = Callable[[Knobs], Knobs]
 
 # how many times the cost of the best an option may be judged at, to be tried
@@ -31,10 +30,8 @@ WORTH = 0.98
 
 
 def best_timed(
-    built: Callable[[Knobs], Plan],
-    latency: Callable[[Kernel], float],
-    proved: Callable[[Kernel], object],
-) -> Callable[[Knobs], Plan]:
+    built: Planner, latency: Callable[[Kernel], float], proved: Callable[[Kernel], object]
+) -> Planner:
     """What makes a tree and its plan of choices, and takes the faster of two options that are judged close.
 
     Args:

@@ -86,6 +86,10 @@ class Factor:
         self._lock = Lock()
         self._matrix: np.ndarray | None = None
 
+    def forget(self) -> None:
+        """Make the matrix anew when it is needed again."""
+        self._matrix = None
+
     def matrix(self) -> np.ndarray:
         """The matrix: the tiles themselves where they lie as it does."""
         with self._lock:

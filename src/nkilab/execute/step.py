@@ -9,7 +9,7 @@ import numpy as np
 
 from ..isa.declare import Instruction
 from ..tiles.tile import View, memory_of
-from ..trace.session import Session
+from ..trace.session import Session, current
 from .indirect import execute_indirect
 from .joined_products import Product
 from .threads import LARGE, Threads
@@ -37,7 +37,7 @@ def execute(
     if form.is_indirect and any(operands[slot].indices for slot in form.view_slots):
         execute_indirect(session, form, operands, values, mask, execute)
         return
-    if not (form.is_plain_copy and mask is None and _lend(*operands)):
+    if not (form.is_plain_copy and mask is None and lend(*operands)):
         compute_row(session, form, operands, values, mask)
 
 
@@ -49,7 +49,6 @@ def compute_row(
     behind = session.threads
     if behind is not None and (mask is not None or form.keeps or form.registers):
         behind.drain()
-        behind = None
     # operands that are read though not all of their storage was written: mostly none
     partly = [s for s in form.read_slots if not operands[s].storage.written.is_full]
     unwritten = fill_operands(session, form, operands, values, mask, partly) if partly else None
@@ -57,10 +56,12 @@ def compute_row(
     part = _part(form, arrays, mask, unwritten) if form.keeps else mask
     if mask is not None:
         _compute_masked(session, form, arrays, values, mask)
-    elif form.registers:
+    elif behind is None:
         _compute(session, form, arrays, values)
-    elif behind is None or (form.largest < LARGE and behind.is_idle):
-        form.compute(*arrays, *values)
+    elif form.registers:
+        behind.at_once(_compute_on_registers, (session.where, form, arrays, values))
+    elif form.keeps or (form.largest < LARGE and behind.is_idle):
+        behind.at_once(form.compute, (*arrays, *values))
     else:
         _hand_over(behind, form, operands, (*arrays, *values))
     written = form.written_slots
@@ -143,7 +144,7 @@ def _arrays(
     return arrays
 
 
-def _lend(dst: View, src: View) -> bool:
+def lend(dst: View, src: View) -> bool:
     """Let a whole tile stand for elements of an input, which do not change while the kernel runs.
 
     The copy is made when something writes the tile or looks at a part of it.
@@ -186,7 +187,7 @@ def _hand_over(
     reads = [operands[slot].storage for slot in form.read_slots]
     writes = [operands[slot].storage for slot in form.written_slots]
     if form.largest < LARGE and not behind.touches((*reads, *writes)):
-        form.compute(*arguments)
+        behind.at_once(form.compute, arguments)
     elif form.factors:
         behind.multiply(Product(form, *arguments), reads, writes[0])
     else:
@@ -200,6 +201,15 @@ def _compute(session: Session, form: Any, arrays: list[Any], values: tuple[Any, 
     warning = form.compute(*arrays, *values, session.registers[form.registers])
     if warning:
         session.warn(f"{form.name}: {warning}")
+
+
+def _compute_on_registers(
+    where: tuple[str, int], form: Instruction, arrays: list[Any], values: tuple[Any, ...]
+) -> None:
+    """Compute a call of a line on the registers of the launch that runs."""
+    session = current()
+    session.where = where
+    _compute(session, form, arrays, values)
 
 
 def _compute_masked(

@@ -53,14 +53,20 @@ class Task:
         self.is_done = False
 
 
+# what is computed, at once where it names no storage; None where all before it has to be done
+Log = list[Call | None]
+
+
 class Threads:
     """The threads, and which calls under way touch which storages.
 
     Args:
         count: of threads.
+        log: gets what is computed, in order, all of it by the caller; None where threads compute.
     """
 
-    def __init__(self, count: int) -> None:
+    def __init__(self, count: int, log: Log | None = None) -> None:
+        self._log = log
         self._queues: list[SimpleQueue[Task]] = [SimpleQueue() for _ in range(count)]
         # per thread, counted by one thread each: a number that two threads change loses changes
         self._submitted = [0] * count
@@ -83,6 +89,12 @@ class Threads:
             return True
         return self._batch.touches(storages)
 
+    def at_once(self, compute: Callable[..., object], arguments: Sequence[object]) -> None:
+        """Compute a call that needs nothing that is under way."""
+        if self._log is not None:
+            self._log.append(Call(compute, arguments, (), ()))
+        compute(*arguments)
+
     def submit(
         self,
         compute: Callable[..., object],
@@ -93,7 +105,7 @@ class Threads:
         """Have a call computed after those under way that leave what it needs or use what it overwrites."""
         call = Call(compute, arguments, reads, writes)
         if not self._batch.takes(call):
-            self._hand_out(call)
+            self.hand_out(call)
         elif len(self._batch) >= MOST_WAITING:
             self._release()
 
@@ -106,11 +118,17 @@ class Threads:
 
     def _release(self) -> None:
         for call in self._batch.release():
-            self._hand_out(call)
+            self.hand_out(call)
 
-    def _hand_out(self, call: Call) -> None:
+    def hand_out(self, call: Call) -> None:
         """Give a call to a thread."""
         compute, arguments, reads, writes = call
+        if self._log is not None:
+            self._log.append(call)
+            self._writers |= dict.fromkeys(map(id, (*reads, *writes)), _DONE)
+            self.is_idle = False
+            compute(*arguments)
+            return
         if self._under_way() >= MOST_UNDER_WAY:
             self._wait(lambda: self._under_way() < MOST_UNDER_WAY // 2)
         needed: dict[int, Task] = {}
@@ -141,6 +159,8 @@ class Threads:
         if self.is_idle:
             return
         self._release()
+        if self._log is not None:
+            self._log.append(None)
         self._wait(lambda: self._under_way() == 0)
         self._writers.clear()
         self._readers.clear()
@@ -196,6 +216,8 @@ class Threads:
             self._finished.notify_all()
 
 
+# stands for what a log has, too
+_DONE = Task(print, (), 0, [])
 _threads: Threads | None = None
 
 

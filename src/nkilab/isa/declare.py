@@ -372,6 +372,7 @@ class Instruction:
                 raise RuleError(
                     f"{name} has {size} partitions; the operands before it have {known}",
                     source=self.source, key="err_num_partition_mismatch",
+                    hint="repeat the row on all partitions first, by nl.broadcast_to" if size == 1 else "",
                 )  # fmt: skip
             is_named = known != 1 and not name_of_axis.isdigit()
             word = name_of_axis.rstrip("*") if is_named else "the free axes"

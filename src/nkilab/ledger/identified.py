@@ -50,12 +50,8 @@ def all_telling(rows: Sequence[Row], predictor: Predictor) -> dict[str, list[str
 def bar_of_constants(identified: Mapping[str, Sequence[str]]) -> Bar:
     """No constant may be fitted to a single measurement."""
     unidentified = [name for name, rows in identified.items() if len(rows) < ENOUGH]
-    return Bar(
-        "fitted constants that fewer than two measurements tell",
-        "none",
-        "; ".join(unidentified) or "none",
-        not unidentified,
-    )
+    name = "fitted constants that fewer than two measurements tell"
+    return Bar(name, "none", "; ".join(unidentified) or "none", not unidentified)
 
 
 def telling(name: str, machine: Machine, rows: Sequence[Row], predictor: Predictor) -> list[str]:
@@ -70,16 +66,14 @@ def telling(name: str, machine: Machine, rows: Sequence[Row], predictor: Predict
     spread = SPREAD[machine.facts()[name].certainty]
     nudged = machine.with_constants({name: machine[name] * STEPWISE.get(name, exp(spread))}, "nudged")
     rows_of_constants: dict[tuple[str, ...], str] = {}
-    for row in sorted(rows, key=_elements):
-        if (
-            row.chip != machine.name
-            or row.split != "fit"
-            or (row.kind == "collective") != name.startswith("collective_")
-            or row.contradicts
-            or row.setting in rows_of_constants
-        ):
-            continue
-        if _moves(row, predictor, machine, nudged):
+    is_collective = name.startswith("collective_")
+    own = [
+        row for row in sorted(rows, key=_elements)
+        if (row.chip, row.split, row.kind == "collective") == (machine.name, "fit", is_collective)
+        and not row.contradicts
+    ]  # fmt: skip
+    for row in own:
+        if row.setting not in rows_of_constants and _moves(row, predictor, machine, nudged):
             rows_of_constants[row.setting] = row.id
         if len(rows_of_constants) == ENOUGH:
             break

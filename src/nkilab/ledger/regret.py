@@ -89,17 +89,11 @@ class Grid:
 
     def to_dict(self) -> dict[str, Any]:
         """Ready for JSON."""
-        return {
-            "name": self.name,
-            "points": len(self.compared),
-            "has_host": self.has_host,
-            "chosen": self.chosen.row.id,
-            "best": self.best.row.id,
-            "regret": self.regret,
+        names = ("name", "has_host", "regret", "tau", "spread")
+        return {name: getattr(self, name) for name in names} | {
+            "points": len(self.compared), "chosen": self.chosen.row.id, "best": self.best.row.id,
             "regret_of_searches": self.searched,
-            "tau": self.tau,
-            "spread": self.spread,
-        }
+        }  # fmt: skip
 
 
 def _chosen(points: Sequence[Compared]) -> Compared:

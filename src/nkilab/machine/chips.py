@@ -49,7 +49,9 @@ TRN2 = Machine(
     ),
     weight_load_ns=measured(52.0, "published profiles: LDWEIGHTS in 105 ns, 53 of them for 128 columns"),
     tensor_latency_ns=measured(170.0, "optimization guide: MATMUL latency 598 ns at an interval of 429 ns"),
-    tensor_warm_up_ns=documented(3000.0, "Neuron Explorer, overview: about 3 us from half to full rate"),
+    tensor_warm_up_ns=measured(
+        3413.0, "published profiles: throttle in windows of 3,413 ns; Neuron Explorer, overview: about 3 us"
+    ),
     tensor_sustained_rate=measured(1.0, "published profiles: 218 ns a MATMUL of 512 bfloat16 rows"),
     tensor_cold_rate=documented(0.5, "Neuron Explorer, overview; profiles: 630 ns cold, 379 ns warm"),
     vector_overhead_ns=fitted(
@@ -145,6 +147,10 @@ TRN2 = Machine(
     ),
     redundant_load_window_bytes=fitted(
         47 * 1024, "bytes of tiled and blocked products under NKI 0.6: those of 44.5 to 48 KiB, and no others"
+    ),
+    scratch_phases=measured(
+        1,
+        "attention under Beta 1, scores and weights in HBM between loops; 0: a load waits for its store",
     ),
     kernel_start_ns=fitted(9200.0, "launches: 10.56 us on the device clock; one-tile kernels last 15 us"),
     kernel_end_ns=measured(

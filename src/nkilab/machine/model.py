@@ -137,6 +137,7 @@ class Machine(Struct, frozen=True, kw_only=True):
     tile_buffers: Fact
     spare_block_buffers: Fact
     spill_rest_rows: Fact
+    scratch_phases: Fact
     kernel_start_ns: Fact
     kernel_end_ns: Fact
     profile_extra_ns: Fact

@@ -11,7 +11,7 @@ from ..records import column
 from ..tiles.tile import PSUM, SBUF
 from ..trace.program import Program
 from .boxes import Boxes
-from .buffers import buffer_edges
+from .buffers import buffer_edges, phase_edges
 from .direct_allocation import Edges, direct_edges, is_fixed, reserved
 from .edges import Waits, Within, waits_from, with_edges, within_tensors
 from .lifetimes import Parts, frontier_of, parts_of, psum_unit
@@ -45,8 +45,8 @@ def plan(program: Program, known: Within | None = None) -> Plan:
 
     nodes = len(program) + len(in_sbuf.transfers)
     later = np.repeat(np.arange(len(program)), np.diff(waits.start))
-    rotations = buffer_edges(program, slots)
-    columns = zip((later, waits.node, waits.kind), in_psum.edges, in_sbuf.edges, rotations, strict=True)
+    more = buffer_edges(program, slots), phase_edges(program, slots)
+    columns = zip((later, waits.node, waits.kind), in_psum.edges, in_sbuf.edges, *more, strict=True)
     return Plan(
         len(program),
         waits_from(nodes, *(np.concatenate(column) for column in columns)),

@@ -233,13 +233,21 @@ class Overlaps(Struct, frozen=True):
     covers: np.ndarray
 
 
-def overlaps_of(boxes: Boxes) -> Overlaps:
-    """All pairs of distinct boxes of one group that share an element."""
+def overlaps_of(boxes: Boxes, slots: Slots | None = None) -> Overlaps:
+    """All pairs of distinct boxes of one group that share an element.
+
+    With the slots that they are of, boxes that nothing written reaches have none: nobody waits there.
+    """
     count = len(boxes.group)
     label = _clusters(boxes)
     order = np.argsort(label, kind="stable")
     starts = np.flatnonzero(np.diff(label[order], prepend=-1))
     sizes = np.diff(starts, append=count)
+    if slots is not None:
+        is_reached = np.zeros(int(label.max(initial=-1)) + 1, np.bool_)
+        is_reached[label[boxes.of_slot[slots.is_written]]] = True
+        kept = is_reached[label[order[starts]]]
+        starts, sizes = starts[kept], sizes[kept]
     twos = starts[sizes == 2]
     one, two = order[twos], order[twos + 1]
     shared = _overlap(boxes, one, two)

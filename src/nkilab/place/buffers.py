@@ -18,10 +18,10 @@ import numpy as np
 
 from ..machine import Machine
 from ..tiles.tile import HBM, SBUF
-from ..trace.program import Program
+from ..trace.program import MIDDLE_END, Program
 from .direct_allocation import has_address
 from .slots import Slots
-from .walk import REUSE
+from .walk import FLOW, REUSE
 
 Edges = tuple[np.ndarray, np.ndarray, np.ndarray]
 
@@ -45,6 +45,29 @@ def buffer_edges(program: Program, slots: Slots) -> Edges:
             given_up[own[buffers:]] = _given_up(last[own], buffers)
     later = np.flatnonzero(given_up >= 0)
     return first[later], given_up[later], np.full(len(later), REUSE)
+
+
+def phase_edges(program: Program, slots: Slots) -> Edges:
+    """Per load of a tensor that the kernel stores, the last store to it before the loop of the load.
+
+    Beta 1 follows a tensor in HBM by the element within a loop, whose iterations are independent by contract,
+    and as a whole from one loop to the next: what one stores, the other reads when all of it is there.
+    Transfers of one line are of one loop; those of one queue end in order.
+    """
+    in_hbm = slots.kinds.lie_in(HBM)[slots.storage]
+    stride = len(program) + 1
+    key = slots.storage * stride + slots.row
+    stores = np.sort(key[in_hbm & slots.is_written])
+    loads = np.flatnonzero(in_hbm & slots.is_read & np.isin(slots.storage, stores // stride))
+    if program.compiler != MIDDLE_END or not program.machine["scratch_phases"] or not len(loads):
+        none = np.zeros(0, np.int64)
+        return none, none, none
+    site = slots.storage[loads] * len(program.lines) + program.line_column[slots.row[loads]]
+    _, first, of_load = np.unique(site, return_index=True, return_inverse=True)
+    # slots stand in the order of rows
+    before = np.searchsorted(stores, key[loads[first[of_load]]]) - 1
+    kept = (before >= 0) & (stores[before] // stride == slots.storage[loads])
+    return slots.row[loads[kept]], stores[before[kept]] % stride, np.full(int(kept.sum()), FLOW)
 
 
 def _buffers(machine: Machine, live: int, *, is_block: bool) -> int:

@@ -117,7 +117,7 @@ def dependences(program: Program, table: Mapping[str, Dependence] = DEPENDENCES)
     """
     slots = slots_of(program)
     boxes = boxes_of(program, slots)
-    waits = waits_of(program, slots, boxes, overlaps_of(boxes), table)
+    waits = waits_of(program, slots, boxes, overlaps_of(boxes, slots), table)
     return with_edges(waits, direct_edges(program, slots), table)
 
 
@@ -133,7 +133,7 @@ def within_tensors(program: Program) -> Within:
     """The accesses of a program, and who waits within tensors."""
     slots = slots_of(program)
     boxes = boxes_of(program, slots)
-    return Within(slots, boxes, waits_of(program, slots, boxes, overlaps_of(boxes)))
+    return Within(slots, boxes, waits_of(program, slots, boxes, overlaps_of(boxes, slots)))
 
 
 def with_edges(waits: Waits, edges: Edges, table: Mapping[str, Dependence] = DEPENDENCES) -> Waits:

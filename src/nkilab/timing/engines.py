@@ -115,6 +115,7 @@ def issue(clock: Clock, engine_number: int, number: int) -> None:
     if engine_number == TENSOR and is_cold(moment, engine, start):
         node.slowdown = moment.slowdown
     busy = cost.busy * node.slowdown
+    engine.used += busy
     node.start, engine.weights_free = start, start + cost.weights_free * node.slowdown
     if node.meets:
         # it takes nothing else until all have come
@@ -202,15 +203,17 @@ def occupy(clock: Clock, engine: Engine, number: int, busy: float) -> None:
 
 
 def is_cold(moment: Moment, engine: Engine, start: float) -> bool:
-    """Whether the clock of TensorE is slow at a time: a while after a pause, and at the beginning.
-
-    It slows down when less than half of a window of the warm-up's length is busy; here, after a pause of half
-    of it.
-    """
-    since = engine.array_free if moment.has_tiles else engine.free
-    if engine.last_node == NOBODY or start - since > moment.warm_up_ns / 2:
-        engine.cold_until = start + moment.warm_up_ns
-    return start < engine.cold_until
+    """Whether the clock of TensorE is slow: for a window after one of which less than half was busy."""
+    if moment.warm_up_ns == 0.0:
+        return False
+    window = int(start / moment.warm_up_ns)
+    if window != engine.window:
+        ended = engine.array_free if moment.has_tiles else engine.free
+        late = max(ended - (engine.window + 1) * moment.warm_up_ns, 0.0)
+        is_next = window == engine.window + 1
+        engine.is_cold = not is_next or engine.used - late < moment.warm_up_ns / 2
+        engine.window, engine.used = window, late if is_next else 0.0
+    return engine.is_cold
 
 
 def finish(clock: Clock, number: int, at: float) -> None:

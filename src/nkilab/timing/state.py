@@ -117,7 +117,8 @@ class Engine(Struct):
         array_free, array_node: when it accepts any instruction, and what it is busy with until then; kept if
             the moment has tiles.
         weights_free, last_node: when weights may load again, and what it started last.
-        cold_until: until when its clock is slow; of TensorE.
+        is_cold, window, used: of TensorE whether its clock is slow, since which window, and for how long it
+            was busy in it.
         coming, ready: nodes of `Clock.coming` and `Clock.ready`.
     """
 
@@ -127,7 +128,9 @@ class Engine(Struct):
     weights_free: float
     last_node: int = NOBODY
     array_node: int = NOBODY
-    cold_until: float = NOT_YET
+    is_cold: bool = True
+    window: int = NOBODY
+    used: float = 0.0
     coming: int = 0
     ready: int = 0
 
@@ -170,7 +173,7 @@ class Moment(Struct):
 
     Args:
         table_ns: loading a function table.
-        warm_up_ns, slowdown: how long the clock of TensorE is slow after a pause, and how much slower it is.
+        warm_up_ns, slowdown: the windows by which the clock of TensorE slows down, and how much slower it is.
         engines: how many DMA engines there are.
         moved_limit, hbm_limit: bytes per nanosecond that they move to and from HBM, and that HBM gives.
         hbm_binds: whether transfers can ask for more.

@@ -84,9 +84,13 @@ def record(
     if session.pending is not None:
         session.flush()
     session.where = where = where or user_site(1)
-    is_quick = known is not None and session.execute is None and known[0].is_plain
-    if known is not None and is_quick and operands[cls.result_slot].storage.is_mutable:
-        return session.program.append(known[1], where, session.position, (), operands)
+    if known is not None and known[0].is_plain:
+        target = operands[cls.result_slot].storage
+        if target.is_mutable and target.place is None:
+            row = session.program.append_numbers(known[1], where, session.position, 0, operands)
+            if session.execute is not None:
+                session.execute(session, known[0], operands, (), mask)
+            return row
     try:
         if cls.list_name:
             operands = _spread(cls, operands)

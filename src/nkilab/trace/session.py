@@ -106,7 +106,7 @@ class Session:
         self.pending: Any = None
         self.forms: dict[Any, Known] = {}
         # attributes and form of a call, by what it gives: layouts, and words for attributes as spelled
-        self.calls: dict[Any, tuple[tuple[Any, ...], Known]] = {}
+        self.calls: dict[Any, Any] = {}
         lanes = machine.limit("partitions")
         self.registers = {**register_files(lanes), "random": fresh_generators(lanes)}
         self.together = Together() if together is None else together

@@ -38,7 +38,7 @@ def shown_progress() -> Iterator[Callable[[Progress], None] | None]:
         rich_progress.MofNCompleteColumn(), rich_progress.TextColumn("{task.fields[left]}"),
         rich_progress.TextColumn("{task.fields[best]}"),
     )  # fmt: skip
-    console = rich("console").Console(stderr=True)
+    console = rich("console").Console(stderr=True, emoji=False)
     with quiet(), rich_progress.Progress(*columns, console=console, transient=True) as bar:
         task = bar.add_task("points", total=None, left="", best="")
 
@@ -134,7 +134,7 @@ def _print_table(verdict: Verdict) -> None:
         table.add_column(title, justify="left" if title == "bound" else "right")
     for outcome in rows[:SHOWN]:
         table.add_row(*_cells(outcome, names, goals))
-    console = rich("console").Console(width=columns(), highlight=False, markup=False)
+    console = rich("console").Console(width=columns(), highlight=False, markup=False, emoji=False)
     console.print(table)
     if len(rows) > SHOWN:
         say(f"and {len(rows) - SHOWN} more; --json lists them")

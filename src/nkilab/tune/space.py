@@ -259,7 +259,8 @@ def read_space(path: Path) -> Space:
     document: Any = loaded(path, HINT)
     if not isinstance(document, Mapping) or document.get("schema") != SCHEMA:
         schema = document.get("schema") if isinstance(document, Mapping) else None
-        raise FileError(f"{path} has schema {schema!r}; a space has {SCHEMA!r}", hint=HINT)
+        hint = f"begin the file with the line schema: {SCHEMA}" if schema is None else HINT
+        raise FileError(f"{path} has schema {schema!r}; a space has {SCHEMA!r}", hint=hint)
 
     def at(line: int) -> Entry:
         return lambda problem, hint=HINT: wrong(path, line, problem, hint)

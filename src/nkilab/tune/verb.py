@@ -10,6 +10,7 @@ from hashlib import sha256
 from math import inf, isclose, isfinite
 from pathlib import Path
 
+from ..arguments import literal
 from ..disk import write_whole
 from ..documents import print_document
 from ..errors import UsageError, UseError
@@ -27,7 +28,7 @@ from .outcome import Outcome, key_of
 from .picture import svg
 from .report import print_advice, print_verdict, shown_progress
 from .samplers import Beginning, Sampler, sampler_named
-from .space import Space, read_space
+from .space import Space, read_space, space_of
 from .study import Found, Progress, search
 from .verdict import WITHIN, Verdict, verdict_of
 
@@ -37,7 +38,8 @@ class Options:
     """How a search runs.
 
     Args:
-        space: path of the space.
+        space: path of the space, "" for none.
+        parameters: in place of one, "NAME=VALUE,...", each.
         trials: how many points to look at, at most.
         seconds: after which no further point is looked at; 0 for no limit.
         seed: the same seed gives the same points.
@@ -53,6 +55,7 @@ class Options:
     """
 
     space: str
+    parameters: tuple[str, ...] = ()
     trials: int = 1000
     seconds: float = 0.0
     seed: int = 0
@@ -78,9 +81,7 @@ def run_tuning(work: Work, options: Options) -> None:
         raise UsageError(
             f"--picture is {options.picture}; pictures are SVG", hint="name a file that ends in .svg"
         )
-    if not options.space and not work.is_spec:
-        raise UsageError("--space is missing", hint="write a space as docs/tune.md shows, and pass its path")
-    space = read_space(Path(options.space)) if options.space else MAPPINGS
+    space = _space(options, work)
     work = replace(work, limit=options.point_seconds)
     serve_names(work.version, "")
     if work.is_spec:
@@ -106,6 +107,25 @@ def run_tuning(work: Work, options: Options) -> None:
         if rules_us is not None:
             print(_compared(rules_us, verdict.best.latency_us))
         print_advice(advice)
+
+
+def _space(options: Options, work: Work) -> Space:
+    """What is searched.
+
+    Raises:
+        UsageError: if there is none, or there are two.
+    """
+    if options.space and options.parameters:
+        raise UsageError("--param is given beside --space", hint="leave one of them out")
+    if options.parameters:
+        pairs = [text.partition("=")[::2] for text in options.parameters]
+        for text, (name, values) in zip(options.parameters, pairs, strict=True):
+            if not name or not values:
+                raise UsageError(f"--param is {text!r}; write NAME=VALUE,VALUE", hint="as in rows=64,128")
+        return space_of({name: [literal(own.strip()) for own in values.split(",")] for name, values in pairs})
+    if not options.space and not work.is_spec:
+        raise UsageError("no parameter is named", hint="write --param NAME=VALUE,VALUE or --space SPACE.yaml")
+    return read_space(Path(options.space)) if options.space else MAPPINGS
 
 
 def _judged(

@@ -32,7 +32,7 @@ def print_profile(run: Run, file: TextIO | None = None) -> None:
         file: where to; standard output if None.
     """
     console = rich("console").Console(
-        file=file, width=columns(), highlight=False, markup=False, soft_wrap=False
+        file=file, width=columns(), highlight=False, markup=False, emoji=False, soft_wrap=False
     )
     low, high = run.interval_us
     console.print(
@@ -97,7 +97,7 @@ def print_difference(difference: Difference, file: TextIO | None = None) -> None
         file: where to; standard output if None.
     """
     console = rich("console").Console(
-        file=file, width=columns(), highlight=False, markup=False, soft_wrap=False
+        file=file, width=columns(), highlight=False, markup=False, emoji=False, soft_wrap=False
     )
     first, second = difference.names
     console.print(f"{difference.headline}; {difference.bounds}")

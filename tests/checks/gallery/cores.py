@@ -229,3 +229,15 @@ def wrong_both_cores_receive_two_collectives_in_one_place(x):
     src = other if nl.program_id(0) else mine
     ncc.all_reduce([src], [dst], ncc.ReplicaGroup([[0]]), nl.add)  # finds: race-two-cores
     return dst
+
+
+@case("f32[128,512]")
+@nki.jit
+def wrong_two_collectives_receive_into_one_tensor(x):
+    src, dst, out = hbm_tensor(), hbm_tensor(), hbm_tensor()
+    nisa.dma_copy(src, x)
+    ncc.all_reduce([src], [dst], ncc.ReplicaGroup([[0]]), nl.add)
+    nisa.dma_copy(src, dst)
+    ncc.all_reduce([src], [dst], ncc.ReplicaGroup([[0]]), nl.add)  # finds: collective-receives-twice
+    nisa.dma_copy(out, dst)
+    return out

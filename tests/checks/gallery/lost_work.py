@@ -1,4 +1,4 @@
-"""Work that iterations lose: results that are written over, and sums in SBUF that go on as the next one."""
+"""Work that is lost: results written over or never read, sums in SBUF that go on, inputs read in part."""
 
 from __future__ import annotations
 
@@ -136,4 +136,57 @@ def right_a_state_that_takes_new_operands_is_stored_block_by_block(a, b):
         nisa.nc_matmul(product, left, right)
         nisa.tensor_tensor(total, total, product, op=nl.add)
         nisa.dma_copy(out[k], total)
+    return out
+
+
+@case("bf16[512,128]", "bf16[512,256]")
+@nki.jit
+def wrong_a_sum_begins_anew_and_is_stored_behind_the_loop(a, b):
+    out, result = out_like((128, 256)), sb((128, 256))
+    for k in range(4):
+        left, right = sb((128, 128), nl.bfloat16), sb((128, 256), nl.bfloat16)
+        total = nl.ndarray((128, 256), dtype=nl.float32, buffer=nl.psum)  # finds: lost-iterations
+        nisa.dma_copy(left, a[nl.ds(k * 128, 128)])
+        nisa.dma_copy(right, b[nl.ds(k * 128, 128)])
+        nisa.nc_matmul(total, left, right)
+    nisa.tensor_copy(result, total)
+    nisa.dma_copy(out, result)
+    return out
+
+
+@case("f32[4,128,256]")
+@nki.jit
+def right_the_last_iteration_looks_ahead_in_vain(x):
+    """What is loaded for the next iteration is used by it, and by nobody after the last one."""
+    out, following = out_like((4, 128, 256)), sb((128, 256))
+    nisa.dma_copy(following, x[0])
+    for i in range(4):
+        own, following = following, sb((128, 256))
+        nisa.dma_copy(following, x[min(i + 1, 3)])
+        nisa.dma_copy(out[i], own)
+    return out
+
+
+@case("f32[4,128,256]")
+@nki.jit
+def right_what_one_instruction_leaves_besides_is_not_used(x):
+    out = out_like((4, 128, 1))
+    for i in range(4):
+        tile, squares, sums = sb((128, 256)), sb((128, 256)), sb((128, 1))
+        nisa.dma_copy(tile, x[i])
+        nisa.activation_reduce(squares, op=nl.square, data=tile, reduce_op=nl.add, reduce_res=sums)
+        nisa.dma_copy(out[i], sums)
+    return out
+
+
+@case("f32[128,512]", "f32[128,256]")
+@nki.jit
+def wrong_a_loop_ends_before_the_last_block(x, y):
+    out = out_like((128, 256))
+    for i in range(2):
+        tile, other = sb((128, 128)), sb((128, 128))
+        nisa.dma_copy(tile, x[:, nl.ds(i * 128, 128)])  # finds: unread-input
+        nisa.dma_copy(other, y[:, nl.ds(i * 128, 128)])
+        nisa.tensor_tensor(tile, tile, other, op=nl.add)
+        nisa.dma_copy(out[:, nl.ds(i * 128, 128)], tile)
     return out

@@ -66,15 +66,17 @@ def _outer(subject: Subject) -> list[Loop]:
 )
 def blocks(subject: Subject) -> Iterator[Candidate]:
     """Blocks of output tiles, along each of the loops over them and along both."""
+    if not any(len(_repeated_transfers(subject, loop)) for loop in _outer(subject)[:3]):
+        subject = subject.renewed
     for loop in _outer(subject)[:3]:
         loads = _repeated_transfers(subject, loop)
         if not len(loads):
             continue
-        edits: list[Named] = []
+        edits = [(f"blocks of {near} iterations", _edit(subject, Block(loop, near))) for near in (4, 2)]
         for period in loop.periods(subject.base)[:1]:
-            edits += [(f"blocks of {far} x {near} iterations", _edit(subject, Block(loop, near, far, period)))
-                      for far, near in ((2, 2), (4, 2), (2, 4), (2, 1), (4, 1), (1, 1))]  # fmt: skip
-        edits += [(f"blocks of {near} iterations", _edit(subject, Block(loop, near))) for near in (4, 2)]
+            far = [(f"blocks of {far} x {near} iterations", _edit(subject, Block(loop, near, far, period)))
+                   for far, near in ((2, 2), (2, 4), (4, 2), (2, 1), (4, 1))]  # fmt: skip
+            edits = [far[0], edits[0], far[1], edits[1], *far[2:]]
         yield Candidate(
             loop.line,
             f"{plural(len(loads), 'transfer')} bring operand tiles that other output tiles use too",

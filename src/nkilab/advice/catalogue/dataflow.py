@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from math import prod
 
 import numpy as np
 
@@ -64,30 +65,46 @@ def _in_need_order(program: Program) -> Program:
 )
 def scratch(subject: Subject) -> Iterator[Candidate]:
     """Tensors in HBM that are written in parts and read in the same or in wider parts."""
+    by_line: dict[int, list[int]] = {}
     for storage, record in enumerate(subject.base.storages):
-        if record.memory != HBM or not (subject.writers.get(storage) and subject.readers.get(storage)):
-            continue
-        if subject.readers[storage][0] < subject.writers[storage][0]:
-            continue
-        rows = np.array(subject.writers[storage] + subject.readers[storage], np.int64)
+        readers, writers = subject.readers.get(storage), subject.writers.get(storage)
+        if record.memory == HBM and readers and writers and writers[0] <= readers[0]:
+            by_line.setdefault(int(subject.base.line_column[readers[0]]), []).append(storage)
+    for line, tensors in by_line.items():
+        record = subject.base.storages[tensors[0]]
+        rows = np.array([r for s in tensors for r in subject.writers[s] + subject.readers[s]], np.int64)
         yield Candidate(
-            int(subject.base.line_column[subject.readers[storage][0]]),
+            line,
             f"{plural(len(rows), 'transfer')} write {record.dtype}{list(record.shape)} to HBM and read it "
             "back",
             subject.weight(rows),
-            (("read from the tiles that were stored", lambda s=storage: _kept(subject, s)),),  # type: ignore[misc]
+            (("read from the tiles that were stored", lambda own=tensors: _kept(subject, own)),),  # type: ignore[misc]
         )
 
 
-def _kept(subject: Subject, storage: int) -> Program:
-    """A program whose loads of a tensor are the tiles that were stored to it.
-
-    A load goes where it reads exactly what one store wrote, or a row of stores side by side.
-    """
-    base, draft = subject.base, Draft(subject.base)
-    stores: dict[Region, int] = {}
+def _kept(subject: Subject, tensors: Sequence[int]) -> Program:
+    """A program whose loads of some tensors are the tiles that were stored to them."""
+    draft = Draft(subject.base)
     places: dict[int, tuple[int, int, int]] = {}
     replaced: dict[int, int] = {}
+    for storage in tensors:
+        _keep(subject, draft, storage, places, replaced)
+    if replaced and places:
+        raise Unfit
+    draft.relocate(places)
+    draft.each_slot(lambda slot: (replaced[slot[0]], slot[1], slot[2]), replaced)
+    edited = draft.program()
+    alive = live_rows(edited)
+    return edited.without(np.flatnonzero(~alive), {})
+
+
+def _keep(
+    subject: Subject, draft: Draft, storage: int,
+    places: dict[int, tuple[int, int, int]], replaced: dict[int, int],
+) -> None:  # fmt: skip
+    """Leave out the loads of a tensor: each that reads what one store wrote, or stores that make it up."""
+    base = subject.base
+    stores: dict[Region, int] = {}
     writers = set(subject.writers[storage])
     for row in sorted((*writers, *subject.readers[storage])):
         (target, source) = _pair(draft, row)
@@ -105,15 +122,8 @@ def _kept(subject: Subject, storage: int) -> Program:
         else:
             _gather(base, stores, source, target[0], places)
         draft.drop([row])
-    if replaced and places:
-        raise Unfit
-    draft.relocate(places)
-    draft.each_slot(lambda slot: (replaced[slot[0]], slot[1], slot[2]), replaced)
     if base.storages[storage].scope not in ("shared", "output", "input"):
         draft.drop(subject.writers[storage])
-    edited = draft.program()
-    alive = live_rows(edited)
-    return edited.without(np.flatnonzero(~alive), {})
 
 
 def _pair(draft: Draft, row: int) -> tuple[Slot, ...]:
@@ -138,7 +148,10 @@ def _gather(
     base: Program, stores: Mapping[Region, int], source: Slot, tile: int,
     places: dict[int, tuple[int, int, int]],
 ) -> None:  # fmt: skip
-    """Find the stores whose regions lie side by side in what is loaded, and make their tiles parts of it."""
+    """Find the stores whose regions lie side by side in what is loaded, and make their tiles parts of it.
+
+    Where a load puts their rows into other partitions, so must whatever makes the tiles: it takes as long.
+    """
     _, offset, own = source
     shape, strides = own.shape, own.strides
     inside = {
@@ -147,8 +160,15 @@ def _gather(
         if steps == strides and len(part) == len(shape) == 2 and part[0] == shape[0]
         and 0 <= start - offset <= shape[1] - part[1] and stored not in places
     }  # fmt: skip
-    types = {base.storages[own].dtype for own in (tile, *inside)}
-    if sum(width for _, width in inside.values()) != shape[1] or len(types) > 1:
+    if sum(width for _, width in inside.values()) != shape[1]:
+        inside, column = {}, 0
+        for (start, _, _), stored in sorted(stores.items()):
+            if own.is_compact and 0 <= start - offset < own.size and stored not in places:
+                inside[stored] = column, prod(base.storages[stored].shape[1:])
+                column += inside[stored][1]
+        if column != prod(base.storages[tile].shape[1:]):
+            raise Unfit
+    if len({(base.storages[own].dtype, base.storages[own].partitions) for own in (tile, *inside)}) > 1:
         raise Unfit
     places.update({stored: (tile, 0, column) for stored, (column, _) in inside.items()})
 

@@ -32,7 +32,11 @@ _TRANSPOSITIONS = ("nc_transpose", "dma_transpose")
 
 def _repeats(subject: Subject, kind: str) -> Iterator[Candidate]:
     """Tiles of one kind of origin that an earlier one equals, as far as SBUF has room to keep that one."""
-    again = {tile: first for tile, first in subject.equals.first.items() if _kind(subject, tile) == kind}
+    again, own = _again(subject, kind), subject
+    if not again:
+        # waits for tiles end too, behind which anything may stand
+        subject = subject.renewed
+        again = _again(subject, kind)
     if not again:
         return
     rows = np.array(sorted(row for tile in again for row in subject.equals.writers[tile]), np.int64)
@@ -53,9 +57,14 @@ def _repeats(subject: Subject, kind: str) -> Iterator[Candidate]:
     yield Candidate(
         line,
         f"{plural(len(again), kind)} of {total} bytes repeat what an earlier one made",
-        subject.weight(np.union1d(rows, feeding)),
+        subject.weight(np.union1d(rows, feeding)) if subject is own else subject.latency_ns,
         tuple(edits),  # type: ignore[arg-type]
     )
+
+
+def _again(subject: Subject, kind: str) -> dict[int, int]:
+    """Tiles of one kind of origin with the earlier ones that they equal."""
+    return {tile: first for tile, first in subject.equals.first.items() if _kind(subject, tile) == kind}
 
 
 def _kind(subject: Subject, tile: int) -> str:

@@ -134,7 +134,8 @@ def _split(subject: Subject, rows: np.ndarray) -> Program:
 def _add_parts(draft: Draft, row: int, tile: int, parts: tuple[int, int]) -> None:
     """Insert the copy and the subtraction behind a row that writes a tile."""
     machine = draft.base.machine
-    (written,) = [s for s in draft.slots(row) if s[0] == tile]
+    # what is written stands first, also where a row reads the tile too
+    written = next(s for s in draft.slots(row) if s[0] == tile)
     half = retyped_layout(written[2], BFLOAT16)
     copy = draft.shared_form(TensorCopy, machine, (half, written[2]), ("unknown",))
     rest = draft.shared_form(

@@ -10,7 +10,6 @@ import numpy as np
 from ...place.walk import KINDS
 from ...trace.program import Program
 from ..declare import Candidate, Example, Subject, plural, transformation
-from ..renewal import renewed
 from ..subject import by_line, later_of
 
 _EVICTED = """
@@ -66,5 +65,5 @@ def find(subject: Subject) -> Iterator[Candidate]:
 
 def _with_banks(subject: Subject, line: int) -> Program | float:
     """A tile for each sum; nothing changes where sums fill parts of tiles."""
-    edited = renewed(subject, np.array([line]), np.ones(len(subject.slots.row), np.bool_))
+    edited = subject.renewed_at(np.array([line]), np.ones(len(subject.slots.row), np.bool_))
     return subject.latency_ns if edited is None else edited

@@ -12,7 +12,6 @@ from ...place.walk import KINDS
 from ...tiles.tile import SBUF
 from ...trace.program import Program
 from ..declare import Candidate, Example, Subject, plural, transformation
-from ..renewal import renewed
 from ..subject import by_line, later_of
 
 _TURNS = """
@@ -70,7 +69,7 @@ def find(subject: Subject) -> Iterator[Candidate]:
 def _with_buffers(subject: Subject, loads: np.ndarray, dropped: np.ndarray) -> Program | float:
     """A tile for each of some loads; where they fill parts of tiles, the waits left out."""
     slots, lines = subject.slots, np.unique(np.asarray(subject.program.line_column)[loads])
-    edited = renewed(subject, lines, slots.engine[slots.row] == DMA)
+    edited = subject.renewed_at(lines, slots.engine[slots.row] == DMA)
     return subject.without_waits(dropped) if edited is None else edited
 
 

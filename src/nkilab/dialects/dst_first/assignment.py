@@ -18,8 +18,9 @@ from ..tile_functions import plain
 def assign(session: Session, dst: View, value: Any) -> None:
     """Write a tensor of the same shape or a number: a copy within the chip, a transfer, or a fill.
 
-    The stubs of 0.5 and later list the form and say nothing of its meaning, which is our choice. Builds of
-    0.6 take a tile [C, 1, 1] for a place [C] in HBM: axes of one do not count for a transfer.
+    The stubs of 0.5 and later list the form and say nothing of its meaning, which is our choice; a kernel of
+    trnrand assigns to HBM, and ran in 0.3 on trn1 and trn2. Builds of 0.6 take a tile [C, 1, 1] for a place
+    [C] in HBM: axes of one do not count for a transfer.
 
     Raises:
         UseError: if the value is neither.

@@ -125,7 +125,7 @@ class Tensor(View):
     def __setitem__(self, key: Any, value: Any) -> None:
         session = current()
         try:
-            if session.version and order(session.version) < order("0.5"):
+            if session.version and order(session.version) < order("0.3"):
                 raise SpellingError(
                     "a tile is assigned through a subscript, which nki does not have",
                     hint="write it with an instruction: nisa.tensor_copy(dst=..., src=...)",

@@ -24,9 +24,15 @@ from .transfers import PLAIN_DMA
 def set_item(tensor: Tensor, key: Any, value: Any) -> None:
     """`tensor[key] = value`."""
     try:
-        is_whole = key is Ellipsis and tensor.pending is None and tensor.overhang is None
-        dst = tensor if is_whole else tensor[key]
-        if type(value) is not Tensor:
+        dst = tensor if key is Ellipsis and tensor.plain else tensor[key]
+        if type(value) is Tensor and value.pending is not None and value.layout is dst.plain:
+            # a destination just like the result was looked at when the call was made
+            pending = value.pending
+            pending.session.pending = value.pending = None
+            pending.write(dst, pending.values)
+            pending.tensor = value
+            value.storage, value.offset, value.plain = dst.storage, dst.offset, dst.plain
+        elif type(value) is not Tensor:
             assign(dst, value)
         elif value.pending is not None or dst.layout.memory == HBM or not same_place(dst, value):
             _assign_tensor(current(), dst, value)
@@ -161,3 +167,4 @@ def _shaped_like(dst: Tensor, shape: tuple[int, ...]) -> Tensor:
 def adopt(value: Tensor, place: Tensor) -> None:
     """Make the tensor that stood for a waiting result a view of where it went."""
     value.storage, value.offset, value.layout = place.storage, place.offset, place.layout
+    value.plain = place.plain

@@ -347,6 +347,9 @@ def allocate(
         allocator: the buffer.
         name: shown in messages.
     """
+    if not is_direct(session):
+        # calls are held to more from now on
+        session.calls.clear()
     session.keyed["direct"] = True
     where = _call_in_loops(session)
     blocks, tile_shape = shape[:axis], shape[axis:]

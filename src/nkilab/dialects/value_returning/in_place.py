@@ -13,6 +13,7 @@ from ...trace.builder import record
 from ...trace.session import Session, current
 from ...trace.source import place_of, user_frame
 from ..tile_functions import with_ndim
+from .assignment import adopt
 from .functions import in_sbuf, on_partitions, tile_of
 from .subscripts import inside_bounds
 from .tensor import Tensor, refuse_indices, settled
@@ -55,7 +56,7 @@ def _accumulated(session: Session, dst: Tensor, product: Tensor) -> Tensor:
     session.pending = None
     product.pending = None
     pending.write(dst, (_adds(pending.target(dst)),))
-    product.storage, product.offset, product.layout = dst.storage, dst.offset, dst.layout
+    adopt(product, dst)
     return dst
 
 

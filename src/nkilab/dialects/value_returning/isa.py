@@ -32,7 +32,7 @@ from .grids import Box, Index, Mask, box_of
 from .reductions import reduced
 from .signatures import NAMES, PLAIN, SPELLINGS
 from .subscripts import crop_operands, cropped, inside_bounds
-from .tensor import Tensor, checked, fresh, fresh_in_box, refuse_indices, settled
+from .tensor import Tensor, again, checked, fresh, fresh_in_box, keep, refuse_indices, settled
 from .transfers import copy_row, dma_attributes
 
 EXTRA = {"dtype": None, "mask": None}
@@ -242,6 +242,7 @@ def _surface(cls: type[Instruction]) -> Callable[..., Any]:
         version=BETA1,
         defaults=spelling.defaults,
         words=spelling.words,
+        repeats=(keep, again) if ending is finish else None,
     )
 
 

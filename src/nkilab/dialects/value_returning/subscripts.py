@@ -167,7 +167,7 @@ def _overhanging(
     tensor: Any = type(view)(
         view.storage, view.offset, layout(shape, strides, known.dtype, known.memory, partition, 0)
     )
-    tensor.overhang = (view, parts)
+    tensor.overhang, tensor.plain = (view, parts), False
     return tensor
 
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 from weakref import WeakSet
 
 import numpy as np
+from msgspec import Struct
 
 from ...errors import NkilabError, UseError
 from ...isa.declare import NUMBER, Instruction
@@ -31,52 +32,31 @@ T = TypeVar("T")
 _NOWHERE = Storage(-1, "", (), FLOAT32, SBUF, "tile", 0)
 
 
-class Pending:
+class Pending(Struct):
     """A result that waits for its destination: the next assignment, or a tile of its own.
 
     Where its mask lets nothing through there is nothing to write: `is_void`. `form` is that of the call with
     a tile of its own in the place of the result, if it was looked up.
     """
 
-    __slots__ = (
-        "attributes",
-        "box",
-        "cls",
-        "form",
-        "is_void",
-        "mask",
-        "operands",
-        "position",
-        "session",
-        "slot",
-        "tensor",
-        "values",
-        "where",
-    )
-
-    def __init__(
-        self, session: Session, cls: type[Instruction], operands: list[Any], slot: int,
-        attributes: tuple[Any, ...], values: tuple[Any, ...], box: Box | None, mask: np.ndarray | None,
-        is_void: bool = False, form: Known | None = None, where: Site | None = None,
-    ) -> None:  # fmt: skip
-        self.session = session
-        self.is_void = is_void
-        self.cls = cls
-        self.operands = operands
-        self.slot = slot
-        self.attributes = attributes
-        self.values = values
-        self.box = box
-        self.mask = mask
-        self.form = form
-        self.where = where or user_site(2)
-        self.tensor: Tensor | None = None
-        self.position = session.position
+    session: Session
+    cls: type[Instruction]
+    operands: list[Any]
+    slot: int
+    attributes: tuple[Any, ...]
+    values: tuple[Any, ...]
+    # stands for the result
+    tensor: Tensor
+    where: Site
+    position: int
+    form: Known | None = None
+    box: Box | None = None
+    mask: np.ndarray | None = None
+    is_void: bool = False
 
     def result(self) -> Tensor:
         """The tensor that stands for the result, with a storage; it is registered when it is needed."""
         tensor = self.tensor
-        assert tensor is not None
         if tensor.storage is _NOWHERE:
             known, line = tensor.layout, self.session.program.line_number(*self.where)
             tensor.storage = Storage(-1, "", known.shape, known.dtype, known.memory, "tile", line)
@@ -85,7 +65,7 @@ class Pending:
     def commit(self) -> None:
         """Write the result to a tile of its own, at the place in loops where it was called."""
         tensor, session = self.result(), self.session
-        tensor.pending = None
+        tensor.pending, tensor.plain = None, tensor.layout
         here, session.position = session.position, self.position
         try:
             session.register(tensor.storage)
@@ -103,15 +83,16 @@ class Pending:
 
     def write(self, dst: Tensor, values: tuple[Any, ...]) -> None:
         """Append the row with `dst` in the place of the result."""
-        is_whole = self.box is None and dst.overhang is None and not self.is_void
-        target = dst if is_whole else self.target(dst)
-        if target is None:
-            return
-        form = self.form
+        form, target, operands = self.form, dst, self.operands
+        if self.box is not None or self.is_void or not dst.plain:
+            part = self.target(dst)
+            if part is None:
+                return
+            target = part
         if form is not None and form[0].layouts[self.slot] is not target.layout:
             form = None
-        self.operands[self.slot] = target
-        record(self.session, self.cls, self.operands, self.attributes, values, self.mask, self.where, form)
+        operands[self.slot] = target
+        record(self.session, self.cls, operands, self.attributes, values, self.mask, self.where, form)
 
 
 class Tensor(View):
@@ -120,17 +101,26 @@ class Tensor(View):
     Attributes:
         pending: the call whose result this is, while nobody has looked at it.
         overhang: (view, grids) where grids reach outside; a mask must crop them before use.
+        plain: its layout; False where a call has to look at more.
     """
 
-    __slots__ = ("__weakref__", "overhang", "pending")
+    __slots__ = ("__weakref__", "overhang", "pending", "plain")
     subscripts = "integers, slices, nl.ds and index grids"
 
     def __init__(
         self, storage: Storage, offset: int, layout: Layout, indices: tuple[Index, ...] = ()
     ) -> None:
-        super().__init__(storage, offset, layout, indices)
+        # as the base does it, which takes a call more for each view
+        self.storage, self.offset, self.layout, self.indices, self._bytes = (
+            storage,
+            offset,
+            layout,
+            indices,
+            None,
+        )
         self.pending: Pending | None = None
         self.overhang: tuple[Tensor, tuple[Any, ...]] | None = None
+        self.plain: Layout | Literal[False] = False if indices else layout
 
     @property
     def dtype(self) -> Any:
@@ -265,10 +255,54 @@ def same_place(a: Tensor, b: Tensor) -> bool:
     return a.storage is b.storage and a.offset == b.offset and a.layout is b.layout
 
 
-def fresh_tensor(known: Layout, pending: Pending) -> Tensor:
-    """The tensor of a result that waits for its destination."""
+def waiting(
+    session: Session, cls: type[Instruction], operands: list[Any], attributes: tuple[Any, ...],
+    values: tuple[Any, ...], known: Layout, where: Site | None, form: Known | None = None,
+    box: Box | None = None, mask: np.ndarray | None = None, *, is_void: bool = False,
+) -> Pending:  # fmt: skip
+    """A result of a layout that waits for its destination, as all others have theirs."""
     tensor = Tensor(_NOWHERE, 0, known)
-    tensor.pending, pending.tensor = pending, tensor
+    tensor.plain = False
+    tensor.pending = pending = Pending(
+        session, cls, operands, cls.result_slot, attributes, values, tensor, where or user_site(2),
+        session.position, form, box, mask, is_void,
+    )  # fmt: skip
+    return pending
+
+
+# What calls have in common that are like one before: instruction, attributes, layout of the result, form, and
+# values if those are not the call's.
+Kept = tuple[type[Instruction], tuple[Any, ...], Layout, Known, Any]
+
+
+def keep(session: Session, call: tuple[Any, ...], operands: list[Any], result: Any) -> None:
+    """Remember what a call made where it took its operands as they are, for calls like it."""
+    pending = session.pending
+    if pending is None or pending.tensor is not result or pending.form is None:
+        return
+    cls, slot = pending.cls, pending.slot
+    for place, (given, taken) in enumerate(zip(operands, pending.operands, strict=True)):
+        is_tensor = type(given) is Tensor
+        if place == slot:
+            continue
+        # products that nothing was assigned to are told apart by their storages
+        if given is not taken or (is_tensor and (not given.plain or given.layout.memory == PSUM)):
+            return
+    own = pending.values if cls.accumulates else None
+    session.calls[call] = (cls, pending.attributes, result.layout, pending.form, own)
+
+
+def again(session: Session, kept: Kept, operands: list[Any], values: tuple[Any, ...], where: Any) -> Tensor:
+    """The result of a call like one that was kept."""
+    if session.pending is not None:
+        session.flush()
+    cls, attributes, known, form, own = kept
+    tensor = Tensor(_NOWHERE, 0, known)
+    tensor.plain = False
+    session.pending = tensor.pending = Pending(
+        session, cls, operands, cls.result_slot, attributes, values if own is None else own, tensor,
+        where or user_site(1), session.position, form,
+    )  # fmt: skip
     return tensor
 
 
@@ -326,8 +360,8 @@ def fresh(
     slot = cls.result_slot
     known_result = session.keyed.get(key)
     known, form = known_result or (result_layout(cls, layouts, attributes, dtype, memory, shape), None)
-    pending = Pending(session, cls, operands, slot, attributes, values, None, None, False, form, where)
-    tensor = fresh_tensor(known, pending)
+    pending = waiting(session, cls, operands, attributes, values, known, where, form)
+    tensor = pending.tensor
     if form is None:
         pending.form = check_form(session, cls, [*operands[:slot], tensor, *operands[slot + 1 :]], attributes)
         session.keyed[key] = (known, pending.form)
@@ -391,13 +425,11 @@ def fresh_in_box(
         session.flush()
     slot = cls.result_slot
     if box is None:
-        pending = Pending(session, cls, operands, slot, attributes, values, None, None, is_void=True)
-        tensor = fresh_tensor(known, pending)
+        pending = waiting(session, cls, operands, attributes, values, known, None, is_void=True)
     else:
         partial = None if all(b.stop - b.start == n for b, n in zip(box, known.shape)) else box
-        pending = Pending(session, cls, operands, slot, attributes, values, partial, where)
-        tensor = fresh_tensor(known, pending)
-        target = tensor if partial is None else basic(pending.result(), partial)
+        pending = waiting(session, cls, operands, attributes, values, known, None, None, partial, where)
+        target = pending.tensor if partial is None else basic(pending.result(), partial)
         check_form(session, cls, [*operands[:slot], target, *operands[slot + 1 :]], attributes)
     session.pending = pending
-    return tensor
+    return pending.tensor

@@ -102,11 +102,9 @@ def with_small_extents(spec: Spec, cascade: Cascade) -> Cascade:
     return replace(cascade, sizes=sizes)
 
 
-def _imports(module: str, *names: str, third_party: str = "") -> str:
+def _imports(module: str, *names: str) -> str:
     """Lines that import from the kernel's module; none for a cell below the kernel's."""
-    lines = [third_party] if third_party else []
-    lines += ["", f"from {module} import {', '.join(sorted(names))}"] if module else []
-    return "\n".join(lines) + ("\n" if lines else "")
+    return f"\nfrom {module} import {', '.join(sorted(names))}\n" if module else ""
 
 
 def test_text(name: str, module: str, spec: str) -> str:

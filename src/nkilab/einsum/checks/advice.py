@@ -7,8 +7,7 @@ from collections.abc import Iterator
 from ..grades import Finding, found
 from ..language.spec import BIT_WIDTHS, Placement, Spec
 from .loops import times
-from .model import Model, at_key, within
-from .names import node_of
+from .model import Model
 
 WANTED_ROW_BYTES = 2048
 
@@ -32,10 +31,8 @@ def check_rows(model: Model) -> Iterator[Finding]:
                 if before
                 else "take more ranks into the row"
             )
-            yield found(
-                "short-row", within(placed.node, "ranks", "contiguous"), instruction=held.instruction,
-                einsum=einsum, count=count * model.bytes_of(tensor), most=WANTED_ROW_BYTES, change=change,
-            )  # fmt: skip
+            facts = {"count": count * model.bytes_of(tensor), "most": WANTED_ROW_BYTES, "change": change}
+            yield found("short-row", placed, instruction=held.instruction, **facts)
 
 
 def _row(model: Model, placed: Placement) -> list[str]:
@@ -56,7 +53,7 @@ def _is_partition(model: Model, einsum: str, tensor: str, rank: str) -> bool:
         accesses = model.einsums[einsum].accesses
         other = model.spec.placements.get((accesses[0].tensor, einsum)) if accesses else None
     else:
-        other = model.producer(einsum)
+        other = model.ranks.producer(einsum)
     return other is not None and rank in other.outer
 
 
@@ -64,34 +61,34 @@ def check_repeats(model: Model) -> Iterator[Finding]:
     """No Einsum runs in a loop that changes nothing for it."""
     for name, groups in model.ordered.items():
         einsum = model.einsums[name]
-        made = model.producer(name)
+        made = model.ranks.producer(name)
         if made is None or made.component == "HBM" or len(einsum.accesses) != 1:
             continue
-        read = set(model.parts(name, einsum.accesses[0].variables))
+        read = set(model.ranks.parts(name, einsum.accesses[0].variables))
         ranks = (group.rank_of(name) for group in groups)
         for rank in (r for r in ranks if r not in read and r in made.unbound):
-            node = node_of(model.spec, "mapping", "loop-order", name)
+            node = model.spec.node("mapping", "loop-order", name)
             yield found("repeated-work", node, einsum=name, rank=rank)
 
 
 def check_zeros(model: Model) -> Iterator[Finding]:
     """Zeros that a matrix product overwrites."""
     for einsum, held in model.spec.engines.items():
-        made = model.producer(einsum)
+        made = model.ranks.producer(einsum)
         if held.instruction == "MatVec" and made and (made.component, made.constructor) == ("PSUM", "zeros"):
-            yield found("zeros-psum", within(made.node, "constructor"), tensor=einsum)
+            yield found("zeros-psum", made)
 
 
 def check_format(spec: Spec) -> Iterator[Finding]:
     """Types by width."""
     if spec.root is None or "format" not in spec.root.entries():
         return
-    node = node_of(spec, "format")
+    node = spec.node("format")
     widths = [e.value["bit-width"].value for e in node.entries().values() if isinstance(e.value, dict) and
               "bit-width" in e.value and "dtype" not in e.value]  # fmt: skip
     if widths:
         told = ", ".join(f"{w} is taken as {BIT_WIDTHS[w]}" for w in dict.fromkeys(widths))
-        yield found("bit-width", at_key(node), count=times(len(widths)), told=told)
+        yield found("bit-width", node.at_key, count=times(len(widths)), told=told)
 
 
 def check_use(spec: Spec) -> Iterator[Finding]:
@@ -100,7 +97,7 @@ def check_use(spec: Spec) -> Iterator[Finding]:
     read = {t for e in cascade.einsums for t in e.reads}
     read |= {g.access.tensor for e in cascade.einsums for g in e.output.gathers}
     for tensor in cascade.tensors:
-        node = at_key(node_of(spec, "einsum", "declaration", tensor))
+        node = spec.node("einsum", "declaration", tensor).at_key
         if tensor in read or tensor in cascade.outputs:
             continue
         if tensor in cascade.written:

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 from ..grades import Finding, found
 from ..language.spec import Execution, Placement
-from .model import Model, close_to, entry, within
-from .names import node_of
+from .model import Model, close_to
 
 ENGINES = ("DMAEngine", "TensorEngine", "VectorEngine", "ScalarEngine", "GpSimdEngine")
 HBM, CHIP, SBUF, PSUM = ("HBM",), ("SBUF", "PSUM"), ("SBUF",), ("PSUM",)
@@ -57,29 +56,13 @@ def check_instructions(model: Model) -> Iterator[Finding]:
         row = INSTRUCTIONS.get(held.instruction)
         if row is None:
             known = list(INSTRUCTIONS)
-            node = within(held.node, "instruction")
-            yield found(
-                "no-instruction",
-                node,
-                name=held.instruction,
-                names=known,
-                close=close_to(held.instruction, known),
-            )
+            yield found("no-instruction", held, names=known, close=close_to(held.instruction, known))
             continue
         if held.component and held.component not in ENGINES:
-            node = within(held.node, "component")
-            yield found(
-                "no-component",
-                node,
-                name=held.component,
-                names=ENGINES,
-                close=close_to(held.component, ENGINES),
-            )
+            yield found("no-component", held, names=ENGINES, close=close_to(held.component, ENGINES))
         elif held.component and held.component not in row.engines:
-            yield found(
-                "engine-instruction", within(held.node, "component"), instruction=held.instruction,
-                component=held.component, allowed=" or ".join(row.engines), first=row.engines[0],
-            )  # fmt: skip
+            allowed = " or ".join(row.engines)
+            yield found("engine-instruction", held, allowed=allowed, first=row.engines[0])
         yield from _operators(model, held, row)
         if held.instruction == "MatVec":
             yield from _product(model, held)
@@ -108,11 +91,8 @@ def _operators(model: Model, held: Execution, row: Instruction) -> Iterator[Find
         told = f"multiplies and adds, and M is {einsum.map_op}, V {einsum.reduce_op}"
         change = "choose another instruction"
     if told:
-        node = within(held.node, "instruction")
-        yield found(
-            "instruction-operator", node, instruction=held.instruction, einsum=held.einsum, told=told,
-            text=einsum.text or str(einsum), change=change,
-        )  # fmt: skip
+        text = einsum.text or str(einsum)
+        yield found("instruction-operator", held, told=told, text=text, change=change)
 
 
 def _views(model: Model, einsum: str) -> list[Placement]:
@@ -122,27 +102,16 @@ def _views(model: Model, einsum: str) -> list[Placement]:
 
 
 def _memories(model: Model, held: Execution, row: Instruction) -> Iterator[Finding]:
-    made = model.producer(held.einsum)
+    made = model.ranks.producer(held.einsum)
     for placed, allowed in [
         *((v, row.reads) for v in _views(model, held.einsum)),
         *([(made, row.writes)] if made else []),
     ]:
         if placed.component not in allowed:
-            what = "SBUF" if "SBUF" in allowed else allowed[0]
-            yield found(
-                "instruction-memory",
-                within(placed.node, "component"),
-                instruction=held.instruction,
-                einsum=held.einsum,
-                tensor=placed.tensor,
-                memory=placed.component,
-                allowed=" or ".join(allowed),
-                change=f"go through {what}: add an Einsum that copies {placed.tensor}",
-            )
+            what, listed = "SBUF" if "SBUF" in allowed else allowed[0], " or ".join(allowed)
+            yield found("instruction-memory", placed, instruction=held.instruction, allowed=listed, what=what)
         elif held.component == "GpSimdEngine" and placed.component == "PSUM":
-            yield found(
-                "gpsimd-psum", within(held.node, "component"), einsum=held.einsum, tensor=placed.tensor
-            )
+            yield found("gpsimd-psum", held, tensor=placed.tensor)
 
 
 def _operands(model: Model, held: Execution) -> Iterator[Finding]:
@@ -152,75 +121,53 @@ def _operands(model: Model, held: Execution) -> Iterator[Finding]:
         and len(views) == 2
         and all(v.component == "PSUM" for v in views)
     ):
-        yield found(
-            "both-psum", within(held.node, "instruction"), first=views[0].tensor, second=views[1].tensor
-        )
+        yield found("both-psum", held, first=views[0].tensor, second=views[1].tensor)
     if held.instruction == "SimpleTensorScalar" and len(views) == 2:
         # the operand with fewer elements is the scalar one, whatever the order of the text
         counts = [model.count(held.einsum, model.tile(v, v.inner)) for v in views]
         known = [(c, n) for n, c in enumerate(counts) if c is not None]
         if len(known) == 2 and min(known)[0] > 1:
             count, number = min(known, key=lambda k: (k[0], -k[1]))
-            yield found(
-                "scalar-operand", within(held.node, "instruction"), tensor=views[number].tensor, count=count,
-                instruction=held.instruction, einsum=held.einsum,
-                ranks=model.tile(views[number], views[number].inner),
-            )  # fmt: skip
+            scalar = views[number]
+            ranks = model.tile(scalar, scalar.inner)
+            yield found("scalar-operand", held, tensor=scalar.tensor, count=count, ranks=ranks)
     yield from _moves(model, held)
 
 
 def _moves(model: Model, held: Execution) -> Iterator[Finding]:
     """Sums over loops, and copies to all partitions."""
     if held.instruction == "LoopReduce":
-        reduced = model.parts(held.einsum, model.einsums[held.einsum].reduced)
+        reduced = model.ranks.parts(held.einsum, model.einsums[held.einsum].reduced)
         for rank in (r for r in held.ranks if r in reduced and not model.is_looped(held.einsum, r)):
-            yield found(
-                "reduced-and-consumed", entry(within(held.node, "ranks"), rank),
-                instruction=held.instruction, einsum=held.einsum, rank=rank,
-            )  # fmt: skip
-    made = model.producer(held.einsum)
+            yield found("reduced-and-consumed", held, rank=rank)
+    made = model.ranks.producer(held.einsum)
     if (
         held.instruction == "BroadcastTo"
         and held.component == "TensorEngine"
         and made
         and made.component != "PSUM"
     ):
-        yield found(
-            "tensor-copy", within(held.node, "component"), instruction=held.instruction, einsum=held.einsum,
-            tensor=held.einsum,
-        )  # fmt: skip
+        yield found("tensor-copy", held, tensor=held.einsum)
 
 
 def _product(model: Model, held: Execution) -> Iterator[Finding]:
     """Rules of matrix products."""
-    name, views, made = held.einsum, _views(model, held.einsum), model.producer(held.einsum)
+    name, views, made = held.einsum, _views(model, held.einsum), model.ranks.producer(held.einsum)
     for placed, what, allowed in [
         *((v, f"the operand {v.tensor}", "SBUF") for v in views),
         *([(made, "the result", "PSUM")] if made else []),
     ]:
         if placed.component != allowed:
-            yield found(
-                "matmul-memory",
-                within(placed.node, "component"),
-                what=what,
-                einsum=name,
-                memory=placed.component,
-                instruction=held.instruction,
-                allowed=allowed,
-            )
-    summed = [r for r in model.parts(name, model.einsums[name].reduced) if not model.is_looped(name, r)]
+            facts = {"what": what, "instruction": held.instruction, "allowed": allowed}
+            yield found("matmul-memory", placed, einsum=name, **facts)
+    summed = [r for r in model.ranks.parts(name, model.einsums[name].reduced) if not model.is_looped(name, r)]
     for placed in views:
         if summed and model.order_of(name, model.tile(placed, placed.outer)) != model.order_of(name, summed):
-            yield found(
-                "matmul-contraction", within(placed.node, "ranks", "partition"), einsum=name, ranks=summed,
-                tensor=placed.tensor, partition=placed.outer,
-            )  # fmt: skip
+            yield found("matmul-contraction", placed, ranks=summed)
     kinds = {v.tensor: model.spec.dtypes.get(v.tensor, "float32") for v in views}
     if len(set(kinds.values())) == 2 and "float32" in kinds.values():
         first, second = (f"{t} in {d}" for t, d in kinds.items())
-        yield found(
-            "matmul-dtypes", within(held.node, "instruction"), einsum=name, first=first, second=second
-        )
+        yield found("matmul-dtypes", held, first=first, second=second)
     if made:
         yield from _result(model, held, made)
 
@@ -229,9 +176,7 @@ def _result(model: Model, held: Execution, made: Placement) -> Iterator[Finding]
     name, chip = held.einsum, model.machine
     dtype = model.spec.dtypes.get(name, "float32")
     if made.component == "PSUM" and dtype != "float32":
-        yield found(
-            "psum-dtype", node_of(model.spec, "format", name), tensor=name, dtype=dtype, chip=chip.name
-        )
+        yield found("psum-dtype", model.spec.node("format", name), tensor=name, dtype=dtype, chip=chip.name)
     free = model.tile(made, made.inner)
     for side, ranks, most in (
         ("stationary", model.tile(made, made.outer), chip["stationary_free_max"]),
@@ -239,13 +184,5 @@ def _result(model: Model, held: Execution, made: Placement) -> Iterator[Finding]
     ):  # fmt: skip
         count = model.count(name, ranks)
         if count is not None and count > most:
-            yield found(
-                "matmul-tile",
-                within(held.node, "ranks"),
-                side=side,
-                einsum=name,
-                count=count,
-                chip=chip.name,
-                most=most,
-                ranks=ranks,
-            )
+            facts = {"side": side, "count": count, "chip": chip.name, "most": most}
+            yield found("matmul-tile", held, ranks=ranks, **facts)

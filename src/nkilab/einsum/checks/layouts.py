@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from ...machine import Machine
 from ..grades import Finding, found
 from ..language.spec import Placement
-from .model import Extent, Model, difference, entry, within
-from .names import node_of
+from ..written.ranks import Extent
+from .model import Model, difference
 
 
 def start_partitions(machine: Machine) -> tuple[tuple[int, tuple[int, ...]], ...]:
@@ -21,26 +21,21 @@ def check_placements(model: Model) -> Iterator[Finding]:
     """Each layout names the tensor's ranks once; memories and constructors agree."""
     for (tensor, einsum), placed in model.spec.placements.items():
         access = model.access(tensor, einsum)
-        node = within(placed.node, "ranks")
         if access is None:
             told = "is for a tensor that it does not use"
-            yield found("placement-ranks", node, tensor=tensor, einsum=einsum, told=told, ranks="none")
+            yield found("placement-ranks", placed, told=told, ranks="none")
             continue
-        wanted = model.parts(einsum, access.variables)
+        wanted = model.ranks.parts(einsum, access.variables)
         given = (*placed.unbound, *placed.ranks)
         told = difference(given, model.needed(einsum, wanted, given))
         if told:
-            yield found("placement-ranks", node, tensor=tensor, einsum=einsum, told=told, ranks=wanted)
+            yield found("placement-ranks", placed, told=told, ranks=wanted)
         yield from _constructor(model, placed)
         if placed.component == "HBM" and placed.unbound:
-            at = within(node, "unbound")
-            yield found("hbm-unbound", at, tensor=tensor, einsum=einsum, unbound=placed.unbound)
-        made = model.producer(tensor)
+            yield found("hbm-unbound", placed)
+        made = model.ranks.producer(tensor)
         if made is not None and placed.component != made.component:
-            yield found(
-                "memory-differs", within(placed.node, "component"), tensor=tensor, made=made.component,
-                read=placed.component,
-            )  # fmt: skip
+            yield found("memory-differs", placed, made=made.component)
 
 
 def _constructor(model: Model, placed: Placement) -> Iterator[Finding]:
@@ -49,27 +44,20 @@ def _constructor(model: Model, placed: Placement) -> Iterator[Finding]:
     if tensor == einsum and not placed.constructor:
         told, change = "is made here and has no constructor", "add constructor: empty"
     elif tensor != einsum and placed.constructor:
-        maker = "its producer" if model.producer(tensor) else "the caller"
+        maker = "its producer" if model.ranks.producer(tensor) else "the caller"
         told = f"is read here and has a constructor; {maker} makes it"
         change = "leave constructor out"
     if told:
-        yield found(
-            "constructor",
-            within(placed.node, "constructor"),
-            tensor=tensor,
-            einsum=einsum,
-            told=told,
-            change=change,
-        )
+        yield found("constructor", placed, told=told, change=change)
 
 
 def check_orders(model: Model) -> Iterator[Finding]:
     """Rank orders say what the binding says."""
     given = ((t, e, order) for t, orders in model.spec.rank_order.items() for e, order in orders.items())
     for tensor, einsum, order in given:
-        node = node_of(model.spec, "format", tensor, "rank-order", einsum)
+        node = model.spec.node("format", tensor, "rank-order", einsum)
         access = model.access(tensor, einsum)
-        wanted = model.parts(einsum, access.variables) if access else ()
+        wanted = model.ranks.parts(einsum, access.variables) if access else ()
         told = difference(order, model.needed(einsum, wanted, order))
         if told:
             yield found("rank-order-ranks", node, tensor=tensor, einsum=einsum, told=told, ranks=wanted)
@@ -83,14 +71,11 @@ def check_orders(model: Model) -> Iterator[Finding]:
 def check_views(model: Model) -> Iterator[Finding]:
     """A tile is read in the order in which it lies."""
     for tensor, placed, key in differing_views(model):
-        made = model.producer(tensor)
+        made = model.ranks.producer(tensor)
         assert made is not None
         mine, theirs = (made.outer, placed.outer) if key != "free" else (made.inner, placed.inner)
-        node = within(placed.node, "ranks", "free" if key == "free" else "partition")
-        yield found(
-            f"view-{key}", node, tensor=tensor, einsum=placed.einsum, made=mine, read=theirs,
-            fix=_rewritten(model, placed, model.order_of(tensor, mine)) or mine,
-        )  # fmt: skip
+        fix = _rewritten(model, placed, model.order_of(tensor, mine)) or mine
+        yield found(f"view-{key}", placed, made=mine, read=theirs, fix=fix)
 
 
 def differing_views(model: Model) -> Iterator[tuple[str, Placement, str]]:
@@ -100,7 +85,7 @@ def differing_views(model: Model) -> Iterator[tuple[str, Placement, str]]:
         The tensor, how a reader sees it, and: free, for a copy in another order; turned, for a transposed
         one; partition where neither gives what the reader needs.
     """
-    tiles = (t for t in map(model.producer, model.einsums) if t is not None and t.component != "HBM")
+    tiles = (t for t in map(model.ranks.producer, model.einsums) if t is not None and t.component != "HBM")
     for made, placed in ((tile, reader) for tile in tiles for reader in model.consumers(tile.tensor)):
         tensor = made.tensor
         first, second = model.order_of(tensor, made.outer), model.order_of(placed.einsum, placed.outer)
@@ -117,7 +102,7 @@ def _may_turn(
     """Whether a transpose gives what a reader needs: another rank, which its instruction has there too."""
     if not first or not second or first[0][0] == second[0][0]:
         return False
-    held, result = model.spec.engines.get(placed.einsum), model.producer(placed.einsum)
+    held, result = model.spec.engines.get(placed.einsum), model.ranks.producer(placed.einsum)
     if held is not None and held.instruction == "MatVec":
         return True
     return result is not None and model.order_of(placed.einsum, result.outer) == second
@@ -143,19 +128,14 @@ def check_tiles(model: Model) -> Iterator[Finding]:
         if placed.component == "HBM":
             continue
         if einsum == tensor and tensor in model.spec.cascade.outputs:
-            yield found(
-                "output-memory", within(placed.node, "component"), tensor=tensor, memory=placed.component
-            )
-        node = within(placed.node, "ranks", "partition")
+            yield found("output-memory", placed)
         if not placed.outer:
-            yield found("no-partition", node, tensor=tensor, einsum=einsum)
+            yield found("no-partition", placed)
         count = model.count(einsum, placed.outer)
         if count is not None and count > most:
             widest = max(placed.outer, key=lambda r: model.count(einsum, [r]) or 0)
-            yield found(
-                "partition-extent", entry(node, widest), tensor=tensor, einsum=einsum, count=count,
-                chip=model.machine.name, most=most, rank=widest,
-            )  # fmt: skip
+            facts = {"count": count, "chip": model.machine.name, "most": most}
+            yield found("partition-extent", placed, rank=widest, **facts)
 
 
 def check_starts(model: Model) -> Iterator[Finding]:
@@ -175,48 +155,37 @@ def _starts(model: Model, placed: Placement) -> Iterator[Finding]:
         starts = [turn * inner for turn in range(turns)]
         if not set(starts) <= set(allowed):
             told = ", ".join(map(str, starts[:3])) + (", ..." if len(starts) > 3 else "")
-            yield found(
-                "start-partition",
-                entry(within(placed.node, "ranks", "partition"), rank),
-                tensor=placed.tensor,
-                einsum=placed.einsum,
-                starts=told,
-                count=inner,
-                allowed=allowed,
-                rank=rank,
-            )
+            yield found("start-partition", placed, starts=told, count=inner, allowed=allowed, rank=rank)
 
 
 def check_shapes(model: Model) -> Iterator[Finding]:
     """What an instruction gives has the shape of what it is written to."""
     for einsum, held in model.spec.engines.items():
-        placed = model.producer(einsum)
+        placed = model.ranks.producer(einsum)
         given = given_shape(model, einsum)
         is_added = held.node.path.endswith("(completed)")
         if placed is None or given is None or einsum not in model.ordered or is_added:
             continue
         ranks = model.tile(placed)
-        dst: list[Extent] = model.extents(einsum, ranks)
+        dst = model.ranks.extents(einsum, ranks)
         if dst == given:
             continue
-        told = {"dst": dst, "src": given, "einsum": einsum, "instruction": held.instruction}
+        facts = {"dst": dst, "src": given, "instruction": held.instruction}
         if [e for e in dst if e != 1] == [e for e in given if e != 1]:
             # of several ranks of one element the last is named: where it is left out, the shapes agree
             unit = [r for r, e in zip(ranks, dst) if e == 1][-1:] if len(dst) > len(given) else []
-            rank = unit[0] if unit else "an axis"
-            node = entry(within(placed.node, "ranks", "free"), rank)
-            yield found("unit-rank", node, rank=rank, **told)
+            yield found("unit-rank", placed, rank=unit[0] if unit else "an axis", **facts)
         else:
-            yield found("shape-differs", within(placed.node, "ranks"), **told)
+            yield found("shape-differs", placed, **facts)
 
 
-def given_shape(model: Model, einsum: str) -> list[Extent] | None:
+def given_shape(model: Model, einsum: str) -> tuple[Extent, ...] | None:
     """The shape of what the instruction of an Einsum gives; None where that is not known."""
     held = model.spec.engines[einsum]
     if held.instruction == "BroadcastTo":
-        return model.extents(einsum, held.ranks[1:])
+        return model.ranks.extents(einsum, held.ranks[1:])
     if held.instruction not in ("Load", "Store", "SimpleTensorScalar", "SimpleTensorTensor", "LoopReduce"):
         return None
     accesses = model.einsums[einsum].accesses
     read = model.spec.placements.get((accesses[0].tensor, einsum)) if accesses else None
-    return model.extents(einsum, model.tile(read)) if read else None
+    return model.ranks.extents(einsum, model.tile(read)) if read else None

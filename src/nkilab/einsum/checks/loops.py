@@ -8,8 +8,7 @@ from ..grades import Finding, found
 from ..language.nodes import Node
 from ..language.spec import Execution, Fusion, Placement
 from ..written.ranks import Group
-from .model import Model, at_key, difference, entry, within
-from .names import node_of
+from .model import Model, difference
 
 
 def check_splits(model: Model) -> Iterator[Finding]:
@@ -23,7 +22,7 @@ def _splits(model: Model) -> Iterator[tuple[str, tuple[int, ...], Node]]:
     """Ranks that are split, the sizes of their parts, and where they are given."""
     for einsum, splits in model.spec.partitioning.items():
         for rank, shapes in splits.items():
-            yield rank, shapes, node_of(model.spec, "mapping", "partitioning", einsum, rank)
+            yield rank, shapes, model.spec.node("mapping", "partitioning", einsum, rank)
 
 
 def _remainders(model: Model, rank: str, shapes: tuple[int, ...], node: Node) -> Iterator[Finding]:
@@ -43,7 +42,7 @@ def check_parts(model: Model) -> Iterator[Finding]:
     for rank, shapes, node in _splits(model):
         names = (f"{rank}{n}" for n in range(len(shapes), -1, -1))
         for name in (n for n in names if n in model.ranks.declared):
-            yield found("split-name", at_key(node), rank=rank, count=times(len(shapes)), part=name)
+            yield found("split-name", node.at_key, rank=rank, count=times(len(shapes)), part=name)
 
 
 def has_edge_tiles(model: Model, rank: str) -> bool:
@@ -87,21 +86,18 @@ def check_orders(model: Model) -> Iterator[Finding]:
         ]  # fmt: skip
         told = difference(order, model.needed(einsum, wanted, order))
         if told:
-            node = node_of(spec, "mapping", "loop-order", einsum)
+            node = spec.node("mapping", "loop-order", einsum)
             yield found("loop-order-ranks", node, einsum=einsum, told=told, ranks=model.ranks_of(einsum))
     for einsum, (space, time) in spec.spacetime.items():
         order = spec.loop_order.get(einsum, model.ranks_of(einsum))
-        node = node_of(spec, "mapping", "spacetime", einsum)
+        node = spec.node("mapping", "spacetime", einsum)
         told = difference((*space, *time), order)
         if told:
             told = told.replace("lacks", "lack").replace("has", "have")
-            yield found("spacetime-ranks", at_key(node), einsum=einsum, told=told, order=order)
+            yield found("spacetime-ranks", node.at_key, einsum=einsum, told=told, order=order)
             continue
         for rank in (r for r in space if einsum in spec.engines and model.is_looped(einsum, r)):
-            yield found(
-                "space-looped", entry(within(node, "space"), rank), rank=rank,
-                instruction=spec.engines[einsum].instruction,
-            )  # fmt: skip
+            yield found("space-looped", node, rank=rank, instruction=spec.engines[einsum].instruction)
 
 
 def check_fusion(model: Model) -> Iterator[Finding]:
@@ -113,15 +109,14 @@ def check_fusion(model: Model) -> Iterator[Finding]:
         yield from _listed(model, fusion)
         alone = [g for g in fusion.groups if len(g) == 1]
         if alone:
-            yield found(
-                "fusion-singletons", at_key(within(fusion.node, "ranks")), count=len(alone),
-                total=len(fusion.groups), groups=[".".join(g[0]) for g in alone],
-            )  # fmt: skip
+            facts = {"count": len(alone), "total": len(fusion.groups)}
+            node = fusion.node.within("ranks").at_key
+            yield found("fusion-singletons", node, groups=[".".join(g[0]) for g in alone], **facts)
 
 
 def _groups(fusion: Fusion) -> list[Node]:
     """Where the groups of ranks are written."""
-    return within(fusion.node, "ranks").items() if "ranks" in fusion.node.entries() else []
+    return fusion.node.within("ranks").items() if "ranks" in fusion.node.entries() else []
 
 
 def _group(
@@ -134,10 +129,8 @@ def _group(
         if member in seen:
             yield found("fused-twice", at, member=".".join(member), other=seen[member])
         elif einsum in by_einsum:
-            yield found(
-                "fused-with-itself", at, einsum=einsum, first=f"{einsum}.{by_einsum[einsum]}",
-                second=f"{einsum}.{rank}",
-            )  # fmt: skip
+            first, second = (f"{einsum}.{r}" for r in (by_einsum[einsum], rank))
+            yield found("fused-with-itself", at, einsum=einsum, first=first, second=second)
         else:
             yield from _length(model, group[0], member, at)
         seen.setdefault(member, text)
@@ -145,7 +138,7 @@ def _group(
 
 
 def _length(model: Model, first: tuple[str, str], member: tuple[str, str], at: Node) -> Iterator[Finding]:
-    size, other = model.extent(*first), model.extent(*member)
+    size, other = model.ranks.extent(*first), model.ranks.extent(*member)
     if size != other and not _may_be_equal(model, first, member):
         names = {"first": ".".join(first), "second": ".".join(member)}
         yield found("fused-extents", at, size=size, other=other, **names)
@@ -153,7 +146,7 @@ def _length(model: Model, first: tuple[str, str], member: tuple[str, str], at: N
 
 def _may_be_equal(model: Model, first: tuple[str, str], second: tuple[str, str]) -> bool:
     """Whether extents that are formulas of different ranks could be the same number."""
-    extents = model.extent(*first), model.extent(*second)
+    extents = model.ranks.extent(*first), model.ranks.extent(*second)
     a, b = model.ranks.digit(*first), model.ranks.digit(*second)
     return not all(isinstance(e, int) for e in extents) and a.base != b.base
 
@@ -163,14 +156,13 @@ def _listed(model: Model, fusion: Fusion) -> Iterator[Finding]:
         return
     used = {einsum for group in fusion.groups for einsum, _ in group}
     everything = [name for name in model.einsums if name in used]
-    node = within(fusion.node, "einsums")
     missing = [name for name in everything if name not in fusion.einsums]
     extra = [name for name in fusion.einsums if name not in used]
     if extra:
-        yield found("fusion-extra", node, extra=extra, all=everything)
+        yield found("fusion-extra", fusion, extra=extra, all=everything)
     elif missing:
         told = f"{', '.join(missing[:-1])} and {missing[-1]}" if len(missing) > 1 else missing[0]
-        yield found("fusion-list", node, missing=told, all=everything)
+        yield found("fusion-list", fusion, missing=told, all=everything)
 
 
 def check_consumed(model: Model) -> Iterator[Finding]:
@@ -178,11 +170,8 @@ def check_consumed(model: Model) -> Iterator[Finding]:
     for einsum, held in model.spec.engines.items():
         groups = ((rank, model.ranks.group(einsum, rank)) for rank in held.ranks)
         for rank, group in ((r, g) for r, g in groups if g is not None and g.is_loop):
-            yield found(
-                "consumed-and-looped", entry(within(held.node, "ranks"), rank), einsum=einsum, rank=rank,
-                instruction=held.instruction, loop=loop_name(group),
-                kept=[r for r in held.ranks if not model.is_looped(einsum, r)],
-            )  # fmt: skip
+            kept = [r for r in held.ranks if not model.is_looped(einsum, r)]
+            yield found("consumed-and-looped", held, rank=rank, loop=loop_name(group), kept=kept)
 
 
 def loop_name(group: Group) -> str:
@@ -192,7 +181,7 @@ def loop_name(group: Group) -> str:
 
 def reducing_loops(model: Model, einsum: str) -> list[tuple[int, Group, str]]:
     """Loops over which an Einsum reduces: depth, group and its own rank."""
-    reduced = set(model.parts(einsum, model.einsums[einsum].reduced))
+    reduced = set(model.ranks.parts(einsum, model.einsums[einsum].reduced))
     found_at = []
     for depth, group in enumerate(model.ordered.get(einsum, ())):
         own = next((r for e, r in group.members if e == einsum), "")
@@ -215,7 +204,7 @@ def check_dependences(model: Model) -> Iterator[Finding]:
 def _incomplete(model: Model, consumer: str, tensor: str) -> Iterator[Finding]:
     """Loops that sum up a tensor and that its reader shares."""
     shared = model.common(tensor, consumer)
-    node = node_of(model.spec, "mapping", "loop-order", consumer)
+    node = model.spec.node("mapping", "loop-order", consumer)
     for depth, group, own in reducing_loops(model, tensor):
         if depth < shared:
             rank = group.rank_of(consumer)
@@ -230,7 +219,7 @@ def _too_early(model: Model, consumer: str, tensor: str) -> Iterator[Finding]:
     group = model.ordered[consumer][depth]
     first = next((e for e in model.emitted if e != consumer and (e, group) in _pairs(model)), consumer)
     rank = group.rank_of(consumer)
-    node = _member(model, consumer, rank, node_of(model.spec, "binding", "fusion"))
+    node = _member(model, consumer, rank, model.spec.node("binding", "fusion"))
     yield found("runs-before", node, consumer=consumer, loop=loop_name(group), first=first, tensor=tensor)
 
 
@@ -247,7 +236,7 @@ def _member(model: Model, einsum: str, rank: str, otherwise: Node) -> Node:
 def check_carried(model: Model) -> Iterator[Finding]:
     """Loops whose turns depend on one another run in order."""
     for einsum, held in model.spec.engines.items():
-        placed = model.producer(einsum)
+        placed = model.ranks.producer(einsum)
         if placed is None or placed.component == "PSUM":
             continue
         for _, group, own in reducing_loops(model, einsum):
@@ -256,18 +245,14 @@ def check_carried(model: Model) -> Iterator[Finding]:
 
 def _carried(model: Model, held: Execution, placed: Placement, group: Group, own: str) -> Iterator[Finding]:
     """What a sum over the turns of a loop means for the loop and for the tile that holds the sum."""
-    einsum = held.einsum
-    node = entry(node_of(model.spec, "mapping", "loop-order", einsum), own)
-    yield found("carried-loop", node, einsum=einsum, loop=loop_name(group))
+    einsum, loop = held.einsum, loop_name(group)
+    node = model.spec.node("mapping", "loop-order", einsum, own)
+    yield found("carried-loop", node, einsum=einsum, loop=loop)
     if model.bytes_of(einsum) < 4:
-        yield found(
-            "narrow-sum", node_of(model.spec, "format", einsum), tensor=einsum,
-            dtype=model.spec.dtypes[einsum], loop=loop_name(group),
-        )  # fmt: skip
+        node, dtype = model.spec.node("format", einsum), model.spec.dtypes[einsum]
+        yield found("narrow-sum", node, tensor=einsum, dtype=dtype, loop=loop)
     if placed.constructor == "zeros":
-        yield found(
-            "zeros-sum", within(placed.node, "constructor"), tensor=einsum, instruction=held.instruction
-        )
+        yield found("zeros-sum", placed, instruction=held.instruction)
 
 
 def check_scopes(model: Model) -> Iterator[Finding]:
@@ -277,26 +262,20 @@ def check_scopes(model: Model) -> Iterator[Finding]:
             continue
         loops = model.ordered[einsum]
         groups = [model.ranks.group(einsum, r) for r in placed.unbound]
-        node = within(placed.node, "ranks", "unbound")
         if len(groups) > len(loops) or any(g is not h for g, h in zip(groups, loops)):
             names = [g.rank_of(einsum) for g in loops]
-            yield found(
-                "unbound-prefix", node, tensor=tensor, unbound=placed.unbound, einsum=einsum, loops=names,
-                first=names[: len(groups)],
-            )  # fmt: skip
+            yield found("unbound-prefix", placed, loops=names, first=names[: len(groups)])
         elif einsum != tensor:
-            yield from _out_of_reach(model, tensor, einsum, node)
+            yield from _out_of_reach(model, placed)
 
 
-def _out_of_reach(model: Model, tensor: str, einsum: str, node: Node) -> Iterator[Finding]:
+def _out_of_reach(model: Model, placed: Placement) -> Iterator[Finding]:
     """Loops around a tile in which what reads it does not stand."""
-    made = model.producer(tensor)
+    tensor, einsum = placed.tensor, placed.einsum
+    made = model.ranks.producer(tensor)
     if made is None or tensor not in model.ordered:
         return
     shared = model.common(tensor, einsum)
     if shared < len(made.unbound):
         names = [g.rank_of(tensor) for g in model.ordered[tensor]]
-        yield found(
-            "unbound-differs", node, tensor=tensor, loops=names[: len(made.unbound)], producer=tensor,
-            consumer=einsum, shared=shared or "none",
-        )  # fmt: skip
+        yield found("unbound-differs", placed, loops=names[: len(made.unbound)], shared=shared or "none")

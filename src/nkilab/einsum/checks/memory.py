@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from ..grades import Finding, found
 from ..language.spec import Placement
-from .model import Model, within
+from .model import Model
 
 
 def tile_bytes(model: Model, placed: Placement) -> int | None:
@@ -24,7 +24,7 @@ def lifetimes(model: Model) -> dict[str, tuple[int, int]]:
     position = {name: number for number, name in enumerate(model.emitted)}
     found_at = {}
     for tensor in position:
-        made = model.producer(tensor)
+        made = model.ranks.producer(tensor)
         if made is None:
             continue
         readers = [position[e] for (t, e) in model.spec.placements if t == tensor and e in position]
@@ -34,7 +34,7 @@ def lifetimes(model: Model) -> dict[str, tuple[int, int]]:
 
 def _sizes(model: Model, memory: str, tensors: Iterable[str]) -> dict[str, int]:
     """Bytes per partition of the tiles in a memory, where they are known."""
-    tiles = [made for made in map(model.producer, tensors) if made and made.component == memory]
+    tiles = [made for made in map(model.ranks.producer, tensors) if made and made.component == memory]
     sizes = {made.tensor: tile_bytes(model, made) for made in tiles}
     return {tensor: size for tensor, size in sizes.items() if size is not None}
 
@@ -55,19 +55,11 @@ def check_memory(model: Model) -> Iterator[Finding]:
             for n in range(len(model.emitted))
         )
         largest = max(sizes, key=lambda t: sizes[t])
-        made = model.producer(largest)
+        made = model.ranks.producer(largest)
         assert made is not None
         if peak > most:
-            yield found(
-                row,
-                within(made.node, "ranks", "free"),
-                count=peak,
-                einsum=model.emitted[-at],
-                chip=chip.name,
-                most=most,
-                tensor=largest,
-                largest=sizes[largest],
-            )
+            facts = {"count": peak, "einsum": model.emitted[-at], "chip": chip.name, "most": most}
+            yield found(row, made, largest=sizes[largest], **facts)
         elif memory == "SBUF":
             yield from _twice(model, sizes, peak, most)
 
@@ -79,13 +71,6 @@ def _twice(model: Model, sizes: dict[str, int], peak: float, most: float) -> Ite
     if not loaded or count <= most:
         return
     largest = max(loaded, key=lambda t: sizes[t])
-    made = model.producer(largest)
+    made = model.ranks.producer(largest)
     assert made is not None
-    yield found(
-        "double-buffer",
-        within(made.node, "ranks", "free"),
-        tensors=loaded,
-        count=count,
-        chip=model.machine.name,
-        most=most,
-    )
+    yield found("double-buffer", made, tensors=loaded, count=count, chip=model.machine.name, most=most)

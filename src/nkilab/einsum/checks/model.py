@@ -11,11 +11,8 @@ from ...errors import nearest
 from ...machine import Machine
 from ...tiles.dtypes import as_dtype
 from ..language.ast import Access, Einsum
-from ..language.nodes import Node
 from ..language.spec import Placement, Spec
-from ..written.ranks import Group, Ranks
-
-Extent = int | str
+from ..written.ranks import Group, Ranks, merged
 
 
 @dataclass(frozen=True)
@@ -45,38 +42,22 @@ class Model:
         """Loops of every Einsum that has a loop order, the outermost first."""
         return {name: self.ranks.loops(name) for name in self.einsums if name in self.spec.loop_order}
 
-    def parts(self, einsum: str, variables: Sequence[str]) -> tuple[str, ...]:
-        """Ranks, after splits, of variables of an Einsum."""
-        return tuple(r for v in variables for r in self.ranks.names_after(einsum, v.upper()))
-
     def ranks_of(self, einsum: str) -> tuple[str, ...]:
         """All ranks of an Einsum, after splits."""
-        return self.parts(einsum, self.einsums[einsum].variables)
+        return self.ranks.parts(einsum, self.einsums[einsum].variables)
 
     def needed(self, einsum: str, ranks: Sequence[str], given: Sequence[str]) -> list[str]:
         """Ranks that a list has to name: all but those of one element that it leaves out."""
-        return [r for r in ranks if r in given or self.extent(einsum, r) != 1]
+        return [r for r in ranks if r in given or self.ranks.extent(einsum, r) != 1]
 
     def access(self, tensor: str, einsum: str) -> Access | None:
         """How an Einsum indexes a tensor."""
         held = self.einsums[einsum]
         return next((a for a in held.every_access if a.tensor == tensor), None)
 
-    def extent(self, einsum: str, rank: str) -> Extent:
-        """Elements of a rank, or the text of a formula."""
-        return self.ranks.extent(einsum, rank)
-
     def order_of(self, einsum: str, ranks: Sequence[str]) -> list[tuple[str, int, int | None]]:
         """What ranks count, one after the other: units left out, neighbours that count on merged."""
-        merged: list[tuple[str, int, int | None]] = []
-        for digit in (self.ranks.digit(einsum, rank) for rank in ranks):
-            if digit.stride == digit.high:
-                continue
-            if merged and merged[-1][0] == digit.base and merged[-1][1] == digit.high:
-                merged[-1] = (digit.base, digit.stride, merged[-1][2])
-            else:
-                merged.append((digit.base, digit.stride, digit.high))
-        return merged
+        return [(d.base, d.stride, d.high) for d in merged(self.ranks.digits(einsum, ranks))]
 
     def is_looped(self, einsum: str, rank: str) -> bool:
         """Whether a loop runs over a rank."""
@@ -87,13 +68,9 @@ class Model:
         """Ranks of a layout that no loop runs over."""
         return [r for r in (placed.ranks if ranks is None else ranks) if not self.is_looped(placed.einsum, r)]
 
-    def extents(self, einsum: str, ranks: Sequence[str]) -> list[Extent]:
-        """Extents of ranks."""
-        return [self.extent(einsum, r) for r in ranks]
-
     def count(self, einsum: str, ranks: Sequence[str]) -> int | None:
         """Elements of ranks together; None where an extent is not known."""
-        extents = self.extents(einsum, ranks)
+        extents = self.ranks.extents(einsum, ranks)
         return (
             prod(e for e in extents if isinstance(e, int))
             if all(isinstance(e, int) for e in extents)
@@ -103,10 +80,6 @@ class Model:
     def bytes_of(self, tensor: str) -> int:
         """Bytes of an element."""
         return int(as_dtype(self.spec.dtypes.get(tensor, "float32")).storage.itemsize)
-
-    def producer(self, tensor: str) -> Placement | None:
-        """Where a tensor lies as the Einsum that writes it sees it."""
-        return self.spec.placements.get((tensor, tensor))
 
     def consumers(self, tensor: str) -> Iterator[Placement]:
         """Where a tensor lies as its readers see it."""
@@ -132,27 +105,6 @@ class Model:
         turns = self.ranks.in_turns(self.ordered, names, depth)
         parts = (self._emitted(inside, depth + 1) if group else inside for group, inside in turns)
         return [name for part in parts for name in part]
-
-
-def within(node: Node, *keys: str) -> Node:
-    """The node that keys lead to, or the nearest above it that is written."""
-    for key in keys:
-        if not isinstance(node.value, dict) or key not in node.value:
-            break
-        node = node.value[key]
-    return node
-
-
-def entry(node: Node, word: str) -> Node:
-    """The entry of a list that is a word, or the list."""
-    if isinstance(node.value, list):
-        return next((n for n in node.value if n.value == word), node)
-    return node
-
-
-def at_key(node: Node) -> Node:
-    """A node whose place is that of its key."""
-    return Node(node.value, node.path, node.key_place if node.key_place.line else node.place, node.key_place)
 
 
 def close_to(name: str, known: Sequence[str]) -> str:

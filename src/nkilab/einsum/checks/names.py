@@ -11,29 +11,13 @@ import numpy as np
 
 from ...errors import shown
 from ..grades import Finding, found
-from ..language.ast import Affine, Cascade, Iterate, Place, Scalar, is_variable
+from ..language.ast import Affine, Cascade, Iterate, Scalar, is_variable
 from ..language.nodes import Node
-from ..language.spec import Fusion, Spec
-from .model import at_key, close_to, entry, within
+from ..language.spec import Spec
+from .model import close_to
 
 # words that kernels use for themselves
-TAKEN = {
-    "nki",
-    "nisa",
-    "nl",
-    "ni",
-    "np",
-    "range",
-    "float",
-    "min",
-    "max",
-    "const",
-    "inf",
-    "unary",
-    "binary",
-    "if",
-    "else",
-}
+TAKEN = {"nki", "nisa", "nl", "ni", "np", "range", "float", "min", "max", "const", "inf", "unary", "binary"}
 # functions of its module
 BESIDE_KERNEL = ("pack", "unpack")
 # elements of a tensor that are compiled; more is a slip of the pen
@@ -51,28 +35,18 @@ def check_cascade(spec: Spec) -> Iterator[Finding]:
     yield from _reads(spec)
 
 
-def node_of(spec: Spec, *keys: str) -> Node:
-    """The node of a path of keys; one without a place where the specification is no text."""
-    return within(spec.root, *keys) if spec.root is not None else Node(None, ".".join(keys), spec_place(spec))
-
-
-def spec_place(spec: Spec) -> Place:
-    """The place of the first Einsum; nowhere for cascades that were made in Python."""
-    return spec.cascade.einsums[0].place
-
-
 def _tensor_names(spec: Spec) -> Iterator[Finding]:
-    names = [(t, "the tensor", node_of(spec, "einsum", "declaration", t)) for t in spec.cascade.tensors]
-    names += [(s, "the scalar", node_of(spec, "einsum", "scalars", s)) for s in spec.cascade.scalars]
+    names = [(t, "the tensor", spec.node("einsum", "declaration", t)) for t in spec.cascade.tensors]
+    names += [(s, "the scalar", spec.node("einsum", "scalars", s)) for s in spec.cascade.scalars]
     if spec.kernel_name:
-        names.append((spec.kernel_name, "the kernel", node_of(spec, "options", "kernel-name")))
+        names.append((spec.kernel_name, "the kernel", spec.node("options", "kernel-name")))
     for name, what, node in names:
         is_taken = name in TAKEN or (what == "the kernel" and name in BESIDE_KERNEL)
         if keyword.iskeyword(name) or is_taken or not name.isascii():
-            yield found("reserved-name", at_key(node), name=name, what=what)
+            yield found("reserved-name", node.at_key, name=name, what=what)
     for tensor, rank in ((t.name, r) for t in spec.cascade.tensors.values() for r in t.ranks):
         if is_variable(rank) or not rank.isidentifier() or not rank.isascii():
-            node = entry(node_of(spec, "einsum", "declaration", tensor), rank)
+            node = spec.node("einsum", "declaration", tensor)
             yield found("rank-name", node, rank=rank, tensor=tensor, capital=rank.capitalize())
 
 
@@ -97,23 +71,23 @@ def _sizes(spec: Spec) -> Iterator[Finding]:
     cascade = spec.cascade
     known = known_ranks(cascade)
     for rank, size in cascade.sizes.items():
-        node = node_of(spec, "einsum", "shape", rank)
+        node = spec.node("einsum", "shape", rank)
         if rank not in known and spec.root is not None and node.path.endswith(f"shape.{rank}"):
-            yield found("shape-rank", at_key(node), rank=rank, ranks=known, close=close_to(rank, known))
+            yield found("shape-rank", node.at_key, rank=rank, ranks=known, close=close_to(rank, known))
         if size > MOST_EXTENT:
             yield found("size", node, what=f"rank {rank}", size=size, most=MOST_EXTENT)
             return
     for name in (t.name for t in cascade.tensors.values() if all(r in cascade.sizes for r in t.ranks)):
         size = prod(cascade.shape(name))
         if size > MOST_ELEMENTS:
-            node = at_key(node_of(spec, "einsum", "declaration", name))
+            node = spec.node("einsum", "declaration", name).at_key
             yield found("size", node, what=name, size=size, most=MOST_ELEMENTS)
 
 
 def _numbers(spec: Spec) -> Iterator[Finding]:
     """Numbers that float32 does not have; it has infinities."""
     numbers: list[tuple[str, float, Node]] = [
-        (f"the scalar {name}", value, node_of(spec, "einsum", "scalars", name))
+        (f"the scalar {name}", value, spec.node("einsum", "scalars", name))
         for name, value in spec.cascade.scalars.items()
     ]
     for einsum in spec.cascade.einsums:
@@ -128,7 +102,7 @@ def _numbers(spec: Spec) -> Iterator[Finding]:
 def _outputs(spec: Spec) -> Iterator[Finding]:
     for tensor, times in Counter(spec.cascade.outputs).items():
         if times > 1:
-            yield found("output-twice", node_of(spec, "options", "cascade-outputs"), tensor=tensor)
+            yield found("output-twice", spec.node("options", "cascade-outputs"), tensor=tensor)
 
 
 def _reads(spec: Spec) -> Iterator[Finding]:
@@ -149,88 +123,64 @@ def _reads(spec: Spec) -> Iterator[Finding]:
 
 def check_references(spec: Spec) -> Iterator[Finding]:
     """Every name in mapping, format and binding belongs to something."""
-    yield from _mapping_names(spec)
-    yield from _format_names(spec)
-    yield from _binding_names(spec)
+    einsums, tensors = spec.cascade.written, tuple(spec.cascade.tensors)
+    orders = [(e, ("format", t, "rank-order", e)) for t, held in spec.rank_order.items() for e in held]
+    named = [*_einsums(spec), *((e, spec.node(*keys).at_key) for e, keys in orders)]
+    named += [(e, f.node.within("einsums", e)) for f in spec.fusion for e in f.einsums or ()]
+    for name, node in named:
+        if name not in einsums:
+            yield found("no-einsum", node, name=name, names=einsums, close=close_to(name, einsums))
+    typed = dict.fromkeys((*spec.dtypes, *spec.rank_order, *spec.any_layout))
+    held_tensors = [(t, spec.node("format", t).at_key) for t in typed]
+    held_tensors += [(t, placed.node.within("name")) for (t, _), placed in spec.placements.items()]
+    for name, node in held_tensors:
+        if name not in tensors:
+            yield found("no-tensor", node, name=name, names=tensors, close=close_to(name, tensors))
+    for einsum, rank, node, is_split in _ranks(spec):
+        known = _parts(spec, einsum, is_split) if einsum in einsums else [rank]
+        if rank not in known:
+            yield found("no-rank", node, einsum=einsum, rank=rank, ranks=known, close=close_to(rank, known))
 
 
-def _einsum(spec: Spec, name: str, node: Node) -> Iterator[Finding]:
-    names = list(dict.fromkeys(e.name for e in spec.cascade.einsums))
-    if name not in names:
-        yield found("no-einsum", node, name=name, names=names, close=close_to(name, names))
+def _einsums(spec: Spec) -> Iterator[tuple[str, Node]]:
+    """The Einsums that something is given for, and where that stands."""
+    keys = {"partitioning": spec.partitioning, "loop-order": spec.loop_order, "spacetime": spec.spacetime}
+    yield from ((e, spec.node("mapping", key, e).at_key) for key, held in keys.items() for e in held)
+    yield from ((e, held.node.within("einsum")) for e, held in spec.engines.items())
+    yield from ((e, placed.node.within("einsum")) for (_, e), placed in spec.placements.items())
+    yield from ((e, node) for e, _, node in _members(spec))
 
 
-def _tensor(spec: Spec, name: str, node: Node) -> Iterator[Finding]:
-    names = list(spec.cascade.tensors)
-    if name not in names:
-        yield found("no-tensor", node, name=name, names=names, close=close_to(name, names))
+def _members(spec: Spec) -> Iterator[tuple[str, str, Node]]:
+    """Einsums and ranks that share loops, and where they stand."""
+    groups = ((g, n) for f in spec.fusion for g, n in zip(f.groups, f.node.within("ranks").items()))
+    yield from ((e, r, at) for group, node in groups for (e, r), at in zip(group, node.items()))
 
 
-def _rank(spec: Spec, einsum: str, rank: str, node: Node, *, is_split: bool = True) -> Iterator[Finding]:
-    if einsum not in spec.cascade.written:
-        return
+def _ranks(spec: Spec) -> Iterator[tuple[str, str, Node, bool]]:
+    """Ranks that are named of an Einsum, where that stands, and whether splits have named them."""
+    for einsum, splits in spec.partitioning.items():
+        node = spec.node("mapping", "partitioning", einsum)
+        yield from ((einsum, rank, node.within(rank).at_key, False) for rank in splits)
+    for einsum, held in spec.engines.items():
+        yield from ((einsum, rank, held.node.within("ranks", rank), True) for rank in held.ranks)
+    yield from ((*member, True) for member in _members(spec))
+
+
+def _parts(spec: Spec, einsum: str, is_split: bool) -> list[str]:
+    """The ranks of an Einsum, after splits or as they are."""
     held = spec.cascade.einsum(einsum)
     splits = spec.partitioning.get(einsum, {}) if is_split else {}
-    known = [
+    return [
         f"{v.upper()}{n}" if v.upper() in splits else v.upper()
         for v in held.variables
         for n in range(len(splits.get(v.upper(), ())), -1, -1)
     ]
-    if rank not in known:
-        yield found("no-rank", node, einsum=einsum, rank=rank, ranks=known, close=close_to(rank, known))
 
 
 def check_writers(spec: Spec) -> Iterator[Finding]:
     """Where loops are built as given, one Einsum writes each tensor that something is given for."""
     times = Counter(e.name for e in spec.cascade.einsums)
-    nodes = [(e, at_key(node_of(spec, "mapping", key, e)))
-             for key, held in (("partitioning", spec.partitioning), ("loop-order", spec.loop_order),
-                               ("spacetime", spec.spacetime)) for e in held]  # fmt: skip
-    nodes += [(e, within(held.node, "einsum")) for e, held in spec.engines.items()]
-    nodes += [(e, within(placed.node, "einsum")) for (_, e), placed in spec.placements.items()]
-    nodes += [(e, at) for f in spec.fusion
-              for group, node in zip(f.groups, within(f.node, "ranks").items())
-              for (e, _), at in zip(group, node.items())]  # fmt: skip
-    for name, node in nodes:
+    for name, node in _einsums(spec):
         if times[name] > 1:
             yield found("ambiguous-einsum", node, name=name, count=times[name])
-
-
-def _mapping_names(spec: Spec) -> Iterator[Finding]:
-    for einsum, splits in spec.partitioning.items():
-        node = node_of(spec, "mapping", "partitioning", einsum)
-        yield from _einsum(spec, einsum, at_key(node))
-        for rank in splits:
-            yield from _rank(spec, einsum, rank, at_key(within(node, rank)), is_split=False)
-    for key, held in (("loop-order", spec.loop_order), ("spacetime", spec.spacetime)):
-        for einsum in held:
-            yield from _einsum(spec, einsum, at_key(node_of(spec, "mapping", key, einsum)))
-
-
-def _format_names(spec: Spec) -> Iterator[Finding]:
-    for tensor in dict.fromkeys((*spec.dtypes, *spec.rank_order, *spec.any_layout)):
-        yield from _tensor(spec, tensor, at_key(node_of(spec, "format", tensor)))
-    for tensor, orders in spec.rank_order.items():
-        for einsum in orders:
-            yield from _einsum(spec, einsum, at_key(node_of(spec, "format", tensor, "rank-order", einsum)))
-
-
-def _binding_names(spec: Spec) -> Iterator[Finding]:
-    for fusion in spec.fusion:
-        yield from _fusion_names(spec, fusion)
-    for einsum, held in spec.engines.items():
-        yield from _einsum(spec, einsum, within(held.node, "einsum"))
-        for rank in held.ranks:
-            yield from _rank(spec, einsum, rank, entry(within(held.node, "ranks"), rank))
-    for (tensor, einsum), placed in spec.placements.items():
-        yield from _tensor(spec, tensor, within(placed.node, "name"))
-        yield from _einsum(spec, einsum, within(placed.node, "einsum"))
-
-
-def _fusion_names(spec: Spec, fusion: Fusion) -> Iterator[Finding]:
-    for einsum in fusion.einsums or ():
-        yield from _einsum(spec, einsum, entry(within(fusion.node, "einsums"), einsum))
-    for group, node in zip(fusion.groups, within(fusion.node, "ranks").items()):
-        for (einsum, rank), at in zip(group, node.items()):
-            yield from _einsum(spec, einsum, at)
-            yield from _rank(spec, einsum, rank, at)

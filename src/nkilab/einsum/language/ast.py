@@ -51,6 +51,11 @@ class Affine:
         known = sum(c * values[n] for n, c in self.terms if n in values)
         return Affine(tuple((n, c) for n, c in self.terms if n not in values), self.constant + known)
 
+    def counted_back(self, extents: Mapping[str, int]) -> Affine:
+        """With variables counted the other way round, which have these extents."""
+        moved = sum(c * (extents[n] - 1) for n, c in self.terms if n in extents)
+        return affine([(n, -c if n in extents else c) for n, c in self.terms], self.constant + moved)
+
     def renamed(self, names: Mapping[str, str]) -> Affine:
         """With other names."""
         return affine([(names.get(n, n), c) for n, c in self.terms], self.constant)
@@ -262,6 +267,19 @@ class Einsum:
         """It with other operands for those that are tensors."""
         operands = tuple(changed(o) if isinstance(o, Access) else o for o in self.operands)
         return self if operands == self.operands else replace(self, operands=operands)
+
+    def counted_back(self, extents: Mapping[str, int]) -> Einsum:
+        """It with variables, in which nothing is gathered, counted the other way round."""
+
+        def back(access: Access) -> Access:
+            indices = (i.counted_back(extents) if isinstance(i, Affine) else i for i in access.indices)
+            return replace(access, indices=tuple(indices))
+
+        asked = self.condition
+        if asked is not None:
+            left, right = asked.left.counted_back(extents), asked.right.counted_back(extents)
+            asked = Condition(left, asked.relation, right)
+        return replace(self.reading(back), output=back(self.output), condition=asked, text="")
 
     @cached_property
     def variables(self) -> tuple[str, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from io import StringIO
 from typing import Any
 
@@ -39,6 +39,23 @@ class Node:
         error = SpecError(problem, hint=hint)
         error.located(str(self.key_place if at_key and self.key_place.line else self.place), self.path)
         return error
+
+    def within(self, *keys: str) -> Node:
+        """The node that keys, and last a word of a list, lead to; the nearest above it that is written."""
+        node = self
+        for key in keys:
+            below = node.value
+            if isinstance(below, list):
+                return next((entry for entry in below if entry.value == key), node)
+            if not isinstance(below, dict) or key not in below:
+                break
+            node = below[key]
+        return node
+
+    @property
+    def at_key(self) -> Node:
+        """It with the place of its key."""
+        return replace(self, place=self.key_place) if self.key_place.line else self
 
     def entries(self) -> dict[str, Node]:
         """The keys and values of a mapping; none where nothing is written.

@@ -113,16 +113,11 @@ class Spec:
         timed = self.partitioning or self.loop_order or self.spacetime
         return bool(timed or self.fusion or self.engines or self.placements)
 
-    def node(self, path: str) -> Node:
-        """The node at a path, or the nearest above it that is written."""
-        assert self.root is not None
-        found = self.root
-        for key in path.split("."):
-            held = found.value
-            if not isinstance(held, dict) or key not in held:
-                break
-            found = held[key]
-        return found
+    def node(self, *keys: str) -> Node:
+        """The node that keys lead to; one at the first Einsum where the specification is no text."""
+        if self.root is None:
+            return Node(None, ".".join(keys), self.cascade.einsums[0].place)
+        return self.root.within(*keys)
 
 
 def read_spec(source: Source) -> Spec:
@@ -139,21 +134,18 @@ def read_spec(source: Source) -> Spec:
     cascade = _cascade(top["einsum"], options.get("cascade-outputs"))
     mapping = top["mapping"].only("partitioning", "loop-order", "spacetime") if "mapping" in top else {}
     binding = top["binding"].only("fusion", "engine", "tensor") if "binding" in top else {}
-    formats = _formats(top["format"]) if "format" in top else _Formats({}, {}, frozenset())
     return Spec(
         cascade,
         {e: _splits(n) for e, n in _of(mapping, "partitioning").items()},
         {e: n.words() for e, n in _of(mapping, "loop-order").items()},
         {e: _spacetime(n) for e, n in _of(mapping, "spacetime").items()},
-        formats.rank_order,
-        formats.dtypes,
-        formats.any_layout,
-        tuple(_fusion(n) for n in binding["fusion"].items()) if "fusion" in binding else (),
-        _unique([_execution(n) for n in binding["engine"].items()] if "engine" in binding else []),
-        _placements(binding["tensor"]) if "tensor" in binding else {},
-        _identifier(options["kernel-name"]) if "kernel-name" in options else "",
-        root,
-        source.text,
+        **_formats(_of(top, "format")),
+        fusion=tuple(_fusion(n) for n in binding["fusion"].items()) if "fusion" in binding else (),
+        engines=_unique([_execution(n) for n in binding["engine"].items()] if "engine" in binding else []),
+        placements=_placements(binding["tensor"]) if "tensor" in binding else {},
+        kernel_name=_identifier(options["kernel-name"]) if "kernel-name" in options else "",
+        root=root,
+        text=source.text,
     )
 
 
@@ -282,16 +274,10 @@ def _spacetime(node: Node) -> tuple[tuple[str, ...], tuple[str, ...]]:
     return tuple(held[k].words() if k in held else () for k in ("space", "time"))  # type: ignore[return-value]
 
 
-@dataclass(frozen=True)
-class _Formats:
-    rank_order: dict[str, dict[str, tuple[str, ...]]]
-    dtypes: dict[str, str]
-    any_layout: frozenset[str]
-
-
-def _formats(node: Node) -> _Formats:
+def _formats(entries: Mapping[str, Node]) -> dict[str, Any]:
+    """What a format says: orders of ranks, types, outputs that may be transposed."""
     orders, dtypes, free = {}, {}, set()
-    for tensor, entry in node.entries().items():
+    for tensor, entry in entries.items():
         held = entry.only("rank-order", "bit-width", "dtype", "layout")
         if "rank-order" in held:
             orders[tensor] = {e: n.words() for e, n in held["rank-order"].entries().items()}
@@ -302,7 +288,7 @@ def _formats(node: Node) -> _Formats:
         if "layout" in held:
             _need_any_layout(held["layout"])
             free.add(tensor)
-    return _Formats(orders, dtypes, frozenset(free))
+    return {"rank_order": orders, "dtypes": dtypes, "any_layout": frozenset(free)}
 
 
 def _dtype_of_width(node: Node) -> str:
@@ -397,7 +383,7 @@ def _placements(node: Node) -> dict[tuple[str, str], Placement]:
     return found
 
 
-def spec_of_cascade(cascade: Cascade, dtypes: Mapping[str, Any] | None = None, kernel_name: str = "") -> Spec:
+def spec_of_cascade(cascade: Cascade) -> Spec:
     """A specification that says nothing but a cascade.
 
     Raises:
@@ -407,5 +393,4 @@ def spec_of_cascade(cascade: Cascade, dtypes: Mapping[str, Any] | None = None, k
         check_einsum(einsum, cascade)
     for problem, hint in _unwritten(cascade):
         raise SpecError(problem, hint=hint).located("", "outputs")
-    named = {name: as_dtype(dtype).name for name, dtype in (dtypes or {}).items()}
-    return Spec(cascade, dtypes=named, kernel_name=kernel_name)
+    return Spec(cascade)

@@ -6,35 +6,28 @@ from collections.abc import Mapping
 
 from .ast import Cascade, Einsum, Iterate, Scalar
 
+# how operators are spelled where that is not their name
+SHORT = {"multiply": "mul"}
+
 
 def expression(einsum: Einsum) -> str:
-    """An Einsum as an expression."""
+    """An Einsum as an expression, its numbers in full."""
     operands = " . ".join(
-        f"const({o.value:g})" if isinstance(o, Scalar) and not o.name else str(o) for o in einsum.operands
+        f"const({o.value!r})" if isinstance(o, Scalar) and not o.name else str(o) for o in einsum.operands
     )
-    actions = "".join(
-        f" {a} {_spelled(n, len(einsum.operands))}"
-        for a, n in (("M", einsum.map_op), ("V", einsum.reduce_op))
-        if n
-    )
-    tail = f" if {einsum.condition} else {einsum.otherwise:g}" if einsum.condition else ""
+    operators = (("M", einsum.map_op), ("V", einsum.reduce_op))
+    actions = "".join(f" {letter} {SHORT.get(name, name)}" for letter, name in operators if name)
+    tail = f" if {einsum.condition} else {einsum.otherwise!r}" if einsum.condition else ""
     return f"{einsum.output} = {operands}{' ;;' + actions if actions else ''}{tail}"
 
 
-def _spelled(name: str, operands: int) -> str:
-    return {"multiply": "mul", "add": "add"}.get(name, name)
-
-
-def yaml_of(
-    cascade: Cascade, dtypes: Mapping[str, str], kernel_name: str, any_layout: frozenset[str] = frozenset()
-) -> str:
+def yaml_of(cascade: Cascade, dtypes: Mapping[str, str], kernel_name: str) -> str:
     """The YAML text of a cascade.
 
     Args:
         cascade: what it computes, and extents as far as known.
         dtypes: of tensors.
         kernel_name: of the function.
-        any_layout: outputs that may be transposed.
     """
     lines = ["einsum:", "    declaration:"]
     lines += [f"        {t.name}: [{', '.join(t.ranks)}]" for t in cascade.tensors.values()]
@@ -50,12 +43,8 @@ def yaml_of(
         if held:
             lines.append(f"    {key}:")
             lines += [f"        {name}: {value!r}" for name, value in held.items()]
-    if dtypes or any_layout:
-        lines.append("format:")
-    for name in (t for t in cascade.tensors if t in dtypes or t in any_layout):
-        held_by = [f"dtype: {dtypes[name]}"] if name in dtypes else []
-        held_by += ["layout: any-layout"] if name in any_layout else []
-        lines.append(f"    {name}: {{{', '.join(held_by)}}}")
+    types = [f"    {name}: {{dtype: {dtypes[name]}}}" for name in cascade.tensors if name in dtypes]
+    lines += ["format:", *types] if dtypes else []
     lines += [
         "options:",
         f"    kernel-name: {kernel_name}",

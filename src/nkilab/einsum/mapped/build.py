@@ -8,7 +8,9 @@ other read become one instruction.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
+from math import prod
 
 from ...errors import UnsupportedError
 from ...machine import Machine
@@ -21,11 +23,9 @@ from ..plan.values import Tile, Value
 from ..tree import nodes
 from ..tree.expr import ZERO, Expr, Whole, at_most, expr, name_of
 from ..tree.nodes import HBM, PSUM, SBUF, Alloc, Argument, Buffer, Cut, Kernel, Loop, Summed, Tally, View
-from ..written.ranks import Group, Ranks
-from .claims import asserts
+from ..written.ranks import Group, Ranks, merged
 from .complete import is_entry
 from .decide import Decisions, Plan
-from .layouts import digits, hbm_axes, merged
 from .views import Place, Views
 
 ELEMENTWISE = ("SimpleTensorScalar", "SimpleTensorTensor", "Activation")
@@ -55,7 +55,7 @@ class _Build:
         decided = Decisions(spec, self.ranks, types)
         self.einsums, self.plans = decided.einsums, decided.plans
         self.views = Views(spec, self.ranks, decided.einsums)
-        self.view = self.views.view
+        self.view, self.add = self.views.view, build.add
         self.notes, self.sequential, self.is_reduced = decided.notes, decided.sequential, decided.is_reduced
 
     # the kernel
@@ -70,7 +70,7 @@ class _Build:
                     f"the binding does not place {tensor}, which is an input",
                     hint=f"take {tensor} out of the declaration",
                 )
-            axes = hbm_axes(self.ranks, placed)
+            axes = self.ranks.hbm_axes(placed)
             shape = tuple(d.extent for d in axes) or (1,)
             self.views.places[tensor] = Place(
                 Buffer(tensor, shape, self.ctx.dtypes[tensor], HBM, "input", tensor), [], axes
@@ -92,13 +92,26 @@ class _Build:
             outputs,
             self.title,
             self.parameters,
-            asserts(self.spec, self.parameters, self.machine, self.bytes, self.sums),
+            self.asserts(),
         )
         return kernel, self.notes
 
+    def asserts(self) -> tuple[str, ...]:
+        """Claims on open extents, which the compiler cannot prove: splits leave nothing over, tiles fit."""
+        splits = ((base, shapes) for held in self.spec.partitioning.values() for base, shapes in held.items())
+        divided = ((base, shapes[0]) for base, shapes in splits if base in self.parameters and shapes[0] > 1)
+        found = [f"{base} % {part} == 0" for base, part in divided]
+        total = sum(self.bytes, ZERO)
+        if total.names:
+            found.append(f"{total} <= {self.machine['sbuf_bytes_per_partition']}")
+        if any(size.names for size in self.sums):
+            banks = " + ".join(f"-(-({size}) // {self.machine['psum_bank_bytes']})" for size in self.sums)
+            found.append(f"{banks} <= {self.machine['psum_banks']}")
+        return tuple(dict.fromkeys(found))
+
     def allocate_hbm(self, tensor: str, role: str = "output") -> None:
         placed = self.ranks.placement(tensor, tensor)
-        axes = hbm_axes(self.ranks, placed)
+        axes = self.ranks.hbm_axes(placed)
         self.ctx.build.taken.discard(tensor)
         shape = tuple(d.extent for d in axes) or (1,)
         buffer = self.ctx.build.buffer(tensor, shape, self.ctx.dtypes[tensor], HBM, role, tensor)
@@ -124,7 +137,7 @@ class _Build:
     def emit_one(self, name: str, depth: int) -> None:
         """The statement of an Einsum in its innermost loop."""
         if not depth:
-            self.ctx.build.add(nodes.Comment(self.text_of(name)))
+            self.add(nodes.Comment(self.text_of(name)))
         self.statement(self.plans[name])
 
     def loop(self, group: Group, name: str, together: list[str], depth: int) -> None:
@@ -147,7 +160,7 @@ class _Build:
         made = Loop(variable, trips, body, is_ordered, count_name, count, comment, total, each)
         outer = self.ctx.build.scopes[-1]
         outer.opened = len(outer.body)
-        self.ctx.build.add(made)
+        self.add(made)
         self.ctx.build.scopes.append(Scope(body=body))
         self.views.variables = {**self.views.variables, group.variable: variable}
         self.emit(together, depth + 1)
@@ -179,67 +192,52 @@ class _Build:
             extra = []
         if len(unbound) != depth:
             return
-        parts = merged(digits(self.ranks, name, placed.outer))
-        axes = merged([*digits(self.ranks, name, tuple(extra)), *digits(self.ranks, name, placed.inner)])
-        rows: Whole = expr(1)
-        for part in parts:
-            rows = expr(rows) * part.extent
+        parts = merged(self.ranks.digits(name, placed.outer))
+        axes = merged([*self.ranks.digits(name, tuple(extra)), *self.ranks.digits(name, placed.inner)])
+        rows = prod((expr(part.extent) for part in parts), start=expr(1))
         memory = placed.component.lower()
         dtype = "float32" if memory == PSUM else self.ctx.dtypes[name]
-        shape = (rows, *(d.extent for d in axes)) if axes else (rows, 1)
+        shape: tuple[Whole, ...] = (rows, *(d.extent for d in axes)) if axes else (rows, 1)
         role = "sum" if memory == PSUM else "tile"
         made = Buffer(self.ctx.build.fresh(name), shape, dtype, memory, role, name)
-        self.ctx.build.add(Alloc(made))
+        self.add(Alloc(made))
         self.views.places[name] = Place(made, parts, axes)
-        size = expr(self.ctx.bytes_of(dtype))
-        for extent in shape[1:]:
-            size = size * extent
+        size = prod(map(expr, shape[1:]), start=expr(self.ctx.bytes_of(dtype)))
         (self.bytes if memory == SBUF else self.sums).append(size)
-        if self.spec.engines[name].instruction == "LoopReduce" or (
-            self.spec.engines[name].instruction == "TensorReduce" and self.is_summed_by_loops(plan)
-        ):
+        is_tiled = plan.instruction == "TensorReduce"
+        if plan.instruction == "LoopReduce" or (is_tiled and self.is_summed_by_loops(plan)):
             whole = View(made, tuple(Cut(ZERO, expr(e)) for e in shape))
-            self.ctx.build.add(nodes.Fill(whole, float(OPERATORS[plan.einsum.reduce_op].identity or 0.0)))
+            self.add(nodes.Fill(whole, float(OPERATORS[plan.einsum.reduce_op].identity or 0.0)))
 
     def is_fused(self, name: str) -> bool:
         """Whether an element-wise result is read once, by an element-wise Einsum in the same loops."""
-        if self.spec.engines[name].instruction not in ELEMENTWISE:
+        plan, readers = self.plans[name], [p for p in self.plans.values() if name in p.einsum.reads]
+        if len(readers) != 1 or any(p.instruction not in ELEMENTWISE for p in (plan, *readers)):
             return False
-        readers = [e for e in self.einsums.values() if name in e.reads]
-        if len(readers) != 1 or self.spec.engines[readers[0].name].instruction not in ELEMENTWISE:
-            return False
-        reader = self.plans[readers[0].name]
-        return reader.loops == self.plans[name].loops and self.is_one(reader) == self.is_one(self.plans[name])
+        return readers[0].loops == plan.loops and self.is_one(readers[0]) == self.is_one(plan)
 
     # statements
 
     def statement(self, plan: Plan) -> None:
-        einsum, name = plan.einsum, plan.einsum.name
-        match self.spec.engines[name].instruction:
+        name, source = plan.name, plan.source
+        match plan.instruction:
             case "Load":
-                source, dst = self.views.in_order(einsum.reads[0], name, plan), self.view(name, name, plan)
-                self.ctx.build.add(nodes.Load(dst, with_row(source, dst)))
+                dst = self.view(name, plan)
+                self.add(nodes.Load(dst, with_row(self.views.in_order(source, name, plan), dst)))
             case "Store":
                 self.need_place(name)
-                target = self.views.in_order(name, einsum.reads[0], plan, einsum.reads[0])
-                held = self.view(einsum.reads[0], name, plan)
-                self.ctx.build.add(nodes.Store(with_row(target, held), held))
+                held = self.view(source, plan)
+                self.add(nodes.Store(with_row(self.views.in_order(name, source, plan), held), held))
             case "BroadcastTo":
                 self.broadcast(plan)
             case "MatVec":
                 self.product(plan)
             case "TensorCopy":
-                source = self.view(einsum.reads[0], name, plan)
-                self.ctx.build.add(nodes.Copy(self.view(name, name, plan), source))
+                self.add(nodes.Copy(self.view(name, plan), self.view(source, plan)))
             case "Transpose":
                 self.transpose(plan)
-            case "TensorReduce":
+            case "TensorReduce" | "LoopReduce":
                 self.reduction(plan)
-            case "LoopReduce":
-                dst = self.view(name, name, plan)
-                source = self.view(einsum.reads[0], name, plan)
-                self.ctx.build.add(nodes.Combine(dst, dst, OPERATORS[einsum.reduce_op].alu, source))
-                self.tally(plan, dst)
             case "SimpleTensorScalar" | "SimpleTensorTensor" | "Activation":
                 self.elementwise(plan)
             case other:
@@ -247,52 +245,48 @@ class _Build:
 
     def transpose(self, plan: Plan) -> None:
         """Partitions and columns of a tile change places, through PSUM."""
-        source, dst = (
-            self.view(plan.einsum.reads[0], plan.einsum.name, plan),
-            self.view(plan.einsum.name, plan.einsum.name, plan),
-        )
+        source, dst = self.view(plan.source, plan), self.view(plan.name, plan)
         rows, columns = source.cuts[0], source.cuts[-1]
         most = self.machine["partitions"]
         shape: tuple[Whole, ...] = tuple(c.count if c.count.value else int(most) for c in (columns, rows))
         turned = Buffer(self.ctx.build.fresh("turned"), shape, source.buffer.dtype, PSUM)
-        self.ctx.build.add(Alloc(turned))
+        self.add(Alloc(turned))
         view = part_of(turned, columns.count, rows.count)
-        self.ctx.build.add(nodes.Transpose(view, source))
-        self.ctx.build.add(nodes.Copy(dst, view))
+        self.add(nodes.Transpose(view, source))
+        self.add(nodes.Copy(dst, view))
 
     def reduction(self, plan: Plan) -> None:
         """A reduction over the columns that the instruction covers, and over loops."""
-        name, op = plan.einsum.name, OPERATORS[plan.einsum.reduce_op].alu
-        dst, source = self.view(name, name, plan), self.view(plan.einsum.reads[0], name, plan)
-        if not self.is_summed_by_loops(plan):
-            self.ctx.build.add(nodes.Reduce(dst, op, source))
-            self.tally(plan, dst)
-            return
-        partial = self.like(plan, "partial", 1)
-        self.ctx.build.add(nodes.Reduce(partial, op, source))
-        self.ctx.build.add(nodes.Combine(dst, dst, op, partial))
+        op = OPERATORS[plan.einsum.reduce_op].alu
+        dst, source = self.view(plan.name, plan), self.view(plan.source, plan)
+        if plan.instruction == "TensorReduce":
+            partial = self.like(plan, "partial", 1) if self.is_summed_by_loops(plan) else dst
+            self.add(nodes.Reduce(partial, op, source))
+            source = partial
+        if source is not dst:
+            self.add(nodes.Combine(dst, dst, op, source))
         self.tally(plan, dst)
 
     def tally(self, plan: Plan, into: View) -> None:
         """Note what a statement added to the sum of an Einsum: values of each part of what is summed over."""
-        name = plan.einsum.name
+        name = plan.name
         added: list[tuple[str, Expr, Expr, Expr | int]] = []
         for variable in plan.einsum.reduced:
             parts = self.ranks.names_after(name, variable.upper())
             if any(self.ranks.edge_of(name, r) for r in parts):
                 # the inner part of a rank has fewer values in the last turn of the outer
                 whole = self.ranks.digit(name, variable.upper())
-                cut = self.views.along(whole, name, plan, list(parts), self.ranks.placement(name, name))
+                cut = self.views.along(whole, plan, parts)
                 held = cut if isinstance(cut, Cut) else Cut(cut.at, expr(1))
                 added.append((variable, held.start, held.count, whole.extent))
                 continue
             added += [self.added_along(plan, rank) for rank in parts]
         summed = (Summed(v, at, count, ZERO, expr(n), expr(n).value or 0) for v, at, count, n in added)
-        self.ctx.build.add(Tally(into, tuple(summed)))
+        self.add(Tally(into, tuple(summed)))
 
     def added_along(self, plan: Plan, rank: str) -> tuple[str, Expr, Expr, Expr]:
         """What a statement adds along a part of a rank: its variable, first value, count and extent."""
-        name = plan.einsum.name
+        name = plan.name
         group, extent = self.ranks.group(name, rank), self.ranks.size(name, rank)
         if rank in plan.consumed or group is None or group.variable not in self.views.variables:
             return rank.lower(), ZERO, extent, extent
@@ -300,65 +294,48 @@ class _Build:
 
     def is_summed_by_loops(self, plan: Plan) -> bool:
         """Whether a loop runs over a rank that an Einsum reduces."""
-        name = plan.einsum.name
-        return any(self.is_reduced(plan.einsum, r) for g in plan.loops for e, r in g.members if e == name)
+        members = (member for group in plan.loops for member in group.members)
+        return any(self.is_reduced(plan.einsum, r) for e, r in members if e == plan.name)
 
     def broadcast(self, plan: Plan) -> None:
         """Read a row of an input to every partition."""
-        name = plan.einsum.name
-        loader = self.plans[plan.einsum.reads[0]].einsum
-        dst = self.view(name, name, plan)
-        tensor = loader.reads[0]
-        held = self.views.places[tensor]
-        source = self.views.row(plan, tensor, loader.name, held)
-        source = View(source.buffer, source.index, repeat=dst.cuts[0].count)
-        self.ctx.build.add(nodes.Load(dst, source))
+        loader, dst = self.plans[plan.source], self.view(plan.name, plan)
+        source = self.views.row(plan, loader.source, loader.name, self.views.places[loader.source])
+        self.add(nodes.Load(dst, View(source.buffer, source.index, repeat=dst.cuts[0].count)))
 
     def product(self, plan: Plan) -> None:
         """A sum of products; the operand with the rank of the result's partitions is stationary."""
-        einsum, name = plan.einsum, plan.einsum.name
-        made = self.ranks.placement(name, name)
+        einsum, name = plan.einsum, plan.name
+        on_parts = set(self.ranks.digits(name, plan.placed.outer))
         stationary = moving = None
         for access in einsum.accesses:
-            inner = {
-                self.ranks.digit(name, r)
-                for r in self.ranks.placement(access.tensor, name).inner
-                if r in plan.consumed
-            }
-            on_parts = set(digits(self.ranks, name, made.outer))
-            if inner & on_parts:
+            inner = self.ranks.placement(access.tensor, name).inner
+            if on_parts & {self.ranks.digit(name, r) for r in inner if r in plan.consumed}:
                 stationary = access
             else:
                 moving = access
-        if not digits(self.ranks, name, made.outer):
+        if not on_parts:
             # of a result of one partition either operand may be stationary
             stationary, moving = einsum.accesses
         if stationary is None or moving is None:
             raise UnsupportedError(f"no operand of {name} has the rank that its partitions have")
         running = tuple(
             self.views.variables[g.variable]
-            for g in plan.loops[len(made.unbound) :]
+            for g in plan.loops[len(plan.placed.unbound) :]
             if any(self.is_reduced(einsum, r) for e, r in g.members if e == name)
         )
-        self.ctx.build.add(
-            nodes.MatMul(
-                self.view(name, name, plan),
-                self.view(stationary.tensor, name, plan),
-                self.view(moving.tensor, name, plan),
-                running,
-            )
-        )
-        self.tally(plan, self.view(name, name, plan))
+        dst, first, second = (self.view(t, plan) for t in (name, stationary.tensor, moving.tensor))
+        self.add(nodes.MatMul(dst, first, second, running))
+        self.tally(plan, dst)
 
     def elementwise(self, plan: Plan) -> None:
-        einsum, name = plan.einsum, plan.einsum.name
-        widest = self.view(name, name, plan) if name in self.views.places else None
+        einsum, name = plan.einsum, plan.name
         tile = Tile(self.ctx, lambda hint: self.like(plan, hint), lambda hint: self.like(plan, hint, 1))
         fetched = {operand: self.operand(operand, plan) for operand in dict.fromkeys(einsum.operands)}
         operands = [fetched[operand] for operand in einsum.operands]
         value = tile.operator(einsum.map_op, operands) if einsum.map_op else operands[0]
-        held = self.spec.engines[name]
-        value.is_activation = held.instruction == "Activation" and is_entry(held.node.path)
+        is_given = is_entry(self.spec.engines[name].node.path)
+        value.is_activation = plan.instruction == "Activation" and is_given
         if einsum.condition is not None:
             value = self.selected(plan, value, tile)
         if self.is_fused(name):
@@ -368,8 +345,7 @@ class _Build:
                 f"changed: {name} is computed on the way to {reader}; it has no place of its own"
             )
             return
-        assert widest is not None
-        tile.into(value, widest)
+        tile.into(value, self.view(name, plan))
 
     def operand(self, operand: Operand, plan: Plan) -> Value:
         """An operand of an element-wise Einsum: a number, what is computed on the way, or a view."""
@@ -377,24 +353,24 @@ class _Build:
             return Value(number=self.ctx.number(operand))
         if operand.tensor in self.pending:
             return self.pending.pop(operand.tensor)
-        view = self.view(operand.tensor, plan.einsum.name, plan)
+        view = self.view(operand.tensor, plan)
         return Value(view=view, is_column=view.cuts[-1].count.value == 1 and not self.is_one(plan))
 
     def selected(self, plan: Plan, value: Value, tile: Tile) -> Value:
         """The value where the condition of an Einsum holds, its number elsewhere."""
-        einsum, name = plan.einsum, plan.einsum.name
+        einsum, name = plan.einsum, plan.name
         condition = einsum.condition
         assert condition is not None
-        placed, whole = self.ranks.placement(name, name), condition.difference
+        whole = condition.difference
         offset, steps = expr(whole.constant), [0, 0]
         for variable, c in whole.at(self.spec.cascade.sizes).terms:
             rank = variable.upper()
-            parts = list(self.ranks.names_after(name, rank))
-            at = self.views.along(self.ranks.digit(name, rank), name, plan, parts, placed)
+            parts = self.ranks.names_after(name, rank)
+            at = self.views.along(self.ranks.digit(name, rank), plan, parts)
             offset = offset + (at.start if isinstance(at, Cut) else at.at) * c
             if isinstance(at, Cut):
                 # a covered part of a rank lies on the partitions or along the columns
-                steps[not any(r in placed.outer and r in plan.consumed for r in parts)] += c * at.step
+                steps[not any(r in plan.placed.outer and r in plan.consumed for r in parts)] += c * at.step
         offset = offset + whole.at(self.spec.cascade.sizes).constant - whole.constant
         made = self.like(plan, f"{name.lower()}_selected")
         rows, columns = steps
@@ -410,26 +386,20 @@ class _Build:
 
     def is_one(self, plan: Plan) -> bool:
         """Whether the result has one column."""
-        placed = self.ranks.placement(plan.einsum.name, plan.einsum.name)
-        return all(
-            r not in plan.consumed or self.ranks.size(plan.einsum.name, r).value == 1 for r in placed.inner
-        )
+        return all(self.ranks.size(plan.name, r).value == 1 for r in plan.columns)
+
+    def covered_by(self, name: str, ranks: Iterable[str]) -> Expr:
+        """Values of ranks of an Einsum together, where none is cut short."""
+        return prod((self.ranks.size(name, rank) for rank in ranks), start=expr(1))
 
     def like(self, plan: Plan, hint: str, columns: int = 0) -> View:
         """A new float32 tile of the size of an Einsum's result."""
-        name = plan.einsum.name
-        placed = self.ranks.placement(name, name)
-        rows, width = expr(1), expr(1)
-        for rank in placed.outer:
-            rows = rows * self.ranks.size(name, rank)
-        for rank in placed.inner:
-            if rank in plan.consumed:
-                width = width * self.ranks.size(name, rank)
-        count = self.views.covered(name, placed.outer)
-        wide = self.views.covered(name, [r for r in placed.inner if r in plan.consumed])
+        name, outer = plan.name, plan.placed.outer
+        rows, width = (self.covered_by(name, ranks) for ranks in (outer, plan.columns))
+        count, wide = (self.views.covered(name, ranks) for ranks in (outer, plan.columns))
         width, wide = (expr(columns), expr(columns)) if columns else (width, wide)
         buffer = Buffer(self.ctx.build.fresh(hint), (rows, width), "float32", SBUF)
-        self.ctx.build.add(Alloc(buffer))
+        self.add(Alloc(buffer))
         return part_of(buffer, count, wide)
 
 

@@ -10,7 +10,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from ...machine import Machine
-from ..checks.names import node_of
 from ..language.ast import Cascade, Einsum, Iterate
 from ..language.nodes import Node
 from ..language.spec import Execution, Fusion, Placement, Spec
@@ -92,8 +91,8 @@ class _Completion:
 
     def node(self, path: str) -> Node:
         """A node of what was added, at the mapping."""
-        key = next((k for k in ("binding", "mapping") if node_of(self.given, k).path == k), "einsum")
-        return Node(None, f"{path} (completed)", node_of(self.given, key).place)
+        key = next((k for k in ("binding", "mapping") if self.given.node(k).path == k), "einsum")
+        return Node(None, f"{path} (completed)", self.given.node(key).place)
 
     def notes(self) -> Iterator[str]:
         """What was added, for the report."""
@@ -223,7 +222,7 @@ class _Completion:
         barred = {r for g in groups for e, r in g if e == name}
         barred |= {r for (_, e), p in self.given.placements.items() if e == name for r in p.unbound}
         covered = [r for v, most in self.covers(einsum) for r in self.innermost(name, v, most)]
-        return tuple(r for r in self.every(name, einsum.variables) if r in covered and r not in barred)
+        return tuple(r for r in self.ranks.parts(name, einsum.variables) if r in covered and r not in barred)
 
     def covers(self, einsum: Einsum) -> list[tuple[str, int]]:
         """Variables that an instruction covers at once, with how many values at most."""
@@ -255,10 +254,6 @@ class _Completion:
 
     # ranks
 
-    def every(self, einsum: str, variables: Iterable[str]) -> list[str]:
-        """Ranks of variables, after splits."""
-        return [r for v in variables for r in self.ranks.names_after(einsum, v.upper())]
-
     def innermost(self, einsum: str, variable: str, most: int) -> list[str]:
         """The innermost parts of a rank that together have at most some elements."""
         parts = self.ranks.names_after(einsum, variable.upper())
@@ -276,7 +271,7 @@ class _Completion:
     def order(self, einsum: Einsum) -> tuple[str, ...]:
         """The loop order: as given, else loops inside which tiles live, the rest of the result, then sums."""
         name, consumed = einsum.name, self.consumed[einsum.name]
-        ranks = self.every(name, einsum.variables)
+        ranks = self.ranks.parts(name, einsum.variables)
         given = self.given.loop_order.get(name)
         if given is not None:
             return (*given, *(r for r in ranks if r not in given and r not in consumed))
@@ -347,7 +342,7 @@ class _Completion:
         access = next(a for a in einsum.every_access if a.tensor == tensor)
         zeros = self.instructions[name] == "LoopReduce"
         constructor = ("zeros" if zeros else "empty") if is_made else ""
-        ranks = self.every(name, access.variables)
+        ranks = self.ranks.parts(name, access.variables)
         if self.in_hbm(tensor):
             order = self.given.rank_order.get(tensor, {}).get(name)
             *outer, last = order or ranks or [""]
@@ -373,7 +368,7 @@ class _Completion:
         movers = [e for e in self.cascade.einsums if tensor in (e.name, *e.reads)]
         accesses = [a for e in movers for a in e.every_access if a.tensor == tensor]
         ranks = self.cascade.tensors[tensor].ranks
-        parts = {tuple(self.every(e.name, a.variables)) for e, a in zip(movers, accesses)}
+        parts = {tuple(self.ranks.parts(e.name, a.variables)) for e, a in zip(movers, accesses)}
         return len(parts) == 1 and all(tuple(v.upper() for v in a.variables) == ranks for a in accesses)
 
     def seen_by(self, other: Placement, name: str, variables: tuple[str, ...]) -> Placement:
@@ -396,7 +391,7 @@ class _Completion:
     ) -> list[str]:
         """Ranks of an Einsum that cover digits, in their order; parts of one element go by their names."""
         found: list[str] = []
-        own = {r: self.ranks.digit(einsum, r) for r in self.every(einsum, variables)}
+        own = {r: self.ranks.digit(einsum, r) for r in self.ranks.parts(einsum, variables)}
         for rank, one in wanted:
             inside = [
                 r for r, d in own.items()

@@ -6,10 +6,8 @@ from dataclasses import dataclass, field
 
 from ...errors import UnsupportedError
 from ..language.ast import Einsum
-from ..language.spec import Spec
-from ..written.ranks import Group, Ranks
-from .invariants import invariant
-from .layouts import digits, merged
+from ..language.spec import Placement, Spec
+from ..written.ranks import Group, Ranks, merged
 
 
 @dataclass
@@ -18,6 +16,8 @@ class Plan:
 
     Args:
         einsum: the Einsum.
+        instruction: that computes it.
+        placed: where its result lies.
         loops: around its statement, the outermost first.
         consumed: ranks that its statement covers at once.
         dropped: ranks whose loops it left, because nothing it reads depends on them.
@@ -26,11 +26,28 @@ class Plan:
     """
 
     einsum: Einsum
+    instruction: str
+    placed: Placement
     loops: list[Group]
     consumed: set[str]
     dropped: list[str] = field(default_factory=list)
     is_skipped: bool = False
     is_apart: bool = False
+
+    @property
+    def name(self) -> str:
+        """Of the Einsum."""
+        return self.einsum.name
+
+    @property
+    def source(self) -> str:
+        """The first tensor that it reads."""
+        return self.einsum.reads[0]
+
+    @property
+    def columns(self) -> list[str]:
+        """Ranks along the columns of its result that a statement covers."""
+        return [r for r in self.placed.inner if r in self.consumed]
 
 
 class Decisions:
@@ -58,16 +75,14 @@ class Decisions:
         self.mark_sums()
 
     def planned(self, einsum: Einsum) -> Plan:
-        name = einsum.name
+        name, held = einsum.name, self.spec.engines[einsum.name]
         loops = list(self.ranks.loops(name))
         looped = {r for g in loops for e, r in g.members if e == name}
-        consumed = {r for r in self.spec.engines[name].ranks if r not in looped}
-        plan = Plan(einsum, loops, consumed)
+        placed = self.ranks.placement(name, name)
+        plan = Plan(einsum, held.instruction, placed, loops, {r for r in held.ranks if r not in looped})
         before = tuple(loops)
         # what lies in HBM is written for every value of every rank
-        for rank in (
-            invariant(self.spec, einsum) if self.ranks.placement(name, name).component != "HBM" else ()
-        ):
+        for rank in invariant(self.spec, einsum) if placed.component != "HBM" else ():
             group = self.ranks.group(name, rank)
             if group in plan.loops:
                 assert group is not None
@@ -78,19 +93,17 @@ class Decisions:
             self.notes.append(
                 f"changed: {name} does not depend on {', '.join(plan.dropped)} and is done once"
             )
-        if self.spec.engines[name].instruction in ("Load", "Store"):
+        if plan.instruction in ("Load", "Store"):
             self.merge_rows(plan)
         return plan
 
     def merge_rows(self, plan: Plan) -> None:
         """Take the innermost loops of a transfer into it where memory goes on on both sides."""
-        name = plan.einsum.name
-        source = plan.einsum.reads[0]
-        joined = []
+        name, joined = plan.name, []
         while plan.loops and len(plan.loops[-1].members) == 1:
             (_, rank), *_ = plan.loops[-1].members
             if self.ranks.edge_of(name, rank) or not all(
-                self.goes_on(t, name, rank, plan.consumed) for t in (source, name)
+                self.goes_on(t, name, rank, plan.consumed) for t in (plan.source, name)
             ):
                 break
             plan.consumed.add(rank)
@@ -117,28 +130,26 @@ class Decisions:
     def drop_broadcast_sources(self) -> None:
         """A broadcast of what was just loaded is a transfer that repeats the row."""
         for name, plan in self.plans.items():
-            if self.spec.engines[name].instruction != "BroadcastTo":
+            if plan.instruction != "BroadcastTo":
                 continue
-            source = plan.einsum.reads[0]
-            maker = self.plans.get(source)
+            source, maker = plan.source, self.plans.get(plan.source)
             readers = [e.name for e in self.einsums.values() if source in e.reads]
-            if maker is None or self.spec.engines[source].instruction != "Load" or readers != [name]:
+            if maker is None or maker.instruction != "Load" or readers != [name]:
                 raise UnsupportedError(f"{name} broadcasts {source}, which is not loaded for it alone")
             maker.is_skipped = True
             self.merge_broadcast(plan)
             self.notes.append(
-                f"changed: {name} is loaded to every partition from {maker.einsum.reads[0]}, without {source}"
+                f"changed: {name} is loaded to every partition from {maker.source}, without {source}"
             )
 
     def merge_broadcast(self, plan: Plan) -> None:
-        name = plan.einsum.name
-        placed = self.ranks.placement(name, name)
+        name, placed = plan.name, plan.placed
         while plan.loops and len(plan.loops[-1].members) == 1:
             (_, rank), *_ = plan.loops[-1].members
             if rank not in placed.inner:
                 break
             own = self.ranks.digit(name, rank)
-            inner = digits(self.ranks, name, placed.inner)
+            inner = self.ranks.digits(name, placed.inner)
             finer = [d for d in inner if d.base == own.base and d.stride < own.stride]
             if not own.is_unit and (not finer or len(merged([own, *finer])) != 1):
                 break
@@ -148,15 +159,15 @@ class Decisions:
     def mark_sums(self) -> None:
         """Sums are float32 where they grow; loops that carry them run in order."""
         for name, plan in self.plans.items():
-            if self.spec.engines[name].instruction in ("LoopReduce", "TensorReduce"):
+            if plan.instruction in ("LoopReduce", "TensorReduce"):
                 self.mark_sum(plan)
-            elif self.spec.engines[name].instruction == "MatVec":
+            elif plan.instruction == "MatVec":
                 self.notes.append(
                     f"changed: the first product of {name} overwrites PSUM; nothing relies on zeros set there"
                 )
 
     def mark_sum(self, plan: Plan) -> None:
-        name = plan.einsum.name
+        name = plan.name
         if self.dtypes[name] != "float32":
             self.notes.append(f"changed: {name} is summed in float32, not {self.dtypes[name]}")
             self.dtypes[name] = "float32"
@@ -166,3 +177,25 @@ class Decisions:
 
     def is_reduced(self, einsum: Einsum, rank: str) -> bool:
         return any(rank in self.ranks.names_after(einsum.name, v.upper()) for v in einsum.reduced)
+
+
+def invariant(spec: Spec, einsum: Einsum) -> list[str]:
+    """Ranks of an Einsum on which nothing it reads depends, directly or by Einsums that gain it too."""
+    gained: dict[str, set[str]] = {}
+    instructions = {e: held.instruction for e, held in spec.engines.items()}
+    stored = {e.name for e in spec.cascade.einsums if instructions.get(e.name) == "Store"}
+    for one in spec.cascade.einsums:
+        found: set[str] = set()
+        gained[one.name] = found
+        if stored & set(one.reads):
+            # what comes back from HBM, directly or as a row for all partitions, waits for who stores it
+            stored |= {one.name} if instructions.get(one.name) == "Load" else set()
+            continue
+        found |= {
+            v
+            for v in one.output.variables
+            if all(v in gained.get(a.tensor, set()) for a in one.accesses if v in a.variables)
+        }
+        if one is einsum:
+            return [v.upper() for v in one.output.variables if v in found]
+    return []

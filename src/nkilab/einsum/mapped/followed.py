@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass
 
-from ..checks.model import at_key
-from ..checks.names import node_of
 from ..language.ast import Cascade, Einsum, declared
 from ..language.nodes import Node
 from ..language.operators import OPERATORS
@@ -79,7 +77,7 @@ class Followed:
         spec, ends = self.spec, {*self.cascade.inputs, *self.cascade.outputs}
 
         def at(told: str, *keys: str) -> Entry:
-            return Entry(at_key(node_of(spec, *keys)), told)
+            return Entry(spec.node(*keys).at_key, told)
 
         for einsum, splits in spec.partitioning.items():
             for rank, sizes in splits.items():

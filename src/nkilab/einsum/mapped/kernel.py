@@ -8,7 +8,7 @@ from dataclasses import replace
 from ...errors import SpecError, UnsupportedError
 from ...machine import Machine
 from ..checks.judge import judge
-from ..checks.names import check_writers, node_of
+from ..checks.names import check_writers
 from ..compiled import CompiledEinsum
 from ..grades import Finding, Grade, enforce
 from ..language.ast import Cascade
@@ -90,7 +90,7 @@ def _refused(spec: Spec, guide: Guide | None, error: Exception | None = None) ->
     """The error for a mapping that no plan keeps, at the first entry that the nearest plan does not keep."""
     entries = guide.broken if guide is not None else ()
     if not entries:
-        node = next(n for n in (node_of(spec, key) for key in ("mapping", "binding")) if n.path)
+        node = next(n for n in (spec.node(key) for key in ("mapping", "binding")) if n.path)
         problem = str(getattr(error, "problem", error or "")) or "extents are open"
         entries = (Entry(node, f"no plan keeps this, and what follows from it is no kernel: {problem}"),)
     paths = [e.node.path for e in entries]

@@ -10,9 +10,8 @@ from ..language.ast import Einsum
 from ..language.spec import Placement, Spec
 from ..tree.expr import ZERO, Expr, expr, name_of
 from ..tree.nodes import HBM, At, Buffer, Cut, View
-from ..written.ranks import Digit, Ranks
+from ..written.ranks import Digit, Ranks, merged, whole_rank
 from .decide import Plan
-from .layouts import merged, whole_rank
 
 
 @dataclass
@@ -23,7 +22,6 @@ class Place:
         buffer: in the kernel.
         parts: digits on the partitions; in HBM none.
         axes: digits along the other axes, one each.
-        unbound: ranks that became axes because their loop is outside of the place's own.
     """
 
     buffer: Buffer
@@ -65,7 +63,7 @@ class Views:
 
     def row(self, plan: Plan, tensor: str, einsum: str, held: Place) -> View:
         """What a broadcast covers of an HBM tensor, its digits taken together where they lie side by side."""
-        name, axes = plan.einsum.name, self.axes_seen(tensor, einsum)
+        name, axes = plan.name, self.axes_seen(tensor, einsum)
         if any(self.ranks.edge_of(name, r) for r in self.spec.loop_order[name]):
             return self.row_of_parts(plan, tensor, axes, held)
         own = {self.ranks.digit(name, r): r for r in self.spec.loop_order[name]}
@@ -90,9 +88,8 @@ class Views:
 
     def row_of_parts(self, plan: Plan, tensor: str, axes: list[Digit], held: Place) -> View:
         """What a broadcast covers by loops and counts: one axis, or the trailing axes as one."""
-        name = plan.einsum.name
-        ranks, placed = list(self.spec.loop_order[name]), self.ranks.placement(name, name)
-        index = [self.along(a, name, plan, ranks, placed) for a in axes]
+        name = plan.name
+        index = [self.along(a, plan, self.spec.loop_order[name]) for a in axes]
         if sum(isinstance(i, Cut) for i in index) == 1:
             return View(held.buffer, tuple(index))
         first = next((n for n, i in enumerate(index) if isinstance(i, Cut)), len(index) - 1)
@@ -111,11 +108,10 @@ class Views:
         flat = replace(held.buffer, name=f"{held.buffer.name}.reshape(({text},))", shape=shape)
         return View(flat, (*index[:first], Cut(tail[0].start * size, tail[0].count * size)))
 
-    def in_order(self, tensor: str, chip: str, plan: Plan, seen_as: str = "") -> View:
+    def in_order(self, tensor: str, chip: str, plan: Plan) -> View:
         """The part of an HBM tensor that a transfer covers, its axes in the order of the tile `chip`."""
-        name = plan.einsum.name
-        view = self.view(tensor, name, plan)
-        tile = self.ranks.placement(seen_as or name, name)
+        name, view = plan.name, self.view(tensor, plan)
+        tile = self.ranks.placement(chip, name)
         cuts = [a for a, i in zip(self.axes_seen(tensor, name), view.index) if isinstance(i, Cut)]
         is_plain = self.ranks.placement(tensor, name).is_plain
         wanted: list[Digit] = []
@@ -129,16 +125,15 @@ class Views:
         order = tuple(cuts.index(d) for d in wanted)
         return view if order == tuple(range(len(order))) else replace(view, order=order)
 
-    def view(self, tensor: str, einsum: str, plan: Plan) -> View:
+    def view(self, tensor: str, plan: Plan) -> View:
         """A tensor as the statement of an Einsum sees it, in its loops."""
         held = self.places[tensor]
-        placed = self.ranks.placement(tensor, einsum)
+        placed = self.ranks.placement(tensor, plan.name)
         names = [*placed.unbound, *placed.ranks]
         index: list[At | Cut] = []
         if held.buffer.memory != HBM:
             index.append(Cut(ZERO, self.rows_of(placed, held)))
-        for axis in self.axes_seen(tensor, einsum):
-            index.append(self.along(axis, einsum, plan, names, placed))
+        index += [self.along(axis, plan, names) for axis in self.axes_seen(tensor, plan.name)]
         if held.buffer.memory != HBM:
             if not held.axes:
                 index.append(Cut(ZERO, expr(1)))
@@ -163,17 +158,13 @@ class Views:
             return expr(held.buffer.shape[0])
         return self.covered(placed.einsum, placed.outer)
 
-    def along(self, axis: Digit, einsum: str, plan: Plan, names: list[str], placed: Placement) -> At | Cut:
+    def along(self, axis: Digit, plan: Plan, names: Iterable[str]) -> At | Cut:
         """The positions along one axis: what loops chose, and what the statement covers."""
-        start, count, step = ZERO, None, 1
+        einsum, start, count, step = plan.name, ZERO, None, 1
         for rank in names:
             own = self.ranks.digit(einsum, rank)
-            if (
-                own.base != axis.base
-                or own.is_unit
-                or own.stride < axis.stride
-                or not self.is_within(own, axis)
-            ):
+            is_inside = own.base == axis.base and own.stride >= axis.stride and axis.spans(own.stride)
+            if own.is_unit or not is_inside:
                 continue
             group = self.ranks.group(einsum, rank)
             factor = own.stride // axis.stride
@@ -188,7 +179,3 @@ class Views:
         if count is None:
             return At(start)
         return Cut(start, expr(whole_rank(Digit(axis.base, axis.stride, count)).extent), step)
-
-    def is_within(self, own: Digit, axis: Digit) -> bool:
-        """Whether a digit runs inside of an axis."""
-        return axis.spans(own.stride)

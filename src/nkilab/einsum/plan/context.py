@@ -10,7 +10,21 @@ from ...machine import Machine
 from ...tiles.dtypes import as_dtype
 from ..language.ast import Access, Cascade, Einsum, Scalar
 from ..tree.expr import ZERO, Expr
-from ..tree.nodes import HBM, PSUM, SBUF, Alloc, Buffer, Cut, Fill, Number, Summed, Tally, View, all_of
+from ..tree.nodes import (
+    HBM,
+    PSUM,
+    SBUF,
+    Alloc,
+    Buffer,
+    Cut,
+    Fill,
+    Kernel,
+    Number,
+    Summed,
+    Tally,
+    View,
+    all_of,
+)
 from .build import Builder, Span, whole
 from .given import NOTHING, Given, Made
 from .knobs import RULES, Decision, Knobs
@@ -267,3 +281,8 @@ def part_of(buffer: Buffer, rows: int | Expr, columns: int | Expr, column: int |
     """The first rows, and some columns, of a tile [rows, columns]."""
     from_column = ZERO + column
     return View(buffer, (Cut(ZERO, ZERO + rows), Cut(from_column, ZERO + columns)))
+
+
+# a tree and the plan that it was made by; what makes both of choices
+Plan = tuple[Kernel, Context]
+Planner = Callable[[Knobs], Plan]

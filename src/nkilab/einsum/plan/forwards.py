@@ -12,7 +12,7 @@ from typing import NoReturn
 
 from ...errors import UnsupportedError
 from ..language.additions import Additions, free_variable
-from ..language.ast import Access, Affine, Cascade, Condition, Einsum, Iterate, Kind, Step, affine
+from ..language.ast import Access, Affine, Cascade, Einsum, Iterate, Kind, Step, affine
 from ..language.places import located
 from .edges import Edges
 
@@ -97,22 +97,10 @@ class _Turning:
         mixed = [i for a in einsum.accesses for i in a.indices if _runs_back(i) and _runs_forth(i)]
         found = {v for i in mixed for v in i.variables if isinstance(i, Affine) and i.coefficient(v) < 0}
         extents = {v: self.cascade.extent(v, einsum) for v in found & set(einsum.reduced)}
-
-        def back(index: Affine) -> Affine:
-            terms = [(n, -c if n in extents else c) for n, c in index.terms]
-            moved = sum(c * (extents[n] - 1) for n, c in index.terms if n in extents)
-            return affine(terms, index.constant + moved)
-
-        def read(access: Access) -> Access:
+        for access in einsum.accesses:
             if any(set(g.variables) & set(extents) for g in access.gathers):
                 _refuse(einsum, access, mixed[0])
-            indices = tuple(back(i) if isinstance(i, Affine) else i for i in access.indices)
-            return replace(access, indices=indices) if extents else access
-
-        asked = einsum.condition
-        if asked is not None:
-            asked = Condition(back(asked.left), asked.relation, back(asked.right))
-        return replace(einsum.reading(read), condition=asked)
+        return einsum.counted_back(extents)
 
     def turned(self, access: Access) -> Access:
         """An access, of a copy where indices run backwards."""

@@ -83,7 +83,7 @@ def lower(
     held = without_turns(normal(held, partitions, given.plain, is_spread=knobs.is_spread))
     if given.is_watched:
         return _Lowering(cascade, held, dtypes, machine, name, title, knobs, given, {}).planned()
-    held, back = with_forward_indices(with_numbers_ahead(held))
+    held, back = with_forward_indices(with_numbers_ahead(held, partitions))
 
     def kernel(knobs: Knobs) -> tuple[Kernel, Context]:
         known, edges = with_edges(held, held.types(dtypes), machine, knobs)
@@ -288,7 +288,7 @@ class _Lowering:
         ]  # fmt: skip
         single = batches(products, shared)
         rest = [v for v in shared if v not in single and not self.units.is_scattering(v, products)]
-        if any(isinstance(s, Iterate) and substitution_in(s, cascade) for s in group.steps):
+        if any(isinstance(s, Iterate) and substitution_in(s, cascade, self.ctx.lanes) for s in group.steps):
             rest = []
         loops = [*((v, cascade.extent(v, last), 1) for v in single), *loops]
         ctx = self.ctx

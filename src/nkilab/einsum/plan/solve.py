@@ -1,27 +1,28 @@
 """Turns that sum over all turns before, in blocks: what earlier blocks and strips left is summed by products.
 
-The columns of the state lie on the partitions, its turns along a row. Before a block of 128 turns, TensorE
-sums over all blocks before; before a strip of 32 of them, over the strips before in its block. What is left
-for a turn is the sum over the turns before in its strip, on VectorE. Where no turn has written, the state is
-zero.
+The columns of the state lie on the partitions, its turns along a row. Before a block of as many turns as
+there are partitions, TensorE sums over all blocks before; before a strip of 32 of them, over the strips
+before in its block. What is left for a turn is the sum over the turns before in its strip, on VectorE. Where
+no turn has written, the state is zero.
 """
 
 from __future__ import annotations
 
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import partial
 
-from ..language.ast import Access, Einsum, Iterate, Operand, Scalar
-from ..language.operators import OPERATORS
+from ..language.ast import Access, Iterate, Operand, Scalar
 from ..tree import nodes
 from ..tree.expr import ZERO, Expr, expr
-from ..tree.nodes import PSUM, SBUF, At, Buffer, Cut, Number, View, all_of, columns_of, upto
-from .build import Span, point, whole
+from ..tree.nodes import PSUM, SBUF, At, Buffer, Cut, View, all_of, columns_of, upto
+from .build import Span, whole
 from .context import Context
 from .fetch import fetch
 from .stage import stage
-from .storage import PARTITIONS, Storage
+from .storage import Storage
 from .substitution import STRIP, Substitution, substitution_in
+from .values import Tile, Value
 from .want import Want
 
 # bytes of an element of what is summed
@@ -47,12 +48,16 @@ class Solve:
     state: Storage
     columns: int
     turns: int
-    known: dict[str, View] = field(default_factory=dict)
 
     @property
     def rows(self) -> int:
         """Partitions that the columns take."""
-        return min(self.columns, PARTITIONS)
+        return min(self.columns, self.ctx.lanes)
+
+    @property
+    def size(self) -> int:
+        """Turns of a block."""
+        return min(self.turns, self.ctx.lanes)
 
     @property
     def blocks(self) -> int:
@@ -62,7 +67,7 @@ class Solve:
     @property
     def bytes(self) -> int:
         """Bytes per partition that its tiles take, those of a block once."""
-        size, strip = min(self.turns, PARTITIONS), STRIP * STRIP * self.blocks
+        size, strip = self.size, STRIP * STRIP * self.blocks
         of_block = 3 * self.turns + 4 * size * self.blocks + strip
         return (self.turns // size * self.columns + of_block) * WIDE
 
@@ -70,7 +75,7 @@ class Solve:
         """Append the nest."""
         ctx, build, held = self.ctx, self.ctx.build, self.held
         self.numbers = self.spread_numbers()
-        size = min(self.turns, PARTITIONS)
+        size = self.size
         shape = (size, self.turns // size, self.columns)
         self.straight = build.buffer(f"{held.kept.name.lower()}_straight", shape, "float32", SBUF)
         build.add(nodes.Fill(all_of(self.straight), 0.0))
@@ -156,7 +161,7 @@ class Solve:
     def summed_before(self, factors: Buffer) -> Buffer:
         """The sums of a block over all turns of blocks before: those that are not there yet are zero."""
         build, held = self.ctx.build, self.held
-        size = min(self.turns, PARTITIONS)
+        size = self.size
         sums = self.tile(f"{held.summed.name.lower()}_sum", size, memory=PSUM)
         every = upto(size)
         with self.each_block() as block:
@@ -288,45 +293,27 @@ class Solve:
     def turn(self, at: Expr, total: View, others: dict[str, Storage]) -> None:
         """What a turn makes of its sum, and its value in the state."""
         first, *rest = self.held.combined
-        self.known = {(first if self.is_combined_first else self.held.summed).name: total}
-        spans = {self.held.turn: point(at), self.held.column: whole(self.columns)}
+        known = {(first if self.is_combined_first else self.held.summed).name: Value(view=total)}
+        tile = Tile(self.ctx, self.column, self.column)
         for einsum in rest if self.is_combined_first else self.held.combined:
-            is_last = einsum is self.held.combined[-1]
-            dst = self.of_state(At(at)) if is_last else self.column(f"{einsum.name.lower()}_tile")
-            self.combined(einsum, dst, [self.operand(o, spans, others) for o in einsum.operands])
-            self.known[einsum.name] = dst
+            operands = [self.operand(o, at, known, others) for o in einsum.operands]
+            value = known[einsum.name] = tile.operator(einsum.map_op, operands)
+            value.place = partial(self.column, f"{einsum.name.lower()}_tile")
+        tile.into(value, self.of_state(At(at)))
 
-    def operand(self, operand: Operand, spans: dict[str, Span], others: dict[str, Storage]) -> Number:
+    def operand(
+        self, operand: Operand, at: Expr, known: dict[str, Value], others: dict[str, Storage]
+    ) -> Value:
         """An operand of a turn: its columns, a column of one number, or a number."""
         if isinstance(operand, Scalar):
-            return self.ctx.number(operand)
-        if operand.tensor in self.known:
-            return self.known[operand.tensor]
-        at = spans[self.held.turn].start
+            return Value(number=self.ctx.number(operand))
+        if operand.tensor in known:
+            return known[operand.tensor]
         if self.is_number(operand):
             row = self.numbers[str(operand)]
-            return View(row.buffer, (row.index[0], Cut(at, expr(1))))
+            return Value(view=View(row.buffer, (row.index[0], Cut(at, expr(1)))), is_column=True)
         storage = others[str(operand)]
-        return self.view(storage.buffer, At(at - storage.bases[0]))
-
-    def combined(self, einsum: Einsum, dst: View, operands: list[Number]) -> None:
-        """One instruction for an Einsum."""
-        op, (left, right) = OPERATORS[einsum.map_op].alu, operands
-        wide = [self.is_wide(o) for o in operands]
-        if all(wide):
-            assert isinstance(left, View)
-            assert isinstance(right, View)
-            statement: nodes.Statement = nodes.Combine(dst, left, op, right)
-        else:
-            data, other = (left, right) if wide[0] else (right, left)
-            assert isinstance(data, View)
-            statement = nodes.Scale(dst, data, op, other, reverse0=not wide[0])
-        self.ctx.build.add(statement)
-
-    def is_wide(self, operand: Number) -> bool:
-        """Whether an operand has a value of its own for every column."""
-        numbers = [view.buffer for view in self.numbers.values()]
-        return isinstance(operand, View) and operand.buffer not in numbers
+        return Value(view=self.view(storage.buffer, At(at - storage.bases[0])))
 
     def stored(self, span: Span) -> None:
         """Store the turns of a block."""
@@ -345,7 +332,7 @@ class Solve:
 
 def solve_of(ctx: Context, block: Iterate, outer: dict[str, Span]) -> Solve | None:
     """A block as a solve; None if it is none, or does not come in whole blocks that fit on chip."""
-    held = substitution_in(block, ctx.cascade) if not ctx.given.is_watched and not outer else None
+    held = substitution_in(block, ctx.cascade, ctx.lanes) if not ctx.given.is_watched and not outer else None
     state = ctx.chip(held.kept.name) if held is not None else None
     if held is None or state is None or held.numbers or state.dims != ("free", "part"):
         return None

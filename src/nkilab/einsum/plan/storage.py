@@ -11,7 +11,6 @@ from ..tree.expr import ZERO, Expr, expr
 from ..tree.nodes import HBM, At, Buffer, Cut, View
 from .build import Span
 
-PARTITIONS = 128
 _versions = count()
 
 

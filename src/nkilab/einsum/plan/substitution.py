@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 from ..language.additions import Additions
 from ..language.ast import Access, Affine, Cascade, Condition, Einsum, Iterate, Kind, Operand, Scalar
 from ..language.operators import OPERATORS
-from .storage import PARTITIONS
 
 # turns of a strip, within which sums are taken turn by turn
 STRIP = 32
@@ -51,19 +50,17 @@ class Substitution:
         return self.summed.output.variables[0]
 
 
-def substitution_in(block: Iterate, cascade: Cascade) -> Substitution | None:
-    """A block, without the iterated rank where a turn needs one value alone, as a substitution; or None."""
-    substitution = _form_of(block)
-    return substitution if substitution is not None and _comes_in_strips(substitution, cascade) else None
+def substitution_in(block: Iterate, cascade: Cascade, lanes: int) -> Substitution | None:
+    """A block, without the iterated rank where a turn needs one value alone, as a substitution; or None.
 
-
-def _comes_in_strips(substitution: Substitution, cascade: Cascade) -> bool:
-    """Whether the turns are whole strips, and whole blocks if they are more than one; and so the columns."""
-    turns, columns = (
-        cascade.extent(v, substitution.summed) for v in (substitution.turn, substitution.column)
-    )
-    is_whole = turns % min(turns, PARTITIONS) == 0 and columns % min(columns, PARTITIONS) == 0
-    return is_whole and turns % STRIP == 0 and turns > STRIP
+    Its turns are whole strips, and whole blocks of as many as lanes if they are more; so are its columns.
+    """
+    found = _form_of(block)
+    if found is None:
+        return None
+    turns, columns = (cascade.extent(v, found.summed) for v in (found.turn, found.column))
+    is_whole = turns % min(turns, lanes) == 0 and columns % min(columns, lanes) == 0
+    return found if is_whole and turns % STRIP == 0 and turns > STRIP else None
 
 
 def _form_of(block: Iterate) -> Substitution | None:
@@ -140,10 +137,10 @@ def _is_combined(einsum: Einsum, substitution: Substitution) -> bool:
     return is_column and has_column and all(map(is_known, einsum.accesses))
 
 
-def with_numbers_ahead(cascade: Cascade) -> Cascade:
+def with_numbers_ahead(cascade: Cascade, lanes: int) -> Cascade:
     """A cascade whose substitutions have the numbers of all turns computed before them."""
     for block in cascade.blocks:
-        substitution = substitution_in(block, cascade)
+        substitution = substitution_in(block, cascade, lanes)
         if substitution is not None and substitution.numbers:
             cascade = _Ahead(cascade, block, substitution).cascade()
     return cascade

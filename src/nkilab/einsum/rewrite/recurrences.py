@@ -8,11 +8,11 @@ is, and the reason is text.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from ...errors import UnsupportedError
-from ..language.ast import Access, Affine, Cascade, Einsum, Iterate, Operand, Recurrence, Scalar, Step, affine
+from ..language.ast import Access, Affine, Cascade, Einsum, Iterate, Operand, Recurrence, Scalar, Step
 from ..language.extents import block_extent
 from ..language.places import located
 from .coefficients import NoRecurrenceError
@@ -61,49 +61,6 @@ def _chain(block: Iterate) -> str:
     return f"the chain {read} -> {output}" if read is not None else f"the block over {block.variable}"
 
 
-def _mapped(step: Step, change: Callable[[Operand], Operand]) -> Step:
-    """A step with its operands changed."""
-    if isinstance(step, Iterate):
-        return replace(step, body=tuple(_mapped(e, change) for e in step.body))  # type: ignore[misc]
-    operands = tuple(map(change, step.operands))
-    return step if operands == step.operands else replace(step, operands=operands)
-
-
-@dataclass(frozen=True)
-class _Upwards:
-    """Counts the variable of a block the other way round.
-
-    Args:
-        variable: of it.
-        extent: how many values it has.
-    """
-
-    variable: str
-    extent: int
-
-    def einsum(self, einsum: Einsum) -> Einsum:
-        """An Einsum of the block."""
-        output, asked = self.operand(einsum.output), einsum.condition
-        assert isinstance(output, Access)
-        if asked is not None:
-            asked = replace(asked, left=self.index(asked.left), right=self.index(asked.right))
-        operands = tuple(map(self.operand, einsum.operands))
-        return replace(einsum, output=output, operands=operands, condition=asked, text="")
-
-    def operand(self, operand: Operand) -> Operand:
-        if isinstance(operand, Scalar):
-            return operand
-        if any(self.variable in g.variables for g in operand.gathers):
-            raise NoRecurrenceError(f"{operand} is gathered in a block that counts down")
-        indices = (self.index(i) if isinstance(i, Affine) else i for i in operand.indices)
-        return replace(operand, indices=tuple(indices))
-
-    def index(self, index: Affine) -> Affine:
-        c = index.coefficient(self.variable)
-        terms = [(n, -d if n == self.variable else d) for n, d in index.terms]
-        return affine(terms, index.constant + c * (self.extent - 1))
-
-
 class _Distribution:
     """Takes one block apart.
 
@@ -116,14 +73,20 @@ class _Distribution:
         self.source, self.variable, self.extent = cascade, block.variable, block_extent(block, cascade)
         place = cascade.steps.index(block)
         self.before, self.behind = cascade.steps[:place], cascade.steps[place + 1 :]
-        upwards = _Upwards(block.variable, self.extent).einsum
-        self.body = [upwards(e) for e in block.body] if _counts_down(block) else list(block.body)
+        self.body = self.upwards(block) if _counts_down(block) else list(block.body)
         self.places = Places(cascade, self.body, block.variable, _counts_down(block))
         self.tensors = dict(cascade.tensors)
         self.steps: list[Einsum] = []
         self.lasts: dict[str, Access] = {}
         self.previous: dict[str, Access] = {}
         self.firsts: dict[str, list[Einsum]] = {}
+
+    def upwards(self, block: Iterate) -> list[Einsum]:
+        """The Einsums of a block that counts down, its variable counted the other way round."""
+        accesses = (a for e in block.body for a in e.every_access)
+        for access in (a for a in accesses if any(self.variable in g.variables for g in a.gathers)):
+            raise NoRecurrenceError(f"{access} is gathered in a block that counts down")
+        return [e.counted_back({self.variable: self.extent}) for e in block.body]
 
     def cascade(self) -> Cascade:
         """The cascade with the block taken apart.
@@ -144,7 +107,7 @@ class _Distribution:
         for cycle in sorted(cycles, key=min):
             self.scan([self.body[n] for n in sorted(cycle)])
         self.steps += [e for n, e in enumerate(self.body) if n not in cyclic]
-        self.behind = tuple(_mapped(s, self.last) for s in self.behind)
+        self.behind = tuple(s.with_body(e.reading(self.last) for e in s.body) for s in self.behind)
         self.steps = self.ordered([self.over_all(e) for e in self.steps])
         own = tuple(map(self.with_first, self.steps))
         sizes = {self.variable.upper(): self.extent, **self.source.sizes}
@@ -210,16 +173,14 @@ class _Distribution:
     def over_all(self, einsum: Einsum) -> Einsum:
         """An Einsum over all iterations, which reads states as they were before each from another tensor."""
 
-        def read(operand: Operand) -> Operand:
-            if not isinstance(operand, Access) or operand.tensor not in self.previous:
+        def read(operand: Access) -> Access:
+            if operand.tensor not in self.previous:
                 return operand
             output = next(e.output for e in self.body if e.name == operand.tensor)
             is_own = self.places.lanes(operand) == self.places.lanes(output)
             return self.previous[operand.tensor] if is_own and self.places.distance(operand) == 1 else operand
 
-        changed = _mapped(einsum, read) if einsum.recurrence is None else einsum
-        assert isinstance(changed, Einsum)
-        return changed
+        return einsum.reading(read) if einsum.recurrence is None else einsum
 
     def initial(self, state: Einsum, lanes: tuple[str, ...]) -> Operand:
         """What a state is before the first iteration."""
@@ -259,9 +220,9 @@ class _Distribution:
 
     # first and last values
 
-    def last(self, operand: Operand) -> Operand:
+    def last(self, operand: Access) -> Access:
         """An operand behind the block, the last of a state from a tensor of its own."""
-        if isinstance(operand, Scalar) or operand.tensor not in self.lasts:
+        if operand.tensor not in self.lasts:
             return operand
         if self.places.at(operand) != self.end(operand.tensor, self.extent):
             return operand

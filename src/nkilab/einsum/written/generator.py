@@ -54,7 +54,7 @@ class _Generator:
                 raise SpecError(
                     f"{name} has no entry; --as-written completes nothing",
                     hint=f"add one, or compile without --as-written: {einsum.text}",
-                ).located(str(spec.node(key).place), key)
+                ).located(str(spec.node(*key.split(".")).place), key)
 
     def put(self, depth: int, text: str) -> None:
         self.lines.append("    " * depth + text)

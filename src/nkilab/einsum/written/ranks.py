@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
@@ -35,11 +35,15 @@ class Digit:
         """Whether it has one value, so that its place does not matter."""
         return expr(self.extent).value == 1
 
+    @property
+    def span(self) -> int | None:
+        """Elements that all its values pass over; None where that is not known."""
+        whole = expr(self.extent).value
+        return self.high if self.high is not None or whole is None else self.stride * whole
+
     def spans(self, stride: int) -> bool:
         """Whether steps of a stride stay inside of it, as far as that is known."""
-        whole = expr(self.extent).value
-        high = self.high if self.high is not None or whole is None else self.stride * whole
-        return high is None or stride < high
+        return self.span is None or stride < self.span
 
 
 @dataclass(frozen=True)
@@ -139,14 +143,38 @@ class Ranks:
         found = self.split(einsum, rank)
         return found[0] if found is not None and self.has_edge(einsum, found[0]) else ""
 
-    def extents(self, einsum: str, ranks: tuple[str, ...]) -> tuple[Extent, ...]:
+    def extents(self, einsum: str, ranks: Iterable[str]) -> tuple[Extent, ...]:
         """Extents of several ranks."""
         return tuple(self.extent(einsum, rank) for rank in ranks)
+
+    def digits(self, einsum: str, ranks: Iterable[str]) -> list[Digit]:
+        """Ranks of an Einsum as digits, those of one value left out."""
+        found = (self.digit(einsum, rank) for rank in ranks)
+        return [d for d in found if not d.is_unit]
+
+    def hbm_axes(self, placed: Placement) -> list[Digit]:
+        """What lies along the axes of a tensor in HBM: its ranks as placed; as declared where it lies plain.
+
+        The two parts of a rank whose last part is shorter are one axis.
+        """
+        if placed.is_plain:
+            declared = self.spec.cascade.tensors[placed.tensor].ranks
+            return [Digit(rank, 1, self.size("", rank)) for rank in declared]
+        found: list[Digit] = []
+        for rank in placed.ranks:
+            base = self.edge_of(placed.einsum, rank)
+            whole = [Digit(base, 1, self.size("", base))] if base else []
+            found += [d for d in whole or self.digits(placed.einsum, (rank,)) if d not in found]
+        return found
 
     def names_after(self, einsum: str, rank: str) -> tuple[str, ...]:
         """The ranks that stand for a declared rank in an Einsum: its parts, or itself."""
         shapes = self.spec.partitioning.get(einsum, {}).get(rank)
         return tuple(f"{rank}{n}" for n in range(len(shapes), -1, -1)) if shapes else (rank,)
+
+    def parts(self, einsum: str, variables: Iterable[str]) -> tuple[str, ...]:
+        """The ranks, after splits, of variables of an Einsum."""
+        return tuple(r for v in variables for r in self.names_after(einsum, v.upper()))
 
     @cached_property
     def groups(self) -> tuple[Group, ...]:
@@ -200,9 +228,31 @@ class Ranks:
             raise SpecError(
                 f"the binding does not say where {tensor} lies in {einsum}",
                 hint=f"add an entry with name: {tensor} and einsum: {einsum}",
-            ).located(str(self.spec.node("binding.tensor").place), "binding.tensor")
+            ).located(str(self.spec.node("binding", "tensor").place), "binding.tensor")
         return found
 
     def producer(self, tensor: str) -> Placement | None:
         """The entry of a tensor at the Einsum that writes it."""
         return self.spec.placements.get((tensor, tensor))
+
+
+def merged(found: list[Digit]) -> list[Digit]:
+    """Neighbouring digits of one rank taken together where the outer goes on where the inner ends."""
+    result: list[Digit] = []
+    for one in found:
+        last = result[-1] if result else None
+        if last is None or last.base != one.base or last.stride != one.span:
+            result.append(one)
+            continue
+        times = expr(last.extent) * (last.stride // one.stride)
+        extent = times if last.span is None else -(-last.span // one.stride)
+        result[-1] = Digit(one.base, one.stride, extent, last.high)
+    return [whole_rank(d) for d in result]
+
+
+def whole_rank(held: Digit) -> Digit:
+    """(N // 512) * 512 is N, which the kernel asserts to be a multiple."""
+    whole, factor = name_of(held.base), expr(held.extent).terms[-1:]
+    if factor and held.extent == (whole // factor[0][1]) * factor[0][1]:
+        return Digit(held.base, held.stride, whole, held.high)
+    return held

@@ -1,0 +1,183 @@
+"""What nothing reads: parts of inputs, and results of all iterations of a loop but the last."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import product
+
+import numpy as np
+
+from ..place.slots import DMA
+from ..tiles.tile import HBM
+from .declare import Example, rule
+from .evidence import Evidence, Track
+from .finding import Finding, once
+from .initialisation import holes
+
+_SUM = """
+out = nl.ndarray((128, 512), nl.float32, buffer=nl.shared_hbm)
+left = nl.ndarray((128, 4, 128), nl.bfloat16, buffer=nl.sbuf)
+right = nl.ndarray((128, 4, 512), nl.bfloat16, buffer=nl.sbuf)
+result = nl.ndarray((128, 512), nl.float32, buffer=nl.sbuf)
+nisa.dma_copy(left, a)
+nisa.dma_copy(right, b)
+{}
+nisa.tensor_copy(result, total)
+nisa.dma_copy(out, result)
+return out
+"""
+_TILE = "total = nl.ndarray((128, 512), nl.float32, buffer=nl.psum)\n"
+_LOOP = "for k in nl.affine_range(4):\n    "
+_PRODUCT = "nisa.nc_matmul(total, left[:, k], right[:, k])\n"
+LOST_ITERATIONS = rule(
+    "lost-iterations", "loops", "warning",
+    title="each iteration leaves something that is read",
+    what="a line in a loop makes a new tile in each iteration, an instruction fills it, and only the tile of "
+    "the last iteration is ever read",
+    why="all iterations but the last work in vain: what should add up over them begins anew in each",
+    fix="make the tile before the loop that adds up in it",
+    source="nkilab: a value that nothing reads is lost",
+    kernel=Example(_SUM, {"a": "bf16[128,4,128]", "b": "bf16[128,4,512]"}),
+    wrong=f"{_LOOP}{_TILE}    {_PRODUCT}", right=f"{_TILE}{_LOOP}{_PRODUCT}",
+)  # fmt: skip
+
+_ROWS = """
+out = nl.ndarray((128, 256), nl.float32, buffer=nl.shared_hbm)
+for i in nl.affine_range({}):
+    tile = nl.ndarray((128, 64), nl.float32, buffer=nl.sbuf)
+    nisa.dma_copy(tile, x[:, nl.ds(i * 64, 64)])
+    nisa.dma_copy(out[:, nl.ds(i * 64, 64)], tile)
+return out
+"""
+UNREAD_INPUT = rule(
+    "unread-input", "initialisation", "note",
+    title="a kernel reads all of its inputs",
+    what="no instruction reads some elements of an argument that others are read of, at addresses that are "
+    "known before the kernel runs",
+    why="a loop that ends too soon, or a stride that is too short, leaves out part of the data; no value "
+    "looks wrong by itself. Kernels that are called with more than they need do so on purpose",
+    fix="compare the loop and the offsets that read it with its shape",
+    source="nkilab: an input that nothing reads has no effect",
+    kernel=Example(_ROWS, {"x": "f32[128,256]"}), wrong="3", right="4",
+)  # fmt: skip
+
+# reads, and cells between their borders, beyond which nobody asks what is read of an input
+_MOST_READS, _MOST_CELLS = 100_000, 4_000_000
+
+
+def find(evidence: Evidence) -> Iterator[Finding]:
+    """Iterations that are lost, once per line; inputs of one program that are read in part.
+
+    Beta 1 refuses a tile behind the loop that makes it (`out-of-scope`). What was never written tells of a
+    loop that ends too soon by itself.
+    """
+    if evidence.kernel.spelling == "nki":
+        yield from once(finding for track in evidence.tracks for finding in _lost_iterations(track))
+    track, *others = evidence.tracks
+    if not others and not track.marks.unwritten and not any(holes(evidence)):
+        yield from _unread_inputs(track)
+
+
+def _lost_iterations(track: Track) -> Iterator[Finding]:
+    slots, program = track.slots, track.program
+    start = np.asarray(track.slot_start)
+    is_read, filled = np.zeros((2, len(program.storages)), np.int64)
+    is_read[slots.storage[slots.is_read & ~slots.is_written]] = True
+    on_chip = ~slots.kinds.lie_in(HBM)[slots.storage] & (slots.engine[slots.row] != DMA)
+    written = np.flatnonzero(slots.is_written & on_chip)
+    filled[slots.storage[written]] = written + 1
+    tiles = dict[tuple[int, int, int], list[int]]()
+    for storage in np.flatnonzero(filled).tolist():
+        slot = int(filled[storage]) - 1
+        row = int(slots.row[slot])
+        key = program.storages[storage].line, int(program.line_column[row]), slot - int(start[row])
+        tiles.setdefault(key, []).append(storage)
+    for own in tiles.values():
+        last = np.flatnonzero(is_read[own])
+        every = int(last[0]) + 1 if len(last) else 0
+        if every < 2 or not np.array_equal(last, np.arange(every - 1, len(own), every)):
+            continue
+        rows = slots.row[filled[own] - 1]
+        first = int(rows[0])
+        # what reads nothing, as a memset does, loses nothing
+        takes_operands = slots.is_read[start[first] : start[first + 1]].any()
+        is_loop = program.form_of(first).accumulates or _are_iterations(track, rows)
+        if last[-1] == len(own) - 1 and takes_operands and is_loop:
+            yield _lost(track, own[0], first, every)
+
+
+def _are_iterations(track: Track, rows: np.ndarray) -> bool:
+    """Whether rows lie in different iterations of the same loops."""
+    positions = np.asarray(track.program.position_column)[rows].tolist()
+    places = [track.loops_of_position[position] for position in positions]
+    return len({*places}) == len(places) and len({tuple(loop for loop, _ in place) for place in places}) == 1
+
+
+def _lost(track: Track, storage: int, row: int, every: int) -> Finding:
+    return LOST_ITERATIONS.finding(
+        f"nothing reads {every - 1} of every {every} tiles that this line makes: {track.called(row)} fills "
+        "each, and the last one alone is read",
+        track.birthplace(storage), track.site(row), "filled here",
+    )  # fmt: skip
+
+
+def _unread_inputs(track: Track) -> Iterator[Finding]:
+    slots, boxes = track.slots, track.boxes
+    for storage, record in enumerate(track.program.storages):
+        if record.scope != "input":
+            continue
+        reads = np.flatnonzero(slots.storage == storage)
+        if not 0 < len(reads) <= _MOST_READS or slots.is_written[reads].any():
+            continue
+        own = np.unique(boxes.of_slot[reads])
+        if boxes.is_flat[own].any():
+            continue
+        unread = _unread(record.shape or (1,), record.dtype.itemsize, boxes.low[own], boxes.high[own])
+        if unread:
+            whole = zip(unread, record.shape, strict=False)
+            ranges = ", ".join(":" if part == (0, size) else "{}:{}".format(*part) for part, size in whole)
+            yield UNREAD_INPUT.finding(
+                f"nothing reads [{ranges}] of {track.describe(storage)}; a part of it is read here",
+                track.site(int(slots.row[reads[0]])),
+            )  # fmt: skip
+
+
+def _unread(
+    shape: tuple[int, ...], itemsize: int, low: np.ndarray, high: np.ndarray
+) -> tuple[tuple[int, int], ...]:
+    """The first block of a tensor, as a range per axis, that lies in none of some boxes; () if there is none.
+
+    The borders of boxes cut the tensor into cells; a box adds one to its cells by its corners.
+    """
+    ends = (*shape[:-1], shape[-1] * itemsize)
+    borders = [np.unique([0, end, *low[:, axis], *high[:, axis]]) for axis, end in enumerate(ends)]
+    counts = tuple(len(own) for own in borders)
+    if np.prod(counts) > _MOST_CELLS:
+        return ()
+    cells = np.zeros(counts, np.int32)
+    first, last = (
+        [np.searchsorted(own, side[:, axis]) for axis, own in enumerate(borders)] for side in (low, high)
+    )
+    for corner in product((False, True), repeat=len(shape)):
+        place = tuple((last if is_last else first)[axis] for axis, is_last in enumerate(corner))
+        np.add.at(cells, place, -1 if sum(corner) % 2 else 1)
+    for axis in range(len(shape)):
+        np.cumsum(cells, axis=axis, out=cells)
+    is_free = cells[tuple(slice(n - 1) for n in counts)] == 0
+    if not is_free.any():
+        return ()
+    place = np.argwhere(is_free)[0].tolist()
+    block = [slice(at, at + 1) for at in place]
+    for axis in reversed(range(len(shape))):
+        row = is_free[(*block[:axis], slice(place[axis], None), *block[axis + 1 :])]
+        others = tuple(n for n in range(len(shape)) if n != axis)
+        block[axis] = slice(place[axis], place[axis] + _leading(row.all(axis=others)))
+    ranges = [(int(own[part.start]), int(own[part.stop])) for own, part in zip(borders, block, strict=True)]
+    start, end = ranges[-1]
+    ranges[-1] = -(-start // itemsize), end // itemsize
+    return tuple(ranges)
+
+
+def _leading(claims: np.ndarray) -> int:
+    """How many of the first ones are true."""
+    return len(claims) if claims.all() else int(claims.argmin())
