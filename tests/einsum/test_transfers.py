@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import nkilab.einsum
+from nkilab.einsum.report import transfers
 from nkilab.einsum.tree.nodes import PSUM, Activate, Alloc, Load, Loop, Reduce, Statement, Store, statements
 
 pytestmark = pytest.mark.corpus
@@ -211,3 +212,19 @@ def test_weights_that_no_turn_exchanges_take_one_buffer() -> None:
     kernel = nkilab.einsum.compile(text, sizes=sizes, dtypes=types)
     # a transfer per 128 rows of K at most
     assert max(transfers_of(kernel, name) for name in "WU") <= 8
+
+
+def test_what_is_on_chip_whole_is_not_loaded_again_in_parts() -> None:
+    text = """
+SB[r, m] = AI[r, n] . DO[m, n] ;; M mul V add
+SA[r, n] = B[r, m] . DO[m, n] ;; M mul V add
+IA[k, n] = A[r, k] . SA[r, n] ;; M mul V add
+IW[k, n] = W[k, m] . DO[m, n] ;; M mul V add
+DI[k, n] = IA[k, n] . IW[k, n] ;; M add
+"""
+    sizes = {"R": 128, "M": 4096, "N": 1024, "K": 2048}
+    types = dict.fromkeys(("AI", "DO", "B", "A", "W", "SB", "DI"), "bfloat16")
+    kernel = nkilab.einsum.compile(text, sizes=sizes, dtypes=types, outputs=["SB", "DI"])
+    moved = sum(size for t, size in transfers(kernel.tree.body, 1, kernel.extents) if t.name == "DO")
+    # once with m on the partitions, once with n
+    assert moved == 2 * 4096 * 1024 * 2

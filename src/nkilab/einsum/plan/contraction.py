@@ -23,7 +23,7 @@ from .part import Columns, columns_apart
 from .product import Blocks, Product, even_tile, keeps_given, lies_turned, matmul_dtype
 from .reach import leaving
 from .stack import of_stack
-from .stage import stage, staged_bytes
+from .stage import stage, staged_bytes, staged_whole
 from .storage import positions
 from .want import Want
 
@@ -199,6 +199,8 @@ class Contraction:
         ):
             if access and self.is_staged(access, own) and not leaving(self.ctx, access, self.spans):
                 spans = self.block_spans(own, size, depth)
+                if staged_whole(self.ctx, access, spans, self.product.over, self.dtype) is not None:
+                    continue
                 is_once = all(spans[v].most == self.spans[v].most for v in access.variables)
                 size_of = staged_bytes(self.ctx, access, spans, self.product.over, self.dtype)
                 total += size_of * (self.buffers(access) if is_once else 2)
@@ -268,6 +270,8 @@ class Contraction:
         self.is_turned_by_tile = 1 not in self.held and lies_turned(self.ctx, product.right, product.over)
 
     def fits(self, access: Access) -> bool:
+        if staged_whole(self.ctx, access, self.spans, self.product.over, self.dtype) is not None:
+            return True
         size = staged_bytes(self.ctx, access, self.spans, self.product.over, self.dtype)
         return size * self.buffers(access) <= max(self.ctx.room(), 4096)
 
