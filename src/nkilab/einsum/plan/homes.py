@@ -64,7 +64,9 @@ class Homes:
             is_summed = len(summed) == 1 and all(e in self.products for _, e, _ in accesses)
             part = summed.pop() if is_summed else tile
             size = staged_bytes(ctx, access, spans, part, ctx.dtypes[tensor])
-            if size * 2 <= ctx.room() * 0.4:
+            # a tile of fewer rows keeps partitions idle
+            share = 0.4 if outer[tile].most >= ctx.lanes else 0.3
+            if size * 2 <= ctx.room() * share:
                 found[tensor] = stage(ctx, access, spans, part, ctx.dtypes[tensor])
                 ctx.storages[tensor].insert(0, found[tensor])
         return found
