@@ -228,3 +228,16 @@ DI[k, n] = IA[k, n] . IW[k, n] ;; M add
     moved = sum(size for t, size in transfers(kernel.tree.body, 1, kernel.extents) if t.name == "DO")
     # once with m on the partitions, once with n
     assert moved == 2 * 4096 * 1024 * 2
+
+
+def test_scores_of_one_token_leave_psum_together() -> None:
+    text = "L[h, s] = Q[h, e] . K[h, e, s] ;; M mul V add; G[h] = L[h, s] ;; V max"
+    types = dict.fromkeys(("Q", "K", "G"), "bfloat16")
+    for dialect in ("nki", "neuronxcc"):
+        kernel = nkilab.einsum.compile(
+            text, sizes={"H": 4, "E": 128, "S": 2048}, dtypes=types, dialect=dialect
+        )
+        # per head 16 products of 128 keys; two more for the greatest of all partitions
+        assert kernel.estimate.program.opcodes()["nc_matmul"] >= 64
+        assert kernel.estimate.program.opcodes()["tensor_copy"] <= 4 * 4
+        assert not [str(v) for v in kernel.verify() if not v.is_fine]

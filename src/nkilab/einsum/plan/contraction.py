@@ -12,6 +12,7 @@ from ..language.ast import Access, Einsum, Scalar
 from ..tree import nodes
 from ..tree.expr import ZERO, expr
 from ..tree.nodes import At, Cut, View, all_of
+from .abreast import is_abreast
 from .beside import rows_beside
 from .build import Span, point, whole
 from .choose import is_settled
@@ -336,6 +337,8 @@ class Contraction:
         """One tile of the result after the other."""
         if total is None and self.is_stored_at_once():
             self.at_once()
+            return
+        if total is None and is_abreast(self):
             return
         for rows, columns in self.result_tiles():
             spans = {**self.spans, **self.named(rows, columns)}
