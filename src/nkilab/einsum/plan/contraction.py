@@ -30,8 +30,8 @@ from .want import Want
 
 # bytes per partition of results that one transfer stores
 MOST_STORED = 16 * 1024
-# how storing rows as they come is judged beside storing them at once: so close that short kernels are timed
-CLOSE_BY = 1.2
+# how storing rows as they come is judged beside storing them at once: timed after all that is closer
+CLOSE_BY = 1.9
 # parts, at most, that blocks with a rest cut an extent into
 MOST_PARTS = 256
 
@@ -198,13 +198,13 @@ class Contraction:
             (self.product.left, self.product.part, rows),
             (self.product.right, self.product.free, columns),
         ):
-            if access and self.is_staged(access, own) and not leaving(self.ctx, access, self.spans):
-                spans = self.block_spans(own, size, depth)
-                if staged_whole(self.ctx, access, spans, self.product.over, self.dtype) is not None:
-                    continue
-                is_once = all(spans[v].most == self.spans[v].most for v in access.variables)
-                size_of = staged_bytes(self.ctx, access, spans, self.product.over, self.dtype)
-                total += size_of * (self.buffers(access) if is_once else 2)
+            if not access or not self.is_staged(access, own) or leaving(self.ctx, access, self.spans):
+                continue
+            spans = self.block_spans(own, size, depth)
+            is_once = all(spans[v].most == self.spans[v].most for v in access.variables)
+            size_of = staged_bytes(self.ctx, access, spans, self.product.over, self.dtype)
+            is_there = staged_whole(self.ctx, access, spans, self.product.over, self.dtype) is not None
+            total += 0 if is_there else size_of * (self.buffers(access) if is_once else 2)
         return total
 
     def buffers(self, access: Access) -> int:
