@@ -131,7 +131,7 @@ class Contraction:
         """Whether the operands of blocks fit, with the sums where these are cut, and are what is given."""
         needed = self.needed(blocks.part, blocks.free, blocks.over)
         if is_cut:
-            needed += -(-blocks.part // self.lanes) * blocks.free * 4
+            needed += -(-blocks.part // self.lanes) * blocks.free * (8 if self.ctx.build.depth else 4)
         return needed <= room and self.is_given(blocks)
 
     def chosen_blocks(self) -> Blocks:
