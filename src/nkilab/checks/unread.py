@@ -190,7 +190,7 @@ def _unread(
     for axis in reversed(range(len(shape))):
         row = is_free[(*block[:axis], slice(place[axis], None), *block[axis + 1 :])]
         lines = np.moveaxis(row, axis, 0).reshape(row.shape[axis], -1).all(axis=1)
-        block[axis] = slice(place[axis], place[axis] + _leading(lines))
+        block[axis] = slice(place[axis], place[axis] + _leading(np.asarray(lines)))
     ranges = [(int(own[part.start]), int(own[part.stop])) for own, part in zip(borders, block, strict=True)]
     start, end = ranges[-1]
     ranges[-1] = -(-start // itemsize), end // itemsize
