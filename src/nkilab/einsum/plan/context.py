@@ -9,6 +9,7 @@ from typing import TypeVar
 from ...machine import Machine
 from ...tiles.dtypes import as_dtype
 from ..language.ast import Access, Cascade, Einsum, Scalar
+from ..tree import nodes
 from ..tree.expr import ZERO, Expr
 from ..tree.nodes import (
     HBM,
@@ -242,6 +243,18 @@ class Context:
             return tile
 
         return self.build.once(("constant", dtype, value), 0, made)
+
+    def diagonal(self, dtype: str, is_other: bool = False) -> Buffer:
+        """As large a tile with ones on its diagonal, or on the other one, made once, too."""
+
+        def made() -> Buffer:
+            ones = self.constant(1.0, dtype)
+            tile = self.temporary("diagonal" if is_other else "identity", self.lanes, self.lanes, dtype)
+            where = (ZERO + 1 - self.lanes, 1, 1) if is_other else (ZERO, 1, -1)
+            self.build.add(nodes.Select(all_of(tile), all_of(ones), *where, "==", 0.0))
+            return tile
+
+        return self.build.once(("diagonal", dtype, is_other), 0, made)
 
     def storage_of(self, access: Access) -> list[Storage]:
         """Where the tensor of an access lies."""
