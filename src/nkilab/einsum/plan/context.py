@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
@@ -141,9 +141,12 @@ class Context:
         """Bytes per partition of SBUF that open scopes leave."""
         return self.budget - self.build.live_bytes()
 
-    def forget(self, first: int) -> None:
-        """Count the tiles no more that the last statements of a scope made and that nothing holds."""
+    def forget(self, first: int, behind: Container[str]) -> None:
+        """Count the tiles no more that the last statements of a scope made and nothing behind them reads."""
         scopes = self.build.scopes
+        cache = scopes[-1].cache
+        for key in [k for k in cache if k[0] == "stage" and k[1] not in behind]:
+            del cache[key]
         kept = [s for found in self.storages.values() for s in found]
         kept += [held for scope in scopes for held in scope.cache.values()]
         known = {id(getattr(held, "buffer", held)) for held in kept}

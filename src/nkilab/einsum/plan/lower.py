@@ -431,7 +431,7 @@ class _Lowering:
             behind = {t for u in units[number + 1 :] for e in u for t in e.reads} | later
             before = len(self.ctx.build.scopes[-1].body)
             self.lower_unit(unit, outer, behind)
-            self.ctx.forget(before)
+            self.ctx.forget(before, behind)
 
     def is_diagonal(self, einsum: Einsum) -> bool:
         """Whether an Einsum is lowered as products with diagonal matrices."""
