@@ -506,28 +506,3 @@ def sum_over_rows(x, rewritten):
         nisa.tensor_partition_reduce(total, nl.add, tile)
     nisa.dma_copy(out, total)
     return out
-
-
-@pair("reorder_independent", "f32[128,2048]", near=0.25)
-def a_chain_behind_what_nothing_waits_for(x, rewritten):
-    out = nl.ndarray((13, 128, 2048), nl.float32, buffer=nl.shared_hbm)
-    tile = loaded(x)
-
-    def apart():
-        for i in range(12):
-            result = sbuf((128, 2048))
-            nisa.tensor_scalar(result, tile, op0=nl.add, operand0=1.0 + i, engine=nisa.engine.vector)
-            nisa.dma_copy(out[i], result)
-
-    def chain():
-        one = sbuf((128, 2048))
-        nisa.tensor_scalar(one, tile, op0=nl.multiply, operand0=0.5, engine=nisa.engine.vector)
-        for _ in range(12):
-            other = sbuf((128, 2048))
-            nisa.activation(other, op=nl.exp, data=one)
-            one = other
-        nisa.dma_copy(out[12], one)
-
-    for part in (chain, apart) if rewritten else (apart, chain):
-        part()
-    return out

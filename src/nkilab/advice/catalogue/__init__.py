@@ -2,7 +2,6 @@
 
 from . import blocking, contiguous_rows, dataflow, fusing, hoist, precision
 from . import combine_products as combine_products
-from . import order as order
 from . import psum_in_flight as psum_in_flight
 from . import reduce_partitions as reduce_partitions
 from . import single_buffer as single_buffer
