@@ -129,3 +129,41 @@ def test_nothing_is_tried_that_cannot_save_what_the_model_resolves() -> None:
         most = min(candidate.weight_ns, own.most_ns(CATALOGUE[id].relieves))
         assert most > least_gain() * own.latency_ns
     assert gain_factors(1 - least_gain())[0] == pytest.approx(0, abs=1e-9)
+
+
+def test_an_update_in_place_reads_what_the_tile_held_before() -> None:
+    """Sums that begin with zeros in one tile are no copies of each other: each adds to its own."""
+    with nkilab.activate():
+        import nki
+        import nki.isa as nisa
+        import nki.language as nl
+
+        @nki.jit
+        def sums(x):  # type: ignore[no-untyped-def]
+            out = nl.ndarray((4, 128, 512), nl.float32, buffer=nl.shared_hbm)
+            total = nl.ndarray((128, 512), nl.float32, buffer=nl.sbuf)
+            for i in range(4):
+                nisa.memset(total, 0.0)
+                for k in range(2):
+                    part = nl.ndarray((128, 512), nl.float32, buffer=nl.sbuf)
+                    nisa.dma_copy(part, x[i, k])
+                    nisa.tensor_tensor(total, total, part, op=nl.add)
+                nisa.dma_copy(out[i], total)
+            return out
+
+        kernel = as_kernel(sums)
+        program = launch(
+            kernel, (argument("f32[4,2,128,512]"),), {}, machine_for(kernel, "trn2"), has_data=False
+        ).programs[0]
+    estimate = estimate_program(program)
+    own = subject_of(program, estimate.program, estimate.plan, estimate.timeline)
+    renewed = own.renewed
+    assert renewed is not own
+    adds = renewed.rows_of("tensor_tensor").tolist()
+    zeros = renewed.rows_of("memset").tolist()
+    storages = {row: [a.storage for a in renewed.base.accesses(row)] for row in (*adds, *zeros)}
+    for i, zero in enumerate(zeros):
+        first, second = adds[2 * i : 2 * i + 2]
+        assert storages[first][1] == storages[zero][0]
+        assert storages[second][1] == storages[first][0]
+        assert storages[second][0] != storages[first][0]

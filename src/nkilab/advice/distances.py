@@ -18,7 +18,7 @@ from ..views.summary import Summary
 from ..views.units import duration, quantity
 from ..views.words import ENGINE_NAMES
 from .equal_values import equals_of, without_copies
-from .reorder import reordered
+from .reorder import longest_after, reordered
 from .subject import Subject
 
 
@@ -83,13 +83,7 @@ def _levels(waits: Waits, work: Work) -> np.ndarray:
     lasts = np.array([s.busy_ns or s.work_ns / max(s.lanes, 1.0) + s.start_ns for s in work.shares])[
         work.share
     ]
-    level = lasts[: len(waits.start) - 1].tolist()
-    start, node = waits.start.tolist(), waits.node.tolist()
-    own = list(level)
-    for row in range(len(level) - 1, -1, -1):
-        for earlier in node[start[row] : start[row + 1]]:
-            level[earlier] = max(level[earlier], own[earlier] + level[row])
-    return np.array(level)
+    return longest_after(waits, lasts[: len(waits.start) - 1])
 
 
 def _timed(subject: Subject, program: Program, waits: Waits) -> float:

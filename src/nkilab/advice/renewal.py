@@ -36,7 +36,13 @@ def renewed(base: Program, slots: Slots, begins: np.ndarray, *, every: bool = Tr
         shape = base.storages[storage].shape
         tiles = [storage, storage, *(draft.new_tile(storage, shape) for _ in own[1:])]
         for row, turn in zip(rows.tolist(), np.searchsorted(own, rows, "right").tolist(), strict=True):
-            operands = [(tiles[turn], *o[1:]) if o[0] == storage else o for o in draft.slots(row)]
+            # a row that begins anew still reads what the tile held before
+            writes = slots.is_written[base.operand_start[row] : base.operand_start[row + 1]].tolist()
+            before = tiles[turn - 1] if turn and own[turn - 1] == row else tiles[turn]
+            operands = [
+                (tiles[turn] if is_written else before, *o[1:]) if o[0] == storage else o
+                for o, is_written in zip(draft.slots(row), writes, strict=True)
+            ]
             draft.set_slots(row, operands)
     return draft.program()
 

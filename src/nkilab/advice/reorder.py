@@ -55,6 +55,17 @@ def _legal(place: np.ndarray, waits: Waits) -> np.ndarray:
     return np.array(result, np.int64)
 
 
+def longest_after(waits: Waits, lasts: np.ndarray) -> np.ndarray:
+    """Per row the longest way from its start to the end of the program, by how long each row lasts."""
+    level = lasts.tolist()
+    start, node = waits.start.tolist(), waits.node.tolist()
+    own = list(level)
+    for row in range(len(level) - 1, -1, -1):
+        for earlier in node[start[row] : start[row + 1]]:
+            level[earlier] = max(level[earlier], own[earlier] + level[row])
+    return np.array(level)
+
+
 def as_needed(program: Program) -> np.ndarray:
     """Keys by which each row comes for the first store that needs it, so that results follow each other."""
     waits = dependences(program)

@@ -179,7 +179,7 @@ TERMS = {
         "its result is there, so it is at least as much.",
         "An engine that is busy all the time bounds the kernel: give it less to do. One that is not, waits: "
         "see what for.",
-        ("occupied", "occupancy", "active", "idle"), ("bound", "stall", "active_time"),
+        ("occupied", "occupancy", "active", "idle"), ("bound", "stall", "tensor_engine_active_time"),
     ),
     "spill": Term(
         "Where the tiles that are needed at once do not fit into SBUF, some are saved to HBM and loaded "

@@ -62,6 +62,10 @@ def _kind(subject: Subject, tile: int) -> str:
     if any(form.name in _TRANSPOSITIONS or getattr(form, "is_transpose", False) for form in forms):
         return _TRANSPOSE
     sources = {s for row in subject.equals.writers[tile] for s in _read_by(subject, row)}
+    if all(form.name == "tensor_copy" for form in forms):
+        # a copy of what was loaded goes with its load
+        known = {_kind(subject, s) for s in sources if s in subject.equals.writers}
+        return known.pop() if len(known) == 1 else _COMPUTE
     in_psum = [s for s in sources if subject.base.storages[s].memory == "psum"]
     forms = [subject.base.form_of(row) for s in in_psum for row in subject.writers.get(s, [])]
     is_turned = any(f.name in _TRANSPOSITIONS or getattr(f, "is_transpose", False) for f in forms)
