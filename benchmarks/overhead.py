@@ -58,12 +58,10 @@ def main() -> None:
             }
             times |= medians(actions, RUNS, process_time)
     each = {name: 1e6 * (times[name, MANY] - times[name, FEW]) / (MANY - FEW) for name in (*kinds, *repeated)}
-    for name in ("dst-first", "value-returning"):
-        bar(f"{name}, traced, checked, executed", each[name], "us", "at most 5")
-    for name in ("dst-first, again", "value-returning, again"):
-        bar(name, each[name], "us", "at most 0.7")
-    for name in ("dst-first, shapes only", "value-returning, shapes only"):
-        bar(name, each[name], "us", "at most 2")
+    bars = {"": (3, 4), ", again": (0.7, 0.7), ", shapes only": (0.8, 2)}
+    for what, limits in bars.items():
+        for name, limit in zip(("dst-first", "value-returning"), limits, strict=True):
+            bar(name + what, each[name + what], "us", f"at most {limit}")
     bar("a subscript", each["a subscript"], "us", "at most 1.5")
     add = medians({"add": lambda: [np.add(x, x, out=x.copy()) for _ in range(MANY)]}, RUNS, process_time)[
         "add"

@@ -441,10 +441,9 @@ def test_an_array_that_changes_after_a_launch_changes_no_other_launch() -> None:
     for n in range(4):
         x[...] = x_of(n)
         results.append(kernel(x))
-        results[-1] += 1
     x[...] = 0
     for n, result in enumerate(results):
-        np.testing.assert_array_equal(result, x_of(n) * 2 + 1)
+        np.testing.assert_array_equal(result, x_of(n) * 2)
 
 
 def test_a_tape_keeps_a_bounded_number_of_bytes(monkeypatch: pytest.MonkeyPatch) -> None:

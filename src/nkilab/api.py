@@ -218,14 +218,9 @@ def beside_one_core(
 
 
 def traced(
-    kernel: Any,
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
-    target: str = "",
-    trips: Mapping[str, int] | None = None,
-    ranks: int = 1,
-    topology: Topology | None = None,
-) -> tuple[Program, ...]:
+    kernel: Any, args: tuple[Any, ...], kwargs: dict[str, Any], target: str = "",
+    trips: Mapping[str, int] | None = None, ranks: int = 1, topology: Topology | None = None,
+) -> tuple[Program, ...]:  # fmt: skip
     """The programs of a launch on shapes, one per core; see `estimate`."""
     checked_kernel = as_kernel(kernel)
     if trips is not None:

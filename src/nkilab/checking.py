@@ -38,7 +38,6 @@ from .documents import print_document
 from .errors import (
     EXIT_FAULT,
     EXIT_FINE,
-    KernelError,
     LimitError,
     NkilabError,
     NkilabWarning,
@@ -135,10 +134,8 @@ def report_of(
             raise
         return _stopped(call[0], call[3], error)
     except Exception as error:
-        # what Python raises in a line of the kernel is the kernel's; the rest is a fault of nkilab
-        if not faults.is_users(error):
+        if (problem := faults.of_python(error)) is None:
             raise
-        problem = KernelError(f"{type(error).__name__}: {error}").with_traceback(error.__traceback__)
         return _stopped(call[0], call[3], problem)
 
 
@@ -159,13 +156,9 @@ def _call_of(kernel: object, args: Sequence[object], kwargs: Mapping[str, object
 
 
 def _launched(
-    kernel: Kernel,
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
-    machine: Machine,
-    options: Options,
+    kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any], machine: Machine, options: Options,
     command: str,
-) -> tuple[Launched, Report]:
+) -> tuple[Launched, Report]:  # fmt: skip
     """Launch a kernel and check what it leaves; what the kernel raises is raised."""
     watcher = Watcher(records=bool(options.replays) or options.has_numerics)
     with _heard() as heard:
@@ -197,13 +190,9 @@ def _launched(
 
 
 def _launched_ranks(
-    kernel: Kernel,
-    calls: Sequence[Call],
-    ranks: Sequence[int],
-    machine: Machine,
-    options: Options,
+    kernel: Kernel, calls: Sequence[Call], ranks: Sequence[int], machine: Machine, options: Options,
     how: Mapping[str, Any],
-) -> tuple[list[Launched], Report]:
+) -> tuple[list[Launched], Report]:  # fmt: skip
     """Launch a kernel on several ranks and check what each leaves; replays and numerics are of one rank."""
     watchers = {rank: Watcher(records=False) for rank in ranks}
     with _heard() as heard:
@@ -373,13 +362,9 @@ def _predicted(tracks: Sequence[Track]) -> Prediction | None:
 
 
 def _report_on(
-    kernel: Kernel,
-    target: str,
-    findings: list[Finding],
-    sources: Sources,
-    notes: tuple[str, ...],
+    kernel: Kernel, target: str, findings: list[Finding], sources: Sources, notes: tuple[str, ...],
     occupancy: tuple[dict[str, Any], ...] = (),
-) -> Report:
+) -> Report:  # fmt: skip
     """The report of some findings, ordered, without what is silenced."""
     home = definition_of(kernel)
     files = dict.fromkeys(f for f in (home.file, *(f.site.file for f in findings)) if f)
@@ -406,16 +391,9 @@ def filled(value: Any) -> Any:
 
 
 def run_check(
-    designation: str,
-    call: Launch,
-    options: Options,
-    load: Callable[[str], Any],
-    *,
-    as_json: bool = False,
-    files: Files = NO_FILES,
-    what_if: str = "",
-    version: str = "",
-) -> int:
+    designation: str, call: Launch, options: Options, load: Callable[[str], Any], *, as_json: bool = False,
+    files: Files = NO_FILES, what_if: str = "", version: str = "",
+) -> int:  # fmt: skip
     """What `nkilab check` does: check one kernel, print what was found, return the exit status.
 
     Args:

@@ -24,8 +24,6 @@ from .progress import say
 
 T = TypeVar("T")
 COMPLETION = "_NKILAB_COMPLETE"
-# objects after which Python looks for cycles: more than loading our modules makes
-_OBJECTS = 200_000
 # Words that people try first, and what does that here.
 _OTHER_WORDS = {
     "help": "nkilab --help lists the verbs", "version": "write nkilab --version",
@@ -111,20 +109,16 @@ class Program(click.Group):
         return super().resolve_command(ctx, args)
 
     def main(
-        self,
-        args: Sequence[str] | None = None,
-        prog_name: str | None = None,
-        complete_var: str | None = None,
-        standalone_mode: bool = True,
-        **extra: Any,
-    ) -> Any:
+        self, args: Sequence[str] | None = None, prog_name: str | None = None,
+        complete_var: str | None = None, standalone_mode: bool = True, **extra: Any,
+    ) -> Any:  # fmt: skip
         """Run the verb that is asked for and end the process with its status."""
         arguments, name = list(sys.argv[1:] if args is None else args), prog_name or "nkilab"
         instruction = os.environ.get(COMPLETION)
         if instruction and name == "nkilab":
             sys.exit(shell_complete(self, {}, name, COMPLETION, instruction))
-        gc.set_threshold(_OBJECTS)
-        # a process that ends need not look for cycles among all that it loaded
+        # Python need not look for cycles among what it loads: neither now, nor at the end
+        gc.set_threshold(200_000)
         atexit.register(gc.freeze)
         sys.exit(self.status(arguments, name))
 

@@ -53,7 +53,7 @@ from .place.limits import refuse_what_cannot_exist
 from .progress import phase
 from .rank_arguments import Call
 from .remembered import asked, recalled, remember
-from .tapes import TAPE, Tape, tape_of
+from .tapes import TAPE, Tape, explain, tape_of
 from .trace.affine import REPEATS, Repeats, TraceAgain
 from .trace.broken_off import errors_know
 from .trace.builder import FORMS
@@ -125,6 +125,8 @@ def launch(
 
         if has_data and watch is None and not keyed and len(program_grid) == 1:
             return _on_data(kernel, (args, kwargs), program_grid, machine, run)
+        if has_data and len(program_grid) > 1:
+            explain(kernel.name, "several programs run together")
         if has_data:
             return run(keyed or {})[0]
         return _on_shapes(kernel, [(args, kwargs)], program_grid, keyed or {}, run)[0]

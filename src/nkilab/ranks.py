@@ -79,14 +79,9 @@ class Results(Sequence[Any]):
 
 @public
 def launch(
-    kernel: Any,
-    ranks: int,
-    *,
-    topology: Topology | None = None,
-    executor: Executor | None = None,
-    groups: Sequence[Sequence[int]] | None = None,
-    target: str = "",
-) -> Callable[..., Results]:
+    kernel: Any, ranks: int, *, topology: Topology | None = None, executor: Executor | None = None,
+    groups: Sequence[Sequence[int]] | None = None, target: str = "",
+) -> Callable[..., Results]:  # fmt: skip
     """A function that runs a kernel on so many ranks, which meet in collectives.
 
     Its arguments are those of the kernel; every rank gets the same, but of `per_rank(...)` its own. It

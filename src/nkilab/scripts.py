@@ -39,18 +39,9 @@ class Launches:
 
 
 def run(
-    script: str,
-    arguments: Sequence[str],
-    *,
-    version: str,
-    target: str,
-    as_module: bool,
-    checks: bool,
-    folder: str,
-    json_file: str,
-    ranks: int | None,
-    backend: str,
-) -> int:
+    script: str, arguments: Sequence[str], *, version: str, target: str, as_module: bool, checks: bool,
+    folder: str, json_file: str, ranks: int | None, backend: str,
+) -> int:  # fmt: skip
     """Run a script as `nkilab run` does; the exit status, its own unless a check finds an error.
 
     Args:

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from math import prod
 from threading import Lock
-from typing import Any, NamedTuple
+from typing import NamedTuple, cast
 
 import numpy as np
 
@@ -22,13 +22,13 @@ from .arrays import dtype_of, framework_of, shape_of
 from .dialects.kernel import Kernel
 from .dialects.uniform import Same, can_start_again, readings
 from .errors import NkilabError
-from .execute import Factor, Log, Threads, compute_row, execute, is_at_once, lend
+from .execute import Call, Factor, Log, Threads, compute_row, execute, is_at_once, lend
 from .isa.declare import Instruction
 from .machine import Machine
 from .rank_arguments import Call as Arguments
-from .tiles.tile import SEQUENCER, Layout, Storage, View, memory_of, noting_looks, whole_layout
+from .tiles.tile import SEQUENCER, Layout, Storage, View, noting_looks
 from .trace.program import Program
-from .trace.session import Session
+from .trace.session import Session, ask
 
 # in `Session.keyed`: the tape that watches the launch
 TAPE = "tape"
@@ -53,9 +53,13 @@ class Row(NamedTuple):
 
     where: tuple[str, int]
     form: Instruction
-    operands: Sequence[Any]
+    operands: Sequence[object]
     values: tuple[object, ...]
     last: list[View]
+
+    def view(self, slot: int) -> View:
+        """An operand that is a view."""
+        return cast(View, self.operands[slot])
 
 
 class Tape:
@@ -82,12 +86,11 @@ class Tape:
         # storages whose elements outlive the rows
         self._kept: set[int] = set()
         self._returned: list[View] = []
-        # once they are known: the calls of a launch, on arrays that stay the same; those for threads, if they
-        # are worth it; what they join; and what results are copied from
-        self._calls: list[tuple[Any, Any]] = []
+        # the calls of a launch, on arrays that stay; those for threads, if they are worth it; what they join
+        self._calls: list[Call] = []
+        self._buffers: dict[int, np.ndarray] = {}
         self._log: Log = []
         self._factors: list[Factor] = []
-        self._buffers: list[tuple[Storage, np.ndarray]] = []
 
     @contextmanager
     def watches(self, session: Session) -> Iterator[None]:
@@ -95,6 +98,8 @@ class Tape:
         with noting_looks() as looks:
             yield
         self._session = None if looks else session
+        if looks:
+            explain(session.program.kernel_name, f"it looks at the elements of {looks[0].describe()}")
 
     def finish(self, launched: object, results: object) -> None:
         """Keep what a launch left, if other data make the same rows and nothing was told to the user.
@@ -108,9 +113,15 @@ class Tape:
         if not isinstance(tensors, tuple | list) or type(tensors) not in (tuple, list):
             return
         views = [tensor for tensor in tensors if isinstance(tensor, View)]
-        if session is None or not views or len(views) < len(tensors) or not _is_fixed(session):
+        if session is None:
             return
         program = session.program
+        why = _why_not_fixed(session)
+        if not views or len(views) < len(tensors):
+            why = "it returns something else than tensors"
+        if why:
+            explain(program.kernel_name, why)
+            return
         own = [self._view(program, t.storage.number, t.offset, t.layout) for t in views]
         self.results = own[0] if isinstance(results, View) else type(tensors)(own)
         self._kept, self._returned = {view.storage.number for view in own}, own
@@ -173,11 +184,15 @@ class Tape:
         own = [(known[s.number], s.data) for s in inputs if s.number in known and s.data is not None]
         if self._calls:
             for storage, data in own:
-                np.copyto(memory_of(View(storage, 0, whole_layout(storage))), data)
-            self._call_all(session)
+                np.copyto(self._buffers[storage.number], data)
+            if self._log and session.threads is not None:
+                session.threads.play(self._log)
+            else:
+                self._call_all()
+            self._hand_on()
             return
         borrowing = self._borrowing()
-        needed = sum(_bytes_of(s) for n, s in self._storages.items() if n not in borrowing)
+        needed = sum(prod(s.shape) * s.dtype.itemsize for n, s in known.items() if n not in borrowing)
         is_kept = needed <= MOST_BYTES and all(map(self._is_whole, self._returned))
         for storage, data in own:
             storage.allocate(data.copy() if is_kept else data)
@@ -195,65 +210,51 @@ class Tape:
                 view.forget()
 
     def _record(self, session: Session, borrowing: set[int], needed: int) -> None:
-        """Compute row after row on arrays that stay, and write down what is called if the next launch may."""
+        """Compute rows on arrays that stay, and write down what is called, if that is so in each launch."""
         log: Log = []
         session.threads = threads = Threads(0, log)
         is_fit = True
-        for where, form, operands, values, _ in self._rows:
-            session.where = where
+        for row in self._rows:
+            session.where, form = row.where, row.form
             reads = form.read_slots
-            if form.reads_dst or form.reads_result(values):
+            if form.reads_dst or form.reads_result(row.values):
                 reads += form.written_slots
             # what nothing wrote is told of, or counts as unwritten in turn: that is looked at each time
-            is_fit &= all(operands[s].storage.written.of(operands[s]) == "all" for s in reads)
-            if not (form.is_plain_copy and operands[0].storage.number in borrowing and lend(*operands)):
-                compute_row(session, form, operands, values, None)
+            is_fit &= all(view.storage.written.of(view) == "all" for view in map(row.view, reads))
+            borrows = form.is_plain_copy and row.view(0).storage.number in borrowing
+            if not (borrows and lend(row.view(0), row.view(1))):
+                compute_row(session, form, row.operands, row.values, None)
         threads.drain()
-        calls = [call for call in log if call is not None]
-        if not is_fit or not calls:
+        if not is_fit:
             return
-        self._calls = [(call.compute, call.arguments) for call in calls]
+        self._calls = calls = [call for call in log if call is not None]
         sizes = [sum(prod(storage.shape) for storage in call.writes) for call in calls]
         self._log = log if sum(sizes) >= WORTH_THREADS * len(sizes) else []
         self._factors = [a for call in calls for a in call.arguments if isinstance(a, Factor)]
-        self._buffers = [(view.storage, memory_of(view)) for view in self._returned]
+        self._buffers = {n: s.data for n, s in self._storages.items() if s.data is not None}
         self.kept_bytes = needed
-        for tape in _tapes.values():
+        for tape in list(_tapes.values()):
             if sum(t.kept_bytes for t in _tapes.values()) > MOST_OF_ALL and tape is not self:
                 tape.let_go()
         self._hand_on()
 
-    def _call_all(self, session: Session) -> None:
-        """Compute a launch whose calls are known."""
-        if self._log and session.threads is not None:
-            for call in (*self._log, None):
-                if call is None:
-                    session.threads.drain()
-                elif call.writes:
-                    session.threads.hand_out(call)
-                else:
-                    call.compute(*call.arguments)
-        else:
-            for compute, arguments in self._calls:
-                compute(*arguments)
-        self._hand_on()
+    def _call_all(self) -> None:
+        for compute, arguments, _, _ in self._calls:
+            compute(*arguments)
 
     def _hand_on(self) -> None:
         """Make the results the caller's own."""
-        for storage, elements in self._buffers:
-            storage.data = elements.copy()
+        for view in self._returned:
+            view.storage.data = self._buffers[view.storage.number].copy()
 
     def _borrowing(self) -> set[int]:
         """Tiles that one row loads from an input and all name whole, which take over its elements."""
         writers = Counter(
-            row.operands[slot].storage.number for row in self._rows for slot in row.form.written_slots
+            row.view(slot).storage.number for row in self._rows for slot in row.form.written_slots
         )
         parts = {view.storage.number for view in self._views.values() if not self._is_whole(view)}
-        loads = {
-            row.operands[0].storage.number
-            for row in self._rows
-            if row.form.is_plain_copy and row.operands[1].storage.scope == "input"
-        }
+        copies = [row for row in self._rows if row.form.is_plain_copy]
+        loads = {r.view(0).storage.number for r in copies if r.view(1).storage.scope == "input"}
         return {number for number in loads - parts if writers[number] == 1}
 
     def _is_whole(self, view: View) -> bool:
@@ -273,29 +274,34 @@ class Tape:
     def let_go(self) -> None:
         """Keep no array from launch to launch, unless one is under way."""
         if self.lock.acquire(blocking=False):
-            self._calls, self._log, self._factors, self._buffers = [], [], [], []
-            self.kept_bytes = 0
+            self._calls, self._log, self._factors, self._buffers, self.kept_bytes = [], [], [], {}, 0
             self.rewind()
             self.lock.release()
 
 
-def _bytes_of(storage: Storage) -> int:
-    return prod(storage.shape) * storage.dtype.storage.itemsize
-
-
-def _is_fixed(session: Session) -> bool:
-    """Whether other data make the rows of a session, which told the user nothing."""
+def _why_not_fixed(session: Session) -> str:
+    """Why other data may make other rows than a session has, or be told of to the user; "" if they do not."""
     program = session.program
-    if session.together.warned or session.has_masks or program.addresses or len(program) > MOST_ROWS:
-        return False
     # an input that the kernel wrote is mutable by now; what registers and other inputs hold, the host gave
     inputs = [storage for key, storage in session.shared.items() if key[0] == "input"]
-    return not (
-        len(inputs) < sum(record.scope == "input" for record in program.storages)
-        or any(form.keeps or form.is_indirect for form in program.forms)
-        or any(storage.is_mutable for storage in inputs)
-        or any(record.memory == SEQUENCER for record in program.storages)
-    )
+    reasons = {
+        "the user was warned": session.together.warned,
+        "a mask says where it writes": session.has_masks,
+        "it gives addresses to its tiles": program.addresses,
+        f"it has more than {MOST_ROWS:,} instructions": len(program) > MOST_ROWS,
+        "it reads constants of the host": len(inputs) < sum(r.scope == "input" for r in program.storages),
+        "an instruction writes where its data say": any(form.keeps for form in program.forms),
+        "an address is known only when it runs": any(form.is_indirect for form in program.forms),
+        "it writes to an input": any(storage.is_mutable for storage in inputs),
+        "it has registers": any(record.memory == SEQUENCER for record in program.storages),
+    }
+    return next((why for why, is_so in reasons.items() if is_so), "")
+
+
+def explain(kernel: str, why: str) -> None:
+    """Say why launches of a kernel are not computed from a tape, once, if the user asks for it."""
+    if os.environ.get("NKILAB_EXPLAIN") == "1":
+        ask().notice(f"{kernel} runs anew at each launch: {why}")
 
 
 _tapes: OrderedDict[object, Tape] = OrderedDict()
@@ -304,10 +310,17 @@ _tapes: OrderedDict[object, Tape] = OrderedDict()
 def tape_of(kernel: Kernel, call: Arguments, machine: Machine) -> Tape | None:
     """The tape of launches like this one, a blank one for the first; None where each may differ."""
     function, (args, kwargs) = kernel.function, call
-    if is_at_once() or sys.gettrace() is not None or sys.getprofile() is not None or kernel.schedule:
-        return None
-    known, outlines = readings(function), _outlines([*args, *kwargs.values()])
+    reasons = {
+        "somebody looks on": is_at_once() or sys.gettrace() is not None or sys.getprofile() is not None,
+        "it has a schedule": kernel.schedule,
+    }
+    known = outlines = None
+    if not any(reasons.values()):
+        known, outlines = readings(function), _outlines([*args, *kwargs.values()])
+        reasons["its text may read what cannot be compared"] = known is None
+        reasons["an argument cannot be compared"] = outlines is None
     if known is None or outlines is None:
+        explain(kernel.name, next(why for why, is_so in reasons.items() if is_so))
         return None
     variables = [(name, os.environ[name]) for name in os.environ if name.startswith(_VARIABLES)]
     key = (
@@ -317,6 +330,7 @@ def tape_of(kernel: Kernel, call: Arguments, machine: Machine) -> Tape | None:
     tape = _tapes.get(key)
     if tape is None:
         if not can_start_again(function, [*args, *kwargs.values()]):
+            explain(kernel.name, "it prints, draws at random, or keeps something, or something of the host")
             return None
         tape = _tapes[key] = Tape()
         while len(_tapes) > MOST_TAPES or sum(t.size for t in _tapes.values()) > MOST_ROWS:

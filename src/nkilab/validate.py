@@ -255,14 +255,10 @@ class Report:
     """
 
     def __init__(
-        self,
-        compared: Sequence[Compared],
-        grids: Sequence[Grid] = (),
-        *,
-        is_own: bool,
+        self, compared: Sequence[Compared], grids: Sequence[Grid] = (), *, is_own: bool,
         left: Mapping[str, Mapping[str, float]] | None = None,
         identifying: Mapping[str, Sequence[str]] | None = None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         left, self.identifying = left or {}, dict(identifying or {})
         self.left = {name: mean(map(abs, errors.values())) for name, errors in left.items()}
         self.compared = compared

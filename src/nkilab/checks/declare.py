@@ -178,18 +178,10 @@ class Rule(Struct, frozen=True):
         return uncertain.get(self.severity, "documented")
 
     def finding(
-        self,
-        message: str,
-        site: Site,
-        other: Site = NOWHERE,
-        other_message: str = "",
-        *,
-        fix: str = "",
-        notes: Sequence[str] = (),
-        severity: Severity | None = None,
-        gain_us: float | None = None,
+        self, message: str, site: Site, other: Site = NOWHERE, other_message: str = "", *, fix: str = "",
+        notes: Sequence[str] = (), severity: Severity | None = None, gain_us: float | None = None,
         command: str = "",
-    ) -> Finding:
+    ) -> Finding:  # fmt: skip
         """A finding of this rule; `fix` and `severity` where they differ from the rule's."""
         code, build_error = (self.refusal.code, self.refusal.build_error) if self.refusal else ("", "")
         return Finding(

@@ -256,13 +256,9 @@ class Shadow:
             drift.parted = where
 
     def _count_still(
-        self,
-        action: Action,
-        operand: Operand,
-        before: tuple[np.ndarray, np.ndarray],
-        after: tuple[np.ndarray, np.ndarray],
-        site: Site,
-    ) -> None:
+        self, action: Action, operand: Operand, before: tuple[np.ndarray, np.ndarray],
+        after: tuple[np.ndarray, np.ndarray], site: Site,
+    ) -> None:  # fmt: skip
         """Count a row in whose sums nothing moves though something is added."""
         moves = np.abs(after[1]) > np.abs(before[1])
         still = moves & (after[0] == before[0])

@@ -30,14 +30,9 @@ class Order:
     """
 
     def __init__(
-        self,
-        count: int,
-        later: np.ndarray,
-        earlier: np.ndarray,
-        stream: np.ndarray,
-        sequence: np.ndarray | None = None,
-        joins: Sequence[tuple[int, int]] = (),
-    ) -> None:
+        self, count: int, later: np.ndarray, earlier: np.ndarray, stream: np.ndarray,
+        sequence: np.ndarray | None = None, joins: Sequence[tuple[int, int]] = (),
+    ) -> None:  # fmt: skip
         self._count = count
         order = np.argsort(later, kind="stable")
         self._earlier = np.asarray(earlier, np.int64)[order]
@@ -105,16 +100,9 @@ def _streams(stream: np.ndarray, sequence: np.ndarray) -> tuple[np.ndarray, np.n
 
 
 def tick(
-    streams: int,
-    sequence: Any,
-    start: Any,
-    earlier: Any,
-    stream: Any,
-    previous: Any,
-    place: Any,
-    partner: Any,
-    clocks: Any,
-) -> int:
+    streams: int, sequence: Any, start: Any, earlier: Any, stream: Any, previous: Any, place: Any,
+    partner: Any, clocks: Any,
+) -> int:  # fmt: skip
     """Work all clocks out, node by node; returns how many edges were followed."""
     followed = 0
     for number in range(len(sequence)):

@@ -115,19 +115,9 @@ def run(backend: str, **options: object) -> int:
 )  # fmt: skip
 @json_option
 def check(
-    version: str,
-    target: str,
-    kernel: str,
-    lists: bool,
-    args: Sequence[str],
-    keywords: Sequence[str],
-    grid: str,
-    replay: int,
-    numerics: bool,
-    what_if: str,
-    as_json: bool,
-    **files: str,
-) -> int:
+    version: str, target: str, kernel: str, lists: bool, args: Sequence[str], keywords: Sequence[str],
+    grid: str, replay: int, numerics: bool, what_if: str, as_json: bool, **files: str,
+) -> int:  # fmt: skip
     """Run a kernel once and list what hardware or compiler would refuse; exit status 1 if anything."""
     checking, runner = part("checking"), part("runner")
     if lists:

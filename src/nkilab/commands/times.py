@@ -73,15 +73,9 @@ def estimate(kernel: str, as_json: bool, **options: Any) -> None:
 @optional("--parquet", metavar="DIR", type=FOLDER, help="Write tables as Neuron Explorer names them.")
 @optional("--what-if", metavar="K=V,...", help="Show what changes with other constants: dma_bandwidth=2x.")
 def profile(
-    kernel: str,
-    as_json: bool,
-    as_text: bool,
-    html: str,
-    trace: str,
-    parquet: str,
-    what_if: str,
+    kernel: str, as_json: bool, as_text: bool, html: str, trace: str, parquet: str, what_if: str,
     **options: Any,
-) -> None:
+) -> None:  # fmt: skip
     """Show where the time of a kernel goes, and why, from shapes alone."""
     files = {"html": html, "trace": trace, "parquet": parquet}
     profiles = part("profiles")
@@ -143,14 +137,9 @@ def _show_differences(differences: list[Any], as_json: bool, as_text: bool, html
 @text_option
 @optional("--html", metavar="F", type=OUTPUT, help="Write both timelines side by side: one HTML file.")
 def diff(
-    first: str,
-    second: str,
-    as_json: bool,
-    keywords_b: Sequence[str],
-    as_text: bool,
-    html: str,
+    first: str, second: str, as_json: bool, keywords_b: Sequence[str], as_text: bool, html: str,
     **options: Any,
-) -> None:
+) -> None:  # fmt: skip
     """Compare two kernels, FILE.py:KERNEL or a NEFF file that nkilab wrote each, from shapes alone.
 
     B may be a profile that the vendor's tool wrote of a run on a card: see nkilab compare.

@@ -88,14 +88,9 @@ def joined(
 
 
 def _exchange(
-    session: Session,
-    schedule: Schedule,
-    parties: tuple[int, ...],
-    execute: Execute | None,
-    form: Any,
-    operands: Sequence[Any],
-    values: tuple[Any, ...],
-) -> list[Wait]:
+    session: Session, schedule: Schedule, parties: tuple[int, ...], execute: Execute | None, form: Any,
+    operands: Sequence[Any], values: tuple[Any, ...],
+) -> list[Wait]:  # fmt: skip
     """Send src to the other program and receive its src into dst."""
     src, dst = operands
     send_to, recv_from, pipe_id = values
@@ -148,14 +143,9 @@ def _tile_of_nobody(like: Layout) -> View:
 
 
 def _gather(
-    session: Session,
-    schedule: Schedule,
-    parties: tuple[int, ...],
-    execute: Execute | None,
-    form: Any,
-    operands: Sequence[Any],
-    values: tuple[Any, ...],
-) -> list[Wait]:
+    session: Session, schedule: Schedule, parties: tuple[int, ...], execute: Execute | None, form: Any,
+    operands: Sequence[Any], values: tuple[Any, ...],
+) -> list[Wait]:  # fmt: skip
     """Wait until all programs came to a barrier on the same memory."""
     (data,) = operands
     name = data.storage.name or name_of(data, user_frame())

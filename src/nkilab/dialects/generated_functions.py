@@ -38,8 +38,8 @@ Finish = Callable[..., Any]
 def surface(
     cls: type[Instruction], order: Sequence[str], finish: Finish | None, *, keyword_only_from: str = "",
     extra: Mapping[str, Any] | None = None, version: str = "", defaults: Mapping[str, Any] | None = None,
-    words: Mapping[str, Mapping[Any, Any]] | None = None, handle: Callable[[int], Any] | None = None,
-    repeats: tuple[Callable[..., None], Callable[..., Any]] | None = None,
+    words: Mapping[str, Mapping[Any, Any]] | None = None,
+    handle: Callable[[int], Any] | tuple[Callable[..., Any], ...] | None = None,
 ) -> Callable[..., Any]:  # fmt: skip
     """A function that spells one instruction.
 
@@ -53,14 +53,14 @@ def surface(
         version: that unknown keywords are judged by; that of the session if "".
         defaults: of parameters where the spelling's differ from the declared ones.
         words: per attribute further spellings of its values, with the canonical ones.
-        handle: what the call returns, from the number of its last row, whose keyword `name` is noted; None
-            for what `finish` returns, which stands then.
-        repeats: where it returns tensors, what keeps what a call made, and what makes it again.
+        handle: what the call returns, from the number of its last row, whose keyword `name` is noted. Of what
+            `finish` returns, which stands then, what keeps it and makes it again, or None.
 
     Returns:
         The function, with the signature of the spelling.
     """
     extra = dict(extra or {})
+    repeats, handle = (handle, None) if isinstance(handle, tuple) else (None, handle)
     scope = {**_SCOPE, "_cls": cls, "_finish": finish, "_handle": handle, "_version": version}
     scope["_parameters"] = [*order, *extra]
     heads = ", ".join(_heads(cls, order, keyword_only_from, extra, defaults or {}, scope))
@@ -80,8 +80,8 @@ def surface(
         text.append(f"    result = _finish(session, _cls, {arguments_text}({extras}), {last})")
     if repeats is not None:
         scope["_keep_call"], scope["_again"] = repeats
-        given = ", ".join(n if n in order else "None" for n in cls.operands)
-        text.append(f"    if call is not None: _keep_call(session, call, [{given}], result)")
+        operands = arguments_text.partition("]")[0]
+        text.append(f"    if call is not None: _keep_call(session, call, {operands}], result)")
     text += ["    return result"] if handle is None else _handing_out(is_known=finish is None)
     text = [f"def {cls.name}({heads}, **unknown):", *guarded_body(text)]
     exec(compile("\n".join(text), f"<nkilab {cls.name}>", "exec"), scope)
@@ -229,13 +229,9 @@ def _refusals(cls: type[Instruction], order: Sequence[str]) -> list[str]:
 
 
 def _heads(
-    cls: type[Instruction],
-    order: Sequence[str],
-    keyword_only_from: str,
-    extra: Mapping[str, Any],
-    defaults: Mapping[str, Any],
-    scope: dict[str, Any],
-) -> list[str]:
+    cls: type[Instruction], order: Sequence[str], keyword_only_from: str, extra: Mapping[str, Any],
+    defaults: Mapping[str, Any], scope: dict[str, Any],
+) -> list[str]:  # fmt: skip
     """The parameters of a signature; their defaults go to `scope`."""
     heads: list[str] = []
     for name in order:

@@ -127,13 +127,9 @@ class Kernel:
     __test__ = False
 
     def __init__(
-        self,
-        function: Callable[..., Any],
-        spelling: str,
-        version: str,
-        options: dict[str, Any] | None = None,
-        grid: tuple[Any, ...] = (),
-    ) -> None:
+        self, function: Callable[..., Any], spelling: str, version: str,
+        options: dict[str, Any] | None = None, grid: tuple[Any, ...] = (),
+    ) -> None:  # fmt: skip
         _check_function(function)
         self.function: Callable[..., Any] = function
         self.spelling = spelling

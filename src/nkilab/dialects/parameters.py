@@ -188,13 +188,9 @@ class _Plan:
     """
 
     def __init__(
-        self,
-        name: str,
-        target: Callable[..., Any],
-        own: Mapping[str, OwnParameter],
-        signatures: Sequence[Signature],
-        version: str,
-    ) -> None:
+        self, name: str, target: Callable[..., Any], own: Mapping[str, OwnParameter],
+        signatures: Sequence[Signature], version: str,
+    ) -> None:  # fmt: skip
         self.name, self.target, self.own, self.version = name, called_through(target), own, version
         self.signatures = tuple(signatures)
         first = self.signatures[0]

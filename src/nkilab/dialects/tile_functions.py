@@ -96,13 +96,9 @@ def _check_tiles(cls: type[Instruction], operands: dict[str, Any]) -> None:
 
 
 def result_layout(
-    cls: type[Instruction],
-    layouts: list[Any],
-    attributes: tuple[Any, ...],
-    dtype: DType | None,
-    memory: str,
-    shape: tuple[int, ...] | None,
-) -> Layout:
+    cls: type[Instruction], layouts: list[Any], attributes: tuple[Any, ...], dtype: DType | None,
+    memory: str, shape: tuple[int, ...] | None,
+) -> Layout:  # fmt: skip
     """The layout of a result: what is given, the rest as the declaration says.
 
     Raises:

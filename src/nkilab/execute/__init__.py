@@ -1,5 +1,6 @@
 """What a program computes, one row at a time."""
 
+from .batch import Call as Call
 from .joined_products import Factor as Factor
 from .step import compute_row as compute_row
 from .step import elements_of as elements_of

@@ -13,7 +13,7 @@ from ..tiles.tile import Storage
 from .joined_products import Product, Sum, compute, together
 
 # calls that wait at most, so that memory does not fill with tiles
-MOST_WAITING = 512
+MOST_WAITING = 2048
 
 
 class Call(NamedTuple):

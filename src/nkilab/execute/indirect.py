@@ -14,13 +14,9 @@ from ..trace.session import Session
 
 
 def execute_indirect(
-    session: Session,
-    form: Any,
-    operands: Sequence[Any],
-    values: tuple[Any, ...],
-    mask: Any,
+    session: Session, form: Any, operands: Sequence[Any], values: tuple[Any, ...], mask: Any,
     compute: Callable[[Session, Instruction, Sequence[Any], tuple[Any, ...], Any], None],
-) -> None:
+) -> None:  # fmt: skip
     """Compute one row with operands whose rows are chosen by indices.
 
     An offset that is still open is out of bounds, and the call is skipped. Rows out of bounds are skipped

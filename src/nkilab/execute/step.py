@@ -204,7 +204,7 @@ def _compute(session: Session, form: Any, arrays: list[Any], values: tuple[Any, 
 
 
 def _compute_on_registers(
-    where: tuple[str, int], form: Instruction, arrays: list[Any], values: tuple[Any, ...]
+    where: tuple[str, int], form: Instruction, arrays: list[object], values: tuple[object, ...]
 ) -> None:
     """Compute a call of a line on the registers of the launch that runs."""
     session = current()

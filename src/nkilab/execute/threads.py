@@ -96,12 +96,9 @@ class Threads:
         compute(*arguments)
 
     def submit(
-        self,
-        compute: Callable[..., object],
-        arguments: Sequence[object],
-        reads: Sequence[Storage],
+        self, compute: Callable[..., object], arguments: Sequence[object], reads: Sequence[Storage],
         writes: Sequence[Storage],
-    ) -> None:
+    ) -> None:  # fmt: skip
         """Have a call computed after those under way that leave what it needs or use what it overwrites."""
         call = Call(compute, arguments, reads, writes)
         if not self._batch.takes(call):
@@ -153,6 +150,16 @@ class Threads:
         self.is_idle = False
         self._submitted[thread] += 1
         self._queues[thread].put(task)
+
+    def play(self, log: Log) -> None:
+        """Compute what another one wrote down."""
+        for call in (*log, None):
+            if call is None:
+                self.drain()
+            elif call.writes:
+                self.hand_out(call)
+            else:
+                call.compute(*call.arguments)
 
     def drain(self) -> None:
         """Wait until everything is computed; raise what went wrong, a fault of ours."""

@@ -22,16 +22,10 @@ class ParserFrontend(NKIFrontend):
 
     @public
     def compile(
-        self,
-        kernel: Any,
-        *,
-        inputs: Mapping[str, Any],
-        target: str = "",
-        lnc: int = 1,
-        artifacts_dir: str | None = None,
-        dump_python_ast: bool = False,
+        self, kernel: Any, *, inputs: Mapping[str, Any], target: str = "", lnc: int = 1,
+        artifacts_dir: str | None = None, dump_python_ast: bool = False,
         output_names: Sequence[str] | None = None,
-    ) -> Program:
+    ) -> Program:  # fmt: skip
         """The program of a kernel.
 
         Args:

@@ -295,14 +295,9 @@ class NcMatmulMx(Instruction):
         return bool(values[0])
 
     def compute(
-        self,
-        dst: Any,
-        stationary: Any,
-        moving: Any,
-        stationary_scale: Any,
-        moving_scale: Any,
+        self, dst: Any, stationary: Any, moving: Any, stationary_scale: Any, moving_scale: Any,
         accumulate: bool,
-    ) -> None:
+    ) -> None:  # fmt: skip
         (first, second) = self.scaled()
         left = _dequantised(stationary, stationary_scale, *first)
         write_product(self, dst, left, _dequantised(moving, moving_scale, *second), accumulate)

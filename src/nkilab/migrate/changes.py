@@ -49,15 +49,9 @@ class Change:
 
 
 def change(
-    source: Source,
-    node: ast.expr | ast.stmt | ast.keyword | ast.alias,
-    severity: str,
-    what: str,
-    why: str,
-    replacement: str = "",
-    origin: str = "",
-    edits: Sequence[Edit] = (),
-) -> Change:
+    source: Source, node: ast.expr | ast.stmt | ast.keyword | ast.alias, severity: str, what: str, why: str,
+    replacement: str = "", origin: str = "", edits: Sequence[Edit] = (),
+) -> Change:  # fmt: skip
     """A change at a node."""
     column = len(source.lines[node.lineno - 1][: node.col_offset].decode()) + 1
     return Change(node.lineno, column, severity, what, why, replacement, origin, tuple(edits))

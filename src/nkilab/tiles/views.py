@@ -13,13 +13,9 @@ V = TypeVar("V", bound=View)
 
 
 def derived(
-    view: V,
-    offset: int,
-    shape: tuple[int, ...],
-    strides: tuple[int, ...],
-    partition_axis: int | None,
+    view: V, offset: int, shape: tuple[int, ...], strides: tuple[int, ...], partition_axis: int | None,
     dtype: DType | None = None,
-) -> V:
+) -> V:  # fmt: skip
     """A view on the same storage, of the same class, with everything else given; `offset` in elements."""
     known = view.layout
     dtype = dtype or known.dtype

@@ -202,13 +202,9 @@ def _with_earlier_shares(
 
 
 def _waits(
-    shares: list[Share],
-    share: np.ndarray,
-    waits: Waits,
-    chain: list[tuple[int, int]],
-    first: np.ndarray,
+    shares: list[Share], share: np.ndarray, waits: Waits, chain: list[tuple[int, int]], first: np.ndarray,
     machine: Machine,
-) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:  # fmt: skip
     """Waits between nodes as columns."""
     later = first[np.repeat(np.arange(len(waits.start) - 1), np.diff(waits.start))]
     start, earlier, kind = waits.start, waits.node, waits.kind.astype(np.int64)

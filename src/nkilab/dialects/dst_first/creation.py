@@ -94,13 +94,9 @@ def _piece(
 
 
 def _tile(
-    session: Session,
-    region: MemoryRegion,
-    extents: tuple[int, ...],
-    dtype: DType,
-    name: str,
+    session: Session, region: MemoryRegion, extents: tuple[int, ...], dtype: DType, name: str,
     piece: MemoryPointer | None,
-) -> Tensor:
+) -> Tensor:  # fmt: skip
     check_tile(session.machine, region.memory, extents, dtype)
     storage = session.new_storage(extents, dtype, region.memory, "tile", name)
     if piece is not None:

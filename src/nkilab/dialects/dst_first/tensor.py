@@ -330,14 +330,9 @@ def _view_method(called: str, make: Callable[..., Any]) -> Callable[..., Tensor]
 
 
 def _access_pattern(
-    tensor: Tensor,
-    pattern: Any,
-    offset: Any = None,
-    scalar_offset: Any = None,
-    vector_offset: Any = None,
-    indirect_dim: int = 0,
-    dtype: Any = None,
-) -> Tensor | view_methods.Unreachable:
+    tensor: Tensor, pattern: Any, offset: Any = None, scalar_offset: Any = None, vector_offset: Any = None,
+    indirect_dim: int = 0, dtype: Any = None,
+) -> Tensor | view_methods.Unreachable:  # fmt: skip
     """Elements by [step, count] pairs, outermost first, over the storage as a flat array."""
     element_type = None if dtype is None else as_dtype(dtype)
     session = running()

@@ -256,14 +256,9 @@ def _check_reach(start: int, pairs: Sequence[tuple[int, int]], size: int) -> Non
 
 
 def access_pattern(
-    view: V,
-    pattern: Sequence[Sequence[int]],
-    offset: Any = None,
-    dtype: Any = None,
-    *,
-    is_gathered: bool = False,
-    is_relative: bool = False,
-) -> V:
+    view: V, pattern: Sequence[Sequence[int]], offset: Any = None, dtype: Any = None, *,
+    is_gathered: bool = False, is_relative: bool = False,
+) -> V:  # fmt: skip
     """Elements by [step, count] pairs, outermost first, over the storage as a flat array.
 
     On chip the first pair steps over partitions. `offset` counts from the first element of the storage, or

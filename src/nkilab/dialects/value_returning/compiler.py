@@ -87,14 +87,9 @@ class PsumMemory:
     @staticmethod
     @placed("psum.mod_alloc")
     def mod_alloc(
-        *,
-        base_bank: Any,
-        base_addr: Any = 0,
-        base_partition: Any = 0,
-        num_bank_tiles: Any = (),
-        num_par_tiles: Any = (),
-        num_free_tiles: Any = (),
-    ) -> Allocator:
+        *, base_bank: Any, base_addr: Any = 0, base_partition: Any = 0, num_bank_tiles: Any = (),
+        num_par_tiles: Any = (), num_free_tiles: Any = (),
+    ) -> Allocator:  # fmt: skip
         """Addresses that rotate: block i lies in bank base_bank + i modulo the number of banks.
 
         Args:

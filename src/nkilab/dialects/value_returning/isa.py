@@ -46,14 +46,9 @@ unknown_engine = engine.unknown
 
 
 def finish(
-    session: Session,
-    cls: type[Instruction],
-    operands: list[Any],
-    attributes: tuple[Any, ...],
-    values: tuple[Any, ...],
-    extras: tuple[Any, ...],
-    where: Site | None = None,
-) -> Tensor:
+    session: Session, cls: type[Instruction], operands: list[Any], attributes: tuple[Any, ...],
+    values: tuple[Any, ...], extras: tuple[Any, ...], where: Site | None = None,
+) -> Tensor:  # fmt: skip
     """What a value-returning call does with its arguments."""
     dtype, mask = extras
     operands = [
@@ -149,14 +144,9 @@ def _widened(tensor: Tensor, shape: tuple[int, ...]) -> Tensor:
 
 
 def _finish_in_place(
-    session: Session,
-    cls: type[Instruction],
-    operands: list[Any],
-    attributes: tuple[Any, ...],
-    values: tuple[Any, ...],
-    extras: tuple[Any, ...],
-    where: Site | None = None,
-) -> None:
+    session: Session, cls: type[Instruction], operands: list[Any], attributes: tuple[Any, ...],
+    values: tuple[Any, ...], extras: tuple[Any, ...], where: Site | None = None,
+) -> None:  # fmt: skip
     """What a call does whose caller gives the result."""
     _, mask = extras
     operands = [_settled(o) for o in operands]
@@ -182,14 +172,9 @@ def _over_operand(operand: str) -> Finish:
     """The finish of instructions whose mask is over one of their inputs."""
 
     def finish_cropped(
-        session: Session,
-        cls: type[Instruction],
-        operands: list[Any],
-        attributes: tuple[Any, ...],
-        values: tuple[Any, ...],
-        extras: tuple[Any, ...],
-        where: Site | None = None,
-    ) -> Tensor:
+        session: Session, cls: type[Instruction], operands: list[Any], attributes: tuple[Any, ...],
+        values: tuple[Any, ...], extras: tuple[Any, ...], where: Site | None = None,
+    ) -> Tensor:  # fmt: skip
         dtype, mask = extras
         operands = [_settled(o) for o in operands]
         operand_tile = operands[list(cls.operands).index(operand)]
@@ -242,7 +227,7 @@ def _surface(cls: type[Instruction]) -> Callable[..., Any]:
         version=BETA1,
         defaults=spelling.defaults,
         words=spelling.words,
-        repeats=(keep, again) if ending is finish else None,
+        handle=(keep, again) if ending is finish else None,
     )
 
 
@@ -275,14 +260,9 @@ def affine_select(
 
 @placed("dma_copy", "isa.dma_copy")
 def dma_copy(
-    *,
-    dst: Any,
-    src: Any,
-    mask: Any = None,
-    dst_rmw_op: Any = None,
-    oob_mode: Any = oob_mode.error,
+    *, dst: Any, src: Any, mask: Any = None, dst_rmw_op: Any = None, oob_mode: Any = oob_mode.error,
     dge_mode: Any = dge_mode.unknown,
-) -> None:
+) -> None:  # fmt: skip
     """Copy src to dst with the DMA engines, between HBM and SBUF; see `nkilab explain dma_copy`."""
     session = current()
     canonical = dma_attributes(dst_rmw_op=dst_rmw_op, oob_mode=oob_mode, dge_mode=dge_mode)

@@ -255,24 +255,11 @@ def same_place(a: Tensor, b: Tensor) -> bool:
     return a.storage is b.storage and a.offset == b.offset and a.layout is b.layout
 
 
-def waiting(
-    session: Session, cls: type[Instruction], operands: list[Any], attributes: tuple[Any, ...],
-    values: tuple[Any, ...], known: Layout, where: Site | None, form: Known | None = None,
-    box: Box | None = None, mask: np.ndarray | None = None, *, is_void: bool = False,
-) -> Pending:  # fmt: skip
-    """A result of a layout that waits for its destination, as all others have theirs."""
+def unplaced(known: Layout) -> Tensor:
+    """The tensor of a result that waits for its destination."""
     tensor = Tensor(_NOWHERE, 0, known)
     tensor.plain = False
-    tensor.pending = pending = Pending(
-        session, cls, operands, cls.result_slot, attributes, values, tensor, where or user_site(2),
-        session.position, form, box, mask, is_void,
-    )  # fmt: skip
-    return pending
-
-
-# What calls have in common that are like one before: instruction, attributes, layout of the result, form, and
-# values if those are not the call's.
-Kept = tuple[type[Instruction], tuple[Any, ...], Layout, Known, Any]
+    return tensor
 
 
 def keep(session: Session, call: tuple[Any, ...], operands: list[Any], result: Any) -> None:
@@ -283,24 +270,23 @@ def keep(session: Session, call: tuple[Any, ...], operands: list[Any], result: A
     cls, slot = pending.cls, pending.slot
     # the layouts of the key: what still waited when it was made has none there, though it has one by now
     seen = call[1 : 1 + len(operands)]
-    for place, (given, taken, known) in enumerate(zip(operands, pending.operands, seen, strict=True)):
-        is_tensor = type(given) is Tensor
-        if place == slot:
-            continue
+    for place, (operand, taken, known) in enumerate(zip(operands, pending.operands, seen, strict=True)):
         # products that nothing was assigned to are told apart by their storages
-        if given is not taken or (is_tensor and (known is not given.plain or given.layout.memory == PSUM)):
+        is_odd = type(operand) is Tensor and (known is not operand.plain or operand.layout.memory == PSUM)
+        if place != slot and (operand is not taken or is_odd):
             return
     own = pending.values if cls.accumulates else None
     session.calls[call] = (cls, pending.attributes, result.layout, pending.form, own)
 
 
-def again(session: Session, kept: Kept, operands: list[Any], values: tuple[Any, ...], where: Any) -> Tensor:
-    """The result of a call like one that was kept."""
+def again(
+    session: Session, kept: tuple[Any, ...], operands: list[Any], values: tuple[Any, ...], where: Any
+) -> Tensor:
+    """The result of a call like one that was kept: what `keep` noted of it."""
     if session.pending is not None:
         session.flush()
     cls, attributes, known, form, own = kept
-    tensor = Tensor(_NOWHERE, 0, known)
-    tensor.plain = False
+    tensor = unplaced(known)
     session.pending = tensor.pending = Pending(
         session, cls, operands, cls.result_slot, attributes, values if own is None else own, tensor,
         where or user_site(1), session.position, form,
@@ -362,13 +348,11 @@ def fresh(
     slot = cls.result_slot
     known_result = session.keyed.get(key)
     known, form = known_result or (result_layout(cls, layouts, attributes, dtype, memory, shape), None)
-    pending = waiting(session, cls, operands, attributes, values, known, where, form)
-    tensor = pending.tensor
     if form is None:
-        pending.form = check_form(session, cls, [*operands[:slot], tensor, *operands[slot + 1 :]], attributes)
-        session.keyed[key] = (known, pending.form)
-    session.pending = pending
-    return tensor
+        stand_in = unplaced(known)
+        form = check_form(session, cls, [*operands[:slot], stand_in, *operands[slot + 1 :]], attributes)
+        session.keyed[key] = (known, form)
+    return again(session, (cls, attributes, known, form, None), operands, values, where)
 
 
 def refuse_indices(called: str, operands: Mapping[str, Any]) -> None:
@@ -425,13 +409,14 @@ def fresh_in_box(
     """
     if session.pending is not None:
         session.flush()
-    slot = cls.result_slot
-    if box is None:
-        pending = waiting(session, cls, operands, attributes, values, known, None, is_void=True)
-    else:
-        partial = None if all(b.stop - b.start == n for b, n in zip(box, known.shape)) else box
-        pending = waiting(session, cls, operands, attributes, values, known, None, None, partial, where)
-        target = pending.tensor if partial is None else basic(pending.result(), partial)
+    slot, tensor = cls.result_slot, unplaced(known)
+    is_whole = box is not None and all(b.stop - b.start == n for b, n in zip(box, known.shape))
+    tensor.pending = pending = Pending(
+        session, cls, operands, slot, attributes, values, tensor, user_site(1), session.position,
+        box=None if is_whole else box, mask=where, is_void=box is None,
+    )  # fmt: skip
+    if box is not None:
+        target = tensor if is_whole else basic(pending.result(), box)
         check_form(session, cls, [*operands[:slot], target, *operands[slot + 1 :]], attributes)
     session.pending = pending
-    return pending.tensor
+    return tensor
