@@ -1,11 +1,12 @@
 """Advice against what experts did: rank, sign and gain at each step of published sequences of versions.
 
     NKILAB_LADDERS=FOLDER python benchmarks/ladders.py LADDERS.yaml MEASUREMENTS.yaml [LADDER...] \
-        [--all] [--thorough]
+        [--all | --kept-back] [--thorough] [--table]
 
 FOLDER holds checkouts of the repositories that the sequences come from, as ladder_kernels.yaml names them.
-A third of the ladders, by a hash of their names, is kept back for the end; `--all` shows it too. Advice is
-that of a profile; `--thorough` tries more edits. Ladders weigh alike.
+A third of the ladders, by a hash of their names, is kept back for the end; `--all` shows it too,
+`--kept-back` it alone. Advice is that of a profile; `--thorough` tries more edits. Ladders weigh alike.
+`--table` prints the table of docs/ladders.md at the end.
 """
 
 from __future__ import annotations
@@ -219,9 +220,13 @@ def _judge(step: Step, subject: Subject, most: int) -> None:
     step.candidates = sum(1 for id in own for _ in CATALOGUE[id].find(subject))
     ranks = [n for n, id in enumerate(step.advice, 1) if id in step.ids]
     step.rank = min(ranks, default=0)
-    bests = [best_edit(subject, candidate) for id in own for candidate in CATALOGUE[id].find(subject)]
-    if any(bests):
-        share = min(best[1] for best in bests if best is not None) / subject.latency_ns
+    shares = [
+        best[1] / (candidate.since_ns or subject.latency_ns)
+        for id in own for candidate in CATALOGUE[id].find(subject)
+        if (best := best_edit(subject, candidate))
+    ]  # fmt: skip
+    if shares:
+        share = min(shares)
         step.predicted, step.interval = 1 - share, gain_factors(share)
 
 
@@ -238,8 +243,8 @@ def weighted(steps: Sequence[Step], is_right: Any) -> str:
     )
 
 
-def report(title: str, coming: Iterable[Step]) -> None:
-    """Print a line per step and the shares."""
+def report(title: str, coming: Iterable[Step]) -> list[Step]:
+    """Print a line per step and the shares; gives the steps."""
     steps = []
     print(f"\n{title}")
     for step in coming:
@@ -262,6 +267,36 @@ def report(title: str, coming: Iterable[Step]) -> None:
     print("  of the expert's pair ", weighted(valued, lambda s: s.is_inside_rewritten))
     reasons = Counter(s.reason for s in helped if s.reason)
     print("missed because         ", ", ".join(f"{why}: {n}" for why, n in reasons.most_common()) or "-")
+    return steps
+
+
+JUDGED = {
+    "among the first three": lambda s: s.helped and 0 < s.rank <= 3,
+    "first": lambda s: s.helped and s.rank == 1,
+    "sign right": lambda s: s.sign_is_right,
+    "gain inside": lambda s: s.helped and s.is_inside,
+}
+
+
+def table(steps: Sequence[Step]) -> str:
+    """Per ladder how many of its steps each bar counts, as Markdown."""
+    counted = {
+        "among the first three": [s for s in steps if s.helped],
+        "first": [s for s in steps if s.helped],
+        "sign right": [s for s in steps if s.direction in ("better", "worse")],
+        "gain inside": [s for s in steps if s.helped and s.measured is not None],
+    }
+    rows = [f"| ladder | {' | '.join(JUDGED)} |", "|---" * (len(JUDGED) + 1) + "|"]
+    for name in dict.fromkeys(step.ladder for step in steps):
+        cells = []
+        for title, is_right in JUDGED.items():
+            own = [step for step in counted[title] if step.ladder == name]
+            cells.append(f"{sum(map(is_right, own))} of {len(own)}" if own else "")
+        rows.append(f"| {name} | {' | '.join(cells)} |")
+    shares = [
+        weighted(counted[title], is_right).split(" of ")[0].strip() for title, is_right in JUDGED.items()
+    ]
+    return "\n".join([*rows, f"| **all, alike** | {' | '.join(shares)} |"])
 
 
 def main(words: Sequence[str]) -> None:
@@ -277,10 +312,17 @@ def main(words: Sequence[str]) -> None:
     kernels = Ladders(Path(os.environ["NKILAB_LADDERS"]), measured, most)
     begin = time.process_time()
     with nkilab.activate():
-        open_ones = [one for one in ladders if one["id"] not in back and (not names or one["id"] in names)]
-        report("ladders that rules were written with", steps_of(open_ones, kernels))
-        if "--all" in words:
-            report("ladders kept back", steps_of([one for one in ladders if one["id"] in back], kernels))
+        groups = {
+            "ladders that rules were written with": [
+                one for one in ladders if one["id"] not in back and (not names or one["id"] in names)
+            ],
+            "ladders kept back": [one for one in ladders if one["id"] in back],
+        }
+        wanted = list(groups) if "--all" in words else list(groups)["--kept-back" in words :][:1]
+        told = {title: report(title, steps_of(groups[title], kernels)) for title in wanted}
+    if "--table" in words:
+        for title, steps in told.items():
+            print(f"\n{title.capitalize()}:\n\n{table(steps)}")
     print(f"\n{time.process_time() - begin:.0f} s of processor time")
 
 

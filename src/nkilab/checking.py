@@ -38,7 +38,6 @@ from .documents import print_document
 from .errors import (
     EXIT_FAULT,
     EXIT_FINE,
-    KernelError,
     LimitError,
     NkilabError,
     NkilabWarning,
@@ -135,10 +134,8 @@ def report_of(
             raise
         return _stopped(call[0], call[3], error)
     except Exception as error:
-        # what Python raises in a line of the kernel is the kernel's; the rest is a fault of nkilab
-        if not faults.is_users(error):
+        if (problem := faults.of_python(error)) is None:
             raise
-        problem = KernelError(f"{type(error).__name__}: {error}").with_traceback(error.__traceback__)
         return _stopped(call[0], call[3], problem)
 
 

@@ -301,3 +301,20 @@ def test_grids_are_dense_and_a_row_joins_tiles_of_more_axes():
     _, block, column = np.mgrid[0:8, 0:2, 0:3]
     expected = 3 * block + column - x.min((1, 2), keepdims=True) == column
     np.testing.assert_array_equal(places_of_the_least(x), expected)
+
+
+@nki.jit
+def of_two_heights(x):
+    out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
+    for top, height in ((0, 8), (8, 4)):
+        here = nl.ds(top, height), nl.ds(0, 4)
+        tile = nl.load(x[here])
+        sixfold = nl.multiply(nisa.tensor_scalar(data=tile, op0=nl.multiply, operand0=6.0), tile)
+        nl.store(out[here], nl.subtract(sixfold, tile))
+    return out
+
+
+def test_a_call_on_a_waiting_result_is_not_taken_for_one_of_another_shape():
+    # what the first iteration made of [8, 4] was given to the second, on [4, 4]
+    x = ramp(12, 4)
+    np.testing.assert_array_equal(of_two_heights(x), 6 * x * x - x)

@@ -63,7 +63,6 @@ def expected(q: Any, k: Any, v: Any, conditions: list[str], otherwise: float) ->
         (["m <= p", "m + 50 > p"], 640, 640, -1e30, True),
         (["2*m <= p"], 2048, 1536, 0.0, True),
         (["m > p"], 2048, 2048, 0.0, True),
-        (["m > p"], 512, 512, 0.0, True),
         # the last row has nothing that it keeps: its softmax is that of equal numbers
         (["m > p"], 512, 512, -1e30, False),
         (["m <= p"], 512, 512, -5.0, False),

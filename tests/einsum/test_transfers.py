@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import nkilab.einsum
+from nkilab.einsum.report import transfers
 from nkilab.einsum.tree.nodes import PSUM, Activate, Alloc, Load, Loop, Reduce, Statement, Store, statements
 
 pytestmark = pytest.mark.corpus
@@ -211,3 +212,32 @@ def test_weights_that_no_turn_exchanges_take_one_buffer() -> None:
     kernel = nkilab.einsum.compile(text, sizes=sizes, dtypes=types)
     # a transfer per 128 rows of K at most
     assert max(transfers_of(kernel, name) for name in "WU") <= 8
+
+
+def test_what_is_on_chip_whole_is_not_loaded_again_in_parts() -> None:
+    text = """
+SB[r, m] = AI[r, n] . DO[m, n] ;; M mul V add
+SA[r, n] = B[r, m] . DO[m, n] ;; M mul V add
+IA[k, n] = A[r, k] . SA[r, n] ;; M mul V add
+IW[k, n] = W[k, m] . DO[m, n] ;; M mul V add
+DI[k, n] = IA[k, n] . IW[k, n] ;; M add
+"""
+    sizes = {"R": 128, "M": 4096, "N": 1024, "K": 2048}
+    types = dict.fromkeys(("AI", "DO", "B", "A", "W", "SB", "DI"), "bfloat16")
+    kernel = nkilab.einsum.compile(text, sizes=sizes, dtypes=types, outputs=["SB", "DI"])
+    moved = sum(size for t, size in transfers(kernel.tree.body, 1, kernel.extents) if t.name == "DO")
+    # once with m on the partitions, once with n
+    assert moved == 2 * 4096 * 1024 * 2
+
+
+def test_scores_of_one_token_leave_psum_together() -> None:
+    text = "L[h, s] = Q[h, e] . K[h, e, s] ;; M mul V add; G[h] = L[h, s] ;; V max"
+    types = dict.fromkeys(("Q", "K", "G"), "bfloat16")
+    for dialect in ("nki", "neuronxcc"):
+        kernel = nkilab.einsum.compile(
+            text, sizes={"H": 4, "E": 128, "S": 2048}, dtypes=types, dialect=dialect
+        )
+        # per head 16 products of 128 keys; two more for the greatest of all partitions
+        assert kernel.estimate.program.opcodes()["nc_matmul"] >= 64
+        assert kernel.estimate.program.opcodes()["tensor_copy"] <= 4 * 4
+        assert not [str(v) for v in kernel.verify() if not v.is_fine]

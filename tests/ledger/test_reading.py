@@ -143,7 +143,8 @@ def test_a_fault_is_told_with_its_line(read, old, new, message):
 def test_a_file_that_is_no_ledger_is_refused(read, tmp_path):
     path = tmp_path / "lab.yaml"
     assert message_of(read, "a: 1\n") == (
-        f"{path} has schema None; a ledger has 'nkilab.ledger/1'\n  hint: see docs/ledger.md for the format"
+        f"{path.name}:1: the schema is None; a ledger has 'nkilab.ledger/1'\n"
+        "  hint: see docs/ledger.md for the format"
     )
     with pytest.raises(FileError) as raised:
         ledger_rows(tmp_path / "none.yaml")

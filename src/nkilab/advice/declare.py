@@ -11,7 +11,6 @@ from typing import Unpack
 
 from msgspec import Struct
 
-from ..checks.declare import Example as Example
 from ..checks.declare import Facts, Rule, rule
 from ..checks.finding import Site
 from ..place.slots import ENGINES
@@ -32,6 +31,8 @@ class Candidate(Struct, frozen=True):
         weight_ns: the most that it can save, before anything is simulated.
         edits: ways to do it by what each does, the likeliest first; the best is kept.
         rounds: whether results change, by rounding alone.
+        since_ns: the latency that it begins with, where each load and each sum has a tile of its own first;
+            0 for that of the subject.
     """
 
     line: int
@@ -39,6 +40,7 @@ class Candidate(Struct, frozen=True):
     weight_ns: float
     edits: tuple[tuple[str, Edit], ...]
     rounds: bool = False
+    since_ns: float = 0.0
 
 
 class Transformation(Struct, frozen=True):

@@ -79,6 +79,11 @@ class Subject(Struct, frozen=True, eq=False, dict=True):
         edited = renewed(self.base, slots, again[slots.storage], every=False) if self.may_be_edited else None
         return self if edited is None else replace(self, written=edited)
 
+    @cached_property
+    def renewed_ns(self) -> float:
+        """Nanoseconds that `renewed` takes; 0 if there is nothing to renew."""
+        return 0.0 if self.renewed is self else edited_latency_ns(self.renewed.base)
+
     def renewed_at(self, lines: np.ndarray, begins: np.ndarray) -> Program | None:
         """`base` with a tile for each time that some lines begin to write one; None if it cannot be."""
         at = np.isin(np.asarray(self.base.line_column)[self.slots.row], lines)

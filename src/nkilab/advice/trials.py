@@ -89,7 +89,7 @@ def tried(subject: Subject, most: int) -> list[Tried]:
         firsts, left = _firsts(subject, [own for own in waiting if own[1] is likeliest[own[0]]], left)
         waiting = [own for own in waiting if own[1] is not likeliest[own[0]]]
         for own, others in firsts:
-            is_worth = own.latency_ns < (1 - least_gain()) * subject.latency_ns
+            is_worth = own.latency_ns < (1 - least_gain()) * (own.candidate.since_ns or subject.latency_ns)
             edits = others[:left] if is_worth or left > len(waiting) else ()
             best = best_edit(subject, own.candidate, edits) if edits else None
             left -= len(edits)
@@ -115,18 +115,21 @@ def _firsts(
 
 
 def advice_of(subject: Subject, most: int = MOST_EDITS) -> tuple[Advice, ...]:
-    """What pays of so many edits that are tried, the most first."""
+    """What pays of so many edits that are tried, the most first; an interval from 0.1 % on reaches zero."""
     pieces = [_advice(subject, own) for own in tried(subject.part, most)]
-    return tuple(sorted((a for a in pieces if a.interval_us[0] > 0), key=lambda a: -a.gain_us))
+    paying = [own for own in pieces if own.interval_us[0] > 1e-6 * subject.latency_ns]
+    return tuple(sorted(paying, key=lambda own: -own.gain_us))
 
 
 def _advice(subject: Subject, own: Tried) -> Advice:
     site = site_of(subject.part.base, own.candidate.line)
     rule = CATALOGUE[own.id].rule
-    latency = subject.latency_ns / 1000
-    share = own.latency_ns / subject.part.latency_ns
+    since = own.candidate.since_ns or subject.part.latency_ns
+    latency = since / subject.part.latency_ns * subject.latency_ns / 1000
+    share = own.latency_ns / since
     low, high = gain_factors(share)
+    first = ", once every load and every sum has a tile of its own" if own.candidate.since_ns else ""
     return Advice(
         own.id, str(site), own.candidate.message, latency * (1 - share), (latency * low, latency * high),
-        own.edit, rule.fix, rule.source, own.candidate.rounds, *site,
+        own.edit + first, rule.fix, rule.source, own.candidate.rounds, *site,
     )  # fmt: skip

@@ -5,13 +5,14 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from traceback import walk_tb
 from types import TracebackType
 
 from msgspec.structs import replace
 
 from ..dialects.indexing import TileLimitError
 from ..dialects.kernel import Kernel
-from ..errors import DeadlockError, NkilabError, NkilabNote
+from ..errors import DeadlockError, KernelError, NkilabError, NkilabNote
 from ..tiles.indirect import UnwrittenError
 from ..trace.source import is_named
 from .capacity import PSUM_FULL, SBUF_FULL
@@ -115,10 +116,7 @@ def _broken_by(error: NkilabError) -> Rule:
 def _site(error: NkilabError, kernel: Kernel) -> Site:
     """The user's line of an error: the frame of his that its message names."""
     name, _, number = error.where.rpartition(":")
-    sites = list(_frames(error.__traceback__))
-    if not name and sites:
-        return sites[-1]
-    for site in sites:
+    for site in _frames(error.__traceback__):
         if str(site.line) == number and Path(site.file).name == name:
             return site
     home = definition_of(kernel)
@@ -127,12 +125,12 @@ def _site(error: NkilabError, kernel: Kernel) -> Site:
     return Site(name, int(number)) if name and number.isdigit() else home
 
 
-def is_users(error: BaseException) -> bool:
-    """Whether the line that raised an error is the user's."""
-    trace = error.__traceback__
-    while trace is not None and trace.tb_next is not None:
-        trace = trace.tb_next
-    return trace is not None and is_named(trace.tb_frame.f_code)
+def of_python(error: Exception) -> NkilabError | None:
+    """What Python raised in a line of the user's, as an error of his kernel; None for a fault of nkilab."""
+    *_, (frame, line) = walk_tb(error.__traceback__)
+    where = f"{Path(frame.f_code.co_filename).name}:{line}"
+    problem = KernelError(f"{type(error).__name__}: {error}").located(where, "")
+    return problem.with_traceback(error.__traceback__) if is_named(frame.f_code) else None
 
 
 def _frames(trace: TracebackType | None) -> Iterator[Site]:

@@ -249,7 +249,6 @@ form_rule("nki", "reduce-result", Refusal("documented", since="0.3", until="0.5"
     wrong=_REDUCED.format("None"), right=(tile_line("total", "(128, 1)"), _REDUCED.format("total")),
     options=("--nki", "0.5"),
 )(lambda form: "" if isinstance(form.reduce_res, Layout) else "reduce_res is None")  # fmt: skip
-
 form_rule("nki", "dma-within-sbuf",
     Refusal("disputed", "", "dma_copy source and destination cannot both be in SBUF", "0.4", "0.4"),
             *TRANSFERS[:1],
@@ -328,6 +327,25 @@ _ROWS: tuple[tuple[str, Refusal, tuple[str, ...], str, str, str, str, str, Calla
      "pad the source, or leave dge_mode out", f"NKI 0.6 {_NOTES}, DmaTranspose relaxations",
      lambda f: f"the axes of src are {f.src.shape[0]} to {f.src.shape[-1]} elements"
      if f.dge_mode == "hwdge" and (f.src.shape[0], f.src.shape[-1]) != (16, 128) else ""),
+    ("dma-transpose-rank",
+     Refusal("log", build_error="source tensor must have 4 dimmensions", since="0.2", until="0.2"),
+     ("dma_transpose",), "in NKI 0.2 dma_transpose takes four axes",
+     "the source of dma_transpose has fewer axes than four",
+     "the documents allow two to four; the compiler of 0.2 takes four alone",
+     "reshape the source to four axes, (rows, 1, 1, columns), or use nisa.nc_transpose",
+     "aws-neuron-sdk issue 1301",
+     lambda f: f"src has {len(f.src.shape)} axes; four are taken" if len(f.src.shape) != 4 else ""),
+    ("dynamic-on-chip",
+     Refusal("report", "NCC_INLA001", "Dynamic Access is not allowed in the instruction", until="0.2"), (),
+     "a run-time offset is into hbm",
+     "an instruction other than a transfer reads or writes sbuf or psum at a run-time offset",
+     "the compilers of NKI 0.1 and 0.2 know all addresses on the chip beforehand; 0.3 has tensor_copy with "
+     ".ap and scalar_offset",
+     "load what is wanted from hbm by dma_copy with the offset, or use tensor_copy_dynamic_src",
+     "nki-moe-megakernel, common pitfalls; NKI 0.3 release notes",
+     lambda f: next((f"{name} is in {layout.memory} at a run-time offset" for name, _, layout
+                     in f.tile_slots() if layout.indices and layout.memory != HBM
+                     and not f.name.startswith("tensor_copy_dynamic")), "")),
     ("indirect-transpose-columns", Refusal("documented", since="0.2", until="0.3"), ("dma_transpose",),
      "before NKI 0.4 indirect transposes read rows of 128",
      "src of dma_transpose has a run-time index, and its last axis is not 128",
@@ -364,6 +382,35 @@ _ROWS: tuple[tuple[str, Refusal, tuple[str, ...], str, str, str, str, str, Calla
      "use nisa.tensor_copy with .ap and scalar_offset, or copy by a static slice",
      "aws-neuron-sdk issue 1373, trn2",
      lambda f: "src is in sbuf at a run-time offset" if f.src.memory == SBUF and f.src.indices else ""),
+    ("integers-on-vector", Refusal("documented", since="0.3", until="0.6", milder="note"),
+     ("tensor_tensor",), "integers of 32 bits are added by GpSimdE",
+     "tensor_tensor adds, subtracts or multiplies 32-bit integers with engine=vector",
+     "VectorE casts to float32, and integers above 2^24 are rounded, without a word",
+     "leave engine out, so that GpSimdE computes with 32 bits",
+     "nki.isa.tensor_tensor, int32 and uint32 types",
+     lambda f: f"data1 is {f.data1.dtype.name}" if f.engine == "vector" and not f.op.is_bitvec
+     and f.data1.dtype.is_integer and f.data1.itemsize == 4 else ""),
+    ("integer-casts", Refusal("documented", since="0.3", until="0.5", milder="note"), ("tensor_copy",),
+     "the chip rounds where it casts to integers", "tensor_copy casts floats to integers before NKI 0.6",
+     "the chip rounds to the nearest, ties to even, and saturates; nki.simulate before 0.6 cuts off",
+     "compare with results of the chip, or of NKI 0.6", f"NKI 0.6 {_NOTES}, bug fixes",
+     lambda f: f"{f.src.dtype.name} becomes {f.dst.dtype.name}"
+     if f.dst.dtype.is_integer and not f.src.dtype.is_integer else ""),
+    ("found-places", Refusal("documented", since="0.3", until="0.5", milder="note"),
+     ("nc_find_index8", "nc_match_replace8"), "places of equal values are found as the chip finds them",
+     "nc_find_index8 or nc_match_replace8 runs in NKI 0.3 to 0.5",
+     "of equal values the chip takes the last first, and gives all ones for one that is not there; "
+     "nki.simulate before 0.6 takes the first, and gives 0",
+     "compare with results of the chip, or of NKI 0.6", f"NKI 0.6 {_NOTES}, bug fixes",
+     lambda f: "the simulator of this version finds other places"),
+    ("range-select-rounds", Refusal("documented", since="0.3", until="0.6", milder="note"),
+     ("range_select",), "the largest of a row that is left out stays finite",
+     "reduce_res of range_select has 16 bits",
+     "the least float32, which stands for what is left out, is rounded to -inf: for a row of which nothing "
+     "is chosen, -inf minus -inf is nan",
+     "make reduce_res float32", "nki.isa.range_select, note on numerical stability",
+     lambda f: f"reduce_res is {f.reduce_res.dtype.name}"
+     if isinstance(f.reduce_res, Layout) and f.reduce_res.itemsize == 2 else ""),
     ("gpsimd-sum", Refusal("disputed", "NCC_IXCG965", generations=(2,)), ("tensor_tensor",),
      "on trn1 VectorE computes with two tiles",
      "tensor_tensor is given engine=gpsimd on trn1",
@@ -377,6 +424,14 @@ for _id, _refusal, _names, _title, _what, _why, _fix, _source, _look in _ROWS:
         _look
     )
 
+form_rule("nki", "nl-copy-psum", Refusal("documented", since="0.3", until="0.5"), "tensor_copy",
+    title="before NKI 0.6 nl.copy stays within sbuf",
+    what="nl.copy is given a tile in psum",
+    why="it does not copy from one memory to another until 0.6",
+    fix="use nisa.tensor_copy",
+    source="NKI 0.3 and 0.4 release notes, known issues; NKI 0.6 release notes, nki.language.copy",
+    called="language.copy",
+)(lambda form: "src is in psum" if form.src.memory == PSUM else "")  # fmt: skip
 form_rule("nki", "nl-copy-integers",
     Refusal("documented", since="0.3", until="0.4", milder="note"), "activation", "tensor_copy",
     title="before NKI 0.5 nl.copy is for floats",

@@ -14,7 +14,7 @@ import numpy as np
 
 from ..dialects.history import BETA1
 from ..isa.declare import Instruction
-from ..tiles.tile import HBM, PSUM, SBUF, Layout
+from ..tiles.tile import HBM, SBUF, Layout
 from .declare import COPIED, SCALED, Example, Facts, Refusal, Rule, rule
 from .evidence import Evidence, Track
 from .finding import NOWHERE, Finding, Site, once
@@ -171,24 +171,6 @@ def _broadcast(form: Form) -> str:
     return f"src is one row for {src.shape[0]} partitions"
 
 
-@form_rule("nki", "dynamic-on-chip",
-    Refusal("report", "NCC_INLA001", "Dynamic Access is not allowed in the instruction", until="0.2"),
-    title="a run-time offset is into hbm",
-    what="an instruction other than a transfer reads or writes sbuf or psum at a run-time offset",
-    why="the compilers of NKI 0.1 and 0.2 know all addresses on the chip beforehand; 0.3 has tensor_copy "
-    "with .ap and scalar_offset",
-    fix="load what is wanted from hbm by dma_copy with the offset, or use tensor_copy_dynamic_src",
-    source="nki-moe-megakernel, common pitfalls; NKI 0.3 release notes",
-)  # fmt: skip
-def _dynamic(form: Form) -> str:
-    if form.name.startswith("tensor_copy_dynamic"):
-        return ""
-    for name, _, layout in form.tile_slots():
-        if layout.indices and layout.memory != HBM:
-            return f"{name} is in {layout.memory} at a run-time offset"
-    return ""
-
-
 @form_rule("nki", "input-partitions",
     Refusal("report", build_error="'lhs' and 'rhs' have different partition start offsets", since="0.3"),
             "tensor_tensor",
@@ -218,30 +200,6 @@ form_rule("nki", "square-and-sum",
     right=("nisa.activation(tile, op=nl.square, data=tile)",
            "nisa.tensor_reduce(total, op=nl.add, data=tile, axis=1)"),
 )(lambda form: "squares are summed as they are computed" if form.op.name == "square" else "")  # fmt: skip
-
-
-@form_rule("nki", "dma-transpose-rank",
-    Refusal("log", build_error="source tensor must have 4 dimmensions", since="0.2", until="0.2"),
-            "dma_transpose",
-    title="in NKI 0.2 dma_transpose takes four axes",
-    what="the source of dma_transpose has fewer axes than four",
-    why="the documents allow two to four; the compiler of 0.2 takes four alone",
-    fix="reshape the source to four axes, (rows, 1, 1, columns), or use nisa.nc_transpose",
-    source="aws-neuron-sdk issue 1301",
-)  # fmt: skip
-def _transpose(form: Form) -> str:
-    axes = len(form.src.shape)
-    return f"src has {axes} axes; four are taken" if axes != 4 else ""
-
-
-form_rule("nki", "nl-copy-psum", Refusal("documented", since="0.3", until="0.5"), "tensor_copy",
-    title="before NKI 0.6 nl.copy stays within sbuf",
-    what="nl.copy is given a tile in psum",
-    why="it does not copy from one memory to another until 0.6",
-    fix="use nisa.tensor_copy",
-    source="NKI 0.3 and 0.4 release notes, known issues; NKI 0.6 release notes, nki.language.copy",
-    called="language.copy",
-)(lambda form: "src is in psum" if form.src.memory == PSUM else "")  # fmt: skip
 
 
 def find(evidence: Evidence) -> Iterator[Finding]:

@@ -186,17 +186,6 @@ WORD = rule(
     why="PSUM is written word by word; the compiler's verifier refuses the address",
     fix="begin it at an even element",
     source="tests of vLLM's kernels for trn2, rules of the backend's verifier",
-    kernel=Example("""
-        a = nl.ndarray((128, 128), nl.bfloat16, buffer=nl.sbuf)
-        p = nl.ndarray((128, 256), nl.bfloat16, buffer=nl.psum)
-        out = nl.ndarray((128, 128), nl.bfloat16, buffer=nl.shared_hbm)
-        nisa.dma_copy(a, x)
-        nisa.nc_transpose(p[:, {0}:{0} + 128], a)
-        nisa.tensor_copy(a, p[:, {0}:{0} + 128])
-        nisa.dma_copy(out, a)
-        return out
-        """, {"x": "bf16[128,128]"}, options=("--nki", "0.6")),
-    wrong="1", right="2",
 )  # fmt: skip
 
 # the last generation in which the two rules about matmuls and banks hold
@@ -337,8 +326,8 @@ class _Walk:
         start = int(slots.offset[slot]) * slots.layouts[slots.layout[slot]].itemsize
         is_product = track.program.form_of(row).name in ("nc_matmul", "nc_transpose")
         if start % 4 and is_product and refusal is not None and refusal.applies(*self.compiled_for):
-            told = track.describe(int(slots.storage[slot]))
-            yield WORD.finding(f"{track.called(row)} writes to {told} from byte {start} on", track.site(row))
+            place = track.describe(int(slots.storage[slot]))
+            yield WORD.finding(f"{track.called(row)} writes to {place} from byte {start} on", track.site(row))
 
     def _start(self, row: int, started: int) -> _Sum:
         new_sum = _Sum(started, [Stretch([row])])

@@ -229,8 +229,8 @@ def _in_place(track: Track) -> Iterator[Finding]:
         written = next(access.storage for access in track.program.accesses(row) if access.is_written)
         first = received.setdefault(written, row)
         if first != row:
-            told = f"{track.called(row)} receives into {track.describe(written)}, as another one does"
-            yield RECEIVED.finding(told, track.site(row), track.site(first), "the first one")
+            sentence = f"{track.called(row)} receives into {track.describe(written)}, as another one does"
+            yield RECEIVED.finding(sentence, track.site(row), track.site(first), "the first one")
         for storage in _read_where_written(track, row):
             yield RANKS_RACE.finding(
                 f"{track.called(row)} receives into {track.describe(storage)} where other ranks read "

@@ -11,7 +11,7 @@ from .compiler import PRINTERS
 from .language.spec import Spec
 from .plan.knobs import RULES, Knobs
 from .plan.lower import lower
-from .tree.nodes import Kernel, run_by
+from .tree.nodes import run_by
 
 # choices that are tried, and statements of a kernel that is timed for them
 MOST_TRIED, MOST_STATEMENTS = 4, 20_000
@@ -47,20 +47,14 @@ def _latency(compiled: CompiledEinsum, knobs: Knobs) -> float | None:
     """Microseconds of another kernel; None if there is none, or the same."""
     try:
         kernel, _ = lower(compiled.cascade, compiled.dtypes, compiled.machine, compiled.name, "", knobs)
-        if str(kernel.body) == str(compiled.tree and compiled.tree.body) or _is_long(kernel):
+        if (
+            str(kernel.body) == str(compiled.tree and compiled.tree.body)
+            or run_by(kernel.body) > MOST_STATEMENTS
+        ):
             return None
         source = PRINTERS[compiled.dialect](kernel).text()
-        other = replace(compiled, source=source, tree=kernel, parameters=(), spec=_plain(compiled))
-        return other.estimate.latency_us
+        # without a mapping inputs lie as declared
+        spec = Spec(compiled.spec.cascade)
+        return replace(compiled, source=source, tree=kernel, parameters=(), spec=spec).estimate.latency_us
     except (NkilabError, AssertionError):
         return None
-
-
-def _is_long(kernel: Kernel) -> bool:
-    return run_by(kernel.body) > MOST_STATEMENTS
-
-
-def _plain(compiled: CompiledEinsum) -> Spec:
-    """The specification without its mapping, so that inputs lie as declared."""
-    held = replace(compiled.spec, partitioning={}, loop_order={}, spacetime={}, fusion=())
-    return replace(held, engines={}, placements={})

@@ -23,16 +23,16 @@ from .emit.nki import NkiPrinter
 from .emit.sizes import named
 from .emit.text import Printer
 from .grades import Finding, Grade, enforce
-from .language.ast import Affine, Cascade, is_variable
+from .language.ast import Cascade
 from .language.extents import merged_sizes, sized, sizes_of_arrays
 from .language.forms import spec_from
-from .language.places import located
 from .language.spec import Spec
 from .mapped.complete import is_whole
 from .mapped.copies import copied
 from .mapped.kernel import Compiled, guide_of, kernel_of, planned
 from .mapped.parts import with_parts
 from .plan.context import Context
+from .plan.forwards import need_forward_indices
 from .plan.knobs import RULES, Knobs
 from .plan.lower import lower
 from .plan.normal import live
@@ -138,9 +138,9 @@ def _planned(
 
 
 def _completed(known: Spec, dtypes: Mapping[str, Any] | str | None) -> Spec:
-    """A specification whose mapping the compiler completes."""
-    _need_forward_indices(known.cascade)
-    return _typed(known, dtypes)
+    """A specification whose mapping the compiler completes; its inputs and outputs have types."""
+    need_forward_indices(known.cascade)
+    return replace(known, dtypes={**known.dtypes, **types_of(known.cascade, known, dtypes)})
 
 
 def _decided(held: Spec, dtypes: Mapping[str, Any] | str | None, search: float) -> Spec:
@@ -297,16 +297,6 @@ def text_of(kernel: Kernel, cascade: Cascade, dialect: str) -> str:
     return PRINTERS[dialect](named(kernel, cascade).kernel).text()
 
 
-def _need_forward_indices(cascade: Cascade) -> None:
-    """Refuse indices that run backwards."""
-    accesses = ((e, a) for e in cascade.einsums for a in e.every_access)
-    for einsum, access, index in ((e, a, i) for e, a in accesses for i in a.indices):
-        if isinstance(index, Affine) and any(c < 0 for n, c in index.terms if is_variable(n)):
-            error = UnsupportedError(f"the index {index} of {access.tensor} runs backwards",
-                                     hint="count the variable the other way round")  # fmt: skip
-            raise located(error, einsum, access)
-
-
 def _cheaper_layout(compiled: CompiledEinsum, output: str, machine: Machine) -> CompiledEinsum:
     """The kernel, or the one that stores an output of two axes the other way round, whichever is faster."""
     if len(compiled.cascade.tensors[output].ranks) != 2:
@@ -332,11 +322,6 @@ def _with_copies(held: Spec, known: Spec, machine: Machine) -> tuple[Spec, Spec,
     views = [(t, p) for t, p, key in differing_views(Model(known, machine)) if key != "partition"]
     told = tuple(f for f in found if f.row.id in ("view-turned", "view-free"))
     return (copied(known, views), copied(known, views), told) if views else (held, known, ())
-
-
-def _typed(spec: Spec, dtypes: Mapping[str, Any] | str | None) -> Spec:
-    """A specification whose inputs and outputs have types."""
-    return replace(spec, dtypes={**spec.dtypes, **types_of(spec.cascade, spec, dtypes)})
 
 
 def _mapped(

@@ -53,8 +53,8 @@ def peak(body: list[Statement], cost: Callable[[Buffer], int], buffers: int, dep
     live: list[tuple[int, int, int]] = []
     for number, statement in enumerate(body):
         if isinstance(statement, Alloc) and (size := cost(statement.buffer)):
-            last = max((n for n, held in enumerate(uses) if id(statement.buffer) in held), default=number)
-            live.append((number, last, size * (buffers if depth else 1)))
+            used = [n for n, held in enumerate(uses) if id(statement.buffer) in held] or [number]
+            live.append((used[0], used[-1], size * (buffers if depth else 1)))
     most = 0
     for number, statement in enumerate(body):
         inside = peak(statement.body, cost, buffers, depth + 1) if isinstance(statement, Loop) else 0

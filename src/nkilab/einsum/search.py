@@ -16,7 +16,7 @@ from random import Random
 from ..errors import NkilabError
 from .language.ast import Access, Cascade, Einsum
 from .plan.context import Context, Planner
-from .plan.knobs import Knobs
+from .plan.knobs import RULES, Knobs
 from .tree.nodes import Kernel, run_by
 
 GROUP_BLOCKS = (0, 1, 2, 4, 8)
@@ -191,7 +191,7 @@ class _Search:
             return False
         self.budget -= count
         self.known[text] = latency = self.judge(kernel)
-        self.tried.append((latency, f"{knobs}: {latency:.1f} us"))
+        self.tried.append((latency, f"{knobs if self.best else RULES}: {latency:.1f} us"))
         if self.best is not None and latency >= self.best.latency_us:
             return False
         self.best = Found(kernel, ctx, latency, knobs, ())

@@ -62,7 +62,7 @@ def _rows_in(path: Path) -> list[Row]:
     document = loaded(path, FORMAT)
     if not isinstance(document, Mapping) or document.get("schema") != SCHEMA:
         schema = document.get("schema") if isinstance(document, Mapping) else None
-        raise FileError(f"{path} has schema {schema!r}; a ledger has {SCHEMA!r}", hint=FORMAT)
+        raise _wrong(path, 1, f"the schema is {schema!r}; a ledger has {SCHEMA!r}")
     sources = _sources(path, document.get("sources"))
     rows: list[Row] = []
     for group in _listed(path, document, "groups"):

@@ -28,7 +28,8 @@ def finding_page(name: str) -> Page:
         f"source: {rule.source}",
         *_refusal(rule),
     )
-    opening = (Text(sentence(rule.title)), Text(f"Broken where {rule.what}."), Text(sentence(rule.why)),
+    verb = "Pays" if rule.family == "advice" else "Broken"
+    opening = (Text(sentence(rule.title)), Text(f"{verb} where {rule.what}."), Text(sentence(rule.why)),
                Bullets(facts))  # fmt: skip
     sections = [Section("", opening)]
     for title, example in (("Broken by", rule.wrong), ("Kept by", rule.right)):
@@ -56,8 +57,8 @@ def rules_page() -> Page:
     opening = (
         Text(
             f"The {len(RULES)} rules that {code('nkilab check')} knows. Errors and warnings make it fail, "
-            f"notes and advice never do. {code('nkilab explain RULE')} shows each with an example that "
-            "breaks it and one that keeps it. The origin is who refuses what breaks the rule."
+            f"notes and advice never do. {code('nkilab explain RULE')} shows each; where it is about right "
+            "and wrong, with an example of both. The origin is who refuses what breaks the rule."
         ),
     )
     sections = (Section("", opening), *_families(), _builds(), _grammar(), _not_covered())

@@ -158,11 +158,28 @@ TERMS = {
         ("path",), ("bound", "stall"),
     ),
     "advice": Term(
-        "What `nkilab check` and `nkilab profile` say about speed. A gain is not guessed: the kernel is "
-        "timed again without what the advice is about. Advice never fails a check.",
-        "`nkilab check FILE.py:KERNEL --what-if RULE@LINE` shows what one piece of advice saves; `nkilab "
-        "explain RULE` says why.",
+        "What `nkilab check`, `nkilab profile` and `nkilab advise` say about speed. A gain is not guessed: "
+        "the change is made in the recorded instructions, which are placed and timed again. Advice never "
+        "fails a check.",
+        "`nkilab advise FILE.py:KERNEL --apply 1` writes the first piece into the file where it can; `nkilab "
+        "explain NAME`, with the name in brackets, says why it pays.",
         ("hint", "gain"), ("bound", "contiguous_rows"),
+    ),
+    "roofline": Term(
+        "The least time in which the chip could do what a kernel asks for: all multiplications at the peak "
+        "rate of TensorE, or all arguments and results moved once at full bandwidth, whichever takes "
+        "longer. A profile names three nearer limits: `best order`, `least traffic` and `perfect overlap`.",
+        "Look at the nearest limit first. Best order: begin loads earlier. Least traffic: keep what is "
+        "loaded again. Perfect overlap: give the busiest engine less to do. Within 4 % of the roofline stop.",
+        ("distance", "limit", "best order", "least traffic", "perfect overlap"), ("bound", "advice"),
+    ),
+    "busy": Term(
+        "An engine is busy, or occupied, while it takes no further instruction; TensorE also while it waits "
+        "for weights to load. What the vendor calls active counts from the start of an instruction until "
+        "its result is there, so it is at least as much.",
+        "An engine that is busy all the time bounds the kernel: give it less to do. One that is not, waits: "
+        "see what for.",
+        ("occupied", "occupancy", "active", "idle"), ("bound", "stall", "active_time"),
     ),
     "spill": Term(
         "Where the tiles that are needed at once do not fit into SBUF, some are saved to HBM and loaded "

@@ -5,7 +5,7 @@ program order, times the number by which the compiler multiplies them (`tile_buf
 several free axes that are filled and used in parts, get as many as are live of one line and one source,
 and `spare_block_buffers` more: double buffering for a block that is the only one. The first access of a tile
 waits for the last access of the one whose buffer it gets, even where SBUF has room for more. Tiles at
-addresses that the kernel gives have those instead.
+addresses that the kernel gives have those instead. Loops that hand on tensors through HBM wait in turn.
 """
 
 from __future__ import annotations

@@ -66,6 +66,7 @@ def _outer(subject: Subject) -> list[Loop]:
 )
 def blocks(subject: Subject) -> Iterator[Candidate]:
     """Blocks of output tiles, along each of the loops over them and along both."""
+    own = subject
     if not any(len(_repeated_transfers(subject, loop)) for loop in _outer(subject)[:3]):
         subject = subject.renewed
     for loop in _outer(subject)[:3]:
@@ -80,7 +81,7 @@ def blocks(subject: Subject) -> Iterator[Candidate]:
         yield Candidate(
             loop.line,
             f"{plural(len(loads), 'transfer')} bring operand tiles that other output tiles use too",
-            subject.weight(loads), tuple(edits),
+            subject.weight(loads), tuple(edits), since_ns=0.0 if subject is own else own.renewed_ns,
         )  # fmt: skip
 
 

@@ -8,26 +8,12 @@ from msgspec.structs import replace
 
 from ...isa.declare import Instruction, Step
 from ...isa.tensor_engine import NcMatmul
-from ..declare import Candidate, Example, Subject, plural, transformation
+from ..declare import Candidate, Subject, plural, transformation
 from ..draft import with_steps
 from ..subject import by_line, rows_where
 
 # the share of the array from which on a product is not worth a word
 LEAST_FULL = 0.75
-_MATMULS = """
-left = nl.ndarray(({rows}, 128), nl.bfloat16, buffer=nl.sbuf)
-right = nl.ndarray(({rows}, 512), nl.bfloat16, buffer=nl.sbuf)
-result = nl.ndarray((128, 512), nl.float32, buffer=nl.sbuf)
-total = nl.ndarray((128, 512), nl.float32, buffer=nl.psum)
-out = nl.ndarray((128, 512), nl.float32, buffer=nl.shared_hbm)
-nisa.dma_copy(left, a)
-nisa.dma_copy(right, b)
-for _ in range({count}):
-    nisa.nc_matmul(total, left, right)
-nisa.tensor_copy(result, total)
-nisa.dma_copy(out, result)
-return out
-"""
 
 
 @transformation(
@@ -40,8 +26,6 @@ return out
     fix="tile so that the contraction and the free axis of stationary are 128, or give tile_position and "
     "tile_size",
     source="trn1 architecture guide, TensorE; nki.isa.nc_matmul, tiling mode",
-    wrong=Example(_MATMULS.format(rows=32, count=256), {"a": "bf16[32,128]", "b": "bf16[32,512]"}),
-    right=Example(_MATMULS.format(rows=128, count=64), {"a": "bf16[128,128]", "b": "bf16[128,512]"}),
 )
 def find(subject: Subject) -> Iterator[Candidate]:
     """Products that leave rows or columns idle, as if others stood there."""

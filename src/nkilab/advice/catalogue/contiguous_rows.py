@@ -7,21 +7,12 @@ from collections.abc import Iterator
 from msgspec.structs import replace
 
 from ...isa.declare import Step
-from ..declare import Candidate, Example, Subject, plural, transformation
+from ..declare import Candidate, Subject, plural, transformation
 from ..draft import with_steps
 from ..subject import by_line, rows_where
 
 # hw: below this a DMA engine spends more on descriptors than on bytes (DMA guide, "Descriptor size")
 EFFICIENT_BYTES = 2048
-
-_STRIPES = """
-out = nl.ndarray((128, 4096), nl.float32, buffer=nl.shared_hbm)
-for i in range({count}):
-    tile = nl.ndarray((128, {width}), nl.float32, buffer=nl.sbuf)
-    nisa.dma_copy(tile, x[:, nl.ds(i * {width}, {width})])
-    nisa.dma_copy(out[:, nl.ds(i * {width}, {width})], tile)
-return out
-"""
 
 
 @transformation(
@@ -33,8 +24,6 @@ return out
     why="each run takes a descriptor, whose cost does not depend on its length",
     fix="load wider rows, or lay the tensor out so that a tile's rows are contiguous",
     source="DMA bandwidth guide, descriptor size",
-    wrong=Example(_STRIPES.format(count=64, width=64), {"x": "f32[128,4096]"}),
-    right=Example(_STRIPES.format(count=4, width=1024), {"x": "f32[128,4096]"}),
 )
 def find(subject: Subject) -> Iterator[Candidate]:
     """Transfers in many runs, as if each run were of 2 KiB, or of all its bytes where these are fewer."""

@@ -8,23 +8,9 @@ import numpy as np
 
 from ...place.redundant import Occupancy
 from ...tiles.tile import SBUF
-from ..declare import Candidate, Example, Subject, plural, transformation
+from ..declare import Candidate, Subject, plural, transformation
 from ..draft import Unfit
 from ..equal_values import without_copies
-
-_PANELS = """
-out = nl.ndarray((8, 128, 8192), nl.bfloat16, buffer=nl.shared_hbm)
-{before}for i in range(8):
-    a = nl.ndarray((128, 32768), nl.bfloat16, buffer=nl.sbuf)
-    nisa.dma_copy(a, x[i])
-{inside}    result = nl.ndarray((128, 8192), nl.bfloat16, buffer=nl.sbuf)
-    nisa.tensor_tensor(result, a[:, 0:8192], b, op=nl.add)
-    nisa.dma_copy(out[i], result)
-return out
-"""
-_LOAD_B = "b = nl.ndarray((128, 8192), nl.bfloat16, buffer=nl.sbuf)\nnisa.dma_copy(b, y)\n"
-_INSIDE = "".join(f"    {line}\n" for line in _LOAD_B.splitlines())
-_PANEL_ARGS = {"x": "bf16[8,128,32768]", "y": "bf16[128,8192]"}
 
 _LOAD, _TRANSPOSE, _COMPUTE = "load", "transposition", "computation"
 _TRANSPOSITIONS = ("nc_transpose", "dma_transpose")
@@ -49,7 +35,7 @@ def _repeats(subject: Subject, kind: str) -> Iterator[Candidate]:
         return lambda: without_copies(subject.base, _fitting(subject, tiles), subject.equals)[0]
 
     edits = [(f"{plural(len(again), kind)} left out; the first tile is kept", kept(again))]
-    if kind != _LOAD and len(every) > len(again):
+    if kind == _TRANSPOSE and len(every) > len(again):
         edits.append(
             (f"{plural(len(every), kind)} and loads left out; the first tiles are kept", kept(every))
         )
@@ -59,6 +45,7 @@ def _repeats(subject: Subject, kind: str) -> Iterator[Candidate]:
         f"{plural(len(again), kind)} of {total} bytes repeat what an earlier one made",
         subject.weight(np.union1d(rows, feeding)) if subject is own else subject.latency_ns,
         tuple(edits),  # type: ignore[arg-type]
+        since_ns=0.0 if subject is own else own.renewed_ns,
     )
 
 
@@ -126,8 +113,6 @@ def _fitting(subject: Subject, again: dict[int, int]) -> dict[int, int]:
     why="HBM is the slowest memory; the same bytes cross it again",
     fix="load it once, before the loop, and keep the tile",
     source="NKI performance guide, avoid data reloading",
-    wrong=Example(_PANELS.format(before="", inside=_INSIDE), _PANEL_ARGS),
-    right=Example(_PANELS.format(before=_LOAD_B, inside=""), _PANEL_ARGS),
 )
 def repeated_loads(subject: Subject) -> Iterator[Candidate]:
     """Loads of what an earlier load brought."""

@@ -9,25 +9,8 @@ import numpy as np
 
 from ...place.walk import KINDS
 from ...trace.program import Program
-from ..declare import Candidate, Example, Subject, plural, transformation
+from ..declare import Candidate, Subject, plural, transformation
 from ..subject import by_line, later_of
-
-_EVICTED = """
-left = nl.ndarray((128, 128), nl.bfloat16, buffer=nl.sbuf)
-right = nl.ndarray((128, 512), nl.bfloat16, buffer=nl.sbuf)
-result = nl.ndarray((128, 512), nl.float32, buffer=nl.sbuf)
-out = nl.ndarray((128, 512), nl.float32, buffer=nl.shared_hbm)
-nisa.dma_copy(left, a)
-nisa.dma_copy(right, b)
-{before}for _ in range(32):
-{inside}    for k in range(4):
-        nisa.nc_matmul(total, left, right, accumulate=k > 0)
-    nisa.tensor_copy(result, total)
-nisa.dma_copy(out, result)
-return out
-"""
-_TOTAL = "total = nl.ndarray((128, 512), nl.float32, buffer=nl.psum)\n"
-_MATMUL_ARGS = {"a": "bf16[128,128]", "b": "bf16[128,512]"}
 
 
 @transformation(
@@ -40,8 +23,6 @@ _MATMUL_ARGS = {"a": "bf16[128,128]", "b": "bf16[128,512]"}
     fix="make the tile inside the loop so that banks rotate, and copy each sum to sbuf as soon as it "
     "is complete",
     source="trn1 architecture guide, PSUM: eight outstanding accumulation groups",
-    wrong=Example(_EVICTED.format(before=_TOTAL, inside=""), _MATMUL_ARGS),
-    right=Example(_EVICTED.format(before="", inside=f"    {_TOTAL}"), _MATMUL_ARGS),
 )
 def find(subject: Subject) -> Iterator[Candidate]:
     """Matmuls that wait for a bank of PSUM to be copied out, as if they did not."""

@@ -5,22 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ...isa.declare import Step
-from ..declare import POINTWISE, Candidate, Example, Subject, plural, transformation
+from ..declare import POINTWISE, Candidate, Subject, plural, transformation
 from ..draft import with_steps
 from ..subject import by_line, rows_where
-
-_OVER_ROWS = """
-tile = nl.load(x)
-out = nl.ndarray((1, 2048), x.dtype, buffer=nl.shared_hbm)
-nl.store(out, nisa.tensor_partition_reduce(nl.add, tile))
-return out
-"""
-_OVER_COLUMNS = """
-tile = nl.load(x)
-out = nl.ndarray((128, 1), x.dtype, buffer=nl.shared_hbm)
-nl.store(out, nisa.tensor_reduce(nl.add, tile, axis=1))
-return out
-"""
 
 
 @transformation(
@@ -32,8 +19,6 @@ return out
     why="engines work on each partition alone: GpSimdE moves the data instead",
     fix="lay the axis along the free dimension, or multiply by ones on TensorE",
     source="nki.isa.tensor_partition_reduce",
-    wrong=Example(_OVER_ROWS, {"x": "f32[128,2048]"}, "neuronxcc"),
-    right=Example(_OVER_COLUMNS, {"x": "f32[128,2048]"}, "neuronxcc"),
 )
 def find(subject: Subject) -> Iterator[Candidate]:
     """Reductions over partitions, as if VectorE did them along the free axis."""

@@ -8,35 +8,8 @@ import numpy as np
 from msgspec.structs import replace
 
 from ...timing.work import TABLELESS
-from ..declare import Candidate, Example, Subject, transformation
+from ..declare import Candidate, Subject, transformation
 from ..draft import with_steps
-
-_FUNCTIONS = """
-tile = nl.ndarray((128, 512), nl.float32, buffer=nl.sbuf)
-out = nl.ndarray((16, 128, 512), nl.float32, buffer=nl.shared_hbm)
-nisa.dma_copy(tile, x)
-{body}
-return out
-"""
-_SWITCHING = """
-for i in range(8):
-    one = nl.ndarray((128, 512), nl.float32, buffer=nl.sbuf)
-    two = nl.ndarray((128, 512), nl.float32, buffer=nl.sbuf)
-    nisa.activation(one, op=nl.exp, data=tile)
-    nisa.activation(two, op=nl.tanh, data=tile)
-    nisa.dma_copy(out[2 * i], one)
-    nisa.dma_copy(out[2 * i + 1], two)
-"""
-_GROUPED = """
-for i in range(8):
-    one = nl.ndarray((128, 512), nl.float32, buffer=nl.sbuf)
-    nisa.activation(one, op=nl.exp, data=tile)
-    nisa.dma_copy(out[i], one)
-for i in range(8, 16):
-    two = nl.ndarray((128, 512), nl.float32, buffer=nl.sbuf)
-    nisa.activation(two, op=nl.tanh, data=tile)
-    nisa.dma_copy(out[i], two)
-"""
 
 
 @transformation(
@@ -48,8 +21,6 @@ for i in range(8, 16):
     why="loading a table takes more than a microsecond, longer than most instructions",
     fix="do all calls of one function before the first call of the next",
     source="trn1 architecture guide, ScalarE; measured table loads",
-    wrong=Example(_FUNCTIONS.format(body=_SWITCHING), {"x": "f32[128,512]"}),
-    right=Example(_FUNCTIONS.format(body=_GROUPED), {"x": "f32[128,512]"}),
 )
 def find(subject: Subject) -> Iterator[Candidate]:
     """Loads of function tables beyond one per table."""

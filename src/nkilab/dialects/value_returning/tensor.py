@@ -268,9 +268,11 @@ def keep(session: Session, call: tuple[Any, ...], operands: list[Any], result: A
     if pending is None or pending.tensor is not result or pending.form is None:
         return
     cls, slot = pending.cls, pending.slot
-    for place, (operand, taken) in enumerate(zip(operands, pending.operands, strict=True)):
+    # the layouts of the key: what still waited when it was made has none there, though it has one by now
+    seen = call[1 : 1 + len(operands)]
+    for place, (operand, taken, known) in enumerate(zip(operands, pending.operands, seen, strict=True)):
         # products that nothing was assigned to are told apart by their storages
-        is_odd = type(operand) is Tensor and (not operand.plain or operand.layout.memory == PSUM)
+        is_odd = type(operand) is Tensor and (known is not operand.plain or operand.layout.memory == PSUM)
         if place != slot and (operand is not taken or is_odd):
             return
     own = pending.values if cls.accumulates else None

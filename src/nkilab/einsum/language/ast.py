@@ -10,6 +10,11 @@ from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import cached_property
+from typing import TypeVar
+
+from ...errors import NkilabError
+
+Error = TypeVar("Error", bound=NkilabError)
 
 
 @dataclass(frozen=True)
@@ -263,6 +268,12 @@ class Einsum:
         (einsum,) = body
         return einsum
 
+    def located(self, error: Error, access: Access | None = None) -> Error:
+        """An error at this Einsum, or at one of its accesses where that has a place."""
+        place = access.place if access is not None and access.place.line else self.place
+        error.located(str(place), "einsum.expressions", (f"expression: {self.text or self}",))
+        return error
+
     def reading(self, changed: Callable[[Access], Operand]) -> Einsum:
         """It with other operands for those that are tensors."""
         operands = tuple(changed(o) if isinstance(o, Access) else o for o in self.operands)
@@ -352,7 +363,7 @@ class Kind(Enum):
     NOW = "a turn sees one value of its state"
     NEXT = "the next value of a state is written beside the present one"
     SUM = "a factor that a sum does not run over may be taken after it"
-    AHEAD = "what needs no other turn is computed before all turns"
+    DIAGONAL = "a diagonal is a sum over rows, of which one element counts each"
     TRANSPOSED = "a matrix is its transpose, read the other way round"
     REVERSED = "an index that runs backwards reads a reversed copy forwards"
     PADDED = "beyond a tensor are the zeros of a copy with a border"

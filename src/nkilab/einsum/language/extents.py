@@ -7,7 +7,6 @@ from dataclasses import replace
 
 from ...errors import SpecError
 from .ast import Affine, Cascade, Einsum, Iterate, is_variable
-from .places import located
 
 
 def sized(cascade: Cascade, sizes: Mapping[str, int] | None = None) -> Cascade:
@@ -92,11 +91,11 @@ def _check(einsum: Einsum, block: Iterate | None, cascade: Cascade) -> None:
             )
         except KeyError:
             error = SpecError(f"the variable {v} has no extent", hint=_ways_to_give(v.upper()))
-            raise located(error, einsum) from None
+            raise einsum.located(error) from None
     for name in _extent_names(einsum):
         if name not in cascade.sizes:
             hint = f"add {name}: NUMBER under einsum.shape, or write a variable in small letters"
-            raise located(SpecError(f"{name} stands in an index and has no extent", hint=hint), einsum)
+            raise einsum.located(SpecError(f"{name} stands in an index and has no extent", hint=hint))
     _check_bounds(einsum, extents, cascade)
 
 
@@ -123,7 +122,7 @@ def _check_bounds(einsum: Einsum, extents: Mapping[str, int], cascade: Cascade) 
                 f"the index {index} of {access.tensor} {where}; rank {rank} has {size} elements",
                 hint="change the extents, or the index",
             )
-            raise located(error, einsum, access)
+            raise einsum.located(error, access)
 
 
 def _extent_names(einsum: Einsum) -> list[str]:

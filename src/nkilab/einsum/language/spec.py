@@ -12,7 +12,6 @@ from ...tiles.dtypes import as_dtype
 from .ast import Cascade, Einsum, Iterate, Step, Tensor
 from .expressions import read_einsum
 from .nodes import Node, read_nodes, shown
-from .places import located
 from .sources import Source
 
 _SPLIT = re.compile(r"uniform_shape\(\s*(\w+)\s*\)")
@@ -231,7 +230,7 @@ def check_einsum(einsum: Einsum, cascade: Cascade) -> None:
                 f"and the indices [{', '.join(map(str, access.indices))}] here, not one for each"
             )
         if told:
-            raise located(SpecError(told, hint=hint), einsum, access)
+            raise einsum.located(SpecError(told, hint=hint), access)
     for operand in einsum.operands:
         name = getattr(operand, "name", "")
         if name and name not in cascade.scalars:
@@ -247,7 +246,7 @@ def check_einsum(einsum: Einsum, cascade: Cascade) -> None:
                     f"scalars={{{name!r}: VALUE}}"
                 )
             )
-            raise located(SpecError(f"the scalar {name} has no value", hint=hint), einsum)
+            raise einsum.located(SpecError(f"the scalar {name} has no value", hint=hint))
 
 
 def _splits(node: Node) -> dict[str, tuple[int, ...]]:

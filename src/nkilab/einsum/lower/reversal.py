@@ -8,7 +8,7 @@ from __future__ import annotations
 from ..plan.context import Context, part_of
 from ..tree import nodes
 from ..tree.expr import ZERO, expr
-from ..tree.nodes import Buffer, View, columns_of
+from ..tree.nodes import View, columns_of
 
 
 def reverse_columns(ctx: Context, src: View, dst: View, rows: int) -> None:
@@ -47,23 +47,9 @@ def _reverse_bank(ctx: Context, src: View, dst: View, rows: int) -> None:
         block, turns = (part_of(tile, most, height, number * rows) for tile in (transposed, straight))
         build.add(nodes.Transpose(block, columns_of(src, expr(start), expr(most))))
         build.add(nodes.Copy(turns, block))
-        ones = part_of(_other_diagonal(ctx, dtype), most, most, ctx.lanes - most)
+        ones = part_of(ctx.diagonal(dtype, is_other=True), most, most, ctx.lanes - most)
         build.add(nodes.MatMul(part_of(sums, height, most, count - start - most), turns, ones, ()))
     build.add(nodes.Copy(dst, part_of(sums, height, count)))
-
-
-def _other_diagonal(ctx: Context, dtype: str) -> Buffer:
-    """A tile with ones where row and column add up to its last, made once at the head of the kernel."""
-    cache, key = ctx.build.scopes[0].cache, ("other diagonal", dtype)
-    if key not in cache:
-        ones = part_of(ctx.constant(1.0, dtype), ctx.lanes, ctx.lanes)
-        with ctx.build.hoisted(0):
-            diagonal = ctx.temporary("diagonal", ctx.lanes, ctx.lanes, dtype)
-            dst, offset = part_of(diagonal, ctx.lanes, ctx.lanes), expr(1 - ctx.lanes)
-            ctx.build.add(nodes.Select(dst, ones, offset, 1, 1, "==", 0.0))
-        cache[key] = diagonal
-    known: Buffer = cache[key]
-    return known
 
 
 __all__ = ["reverse_columns"]

@@ -6,7 +6,7 @@ which tiles live, a place from that of the same tile elsewhere, and shared loops
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from ...machine import Machine
@@ -71,23 +71,21 @@ class _Completion:
         self.instructions = {e.name: self.instruction_of(e) for e in self.cascade.einsums}
         self.consumed = {e.name: self.consumes(e) for e in self.cascade.einsums}
         self.orders = {e.name: self.order(e) for e in self.cascade.einsums}
-        self.groups: list[list[Member]] = [list(g) for f in spec.fusion for g in f.groups]
+        written = [g for f in spec.fusion for g in f.groups]
+        groups = written if spec.fusion else [*map(tuple, self.shared_loops())]
+        node = spec.fusion[0].node if spec.fusion else self.node("binding.fusion")
+        fusion = Fusion(None, tuple(groups), Node(None, node.path, node.place))
+        engines = {name: self.execution(e) for name, e in self.einsums.items()}
+        self.run = replace(spec, loop_order=self.orders, engines=engines, fusion=(fusion,) if groups else ())
+        self.looped = Ranks(self.run)
 
     def spec(self) -> tuple[Spec, tuple[str, ...]]:
         """The whole specification, and notes."""
-        if not self.given.fusion:
-            self.groups = list(self.shared_loops())
         for einsum in self.cascade.einsums:
             for tensor in (einsum.name, *einsum.reads):
                 self.placed[tensor, einsum.name] = self.place(tensor, einsum)
-        node = self.given.fusion[0].node if self.given.fusion else self.node("binding.fusion")
-        fusion = Fusion(None, tuple(map(tuple, self.groups)), Node(None, node.path, node.place))
-        whole = replace(
-            self.given, loop_order=self.orders, placements=self.placed, dtypes=self.types(),
-            engines={name: self.execution(e) for name, e in self.einsums.items()},
-            fusion=(fusion,) if self.groups else (), spacetime={}, rank_order={},
-        )  # fmt: skip
-        return whole, tuple(self.notes())
+        placed = replace(self.run, placements=self.placed, dtypes=self.types(), spacetime={}, rank_order={})
+        return placed, tuple(self.notes())
 
     def node(self, path: str) -> Node:
         """A node of what was added, at the mapping."""
@@ -104,7 +102,8 @@ class _Completion:
         if tensors:
             yield f"completed: the place of {', '.join(tensors)}"
         if not self.given.fusion:
-            shared = (" and ".join(".".join(member) for member in group) for group in self.groups)
+            groups = (g for f in self.run.fusion for g in f.groups)
+            shared = (" and ".join(".".join(member) for member in group) for group in groups)
             yield from (f"completed: {members} share a loop" for members in shared)
 
     def types(self) -> dict[str, str]:
@@ -310,24 +309,15 @@ class _Completion:
         both = one if one is other else [*one, *(m for m in other if m not in one)]
         group_of.update(dict.fromkeys(both, both))
 
-    def path(self, name: str) -> list[Sequence[Member]]:
-        """The groups of the loops around an Einsum, the outermost first; one of its own is a group of one."""
-        loops = [(name, r) for r in self.orders[name] if self.is_loop(name, r)]
-        return [next((g for g in self.groups if member in g), [member]) for member in loops]
-
-    def is_loop(self, name: str, rank: str) -> bool:
-        group = next((g for g in self.groups if (name, rank) in g), [(name, rank)])
-        return any(r not in self.consumed[e] for e, r in group)
-
     def lives_in(self, einsum: Einsum) -> list[str]:
         """Loops that an Einsum shares with all that read its result, as far as none of them sums it up."""
-        own, name = self.path(einsum.name), einsum.name
+        name, own = einsum.name, self.looped.loops(einsum.name)
         depth = len(own)
         for reader in self.readers(name):
-            pairs = zip(own, self.path(reader.name))
-            depth = min(depth, next((n for n, (a, b) in enumerate(pairs) if a != b or len(a) == 1), depth))
-            depth = min(depth, len(self.path(reader.name)))
-        ranks = [next(r for e, r in g if e == name) for g in own[:depth]]
+            theirs = self.looped.loops(reader.name)
+            apart = (n for n, (a, b) in enumerate(zip(own, theirs)) if a is not b or len(a.members) == 1)
+            depth = min(depth, len(theirs), next(apart, depth))
+        ranks = [group.rank_of(name) for group in own[:depth]]
         sums = (n for n, r in enumerate(ranks) if self.base(name, r) in einsum.reduced)
         return ranks[: next(sums, depth)]
 
@@ -380,8 +370,8 @@ class _Completion:
 
         unbound: list[str] = []
         for rank in other.unbound:
-            group = next((g for g in self.groups if (other.einsum, rank) in g), [])
-            own = [r for e, r in group if e == name]
+            group = self.looped.group(other.einsum, rank)
+            own = [r for e, r in group.members if e == name] if group is not None else []
             unbound += own or renamed((rank,)) or (rank,)
         return replace(other, einsum=name, unbound=tuple(unbound), outer=renamed(other.outer),
                        inner=renamed(other.inner))  # fmt: skip

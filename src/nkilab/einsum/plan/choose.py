@@ -9,7 +9,6 @@ from math import prod
 
 from ...errors import UnsupportedError
 from ..language.ast import Access, Affine, Einsum, Gather
-from ..language.places import located
 from .build import Span
 from .context import Context
 from .fetch import is_fetched
@@ -67,9 +66,9 @@ def choose(ctx: Context, einsums: list[Einsum], spans: dict[str, Span]) -> Choic
             f"{gathered} is gathered by more than its first index; a transfer gathers rows by one",
             hint="declare the ranks before it as one with it, and give indices into that: I[t] is b*N + i",
         )
-        raise located(refused, einsums[0])
+        raise einsums[0].located(refused)
     if not options:
-        raise located(UnsupportedError(f"no variable of {names} can lie on the partitions"), einsums[0])
+        raise einsums[0].located(UnsupportedError(f"no variable of {names} can lie on the partitions"))
     return ctx.pick(
         f"the layout of {names}", options[:MOST_OPTIONS], lambda c: f"{c.part or 1} on partitions",
         [c.cost_ns for c in options[:MOST_OPTIONS]],

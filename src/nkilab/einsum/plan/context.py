@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from ...machine import Machine
 from ...tiles.dtypes import as_dtype
 from ..language.ast import Access, Cascade, Einsum, Scalar
+from ..tree import nodes
 from ..tree.expr import ZERO, Expr
 from ..tree.nodes import (
     HBM,
@@ -140,9 +141,12 @@ class Context:
         """Bytes per partition of SBUF that open scopes leave."""
         return self.budget - self.build.live_bytes()
 
-    def forget(self, first: int) -> None:
-        """Count the tiles no more that the last statements of a scope made and that nothing holds."""
+    def forget(self, first: int, behind: Container[str]) -> None:
+        """Count the tiles no more that the last statements of a scope made and nothing behind them reads."""
         scopes = self.build.scopes
+        cache = scopes[-1].cache
+        for key in [k for k in cache if k[0] == "stage" and k[1] not in behind]:
+            del cache[key]
         kept = [s for found in self.storages.values() for s in found]
         kept += [held for scope in scopes for held in scope.cache.values()]
         known = {id(getattr(held, "buffer", held)) for held in kept}
@@ -242,6 +246,18 @@ class Context:
             return tile
 
         return self.build.once(("constant", dtype, value), 0, made)
+
+    def diagonal(self, dtype: str, is_other: bool = False) -> Buffer:
+        """As large a tile with ones on its diagonal, or on the other one, made once, too."""
+
+        def made() -> Buffer:
+            ones = self.constant(1.0, dtype)
+            tile = self.temporary("diagonal" if is_other else "identity", self.lanes, self.lanes, dtype)
+            where = (ZERO + 1 - self.lanes, 1, 1) if is_other else (ZERO, 1, -1)
+            self.build.add(nodes.Select(all_of(tile), all_of(ones), *where, "==", 0.0))
+            return tile
+
+        return self.build.once(("diagonal", dtype, is_other), 0, made)
 
     def storage_of(self, access: Access) -> list[Storage]:
         """Where the tensor of an access lies."""

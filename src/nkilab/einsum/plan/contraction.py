@@ -12,6 +12,7 @@ from ..language.ast import Access, Einsum, Scalar
 from ..tree import nodes
 from ..tree.expr import ZERO, expr
 from ..tree.nodes import At, Cut, View, all_of
+from .abreast import is_abreast
 from .beside import rows_beside
 from .build import Span, point, whole
 from .choose import is_settled
@@ -23,14 +24,14 @@ from .part import Columns, columns_apart
 from .product import Blocks, Product, even_tile, keeps_given, lies_turned, matmul_dtype
 from .reach import leaving
 from .stack import of_stack
-from .stage import stage, staged_bytes
+from .stage import stage, staged_bytes, staged_whole
 from .storage import positions
 from .want import Want
 
 # bytes per partition of results that one transfer stores
 MOST_STORED = 16 * 1024
-# how storing rows as they come is judged beside storing them at once: so close that short kernels are timed
-CLOSE_BY = 1.2
+# how storing rows as they come is judged beside storing them at once: timed after all that is closer
+CLOSE_BY = 1.9
 # parts, at most, that blocks with a rest cut an extent into
 MOST_PARTS = 256
 
@@ -130,7 +131,7 @@ class Contraction:
         """Whether the operands of blocks fit, with the sums where these are cut, and are what is given."""
         needed = self.needed(blocks.part, blocks.free, blocks.over)
         if is_cut:
-            needed += -(-blocks.part // self.lanes) * blocks.free * 4
+            needed += -(-blocks.part // self.lanes) * blocks.free * (8 if self.ctx.build.depth else 4)
         return needed <= room and self.is_given(blocks)
 
     def chosen_blocks(self) -> Blocks:
@@ -197,11 +198,13 @@ class Contraction:
             (self.product.left, self.product.part, rows),
             (self.product.right, self.product.free, columns),
         ):
-            if access and self.is_staged(access, own) and not leaving(self.ctx, access, self.spans):
-                spans = self.block_spans(own, size, depth)
-                is_once = all(spans[v].most == self.spans[v].most for v in access.variables)
-                size_of = staged_bytes(self.ctx, access, spans, self.product.over, self.dtype)
-                total += size_of * (self.buffers(access) if is_once else 2)
+            if not access or not self.is_staged(access, own) or leaving(self.ctx, access, self.spans):
+                continue
+            spans = self.block_spans(own, size, depth)
+            is_once = all(spans[v].most == self.spans[v].most for v in access.variables)
+            size_of = staged_bytes(self.ctx, access, spans, self.product.over, self.dtype)
+            is_there = staged_whole(self.ctx, access, spans, self.product.over, self.dtype) is not None
+            total += 0 if is_there else size_of * (self.buffers(access) if is_once else 2)
         return total
 
     def buffers(self, access: Access) -> int:
@@ -268,6 +271,8 @@ class Contraction:
         self.is_turned_by_tile = 1 not in self.held and lies_turned(self.ctx, product.right, product.over)
 
     def fits(self, access: Access) -> bool:
+        if staged_whole(self.ctx, access, self.spans, self.product.over, self.dtype) is not None:
+            return True
         size = staged_bytes(self.ctx, access, self.spans, self.product.over, self.dtype)
         return size * self.buffers(access) <= max(self.ctx.room(), 4096)
 
@@ -332,6 +337,8 @@ class Contraction:
         """One tile of the result after the other."""
         if total is None and self.is_stored_at_once():
             self.at_once()
+            return
+        if total is None and is_abreast(self):
             return
         for rows, columns in self.result_tiles():
             spans = {**self.spans, **self.named(rows, columns)}

@@ -15,7 +15,7 @@ from ...tiles.dtypes import as_dtype
 from ..language.ast import Access, Affine, Einsum
 from ..tree import nodes
 from ..tree.expr import ZERO
-from ..tree.nodes import At, Cut, View, all_of
+from ..tree.nodes import At, Cut, View
 from .build import Span, whole
 from .context import Context, part_of, tally
 from .deliver import deliver, targets_of
@@ -109,7 +109,7 @@ class Diagonal:
         held = stage(ctx, self.factors, spans, self.part, dtype)
         shape = (part.most, *(spans[v].most for v in self.einsum.reduced), part.most)
         made = build.buffer(f"{self.factors.tensor.lower()}_diagonal", shape, dtype, nodes.SBUF)
-        identity = self.identity(dtype)
+        identity = ctx.diagonal(dtype)
         with ExitStack() as stack:
             at = {}
             for variable in self.einsum.reduced:
@@ -124,17 +124,6 @@ class Diagonal:
         square = Cut(ZERO, spans[self.part].count)
         places = [At(at[v].start - spans[v].start) for v in self.einsum.reduced]
         return View(diagonals, (square, *places, square))
-
-    def identity(self, dtype: str) -> nodes.Buffer:
-        """The identity matrix, made once at the head of the kernel."""
-
-        def made() -> nodes.Buffer:
-            ones = self.ctx.constant(1.0, dtype)
-            matrix = self.ctx.temporary("identity", self.ctx.lanes, self.ctx.lanes, dtype)
-            self.ctx.build.add(nodes.Select(all_of(matrix), all_of(ones), ZERO, 1, -1, "==", 0.0))
-            return matrix
-
-        return self.ctx.build.once(("identity", dtype), 0, made)
 
     def summed(self, spans: dict[str, Span], rows: Storage, diagonals: nodes.Buffer) -> View:
         """Products of one tile, accumulated in PSUM."""

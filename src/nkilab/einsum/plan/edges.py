@@ -18,7 +18,6 @@ from ...tiles.dtypes import as_dtype
 from ..language.additions import Additions
 from ..language.ast import Access, Affine, Cascade, Einsum, Kind, Step
 from ..language.extents import bounds
-from ..language.places import located
 from ..tree import nodes
 from ..tree.expr import ZERO, expr
 from ..tree.nodes import At, Buffer, Cut, View
@@ -85,7 +84,7 @@ def with_edges(
                 f"{access} reads outside of {access.tensor}, which the same turn computes",
                 hint="declare the tensor with the zeros around it and write the rest",
             )
-            raise located(error, einsum, access)
+            raise einsum.located(error, access)
         found.setdefault(access.tensor, []).append(zeros)
     if not found:
         return cascade, {}

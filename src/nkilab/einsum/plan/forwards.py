@@ -13,7 +13,6 @@ from typing import NoReturn
 from ...errors import UnsupportedError
 from ..language.additions import Additions, free_variable
 from ..language.ast import Access, Affine, Cascade, Einsum, Iterate, Kind, Step, affine
-from ..language.places import located
 from .edges import Edges
 
 
@@ -52,7 +51,14 @@ def _refuse(einsum: Einsum, access: Access, index: object) -> NoReturn:
     error = UnsupportedError(
         f"the index {index} of {access.tensor} runs backwards", hint="count the variable the other way round"
     )
-    raise located(error, einsum, access)
+    raise einsum.located(error, access)
+
+
+def need_forward_indices(cascade: Cascade) -> None:
+    """Refuse indices that run backwards."""
+    for einsum, access in ((e, a) for e in cascade.einsums for a in e.every_access):
+        for index in filter(_runs_back, access.indices):
+            _refuse(einsum, access, index)
 
 
 def _need_no_turn(body: Sequence[Einsum], copied: Container[str]) -> None:

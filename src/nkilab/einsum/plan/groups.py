@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Container, Sequence
 from dataclasses import dataclass
 
-from ..language.ast import Affine, Cascade, Einsum, Iterate, Step
+from ..language.ast import Access, Affine, Cascade, Einsum, Iterate, Step
 
 
 @dataclass(frozen=True)
@@ -83,30 +83,33 @@ def shared_by(steps: Sequence[Step], cascade: Cascade) -> tuple[str, ...]:
     einsums = einsums_of(steps)
     turning = {s.variable for s in steps if isinstance(s, Iterate)}
     turning |= {e.recurrence.variable for e in einsums if e.recurrence is not None}
-    written = {e.name for e in einsums}
+    read: dict[str, list[Access]] = {}
+    for access in (a for e in einsums for a in e.accesses):
+        read.setdefault(access.tensor, []).append(access)
+    written: dict[str, list[Einsum]] = {}
+    for einsum in einsums:
+        written.setdefault(einsum.name, []).append(einsum)
+    gathered = (g.access.tensor for accesses in read.values() for a in accesses for g in a.gathers)
+    if any(tensor in written for tensor in gathered):
+        return ()
     kept = [
-        v
-        for v in einsums[-1].output.variables
-        if v not in turning and all(_is_kept(e, v, written, einsums) for e in einsums)
-    ]
+        v for v in einsums[-1].output.variables
+        if v not in turning and all(_is_kept(e, v, written[e.name], read.get(e.name, [])) for e in einsums)
+    ]  # fmt: skip
     return tuple(v for v in kept if len({cascade.extent(v, e) for e in einsums}) == 1)
 
 
-def _is_kept(einsum: Einsum, variable: str, written: set[str], einsums: Sequence[Einsum]) -> bool:
+def _is_kept(einsum: Einsum, variable: str, writers: Sequence[Einsum], reads: Sequence[Access]) -> bool:
     """Whether a variable stands alone in the output, and on the same axis wherever the result is read."""
     axes = [a for a, i in enumerate(einsum.output.indices) if variable in i.variables]
     if len(axes) != 1 or einsum.output.indices[axes[0]].plain != variable:
         return False
-    accesses = [a for other in einsums for a in other.accesses]
-    if any(a.tensor == einsum.name and _axes(a, variable) != axes for a in accesses):
-        return False
-    if any(g.access.tensor in written for a in accesses for g in a.gathers):
-        return False
-    return all(o.output.indices[axes[0]].plain == variable for o in einsums if o.name == einsum.name)
+    is_same = all(_axes(access, variable) == axes for access in reads)
+    return is_same and all(o.output.indices[axes[0]].plain == variable for o in writers)
 
 
-def _axes(access: object, variable: str) -> list[int]:
-    indices = access.indices  # type: ignore[attr-defined]
+def _axes(access: Access, variable: str) -> list[int]:
+    indices = access.indices
     if any(variable in i.variables and i.plain != variable for i in indices):
         return []
     return [a for a, i in enumerate(indices) if i.plain == variable]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import prod
 
 from ..language.ast import Einsum, Iterate, Scalar
@@ -64,7 +64,9 @@ class Homes:
             is_summed = len(summed) == 1 and all(e in self.products for _, e, _ in accesses)
             part = summed.pop() if is_summed else tile
             size = staged_bytes(ctx, access, spans, part, ctx.dtypes[tensor])
-            if size * 2 <= ctx.room() * 0.4:
+            # a tile of fewer rows keeps partitions idle
+            share = 0.4 if outer[tile].most >= ctx.lanes else 0.3
+            if size * 2 <= ctx.room() * share:
                 found[tensor] = stage(ctx, access, spans, part, ctx.dtypes[tensor])
                 ctx.storages[tensor].insert(0, found[tensor])
         return found
@@ -75,6 +77,9 @@ class Homes:
         reads = {t for e in group.einsums for t in e.reads}
         self.products, self.later = self.units.products_of(group), later
         sizes: dict[str, int] = {}
+        wants: dict[int, str] = {}
+        for einsum in reversed(group.einsums):
+            wants[id(einsum)] = self.wanted(einsum, group, blocks, wants)
         for einsum in group.einsums:
             name = einsum.name
             if self.narrow(einsum, group):
@@ -96,7 +101,7 @@ class Homes:
                 home = "both" if home else "chip"
                 sizes[name] = size
             ctx.homes[name] = "chip hbm" if home == "both" else home
-            ctx.wanted[name] = self.wanted(einsum, group, blocks)
+            ctx.wanted[name] = wants[id(einsum)]
             if name not in later and self.stays_in_psum(einsum, group, blocks):
                 ctx.memories[name] = PSUM
         self.written |= {e.name for e in group.einsums}
@@ -248,21 +253,20 @@ class Homes:
         side = (max if self.ctx.knobs.share > SMALLER_SHARES[-1] else min)(extents, default=1)
         return prod(extents) // side * -(-side // self.ctx.lanes) * size
 
-    def wanted(self, einsum: Einsum, group: Group, blocks: dict[str, int]) -> str:
+    def wanted(self, einsum: Einsum, group: Group, blocks: dict[str, int], wants: Mapping[int, str]) -> str:
         """The variable that the first reader of a tensor wants on the partitions; "" if none cares.
 
-        Who reads it element by element wants what its own readers do.
+        Who reads it element by element wants what its own readers do, which `wants` has.
         """
         tile = next((v for v, b in blocks.items() if b > 1), "")
         reads = [(r, a) for r in group.einsums for a in r.accesses if a.tensor == einsum.name]
-        behind = group.einsums[group.einsums.index(einsum) + 1 :]
         for n, (reader, access) in enumerate(reads):
             if reader in self.products:
                 return next((v for v in reader.reduced if v in access.variables), "")
             if tile in access.variables and not n:
                 return tile
-            if reader in behind and reader.output.indices == access.indices:
-                return self.wanted(reader, group, blocks)
+            if id(reader) in wants and reader.output.indices == access.indices:
+                return wants[id(reader)]
         return ""
 
 

@@ -38,10 +38,9 @@ from .product import product_of
 from .reach import beyond_edges
 from .recurrence import without_turns
 from .shortened import without_ruled_out
-from .solve import solve_of
+from .solve import solve_of, substitution_in
 from .stage import BeyondEdges
 from .storage import in_hbm
-from .substitution import substitution_in, with_numbers_ahead
 from .turned import turned_once
 from .turns import turns_at_once
 from .units import Units
@@ -83,7 +82,7 @@ def lower(
     held = without_turns(normal(held, partitions, given.plain, is_spread=knobs.is_spread))
     if given.is_watched:
         return _Lowering(cascade, held, dtypes, machine, name, title, knobs, given, {}).planned()
-    held, back = with_forward_indices(with_numbers_ahead(held, partitions))
+    held, back = with_forward_indices(held)
 
     def kernel(knobs: Knobs) -> tuple[Kernel, Context]:
         known, edges = with_edges(held, held.types(dtypes), machine, knobs)
@@ -434,7 +433,7 @@ class _Lowering:
             behind = {t for u in units[number + 1 :] for e in u for t in e.reads} | later
             before = len(self.ctx.build.scopes[-1].body)
             self.lower_unit(unit, outer, behind)
-            self.ctx.forget(before)
+            self.ctx.forget(before, behind)
 
     def is_diagonal(self, einsum: Einsum) -> bool:
         """Whether an Einsum is lowered as products with diagonal matrices."""

@@ -124,7 +124,7 @@ class _Rewriter:
         steps: list[Step] = []
         for step in self.held.steps:
             if step is self.block:
-                steps.extend(self.begun(steps))
+                steps[:0] = self.begun(steps)
                 steps.append(self.body())
             elif isinstance(step, Einsum):
                 steps.extend(self.outside(step))

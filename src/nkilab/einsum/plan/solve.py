@@ -4,6 +4,9 @@ The columns of the state lie on the partitions, its turns along a row. Before a 
 there are partitions, TensorE sums over all blocks before; before a strip of 32 of them, over the strips
 before in its block. What is left for a turn is the sum over the turns before in its strip, on VectorE. Where
 no turn has written, the state is zero.
+
+Such a block solves a triangular system, or the like: a turn sums products with the values of earlier turns,
+combines the sum element by element with what it reads, and hands on one value.
 """
 
 from __future__ import annotations
@@ -12,7 +15,8 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
 
-from ..language.ast import Access, Iterate, Operand, Scalar
+from ..language.ast import Access, Affine, Cascade, Einsum, Iterate, Operand, Scalar
+from ..language.operators import OPERATORS
 from ..tree import nodes
 from ..tree.expr import ZERO, Expr, expr
 from ..tree.nodes import PSUM, SBUF, At, Buffer, Cut, View, all_of, columns_of, upto
@@ -21,14 +25,115 @@ from .context import Context
 from .fetch import fetch
 from .stage import stage
 from .storage import Storage
-from .substitution import STRIP, Substitution, substitution_in
 from .values import Tile, Value
 from .want import Want
 
+# turns of a strip, within which sums are taken turn by turn
+STRIP = 32
 # bytes of an element of what is summed
 WIDE = 4
 # of the room on chip that the tiles of a block may take
 SHARE = 0.95
+
+
+@dataclass(frozen=True)
+class Substitution:
+    """A block that is one.
+
+    Args:
+        turn: the variable that is iterated.
+        summed: the Einsum that sums over the turns before.
+        factor: what it multiplies their values with, indexed by the turn and the turn before.
+        state: what it reads of them.
+        combined: the others, element by element, the value that is handed on last.
+        kept: the copy that keeps the value of every turn.
+    """
+
+    turn: str
+    summed: Einsum
+    factor: Access
+    state: Access
+    combined: tuple[Einsum, ...]
+    kept: Einsum
+
+    @property
+    def over(self) -> str:
+        """The variable of the turns before."""
+        return self.state.variables[0]
+
+    @property
+    def column(self) -> str:
+        """The variable whose values are independent of each other."""
+        return self.summed.output.variables[0]
+
+
+def substitution_in(block: Iterate, cascade: Cascade, lanes: int) -> Substitution | None:
+    """A block, without the iterated rank where a turn needs one value alone, as a substitution; or None.
+
+    Its turns are whole strips, and whole blocks of as many as lanes if they are more; so are its columns.
+    """
+    found = _form_of(block)
+    if found is None:
+        return None
+    turns, columns = (cascade.extent(v, found.summed) for v in (found.turn, found.column))
+    is_whole = turns % min(turns, lanes) == 0 and columns % min(columns, lanes) == 0
+    return found if is_whole and turns % STRIP == 0 and turns > STRIP else None
+
+
+def _form_of(block: Iterate) -> Substitution | None:
+    """A block as a substitution, whatever its extents; None if it is none."""
+    *body, kept = block.body
+    if not body or not _keeps(kept, block.variable, body[-1]):
+        return None
+    readers = [e for e in body if kept.name in e.reads]
+    sides = _sides(readers[0], kept, block.variable) if len(readers) == 1 else None
+    if sides is None or len({e.name for e in block.body}) < len(block.body):
+        return None
+    summed = readers[0]
+    combined = tuple(e for e in body if e is not summed)
+    substitution = Substitution(block.variable, summed, *sides, combined, kept)
+    return substitution if all(_is_combined(e, substitution) for e in combined) else None
+
+
+def _keeps(kept: Einsum, turn: str, last: Einsum) -> bool:
+    """Whether an Einsum keeps the value that another one leaves, turn by turn along its first axis."""
+    is_copy = not (kept.map_op or kept.reduce_op or kept.condition) and kept.operands == (last.output,)
+    return is_copy and [i.plain for i in kept.output.indices] == [turn, *last.output.variables]
+
+
+def _sides(summed: Einsum, kept: Einsum, turn: str) -> tuple[Access, Access] | None:
+    """The factor and the state of a sum over the turns before; None if an Einsum is none."""
+    is_sum = summed.map_op == "multiply" and summed.reduce_op == "add" and len(summed.accesses) == 2
+    if not is_sum or len(summed.operands) != 2 or len(summed.reduced) != 2 or summed.otherwise:
+        return None
+    over = next((v for v in summed.reduced if v != turn), "")
+    column = summed.output.variables[0] if len(summed.output.variables) == 1 else ""
+    asked = summed.condition.difference if summed.condition is not None else Affine()
+    relation = summed.condition.relation if summed.condition is not None else ""
+    before = {"<": ((over, 1), (turn, -1)), ">": ((over, -1), (turn, 1))}.get(relation, ())
+    if set(asked.terms) != set(before) or asked.constant or not over or not column:
+        return None
+    factor, state = sorted(summed.accesses, key=lambda a: a.tensor == kept.name)
+    is_state = state.tensor == kept.name and [i.plain for i in state.indices] == [over, column]
+    return (factor, state) if is_state and [i.plain for i in factor.indices] == [turn, over] else None
+
+
+def _is_combined(einsum: Einsum, substitution: Substitution) -> bool:
+    """Whether an Einsum combines columns of a turn with each other, or with numbers, by one operator."""
+    op = OPERATORS.get(einsum.map_op)
+    if op is None or not op.alu or len(einsum.operands) != 2 or einsum.reduce_op or einsum.condition:
+        return False
+    columns = {substitution.summed.name, *(e.name for e in substitution.combined)}
+    is_column = [i.plain for i in einsum.output.indices] == [substitution.column]
+
+    def is_known(access: Access) -> bool:
+        indices, turn = [i.plain for i in access.indices], substitution.turn
+        if access.tensor in columns:
+            return indices == [substitution.column]
+        return access.tensor != substitution.kept.name and indices in ([turn, substitution.column], [turn])
+
+    has_column = any(substitution.column in a.variables for a in einsum.accesses)
+    return is_column and has_column and all(map(is_known, einsum.accesses))
 
 
 @dataclass
@@ -334,7 +439,7 @@ def solve_of(ctx: Context, block: Iterate, outer: dict[str, Span]) -> Solve | No
     """A block as a solve; None if it is none, or does not come in whole blocks that fit on chip."""
     held = substitution_in(block, ctx.cascade, ctx.lanes) if not ctx.given.is_watched and not outer else None
     state = ctx.chip(held.kept.name) if held is not None else None
-    if held is None or state is None or held.numbers or state.dims != ("free", "part"):
+    if held is None or state is None or state.dims != ("free", "part"):
         return None
     turns, columns = ctx.cascade.shape(held.kept.name)
     solve = Solve(ctx, held, state, columns, turns)

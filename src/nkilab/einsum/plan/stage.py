@@ -68,6 +68,9 @@ def stage(ctx: Context, access: Access, spans: dict[str, Span], part: str, dtype
         part: the variable on the partitions.
         dtype: of the tile.
     """
+    before = staged_whole(ctx, access, spans, part, dtype)
+    if before is not None:
+        return before
     extents, dims, bases = extents_of(access, spans, part)
     source, key = _source_of(ctx, access), _key_of(ctx, access, spans, part, dtype)
     known = (*bases, *(spans[v].count for v in access.variables))
@@ -93,6 +96,26 @@ def _key_of(ctx: Context, access: Access, spans: dict[str, Span], part: str, dty
     counts = tuple(str(spans[v].count) for v in access.variables)
     version = _source_of(ctx, access).version
     return ("stage", access.tensor, tuple(bases), tuple(extents), axis, dtype, counts, version)
+
+
+def staged_whole(
+    ctx: Context, access: Access, spans: dict[str, Span], part: str, dtype: str
+) -> Storage | None:
+    """The tile that has all of an operand since an earlier nest, with the same axis on the partitions."""
+    axis = next((n for n, i in enumerate(access.indices) if part and i.plain == part), None)
+    is_known = not access.gathers and axis is not None and bool(ctx.storages.get(access.tensor))
+    if not is_known or axis is None or leaving(ctx, access, spans):
+        return None
+    shape = ctx.cascade.shape(access.tensor)
+    source, whole_of = _source_of(ctx, access), (ctx.lanes, -(-shape[axis] // ctx.lanes))
+    for key, tile in ((k, t) for scope in ctx.build.scopes for k, t in scope.cache.items()):
+        if key[:2] != ("stage", access.tensor) or key[3] != shape or key[4:6] != (axis, dtype):
+            continue
+        is_whole = all(base.value == 0 for base in key[2]) and key[7] == source.version
+        is_aligned = spans[part].start.divides(ctx.lanes) and tile.buffer.shape[:2] == whole_of
+        if is_whole and is_aligned and isinstance(tile, Storage):
+            return tile
+    return None
 
 
 def staged_before(ctx: Context, access: Access, spans: dict[str, Span], part: str) -> Storage | None:

@@ -16,6 +16,9 @@ from ..tree.nodes import Number, View
 from .build import whole
 from .context import Context, part_of
 
+# operators in a row that wait for the instruction behind them: then what is there is computed
+DEEPEST = 32
+
 
 @dataclass(eq=False)
 class Value:
@@ -30,6 +33,7 @@ class Value:
         is_column: whether it has one element per partition where the tile has more.
         place: makes the tile that keeps it.
         is_activation: whether ScalarE is given for it, where another engine is taken otherwise.
+        depth: operators in a row that instructions have yet to compute.
     """
 
     view: View | None = None
@@ -40,6 +44,7 @@ class Value:
     is_column: bool = False
     place: Callable[[], View] | None = field(default=None, repr=False)
     is_activation: bool = False
+    depth: int = 0
 
     @property
     def is_pending(self) -> bool:
@@ -99,8 +104,11 @@ class Tile:
         """An operator over values, not computed yet."""
         for value in dict.fromkeys(of):
             value.uses += 1
+        for value in (v for v in of if v.depth >= DEEPEST and v.is_pending_op):
+            self.view(value)
         is_column = all(v.is_scalar for v in of) and any(v.is_column for v in of)
-        return Value(op=op, of=of, is_column=is_column)
+        depth = 1 + max((v.depth for v in of if v.is_pending_op), default=0)
+        return Value(op=op, of=of, is_column=is_column, depth=depth)
 
     def view(self, value: Value) -> View:
         """Where a value lies; computed into a tile of its own if it lies nowhere yet."""

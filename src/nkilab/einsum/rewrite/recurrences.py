@@ -12,9 +12,21 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from ...errors import UnsupportedError
-from ..language.ast import Access, Affine, Cascade, Einsum, Iterate, Operand, Recurrence, Scalar, Step
+from ..language.additions import Additions, free_variable
+from ..language.ast import (
+    Access,
+    Affine,
+    Cascade,
+    Condition,
+    Einsum,
+    Iterate,
+    Kind,
+    Operand,
+    Recurrence,
+    Scalar,
+    Step,
+)  # fmt: skip
 from ..language.extents import block_extent
-from ..language.places import located
 from .coefficients import NoRecurrenceError
 from .states import Places, Reduction, declared, emitted, renamed
 
@@ -36,7 +48,43 @@ def with_scans(cascade: Cascade) -> tuple[Cascade, list[str]]:
         except NoRecurrenceError as reason:
             _need_upwards(block, reason)
             reasons.append(f"{_chain(block)} {STEPWISE} {reason}")
+            cascade = _with_numbers_ahead(cascade, block)
     return cascade, reasons
+
+
+def _with_numbers_ahead(cascade: Cascade, block: Iterate) -> Cascade:
+    """The cascade with what is one number an iteration, and needs no other, computed before its block."""
+    ahead: list[Einsum] = []
+    for number, einsum in enumerate(block.body):
+        others = [e for e in block.body if e is not einsum and e not in ahead]
+        read_before = {t for e in block.body[:number] for t in e.reads}
+        is_number = einsum.variables == tuple(i.plain for i in einsum.output.indices) == (block.variable,)
+        is_plain = not (einsum.reduce_op or einsum.condition or any(a.gathers for a in einsum.accesses))
+        is_apart = not {einsum.name, *einsum.reads} & {e.name for e in others}
+        if is_number and is_plain and is_apart and einsum.name not in {*einsum.reads, *read_before}:
+            ahead.append(einsum)
+    rest = tuple(e for e in block.body if e not in ahead)
+    if not ahead or not rest:
+        return cascade
+    added, picked = Additions(cascade), list[Step]()
+
+    def of_rows(access: Access) -> Access:
+        """A diagonal, picked out of its rows, which come in few long transfers."""
+        if [i.plain for i in access.indices] != [block.variable] * 2:
+            return access
+        column = Affine(((free_variable(f"{block.variable}_column", cascade), 1),))
+        turn, ranks = access.indices[0], cascade.tensors[access.tensor].ranks
+        name = added.tensor(f"{access.tensor}_diagonal", ranks[:1], access.tensor, Kind.DIAGONAL)
+        assert isinstance(turn, Affine)
+        rows, diagonal = replace(access, indices=(turn, column)), Access(name, (turn,))
+        is_own = Condition(column, "==", turn)
+        picked.append(Einsum(diagonal, (rows,), reduce_op="add", condition=is_own))
+        return diagonal
+
+    before = [e.reading(of_rows) for e in ahead]
+    place = cascade.steps.index(block)
+    steps = (*cascade.steps[:place], *picked, *before, replace(block, body=rest), *cascade.steps[place + 1 :])
+    return added.applied(steps)
 
 
 def _need_upwards(block: Iterate, reason: NoRecurrenceError) -> None:
@@ -44,7 +92,7 @@ def _need_upwards(block: Iterate, reason: NoRecurrenceError) -> None:
     if _counts_down(block):
         sentence = f"the block over {block.variable} counts down and is no scan, because {reason}"
         error = UnsupportedError(sentence, hint="count the variable the other way round")
-        raise located(error, block.body[0], block.body[0].output) from None
+        raise block.body[0].located(error, block.body[0].output) from None
 
 
 def _counts_down(block: Iterate) -> bool:
