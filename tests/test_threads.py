@@ -69,7 +69,6 @@ def test_a_failure_is_raised_where_somebody_waits_and_only_there(two: Threads) -
     assert seen == [2]
 
 
-@pytest.mark.parametrize("is_single", [False, True])
 def test_an_interrupt_leaves_out_what_waits_to_be_computed(two: Threads) -> None:
     begun = []
 
@@ -90,6 +89,7 @@ def test_an_interrupt_leaves_out_what_waits_to_be_computed(two: Threads) -> None
     assert len(begun) < 60
 
 
+@pytest.mark.parametrize("is_single", [False, True])
 def test_a_kernel_of_large_tiles_computes_what_numpy_does(
     is_single: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
