@@ -7,8 +7,10 @@ from itertools import product
 
 import numpy as np
 
+from ..place.boxes import Boxes
 from ..place.slots import DMA
 from ..tiles.tile import HBM
+from ..trace.program import StorageRecord
 from .declare import Example, rule
 from .evidence import Evidence, Track
 from .finding import Finding, once
@@ -125,35 +127,41 @@ def _lost(track: Track, storage: int, row: int, every: int) -> Finding:
 
 def _unread_inputs(track: Track) -> Iterator[Finding]:
     """Arguments of which a part is read, and tiles that loads fill of which not all is read."""
-    slots, program, boxes = track.slots, track.program, track.boxes
+    slots, program = track.slots, track.program
     order = np.argsort(slots.storage, kind="stable")
     start = np.searchsorted(slots.storage[order], np.arange(len(program.storages) + 1))
-    is_load = np.array([form.name == "dma_copy" for form in program.forms], np.bool_)
     seen = set[tuple[object, ...]]()
     for storage, record in enumerate(program.storages):
         own = order[start[storage] : start[storage + 1]]
-        written = own[slots.is_written[own]]
-        read = own[~slots.is_written[own]]
-        is_tile = record.memory != HBM
-        if is_tile != bool(len(written)) or not len(read) or len(own) > _MOST_ACCESSES:
+        written, read = own[slots.is_written[own]], own[~slots.is_written[own]]
+        if not _may_be_left_out(track, record, own, written):
             continue
-        if not (is_tile or record.scope == "input") or boxes.is_flat[boxes.of_slot[own]].any():
-            continue
-        rows = slots.row[written]
-        if not is_load[np.asarray(program.form_column)[rows]].all():
-            continue
-        loaded, used = (np.unique(boxes.of_slot[which]) for which in (written, read))
+        loaded, used = (np.unique(track.boxes.of_slot[which]) for which in (written, read))
         key = record.line, loaded.tobytes(), used.tobytes()
-        if key not in seen:
-            seen.add(key)
-            corners = [(boxes.low[which], boxes.high[which]) for which in (used, loaded)]
-            unread = _unread(
-                record.shape or (1,), record.dtype.itemsize, corners[0], corners[1] if is_tile else None
-            )
-            if unread:
-                yield _unread_finding(
-                    track, storage, unread, int(slots.row[(written if is_tile else read)[0]])
-                )
+        unread = () if key in seen else _unread_part(track.boxes, record, loaded, used)
+        seen.add(key)
+        if unread:
+            first = int(slots.row[(written if len(written) else read)[0]])
+            yield _unread_finding(track, storage, unread, first)
+
+
+def _may_be_left_out(track: Track, record: StorageRecord, own: np.ndarray, written: np.ndarray) -> bool:
+    """Whether a tensor is an argument that nothing writes, or a tile that loads alone fill; and is read."""
+    slots, boxes = track.slots, track.boxes
+    is_tile = record.memory != HBM
+    if is_tile != bool(len(written)) or not (is_tile or record.scope == "input"):
+        return False
+    if not len(written) < len(own) <= _MOST_ACCESSES or boxes.is_flat[boxes.of_slot[own]].any():
+        return False
+    return all(track.called(row) == "dma_copy" for row in slots.row[written].tolist())
+
+
+def _unread_part(
+    boxes: Boxes, record: StorageRecord, loaded: np.ndarray, used: np.ndarray
+) -> tuple[tuple[int, int], ...]:
+    corners = [(boxes.low[which], boxes.high[which]) for which in (used, loaded)]
+    shape, itemsize = record.shape or (1,), record.dtype.itemsize
+    return _unread(shape, itemsize, corners[0], corners[1] if len(loaded) else None)
 
 
 def _unread_finding(track: Track, storage: int, unread: Sequence[tuple[int, int]], row: int) -> Finding:

@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from hashlib import sha256
 from math import inf, isclose, isfinite
 from pathlib import Path
-from typing import Any
 
 from ..arguments import literal
 from ..disk import write_whole
@@ -125,7 +124,7 @@ def _space(options: Options, work: Work) -> Space:
     return read_space(Path(options.space)) if options.space else MAPPINGS
 
 
-def _values(text: str) -> tuple[str, list[Any]]:
+def _values(text: str) -> tuple[str, list[object]]:
     """A parameter and its values, of "NAME=VALUE,VALUE".
 
     Raises:
