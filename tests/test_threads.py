@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import signal
 import threading
+import time
 from typing import Any
 
 import numpy as np
@@ -65,6 +67,26 @@ def test_a_failure_is_raised_where_somebody_waits_and_only_there(two: Threads) -
     two.submit(lambda: seen.append(2), (), [], [tile])
     two.drain()
     assert seen == [2]
+
+
+def test_an_interrupt_leaves_out_what_waits_to_be_computed(two: Threads) -> None:
+    begun = []
+
+    def slow(number: int) -> None:
+        begun.append(number)
+        time.sleep(0.05)
+
+    for number in range(60):
+        tile = storage(str(number))
+        two.submit(slow, (number,), [], [tile])
+    timer = threading.Timer(0.1, signal.raise_signal, [signal.SIGINT])
+    timer.start()
+    for _ in range(2):
+        # whoever waits next hears of it, too, and nobody after him
+        with pytest.raises(KeyboardInterrupt):
+            two.drain()
+    two.drain()
+    assert len(begun) < 60
 
 
 @pytest.mark.parametrize("is_single", [False, True])

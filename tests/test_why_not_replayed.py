@@ -19,7 +19,10 @@ from tests.test_tapes import module, x_of
             "it prints, draws at random, or keeps something, or something",
         ),
         ("import os\nreturn scaled(x, float(len(os.environ)))", "it prints, draws at random, or keeps"),
-        ("own = np\nreturn scaled(x, float(own.load('factor.npy')))", "its text may read what cannot be"),
+        (
+            "own = np\nreturn scaled(x, float(own.load('factor.npy')))",
+            "what it reads, or an argument, cannot be",
+        ),
         ("print(np.asarray(x))\nreturn scaled(x, 2.0)", "it prints, draws at random, or keeps"),
         ("str(x)\nreturn scaled(x, 2.0)", "it looks at the elements of x: float32[4, 6] in hbm"),
         ("nisa.dma_copy(x, scaled(x, 2.0))\nreturn x", "it writes to an input"),

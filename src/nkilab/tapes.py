@@ -310,17 +310,12 @@ _tapes: OrderedDict[object, Tape] = OrderedDict()
 def tape_of(kernel: Kernel, call: Arguments, machine: Machine) -> Tape | None:
     """The tape of launches like this one, a blank one for the first; None where each may differ."""
     function, (args, kwargs) = kernel.function, call
-    reasons = {
-        "somebody looks on": is_at_once() or sys.gettrace() is not None or sys.getprofile() is not None,
-        "it has a schedule": kernel.schedule,
-    }
-    known = outlines = None
-    if not any(reasons.values()):
-        known, outlines = readings(function), _outlines([*args, *kwargs.values()])
-        reasons["its text may read what cannot be compared"] = known is None
-        reasons["an argument cannot be compared"] = outlines is None
+    is_watched = is_at_once() or sys.gettrace() is not None or sys.getprofile() is not None
+    why = "somebody looks on" if is_watched else "it has a schedule" if kernel.schedule else ""
+    known = None if why else readings(function)
+    outlines = None if why else _outlines([*args, *kwargs.values()])
     if known is None or outlines is None:
-        explain(kernel.name, next(why for why, is_so in reasons.items() if is_so))
+        explain(kernel.name, why or "what it reads, or an argument, cannot be compared")
         return None
     variables = [(name, os.environ[name]) for name in os.environ if name.startswith(_VARIABLES)]
     key = (

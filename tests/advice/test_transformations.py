@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from functools import cache
 
+import numpy as np
 import pytest
 
 import nkilab
 from nkilab.advice import CATALOGUE, Subject, advice_of, subject_of
+from nkilab.advice.draft import Draft
 from nkilab.advice.trials import best_edit, promising
 from nkilab.api import as_kernel, machine_for
 from nkilab.arguments import argument
@@ -47,6 +49,21 @@ def test_a_kernel_that_needs_a_transformation_is_told_so(name: str) -> None:
 @pytest.mark.parametrize("name", PAIRS)
 def test_a_rewritten_kernel_is_not_told_again(name: str) -> None:
     assert name not in {own.id for own in advice_of(subject(name, rewritten=True))}
+
+
+@pytest.mark.corpus
+@pytest.mark.parametrize("name", PAIRS)
+def test_a_kernel_that_loads_nothing_for_a_tile_is_advised_on_too(name: str) -> None:
+    """Detectors and edits meet kernels whose tiles nothing has written, as a check does."""
+    own = subject(name, rewritten=False)
+    written = np.flatnonzero(own.slots.is_written & ~own.slots.kinds.lie_in("hbm")[own.slots.storage])
+    tile = int(own.slots.storage[written[0]])
+    draft = Draft(own.base)
+    draft.drop([row for row in own.writers[tile] if own.base.form_of(row).name == "dma_copy"])
+    faulty = draft.program()
+    estimate = estimate_program(faulty)
+    advice = advice_of(subject_of(faulty, estimate.program, estimate.plan, estimate.timeline))
+    assert all(piece.interval_us[0] > 0 for piece in advice)
 
 
 def test_every_transformation_has_a_pair() -> None:

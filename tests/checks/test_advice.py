@@ -67,3 +67,42 @@ def test_a_name_that_is_no_advice_is_told_with_those_that_are(tmp_path: Path) ->
     assert done.returncode == 2
     assert "kernel has no advice psum_in_flight at line 3\n  hint: its advice is" in done.stderr
     assert "psum_in_flight@17" in done.stderr
+
+
+SCALED_IN_PLACE = """
+import nki
+import nki.isa as nisa
+import nki.language as nl
+
+@nki.jit
+def kernel(x, y):
+    left = nl.ndarray((128, 128), nl.float32, buffer=nl.sbuf)
+    right = nl.ndarray((128, 512), nl.float32, buffer=nl.sbuf)
+    out = nl.ndarray((128, 512), nl.float32, buffer=nl.shared_hbm)
+    total = nl.ndarray((128, 512), nl.float32, buffer=nl.psum)
+    nisa.dma_copy(left, x)
+    nisa.dma_copy(right, y)
+    nisa.tensor_scalar(left, left, op0=nl.multiply, operand0=0.5)
+    for i in range(16):
+        nisa.nc_matmul(total, left, right)
+    nisa.tensor_copy(right, total)
+    nisa.dma_copy(out, right)
+    return out
+"""
+
+
+def test_an_operand_that_is_changed_in_place_is_split_too(tmp_path: Path) -> None:
+    path = script(tmp_path, SCALED_IN_PLACE, "scaled.py")
+    words = ("check", f"{path}:kernel", "--arg", "f32[128,128]", "--arg", "f32[128,512]", "--json")
+    findings = json.loads(call(*words).stdout)["findings"]
+    assert "split_precision" in {f["rule"] for f in findings}
+
+
+def test_what_python_raises_in_a_line_of_the_kernel_is_a_finding_of_that_line(tmp_path: Path) -> None:
+    text = SCALED_IN_PLACE.replace("range(16)", "range(16 / 2)")
+    path = script(tmp_path, text, "divided.py")
+    done = call("check", f"{path}:kernel", "--arg", "f32[128,128]", "--arg", "f32[128,512]", "--json")
+    (found,) = json.loads(done.stdout)["findings"]
+    assert done.returncode == 1
+    assert found["message"] == "TypeError: 'float' object cannot be interpreted as an integer"
+    assert found["where"] == "divided.py:15"

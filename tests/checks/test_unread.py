@@ -40,7 +40,7 @@ def test_the_first_unread_element_begins_a_block_that_nothing_reads(
         )
         for side in ("start", "stop")
     )
-    block = _unread(shape, itemsize, low, high)
+    block = _unread(shape, itemsize, (low, high))
     if is_read.all():
         assert block == ()
     else:
@@ -50,6 +50,14 @@ def test_the_first_unread_element_begins_a_block_that_nothing_reads(
 
 def test_a_block_is_as_large_as_it_can_be_along_its_axes() -> None:
     # rows 2 and 3 of four, columns all
-    assert _unread((4, 8), 4, np.array([[0, 0]]), np.array([[2, 32]])) == ((2, 4), (0, 8))
+    assert _unread((4, 8), 4, (np.array([[0, 0]]), np.array([[2, 32]]))) == ((2, 4), (0, 8))
     # columns 6 and 7 of the first two rows; the rows below are read to the end
-    assert _unread((4, 8), 4, np.array([[0, 0], [2, 0]]), np.array([[2, 24], [4, 32]])) == ((0, 2), (6, 8))
+    assert _unread((4, 8), 4, (np.array([[0, 0], [2, 0]]), np.array([[2, 24], [4, 32]]))) == ((0, 2), (6, 8))
+
+
+def test_what_was_not_loaded_is_not_missed() -> None:
+    # rows 0 and 1 are loaded, columns 0 to 3 of them are read
+    loaded = np.array([[0, 0]]), np.array([[2, 32]])
+    read = np.array([[0, 0]]), np.array([[2, 16]])
+    assert _unread((4, 8), 4, read, loaded) == ((0, 2), (4, 8))
+    assert _unread((4, 8), 4, loaded, loaded) == ()

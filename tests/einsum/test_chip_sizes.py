@@ -22,7 +22,6 @@ pytestmark = pytest.mark.corpus
 KNOWN = {
     "einsum/attempts.py": {512},
     "einsum/chain.py": {512},
-    "einsum/plan/aside.py": {512},
     "einsum/plan/balance.py": {512},
     "einsum/plan/choose.py": {512},
     "einsum/plan/chunk.py": {128},

@@ -157,13 +157,3 @@ def test_an_operand_that_lies_turned_and_is_too_large_to_stay_is_turned_tile_by_
     kernel = einsum.compile(text, shapes={"D": d.shape, "I": i.shape}, dialect=dialect)
     assert "_block" not in kernel.source.replace("d_block", "")
     assert np.array_equal(kernel(d, i), d @ i.T)
-
-
-@pytest.mark.parametrize("dialect", ["nki", "neuronxcc"])
-def test_three_factors_of_one_sum_are_a_product_of_two_of_them_and_the_third(dialect: str) -> None:
-    kernel = einsum.compile(
-        "Z[i, j, k] = A[i, r] . B[j, r] . C[k, r] ;; M mul V add",
-        sizes={"I": 128, "J": 64, "K": 128, "R": 16}, dialect=dialect,
-    )  # fmt: skip
-    assert "nc_matmul" in kernel.source
-    assert not [str(v) for v in kernel.verify() if not v.is_fine]

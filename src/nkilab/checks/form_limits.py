@@ -9,7 +9,7 @@ import numpy as np
 from ..dialects.grammar import LAST_PARSED
 from ..tiles.tile import HBM, PSUM, SBUF, Layout
 from ..trace.program import StorageRecord
-from .declare import COPIED, Example, Refusal, Rule, rule
+from .declare import Example, Refusal, Rule, rule
 from .evidence import Evidence, Track
 from .finding import Finding, Site
 from .operand_forms import TRANSFERS, Form, Values, called_on, form_rule, operators_of, tile_line
@@ -262,28 +262,6 @@ form_rule("nki", "dma-within-sbuf",
 )(lambda form: "" if HBM in (form.src.memory, form.dst.memory) else "both ends are in sbuf")  # fmt: skip
 
 
-_EXCHANGED = """
-rows, other = {}, 1 - nl.program_id(0)
-sent = nl.ndarray((rows, 512), nl.float32, buffer=nl.sbuf)
-received = nl.ndarray((rows, 512), nl.float32, buffer=nl.sbuf)
-out = nl.ndarray((2, rows, 512), nl.float32, buffer=nl.shared_hbm)
-nisa.dma_copy(sent, x[0:rows])
-nisa.sendrecv(sent, received, other, other, 0)
-nisa.dma_copy(out[nl.program_id(0)], received)
-return out
-"""
-
-
-form_rule("nki", "sendrecv-rows", Refusal("documented", until="0.3"), "sendrecv",
-    title="before NKI 0.4 sendrecv moves partitions by sixteens",
-    what="src and dst of sendrecv have a number of partitions that is no multiple of 16",
-    why="NKI 0.4 is the first that lifts the restriction",
-    fix="send 16, 32, ... partitions",
-    source="NKI 0.4 release notes, improvements",
-    kernel=Example(_EXCHANGED, COPIED.args, options=("--nki", "0.3"), grid="2"), wrong="40", right="48",
-)(lambda form: f"src has {form.src.partitions} partitions" if form.src.partitions % 16 else "")  # fmt: skip
-
-
 @form_rule("nki", "dma-skip-static", Refusal("documented", since="0.3"), "dma_transpose", "dma_compute",
     title="what is skipped lies behind an index",
     what="dma_transpose or dma_compute is given oob_mode.skip, and no operand of it has a run-time index",
@@ -320,6 +298,12 @@ _ROWS: tuple[tuple[str, Refusal, tuple[str, ...], str, str, str, str, str, Calla
      "NKI 0.5 is the first that takes 8192 for a dst of 16 bits",
      "split the free axis of moving, or use NKI 0.5", f"NKI 0.5 {_NOTES}, new features",
      lambda f: f"moving has {f.moving.free_size} columns" if f.moving.free_size > 4096 else ""),
+    ("sendrecv-rows", Refusal("documented", until="0.3"), ("sendrecv",),
+     "before NKI 0.4 sendrecv moves partitions by sixteens",
+     "src and dst of sendrecv have a number of partitions that is no multiple of 16",
+     "NKI 0.4 is the first that lifts the restriction", "send 16, 32, ... partitions",
+     f"NKI 0.4 {_NOTES}, improvements",
+     lambda f: f"src has {f.src.partitions} partitions" if f.src.partitions % 16 else ""),
     ("hwdge-transpose", Refusal("documented", since="0.3", until="0.5"), ("dma_transpose",),
      "before NKI 0.6 hardware transposes 16 rows of 128",
      "dma_transpose with dge_mode.hwdge has a source whose first axis is not 16 or whose last is not 128",

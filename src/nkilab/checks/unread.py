@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import product
 
 import numpy as np
@@ -51,22 +51,24 @@ return out
 """
 UNREAD_INPUT = rule(
     "unread-input", "initialisation", "note",
-    title="a kernel reads all of its inputs",
-    what="no instruction reads some elements of an argument that others are read of, at addresses that are "
-    "known before the kernel runs",
-    why="a loop that ends too soon, or a stride that is too short, leaves out part of the data; no value "
-    "looks wrong by itself. Kernels that are called with more than they need do so on purpose",
+    title="a kernel uses all of its inputs",
+    what="no instruction reads some elements of an argument that others are read of, or of a tile that was "
+    "loaded, at addresses that are known before the kernel runs",
+    why="a loop that ends too soon, an index that stays where it was, or a stride that is too short leaves "
+    "out part of the data; no value looks wrong by itself. Some kernels are called with more than they need",
     fix="compare the loop and the offsets that read it with its shape",
     source="nkilab: an input that nothing reads has no effect",
     kernel=Example(_ROWS, {"x": "f32[128,256]"}), wrong="3", right="4",
 )  # fmt: skip
 
-# reads, and cells between their borders, beyond which nobody asks what is read of an input
-_MOST_READS, _MOST_CELLS = 100_000, 4_000_000
+# first and last corners of boxes, a row each
+Corners = tuple[np.ndarray, np.ndarray]
+# accesses, and cells between their borders, beyond which nobody asks what is read of a tensor
+_MOST_ACCESSES, _MOST_CELLS = 100_000, 4_000_000
 
 
 def find(evidence: Evidence) -> Iterator[Finding]:
-    """Iterations that are lost, once per line; inputs of one program that are read in part.
+    """Iterations that are lost, once per line; inputs and loaded tiles of one program that are read in part.
 
     Beta 1 refuses a tile behind the loop that makes it (`out-of-scope`). What was never written tells of a
     loop that ends too soon by itself.
@@ -75,7 +77,7 @@ def find(evidence: Evidence) -> Iterator[Finding]:
         yield from once(finding for track in evidence.tracks for finding in _lost_iterations(track))
     track, *others = evidence.tracks
     if not others and not track.marks.unwritten and not any(holes(evidence)):
-        yield from _unread_inputs(track)
+        yield from once(_unread_inputs(track))
 
 
 def _lost_iterations(track: Track) -> Iterator[Finding]:
@@ -122,60 +124,93 @@ def _lost(track: Track, storage: int, row: int, every: int) -> Finding:
 
 
 def _unread_inputs(track: Track) -> Iterator[Finding]:
-    slots, boxes = track.slots, track.boxes
-    for storage, record in enumerate(track.program.storages):
-        if record.scope != "input":
+    """Arguments of which a part is read, and tiles that loads fill of which not all is read."""
+    slots, program, boxes = track.slots, track.program, track.boxes
+    order = np.argsort(slots.storage, kind="stable")
+    start = np.searchsorted(slots.storage[order], np.arange(len(program.storages) + 1))
+    is_load = np.array([form.name == "dma_copy" for form in program.forms], np.bool_)
+    seen = set[tuple[object, ...]]()
+    for storage, record in enumerate(program.storages):
+        own = order[start[storage] : start[storage + 1]]
+        written = own[slots.is_written[own]]
+        read = own[~slots.is_written[own]]
+        is_tile = record.memory != HBM
+        if is_tile != bool(len(written)) or not len(read) or len(own) > _MOST_ACCESSES:
             continue
-        reads = np.flatnonzero(slots.storage == storage)
-        if not 0 < len(reads) <= _MOST_READS or slots.is_written[reads].any():
+        if not (is_tile or record.scope == "input") or boxes.is_flat[boxes.of_slot[own]].any():
             continue
-        own = np.unique(boxes.of_slot[reads])
-        if boxes.is_flat[own].any():
+        rows = slots.row[written]
+        if not is_load[np.asarray(program.form_column)[rows]].all():
             continue
-        unread = _unread(record.shape or (1,), record.dtype.itemsize, boxes.low[own], boxes.high[own])
-        if unread:
-            whole = zip(unread, record.shape, strict=False)
-            ranges = ", ".join(":" if part == (0, size) else "{}:{}".format(*part) for part, size in whole)
-            yield UNREAD_INPUT.finding(
-                f"nothing reads [{ranges}] of {track.describe(storage)}; a part of it is read here",
-                track.site(int(slots.row[reads[0]])),
-            )  # fmt: skip
+        loaded, used = (np.unique(boxes.of_slot[which]) for which in (written, read))
+        key = record.line, loaded.tobytes(), used.tobytes()
+        if key not in seen:
+            seen.add(key)
+            corners = [(boxes.low[which], boxes.high[which]) for which in (used, loaded)]
+            unread = _unread(
+                record.shape or (1,), record.dtype.itemsize, corners[0], corners[1] if is_tile else None
+            )
+            if unread:
+                yield _unread_finding(
+                    track, storage, unread, int(slots.row[(written if is_tile else read)[0]])
+                )
+
+
+def _unread_finding(track: Track, storage: int, unread: Sequence[tuple[int, int]], row: int) -> Finding:
+    record = track.program.storages[storage]
+    whole = zip(unread, record.shape, strict=False)
+    did = "read in part" if record.memory == HBM else "loaded"
+    ranges = ", ".join(":" if part == (0, size) else "{}:{}".format(*part) for part, size in whole)
+    return UNREAD_INPUT.finding(
+        f"nothing reads [{ranges}] of {track.describe(storage)}, which is {did} here", track.site(row)
+    )
 
 
 def _unread(
-    shape: tuple[int, ...], itemsize: int, low: np.ndarray, high: np.ndarray
+    shape: tuple[int, ...], itemsize: int, read: Corners, loaded: Corners | None = None
 ) -> tuple[tuple[int, int], ...]:
-    """The first block of a tensor, as a range per axis, that lies in none of some boxes; () if there is none.
+    """The first block of a tensor, as a range per axis, of which no box is read; () if there is none.
 
-    The borders of boxes cut the tensor into cells; a box adds one to its cells by its corners.
+    It lies in boxes that are loaded, if those are given. The borders of boxes cut the tensor into cells.
     """
     ends = (*shape[:-1], shape[-1] * itemsize)
-    borders = [np.unique([0, end, *low[:, axis], *high[:, axis]]) for axis, end in enumerate(ends)]
-    counts = tuple(len(own) for own in borders)
-    if np.prod(counts) > _MOST_CELLS:
+    corners = [*read, *(loaded or ())]
+    borders = [
+        np.unique([0, end, *(n for c in corners for n in c[:, axis])]) for axis, end in enumerate(ends)
+    ]
+    if np.prod([len(own) for own in borders]) > _MOST_CELLS:
         return ()
-    cells = np.zeros(counts, np.int32)
-    first, last = (
-        [np.searchsorted(own, side[:, axis]) for axis, own in enumerate(borders)] for side in (low, high)
-    )
-    for corner in product((False, True), repeat=len(shape)):
-        place = tuple((last if is_last else first)[axis] for axis, is_last in enumerate(corner))
-        np.add.at(cells, place, -1 if sum(corner) % 2 else 1)
-    for axis in range(len(shape)):
-        np.cumsum(cells, axis=axis, out=cells)
-    is_free = cells[tuple(slice(n - 1) for n in counts)] == 0
+    is_free = ~_covered(borders, read)
+    if loaded is not None:
+        is_free &= _covered(borders, loaded)
     if not is_free.any():
         return ()
     place = np.argwhere(is_free)[0].tolist()
     block = [slice(at, at + 1) for at in place]
     for axis in reversed(range(len(shape))):
         row = is_free[(*block[:axis], slice(place[axis], None), *block[axis + 1 :])]
-        others = tuple(n for n in range(len(shape)) if n != axis)
-        block[axis] = slice(place[axis], place[axis] + _leading(row.all(axis=others)))
+        lines = np.moveaxis(row, axis, 0).reshape(row.shape[axis], -1).all(axis=1)
+        block[axis] = slice(place[axis], place[axis] + _leading(np.asarray(lines)))
     ranges = [(int(own[part.start]), int(own[part.stop])) for own, part in zip(borders, block, strict=True)]
     start, end = ranges[-1]
     ranges[-1] = -(-start // itemsize), end // itemsize
     return tuple(ranges)
+
+
+def _covered(borders: Sequence[np.ndarray], boxes: Corners) -> np.ndarray:
+    """Per cell whether it lies in a box: each adds one to its cells by its corners."""
+    counts = [len(own) for own in borders]
+    cells = np.zeros(counts, np.int32)
+    first, last = (
+        [np.searchsorted(own, side[:, axis]) for axis, own in enumerate(borders)] for side in boxes
+    )
+    for corner in product((False, True), repeat=len(counts)):
+        place = tuple((last if is_last else first)[axis] for axis, is_last in enumerate(corner))
+        np.add.at(cells, place, -1 if sum(corner) % 2 else 1)
+    for axis in range(len(counts)):
+        np.cumsum(cells, axis=axis, out=cells)
+    covered: np.ndarray = cells[tuple(slice(n - 1) for n in counts)] > 0
+    return covered
 
 
 def _leading(claims: np.ndarray) -> int:

@@ -370,12 +370,12 @@ class Finding:
 
 def found(row: str, subject: Node | Placement | Execution | Fusion, **values: Any) -> Finding:
     """A finding of a row, its sentences filled in by what it is found in, and by values."""
-    held, node = TABLE[row], subject if isinstance(subject, Node) else subject.node
-    given = values if isinstance(subject, Node) else {**vars(subject), **values}
-    told = {name: _shown(value) for name, value in given.items()}
-    sentences = (text.format_map(told) for text in (held.says, held.change, held.taken))
-    keys = (key.format_map(told) for key in held.at.split(".") if key)
-    return Finding(held, node.within(*keys), *sentences)
+    fault, node = TABLE[row], subject if isinstance(subject, Node) else subject.node
+    known = values if isinstance(subject, Node) else {**vars(subject), **values}
+    words = {name: _shown(value) for name, value in known.items()}
+    sentences = (text.format_map(words) for text in (fault.says, fault.change, fault.taken))
+    keys = (key.format_map(words) for key in fault.at.split(".") if key)
+    return Finding(fault, node.within(*keys), *sentences)
 
 
 def _shown(value: Any) -> str:

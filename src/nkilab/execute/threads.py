@@ -186,6 +186,10 @@ class Threads:
             self._waiting += 1
             try:
                 self._sleep_until(holds)
+            except KeyboardInterrupt as error:
+                # nobody will see what is not computed yet
+                self._failure = error
+                raise
             finally:
                 self._waiting -= 1
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from hashlib import sha256
 from math import inf, isclose, isfinite
 from pathlib import Path
+from typing import Any
 
 from ..arguments import literal
 from ..disk import write_whole
@@ -118,14 +119,22 @@ def _space(options: Options, work: Work) -> Space:
     if options.space and options.parameters:
         raise UsageError("--param is given beside --space", hint="leave one of them out")
     if options.parameters:
-        pairs = [text.partition("=")[::2] for text in options.parameters]
-        for text, (name, values) in zip(options.parameters, pairs, strict=True):
-            if not name or not values:
-                raise UsageError(f"--param is {text!r}; write NAME=VALUE,VALUE", hint="as in rows=64,128")
-        return space_of({name: [literal(own.strip()) for own in values.split(",")] for name, values in pairs})
+        return space_of(dict(map(_values, options.parameters)))
     if not options.space and not work.is_spec:
         raise UsageError("no parameter is named", hint="write --param NAME=VALUE,VALUE or --space SPACE.yaml")
     return read_space(Path(options.space)) if options.space else MAPPINGS
+
+
+def _values(text: str) -> tuple[str, list[Any]]:
+    """A parameter and its values, of "NAME=VALUE,VALUE".
+
+    Raises:
+        UsageError: if that is something else.
+    """
+    name, _, values = text.partition("=")
+    if not name or not values:
+        raise UsageError(f"--param is {text!r}; write NAME=VALUE,VALUE", hint="as in rows=64,128")
+    return name, [literal(own.strip()) for own in values.split(",")]
 
 
 def _judged(

@@ -408,3 +408,27 @@ def right_beta1_starts_a_sum_with_zeros(a, b):
         total += nisa1.nc_matmul(left, right)
     nl1.store(out, nl1.copy(total))
     return out
+
+
+@case("bf16[128,128]", "bf16[128,512]")
+@nki.jit
+def wrong_the_same_product_is_two_results(a, b):
+    """Both operands come again, unchanged: the second result is twice the first one."""
+    left, right = operands(a, b)
+    total, out = ps((128, 512)), out_like((2, 128, 512))
+    for i in range(2):
+        nisa.nc_matmul(total, left, right)  # finds: psum-sum-goes-on
+        result = sb((128, 512))
+        nisa.tensor_copy(result, total)
+        nisa.dma_copy(out[i], result)
+    return out
+
+
+@case("bf16[128,128]", "bf16[128,512]")
+@nki.jit
+def right_the_same_product_is_summed_and_stored_once(a, b):
+    left, right = operands(a, b)
+    total = ps((128, 512))
+    for _ in range(2):
+        nisa.nc_matmul(total, left, right)
+    return stored(total)

@@ -212,3 +212,25 @@ def right_a_transpose_begins_with_a_word(x):
     nisa.tensor_copy(tile, transposed[:, 2:130])
     nisa.dma_copy(out, tile)
     return out
+
+
+@case(X, grid=2, version="0.3")
+@nki.jit
+def wrong_forty_rows_are_exchanged_in_0_3(x):
+    sent, received, out = sb((40, 512)), sb((40, 512)), hbm((2, 40, 512))
+    other = 1 - nl.program_id(0)
+    nisa.dma_copy(sent, x[0:40])
+    nisa.sendrecv(sent, received, other, other, 0)  # finds: sendrecv-rows
+    nisa.dma_copy(out[nl.program_id(0)], received)
+    return out
+
+
+@case(X, grid=2, version="0.4")
+@nki.jit
+def right_forty_rows_are_exchanged_in_0_4(x):
+    sent, received, out = sb((40, 512)), sb((40, 512)), hbm((2, 40, 512))
+    other = 1 - nl.program_id(0)
+    nisa.dma_copy(sent, x[0:40])
+    nisa.sendrecv(sent, received, other, other, 0)
+    nisa.dma_copy(out[nl.program_id(0)], received)
+    return out

@@ -124,7 +124,7 @@ def _split(subject: Subject, rows: np.ndarray) -> Program:
             raise Unfit
         high, low = (draft.new_tile(tile, record.shape, BFLOAT16) for _ in range(2))
         halves[tile] = high, low
-        for row in subject.writers[tile]:
+        for row in subject.writers.get(tile, ()):
             _add_parts(draft, row, tile, halves[tile])
     for row in rows.tolist():
         _multiply_parts(draft, row, halves)

@@ -226,8 +226,8 @@ class _Build:
                 self.add(nodes.Load(dst, with_row(self.views.in_order(source, name, plan), dst)))
             case "Store":
                 self.need_place(name)
-                held = self.view(source, plan)
-                self.add(nodes.Store(with_row(self.views.in_order(name, source, plan), held), held))
+                tile = self.view(source, plan)
+                self.add(nodes.Store(with_row(self.views.in_order(name, source, plan), tile), tile))
             case "BroadcastTo":
                 self.broadcast(plan)
             case "MatVec":
@@ -249,9 +249,9 @@ class _Build:
         rows, columns = source.cuts[0], source.cuts[-1]
         most = self.machine["partitions"]
         shape: tuple[Whole, ...] = tuple(c.count if c.count.value else int(most) for c in (columns, rows))
-        turned = Buffer(self.ctx.build.fresh("turned"), shape, source.buffer.dtype, PSUM)
-        self.add(Alloc(turned))
-        view = part_of(turned, columns.count, rows.count)
+        transposed = Buffer(self.ctx.build.fresh("turned"), shape, source.buffer.dtype, PSUM)
+        self.add(Alloc(transposed))
+        view = part_of(transposed, columns.count, rows.count)
         self.add(nodes.Transpose(view, source))
         self.add(nodes.Copy(dst, view))
 

@@ -75,11 +75,11 @@ class Decisions:
         self.mark_sums()
 
     def planned(self, einsum: Einsum) -> Plan:
-        name, held = einsum.name, self.spec.engines[einsum.name]
+        name, bound = einsum.name, self.spec.engines[einsum.name]
         loops = list(self.ranks.loops(name))
         looped = {r for g in loops for e, r in g.members if e == name}
         placed = self.ranks.placement(name, name)
-        plan = Plan(einsum, held.instruction, placed, loops, {r for r in held.ranks if r not in looped})
+        plan = Plan(einsum, bound.instruction, placed, loops, {r for r in bound.ranks if r not in looped})
         before = tuple(loops)
         # what lies in HBM is written for every value of every rank
         for rank in invariant(self.spec, einsum) if placed.component != "HBM" else ():

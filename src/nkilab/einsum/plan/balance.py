@@ -2,13 +2,16 @@
 
 All are VectorE's by rule. Where it has more to do in a part of a kernel than the other engines, ScalarE
 takes over sums, which it adds up while it copies, copies, squares and scalings, and GpSimdE operators of two
-tiles in SBUF, whole or blocks of them, until all are done at the same time.
+tiles in SBUF, whole or blocks of them, until all are done at the same time. What turns compute besides the
+state that they hand on is GpSimdE's, so that the chain is not late; beside scans, which keep VectorE busy for
+two cycles a column, GpSimdE has whole tiles, and ScalarE products with columns and numbers.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from math import inf
 
 from ...machine import Machine
 from ...tiles.dtypes import as_dtype
@@ -16,8 +19,10 @@ from ..hardware import Hardware, weighted
 from ..room import views_of
 from ..tree import nodes
 from ..tree.expr import expr
+from .pipeline import needed_for, state_of, units_of
 
-# columns from which a sum takes longer than it takes to begin
+# columns from which a sum takes longer than it takes to begin; one with more is no step of a chain,
+# but work that VectorE does faster
 BANK = 512
 # VectorE is relieved where it has so many times as much to do as the other engines
 MARGIN = 1.1
@@ -194,3 +199,45 @@ def _exchange(body: list[nodes.Statement], old: nodes.Statement, new: list[nodes
             return
         if isinstance(statement, nodes.Loop):
             _exchange(statement.body, old, new)
+
+
+def set_aside(kernel: nodes.Kernel, machine: Machine) -> nodes.Kernel:
+    """A kernel whose turns compute on VectorE what the next one waits for, as far as GpSimdE has time."""
+    _loops(kernel.body, Hardware(machine))
+    return kernel
+
+
+def _loops(body: list[nodes.Statement], hardware: Hardware) -> None:
+    for loop in [s for s in body if isinstance(s, nodes.Loop)]:
+        if any(isinstance(s, nodes.Loop) for s in loop.body):
+            _loops(loop.body, hardware)
+        elif loop.is_sequential or any(isinstance(s, nodes.Scan) for s in loop.body):
+            _relieved(loop.body, hardware)
+
+
+def _relieved(body: list[nodes.Statement], hardware: Hardware) -> None:
+    """Change the instructions of one turn in place."""
+    units = units_of(body)
+    has_scan = any(isinstance(u.statement, nodes.Scan) for u in units)
+    state = state_of(units)
+    chain = [u for u in units if u.writes & state] if has_scan else needed_for(state, units)
+    if not chain and not has_scan:
+        return
+    busy = {"vector": 0.0, "gpsimd": 0.0, "scalar": 0.0, **hardware.total(body)}
+    for unit in (u for u in units if u not in chain):
+        moved = _step_elsewhere(unit.statement, has_scan)
+        if moved is None:
+            continue
+        (engine, time), vector = hardware.of(moved), busy["vector"] - hardware.of(unit.statement)[1]
+        if busy[engine] + time <= vector:
+            busy |= {"vector": vector, engine: busy[engine] + time}
+            body[next(n for n, s in enumerate(body) if s is unit.statement)] = moved
+
+
+def _step_elsewhere(statement: nodes.Statement, has_scan: bool) -> nodes.Statement | None:
+    """The same on another engine than VectorE; None if none has it, or has it soon enough."""
+    if isinstance(statement, nodes.Combine):
+        is_step = 1 < columns_of(statement.dst) <= (inf if has_scan else BANK)
+    else:
+        is_step = has_scan and isinstance(statement, nodes.Scale)
+    return next(iter(elsewhere(statement)), None) if is_step else None

@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from math import prod
 
 from ..language.ast import Einsum, Iterate, Scalar
+from ..tree.expr import name_of
 from ..tree.nodes import PSUM
-from .build import Span
+from .build import Span, point
 from .context import Context
 from .groups import Group, einsums_of
 from .knobs import SMALLER_SHARES
@@ -268,6 +269,37 @@ class Homes:
             if id(reader) in wants and reader.output.indices == access.indices:
                 return wants[id(reader)]
         return ""
+
+    def by_value(self, group: Group, shared: Sequence[str]) -> str:
+        """A shared variable one value at a time of which results fit on chip that whole tiles do not; ""."""
+        ctx = self.ctx
+        between = [e for e in group.einsums if any(e.name in o.reads for o in group.einsums)]
+        if any(isinstance(s, Iterate) for s in group.steps):
+            return ""
+        for variable in shared:
+            tiled, single = (
+                max((self.tile_bytes(e, {variable: b}) for e in between), default=0) for b in (ctx.lanes, 1)
+            )
+            work = [
+                prod(ctx.cascade.extent(v, e) for v in e.variables if v != variable) for e in group.einsums
+            ]
+            is_needed = single * 4 <= ctx.room() * 0.6 < tiled * 2 and min(work) >= ctx.lanes**2
+            if is_needed and self.is_as_fast(group, variable):
+                return variable
+        return ""
+
+    def is_as_fast(self, group: Group, variable: str) -> bool:
+        """Whether Einsums take about as long with one value of a variable after the other."""
+        extent = self.ctx.cascade.extent(variable, group.einsums[-1])
+        one = {variable: point(name_of(variable))}
+        whole, single = (
+            sum(
+                self.units.cost_ns(e, {v: s for v, s in outer.items() if v in e.variables})
+                for e in group.einsums
+            )
+            for outer in ({}, one)
+        )
+        return single * extent <= 2 * whole
 
 
 def state_of(block: Iterate) -> set[str]:

@@ -13,9 +13,7 @@ from ..lower.planes import PlaneNest, planes_for
 from ..rewrite.ranks import with_joined_ranks
 from ..rewrite.recurrences import with_scans
 from ..tree.nodes import Argument, Buffer, Kernel, Loop
-from .alone import pointed
-from .aside import set_aside
-from .balance import balanced
+from .balance import balanced, set_aside
 from .build import Builder, Span, whole
 from .choose import choices_for
 from .context import Context, PlanError
@@ -293,7 +291,7 @@ class _Lowering:
         ctx = self.ctx
         tiled = self.homes.tiled_by(group, rest, products) if rest else ""
         is_tiled = bool(single) or given.is_watched
-        by_value = "" if is_tiled else pointed(self.homes, self.units, group, shared)
+        by_value = "" if is_tiled else self.homes.by_value(group, shared)
         if by_value:
             loops.append((by_value, cascade.extent(by_value, last), 1))
         elif tiled:

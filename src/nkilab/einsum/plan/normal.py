@@ -12,8 +12,6 @@ from ..language.ast import Access, Affine, Cascade, Einsum, Iterate, Kind, Step,
 
 # vectors below this many elements are left as they are
 LONG = 1 << 14
-# of all products, a pair that sums over nothing has one in so many at most
-FEWER = 16
 # rows that each may lie on all partitions, and elements of the shortest of them
 FEW_ROWS, LONG_ROW = 32, 1 << 11
 # blocks of partitions that as many short rows fill, and elements of a row that is no longer short
@@ -78,7 +76,7 @@ def paired(einsum: Einsum, added: Additions) -> list[Einsum]:
             or any(a.gathers for a in einsum.accesses)
         ):
             break
-        pair = _cheapest(einsum, cascade) or _cheapest(einsum, cascade, is_summed=False)
+        pair = _cheapest(einsum, cascade)
         if pair is None:
             break
         left, right, kept = pair
@@ -92,26 +90,15 @@ def paired(einsum: Einsum, added: Additions) -> list[Einsum]:
     return [*found, einsum]
 
 
-def _cheapest(
-    einsum: Einsum, cascade: Cascade, *, is_summed: bool = True
-) -> tuple[Access, Access, tuple[str, ...]] | None:
-    """The pair with the fewest products, and the variables that its own result keeps.
-
-    A pair sums over a variable, or, if none does, has far fewer products than all of them together.
-    """
+def _cheapest(einsum: Einsum, cascade: Cascade) -> tuple[Access, Access, tuple[str, ...]] | None:
+    """The pair with the fewest products, and the variables that its own result keeps."""
     best, least = None, float("inf")
-    every = prod(cascade.extent(v, einsum) for v in einsum.variables)
     for left, right in combinations(einsum.accesses, 2):
         both = tuple(dict.fromkeys((*left.variables, *right.variables)))
         others = {v for a in einsum.accesses if a is not left and a is not right for v in a.variables}
         kept = tuple(v for v in both if v in others or v in einsum.output.variables)
         plain = {i.plain for a in (left, right) for i in a.indices if isinstance(i, Affine)}
-        is_less = (
-            len(kept) < len(both)
-            if is_summed
-            else FEWER * prod(cascade.extent(v, einsum) for v in both) <= every
-        )
-        if any(v not in plain for v in kept) or not is_less:
+        if any(v not in plain for v in kept) or not any(v not in kept for v in both):
             continue
         work = sum(prod(cascade.extent(v, einsum) for v in held) for held in (both, kept))
         if work < least:

@@ -142,14 +142,14 @@ class Solve:
 
     Args:
         ctx: the plan.
-        held: what the block does.
+        form: what the block does.
         state: the tile that holds the state of all turns.
         columns: how many values a turn computes.
         turns: how many turns there are.
     """
 
     ctx: Context
-    held: Substitution
+    form: Substitution
     state: Storage
     columns: int
     turns: int
@@ -178,27 +178,27 @@ class Solve:
 
     def lower(self) -> None:
         """Append the nest."""
-        ctx, build, held = self.ctx, self.ctx.build, self.held
+        ctx, build, form = self.ctx, self.ctx.build, self.form
         self.numbers = self.spread_numbers()
         size = self.size
         shape = (size, self.turns // size, self.columns)
-        self.straight = build.buffer(f"{held.kept.name.lower()}_straight", shape, "float32", SBUF)
+        self.straight = build.buffer(f"{form.kept.name.lower()}_straight", shape, "float32", SBUF)
         build.add(nodes.Fill(all_of(self.straight), 0.0))
-        comment = f"{held.summed}: blocks of {size} turns of {held.turn}, strips of {STRIP}"
+        comment = f"{form.summed}: blocks of {size} turns of {form.turn}, strips of {STRIP}"
         with build.tiles(
-            f"{held.turn}_block", self.turns, size, is_sequential=True, comment=comment, over=held.turn
+            f"{form.turn}_block", self.turns, size, is_sequential=True, comment=comment, over=form.turn
         ) as span:
             factors = self.factors(span)
             others = self.others(span)
             before = self.summed_before(factors)
-            with build.tiles(f"{held.turn}_strip", size, STRIP, is_sequential=True) as strip:
+            with build.tiles(f"{form.turn}_strip", size, STRIP, is_sequential=True) as strip:
                 self.turn_straight(span)
                 begun = self.summed_strips(span, strip, factors, before)
                 self.strip(span, strip, self.combined_strip(begun, strip, others), others)
             self.turn_straight(span)
             self.stored(span)
         self.state.changed()
-        for storage in ctx.storages[held.kept.name]:
+        for storage in ctx.storages[form.kept.name]:
             storage.changed()
 
     # views
@@ -222,21 +222,21 @@ class Solve:
     def spread_numbers(self) -> dict[str, View]:
         """The numbers of all turns, on every partition."""
         found = {}
-        spans = {self.held.turn: whole(self.turns), self.held.column: whole(self.rows)}
-        for access in (a for e in self.held.combined for a in e.accesses if self.is_number(a)):
-            found[str(access)] = fetch(self.ctx, Want(access, spans, self.held.column, self.held.turn))
+        spans = {self.form.turn: whole(self.turns), self.form.column: whole(self.rows)}
+        for access in (a for e in self.form.combined for a in e.accesses if self.is_number(a)):
+            found[str(access)] = fetch(self.ctx, Want(access, spans, self.form.column, self.form.turn))
         return found
 
     def is_number(self, access: Access) -> bool:
         """Whether an operand is one number a turn."""
-        return access.variables == (self.held.turn,)
+        return access.variables == (self.form.turn,)
 
     def factors(self, span: Span) -> Buffer:
         """What the turns of a block multiply with, all turns before on the partitions, else zeros."""
-        ctx, build, held = self.ctx, self.ctx.build, self.held
-        spans = {held.turn: span, held.over: whole(self.turns)}
-        rows = fetch(ctx, Want(held.factor, spans, held.turn, held.over))
-        name, size = held.factor.tensor.lower(), span.most
+        ctx, build, form = self.ctx, self.ctx.build, self.form
+        spans = {form.turn: span, form.over: whole(self.turns)}
+        rows = fetch(ctx, Want(form.factor, spans, form.turn, form.over))
+        name, size = form.factor.tensor.lower(), span.most
         chosen = ctx.tile(f"{name}_before", span, whole(self.turns))
         build.add(nodes.Select(chosen, rows, ZERO - span.start, -1, 1, "<", 0.0))
         made = build.buffer(f"{name}_turned", (size, self.turns // size, size), "float32", SBUF)
@@ -254,38 +254,38 @@ class Solve:
 
     def others(self, span: Span) -> dict[str, Storage]:
         """Operands of all turns of a block."""
-        spans = {self.held.turn: span, self.held.column: whole(self.columns)}
-        made = {self.held.summed.name, *(e.name for e in self.held.combined)}
+        spans = {self.form.turn: span, self.form.column: whole(self.columns)}
+        made = {self.form.summed.name, *(e.name for e in self.form.combined)}
         return {
-            str(a): stage(self.ctx, a, spans, self.held.column, self.ctx.dtypes[a.tensor])
-            for e in self.held.combined
+            str(a): stage(self.ctx, a, spans, self.form.column, self.ctx.dtypes[a.tensor])
+            for e in self.form.combined
             for a in e.accesses
             if a.tensor not in made and not self.is_number(a)
         }
 
     def summed_before(self, factors: Buffer) -> Buffer:
         """The sums of a block over all turns of blocks before: those that are not there yet are zero."""
-        build, held = self.ctx.build, self.held
+        build, form = self.ctx.build, self.form
         size = self.size
-        sums = self.tile(f"{held.summed.name.lower()}_sum", size, memory=PSUM)
+        sums = self.tile(f"{form.summed.name.lower()}_sum", size, memory=PSUM)
         every = upto(size)
         with self.each_block() as block:
             dst = self.view(sums, every, block=block)
-            with build.tiles(held.over, self.turns, size, over=held.over) as before:
+            with build.tiles(form.over, self.turns, size, over=form.over) as before:
                 place = At(before.start // size)
                 stationary = View(self.straight, (every, place, self.columns_of(block)))
                 over = tuple(before.start.names)
                 build.add(nodes.MatMul(dst, stationary, View(factors, (every, place, every)), over))
                 every_turn = expr(self.turns)
-                added = nodes.Summed(held.over, before.start, before.count, ZERO, every_turn, self.turns)
+                added = nodes.Summed(form.over, before.start, before.count, ZERO, every_turn, self.turns)
                 build.add(nodes.Tally(dst, (added,)))
-        made = self.tile(f"{held.summed.name.lower()}_before", size)
+        made = self.tile(f"{form.summed.name.lower()}_before", size)
         build.add(nodes.Copy(self.view(made, every), self.view(sums, every)))
         return made
 
     def each_block(self) -> AbstractContextManager[Expr]:
         """A loop over the blocks of the columns."""
-        return self.ctx.build.loop(self.held.column, self.blocks)
+        return self.ctx.build.loop(self.form.column, self.blocks)
 
     def columns_of(self, block: Expr) -> Cut:
         """The columns of a block."""
@@ -296,14 +296,14 @@ class Solve:
     def turn_straight(self, span: Span) -> None:
         """The state of a block with its turns on the partitions."""
         build, size = self.ctx.build, span.most
-        held = Cut(span.start, span.count)
+        own = Cut(span.start, span.count)
         most = max(1, self.ctx.bank_bytes // (self.rows * WIDE))
         each = max(n for n in range(1, most + 1) if self.blocks % n == 0)
         every = upto(size)
         with build.loop("g", self.blocks // each) as group:
             psum = build.buffer("turned", (size, each * self.rows), self.state.buffer.dtype, PSUM)
             with build.loop("r", each) as r:
-                source = self.view(self.state.buffer, held, block=group * each + r)
+                source = self.view(self.state.buffer, own, block=group * each + r)
                 build.add(nodes.Transpose(View(psum, (every, self.columns_of(r))), source))
             columns = Cut(group * (each * self.rows), expr(each * self.rows))
             dst = View(self.straight, (every, At(span.start // size), columns))
@@ -311,7 +311,7 @@ class Solve:
 
     def summed_strips(self, span: Span, strip: Span, factors: Buffer, before: Buffer) -> Buffer:
         """The sums of a strip over all turns before it."""
-        build, name = self.ctx.build, self.held.summed.name.lower()
+        build, name = self.ctx.build, self.form.summed.name.lower()
         every, place = upto(span.most), At(span.start // span.most)
         own, all_of = Cut(strip.start, expr(STRIP)), upto(STRIP)
         sums = self.tile(f"{name}_strip_sum", STRIP, memory=PSUM)
@@ -328,16 +328,16 @@ class Solve:
     @property
     def is_combined_first(self) -> bool:
         """Whether what a turn adds to its sum, or takes from it, goes to that of the strips before."""
-        first = self.held.combined[0]
-        others = [o for o in first.operands if not isinstance(o, Access) or o.tensor != self.held.summed.name]
+        first = self.form.combined[0]
+        others = [o for o in first.operands if not isinstance(o, Access) or o.tensor != self.form.summed.name]
         is_known = len(others) == 1 and isinstance(others[0], Access) and not self.is_number(others[0])
-        return is_known and len(self.held.combined) > 1 and first.map_op in ("add", "subtract")
+        return is_known and len(self.form.combined) > 1 and first.map_op in ("add", "subtract")
 
     def combined_strip(self, sums: Buffer, strip: Span, others: dict[str, Storage]) -> Buffer:
         """The sums of a strip, with what its turns add to them, or take from them."""
         if not self.is_combined_first:
             return sums
-        first, every = self.held.combined[0], upto(STRIP)
+        first, every = self.form.combined[0], upto(STRIP)
         made = self.tile(f"{first.name.lower()}_strip", STRIP)
         left, right = (
             self.view(others[str(o)].buffer, Cut(strip.start, expr(STRIP)))
@@ -352,20 +352,20 @@ class Solve:
 
     def strip(self, span: Span, strip: Span, begun: Buffer, others: dict[str, Storage]) -> None:
         """The turns of a strip: the first, which has none before it in the strip, and the others."""
-        build, held = self.ctx.build, self.held
+        build, form = self.ctx.build, self.form
         start = span.start + strip.start
         factors = self.own_factors(start)
         self.turn(start, self.view(begun, At(ZERO)), others)
-        with build.tiles(held.turn, STRIP - 1, 1, is_sequential=True) as turn:
+        with build.tiles(form.turn, STRIP - 1, 1, is_sequential=True) as turn:
             # as many turns are before it as its place says
             place = count = turn.start + 1
             terms = self.view(self.tile("terms", STRIP), upto(count))
             blocks = (upto(self.blocks),) if self.blocks > 1 else ()
             own = View(factors, (upto(self.rows), At(place), *blocks, upto(count)))
             build.add(nodes.Combine(terms, self.of_state(Cut(start, count)), "multiply", own))
-            late = self.column(f"{held.summed.name.lower()}_late")
+            late = self.column(f"{form.summed.name.lower()}_late")
             build.add(nodes.Reduce(late, "add", terms))
-            total, is_taken = self.column(f"{held.summed.name.lower()}_tile"), self.takes_sum
+            total, is_taken = self.column(f"{form.summed.name.lower()}_tile"), self.takes_sum
             op = "subtract" if is_taken else "add"
             build.add(nodes.Combine(total, self.view(begun, At(place)), op, late))
             self.turn(start + place, total, others)
@@ -373,8 +373,8 @@ class Solve:
     @property
     def takes_sum(self) -> bool:
         """Whether turns take their sum from what else they combine it with."""
-        first = self.held.combined[0]
-        is_right = isinstance(first.operands[1], Access) and first.operands[1].tensor == self.held.summed.name
+        first = self.form.combined[0]
+        is_right = isinstance(first.operands[1], Access) and first.operands[1].tensor == self.form.summed.name
         return self.is_combined_first and first.map_op == "subtract" and is_right
 
     def column(self, hint: str) -> View:
@@ -383,10 +383,10 @@ class Solve:
 
     def own_factors(self, start: Expr) -> Buffer:
         """What turns of a strip multiply each other with, on all partitions, for every block of columns."""
-        build, held = self.ctx.build, self.held
+        build, form = self.ctx.build, self.form
         shape = (self.rows, STRIP, *((self.blocks,) if self.blocks > 1 else ()), STRIP)
-        source = self.ctx.storage_of(held.factor)[0].buffer
-        made = build.buffer(f"{held.factor.tensor.lower()}_strip", shape, source.dtype, SBUF)
+        source = self.ctx.storage_of(form.factor)[0].buffer
+        made = build.buffer(f"{form.factor.tensor.lower()}_strip", shape, source.dtype, SBUF)
         own = Cut(start, expr(STRIP))
         every = upto(STRIP)
         with self.each_block() as block:
@@ -397,10 +397,10 @@ class Solve:
 
     def turn(self, at: Expr, total: View, others: dict[str, Storage]) -> None:
         """What a turn makes of its sum, and its value in the state."""
-        first, *rest = self.held.combined
-        known = {(first if self.is_combined_first else self.held.summed).name: Value(view=total)}
+        first, *rest = self.form.combined
+        known = {(first if self.is_combined_first else self.form.summed).name: Value(view=total)}
         tile = Tile(self.ctx, self.column, self.column)
-        for einsum in rest if self.is_combined_first else self.held.combined:
+        for einsum in rest if self.is_combined_first else self.form.combined:
             operands = [self.operand(o, at, known, others) for o in einsum.operands]
             value = known[einsum.name] = tile.operator(einsum.map_op, operands)
             value.place = partial(self.column, f"{einsum.name.lower()}_tile")
@@ -422,7 +422,7 @@ class Solve:
 
     def stored(self, span: Span) -> None:
         """Store the turns of a block."""
-        hbm = self.ctx.hbm(self.held.kept.name)
+        hbm = self.ctx.hbm(self.form.kept.name)
         if hbm is None:
             return
         rows = upto(span.most)
@@ -437,16 +437,16 @@ class Solve:
 
 def solve_of(ctx: Context, block: Iterate, outer: dict[str, Span]) -> Solve | None:
     """A block as a solve; None if it is none, or does not come in whole blocks that fit on chip."""
-    held = substitution_in(block, ctx.cascade, ctx.lanes) if not ctx.given.is_watched and not outer else None
-    state = ctx.chip(held.kept.name) if held is not None else None
-    if held is None or state is None or state.dims != ("free", "part"):
+    form = substitution_in(block, ctx.cascade, ctx.lanes) if not ctx.given.is_watched and not outer else None
+    state = ctx.chip(form.kept.name) if form is not None else None
+    if form is None or state is None or state.dims != ("free", "part"):
         return None
-    turns, columns = ctx.cascade.shape(held.kept.name)
-    solve = Solve(ctx, held, state, columns, turns)
-    if not ctx.storage_of(held.factor)[0].is_hbm or solve.bytes > ctx.room() * SHARE:
+    turns, columns = ctx.cascade.shape(form.kept.name)
+    solve = Solve(ctx, form, state, columns, turns)
+    if not ctx.storage_of(form.factor)[0].is_hbm or solve.bytes > ctx.room() * SHARE:
         return None
-    told = f"how turns of {held.turn} sum over turns before"
+    told = f"how turns of {form.turn} sum over turns before"
     if ctx.pick(told, ("in blocks, on TensorE", "one by one")) == "one by one":
         return None
-    ctx.choices.append(f"{held.summed.name}: over blocks of turns before on TensorE, else on VectorE")
+    ctx.choices.append(f"{form.summed.name}: over blocks of turns before on TensorE, else on VectorE")
     return solve
