@@ -319,9 +319,9 @@ def main(words: Sequence[str]) -> None:
             "ladders kept back": [one for one in ladders if one["id"] in back],
         }
         wanted = list(groups) if "--all" in words else list(groups)["--kept-back" in words :][:1]
-        told = {title: report(title, steps_of(groups[title], kernels)) for title in wanted}
+        tables = {title: report(title, steps_of(groups[title], kernels)) for title in wanted}
     if "--table" in words:
-        for title, steps in told.items():
+        for title, steps in tables.items():
             print(f"\n{title.capitalize()}:\n\n{table(steps)}")
     print(f"\n{time.process_time() - begin:.0f} s of processor time")
 
