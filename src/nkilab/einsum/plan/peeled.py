@@ -80,12 +80,12 @@ def _apart(loop: Loop, total: View) -> Iterator[Statement]:
 
 def _at(loop: Loop, at: Expr, total: View | None) -> Iterator[Statement]:
     """One iteration, with tiles of its own; that which begins a sum if one is given."""
-    made = {id(s.buffer): replace(s.buffer) for s in nodes.statements(loop.body) if isinstance(s, Alloc)}
+    copies = {id(s.buffer): replace(s.buffer) for s in nodes.statements(loop.body) if isinstance(s, Alloc)}
 
     def view(old: View) -> View:
-        return replace(old, buffer=made.get(id(old.buffer), old.buffer))
+        return replace(old, buffer=copies.get(id(old.buffer), old.buffer))
 
-    for s in copied(loop.body, Change({loop.variable: at}, view, made)):
+    for s in copied(loop.body, Change({loop.variable: at}, view, copies)):
         if total is not None and isinstance(s, Loop):
             yield from _apart(s, total)
         else:

@@ -123,8 +123,8 @@ def partners(s: Statement, name: str, own: Along, view: View) -> Iterator[tuple[
     """
     every, start = list(together(s)), own.start(view)
     blocks = next((d for d in every if own.lanes and d.get(name, -1) == own.axis), {})
-    beside = (d for d in every if d.get(name, -1) == (0 if own.lanes else own.axis))
-    for other, axis in ((n, a) for d in beside for n, a in d.items() if n != name and a is not None):
+    matching = (d for d in every if d.get(name, -1) == (0 if own.lanes else own.axis))
+    for other, axis in ((n, a) for d in matching for n, a in d.items() if n != name and a is not None):
         places = _places(getattr(s, other), axis, own.lanes, blocks.get(other))
         yield other, [Along(o.axis, o.lanes, start - o.start(getattr(s, other))) for o in places]
 
