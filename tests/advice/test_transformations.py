@@ -18,6 +18,7 @@ from nkilab.estimates import estimate_program
 from nkilab.launches import launch
 
 with nkilab.activate():
+    from . import pairs_of_memory as pairs_of_memory
     from .pairs import PAIRS, SILENT
 
 

@@ -405,7 +405,7 @@ def wrong_narrow_stripes(x):
     for i in range(128):
         tile = sb((128, 64))
         nisa.dma_copy(tile, x[:, i * 64 : (i + 1) * 64])  # finds: contiguous_rows
-        nisa.dma_copy(out[:, i * 64 : (i + 1) * 64], tile)
+        nisa.dma_copy(out[:, i * 64 : (i + 1) * 64], tile)  # finds: contiguous_rows
     return out
 
 

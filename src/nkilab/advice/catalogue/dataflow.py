@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from math import prod
 
 import numpy as np
@@ -161,16 +161,29 @@ def _gather(
         and 0 <= start - offset <= shape[1] - part[1] and stored not in places
     }  # fmt: skip
     if sum(width for _, width in inside.values()) != shape[1]:
-        inside, column = {}, 0
-        for (start, _, _), stored in sorted(stores.items()):
-            if own.is_compact and 0 <= start - offset < own.size and stored not in places:
-                inside[stored] = column, prod(base.storages[stored].shape[1:])
-                column += inside[stored][1]
-        if column != prod(base.storages[tile].shape[1:]):
-            raise Unfit
+        inside = _one_after_another(base, stores, source, tile, places)
     if len({(base.storages[own].dtype, base.storages[own].partitions) for own in (tile, *inside)}) > 1:
         raise Unfit
     places.update({stored: (tile, 0, column) for stored, (column, _) in inside.items()})
+
+
+def _one_after_another(
+    base: Program, stores: Mapping[Region, int], source: Slot, tile: int,
+    places: Collection[int],
+) -> dict[int, tuple[int, int]]:  # fmt: skip
+    """Per tile that is stored in what is loaded whole, the first of its columns and how many it has."""
+    _, offset, own = source
+    within = (
+        stored for (start, _, _), stored in sorted(stores.items())
+        if own.is_compact and 0 <= start - offset < own.size and stored not in places
+    )  # fmt: skip
+    inside, column = dict[int, tuple[int, int]](), 0
+    for stored in within:
+        inside[stored] = column, prod(base.storages[stored].shape[1:])
+        column += inside[stored][1]
+    if column != prod(base.storages[tile].shape[1:]):
+        raise Unfit
+    return inside
 
 
 @transformation(
