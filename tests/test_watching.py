@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+from types import ModuleType
 
 import pytest
 
@@ -71,10 +72,11 @@ def test_a_change_tells_the_difference_of_latency_and_findings(folder):
     # rows of 256 bytes are short, rows of 2048 are not: docs/checks.md
     texts, seen = texts_after(folder, helper("COLUMNS = 64 * 8\n"))
     first, second = (one["predicted"]["latency_us"] for one in seen)
-    assert [len(one["new"]) for one in seen] == [2, 0]
-    assert {one["rule"] for one in seen[1]["gone"]} == {"contiguous_rows", "bigger_transfers"}
+    # 8 transfers of 256 KiB could still be fewer
+    assert {one["rule"] for one in seen[0]["new"]} == {"contiguous_rows", "bigger_transfers"}
+    assert [{one["rule"] for one in seen[1][key]} for key in ("new", "gone")] == [set(), {"contiguous_rows"}]
     assert texts[0].endswith(f"watching {folder}/kernels.py:copied; Ctrl-C ends it")
-    assert texts[1].splitlines()[1].startswith("gone: kernels.py:11: advice: 128 transfers of at most")
+    assert texts[1].splitlines()[1].startswith("gone: kernels.py:11: advice: 64 transfers in runs of 256 b")
     assert texts[1].splitlines()[-1] == f"{first - second:.2f} us less than the last time"
 
 
@@ -101,6 +103,14 @@ def test_a_half_written_file_is_told_and_the_next_round_is_compared_with_the_las
 def test_what_a_kernel_does_wrong_does_not_end_the_watch(folder, line):
     _, seen = texts_after(folder, kernel("    return out", f"    {line}\n    return out"), kernel("", ""))
     assert [one["passes"] for one in seen] == [True, False, True]
+
+
+def test_a_module_of_the_name_that_was_there_before_keeps_its_place(folder, monkeypatch):
+    other = ModuleType("kernels")
+    monkeypatch.setitem(sys.modules, "kernels", other)
+    _, seen = texts_after(folder, kernel("    return out", "    return ("), kernel("", ""))
+    assert [one["error"] and one["error"]["kind"] for one in seen] == [None, "syntax", None]
+    assert sys.modules["kernels"] is other
 
 
 def test_a_file_that_is_edited_is_read_anew_by_whoever_reads_its_text(folder):

@@ -177,7 +177,7 @@ def _stamps(files: Iterable[str]) -> Stamps:
 @contextmanager
 def fresh_modules(files: Stamps) -> Iterator[None]:
     """Forget afterwards what a block imports of the user's; note its files, whose text is read anew."""
-    before, path, writes_none = set(sys.modules), [*sys.path], sys.dont_write_bytecode
+    before, path, writes_none = {**sys.modules}, [*sys.path], sys.dont_write_bytecode
     # a file that is saved twice in a second would be taken for the one that was compiled
     sys.dont_write_bytecode = True
     forget_files()
@@ -186,7 +186,9 @@ def fresh_modules(files: Stamps) -> Iterator[None]:
         yield
     finally:
         sys.path[:], sys.dont_write_bytecode = path, writes_none
-        imported = {name: users_file(sys.modules[name]) for name in set(sys.modules) - before}
+        loaded = {name: own for name, own in sys.modules.items() if before.get(name) is not own}
+        imported = {name: users_file(own) for name, own in loaded.items()}
         for name in filter(imported.get, imported):
             del sys.modules[name]
+            sys.modules |= {name: before[name]} if name in before else {}
         files |= _stamps({file for file in imported.values() if file} - files.keys())

@@ -114,12 +114,20 @@ def test_tiles_that_live_one_after_the_other_share_room() -> None:
 def test_banks_of_psum_are_counted_whole() -> None:
     # a tile of 4 bytes takes a bank of 2 KiB; there are 8
     tiles = [nodes.Buffer(f"t{n}", (expr(128), expr(1)), "float32", nodes.PSUM) for n in range(9)]
-    views = [nodes.View(b, (nodes.Cut(expr(0), expr(128)), nodes.Cut(expr(0), expr(1)))) for b in tiles]
-    body: list[Statement] = [nodes.Alloc(b) for b in tiles]
-    uses: list[Statement] = [nodes.Fill(v, 0.0) for v in views]
-    assert "8 banks of PSUM of 8" in proved_room(Kernel("kernel", (), [*body[:8], *uses[:8]], ()), TRN2)
+    tiles.append(nodes.Buffer("copy", (expr(128), expr(1)), "float32", nodes.SBUF))
+    *views, copy = (
+        nodes.View(b, (nodes.Cut(expr(0), expr(128)), nodes.Cut(expr(0), expr(1)))) for b in tiles
+    )
+
+    def kernel(count: int) -> Kernel:
+        # all are filled before the first is read
+        body: list[Statement] = [nodes.Alloc(b) for b in tiles]
+        body += [nodes.Fill(v, 0.0) for v in views[:count]]
+        return Kernel("kernel", (), [*body, *(nodes.Copy(copy, v) for v in views[:count])], ())
+
+    assert "8 banks of PSUM of 8" in proved_room(kernel(8), TRN2)
     with pytest.raises(NoRoomError, match="take 9 banks of PSUM at once; trn2 has 8"):
-        proved_room(Kernel("kernel", (), [*body, *uses], ()), TRN2)
+        proved_room(kernel(9), TRN2)
 
 
 def test_a_loop_has_two_buffers_of_its_tiles_where_there_is_room() -> None:
