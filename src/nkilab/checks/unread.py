@@ -34,8 +34,8 @@ _PRODUCT = "nisa.nc_matmul(total, left[:, k], right[:, k])\n"
 LOST_ITERATIONS = rule(
     "lost-iterations", "loops", "warning",
     title="each iteration leaves something that is read",
-    what="a line in a loop makes a new tile in each iteration, an instruction fills it, and only the tile of "
-    "the last iteration is ever read",
+    what="a line in a loop makes a new tile in each iteration, a matmul of other operands fills it, and only "
+    "the tile of the last iteration is ever read",
     why="all iterations but the last work in vain: what should add up over them begins anew in each",
     fix="make the tile before the loop that adds up in it",
     source="nkilab: a value that nothing reads is lost",
@@ -44,8 +44,8 @@ LOST_ITERATIONS = rule(
 )  # fmt: skip
 
 _ROWS = """
-out = nl.ndarray((128, 256), nl.float32, buffer=nl.shared_hbm)
-for i in nl.affine_range({}):
+out = nl.ndarray((128, 64 * {0}), nl.float32, buffer=nl.shared_hbm)
+for i in nl.affine_range({0}):
     tile = nl.ndarray((128, 64), nl.float32, buffer=nl.sbuf)
     nisa.dma_copy(tile, x[:, nl.ds(i * 64, 64)])
     nisa.dma_copy(out[:, nl.ds(i * 64, 64)], tile)
@@ -101,20 +101,18 @@ def _lost_iterations(track: Track) -> Iterator[Finding]:
         every = int(last[0]) + 1 if len(last) else 0
         if every < 2 or not np.array_equal(last, np.arange(every - 1, len(own), every)):
             continue
-        rows = slots.row[filled[own] - 1]
-        first = int(rows[0])
-        # what reads nothing, as a memset does, loses nothing
-        takes_operands = slots.is_read[start[first] : start[first + 1]].any()
-        is_loop = program.form_of(first).accumulates or _are_iterations(track, rows)
-        if last[-1] == len(own) - 1 and takes_operands and is_loop:
+        first, second = slots.row[filled[own[:2]] - 1].tolist()
+        is_sum = program.form_of(first).accumulates and last[-1] == len(own) - 1
+        # the same product again and again is one of a measurement
+        if is_sum and _operands(track, first) != _operands(track, second):
             yield _lost(track, own[0], first, every)
 
 
-def _are_iterations(track: Track, rows: np.ndarray) -> bool:
-    """Whether rows lie in different iterations of the same loops."""
-    positions = np.asarray(track.program.position_column)[rows].tolist()
-    places = [track.loops_of_position[position] for position in positions]
-    return len({*places}) == len(places) and len({tuple(loop for loop, _ in place) for place in places}) == 1
+def _operands(track: Track, row: int) -> list[tuple[int, int]]:
+    """Where what a row reads lies: storages and boxes."""
+    own = range(track.slot_start[row], track.slot_start[row + 1])
+    read = [slot for slot in own if track.slots.is_read[slot] and not track.slots.is_written[slot]]
+    return [(int(track.slots.storage[slot]), int(track.boxes.of_slot[slot])) for slot in read]
 
 
 def _lost(track: Track, storage: int, row: int, every: int) -> Finding:
