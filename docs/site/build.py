@@ -48,6 +48,7 @@ CONTENTS = {
         "timing-model",
         "Predictions against measurements <validation>",
         "Advice <advice>",
+        "How good the advice is <ladders>",
         "The ledger <ledger>",
         "What nkilab itself costs <speed>",
     ],

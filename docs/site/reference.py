@@ -93,6 +93,8 @@ the first iterations of its outermost loop are edited, and stand for all.
 each result, the *least traffic* of the same instructions (each byte of HBM once), *perfect overlap*
 (the busiest engine never waits) and the *roofline* (multiplications at the peak rate, or arguments and
 results at full bandwidth).
+
+How often the advice is what experts did next: [ladders](ladders.md).
 """
 
 
