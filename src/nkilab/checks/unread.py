@@ -105,7 +105,11 @@ def _lost_iterations(track: Track) -> Iterator[Finding]:
         is_sum = program.form_of(first).accumulates and last[-1] == len(own) - 1
         # the same product again and again is one of a measurement
         if is_sum and _operands(track, first) != _operands(track, second):
-            yield _lost(track, own[0], first, every)
+            yield LOST_ITERATIONS.finding(
+                f"nothing reads {every - 1} of every {every} tiles that this line makes: "
+                f"{track.called(first)} fills each, and the last one alone is read",
+                track.birthplace(own[0]), track.site(first), "filled here",
+            )  # fmt: skip
 
 
 def _operands(track: Track, row: int) -> list[tuple[int, int]]:
@@ -113,14 +117,6 @@ def _operands(track: Track, row: int) -> list[tuple[int, int]]:
     own = range(track.slot_start[row], track.slot_start[row + 1])
     read = [slot for slot in own if track.slots.is_read[slot] and not track.slots.is_written[slot]]
     return [(int(track.slots.storage[slot]), int(track.boxes.of_slot[slot])) for slot in read]
-
-
-def _lost(track: Track, storage: int, row: int, every: int) -> Finding:
-    return LOST_ITERATIONS.finding(
-        f"nothing reads {every - 1} of every {every} tiles that this line makes: {track.called(row)} fills "
-        "each, and the last one alone is read",
-        track.birthplace(storage), track.site(row), "filled here",
-    )  # fmt: skip
 
 
 def _unread_inputs(track: Track) -> Iterator[Finding]:
@@ -196,7 +192,7 @@ def _unread(
     for axis in reversed(range(len(shape))):
         row = is_free[(*block[:axis], slice(place[axis], None), *block[axis + 1 :])]
         lines = np.moveaxis(row, axis, 0).reshape(row.shape[axis], -1).all(axis=1)
-        block[axis] = slice(place[axis], place[axis] + _leading(np.asarray(lines)))
+        block[axis] = slice(place[axis], place[axis] + int(np.append(lines, False).argmin()))
     ranges = [(int(own[part.start]), int(own[part.stop])) for own, part in zip(borders, block, strict=True)]
     start, end = ranges[-1]
     ranges[-1] = -(-start // itemsize), end // itemsize
@@ -215,10 +211,4 @@ def _covered(borders: Sequence[np.ndarray], boxes: Corners) -> np.ndarray:
         np.add.at(cells, place, -1 if sum(corner) % 2 else 1)
     for axis in range(len(counts)):
         np.cumsum(cells, axis=axis, out=cells)
-    covered: np.ndarray = cells[tuple(slice(n - 1) for n in counts)] > 0
-    return covered
-
-
-def _leading(claims: np.ndarray) -> int:
-    """How many of the first ones are true."""
-    return len(claims) if claims.all() else int(claims.argmin())
+    return np.asarray(cells[tuple(slice(n - 1) for n in counts)] > 0)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
 from inspect import iscoroutinefunction, isgeneratorfunction
 from operator import index as as_index
 from typing import Any, NoReturn
@@ -18,7 +18,8 @@ from ..errors import (
     joined,
 )
 from ..tiles.indirect import OutOfBoundsError
-from ..trace.session import ask, running
+from ..tiles.tile import View
+from ..trace.session import Session, ask, running
 from ..trace.source import place_of, user_frame
 from ..tracebacks import public
 from .environment import check_precision, configured_grid
@@ -45,6 +46,9 @@ JIT_KEYWORDS = frozenset({
     "enable_out_of_bound_check", "debug_kernel", "artifacts_dir", "schedule",
 })  # fmt: skip
 _MODES = ("auto", "jax", "torchxla", "simulation", "baremetal", "trace")
+
+# the class of tensors of each spelling, which registers it
+TENSORS: dict[str, type[View]] = {}
 
 # where a decorator of nki.compiler below nki.jit leaves what it asks for
 OPTIONS = "__nki_options__"
@@ -110,6 +114,19 @@ def raise_typed(error: NkilabError, spelling: str = "") -> NoReturn:
     if wanted:
         error.__class__ = joined(type(error), *wanted)
     raise error
+
+
+def _types(values: Iterable[Any]) -> Iterator[type]:
+    for value in values:
+        yield from _types(value) if type(value) in (tuple, list) else (type(value),)
+
+
+def _as(cls: type[View], value: Any) -> Any:
+    """A tensor of any spelling, or some of them, as tensors of one."""
+    if type(value) in (tuple, list):
+        return type(value)(_as(cls, one) for one in value)
+    is_other = type(value) in TENSORS.values() and type(value) is not cls
+    return cls(value.storage, value.offset, value.layout, value.indices) if is_other else value
 
 
 class Kernel:
@@ -193,14 +210,15 @@ class Kernel:
     @public
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run on arrays; inside another kernel, run inline on its tensors."""
-        if running() is not None:
+        session = running()
+        if session is not None:
             if self.grid:
                 raise UseError(
                     f"{self.name} is called with a grid inside another kernel",
                     hint="call it without a grid",
                     key="err_nested_kernel_with_spmd_grid",
                 ).located(place_of(user_frame()), self.name)
-            return self.function(*args, **kwargs)
+            return self._inline(session, args, kwargs)
         try:
             if self.spelling != "nki":
                 return ask().run(self, args, kwargs)
@@ -214,6 +232,17 @@ class Kernel:
             if ours is None:
                 raise
             raise_typed(ours)
+
+    def _inline(self, session: Session, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Run on tensors of the kernel that calls; those of the other spelling become tensors of this one."""
+        own = TENSORS.get(self.spelling)
+        others = {*_types((args, [*kwargs.values()]))} & {*TENSORS.values()} - {own}
+        if own is None or not others:
+            return self.function(*args, **kwargs)
+        session.flush()
+        result = self.function(*_as(own, args), **{name: _as(own, value) for name, value in kwargs.items()})
+        session.flush()
+        return _as(others.pop(), result)
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         """Methods bind as functions do."""

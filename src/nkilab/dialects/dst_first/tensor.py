@@ -17,6 +17,7 @@ from ...trace.session import Session, current, running
 from ...trace.source import name_of, place_of, user_frame, user_site
 from ..history import order
 from ..indexing import OUT_OF_BOUND, as_shape, basic, cut, in_this_iteration, rectangle
+from ..kernel import TENSORS
 from ..places import described, placed
 from . import dynamic, view_methods
 from .assignment import assign
@@ -231,6 +232,9 @@ class Tensor(View):
         if not self.storage.is_known:
             return f"<{self.describe()}>"
         return f"<{self.describe()}>\n{elements_text(self)}"
+
+
+TENSORS["nki"] = Tensor
 
 
 class PartitionRow(Tensor):

@@ -19,6 +19,7 @@ from ...trace.builder import check_form, record
 from ...trace.session import Known, Session, current, running
 from ...trace.source import Site, place_of, user_frame, user_site
 from ..indexing import as_shape, basic
+from ..kernel import TENSORS
 from ..places import described, placed
 from ..tile_functions import result_layout
 from .grids import Box, box_of
@@ -111,13 +112,8 @@ class Tensor(View):
         self, storage: Storage, offset: int, layout: Layout, indices: tuple[Index, ...] = ()
     ) -> None:
         # as the base does it, which takes a call more for each view
-        self.storage, self.offset, self.layout, self.indices, self._bytes = (
-            storage,
-            offset,
-            layout,
-            indices,
-            None,
-        )
+        self.storage, self.offset, self.layout = storage, offset, layout
+        self.indices, self._bytes = indices, None
         self.pending: Pending | None = None
         self.overhang: tuple[Tensor, tuple[Any, ...]] | None = None
         self.plain: Layout | Literal[False] = False if indices else layout
@@ -220,6 +216,9 @@ class Tensor(View):
         return f"<{self.describe()}>\n{elements_text(self)}"
 
     __hash__ = object.__hash__
+
+
+TENSORS["neuronxcc"] = Tensor
 
 
 def shape_given(extents: tuple[Any, ...], shape: Any) -> Any:
