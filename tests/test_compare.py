@@ -79,7 +79,7 @@ BAD = {
     "g.txt": ("total_time 3\nhbm_read_bytes many\n",
               "g.txt:2: hbm_read_bytes is 'many'; it must be a number from 0 on"),
     "h.parquet": ("no table", "h.parquet is no Parquet table"),
-    "i.json": ("[" * 5000, "i.json:1: it nests too deep"),
+    "i.json": ("[" * 50_000, "i.json:1: it nests too deep"),
 }  # fmt: skip
 
 
