@@ -8,7 +8,6 @@ from itertools import product
 import numpy as np
 
 from ..place.boxes import Boxes
-from ..place.slots import DMA
 from ..tiles.tile import HBM
 from ..trace.program import StorageRecord
 from .declare import Example, rule
@@ -87,8 +86,9 @@ def _lost_iterations(track: Track) -> Iterator[Finding]:
     start = np.asarray(track.slot_start)
     is_read, filled = np.zeros((2, len(program.storages)), np.int64)
     is_read[slots.storage[slots.is_read & ~slots.is_written]] = True
-    on_chip = ~slots.kinds.lie_in(HBM)[slots.storage] & (slots.engine[slots.row] != DMA)
-    written = np.flatnonzero(slots.is_written & on_chip)
+    adds = np.array([form.accumulates for form in program.forms], np.bool_)[np.asarray(program.form_column)]
+    on_chip = ~slots.kinds.lie_in(HBM)[slots.storage]
+    written = np.flatnonzero(slots.is_written & on_chip & adds[slots.row])
     filled[slots.storage[written]] = written + 1
     tiles = dict[tuple[int, int, int], list[int]]()
     for storage in np.flatnonzero(filled).tolist():
@@ -102,9 +102,8 @@ def _lost_iterations(track: Track) -> Iterator[Finding]:
         if every < 2 or not np.array_equal(last, np.arange(every - 1, len(own), every)):
             continue
         first, second = slots.row[filled[own[:2]] - 1].tolist()
-        is_sum = program.form_of(first).accumulates and last[-1] == len(own) - 1
         # the same product again and again is one of a measurement
-        if is_sum and _operands(track, first) != _operands(track, second):
+        if last[-1] == len(own) - 1 and _operands(track, first) != _operands(track, second):
             yield LOST_ITERATIONS.finding(
                 f"nothing reads {every - 1} of every {every} tiles that this line makes: "
                 f"{track.called(first)} fills each, and the last one alone is read",
@@ -126,6 +125,8 @@ def _unread_inputs(track: Track) -> Iterator[Finding]:
     start = np.searchsorted(slots.storage[order], np.arange(len(program.storages) + 1))
     seen = set[tuple[object, ...]]()
     for storage, record in enumerate(program.storages):
+        if record.memory == HBM and record.scope != "input":
+            continue
         own = order[start[storage] : start[storage + 1]]
         written, read = own[slots.is_written[own]], own[~slots.is_written[own]]
         if not _may_be_left_out(track, record, own, written):
@@ -143,7 +144,7 @@ def _may_be_left_out(track: Track, record: StorageRecord, own: np.ndarray, writt
     """Whether a tensor is an argument that nothing writes, or a tile that loads alone fill; and is read."""
     slots, boxes = track.slots, track.boxes
     is_tile = record.memory != HBM
-    if is_tile != bool(len(written)) or not (is_tile or record.scope == "input"):
+    if is_tile != bool(len(written)):
         return False
     if not len(written) < len(own) <= _MOST_ACCESSES or boxes.is_flat[boxes.of_slot[own]].any():
         return False
