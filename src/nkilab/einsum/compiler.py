@@ -418,10 +418,9 @@ def types_of(cascade: Cascade, spec: Spec, given: Mapping[str, Any] | str | None
         if tensor not in cascade.tensors:
             raise UsageError(f"dtype of {tensor} is given; the tensors are {', '.join(cascade.tensors)}")
     for tensor in cascade.inputs:
-        gathered = any(
-            g.access.tensor == tensor for e in cascade.einsums for a in e.accesses for g in a.gathers
+        default = (
+            "int32" if tensor in dict(cascade.index_ranks) else given if isinstance(given, str) else "float32"
         )
-        default = "int32" if gathered else given if isinstance(given, str) else "float32"
         found[tensor] = as_dtype(by_name.get(tensor) or spec.dtypes.get(tensor) or default).name
     floats = [d for d in found.values() if as_dtype(d).is_float]
     common = floats[0] if floats and len(set(floats)) == 1 else "float32"

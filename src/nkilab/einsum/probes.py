@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from ..tiles.dtypes import DType, as_dtype
-from .language.ast import Cascade, Gather, Scalar
+from .language.ast import Cascade, Scalar
+from .language.extents import sized
 from .language.operators import OPERATORS
 from .tolerance import Bounds, bounds, narrowest, rounding
 
@@ -206,11 +207,8 @@ def _prime_below(number: int) -> int:
 def index_limits(cascade: Cascade) -> dict[str, int]:
     """For tensors that hold indices, how many values these may have."""
     found: dict[str, int] = {}
-    accesses = (access for einsum in cascade.einsums for access in einsum.accesses)
-    for rank, index in (axis for access in accesses for axis in cascade.axes(access)):
-        if isinstance(index, Gather):
-            held = found.get(index.access.tensor, cascade.sizes[rank])
-            found[index.access.tensor] = min(held, cascade.sizes[rank])
+    for tensor, rank in cascade.index_ranks:
+        found[tensor] = min(found.get(tensor, cascade.sizes[rank]), cascade.sizes[rank])
     return found
 
 
@@ -227,6 +225,7 @@ def verdicts(
 
     Elements whose reference is not finite, or beyond what the output's type holds, are not compared.
     """
+    cascade = sized(cascade)
     for name in PROBES:
         arrays, held = probe(name, cascade, dtypes, seed)
         result = run(*arrays.values())

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import SpecError
-from .language.ast import Access, Affine, Cascade, Condition, Einsum, Index, Scalar
+from .language.ast import Access, Affine, Cascade, Condition, Einsum, Index, Position, Scalar
 from .language.extents import runs_of, sized, sizes_of_arrays
 from .language.operators import OPERATORS
 
@@ -150,6 +150,8 @@ class Evaluator:
         """The operand's values, 0 where it lies outside its tensor."""
         if isinstance(operand, Scalar):
             return self.dtype(self.number(operand))
+        if isinstance(operand, Position):
+            return np.asarray(self.position(operand.index, grids), self.dtype)
         tensor = self.held[operand.tensor]
         places = [np.asarray(self.position(i, grids)) for i in operand.indices]
         inside: Any = True
@@ -186,6 +188,7 @@ class Evaluator:
             and einsum.reduce_op in ("add", "")
             and einsum.condition is None
             and bool(einsum.accesses)
+            and not einsum.positions
             and all(self.is_simple(a, names, einsum) for a in einsum.accesses)
         )
 
@@ -207,11 +210,9 @@ class Evaluator:
     ) -> np.ndarray:
         names = {**self.cascade.sizes, **bound}
         letters = dict(zip([v for v in einsum.variables if v not in bound], _LETTERS))
-        arrays, subscripts, factor = [], [], 1.0
-        for operand in einsum.operands:
-            if isinstance(operand, Scalar):
-                factor *= self.number(operand)
-                continue
+        arrays, subscripts = [], []
+        factor = prod((self.number(o) for o in einsum.operands if isinstance(o, Scalar)), start=1.0)
+        for operand in einsum.accesses:
             cut = self.cut(einsum, operand, letters, names)
             arrays.append(self.held[operand.tensor][cut].astype(self.dtype, copy=False))
             subscripts.append("".join(letters[i.plain] for i in operand.indices if i.plain in letters))

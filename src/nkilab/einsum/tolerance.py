@@ -28,7 +28,7 @@ import ml_dtypes
 import numpy as np
 
 from ..tiles.dtypes import as_dtype
-from .language.ast import Cascade, Einsum, Scalar
+from .language.ast import Access, Cascade, Einsum
 from .language.extents import runs_of
 from .language.operators import OPERATORS, Operator
 from .reference import MOST_AT_ONCE, Evaluator
@@ -97,6 +97,10 @@ def bounds(cascade: Cascade, arrays: Mapping[str, Any], dtypes: Mapping[str, str
     return Bounds(errors.values.held, allowed, errors.largest_sum)
 
 
+# operators that give one of their operands
+EXACT = {"", "maximum", "minimum"}
+
+
 def walk(count: int) -> float:
     """g(n): roundings that n additions are taken to lose together."""
     return min(float(count), DEVIATIONS * sqrt(count))
@@ -124,7 +128,7 @@ class _Errors:
         value = self.values.value(einsum, bound, kept)
         error = self.error(einsum, bound, kept)
         size = np.where(np.isinf(value), 0.0, np.abs(value))
-        if len(einsum.operands) > 1 or einsum.map_op or einsum.reduce_op:
+        if not {einsum.map_op, einsum.reduce_op} <= EXACT:
             error = error + self.store_unit * (size + error) + self.lost
         error = np.broadcast_to(error, value.shape)
         evaluators = (self.values, self.spread, self.low, self.high)
@@ -186,7 +190,7 @@ class _Errors:
 
     def off(self, operand: Any, grids: Mapping[str, Any], extents: list[int]) -> Any:
         """The bounds of an operand over a grid; indices that tensors hold are exact."""
-        if isinstance(operand, Scalar):
+        if not isinstance(operand, Access):
             return np.float64(0)
         indices = {g.access.tensor: self.values.held[g.access.tensor] for g in operand.gathers}
         held = Evaluator(self.cascade, {**self.spread.held, **indices}, np.float64)

@@ -11,7 +11,7 @@ import numpy as np
 
 from ...errors import shown
 from ..grades import Finding, found
-from ..language.ast import Affine, Cascade, Iterate, Scalar, is_variable
+from ..language.ast import Cascade, Iterate, Scalar, is_variable
 from ..language.nodes import Node
 from ..language.spec import Spec
 from .model import close_to
@@ -57,13 +57,7 @@ def known_ranks(cascade: Cascade) -> list[str]:
         found += [v.upper() for v in einsum.variables]
         if isinstance(block, Iterate):
             found.append(block.variable.upper())
-        for access in einsum.every_access:
-            found += [
-                n for i in access.indices if isinstance(i, Affine) for n, _ in i.terms if not is_variable(n)
-            ]
-        if einsum.condition is not None:
-            both = (*einsum.condition.left.terms, *einsum.condition.right.terms)
-            found += [n for n, _ in both if not is_variable(n)]
+        found += [n for i in einsum.indices for n in i.extents]
     return list(dict.fromkeys(found))
 
 

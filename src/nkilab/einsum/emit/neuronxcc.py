@@ -125,6 +125,8 @@ class NeuronxccPrinter(Printer):
                 self.result(dst, "nisa.nc_matmul", self.view(stationary), self.view(moving), sign=sign)
             case nodes.Transpose(dst, src):
                 self.result(dst, "nisa.nc_transpose", self.view(src))
+            case nodes.Count(dst):
+                self.result(dst, "nisa.iota", self.places(statement), **self.typed(dst))
             case nodes.Select():
                 self.selected(statement)
             case _:
@@ -140,29 +142,31 @@ class NeuronxccPrinter(Printer):
         self.result(dst, f"nisa.{name}", **arguments, **kept, **self.typed(dst))
 
     def selected(self, s: nodes.Select) -> None:
-        rows, columns = (c.count for c in s.dst.cuts)
-        place = f"{s.offset} + {s.per_partition} * nl.arange({rows})[:, None]"
-        place += f" + {s.per_element} * nl.arange({columns})[None, :]"
         self.result(
-            s.dst, "nisa.affine_select", pred=f"({place} {s.relation} 0)", on_true_tile=self.view(s.src),
-            on_false_value=number(s.otherwise), **self.typed(s.dst),
+            s.dst, "nisa.affine_select", pred=f"({self.places(s)} {s.relation} 0)",
+            on_true_tile=self.view(s.src), on_false_value=number(s.otherwise), **self.typed(s.dst),
         )  # fmt: skip
 
+    def places(self, s: nodes.Select | nodes.Count) -> str:
+        """A number for each element, as a grid of indices."""
+        rows, columns = (c.count for c in s.dst.cuts)
+        place = f"{s.offset} + {s.per_partition} * nl.arange({rows})[:, None]"
+        return f"{place} + {s.per_element} * nl.arange({columns})[None, :]"
+
     def gather(self, s: nodes.Gather) -> None:
-        self.need_rows(s)
         rows, column = s.rows.index[0], s.rows.index[1:]
         assert isinstance(rows, nodes.Cut)
         places = ", ".join(str(c.start if isinstance(c, nodes.Cut) else c.at) for c in column)
         chosen = f"{s.rows.buffer.name}[nl.arange({rows.count})[:, None], {places}]"
         parts = []
-        for index in s.table.index[1:]:
+        for index in s.table.index[s.axis + 1 :]:
             if isinstance(index, nodes.Cut):
                 start = f"{index.start} + " if index.start.value != 0 else ""
                 step = f" * {index.step}" if index.step != 1 else ""
                 parts.append(f"{start}nl.arange({index.count})[None, :]{step}")
             else:
                 parts.append(str(index.at))
-        self.result(s.dst, "nl.load", f"{s.table.buffer.name}[{', '.join([chosen, *parts])}]")
+        self.result(s.dst, "nl.load", f"{self.rows_of(s)}[{', '.join([chosen, *parts])}]")
 
 
 def cuts(loop: nodes.Loop) -> bool:

@@ -44,11 +44,10 @@ class NkiPrinter(Printer):
         self.put_call(name, **arguments)
 
     def gather(self, s: Gather) -> None:
-        self.need_rows(s)
-        first = f"[{strides(s.table.buffer)[0]}, {s.dst.cuts[0].count}]"
+        first = f"[{strides(s.table.buffer)[s.axis]}, {s.dst.cuts[0].count}]"
         pattern = [first, *(f"[{step}, {count}]" for step, count in axes_of(s.table)[1:])]
         chosen = (
-            f"{s.table.buffer.name}.ap([{', '.join(pattern)}], offset={self.offset(s.table, 1)}, "
+            f"{self.rows_of(s)}.ap([{', '.join(pattern)}], offset={self.offset(s.table, s.axis + 1)}, "
             f"vector_offset={self.view(s.rows)}, indirect_dim=0)"
         )
         self.put_call("dma_copy", dst=self.view(s.dst), src=chosen)

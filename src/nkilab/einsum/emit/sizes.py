@@ -273,7 +273,7 @@ class _Names:
             if step is not None and part.extent == known.extent and known.each == 1:
                 self.partners.setdefault((part.axis, part.extent), []).append(step)
         changed: dict[str, object] = {name: self.view(view, around) for name, view in views_of(s)}
-        if isinstance(s, nodes.Select):
+        if isinstance(s, nodes.Select | nodes.Count):
             changed["offset"] = self.offset(s, around)
         return replace(s, **changed)
 
@@ -362,7 +362,7 @@ class _Names:
         partners = self.partners.get((None, count), [])
         return count if count.value is None else self.number(count.value, *partners)
 
-    def offset(self, s: nodes.Select, around: Around) -> Expr:
+    def offset(self, s: nodes.Select | nodes.Count, around: Around) -> Expr:
         """What a comparison of positions adds to them."""
         ranks = {step.rank for axis, _ in axes_of(s.dst) if (step := self.axes.step(axis)) is not None}
         terms, added = linear(s.offset, around) or ([], 1)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
+from math import prod
 
-from ...errors import UnsupportedError
 from ...isa.declare import Instruction
 from ..tree import nodes
 from ..tree.expr import ZERO, Whole, expr
@@ -187,14 +187,11 @@ class Printer(ABC):
                 return f"nisa.engine.{value}" if name == "engine" else f"nl.{value}"
         return str(value)
 
-    def need_rows(self, gather: nodes.Gather) -> None:
-        """Refuse to gather other than rows."""
-        if gather.axis:
-            raise UnsupportedError(
-                f"{gather.table.buffer.name} is gathered along axis {gather.axis}; "
-                "a transfer gathers along the first",
-                hint="declare the tensor with the gathered rank first",
-            )
+    def rows_of(self, gather: nodes.Gather) -> str:
+        """The table of a gather, with all axes up to the one that is chosen from as one."""
+        shape, name = gather.table.buffer.shape, gather.table.buffer.name
+        joined = (prod(shape[: gather.axis + 1], start=expr(1)), *shape[gather.axis + 1 :])
+        return f"{name}.reshape({self.shape(joined)})" if gather.axis else name
 
     @abstractmethod
     def hbm(self, view: nodes.View) -> str:

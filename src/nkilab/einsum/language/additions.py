@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Container
 from dataclasses import replace
 
-from .ast import Cascade, Derived, Kind, Step, Tensor
+from .ast import Cascade, Derived, Einsum, Kind, Step, Tensor
 
 
 class Additions:
@@ -21,7 +21,7 @@ class Additions:
 
     def tensor(self, hint: str, ranks: tuple[str, ...], origin: str, kind: Kind) -> str:
         """Declare a tensor; returns its name, out of which nothing is read."""
-        name = unused(hint, self.tensors)
+        name = self.unused(hint)
         self.tensors[name] = Tensor(name, ranks)
         self.derived[name] = Derived(origin, kind)
         return name
@@ -32,6 +32,20 @@ class Additions:
         name = unused(hint, {*self.sizes, *taken})
         self.sizes[name] = size
         return name
+
+    def unused(self, hint: str) -> str:
+        """A name that no tensor has."""
+        return unused(hint, self.tensors)
+
+    def rank_of(self, variable: str, einsum: Einsum) -> str:
+        """The rank that a variable of an Einsum runs over."""
+        axes = (axis for access in einsum.every_access for axis in self.cascade.axes(access))
+        own = next((rank for rank, index in axes if index.plain == variable), "")
+        return variable.upper() if variable.upper() in self.sizes else own
+
+    def extent(self, variable: str, einsum: Einsum) -> int:
+        """How many values a variable of an Einsum takes."""
+        return self.cascade.extent(variable, einsum)
 
     def applied(self, steps: tuple[Step, ...]) -> Cascade:
         """The cascade with other steps."""

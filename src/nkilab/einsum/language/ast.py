@@ -29,6 +29,32 @@ class Place:
         return ":".join(str(part) for part in (self.file, self.line, self.column) if part)
 
 
+class Digit(str):
+    """The name of what is taken of a variable: variable // divisor % modulus.
+
+    Args:
+        variable: of which.
+        divisor: 1 for none.
+        modulus: 0 for none.
+    """
+
+    variable: str
+    divisor: int
+    modulus: int
+
+    def __new__(cls, variable: str, divisor: int, modulus: int) -> Digit:
+        """A name that knows what it is made of."""
+        tail = f" // {divisor}" * (divisor > 1) + f" % {modulus}" * (modulus > 0)
+        digit = super().__new__(cls, f"({variable}{tail})")
+        digit.variable, digit.divisor, digit.modulus = variable, divisor, modulus
+        return digit
+
+    @property
+    def steps(self) -> tuple[int, ...]:
+        """Where it cuts the values of its variable."""
+        return (self.divisor, self.divisor * self.modulus) if self.modulus else (self.divisor,)
+
+
 @dataclass(frozen=True)
 class Affine:
     """constant + sum of coefficient * name over rank variables and extents."""
@@ -39,13 +65,19 @@ class Affine:
     @cached_property
     def variables(self) -> tuple[str, ...]:
         """Its rank variables, in order."""
-        return tuple(name for name, _ in self.terms if is_variable(name))
+        names = (name.variable if isinstance(name, Digit) else name for name, _ in self.terms)
+        return tuple(dict.fromkeys(filter(is_variable, names)))
 
     @cached_property
     def plain(self) -> str:
         """The variable that it is alone; "" if it is anything else."""
         is_one = len(self.terms) == 1 and self.terms[0][1] == 1 and not self.constant
         return self.terms[0][0] if is_one and is_variable(self.terms[0][0]) else ""
+
+    @property
+    def extents(self) -> tuple[str, ...]:
+        """Names of ranks whose extents it counts with."""
+        return tuple(name for name, _ in self.terms if not isinstance(name, Digit) and not is_variable(name))
 
     def coefficient(self, name: str) -> int:
         """What a name is multiplied with; 0 if it does not occur."""
@@ -95,6 +127,10 @@ class Gather:
         """Rank variables of its indices."""
         return self.access.variables
 
+    def with_indices(self, changed: Changed) -> Gather:
+        """It with other affine indices."""
+        return Gather(self.access.with_indices(changed))
+
     @property
     def plain(self) -> str:
         """It is no variable."""
@@ -105,6 +141,7 @@ class Gather:
 
 
 Index = Affine | Gather
+Changed = Callable[[Affine], Affine]
 
 
 @dataclass(frozen=True)
@@ -131,6 +168,11 @@ class Access:
         assert not self.gathers, f"{self} is gathered"
         return tuple(i for i in self.indices if isinstance(i, Affine))
 
+    def with_indices(self, changed: Changed) -> Access:
+        """It with other affine indices, those of what gathers too."""
+        indices = (changed(i) if isinstance(i, Affine) else i.with_indices(changed) for i in self.indices)
+        return replace(self, indices=tuple(indices))
+
     def axis_of(self, variable: str) -> int | None:
         """The first axis whose index has a variable; None if none has."""
         return next((n for n, i in enumerate(self.indices) if variable in i.variables), None)
@@ -151,11 +193,34 @@ class Scalar:
         """It has none."""
         return ()
 
+    def with_indices(self, changed: Changed) -> Scalar:
+        """Itself."""
+        return self
+
     def __str__(self) -> str:
         return self.name or f"{self.value:g}"
 
 
-Operand = Access | Scalar
+@dataclass(frozen=True)
+class Position:
+    """The value of an affine index as an operand."""
+
+    index: Affine
+
+    @property
+    def variables(self) -> tuple[str, ...]:
+        """Rank variables of the index."""
+        return self.index.variables
+
+    def with_indices(self, changed: Changed) -> Position:
+        """It with another index."""
+        return Position(changed(self.index))
+
+    def __str__(self) -> str:
+        return f"({self.index})"
+
+
+Operand = Access | Scalar | Position
 
 
 @dataclass(frozen=True)
@@ -253,6 +318,11 @@ class Einsum:
         """Operands that are tensors."""
         return tuple(o for o in self.operands if isinstance(o, Access))
 
+    @cached_property
+    def positions(self) -> tuple[Position, ...]:
+        """Operands that are values of indices."""
+        return tuple(o for o in self.operands if isinstance(o, Position))
+
     @property
     def every_access(self) -> tuple[Access, ...]:
         """What it writes, then its operands that are tensors."""
@@ -279,23 +349,34 @@ class Einsum:
         operands = tuple(changed(o) if isinstance(o, Access) else o for o in self.operands)
         return self if operands == self.operands else replace(self, operands=operands)
 
-    def counted_back(self, extents: Mapping[str, int]) -> Einsum:
-        """It with variables, in which nothing is gathered, counted the other way round."""
-
-        def back(access: Access) -> Access:
-            indices = (i.counted_back(extents) if isinstance(i, Affine) else i for i in access.indices)
-            return replace(access, indices=tuple(indices))
-
+    def with_indices(self, changed: Changed) -> Einsum:
+        """It with other affine indices: of what it writes, reads, gathers by and compares."""
         asked = self.condition
         if asked is not None:
-            left, right = asked.left.counted_back(extents), asked.right.counted_back(extents)
-            asked = Condition(left, asked.relation, right)
-        return replace(self.reading(back), output=back(self.output), condition=asked, text="")
+            asked = Condition(changed(asked.left), asked.relation, changed(asked.right))
+        operands = tuple(o.with_indices(changed) for o in self.operands)
+        return replace(self, output=self.output.with_indices(changed), operands=operands, condition=asked)
+
+    @cached_property
+    def indices(self) -> tuple[Affine, ...]:
+        """Every affine index: of what it writes, reads, gathers by and compares."""
+        every: list[Affine] = []
+
+        def noted(index: Affine) -> Affine:
+            every.append(index)
+            return index
+
+        self.with_indices(noted)
+        return tuple(every)
+
+    def counted_back(self, extents: Mapping[str, int]) -> Einsum:
+        """It with variables, in which nothing is gathered, counted the other way round."""
+        return replace(self.with_indices(lambda index: index.counted_back(extents)), text="")
 
     @cached_property
     def variables(self) -> tuple[str, ...]:
         """Every rank variable, those of the output first."""
-        inner = (v for access in self.accesses for v in access.variables)
+        inner = (v for operand in self.operands for v in operand.variables)
         asked = self.condition.variables if self.condition else ()
         return tuple(dict.fromkeys((*self.output.variables, *inner, *asked)))
 
@@ -316,7 +397,7 @@ class Einsum:
         found: list[str] = []
         for access in self.accesses:
             found.append(access.tensor)
-            found.extend(g.access.tensor for g in access.gathers)
+        found.extend(g.access.tensor for a in self.every_access for g in a.gathers)
         return tuple(dict.fromkeys(found))
 
     def __str__(self) -> str:
@@ -398,6 +479,7 @@ class Cascade:
         scalars: parameters and their values.
         sizes: extents of ranks, where known.
         derived: tensors that rewrites added.
+        indexing: tensors that hold indices, and of which rank, where no access shows it.
     """
 
     tensors: Mapping[str, Tensor]
@@ -406,6 +488,13 @@ class Cascade:
     scalars: Mapping[str, float] = field(default_factory=dict)
     sizes: Mapping[str, int] = field(default_factory=dict)
     derived: Mapping[str, Derived] = field(default_factory=dict)
+    indexing: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def index_ranks(self) -> tuple[tuple[str, str], ...]:
+        """Tensors that hold indices, each with a rank that it holds indices of."""
+        axes = (axis for e in self.einsums for a in e.every_access for axis in self.axes(a))
+        return (*self.indexing, *((i.access.tensor, rank) for rank, i in axes if isinstance(i, Gather)))
 
     def types(self, dtypes: Mapping[str, str]) -> dict[str, str]:
         """The type of every tensor, given those of inputs and outputs: that of what it copies, or float32."""

@@ -6,26 +6,32 @@ import re
 from dataclasses import dataclass
 
 from ...errors import SpecError, nearest
-from .ast import NOWHERE, Access, Affine, Condition, Einsum, Gather, Index, Operand, Place, Scalar, affine
+from .ast import (
+    NOWHERE,
+    Access,
+    Affine,
+    Condition,
+    Digit,
+    Einsum,
+    Gather,
+    Index,
+    Operand,
+    Place,
+    Position,
+    Scalar,
+    affine,
+)
 from .operators import ALIASES, OPERATORS, SYNONYMS, Operator, operator_named, reducing
+from .shorthand import REDUCTIONS
 
 LONGEST = 4000
 _TOKEN = re.compile(
     r"\s*(?:(?P<number>\d+\.?\d*(?:[eE][-+]?\d+)?|\.\d+)|(?P<name>[A-Za-z_]\w*)"
-    r"|(?P<sign>;;|<=|>=|==|!=|[][(),.=+*<>-]))"
+    r"|(?P<sign>;;|//|<=|>=|==|!=|[][(),.=+*<>%-]))"
 )
 # what a specification cannot say, and how it says the nearest thing
-_POSITIONS = "positions are an input of 0, 1, 2, ...: N[n]"
-_OF_LARGEST = (
-    f"{_POSITIONS}; write Z[m] = X[m, n] ;; V max, E[m, n] = X[m, n] . Z[m] ;; M equal, "
-    "P[m, n] = E[m, n] . N[n] ;; M mul and J[m] = P[m, n] ;; V max for the last place of the largest"
-)
 UNSAID = {
-    "argmax": _OF_LARGEST,
-    "argmin": _OF_LARGEST.replace("V max, E", "V min, E").replace("largest", "smallest"),
-    "topk": "an Einsum has one result; write V max, and max again of what is less for the next",
-    "/": "split the rank: Z[4*a + b] = X[a] for X[n // 4], Z[4*a + b] = X[b] for X[n % 4]",
-    "output": "results lie at affine indices: gather by the inverse permutation, Z[s, d] = X[J[s], d]",
+    "part": "parts are taken of one variable, by a number: n // 4, n % 4, n // 4 % 2",
     "index": "give the tensor of indices as it is used, multiplied and added to before",
     "comparison": "values are compared by an operator, K[m, n] = X[m, n] . L[m] ;; M greater, and multiplied",
 }
@@ -75,8 +81,7 @@ class Reader:
             if match is None:
                 self.tokens, self.at = [], 0
                 at += len(self.text[at:]) - len(self.text[at:].lstrip())
-                hint = UNSAID["/"] if self.text[at] in "/%" else ""
-                raise self.fail(f"{self.text[at]!r} means nothing here", hint, at)
+                raise self.fail(f"{self.text[at]!r} means nothing here", at=at)
             kind = match.lastgroup or ""
             found.append(Token(kind, match[kind], match.start(kind)))
             at = match.end()
@@ -147,6 +152,11 @@ class Reader:
                 f"{self._found()} after the end of the expression",
                 "write '.' between operands and what is done to them behind ';;': A[m] . B[m] ;; M mul",
             )
+        accessed = {v for o in (output, *operands) for v in o.variables}
+        operands = [
+            Position(affine([(o.name, 1)])) if isinstance(o, Scalar) and o.name in accessed else o
+            for o in operands
+        ]
         read = Einsum(
             output, tuple(operands), map_op, reduce_op, condition, otherwise, self.text.strip(), self.place
         )
@@ -154,8 +164,6 @@ class Reader:
         return read
 
     def _check(self, read: Einsum) -> None:
-        if read.output.gathers:
-            raise self.fail(f"{read.output} is written where a tensor says", UNSAID["output"], 0)
         if len(read.operands) > 1 and not read.map_op:
             raise self.fail(
                 f"{len(read.operands)} operands and no map operator",
@@ -213,8 +221,16 @@ class Reader:
             if not token.text.isdigit():
                 raise self.fail(f"{token.text} is no whole number; indices are affine in whole numbers")
             self.at += 1
-            return self.bounded(token), self.name("a rank variable") if self.take("*") else ""
-        name = self.name("an index")
+            if not self.take("*"):
+                return self.bounded(token), ""
+            is_plain = self.peek().text != "("
+            name = self.part()
+            if is_plain and isinstance(name, Digit):
+                raise self.fail(
+                    f"{token.text}*{str(name)[1:-1]} has two meanings", f"write {token.text}*{name}"
+                )
+            return self.bounded(token), name
+        name = self.part()
         if not self.take("*"):
             return 1, name
         token = self.peek()
@@ -226,6 +242,26 @@ class Reader:
         self.at += 1
         return self.bounded(token), name
 
+    def part(self) -> str:
+        """A name, or what is taken of one: n // 4, n % 4, n // 4 % 2, perhaps in parentheses."""
+        is_inside = self.take("(")
+        name = self.name("an index")
+        divisor = self.parts_of(name) if self.take("//") else 1
+        modulus = self.parts_of(name) if self.take("%") else 0
+        if is_inside:
+            self.need(")", "what is taken of an index", UNSAID["part"])
+        return Digit(name, divisor, modulus) if divisor > 1 or modulus else name
+
+    def parts_of(self, name: str) -> int:
+        """How many values of a variable a part has."""
+        token = self.peek()
+        if token.kind != "number" or not token.text.isdigit() or not self.bounded(token):
+            raise self.fail(
+                f"{self._found()} where {name} needs a whole number of at least 1", UNSAID["part"]
+            )
+        self.at += 1
+        return self.bounded(token)
+
     def bounded(self, token: Token) -> int:
         """A whole number of an index."""
         if len(token.text) > 9:
@@ -235,8 +271,12 @@ class Reader:
         return int(token.text)
 
     def operand(self) -> Operand:
-        """A tensor, const(NUMBER), a number or the name of a scalar."""
+        """A tensor, const(NUMBER), a number, the name of a scalar or of a variable, (INDEX)."""
         token = self.peek()
+        if self.take("("):
+            index = self.affine()
+            self.need(")", "the value of an index")
+            return Position(index)
         if token.kind == "name" and token.text == "const" and self.peek(1).text == "(":
             self.at += 2
             value = self.number()
@@ -256,7 +296,9 @@ class Reader:
         if self.take("M"):
             found = self.operator(operands)
             map_op = found.name
-        if self.take("V"):
+        if self.take("V") and self.peek().text in REDUCTIONS:
+            reduce_op = self.name("an operator")
+        elif self.tokens[self.at - 1].text == "V":
             at = self.here
             found = self.operator(0)
             if found.identity is None:
@@ -281,7 +323,7 @@ class Reader:
         if found is None:
             close = [SYNONYMS[name]] if name in SYNONYMS else nearest(name, (*OPERATORS, *ALIASES))
             hint = f"write {close[0]}, if that is meant" if close else f"use one of {', '.join(OPERATORS)}"
-            raise self.fail(f"{name} is no operator", UNSAID.get(name, hint), at)
+            raise self.fail(f"{name} is no operator", hint, at)
         if (form and found.arity not in (0, form)) or (form == 1 and found.arity == 0):
             raise self.fail(f"{found.name} is not {spelled}: it takes {_count(found)}", at=at)
         if operands and found.arity not in (0, operands):

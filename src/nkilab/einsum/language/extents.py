@@ -7,6 +7,8 @@ from dataclasses import replace
 
 from ...errors import SpecError
 from .ast import Affine, Cascade, Einsum, Iterate, is_variable
+from .digits import without_digits
+from .shorthand import written_out
 
 
 def sized(cascade: Cascade, sizes: Mapping[str, int] | None = None) -> Cascade:
@@ -27,8 +29,11 @@ def sized(cascade: Cascade, sizes: Mapping[str, int] | None = None) -> Cascade:
                 str(tensor.place), "einsum.shape"
             )
     for einsum, block in known.walk():
-        _check(einsum, block, known)
-    return known
+        _extents(einsum, block, known)
+    parted = without_digits(known)
+    for einsum, block in parted.walk():
+        _check_bounds(einsum, _extents(einsum, block, parted), parted)
+    return written_out(parted)
 
 
 def merged_sizes(cascade: Cascade, sizes: Mapping[str, int]) -> Cascade:
@@ -80,7 +85,12 @@ def _ways_to_give(rank: str) -> str:
     )
 
 
-def _check(einsum: Einsum, block: Iterate | None, cascade: Cascade) -> None:
+def _extents(einsum: Einsum, block: Iterate | None, cascade: Cascade) -> dict[str, int]:
+    """The extent of every variable of an Einsum.
+
+    Raises:
+        SpecError: if one, or an extent that an index names, has none.
+    """
     bound = {block.variable} if block else set()
     variables = tuple(dict.fromkeys((*einsum.variables, *bound)))
     extents = {}
@@ -92,11 +102,11 @@ def _check(einsum: Einsum, block: Iterate | None, cascade: Cascade) -> None:
         except KeyError:
             error = SpecError(f"the variable {v} has no extent", hint=_ways_to_give(v.upper()))
             raise einsum.located(error) from None
-    for name in _extent_names(einsum):
+    for name in (n for i in einsum.indices for n in i.extents):
         if name not in cascade.sizes:
             hint = f"add {name}: NUMBER under einsum.shape, or write a variable in small letters"
             raise einsum.located(SpecError(f"{name} stands in an index and has no extent", hint=hint))
-    _check_bounds(einsum, extents, cascade)
+    return extents
 
 
 def _check_bounds(einsum: Einsum, extents: Mapping[str, int], cascade: Cascade) -> None:
@@ -123,16 +133,6 @@ def _check_bounds(einsum: Einsum, extents: Mapping[str, int], cascade: Cascade) 
                 hint="change the extents, or the index",
             )
             raise einsum.located(error, access)
-
-
-def _extent_names(einsum: Einsum) -> list[str]:
-    """Names of extents in the indices and the condition of an Einsum."""
-    accesses = [einsum.output, *einsum.accesses]
-    accesses += [g.access for a in accesses for g in a.gathers]
-    indices = [i for a in accesses for i in a.indices if isinstance(i, Affine)]
-    if einsum.condition is not None:
-        indices += [einsum.condition.left, einsum.condition.right]
-    return [name for i in indices for name, _ in i.terms if not is_variable(name)]
 
 
 def block_extent(block: Iterate, cascade: Cascade) -> int:

@@ -130,7 +130,7 @@ def _cascade_of(einsums: list[Einsum], scalars: Mapping[str, float], outputs: tu
         for access in (
             *einsum.accesses,
             einsum.output,
-            *(g.access for a in einsum.accesses for g in a.gathers),
+            *(g.access for a in einsum.every_access for g in a.gathers),
         ):
             ranks = tuple(_rank(i, access.tensor, n) for n, i in enumerate(access.indices))
             tensors.setdefault(access.tensor, Tensor(access.tensor, ranks))

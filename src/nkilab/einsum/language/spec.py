@@ -234,19 +234,14 @@ def check_einsum(einsum: Einsum, cascade: Cascade) -> None:
     for operand in einsum.operands:
         name = getattr(operand, "name", "")
         if name and name not in cascade.scalars:
-            is_position = name in einsum.variables
             hint = (
-                f"{name} counts positions, which are an input of 0, 1, 2, ...: write {name.upper()}[{name}]"
-            )
-            hint = (
-                hint
-                if is_position
-                else (
-                    f"write a number in its place, add {name}: VALUE under einsum.scalars, or in Python "
-                    f"scalars={{{name!r}: VALUE}}"
-                )
+                f"write a number in its place, add {name}: VALUE under einsum.scalars, or in Python "
+                f"scalars={{{name!r}: VALUE}}"
             )
             raise einsum.located(SpecError(f"the scalar {name} has no value", hint=hint))
+    for name in (v for o in einsum.positions for v in o.variables if v in cascade.scalars):
+        error = SpecError(f"{name} is a scalar, and a variable of this expression", hint="rename one of them")
+        raise einsum.located(error)
 
 
 def _splits(node: Node) -> dict[str, tuple[int, ...]]:

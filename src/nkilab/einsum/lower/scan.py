@@ -118,7 +118,9 @@ class Scans:
         nest, inside = self.nest, self.inside(einsum)
         if isinstance(initial, Scalar):
             Tile(self.ctx, nest.new, nest.new_column).fill(carry, self.ctx.number(initial))
-        elif len(inside) == 1 and inside[0] in initial.variables:
+            return
+        assert isinstance(initial, Access)
+        if len(inside) == 1 and inside[0] in initial.variables:
             view = fetch(self.ctx, Want(initial, nest.spans, nest.choice.part, inside[0]))
             self.ctx.build.add(nodes.Copy(carry, view))
         else:

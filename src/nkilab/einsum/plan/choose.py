@@ -8,10 +8,10 @@ from itertools import permutations, product
 from math import prod
 
 from ...errors import UnsupportedError
-from ..language.ast import Access, Affine, Einsum, Gather
+from ..language.ast import Access, Affine, Einsum
 from .build import Span
 from .context import Context
-from .fetch import is_fetched
+from .fetch import is_fetched, last_chosen
 from .reach import leaving
 from .storage import Storage
 from .want import Want
@@ -60,13 +60,6 @@ def choose(ctx: Context, einsums: list[Einsum], spans: dict[str, Span]) -> Choic
     options = choices_for(ctx, einsums, spans)
     names = "; ".join(str(e) for e in einsums)
     options = [o for o in options if all(ctx.given.side(e.name) in ("", o.part) for e in einsums)] or options
-    gathered = next((a for e in einsums for a in e.accesses if a.gathers), None)
-    if not options and gathered is not None:
-        refused = UnsupportedError(
-            f"{gathered} is gathered by more than its first index; a transfer gathers rows by one",
-            hint="declare the ranks before it as one with it, and give indices into that: I[t] is b*N + i",
-        )
-        raise einsums[0].located(refused)
     if not options:
         raise einsums[0].located(UnsupportedError(f"no variable of {names} can lie on the partitions"))
     return ctx.pick(
@@ -186,9 +179,12 @@ def _is_legal(
             return False
         if isinstance(index, Affine) and any(index.coefficient(v) < 0 for v in held):
             return False
-        if isinstance(index, Gather) and any(v != part and not spans[v].is_point for v in index.variables):
+    if access.gathers:
+        # each partition gathers a row of what lies behind the last axis that has an index of its own
+        chosen = access.indices[: last_chosen(access, part) + 1]
+        if ctx.hbm(access.tensor) is None or any(free in i.variables for i in chosen):
             return False
-    for variable in (part, free):
+    for variable in (free,) if access.gathers else (part, free):
         if variable and sum(variable in i.variables for i in access.indices) > 1:
             return False
     is_input = not is_out and ctx.hbm(access.tensor) is not None and not access.gathers

@@ -11,7 +11,7 @@ from dataclasses import replace
 from math import prod
 
 from ..language.additions import Additions
-from ..language.ast import Access, Affine, Cascade, Einsum, Iterate, Kind, Scalar, Step
+from ..language.ast import Access, Affine, Cascade, Einsum, Iterate, Kind, Operand, Step
 
 
 def deferred(cascade: Cascade) -> Cascade:
@@ -43,7 +43,7 @@ def _deferred(steps: Sequence[Step], added: Additions) -> list[Step]:
     return held
 
 
-def _parted(maker: Einsum, reader: Einsum, cascade: Cascade) -> tuple[Einsum, Access | Scalar] | None:
+def _parted(maker: Einsum, reader: Einsum, cascade: Cascade) -> tuple[Einsum, Operand] | None:
     """The sum over what is left of a product without its factor, and that factor, in the sum's variables."""
     if maker.name in cascade.outputs or sum(e.name == maker.name for e in cascade.einsums) > 1:
         return None
@@ -91,13 +91,9 @@ def names_of(output: Access, access: Access) -> dict[str, str] | None:
     return found if len(set(found.values())) == len(found) == len(output.indices) else None
 
 
-def renamed(operand: Access | Scalar, names: Mapping[str, str]) -> Access | Scalar:
+def renamed(operand: Operand, names: Mapping[str, str]) -> Operand:
     """An operand with other variables."""
-    if isinstance(operand, Scalar):
-        return operand
-    return replace(
-        operand, indices=tuple(i.renamed(names) if isinstance(i, Affine) else i for i in operand.indices)
-    )
+    return operand.with_indices(lambda index: index.renamed(names))
 
 
 def _is_less(cascade: Cascade, maker: Einsum, reader: Einsum) -> bool:
@@ -114,7 +110,7 @@ def _is_overwritten(between: Sequence[Step], maker: Einsum) -> bool:
     return bool(written & set(maker.reads))
 
 
-def _apart(reader: Einsum, name: str, sums: Einsum, factor: Access | Scalar) -> list[Step]:
+def _apart(reader: Einsum, name: str, sums: Einsum, factor: Operand) -> list[Step]:
     """The sum, under another name, and its product with the factor."""
     total = replace(reader.output, tensor=name)
     return [replace(sums, output=total), Einsum(reader.output, (total, factor), "multiply")]

@@ -13,7 +13,7 @@ from dataclasses import replace
 from ...errors import UnsupportedError
 from ..language.ast import Access, Affine, Gather
 from ..tree import nodes
-from ..tree.expr import ZERO, expr
+from ..tree.expr import ZERO, Expr, Whole, expr
 from ..tree.nodes import At, Buffer, Cut, View, columns_of
 from .build import Span, whole
 from .bulk import turned_in_bulk, turned_in_psum
@@ -320,24 +320,57 @@ def _loaded_turned(ctx: Context, want: Want, storage: Storage) -> View:
 
 
 def _gathered(ctx: Context, want: Want) -> View:
-    """Rows that another tensor chooses, one per partition."""
-    (axis,) = (a for a, i in enumerate(want.access.indices) if isinstance(i, Gather))
-    gather = want.access.indices[axis]
-    assert isinstance(gather, Gather)
-    table = ctx.hbm(want.access.tensor)
-    if table is None or len(want.access.gathers) > 1 or axis:
-        raise UnsupportedError(
-            f"{want.access} is gathered from other than the first axis of a tensor in HBM",
-            hint="declare the tensor with the gathered rank first",
-        )
-    chosen = fetch(ctx, Want(gather.access, want.spans, want.part, ""))
-    rest = [i for i in want.access.indices[1:] if isinstance(i, Affine)]
-    at = positions(Access(want.access.tensor, tuple(rest)), want.spans)
+    """Rows that other tensors choose, one per partition: of all axes up to the last that chooses, joined."""
+    access, table = want.access, ctx.hbm(want.access.tensor)
+    assert table is not None, f"{access} is gathered from a tile"
+    last = last_chosen(access, want.part)
+    at = positions(Access(access.tensor, access.indices[last + 1 :]), want.spans)
     if at and not any(isinstance(i, Cut) for i in at):
-        last = at.pop()
-        assert isinstance(last, At)
-        at.append(Cut(last.at, expr(1)))
+        spare = at.pop()
+        assert isinstance(spare, At)
+        at.append(Cut(spare.at, expr(1)))
     rows = want.rows
-    view = ctx.tile(f"{want.access.tensor.lower()}_rows", rows, want.columns, table.buffer.dtype)
-    ctx.build.add(nodes.Gather(view, View(table.buffer, (Cut(ZERO, rows.count), *at)), 0, chosen))
+    view = ctx.tile(f"{access.tensor.lower()}_rows", rows, want.columns, table.buffer.dtype)
+    joined = (*[At(ZERO)] * last, Cut(ZERO, rows.count), *at)
+    chosen = _chosen_rows(ctx, want, table.buffer.shape[: last + 1])
+    ctx.build.add(nodes.Gather(view, View(table.buffer, joined), last, chosen))
     return view
+
+
+def last_chosen(access: Access, part: str) -> int:
+    """The last axis of an access along which each partition has an index of its own."""
+    return max(n for n, i in enumerate(access.indices) if isinstance(i, Gather) or part in i.variables)
+
+
+def _chosen_rows(ctx: Context, want: Want, joined: tuple[Whole, ...]) -> View:
+    """The column of rows that are gathered, counted over axes that are joined, in 32-bit integers."""
+    size, start, across, total = 1, ZERO, 0, None
+    for index, extent in zip(want.access.indices[len(joined) - 1 :: -1], joined[::-1], strict=True):
+        if isinstance(index, Affine):
+            start += sum((want.spans[v].start * c for v, c in index.terms), expr(index.constant)) * size
+            across += index.coefficient(want.part) * size
+        else:
+            chosen = fetch(ctx, Want(index.access, want.spans, want.part, ""))
+            if chosen.buffer.dtype not in ("int32", "uint32"):
+                chosen, source = ctx.tile("chosen", want.rows, whole(1), "int32"), chosen
+                ctx.build.add(nodes.Copy(chosen, source))
+            if size > 1:
+                chosen = _whole_numbers(ctx, want, chosen, "multiply", ZERO + size)
+            total = chosen if total is None else _added(ctx, want, total, "add", chosen)
+        size *= expr(extent).value or 1
+    assert total is not None
+    return total if start == ZERO and not across else _whole_numbers(ctx, want, total, "add", start, across)
+
+
+def _whole_numbers(ctx: Context, want: Want, column: View, op: str, start: Expr, across: int = 0) -> View:
+    """A column of whole numbers, combined with start + across * partition."""
+    other = ctx.tile("rows", want.rows, whole(1), "int32")
+    ctx.build.add(nodes.Count(other, start, across, 0))
+    return _added(ctx, want, column, op, other)
+
+
+def _added(ctx: Context, want: Want, left: View, op: str, right: View) -> View:
+    """Two columns of 32-bit integers combined: GpSimdE does it exactly."""
+    result = ctx.tile("rows", want.rows, whole(1), "int32")
+    ctx.build.add(nodes.Combine(result, left, op, right, "gpsimd"))
+    return result

@@ -8,7 +8,7 @@ from dataclasses import replace
 from math import prod
 
 from ...machine import Machine
-from ..language.ast import Access, Cascade, Einsum, Iterate, Kind, Step
+from ..language.ast import Cascade, Einsum, Iterate, Kind, Scalar, Step
 from ..lower.planes import PlaneNest, planes_for
 from ..rewrite.ranks import with_joined_ranks
 from ..rewrite.recurrences import with_scans
@@ -143,12 +143,7 @@ class _Lowering:
             buffer = Buffer(tensor, shape, ctx.dtypes[tensor], "hbm", "input", tensor)
             ctx.storages[tensor] = [in_hbm(buffer, len(cascade.tensors[tensor].ranks))]
             arguments.append(Argument(tensor, shape, ctx.dtypes[tensor], declared=self.given.shape(tensor)))
-        scalars = {
-            o.name
-            for e in cascade.einsums
-            for o in e.operands
-            if isinstance(getattr(o, "name", None), str) and not isinstance(o, Access) and o.name
-        }
+        scalars = {o.name for e in cascade.einsums for o in e.operands if isinstance(o, Scalar) and o.name}
         arguments.extend(Argument(n, value=v) for n, v in cascade.scalars.items() if n in scalars)
         ctx.declared = {t: self.given.shape(t) or (1,) for t in cascade.outputs}
         for tensor in cascade.outputs:

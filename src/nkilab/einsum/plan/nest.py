@@ -6,12 +6,12 @@ from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 
-from ..language.ast import Access, Einsum, Scalar
+from ..language.ast import Access, Affine, Einsum, Operand, Position, Scalar
 from ..language.operators import OPERATORS
 from ..lower.scan import Scans
 from ..tree import nodes
 from ..tree.expr import expr
-from ..tree.nodes import View, columns_of
+from ..tree.nodes import Buffer, View, all_of, columns_of
 from .build import Span, point, whole
 from .choose import Choice, choose, ordered
 from .chunk import chunks_of
@@ -306,13 +306,32 @@ class Nest:
             value.place = lambda: (self.new_column if value.is_column else self.new)(hint)
         return value
 
-    def operand(self, operand: Access | Scalar) -> Value:
+    def operand(self, operand: Operand) -> Value:
         """An operand as a tile, a column, or a number."""
+        if isinstance(operand, Position):
+            return self.counted(operand.index)
         if isinstance(operand, Scalar):
             return Value(number=self.ctx.number(operand))
         if operand.tensor in self.locals:
             return self.locals[operand.tensor]
         return self.fetched(operand)
+
+    def counted(self, index: Affine) -> Value:
+        """The values of an index over the tile, which stay as long as loops do not change them."""
+        part, free = self.choice.part, self.choice.free
+        across, along = (index.coefficient(v) for v in (part, free))
+        width = self.columns.most if along else 1
+        start = sum((self.spans[v].start * c for v, c in index.terms), expr(index.constant))
+
+        def positions() -> Buffer:
+            tile = self.ctx.temporary("positions", self.rows.most, width)
+            self.ctx.build.add(nodes.Count(all_of(tile), start, across, along))
+            return tile
+
+        key = ("positions", start, across, along, self.rows.most, width)
+        tile = self.ctx.build.once(key, self.ctx.build.depth_of(start.names), positions)
+        view = part_of(tile, self.rows.count, self.columns.count if along else 1)
+        return Value(view=view, is_column=not along and self.columns.most > 1)
 
     def fetched(self, operand: Access) -> Value:
         """An operand that no Einsum of the cluster computes."""

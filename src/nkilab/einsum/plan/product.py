@@ -75,6 +75,7 @@ def products_for(ctx: Context, einsum: Einsum, outer: dict[str, Span]) -> list[P
         einsum.reduce_op != "add"
         or einsum.map_op not in ("multiply", "")
         or not 1 <= len(einsum.accesses) <= 2
+        or einsum.positions
     ):
         return []
     if any(a.gathers for a in einsum.accesses):

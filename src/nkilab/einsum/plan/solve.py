@@ -123,6 +123,8 @@ def _is_combined(einsum: Einsum, substitution: Substitution) -> bool:
     op = OPERATORS.get(einsum.map_op)
     if op is None or not op.alu or len(einsum.operands) != 2 or einsum.reduce_op or einsum.condition:
         return False
+    if einsum.positions:
+        return False
     columns = {substitution.summed.name, *(e.name for e in substitution.combined)}
     is_column = [i.plain for i in einsum.output.indices] == [substitution.column]
 
@@ -410,7 +412,8 @@ class Solve:
         self, operand: Operand, at: Expr, known: dict[str, Value], others: dict[str, Storage]
     ) -> Value:
         """An operand of a turn: its columns, a column of one number, or a number."""
-        if isinstance(operand, Scalar):
+        if not isinstance(operand, Access):
+            assert isinstance(operand, Scalar)
             return Value(number=self.ctx.number(operand))
         if operand.tensor in known:
             return known[operand.tensor]

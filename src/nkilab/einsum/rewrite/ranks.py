@@ -66,6 +66,7 @@ def _may_be_one(cascade: Cascade, einsum: Einsum, access: Access, first: int) ->
     both = [i.plain for i in access.indices[first : first + 2]]
     asked = set(einsum.condition.variables) if einsum.condition else set()
     asked |= {einsum.recurrence.variable} if einsum.recurrence else set()
+    asked |= {v for o in einsum.positions for v in o.variables}
     asked |= {v for a in einsum.accesses for g in a.gathers for v in g.variables}
     if not all(both) or both[0] == both[1] or asked & set(both):
         return False

@@ -248,7 +248,7 @@ class _Distribution:
         if "" in names or len(names) < len(inner):
             raise NoRecurrenceError(f"{first.output} sets a part of the first values")
         self.firsts[state.name] = []
-        if not (first.map_op or first.reduce_op or first.condition):
+        if not (first.map_op or first.reduce_op or first.condition or first.positions):
             return renamed(first.operands[0], names)
         access = declared(f"{state.name}_first", lanes, state, self.tensors, self.places)
         own = renamed(access, {v: k for k, v in names.items()})

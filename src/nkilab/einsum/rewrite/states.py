@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
-from ..language.ast import Access, Affine, Cascade, Einsum, Index, Operand, Scalar, Tensor
+from ..language.ast import Access, Affine, Cascade, Einsum, Index, Operand, Position, Scalar, Tensor
 from ..language.operators import OPERATORS
 from .coefficients import (
     ONE,
@@ -82,11 +82,9 @@ def renamed(operand: Operand, names: Mapping[str, str]) -> Operand:
     Raises:
         NoRecurrenceError: if it is gathered.
     """
-    if isinstance(operand, Scalar):
-        return operand
-    if operand.gathers:
+    if isinstance(operand, Access) and operand.gathers:
         raise NoRecurrenceError(f"{operand} is gathered")
-    return replace(operand, indices=tuple(i.renamed(names) for i in operand.indices if isinstance(i, Affine)))
+    return operand.with_indices(lambda index: index.renamed(names))
 
 
 class Reduction:
@@ -140,8 +138,8 @@ class Reduction:
         """The value of an operand."""
         if isinstance(operand, Scalar):
             return factor(operand) if operand.name else number(operand.value)
-        einsum = self.einsums.get(operand.tensor)
-        if einsum is None:
+        einsum = None if isinstance(operand, Position) else self.einsums.get(operand.tensor)
+        if einsum is None or isinstance(operand, Position):
             return factor(operand)
         if self.places.distance(operand):
             if self.places.lanes(operand) != self.places.lanes(self.state.output):

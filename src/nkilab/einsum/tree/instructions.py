@@ -5,12 +5,14 @@ from __future__ import annotations
 from ...isa.data_movement import DmaCopy
 from ...isa.declare import Instruction
 from ...isa.elementwise import Memset, Reciprocal, ScalarTensorTensor, TensorCopy, TensorScalar, TensorTensor
+from ...isa.gpsimd import Iota
 from ...isa.reduction import TensorReduce
 from ...isa.scalar_engine import Activation, ActivationReduce
 from ...isa.scans import TensorTensorScan
 from ...isa.select import AffineSelect
 from ...isa.tensor_engine import NcMatmul, NcTranspose
 from . import nodes
+from .expr import Expr
 
 RELATIONS = {
     "<": "less", "<=": "less_equal", ">": "greater", ">=": "greater_equal", "==": "equal", "!=": "not_equal",
@@ -32,6 +34,8 @@ def instruction_of(statement: nodes.Statement) -> Call | None:
             return TensorCopy, {"dst": dst, "src": src} | _set(engine=engine)
         case nodes.Fill(dst, value):
             return Memset, {"dst": dst, "value": value}
+        case nodes.Count(dst, offset, p, i):
+            return Iota, {"dst": dst, **_places(dst, offset, p, i)}
         case nodes.Invert(dst, src):
             return Reciprocal, {"dst": dst, "data": src}
         case nodes.Reduce(dst, op, src, axes):
@@ -45,6 +49,11 @@ def instruction_of(statement: nodes.Statement) -> Call | None:
         case nodes.Combine(dst, left, op, right, engine):
             return TensorTensor, {"dst": dst, "data1": left, "data2": right, "op": op} | _set(engine=engine)
     return _of_several(statement)
+
+
+def _places(dst: nodes.View, offset: Expr, per_partition: int, per_element: int) -> dict[str, object]:
+    pattern = ((per_element, dst.cuts[1].count),)
+    return {"pattern": pattern, "offset": offset, "channel_multiplier": per_partition}
 
 
 def _set(**values: object) -> dict[str, object]:
@@ -73,7 +82,7 @@ def _of_several(statement: nodes.Statement) -> Call | None:
             operands = {"dst": dst, "data0": left, "data1": right, "initial": initial, "op0": op0, "op1": op1}
             return TensorTensorScan, {**operands, **_set(reverse0=reverse0, reverse1=reverse1)}
         case nodes.Select(dst, src, offset, p, i, relation, otherwise):
-            where = {"pattern": ((i, dst.cuts[1].count),), "offset": offset, "channel_multiplier": p}
+            where = _places(dst, offset, p, i)
             what = {"on_true_tile": src, "on_false_value": otherwise, "cmp_op": RELATIONS[relation]}
             return AffineSelect, {"dst": dst, **where, **what}
     return None

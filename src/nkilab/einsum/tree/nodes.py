@@ -158,8 +158,8 @@ class Gather(Statement):
 
     Args:
         dst: [rows, count].
-        table: the tensor, its first cut axis the one that is chosen from.
-        axis: which axis of the table.
+        table: the tensor, its first cut axis the last of those that are joined to be chosen from.
+        axis: which axis of the table; the rows of an element are counted over it and all before it.
         rows: indices [rows, 1] in SBUF.
     """
 
@@ -184,6 +184,16 @@ class Fill(Statement):
 
     dst: View
     value: float
+
+
+@dataclass(frozen=True)
+class Count(Statement):
+    """dst = offset + per_partition * p + per_element * i, computed in 32-bit integers."""
+
+    dst: View
+    offset: Expr
+    per_partition: int
+    per_element: int
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,171 @@
+"""Forms that stand for several Einsums: places of the largest, the largest few, sums by index.
+
+`argmax` is the first place where the largest stands; `topk` are the largest values in order, `argtopk` their
+places, along the variable that the output alone has; `Z[I[t], d] = ...` adds up what falls to the same place.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ...errors import SpecError
+from .additions import Additions, free_variable
+from .ast import (
+    Access,
+    Affine,
+    Cascade,
+    Einsum,
+    Gather,
+    Iterate,
+    Position,
+    Scalar,
+    Step,
+    Tensor,
+)
+
+# what a value that was taken is before less by
+TAKEN = 3e38
+LARGEST, PLACE_OF_LARGEST = "topk", "argtopk"
+# reductions to places, and of which operator
+PLACES = {"argmax": "maximum", "argmin": "minimum"}
+REDUCTIONS = (*PLACES, LARGEST, PLACE_OF_LARGEST)
+
+
+def written_out(cascade: Cascade) -> Cascade:
+    """A cascade, every rank of which has an extent, with the Einsums that its shorthand stands for.
+
+    Raises:
+        SpecError: where shorthand has no meaning.
+    """
+    if not any(e.reduce_op in REDUCTIONS or e.output.gathers for e in cascade.einsums):
+        return cascade
+    expansion = _Expansion(cascade)
+    for einsum, block in cascade.walk():
+        if block is not None and einsum.reduce_op in (LARGEST, PLACE_OF_LARGEST):
+            raise _refused(einsum, "stands in an iterate block", "use max and argmax there")
+    steps = tuple(own for step in cascade.steps for own in expansion.steps(step))
+    return replace(expansion.added.applied(steps), indexing=cascade.index_ranks)
+
+
+def _refused(einsum: Einsum, problem: str, hint: str) -> SpecError:
+    return einsum.located(SpecError(f"{einsum.reduce_op or einsum.output} {problem}", hint=hint))
+
+
+def _at(*variables: str) -> tuple[Affine, ...]:
+    return tuple(Affine(((v, 1),)) for v in variables)
+
+
+class _Expansion:
+    """Writes the shorthand of a cascade out."""
+
+    def __init__(self, cascade: Cascade) -> None:
+        self.cascade, self.added = cascade, Additions(cascade)
+
+    def steps(self, step: Step) -> list[Step]:
+        """What a step stands for."""
+        if isinstance(step, Einsum) and step.reduce_op in (LARGEST, PLACE_OF_LARGEST):
+            return self.largest(step)
+        body = [own for einsum in step.body for own in self.einsums(einsum)]
+        return [step.with_body(body)] if isinstance(step, Iterate) else [*body]
+
+    def einsums(self, einsum: Einsum) -> list[Einsum]:
+        """What an Einsum stands for."""
+        if einsum.output.gathers:
+            return self.sums_by_index(einsum)
+        return self.places(einsum) if einsum.reduce_op in PLACES else [einsum]
+
+    def tensor(self, einsum: Einsum, hint: str, *variables: str, ranks: tuple[str, ...] = ()) -> Access:
+        """A new tensor over variables of an Einsum, and then over other ranks."""
+        name = self.added.unused(f"{einsum.name}_{hint}")
+        own = tuple(self.added.rank_of(v, einsum) for v in variables)
+        self.added.tensors[name] = Tensor(name, (*own, *ranks))
+        return Access(name, _at(*variables))
+
+    def mapped(self, einsum: Einsum) -> tuple[Einsum, Access, str]:
+        """The map of an Einsum as a tensor of its own, and the variable that is reduced."""
+        if len(einsum.reduced) != 1:
+            over = ", ".join(einsum.reduced) or "none"
+            raise _refused(einsum, f"runs over one variable; here it is {over}", "reduce one after the other")
+        values = self.tensor(einsum, "values", *(v for v in einsum.variables if v in _right(einsum)))
+        return replace(einsum, output=values, reduce_op="", text=""), values, einsum.reduced[0]
+
+    def places(self, einsum: Einsum) -> list[Einsum]:
+        """The first place of the largest, or of the smallest."""
+        first, values, over = self.mapped(einsum)
+        best = self.tensor(einsum, "best", *einsum.output.variables)
+        reduced = Einsum(best, (values,), reduce_op=PLACES[einsum.reduce_op], place=einsum.place)
+        return [first, reduced, *self.first(einsum, values, best, over, einsum.output)]
+
+    def first(self, einsum: Einsum, values: Access, best: Access, over: str, place: Access) -> list[Einsum]:
+        """The first place along a variable where a value is the best."""
+        every = (*(v for v in values.variables if v in best.variables and v != over), over)
+        here, back = (self.tensor(einsum, hint, *every) for hint in ("here", "back"))
+        behind = self.tensor(einsum, "behind", *every[:-1])
+        extent = self.added.extent(over, einsum)
+        return [
+            Einsum(here, (values, best), "equal", place=einsum.place),
+            Einsum(back, (here, Position(Affine(((over, -1),), extent))), "multiply", place=einsum.place),
+            Einsum(behind, (back,), reduce_op="maximum", place=einsum.place),
+            Einsum(place, (Scalar(value=extent), behind), "subtract", place=einsum.place, before=einsum.text),
+        ]
+
+    def largest(self, einsum: Einsum) -> list[Step]:
+        """The largest values along a variable of the output alone, or their places: one after the other."""
+        turns = [v for v in einsum.output.variables if v not in _right(einsum)]
+        if len(turns) != 1:
+            hint = f"write {einsum.name}[m, k] = X[m, n] ;; V {einsum.reduce_op}"
+            raise _refused(einsum, "needs a variable of the output alone, which counts what is taken", hint)
+        first, values, over = self.mapped(einsum)
+        turn, every = turns[0], values.variables
+        kept = [v for v in every if v != over]
+        rank = self.added.rank(f"{turn.upper()}_LEFT", self.added.extent(turn, einsum) + 1)
+        shape = (rank, *self.added.tensors[values.tensor].ranks)
+        left = replace(self.tensor(einsum, "left", ranks=shape), indices=(*_at(turn), *values.indices))
+        is_place = einsum.reduce_op == PLACE_OF_LARGEST
+        other = self.tensor(einsum, "best" if is_place else "place", *kept)
+        best, place = (other, einsum.output) if is_place else (einsum.output, other)
+        out, less = (self.tensor(einsum, hint, *every) for hint in ("out", "less"))
+        following = replace(left, indices=(Affine(((turn, 1),), 1), *values.indices))
+        body = (
+            Einsum(best, (left,), reduce_op="maximum", place=einsum.place),
+            *self.first(einsum, left, best, over, place),
+            Einsum(out, (Position(*_at(over)), place), "equal", place=einsum.place),
+            Einsum(less, (out, Scalar(value=-TAKEN)), "multiply", place=einsum.place),
+            Einsum(following, (left, less), "add", place=einsum.place),
+        )
+        begun = Einsum(replace(left, indices=(Affine(), *values.indices)), (values,), place=einsum.place)
+        return [first, begun, Iterate(turn, body, einsum.place)]
+
+    def sums_by_index(self, einsum: Einsum) -> list[Einsum]:
+        """Sums of what falls to the same place: products with ones where the index is that place."""
+        if einsum.reduce_op != "add":
+            problem = "is written where a tensor says, perhaps twice"
+            raise _refused(
+                replace(einsum, reduce_op=""), problem, "write ';; V add': what falls together is added up"
+            )
+        before, operands, indices = [], list(einsum.operands), list(einsum.output.indices)
+        if einsum.map_op not in ("", "multiply") or einsum.condition is not None:
+            values = self.tensor(einsum, "values", *_right(einsum))
+            before.append(replace(einsum, output=values, reduce_op="", text=""))
+            operands = [values]
+        for axis, rank in enumerate(self.cascade.tensors[einsum.name].ranks):
+            index = indices[axis]
+            if isinstance(index, Gather):
+                place = rank.lower()
+                place = free_variable(place, self.added.cascade) if place in einsum.variables else place
+                ones = self.tensor(einsum, "ones", *index.variables, ranks=(rank,))
+                (indices[axis],) = _at(place)
+                ones = replace(ones, indices=(*ones.indices, indices[axis]))
+                operands.append(ones)
+                equal = (index.access, Position(*_at(place)))
+                before.append(Einsum(ones, equal, "equal", place=einsum.place))
+        total = Einsum(
+            replace(einsum.output, indices=tuple(indices)), tuple(operands), "multiply", "add",
+            place=einsum.place, before=einsum.text,
+        )  # fmt: skip
+        return [*before, total]
+
+
+def _right(einsum: Einsum) -> tuple[str, ...]:
+    """Variables of the operands of an Einsum."""
+    return tuple(dict.fromkeys(v for o in einsum.operands for v in o.variables))
