@@ -60,9 +60,7 @@ def planes_for(ctx: Context, einsums: Sequence[Einsum], spans: dict[str, Span]) 
     wide = [v for v in dict.fromkeys(v for e in einsums for v in e.variables) if not spans[v].is_point]
     accesses = [a for e in einsums for a in (e.output, *e.accesses)]
     is_watched = ctx.given.is_watched or any(ctx.given.has_instruction(e.name) for e in einsums)
-    has_more = any(e.recurrence or e.condition or e.positions for e in einsums) or not all(
-        map(_is_simple, accesses)
-    )
+    has_more = any(e.is_placed for e in einsums) or not all(map(_is_simple, accesses))
     is_plain = all(i.plain or not i.variables for a in accesses for i in a.indices)
     if (
         len(wide) < (MOST_AXES if is_plain else 2)

@@ -259,6 +259,16 @@ class Context:
 
         return self.build.once(("diagonal", dtype, is_other), 0, made)
 
+    def positions(self, where: tuple[Expr, int, int], shape: tuple[int, int]) -> Buffer:
+        """A tile of numbers: the first, and what each partition and each column adds; kept while they stay."""
+
+        def numbers() -> Buffer:
+            tile = self.temporary("positions", *shape)
+            self.build.add(nodes.Count(all_of(tile), *where))
+            return tile
+
+        return self.build.once(("positions", where, shape), self.build.depth_of(where[0].names), numbers)
+
     def storage_of(self, access: Access) -> list[Storage]:
         """Where the tensor of an access lies."""
         found = self.storages.get(access.tensor)

@@ -351,15 +351,20 @@ def _chosen_rows(ctx: Context, want: Want, joined: tuple[Whole, ...]) -> View:
             across += index.coefficient(want.part) * size
         else:
             chosen = fetch(ctx, Want(index.access, want.spans, want.part, ""))
-            if chosen.buffer.dtype not in ("int32", "uint32"):
-                chosen, source = ctx.tile("chosen", want.rows, whole(1), "int32"), chosen
-                ctx.build.add(nodes.Copy(chosen, source))
-            if size > 1:
-                chosen = _whole_numbers(ctx, want, chosen, "multiply", ZERO + size)
+            is_integer = chosen.buffer.dtype in ("int32", "uint32")
+            chosen = chosen if is_integer else _integers(ctx, want, chosen)
+            chosen = chosen if size == 1 else _whole_numbers(ctx, want, chosen, "multiply", ZERO + size)
             total = chosen if total is None else _added(ctx, want, total, "add", chosen)
         size *= expr(extent).value or 1
     assert total is not None
     return total if start == ZERO and not across else _whole_numbers(ctx, want, total, "add", start, across)
+
+
+def _integers(ctx: Context, want: Want, column: View) -> View:
+    """A column as 32-bit integers."""
+    result = ctx.tile("chosen", want.rows, whole(1), "int32")
+    ctx.build.add(nodes.Copy(result, column))
+    return result
 
 
 def _whole_numbers(ctx: Context, want: Want, column: View, op: str, start: Expr, across: int = 0) -> View:

@@ -43,7 +43,7 @@ def _product_with_ones(ctx: Context, view: View, copies: int) -> View:
 
 def common_copies(ctx: Context, einsums: list[Einsum], part: str) -> int:
     """Partitions that have all of every operand, where no variable lies on them."""
-    if part or any(e.condition or e.recurrence or any(a.gathers for a in e.accesses) for e in einsums):
+    if part or any(e.is_placed for e in einsums):
         return 1
     tiles = [ctx.chip(t) for t in {t for e in einsums for t in e.reads} - {e.name for e in einsums}]
     return min((tile.copies if tile is not None else 1 for tile in tiles), default=1)
@@ -67,7 +67,7 @@ def is_folded(
         return False
     if any(ctx.given.is_cut([e.name], part) or ctx.given.has_instruction(e.name) for e in einsums):
         return False
-    if any({*e.reduced} - {part} or e.condition or any(a.gathers for a in e.accesses) for e in einsums):
+    if any({*e.reduced} - {part} or e.is_placed for e in einsums):
         return False
     made = {e.name for e in einsums}
     read = ((ctx.chip(a.tensor), a) for e in einsums for a in e.accesses if a.tensor not in made)

@@ -11,7 +11,7 @@ from ..language.operators import OPERATORS
 from ..lower.scan import Scans
 from ..tree import nodes
 from ..tree.expr import expr
-from ..tree.nodes import Buffer, View, all_of, columns_of
+from ..tree.nodes import View, columns_of
 from .build import Span, point, whole
 from .choose import Choice, choose, ordered
 from .chunk import chunks_of
@@ -21,7 +21,7 @@ from .fetch import fetch
 from .fold import across_partitions, common_copies, folded, is_folded
 from .reach import leaving
 from .stage import stage, staged_before
-from .storage import Storage, first_rows
+from .storage import Storage, counted, first_rows
 from .turns import piece_of, rows_of
 from .values import Tile, Value
 from .want import Want
@@ -309,27 +309,19 @@ class Nest:
     def operand(self, operand: Operand) -> Value:
         """An operand as a tile, a column, or a number."""
         if isinstance(operand, Position):
-            return self.counted(operand.index)
+            return self.position(operand.index)
         if isinstance(operand, Scalar):
             return Value(number=self.ctx.number(operand))
         if operand.tensor in self.locals:
             return self.locals[operand.tensor]
         return self.fetched(operand)
 
-    def counted(self, index: Affine) -> Value:
+    def position(self, index: Affine) -> Value:
         """The values of an index over the tile, which stay as long as loops do not change them."""
-        part, free = self.choice.part, self.choice.free
-        across, along = (index.coefficient(v) for v in (part, free))
+        start, across, along = counted(index, self.spans, self.choice.part, self.choice.free)
         width = self.columns.most if along else 1
-        start = sum((self.spans[v].start * c for v, c in index.terms), expr(index.constant))
 
-        def positions() -> Buffer:
-            tile = self.ctx.temporary("positions", self.rows.most, width)
-            self.ctx.build.add(nodes.Count(all_of(tile), start, across, along))
-            return tile
-
-        key = ("positions", start, across, along, self.rows.most, width)
-        tile = self.ctx.build.once(key, self.ctx.build.depth_of(start.names), positions)
+        tile = self.ctx.positions((start, across, along), (self.rows.most, width))
         view = part_of(tile, self.rows.count, self.columns.count if along else 1)
         return Value(view=view, is_column=not along and self.columns.most > 1)
 
@@ -351,20 +343,10 @@ class Nest:
         """The mapped value where the condition holds, the other elsewhere."""
         condition = einsum.condition
         assert condition is not None
-        whole = condition.difference
-        offset, steps = expr(whole.constant), {"part": 0, "free": 0}
-        for name, c in whole.terms:
-            span = self.spans[name]
-            offset = offset + span.start * c
-            if name == self.choice.part:
-                steps["part"] = c
-            elif name == self.choice.free:
-                steps["free"] = c
+        where = counted(condition.difference, self.spans, self.choice.part, self.choice.free)
         made = self.place_of(einsum) or self.new(f"{einsum.name.lower()}_selected")
-        source = value
-        if value.is_column or value.number is not None:
-            source = self.widened(value, tile)
-        src, where = tile.in_sbuf(tile.view(source)), (offset, steps["part"], steps["free"])
+        source = self.widened(value, tile) if value.is_scalar else value
+        src = tile.in_sbuf(tile.view(source))
         tile.add(nodes.Select(made, src, *where, condition.relation, einsum.otherwise))
         return Value(view=made)
 

@@ -147,7 +147,7 @@ def _are_lanes(cascade: Cascade, rank: str, uses: Sequence[Einsum], partitions: 
     is_first = all(ranks[0] == rank and ranks.count(rank) == 1 for ranks in shapes)
     if size < FEWEST_ROWS * partitions or not is_first or not 1 < max(rows) < SHORT_ROW:
         return False
-    if any(e.condition or e.recurrence or e.positions or any(a.gathers for a in e.accesses) for e in uses):
+    if any(e.is_placed for e in uses):
         return False
     sums = [e for e in cascade.einsums if e.reduce_op]
     is_apart = all(variable in a.variables for e in sums for a in e.every_access)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 
 from ..language.ast import Access, Einsum
-from ..tree.expr import expr
 from ..tree.nodes import Select, View
 from .build import Span, point
 from .context import Context, part_of
@@ -13,7 +12,7 @@ from .product import Product
 from .reach import leaving
 from .stack import Stack, stacked, stacked_bytes, stacked_over
 from .stage import stage, staged_bytes, widened
-from .storage import Storage
+from .storage import Storage, counted
 
 # part of the room on chip that an operand may take to be there before all else
 SMALL = 0.1
@@ -143,13 +142,9 @@ def masked(
     asked = set(condition.variables) & set(wide)
     if not asked <= {product.over, own} or (not asked - {product.over} and own != product.part):
         return view
-    whole = condition.difference
-    offset = expr(whole.constant)
-    for name, c in whole.terms:
-        offset = offset + spans[name].start * c
     rows, columns = spans[product.over].most, spans[own].most if own else 1
     tile = ctx.temporary("masked", rows, columns, view.buffer.dtype)
     made = part_of(tile, view.cuts[0].count, view.cuts[1].count)
-    per_partition, per_element = (whole.coefficient(v) if v else 0 for v in (product.over, own))
-    ctx.build.add(Select(made, view, offset, per_partition, per_element, condition.relation, 0.0))
+    where = counted(condition.difference, spans, product.over, own)
+    ctx.build.add(Select(made, view, *where, condition.relation, 0.0))
     return made

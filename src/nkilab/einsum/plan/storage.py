@@ -29,6 +29,12 @@ def position(index: Affine, spans: dict[str, Span]) -> At | Cut:
     return Cut(start, *wide[0]) if wide else At(start)
 
 
+def counted(index: Affine, spans: dict[str, Span], part: str, free: str) -> tuple[Expr, int, int]:
+    """The value of an index over a tile: the first, and what each partition and each column adds to it."""
+    start = sum((spans[v].start * c for v, c in index.terms), expr(index.constant))
+    return start, index.coefficient(part), index.coefficient(free)
+
+
 def positions(access: Access, spans: dict[str, Span]) -> list[At | Cut]:
     """All indices of an access over spans."""
     found = []
