@@ -23,6 +23,7 @@ from .emit.nki import NkiPrinter
 from .emit.sizes import named
 from .emit.text import Printer
 from .grades import Finding, Grade, enforce
+from .hardware import Hardware
 from .language.ast import Cascade
 from .language.extents import merged_sizes, sized, sizes_of_arrays
 from .language.forms import spec_from
@@ -274,7 +275,10 @@ def _lowered(
     def latency(kernel: Kernel) -> float:
         return printed(kernel).estimate.latency_us
 
-    timed = best_timed(built, latency, proofs_of)
+    def price(kernel: Kernel) -> float:
+        return max(Hardware(machine).total(kernel.body).values()) / 1000.0
+
+    timed = best_timed(built, latency, price, proofs_of)
 
     unsearched = []
     if search:

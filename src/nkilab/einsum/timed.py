@@ -17,6 +17,7 @@ from .plan.context import Context, Plan, Planner
 from .plan.knobs import Key, Knobs
 from .plan.normal import has_few_rows
 from .plan.reach import beyond_edges
+from .plan.rewritten import REWRITES
 from .tree.nodes import Kernel, run_by
 
 Change = Callable[[Knobs], Knobs]
@@ -30,19 +31,40 @@ WORTH = 0.98
 
 
 def best_timed(
-    built: Planner, latency: Callable[[Kernel], float], proved: Callable[[Kernel], object]
+    built: Planner,
+    latency: Callable[[Kernel], float],
+    price: Callable[[Kernel], float],
+    proved: Callable[[Kernel], object],
 ) -> Planner:
     """What makes a tree and its plan of choices, and takes the faster of two options that are judged close.
 
     Args:
         built: makes a tree and its plan.
         latency: predicts how long a tree takes.
+        price: how long its busiest engine works at least, for what is too long to be timed.
         proved: proves a tree. Like the others it raises where a choice gives none.
     """
 
+    def faster(plan: Plan, key: Key, notes: list[str]) -> Plan:
+        """A plan, or that of a rewritten cascade, if it is."""
+        with suppress(NkilabError, AssertionError):
+            other = built(plan[1].knobs.picking(key, 1))
+            is_short = max(run_by(one[0].body) for one in (plan, other)) <= MOST_STATEMENTS
+            measure, whose = (latency, "") if is_short else (price, "its busiest engine works ")
+            before, after = (measure(one[0]) for one in (plan, other))
+            if after < before * WORTH:
+                proved(other[0])
+                notes.append(f"{key[0]}: {whose}{after:.1f} us instead of {before:.1f}")
+                return other
+        return plan
+
     def best(knobs: Knobs) -> Plan:
-        plan, least = built(knobs), 0.0
-        options = list(_close(plan[1]))[:MOST_TIMED] if not knobs.picks else []
+        plan, least, notes = built(knobs), 0.0, list[str]()
+        if knobs.picks:
+            return plan
+        for key in (d.key for d in plan[1].decisions if d.key in REWRITES):
+            plan = faster(plan, key, notes)
+        options = list(_close(plan[1]))[:MOST_TIMED]
         budget = MOST_STATEMENTS - run_by(plan[0].body)
         while options and budget > 0:
             what, change = options.pop(0)
@@ -50,19 +72,19 @@ def best_timed(
             # an option that rules do not take may ask for what no nest covers
             with suppress(NkilabError, AssertionError):
                 time = least = least or latency_of(plan[0])
-                other = built(change(knobs))
+                other = built(change(plan[1].knobs))
                 budget -= run_by(other[0].body)
                 time = least if budget < 0 else lower(other[0], least)
             if budget < 0:
                 break
             if time < least:
                 before = f"{time:.1f} us instead of {least:.1f} by the timing model"
-                told = before if least < inf else "by the rules there is no room on chip"
-                other[1].choices.append(f"{what}: {told}")
+                notes.append(f"{what}: {before if least < inf else 'by the rules there is no room on chip'}")
                 # with other ranks come other decisions
                 is_other = other[1].knobs.is_spread != plan[1].knobs.is_spread
                 options = list(_close(other[1]))[: len(options)] if is_other else options
-                plan, least, knobs = other, time, change(knobs)
+                plan, least = other, time
+        plan[1].choices.extend(notes)
         return plan
 
     def latency_of(kernel: Kernel) -> float:
@@ -92,6 +114,7 @@ def _close(ctx: Context) -> Iterator[tuple[str, Change]]:
     options = [
         (cost / max(decision.costs[0], 1e-9), decision, rank)
         for decision in ctx.decisions
+        if decision.key not in REWRITES
         for rank, cost in enumerate(decision.costs)
         if rank and cost <= CLOSE * decision.costs[0]
     ]

@@ -103,6 +103,8 @@ def _planes(
     written = [e.output for e in einsums if "hbm" in ctx.homes.get(e.name, "hbm")]
     is_whole = all(part in o.variables for o in outputs) and part not in reduced
     is_whole &= not any(is_barred(ctx, e.output, part) for e in einsums)
+    held = ((e.output, ctx.chip(e.name)) for e in einsums)
+    is_whole &= all(chip is None or chip.part_variable(output) == part for output, chip in held)
     if not is_whole or not all(_can_lie(ctx, a, spans, part) for a in (*read, *written)):
         return None
     natural = max((*read, *outputs), key=lambda a: len(a.variables)).variables
@@ -142,7 +144,8 @@ def _is_turned(chip: Storage, access: Access, spans: dict[str, Span], part: str)
     wide = [v for v in access.variables if not spans[v].is_point]
     is_plain = all(i.plain for i in access.indices) and chip.part_dim is not None
     elements = prod(spans[v].most for v in wide)
-    return is_plain and part in wide and len(wide) == 2 and elements <= MOST_ELEMENTS * 8
+    is_across = chip.part_variable(access) in wide
+    return is_plain and is_across and part in wide and len(wide) == 2 and elements <= MOST_ELEMENTS * 8
 
 
 def _cost(

@@ -75,18 +75,23 @@ def choices_for(ctx: Context, einsums: list[Einsum], spans: dict[str, Span]) -> 
     fixed = [v for v in wide if spans[v].start.names or spans[v].count.value is None]
     sides = [(part, free) for part, free in product((*wide, ""), repeat=2) if not part or part != free]
     sides = [(part, free) for part, free in sides if {part, free}.issuperset(fixed)]
-    judged = (_judged(ctx, einsums, spans, wide, part, free) for part, free in sides)
-    return sorted((c for c in judged if c is not None), key=lambda c: c.cost_ns)
+    for may_move in (False, True):
+        judged = (_judged(ctx, einsums, spans, may_move, *side) for side in sides)
+        options = sorted((c for c in judged if c is not None), key=lambda c: c.cost_ns)
+        if options:
+            return options
+    return []
 
 
 def _judged(
-    ctx: Context, einsums: list[Einsum], spans: dict[str, Span], wide: list[str], part: str, free: str
+    ctx: Context, einsums: list[Einsum], spans: dict[str, Span], may_move: bool, part: str, free: str
 ) -> Choice | None:
-    accesses = [(e, a, a is e.output) for e in einsums for a in e.every_access]
+    wide = [v for v in dict.fromkeys(v for e in einsums for v in e.variables) if not spans[v].is_point]
+    accesses = [(a, a is e.output) for e in einsums for a in e.every_access]
     along = {e.recurrence.variable for e in einsums if e.recurrence is not None}
     if not along <= {free} and any(not spans[v].is_point or free for v in along):
         return None
-    if not all(_is_legal(ctx, a, is_out, e, spans, part, free) for e, a, is_out in accesses):
+    if not all(_is_legal(ctx, a, (is_out, may_move), spans, part, free) for a, is_out in accesses):
         return None
     reduced = {v for e in einsums for v in e.reduced}
     outputs = [v for v in wide if v not in (part, free) and v not in reduced]
@@ -107,7 +112,7 @@ def _judged(
     total = prod(trips.values())
     count = sum(max(1, len(e.operands) - 1 + bool(e.reduced)) for e in einsums)
     cost = total * count * (INSTRUCTION_NS + columns * ELEMENT_NS)
-    for _, access, is_out in accesses:
+    for access, is_out in accesses:
         times = prod(t for v, t in trips.items() if v in access.variables)
         cost += times * transfer_ns(ctx, access, is_out, spans, part, free, rows, columns)
     if part in reduced:
@@ -170,9 +175,18 @@ def _axis(access: Access, variable: str) -> int | None:
 
 
 def _is_legal(
-    ctx: Context, access: Access, is_out: bool, einsum: Einsum, spans: dict[str, Span], part: str, free: str
+    ctx: Context, access: Access, how: tuple[bool, bool], spans: dict[str, Span], part: str, free: str
 ) -> bool:
-    """Whether an access can be fetched, or delivered, as [part, free]."""
+    """Whether an access can be fetched, or delivered, as [part, free].
+
+    Args:
+        ctx: the plan.
+        access: what is read or written.
+        how: whether it is written; whether rows may be moved from partition to partition, one by one.
+        spans: of all variables.
+        part, free: on the partitions, and along the columns.
+    """
+    is_out, may_move = how
     for index in access.indices:
         held = [v for v in index.variables if v in (part, free) and not spans[v].is_point]
         if len(held) > 1:
@@ -197,7 +211,8 @@ def _is_legal(
         return False
     chip = ctx.chip(access.tensor)
     if chip is not None:
-        return _is_reachable(chip, access, spans, part, free)
+        is_moved = may_move and not is_out and not chip.has_blocks
+        return is_moved or _is_reachable(chip, access, spans, part, free)
     return not is_out or not is_barred(ctx, access, part)
 
 

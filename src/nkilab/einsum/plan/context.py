@@ -260,7 +260,7 @@ class Context:
         return self.build.once(("diagonal", dtype, is_other), 0, made)
 
     def positions(self, where: tuple[Expr, int, int], shape: tuple[int, int]) -> Buffer:
-        """A tile of numbers: the first, and what each partition and each column adds; kept while they stay."""
+        """A tile of numbers: the first, what each partition and column adds; kept as long as they stay."""
 
         def numbers() -> Buffer:
             tile = self.temporary("positions", *shape)

@@ -27,7 +27,7 @@ from .given import NOTHING, Given
 from .groups import Group, batches, einsums_of, groups_of
 from .homes import Homes, state_of
 from .inlined import inlined
-from .knobs import RULES, Knobs
+from .knobs import RULES, Decision, Knobs
 from .nest import Cluster, Nest
 from .normal import live, normal
 from .peeled import peeled
@@ -35,6 +35,7 @@ from .pipeline import pipelined
 from .product import product_of
 from .reach import beyond_edges
 from .recurrence import without_turns
+from .rewritten import rewritten_by
 from .shortened import without_ruled_out
 from .solve import solve_of, substitution_in
 from .stage import BeyondEdges
@@ -76,7 +77,10 @@ def lower(
     cascade, left_out = inlined(cascade) if is_free and not given.is_watched else (cascade, [])
     held, reasons = with_scans(cascade) if is_free else (cascade, [])
     reasons = [*left_out, *reasons]
-    held = held if given.is_watched else rewritten(with_joined_ranks(held, partitions), dtypes, partitions)
+    decisions = list[Decision]()
+    if not given.is_watched:
+        held, decisions = rewritten_by(knobs, held, partitions)
+        held = rewritten(with_joined_ranks(held, partitions), dtypes, partitions)
     held = without_turns(normal(held, partitions, given.plain, is_spread=knobs.is_spread))
     if given.is_watched:
         return _Lowering(cascade, held, dtypes, machine, name, title, knobs, given, {}).planned()
@@ -87,6 +91,7 @@ def lower(
         every = back | edges
         tree, ctx = _Lowering(cascade, known, dtypes, machine, name, title, knobs, given, every).planned()
         ctx.choices.extend(reasons)
+        ctx.decisions[:0] = decisions
         return tree, ctx
 
     try:

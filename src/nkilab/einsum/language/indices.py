@@ -1,0 +1,224 @@
+"""Indices, and what stands with them: affine sums, parts of variables, what tensors hold; operands.
+
+Every index is affine in rank variables (lower case) and extents (upper case), or the value of another tensor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where something stands; line and column count from 1, 0 where unknown."""
+
+    file: str = ""
+    line: int = 0
+    column: int = 0
+
+    def __str__(self) -> str:
+        return ":".join(str(part) for part in (self.file, self.line, self.column) if part)
+
+
+class Digit(str):
+    """The name of what is taken of a variable: variable // divisor % modulus.
+
+    Args:
+        variable: of which.
+        divisor: 1 for none.
+        modulus: 0 for none.
+    """
+
+    variable: str
+    divisor: int
+    modulus: int
+
+    def __new__(cls, variable: str, divisor: int, modulus: int) -> Digit:
+        """A name that knows what it is made of."""
+        tail = f" // {divisor}" * (divisor > 1) + f" % {modulus}" * (modulus > 0)
+        digit = super().__new__(cls, f"({variable}{tail})")
+        digit.variable, digit.divisor, digit.modulus = variable, divisor, modulus
+        return digit
+
+    @property
+    def steps(self) -> tuple[int, ...]:
+        """Where it cuts the values of its variable."""
+        return (self.divisor, self.divisor * self.modulus) if self.modulus else (self.divisor,)
+
+
+@dataclass(frozen=True)
+class Affine:
+    """constant + sum of coefficient * name over rank variables and extents."""
+
+    terms: tuple[tuple[str, int], ...] = ()
+    constant: int = 0
+
+    @cached_property
+    def variables(self) -> tuple[str, ...]:
+        """Its rank variables, in order."""
+        names = (name.variable if isinstance(name, Digit) else name for name, _ in self.terms)
+        return tuple(dict.fromkeys(filter(is_variable, names)))
+
+    @cached_property
+    def plain(self) -> str:
+        """The variable that it is alone; "" if it is anything else."""
+        is_one = len(self.terms) == 1 and self.terms[0][1] == 1 and not self.constant
+        return self.terms[0][0] if is_one and is_variable(self.terms[0][0]) else ""
+
+    @property
+    def extents(self) -> tuple[str, ...]:
+        """Names of ranks whose extents it counts with."""
+        return tuple(name for name, _ in self.terms if not isinstance(name, Digit) and not is_variable(name))
+
+    def coefficient(self, name: str) -> int:
+        """What a name is multiplied with; 0 if it does not occur."""
+        return dict(self.terms).get(name, 0)
+
+    def at(self, values: Mapping[str, int]) -> Affine:
+        """With names replaced by values where known."""
+        known = sum(c * values[n] for n, c in self.terms if n in values)
+        return Affine(tuple((n, c) for n, c in self.terms if n not in values), self.constant + known)
+
+    def counted_back(self, extents: Mapping[str, int]) -> Affine:
+        """With variables counted the other way round, which have these extents."""
+        moved = sum(c * (extents[n] - 1) for n, c in self.terms if n in extents)
+        return affine([(n, -c if n in extents else c) for n, c in self.terms], self.constant + moved)
+
+    def renamed(self, names: Mapping[str, str]) -> Affine:
+        """With other names."""
+        return affine([(names.get(n, n), c) for n, c in self.terms], self.constant)
+
+    def __str__(self) -> str:
+        text = ""
+        for name, c in self.terms:
+            body = name if abs(c) == 1 else f"{abs(c)}*{name}"
+            text += (f" {'-' if c < 0 else '+'} " if text else "-" if c < 0 else "") + body
+        if self.constant or not text:
+            sign = "-" if self.constant < 0 else "+"
+            text = f"{text} {sign} {abs(self.constant)}" if text else str(self.constant)
+        return text
+
+
+def affine(terms: list[tuple[str, int]], constant: int = 0) -> Affine:
+    """An affine index with the terms of one name taken together."""
+    merged: dict[str, int] = {}
+    for name, c in terms:
+        merged[name] = merged.get(name, 0) + c
+    return Affine(tuple((n, c) for n, c in merged.items() if c), constant)
+
+
+@dataclass(frozen=True)
+class Gather:
+    """An index that a tensor holds."""
+
+    access: Access
+
+    @property
+    def variables(self) -> tuple[str, ...]:
+        """Rank variables of its indices."""
+        return self.access.variables
+
+    def with_indices(self, changed: Changed) -> Gather:
+        """It with other affine indices."""
+        return Gather(self.access.with_indices(changed))
+
+    @property
+    def plain(self) -> str:
+        """It is no variable."""
+        return ""
+
+    def __str__(self) -> str:
+        return str(self.access)
+
+
+Index = Affine | Gather
+Changed = Callable[[Affine], Affine]
+
+
+@dataclass(frozen=True)
+class Access:
+    """A tensor with its indices."""
+
+    tensor: str
+    indices: tuple[Index, ...] = ()
+    place: Place = field(default=Place(), compare=False)
+
+    @cached_property
+    def variables(self) -> tuple[str, ...]:
+        """Rank variables in order of first appearance."""
+        return tuple(dict.fromkeys(v for index in self.indices for v in index.variables))
+
+    @cached_property
+    def gathers(self) -> tuple[Gather, ...]:
+        """Indices that other tensors hold."""
+        return tuple(i for i in self.indices if isinstance(i, Gather))
+
+    @cached_property
+    def affine(self) -> tuple[Affine, ...]:
+        """Its indices, none of which another tensor holds."""
+        assert not self.gathers, f"{self} is gathered"
+        return tuple(i for i in self.indices if isinstance(i, Affine))
+
+    def with_indices(self, changed: Changed) -> Access:
+        """It with other affine indices, those of what gathers too."""
+        indices = (changed(i) if isinstance(i, Affine) else i.with_indices(changed) for i in self.indices)
+        return replace(self, indices=tuple(indices))
+
+    def axis_of(self, variable: str) -> int | None:
+        """The first axis whose index has a variable; None if none has."""
+        return next((n for n, i in enumerate(self.indices) if variable in i.variables), None)
+
+    def __str__(self) -> str:
+        return f"{self.tensor}[{', '.join(map(str, self.indices))}]"
+
+
+@dataclass(frozen=True)
+class Scalar:
+    """A parameter by name, or a number."""
+
+    name: str = ""
+    value: float = 0.0
+
+    @property
+    def variables(self) -> tuple[str, ...]:
+        """It has none."""
+        return ()
+
+    def with_indices(self, changed: Changed) -> Scalar:
+        """Itself."""
+        return self
+
+    def __str__(self) -> str:
+        return self.name or f"{self.value:g}"
+
+
+@dataclass(frozen=True)
+class Position:
+    """The value of an affine index as an operand."""
+
+    index: Affine
+
+    @property
+    def variables(self) -> tuple[str, ...]:
+        """Rank variables of the index."""
+        return self.index.variables
+
+    def with_indices(self, changed: Changed) -> Position:
+        """It with another index."""
+        return Position(changed(self.index))
+
+    def __str__(self) -> str:
+        return f"({self.index})"
+
+
+Operand = Access | Scalar | Position
+
+
+NOWHERE = Place()
+
+
+def is_variable(name: str) -> bool:
+    """Whether a name is a rank variable: its first letter is small."""
+    return name[:1].islower()

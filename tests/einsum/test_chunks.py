@@ -1,0 +1,143 @@
+"""Linear recurrences in chunks: products instead of a scan, with equal results, where they are cheaper."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from nkilab import einsum
+from nkilab.einsum.language.extents import sized
+from nkilab.einsum.language.forms import spec_from
+from nkilab.einsum.plan.knobs import RULES
+from nkilab.einsum.plan.rewritten import REWRITES, rewritten_by
+from nkilab.einsum.rewrite.recurrences import with_scans
+
+CHUNKS = next(key for key in REWRITES if "chunks" in key[0])
+SIZES = {"T": 384, "T1": 385, "H": 2, "N": 32, "D": 40}
+
+
+def _spec(
+    body: list[str], tensors: str, outputs: str = "Y", first: str = "const(0)", behind: str = ""
+) -> str:
+    steps = "\n".join(f"        - {step}" for step in body)
+    return f"""
+einsum:
+  declaration: {{{tensors}}}
+  expressions:
+    - S[0, h, n, d] = {first}
+    - iterate: t
+      body:
+{steps}
+{behind}
+options: {{cascade-outputs: [{outputs}]}}
+"""
+
+
+STATE = "P: [T, H, N, D], B: [T, H, N, D], S: [T1, H, N, D], Y: [T, H, D]"
+UPDATE = [
+    "B[t, h, n, d] = K[t, n] . V[t, h, d] ;; M mul",
+    "S[t+1, h, n, d] = P[t, h, n, d] . B[t, h, n, d] ;; M add",
+]
+READ = "Y[t, h, d] = Q[t, n] . S[t+1, h, n, d] ;; M mul V add"
+READ_BEFORE = READ.replace("t+1", "t")
+KEYS = "K: [T, N], V: [T, H, D], Q: [T, N]"
+DECAYED = "P[t, h, n, d] = A[t, h] . S[t, h, n, d] ;; M mul"
+FORMS = {
+    "decays of turns and heads": _spec([DECAYED, *UPDATE, READ], f"A: [T, H], {KEYS}, {STATE}"),
+    "a decay for each head": _spec(
+        [DECAYED.replace("A[t, h]", "A[h]"), *UPDATE, READ], f"A: [H], {KEYS}, {STATE}"
+    ),
+    "no decay": _spec(
+        [UPDATE[0], UPDATE[1].replace("P[t", "S[t"), READ],
+        f"{KEYS}, {STATE.replace('P: [T, H, N, D], ', '')}",
+    ),
+    "the state of the turn before": _spec([READ_BEFORE, DECAYED, *UPDATE], f"A: [T, H], {KEYS}, {STATE}"),
+    "a first and a last state, and steps": _spec(
+        [DECAYED, "W[t, h, d] = V[t, h, d] . X[t, h] ;; M mul", UPDATE[0].replace("V[", "W["), *UPDATE[1:],
+         READ],
+        f"A: [T, H], X: [T, H], {KEYS}, W: [T, H, D], I: [H, N, D], F: [H, N, D], {STATE}", "Y, F",
+        "I[h, n, d]", "    - F[h, n, d] = S[T, h, n, d]",
+    ),
+}  # fmt: skip
+
+
+def _inputs(names: list[str]) -> dict[str, Any]:
+    """Decays between -1 and 1, some of them 0; others of order 1."""
+    rng = np.random.default_rng(3)
+    shapes = {"A": "TH", "X": "TH", "K": "TN", "V": "THD", "Q": "TN", "I": "HND"}
+    held = {n: rng.standard_normal([SIZES[r] for r in shapes[n]]) for n in names}
+    if "A" in held:
+        held["A"] = rng.uniform(0.5, 1.0, held["A"].shape) * rng.choice(
+            [-1.0, 0.0, 1.0, 1.0, 1.0], held["A"].shape
+        )
+    return held
+
+
+def _recurrence(held: dict[str, Any], is_before: bool) -> tuple[Any, Any]:
+    """What the recurrence says, turn by turn."""
+    state = held.get("I", np.zeros((SIZES["H"], SIZES["N"], SIZES["D"])))
+    read = []
+    for t in range(SIZES["T"]):
+        before = state
+        decay = held["A"][t] if "A" in held and held["A"].ndim == 2 else held.get("A", np.ones(SIZES["H"]))
+        values = held["V"][t] * (held["X"][t][:, None] if "X" in held else 1.0)
+        state = decay[:, None, None] * state + np.einsum("n,hd->hnd", held["K"][t], values)
+        read.append(np.einsum("n,hnd->hd", held["Q"][t], before if is_before else state))
+    return np.array(read), state
+
+
+@pytest.mark.parametrize("dialect", ["nki", "neuronxcc"])
+@pytest.mark.parametrize("name", FORMS)
+def test_chunks_compute_what_the_recurrence_says(name: str, dialect: str) -> None:
+    spec = spec_from(FORMS[name])
+    sizes = {rank: size for rank, size in SIZES.items() if rank in FORMS[name]}
+    kernel = einsum.compile(FORMS[name], sizes=sizes, dialect=dialect)
+    assert any(change.startswith(CHUNKS[0]) for change in kernel.changes)
+    held = _inputs(list(kernel.inputs))
+    if "[h]" in FORMS[name]:
+        held["A"] = held["A"][0] * 0.9
+    got = kernel(*(held[n].astype(np.float32) for n in kernel.inputs))
+    results = got if isinstance(got, tuple | list) else (got,)
+    expected = _recurrence(held, "S[t, h, n, d] ;; M mul V add" in FORMS[name])
+    for result, array in zip(results, expected):
+        assert np.allclose(np.asarray(result), array, rtol=1e-5, atol=1e-4)
+    assert spec.cascade.inputs == kernel.inputs
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("A[t, h]", "A[t, n]"),  # what is summed decays by itself
+        ("P[t, h, n, d] . B[t, h, n, d] ;; M add", "P[t, h, n, d] . B[t, h, n, d] ;; M max"),  # no sum
+        (
+            "Q[t, n] . S[t+1, h, n, d] ;; M mul V add",
+            "Q[t, n] . S[t+1, h, n, d] ;; M mul V max",
+        ),  # no sum is read
+        ("K[t, n] . V[t, h, d] ;; M mul", "K[t, n] . V[t, h, d] ;; M add"),  # no product is added
+    ],
+)
+def test_what_is_not_linear_has_no_chunks(old: str, new: str) -> None:
+    text = FORMS["decays of turns and heads"]
+    assert old in text
+    ranks = "A: [T, N]" if "A[t, n]" in new else "A: [T, H]"
+    cascade = sized(spec_from(text.replace(old, new).replace("A: [T, H]", ranks)).cascade, SIZES)
+    scans, _ = with_scans(cascade)
+    assert CHUNKS not in [d.key for d in rewritten_by(RULES, scans, 128)[1]]
+
+
+def test_turns_without_a_chunk_stay_a_scan() -> None:
+    text = FORMS["decays of turns and heads"]
+    kernel = einsum.compile(text, sizes={**SIZES, "T": 383, "T1": 384})
+    assert not any(change.startswith(CHUNKS[0]) for change in kernel.changes)
+
+
+def test_long_recurrences_are_several_times_as_fast_in_chunks() -> None:
+    text, sizes = FORMS["decays of turns and heads"], {"T": 2048, "T1": 2049, "H": 8, "N": 64, "D": 64}
+    kernel = einsum.compile(text, sizes=sizes)
+    scan = einsum.compile(
+        text.replace("K[t, n] . V[t, h, d] ;; M mul", "K[t, n] . V[t, h, d] ;; M add"), sizes=sizes
+    )
+    # a sum of keys and values takes the scan as long as their product, and has no chunks
+    assert kernel.estimate.latency_us < scan.estimate.latency_us / 4
