@@ -9,6 +9,7 @@ from math import prod
 
 from ..language.additions import Additions
 from ..language.ast import Access, Affine, Cascade, Einsum, Iterate, Kind, Step, Tensor
+from ..rewrite.splits import split
 
 # vectors below this many elements are left as they are
 LONG = 1 << 14
@@ -128,7 +129,8 @@ def _rows(cascade: Cascade, partitions: int, plain: Collection[str], *, is_sprea
         is_vector = all(t.ranks == (rank,) for t in holders) and size >= LONG
         is_few = is_spread and _are_few(cascade, rank, holders)
         if is_vector or is_few or _are_lanes(cascade, rank, uses, partitions):
-            cascade = _split(cascade, rank, variable, partitions)
+            axes = {(t.name, n) for t in holders for n, r in enumerate(t.ranks) if r == rank}
+            cascade = split(cascade, axes, (1, size // partitions), ("_COLUMNS", "_ROWS"))
     return cascade
 
 
@@ -152,24 +154,3 @@ def _are_lanes(cascade: Cascade, rank: str, uses: Sequence[Einsum], partitions: 
     sums = [e for e in cascade.einsums if e.reduce_op]
     is_apart = all(variable in a.variables for e in sums for a in e.every_access)
     return is_apart and all(variable in e.output.variables for e in uses)
-
-
-def _split(cascade: Cascade, rank: str, variable: str, partitions: int) -> Cascade:
-    added = Additions(cascade)
-    outer = added.rank(f"{rank}_ROWS", partitions)
-    inner = added.rank(f"{rank}_COLUMNS", cascade.sizes[rank] // partitions)
-    pair = (Affine(((outer.lower(), 1),)), Affine(((inner.lower(), 1),)))
-
-    def changed(access: Access) -> Access:
-        if variable not in access.variables:
-            return access
-        indices = (pair if i.variables == (variable,) else (i,) for i in access.indices)
-        return replace(access, indices=tuple(i for part in indices for i in part))
-
-    steps = tuple(
-        replace(e.reading(changed), before=e.title, output=changed(e.output)) for e in cascade.einsums
-    )
-    for tensor in (t for t in cascade.tensors.values() if rank in t.ranks):
-        parts = ((outer, inner) if r == rank else (r,) for r in tensor.ranks)
-        added.tensors[tensor.name] = replace(tensor, ranks=tuple(r for part in parts for r in part))
-    return added.applied(steps)

@@ -6,146 +6,117 @@ its own length, a chunk of a sequence and the head of a group are then variables
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import pairwise
 
 from ..language.additions import Additions, unused
-from ..language.ast import Access, Affine, Cascade, Einsum, affine
+from ..language.ast import Access, Affine, Cascade, Einsum, Index, affine
 
+# a tensor and one of its axes; one that an Einsum goes through, with the index there
 Axis = tuple[str, int]
-# steps of the parts of an index, the least first, with the variable that counts each
-Parts = tuple[tuple[int, str], ...]
-
-
-@dataclass(frozen=True)
-class _Use:
-    """An index of an axis, in an Einsum by its number."""
-
-    einsum: int
-    axis: Axis
-    index: Affine
+Use = tuple[Einsum, Axis, Index]
 
 
 def with_split_ranks(cascade: Cascade) -> Cascade:
-    """The cascade with axes split as long as one can be; every rank has an extent."""
+    """The cascade with axes split as long as some can be; every rank has an extent."""
     barred: set[Axis] = set()
-    while (found := _next(cascade, barred)) is not None:
-        cascade = _split(cascade, *found)
+    uses = list(_uses(cascade))
+    for einsum, axis, index in uses:
+        steps = _steps(cascade, einsum, axis, index)
+        axes = _together(cascade, uses, axis, steps) if len(steps) > 1 and axis not in barred else None
+        if axes and not axes & barred:
+            return with_split_ranks(split(cascade, axes, steps))
+        barred |= axes or {axis} if len(steps) > 1 else set()
     return cascade
 
 
-def _uses(cascade: Cascade) -> list[_Use]:
-    """Every index of every axis; -1 stands for one that a tensor holds."""
-    every = []
-    for number, einsum in enumerate(cascade.einsums):
+def _uses(cascade: Cascade) -> Iterator[Use]:
+    for einsum in cascade.einsums:
         gathers = (g.access for a in einsum.every_access for g in a.gathers)
         for access in (*einsum.every_access, *gathers):
-            for axis, index in enumerate(access.indices):
-                known = index.at(cascade.sizes) if isinstance(index, Affine) else Affine(constant=-1)
-                every.append(_Use(number, (access.tensor, axis), known))
-    return every
+            yield from ((einsum, (access.tensor, axis), i) for axis, i in enumerate(access.indices))
 
 
-def _parts(index: Affine, einsum: Einsum, cascade: Cascade, size: int) -> Parts:
-    """The parts in which an index goes through all of an axis; () if it does not."""
-    parts = sorted((c, name) for name, c in index.terms)
-    ends = [c * cascade.extent(v, einsum) for c, v in parts]
-    is_whole = [*(c for c, _ in parts), size] == [1, *ends] and not index.constant
-    return tuple(parts) if is_whole else ()
+def _steps(cascade: Cascade, einsum: Einsum, axis: Axis, index: Index) -> tuple[int, ...]:
+    """The steps of the parts in which an index goes through all of an axis; () if it does not."""
+    known = index.at(cascade.sizes) if isinstance(index, Affine) else Affine(constant=1)
+    parts = sorted((c, name) for name, c in known.terms)
+    steps, ends = [c for c, _ in parts], [c * cascade.extent(v, einsum) for c, v in parts]
+    size = cascade.shape(axis[0])[axis[1]]
+    return tuple(steps) if [*steps, size] == [1, *ends] and not known.constant else ()
 
 
-def _next(cascade: Cascade, barred: set[Axis]) -> tuple[set[Axis], tuple[int, ...]] | None:
-    """Axes to split together, and the steps of their parts; None if there are none."""
-    uses, einsums = _uses(cascade), cascade.einsums
+def _together(cascade: Cascade, uses: Sequence[Use], axis: Axis, steps: tuple[int, ...]) -> set[Axis] | None:
+    """An axis with all that are gone through by the same variables; None if one has other parts."""
+    axes, waiting = {axis}, [axis]
     turns = {block.variable for block in cascade.blocks}
-    for use in uses:
-        steps = tuple(c for c, _ in _parts_of(use, cascade))
-        if len(steps) < 2 or use.axis in barred:
-            continue
-        axes, waiting = {use.axis}, [use.axis]
-        while waiting and axes:
-            axis = waiting.pop()
-            for other in (u for u in uses if u.axis == axis):
-                parts, einsum = _parts_of(other, cascade), einsums[other.einsum]
-                own = tuple(c for c, _ in parts)
-                plain = other.index.plain
-                if own not in ((1,), steps) or (plain and _is_bound(einsum, plain, turns)):
-                    barred |= axes
-                    axes = set()
-                    break
-                linked = {
-                    u.axis for u in uses if plain and u.einsum == other.einsum and u.index.plain == plain
-                }
-                waiting += linked - axes
-                axes |= linked
-        if axes and not axes & barred:
-            return axes, steps
-        barred |= axes
-    return None
+    while waiting:
+        axis = waiting.pop()
+        own = [u for u in uses if u[1] == axis]
+        if any(_steps(cascade, *u) not in ((1,), steps) or _is_bound(*u, turns) for u in own):
+            return None
+        plain = [(einsum, index.plain) for einsum, _, index in own if index.plain]
+        linked = {a for e, a, i in uses if any(e is einsum and i.plain == v for einsum, v in plain)}
+        waiting += linked - axes
+        axes |= linked
+    return axes
 
 
-def _parts_of(use: _Use, cascade: Cascade) -> Parts:
-    tensor, axis = use.axis
-    size = cascade.sizes[cascade.tensors[tensor].ranks[axis]]
-    return _parts(use.index, cascade.einsums[use.einsum], cascade, size)
-
-
-def _is_bound(einsum: Einsum, variable: str, turns: set[str]) -> bool:
+def _is_bound(einsum: Einsum, _: Axis, index: Index, turns: set[str]) -> bool:
     """Whether a variable is compared, counts turns, or stands in an index beside others."""
     asked = {*turns, *(einsum.condition.variables if einsum.condition else ())}
     asked |= {einsum.recurrence.variable} if einsum.recurrence else set()
-    places = {o.index for o in einsum.positions}
-    return variable in asked or any(
-        variable in i.variables and i.plain != variable for i in einsum.indices if i not in places
-    )
+    places, plain = {o.index for o in einsum.positions}, index.plain
+    others = (i for i in einsum.indices if i not in places and i.plain != plain)
+    return bool(plain) and (plain in asked or any(plain in i.variables for i in others))
 
 
-def _split(cascade: Cascade, axes: set[Axis], steps: tuple[int, ...]) -> Cascade:
-    added = Additions(cascade)
-    first = min(axes)
+def split(cascade: Cascade, axes: set[Axis], steps: Sequence[int], names: Sequence[str] = ()) -> Cascade:
+    """The cascade with axes of one extent in parts.
+
+    Args:
+        cascade: every rank has an extent.
+        axes: to split: in parts of these steps, or whole.
+        steps: of the parts, the least first.
+        names: what their ranks are called, behind that of the axis; numbers if not given.
+    """
+    added, first = Additions(cascade), min(axes)
     rank = cascade.tensors[first[0]].ranks[first[1]]
-    sizes = [b // a for a, b in pairwise((*steps, cascade.sizes[rank]))]
-    names = [added.rank(f"{rank}{n}", size) for n, size in enumerate(sizes)]
-    for tensor in dict.fromkeys(sorted(tensor for tensor, _ in axes)):
-        held = cascade.tensors[tensor]
-        ranks = (names[::-1] if (tensor, n) in axes else [r] for n, r in enumerate(held.ranks))
-        added.tensors[tensor] = replace(held, ranks=tuple(r for own in ranks for r in own))
+    ends = pairwise((*steps, cascade.sizes[rank]))
+    ranks = [added.rank(f"{rank}{names[n] if names else n}", b // a) for n, (a, b) in enumerate(ends)]
+    for tensor in sorted({tensor for tensor, _ in axes}):
+        own = enumerate(cascade.tensors[tensor].ranks)
+        parts = [r for n, whole in own for r in (ranks[::-1] if (tensor, n) in axes else [whole])]
+        added.tensors[tensor] = replace(cascade.tensors[tensor], ranks=tuple(parts))
 
     def changed(einsum: Einsum) -> Einsum:
-        places: dict[str, list[str]] = {}
+        wholes = {i.plain for e, axis, i in _uses(cascade) if e is einsum and axis in axes and i.plain}
         taken = {*(r.lower() for r in added.sizes), *einsum.variables}
+        variables = {
+            v: [r.lower() if v.upper() == rank else unused(f"{v}{n}", taken) for n, r in enumerate(ranks)]
+            for v in wholes
+        }
 
-        def parts_of(variable: str) -> Sequence[str]:
-            if variable not in places:
-                places[variable] = []
-                for n in range(len(steps)):
-                    places[variable].append(unused(f"{variable}{n}", taken))
-                    taken.add(places[variable][-1])
-            return places[variable]
+        def parts_of(index: Affine) -> list[Affine]:
+            known = sorted((c, v) for v, c in index.at(cascade.sizes).terms)
+            return [Affine(((v, 1),)) for v in reversed(variables.get(index.plain) or [v for _, v in known])]
 
-        def split(access: Access) -> Access:
-            indices = []
+        def apart(access: Access) -> Access:
+            indices: list[Index] = []
             for n, index in enumerate(access.indices):
-                if (access.tensor, n) not in axes or not isinstance(index, Affine):
-                    own = index if isinstance(index, Affine) else replace(index, access=split(index.access))
-                    indices.append(own)
-                    continue
-                own_parts = sorted((c, v) for v, c in index.at(cascade.sizes).terms)
-                whole = parts_of(index.plain) if index.plain else [v for _, v in own_parts]
-                indices += [Affine(((v, 1),)) for v in reversed(whole)]
+                if isinstance(index, Affine):
+                    indices += parts_of(index) if (access.tensor, n) in axes else [index]
+                else:
+                    indices.append(replace(index, access=apart(index.access)))
             return replace(access, indices=tuple(indices))
 
-        read = replace(einsum.reading(split), output=split(einsum.output))
-        if read == einsum:
-            return einsum
-        known = {v: [*zip(own, steps, strict=True)] for v, own in places.items()}
-        return replace(read.with_indices(lambda i: _in_steps(i, known)), before=einsum.title)
+        def in_steps(index: Affine) -> Affine:
+            terms = ((variables.get(name, [name]), c) for name, c in index.terms)
+            every = [(v, c * step) for own, c in terms for v, step in zip(own, steps, strict=False)]
+            return affine(every, index.constant)
+
+        read = replace(einsum.reading(apart), output=apart(einsum.output))
+        return einsum if read == einsum else replace(read.with_indices(in_steps), before=einsum.title)
 
     return added.applied(tuple(step.with_body(map(changed, step.body)) for step in cascade.steps))
-
-
-def _in_steps(index: Affine, parts: Mapping[str, Sequence[tuple[str, int]]]) -> Affine:
-    """An index with the parts of variables in their place."""
-    terms = [(v, c * step) for name, c in index.terms for v, step in parts.get(name, [(name, 1)])]
-    return affine(terms, index.constant)
