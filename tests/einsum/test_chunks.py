@@ -67,24 +67,28 @@ def _inputs(names: list[str]) -> dict[str, Any]:
     """Decays between -1 and 1, some of them 0; others of order 1."""
     rng = np.random.default_rng(3)
     shapes = {"A": "TH", "X": "TH", "K": "TN", "V": "THD", "Q": "TN", "I": "HND"}
-    held = {n: rng.standard_normal([SIZES[r] for r in shapes[n]]) for n in names}
-    if "A" in held:
-        held["A"] = rng.uniform(0.5, 1.0, held["A"].shape) * rng.choice(
-            [-1.0, 0.0, 1.0, 1.0, 1.0], held["A"].shape
+    inputs = {n: rng.standard_normal([SIZES[r] for r in shapes[n]]) for n in names}
+    if "A" in inputs:
+        inputs["A"] = rng.uniform(0.5, 1.0, inputs["A"].shape) * rng.choice(
+            [-1.0, 0.0, 1.0, 1.0, 1.0], inputs["A"].shape
         )
-    return held
+    return inputs
 
 
-def _recurrence(held: dict[str, Any], is_before: bool) -> tuple[Any, Any]:
+def _recurrence(inputs: dict[str, Any], is_before: bool) -> tuple[Any, Any]:
     """What the recurrence says, turn by turn."""
-    state = held.get("I", np.zeros((SIZES["H"], SIZES["N"], SIZES["D"])))
+    state = inputs.get("I", np.zeros((SIZES["H"], SIZES["N"], SIZES["D"])))
     read = []
     for t in range(SIZES["T"]):
         before = state
-        decay = held["A"][t] if "A" in held and held["A"].ndim == 2 else held.get("A", np.ones(SIZES["H"]))
-        values = held["V"][t] * (held["X"][t][:, None] if "X" in held else 1.0)
-        state = decay[:, None, None] * state + np.einsum("n,hd->hnd", held["K"][t], values)
-        read.append(np.einsum("n,hnd->hd", held["Q"][t], before if is_before else state))
+        decay = (
+            inputs["A"][t]
+            if "A" in inputs and inputs["A"].ndim == 2
+            else inputs.get("A", np.ones(SIZES["H"]))
+        )
+        values = inputs["V"][t] * (inputs["X"][t][:, None] if "X" in inputs else 1.0)
+        state = decay[:, None, None] * state + np.einsum("n,hd->hnd", inputs["K"][t], values)
+        read.append(np.einsum("n,hnd->hd", inputs["Q"][t], before if is_before else state))
     return np.array(read), state
 
 
@@ -95,12 +99,12 @@ def test_chunks_compute_what_the_recurrence_says(name: str, dialect: str) -> Non
     sizes = {rank: size for rank, size in SIZES.items() if rank in FORMS[name]}
     kernel = einsum.compile(FORMS[name], sizes=sizes, dialect=dialect)
     assert any(change.startswith(CHUNKS[0]) for change in kernel.changes)
-    held = _inputs(list(kernel.inputs))
+    inputs = _inputs(list(kernel.inputs))
     if "[h]" in FORMS[name]:
-        held["A"] = held["A"][0] * 0.9
-    got = kernel(*(held[n].astype(np.float32) for n in kernel.inputs))
+        inputs["A"] = inputs["A"][0] * 0.9
+    got = kernel(*(inputs[n].astype(np.float32) for n in kernel.inputs))
     results = got if isinstance(got, tuple | list) else (got,)
-    expected = _recurrence(held, "S[t, h, n, d] ;; M mul V add" in FORMS[name])
+    expected = _recurrence(inputs, "S[t, h, n, d] ;; M mul V add" in FORMS[name])
     for result, array in zip(results, expected):
         assert np.allclose(np.asarray(result), array, rtol=1e-5, atol=1e-4)
     assert spec.cascade.inputs == kernel.inputs

@@ -17,7 +17,7 @@ from .room import NoRoomError
 from .tree.nodes import Kernel
 
 Result = TypeVar("Result")
-Maker = Callable[[Kernel, Sequence[str]], Result]
+Maker = Callable[[Kernel, Sequence[str], tuple[str, ...]], Result]
 # choices of which another option is tried, the last that were made first
 MOST_CHOICES = 16
 
@@ -63,7 +63,7 @@ def _tried(built: Planner, compiled: Maker[Result], knobs: Knobs, told: Sequence
     try:
         kernel, ctx = built(knobs)
         decisions = tuple(ctx.decisions)
-        return compiled(kernel, [*told, *ctx.choices])
+        return compiled(kernel, [*told, *ctx.choices], tuple(ctx.tried))
     except PlanError as error:
         return _Refusal(error, error.decisions)
     except (NoRoomError, AssertionError) as error:

@@ -9,7 +9,6 @@ from typing import Any
 
 from ..tiles.dtypes import as_dtype
 from ..views.words import ENGINE_NAMES
-from .alternatives import alternatives
 from .compiled import CompiledEinsum
 from .language.ast import Cascade
 from .rewrite.recurrences import STEPWISE
@@ -243,7 +242,8 @@ def _instructions(compiled: CompiledEinsum) -> list[str]:
 
 
 def _others(compiled: CompiledEinsum) -> list[str]:
-    return [f"  {choice}" for choice in compiled.alternatives or alternatives(compiled)]
+    none = "none is judged close by the rules; --search SECONDS tries further ones"
+    return [f"  {choice}" for choice in compiled.alternatives or (none,)]
 
 
 # compiled.py cannot import what reads it

@@ -59,7 +59,7 @@ def best_timed(
         return plan
 
     def best(knobs: Knobs) -> Plan:
-        plan, least, notes = built(knobs), 0.0, list[str]()
+        plan, least, notes, tried = built(knobs), 0.0, list[str](), list[str]()
         if knobs.picks:
             return plan
         for key in (d.key for d in plan[1].decisions if d.key in REWRITES):
@@ -74,7 +74,7 @@ def best_timed(
                 time = least = least or latency_of(plan[0])
                 other = built(change(plan[1].knobs))
                 budget -= run_by(other[0].body)
-                time = least if budget < 0 else lower(other[0], least)
+                time = least if budget < 0 else lower(other[0], least, f"{what}: ", tried)
             if budget < 0:
                 break
             if time < least:
@@ -85,6 +85,7 @@ def best_timed(
                 options = list(_close(other[1]))[: len(options)] if is_other else options
                 plan, least = other, time
         plan[1].choices.extend(notes)
+        plan[1].tried.extend(tried)
         return plan
 
     def latency_of(kernel: Kernel) -> float:
@@ -94,9 +95,10 @@ def best_timed(
         except NkilabError:
             return inf
 
-    def lower(kernel: Kernel, least: float) -> float:
+    def lower(kernel: Kernel, least: float, what: str, tried: list[str]) -> float:
         """The time of a tree that is proved, if it saves enough of the least."""
         time = latency(kernel)
+        tried.append(f"{what}{time:.1f} us")
         if time < least * WORTH:
             proved(kernel)
             return time

@@ -59,6 +59,7 @@ class Context:
         knobs: choices that a search may make.
         storages: per tensor, the places that hold it, the best first.
         choices: notes for the report.
+        tried: what other choices would have given, one line each.
         homes: where results go: chip, hbm or both.
         loops: variables of the loops around the present nest and how often they run, the outermost first.
         blocks: elements that a turn of such a loop covers.
@@ -82,6 +83,7 @@ class Context:
     knobs: Knobs = RULES
     storages: dict[str, list[Storage]] = field(default_factory=dict)
     choices: list[str] = field(default_factory=list)
+    tried: list[str] = field(default_factory=list)
     loops: list[tuple[str, int]] = field(default_factory=list)
     blocks: dict[str, int] = field(default_factory=dict)
     homes: dict[str, str] = field(default_factory=dict)

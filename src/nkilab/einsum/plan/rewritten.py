@@ -13,9 +13,9 @@ from .normal import live
 
 def _in_chunks(cascade: Cascade, partitions: int) -> Cascade:
     """Recurrences in chunks, whose operands lie in chunks too."""
-    held = live(cascade)[0]
-    chunked = with_chunks(held, partitions)
-    return cascade if chunked is held else with_split_ranks(chunked)
+    needed = live(cascade)[0]
+    chunked = with_chunks(needed, partitions)
+    return cascade if chunked is needed else with_split_ranks(chunked)
 
 
 REWRITES: Mapping[Key, Callable[[Cascade, int], Cascade]] = {

@@ -56,13 +56,11 @@ class _Form:
 
 def with_chunks(cascade: Cascade, partitions: int) -> Cascade:
     """The cascade, every Einsum of which is needed, with recurrences in chunks where they can be."""
-    for scan in cascade.einsums:
-        form = _form_of(scan, cascade)
-        if form is not None and scan.recurrence is not None:
-            turns = cascade.extent(scan.recurrence.variable, scan)
-            length = max(n for n in range(1, min(partitions, turns) + 1) if turns % n == 0)
-            if FEWEST_TURNS <= length < turns:
-                cascade = _Chunks(cascade, form, length).cascade()
+    for form in (f for e in cascade.einsums if (f := _form_of(e, cascade)) is not None):
+        assert form.scan.recurrence is not None
+        turns = cascade.extent(form.scan.recurrence.variable, form.scan)
+        length = max(n for n in range(1, min(partitions, turns) + 1) if turns % n == 0)
+        cascade = _Chunks(cascade, form, length).cascade() if FEWEST_TURNS <= length < turns else cascade
     return cascade
 
 
@@ -197,10 +195,10 @@ class _Chunks:
 
     def cascade(self) -> Cascade:
         """The cascade with the recurrence in chunks."""
-        made, decays = self.decays()
+        every, decays = self.decays()
         # of turns and turns there is much, which lies on chip for a chunk
-        body = [e for e in made if {self.chunk, self.row, self.column} <= {*e.variables}]
-        self.ahead = [e for e in made if e not in body]
+        body = [e for e in every if {self.chunk, self.row, self.column} <= {*e.variables}]
+        self.ahead = [e for e in every if e not in body]
         body += [e for reader in self.form.readers for e in self.read(reader, decays)]
         body += self.following(*decays[self.scan.name])
         begun = Einsum(replace(self.state(), indices=(Affine(), *_at(self.lanes))), (self.scan.operands[2],))
