@@ -10,6 +10,7 @@ import pytest
 
 from nkilab import einsum
 from nkilab.errors import SpecError
+from nkilab.tiles.dtypes import as_dtype
 
 _RNG = np.random.default_rng(5)
 
@@ -73,6 +74,10 @@ CASES: dict[str, tuple[str, dict[str, Any], Callable[..., Any]]] = {
     "rows of what was computed": (
         "H[v, d] = W[v, d] . W[v, d] ;; M mul; Z[t, d] = H[K[t], d]",
         {"W": _whole(40, 20), "K": _places(40, 150)}, lambda w, k: (w * w)[k],
+    ),
+    "a gather by what was gathered": (
+        "L[t] = K[P[t]]; Z[t, d] = W[L[t], d]",
+        {"K": _places(40, 9), "P": _places(9, 150), "W": _whole(40, 20)}, lambda k, p, w: w[k[p]],
     ),
     "a gather by what was computed": (
         "K[t] = X[t, v] ;; V argmax; Z[t, d] = W[K[t], d]", {"X": _whole(150, 40), "W": _whole(40, 20)},
@@ -188,3 +193,37 @@ def test_shorthand_without_a_meaning_is_refused_at_its_expression(
     assert problem in str(refused.value)
     assert hint in str(refused.value)
     assert text in str(refused.value)
+
+
+@pytest.mark.parametrize("dialect", ["nki", "neuronxcc"])
+@pytest.mark.parametrize("dtype", ["float8_e4m3", "float8_e5m2"])
+@pytest.mark.parametrize(
+    ("text", "shapes"),
+    [
+        (  # a scale for each row and column
+            "S[m, n] = A[m, k] . B[k, n] ;; M mul V add; Z[m, n] = S[m, n] . P[m] . Q[n] ;; M mul",
+            {"A": (150, 256), "B": (256, 70), "P": (150,), "Q": (70,)},
+        ),
+        (  # a scale for each 32 elements that are summed
+            "S[m, n, g] = A[m, 32*g + j] . B[32*g + j, n] ;; M mul V add;"
+            "T[m, n, g] = S[m, n, g] . P[m, g] . Q[g, n] ;; M mul; Z[m, n] = T[m, n, g] ;; V add",
+            {"A": (64, 128), "B": (128, 96), "P": (64, 4), "Q": (4, 96)},
+        ),
+    ],
+)
+def test_products_of_eight_bits_with_scales_are_those_of_float64(
+    text: str, shapes: dict[str, tuple[int, ...]], dtype: str, dialect: str
+) -> None:
+    rng = np.random.default_rng(2)
+    kinds = {"A": dtype, "B": dtype, "P": "float32", "Q": "float32", "Z": "float32"}
+    sizes = {"J": 32} if "32*g" in text else None
+    kernel = einsum.compile(text, shapes=shapes, sizes=sizes, dtypes=kinds, dialect=dialect)
+    inputs = {t: rng.uniform(-2, 2, shape).astype(as_dtype(kinds[t]).storage) for t, shape in shapes.items()}
+    a, b, p, q = (inputs[t].astype(np.float64) for t in "ABPQ")
+    groups = p.size // len(p)
+    wide = a * np.repeat(p.reshape(len(p), groups), a.shape[1] // groups, 1)
+    tall = b * np.repeat(q.reshape(groups, -1), b.shape[0] // groups, 0)
+    got = np.asarray(kernel(*(inputs[t] for t in kernel.inputs)))
+    # inputs are exact in float32, in which sums of 256 products of order 1 are taken
+    assert np.allclose(got, wide @ tall, rtol=1e-5, atol=1e-4)
+    assert all(verdict.is_fine for verdict in kernel.verify())

@@ -15,6 +15,8 @@ from nkilab.errors import SpecError
         ("Z[n] = X[n // m]", "'m' stands where n needs a whole number", "n // 4, n % 4, n // 4 % 2"),
         ("Z[n] = X[2*n // 4]", "2*n // 4 has two meanings", "write 2*(n // 4)"),
         ("Z[n, m] = X[(n + m) % 4]", "'+' stands where what is taken of an index needs ')'", "n // 4, n % 4"),
+        ("Z[t] = X[I[J[t]]]", "I[J[t]] is gathered by what is gathered", "K[t] = I[J[t]], then X[K[t]]"),
+        ("Z[m] = X[m] if m < 3", "the expression ends where a condition needs 'else'", "else 0"),
         (
             "Z[t, d] = X[2*I[t] + 1, d]",
             "'[' stands where an index of X needs ','",

@@ -27,6 +27,7 @@ from .hardware import Hardware
 from .language.ast import Cascade
 from .language.extents import merged_sizes, sized, sizes_of_arrays
 from .language.forms import spec_from
+from .language.shorthand import need_instructions
 from .language.spec import Spec
 from .mapped.complete import is_whole
 from .mapped.copies import copied
@@ -94,6 +95,9 @@ def compile(
     held = replace(held, kernel_name=name or held.kernel_name or "kernel")
     cascade = _with_extents(held.cascade, sizes or {}, shapes or {})
     known = replace(held, cascade=cascade)
+    is_whole_mapping = held.is_mapped and is_whole(held)
+    if as_written or is_whole_mapping:
+        need_instructions(cascade)
     if as_written:
         enforce(check_cascade(known))
         return _as_written(held, cascade, target)

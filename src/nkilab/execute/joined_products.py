@@ -154,7 +154,9 @@ def joined(tiles: Sequence[np.ndarray], axis: int) -> np.ndarray:
             return np.concatenate(tiles, axis)
         size += tile.shape[axis]
     shape = (size, first.shape[1]) if axis == 0 else (first.shape[0], size)
-    return np.lib.stride_tricks.as_strided(first, shape, first.strides, writeable=False)
+    # NumPy's interface has no name for float8_e5m2
+    bits = first.view(f"u{first.itemsize}")
+    return np.lib.stride_tricks.as_strided(bits, shape, first.strides, writeable=False).view(first.dtype)
 
 
 def _address(tile: np.ndarray) -> int:

@@ -306,7 +306,10 @@ class Cascade:
     def index_ranks(self) -> tuple[tuple[str, str], ...]:
         """Tensors that hold indices, each with a rank that it holds indices of."""
         axes = (axis for e in self.einsums for a in e.every_access for axis in self.axes(a))
-        return (*self.indexing, *((i.access.tensor, rank) for rank, i in axes if isinstance(i, Gather)))
+        pairs = [*self.indexing, *((i.access.tensor, rank) for rank, i in axes if isinstance(i, Gather))]
+        for copy in (e for e in reversed(self.einsums) if not (e.map_op or e.reduce_op)):
+            pairs += [(a.tensor, rank) for name, rank in pairs if name == copy.name for a in copy.accesses]
+        return tuple(pairs)
 
     def types(self, dtypes: Mapping[str, str]) -> dict[str, str]:
         """The type of every tensor, given those of inputs and outputs: that of what it copies, or float32."""

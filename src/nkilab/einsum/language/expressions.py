@@ -31,6 +31,7 @@ _TOKEN = re.compile(
 )
 # what a specification cannot say, and how it says the nearest thing
 UNSAID = {
+    "gathered": "gather the indices before, by an expression of their own: K[t] = I[J[t]], then X[K[t]]",
     "part": "parts are taken of one variable, by a number: n // 4, n % 4, n // 4 % 2",
     "index": "give the tensor of indices as it is used, multiplied and added to before",
     "comparison": "values are compared by an operator, K[m, n] = X[m, n] . L[m] ;; M greater, and multiplied",
@@ -145,7 +146,7 @@ class Reader:
             map_op = ""
         if self.take("if"):
             condition = self.condition()
-            self.need("else", "a condition")
+            self.need("else", "a condition", "write 'else' and the number that stands elsewhere: else 0")
             otherwise = self.number()
         if self.peek().kind != "end":
             raise self.fail(
@@ -194,7 +195,11 @@ class Reader:
     def index(self) -> Index:
         """An affine sum, or TENSOR[...]."""
         if self.peek().kind == "name" and self.peek(1).text == "[":
-            return Gather(self.access("a tensor of indices"))
+            at = self.here
+            gather = Gather(self.access("a tensor of indices"))
+            if gather.access.gathers:
+                raise self.fail(f"{gather} is gathered by what is gathered", UNSAID["gathered"], at)
+            return gather
         return self.affine()
 
     def affine(self) -> Affine:

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ...errors import SpecError
+from ...errors import SpecError, UnsupportedError
 from .additions import Additions, free_variable
 from .ast import (
     Access,
     Affine,
     Cascade,
+    Digit,
     Einsum,
     Gather,
     Iterate,
@@ -45,6 +46,19 @@ def written_out(cascade: Cascade) -> Cascade:
             raise _refused(einsum, "stands in an iterate block", "use max and argmax there")
     steps = tuple(own for step in cascade.steps for own in expansion.steps(step))
     return replace(expansion.added.applied(steps), indexing=cascade.index_ranks)
+
+
+def need_instructions(cascade: Cascade) -> None:
+    """Refuse Einsums that no single instruction computes, where a mapping names that of each.
+
+    Raises:
+        UnsupportedError: at the first.
+    """
+    for einsum in cascade.einsums:
+        is_counted = einsum.positions or any(isinstance(n, Digit) for i in einsum.indices for n, _ in i.terms)
+        if is_counted or einsum.output.gathers or einsum.reduce_op in REDUCTIONS:
+            problem = "a mapping that names every instruction has none for this expression"
+            raise einsum.located(UnsupportedError(problem, hint="leave binding.engine out, or a part of it"))
 
 
 def _refused(einsum: Einsum, problem: str, hint: str) -> SpecError:

@@ -14,7 +14,7 @@ from math import prod
 
 from ...errors import UnsupportedError
 from ...machine import Machine
-from ..language.ast import Access, Operand, Position, Scalar
+from ..language.ast import Access, Operand, Scalar
 from ..language.operators import OPERATORS
 from ..language.spec import Spec
 from ..plan.build import Builder, Scope
@@ -349,11 +349,8 @@ class _Build:
 
     def operand(self, operand: Operand, plan: Plan) -> Value:
         """An operand of an element-wise Einsum: a number, what is computed on the way, or a view."""
-        if isinstance(operand, Position):
-            problem = f"{operand} is the value of an index, which no mapping of every instruction places"
-            refused = UnsupportedError(problem, hint="leave the instructions out of the mapping")
-            raise plan.einsum.located(refused)
         if not isinstance(operand, Access):
+            assert isinstance(operand, Scalar)
             return Value(number=self.ctx.number(operand))
         if operand.tensor in self.pending:
             return self.pending.pop(operand.tensor)
