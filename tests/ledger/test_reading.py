@@ -78,7 +78,7 @@ QUANTITIES = (
     "dma_active_us, tensor_active_percent, vector_active_percent, scalar_active_percent, "
     "gpsimd_active_percent, dma_active_percent, dma_packet_us, dma_transfers, dma_bytes, hbm_read_bytes, "
     "hbm_write_bytes, matmuls, spill_save_bytes, spill_reload_bytes, sbuf_read_bytes, sbuf_write_bytes, "
-    "psum_read_bytes"
+    "psum_read_bytes, psum_write_bytes, hardware_flops, transpose_flops"
 )
 KEYS = (
     "it has args, calls, chip, contradicts, dialect, family, hardware, id, kernel, keywords, kind, label, "
