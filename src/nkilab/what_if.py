@@ -59,17 +59,20 @@ def changed(machine: Machine, changes: Mapping[str, Any]) -> Machine:
             new_value = (
                 machine[constant] * value if is_factor else value / (machine[divisor] if divisor else 1)
             )
-            # a factor may leave a part of what counts, which does not count
-            is_part = is_factor and "whole" in machine.needs(constant, new_value)
-            values[constant] = int(new_value) if is_part else new_value
-            needed = machine.needs(constant, values[constant])
-            if needed:
-                raise UsageError(
-                    f"{name}={factor} makes {constant} {values[constant]:g}; it must be {needed}"
-                )
+            values[constant] = _allowed(machine, constant, new_value, f"{name}={factor}", is_factor=is_factor)
     changes_text = ",".join(f"{name}={factor}" for name, factor in changes.items())
     label = f"{machine.calibration}, {changes_text}" if machine.calibration else changes_text
     return machine.with_constants(values, f"what if {changes_text}", label, "assumed")
+
+
+def _allowed(machine: Machine, constant: str, value: float, change: str, *, is_factor: bool) -> float:
+    """A value that a constant may have; a factor may leave a part of what counts, which does not count."""
+    if is_factor and "whole" in machine.needs(constant, value):
+        value = int(value)
+    needed = machine.needs(constant, value)
+    if needed:
+        raise UsageError(f"{change} makes {constant} {value:g}; it must be {needed}")
+    return value
 
 
 def _constants(machine: Machine, name: str) -> Mapping[str, str]:
