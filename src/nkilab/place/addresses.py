@@ -13,7 +13,7 @@ from ..trace.program import Program
 from .boxes import Boxes
 from .buffers import buffer_edges, phase_edges
 from .direct_allocation import Edges, direct_edges, is_fixed, reserved
-from .edges import Waits, Within, waits_from, with_edges, within_tensors
+from .edges import Waits, Within, with_edges, within_tensors
 from .lifetimes import Parts, frontier_of, parts_of, psum_unit
 from .memory import ALL_PLACED, place
 from .plan import Finding, Placements, Plan, Transfer
@@ -44,12 +44,10 @@ def plan(program: Program, known: Within | None = None) -> Plan:
     in_psum, in_sbuf = task.placed(psum), task.placed(sbuf)
 
     nodes = len(program) + len(in_sbuf.transfers)
-    later = np.repeat(np.arange(len(program)), np.diff(waits.start))
-    more = buffer_edges(program, slots), phase_edges(program, slots)
-    columns = zip((later, waits.node, waits.kind), in_psum.edges, in_sbuf.edges, *more, strict=True)
+    more = in_psum.edges, in_sbuf.edges, buffer_edges(program, slots), phase_edges(program, slots)
     return Plan(
         len(program),
-        waits_from(nodes, *(np.concatenate(column) for column in columns)),
+        with_edges(waits, *more, count=nodes),
         in_sbuf.transfers,
         in_sbuf.placements,
         in_psum.placements,
@@ -257,7 +255,7 @@ def _reuse_edges(slots: Slots, parts: Parts, takers: np.ndarray, formers: np.nda
     later, former = root_row[one], formers[pair]
     two, edge = _expanded(start[former], start[former + 1])
     later, earlier = later[edge], frontier[two]
-    return later, earlier, np.full(len(later), REUSE)
+    return later, earlier, np.full(len(later), REUSE, np.int8)
 
 
 def _expanded(start: np.ndarray, stop: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
