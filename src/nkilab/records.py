@@ -211,6 +211,9 @@ def _filled(record: type[Struct], columns: dict[str, Any], count: int) -> np.nda
     for name, own in values.items():
         if name not in whole:
             alike[name] = own
+    if not whole and not alike.view(np.uint8).any():
+        # nothing is written before it is used: much of a long table never is
+        return np.zeros(count, table_made.dtype)
     for start in range(0, count, _PIECE):
         piece = table_made[start : start + _PIECE]
         piece[:] = alike
@@ -247,5 +250,5 @@ def columns_of(records: Any, *names: str) -> tuple[np.ndarray, ...]:
 
 
 def numbers(values: Any, *, as_array: bool) -> Any:
-    """Whole numbers as a list, or as an array for compiled code."""
-    return np.array(values, np.int32) if as_array else np.asarray(values).tolist()
+    """Whole numbers as a list, or as an array for compiled code, the given one if it is of its type."""
+    return np.asarray(values, np.int32) if as_array else np.asarray(values).tolist()

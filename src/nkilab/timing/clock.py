@@ -17,7 +17,7 @@ from ..place.plan import Plan
 from ..records import Job, column
 from ..trace.program import Program
 from .engines import choose, finish, meet, next_start, note, settle
-from .events import latency_of, timeline_of
+from .events import Outcome, latency_of, outcome_of, timeline_of
 from .state import FOREVER, NOBODY, NOT_YET, Clock, clock_of
 from .timeline import Timeline
 from .transfers import next_event, pause, resume, step
@@ -37,9 +37,16 @@ def simulate(program: Program, plan: Plan, work: Work | None = None) -> Timeline
     Returns:
         The events; the same program and plan give the same events, bit for bit.
     """
-    run, work, clock = _opened(program, work or work_of(program, plan))
+    work = work or work_of(program, plan)
+    return timeline_of(program.machine, work, _outcome(program, work))
+
+
+def _outcome(program: Program, work: Work) -> Outcome:
+    """What the clock of a program comes to; the clock itself is left behind."""
+    run, _, clock = _opened(program, work)
     run(clock, BEGIN, 0.0, FOREVER)
-    return ended(program, work, clock)
+    _check_all_happened(clock)
+    return outcome_of(work, clock)
 
 
 def latency_ns(program: Program, plan: Plan, known: Work | None = None) -> float:
@@ -53,7 +60,7 @@ def latency_ns(program: Program, plan: Plan, known: Work | None = None) -> float
 def ended(program: Program, work: Work, clock: Clock) -> Timeline:
     """The timeline of a clock that ran to its end."""
     _check_all_happened(clock)
-    return timeline_of(program.machine, work, clock)
+    return timeline_of(program.machine, work, outcome_of(work, clock))
 
 
 def _check_all_happened(clock: Clock) -> None:
