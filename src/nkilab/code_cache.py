@@ -89,17 +89,6 @@ class CodeCache:
         self._stem = f"{name}-{sha256(repr(parts).encode()).hexdigest()[:16]}"
         self.cache_path = ""
 
-    @property
-    def is_usable(self) -> bool:
-        """Whether code can be kept, as far as that is known before it is tried."""
-        return folder() is not None
-
-    @property
-    def has_code(self) -> bool:
-        """Whether there is code for some signature."""
-        place = folder()
-        return place is not None and any(place.glob(f"{self._stem}-*"))
-
     def load_overload(self, signature: object, context: _Target) -> object:
         """The compiled function for a signature; None if there is none that may be loaded."""
         context.refresh()

@@ -17,7 +17,7 @@ from .machine import LINKS
 from .place import Plan, plan
 from .place.compiler_passes import compiled
 from .progress import phase
-from .timing import Timeline, compiled_beside, simulate
+from .timing import Timeline, simulate
 from .trace.program import Program
 from .views.cores import Cores, OneCore, Together
 from .views.guidance import Guidance
@@ -212,8 +212,7 @@ def estimate_programs(programs: Sequence[Program]) -> Estimate:
     first = {key: number for number, key in reversed(list(enumerate(keys)))}
     with phase("placing", total=sum(len(programs[number]) for number in first.values())):
         compiled_by_key = {key: compiled(programs[number]) for key, number in first.items()}
-        with compiled_beside(max(map(len, compiled_by_key.values()))):
-            plans = {key: plan(program) for key, program in compiled_by_key.items()}
+        plans = {key: plan(program) for key, program in compiled_by_key.items()}
     own = [compiled_by_key[key].named_as(program) for key, program in zip(keys, programs, strict=True)]
     with phase("simulating", total=sum(map(len, own))):
         together = simulate_together(own, [plans[key] for key in keys], keys)
@@ -238,8 +237,7 @@ def estimate_program(program: Program) -> Estimate:
     """Predict the latency of a traced program, as the compiler leaves it."""
     with phase("placing", total=len(program)):
         left = compiled(program)
-        with compiled_beside(len(left)):
-            placed = plan(left)
+        placed = plan(left)
     return estimate_planned(left, placed, program)
 
 

@@ -6,13 +6,10 @@ What that releases is ready later than it.
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
 from typing import Any
 
 import numpy as np
 
-from ..machine import MACHINES
-from ..place import plan
 from ..place.plan import Plan
 from ..records import Job, column
 from ..trace.program import Program
@@ -66,18 +63,6 @@ def ended(program: Program, work: Work, clock: Clock) -> Timeline:
 def _check_all_happened(clock: Clock) -> None:
     never = np.flatnonzero(column(clock.nodes, "done") == NOT_YET)
     assert not len(never), f"node {never[0]} waits for something that never happens"
-
-
-def compiled_beside(rows: int) -> AbstractContextManager[None]:
-    """Let the clock be compiled while the body plans so many rows, if that was never done."""
-    return _JOB.compiled_beside(rows, (__name__, compile_clock.__name__))
-
-
-def compile_clock() -> None:
-    """Compile the clock, on a program without rows."""
-    _ = _JOB.compiled
-    nothing = Program(MACHINES["trn2"], "nothing")
-    simulate(nothing, plan(nothing))
 
 
 def opened(program: Program, plan: Plan) -> tuple[Any, Work, Clock]:
