@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from . import kept_estimates
 from ._lazy import part
 from .conformal import Band, Traits, residuals, traits_of
 from .cores import neighbours, signature, simulate_together
@@ -237,14 +238,28 @@ def estimate_program(program: Program) -> Estimate:
     """Predict the latency of a traced program, as the compiler leaves it."""
     with phase("placing", total=len(program)):
         left = compiled(program)
-        placed = plan(left)
-    return estimate_planned(left, placed, program)
+        path = kept_estimates.path_of(left)
+        known = kept_estimates.recalled(path)
+        placed = plan(left) if known is None else known.plan
+    estimate = estimate_planned(left, placed, program, None if known is None else known.timeline)
+    if known is None:
+        kept_estimates.keep(path, placed, estimate.timeline)
+    return estimate
 
 
-def estimate_planned(program: Program, placed: Plan, written: Program | None = None) -> Estimate:
-    """Predict the latency of a program as the compiler leaves it, whose tiles have their places."""
-    with phase("simulating", total=len(program)):
-        timeline = simulate(program, placed)
+def estimate_planned(
+    program: Program, placed: Plan, written: Program | None = None, timeline: Timeline | None = None
+) -> Estimate:
+    """Predict the latency of a program as the compiler leaves it, whose tiles have their places.
+
+    Args:
+        program, placed: as the compiler leaves it, and its plan.
+        written: as the kernel wrote it.
+        timeline: of the plan, where it is known.
+    """
+    if timeline is None:
+        with phase("simulating", total=len(program)):
+            timeline = simulate(program, placed)
     return Estimate(
         program.kernel_name, program.machine.label, program, placed, timeline, tuple(program.notes),
         written=written,
