@@ -100,6 +100,16 @@ def test_what_decides_a_plan_or_its_times_decides_the_name(change: str) -> None:
     assert kept_estimates.path_of(other) != kept_estimates.path_of(program)
 
 
+def test_a_program_of_which_files_do_not_have_everything_is_not_kept() -> None:
+    program = loaded_copied_stored()
+    program.met = [((0, 0), (1, 0))]
+    assert kept_estimates.path_of(program) is None
+    program.met = []
+    assert kept_estimates.path_of(program) is not None
+    program.forms[1].is_indirect = True
+    assert kept_estimates.path_of(program) is None
+
+
 def test_changed_modules_of_the_model_make_another_name(monkeypatch: pytest.MonkeyPatch) -> None:
     before = kept_estimates.path_of(loaded_copied_stored())
     monkeypatch.setattr(kept_estimates, "_makers", lambda: [("timing/clock.py", 1, 1)])

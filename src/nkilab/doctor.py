@@ -32,7 +32,7 @@ def report(*, has_cache: bool = False, is_cleared: bool = False) -> dict[str, An
     }
 
 
-def _kept(folder: PrivateFolder, *, is_cleared: bool) -> dict[str, Any]:
+def _kept(folder: PrivateFolder, *, is_cleared: bool) -> dict[str, object]:
     """Where files are kept, how many and of how many bytes; then they are taken away if that is asked for."""
     files = folder.files()
     if is_cleared:

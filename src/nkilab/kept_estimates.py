@@ -10,25 +10,24 @@ import os
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import numpy as np
 
 from .argument_checks import megabytes
 from .disk import cache_folder
-from .machine import Machine
+from .errors import FileError
+from .files.neff import digest_of
 from .place import Plan
 from .private_files import PrivateFolder, content_of, tell_once
-from .tiles.tile import Layout
 from .timing import Timeline
 from .trace.program import Program
 
 FOLDER = PrivateFolder("programs", "estimates are", lambda: cache_folder() / "estimates")
 # rows from which on looking up takes less time than planning and timing again
 FEWEST_ROWS = 3_000
-# of all that may be kept the part that one program may take
-_SHARE = 4
+# of all that may be kept the part that one program may take, and what a row of one takes at least
+_SHARE, _ROW_BYTES = 4, 100
 # folders of this package, and modules beside them, that plans and timelines follow from
 _FOLDERS = ("place", "timing", "isa", "machine", "tiles", "trace")
 _MODULES = ("heap.py", "records.py", "kept_estimates.py")
@@ -48,11 +47,17 @@ def limit() -> int:
 
 def path_of(program: Program) -> Path | None:
     """Where the plan and the timeline of a program are kept; None if they are not."""
-    if len(program) < FEWEST_ROWS or not limit():
+    if not FEWEST_ROWS <= len(program) <= limit() // _SHARE // _ROW_BYTES:
         return None
-    digest = _digest(program)
-    place = FOLDER.place() if digest else None
-    return place and place / digest
+    if program.met or any(form.is_indirect for form in program.forms):
+        # files have neither whom a program meets nor what only its run knows
+        return None
+    place = FOLDER.place()
+    try:
+        return place and place / sha256(f"{digest_of(program)} {_makers()}".encode()).hexdigest()
+    except FileError:
+        # an attribute of an instruction has no form in files
+        return None
 
 
 def recalled(path: Path | None) -> Kept | None:
@@ -72,15 +77,10 @@ def recalled(path: Path | None) -> Kept | None:
 
 def keep(path: Path | None, plan: Plan, timeline: Timeline) -> None:
     """Keep what was found about a program, in place of what was used longest ago."""
-    most = limit()
-    columns = sum(_bytes(part) for part in (plan, plan.waits, plan.sbuf, plan.psum, timeline))
-    if path is not None and columns <= most // _SHARE:
-        FOLDER.write(path, msgspec.msgpack.encode(Kept(plan, timeline), enc_hook=_plain))
-        FOLDER.shrink(most)
-
-
-def _bytes(part: msgspec.Struct) -> int:
-    return sum(getattr(getattr(part, name), "nbytes", 0) for name in part.__struct_fields__)
+    content = b"" if path is None else msgspec.msgpack.encode(Kept(plan, timeline), enc_hook=_plain)
+    if path is not None and len(content) <= limit() // _SHARE:
+        FOLDER.write(path, content)
+        FOLDER.shrink(limit())
 
 
 def _plain(value: object) -> tuple[str, bytes] | int | float:
@@ -93,53 +93,10 @@ def _plain(value: object) -> tuple[str, bytes] | int | float:
     raise NotImplementedError(f"{type(value).__name__} is kept nowhere")
 
 
-def _array(kind: type, value: Any) -> np.ndarray:
+def _array(_: type, value: object) -> np.ndarray:
     """A column of its type and its bytes."""
-    if kind is not np.ndarray or type(value) is not list or [*map(type, value)] != [str, bytes]:
-        raise ValueError("a column is a type and bytes")
-    return np.frombuffer(value[1], np.dtype(value[0])).copy()
-
-
-def _digest(program: Program) -> str:
-    """The digest of all that decides plan and timeline; "" where it could not tell two programs apart."""
-    columns = (
-        program.form_column, program.line_column, program.position_column, program.value_column,
-        program.storage_column, program.offset_column, program.positions.table,
-    )  # fmt: skip
-    forms = [(type(f).__name__, *map(_layout, f.layouts), f.attribute_values) for f in program.forms]
-    tables = (
-        program.kernel_name, program.compiler, program.has_static_descriptors, program.lines,
-        program.unrolled, program.values, program.findings, program.met, sorted(program.addresses.items()),
-    )  # fmt: skip
-    text = repr((forms, tables, _storages(program), _facts(program.machine), _makers()))
-    if " at 0x" in text:
-        return ""
-    digest = sha256(text.encode())
-    for column in columns:
-        digest.update(column.tobytes())
-    return digest.hexdigest()
-
-
-def _layout(own: object) -> object:
-    """What tells a layout from others; what else stands for an operand shows itself."""
-    if not isinstance(own, Layout):
-        return own
-    place = own.memory, own.partition_axis, own.start_partition, own.indices
-    return own.shape, own.strides, own.dtype.name, *place
-
-
-def _storages(program: Program) -> tuple[list[Any], bytes]:
-    """The table of storages: those that differ, and which is which."""
-    numbers = {record: number for number, record in enumerate(dict.fromkeys(program.storages))}
-    return list(numbers), np.array([numbers[record] for record in program.storages], np.int64).tobytes()
-
-
-def _facts(machine: Machine) -> list[Any]:
-    return [
-        machine.label,
-        machine.generation,
-        sorted((name, fact.value) for name, fact in machine.facts().items()),
-    ]
+    dtype, content = msgspec.convert(value, tuple[str, bytes])
+    return np.frombuffer(content, dtype).copy()
 
 
 @cache

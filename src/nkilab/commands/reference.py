@@ -61,7 +61,7 @@ def ops(only_missing: bool, as_json: bool, name: str) -> None:
 @click.option("--cache", is_flag=True, help="Tell what is kept on disk: compiled code and estimates.")
 @click.option("--clear", is_flag=True, help="With --cache: take it away; it is made again when it is needed.")
 def doctor(as_json: bool, cache: bool, clear: bool) -> None:
-    """Tell what is installed, whether real vendor wheels are present, and what is kept on disk."""
+    """Tell what is installed, whether real vendor wheels are present, and what is kept."""
     if clear and not cache:
         raise UsageError("--clear takes away what --cache tells of", hint="give both")
     own = part("doctor")
