@@ -13,6 +13,7 @@ from ..tree import nodes
 from ..tree.expr import ZERO, expr
 from ..tree.nodes import At, Cut, View, all_of
 from .abreast import is_abreast
+from .batch import batch_of, lower_batch
 from .beside import rows_beside
 from .build import Span, point, whole
 from .choose import is_settled
@@ -68,9 +69,10 @@ class Contraction:
         operands.stage_small(self.is_staged)
         operands.stage_padded(is_forced=not product.outer)
         self.beside, each = rows_beside(self.ctx, self.einsum, product, self.spans, self.target, self.padded)
+        batch = batch_of(self) if not self.beside else None
         comment = self.einsum.title
         with ExitStack() as stack:
-            loops = operands.loops(self.beside)
+            loops = [v for v in operands.loops(self.beside) if batch is None or v != batch.variable]
             for variable in loops:
                 block = each if variable == self.beside else 1
                 span = stack.enter_context(
@@ -81,6 +83,9 @@ class Contraction:
                 operands.stage_padded(is_forced=variable == loops[-1])
             if comment:
                 build.add(nodes.Comment(comment))
+            if batch is not None:
+                lower_batch(self, batch)
+                return
             for columns in columns_apart(self.ctx, product, self.spans, self.dtype):
                 self.of_columns(columns)
 
