@@ -199,16 +199,30 @@ class Filling:
             self.ctx.build.add(nodes.Copy(place, fetch(self.ctx, want)))
 
     def turned(self, free: str) -> None:
-        """Transposed blocks of at most so many columns as there are partitions, straight into the tile."""
-        columns = self.at[free]
-        if columns.most > self.ctx.lanes:
-            total = columns.count.value
-            assert total is not None
-            with self.ctx.build.tiles("b", total, self.ctx.lanes) as block:
-                self.over(free, columns.tile(block)).turned(free)
+        """Transposed blocks of at most so many columns as there are partitions, a bank of them at once."""
+        ctx, columns, lanes = self.ctx, self.at[free], self.ctx.lanes
+        if columns.most <= lanes:
+            place = self.place
+            turn(ctx, fetch(ctx, self.want(free, self.part)), place, self.rows.most)
             return
-        place = self.place
-        turn(self.ctx, fetch(self.ctx, self.want(free, self.part)), place, self.rows.most)
+        total = columns.count.value
+        assert total is not None
+        is_even = total % lanes == 0 and self.source.buffer.memory != nodes.PSUM
+        blocks = total // lanes if is_even else 0
+        each = max(
+            (n for n in range(2, blocks + 1) if blocks % n == 0 and n * lanes <= self.of_a_bank), default=1
+        )
+        with ctx.build.tiles("b", total, each * lanes) as group:
+            if each == 1:
+                self.over(free, columns.tile(group)).turned(free)
+                return
+            psum = ctx.temporary("turned", self.rows.most, each * lanes, self.source.buffer.dtype, nodes.PSUM)
+            with ctx.build.loop("r", each) as r:
+                here = self.over(free, whole(lanes, columns.start + group.start + r * lanes))
+                dst = part_of(psum, self.rows.count, lanes, r * lanes)
+                ctx.build.add(nodes.Transpose(dst, fetch(ctx, here.want(free, self.part))))
+            place = self.over(free, columns.tile(group)).place
+            ctx.build.add(nodes.Copy(place, part_of(psum, self.rows.count, each * lanes)))
 
     def turned_in_bulk(self) -> bool:
         """Fill a tile whose partitions run along the last axis in HBM; whether it is done."""

@@ -193,8 +193,7 @@ class Homes:
         products = [e for e in readers if e in self.products and len(set(map(str, e.accesses))) > 1]
         if any(e.map_op or e.reduce_op != "add" for e in readers if e not in products):
             return ""
-        partners = [[a for a in e.accesses if a.tensor != einsum.name] for e in products]
-        types = {matmul_dtype(self.ctx, *accesses) for accesses in partners}
+        types = {matmul_dtype(self.ctx, *e.accesses) for e in products}
         return types.pop() if len(types) == 1 and "float32" not in types else ""
 
     def stays_in_psum(self, einsum: Einsum, group: Group, blocks: dict[str, int]) -> bool:

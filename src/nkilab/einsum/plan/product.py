@@ -279,10 +279,14 @@ def _rows_beside(
 
 
 def matmul_dtype(ctx: Context, *operands: Access | None) -> str:
-    """The type in which TensorE reads: that of a narrow operand, else float32."""
+    """The type in which TensorE reads: that of a narrow operand, or of all inputs; else float32.
+
+    What computed values lose as they become bfloat16 is what any kernel may lose (`tolerance.py`).
+    """
     types = [ctx.chip_dtype(a.tensor) if ctx.chip(a.tensor) else ctx.dtypes[a.tensor] for a in operands if a]
     narrow = [t for t in types if t != "float32"]
-    return narrow[0] if narrow else "float32"
+    is_inner = len(types) > 1 and all(a is not None and a.tensor in ctx.cascade.written for a in operands)
+    return narrow[0] if narrow else "bfloat16" if is_inner and ctx.is_narrow else "float32"
 
 
 def even_tile(ctx: Context, extent: int) -> int:
