@@ -34,6 +34,7 @@ from .peeled import peeled
 from .pipeline import pipelined
 from .product import product_of
 from .reach import beyond_edges
+from .recomputed import recomputed
 from .recurrence import without_turns
 from .shortened import without_ruled_out
 from .solve import solve_of, substitution_in
@@ -85,7 +86,13 @@ def lower(
     def kernel(knobs: Knobs) -> tuple[Kernel, Context]:
         known, edges = with_edges(held, held.types(dtypes), machine, knobs)
         every = back | edges
-        tree, ctx = _Lowering(cascade, known, dtypes, machine, name, title, knobs, given, every).planned()
+
+        def planned(known: Cascade) -> tuple[Kernel, Context]:
+            return _Lowering(cascade, known, dtypes, machine, name, title, knobs, given, every).planned()
+
+        tree, ctx = planned(known)
+        if knobs.is_recomputed:
+            tree, ctx = planned(recomputed(ctx))
         ctx.choices.extend(reasons)
         return tree, ctx
 
