@@ -22,7 +22,7 @@ from .deliver import deliver, targets_of
 from .fetch import fetch
 from .operands import Operands, masked
 from .part import Columns, columns_apart
-from .product import Blocks, Product, even_tile, keeps_given, lies_turned, matmul_dtype
+from .product import Blocks, Product, along, even_tile, keeps_given, lies_turned, matmul_dtype
 from .reach import leaving
 from .stack import of_stack
 from .stage import stage, staged_bytes, staged_whole
@@ -156,6 +156,11 @@ class Contraction:
             fewest = fewest or len(options)
             if len(options) > fewest + 8:
                 break
+        if not options and any(
+            along(self.einsum, a, self.spans, self.product.inner) for a in self.einsum.accesses
+        ):
+            options = self.smaller_blocks(part, free, over, room)
+            fewest = len(options)
         if not options:
             depth = over if self.beside else min(over, self.lanes)
             return Blocks(min(part, self.lanes), min(free, self.bank), depth)
@@ -169,6 +174,14 @@ class Contraction:
             f"blocks of {self.einsum}", [*held, *(replace(b, is_free_first=True) for b in first[:4])],
             lambda b: f"{b.part} x {b.free} x {b.over}",
         )  # fmt: skip
+
+    def smaller_blocks(self, part: int, free: int, over: int, room: float) -> list[tuple[float, Blocks]]:
+        """Blocks of fewer columns than a bank has, where more of an operand has no room."""
+        depths = [d for d in self.block_sizes(over, self.lanes) if d % self.lanes == 0 or d == over]
+        sizes = [self.bank >> n for n in range(1, 4) if free % (self.bank >> n) == 0]
+        options = (Blocks(min(part, self.lanes), n, d) for n in sizes for d in depths)
+        fitting = [b for b in options if self.may_be(b, room, b.over < over)]
+        return [(-float(b.free * b.over), b) for b in fitting]
 
     def block_sizes(self, extent: int, unit: int) -> list[int]:
         """Block sizes to try, the largest first; what few divide may have a rest, of more than one value."""

@@ -12,7 +12,7 @@ from .build import Span, point
 from .context import Context
 from .groups import Group, einsums_of
 from .knobs import SMALLER_SHARES
-from .product import matmul_dtype
+from .product import matmul_dtype, products_for
 from .stage import stage, staged_bytes
 from .storage import Storage
 from .units import Units
@@ -262,7 +262,8 @@ class Homes:
         reads = [(r, a) for r in group.einsums for a in r.accesses if a.tensor == einsum.name]
         for n, (reader, access) in enumerate(reads):
             if reader in self.products:
-                return next((v for v in reader.reduced if v in access.variables), "")
+                sums = [p.over for p in products_for(self.ctx, reader, {})[:1]]
+                return next((v for v in (*sums, *reader.reduced) if v in access.variables), "")
             if tile in access.variables and not n:
                 return tile
             if id(reader) in wants and reader.output.indices == access.indices:

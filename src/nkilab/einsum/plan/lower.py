@@ -78,7 +78,7 @@ def lower(
     held, reasons = with_scans(cascade) if is_free else (cascade, [])
     reasons = [*left_out, *reasons]
     held = held if given.is_watched else rewritten(with_joined_ranks(held, partitions), dtypes, partitions)
-    held = without_turns(normal(held, partitions, given.plain, is_spread=knobs.is_spread))
+    held = without_turns(normal(held, partitions, given.plain, is_spread=knobs.is_spread, machine=machine))
     if given.is_watched:
         return _Lowering(cascade, held, dtypes, machine, name, title, knobs, given, {}).planned()
     held, back = with_forward_indices(held)

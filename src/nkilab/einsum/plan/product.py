@@ -9,12 +9,14 @@ from math import prod
 
 from ..language.ast import Access, Affine, Einsum
 from .build import Span
-from .choose import MOST_OPTIONS, TRANSFER_NS, is_barred, is_settled, transfer_ns
+from .choose import BYTES_PER_NS, MOST_OPTIONS, TRANSFER_NS, is_barred, is_settled, transfer_ns
 from .context import Context
 from .given import Turn
 
 # to bring another stationary operand into TensorE, besides a cycle per column
 WEIGHTS_NS = 52.0
+# values of a sum along the last axis of an operand that are worth bringing it on chip whole
+FEWEST_ALONG = 32
 # columns of results of a batch whose operands come in one transfer
 BATCH_COLUMNS = 4096
 
@@ -217,6 +219,11 @@ def _cost(
             times = prod(t for v, t in trips.items() if v in apart)
             each = max((n for v, n in batch.items() if v in access.variables), default=1)
             moved_ns = transfer_ns(ctx, access, False, spans, over, own, depth, count)
+            beside_it = along(einsum, access, spans, loops) if ctx.chip(access.tensor) is None else 0
+            if beside_it:
+                # what is summed over lies side by side, and comes at once
+                size = depth * count * ctx.bytes_of(ctx.dtypes[access.tensor])
+                moved_ns = TRANSFER_NS / beside_it + size / BYTES_PER_NS
             cost += times * (moved_ns - (TRANSFER_NS * (1 - 1 / each) if moved_ns > TRANSFER_NS else 0.0))
     times = prod(t for v, t in trips.items() if v in einsum.output.variables)
     home = transfer_ns(ctx, einsum.output, True, spans, part, free, rows, columns)
@@ -225,6 +232,13 @@ def _cost(
     if wanted and ctx.chip(einsum.name) is None and ctx.homes.get(einsum.name) != "hbm" and part != wanted:
         home += 350.0 * -(-columns // ctx.lanes)
     return cost + times * (home + 60 + columns)
+
+
+def along(einsum: Einsum, access: Access, spans: dict[str, Span], loops: tuple[str, ...]) -> int:
+    """Values along the last axis of an operand that a sum goes through one by one; 0 if none are worth it."""
+    last = access.indices[-1].plain if access.indices else ""
+    is_inner = last in loops and last not in einsum.output.variables
+    return spans[last].most if is_inner and spans[last].most >= FEWEST_ALONG else 0
 
 
 def is_batch(einsum: Einsum, part: str, free: str, variable: str) -> bool:
