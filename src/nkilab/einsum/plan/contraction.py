@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from itertools import product as pairs
@@ -18,7 +18,7 @@ from .beside import rows_beside
 from .build import Span, point, whole
 from .choose import is_settled
 from .context import Context, part_of, tally
-from .deliver import deliver, targets_of
+from .deliver import Target, deliver, targets_of
 from .fetch import fetch
 from .operands import Operands, masked
 from .part import Columns, columns_apart
@@ -26,7 +26,7 @@ from .product import Blocks, Product, along, even_tile, keeps_given, lies_turned
 from .reach import leaving
 from .stack import of_stack
 from .stage import stage, staged_bytes, staged_whole
-from .storage import positions
+from .storage import Storage, positions
 from .want import Want
 
 # bytes per partition of results that one transfer stores
@@ -59,17 +59,22 @@ class Contraction:
         self.spans = ctx.spans(einsum, outer)
         self.dtype = matmul_dtype(ctx, product.left, product.right)
         self.lanes, self.bank, self.is_turned_by_tile = ctx.lanes, ctx.bank, False
+        # what takes the tiles of the result out of PSUM, given what they cover; None if they are kept
+        self.ending: Callable[[dict[str, Span]], None] | None = None
 
     def lower(self) -> None:
         """Append the nest."""
         product, build = self.product, self.ctx.build
-        self.target = targets_of(self.ctx, self.einsum, self.outer, product.part)
+        if self.ending is None:
+            self.target = targets_of(self.ctx, self.einsum, self.outer, product.part)
+        else:
+            self.target = Target(None, None)
         operands = Operands(self.ctx, self.einsum, product, self.spans, self.dtype)
         self.stack, self.padded = operands.stack, operands.held
         operands.stage_small(self.is_staged)
         operands.stage_padded(is_forced=not product.outer)
         self.beside, each = rows_beside(self.ctx, self.einsum, product, self.spans, self.target, self.padded)
-        batch = batch_of(self) if not self.beside else None
+        batch = batch_of(self) if not self.beside and self.ending is None else None
         comment = self.einsum.title
         with ExitStack() as stack:
             loops = [v for v in operands.loops(self.beside) if batch is None or v != batch.variable]
@@ -312,7 +317,31 @@ class Contraction:
     def deliver(self, view: View, spans: dict[str, Span]) -> None:
         """Write a tile of the result, scaled, to where it lies."""
         product, view = self.product, self.scaled(view)
+        if self.ending is not None:
+            self.end(view, spans)
+            return
         deliver(self.ctx, self.einsum, view, spans, product.part, product.free, self.target)
+
+    def end(self, view: View, spans: dict[str, Span]) -> None:
+        """Have a tile of the result read where it is."""
+        ctx, output = self.ctx, self.einsum.output
+        if len(view.buffer.shape) > len(view.cuts):
+            copy = ctx.tile(
+                f"{output.tensor.lower()}_tile",
+                *(spans[v] if v else point(0) for v in (self.product.part, self.product.free)),
+            )
+            ctx.build.add(nodes.Copy(copy, view))
+            view = copy
+        dims = [
+            "part" if i.plain == self.product.part else "gone" if spans[i.plain].is_point else "free"
+            for i in output.indices
+        ]
+        bases = tuple(spans[i.plain].start for i in output.indices)
+        held = Storage(view.buffer, tuple(dims), bases, depth=ctx.build.depth)
+        ctx.storages.setdefault(output.tensor, []).insert(0, held)
+        assert self.ending is not None
+        self.ending({**self.outer, **{v: spans[v] for v in output.variables}})
+        ctx.storages[output.tensor].remove(held)
 
     def named(self, rows: Span, columns: Span) -> dict[str, Span]:
         return {v: s for v, s in ((self.product.part, rows), (self.product.free, columns)) if v}

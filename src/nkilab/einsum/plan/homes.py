@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from math import prod
 
 from ..language.ast import Einsum, Iterate, Scalar
@@ -81,6 +82,8 @@ class Homes:
         wants: dict[int, str] = {}
         for einsum in reversed(group.einsums):
             wants[id(einsum)] = self.wanted(einsum, group, blocks, wants)
+        units = self.units.units([s for s in group.steps if isinstance(s, Einsum)])
+        ended = {u[0].name for u, v in pairwise(units) if self.units.is_ended_by(u, v)}
         for einsum in group.einsums:
             name = einsum.name
             if self.narrow(einsum, group):
@@ -88,6 +91,7 @@ class Homes:
             size = self.tile_bytes(einsum, blocks)
             is_output = name in ctx.cascade.outputs
             crosses = name in later and not (is_trivial and size <= SMALL_BYTES and name not in ctx.copied)
+            size = 0 if name in ended else size
             if self.takes_place(einsum, group):
                 ctx.overwritten[name] = einsum.reads[0]
                 size = 0
