@@ -17,7 +17,7 @@ from .plan.context import Context, Plan, Planner
 from .plan.knobs import Key, Knobs
 from .plan.normal import has_few_rows
 from .plan.reach import beyond_edges
-from .plan.recomputed import recomputed
+from .plan.recomputed import far_results
 from .tree.nodes import Kernel, run_by
 
 Change = Callable[[Knobs], Knobs]
@@ -90,7 +90,7 @@ def _close(ctx: Context) -> Iterator[tuple[str, Change]]:
         yield "long rows over all partitions", lambda knobs: replace(knobs, is_spread=True)
     if not ctx.knobs.is_edged and beyond_edges(ctx, ctx.cascade.einsums):
         yield "zeros around copies in HBM", lambda knobs: replace(knobs, is_edged=True)
-    if not ctx.knobs.is_recomputed and recomputed(ctx).steps != ctx.cascade.steps:
+    if not ctx.knobs.is_recomputed and far_results(ctx):
         yield "what HBM holds between its readers computed again", lambda k: replace(k, is_recomputed=True)
     options = [
         (cost / max(decision.costs[0], 1e-9), decision, rank)

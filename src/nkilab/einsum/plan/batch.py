@@ -13,6 +13,7 @@ from ..language.ast import Access, Scalar
 from ..tree.expr import ZERO, expr
 from ..tree.nodes import PSUM, SBUF, At, Buffer, Copy, Cut, Store, View, all_of, upto
 from .build import Span, point, whole
+from .choose import SMALL_ROW_BYTES
 from .product import is_batch
 from .reach import leaving
 from .stage import stage, staged_bytes
@@ -23,8 +24,8 @@ if TYPE_CHECKING:
 
 # part of the room on chip that operands and results of the values that come together may take
 SHARE = 0.3
-# bytes of HBM that one transfer is to move at least before a batch is cut into several, and of a run
-MOST_MOVED, SHORT_RUN = 1 << 20, 512
+# bytes of HBM that one transfer is to move at least before a batch is cut into several
+MOST_MOVED = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -79,7 +80,7 @@ def _together(nest: Contraction, variable: str) -> int:
         held = sum(staged_bytes(nest.ctx, a, spans, product.over, nest.dtype) for a in read)
         columns = nest.spans[product.free].most if product.free else 1
         held += each * columns * 4
-        is_cut = variable in last and each < extent and each * 4 < SHORT_RUN
+        is_cut = variable in last and each < extent and each * 4 < SMALL_ROW_BYTES
         if held * 2 > room or is_cut:
             continue
         if best > 1 and held * nest.lanes > MOST_MOVED * 2 and variable not in last:

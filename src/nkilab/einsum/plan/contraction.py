@@ -326,10 +326,8 @@ class Contraction:
         """Have a tile of the result read where it is."""
         ctx, output = self.ctx, self.einsum.output
         if len(view.buffer.shape) > len(view.cuts):
-            copy = ctx.tile(
-                f"{output.tensor.lower()}_tile",
-                *(spans[v] if v else point(0) for v in (self.product.part, self.product.free)),
-            )
+            rows, columns = (spans[v] if v else point(0) for v in (self.product.part, self.product.free))
+            copy = ctx.tile(f"{output.tensor.lower()}_tile", rows, columns)
             ctx.build.add(nodes.Copy(copy, view))
             view = copy
         dims = [

@@ -35,7 +35,7 @@ from .peeled import peeled
 from .pipeline import pipelined
 from .product import is_batch, product_of
 from .reach import beyond_edges
-from .recomputed import recomputed
+from .recomputed import far_results, recomputed
 from .recurrence import without_turns
 from .shortened import without_ruled_out
 from .solve import solve_of, substitution_in
@@ -93,7 +93,7 @@ def lower(
 
         tree, ctx = planned(known)
         if knobs.is_recomputed:
-            tree, ctx = planned(recomputed(ctx))
+            tree, ctx = planned(recomputed(known, far_results(ctx)))
         ctx.choices.extend(reasons)
         return tree, ctx
 

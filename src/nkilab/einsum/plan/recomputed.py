@@ -6,6 +6,7 @@ between where it is too large: written and read as float32. To read X once more 
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 from math import prod
 
@@ -15,16 +16,20 @@ from .context import Context
 from .defer import names_of, renamed
 
 
-def recomputed(ctx: Context) -> Cascade:
-    """The cascade of a plan whose readers compute anew what that keeps in HBM between them."""
-    cascade, steps = ctx.cascade, list(ctx.cascade.steps)
-    added = Additions(cascade)
-    for einsum in [e for e in cascade.einsums if _is_worth(e, ctx)]:
+def recomputed(cascade: Cascade, far: Collection[str]) -> Cascade:
+    """A cascade whose readers, but the first of each, compute some of its results anew."""
+    steps, added = list(cascade.steps), Additions(cascade)
+    for einsum in [e for e in cascade.einsums if e.name in far]:
         readers = [s for s in steps if isinstance(s, Einsum) and einsum.name in s.reads]
         taken = {id(r): _own(einsum, r, added) for r in readers[1:]}
         if all(taken.values()):
             steps = [e for s in steps for e in (taken.get(id(s)) or (s,))]
     return added.applied(tuple(steps))
+
+
+def far_results(ctx: Context) -> set[str]:
+    """What a plan keeps in HBM between its readers, and costs more so than to compute it again."""
+    return {e.name for e in ctx.cascade.einsums if _is_worth(e, ctx)}
 
 
 def _bytes(tensor: str, ctx: Context) -> int:
