@@ -6,18 +6,19 @@ small transfer, a small copy out of PSUM and a small store; together they are as
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ..language.ast import Access, Scalar
-from ..tree.expr import ZERO, expr
-from ..tree.nodes import PSUM, SBUF, At, Buffer, Copy, Cut, Store, View, all_of, upto
+from ..tree.expr import ZERO
+from ..tree.nodes import PSUM, At, Buffer, Copy, Cut, Store, View, all_of, upto
 from .build import Span, point, whole
 from .choose import SMALL_ROW_BYTES
 from .product import is_batch
 from .reach import leaving
-from .stage import stage, staged_bytes
-from .storage import positions
+from .stage import extents_of, stage, staged_bytes
+from .storage import Storage, positions
 
 if TYPE_CHECKING:
     from .contraction import Contraction
@@ -26,6 +27,10 @@ if TYPE_CHECKING:
 SHARE = 0.3
 # bytes of HBM that one transfer is to move at least before a batch is cut into several
 MOST_MOVED = 1 << 20
+# bytes per partition that one transfer stores, and how storing rows as they come is judged beside that
+MOST_STORED, CLOSE_BY = 16 * 1024, 1.9
+# columns, at most, of which each would be copied out of PSUM by itself
+NARROW = 8
 
 
 @dataclass(frozen=True)
@@ -103,47 +108,99 @@ def _is_loaded(nest: Contraction, access: Access) -> bool:
 
 def lower_batch(nest: Contraction, batch: Batch) -> None:
     """Append the loops over a batch, and its products."""
-    build, spans, variable = nest.ctx.build, nest.spans, batch.variable
-    before, target, output = spans[variable], nest.target, nest.einsum.output
-    with build.tiles(variable, before.most, batch.each, over=variable) as chunk:
-        every = before.tile(chunk)
-        nest.spans = {**spans, variable: every}
+    ctx, spans, variable = nest.ctx, nest.spans, batch.variable
+    target, output, part = nest.target, nest.einsum.output, nest.product.part
+    with ctx.build.tiles(variable, spans[variable].most, batch.each, over=variable) as chunk:
+        nest.spans = {**spans, variable: spans[variable].tile(chunk)}
         nest.held = {}
         for n, access in enumerate((nest.product.left, nest.product.right)):
             if access is not None and _is_loaded(nest, access):
-                nest.held[n] = stage(nest.ctx, access, nest.spans, nest.product.over, nest.dtype)
-        rows, columns = (spans[v] if v else whole(1) for v in (nest.product.part, nest.product.free))
-        extents = {variable: batch.each, nest.product.free: columns.most}
-        order = [i.plain for i in output.indices if i.plain in extents and i.plain]
-        made = None
-        if target.hbm is not None:
-            shape = (rows.most, *(extents[v] for v in order))
-            made = build.buffer(f"{output.tensor.lower()}_rows", shape, target.hbm.buffer.dtype, SBUF)
-        with build.tiles(variable, batch.each, batch.beside, over=variable) as group:
-            shape = (rows.most, batch.beside, columns.most)
-            psum = build.buffer(f"{output.tensor.lower()}_sums", shape, "float32", PSUM, "sum")
-            with build.tiles(variable, batch.beside, 1, over=variable) as one:
-                at = point(every.start + group.start + one.start)
-                place = View(psum, (upto(rows.most), At(one.start), upto(columns.most)))
-                nest.accumulated(place, {**nest.spans, variable: at})
-            source = _in_order(psum, order.index(variable), len(order))
-            here = {**nest.spans, variable: whole(batch.beside, every.start + group.start)}
-            if target.tile is not None:
-                build.add(Copy(target.tile.place(positions(output, here)), source))
-            if made is not None:
-                part = Cut(group.start, expr(batch.beside))
-                cuts = {variable: part, nest.product.free: upto(columns.most)}
-                build.add(Copy(View(made, (upto(rows.most), *(cuts[v] for v in order))), source))
+                nest.held[n] = stage(ctx, access, nest.spans, nest.product.over, nest.dtype)
+        made = _rows(nest, target.hbm) if target.hbm is not None else None
+        order = [i.plain for i in output.indices if i.plain in (variable, nest.product.free)]
+        for psum, span in _banks(nest, variable, 1, batch.beside):
+            at = positions(output, {**nest.spans, variable: span})
+            for tile in (t for t in (target.tile, made) if t is not None):
+                source = _in_order(psum, order.index(variable), len(order))
+                ctx.build.add(Copy(tile.place(at), source))
         if made is not None and target.hbm is not None:
+            axes = [i.plain for i in output.indices if i.plain in (*order, part)]
+            first = axes.index(part)
+            turned = (first, *(n for n in range(len(axes)) if n != first)) if first else ()
             at_hbm = tuple(positions(output, nest.spans))
-            axes = [v for v in (i.plain for i in output.indices) if v in (*extents, nest.product.part) and v]
-            first = axes.index(nest.product.part)
-            turned = (first, *(n for n in range(len(axes)) if n != first))
-            build.add(Store(View(target.hbm.buffer, at_hbm, order=turned if first else ()), all_of(made)))
+            ctx.build.add(Store(View(target.hbm.buffer, at_hbm, order=turned), all_of(made.buffer)))
     nest.spans = spans
     for storage in (target.tile, target.hbm):
         if storage is not None:
             storage.changed()
+
+
+def are_rows_together(nest: Contraction) -> bool:
+    """Compute blocks of rows of a result side by side, to go on together; whether that is possible."""
+    product, spans, target, lanes = nest.product, nest.spans, nest.target, nest.lanes
+    part, output, tile = product.part, nest.einsum.output, target.tile
+    rows, columns = (spans[v] if v else whole(1) for v in (part, product.free))
+    is_whole = rows.count.value == rows.most > lanes and rows.most % lanes == 0
+    is_plain = not nest.beside and not any(isinstance(o, Scalar) for o in nest.einsum.operands)
+    if not (part and is_whole and is_plain and nest.is_straight()) or columns.count.value is None:
+        return False
+    axis = output.axis_of(part)
+    tiles = (nest.tile(part, lanes), nest.tile(product.free, nest.bank))
+    if columns.most > nest.bank or tiles != (lanes, nest.bank) or axis is None:
+        return False
+    if target.hbm is not None:
+        if tile is not None or not _is_stored_at_once(nest, rows.most // lanes * columns.most):
+            return False
+        tile = _rows(nest, target.hbm)
+    elif tile is None or tile.buffer.memory == PSUM or not tile.has_blocks or columns.most > NARROW:
+        return False
+    blocks, most = rows.most // lanes, nest.bank // columns.most
+    for psum, span in _banks(nest, part, lanes, max(n for n in range(1, most + 1) if blocks % n == 0)):
+        first = tile.view(positions(output, {**spans, part: whole(lanes, span.start)}))
+        block = first.index[1]
+        assert isinstance(block, At)
+        index = (first.index[0], Cut(block.at, span.count // lanes), *first.index[2:])
+        nest.ctx.build.add(Copy(replace(first, index=index), _in_order(psum, 0, len(index) - 1)))
+    if target.hbm is not None:
+        place = View(target.hbm.buffer, tuple(positions(output, spans)), folded=(axis, lanes))
+        nest.ctx.build.add(Store(place, all_of(tile.buffer)))
+        target.hbm.changed()
+    else:
+        tile.changed()
+    return True
+
+
+def _is_stored_at_once(nest: Contraction, elements: int) -> bool:
+    """Whether rows of several blocks of partitions go to HBM in one transfer."""
+    name, size = nest.einsum.name, elements * nest.ctx.bytes_of(nest.target.dtype)
+    index = next(i for i in nest.einsum.output.indices if nest.product.part in i.variables)
+    is_wide = bool(nest.product.free) and nest.spans[nest.product.free].most > 1
+    if index.plain != nest.product.part or not is_wide or size * 2 > min(MOST_STORED, nest.ctx.room() * 0.3):
+        return False
+    ways = ("at once", "as they come")
+    return nest.ctx.pick(f"how rows of {name} are stored", ways, costs=(1.0, CLOSE_BY)) == ways[0]
+
+
+def _rows(nest: Contraction, hbm: Storage) -> Storage:
+    """A tile for the results that one transfer stores."""
+    output = nest.einsum.output
+    axes = extents_of(output, nest.spans, nest.product.part)
+    return nest.ctx.add_tile(output.tensor, axes, hbm.buffer.dtype, f"{output.tensor.lower()}_rows")
+
+
+def _banks(nest: Contraction, variable: str, step: int, beside: int) -> Iterator[tuple[Buffer, Span]]:
+    """Results of `step` values of a variable each, side by side in a bank of PSUM, with all of its values."""
+    build, every, part = nest.ctx.build, nest.spans[variable], nest.product.part
+    columns = nest.spans[nest.product.free].most if nest.product.free else 1
+    height = step if variable == part else nest.spans[part].most
+    with build.tiles(variable, every.most, beside * step, over=variable) as group:
+        shape, name = (height, beside, columns), f"{nest.einsum.name.lower()}_sums"
+        psum = build.buffer(name, shape, "float32", PSUM, "sum")
+        with build.tiles(variable, beside * step, step, over=variable) as one:
+            place = View(psum, (upto(height), At(one.start // step), upto(columns)))
+            span = whole(step, every.start + group.start + one.start)
+            nest.accumulated(place, {**nest.spans, variable: span if step > 1 else point(span.start)})
+        yield psum, whole(beside * step, every.start + group.start)
 
 
 def _in_order(psum: Buffer, place: int, axes: int) -> View:

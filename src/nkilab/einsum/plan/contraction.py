@@ -11,9 +11,8 @@ from math import isqrt, prod
 from ..language.ast import Access, Einsum, Scalar
 from ..tree import nodes
 from ..tree.expr import ZERO, expr
-from ..tree.nodes import At, Cut, View, all_of
-from .abreast import is_abreast
-from .batch import batch_of, lower_batch
+from ..tree.nodes import Cut, View, all_of
+from .batch import are_rows_together, batch_of, lower_batch
 from .beside import rows_beside
 from .build import Span, point, whole
 from .choose import is_settled
@@ -29,10 +28,6 @@ from .stage import stage, staged_bytes, staged_whole
 from .storage import Storage, positions
 from .want import Want
 
-# bytes per partition of results that one transfer stores
-MOST_STORED = 16 * 1024
-# how storing rows as they come is judged beside storing them at once: timed after all that is closer
-CLOSE_BY = 1.9
 # parts, at most, that blocks with a rest cut an extent into
 MOST_PARTS = 256
 
@@ -380,10 +375,7 @@ class Contraction:
 
     def tiles(self, total: nodes.Buffer | None) -> None:
         """One tile of the result after the other."""
-        if total is None and self.is_stored_at_once():
-            self.at_once()
-            return
-        if total is None and is_abreast(self):
+        if total is None and are_rows_together(self):
             return
         for rows, columns in self.result_tiles():
             spans = {**self.spans, **self.named(rows, columns)}
@@ -397,50 +389,6 @@ class Contraction:
                 view = _of_total(total, rows, columns, self.spans, self.product)
                 self.ctx.build.add(nodes.Combine(view, view, "add", psum))
                 self.tally(view, self.spans)
-
-    def is_stored_at_once(self) -> bool:
-        """Whether rows of several blocks of partitions, each of one tile, go to HBM in one transfer."""
-        product, target = self.product, self.target
-        if target.tile is not None or target.hbm is None or not product.part or self.beside:
-            return False
-        tiles = (self.tile(product.part, self.lanes), self.tile(product.free, self.bank))
-        if not self.is_straight() or tiles != (self.lanes, self.bank):
-            return False
-        rows = self.spans[product.part]
-        columns = self.spans[product.free] if product.free else whole(1)
-        index = next(i for i in self.einsum.output.indices if product.part in i.variables)
-        size = rows.most // self.lanes * columns.most * self.ctx.bytes_of(target.dtype)
-        is_possible = (
-            rows.count.value == rows.most > self.lanes
-            and rows.most % self.lanes == 0
-            and 1 < columns.most <= self.bank
-            and columns.count.value is not None
-            and index.plain == product.part
-            and size * 2 <= min(MOST_STORED, self.ctx.room() * 0.3)
-        )
-        ways = ("at once", "as they come")
-        what = f"how rows of {self.einsum.name} are stored"
-        return is_possible and self.ctx.pick(what, ways, costs=(1.0, CLOSE_BY)) == ways[0]
-
-    def at_once(self) -> None:
-        """Tiles side by side on chip, and one transfer of all."""
-        product, build, hbm = self.product, self.ctx.build, self.target.hbm
-        assert hbm is not None
-        rows, columns = self.spans[product.part], self.spans[product.free]
-        blocks = rows.most // self.lanes
-        name, every = self.einsum.name.lower(), Cut(ZERO, expr(self.lanes))
-        made = build.buffer(f"{name}_rows", (self.lanes, blocks, columns.most), hbm.buffer.dtype, nodes.SBUF)
-        with build.loop(product.part, blocks, over=product.part, step=self.lanes) as block:
-            start = rows.start + block * self.lanes
-            tile = whole(self.lanes, start)
-            psum = self.summed({**self.spans, product.part: tile}, tile, columns, True)
-            into = View(made, (every, At(block), Cut(ZERO, columns.count)))
-            build.add(nodes.Copy(into, self.scaled(psum)))
-        at = positions(self.einsum.output, self.spans)
-        axis = next(a for a, i in enumerate(self.einsum.output.indices) if product.part in i.variables)
-        source = View(made, (every, Cut(ZERO, expr(blocks)), Cut(ZERO, columns.count)))
-        build.add(nodes.Store(View(hbm.buffer, tuple(at), folded=(axis, self.lanes)), source))
-        hbm.changed()
 
     def summed(self, spans: dict[str, Span], rows: Span, columns: Span, is_whole: bool) -> View:
         """The products of one tile, accumulated in PSUM: where the result stays, if the sum is not cut."""
