@@ -1,8 +1,8 @@
 """Decisions of which two options are judged nearly equal: the timing model takes the better kernel.
 
 What rules judge an option by counts instructions and bytes; it cannot see what waits for what. Where that
-leaves two options close, and kernels run few statements, both are made and timed. The work is counted in
-statements: a slow machine takes longer, and makes the same kernel.
+leaves two options close, both are made, and timed while they run few statements; else what their busiest
+engines do is compared. The work is counted in statements: a slow machine makes the same kernel.
 """
 
 from __future__ import annotations
@@ -17,10 +17,12 @@ from .plan.context import Context, Plan, Planner
 from .plan.knobs import Key, Knobs
 from .plan.normal import has_few_rows
 from .plan.reach import beyond_edges
+from .plan.recomputed import far_results
 from .plan.rewritten import REWRITES
 from .tree.nodes import Kernel, run_by
 
 Change = Callable[[Knobs], Knobs]
+Measure = Callable[[Kernel], float]
 
 # how many times the cost of the best an option may be judged at, to be tried
 CLOSE = 2.0
@@ -32,8 +34,8 @@ WORTH = 0.98
 
 def best_timed(
     built: Planner,
-    latency: Callable[[Kernel], float],
-    price: Callable[[Kernel], float],
+    latency: Measure,
+    price: Measure,
     proved: Callable[[Kernel], object],
 ) -> Planner:
     """What makes a tree and its plan of choices, and takes the faster of two options that are judged close.
@@ -45,66 +47,50 @@ def best_timed(
         proved: proves a tree. Like the others it raises where a choice gives none.
     """
 
-    def faster(plan: Plan, key: Key, notes: list[str]) -> Plan:
-        """A plan, or that of a rewritten cascade, if it is."""
-        with suppress(NkilabError, AssertionError):
-            other = built(plan[1].knobs.picking(key, 1))
-            is_short = max(run_by(one[0].body) for one in (plan, other)) <= MOST_STATEMENTS
-            measure, whose = (latency, "") if is_short else (price, "its busiest engine works ")
-            before, after = (measure(one[0]) for one in (plan, other))
-            if after < before * WORTH:
-                proved(other[0])
-                notes.append(f"{key[0]}: {whose}{after:.1f} us instead of {before:.1f}")
-                return other
-        return plan
-
     def best(knobs: Knobs) -> Plan:
-        plan, least, notes, tried = built(knobs), 0.0, list[str](), list[str]()
+        plan, notes, tried = built(knobs), list[str](), list[str]()
         if knobs.picks:
             return plan
-        for key in (d.key for d in plan[1].decisions if d.key in REWRITES):
-            plan = faster(plan, key, notes)
-        options = list(_close(plan[1]))[:MOST_TIMED]
         budget = MOST_STATEMENTS - run_by(plan[0].body)
-        while options and budget > 0:
-            what, change = options.pop(0)
-            time = least
+        changes = _rewrites(plan[1])
+        changes += list(_close(plan[1]))[:MOST_TIMED]
+        known = dict[Measure, float]()
+        while changes:
+            what, change = changes.pop(0)
             # an option that rules do not take may ask for what no nest covers
             with suppress(NkilabError, AssertionError):
-                time = least = least or latency_of(plan[0])
                 other = built(change(plan[1].knobs))
                 budget -= run_by(other[0].body)
-                time = least if budget < 0 else lower(other[0], least, f"{what}: ", tried)
-            if budget < 0:
-                break
-            if time < least:
-                before = f"{time:.1f} us instead of {least:.1f} by the timing model"
-                notes.append(f"{what}: {before if least < inf else 'by the rules there is no room on chip'}")
+                judge, whose = (judged, "") if budget > 0 else (price, "its busiest engine works ")
+                before = known[judge] = known[judge] if judge in known else judge(plan[0])
+                after = judge(other[0])
+                tried.append(f"{what}: {whose}{after:.1f} us")
+                if after >= before * WORTH:
+                    continue
+                proved(other[0])
+                told = f"{whose}{after:.1f} us instead of {before:.1f} by the timing model"
+                notes.append(f"{what}: {told if before < inf else 'by the rules there is no room on chip'}")
                 # with other ranks come other decisions
-                is_other = other[1].knobs.is_spread != plan[1].knobs.is_spread
-                options = list(_close(other[1]))[: len(options)] if is_other else options
-                plan, least = other, time
+                if other[1].knobs.is_spread != plan[1].knobs.is_spread:
+                    changes = list(_close(other[1]))[: len(changes)]
+                plan, known = other, {judge: after}
         plan[1].choices.extend(notes)
         plan[1].tried.extend(tried)
         return plan
 
-    def latency_of(kernel: Kernel) -> float:
-        """How long the plan by the rules takes; without end where its tiles have no room."""
+    def judged(kernel: Kernel) -> float:
+        """How long a tree takes; without end where its tiles have no room."""
         try:
             return latency(kernel)
         except NkilabError:
             return inf
 
-    def lower(kernel: Kernel, least: float, what: str, tried: list[str]) -> float:
-        """The time of a tree that is proved, if it saves enough of the least."""
-        time = latency(kernel)
-        tried.append(f"{what}{time:.1f} us")
-        if time < least * WORTH:
-            proved(kernel)
-            return time
-        return least
-
     return best
+
+
+def _rewrites(ctx: Context) -> list[tuple[str, Change]]:
+    """Changes of the cascade itself that were possible and are not made."""
+    return [(d.what, _picking(d.key, 1)) for d in ctx.decisions if d.key in REWRITES]
 
 
 def _close(ctx: Context) -> Iterator[tuple[str, Change]]:
@@ -113,6 +99,8 @@ def _close(ctx: Context) -> Iterator[tuple[str, Change]]:
         yield "long rows over all partitions", lambda knobs: replace(knobs, is_spread=True)
     if not ctx.knobs.is_edged and beyond_edges(ctx, ctx.cascade.einsums):
         yield "zeros around copies in HBM", lambda knobs: replace(knobs, is_edged=True)
+    if not ctx.knobs.is_recomputed and far_results(ctx):
+        yield "what HBM holds between its readers computed again", lambda k: replace(k, is_recomputed=True)
     options = [
         (cost / max(decision.costs[0], 1e-9), decision, rank)
         for decision in ctx.decisions

@@ -5,7 +5,8 @@ reference reads them as rounded to their types. An Einsum gives its result
 
     map        the largest change of the operator when operands move within their bounds, and u|f|
     sum of n   the sum of the bounds, and g(n) u times the sum of magnitudes; max and min: the largest
-    product    of k operands: the sum of prod(|x|+E) - prod|x|, and (k + g(n)) u times the sum of prod(|x|+E)
+    product    of k operands: the sum of prod(|x|+E) - prod|x|, and (k + g(n)) u times the sum of prod(|x|+E);
+               of three and more, what they are multiplied to in pairs may be kept, too: (k - 2) m times it
     store      one rounding of the narrowest type that a kernel may keep the result in, m |x|, and what
                underflows there
 
@@ -144,7 +145,8 @@ class _Errors:
             low, high = (np.abs(e.product(einsum, bound, kept, extents)) for e in (self.low, self.high))
             self.largest_sum = max(self.largest_sum, float(high.max(initial=0.0)))
             roundings = len(einsum.operands) - 1 + (walk(count) if reduced else 0)
-            return np.asarray(high - low + roundings * FLOAT32_UNIT * high)
+            between = max(0, len(einsum.accesses) - 2) * self.store_unit
+            return np.asarray(high - low + (roundings * FLOAT32_UNIT + between) * high)
         first, second = self.reduced(einsum, bound, kept)
         lost = walk(count) * FLOAT32_UNIT
         if einsum.reduce_op == "add" and reduced:

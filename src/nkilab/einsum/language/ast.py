@@ -259,6 +259,7 @@ class Kind(Enum):
     DIAGONAL = "a diagonal is a sum over rows, of which one element counts each"
     TRANSPOSED = "a matrix is its transpose, read the other way round"
     REVERSED = "an index that runs backwards reads a reversed copy forwards"
+    AGAIN = "what is computed twice of the same has the same values"
     PADDED = "beyond a tensor are the zeros of a copy with a border"
 
     @property

@@ -121,6 +121,11 @@ class Context:
         self.decisions.append(Decision(key, tuple(map(told, options)), rank, tuple(costs)))
         return options[rank]
 
+    @property
+    def is_narrow(self) -> bool:
+        """Whether all inputs but indices are bfloat16, so that a kernel may keep in it what it computes."""
+        return {d for t in self.cascade.inputs if "int" not in (d := self.dtypes[t])} == {"bfloat16"}
+
     def chip_dtype(self, tensor: str) -> str:
         """The type that a tensor has on chip."""
         return self.chip_dtypes.get(tensor, self.dtypes[tensor])

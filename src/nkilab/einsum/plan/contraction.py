@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from itertools import product as pairs
@@ -11,27 +11,23 @@ from math import isqrt, prod
 from ..language.ast import Access, Einsum, Scalar
 from ..tree import nodes
 from ..tree.expr import ZERO, expr
-from ..tree.nodes import At, Cut, View, all_of
-from .abreast import is_abreast
+from ..tree.nodes import Cut, View, all_of
+from .batch import are_rows_together, batch_of, lower_batch
 from .beside import rows_beside
 from .build import Span, point, whole
 from .choose import is_settled
 from .context import Context, part_of, tally
-from .deliver import deliver, targets_of
+from .deliver import Target, deliver, targets_of
 from .fetch import fetch
 from .operands import Operands, masked
 from .part import Columns, columns_apart
-from .product import Blocks, Product, even_tile, keeps_given, lies_turned, matmul_dtype
+from .product import Blocks, Product, along, even_tile, keeps_given, lies_turned, matmul_dtype
 from .reach import leaving
 from .stack import of_stack
 from .stage import stage, staged_bytes, staged_whole
-from .storage import positions
+from .storage import Storage, positions
 from .want import Want
 
-# bytes per partition of results that one transfer stores
-MOST_STORED = 16 * 1024
-# how storing rows as they come is judged beside storing them at once: timed after all that is closer
-CLOSE_BY = 1.9
 # parts, at most, that blocks with a rest cut an extent into
 MOST_PARTS = 256
 
@@ -58,19 +54,25 @@ class Contraction:
         self.spans = ctx.spans(einsum, outer)
         self.dtype = matmul_dtype(ctx, product.left, product.right)
         self.lanes, self.bank, self.is_turned_by_tile = ctx.lanes, ctx.bank, False
+        # what takes the tiles of the result out of PSUM, given what they cover; None if they are kept
+        self.ending: Callable[[dict[str, Span]], None] | None = None
 
     def lower(self) -> None:
         """Append the nest."""
         product, build = self.product, self.ctx.build
-        self.target = targets_of(self.ctx, self.einsum, self.outer, product.part)
+        if self.ending is None:
+            self.target = targets_of(self.ctx, self.einsum, self.outer, product.part)
+        else:
+            self.target = Target(None, None)
         operands = Operands(self.ctx, self.einsum, product, self.spans, self.dtype)
         self.stack, self.padded = operands.stack, operands.held
         operands.stage_small(self.is_staged)
         operands.stage_padded(is_forced=not product.outer)
         self.beside, each = rows_beside(self.ctx, self.einsum, product, self.spans, self.target, self.padded)
+        batch = batch_of(self) if not self.beside and self.ending is None else None
         comment = self.einsum.title
         with ExitStack() as stack:
-            loops = operands.loops(self.beside)
+            loops = [v for v in operands.loops(self.beside) if batch is None or v != batch.variable]
             for variable in loops:
                 block = each if variable == self.beside else 1
                 span = stack.enter_context(
@@ -81,6 +83,9 @@ class Contraction:
                 operands.stage_padded(is_forced=variable == loops[-1])
             if comment:
                 build.add(nodes.Comment(comment))
+            if batch is not None:
+                lower_batch(self, batch)
+                return
             for columns in columns_apart(self.ctx, product, self.spans, self.dtype):
                 self.of_columns(columns)
 
@@ -151,6 +156,11 @@ class Contraction:
             fewest = fewest or len(options)
             if len(options) > fewest + 8:
                 break
+        if not options and any(
+            along(self.einsum, a, self.spans, self.product.inner) for a in self.einsum.accesses
+        ):
+            options = self.smaller_blocks(part, free, over, room)
+            fewest = len(options)
         if not options:
             depth = over if self.beside else min(over, self.lanes)
             return Blocks(min(part, self.lanes), min(free, self.bank), depth)
@@ -164,6 +174,14 @@ class Contraction:
             f"blocks of {self.einsum}", [*held, *(replace(b, is_free_first=True) for b in first[:4])],
             lambda b: f"{b.part} x {b.free} x {b.over}",
         )  # fmt: skip
+
+    def smaller_blocks(self, part: int, free: int, over: int, room: float) -> list[tuple[float, Blocks]]:
+        """Blocks of fewer columns than a bank has, where more of an operand has no room."""
+        depths = [d for d in self.block_sizes(over, self.lanes) if d % self.lanes == 0 or d == over]
+        sizes = [self.bank >> n for n in range(1, 4) if free % (self.bank >> n) == 0]
+        options = (Blocks(min(part, self.lanes), n, d) for n in sizes for d in depths)
+        fitting = [b for b in options if self.may_be(b, room, b.over < over)]
+        return [(-float(b.free * b.over), b) for b in fitting]
 
     def block_sizes(self, extent: int, unit: int) -> list[int]:
         """Block sizes to try, the largest first; what few divide may have a rest, of more than one value."""
@@ -294,7 +312,29 @@ class Contraction:
     def deliver(self, view: View, spans: dict[str, Span]) -> None:
         """Write a tile of the result, scaled, to where it lies."""
         product, view = self.product, self.scaled(view)
+        if self.ending is not None:
+            self.end(view, spans)
+            return
         deliver(self.ctx, self.einsum, view, spans, product.part, product.free, self.target)
+
+    def end(self, view: View, spans: dict[str, Span]) -> None:
+        """Have a tile of the result read where it is."""
+        ctx, output = self.ctx, self.einsum.output
+        if len(view.buffer.shape) > len(view.cuts):
+            rows, columns = (spans[v] if v else point(0) for v in (self.product.part, self.product.free))
+            copy = ctx.tile(f"{output.tensor.lower()}_tile", rows, columns)
+            ctx.build.add(nodes.Copy(copy, view))
+            view = copy
+        dims = [
+            "part" if i.plain == self.product.part else "gone" if spans[i.plain].is_point else "free"
+            for i in output.indices
+        ]
+        bases = tuple(spans[i.plain].start for i in output.indices)
+        held = Storage(view.buffer, tuple(dims), bases, depth=ctx.build.depth)
+        ctx.storages.setdefault(output.tensor, []).insert(0, held)
+        assert self.ending is not None
+        self.ending({**self.outer, **{v: spans[v] for v in output.variables}})
+        ctx.storages[output.tensor].remove(held)
 
     def named(self, rows: Span, columns: Span) -> dict[str, Span]:
         return {v: s for v, s in ((self.product.part, rows), (self.product.free, columns)) if v}
@@ -335,10 +375,7 @@ class Contraction:
 
     def tiles(self, total: nodes.Buffer | None) -> None:
         """One tile of the result after the other."""
-        if total is None and self.is_stored_at_once():
-            self.at_once()
-            return
-        if total is None and is_abreast(self):
+        if total is None and are_rows_together(self):
             return
         for rows, columns in self.result_tiles():
             spans = {**self.spans, **self.named(rows, columns)}
@@ -352,50 +389,6 @@ class Contraction:
                 view = _of_total(total, rows, columns, self.spans, self.product)
                 self.ctx.build.add(nodes.Combine(view, view, "add", psum))
                 self.tally(view, self.spans)
-
-    def is_stored_at_once(self) -> bool:
-        """Whether rows of several blocks of partitions, each of one tile, go to HBM in one transfer."""
-        product, target = self.product, self.target
-        if target.tile is not None or target.hbm is None or not product.part or self.beside:
-            return False
-        tiles = (self.tile(product.part, self.lanes), self.tile(product.free, self.bank))
-        if not self.is_straight() or tiles != (self.lanes, self.bank):
-            return False
-        rows = self.spans[product.part]
-        columns = self.spans[product.free] if product.free else whole(1)
-        index = next(i for i in self.einsum.output.indices if product.part in i.variables)
-        size = rows.most // self.lanes * columns.most * self.ctx.bytes_of(target.dtype)
-        is_possible = (
-            rows.count.value == rows.most > self.lanes
-            and rows.most % self.lanes == 0
-            and 1 < columns.most <= self.bank
-            and columns.count.value is not None
-            and index.plain == product.part
-            and size * 2 <= min(MOST_STORED, self.ctx.room() * 0.3)
-        )
-        ways = ("at once", "as they come")
-        what = f"how rows of {self.einsum.name} are stored"
-        return is_possible and self.ctx.pick(what, ways, costs=(1.0, CLOSE_BY)) == ways[0]
-
-    def at_once(self) -> None:
-        """Tiles side by side on chip, and one transfer of all."""
-        product, build, hbm = self.product, self.ctx.build, self.target.hbm
-        assert hbm is not None
-        rows, columns = self.spans[product.part], self.spans[product.free]
-        blocks = rows.most // self.lanes
-        name, every = self.einsum.name.lower(), Cut(ZERO, expr(self.lanes))
-        made = build.buffer(f"{name}_rows", (self.lanes, blocks, columns.most), hbm.buffer.dtype, nodes.SBUF)
-        with build.loop(product.part, blocks, over=product.part, step=self.lanes) as block:
-            start = rows.start + block * self.lanes
-            tile = whole(self.lanes, start)
-            psum = self.summed({**self.spans, product.part: tile}, tile, columns, True)
-            into = View(made, (every, At(block), Cut(ZERO, columns.count)))
-            build.add(nodes.Copy(into, self.scaled(psum)))
-        at = positions(self.einsum.output, self.spans)
-        axis = next(a for a, i in enumerate(self.einsum.output.indices) if product.part in i.variables)
-        source = View(made, (every, Cut(ZERO, expr(blocks)), Cut(ZERO, columns.count)))
-        build.add(nodes.Store(View(hbm.buffer, tuple(at), folded=(axis, self.lanes)), source))
-        hbm.changed()
 
     def summed(self, spans: dict[str, Span], rows: Span, columns: Span, is_whole: bool) -> View:
         """The products of one tile, accumulated in PSUM: where the result stays, if the sum is not cut."""

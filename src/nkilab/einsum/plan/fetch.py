@@ -196,6 +196,10 @@ def turn(ctx: Context, source: View, result: View, most_rows: int) -> None:
 
 def spread(ctx: Context, row: View, rows: int, columns: Span, hint: str) -> View:
     """A row [1, columns] on `rows` partitions: a product with a column of ones."""
+    if row.buffer.memory == nodes.PSUM:
+        straight = ctx.tile(f"{hint}_row", whole(1), columns)
+        ctx.build.add(nodes.Copy(straight, row))
+        row = straight
     ones = part_of(ctx.constant(1.0, row.buffer.dtype), 1, rows)
     tile = ctx.tile(f"{hint}_spread", whole(rows), columns)
     with ctx.build.pieces(hint, columns, ctx.bank) as block:

@@ -10,7 +10,7 @@ from ...tiles.dtypes import as_dtype
 from ..language.ast import Access
 from ..tree import nodes
 from ..tree.expr import ZERO, expr
-from ..tree.nodes import At, Cut, View
+from ..tree.nodes import At, Cut, View, all_of
 from .build import Span, point, whole
 from .bulk import turned_in_bulk
 from .context import Context, part_of
@@ -20,6 +20,10 @@ from .want import Want
 
 # bytes of a run below which transfers are slower than transposing
 SHORT_RUN = 64
+# rows that are transposed at once, as a part of what others would be
+FEWEST = 4
+# bytes of a transfer from several places, from which two overlap better
+MOST_MOVED = 1 << 18
 
 
 @dataclass(frozen=True)
@@ -56,7 +60,7 @@ class Filling:
             with ctx.build.tiles(self.part.split("_")[0][:1], total, ctx.lanes) as block:
                 self.over(self.part, self.rows.tile(block)).lower()
         elif self.source.is_hbm and self.is_straight:
-            ctx.build.add(nodes.Load(self.place, View(self.source.buffer, self.positions)))
+            self.loaded_straight()
         elif rest:
             total = self.at[rest[0]].count.value
             assert total is not None
@@ -70,6 +74,9 @@ class Filling:
         """Fill it by one of the ways that take several blocks or rows at once; whether one does."""
         if self.is_turned_at_once and self.blocks_of_a_bank > 1:
             self.turned_at_once()
+            return True
+        if self.is_turned_in_banks:
+            self.turned_in_banks()
             return True
         if self.source.is_hbm and self.is_loaded_in_blocks:
             self.loaded_in_blocks()
@@ -124,17 +131,47 @@ class Filling:
     @property
     def is_straight(self) -> bool:
         """Whether one transfer fills all axes as they lie in HBM."""
-        order = [v for i in self.access.indices for v in i.variables if not self.at[v].is_point]
-        return bool(self.part) and len(order) > 1 and order[0] == self.part
+        return bool(self.part) and len(self.order) > 1 and self.part in self.order[:-1]
+
+    @property
+    def order(self) -> list[str]:
+        """Variables of more than one value, as they lie."""
+        return [v for i in self.access.indices for v in i.variables if not self.at[v].is_point]
+
+    def loaded_straight(self) -> None:
+        """Transfers as it lies in HBM, of some of what lies before the partitions each where that is much."""
+        first, outer = self.order.index(self.part), self.order[0]
+        size = prod(self.at[v].most for v in self.order) * self.source.itemsize
+        count = self.at[outer].count.value
+        if not first or count is None or size <= MOST_MOVED:
+            order = (first, *(n for n in range(len(self.order)) if n != first)) if first else ()
+            source = View(self.source.buffer, self.positions, order=order)
+            self.ctx.build.add(nodes.Load(self.place, source))
+            return
+        each = max(
+            n for n in range(1, count + 1) if count % n == 0 and (n == 1 or n * size <= MOST_MOVED * count)
+        )
+        if each == 1 and len(self.order) > 2:
+            with self.ctx.build.loop("i", count) as i:
+                one = self.over(outer, point(self.at[outer].start + i))
+                replace(one, free=tuple(v for v in self.free if v != outer)).lower()
+            return
+        with self.ctx.build.tiles("i", count, each) as some:
+            self.over(outer, self.at[outer].tile(some)).loaded_straight()
 
     @property
     def rows_before(self) -> str:
         """The axis before that of the partitions, whose rows are loaded and transposed; "" for long runs."""
-        order = [v for i in self.access.indices for v in i.variables if not self.at[v].is_point]
-        source, part = self.source, self.part
-        if not source.is_hbm or len(self.free) < 2 or part not in order[1:-1] or source.itemsize > 4:
+        order, source, part = self.order, self.source, self.part
+        if not source.is_hbm or len(self.free) < 2 or part not in order[1:] or source.itemsize > 4:
             return ""
         place = order.index(part)
+        height, longest = (
+            max(self.at[v].most for v in held) for held in (order[place - 1 : place], self.free)
+        )
+        is_low = height * FEWEST < longest // -(-longest // self.ctx.lanes)
+        if part == order[-1] and (is_low or max(height, self.rows.most) > self.ctx.lanes):
+            return ""
         run, row = (prod(self.at[v].most for v in order[n:]) * source.itemsize for n in (place + 1, place))
         size = row * -(-self.at[order[place - 1]].most // self.ctx.lanes)
         is_whole = all(self.at[v].count.value is not None for v in order)
@@ -162,16 +199,30 @@ class Filling:
             self.ctx.build.add(nodes.Copy(place, fetch(self.ctx, want)))
 
     def turned(self, free: str) -> None:
-        """Transposed blocks of at most so many columns as there are partitions, straight into the tile."""
-        columns = self.at[free]
-        if columns.most > self.ctx.lanes:
-            total = columns.count.value
-            assert total is not None
-            with self.ctx.build.tiles("b", total, self.ctx.lanes) as block:
-                self.over(free, columns.tile(block)).turned(free)
+        """Transposed blocks of at most so many columns as there are partitions, a bank of them at once."""
+        ctx, columns, lanes = self.ctx, self.at[free], self.ctx.lanes
+        if columns.most <= lanes:
+            place = self.place
+            turn(ctx, fetch(ctx, self.want(free, self.part)), place, self.rows.most)
             return
-        place = self.place
-        turn(self.ctx, fetch(self.ctx, self.want(free, self.part)), place, self.rows.most)
+        total = columns.count.value
+        assert total is not None
+        is_even = total % lanes == 0 and self.source.buffer.memory != nodes.PSUM
+        blocks = total // lanes if is_even else 0
+        each = max(
+            (n for n in range(2, blocks + 1) if blocks % n == 0 and n * lanes <= self.of_a_bank), default=1
+        )
+        with ctx.build.tiles("b", total, each * lanes) as group:
+            if each == 1:
+                self.over(free, columns.tile(group)).turned(free)
+                return
+            psum = ctx.temporary("turned", self.rows.most, each * lanes, self.source.buffer.dtype, nodes.PSUM)
+            with ctx.build.loop("r", each) as r:
+                here = self.over(free, whole(lanes, columns.start + group.start + r * lanes))
+                dst = part_of(psum, self.rows.count, lanes, r * lanes)
+                ctx.build.add(nodes.Transpose(dst, fetch(ctx, here.want(free, self.part))))
+            place = self.over(free, columns.tile(group)).place
+            ctx.build.add(nodes.Copy(place, part_of(psum, self.rows.count, each * lanes)))
 
     def turned_in_bulk(self) -> bool:
         """Fill a tile whose partitions run along the last axis in HBM; whether it is done."""
@@ -201,8 +252,7 @@ class Filling:
         total = self.rows.count.value
         if total is None or total % self.tile.lanes or any(self.at[n].count.value is None for n in self.free):
             return False
-        order = [v for i in self.access.indices for v in i.variables if not self.at[v].is_point]
-        return self.access.indices[-1].plain == order[-1] != self.part
+        return self.access.indices[-1].plain == self.order[-1] != self.part
 
     def loaded_in_blocks(self) -> None:
         """Transfers of up to a mebibyte, several blocks of partitions at once."""
@@ -234,6 +284,35 @@ class Filling:
         if columns.most > lanes and columns.most % lanes:
             return False
         return self.rows.start.value == 0 and total % lanes == 0
+
+    @property
+    def is_turned_in_banks(self) -> bool:
+        """Whether small matrices on chip are transposed side by side into banks of PSUM."""
+        source, ctx = self.source, self.ctx
+        if source.is_hbm or source.buffer.memory == nodes.PSUM or not self.part or len(self.free) != 2:
+            return False
+        across = source.part_variable(self.access)
+        is_small = max(self.rows.most, self.at[across].most if across else 0) <= ctx.lanes
+        return across in self.free and is_small and self.has_extents and self.rows.count.value is not None
+
+    def turned_in_banks(self) -> None:
+        """Transpose matrix by matrix, and copy what a bank holds out at once."""
+        ctx, build, across = self.ctx, self.ctx.build, self.source.part_variable(self.access)
+        (along,) = (v for v in self.free if v != across)
+        columns, span = self.at[across].most, self.at[along]
+        most = max(1, self.of_a_bank // columns)
+        each = max(n for n in range(1, most + 1) if span.most % n == 0)
+        is_behind = self.order.index(along) > self.order.index(across)
+        with build.tiles("g", span.most, each) as group:
+            shape = (self.rows.most, each, columns)
+            psum = build.buffer("turned", shape, self.source.buffer.dtype, nodes.PSUM)
+            with build.loop("r", each) as r:
+                here = self.over(along, point(span.start + group.start + r))
+                source = fetch(ctx, here.want(across, self.part))
+                dst = View(psum, (Cut(ZERO, self.rows.count), At(r), Cut(ZERO, expr(columns))))
+                build.add(nodes.Transpose(dst, source))
+            held = replace(all_of(psum), order=(0, 2, 1) if is_behind else ())
+            build.add(nodes.Copy(self.over(along, span.tile(group)).place, held))
 
     @property
     def of_a_bank(self) -> int:

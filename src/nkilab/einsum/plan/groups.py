@@ -69,7 +69,7 @@ def _is_useful(held: Sequence[Step], step: Step, behind: Sequence[Step]) -> bool
         return True
     own: set[str] = set()
     for einsum in einsums_of([step, *behind]):
-        if einsum.reduced or set(einsum.variables) != set(theirs[-1].variables):
+        if einsum.reduced or set(einsum.variables) != set(theirs[-1].output.variables):
             return False
         is_own = einsum in einsums_of([step]) or bool(own & set(einsum.reads))
         if is_own and known & set(einsum.reads):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from math import prod
 
 from ..language.ast import Einsum, Iterate, Scalar
@@ -12,7 +13,7 @@ from .build import Span, point
 from .context import Context
 from .groups import Group, einsums_of
 from .knobs import SMALLER_SHARES
-from .product import matmul_dtype
+from .product import matmul_dtype, products_for
 from .stage import stage, staged_bytes
 from .storage import Storage
 from .units import Units
@@ -82,6 +83,8 @@ class Homes:
         wants: dict[int, str] = {}
         for einsum in reversed(group.einsums):
             wants[id(einsum)] = self.wanted(einsum, group, blocks, wants)
+        units = self.units.units([s for s in group.steps if isinstance(s, Einsum)])
+        ended = {u[0].name for u, v in pairwise(units) if self.units.is_ended_by(u, v)}
         for einsum in group.einsums:
             name = einsum.name
             if self.narrow(einsum, group):
@@ -89,6 +92,7 @@ class Homes:
             size = self.tile_bytes(einsum, blocks)
             is_output = name in ctx.cascade.outputs
             crosses = name in later and not (is_trivial and size <= SMALL_BYTES and name not in ctx.copied)
+            size = 0 if name in ended else size
             if self.takes_place(einsum, group):
                 ctx.overwritten[name] = einsum.reads[0]
                 size = 0
@@ -190,8 +194,7 @@ class Homes:
         products = [e for e in readers if e in self.products and len(set(map(str, e.accesses))) > 1]
         if any(e.map_op or e.reduce_op != "add" for e in readers if e not in products):
             return ""
-        partners = [[a for a in e.accesses if a.tensor != einsum.name] for e in products]
-        types = {matmul_dtype(self.ctx, *accesses) for accesses in partners}
+        types = {matmul_dtype(self.ctx, *e.accesses) for e in products}
         return types.pop() if len(types) == 1 and "float32" not in types else ""
 
     def stays_in_psum(self, einsum: Einsum, group: Group, blocks: dict[str, int]) -> bool:
@@ -260,7 +263,8 @@ class Homes:
         reads = [(r, a) for r in group.einsums for a in r.accesses if a.tensor == einsum.name]
         for n, (reader, access) in enumerate(reads):
             if reader in self.products:
-                return next((v for v in reader.reduced if v in access.variables), "")
+                sums = [p.over for p in products_for(self.ctx, reader, {})[:1]]
+                return next((v for v in (*sums, *reader.reduced) if v in access.variables), "")
             if tile in access.variables and not n:
                 return tile
             if id(reader) in wants and reader.output.indices == access.indices:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from functools import partial
 from math import prod
 
 from ...machine import Machine
@@ -32,8 +33,9 @@ from .nest import Cluster, Nest
 from .normal import live, normal
 from .peeled import peeled
 from .pipeline import pipelined
-from .product import product_of
+from .product import is_batch, product_of
 from .reach import beyond_edges
+from .recomputed import far_results, recomputed
 from .recurrence import without_turns
 from .rewritten import rewritten_by
 from .shortened import without_ruled_out
@@ -81,7 +83,7 @@ def lower(
     if not given.is_watched:
         held, decisions = rewritten_by(knobs, held, partitions)
         held = rewritten(with_joined_ranks(held, partitions), dtypes, partitions)
-    held = without_turns(normal(held, partitions, given.plain, is_spread=knobs.is_spread))
+    held = without_turns(normal(held, partitions, given.plain, is_spread=knobs.is_spread, machine=machine))
     if given.is_watched:
         return _Lowering(cascade, held, dtypes, machine, name, title, knobs, given, {}).planned()
     held, back = with_forward_indices(held)
@@ -89,7 +91,13 @@ def lower(
     def kernel(knobs: Knobs) -> tuple[Kernel, Context]:
         known, edges = with_edges(held, held.types(dtypes), machine, knobs)
         every = back | edges
-        tree, ctx = _Lowering(cascade, known, dtypes, machine, name, title, knobs, given, every).planned()
+
+        def planned(known: Cascade) -> tuple[Kernel, Context]:
+            return _Lowering(cascade, known, dtypes, machine, name, title, knobs, given, every).planned()
+
+        tree, ctx = planned(known)
+        if knobs.is_recomputed:
+            tree, ctx = planned(recomputed(known, far_results(ctx)))
         ctx.choices.extend(reasons)
         ctx.decisions[:0] = decisions
         return tree, ctx
@@ -427,11 +435,22 @@ class _Lowering:
     def lower_run(self, einsums: Sequence[Einsum], outer: dict[str, Span], later: set[str]) -> None:
         """Lower consecutive Einsums, unit by unit."""
         units = self.units.units(einsums)
-        for number, unit in enumerate(units):
-            behind = {t for u in units[number + 1 :] for e in u for t in e.reads} | later
+        while units:
+            unit = units.pop(0)
+            ending = units[0] if units and self.has_ending(unit, units[0]) else []
+            behind = {t for u in (units[1:] if ending else units) for e in u for t in e.reads} | later
             before = len(self.ctx.build.scopes[-1].body)
-            self.lower_unit(unit, outer, behind)
+            if self.lower_unit(unit, outer, behind, ending):
+                del units[0]
             self.ctx.forget(before, behind)
+
+    def has_ending(self, unit: list[Einsum], cluster: list[Einsum]) -> bool:
+        """Whether a cluster takes the tiles of a product out of PSUM."""
+        name = unit[0].name
+        if name in self.ctx.memories or not self.units.is_ended_by(unit, cluster):
+            return False
+        ways = ("out of PSUM", "out of SBUF")
+        return self.ctx.pick(f"how {name} is read", ways, costs=(1.0, 1.0)) == ways[0]
 
     def is_diagonal(self, einsum: Einsum) -> bool:
         """Whether an Einsum is lowered as products with diagonal matrices."""
@@ -444,17 +463,35 @@ class _Lowering:
         diagonal.lower()
         return True
 
-    def lower_unit(self, unit: list[Einsum], outer: dict[str, Span], behind: set[str]) -> None:
+    def lower_unit(
+        self, unit: list[Einsum], outer: dict[str, Span], behind: set[str], ending: list[Einsum]
+    ) -> bool:
+        """Lower a unit, with the cluster that takes its tiles out of PSUM; whether it did so."""
         ctx = self.ctx
         if len(unit) == 1 and self.units.is_product(unit[0]):
             mine = {v: s for v, s in outer.items() if v in unit[0].variables}
             product = product_of(ctx, unit[0], mine)
             if product is not None:
-                Contraction(ctx, unit[0], product, mine).lower()
-                return
+                batch = [v for v in product.outer if is_batch(unit[0], product.part, product.free, v)]
+                is_read = bool(ending) and not batch
+                nest, results = Contraction(ctx, unit[0], product, mine), []
+                if is_read:
+                    # places of all that the tiles of the product lead to
+                    kept = [e for e in ending if e.name in behind or e.name in ctx.cascade.outputs]
+                    results = [targets_of(ctx, e, mine, product.part).hbm for e in kept]
+                    nest.ending = partial(self.lower_cluster, ending, behind)
+                nest.lower()
+                for hbm in (r for r in results if r is not None):
+                    hbm.depth = ctx.build.depth
+                return is_read
         may_be = not outer and len(unit) == 1 and not ctx.given.is_watched
-        if may_be and self.is_diagonal(unit[0]):
-            return
+        if not (may_be and self.is_diagonal(unit[0])):
+            self.lower_cluster(unit, behind, outer)
+        return False
+
+    def lower_cluster(self, unit: list[Einsum], behind: set[str], outer: dict[str, Span]) -> None:
+        """Lower Einsums that run tile by tile."""
+        ctx = self.ctx
         variables = {v for e in unit for v in e.variables}
         spans = {v: s for e in unit for v, s in ctx.spans(e, outer).items()}
         kept = {e.name for e in unit if e.name in behind or e.name in ctx.cascade.outputs}

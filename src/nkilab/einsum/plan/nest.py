@@ -130,7 +130,7 @@ class Nest:
         looped = [v for v in self.looped if v not in self.reduced]
         order = self.in_order(ordered(self.ctx, einsums, self.spans, choice, looped))
         loops = [self.tiled(v, "" if n else title) for n, v in enumerate(order)]
-        if looped == [choice.part]:
+        if [v for v in looped if choice.block(v) < self.spans[v].most] == [choice.part]:
             chunks = chunks_of(self.ctx, einsums, self.targets, choice, self.spans, self.staged)
             if chunks is not None:
                 loops = [chunks.turns(self.spans, self.staged, self.targets, title)]

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations
 from math import prod
 
+from ...machine import Machine
 from ..language.additions import Additions
 from ..language.ast import Access, Affine, Cascade, Einsum, Iterate, Kind, Step, Tensor
 from ..rewrite.splits import split
 
+# cycles of TensorE that a product of fewer columns takes
+LEAST_COLUMNS = 64
 # vectors below this many elements are left as they are
 LONG = 1 << 14
 # rows that each may lie on all partitions, and elements of the shortest of them
@@ -20,8 +23,9 @@ FEWEST_ROWS, SHORT_ROW = 4, 400
 
 
 def normal(
-    cascade: Cascade, partitions: int, plain: Collection[str] = (), *, is_spread: bool = False
-) -> Cascade:
+    cascade: Cascade, partitions: int, plain: Collection[str] = (), *, is_spread: bool = False,
+    machine: Machine | None = None,
+) -> Cascade:  # fmt: skip
     """A cascade that means the same, in the form that nests expect.
 
     Args:
@@ -29,8 +33,10 @@ def normal(
         partitions: of the chip.
         plain: variables that stay whole.
         is_spread: whether each of a few long rows lies on all partitions, as a long vector does.
+        machine: whose time decides which two of three tensors are multiplied first; None for the fewest
+            multiplications.
     """
-    return _rows(_pairs(live(cascade)[0]), partitions, plain, is_spread=is_spread)
+    return _rows(_pairs(live(cascade)[0], machine), partitions, plain, is_spread=is_spread)
 
 
 def has_few_rows(cascade: Cascade, partitions: int) -> bool:
@@ -55,17 +61,17 @@ def live(cascade: Cascade) -> tuple[Cascade, list[str]]:
     return replace(cascade, tensors=tensors, steps=tuple(steps)), gone
 
 
-def _pairs(cascade: Cascade) -> Cascade:
+def _pairs(cascade: Cascade, machine: Machine | None) -> Cascade:
     """Sums of products of three tensors or more as sums of products of two."""
     added = Additions(cascade)
     steps: list[Step] = []
     for step in cascade.steps:
-        parts = [part for einsum in step.body for part in paired(einsum, added)]
+        parts = [part for einsum in step.body for part in paired(einsum, added, machine)]
         steps += [step.with_body(parts)] if isinstance(step, Iterate) else parts
     return added.applied(tuple(steps))
 
 
-def paired(einsum: Einsum, added: Additions) -> list[Einsum]:
+def paired(einsum: Einsum, added: Additions, machine: Machine | None = None) -> list[Einsum]:
     """A sum of products of many tensors as Einsums of two; new tensors are declared. The last is the sum."""
     found: list[Einsum] = []
     # with what is declared below, of which the next pair may be
@@ -77,7 +83,7 @@ def paired(einsum: Einsum, added: Additions) -> list[Einsum]:
             or any(a.gathers for a in einsum.accesses)
         ):
             break
-        pair = _cheapest(einsum, cascade)
+        pair = _cheapest(einsum, cascade, machine if len(einsum.accesses) == 3 else None)
         if pair is None:
             break
         left, right, kept = pair
@@ -91,20 +97,52 @@ def paired(einsum: Einsum, added: Additions) -> list[Einsum]:
     return [*found, einsum]
 
 
-def _cheapest(einsum: Einsum, cascade: Cascade) -> tuple[Access, Access, tuple[str, ...]] | None:
-    """The pair with the fewest products, and the variables that its own result keeps."""
+def _cheapest(
+    einsum: Einsum, cascade: Cascade, machine: Machine | None
+) -> tuple[Access, Access, tuple[str, ...]] | None:
+    """The pair with the fewest products or least time, and the variables that its own result keeps."""
     best, least = None, float("inf")
     for left, right in combinations(einsum.accesses, 2):
         both = tuple(dict.fromkeys((*left.variables, *right.variables)))
         others = {v for a in einsum.accesses if a is not left and a is not right for v in a.variables}
         kept = tuple(v for v in both if v in others or v in einsum.output.variables)
         plain = {i.plain for a in (left, right) for i in a.indices if isinstance(i, Affine)}
-        if any(v not in plain for v in kept) or not any(v not in kept for v in both):
+        if any(v not in plain for v in kept):
             continue
-        work = sum(prod(cascade.extent(v, einsum) for v in held) for held in (both, kept))
+        if machine is not None:
+            (last,) = (a for a in einsum.accesses if a is not left and a is not right)
+            sizes = {v: cascade.extent(v, einsum) for v in einsum.variables}
+            work = _time_ns(machine, sizes, left.variables, right.variables, kept)
+            work += _time_ns(machine, sizes, kept, last.variables, einsum.output.variables)
+            if set(kept) == set(both):
+                # as its reader has them
+                kept = tuple(sorted(kept, key=(*last.variables, *both).index))
+        elif any(v not in kept for v in both):
+            work = float(sum(prod(cascade.extent(v, einsum) for v in held) for held in (both, kept)))
+        else:
+            continue
         if work < least:
             best, least = (left, right, kept), work
     return best
+
+
+def _time_ns(
+    machine: Machine, sizes: Mapping[str, int], left: Sequence[str], right: Sequence[str], kept: Sequence[str]
+) -> float:
+    """Nanoseconds of a product of two tensors on the engine that computes it, and of what it hands on."""
+    lanes, every = machine["partitions"], {*left, *right}
+    result = prod(sizes[v] for v in kept)
+    sums = prod(sizes[v] for v in every.difference(kept).intersection(left, right))
+    own = [prod(sizes[v] for v in every.intersection(kept).difference(o)) for o in (right, left)]
+    held_ns = result / lanes / machine["vector_clock_ghz"]
+    if result * 4 > machine["sbuf_bytes_per_partition"] * lanes / 2:
+        held_ns += result * 8 / machine["hbm_bytes_per_ns"]
+    points = prod(sizes[v] for v in every)
+    if sums == 1 or min(own) == 1:
+        return float(points / lanes / machine["vector_clock_ghz"] + held_ns)
+    again = points // (sums * own[0] * own[1]) * -(-sums // lanes)
+    columns = min(-(-a // lanes) * max(b, LEAST_COLUMNS) for a, b in (own, own[::-1]))
+    return float(again * columns / machine["tensor_clock_ghz"] + held_ns)
 
 
 def _rank_of(variable: str, accesses: Sequence[Access], cascade: Cascade) -> str:

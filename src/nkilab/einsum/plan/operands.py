@@ -18,6 +18,8 @@ from .storage import Storage, counted
 SMALL = 0.1
 # and one that is there at once for as many turns of the loops around as fit
 LARGE = 0.8
+# and one of which turns of loops read parts that overlap
+NEAR = 0.4
 
 
 class Operands:
@@ -60,7 +62,20 @@ class Operands:
             return list(self.product.outer)
         accesses = [a for a in (self.product.left, self.product.right) if a is not None]
         edges = {v for a in accesses for i in leaving(self.ctx, a, self.spans) for v in i.variables}
-        return sorted(self.product.outer, key=lambda v: (v == beside, v in edges))
+        windows = {v for a in accesses for v in self.windows(a)}
+        return sorted(self.product.outer, key=lambda v: (v == beside, v in edges, v in windows))
+
+    def windows(self, access: Access) -> set[str]:
+        """Variables of loops whose turns read parts of an operand that overlap."""
+        indices = [i for i in access.affine if len(i.variables) > 1]
+        return {v for i in indices for v in i.variables if v in self.product.outer}
+
+    def is_read_again(self, access: Access) -> bool:
+        """Whether the loops that are left read what overlaps, of an operand that fits."""
+        windows = self.windows(access)
+        left = {v for v in self.product.outer if v in access.variables and not self.spans[v].is_point}
+        is_near = bool(windows) and left <= windows and not self.ctx.given.is_watched
+        return is_near and self.bytes_of(access) <= self.ctx.room() * NEAR
 
     def chosen_stack(self) -> Stack | None:
         """What goes to the partitions beside the values of the sum, if there is room; or None."""
@@ -96,13 +111,14 @@ class Operands:
                 self.place(n, access)
 
     def stage_padded(self, is_forced: bool) -> None:
-        """Bring operands that are stacked, or read beyond their edges, on chip if they fit."""
+        """Bring operands that are stacked, or read beyond edges or in windows, on chip if they fit."""
         for n, access in enumerate((self.product.left, self.product.right)):
             if access is None or n in self.held:
                 continue
-            if not self.stack and not leaving(self.ctx, access, self.spans):
+            is_again = self.is_read_again(access)
+            if not self.stack and not leaving(self.ctx, access, self.spans) and not is_again:
                 continue
-            if is_forced or self.bytes_of(access) <= self.ctx.room() * LARGE:
+            if is_again or is_forced or self.bytes_of(access) <= self.ctx.room() * LARGE:
                 self.place(n, access)
 
     def bytes_of(self, access: Access) -> int:

@@ -9,12 +9,16 @@ from math import prod
 
 from ..language.ast import Access, Affine, Einsum
 from .build import Span
-from .choose import MOST_OPTIONS, is_barred, is_settled, transfer_ns
+from .choose import BYTES_PER_NS, MOST_OPTIONS, TRANSFER_NS, is_barred, is_settled, transfer_ns
 from .context import Context
 from .given import Turn
 
 # to bring another stationary operand into TensorE, besides a cycle per column
 WEIGHTS_NS = 52.0
+# values of a sum along the last axis of an operand that are worth bringing it on chip whole
+FEWEST_ALONG = 32
+# columns of results of a batch whose operands come in one transfer
+BATCH_COLUMNS = 4096
 
 
 @dataclass(frozen=True)
@@ -208,18 +212,59 @@ def _cost(
     moved = max(64.0, columns * beside) / clock * (ctx.machine["fp32_passes"] if is_wide else 1)
     beside *= _copies(ctx, einsum, spans, left, right, depth, loops)
     cost = prod(trips.values()) / beside * (max(moved, WEIGHTS_NS + rows / clock) + 8)
+    batch = _together(ctx, einsum, spans, part, free, loops)
     for access, own, count in ((left, part, rows), (right, free, columns)):
         if access is not None:
             # windows that overlap come on chip once
             apart = {v for i in access.indices if len(i.variables) == 1 for v in i.variables}
             times = prod(t for v, t in trips.items() if v in apart)
-            cost += times * transfer_ns(ctx, access, False, spans, over, own, depth, count)
+            each = max((n for v, n in batch.items() if v in access.variables), default=1)
+            moved_ns = transfer_ns(ctx, access, False, spans, over, own, depth, count)
+            beside_it = along(einsum, access, spans, loops) if ctx.chip(access.tensor) is None else 0
+            if beside_it:
+                # what is summed over lies side by side, and comes at once
+                size = depth * count * ctx.bytes_of(ctx.dtypes[access.tensor])
+                moved_ns = TRANSFER_NS / beside_it + size / BYTES_PER_NS
+            cost += times * (moved_ns - (TRANSFER_NS * (1 - 1 / each) if moved_ns > TRANSFER_NS else 0.0))
     times = prod(t for v, t in trips.items() if v in einsum.output.variables)
     home = transfer_ns(ctx, einsum.output, True, spans, part, free, rows, columns)
+    home -= (TRANSFER_NS if home else 0.0) * (1 - 1 / max(batch.values(), default=1))
     wanted = ctx.wanted.get(einsum.name, "")
     if wanted and ctx.chip(einsum.name) is None and ctx.homes.get(einsum.name) != "hbm" and part != wanted:
         home += 350.0 * -(-columns // ctx.lanes)
     return cost + times * (home + 60 + columns)
+
+
+def along(einsum: Einsum, access: Access, spans: dict[str, Span], loops: tuple[str, ...]) -> int:
+    """Values along the last axis of an operand that a sum goes through one by one; 0 if none are worth it."""
+    last = access.indices[-1].plain if access.indices else ""
+    is_inner = last in loops and last not in einsum.output.variables
+    return spans[last].most if is_inner and spans[last].most >= FEWEST_ALONG else 0
+
+
+def is_batch(einsum: Einsum, part: str, free: str, variable: str) -> bool:
+    """Whether products with one value of a variable each may have their transfers together.
+
+    The variable alone is an index of the result, and of all operands that have it.
+    """
+    output = einsum.output
+    if not part or output.indices[-1].plain == part or variable not in output.variables:
+        return False
+    accesses = [a for a in (*einsum.accesses, output) if variable in a.variables]
+    own = {v for v in (variable, part, free) if v}
+    is_alone = all([i.plain for i in a.indices if variable in i.variables] == [variable] for a in accesses)
+    return is_alone and all(i.plain or not own & {*i.variables} for i in output.indices)
+
+
+def _together(
+    ctx: Context, einsum: Einsum, spans: dict[str, Span], part: str, free: str, loops: tuple[str, ...]
+) -> dict[str, int]:
+    """How many products with one value of a variable each are judged to have their transfers together."""
+    rows, columns = (spans[v].most if v else 1 for v in (part, free))
+    if rows > ctx.lanes or columns > ctx.bank or einsum.condition or ctx.given.is_watched:
+        return {}
+    held = [v for v in loops if spans[v].count.value is not None and is_batch(einsum, part, free, v)]
+    return {v: max(1, min(spans[v].most, BATCH_COLUMNS // columns)) for v in held[-1:]}
 
 
 def _copies(
@@ -249,10 +294,14 @@ def _rows_beside(
 
 
 def matmul_dtype(ctx: Context, *operands: Access | None) -> str:
-    """The type in which TensorE reads: that of a narrow operand, else float32."""
+    """The type in which TensorE reads: that of a narrow operand, or of all inputs; else float32.
+
+    What computed values lose as they become bfloat16 is what any kernel may lose (`tolerance.py`).
+    """
     types = [ctx.chip_dtype(a.tensor) if ctx.chip(a.tensor) else ctx.dtypes[a.tensor] for a in operands if a]
     narrow = [t for t in types if t != "float32"]
-    return narrow[0] if narrow else "float32"
+    is_inner = len(types) > 1 and all(a is not None and a.tensor in ctx.cascade.written for a in operands)
+    return narrow[0] if narrow else "bfloat16" if is_inner and ctx.is_narrow else "float32"
 
 
 def even_tile(ctx: Context, extent: int) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Container, Sequence
 from math import prod
 
-from ..language.ast import Einsum, Iterate
+from ..language.ast import Einsum, Iterate, Kind
 from ..lower.planes import planes_for
 from ..tree.expr import name_of
 from .build import Span, point, whole
@@ -38,6 +38,9 @@ class Units:
         found: list[list[Einsum]] = []
         for einsum in einsums:
             is_alone = id(einsum) in products and not self.is_sum_of(einsum, found)
+            # what is computed again is there for those behind it
+            origin = self.ctx.cascade.derived.get(einsum.name)
+            is_alone |= origin is not None and origin.kind is Kind.AGAIN
             unit = None if is_alone else self.joined(einsum, found, products)
             if unit is None:
                 found.append([*([] if is_alone else self.postponed(einsum, found, products)), einsum])
@@ -90,6 +93,31 @@ class Units:
         ):
             return False
         return self.joins(units[-1], einsum) and any(e.name in einsum.reads for e in units[-1])
+
+    def is_ended_by(self, unit: Sequence[Einsum], cluster: Sequence[Einsum]) -> bool:
+        """Whether a product is read by a cluster alone, element by element: tile by tile out of PSUM."""
+        (product, *more), cascade = unit, self.ctx.cascade
+        if more or self.ctx.given.is_watched or self.turns.get(id(product)) or not self.is_product(product):
+            return False
+        is_inner = product.name not in cascade.outputs and product.condition is None
+        is_once = sum(e.name == product.name for e in cascade.einsums) == 1
+        readers = [e for e in cascade.einsums if product.name in e.reads]
+        read = [a for e in readers for a in e.accesses if a.tensor == product.name]
+        return (
+            is_inner
+            and is_once
+            and {id(e) for e in readers} <= {id(e) for e in cluster}
+            and all(i.plain for i in product.output.indices)
+            and all(a.indices == product.output.indices for a in read)
+            and not any(self.is_product(e) for e in cluster[:1])
+            and all(self.is_elementwise(e) for e in cluster)
+            and all(set(e.variables) == set(product.output.variables) for e in cluster)
+        )
+
+    def is_elementwise(self, einsum: Einsum) -> bool:
+        """Whether an Einsum only maps, with no more to it."""
+        is_plain = not (einsum.reduced or einsum.condition or einsum.recurrence)
+        return is_plain and not any(a.gathers for a in einsum.accesses)
 
     def depends(self, unit: Sequence[Einsum], einsum: Einsum) -> bool:
         """Whether an Einsum must stay behind a unit."""

@@ -1,0 +1,211 @@
+"""Products of a batch: operands of many come on chip in one transfer, and results leave many at once.
+
+Where both operands have a rank, TensorE takes its values one after the other. Each by itself would be a
+small transfer, a small copy out of PSUM and a small store; together they are as large as room on chip allows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from ..language.ast import Access, Scalar
+from ..tree.expr import ZERO
+from ..tree.nodes import PSUM, At, Buffer, Copy, Cut, Store, View, all_of, upto
+from .build import Span, point, whole
+from .choose import SMALL_ROW_BYTES
+from .product import is_batch
+from .reach import leaving
+from .stage import extents_of, stage, staged_bytes
+from .storage import Storage, positions
+
+if TYPE_CHECKING:
+    from .contraction import Contraction
+
+# part of the room on chip that operands and results of the values that come together may take
+SHARE = 0.3
+# bytes of HBM that one transfer is to move at least before a batch is cut into several
+MOST_MOVED = 1 << 20
+# bytes per partition that one transfer stores, and how storing rows as they come is judged beside that
+MOST_STORED, CLOSE_BY = 16 * 1024, 1.9
+# columns, at most, of which each would be copied out of PSUM by itself
+NARROW = 8
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Products that go together.
+
+    Args:
+        variable: that they differ in.
+        each: values whose operands come, and whose results go, in one transfer.
+        beside: values whose results lie beside each other in a bank of PSUM.
+    """
+
+    variable: str
+    each: int
+    beside: int
+
+
+def batch_of(nest: Contraction) -> Batch | None:
+    """What goes together of a nest; None where every product is worth transfers of its own."""
+    product, spans, target, einsum = nest.product, nest.spans, nest.target, nest.einsum
+    rows, columns = (spans[v].most if v else 1 for v in (product.part, product.free))
+    is_plain = not (einsum.condition or nest.ctx.given.is_watched or nest.stack or nest.padded)
+    is_plain &= not any(isinstance(o, Scalar) for o in einsum.operands)
+    is_one = bool(product.part) and rows <= nest.lanes and columns <= nest.bank
+    wide = [v for v in einsum.variables if not spans[v].is_point]
+    if not is_plain or not is_one or any(spans[v].count.value is None for v in wide):
+        return None
+    if any(leaving(nest.ctx, a, spans) for a in einsum.accesses):
+        return None
+    tile = target.tile
+    if tile is not None and (
+        tile.buffer.memory == PSUM or tile.has_blocks or tile.part_variable(einsum.output) != product.part
+    ):
+        return None
+    for variable in reversed(product.outer):
+        each = _together(nest, variable) if is_batch(einsum, product.part, product.free, variable) else 1
+        if each > 1:
+            most = max(1, nest.bank // columns)
+            return Batch(variable, each, max(n for n in range(1, min(each, most) + 1) if each % n == 0))
+    return None
+
+
+def _together(nest: Contraction, variable: str) -> int:
+    """How many values of a variable go together: as many as fit, in parts that overlap if they are large."""
+    product, output, extent = nest.product, nest.einsum.output, nest.spans[variable].most
+    room, sizes = nest.ctx.room() * SHARE, [n for n in range(1, extent + 1) if extent % n == 0]
+    last = {a.indices[-1].plain for a in (*nest.einsum.accesses, output) if a.indices}
+    best = 1
+    for each in sizes:
+        spans = _inside(nest, variable, each)
+        read = [a for a in (product.left, product.right) if a is not None and _is_loaded(nest, a)]
+        held = sum(staged_bytes(nest.ctx, a, spans, product.over, nest.dtype) for a in read)
+        columns = nest.spans[product.free].most if product.free else 1
+        held += each * columns * 4
+        is_cut = variable in last and each < extent and each * 4 < SMALL_ROW_BYTES
+        if held * 2 > room or is_cut:
+            continue
+        if best > 1 and held * nest.lanes > MOST_MOVED * 2 and variable not in last:
+            break
+        best = each
+    return best
+
+
+def _inside(nest: Contraction, variable: str, each: int) -> dict[str, Span]:
+    """Spans inside of the loops around products."""
+    points = {v: point(0) for v in nest.product.outer}
+    return {**nest.spans, **points, variable: whole(each, nest.spans[variable].start)}
+
+
+def _is_loaded(nest: Contraction, access: Access) -> bool:
+    """Whether an operand is not on chip as products want it."""
+    own = nest.product.part if access is nest.product.left else nest.product.free
+    return nest.ctx.chip(access.tensor) is None or nest.is_staged(access, own)
+
+
+def lower_batch(nest: Contraction, batch: Batch) -> None:
+    """Append the loops over a batch, and its products."""
+    ctx, spans, variable = nest.ctx, nest.spans, batch.variable
+    target, output, part = nest.target, nest.einsum.output, nest.product.part
+    with ctx.build.tiles(variable, spans[variable].most, batch.each, over=variable) as chunk:
+        nest.spans = {**spans, variable: spans[variable].tile(chunk)}
+        nest.held = {}
+        for n, access in enumerate((nest.product.left, nest.product.right)):
+            if access is not None and _is_loaded(nest, access):
+                nest.held[n] = stage(ctx, access, nest.spans, nest.product.over, nest.dtype)
+        made = _rows(nest, target.hbm) if target.hbm is not None else None
+        order = [i.plain for i in output.indices if i.plain in (variable, nest.product.free)]
+        for psum, span in _banks(nest, variable, 1, batch.beside):
+            at = positions(output, {**nest.spans, variable: span})
+            for tile in (t for t in (target.tile, made) if t is not None):
+                source = _in_order(psum, order.index(variable), len(order))
+                ctx.build.add(Copy(tile.place(at), source))
+        if made is not None and target.hbm is not None:
+            axes = [i.plain for i in output.indices if i.plain in (*order, part)]
+            first = axes.index(part)
+            turned = (first, *(n for n in range(len(axes)) if n != first)) if first else ()
+            at_hbm = tuple(positions(output, nest.spans))
+            ctx.build.add(Store(View(target.hbm.buffer, at_hbm, order=turned), all_of(made.buffer)))
+    nest.spans = spans
+    for storage in (target.tile, target.hbm):
+        if storage is not None:
+            storage.changed()
+
+
+def are_rows_together(nest: Contraction) -> bool:
+    """Compute blocks of rows of a result side by side, to go on together; whether that is possible."""
+    product, spans, target, lanes = nest.product, nest.spans, nest.target, nest.lanes
+    part, output, tile = product.part, nest.einsum.output, target.tile
+    rows, columns = (spans[v] if v else whole(1) for v in (part, product.free))
+    is_whole = rows.count.value == rows.most > lanes and rows.most % lanes == 0
+    is_plain = not nest.beside and not any(isinstance(o, Scalar) for o in nest.einsum.operands)
+    if not (part and is_whole and is_plain and nest.is_straight()) or columns.count.value is None:
+        return False
+    axis = output.axis_of(part)
+    tiles = (nest.tile(part, lanes), nest.tile(product.free, nest.bank))
+    if columns.most > nest.bank or tiles != (lanes, nest.bank) or axis is None:
+        return False
+    if target.hbm is not None:
+        if tile is not None or not _is_stored_at_once(nest, rows.most // lanes * columns.most):
+            return False
+        tile = _rows(nest, target.hbm)
+    elif tile is None or tile.buffer.memory == PSUM or not tile.has_blocks or columns.most > NARROW:
+        return False
+    blocks, most = rows.most // lanes, nest.bank // columns.most
+    for psum, span in _banks(nest, part, lanes, max(n for n in range(1, most + 1) if blocks % n == 0)):
+        first = tile.view(positions(output, {**spans, part: whole(lanes, span.start)}))
+        block = first.index[1]
+        assert isinstance(block, At)
+        index = (first.index[0], Cut(block.at, span.count // lanes), *first.index[2:])
+        nest.ctx.build.add(Copy(replace(first, index=index), _in_order(psum, 0, len(index) - 1)))
+    if target.hbm is not None:
+        place = View(target.hbm.buffer, tuple(positions(output, spans)), folded=(axis, lanes))
+        nest.ctx.build.add(Store(place, all_of(tile.buffer)))
+        target.hbm.changed()
+    else:
+        tile.changed()
+    return True
+
+
+def _is_stored_at_once(nest: Contraction, elements: int) -> bool:
+    """Whether rows of several blocks of partitions go to HBM in one transfer."""
+    name, size = nest.einsum.name, elements * nest.ctx.bytes_of(nest.target.dtype)
+    index = next(i for i in nest.einsum.output.indices if nest.product.part in i.variables)
+    is_wide = bool(nest.product.free) and nest.spans[nest.product.free].most > 1
+    if index.plain != nest.product.part or not is_wide or size * 2 > min(MOST_STORED, nest.ctx.room() * 0.3):
+        return False
+    ways = ("at once", "as they come")
+    return nest.ctx.pick(f"how rows of {name} are stored", ways, costs=(1.0, CLOSE_BY)) == ways[0]
+
+
+def _rows(nest: Contraction, hbm: Storage) -> Storage:
+    """A tile for the results that one transfer stores."""
+    output = nest.einsum.output
+    axes = extents_of(output, nest.spans, nest.product.part)
+    return nest.ctx.add_tile(output.tensor, axes, hbm.buffer.dtype, f"{output.tensor.lower()}_rows")
+
+
+def _banks(nest: Contraction, variable: str, step: int, beside: int) -> Iterator[tuple[Buffer, Span]]:
+    """Results of `step` values of a variable each, side by side in a bank of PSUM, with all of its values."""
+    build, every, part = nest.ctx.build, nest.spans[variable], nest.product.part
+    columns = nest.spans[nest.product.free].most if nest.product.free else 1
+    height = step if variable == part else nest.spans[part].most
+    with build.tiles(variable, every.most, beside * step, over=variable) as group:
+        shape, name = (height, beside, columns), f"{nest.einsum.name.lower()}_sums"
+        psum = build.buffer(name, shape, "float32", PSUM, "sum")
+        with build.tiles(variable, beside * step, step, over=variable) as one:
+            place = View(psum, (upto(height), At(one.start // step), upto(columns)))
+            span = whole(step, every.start + group.start + one.start)
+            nest.accumulated(place, {**nest.spans, variable: span if step > 1 else point(span.start)})
+        yield psum, whole(beside * step, every.start + group.start)
+
+
+def _in_order(psum: Buffer, place: int, axes: int) -> View:
+    """Results [partitions, values, columns] with the values before the columns or behind them."""
+    every = all_of(psum)
+    if axes == 1:
+        return View(psum, (*every.index[:2], At(ZERO)))
+    return every if place == 0 else View(psum, every.index, order=(0, 2, 1))
