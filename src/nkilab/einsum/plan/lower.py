@@ -418,6 +418,8 @@ class _Lowering:
         everything |= self.later | state_of(block)
         for einsum in block.body:
             name = einsum.name
+            if ctx.homes[name] == "hbm" and ctx.hbm(name) is None and name in everything:
+                ctx.add_hbm(name, "scratch")
             if ctx.chip(name) is None and "chip" in ctx.homes[name] and name in everything:
                 point = {block.variable: Span(whole(1).start, whole(1).count, 1)}
                 part = self.first_part(einsum, {**outer, **point})
