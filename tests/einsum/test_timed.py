@@ -46,11 +46,21 @@ def test_a_small_convolution_takes_the_engine_that_the_timing_model_prefers(
     assert np.array_equal(by_rules(x, f), expected)
 
 
-def test_a_kernel_of_many_statements_is_not_timed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_kernels_of_many_statements_engines_are_compared(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(timed, "MOST_STATEMENTS", 3)
     x, f = small()
     kernel = einsum.compile(SMALL, shapes={"X": x.shape, "F": f.shape, "Z": (5, 10, 10)})
     assert not any(change.endswith(BY_CLOCK) for change in kernel.changes)
+    assert kernel.alternatives
+    assert all(": its busiest engine works " in line for line in kernel.alternatives)
+
+
+def test_heads_of_few_values_are_not_summed_over_first_where_the_other_axis_fills_more_rows() -> None:
+    """By hand: sums over h use 16 of 128 rows of TensorE, 64 times; those over e 64 rows, 16 times."""
+    sizes = {"B": 4, "H": 16, "T": 1024, "E": 64, "D": 1024}
+    kernel = einsum.compile("bhte,hed->btd", sizes=sizes, dtypes="bfloat16")
+    products = 4 * (1024 // 128) * (1024 // 512) * 16
+    assert kernel.estimate.summary["matmul_instruction_count"] <= 2 * products
 
 
 def test_rows_of_a_depthwise_convolution_lie_side_by_side_on_tensor_engine() -> None:
