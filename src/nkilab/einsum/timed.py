@@ -61,18 +61,15 @@ def best_timed(
             with suppress(NkilabError, AssertionError):
                 other = built(change(plan[1].knobs))
                 budget -= run_by(other[0].body)
-                judge, whose = (
-                    (judged, "by the timing model") if budget > 0 else (price, "in its busiest engine")
-                )
+                judge, whose = (judged, "") if budget > 0 else (price, "its busiest engine works ")
                 before = known[judge] = known[judge] if judge in known else judge(plan[0])
                 after = judge(other[0])
                 tried.append(f"{what}: {whose}{after:.1f} us")
                 if after >= before * WORTH:
                     continue
                 proved(other[0])
-                told = (
-                    f"{whose}{after:.1f} us instead of {before:.1f}{'' if whose else ' by the timing model'}"
-                )
+                by = "" if whose else " by the timing model"
+                told = f"{whose}{after:.1f} us instead of {before:.1f}{by}"
                 notes.append(f"{what}: {told if before < inf else 'by the rules there is no room on chip'}")
                 # with other ranks come other decisions
                 if other[1].knobs.is_spread != plan[1].knobs.is_spread:
