@@ -169,3 +169,10 @@ def test_a_view_that_leaves_out_an_axis_is_refused(monkeypatch: pytest.MonkeyPat
     assert refused in kernel.changes[0]
     a = np.arange(90, dtype=np.float32).reshape(3, 2, 5, 3)
     assert np.array_equal(kernel(a), np.einsum("aeba->abe", a))
+
+
+def test_loops_of_a_rank_that_is_called_as_points_are() -> None:
+    """Three loops over D are d, d2, d3, which no point of the proof may be called."""
+    sizes = {"S": 64, "I": 8, "J": 8, "C": 8, "D": 16}
+    kernel = nkilab.einsum.compile("sic,sjd->ijcd", sizes=sizes, dtypes="bfloat16")
+    assert kernel.proofs

@@ -75,8 +75,8 @@ def turns(loops: tuple[Loop, ...]) -> tuple[list[str], dict[str, list[Expr]]]:
     return held, counts
 
 
-def points(view: View, counts: Mapping[str, Sequence[Expr]], prefix: str = "d") -> list[str]:
-    """Constraints that put a point d0, d1, ... into a view."""
+def points(view: View, counts: Mapping[str, Sequence[Expr]], prefix: str = "D") -> list[str]:
+    """Constraints that put a point D0, D1, ... into a view; loops have small letters."""
     shape = view.buffer.shape or (1,)
     index = view.index[len(view.index) - len(shape) :]
     held = []
@@ -87,7 +87,7 @@ def points(view: View, counts: Mapping[str, Sequence[Expr]], prefix: str = "d") 
         elif i.step == 1:
             held += within(d, i.start, i.count, counts)
         else:
-            e = f"e{axis}"
+            e = f"E{axis}"
             limits = "".join(f" and {e} < ({limit})" for limit in limits_of(i.count, counts))
             held.append(f"exists {e}: 0 <= {e} and {d} = {term(i.start)} + {i.step} * {e}{limits}")
     return held
@@ -122,7 +122,7 @@ def touched(access: Access, fixed: tuple[Loop, ...] = ()) -> Any:
     held += points(access.view, counts)
     names = [loop.variable for loop in fixed]
     free = [loop.variable for loop in access.loops if loop.variable not in names]
-    point = ", ".join(f"d{n}" for n in range(rank))
+    point = ", ".join(f"D{n}" for n in range(rank))
     inner = " and ".join(f"({h})" for h in held)
     body = f"exists ({', '.join(free)}: {inner})" if free else inner
     return islpy().Set(f"[{', '.join(names)}] -> {{ [{point}] : {body} }}")
@@ -131,6 +131,6 @@ def touched(access: Access, fixed: tuple[Loop, ...] = ()) -> Any:
 def box(buffer: Buffer) -> Any:
     """All elements of a buffer."""
     shape = [str(e) for e in (buffer.shape or (1,))]
-    point = ", ".join(f"d{n}" for n in range(len(shape)))
-    inside = " and ".join(f"0 <= d{n} < {e}" for n, e in enumerate(shape))
+    point = ", ".join(f"D{n}" for n in range(len(shape)))
+    inside = " and ".join(f"0 <= D{n} < {e}" for n, e in enumerate(shape))
     return islpy().Set(f"{{ [{point}] : {inside} }}")

@@ -129,10 +129,10 @@ def _taken(one: Sum) -> Any:
     held, counts = turns(one.loops)
     into = one.tally.into
     axes = range(1 if one.tally.is_across else 0, len(into.buffer.shape))
-    held += [c for c in points(into, counts) if not (one.tally.is_across and _is_about(c, "d0"))]
+    held += [c for c in points(into, counts) if not (one.tally.is_across and _is_about(c, "D0"))]
     for n, summed in enumerate(one.tally.added):
-        held += within(f"x{n}", summed.start, summed.count, counts)
-    elements = [f"d{n}" for n in axes] + [f"x{n}" for n in range(len(one.tally.added))]
+        held += within(f"X{n}", summed.start, summed.count, counts)
+    elements = [f"D{n}" for n in axes] + [f"X{n}" for n in range(len(one.tally.added))]
     turn = ", ".join(loop.variable for loop in one.running)
     fixed = ", ".join(loop.variable for loop in one.fixed)
     inner = " and ".join(f"({h})" for h in held) or "true"
@@ -147,8 +147,8 @@ def _wanted(one: Sum, elements: Any) -> Any:
     """All (element, value) pairs that a sum is made of, for its elements."""
     held, counts = turns(one.fixed)
     for n, summed in enumerate(one.tally.added):
-        held += within(f"x{n}", summed.whole_start, summed.whole_count, counts)
-    names = ", ".join(f"x{n}" for n in range(len(one.tally.added)))
+        held += within(f"X{n}", summed.whole_start, summed.whole_count, counts)
+    names = ", ".join(f"X{n}" for n in range(len(one.tally.added)))
     fixed = ", ".join(loop.variable for loop in one.fixed)
     inner = " and ".join(f"({h})" for h in held) or "true"
     return elements.flat_product(islpy().Set(f"[{fixed}] -> {{ [{names}] : {inner} }}"))

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from math import inf
+from typing import TypeVar
 
 from ..errors import NkilabError
 from .plan.context import Context, Plan, Planner
@@ -23,6 +24,7 @@ from .tree.nodes import Kernel, run_by
 
 Change = Callable[[Knobs], Knobs]
 Measure = Callable[[Kernel], float]
+Given, Made = TypeVar("Given"), TypeVar("Made")
 
 # how many times the cost of the best an option may be judged at, to be tried
 CLOSE = 2.0
@@ -36,7 +38,7 @@ def best_timed(
     built: Planner,
     latency: Measure,
     price: Measure,
-    proved: Callable[[Kernel], object],
+    proved: Callable[[Kernel], tuple[str, ...]],
 ) -> Planner:
     """What makes a tree and its plan of choices, and takes the faster of two options that are judged close.
 
@@ -57,24 +59,23 @@ def best_timed(
         known = dict[Measure, float]()
         while changes:
             what, change = changes.pop(0)
-            # an option that rules do not take may ask for what no nest covers
-            with suppress(NkilabError, AssertionError):
-                other = built(change(plan[1].knobs))
-                budget -= run_by(other[0].body)
-                judge, whose = (judged, "") if budget > 0 else (price, "its busiest engine works ")
-                before = known[judge] = known[judge] if judge in known else judge(plan[0])
-                after = judge(other[0])
-                tried.append(f"{what}: {whose}{after:.1f} us")
-                if after >= before * WORTH:
-                    continue
-                proved(other[0])
-                by = "" if whose else " by the timing model"
-                told = f"{whose}{after:.1f} us instead of {before:.1f}{by}"
-                notes.append(f"{what}: {told if before < inf else 'by the rules there is no room on chip'}")
-                # with other ranks come other decisions
-                if other[1].knobs.is_spread != plan[1].knobs.is_spread:
-                    changes = list(_close(other[1]))[: len(changes)]
-                plan, known = other, {judge: after}
+            other = _attempt(built, change(plan[1].knobs))
+            if other is None:
+                continue
+            budget -= run_by(other[0].body)
+            judge, whose = (judged, "") if budget > 0 else (price, "its busiest engine works ")
+            before = known[judge] = known[judge] if judge in known else judge(plan[0])
+            after = judge(other[0])
+            tried.append(f"{what}: {whose}{after:.1f} us")
+            if after >= before * WORTH or _attempt(proved, other[0]) is None:
+                continue
+            by = "" if whose else " by the timing model"
+            told = f"{whose}{after:.1f} us instead of {before:.1f}{by}"
+            notes.append(f"{what}: {told if before < inf else 'by the rules there is no room on chip'}")
+            # with other ranks come other decisions
+            if other[1].knobs.is_spread != plan[1].knobs.is_spread:
+                changes = list(_close(other[1]))[: len(changes)]
+            plan, known = other, {judge: after}
         plan[1].choices.extend(notes)
         plan[1].tried.extend(tried)
         return plan
@@ -87,6 +88,13 @@ def best_timed(
             return inf
 
     return best
+
+
+def _attempt(make: Callable[[Given], Made], given: Given) -> Made | None:
+    """What an option gives; None where rules that do not take it ask for what no nest covers."""
+    with suppress(NkilabError, AssertionError):
+        return make(given)
+    return None
 
 
 def _rewrites(ctx: Context) -> list[tuple[str, Change]]:

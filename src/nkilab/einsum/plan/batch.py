@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from .contraction import Contraction
 
 # part of the room on chip that operands and results of the values that come together may take
-SHARE = 0.3
+SHARE = 0.5
 # bytes of HBM that one transfer is to move at least before a batch is cut into several
 MOST_MOVED = 1 << 20
 # bytes per partition that one transfer stores, and how storing rows as they come is judged beside that
@@ -86,7 +86,8 @@ def _together(nest: Contraction, variable: str) -> int:
         columns = nest.spans[product.free].most if product.free else 1
         held += each * columns * 4
         is_cut = variable in last and each < extent and each * 4 < SMALL_ROW_BYTES
-        if held * 2 > room or is_cut:
+        is_once = each == extent and not nest.ctx.build.depth
+        if held * (1 if is_once else 2) > room or is_cut:
             continue
         if best > 1 and held * nest.lanes > MOST_MOVED * 2 and variable not in last:
             break

@@ -178,7 +178,7 @@ class Contraction:
     def smaller_blocks(self, part: int, free: int, over: int, room: float) -> list[tuple[float, Blocks]]:
         """Blocks of fewer columns than a bank has, where more of an operand has no room."""
         depths = [d for d in self.block_sizes(over, self.lanes) if d % self.lanes == 0 or d == over]
-        sizes = [self.bank >> n for n in range(1, 4) if free % (self.bank >> n) == 0]
+        sizes = [self.bank >> n for n in range(1, 5) if free % (self.bank >> n) == 0]
         options = (Blocks(min(part, self.lanes), n, d) for n in sizes for d in depths)
         fitting = [b for b in options if self.may_be(b, room, b.over < over)]
         return [(-float(b.free * b.over), b) for b in fitting]

@@ -33,7 +33,7 @@ from .nest import Cluster, Nest
 from .normal import live, normal
 from .peeled import peeled
 from .pipeline import pipelined
-from .product import is_batch, product_of
+from .product import is_batch, product_of, products_for, together
 from .reach import beyond_edges
 from .recomputed import far_results, recomputed
 from .recurrence import without_turns
@@ -291,7 +291,7 @@ class _Lowering:
             v for v in shared
             if v not in forced and all(given.may_turn(v, e.name, e.output.variables) for e in group.einsums)
         ]  # fmt: skip
-        single = batches(products, shared)
+        single = [v for v in batches(products, shared) if not all(self.is_together(e, v) for e in products)]
         rest = [v for v in shared if v not in single and not self.units.is_scattering(v, products)]
         if any(isinstance(s, Iterate) and substitution_in(s, cascade, self.ctx.lanes) for s in group.steps):
             rest = []
@@ -309,6 +309,14 @@ class _Lowering:
                 loops += self.rows_apart(group, [v for v in shared if v != tiled])
         order = given.sorted(names, [v for v, _, _ in loops])
         return sorted(loops, key=lambda held: order.index(held[0]))
+
+    def is_together(self, einsum: Einsum, variable: str) -> bool:
+        """Whether products with one value of a variable each have their transfers together."""
+        spans = self.ctx.spans(einsum, {})
+        best = products_for(self.ctx, einsum, {})[:1]
+        return any(
+            together(self.ctx, einsum, spans, p.part, p.free, p.outer).get(variable, 1) > 1 for p in best
+        )
 
     def rows_apart(self, group: Group, shared: Sequence[str]) -> list[tuple[str, int, int]]:
         """A loop over rows of the same partition, so that some are moved while others are computed."""

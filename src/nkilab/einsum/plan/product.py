@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product as pairs
 from math import prod
@@ -212,7 +212,7 @@ def _cost(
     moved = max(64.0, columns * beside) / clock * (ctx.machine["fp32_passes"] if is_wide else 1)
     beside *= _copies(ctx, einsum, spans, left, right, depth, loops)
     cost = prod(trips.values()) / beside * (max(moved, WEIGHTS_NS + rows / clock) + 8)
-    batch = _together(ctx, einsum, spans, part, free, loops)
+    batch = together(ctx, einsum, spans, part, free, loops)
     for access, own, count in ((left, part, rows), (right, free, columns)):
         if access is not None:
             # windows that overlap come on chip once
@@ -220,7 +220,8 @@ def _cost(
             times = prod(t for v, t in trips.items() if v in apart)
             each = max((n for v, n in batch.items() if v in access.variables), default=1)
             moved_ns = transfer_ns(ctx, access, False, spans, over, own, depth, count)
-            beside_it = along(einsum, access, spans, loops) if ctx.chip(access.tensor) is None else 0
+            is_near = ctx.chip(access.tensor) is not None
+            beside_it = 0 if is_near else along(einsum, access, spans, loops, batch)
             if beside_it:
                 # what is summed over lies side by side, and comes at once
                 size = depth * count * ctx.bytes_of(ctx.dtypes[access.tensor])
@@ -235,10 +236,12 @@ def _cost(
     return cost + times * (home + 60 + columns)
 
 
-def along(einsum: Einsum, access: Access, spans: dict[str, Span], loops: tuple[str, ...]) -> int:
-    """Values along the last axis of an operand that a sum goes through one by one; 0 if none are worth it."""
+def along(
+    einsum: Einsum, access: Access, spans: dict[str, Span], loops: Sequence[str], batch: Collection[str] = ()
+) -> int:
+    """Values along the last axis of an operand that are gone through one by one; 0 if none are worth it."""
     last = access.indices[-1].plain if access.indices else ""
-    is_inner = last in loops and last not in einsum.output.variables
+    is_inner = last in batch or (last in loops and last not in einsum.output.variables)
     return spans[last].most if is_inner and spans[last].most >= FEWEST_ALONG else 0
 
 
@@ -256,7 +259,7 @@ def is_batch(einsum: Einsum, part: str, free: str, variable: str) -> bool:
     return is_alone and all(i.plain or not own & {*i.variables} for i in output.indices)
 
 
-def _together(
+def together(
     ctx: Context, einsum: Einsum, spans: dict[str, Span], part: str, free: str, loops: tuple[str, ...]
 ) -> dict[str, int]:
     """How many products with one value of a variable each are judged to have their transfers together."""

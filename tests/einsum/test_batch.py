@@ -1,0 +1,64 @@
+"""Products of a batch, and what reads a product out of PSUM: few transfers, and the values of NumPy."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+
+import nkilab.einsum
+from nkilab.einsum.compiled import CompiledEinsum
+
+TRIANGLE = "Z[i, j, c] = A[k, i, c] . B[k, j, c] ;; M mul V add"
+SIZES = {"I": 48, "J": 40, "K": 130, "C": 12}
+
+
+def loaded(kernel: CompiledEinsum) -> int:
+    """How many transfers a kernel makes."""
+    program = kernel.estimate.program
+    return sum(program.forms[f].name.startswith("dma") for f in program.form_column)
+
+
+def values(
+    kernel: CompiledEinsum, subscripts: str, *shapes: tuple[int, ...]
+) -> tuple[np.ndarray, np.ndarray]:
+    """What a kernel gives for whole numbers, which no type rounds, and what NumPy does."""
+    rng = np.random.default_rng(7)
+    arrays = [rng.integers(-4, 5, shape).astype(np.float32) for shape in shapes]
+    return np.asarray(kernel(*arrays)), np.einsum(subscripts, *arrays)
+
+
+@pytest.mark.parametrize("dialect", ["nki", "neuronxcc"])
+def test_a_batch_that_lies_innermost_is_moved_whole(dialect: str) -> None:
+    kernel = nkilab.einsum.compile(TRIANGLE, sizes=SIZES, dialect=dialect)
+    made, expected = values(kernel, "kic,kjc->ijc", (130, 48, 12), (130, 40, 12))
+    assert np.array_equal(made, expected)
+    # one load of each operand per block of partitions, where there were two of every value of c
+    assert loaded(kernel) < 2 * SIZES["C"]
+
+
+def test_matrices_that_lie_turned_are_transposed_side_by_side() -> None:
+    kernel = nkilab.einsum.compile("bik,bkj->bij", sizes={"B": 96, "I": 64, "J": 32, "K": 16})
+    made, expected = values(kernel, "bik,bkj->bij", (96, 64, 16), (96, 16, 32))
+    assert np.array_equal(made, expected)
+    assert loaded(kernel) < 96
+
+
+def test_a_bias_is_added_to_what_lies_in_psum() -> None:
+    kernel = nkilab.einsum.compile(
+        "P[m, n] = A[m, k] . B[k, n] ;; M mul V add\nZ[m, n] = P[m, n] . C[n] ;; M add",
+        sizes={"M": 256, "K": 128, "N": 1024},
+    )
+    assert re.search(r"data1=p_sum\w*", kernel.source)
+    assert not re.search(r"tensor_copy\([^)]*src=p_sum", kernel.source)
+    rng = np.random.default_rng(3)
+    a, b, c = (rng.integers(-3, 4, s).astype(np.float32) for s in ((256, 128), (128, 1024), (1024,)))
+    assert np.array_equal(np.asarray(kernel(a, b, c)), a @ b + c)
+
+
+def test_small_factors_are_multiplied_before_a_large_tensor_is_summed() -> None:
+    sizes = {"I": 128, "J": 256, "K": 128, "R": 16}
+    kernel = nkilab.einsum.compile("ijk,ir,kr->jr", sizes=sizes, dtypes="bfloat16")
+    assert "Z_part[i, k, r] = B[i, r] . C[k, r] ;; M multiply\n" in kernel.source
+    assert all(verdict.is_fine for verdict in kernel.verify())
