@@ -24,7 +24,8 @@ from .tree.nodes import Kernel, run_by
 
 Change = Callable[[Knobs], Knobs]
 Measure = Callable[[Kernel], float]
-Given, Made = TypeVar("Given"), TypeVar("Made")
+Given = TypeVar("Given")
+Made = TypeVar("Made")
 
 # how many times the cost of the best an option may be judged at, to be tried
 CLOSE = 2.0
