@@ -67,7 +67,7 @@ def best_timed(
             judge, whose = (judged, "") if budget > 0 else (price, "its busiest engine works ")
             before = known[judge] = known[judge] if judge in known else judge(plan[0])
             after = judge(other[0])
-            tried.append(f"{what}: {whose}{after:.1f} us")
+            tried.append(f"{what}: {whose}{after:.1f} us" if after < inf else f"{what}: no room on chip")
             if after >= before * WORTH or _attempt(proved, other[0]) is None:
                 continue
             by = "" if whose else " by the timing model"

@@ -14,7 +14,6 @@ from ..language.ast import Access, Scalar
 from ..tree.expr import ZERO
 from ..tree.nodes import PSUM, At, Buffer, Copy, Cut, Store, View, all_of, upto
 from .build import Span, point, whole
-from .choose import SMALL_ROW_BYTES
 from .product import is_batch
 from .reach import leaving
 from .stage import extents_of, stage, staged_bytes
@@ -29,6 +28,8 @@ SHARE = 0.5
 MOST_MOVED = 1 << 20
 # bytes per partition that one transfer stores, and how storing rows as they come is judged beside that
 MOST_STORED, CLOSE_BY = 16 * 1024, 1.9
+# bytes that lie side by side in HBM, at least, where a batch is cut along them
+LEAST_ROW_BYTES = 32
 # columns, at most, of which each would be copied out of PSUM by itself
 NARROW = 8
 
@@ -54,7 +55,8 @@ def batch_of(nest: Contraction) -> Batch | None:
     rows, columns = (spans[v].most if v else 1 for v in (product.part, product.free))
     is_plain = not (einsum.condition or nest.ctx.given.is_watched or nest.stack or nest.padded)
     is_plain &= not any(isinstance(o, Scalar) for o in einsum.operands)
-    is_one = bool(product.part) and rows <= nest.lanes and columns <= nest.bank
+    is_one = bool(product.part) and columns <= nest.bank
+    is_one &= rows <= nest.lanes or (rows % nest.lanes == 0 and target.tile is None)
     wide = [v for v in einsum.variables if not spans[v].is_point]
     if not is_plain or not is_one or any(spans[v].count.value is None for v in wide):
         return None
@@ -84,8 +86,8 @@ def _together(nest: Contraction, variable: str) -> int:
         read = [a for a in (product.left, product.right) if a is not None and _is_loaded(nest, a)]
         held = sum(staged_bytes(nest.ctx, a, spans, product.over, nest.dtype) for a in read)
         columns = nest.spans[product.free].most if product.free else 1
-        held += each * columns * 4
-        is_cut = variable in last and each < extent and each * 4 < SMALL_ROW_BYTES
+        held += each * columns * nest.ctx.bytes_of(nest.target.dtype)
+        is_cut = variable in last and each < extent and each * 4 < LEAST_ROW_BYTES
         is_once = each == extent and not nest.ctx.build.depth
         if held * (1 if is_once else 2) > room or is_cut:
             continue
@@ -110,30 +112,38 @@ def _is_loaded(nest: Contraction, access: Access) -> bool:
 def lower_batch(nest: Contraction, batch: Batch) -> None:
     """Append the loops over a batch, and its products."""
     ctx, spans, variable = nest.ctx, nest.spans, batch.variable
-    target, output, part = nest.target, nest.einsum.output, nest.product.part
+    target, part = nest.target, nest.product.part
     with ctx.build.tiles(variable, spans[variable].most, batch.each, over=variable) as chunk:
         nest.spans = {**spans, variable: spans[variable].tile(chunk)}
         nest.held = {}
         for n, access in enumerate((nest.product.left, nest.product.right)):
             if access is not None and _is_loaded(nest, access):
                 nest.held[n] = stage(ctx, access, nest.spans, nest.product.over, nest.dtype)
-        made = _rows(nest, target.hbm) if target.hbm is not None else None
-        order = [i.plain for i in output.indices if i.plain in (variable, nest.product.free)]
-        for psum, span in _banks(nest, variable, 1, batch.beside):
-            at = positions(output, {**nest.spans, variable: span})
-            for tile in (t for t in (target.tile, made) if t is not None):
-                source = _in_order(psum, order.index(variable), len(order))
-                ctx.build.add(Copy(tile.place(at), source))
-        if made is not None and target.hbm is not None:
-            axes = [i.plain for i in output.indices if i.plain in (*order, part)]
-            first = axes.index(part)
-            turned = (first, *(n for n in range(len(axes)) if n != first)) if first else ()
-            at_hbm = tuple(positions(output, nest.spans))
-            ctx.build.add(Store(View(target.hbm.buffer, at_hbm, order=turned), all_of(made.buffer)))
+        rows = min(spans[part].most, nest.lanes)
+        with ctx.build.tiles(part, spans[part].most, rows, over=part) as block:
+            nest.spans = {**nest.spans, part: spans[part].tile(block)}
+            _results(nest, batch)
     nest.spans = spans
     for storage in (target.tile, target.hbm):
         if storage is not None:
             storage.changed()
+
+
+def _results(nest: Contraction, batch: Batch) -> None:
+    """The products of a batch for one block of rows, copied out of PSUM and stored in one transfer."""
+    variable, target, output, part = batch.variable, nest.target, nest.einsum.output, nest.product.part
+    made = _rows(nest, target.hbm) if target.hbm is not None else None
+    order = [i.plain for i in output.indices if i.plain in (variable, nest.product.free)]
+    for psum, span in _banks(nest, variable, 1, batch.beside):
+        at = positions(output, {**nest.spans, variable: span})
+        for tile in (t for t in (target.tile, made) if t is not None):
+            nest.ctx.build.add(Copy(tile.place(at), _in_order(psum, order.index(variable), len(order))))
+    if made is not None and target.hbm is not None:
+        axes = [i.plain for i in output.indices if i.plain in (*order, part)]
+        first = axes.index(part)
+        turned = (first, *(n for n in range(len(axes)) if n != first)) if first else ()
+        at_hbm = tuple(positions(output, nest.spans))
+        nest.ctx.build.add(Store(View(target.hbm.buffer, at_hbm, order=turned), all_of(made.buffer)))
 
 
 def are_rows_together(nest: Contraction) -> bool:
