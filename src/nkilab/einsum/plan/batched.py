@@ -82,14 +82,14 @@ def _together(nest: Contraction, variable: str) -> int:
     for each in sizes:
         spans = _inside(nest, variable, each)
         read = [a for a in (product.left, product.right) if a is not None and _is_loaded(nest, a)]
-        held = sum(staged_bytes(nest.ctx, a, spans, product.over, nest.dtype) for a in read)
+        size = sum(staged_bytes(nest.ctx, a, spans, product.over, nest.dtype) for a in read)
         columns = nest.spans[product.free].most if product.free else 1
-        held += each * columns * 4
+        size += each * columns * 4
         is_cut = variable in last and each < extent and each * 4 < SMALL_ROW_BYTES
         is_once = each == extent and not nest.ctx.build.depth
-        if held * (1 if is_once else 2) > room or is_cut:
+        if size * (1 if is_once else 2) > room or is_cut:
             continue
-        if best > 1 and held * nest.lanes > MOST_MOVED * 2 and variable not in last:
+        if best > 1 and size * nest.lanes > MOST_MOVED * 2 and variable not in last:
             break
         best = each
     return best
@@ -117,19 +117,19 @@ def lower_batch(nest: Contraction, batch: Batch) -> None:
         for n, access in enumerate((nest.product.left, nest.product.right)):
             if access is not None and _is_loaded(nest, access):
                 nest.held[n] = stage(ctx, access, nest.spans, nest.product.over, nest.dtype)
-        made = _rows(nest, target.hbm) if target.hbm is not None else None
+        rows = _rows(nest, target.hbm) if target.hbm is not None else None
         order = [i.plain for i in output.indices if i.plain in (variable, nest.product.free)]
         for psum, span in _banks(nest, variable, 1, batch.beside):
             at = positions(output, {**nest.spans, variable: span})
-            for tile in (t for t in (target.tile, made) if t is not None):
+            for tile in (t for t in (target.tile, rows) if t is not None):
                 source = _in_order(psum, order.index(variable), len(order))
                 ctx.build.add(Copy(tile.place(at), source))
-        if made is not None and target.hbm is not None:
+        if rows is not None and target.hbm is not None:
             axes = [i.plain for i in output.indices if i.plain in (*order, part)]
             first = axes.index(part)
-            turned = (first, *(n for n in range(len(axes)) if n != first)) if first else ()
+            order_in_hbm = (first, *(n for n in range(len(axes)) if n != first)) if first else ()
             at_hbm = tuple(positions(output, nest.spans))
-            ctx.build.add(Store(View(target.hbm.buffer, at_hbm, order=turned), all_of(made.buffer)))
+            ctx.build.add(Store(View(target.hbm.buffer, at_hbm, order=order_in_hbm), all_of(rows.buffer)))
     nest.spans = spans
     for storage in (target.tile, target.hbm):
         if storage is not None:

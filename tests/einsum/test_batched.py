@@ -32,16 +32,16 @@ def values(
 @pytest.mark.parametrize("dialect", ["nki", "neuronxcc"])
 def test_a_batch_that_lies_innermost_is_moved_whole(dialect: str) -> None:
     kernel = nkilab.einsum.compile(TRIANGLE, sizes=SIZES, dialect=dialect)
-    made, expected = values(kernel, "kic,kjc->ijc", (130, 48, 12), (130, 40, 12))
-    assert np.array_equal(made, expected)
+    values_of_kernel, expected = values(kernel, "kic,kjc->ijc", (130, 48, 12), (130, 40, 12))
+    assert np.array_equal(values_of_kernel, expected)
     # one load of each operand per block of partitions, where there were two of every value of c
     assert loaded(kernel) < 2 * SIZES["C"]
 
 
 def test_matrices_that_lie_turned_are_transposed_side_by_side() -> None:
     kernel = nkilab.einsum.compile("bik,bkj->bij", sizes={"B": 96, "I": 64, "J": 32, "K": 16})
-    made, expected = values(kernel, "bik,bkj->bij", (96, 64, 16), (96, 16, 32))
-    assert np.array_equal(made, expected)
+    values_of_kernel, expected = values(kernel, "bik,bkj->bij", (96, 64, 16), (96, 16, 32))
+    assert np.array_equal(values_of_kernel, expected)
     assert loaded(kernel) < 96
 
 
