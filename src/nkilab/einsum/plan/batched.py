@@ -189,19 +189,19 @@ def _rows(nest: Contraction, hbm: Storage) -> Storage:
     return nest.ctx.add_tile(output.tensor, axes, hbm.buffer.dtype, f"{output.tensor.lower()}_rows")
 
 
-def _banks(nest: Contraction, variable: str, step: int, beside: int) -> Iterator[tuple[Buffer, Span]]:
-    """Results of `step` values of a variable each, side by side in a bank of PSUM, with all of its values."""
+def _banks(nest: Contraction, variable: str, step: int, count: int) -> Iterator[tuple[Buffer, Span]]:
+    """Results of `step` values of a variable each, `count` to a bank of PSUM, with all values of the bank."""
     build, every, part = nest.ctx.build, nest.spans[variable], nest.product.part
     columns = nest.spans[nest.product.free].most if nest.product.free else 1
     height = step if variable == part else nest.spans[part].most
-    with build.tiles(variable, every.most, beside * step, over=variable) as group:
-        shape, name = (height, beside, columns), f"{nest.einsum.name.lower()}_sums"
+    with build.tiles(variable, every.most, count * step, over=variable) as group:
+        shape, name = (height, count, columns), f"{nest.einsum.name.lower()}_sums"
         psum = build.buffer(name, shape, "float32", PSUM, "sum")
-        with build.tiles(variable, beside * step, step, over=variable) as one:
+        with build.tiles(variable, count * step, step, over=variable) as one:
             place = View(psum, (upto(height), At(one.start // step), upto(columns)))
             span = whole(step, every.start + group.start + one.start)
             nest.accumulated(place, {**nest.spans, variable: span if step > 1 else point(span.start)})
-        yield psum, whole(beside * step, every.start + group.start)
+        yield psum, whole(count * step, every.start + group.start)
 
 
 def _in_order(psum: Buffer, place: int, axes: int) -> View:
