@@ -12,7 +12,7 @@ from ..language.ast import Access, Einsum, Scalar
 from ..tree import nodes
 from ..tree.expr import ZERO, expr
 from ..tree.nodes import Cut, View, all_of
-from .batch import are_rows_together, batch_of, lower_batch
+from .batched import are_rows_together, batch_of, lower_batch
 from .beside import rows_beside
 from .build import Span, point, whole
 from .choose import is_settled
@@ -330,11 +330,11 @@ class Contraction:
             for i in output.indices
         ]
         bases = tuple(spans[i.plain].start for i in output.indices)
-        held = Storage(view.buffer, tuple(dims), bases, depth=ctx.build.depth)
-        ctx.storages.setdefault(output.tensor, []).insert(0, held)
+        place = Storage(view.buffer, tuple(dims), bases, depth=ctx.build.depth)
+        ctx.storages.setdefault(output.tensor, []).insert(0, place)
         assert self.ending is not None
         self.ending({**self.outer, **{v: spans[v] for v in output.variables}})
-        ctx.storages[output.tensor].remove(held)
+        ctx.storages[output.tensor].remove(place)
 
     def named(self, rows: Span, columns: Span) -> dict[str, Span]:
         return {v: s for v, s in ((self.product.part, rows), (self.product.free, columns)) if v}

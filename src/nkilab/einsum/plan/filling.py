@@ -167,7 +167,7 @@ class Filling:
             return ""
         place = order.index(part)
         height, longest = (
-            max(self.at[v].most for v in held) for held in (order[place - 1 : place], self.free)
+            max(self.at[v].most for v in some) for some in (order[place - 1 : place], self.free)
         )
         is_low = height * FEWEST < longest // -(-longest // self.ctx.lanes)
         if part == order[-1] and (is_low or max(height, self.rows.most) > self.ctx.lanes):
@@ -311,8 +311,8 @@ class Filling:
                 source = fetch(ctx, here.want(across, self.part))
                 dst = View(psum, (Cut(ZERO, self.rows.count), At(r), Cut(ZERO, expr(columns))))
                 build.add(nodes.Transpose(dst, source))
-            held = replace(all_of(psum), order=(0, 2, 1) if is_behind else ())
-            build.add(nodes.Copy(self.over(along, span.tile(group)).place, held))
+            bank = replace(all_of(psum), order=(0, 2, 1) if is_behind else ())
+            build.add(nodes.Copy(self.over(along, span.tile(group)).place, bank))
 
     @property
     def of_a_bank(self) -> int:

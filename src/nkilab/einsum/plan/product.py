@@ -266,8 +266,8 @@ def together(
     rows, columns = (spans[v].most if v else 1 for v in (part, free))
     if rows > ctx.lanes or columns > ctx.bank or einsum.condition or ctx.given.is_watched:
         return {}
-    held = [v for v in loops if spans[v].count.value is not None and is_batch(einsum, part, free, v)]
-    return {v: max(1, min(spans[v].most, BATCH_COLUMNS // columns)) for v in held[-1:]}
+    batches = [v for v in loops if spans[v].count.value is not None and is_batch(einsum, part, free, v)]
+    return {v: max(1, min(spans[v].most, BATCH_COLUMNS // columns)) for v in batches[-1:]}
 
 
 def _copies(

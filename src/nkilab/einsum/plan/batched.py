@@ -84,14 +84,14 @@ def _together(nest: Contraction, variable: str) -> int:
     for each in sizes:
         spans = _inside(nest, variable, each)
         read = [a for a in (product.left, product.right) if a is not None and _is_loaded(nest, a)]
-        held = sum(staged_bytes(nest.ctx, a, spans, product.over, nest.dtype) for a in read)
+        size = sum(staged_bytes(nest.ctx, a, spans, product.over, nest.dtype) for a in read)
         columns = nest.spans[product.free].most if product.free else 1
-        held += each * columns * nest.ctx.bytes_of(nest.target.dtype)
+        size += each * columns * nest.ctx.bytes_of(nest.target.dtype)
         is_cut = variable in last and each < extent and each * 4 < LEAST_ROW_BYTES
         is_once = each == extent and not nest.ctx.build.depth
-        if held * (1 if is_once else 2) > room or is_cut:
+        if size * (1 if is_once else 2) > room or is_cut:
             continue
-        if best > 1 and held * nest.lanes > MOST_MOVED * 2 and variable not in last:
+        if best > 1 and size * nest.lanes > MOST_MOVED * 2 and variable not in last:
             break
         best = each
     return best
@@ -119,8 +119,8 @@ def lower_batch(nest: Contraction, batch: Batch) -> None:
         for n, access in enumerate((nest.product.left, nest.product.right)):
             if access is not None and _is_loaded(nest, access):
                 nest.held[n] = stage(ctx, access, nest.spans, nest.product.over, nest.dtype)
-        rows = min(spans[part].most, nest.lanes)
-        with ctx.build.tiles(part, spans[part].most, rows, over=part) as block:
+        most = spans[part].most
+        with ctx.build.tiles(part, most, min(most, nest.lanes), over=part) as block:
             nest.spans = {**nest.spans, part: spans[part].tile(block)}
             _results(nest, batch)
     nest.spans = spans
@@ -132,18 +132,18 @@ def lower_batch(nest: Contraction, batch: Batch) -> None:
 def _results(nest: Contraction, batch: Batch) -> None:
     """The products of a batch for one block of rows, copied out of PSUM and stored in one transfer."""
     variable, target, output, part = batch.variable, nest.target, nest.einsum.output, nest.product.part
-    made = _rows(nest, target.hbm) if target.hbm is not None else None
+    rows = _rows(nest, target.hbm) if target.hbm is not None else None
     order = [i.plain for i in output.indices if i.plain in (variable, nest.product.free)]
     for psum, span in _banks(nest, variable, 1, batch.beside):
         at = positions(output, {**nest.spans, variable: span})
-        for tile in (t for t in (target.tile, made) if t is not None):
+        for tile in (t for t in (target.tile, rows) if t is not None):
             nest.ctx.build.add(Copy(tile.place(at), _in_order(psum, order.index(variable), len(order))))
-    if made is not None and target.hbm is not None:
+    if rows is not None and target.hbm is not None:
         axes = [i.plain for i in output.indices if i.plain in (*order, part)]
         first = axes.index(part)
-        turned = (first, *(n for n in range(len(axes)) if n != first)) if first else ()
+        order_in_hbm = (first, *(n for n in range(len(axes)) if n != first)) if first else ()
         at_hbm = tuple(positions(output, nest.spans))
-        nest.ctx.build.add(Store(View(target.hbm.buffer, at_hbm, order=turned), all_of(made.buffer)))
+        nest.ctx.build.add(Store(View(target.hbm.buffer, at_hbm, order=order_in_hbm), all_of(rows.buffer)))
 
 
 def are_rows_together(nest: Contraction) -> bool:
@@ -199,19 +199,19 @@ def _rows(nest: Contraction, hbm: Storage) -> Storage:
     return nest.ctx.add_tile(output.tensor, axes, hbm.buffer.dtype, f"{output.tensor.lower()}_rows")
 
 
-def _banks(nest: Contraction, variable: str, step: int, beside: int) -> Iterator[tuple[Buffer, Span]]:
-    """Results of `step` values of a variable each, side by side in a bank of PSUM, with all of its values."""
+def _banks(nest: Contraction, variable: str, step: int, count: int) -> Iterator[tuple[Buffer, Span]]:
+    """Results of `step` values of a variable each, `count` to a bank of PSUM, with all values of the bank."""
     build, every, part = nest.ctx.build, nest.spans[variable], nest.product.part
     columns = nest.spans[nest.product.free].most if nest.product.free else 1
     height = step if variable == part else nest.spans[part].most
-    with build.tiles(variable, every.most, beside * step, over=variable) as group:
-        shape, name = (height, beside, columns), f"{nest.einsum.name.lower()}_sums"
+    with build.tiles(variable, every.most, count * step, over=variable) as group:
+        shape, name = (height, count, columns), f"{nest.einsum.name.lower()}_sums"
         psum = build.buffer(name, shape, "float32", PSUM, "sum")
-        with build.tiles(variable, beside * step, step, over=variable) as one:
+        with build.tiles(variable, count * step, step, over=variable) as one:
             place = View(psum, (upto(height), At(one.start // step), upto(columns)))
             span = whole(step, every.start + group.start + one.start)
             nest.accumulated(place, {**nest.spans, variable: span if step > 1 else point(span.start)})
-        yield psum, whole(beside * step, every.start + group.start)
+        yield psum, whole(count * step, every.start + group.start)
 
 
 def _in_order(psum: Buffer, place: int, axes: int) -> View:
