@@ -337,6 +337,10 @@ class Nest:
             want = replace(want, storage=piece_of(self.ctx, want))
         view = (rows_of(self.ctx, want) if staged is None else None) or fetch(self.ctx, want)
         is_column = not want.has(self.choice.free) and self.columns.most > 1
+        if is_column and "int" in view.buffer.dtype:
+            # a number of each partition is float32
+            view, whole_numbers = self.new_column("numbers"), view
+            self.ctx.build.add(nodes.Copy(view, whole_numbers))
         return Value(view=view, is_column=is_column)
 
     def selected(self, einsum: Einsum, value: Value, tile: Tile) -> Value:
