@@ -95,9 +95,6 @@ def compile(
     held = replace(held, kernel_name=name or held.kernel_name or "kernel")
     cascade = _with_extents(held.cascade, sizes or {}, shapes or {})
     known = replace(held, cascade=cascade)
-    is_whole_mapping = held.is_mapped and is_whole(held)
-    if as_written or is_whole_mapping:
-        need_instructions(cascade)
     if as_written:
         enforce(check_cascade(known))
         return _as_written(held, cascade, target)
@@ -154,6 +151,7 @@ def _decided(held: Spec, dtypes: Mapping[str, Any] | str | None, search: float) 
     Raises:
         UsageError: if an option decides something, too.
     """
+    need_instructions(held.cascade)
     option = "search" if search else "dtypes" if dtypes else ""
     if option:
         raise UsageError(f"{option} is given beside a mapping, which decides", hint="leave one of them out")
@@ -388,6 +386,7 @@ def _searched(
 
 
 def _as_written(spec: Spec, cascade: Cascade, target: str) -> CompiledEinsum:
+    need_instructions(cascade)
     if spec.root is None:
         raise UsageError(
             "as_written is given; the published generator reads YAML with a mapping alone",

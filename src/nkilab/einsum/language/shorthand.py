@@ -38,7 +38,8 @@ def written_out(cascade: Cascade) -> Cascade:
     Raises:
         SpecError: where shorthand has no meaning.
     """
-    if not any(e.reduce_op in REDUCTIONS or e.output.gathers for e in cascade.einsums):
+    computed = any(a.tensor in cascade.written for e in cascade.einsums for a in e.accesses if a.gathers)
+    if not computed and not any(e.reduce_op in REDUCTIONS or e.output.gathers for e in cascade.einsums):
         return cascade
     expansion = _Expansion(cascade)
     for einsum, block in cascade.walk():
@@ -78,8 +79,9 @@ class _Expansion:
     def steps(self, step: Step) -> list[Step]:
         """What a step stands for."""
         if isinstance(step, Einsum) and step.reduce_op in (LARGEST, PLACE_OF_LARGEST):
-            return self.largest(step)
-        body = [own for einsum in step.body for own in self.einsums(einsum)]
+            *before, last = self.chosen(step)
+            return [*before, *self.largest(last)]
+        body = [own for einsum in step.body for chosen in self.chosen(einsum) for own in self.einsums(chosen)]
         return [step.with_body(body)] if isinstance(step, Iterate) else [*body]
 
     def einsums(self, einsum: Einsum) -> list[Einsum]:
@@ -157,27 +159,40 @@ class _Expansion:
             raise _refused(
                 replace(einsum, reduce_op=""), problem, "write ';; V add': what falls together is added up"
             )
-        before, operands, indices = [], list(einsum.operands), list(einsum.output.indices)
+        before, operands = list[Einsum](), tuple(einsum.operands)
         if einsum.map_op not in ("", "multiply") or einsum.condition is not None:
             values = self.tensor(einsum, "values", *_right(einsum))
             before.append(replace(einsum, output=values, reduce_op="", text=""))
-            operands = [values]
-        for axis, rank in enumerate(self.cascade.tensors[einsum.name].ranks):
-            index = indices[axis]
+            operands = (values,)
+        equal, output, ones = self.places_of(einsum, einsum.output)
+        operands = (*operands, *ones)
+        total = Einsum(output, operands, "multiply", "add", place=einsum.place, before=einsum.text)
+        return [*before, *equal, total]
+
+    def places_of(self, einsum: Einsum, access: Access) -> tuple[list[Einsum], Access, list[Access]]:
+        """Ones where indices that tensors hold are a place, an access by these places, and the ones."""
+        indices, steps, every = list(access.indices), list[Einsum](), list[Access]()
+        for axis, (rank, index) in enumerate(self.cascade.axes(access)):
             if isinstance(index, Gather):
                 place = rank.lower()
                 place = free_variable(place, self.added.cascade) if place in einsum.variables else place
                 ones = self.tensor(einsum, "ones", *index.variables, ranks=(rank,))
                 (indices[axis],) = _at(place)
-                ones = replace(ones, indices=(*ones.indices, indices[axis]))
-                operands.append(ones)
+                every.append(replace(ones, indices=(*ones.indices, indices[axis])))
                 equal = (index.access, Position(*_at(place)))
-                before.append(Einsum(ones, equal, "equal", place=einsum.place))
-        total = Einsum(
-            replace(einsum.output, indices=tuple(indices)), tuple(operands), "multiply", "add",
-            place=einsum.place, before=einsum.text,
-        )  # fmt: skip
-        return [*before, total]
+                steps.append(Einsum(every[-1], equal, "equal", place=einsum.place))
+        return steps, replace(access, indices=tuple(indices)), every
+
+    def chosen(self, einsum: Einsum) -> list[Einsum]:
+        """An Einsum behind what it gathers of computed tensors: no transfer by indices awaits a store."""
+        steps: list[Einsum] = []
+        for access in (a for a in einsum.accesses if a.gathers and a.tensor in self.cascade.written):
+            equal, source, ones = self.places_of(einsum, access)
+            rows = self.tensor(einsum, "rows", *access.variables)
+            product = Einsum(rows, (source, *ones), "multiply", "add", place=einsum.place)
+            steps += [*equal, product]
+            einsum = einsum.reading(lambda a, old=access, new=rows: new if a == old else a)  # type: ignore[misc]
+        return [*steps, einsum]
 
 
 def _right(einsum: Einsum) -> tuple[str, ...]:

@@ -196,7 +196,7 @@ def _is_legal(
     if access.gathers:
         # each partition gathers a row of what lies behind the last axis that has an index of its own
         chosen = access.indices[: last_chosen(access, part) + 1]
-        if ctx.hbm(access.tensor) is None or any(free in i.variables for i in chosen):
+        if any(free in i.variables for i in chosen):
             return False
     for variable in (free,) if access.gathers else (part, free):
         if variable and sum(variable in i.variables for i in access.indices) > 1:

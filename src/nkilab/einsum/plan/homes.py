@@ -77,7 +77,6 @@ class Homes:
         """Decide where results of a group lie: on chip as far as there is room, else in HBM."""
         ctx = self.ctx
         reads = {t for e in group.einsums for t in e.reads}
-        gathered = {a.tensor for e in ctx.cascade.einsums for a in e.accesses if a.gathers}
         self.products, self.later = self.units.products_of(group), later
         sizes: dict[str, int] = {}
         wants: dict[int, str] = {}
@@ -97,7 +96,7 @@ class Homes:
                 ctx.overwritten[name] = einsum.reads[0]
                 size = 0
             kept_before = ctx.hbm(name) is not None and ctx.chip(name) is None
-            home = "hbm" if is_output or crosses or kept_before or name in gathered else ""
+            home = "hbm" if is_output or crosses or kept_before else ""
             kept_before = kept_before and (name in self.written or not is_output)
             if not kept_before and (name in reads or (name in later and not crosses) or not home):
                 home = "both" if home else "chip"

@@ -85,8 +85,7 @@ class Nest:
         part, einsums = self.choice.part, self.cluster.einsums
         for einsum in self.kept:
             copies = self.ctx.lanes if part in einsum.reduced else self.copies
-            target = targets_of(self.ctx, einsum, self.outer, part, copies)
-            self.targets[einsum.name] = target
+            self.targets[einsum.name] = target = targets_of(self.ctx, einsum, self.outer, part, copies)
             # what others write too has no copies
             self.copies = min(self.copies, target.tile.copies if target.tile is not None else self.copies)
         if is_folded(self.ctx, einsums, self.targets, self.choice, self.spans):
@@ -318,10 +317,9 @@ class Nest:
 
     def position(self, index: Affine) -> Value:
         """The values of an index over the tile, which stay as long as loops do not change them."""
-        start, across, along = counted(index, self.spans, self.choice.part, self.choice.free)
-        width = self.columns.most if along else 1
-
-        tile = self.ctx.positions((start, across, along), (self.rows.most, width))
+        where = counted(index, self.spans, self.choice.part, self.choice.free)
+        along = bool(where[2])
+        tile = self.ctx.positions(where, (self.rows.most, self.columns.most if along else 1))
         view = part_of(tile, self.rows.count, self.columns.count if along else 1)
         return Value(view=view, is_column=not along and self.columns.most > 1)
 
@@ -337,6 +335,9 @@ class Nest:
             want = replace(want, storage=piece_of(self.ctx, want))
         view = (rows_of(self.ctx, want) if staged is None else None) or fetch(self.ctx, want)
         is_column = not want.has(self.choice.free) and self.columns.most > 1
+        if is_column and "int" in view.buffer.dtype:  # numbers of partitions are float32
+            self.ctx.build.add(nodes.Copy(column := self.new_column("numbers"), view))
+            view = column
         return Value(view=view, is_column=is_column)
 
     def selected(self, einsum: Einsum, value: Value, tile: Tile) -> Value:
