@@ -13,7 +13,7 @@ from .state import NOTHING, Clock
 from .timeline import REASONS, Timeline
 from .work import Work, starts_of
 
-MODEL_VERSION = "9"
+MODEL_VERSION = "10"
 # What is read of the nodes of a finished simulation.
 _READ = (
     "queue", "ready", "issued", "issuer", "slowdown", "start", "done", "background_start", "loads_table",

@@ -11,12 +11,25 @@ import neuronxcc.nki.language as nl
 import numpy as np
 
 
-def turned_weights(weights, o, i):
-    """Per tap a tile [channels, out_channels] of one pair of channel tiles."""
-    _, _, high, wide = weights.shape
-    block = nl.ndarray((128, 128, high, wide), dtype=weights.dtype, buffer=nl.sbuf)
-    nisa.dma_copy(src=weights[o * 128 : (o + 1) * 128, i * 128 : (i + 1) * 128], dst=block)
-    return turned_taps(block, 0)
+def turned_in_place(weights):
+    """Per tile of results and of channels the turned taps, which lie where the weights lay, interleaved."""
+    outs, channels, high, wide = weights.shape
+    shape = (128, 128, outs // 128, channels // 128, high, wide)
+    block = nl.ndarray(shape, dtype=weights.dtype, buffer=nl.sbuf)
+    for o in range(outs // 128):
+        for i in range(channels // 128):
+            source = weights[o * 128 : (o + 1) * 128, i * 128 : (i + 1) * 128]
+            nisa.dma_copy(src=source, dst=block[:, :, o, i, :, :])
+            for p in range(high):
+                for q in range(wide):
+                    turned = nisa.tensor_copy(nisa.nc_transpose(block[:, :, o, i, p, q]))
+                    block[:, :, o, i, p, q] = nisa.tensor_copy(turned)
+    return [[taps_of(block[:, :, o, i]) for i in range(channels // 128)] for o in range(outs // 128)]
+
+
+def taps_of(block):
+    """Per tap its view [128, 128] of a block [128, 128, 3, 3]."""
+    return {(p, q): block[:, :, p, q] for p in range(block.shape[2]) for q in range(block.shape[3])}
 
 
 def turned_taps(block, first):
@@ -47,10 +60,10 @@ def conv_rows(x, weights, bias, pool=1):
     outs, _, high, wide = weights.shape
     rows, columns = height - high + 1, width - wide + 1
     out = nl.ndarray((images, outs, rows // pool, columns // pool), dtype=x.dtype, buffer=nl.shared_hbm)
-    taps = [[turned_weights(weights, o, i) for i in range(channels // 128)] for o in range(outs // 128)]
+    taps = turned_in_place(weights)
     biases = [columns_of(bias, o) for o in range(outs // 128)]
     for image in nl.affine_range(images):
-        for o in nl.affine_range(outs // 128):
+        for o in nl.static_range(outs // 128):
             for r in nl.affine_range(rows // pool):
                 rows_done = nl.ndarray((128, pool, columns), dtype=x.dtype, buffer=nl.sbuf)
                 for s in range(pool):
@@ -165,17 +178,19 @@ def conv_rows_together(x, weights, bias, pool=1):
 
 
 def taps_of_runs(weights):
-    """Per tile of results and of channels the turned taps; weights of the tiles lie interleaved in SBUF."""
+    """Per tile of results and of channels the turned taps; both lie interleaved in SBUF."""
     outs, channels, high, wide = weights.shape
     shape = (128, outs // 128, 128, channels // 128, high, wide)
     block = nl.ndarray(shape, dtype=weights.dtype, buffer=nl.sbuf)
-    taps = [[None] * (channels // 128) for _ in range(outs // 128)]
+    turned = nl.ndarray((128, channels // 128, 128, outs // 128, high, wide), weights.dtype, buffer=nl.sbuf)
     for o in range(outs // 128):
         for i in range(channels // 128):
             source = weights[o * 128 : (o + 1) * 128, i * 128 : (i + 1) * 128]
             nisa.dma_copy(src=source, dst=block[:, o, :, i, :, :])
-            taps[o][i] = turned_taps(block[:, o, :, i, :, :], 0)
-    return taps
+            for p in range(high):
+                for q in range(wide):
+                    turned[:, i, :, o, p, q] = nisa.tensor_copy(nisa.nc_transpose(block[:, o, :, i, p, q]))
+    return [[taps_of(turned[:, i, :, o]) for i in range(channels // 128)] for o in range(outs // 128)]
 
 
 def row_of_three(x, taps, image, row, columns):
