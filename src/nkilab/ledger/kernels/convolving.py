@@ -56,7 +56,7 @@ def conv_rows(x, weights, bias, pool=1):
 
     All weights are turned on TensorE at the start. `pool` rows make one row of the pooled result.
     """
-    images, channels, height, width = x.shape
+    images, _, height, width = x.shape
     outs, _, high, wide = weights.shape
     rows, columns = height - high + 1, width - wide + 1
     out = nl.ndarray((images, outs, rows // pool, columns // pool), dtype=x.dtype, buffer=nl.shared_hbm)

@@ -155,8 +155,8 @@ def _rows(run: Run, columns: Columns, names: _Names) -> None:
     columns.add("operandStorage", storages, is_delta=True)
     columns.add("storageName", name_numbers, is_delta=True)
     columns.add("rowPosition", program.position_column, "i4", is_delta=True)
-    columns.add("loopOuter", np.array([outer for outer, _, _ in program.positions]), "i4", is_delta=True)
-    columns.add("loopValue", np.array([value for _, _, value in program.positions]), "i4", is_delta=True)
+    columns.add("loopOuter", program.positions.table[:, 0], "i4", is_delta=True)
+    columns.add("loopValue", program.positions.table[:, 2], "i4", is_delta=True)
     moved = np.array([t.storage for t in run.plan.transfers], np.int64)
     columns.add("insertedStorage", moved)
 
