@@ -11,20 +11,17 @@ import neuronxcc.nki.language as nl
 import numpy as np
 
 
-def turned_in_place(weights):
-    """Per tile of results and of channels the turned taps, which lie where the weights lay, interleaved."""
+def all_turned(weights, loaded, turned):
+    """Per tile of results and of channels taps, loaded into a view [128, 128, 3, 3], turned into another."""
     outs, channels, high, wide = weights.shape
-    shape = (128, 128, outs // 128, channels // 128, high, wide)
-    block = nl.ndarray(shape, dtype=weights.dtype, buffer=nl.sbuf)
     for o in range(outs // 128):
         for i in range(channels // 128):
-            source = weights[o * 128 : (o + 1) * 128, i * 128 : (i + 1) * 128]
-            nisa.dma_copy(src=source, dst=block[:, :, o, i, :, :])
+            own = loaded(o, i)
+            nisa.dma_copy(src=weights[o * 128 : (o + 1) * 128, i * 128 : (i + 1) * 128], dst=own)
             for p in range(high):
                 for q in range(wide):
-                    turned = nisa.tensor_copy(nisa.nc_transpose(block[:, :, o, i, p, q]))
-                    block[:, :, o, i, p, q] = nisa.tensor_copy(turned)
-    return [[taps_of(block[:, :, o, i]) for i in range(channels // 128)] for o in range(outs // 128)]
+                    turned(o, i)[:, :, p, q] = nisa.tensor_copy(nisa.nc_transpose(own[:, :, p, q]))
+    return [[taps_of(turned(o, i)) for i in range(channels // 128)] for o in range(outs // 128)]
 
 
 def taps_of(block):
@@ -56,11 +53,13 @@ def conv_rows(x, weights, bias, pool=1):
 
     All weights are turned on TensorE at the start. `pool` rows make one row of the pooled result.
     """
-    images, _, height, width = x.shape
+    images, channels, height, width = x.shape
     outs, _, high, wide = weights.shape
     rows, columns = height - high + 1, width - wide + 1
     out = nl.ndarray((images, outs, rows // pool, columns // pool), dtype=x.dtype, buffer=nl.shared_hbm)
-    taps = turned_in_place(weights)
+    shape = (128, 128, outs // 128, channels // 128, high, wide)
+    block = nl.ndarray(shape, dtype=weights.dtype, buffer=nl.sbuf)
+    taps = all_turned(weights, lambda o, i: block[:, :, o, i], lambda o, i: block[:, :, o, i])
     biases = [columns_of(bias, o) for o in range(outs // 128)]
     for image in nl.affine_range(images):
         for o in nl.static_range(outs // 128):
@@ -155,11 +154,13 @@ def conv_rows_together(x, weights, bias, pool=1):
 
     All weights lie in one tensor, in runs of nine elements, and are turned at the start.
     """
-    images, _, height, width = x.shape
+    images, channels, height, width = x.shape
     outs, _, high, wide = weights.shape
     rows, columns = height - high + 1, width - wide + 1
     out = nl.ndarray((images, outs, rows // pool, columns // pool), dtype=x.dtype, buffer=nl.shared_hbm)
-    taps = taps_of_runs(weights)
+    shape = (128, outs // 128, 128, channels // 128, high, wide)
+    block, turned = (nl.ndarray(shape, dtype=weights.dtype, buffer=nl.sbuf) for _ in range(2))
+    taps = all_turned(weights, lambda o, i: block[:, o, :, i], lambda o, i: turned[:, i, :, o])
     for image in nl.affine_range(images):
         for o in nl.static_range(outs // 128):
             added = nl.load(bias.reshape((outs, 1))[o * 128 : (o + 1) * 128])
@@ -175,22 +176,6 @@ def conv_rows_together(x, weights, bias, pool=1):
                 done = nisa.tensor_reduce(np.max, squares, axis=(2,))
                 nisa.dma_copy(src=done, dst=out[image, o * 128 : (o + 1) * 128, r, :])
     return out
-
-
-def taps_of_runs(weights):
-    """Per tile of results and of channels the turned taps; both lie interleaved in SBUF."""
-    outs, channels, high, wide = weights.shape
-    shape = (128, outs // 128, 128, channels // 128, high, wide)
-    block = nl.ndarray(shape, dtype=weights.dtype, buffer=nl.sbuf)
-    turned = nl.ndarray((128, channels // 128, 128, outs // 128, high, wide), weights.dtype, buffer=nl.sbuf)
-    for o in range(outs // 128):
-        for i in range(channels // 128):
-            source = weights[o * 128 : (o + 1) * 128, i * 128 : (i + 1) * 128]
-            nisa.dma_copy(src=source, dst=block[:, o, :, i, :, :])
-            for p in range(high):
-                for q in range(wide):
-                    turned[:, i, :, o, p, q] = nisa.tensor_copy(nisa.nc_transpose(block[:, o, :, i, p, q]))
-    return [[taps_of(turned[:, i, :, o]) for i in range(channels // 128)] for o in range(outs // 128)]
 
 
 def row_of_three(x, taps, image, row, columns):
