@@ -32,7 +32,10 @@ def slowed(machine: Machine, operands: Mapping[str, Any], steps: Sequence[Any]) 
     """
     stationary = operands.get("stationary")
     if stationary is not None and stationary.itemsize > 2 and is_far_apart(machine, stationary):
-        steps = [_loaded_slowly(step) if step.hidden_ns else step for step in steps]
+        steps = [
+            replace(step, hidden_ns=2 * step.hidden_ns, latency_ns=step.latency_ns + step.hidden_ns)
+            for step in steps
+        ]
     on_chip = [layout for name, layout in operands.items() if name != "stationary" and _is_on_chip(layout)]
     far = max((layout.free_size for layout in on_chip if is_far_apart(machine, layout)), default=0)
     if not far:
@@ -44,10 +47,6 @@ def slowed(machine: Machine, operands: Mapping[str, Any], steps: Sequence[Any]) 
         if step is first or (step.engine == "tensor" and step.busy_ns) else step
         for step in steps
     )  # fmt: skip
-
-
-def _loaded_slowly(step: Any) -> Any:
-    return replace(step, hidden_ns=2 * step.hidden_ns, latency_ns=step.latency_ns + step.hidden_ns)
 
 
 def _is_on_chip(layout: Any) -> bool:

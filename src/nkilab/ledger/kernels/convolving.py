@@ -11,8 +11,8 @@ import neuronxcc.nki.language as nl
 import numpy as np
 
 
-def all_turned(weights, loaded, turned):
-    """Per tile of results and of channels taps, loaded into a view [128, 128, 3, 3], turned into another."""
+def all_transposed(weights, loaded, transposed):
+    """Per tile of results and of channels its taps, loaded into one view [128, 128, 3, 3], in another."""
     outs, channels, high, wide = weights.shape
     for o in range(outs // 128):
         for i in range(channels // 128):
@@ -20,8 +20,8 @@ def all_turned(weights, loaded, turned):
             nisa.dma_copy(src=weights[o * 128 : (o + 1) * 128, i * 128 : (i + 1) * 128], dst=own)
             for p in range(high):
                 for q in range(wide):
-                    turned(o, i)[:, :, p, q] = nisa.tensor_copy(nisa.nc_transpose(own[:, :, p, q]))
-    return [[taps_of(turned(o, i)) for i in range(channels // 128)] for o in range(outs // 128)]
+                    transposed(o, i)[:, :, p, q] = nisa.tensor_copy(nisa.nc_transpose(own[:, :, p, q]))
+    return [[taps_of(transposed(o, i)) for i in range(channels // 128)] for o in range(outs // 128)]
 
 
 def taps_of(block):
@@ -51,7 +51,7 @@ def columns_of(bias, o):
 def conv_rows(x, weights, bias, pool=1):
     """Compute one row of the result at a time; rows of x are loaded anew for each.
 
-    All weights are turned on TensorE at the start. `pool` rows make one row of the pooled result.
+    All weights are transposed on TensorE at the start. `pool` rows make one row of the pooled result.
     """
     images, channels, height, width = x.shape
     outs, _, high, wide = weights.shape
@@ -59,7 +59,7 @@ def conv_rows(x, weights, bias, pool=1):
     out = nl.ndarray((images, outs, rows // pool, columns // pool), dtype=x.dtype, buffer=nl.shared_hbm)
     shape = (128, 128, outs // 128, channels // 128, high, wide)
     block = nl.ndarray(shape, dtype=weights.dtype, buffer=nl.sbuf)
-    taps = all_turned(weights, lambda o, i: block[:, :, o, i], lambda o, i: block[:, :, o, i])
+    taps = all_transposed(weights, lambda o, i: block[:, :, o, i], lambda o, i: block[:, :, o, i])
     biases = [columns_of(bias, o) for o in range(outs // 128)]
     for image in nl.affine_range(images):
         for o in nl.static_range(outs // 128):
@@ -152,15 +152,15 @@ def stacked_rows(x, image, first, group):
 def conv_rows_together(x, weights, bias, pool=1):
     """Compute one row of the result at a time; the three rows of x that it is made of come in one transfer.
 
-    All weights lie in one tensor, in runs of nine elements, and are turned at the start.
+    All weights lie in one tensor, in runs of nine elements, and are transposed at the start.
     """
     images, channels, height, width = x.shape
     outs, _, high, wide = weights.shape
     rows, columns = height - high + 1, width - wide + 1
     out = nl.ndarray((images, outs, rows // pool, columns // pool), dtype=x.dtype, buffer=nl.shared_hbm)
     shape = (128, outs // 128, 128, channels // 128, high, wide)
-    block, turned = (nl.ndarray(shape, dtype=weights.dtype, buffer=nl.sbuf) for _ in range(2))
-    taps = all_turned(weights, lambda o, i: block[:, o, :, i], lambda o, i: turned[:, i, :, o])
+    block, transposed = (nl.ndarray(shape, dtype=weights.dtype, buffer=nl.sbuf) for _ in range(2))
+    taps = all_transposed(weights, lambda o, i: block[:, o, :, i], lambda o, i: transposed[:, i, :, o])
     for image in nl.affine_range(images):
         for o in nl.static_range(outs // 128):
             added = nl.load(bias.reshape((outs, 1))[o * 128 : (o + 1) * 128])
@@ -193,7 +193,7 @@ def row_of_three(x, taps, image, row, columns):
 @ncc.skip_middle_end_transformations
 @nki.jit
 def conv_tiles(x, weights, bias, keeps_bias=False):
-    """Compute as many rows of the result at a time as TensorE streams; for each tile weights are turned anew.
+    """Compute as many rows of the result at a time as TensorE streams; each time weights are transposed anew.
 
     A tile of channels of the result is stored as a whole. With `keeps_bias` all of the bias is loaded at the
     start, and copied within SBUF.
