@@ -18,7 +18,9 @@ from nkilab.estimates import estimate_program
 from nkilab.launches import launch
 
 with nkilab.activate():
+    from . import pairs_of_layouts as pairs_of_layouts
     from . import pairs_of_memory as pairs_of_memory
+    from . import pairs_of_order as pairs_of_order
     from .pairs import PAIRS, SILENT
 
 

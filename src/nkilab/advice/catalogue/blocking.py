@@ -8,11 +8,12 @@ import numpy as np
 
 from ...isa.declare import Instruction
 from ...trace.program import Program
-from ..declare import Candidate, Edit, Subject, plural, transformation
+from ..declare import POINTWISE, Candidate, Edit, Subject, plural, transformation
 from ..draft import FREE, PARTITIONS, Unfit
 from ..jam import Block, jammed
 from ..loops import Loop
 from ..subject import rows_where
+from .accumulation import longer_sums
 
 Joins = Callable[[Instruction], bool] | None
 Named = tuple[str, Edit]
@@ -95,7 +96,7 @@ def _repeated_transfers(subject: Subject, loop: Loop) -> np.ndarray:
 
 @transformation(
     "block_k",
-    relieves=("dma",),
+    relieves=("dma", *POINTWISE),
     title="contraction tiles are loaded together",
     what="operand tiles arrive one for each multiplication, which waits for them",
     why="a transfer has a fixed cost of about two microseconds; several tiles share it",
@@ -115,7 +116,11 @@ def contraction_blocks(subject: Subject) -> Iterator[Candidate]:
             loop.line, f"{plural(len(transfers), 'transfer')}, each for one multiplication",
             subject.weight(transfers), tuple(edits),
         )  # fmt: skip
-        return
+        break
+    for rows, line, longer in longer_sums(subject):
+        yield Candidate(
+            line, f"{plural(len(rows), 'addition')} of short sums of products", subject.weight(rows), longer
+        )
 
 
 @transformation(

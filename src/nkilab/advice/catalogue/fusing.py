@@ -224,11 +224,11 @@ def reductions(subject: Subject) -> Iterator[Candidate]:
             yield Candidate(
                 int(subject.base.line_column[own[0]]), message.format(plural(len(own), "row")),
                 subject.weight(free),
-                ((edit, lambda own=free: with_steps(subject.base, own, _read_out)),),  # type: ignore[misc]
+                ((edit, lambda own=free: with_steps(subject.base, own, read_out)),),  # type: ignore[misc]
             )  # fmt: skip
 
 
-def _read_out(step: Step) -> Step:
+def read_out(step: Step) -> Step:
     """What is left of a reduction that another instruction does: reading a register of each partition."""
     return replace(step, busy_ns=min(step.busy_ns, READ_OUT_NS), latency_ns=0.0)
 
@@ -264,6 +264,31 @@ def scalings(subject: Subject) -> Iterator[Candidate]:
         )  # fmt: skip
 
 
+@transformation(
+    "fold_algebra",
+    relieves=POINTWISE,
+    title="a constant factor is part of an operand already",
+    what="a tile is multiplied by a number, and a product contracts it afterwards",
+    why="the product is linear: the other operand, or an argument, may have the number in it already",
+    fix="multiply the weights by it before the launch, or give it to the scale of what follows the product",
+    source="fused attention tutorial, scale of queries; NKIBench write-ups",
+)
+def factors(subject: Subject) -> Iterator[Candidate]:
+    """Multiplications by a number of what products contract."""
+    rows = [
+        row for row in subject.rows_of("tensor_scalar", "activation").tolist()
+        if _scales_rows(subject, row) and len(list(subject.base.accesses(row))) == 2
+        and _is_contracted(subject, row, 4, ("stationary", "moving"))
+    ]  # fmt: skip
+    if rows:
+        yield Candidate(
+            int(subject.base.line_column[rows[0]]),
+            f"{plural(len(rows), 'row')} multiply by a number what a product contracts",
+            subject.weight(np.array(rows)),
+            (("the factor in another operand", lambda: without_steps(subject, rows)),),
+        )  # fmt: skip
+
+
 def _scales_rows(subject: Subject, row: int) -> bool:
     form = subject.base.form_of(row)
     if form.name == "tensor_scalar":
@@ -271,21 +296,21 @@ def _scales_rows(subject: Subject, row: int) -> bool:
     return _named(form, "op") == "copy"
 
 
-def _is_contracted(subject: Subject, row: int, depth: int) -> bool:
-    """Whether a result is only transposed and copied until it is the stationary operand of products."""
+def _is_contracted(subject: Subject, row: int, depth: int, operands: Sequence[str] = ("stationary",)) -> bool:
+    """Whether a result is only transposed and copied until it is such an operand of products."""
     (result,) = [a.storage for a in subject.base.accesses(row) if a.is_written]
     readers = subject.readers.get(result, [])
     if not depth or not readers:
         return False
-    return all(_passes_on(subject, reader, result, depth) for reader in readers)
+    return all(_passes_on(subject, reader, result, depth, operands) for reader in readers)
 
 
-def _passes_on(subject: Subject, reader: int, tile: int, depth: int) -> bool:
+def _passes_on(subject: Subject, reader: int, tile: int, depth: int, operands: Sequence[str]) -> bool:
     """Whether a reader of a tile multiplies by it, or only transposes or copies it for one that does."""
     form = subject.base.form_of(reader)
     if form.name in ("nc_transpose", "tensor_copy", "dma_transpose") or getattr(form, "is_transpose", False):
-        return _is_contracted(subject, reader, depth - 1)
-    return form.name == "nc_matmul" and subject.slots_of_operand(reader, "stationary") == tile
+        return _is_contracted(subject, reader, depth - 1, operands)
+    return form.name == "nc_matmul" and tile in [subject.slots_of_operand(reader, name) for name in operands]
 
 
 @transformation(
