@@ -128,9 +128,8 @@ def longer_sums(subject: Subject) -> Iterator[tuple[np.ndarray, int, tuple[tuple
     rows = np.array([part[0] for chain in chains for part in chain], np.int64)
     one, other = (chains[0][n][0] for n in range(2))
     for loop in subject.loops:
-        starts = loop.start
-        at = np.searchsorted(starts, [one, other], "right") - 1
-        if at[0] < 0 or at[1] != at[0] + 1 or other >= starts[at[1]] + loop.length:
+        at = [np.argwhere(loop.rows() == row) for row in (one, other)]
+        if not len(at[0]) or not len(at[1]) or at[1][0, 0] != at[0][0, 0] + 1:
             continue
         edits = [(f"sums of {n} blocks of the contraction", _longer(subject, Block(loop, n))) for n in (2, 4)]
         yield rows, loop.line, tuple(edits)

@@ -38,8 +38,7 @@ def _transfers(form: Instruction) -> bool:
 
 def _names(program: Program, loop: Loop) -> list[str]:
     """Instructions of one iteration."""
-    first = int(loop.start[0])
-    return [program.form_of(row).name for row in range(first, first + loop.length)]
+    return [program.form_of(row).name for row in loop.rows()[0].tolist()]
 
 
 def _products(program: Program, loop: Loop) -> int:
@@ -208,7 +207,7 @@ def more_partitions(subject: Subject) -> Iterator[Candidate]:
     """Iterations whose rows are joined along the partition axis."""
     most = subject.base.machine.limit("partitions")
     for loop in subject.loops[:3]:
-        forms = [subject.base.form_of(r) for r in range(int(loop.start[0]), int(loop.start[0]) + loop.length)]
+        forms = [subject.base.form_of(row) for row in loop.rows()[0].tolist()]
         # what a product writes has the partitions of its columns, not of the contraction
         tiles = [(f, spec, g) for f in forms for _, spec, g in f.tile_slots() if g.is_on_chip]
         shapes = [g.partitions for f, spec, g in tiles if not (f.accumulates and spec.is_written)]
