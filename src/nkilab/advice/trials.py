@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from ..conformal import gain_factors, least_gain
+from ..conformal import advised_factors, least_gain
 from ..errors import NkilabError
 from ..trace.program import Program
 from ..views.guidance import Advice
@@ -127,7 +127,7 @@ def _advice(subject: Subject, own: Tried) -> Advice:
     since = own.candidate.since_ns or subject.part.latency_ns
     latency = since / subject.part.latency_ns * subject.latency_ns / 1000
     share = own.latency_ns / since
-    low, high = gain_factors(share)
+    low, high = advised_factors(share)
     first = ", once every load and every sum has a tile of its own" if own.candidate.since_ns else ""
     return Advice(
         own.id, str(site), own.candidate.message, latency * (1 - share), (latency * low, latency * high),

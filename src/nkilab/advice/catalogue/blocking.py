@@ -139,7 +139,12 @@ def larger_transfers(subject: Subject) -> Iterator[Candidate]:
         size = max(_moved(subject, int(r)) for r in np.intersect1d(rows, loop.rows()[0]).tolist())
         if size >= LARGE_BYTES:
             continue
-        counts = [n for n in (2, 4, 8, 16, 64) if len(loop.start) % n == 0 and n * size <= 4 * LARGE_BYTES]
+        most = min(len(loop.start), 4 * LARGE_BYTES // max(1, size))
+        divisors = [n for n in range(2, most + 1) if len(loop.start) % n == 0]
+        # one that is near each power of four
+        counts = sorted(
+            {min(divisors, key=lambda n: abs(np.log(n / p))) for p in (4, 16, 64, 256) if divisors}
+        )
         joins = _transfers if _products(subject.base, loop) else _everything
         edits = [
             (f"{n} pieces at once", _edit(subject, Block(loop, n), FREE, joins, shares=False))
