@@ -38,7 +38,7 @@ IDLE = 1.0
 # Another chip and another compiler are as far as these shares of time.
 OTHER_CHIP, OTHER_COMPILER = 0.5, 0.25
 NEAREST = 3
-# measured: by how much experts gained more than the edit, in logarithms, for each unit of the edit's gain and the
+# measured: by how much experts gained more than the edit, in logarithms, for each unit of its gain and of the
 # floor of pairs; nine of ten in published sequences lie below (benchmarks/ladders.py)
 EXPERTS = 2.0
 _SHARES = ("tensor_engine", "vector_engine", "scalar_engine", "gpsimd_engine", "dma")
