@@ -67,14 +67,3 @@ def a_loop_for_each_step(x, rewritten):
     for i in range(0 if rewritten else 12):
         used(i)
     return out
-
-
-@pair("dma_issue", "f32[256,128,128]")
-def descriptors_made_at_issue(x, rewritten):
-    out = nl.ndarray((256, 128, 128), nl.float32, buffer=nl.shared_hbm)
-    mode = nisa.dge_mode.none if rewritten else nisa.dge_mode.unknown
-    for i in range(256):
-        tile = sbuf((128, 128))
-        nisa.dma_copy(tile, x[i], dge_mode=mode)
-        nisa.dma_copy(out[i], tile, dge_mode=mode)
-    return out

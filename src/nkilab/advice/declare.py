@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Unpack
 
+import numpy as np
 from msgspec import Struct
 
 from ..checks.declare import Facts, Rule, rule
@@ -79,6 +80,19 @@ def transformation(
         return find
 
     return register
+
+
+def of_rows(
+    subject: Subject,
+    rows: Sequence[int] | np.ndarray,
+    message: str,
+    *edits: tuple[str, Edit],
+    share: float = 1.0,
+) -> Iterator[Candidate]:
+    """One candidate of some rows of `base`, at the line of the first; none where there are no rows."""
+    if len(rows):
+        weight = subject.weight(np.asarray(rows, np.int64))
+        yield Candidate(int(subject.base.line_column[rows[0]]), message, weight, edits)
 
 
 def site_of(program: Program, line: int) -> Site:

@@ -10,7 +10,7 @@ from ...isa.declare import Instruction
 from ...isa.elementwise import TensorTensor, memories
 from ...tiles.tile import PSUM
 from ...trace.program import Program
-from ..declare import POINTWISE, Candidate, Edit, Subject, plural, transformation
+from ..declare import POINTWISE, Candidate, Edit, Subject, of_rows, plural, transformation
 from ..draft import Draft, Slot, Unfit
 from ..equal_values import live_rows
 from ..jam import Block, jammed
@@ -112,12 +112,9 @@ def _rows_by_storage(program: Program) -> dict[int, list[int]]:
 def in_psum(subject: Subject) -> Iterator[Candidate]:
     """Additions of products that may all happen in PSUM."""
     additions = [part[0] for chain in chains_of(subject.base) for part in chain]
-    if additions:
-        rows = np.array(additions, np.int64)
-        yield Candidate(
-            int(subject.base.line_column[rows[0]]), f"{plural(len(rows), 'addition')} of products in SBUF",
-            subject.weight(rows), (("added up in PSUM", lambda: accumulated(subject.base)),),
-        )  # fmt: skip
+    message = f"{plural(len(additions), 'addition')} of products in SBUF"
+    edit = "added up in PSUM", lambda: accumulated(subject.base)
+    yield from of_rows(subject, additions, message, edit)
 
 
 def longer_sums(subject: Subject) -> Iterator[tuple[np.ndarray, int, tuple[tuple[str, Edit], ...]]]:

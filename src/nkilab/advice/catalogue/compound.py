@@ -15,7 +15,7 @@ from ...isa.select import AffineSelect
 from ...tiles.tile import Layout
 from ...tiles.tile import layout as view_layout
 from ...trace.program import Program
-from ..declare import POINTWISE, Candidate, Subject, plural, transformation
+from ..declare import POINTWISE, Candidate, Subject, of_rows, plural, transformation
 from ..draft import Draft, Slot, Unfit, with_steps
 from .fusing import read_out, without_steps
 
@@ -48,13 +48,10 @@ def statistics(subject: Subject) -> Iterator[Candidate]:
         elif form.name == "activation_reduce" and form.op.name == "square":  # type: ignore[attr-defined]
             squares.setdefault(source, []).append(row)
     both = [tile for tile in sums if tile in squares]
-    if both:
-        rows = np.array([row for tile in both for row in (sums[tile], *squares[tile])], np.int64)
-        yield Candidate(
-            int(base.line_column[sums[both[0]]]),
-            f"{plural(len(both), 'tile')} are read twice for their mean and variance", subject.weight(rows),
-            (("bn_stats and bn_aggr", lambda: _gathered(base, sums, squares, both)),),
-        )  # fmt: skip
+    rows = [row for tile in both for row in (sums[tile], *squares[tile])]
+    message = f"{plural(len(both), 'tile')} are read twice for their mean and variance"
+    edit = "bn_stats and bn_aggr", lambda: _gathered(base, sums, squares, both)
+    yield from of_rows(subject, rows, message, edit)
 
 
 def _squares(subject: Subject, row: int) -> bool:
@@ -109,13 +106,11 @@ def scans(subject: Subject) -> Iterator[Candidate]:
         else:
             chains.append([(rows, slots)])
     long = [chain for chain in chains if len(chain) >= FEWEST_STEPS]
-    if long:
-        every = np.array([row for chain in long for rows, _ in chain for row in rows], np.int64)
-        yield Candidate(
-            int(subject.base.line_column[every[0]]),
-            f"{plural(sum(map(len, long)), 'step')} of a recurrence, one column each",
-            subject.weight(every), (("one scan for each recurrence", lambda: _scanned(subject, long)),),
-        )  # fmt: skip
+    every = [row for chain in long for rows, _ in chain for row in rows]
+    message = f"{plural(sum(map(len, long)), 'step')} of a recurrence, one column each"
+    yield from of_rows(
+        subject, every, message, ("one scan for each recurrence", lambda: _scanned(subject, long))
+    )
 
 
 def _steps(subject: Subject) -> list[tuple[list[int], list[Slot]]]:
@@ -190,12 +185,8 @@ def _columns(own: Layout, shape: tuple[int, ...], strides: tuple[int, ...]) -> L
 def selections(subject: Subject) -> Iterator[Candidate]:
     """Selections that select everything."""
     rows = [row for row in subject.rows_of("affine_select").tolist() if _selects_all(subject.base, row)]
-    if rows:
-        yield Candidate(
-            int(subject.base.line_column[rows[0]]),
-            f"{plural(len(rows), 'selection')} change nothing: all their elements are taken",
-            subject.weight(np.array(rows)), (("left out", lambda: without_steps(subject, rows)),),
-        )  # fmt: skip
+    message = f"{plural(len(rows), 'selection')} change nothing: all their elements are taken"
+    yield from of_rows(subject, rows, message, ("left out", lambda: without_steps(subject, rows)))
 
 
 def _selects_all(base: Program, row: int) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 
 import numpy as np
 from msgspec.structs import replace
@@ -10,7 +11,7 @@ from msgspec.structs import replace
 from ...isa.declare import Instruction, Step
 from ...tiles.tile import PSUM, Layout
 from ...trace.program import Program
-from ..declare import POINTWISE, Candidate, Subject, plural, transformation
+from ..declare import POINTWISE, Candidate, Subject, of_rows, plural, transformation
 from ..draft import Draft, Slot, Unfit, with_steps
 from ..equal_values import live_rows
 
@@ -92,12 +93,9 @@ def _fusing(
     subject: Subject, pairs: Sequence[tuple[int, int]], message: str, edit: str
 ) -> Iterator[Candidate]:
     """One candidate of all pairs, at the line of the first."""
-    if pairs:
-        rows = np.array([row for row, _ in pairs], np.int64)
-        yield Candidate(
-            int(subject.base.line_column[rows[0]]), message.format(plural(len(rows), "row")),
-            subject.weight(rows), ((edit, lambda: without_steps(subject, rows.tolist())),),
-        )  # fmt: skip
+    rows = [row for row, _ in pairs]
+    message = message.format(plural(len(rows), "row"))
+    yield from of_rows(subject, rows, message, (edit, lambda: without_steps(subject, rows)))
 
 
 def _named(form: Instruction, attribute: str) -> str:
@@ -162,14 +160,11 @@ def activations(subject: Subject) -> Iterator[Candidate]:
         subject, pairs, "{} scale, shift or copy what an activation reads", "part of the activation"
     )
     spelled = list(_spelled_sigmoids(subject))
-    if spelled:
-        rows = np.array([row for own in spelled for row in own[1:]], np.int64)
-        yield Candidate(
-            int(subject.base.line_column[spelled[0][0]]),
-            f"{plural(len(rows) + len(spelled), 'row')} compute a sigmoid step by step",
-            subject.weight(rows),
-            (("one activation for each", lambda: without_steps(subject, rows.tolist())),),
-        )  # fmt: skip
+    rows = [row for own in spelled for row in own[1:]]
+    message = f"{plural(len(rows) + len(spelled), 'row')} compute a sigmoid step by step"
+    yield from of_rows(
+        subject, rows, message, ("one activation for each", lambda: without_steps(subject, rows))
+    )
 
 
 def _spelled_sigmoids(subject: Subject) -> Iterator[list[int]]:
@@ -219,13 +214,8 @@ def reductions(subject: Subject) -> Iterator[Candidate]:
         (rows, "{} sum what was just written", "summed as it is written"),
         (negations, "{} negate a reduced column", "negated by the reduction"),
     ):
-        if own:
-            free = np.array(own, np.int64)
-            yield Candidate(
-                int(subject.base.line_column[own[0]]), message.format(plural(len(own), "row")),
-                subject.weight(free),
-                ((edit, lambda own=free: with_steps(subject.base, own, read_out)),),  # type: ignore[misc]
-            )  # fmt: skip
+        free = partial(with_steps, subject.base, np.array(own, np.int64), read_out)
+        yield from of_rows(subject, own, message.format(plural(len(own), "row")), (edit, free))
 
 
 def read_out(step: Step) -> Step:
@@ -256,12 +246,10 @@ def scalings(subject: Subject) -> Iterator[Candidate]:
         if _scales_rows(subject, row) and _is_contracted(subject, row, 4)
         and forms[column[row]].layouts[0].free_size >= 256
     ]  # fmt: skip
-    if rows:
-        yield Candidate(
-            int(subject.base.line_column[rows[0]]),
-            f"{plural(len(rows), 'row')} scale what a product contracts", subject.weight(np.array(rows)),
-            (("scaled behind the product", lambda: without_steps(subject, rows)),),
-        )  # fmt: skip
+    message = f"{plural(len(rows), 'row')} scale what a product contracts"
+    yield from of_rows(
+        subject, rows, message, ("scaled behind the product", lambda: without_steps(subject, rows))
+    )
 
 
 @transformation(
@@ -280,13 +268,10 @@ def factors(subject: Subject) -> Iterator[Candidate]:
         if _scales_rows(subject, row) and len(list(subject.base.accesses(row))) == 2
         and _is_contracted(subject, row, 4, ("stationary", "moving"))
     ]  # fmt: skip
-    if rows:
-        yield Candidate(
-            int(subject.base.line_column[rows[0]]),
-            f"{plural(len(rows), 'row')} multiply by a number what a product contracts",
-            subject.weight(np.array(rows)),
-            (("the factor in another operand", lambda: without_steps(subject, rows)),),
-        )  # fmt: skip
+    message = f"{plural(len(rows), 'row')} multiply by a number what a product contracts"
+    yield from of_rows(
+        subject, rows, message, ("the factor in another operand", lambda: without_steps(subject, rows))
+    )
 
 
 def _scales_rows(subject: Subject, row: int) -> bool:
@@ -360,8 +345,5 @@ def casts(subject: Subject) -> Iterator[Candidate]:
 def unused(subject: Subject) -> Iterator[Candidate]:
     """Rows whose results nothing that leaves the kernel depends on."""
     rows = np.flatnonzero(~live_rows(subject.base))
-    if len(rows):
-        yield Candidate(
-            int(subject.base.line_column[rows[0]]), f"{plural(len(rows), 'row')} write what nobody reads",
-            subject.weight(rows), (("left out", lambda: subject.base.without(rows, {})),),
-        )  # fmt: skip
+    message = f"{plural(len(rows), 'row')} write what nobody reads"
+    yield from of_rows(subject, rows, message, ("left out", lambda: subject.base.without(rows, {})))

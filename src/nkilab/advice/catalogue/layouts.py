@@ -12,7 +12,7 @@ from ...isa.data_movement import DmaCopy
 from ...isa.transposing_dma import DmaTranspose
 from ...tiles.tile import HBM, compact_strides, layout
 from ...trace.program import Program
-from ..declare import POINTWISE, Candidate, Subject, plural, transformation
+from ..declare import POINTWISE, Candidate, Subject, of_rows, plural, transformation
 from ..draft import PARTITIONS, Draft, Slot, Unfit, cut, retyped_layout
 from ..equal_values import live_rows
 from ..subject import by_line
@@ -63,12 +63,9 @@ def _rows(pairs: list[Pair]) -> np.ndarray:
 def by_dma(subject: Subject) -> Iterator[Candidate]:
     """Transpositions on TensorE, as transfers."""
     pairs = _transpositions(subject)
-    if pairs:
-        yield Candidate(
-            int(subject.base.line_column[pairs[0][0]]), f"{plural(len(pairs), 'transposition')} on TensorE",
-            subject.weight(_rows(pairs)),
-            (("transposed by DMA", lambda: _without(subject, pairs, _transposing)),),
-        )  # fmt: skip
+    message = f"{plural(len(pairs), 'transposition')} on TensorE"
+    edit = "transposed by DMA", partial(_without, subject, pairs, _transposing)
+    yield from of_rows(subject, _rows(pairs), message, edit)
 
 
 def _transposing(draft: Draft, source: Slot, target: Slot, row: int) -> None:
@@ -91,13 +88,9 @@ def layouts(subject: Subject) -> Iterator[Candidate]:
     tiles = {pair: _data(subject, pair[0])[0] for pair in _transpositions(subject)}
     arguments = {tile for tile in set(tiles.values()) if _is_argument(subject, tile)}
     pairs = [pair for pair, tile in tiles.items() if tile in arguments]
-    if pairs:
-        yield Candidate(
-            int(subject.base.line_column[pairs[0][0]]),
-            f"{plural(len(pairs), 'transposition')} of what was loaded for nothing else",
-            subject.weight(_rows(pairs)),
-            (("loaded as it is used", lambda: _without(subject, pairs, _loading)),),
-        )  # fmt: skip
+    message = f"{plural(len(pairs), 'transposition')} of what was loaded for nothing else"
+    edit = "loaded as it is used", partial(_without, subject, pairs, _loading)
+    yield from of_rows(subject, _rows(pairs), message, edit)
 
 
 def _is_argument(subject: Subject, tile: int) -> bool:
@@ -141,13 +134,11 @@ def exchanged(subject: Subject) -> Iterator[Candidate]:
         if len(writers) == 1 and subject.base.form_of(writers[0]).name == "tensor_copy":
             by_copy.setdefault(writers[0], []).append(pair)
     found = {copy: own for copy, own in by_copy.items() if _sums(subject, copy, own)}
-    if found:
-        pairs = [pair for own in found.values() for pair in own]
-        yield Candidate(
-            int(subject.base.line_column[pairs[0][0]]),
-            f"{plural(len(pairs), 'transposition')} of what a product has just made",
-            subject.weight(_rows(pairs)), (("operands exchanged", lambda: _exchanged(subject, found)),),
-        )  # fmt: skip
+    pairs = [pair for own in found.values() for pair in own]
+    message = f"{plural(len(pairs), 'transposition')} of what a product has just made"
+    yield from of_rows(
+        subject, _rows(pairs), message, ("operands exchanged", partial(_exchanged, subject, found))
+    )
 
 
 def _sums(subject: Subject, copy: int, pairs: list[Pair]) -> list[int]:
@@ -194,7 +185,7 @@ def _exchanged(subject: Subject, found: dict[int, list[Pair]]) -> Program:
 def repeated_rows(subject: Subject) -> Iterator[Candidate]:
     """Loads of equal elements into neighbouring partitions of one tile."""
     base, draft = subject.base, Draft(subject.base)
-    for line, rows in by_line(base, subject.rows_of("dma_copy")).items():
+    for rows in by_line(base, subject.rows_of("dma_copy")).values():
         groups: list[list[int]] = []
         for row in rows.tolist():
             target, source = draft.slots(row)[:2]
@@ -208,13 +199,10 @@ def repeated_rows(subject: Subject) -> Iterator[Candidate]:
             else:
                 groups.append([row])
         several = [own for own in groups if len(own) > 1]
-        if several:
-            loads = np.array([row for own in several for row in own], np.int64)
-            edit = partial(_joined, subject, several)
-            yield Candidate(
-                line, f"{plural(len(loads), 'transfer')} load equal rows into one partition each",
-                subject.weight(loads), (("one transfer for all partitions", edit),),
-            )  # fmt: skip
+        loads = [row for own in several for row in own]
+        message = f"{plural(len(loads), 'transfer')} load equal rows into one partition each"
+        edit = "one transfer for all partitions", partial(_joined, subject, several)
+        yield from of_rows(subject, loads, message, edit)
 
 
 def _joined(subject: Subject, groups: list[list[int]]) -> Program:

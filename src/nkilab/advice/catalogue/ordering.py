@@ -1,4 +1,4 @@
-"""The same rows in another order, or issued in another way."""
+"""The same rows in another order."""
 
 from __future__ import annotations
 
@@ -9,14 +9,11 @@ import numpy as np
 from ...place import dependences
 from ...trace.program import Program
 from ..declare import Candidate, Edit, Subject, plural, transformation
-from ..draft import Draft
 from ..loops import Loop
 from ..reorder import longest_after, reordered
 
 # assumed, to tell long chains of rows from short ones: how long a transfer takes before its first byte
 _TRANSFER_NS = 2000.0
-# a transfer of less should be part of a larger one, however it is issued
-SMALL_BYTES = 1 << 16
 
 
 def _ordered(subject: Subject, key: np.ndarray) -> Edit:
@@ -107,40 +104,3 @@ def _feeds(subject: Subject, first: np.ndarray, second: np.ndarray) -> bool:
         written = slots.storage[np.isin(slots.row, made) & slots.is_written & on_chip]
         count += bool(np.isin(slots.storage[np.isin(slots.row, used) & slots.is_read], written).any())
     return 2 * count > len(first[:8])
-
-
-@transformation(
-    "dma_issue",
-    moves_rows=False,
-    relieves=("dma",),
-    title="transfers do not wait to be issued",
-    what="transfers that are ready wait until the unit that issues them has made others' descriptors",
-    why="where addresses are fixed, descriptors may be made before the kernel runs",
-    fix="pass dge_mode=nisa.dge_mode.none, or issue fewer and larger transfers",
-    source="DMA bandwidth guide, descriptor generation",
-)
-def issuing(subject: Subject) -> Iterator[Candidate]:
-    """Transfers with fixed addresses whose descriptors the issuing unit makes."""
-    program = subject.base
-    if program.has_static_descriptors:
-        return
-    fixed = [
-        getattr(form, "dge_mode", "") == "unknown" and not form.is_indirect
-        and sum(step.moved_bytes for step in form.steps) >= SMALL_BYTES
-        for form in program.forms
-    ]  # fmt: skip
-    rows = np.flatnonzero(np.array(fixed, np.bool_)[program.form_column])
-    if len(rows):
-        yield Candidate(
-            int(program.line_column[rows[0]]),
-            f"the descriptors of {plural(len(rows), 'transfer')} are made as each is issued",
-            0.3 * min(subject.timeline.issue_ns, subject.weight(rows)),
-            (("descriptors made beforehand", lambda: _beforehand(subject, rows)),),
-        )  # fmt: skip
-
-
-def _beforehand(subject: Subject, rows: np.ndarray) -> Program:
-    draft = Draft(subject.base)
-    for row in rows.tolist():
-        draft.set_attributes(row, dge_mode="none")
-    return draft.program()
