@@ -245,14 +245,14 @@ def weighted(steps: Sequence[Step], is_right: Any) -> str:
 
 
 def beyond(steps: Sequence[Step]) -> str:
-    """What nine of ten experts stay below, ladders weighing alike: `EXPERTS` of `nkilab.conformal`."""
+    """What seven of eight experts stay below, ladders weighing alike: `EXPERTS` of `nkilab.conformal`."""
     counts = Counter(step.ladder for step in steps)
     scores = []
     for step in steps:
         measured, edit = (-np.log(max(1e-3, 1 - (g or 0.0))) for g in (step.measured, step.predicted))
         scores.append(((measured - edit) / (0.1 + abs(edit)), 1 / counts[step.ladder] / len(counts)))
     ordered = sorted(scores)
-    place = int(np.searchsorted(np.cumsum([weight for _, weight in ordered]), 0.9 - 1e-9))
+    place = int(np.searchsorted(np.cumsum([weight for _, weight in ordered]), 0.875 - 1e-9))
     return f"{ordered[place][0]:.2f}" if ordered else "-"
 
 

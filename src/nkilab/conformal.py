@@ -39,7 +39,7 @@ IDLE = 1.0
 OTHER_CHIP, OTHER_COMPILER = 0.5, 0.25
 NEAREST = 3
 # measured: by how much experts gained more than the edit, in logarithms, for each unit of its gain and of the
-# floor of pairs; nine of ten in published sequences lie below (benchmarks/ladders.py)
+# floor of pairs; seven of eight in published sequences lie below (benchmarks/ladders.py)
 EXPERTS = 2.0
 _SHARES = ("tensor_engine", "vector_engine", "scalar_engine", "gpsimd_engine", "dma")
 
@@ -220,8 +220,8 @@ def gain_factors(share: float) -> tuple[float, float]:
 def advised_factors(share: float) -> tuple[float, float]:
     """Least and most of the latency that advice saves whose edit brings it to `share`.
 
-    An edit makes one change; experts make what goes with it, too. Where they made it and gained, nine of ten
-    gained at most this (docs/ladders.md).
+    An edit makes one change; experts make what goes with it, too. Where they made it and gained, seven of
+    eight gained at most this (docs/ladders.md).
     """
     change = -log(share)
     low, high = gain_factors(share)

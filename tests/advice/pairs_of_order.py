@@ -49,7 +49,7 @@ def a_loop_for_each_step(x, rewritten):
     out = nl.ndarray((12, 3, 128, 2048), nl.float32, buffer=nl.shared_hbm)
     tile, results = loaded(x[0]), []
 
-    def made(i):
+    def produced(i):
         result = sbuf((128, 2048))
         nisa.activation(result, op=nl.exp, data=tile, scale=0.1 * i)
         results.append(result)
@@ -61,7 +61,7 @@ def a_loop_for_each_step(x, rewritten):
             nisa.dma_copy(out[i, n], result)
 
     for i in range(12):
-        made(i)
+        produced(i)
         if rewritten:
             used(i)
     for i in range(0 if rewritten else 12):

@@ -1,20 +1,8 @@
 """The transformations that nkilab knows, in the order in which documents tell them."""
 
-from . import (
-    accumulation,
-    blocking,
-    compound,
-    costs,
-    dataflow,
-    fusing,
-    hoist,
-    layouts,
-    ordering,
-    precision,
-    waits,
-)
+from . import added_products, blocking, buffer_waits, compound, costs, dataflow, fusing, hoist
+from . import ordering as ordering
+from . import precision as precision
+from . import transpositions as transpositions
 
-__all__ = [
-    "accumulation", "blocking", "compound", "costs", "dataflow", "fusing", "hoist", "layouts", "ordering",
-    "precision", "waits",
-]  # fmt: skip
+__all__ = ["added_products", "blocking", "buffer_waits", "compound", "costs", "dataflow", "fusing", "hoist"]

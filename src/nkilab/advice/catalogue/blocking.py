@@ -13,7 +13,7 @@ from ..draft import FREE, PARTITIONS, Unfit
 from ..jam import Block, jammed
 from ..loops import Loop
 from ..subject import rows_where
-from .accumulation import longer_sums
+from .added_products import longer_sums
 
 Joins = Callable[[Instruction], bool] | None
 Named = tuple[str, Edit]

@@ -51,7 +51,7 @@ def statistics(subject: Subject) -> Iterator[Candidate]:
     rows = [row for tile in both for row in (sums[tile], *squares[tile])]
     message = f"{plural(len(both), 'tile')} are read twice for their mean and variance"
     edit = "bn_stats and bn_aggr", lambda: _gathered(base, sums, squares, both)
-    yield from of_rows(subject, rows, message, edit)
+    yield from of_rows(subject, rows, message, edit, rounds=True)
 
 
 def _squares(subject: Subject, row: int) -> bool:
@@ -128,10 +128,10 @@ def _steps(subject: Subject) -> list[tuple[list[int], list[Slot]]]:
         elif "multiply" in names[:2] and not names[2] and len(slots) == 3:
             products[slots[0]] = row, slots
         elif "add" in names[:2] and not names[2] and len(slots) == 3:
-            made = next((s for s in slots[1:] if s in products), None)
-            if made is not None:
-                before, operands = products.pop(made)
-                other = slots[2] if slots[1] == made else slots[1]
+            product = next((s for s in slots[1:] if s in products), None)
+            if product is not None:
+                before, operands = products.pop(product)
+                other = slots[2] if slots[1] == product else slots[1]
                 result.append(([before, row], [slots[0], *operands[1:], other]))
     return result
 

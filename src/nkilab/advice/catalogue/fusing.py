@@ -270,7 +270,11 @@ def factors(subject: Subject) -> Iterator[Candidate]:
     ]  # fmt: skip
     message = f"{plural(len(rows), 'row')} multiply by a number what a product contracts"
     yield from of_rows(
-        subject, rows, message, ("the factor in another operand", lambda: without_steps(subject, rows))
+        subject,
+        rows,
+        message,
+        ("the factor in another operand", lambda: without_steps(subject, rows)),
+        rounds=True,
     )
 
 

@@ -100,7 +100,7 @@ def _feeds(subject: Subject, first: np.ndarray, second: np.ndarray) -> bool:
     """Whether most iterations of a loop read on chip what the same iteration of an earlier one wrote."""
     slots, count = subject.slots, 0
     on_chip = ~slots.kinds.lie_in("hbm")[slots.storage]
-    for made, used in zip(first[:8], second[:8], strict=True):
-        written = slots.storage[np.isin(slots.row, made) & slots.is_written & on_chip]
+    for producing, used in zip(first[:8], second[:8], strict=True):
+        written = slots.storage[np.isin(slots.row, producing) & slots.is_written & on_chip]
         count += bool(np.isin(slots.storage[np.isin(slots.row, used) & slots.is_read], written).any())
     return 2 * count > len(first[:8])

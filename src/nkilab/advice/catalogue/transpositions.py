@@ -133,11 +133,11 @@ def exchanged(subject: Subject) -> Iterator[Candidate]:
         writers = subject.writers.get(_data(subject, pair[0])[0], [])
         if len(writers) == 1 and subject.base.form_of(writers[0]).name == "tensor_copy":
             by_copy.setdefault(writers[0], []).append(pair)
-    found = {copy: own for copy, own in by_copy.items() if _sums(subject, copy, own)}
-    pairs = [pair for own in found.values() for pair in own]
+    exchangeable = {copy: own for copy, own in by_copy.items() if _sums(subject, copy, own)}
+    pairs = [pair for own in exchangeable.values() for pair in own]
     message = f"{plural(len(pairs), 'transposition')} of what a product has just made"
     yield from of_rows(
-        subject, _rows(pairs), message, ("operands exchanged", partial(_exchanged, subject, found))
+        subject, _rows(pairs), message, ("operands exchanged", partial(_exchanged, subject, exchangeable))
     )
 
 
@@ -151,10 +151,10 @@ def _sums(subject: Subject, copy: int, pairs: list[Pair]) -> list[int]:
     return rows if is_only and fine and base.storages[source].memory == "psum" else []
 
 
-def _exchanged(subject: Subject, found: dict[int, list[Pair]]) -> Program:
+def _exchanged(subject: Subject, exchangeable: dict[int, list[Pair]]) -> Program:
     """A program whose products write the parts of their transposed result themselves."""
     base, draft = subject.base, Draft(subject.base)
-    for copy, pairs in found.items():
+    for copy, pairs in exchangeable.items():
         products = _sums(subject, copy, pairs)
         sums = draft.slots(products[0])[0][2].dtype
         for row in products:

@@ -114,7 +114,7 @@ def in_psum(subject: Subject) -> Iterator[Candidate]:
     additions = [part[0] for chain in chains_of(subject.base) for part in chain]
     message = f"{plural(len(additions), 'addition')} of products in SBUF"
     edit = "added up in PSUM", lambda: accumulated(subject.base)
-    yield from of_rows(subject, additions, message, edit)
+    yield from of_rows(subject, additions, message, edit, rounds=True)
 
 
 def longer_sums(subject: Subject) -> Iterator[tuple[np.ndarray, int, tuple[tuple[str, Edit], ...]]]:
