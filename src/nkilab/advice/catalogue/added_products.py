@@ -38,18 +38,21 @@ def chains_of(program: Program) -> list[list[Part]]:
         is_addition = _may_add(form) and slots[0] in slots[1:]
         if len(sums) == 1 and (is_addition or form.name == "tensor_copy"):
             own = chains.setdefault(slots[0][0], {})
-            if not is_addition or slots[0] not in own:
-                result.append(own.setdefault(slots[0], []))
-            if not is_addition:
-                result[-1] = own[slots[0]] = []
+            fresh = not is_addition or slots[0] not in own
+            own |= {slots[0]: []} if fresh else {}
+            result += [own[slots[0]]] if fresh else []
             own[slots[0]].append((row, sums[0], products.pop(sums[0], [])))
             continue
         for slot in slots:
-            known = chains.get(slot[0], {})
-            if any(slot[2] is not other[2] for other in known):
-                known.clear()
-            known.pop(slot, None)
+            _end(chains.get(slot[0], {}), slot)
     return [own for own in result if len(own) > 1 and all(part[2] for part in own)]
+
+
+def _end(known: dict[Slot, list[Part]], slot: Slot) -> None:
+    """End the chain of a region, and all those of its storage that see it otherwise."""
+    if any(slot[2] is not other[2] for other in known):
+        known.clear()
+    known.pop(slot, None)
 
 
 def _may_add(form: Instruction) -> bool:

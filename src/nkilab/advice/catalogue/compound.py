@@ -39,12 +39,12 @@ def statistics(subject: Subject) -> Iterator[Candidate]:
     for row in subject.rows_of("tensor_reduce", "activation_reduce").tolist():
         form = base.form_of(row)
         source = next(a.storage for a in base.accesses(row) if not a.is_written)
-        if form.name == "tensor_reduce" and form.op.name == "add":  # type: ignore[attr-defined]
-            makers = [w for w in subject.writers.get(source, []) if _squares(subject, w)]
-            if makers:
-                squares.setdefault(_squared(subject, makers[0]), []).extend((*makers, row))
-            else:
-                sums[source] = row
+        makers = [w for w in subject.writers.get(source, []) if _squares(subject, w)]
+        adds = form.name == "tensor_reduce" and form.op.name == "add"  # type: ignore[attr-defined]
+        if adds and makers:
+            squares.setdefault(_squared(subject, makers[0]), []).extend((*makers, row))
+        elif adds:
+            sums[source] = row
         elif form.name == "activation_reduce" and form.op.name == "square":  # type: ignore[attr-defined]
             squares.setdefault(source, []).append(row)
     both = [tile for tile in sums if tile in squares]
@@ -128,11 +128,10 @@ def _steps(subject: Subject) -> list[tuple[list[int], list[Slot]]]:
         elif "multiply" in names[:2] and not names[2] and len(slots) == 3:
             products[slots[0]] = row, slots
         elif "add" in names[:2] and not names[2] and len(slots) == 3:
-            product = next((s for s in slots[1:] if s in products), None)
-            if product is not None:
-                before, operands = products.pop(product)
-                other = slots[2] if slots[1] == product else slots[1]
-                result.append(([before, row], [slots[0], *operands[1:], other]))
+            product = next((s for s in slots[1:] if s in products), slots[0])
+            before, operands = products.pop(product, (row, slots))
+            other = slots[2] if slots[1] == product else slots[1]
+            result += [([before, row], [slots[0], *operands[1:], other])] if before != row else []
     return result
 
 

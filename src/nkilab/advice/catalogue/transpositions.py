@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import partial
+from itertools import product
 from math import prod
+from typing import NoReturn
 
 import numpy as np
 
@@ -151,22 +153,24 @@ def _sums(subject: Subject, copy: int, pairs: list[Pair]) -> list[int]:
     return rows if is_only and fine and base.storages[source].memory == "psum" else []
 
 
+def _unfit() -> NoReturn:
+    raise Unfit
+
+
 def _exchanged(subject: Subject, exchangeable: dict[int, list[Pair]]) -> Program:
     """A program whose products write the parts of their transposed result themselves."""
     base, draft = subject.base, Draft(subject.base)
     for copy, pairs in exchangeable.items():
         products = _sums(subject, copy, pairs)
         sums = draft.slots(products[0])[0][2].dtype
-        for row in products:
+        parts = [(n, draft.slots(transposition)[0]) for n, (transposition, _) in enumerate(pairs)]
+        for row, (number, target) in product(products, parts):
             _, stationary, moving = draft.slots(row)
-            for number, (transposition, _) in enumerate(pairs):
-                part, target = cut(moving[2], number, len(pairs)), draft.slots(transposition)[0]
-                if part is None:
-                    raise Unfit
-                total = target[0], target[1], retyped_layout(target[2], sums)
-                form = draft.form_with(row, [total[2], part[1], stationary[2]])
-                operands = [total, (moving[0], moving[1] + part[0], part[1]), stationary]
-                draft.insert(row, form, base.values_of(row), operands)
+            shift, part = cut(moving[2], number, len(pairs)) or _unfit()
+            total = target[0], target[1], retyped_layout(target[2], sums)
+            form = draft.form_with(row, [total[2], part, stationary[2]])
+            operands = [total, (moving[0], moving[1] + shift, part), stationary]
+            draft.insert(row, form, base.values_of(row), operands)
         draft.drop([*products, copy, *(row for row, _ in pairs)])
         # a sum is as wide as its product makes it; whoever reads it converts
         draft.retype({draft.slots(row)[0][0]: sums for row, _ in pairs})
@@ -187,22 +191,28 @@ def repeated_rows(subject: Subject) -> Iterator[Candidate]:
     base, draft = subject.base, Draft(subject.base)
     for rows in by_line(base, subject.rows_of("dma_copy")).values():
         groups: list[list[int]] = []
-        for row in rows.tolist():
-            target, source = draft.slots(row)[:2]
-            if source[2].memory != HBM or target[2].memory == HBM or target[2].partitions != 1:
-                continue
-            before = draft.slots(groups[-1][-1]) if groups else [(-1, 0, target[2]), source]
-            width = prod(base.storages[target[0]].shape[1:])
-            follows = before[0][0] == target[0] and before[0][1] + width == target[1]
-            if follows and before[1] == source:
-                groups[-1].append(row)
-            else:
-                groups.append([row])
+        for row in [row for row in rows.tolist() if _fills_a_partition(draft, row)]:
+            follows = bool(groups) and _continues(draft, groups[-1][-1], row)
+            groups += [] if follows else [[]]
+            groups[-1].append(row)
         several = [own for own in groups if len(own) > 1]
         loads = [row for own in several for row in own]
         message = f"{plural(len(loads), 'transfer')} load equal rows into one partition each"
         edit = "one transfer for all partitions", partial(_joined, subject, several)
         yield from of_rows(subject, loads, message, edit)
+
+
+def _fills_a_partition(draft: Draft, row: int) -> bool:
+    target, source = draft.slots(row)[:2]
+    return source[2].memory == HBM and target[2].memory != HBM and target[2].partitions == 1
+
+
+def _continues(draft: Draft, before: int, row: int) -> bool:
+    """Whether a load reads what another one reads, into the next partition of its tile."""
+    (tile, offset, _), known = draft.slots(before)[:2]
+    target, source = draft.slots(row)[:2]
+    width = prod(draft.base.storages[tile].shape[1:])
+    return source == known and target[:2] == (tile, offset + width)
 
 
 def _joined(subject: Subject, groups: list[list[int]]) -> Program:
