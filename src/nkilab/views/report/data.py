@@ -256,9 +256,8 @@ def _form(form: Any) -> list[Any]:
         for name, value in zip(type(form).attributes, form.attribute_values, strict=True)
         if value not in (None, "", False, (), "none", "unknown")
     ]
-    flops = flops_of(form)
-    passes = flops.by_instruction // max(1, flops.hardware)
-    return [form.name, operands[:_OPERANDS], ", ".join(attributes), flops.hardware / max(1, passes)]
+    passes = sum(step.label.startswith("MATMUL") for step in form.steps)
+    return [form.name, operands[:_OPERANDS], ", ".join(attributes), flops_of(form).once / max(1, passes)]
 
 
 def _layout(layout: Layout) -> str:
