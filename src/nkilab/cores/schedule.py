@@ -227,10 +227,7 @@ class Schedule:
 
     def standing(self) -> list[str]:
         """Where every program stands: a line each."""
-        return [
-            f"{name} {_standing(p.state, p.wait)}"
-            for name, p in zip(self._names, self._programs, strict=True)
-        ]
+        return [f"{name} {_standing(p)}" for name, p in zip(self._names, self._programs, strict=True)]
 
 
 def _standing(program: _Program) -> str:
