@@ -82,16 +82,14 @@ class Homes:
         wants: dict[int, str] = {}
         for einsum in reversed(group.einsums):
             wants[id(einsum)] = self.wanted(einsum, group, blocks, wants)
-        units = self.units.units([s for s in group.steps if isinstance(s, Einsum)])
-        ended = {u[0].name for u, v in pairwise(units) if self.units.is_ended_by(u, v)}
+        ended = self.ended(group)
         for einsum in group.einsums:
             name = einsum.name
             if self.narrow(einsum, group):
                 ctx.chip_dtypes[name] = self.narrow(einsum, group)
-            size = self.tile_bytes(einsum, blocks)
+            size = 0 if name in ended else self.tile_bytes(einsum, blocks)
             is_output = name in ctx.cascade.outputs
             crosses = name in later and not (is_trivial and size <= SMALL_BYTES and name not in ctx.copied)
-            size = 0 if name in ended else size
             if self.takes_place(einsum, group):
                 ctx.overwritten[name] = einsum.reads[0]
                 size = 0
@@ -112,6 +110,11 @@ class Homes:
             ctx.build.single |= sizes.keys() - far
         inner = ctx.chip_dtypes.keys() - later - {*ctx.cascade.outputs}
         ctx.dtypes |= {n: ctx.chip_dtypes[n] for n in inner if ctx.homes[n] == "hbm" and not ctx.hbm(n)}
+
+    def ended(self, group: Group) -> set[str]:
+        """Products that the cluster behind them reads out of PSUM."""
+        units = self.units.units([s for s in group.steps if isinstance(s, Einsum)])
+        return {u[0].name for u, v in pairwise(units) if self.units.is_ended_by(u, v)}
 
     def takes_place(self, einsum: Einsum, group: Group) -> bool:
         """Whether an Einsum only compares indices, and may leave its values where its operand lies."""
