@@ -232,7 +232,7 @@ def _curve(program: Program, use: Use) -> list[dict[str, Any]]:
     """How full a memory is where it is fullest within each of up to `_POINTS` stretches of the rows."""
     if not len(use.row):
         return []
-    stretch = use.row * _POINTS // max(1, int(use.row[-1]) + 1)
+    stretch = use.row * np.int64(_POINTS) // max(1, int(use.row[-1]) + 1)
     samples = []
     for number in np.unique(stretch).tolist():
         own = np.flatnonzero(stretch == number)

@@ -175,7 +175,8 @@ class _Sums:
         """Rows that add to what a place in SBUF holds, and the slots by which they write it."""
         track, slots, boxes = self.track, self.track.slots, self.track.boxes
         in_sbuf = np.flatnonzero(slots.kinds.lie_in(SBUF)[slots.storage])
-        places = slots.row[in_sbuf] * (int(boxes.of_slot.max(initial=0)) + 1) + boxes.of_slot[in_sbuf]
+        count = np.int64(boxes.of_slot.max(initial=0)) + 1
+        places = slots.row[in_sbuf] * count + boxes.of_slot[in_sbuf]
         is_written = slots.is_written[in_sbuf]
         in_place = np.isin(places, places[slots.is_read[in_sbuf]]) & is_written
         rows = ((int(slots.row[slot]), slot) for slot in in_sbuf[in_place].tolist())

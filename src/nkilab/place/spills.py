@@ -207,7 +207,8 @@ def _too_large(program: Program, slots: Slots, parts: Parts, access: int, capaci
 def _needs_content(slots: Slots, parts: Parts) -> np.ndarray:
     """Per access, whether its row needs what the part holds: reads some, or does not write all."""
     here = parts.slot
-    rows, number = np.unique(slots.row[here] * (len(parts.size) + 1) + parts.of_slot, return_inverse=True)
+    key = slots.row[here] * np.int64(len(parts.size) + 1) + parts.of_slot
+    rows, number = np.unique(key, return_inverse=True)
     is_read, is_whole = np.zeros(len(rows), np.bool_), np.zeros(len(rows), np.bool_)
     np.logical_or.at(is_read, number, slots.is_read[here])
     np.logical_or.at(is_whole, number, parts.is_whole)
