@@ -115,10 +115,11 @@ def lower_batch(nest: Contraction, batch: Batch) -> None:
     target, part = nest.target, nest.product.part
     with ctx.build.tiles(variable, spans[variable].most, batch.each, over=variable) as chunk:
         nest.spans = {**spans, variable: spans[variable].tile(chunk)}
-        nest.held = {}
-        for n, access in enumerate((nest.product.left, nest.product.right)):
-            if access is not None and _is_loaded(nest, access):
-                nest.held[n] = stage(ctx, access, nest.spans, nest.product.over, nest.dtype)
+        nest.held = {
+            n: stage(ctx, access, nest.spans, nest.product.over, nest.dtype)
+            for n, access in enumerate((nest.product.left, nest.product.right))
+            if access is not None and _is_loaded(nest, access)
+        }
         most = spans[part].most
         with ctx.build.tiles(part, most, min(most, nest.lanes), over=part) as block:
             nest.spans = {**nest.spans, part: spans[part].tile(block)}

@@ -114,9 +114,8 @@ def _cheapest(
             sizes = {v: cascade.extent(v, einsum) for v in einsum.variables}
             work = _time_ns(machine, sizes, left.variables, right.variables, kept)
             work += _time_ns(machine, sizes, kept, last.variables, einsum.output.variables)
-            if set(kept) == set(both):
-                # as its reader has them
-                kept = tuple(sorted(kept, key=(*last.variables, *both).index))
+            # as its reader has them
+            kept = tuple(sorted(kept, key=(*last.variables, *both).index)) if set(kept) == set(both) else kept
         elif any(v not in kept for v in both):
             work = float(sum(prod(cascade.extent(v, einsum) for v in held) for held in (both, kept)))
         else:

@@ -215,18 +215,12 @@ def _cost(
     batch = together(ctx, einsum, spans, part, free, loops)
     for access, own, count in ((left, part, rows), (right, free, columns)):
         if access is not None:
-            # windows that overlap come on chip once
-            apart = {v for i in access.indices if len(i.variables) == 1 for v in i.variables}
-            times = prod(t for v, t in trips.items() if v in apart)
-            each = max((n for v, n in batch.items() if v in access.variables), default=1)
             moved_ns = transfer_ns(ctx, access, False, spans, over, own, depth, count)
-            is_near = ctx.chip(access.tensor) is not None
-            beside_it = 0 if is_near else along(einsum, access, spans, loops, batch)
-            if beside_it:
-                # what is summed over lies side by side, and comes at once
-                size = depth * count * ctx.bytes_of(ctx.dtypes[access.tensor])
-                moved_ns = TRANSFER_NS / beside_it + size / BYTES_PER_NS
-            cost += times * (moved_ns - (TRANSFER_NS * (1 - 1 / each) if moved_ns > TRANSFER_NS else 0.0))
+            beside_it = along(einsum, access, spans, loops, batch) if ctx.chip(access.tensor) is None else 0
+            # what is summed over lies side by side, and comes at once
+            size = depth * count * ctx.bytes_of(ctx.dtypes[access.tensor])
+            moved_ns = TRANSFER_NS / beside_it + size / BYTES_PER_NS if beside_it else moved_ns
+            cost += _all_moved(access, trips, batch, moved_ns)
     times = prod(t for v, t in trips.items() if v in einsum.output.variables)
     home = transfer_ns(ctx, einsum.output, True, spans, part, free, rows, columns)
     home -= (TRANSFER_NS if home else 0.0) * (1 - 1 / max(batch.values(), default=1))
@@ -234,6 +228,14 @@ def _cost(
     if wanted and ctx.chip(einsum.name) is None and ctx.homes.get(einsum.name) != "hbm" and part != wanted:
         home += 350.0 * -(-columns // ctx.lanes)
     return cost + times * (home + 60 + columns)
+
+
+def _all_moved(access: Access, trips: dict[str, int], batch: dict[str, int], moved_ns: float) -> float:
+    """What all transfers of an operand cost; windows that overlap come once, and a batch's have one start."""
+    apart = {v for i in access.indices if len(i.variables) == 1 for v in i.variables}
+    each = max((n for v, n in batch.items() if v in access.variables), default=1)
+    saved = TRANSFER_NS * (1 - 1 / each) if moved_ns > TRANSFER_NS else 0.0
+    return prod(t for v, t in trips.items() if v in apart) * (moved_ns - saved)
 
 
 def along(

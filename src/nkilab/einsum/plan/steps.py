@@ -1,0 +1,455 @@
+"""From a cascade in one form to a loop tree: groups, their loops, where tensors live, nest after nest."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from functools import partial
+from math import prod
+
+from ...machine import Machine
+from ..language.ast import Cascade, Einsum, Iterate, Kind, Scalar, Step
+from ..lower.planes import PlaneNest, planes_for
+from ..tree.nodes import Argument, Buffer, Kernel, Loop
+from .balance import balanced, set_aside
+from .build import Builder, Span, whole
+from .choose import choices_for
+from .context import Context, PlanError
+from .contraction import Contraction
+from .deliver import targets_of
+from .diagonal import diagonal_of
+from .edges import EdgedCopy, Edges
+from .given import Given
+from .groups import Group, batches, einsums_of, groups_of
+from .homes import Homes, state_of
+from .knobs import Knobs
+from .nest import Cluster, Nest
+from .normal import live
+from .peeled import peeled
+from .pipeline import pipelined
+from .product import is_batch, product_of, products_for, together
+from .reach import beyond_edges
+from .shortened import without_ruled_out
+from .solve import solve_of, substitution_in
+from .storage import in_hbm
+from .turns import turns_at_once
+from .units import Units
+
+# bytes of a partition that a turn over rows moves of one tensor
+ROW_BYTES = 8192
+
+
+class Lowering:
+    def __init__(
+        self,
+        given: Cascade,
+        cascade: Cascade,
+        dtypes: Mapping[str, str],
+        machine: Machine,
+        name: str,
+        title: str,
+        knobs: Knobs,
+        fixed: Given,
+        edges: Mapping[str, Edges],
+    ) -> None:
+        taken = {*given.inputs, *given.outputs, *given.scalars, name}
+        self.given, self.name, self.title, self.edges = given, name, title, edges
+        known = replace(fixed, derived=cascade.derived)
+        self.ctx = Context(cascade, machine, cascade.types(dtypes), Builder(taken), knobs, given=known)
+        self.group: Group | None = None
+        self.units = Units(self.ctx)
+        self.homes = Homes(self.ctx, self.units)
+        self.later: set[str] = set()
+
+    def planned(self) -> tuple[Kernel, Context]:
+        """The tree and its plan.
+
+        Raises:
+            PlanError: if a choice leads to where no nest goes on.
+        """
+        try:
+            return self.kernel()
+        except (AssertionError, ValueError) as error:
+            raise PlanError(error, self.ctx.decisions) from error
+
+    def kernel(self) -> tuple[Kernel, Context]:
+        ctx, cascade = self.ctx, self.ctx.cascade
+        arguments = []
+        for tensor in self.given.inputs:
+            shape = cascade.shape(tensor) or (1,)
+            buffer = Buffer(tensor, shape, ctx.dtypes[tensor], "hbm", "input", tensor)
+            ctx.storages[tensor] = [in_hbm(buffer, len(cascade.tensors[tensor].ranks))]
+            arguments.append(Argument(tensor, shape, ctx.dtypes[tensor], declared=self.given.shape(tensor)))
+        scalars = {o.name for e in cascade.einsums for o in e.operands if isinstance(o, Scalar) and o.name}
+        arguments.extend(Argument(n, value=v) for n, v in cascade.scalars.items() if n in scalars)
+        ctx.declared = {t: self.given.shape(t) or (1,) for t in cascade.outputs}
+        for tensor in cascade.outputs:
+            ctx.build.taken.discard(tensor)
+            ctx.add_hbm(tensor, "output")
+        states = {d.origin for d in cascade.derived.values() if d.kind is Kind.NOW}
+        idle = [e for e in self.given.written if e not in cascade.written and e not in states]
+        ctx.choices.extend(f"{name} is left out: {self.why_left_out(name)}" for name in idle)
+        self.homes.bar_turns()
+        ctx.copied = {e.tensor for e in self.edges.values()}
+        for name in (n for n in self.edges if n in cascade.inputs):
+            self.copy_edged(name)
+        for number, group in enumerate(groups := groups_of(cascade, ctx.knobs.is_fused, self.edges)):
+            later = {t for g in groups[number + 1 :] for e in g.einsums for t in e.reads}
+            if group.einsums[-1].name in self.edges:
+                self.copy_edged(group.einsums[-1].name)
+            else:
+                self.lower_group(group, later)
+        outputs = tuple(s.buffer for t in cascade.outputs if (s := ctx.hbm(t)) is not None)
+        kernel = Kernel(self.name, tuple(arguments), ctx.build.body, outputs, self.title)
+        self.finish(kernel)
+        is_shared = ctx.pick("copies out of PSUM", ("shared with ScalarE", "VectorE")) != "VectorE"
+        # what is given an engine keeps it
+        if is_shared and not ctx.given.instructions:
+            kernel = set_aside(balanced(kernel, ctx.machine), ctx.machine)
+        return pipelined(kernel, ctx.machine, self.is_ahead), ctx
+
+    def finish(self, kernel: Kernel) -> None:
+        """Leave out what comparisons of indices rule out, and zeros that first values overwrite."""
+        if not self.ctx.given.is_watched:
+            self.ctx.choices.extend(without_ruled_out(kernel, self.ctx.lanes, self.ctx.build.fresh))
+            peeled(kernel)
+
+    def copy_edged(self, name: str) -> None:
+        """Copy a tensor with zeros around it."""
+        EdgedCopy(self.ctx, name, self.edges[name]).lower()
+        self.ctx.choices.append(self.edges[name].told)
+
+    def why_left_out(self, name: str) -> str:
+        """Why an Einsum of the cascade is not computed."""
+        sums = {d.origin for d in self.ctx.cascade.derived.values() if d.kind is Kind.SUM}
+        reader = next((e for e in self.given.einsums if name in e.reads and e.name in sums), None)
+        if reader is None:
+            is_needed = name not in live(self.given)[1]
+            return "it is a part of a scan" if is_needed else "no output depends on it"
+        return f"what {reader.name} does not sum over is multiplied after the sum"
+
+    def is_ahead(self, loop: Loop) -> bool:
+        """Whether a loop that can runs its next turn ahead."""
+        ctx, told = self.ctx, f"turns of {loop.variable} ahead"
+        is_taken = ctx.pick(told, ("one", "none")) == "one"
+        if is_taken:
+            ctx.choices.append(f"turns of {loop.variable}: what needs no state runs one turn ahead")
+        return is_taken
+
+    # groups
+
+    def lower_group(self, group: Group, later: set[str]) -> None:
+        """Open the loops of a group and lower its steps in them."""
+        ctx = self.ctx
+        self.group, self.later = group, later
+        self.units.points = ()
+        loops = self.loops_of(group)
+        self.units.points = tuple(v for v, _, block in loops if block == 1)
+        is_trivial = not turning_of(loops)
+        self.homes.settle_homes(group, later, is_trivial, {v: b for v, _, b in loops})
+        self.tell(group, loops)
+        self.homes.bar(group)
+        ctx.loops = [(v, -(-e // b)) for v, e, b in loops]
+        ctx.blocks = {v: b for v, _, b in loops}
+        with self.opened(group, loops) as outer:
+            for block in (s for s in group.steps if isinstance(s, Iterate)):
+                self.prepare(block, outer)
+            resident = self.homes.keep_resident(group, outer)
+            self.lower_steps(group.steps, outer, later)
+            for tensor, storage in resident.items():
+                ctx.storages[tensor].remove(storage)
+        if not is_trivial:
+            # tiles that lay in the loops are gone
+            for tensor in {e.name for e in group.einsums}:
+                ctx.storages[tensor] = [s for s in ctx.storages.get(tensor, ()) if s.is_hbm]
+
+    @contextmanager
+    def opened(self, group: Group, loops: list[tuple[str, int, int]]) -> Iterator[dict[str, Span]]:
+        """The loops around a group; yields what a turn covers of each that turns more than once."""
+        turning = turning_of(loops)
+        told = "; ".join(dict.fromkeys(e.name for e in group.einsums)) + " share this loop"
+        comments = dict.fromkeys(turning[:1], told)  # the outermost says it
+        with ExitStack() as stack:
+            spans = {
+                v: stack.enter_context(self.ctx.build.tiles(v, e, b, over=v, comment=comments.get(v, "")))
+                for v, e, b in loops
+            }
+            yield {v: spans[v] for v in turning}
+
+    def tell(self, group: Group, loops: list[tuple[str, int, int]]) -> None:
+        """Note for the report how a group runs and where its results lie."""
+        ctx = self.ctx
+        names = list(dict.fromkeys(e.name for e in group.einsums))
+        turning = [f"{v} in tiles of {b}" if b > 1 else f"{v}" for v, e, b in loops if -(-e // b) > 1]
+        if turning:
+            ctx.choices.append(f"{', '.join(names)} share loops over {', '.join(turning)}")
+        products = {e.name for e in self.homes.products}
+        for name in names:
+            told = [f"computed by {'TensorE' if name in products else 'VectorE and ScalarE'}"]
+            if name in ctx.memories:
+                told.append("stays in PSUM")
+            elif ctx.homes[name] == "hbm" and name not in ctx.cascade.outputs:
+                told.append("kept in HBM between its nests, because SBUF has no room or others need it later")
+            if name in ctx.chip_dtypes:
+                told.append(f"{ctx.chip_dtypes[name]} on chip, as TensorE alone reads it")
+            ctx.choices.append(f"{name}: {'; '.join(told)}")
+
+    def loops_of(self, group: Group) -> list[tuple[str, int, int]]:
+        """Variable, extent and block of each loop around a group; none where one nest does it all."""
+        cascade, given, last = self.ctx.cascade, self.ctx.given, group.einsums[-1]
+        shared = [v for v in group.shared if cascade.extent(v, last) > 1]
+        # what is read beyond its edge along a variable is brought on chip whole
+        edges = {v for index in beyond_edges(self.ctx, group.einsums) for v in index.variables}
+        shared = [v for v in shared if v not in edges]
+        names = [e.name for e in group.einsums]
+        forced = {v: b for v, b in given.around(names).items() if v in shared and b < cascade.extent(v, last)}
+        products: list[Einsum] = []
+        if not self.is_one_nest(group):
+            products = self.units.products_of(group)
+        elif not forced:
+            return []
+        loops = self.given_loops(group, forced, products)
+        if self.is_one_nest(group):
+            return loops
+        shared = [
+            v for v in shared
+            if v not in forced and all(given.may_turn(v, e.name, e.output.variables) for e in group.einsums)
+        ]  # fmt: skip
+        single = [v for v in batches(products, shared) if not all(self.is_together(e, v) for e in products)]
+        rest = [v for v in shared if v not in single and not self.units.is_scattering(v, products)]
+        if any(isinstance(s, Iterate) and substitution_in(s, cascade, self.ctx.lanes) for s in group.steps):
+            rest = []
+        loops = [*((v, cascade.extent(v, last), 1) for v in single), *loops]
+        ctx = self.ctx
+        tiled = self.homes.tiled_by(group, rest, products) if rest else ""
+        is_tiled = bool(single) or given.is_watched
+        by_value = "" if is_tiled else self.homes.by_value(group, shared)
+        if by_value:
+            loops.append((by_value, cascade.extent(by_value, last), 1))
+        elif tiled:
+            extent = cascade.extent(tiled, group.einsums[-1])
+            loops.append((tiled, extent, self.homes.group_block(group, tiled, extent, products)))
+            if ctx.lanes // 2 <= extent <= ctx.lanes and not products:
+                loops += self.rows_apart(group, [v for v in shared if v != tiled])
+        order = given.sorted(names, [v for v, _, _ in loops])
+        return sorted(loops, key=lambda held: order.index(held[0]))
+
+    def is_together(self, einsum: Einsum, variable: str) -> bool:
+        """Whether products with one value of a variable each have their transfers together."""
+        spans = self.ctx.spans(einsum, {})
+        best = products_for(self.ctx, einsum, {})[:1]
+        return any(
+            together(self.ctx, einsum, spans, p.part, p.free, p.outer).get(variable, 1) > 1 for p in best
+        )
+
+    def rows_apart(self, group: Group, shared: Sequence[str]) -> list[tuple[str, int, int]]:
+        """A loop over rows of the same partition, so that some are moved while others are computed."""
+        ctx, last = self.ctx, group.einsums[-1]
+        for variable in shared[:1]:
+            extent = ctx.cascade.extent(variable, last)
+            tensors = {a.tensor: a for e in group.einsums for a in e.every_access}
+            sizes = [
+                prod(ctx.cascade.shape(t)) * ctx.bytes_of(ctx.dtypes[t]) // ctx.lanes
+                for t, a in tensors.items()
+                if variable in a.variables
+            ]
+            fits = [d for d in range(1, extent) if extent % d == 0 and max(sizes) * d <= ROW_BYTES * extent]
+            if fits and max(sizes) > ROW_BYTES:
+                return [(variable, extent, fits[-1])]
+        return []
+
+    def is_one_nest(self, group: Group) -> bool:
+        """Whether one nest does all that a group does."""
+        if len(group.steps) == 1 and isinstance(group.steps[0], Einsum):
+            return True
+        has_turns = any(isinstance(s, Iterate) for s in group.steps)
+        return not has_turns and len(self.units.units(group.einsums)) == 1
+
+    def given_loops(
+        self, group: Group, forced: Mapping[str, int], products: list[Einsum]
+    ) -> list[tuple[str, int, int]]:
+        """The loops that a mapping puts around a group, in its order."""
+        found = []
+        for variable in self.ctx.given.sorted((e.name for e in group.einsums), forced):
+            extent = self.ctx.cascade.extent(variable, group.einsums[-1])
+            block = forced[variable]
+            if not block:
+                block = (
+                    self.homes.group_block(group, variable, extent, products)
+                    if extent > self.ctx.lanes
+                    else 1
+                )
+            found.append((variable, extent, block))
+        return found
+
+    # steps
+
+    def lower_steps(self, steps: Sequence[Step], outer: dict[str, Span], later: set[str]) -> None:
+        """Lower steps in order, Einsums that may run together in one nest."""
+        run: list[Einsum] = []
+        for number, step in enumerate(steps):
+            if isinstance(step, Einsum):
+                run.append(step)
+                continue
+            after = later | {t for e in einsums_of(steps[number + 1 :]) for t in e.reads}
+            self.lower_run(run, outer, after | {t for e in step.body for t in e.reads})
+            run = []
+            self.lower_block(step, outer, after)
+        self.lower_run(run, outer, later)
+
+    def lower_block(self, block: Iterate, outer: dict[str, Span], later: set[str]) -> None:
+        """The turns of an iterate block, one after the other."""
+        ctx = self.ctx
+        written = {e.name for e in block.body}
+        before = {id(s): s.depth for t in written for s in ctx.storages.get(t, ())}
+        extent = ctx.cascade.sizes[block.variable.upper()]
+        solve = solve_of(ctx, block, outer)
+        if solve is not None:
+            solve.lower()
+            return
+        with self.turn(block, extent) as span:
+            ctx.loops.append((block.variable, extent))
+            known = {t: list(ctx.storages.get(t, ())) for t in written}
+            for storage in (s for storages in known.values() for s in storages):
+                storage.depth = ctx.build.depth
+                storage.changed()
+            self.lower_run(list(block.body), {**outer, block.variable: span}, later | state_of(block))
+        ctx.loops.pop()
+        ctx.turns.pop(block.variable, None)
+        for tensor in written:
+            kept = known[tensor] if extent > 1 else ctx.storages.get(tensor, [])
+            ctx.storages[tensor] = kept
+            for storage in kept:
+                storage.depth = before.get(id(storage), ctx.build.depth)
+                storage.changed()
+
+    @contextmanager
+    def turn(self, block: Iterate, extent: int) -> Iterator[Span]:
+        """The loop over the turns of an iterate block, in pieces of as many as come on chip at once."""
+        ctx, variable = self.ctx, block.variable
+        each, told = turns_at_once(ctx, block.body, variable, extent), f"turns of {variable}"
+        with ExitStack() as stack:
+            chunk = whole(extent)
+            if each < extent:
+                chunk = ctx.turns[variable] = stack.enter_context(
+                    ctx.build.tiles(
+                        f"{variable}_chunk", extent, each, is_sequential=True, comment=told, over=variable
+                    )
+                )
+                told = ""
+            turn = stack.enter_context(
+                ctx.build.tiles(variable, each, 1, is_sequential=True, comment=told, over=variable)
+            )
+            yield Span(chunk.start + turn.start, turn.count, 1)
+
+    def prepare(self, block: Iterate, outer: dict[str, Span]) -> None:
+        """Make the places of what is read after a block, before its loop opens."""
+        ctx = self.ctx
+        steps = self.group.steps if self.group else ()
+        everything = {t for e in einsums_of(steps) if e not in block.body for t in e.reads}
+        everything |= self.later | state_of(block)
+        for einsum in block.body:
+            name = einsum.name
+            if ctx.homes[name] == "hbm" and ctx.hbm(name) is None and name in everything:
+                ctx.add_hbm(name, "scratch")
+            if ctx.chip(name) is None and "chip" in ctx.homes[name] and name in everything:
+                point = {block.variable: Span(whole(1).start, whole(1).count, 1)}
+                part = self.first_part(einsum, {**outer, **point})
+                targets_of(ctx, einsum, {**outer, **point}, part)
+
+    def first_part(self, einsum: Einsum, outer: dict[str, Span]) -> str:
+        wanted = self.ctx.wanted.get(einsum.name, "")
+        if wanted in einsum.output.variables:
+            return wanted
+        wide = [v for v in einsum.output.variables if v not in outer or not outer[v].is_point]
+        return max(wide, key=lambda v: self.ctx.cascade.extent(v, einsum), default="")
+
+    # runs of Einsums
+
+    def lower_run(self, einsums: Sequence[Einsum], outer: dict[str, Span], later: set[str]) -> None:
+        """Lower consecutive Einsums, unit by unit."""
+        units = self.units.units(einsums)
+        while units:
+            unit = units.pop(0)
+            ending = units[0] if units and self.has_ending(unit, units[0]) else []
+            behind = {t for u in (units[1:] if ending else units) for e in u for t in e.reads} | later
+            before = len(self.ctx.build.scopes[-1].body)
+            if self.lower_unit(unit, outer, behind, ending):
+                del units[0]
+            self.ctx.forget(before, behind)
+
+    def has_ending(self, unit: list[Einsum], cluster: list[Einsum]) -> bool:
+        """Whether a cluster takes the tiles of a product out of PSUM."""
+        name = unit[0].name
+        if name in self.ctx.memories or not self.units.is_ended_by(unit, cluster):
+            return False
+        ways = ("out of PSUM", "out of SBUF")
+        return self.ctx.pick(f"how {name} is read", ways, costs=(1.0, 1.0)) == ways[0]
+
+    def is_diagonal(self, einsum: Einsum) -> bool:
+        """Whether an Einsum is lowered as products with diagonal matrices."""
+        ctx = self.ctx
+        diagonal = diagonal_of(ctx, einsum, {})
+        engines = ("TensorE", "VectorE")
+        if diagonal is None or ctx.pick(f"what sums {einsum.name}", engines) != engines[0]:
+            return False
+        ctx.choices.append(f"{einsum.name}: summed by TensorE, as products with diagonal matrices")
+        diagonal.lower()
+        return True
+
+    def lower_unit(
+        self, unit: list[Einsum], outer: dict[str, Span], behind: set[str], ending: list[Einsum]
+    ) -> bool:
+        """Lower a unit, with the cluster that takes its tiles out of PSUM; whether it did so."""
+        if len(unit) == 1 and self.units.is_product(unit[0]):
+            mine = {v: s for v, s in outer.items() if v in unit[0].variables}
+            product = product_of(self.ctx, unit[0], mine)
+            if product is not None:
+                return self.lower_product(Contraction(self.ctx, unit[0], product, mine), behind, ending)
+        may_be = not outer and len(unit) == 1 and not self.ctx.given.is_watched
+        if not (may_be and self.is_diagonal(unit[0])):
+            self.lower_cluster(unit, behind, outer)
+        return False
+
+    def lower_product(self, nest: Contraction, behind: set[str], ending: list[Einsum]) -> bool:
+        """Lower a product, with the cluster that takes its tiles out of PSUM; whether it did so."""
+        ctx, product = self.ctx, nest.product
+        batch = [v for v in product.outer if is_batch(nest.einsum, product.part, product.free, v)]
+        results = []
+        if ending and not batch:
+            # places of all that the tiles of the product lead to
+            kept = [e for e in ending if e.name in behind or e.name in ctx.cascade.outputs]
+            results = [targets_of(ctx, e, nest.outer, product.part).hbm for e in kept]
+            nest.ending = partial(self.lower_cluster, ending, behind)
+        nest.lower()
+        for hbm in (r for r in results if r is not None):
+            hbm.depth = ctx.build.depth
+        return bool(ending) and not batch
+
+    def lower_cluster(self, unit: list[Einsum], behind: set[str], outer: dict[str, Span]) -> None:
+        """Lower Einsums that run tile by tile."""
+        ctx = self.ctx
+        variables = {v for e in unit for v in e.variables}
+        spans = {v: s for e in unit for v, s in ctx.spans(e, outer).items()}
+        kept = {e.name for e in unit if e.name in behind or e.name in ctx.cascade.outputs}
+        kept |= {e.name for e in unit if e.name in ctx.given.kept}
+        cluster, mine = Cluster(unit, kept), {v: s for v, s in outer.items() if v in variables}
+        planes, choices = planes_for(ctx, unit, spans), choices_for(ctx, unit, spans)
+        if planes is not None and (
+            not choices or self.has_planes(cluster, planes.cost_ns, choices[0].cost_ns)
+        ):
+            PlaneNest(ctx, cluster, mine, planes).lower()
+        else:
+            Nest(ctx, cluster, mine).lower()
+
+    def has_planes(self, cluster: Cluster, planes_ns: float, other_ns: float) -> bool:
+        """Whether Einsums run over tiles of several axes, or of two: what is judged the cheaper first."""
+        options = sorted(((planes_ns, "several axes"), (other_ns, "two axes")))
+        costs, names = [ns for ns, _ in options], [name for _, name in options]
+        return self.ctx.pick(f"the tiles of {cluster.title}", names, costs=costs) == "several axes"
+
+
+def turning_of(loops: Sequence[tuple[str, int, int]]) -> list[str]:
+    """Variables of the loops, given with extent and block, that turn more than once."""
+    return [v for v, extent, block in loops if extent > block]
