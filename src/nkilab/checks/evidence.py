@@ -24,7 +24,9 @@ from ..trace.program import Program, StorageRecord
 from ..trace.run_notes import Marks
 from ..trace.session import MemoryKey
 from ..trace.source import assigned_name
+from .declare import Rule
 from .finding import Site
+from .scope import version_compiled
 from .sources import Sources
 
 
@@ -213,6 +215,11 @@ class Evidence(Struct, frozen=True):
     def generation(self) -> int:
         """Of the chip that it ran on; 0 where nothing ran."""
         return self.tracks[0].program.machine.generation if self.tracks else 0
+
+    def refuses(self, rule: Rule) -> bool:
+        """Whether the build refuses what breaks a rule, of the version and chip that the kernel ran for."""
+        version = version_compiled(self.kernel)
+        return rule.refusal is not None and rule.refusal.applies(version, self.generation)
 
     def orders(self, kind: str) -> bool:
         """Whether the table has a kind of pair and orders it."""

@@ -18,7 +18,6 @@ from ..tiles.tile import HBM, SBUF, Layout
 from .declare import COPIED, SCALED, Example, Facts, Refusal, Rule, rule
 from .evidence import Evidence, Track
 from .finding import NOWHERE, Finding, Site, once
-from .scope import version_compiled
 
 # Its operands and attributes are those that its declaration names.
 Form = Any
@@ -33,7 +32,6 @@ class _Finder(NamedTuple):
     """Who looks for a rule, in the forms of which instructions; () for all but transfers."""
 
     rule: Rule
-    refusal: Refusal
     names: tuple[str, ...]
     look: Callable[..., str]
     called: str = ""
@@ -65,7 +63,7 @@ def form_rule(
     """
 
     def keep(look: Look) -> Look:
-        of_form = _Finder(rule(id, "compiler", refusal, **facts), refusal, names, look, called, by_values)
+        of_form = _Finder(rule(id, "compiler", refusal, **facts), names, look, called, by_values)
         _FINDERS[spelling].append(of_form)
         return look
 
@@ -204,8 +202,7 @@ form_rule("nki", "square-and-sum",
 
 def find(evidence: Evidence) -> Iterator[Finding]:
     """What the build refuses of the forms that ran, once per line and rule."""
-    version, generation = version_compiled(evidence.kernel), evidence.generation
-    finders = [f for f in _FINDERS[evidence.kernel.spelling] if f.refusal.applies(version, generation)]
+    finders = [f for f in _FINDERS[evidence.kernel.spelling] if evidence.refuses(f.rule)]
     tracks = ((track, enumerate(track.program.forms)) for track in evidence.tracks)
     places = ((track, *pair) for track, forms in tracks for pair in product(forms, finders))
     yield from once(f for place in places for f in _findings(evidence, *place))
