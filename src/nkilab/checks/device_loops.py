@@ -17,6 +17,7 @@ from .front_end import bound_to, root_of
 from .scope import Scope, scope_of
 from .text_rules import Place, text_rule
 
+_TRN1 = ("--target", "trn1")
 _DEVICE_LOOPS = ("language.fori_loop", "language.while_loop")
 
 _NESTED = """
@@ -46,6 +47,29 @@ def _nested_loops(scope: Scope) -> Iterator[Place]:
             yield loop, f"a dynamic_range loop stands in another one and carries {carried}", ""
 
 
+@text_rule("nki", "nested-device-loop",
+    Refusal("log", "", "operand #3 does not dominate this use", "0.6", "0.6", (2,)),
+    title="on trn1 loops whose bounds are registers stand beside each other",
+    what="a dynamic_range loop stands in another one, and a bound of it is no number, on trn1",
+    why="the register of the inner bound is not known where the outer loop begins",
+    fix="use nl.static_range for one of the two, or give the inner one numbers",
+    source="public kernels with loops on the device, NKI 0.6 on trn1; loops of numbers nest, "
+    "aws-neuron-sdk issue 1346",
+    kernel=COPIED.around("trips = nisa.register_alloc(2)\n" + _NESTED.replace("(3)", "(trips)")),
+    wrong="dynamic_range", right="static_range", options=_TRN1,
+)  # fmt: skip
+def _nested_registers(scope: Scope) -> Iterator[Place]:
+    loops = _dynamic_loops(scope)
+    for loop in loops:
+        bounds = loop.iter.args if isinstance(loop.iter, ast.Call) else []
+        if any(a in loops for a in scope.source.around(loop)) and not all(map(_is_number, bounds)):
+            yield loop, "a loop on the device whose bound is a register stands in another one", ""
+
+
+def _is_number(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant)
+
+
 def _is_dynamic(scope: Scope, loop: ast.For) -> bool:
     return isinstance(loop.iter, ast.Call) and scope.name_of(loop.iter.func) == _DYNAMIC
 
@@ -65,7 +89,6 @@ def _carried(loop: ast.For, outer: ast.For) -> str:
 
 
 _DOUBLED = SCALED.format("2.0")
-_TRN1 = ("--target", "trn1")
 
 
 @text_rule("nki", "loop-register-branch", Refusal("documented", since="0.3", until=LAST_PARSED),
@@ -331,30 +354,19 @@ BANK = rule(
     kernel=Example(_SUMMED, {"a": "bf16[128,128]", "b": "bf16[128,512]"}, options=_TRN1),
     wrong="", right="total = nl.ndarray((128, 512), nl.float32, buffer=nl.psum)\n    ",
 )  # fmt: skip
-NESTED = rule(
-    "nested-device-loop", "compiler",
-    Refusal("log", "", "operand #3 does not dominate this use", "0.6", "0.6", (2,)),
-    title="on trn1 loops on the device stand beside each other",
-    what="a loop on the device stands in another one, on trn1",
-    why="the bound of the inner loop is a register that is not known where the outer one begins",
-    fix="use nl.static_range for one of the two",
-    source="public kernels with loops on the device, NKI 0.6 on trn1",
-    kernel=COPIED.around(_NESTED), wrong="dynamic_range", right="static_range", options=_TRN1,
-)  # fmt: skip
 
 
 def find(evidence: Evidence) -> Iterator[Finding]:
     """What loops on the device may not do, as a run shows it."""
     if evidence.kernel.spelling != "nki":
         return
-    applying = [r for r in (BANK, NESTED) if evidence.refuses(r)]
-    for track in evidence.tracks if applying else ():
-        yield from once(f for f in _of_program(track) if f.rule in [r.id for r in applying])
+    for track in evidence.tracks if evidence.refuses(BANK) else ():
+        yield from once(_of_program(track))
     yield from _on_one_core(evidence)
 
 
 def _of_program(track: Track) -> Iterator[Finding]:
-    """Sums and loops across the borders of loops on the device."""
+    """Sums that lie on both sides of a loop on the device."""
     program, marks = track.program, track.marks
     dynamic = {loop for loop, kind in marks.loops.items() if kind == "dynamic"}
     if not dynamic:
@@ -372,10 +384,6 @@ def _of_program(track: Track) -> Iterator[Finding]:
                 f"{track.called(row)} {word} {track.describe(storage)} in a loop on the device",
                 track.site(row), track.birthplace(storage), "made here",
             )  # fmt: skip
-    for row in range(len(program.line_column)):
-        if len(around[program.position_of(row)]) > 1:
-            yield NESTED.finding("a loop on the device stands in another one", track.site(row))
-            return
 
 
 def _on_one_core(evidence: Evidence) -> Iterator[Finding]:
