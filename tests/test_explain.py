@@ -238,7 +238,7 @@ def test_a_metric_shows_its_unit_and_definition() -> None:
     "word",
     ["load", "store", "matmul", "affine_range", "ndarray", "par_dim", "mask", "psum", "sbuf", "hbm", "tile",
      "partition", "jit", "nki.jit", "nl.load", "MFU", "stall", "bound", "bottleneck",
-     "critical path", "spill", "advice"],
+     "critical path", "spill", "advice", "transpose", "PSUM bank", "stationary", "layout"],
 )  # fmt: skip
 def test_what_beginners_type_has_a_page_that_says_what_to_do(word: str) -> None:
     page, *_ = pages_of(word)
@@ -246,6 +246,11 @@ def test_what_beginners_type_has_a_page_that_says_what_to_do(word: str) -> None:
     assert isinstance(first, Text)
     assert len(first.words) > 60
     assert remedy
+
+
+def test_a_type_is_known_by_its_short_name() -> None:
+    assert words_of("bf16") == words_of("bfloat16")
+    assert words_of("fp8e4") == words_of("float8_e4m3")
 
 
 def test_every_name_that_a_term_leads_to_has_a_page() -> None:

@@ -36,7 +36,7 @@ from .pages.subjects import (
 from .pages.terminal import print_page, text
 from .pages.terms import TERMS
 from .pages.tokens import activation_page, dtype_page, operator_page
-from .tiles.dtypes import DTYPES
+from .tiles.dtypes import DTYPES, SYNONYMS
 from .views.bound import BOUNDS
 from .views.metrics import METRICS
 from .views.stalls import STALLS
@@ -60,7 +60,7 @@ def _tables() -> list[Makers]:
         one(instruction_page, REGISTRY),
         one(operator_page, {**aliases, **OPERATORS}),
         one(activation_page, ACTIVATIONS),
-        one(dtype_page, DTYPES),
+        one(dtype_page, {**DTYPES, **{other: DTYPES[name] for other, name in SYNONYMS.items()}}),
         one(chip_page, chips),
         one(metric_page, METRICS),
         one(bound_page, {name: name for name in BOUNDS}),

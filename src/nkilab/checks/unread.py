@@ -1,4 +1,4 @@
-"""What nothing reads: parts of inputs, and results of all iterations of a loop but the last."""
+"""What nothing reads: parts of inputs, results, and those of all iterations of a loop but the last."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from itertools import product
 import numpy as np
 
 from ..place.boxes import Boxes
-from ..tiles.tile import HBM
+from ..tiles.tile import HBM, PSUM, SBUF
 from ..trace.program import StorageRecord
 from .declare import Example, rule
 from .evidence import Evidence, Track
@@ -62,6 +62,26 @@ UNREAD_INPUT = rule(
     kernel=Example(_ROWS, {"x": "f32[128,256]"}), wrong="3", right="4",
 )  # fmt: skip
 
+_SCALED = """
+out = nl.ndarray((128, 512), nl.float32, buffer=nl.shared_hbm)
+tile = nl.ndarray((128, 512), nl.float32, buffer=nl.sbuf)
+scaled = nl.ndarray((128, 512), nl.float32, buffer=nl.sbuf)
+nisa.dma_copy(tile, x)
+nisa.tensor_scalar(scaled, tile, nl.multiply, 2.0)
+nisa.dma_copy(out, {})
+return out
+"""
+UNREAD_RESULT = rule(
+    "unread-result", "initialisation", "note",
+    title="a kernel uses all of its results",
+    what="what a line loads or computes fills tiles that no instruction reads, each time that it runs",
+    why="a bias that is loaded and never added, or a tile stored in the place of the one that was scaled, "
+    "looks right but for its values; what is meant so, as products that warm up TensorE, only takes time",
+    fix="use the result, or leave the line out",
+    source="nkilab: a value that nothing reads is lost",
+    kernel=Example(_SCALED, {"x": "f32[128,512]"}), wrong="tile", right="scaled",
+)  # fmt: skip
+
 # first and last corners of boxes, a row each
 Corners = tuple[np.ndarray, np.ndarray]
 # accesses, and cells between their borders, beyond which nobody asks what is read of a tensor
@@ -79,6 +99,7 @@ def find(evidence: Evidence) -> Iterator[Finding]:
     track, *others = evidence.tracks
     if not others and not track.marks.unwritten and not any(holes(evidence)):
         yield from once(_unread_inputs(track))
+        yield from _unread_results(track)
 
 
 def _lost_iterations(track: Track) -> Iterator[Finding]:
@@ -116,6 +137,24 @@ def _operands(track: Track, row: int) -> list[tuple[int, int]]:
     own = range(track.slot_start[row], track.slot_start[row + 1])
     read = [slot for slot in own if track.slots.is_read[slot] and not track.slots.is_written[slot]]
     return [(int(track.slots.storage[slot]), int(track.boxes.of_slot[slot])) for slot in read]
+
+
+def _unread_results(track: Track) -> Iterator[Finding]:
+    """Lines of which no result is read, however often they run; a tile that is only cleared is none."""
+    slots, program = track.slots, track.program
+    is_lost = slots.kinds.lie_in(SBUF) | slots.kinds.lie_in(PSUM)
+    is_lost[slots.storage[slots.is_read & ~slots.is_written]] = False
+    written = np.flatnonzero(slots.is_written)
+    row, storage = slots.row[written], slots.storage[written]
+    line = np.asarray(program.line_column)[row]
+    is_used = np.zeros(int(line.max(initial=-1)) + 1, np.bool_)
+    is_used[line[~is_lost[storage]]] = True
+    for first in np.unique(line, return_index=True)[1].tolist():
+        if not is_used[line[first]] and track.called(row[first]) != "memset":
+            tile = track.describe(int(storage[first]))
+            yield UNREAD_RESULT.finding(
+                f"nothing reads {tile}, which this line fills", track.site(row[first])
+            )
 
 
 def _unread_inputs(track: Track) -> Iterator[Finding]:

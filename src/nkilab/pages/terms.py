@@ -45,7 +45,14 @@ TERMS = {
         "Use bfloat16 where the numbers allow it: float32 takes four times as long. Let N be 512, use the "
         "same `stationary` for several `moving` tiles, and split a long K into products that add up in one "
         "PSUM tile.",
-        ("gemm", "dot"), ("nc_matmul", "tensor engine", "mfu_estimated_percent"),
+        ("gemm", "dot", "stationary", "moving"), ("nc_matmul", "tensor engine", "mfu_estimated_percent"),
+    ),
+    "transpose": Term(
+        "The axes of a tile exchanged: what lies along the partitions lies along the free axis. TensorE does "
+        "it as a product of 128 x 128 elements, into PSUM; DMA while it moves, quickly for 2-byte types.",
+        "Ask first whether you need it: a product takes both operands with K along the partitions. What is "
+        "used again is transposed once, before the loop.",
+        ("transposition", "layout"), ("nc_transpose", "dma_transpose", "matmul"),
     ),
     "affine_range": Term(
         "`for i in nl.affine_range(n)` says that no iteration needs a result of another one, but for sums "
@@ -81,7 +88,7 @@ TERMS = {
         "the same target add up.",
         "Copy a result to SBUF as soon as its sum is complete, and use several banks, so that the next "
         "product need not wait.",
-        pages=("matmul", "psum-full", "psum_peak_banks"),
+        ("bank", "psum bank", "accumulate"), ("matmul", "psum-full", "psum_peak_banks"),
     ),
     "sbuf": Term(
         "The memory on chip that engines read and write: 128 partitions, each of 192 KiB on trn1, 224 KiB "
@@ -125,7 +132,7 @@ TERMS = {
         "another.",
         "Use all 128: a tile of 32 partitions takes as long as one of 128. To add up or move data across "
         "partitions, transpose, or multiply by a matrix of ones on TensorE.",
-        ("partitions", "lane", "free axis"), ("nc_transpose", "tensor_partition_reduce"),
+        ("partitions", "lane", "free axis", "partition axis"), ("nc_transpose", "tensor_partition_reduce"),
     ),
     "jit": Term(
         "`@nki.jit` makes a Python function a kernel: its calls of `nl` and `nisa` become instructions. It "

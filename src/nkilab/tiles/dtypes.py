@@ -94,7 +94,7 @@ DTYPES: dict[str, DType] = {
 }  # fmt: skip
 
 _BY_STORAGE: dict[np.dtype, DType] = {d.storage: d for d in reversed(DTYPES.values()) if d is not TFLOAT32}
-_SYNONYMS = {"bool_": "bool", "f32": "float32", "f16": "float16", "bf16": "bfloat16", "tf32": "tfloat32",
+SYNONYMS = {"bool_": "bool", "f32": "float32", "f16": "float16", "bf16": "bfloat16", "tf32": "tfloat32",
              "i32": "int32", "i16": "int16", "i8": "int8", "u32": "uint32", "u16": "uint16", "u8": "uint8",
              "fp8e4": "float8_e4m3", "fp8e5": "float8_e5m2"}  # fmt: skip
 # A kernel's host names types by string: np.zeros(shape, dtype=nl.float8_e4m3fn_x4). ml_dtypes makes its
@@ -125,7 +125,7 @@ def _resolve(spelled: Any) -> DType:
     if hasattr(spelled, "dtype_of_nkilab"):
         return spelled.dtype_of_nkilab
     name = spelled if isinstance(spelled, str) else str(spelled).removeprefix("torch.")
-    name = _SYNONYMS.get(name, name)
+    name = SYNONYMS.get(name, name)
     if name in DTYPES:
         return DTYPES[name]
     if "\n" in name or spelled is None:
@@ -139,7 +139,7 @@ def _resolve(spelled: Any) -> DType:
         wide = "cast it on the host first" if name.endswith("64") else ""
         if isinstance(spelled, int):
             wide = "the shape is one tuple, as in (128, 512)"
-        hint = wide or did_you_mean(name, [*DTYPES, *_SYNONYMS])
+        hint = wide or did_you_mean(name, [*DTYPES, *SYNONYMS])
         raise RuleError(f"dtype is {name}; it must be one of {', '.join(DTYPES)}", hint=hint)
     return record
 

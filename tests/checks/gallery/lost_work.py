@@ -190,3 +190,35 @@ def wrong_a_loop_ends_before_the_last_block(x, y):
         nisa.tensor_tensor(tile, tile, other, op=nl.add)
         nisa.dma_copy(out[:, nl.ds(i * 128, 128)], tile)
     return out
+
+
+@case("f32[128,512]", "f32[1,512]")
+@nki.jit
+def wrong_a_bias_is_never_added(x, bias):
+    out, tile, row = out_like((128, 512)), sb((128, 512)), sb((1, 512))
+    nisa.dma_copy(tile, x)
+    nisa.dma_copy(row, bias)  # finds: unread-result
+    nisa.dma_copy(out, tile)
+    return out
+
+
+@case("f32[4,128,256]")
+@nki.jit
+def wrong_the_tile_is_stored_instead_of_its_square(x):
+    out = out_like((4, 128, 256))
+    for i in range(4):
+        tile, square = sb((128, 256)), sb((128, 256))
+        nisa.dma_copy(tile, x[i])
+        nisa.activation(square, op=nl.square, data=tile)  # finds: unread-result
+        nisa.dma_copy(out[i], tile)
+    return out
+
+
+@case("f32[128,256]")
+@nki.jit
+def right_a_tile_is_cleared_in_vain(x):
+    out, tile, spare = out_like((128, 256)), sb((128, 256)), sb((128, 256))
+    nisa.memset(spare, value=0.0)
+    nisa.dma_copy(tile, x)
+    nisa.dma_copy(out, tile)
+    return out
