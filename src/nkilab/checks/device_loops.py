@@ -187,11 +187,11 @@ def _subscripts(scope: Scope) -> Iterator[Place]:
         *((scope.source.function_of(call), name) for name, call in allocated),
         *((body, body.args.args[0].arg) for body in bodies),
     }
-    for node in scope.of(ast.Subscript):
-        keys = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
-        for key in keys:
-            if isinstance(key, ast.Name) and (scope.source.function_of(key), key.id) in names:
-                yield node, f"{key.id}, a register, is a subscript of {root_of(node) or 'a tensor'}", ""
+    places = (n.slice for n in scope.of(ast.Subscript))
+    keys = (key for place in places for key in (place.elts if isinstance(place, ast.Tuple) else [place]))
+    for key in keys:
+        if isinstance(key, ast.Name) and (scope.source.function_of(key), key.id) in names:
+            yield key, f"{key.id}, a register, is a subscript", ""
 
 
 @text_rule("nki", "loop-body-result", Refusal("documented", since="0.6", until="0.6"),
@@ -372,13 +372,13 @@ def _of_program(track: Track) -> Iterator[Finding]:
     if not dynamic:
         return
     around = [tuple(loop for loop, _ in loops if loop in dynamic) for loops in track.loops_of_position]
-    slots, homes = track.slots, dict[int, set[int]]()
+    slots, loops_of = track.slots, dict[int, set[int]]()
     for slot in np.flatnonzero(slots.kinds.lie_in(PSUM)[slots.storage]).tolist():
         row, storage = int(slots.row[slot]), int(slots.storage[slot])
         outer = set(around[program.position_of(row)]) - set(around[marks.births[storage]])
-        homes.setdefault(storage, set()).update(outer)
+        loops_of.setdefault(storage, set()).update(outer)
         is_sum = bool(slots.is_written[slot]) and program.form_of(row).accumulates
-        if outer and (is_sum or len(homes[storage]) > 1):
+        if outer and (is_sum or len(loops_of[storage]) > 1):
             word = "writes" if is_sum else "uses"
             yield BANK.finding(
                 f"{track.called(row)} {word} {track.describe(storage)} in a loop on the device",

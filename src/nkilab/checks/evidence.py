@@ -31,12 +31,7 @@ from .sources import Sources
 
 
 class Track:
-    """One program of a launch, and what follows from it alone; each is worked out when it is first asked for.
-
-    Args:
-        program: as the run recorded it.
-        rank: its core.
-    """
+    """One program of a launch, and what follows from it alone, worked out when it is first asked for."""
 
     def __init__(self, program: Program, rank: int = 0) -> None:
         self.program = program

@@ -97,21 +97,24 @@ def find(evidence: Evidence) -> Iterator[Finding]:
 
 
 def _of_collectives(track: Track) -> Iterator[Finding]:
-    program, returned = track.program, {r.storage for r in track.marks.returned}
+    program = track.program
     numbers = [n for n, form in enumerate(program.forms) if form.name in _COLLECTIVES]
     for row in np.flatnonzero(np.isin(program.form_column, numbers)).tolist() if numbers else ():
         operands = {a.storage for a in program.accesses(row) if program.storages[a.storage].memory == HBM}
         site, called = track.site(row), track.called(row)
-        for number in sorted(operands):
-            record = program.storages[number]
-            problems = {
-                "is an argument of the kernel": record.scope == "input",
-                "is what the kernel returns": number in returned, "has no name=": not record.name,
-            }  # fmt: skip
-            for said in [word for word, is_so in problems.items() if is_so][:1]:
-                yield NAMES.finding(f"{track.name(number)}, which {called} takes, {said}", site)
+        for number, said in ((n, said) for n in sorted(operands) if (said := _unfit(track, n))):
+            yield NAMES.finding(f"{track.name(number)}, which {called} takes, {said}", site)
         if len({program.storages[n].scope == "private" for n in operands}) > 1:
             yield KINDS.finding(f"{called} takes private and shared tensors", site)
+
+
+def _unfit(track: Track, number: int) -> str:
+    """Why a collective does not take a tensor, or ""."""
+    record = track.program.storages[number]
+    if record.scope == "input":
+        return "is an argument of the kernel"
+    is_returned = number in {r.storage for r in track.marks.returned}
+    return "is what the kernel returns" if is_returned else "" if record.name else "has no name="
 
 
 def _unstored(evidence: Evidence, track: Track) -> Iterator[Finding]:

@@ -124,12 +124,7 @@ def wide(dtype: DType) -> DType:
 
 
 class Shadow:
-    """Both computations.
-
-    Args:
-        evidence: of the run.
-        recording: what it computed.
-    """
+    """Both computations."""
 
     def __init__(self, evidence: Evidence, recording: Recording) -> None:
         self.evidence = evidence

@@ -76,6 +76,8 @@ def _bound_kinds(scope: Scope, function: Function | None, name: str, kind_of: Ki
                 yield kind_of(value)
             case ast.AnnAssign(value=ast.expr() as value) | ast.AugAssign(value=value):
                 yield kind_of(value)
+            case ast.For(iter=ast.Call(func=called)) if ast.unparse(called).endswith("range"):
+                yield "" if ast.unparse(called).endswith("dynamic_range") else "int"
             case _:
                 yield ""
 

@@ -275,11 +275,6 @@ def _as_column(src: Tensor) -> Tensor:
 def hbm_side(name: str, called: str, tensor: Any) -> Tensor:
     """The operand of a transfer that lies in HBM.
 
-    Args:
-        name: of the operand, for messages.
-        called: the function, for messages.
-        tensor: what was given.
-
     Raises:
         UseError: if it is no tensor.
         RuleError: if it lies on chip.
