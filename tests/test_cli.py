@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import nkilab
+from nkilab import kept_estimates
 from tests.command_line import KERNEL, SOURCE, call, outcome_of, script
 
 
@@ -414,6 +415,23 @@ def test_doctor_names_versions_and_who_serves_the_names():
     assert document["nkilab"] == nkilab.__version__
     assert document["names"] == {"neuronxcc": "served by nkilab", "nki": "served by nkilab"}
     assert call("doctor").stdout.startswith(f"nkilab {nkilab.__version__} on Python ")
+
+
+def test_doctor_shows_and_clears_what_is_kept_on_disk(tmp_path, monkeypatch):
+    monkeypatch.setenv("NKILAB_CACHE_DIR", str(tmp_path))
+    monkeypatch.delenv("NUMBA_CACHE_DIR", raising=False)
+    place = kept_estimates.FOLDER.place()
+    kept_estimates.FOLDER.write(place / "a", bytes(1_000_000))
+    shown = f"estimates are kept: 1 files of 1.0 MB in {place}"
+    assert " ".join(call("doctor", "--cache").stdout.split()).endswith(shown)
+    assert [own["files"] for own in json.loads(call("doctor", "--cache", "--json").stdout)["kept"]] == [0, 1]
+    cleared = call("doctor", "--cache", "--clear").stdout
+    assert " ".join(cleared.split()).endswith(shown.replace("kept", "taken away"))
+    assert [*place.iterdir()] == []
+    done = call("doctor", "--clear")
+    assert (done.returncode, done.stderr) == (
+        2, "nkilab: --clear takes away what --cache tells of\n  hint: give both\n",
+    )  # fmt: skip
 
 
 def test_demo_runs_checks_times_and_writes(tmp_path):

@@ -193,6 +193,21 @@ def test_diff_reads_neffs_and_writes_a_page(kernels):
     assert outcome_of(done) == (1, "", "nkilab: gone.neff cannot be read: no such file or directory\n")
 
 
+def test_diff_with_a_profile_writes_no_page_and_predicts_one_kernel(kernels):
+    # the option was left out without a word
+    (kernels / "card.txt").write_text("total_time 5e-5\n")
+    (first, *args) = ADDED
+    for option, value in (("--html", "d.html"), ("--kw-b", "factor=3.0")):
+        done = diff(kernels, first, "card.txt", *args, option, value)
+        assert outcome_of(done) == (
+            2, "", f"nkilab: {option} is of two kernels, and card.txt is a profile\n  hint: leave it out\n"
+        )  # fmt: skip
+    assert not (kernels / "d.html").exists()
+    done = diff(kernels, "card.txt", first, *args)
+    words = "nkilab: card.txt is a profile; it stands behind the kernel that predicts it\n"
+    assert outcome_of(done) == (2, "", words)
+
+
 def test_what_if_shows_the_change(kernels):
     done = profile(kernels, *ADDED, "--what-if", "dma_bandwidth=2x")
     assert done.stdout.splitlines()[1].startswith("with dma_bandwidth=2x it is ")

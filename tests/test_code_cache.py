@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from nkilab import code_cache, records
+from nkilab import code_cache, private_files, records
 
 needs_owners = pytest.mark.skipif(not hasattr(os, "geteuid"), reason="files have no owners here")
 HINT = "  hint: NKILAB_CACHE_DIR names another folder\n"
@@ -47,11 +47,11 @@ def summed() -> int:
 @pytest.fixture(autouse=True)
 def _forgets() -> Iterator[None]:
     jobs = list(records.JOBS)
-    for function in (code_cache.tell_once, code_cache._checked):
+    for function in (private_files.tell_once, private_files._checked):
         function.cache_clear()
     yield
     records.JOBS[:] = jobs
-    code_cache._checked.cache_clear()
+    private_files._checked.cache_clear()
 
 
 @pytest.fixture
@@ -59,7 +59,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The folder of compiled code, not yet made."""
     monkeypatch.delenv("NUMBA_CACHE_DIR", raising=False)
     monkeypatch.setenv("NKILAB_CACHE_DIR", str(tmp_path / "cache"))
-    return tmp_path / "cache" / "numba" / f"code-{code_cache._user()}"
+    return tmp_path / "cache" / "numba" / f"code-{private_files._user()}"
 
 
 @pytest.fixture
@@ -136,7 +136,7 @@ def test_code_that_somebody_else_may_have_planted_does_not_run(
     planted = pickle.dumps(Planted(tmp_path / "mark"))
     kept.write_bytes(sha256(planted).digest() + planted)
     if who == "another owner":
-        if code_cache._user():
+        if private_files._user():
             pytest.skip("only the superuser gives files away")
         os.chown(kept, 12345, -1)
         reason = "it belongs to another user"
@@ -170,7 +170,7 @@ def test_a_folder_that_others_may_write_is_not_used(
 
 @needs_owners
 def test_a_folder_of_another_user_is_not_used(place: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    if code_cache._user():
+    if private_files._user():
         pytest.skip("only the superuser gives folders away")
     place.mkdir(parents=True)
     os.chown(place, 12345, -1)
@@ -193,7 +193,7 @@ def test_a_folder_that_anybody_may_replace_is_not_used_and_one_in_a_sticky_folde
     assert capfd.readouterr().err == message + COMPILING
     assert list(place.iterdir()) == []
     (tmp_path / "cache").chmod(0o1777)
-    code_cache._checked.cache_clear()
+    private_files._checked.cache_clear()
     assert summed() == 3
     assert len(list(place.iterdir())) == 1
 

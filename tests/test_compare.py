@@ -137,6 +137,14 @@ def test_the_printed_table_says_what_a_profile_spans_beyond_the_latency(
     assert f"total_time is the predicted latency and {extra:.2f} us that the profiler adds" in printed
 
 
+def test_a_constant_far_beyond_what_is_known_of_it_explains_nothing(
+    predicted: Profile, tmp_path: Path
+) -> None:
+    # 41 s: a launch of 10^20 ns was said to explain them
+    (tmp_path / "card.txt").write_text("total_time 41\n")
+    assert compare(predicted, str(tmp_path / "card.txt")).explanations == ()
+
+
 def test_another_count_is_told_before_times(predicted: Profile, tmp_path: Path) -> None:
     (tmp_path / "card.txt").write_text("total_time 6e-5\ndma_transfer_count 4\n")
     one = compare(predicted, str(tmp_path / "card.txt"))

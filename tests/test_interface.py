@@ -17,7 +17,7 @@ from .sources import SOURCES, dotted, nodes, tree
 
 ROOT = Path(__file__).parents[1]
 TEXT = (ROOT / "docs" / "interface.md").read_text()
-READS = re.compile(r"environ\.get$|getenv$|^is_set$")
+READS = re.compile(r"environ\.get$|getenv$|^is_set$|^megabytes$")
 
 
 def listed(start):
@@ -85,7 +85,7 @@ def test_entry_points_are_those_listed():
 
 
 def test_environment_variables_that_are_read_are_those_listed():
-    """What is read by name, or by a constant: environ.get(X), environ[X], os.getenv(X), is_set(X)."""
+    """What is read by name, or by a constant: environ.get(X), environ[X], os.getenv(X), is_set(X) ..."""
     # the line that Python runs at its start reads the first
     assert 'os.environ.get("NKILAB")' in (ROOT / "src" / "nkilab.pth").read_text()
     variables = {"NKILAB"}

@@ -13,7 +13,6 @@ from msgspec import Struct
 
 from nkilab import records
 from nkilab.records import Job, column, numbers, table
-from nkilab.timing import clock
 
 STEP = 3
 
@@ -127,70 +126,3 @@ def test_an_array_of_records_takes_no_more_than_its_fields() -> None:
     # 4 bytes, 4 to align, 8, 1, 7 to align
     assert records.dtype_of(Account).itemsize == 24
     assert table(Account, {"owner": np.arange(5)}, 5, as_array=True).nbytes == 5 * 24
-
-
-SUMMING = """
-import os
-import numpy as np
-from nkilab import code_cache, records
-
-
-def add_up(values, total):
-    for place in range(len(values)):
-        total[0] += values[place]
-
-
-JOB = records.Job(add_up, "the sum")
-
-
-def sum_of(count):
-    total = np.zeros(1, np.int32)
-    JOB.compiled(np.ones(count, np.int32), total)
-    return int(total[0])
-
-
-def sum_of_one():
-    sum_of(1)
-
-
-if __name__ == "__main__":
-    import summing
-
-    records.processors = lambda: 2
-    with summing.JOB.compiled_beside(records.LONG, ("summing", "sum_of_one")):
-        pass
-    kept = [*code_cache.folder().glob("add_up-*")]
-    print(len(kept), summing.sum_of(3), summing.JOB._lacks_code(records.LONG))
-"""
-
-
-def test_another_process_compiles_a_job_that_this_one_then_finds(tmp_path: Path) -> None:
-    (tmp_path / "summing.py").write_text(SUMMING)
-    paths = os.pathsep.join([str(tmp_path), str(Path(records.__file__).parents[1])])
-    environment = {**os.environ, "NKILAB_CACHE_DIR": str(tmp_path / "cache"), "PYTHONPATH": paths}
-    environment.pop("NUMBA_CACHE_DIR", None)
-    done = subprocess.run(
-        [sys.executable, "-m", "summing"], capture_output=True, text=True, check=True, env=environment
-    )
-    assert (done.stdout, done.stderr) == ("1 3 False\n", "nkilab: compiling the sum, once\n")
-
-
-def test_no_process_is_started_for_a_short_job(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_arguments: object, **_more: object) -> None:
-        raise AssertionError("a process was started")
-
-    monkeypatch.setattr(subprocess, "Popen", refuse)
-    with clock._JOB.compiled_beside(records.LONG - 1, ("nkilab.timing.clock", "compile_clock")):
-        pass
-
-
-def test_the_clock_is_compiled_on_a_program_without_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    called: list[int] = []
-
-    def run(table: object, *_: object) -> float:
-        called.append(len(table.nodes))  # type: ignore[attr-defined]
-        return 0.0
-
-    monkeypatch.setitem(vars(clock._JOB), "compiled", run)
-    clock.compile_clock()
-    assert called == [0]

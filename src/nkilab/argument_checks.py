@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from numbers import Integral, Real
 from os import PathLike, fspath
@@ -9,7 +10,7 @@ from pathlib import Path
 from sys import float_info
 from typing import Any
 
-from .errors import UsageError, shown
+from .errors import UsageError, UseError, shown
 
 
 def need(name: str, value: Any, kinds: type | tuple[type, ...], kind_words: str, hint: str = "") -> None:
@@ -74,3 +75,16 @@ def mapping(name: str, value: Any, kind_words: str) -> None:
     """
     if not isinstance(value, Mapping) or not all(isinstance(key, str) for key in value):
         raise UsageError(f"{name} is {shown(value)}; it is a dictionary, such as {kind_words}")
+
+
+def megabytes(variable: str, default: str, what: str) -> int:
+    """Bytes that may be kept, as a variable says it in megabytes; 0 keeps nothing.
+
+    Raises:
+        UseError: if it is no whole number.
+    """
+    text = os.environ.get(variable) or default
+    if not text.isdecimal():
+        problem = f"{variable} is {text!r}; it is a whole number, the megabytes of {what} that are kept"
+        raise UseError(problem, hint="set it to 256, or take it away")
+    return int(text) << 20

@@ -28,6 +28,8 @@ from .views.units import quantity
 SCHEMA = "nkilab.compare/1"
 # How many constants are named, and what share of the mean error one has to explain.
 MOST, LEAST = 5, 0.1
+# A change of more than so many times what is known of a constant explains nothing.
+FAR = 4.0
 # Counts that differ by less are the same to a reader.
 SAME = 0.005
 
@@ -207,7 +209,7 @@ def _explanations(times: Sequence[Judged], machine: Machine) -> tuple[Explanatio
         pull = (MODEL_ERROR / SPREAD[certainty]) ** 2
         change = -float(slope @ known.log_ratio) / (float(slope @ slope) + pull)
         left = float(np.mean(np.abs(known.log_ratio + slope * change)))
-        if left < (1 - LEAST) * error:
+        if left < (1 - LEAST) * error and abs(change) < FAR * SPREAD[certainty]:
             value = machine[name]
             explanations.append(Explanation(name, value, value * exp(change), certainty, left))
     return tuple(sorted(explanations, key=lambda one: one.left)[:MOST])

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from . import kept_estimates
 from ._lazy import part
 from .conformal import Band, Traits, residuals, traits_of
 from .cores import neighbours, signature, simulate_together
@@ -17,7 +18,7 @@ from .machine import LINKS
 from .place import Plan, plan
 from .place.compiler_passes import compiled
 from .progress import phase
-from .timing import Timeline, compiled_beside, simulate
+from .timing import Timeline, simulate
 from .trace.program import Program
 from .views.cores import Cores, OneCore, Together
 from .views.guidance import Guidance
@@ -212,8 +213,7 @@ def estimate_programs(programs: Sequence[Program]) -> Estimate:
     first = {key: number for number, key in reversed(list(enumerate(keys)))}
     with phase("placing", total=sum(len(programs[number]) for number in first.values())):
         compiled_by_key = {key: compiled(programs[number]) for key, number in first.items()}
-        with compiled_beside(max(map(len, compiled_by_key.values()))):
-            plans = {key: plan(program) for key, program in compiled_by_key.items()}
+        plans = {key: plan(program) for key, program in compiled_by_key.items()}
     own = [compiled_by_key[key].named_as(program) for key, program in zip(keys, programs, strict=True)]
     with phase("simulating", total=sum(map(len, own))):
         together = simulate_together(own, [plans[key] for key in keys], keys)
@@ -238,15 +238,28 @@ def estimate_program(program: Program) -> Estimate:
     """Predict the latency of a traced program, as the compiler leaves it."""
     with phase("placing", total=len(program)):
         left = compiled(program)
-        with compiled_beside(len(left)):
-            placed = plan(left)
-    return estimate_planned(left, placed, program)
+        path = kept_estimates.path_of(left)
+        known = kept_estimates.recalled(path)
+        placed = plan(left) if known is None else known.plan
+    estimate = estimate_planned(left, placed, program, None if known is None else known.timeline)
+    if known is None:
+        kept_estimates.keep(path, placed, estimate.timeline)
+    return estimate
 
 
-def estimate_planned(program: Program, placed: Plan, written: Program | None = None) -> Estimate:
-    """Predict the latency of a program as the compiler leaves it, whose tiles have their places."""
-    with phase("simulating", total=len(program)):
-        timeline = simulate(program, placed)
+def estimate_planned(
+    program: Program, placed: Plan, written: Program | None = None, timeline: Timeline | None = None
+) -> Estimate:
+    """Predict the latency of a program as the compiler leaves it, whose tiles have their places.
+
+    Args:
+        program, placed: as the compiler leaves it, and its plan.
+        written: as the kernel wrote it.
+        timeline: of the plan, where it is known.
+    """
+    if timeline is None:
+        with phase("simulating", total=len(program)):
+            timeline = simulate(program, placed)
     return Estimate(
         program.kernel_name, program.machine.label, program, placed, timeline, tuple(program.notes),
         written=written,

@@ -56,7 +56,7 @@ class Profile(Estimate):
             changes: see `what_if.changed`: dma_bandwidth="2x", psum_banks=16.
 
         Raises:
-            UsageError: if a change names no constant, or its value is no number above zero.
+            UsageError: if a change names no constant, or it cannot have the value.
             KernelError: if the programs do not fit the changed chip.
         """
         machine = changed(self.program.machine, changes)

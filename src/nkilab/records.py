@@ -7,14 +7,11 @@ numbers; a table of records is a list of such objects, or one array for compiled
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dis import get_instructions
 from functools import cache, cached_property
 from hashlib import sha256
-from pathlib import Path
 from types import FunctionType
 from typing import Any
 
@@ -22,7 +19,7 @@ import numpy as np
 from msgspec import Struct
 
 from ._lazy import numba, numba_events
-from .code_cache import CodeCache, keep
+from .code_cache import keep
 
 # From about this many steps on, loading numba and the compiled code (0.4 s) costs less than running without.
 LONG = 30_000
@@ -69,46 +66,6 @@ class Job:
     def compiled(self) -> Callable[..., Any]:
         """The compiled function; compiled once on each computer, then kept as `code_cache` says."""
         return _compiled(self._function, self._what)
-
-    @contextmanager
-    def compiled_beside(self, steps: int, call: tuple[str, str]) -> Iterator[None]:
-        """Let another process compile the job while the body runs, if it must be compiled for so many steps.
-
-        Only where a second core is there and compiled code can be kept; else its first call compiles it.
-
-        Args:
-            steps: of the first call.
-            call: module and name of a function that calls the job with short tables.
-        """
-        if not self._lacks_code(steps):
-            yield
-            return
-        module, name = call
-        own = str(Path(__file__).parents[1])
-        paths = os.pathsep.join(filter(None, [own, os.environ.get("PYTHONPATH")]))
-        _announce(self._what)
-        helper = subprocess.Popen(
-            [sys.executable, "-c", f"from {module} import {name}; {name}()"],
-            env={**os.environ, "PYTHONPATH": paths},
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            # this process tells what there is to tell
-            stderr=subprocess.DEVNULL,
-        )
-        try:
-            yield
-        except BaseException:
-            helper.kill()
-            raise
-        finally:
-            helper.wait()
-
-    def _lacks_code(self, steps: int) -> bool:
-        """Whether it must be compiled, another core can do it, and the outcome can be kept."""
-        if steps < LONG or "compiled" in vars(self) or processors() < 2 or numba().config.DISABLE_JIT:
-            return False
-        kept = CodeCache(self._function.__name__, _digest(self._function))
-        return kept.is_usable and not kept.has_code
 
 
 def processors() -> int:
@@ -211,6 +168,9 @@ def _filled(record: type[Struct], columns: dict[str, Any], count: int) -> np.nda
     for name, own in values.items():
         if name not in whole:
             alike[name] = own
+    if not whole and not alike.view(np.uint8).any():
+        # nothing is written before it is used: much of a long table never is
+        return np.zeros(count, table_made.dtype)
     for start in range(0, count, _PIECE):
         piece = table_made[start : start + _PIECE]
         piece[:] = alike
@@ -247,5 +207,5 @@ def columns_of(records: Any, *names: str) -> tuple[np.ndarray, ...]:
 
 
 def numbers(values: Any, *, as_array: bool) -> Any:
-    """Whole numbers as a list, or as an array for compiled code."""
-    return np.array(values, np.int32) if as_array else np.asarray(values).tolist()
+    """Whole numbers as a list, or as an array for compiled code, the given one if it is of its type."""
+    return np.asarray(values, np.int32) if as_array else np.asarray(values).tolist()

@@ -7,7 +7,6 @@ how many megabytes of arrays are kept.
 from __future__ import annotations
 
 import atexit
-import os
 import sys
 from collections import Counter, OrderedDict
 from functools import cache
@@ -16,8 +15,8 @@ from typing import Any
 import numpy as np
 from msgspec import Struct
 
+from .argument_checks import megabytes
 from .arrays import chosen_framework, framework_of, from_numpy, loses_gradient, origin_of, to_numpy
-from .errors import UseError
 from .rank_arguments import Call
 
 # bytes of an array by which it is looked up, before all of them are compared
@@ -44,16 +43,8 @@ _answers: Counter[bool] = Counter()
 
 
 def limit() -> int:
-    """Bytes that may be kept; 0 where nothing is remembered.
-
-    Raises:
-        UseError: if NKILAB_REMEMBER is no whole number.
-    """
-    text = os.environ.get("NKILAB_REMEMBER") or "0"
-    if not text.isdecimal():
-        problem = f"NKILAB_REMEMBER is {text!r}; it is a whole number, the megabytes of arrays that are kept"
-        raise UseError(problem, hint="set it to 256, or take it away")
-    return int(text) << 20
+    """Bytes that may be kept; 0 where nothing is remembered."""
+    return megabytes("NKILAB_REMEMBER", "0", "arrays")
 
 
 def asked(tape: object, call: Call) -> Asked | None:

@@ -333,7 +333,7 @@ def _line(one: Compared) -> str:
         )
         if holds
     )
-    figures = f"{one.measured:>11,.6g}{one.predicted:>11,.6g}{one.error:>+8.1%}"
+    figures = f" {one.measured:>10,.6g} {one.predicted:>10,.6g}{one.error:>+8.1%}"
     within = ""
     if one.interval is not None:
         within = f"  {span(*one.interval)}{'' if one.is_inside else '  outside'}"

@@ -50,7 +50,7 @@ def changed(machine: Machine, changes: Mapping[str, Any]) -> Machine:
             (bandwidths in bytes per nanosecond, which is GB/s), or how many times it is, as "2x".
 
     Raises:
-        UsageError: if there is no such constant, or the value is no number above zero.
+        UsageError: if there is no such constant, or it cannot have the value.
     """
     values: dict[str, float] = {}
     for name, factor in changes.items():
@@ -59,26 +59,20 @@ def changed(machine: Machine, changes: Mapping[str, Any]) -> Machine:
             new_value = (
                 machine[constant] * value if is_factor else value / (machine[divisor] if divisor else 1)
             )
-            values[constant] = _whole(name, factor, new_value) if _counts(machine, constant) else new_value
+            values[constant] = _allowed(machine, constant, new_value, f"{name}={factor}", is_factor=is_factor)
     changes_text = ",".join(f"{name}={factor}" for name, factor in changes.items())
     label = f"{machine.calibration}, {changes_text}" if machine.calibration else changes_text
     return machine.with_constants(values, f"what if {changes_text}", label, "assumed")
 
 
-def _counts(machine: Machine, constant: str) -> bool:
-    """Whether a constant counts things, and does not measure."""
-    return isinstance(machine[constant], int) and not constant.endswith(("_cycles", "_speedup"))
-
-
-def _whole(name: str, value_text: Any, changed_value: float) -> int:
-    """A value of a constant that counts; a factor may leave a part of one, which does not count."""
-    if int(changed_value) < 1 or (
-        changed_value != int(changed_value) and str(changed_value) == str(value_text).strip()
-    ):
-        raise UsageError(
-            f"{name} is {value_text}, which makes {changed_value:g}; it must be a whole number above zero"
-        )
-    return int(changed_value)
+def _allowed(machine: Machine, constant: str, value: float, change: str, *, is_factor: bool) -> float:
+    """A value that a constant may have; a factor may leave a part of what counts, which does not count."""
+    if is_factor and "whole" in machine.needs(constant, value):
+        value = int(value)
+    needed = machine.needs(constant, value)
+    if needed:
+        raise UsageError(f"{change} makes {constant} {value:g}; it must be {needed}")
+    return value
 
 
 def _constants(machine: Machine, name: str) -> Mapping[str, str]:
@@ -100,7 +94,7 @@ def _number(name: str, value_text: Any) -> tuple[float, bool]:
     try:
         value = float(text[:-1] if is_factor else text)
     except ValueError:
-        value = 0.0
-    if not isfinite(value) or value <= 0:
-        raise UsageError(f"{name} is {text}; a change is a number above zero, or a factor such as 2x")
+        value = -1.0
+    if not isfinite(value) or value < 0:
+        raise UsageError(f"{name} is {text}; a change is a number from 0 on, or a factor such as 2x")
     return value, is_factor

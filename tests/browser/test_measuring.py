@@ -37,7 +37,7 @@ def test_a_range_over_the_whole_run_sums_up_to_what_panels_say(opened, name: str
     expected = {names[engine]: busy for engine, busy in run.stalls.busy_ns.items()}
     assert own["engines"] == pytest.approx(expected, rel=1e-4)
     assert own["moved"] == pytest.approx(run.summary["dma_transfer_total_bytes"])
-    assert own["flops"] == pytest.approx(run.summary["hardware_flops"])
+    assert own["flops"] == pytest.approx(run.summary["hardware_flops_once"])
     lines = profile_dict(run)["lines"]
     assert sum(time for _, time in own["lines"]) == pytest.approx(
         sum(1000 * line["busy_us"] for line in lines), rel=1e-3
@@ -48,7 +48,7 @@ def test_products_side_by_side_are_busy_once(opened) -> None:
     run = run_of(side_by_side())
     own = sums(opened(run), 0, run.timeline.latency_ns)
     assert own["engines"]["TensorE"] == pytest.approx(run.stalls.busy_ns["tensor"], rel=1e-4)
-    assert own["flops"] == pytest.approx(run.summary["hardware_flops"])
+    assert own["flops"] == pytest.approx(run.summary["hardware_flops_once"])
 
 
 def test_a_range_cuts_what_reaches_over_its_edges(opened) -> None:

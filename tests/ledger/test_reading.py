@@ -78,7 +78,7 @@ QUANTITIES = (
     "dma_active_us, tensor_active_percent, vector_active_percent, scalar_active_percent, "
     "gpsimd_active_percent, dma_active_percent, dma_packet_us, dma_transfers, dma_bytes, hbm_read_bytes, "
     "hbm_write_bytes, matmuls, spill_save_bytes, spill_reload_bytes, sbuf_read_bytes, sbuf_write_bytes, "
-    "psum_read_bytes"
+    "psum_read_bytes, psum_write_bytes, hardware_flops, transpose_flops"
 )
 KEYS = (
     "it has args, calls, chip, contradicts, dialect, family, hardware, id, kernel, keywords, kind, label, "
@@ -106,7 +106,9 @@ KEYS = (
         ("id: one", "id: one, options: {constants: {dma_start: 7}}",
          "lab.yaml:14: dma_start is no constant of trn2\n  hint: did you mean dma_start_ns?"),
         ("id: one", "id: one, options: {constants: {dma_start_ns: .nan}}",
-         f"lab.yaml:14: dma_start_ns is nan; it must be a number from 0 on{FORMAT}"),
+         f"lab.yaml:14: dma_start_ns is nan; it must be a number of at least 0{FORMAT}"),
+        ("id: one", "id: one, options: {constants: {dma_engines: 0}}",
+         f"lab.yaml:14: dma_engines is 0; it must be a whole number above 0{FORMAT}"),
         ("id: one", "id: one, options: {constants: 7}",
          f"lab.yaml:14: constants is 7; it holds names and values{FORMAT}"),
         ("id: one", "id: one, split: both",
@@ -118,6 +120,9 @@ KEYS = (
          "it must be one of trn1, trn2, trn3, inf2, trn1n, trn3pre, gen2, gen3, gen4"
          + FORMAT),
         ("id: one", "id: 7", f"lab.yaml:14: id is 7; it is a text{FORMAT}"),
+        ("noise: 0.02", "noise: .nan",
+         f"lab.yaml:14: noise is nan; it must be a number of at least 0{FORMAT}"),
+        ("noise: 0.02", "noise: -1", f"lab.yaml:14: noise is -1; it must be a number of at least 0{FORMAT}"),
         ("noise: 0.02", "noise: low", f"lab.yaml:14: noise is 'low'; it is a number{FORMAT}"),
         ("args: ['f32[256]', 'f32[256]', 2]", "calls: [1]",
          f"lab.yaml:14: an entry of calls is neither a list of args nor kernel and args{FORMAT}"),

@@ -85,7 +85,7 @@ def in_beta_1(k: Kernel) -> None:
 
 
 def with_a_loop(k: Kernel) -> None:
-    k.program.positions = [*k.program.positions, (0, 7, 0)]
+    k.program.positions.append((0, 7, 0))
 
 
 def of_another_size(k: Kernel) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from msgspec.structs import replace
 
@@ -192,7 +193,7 @@ def test_plans_wait_for_buffers() -> None:
 def in_turns(k: Kernel, outer: int, loop: int, turns: int) -> list[int]:
     """Positions of the turns of a loop, to give to the session."""
     start = len(k.program.positions)
-    k.program.positions += [(outer, loop, turn) for turn in range(turns)]
+    k.program.positions.extend(np.array([(outer, loop, turn) for turn in range(turns)]))
     return list(range(start, start + turns))
 
 

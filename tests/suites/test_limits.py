@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from nkilab.suites import limits
-from nkilab.suites.limits import is_out_of_memory, resident_reader
+from nkilab.suites.limits import resident_reader
 
 pytest_plugins = ["pytester"]
 MIB = 1 << 20
@@ -128,14 +128,3 @@ def test_a_limit_that_nothing_can_watch_is_refused(monkeypatch, tmp_path):
     monkeypatch.setattr(limits, "find_spec", lambda name: None)
     with pytest.raises(pytest.UsageError, match=r"^--limit-gib needs /proc or psutil; install psutil$"):
         resident_reader()
-
-
-def test_an_error_that_memory_led_to_is_one_of_memory():
-    error = ValueError("the suite's own")
-    error.__cause__ = RuntimeError("while it handled another")
-    error.__cause__.__context__ = MemoryError()
-    assert is_out_of_memory(error)
-    torch_says = RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 1 bytes")
-    assert is_out_of_memory(torch_says)
-    assert not is_out_of_memory(RuntimeError("the size of tensor a must match"))
-    assert not is_out_of_memory(None)

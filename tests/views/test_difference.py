@@ -167,11 +167,17 @@ def test_constants_that_count_stay_whole() -> None:
     machine = MACHINES["trn2"]
     # 208 KiB less 8 bytes, three tenths of it: what is left of a byte does not count
     assert changed(machine, {"sbuf_bytes_per_partition": "0.3x"})["sbuf_bytes_per_partition"] == 63895
-    for change, effect in (("2.5", "2.5"), ("0.1x", "0.8"), ("0.5", "0.5")):
+    for change, effect in (("2.5", "2.5"), ("0.1x", "0"), ("0.5", "0.5")):
         with pytest.raises(
-            UsageError, match=f"psum_banks is {change}, which makes {effect}; it must be a whole number"
+            UsageError, match=f"psum_banks={change} makes psum_banks {effect}; it must be a who"
         ):
             changed(machine, {"psum_banks": change})
+    # switches may be off, and rates may not be nothing
+    assert changed(machine, {"spare_block_buffers": "0"})["spare_block_buffers"] == 0
+    with pytest.raises(
+        UsageError, match="dma_bandwidth=0 makes dma_bytes_per_ns 0; it must be a number above"
+    ):
+        changed(machine, {"dma_bandwidth": "0"})
     # what measures need not
     assert changed(machine, {"matmul_overhead_cycles": "2.5"})["matmul_overhead_cycles"] == 2.5
 
@@ -187,9 +193,9 @@ def test_every_short_name_means_constants_of_every_chip(name: str) -> None:
 WRONG = [
     ("dma_bandwith=2x", "trn2 has no constant dma_bandwith\n  hint: did you mean dma_bandwidth?"),
     ("q=1", "trn2 has no constant q\n  hint: nkilab explain CHIP lists them all"),
-    ("psum_banks=0", "psum_banks is 0; a change is a number above zero, or a factor such as 2x"),
-    ("psum_banks=many", "psum_banks is many; a change is a number above zero, or a factor such as 2x"),
-    ("psum_banks=inf", "psum_banks is inf; a change is a number above zero, or a factor such as 2x"),
+    ("psum_banks=0", "psum_banks=0 makes psum_banks 0; it must be a whole number above 0"),
+    ("psum_banks=many", "psum_banks is many; a change is a number from 0 on, or a factor such as 2x"),
+    ("psum_banks=inf", "psum_banks is inf; a change is a number from 0 on, or a factor such as 2x"),
     ("psum_banks", "--what-if has 'psum_banks'; write NAME=VALUE, as in dma_bandwidth=2x"),
     ("a=1,,b=2", "--what-if has ''; write NAME=VALUE, as in dma_bandwidth=2x"),
     ("a=1,a=2", "--what-if names a twice"),

@@ -7,6 +7,7 @@ import click
 from .._lazy import part
 from ..command_line import COMPLETION, NAMES, OneOf, Verb, completion_script, json_option, show
 from ..documents import print_document
+from ..errors import UsageError
 
 SHELLS = ("bash", "zsh", "fish")
 
@@ -47,11 +48,24 @@ def ops(only_missing: bool, as_json: bool, name: str) -> None:
         operations.print_matrix(matrix)
 
 
-@click.command(cls=Verb, examples=["nkilab doctor", "nkilab doctor --json"])
+@click.command(
+    cls=Verb,
+    examples=[
+        "nkilab doctor",
+        "nkilab doctor --json",
+        "nkilab doctor --cache",
+        "nkilab doctor --cache --clear",
+    ],
+)
 @json_option
-def doctor(as_json: bool) -> None:
-    """Tell what is installed, and whether real vendor wheels are present."""
-    show(part("doctor").report(), part("doctor").report_text, as_json=as_json)
+@click.option("--cache", is_flag=True, help="Tell what is kept on disk: compiled code and estimates.")
+@click.option("--clear", is_flag=True, help="With --cache: take it away; it is made again when it is needed.")
+def doctor(as_json: bool, cache: bool, clear: bool) -> None:
+    """Tell what is installed, whether real vendor wheels are present, and what is kept."""
+    if clear and not cache:
+        raise UsageError("--clear takes away what --cache tells of", hint="give both")
+    own = part("doctor")
+    show(own.report(has_cache=cache, is_cleared=clear), own.report_text, as_json=as_json)
 
 
 @click.command(

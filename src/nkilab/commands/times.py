@@ -9,7 +9,7 @@ import click
 
 from .._lazy import part
 from ..command_line import FOLDER, OUTPUT, PATH, Number, Verb, json_option, optional
-from ..errors import printable
+from ..errors import UsageError, printable
 from .shapes import (
     grid_option,
     kernel_argument,
@@ -145,7 +145,15 @@ def diff(
     B may be a profile that the vendor's tool wrote of a run on a card: see nkilab compare.
     """
     profiles = part("profiles")
-    if part("views.explorer.card").is_profile(second):
+    is_profile = part("views.explorer.card").is_profile
+    if is_profile(first):
+        raise UsageError(f"{first} is a profile; it stands behind the kernel that predicts it")
+    if is_profile(second):
+        if html or keywords_b:
+            raise UsageError(
+                f"{'--html' if html else '--kw-b'} is of two kernels, and {second} is a profile",
+                hint="leave it out",
+            )
         _show_comparisons(timed(profiles.profile, first, **options), second, as_json)
         return
     profiles.check_files({"html": html}, options["target"])

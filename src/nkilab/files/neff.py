@@ -15,6 +15,7 @@ from ..machine.model import Certainty, Fact, Machine
 from ..place import Finding
 from ..tiles.dtypes import DTYPES
 from ..trace.direct_allocation import Address
+from ..trace.positions import Positions
 from ..trace.program import Program, StorageRecord
 from .container import Header, pack, unpack
 from .values import decoded, decoded_layout, encoded, encoded_layout
@@ -65,7 +66,7 @@ def packed(program: Program) -> bytes:
         },
         "forms": [_form(form) for form in program.forms],
         "lines": program.lines,
-        "positions": program.positions,
+        "positions": [*program.positions],
         "unrolled": program.unrolled,
         "values": values,
         "storages": storages,
@@ -115,7 +116,8 @@ def _program(header: Header, arrays: dict[str, np.ndarray]) -> Program:
     program = Program(_machine(cast("dict[str, object]", header["machine"])), cast(str, header["kernel"]))
     program.forms = [_new_form(program.machine, form) for form in cast("list[list[object]]", header["forms"])]
     program.lines = [(str(file), int(line)) for file, line in cast("list[tuple[str, int]]", header["lines"])]
-    program.positions = [(loop, i, n) for loop, i, n in cast("list[list[int]]", header["positions"])]
+    places = cast("list[list[int]]", header["positions"])
+    program.positions = Positions((outer, loop, at) for outer, loop, at in places)
     program.unrolled = [int(loop) for loop in cast("list[int]", header["unrolled"])]
     program.values = [cast("tuple[object, ...]", decoded(v)) for v in cast("list[object]", header["values"])]
     program.storages = [

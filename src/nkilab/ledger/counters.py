@@ -21,6 +21,9 @@ COUNTERS = {
     "sbuf_read_bytes": "sbuf_read_bytes",
     "sbuf_write_bytes": "sbuf_write_bytes",
     "psum_read_bytes": "psum_read_bytes",
+    "psum_write_bytes": "psum_write_bytes",
+    "hardware_flops": "hardware_flops",
+    "transpose_flops": "transpose_flops",
     "matmuls": "matmul_instruction_count",
 }
 

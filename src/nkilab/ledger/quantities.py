@@ -149,21 +149,6 @@ def _host(row: Row, estimates: Sequence[Estimate]) -> float:
     return sum(e.latency_us for e in estimates) + HOST_US
 
 
-def _one_partition(name: str, transfers: str = "") -> Predict:
-    """Bytes of SBUF or PSUM as the vendor counts: transfers in full, engines for one partition of 128.
-
-    Args:
-        name: metric of all bytes, of all partitions.
-        transfers: metric of those that transfers move; "" for none.
-    """
-
-    def predict(row: Row, estimates: Sequence[Estimate]) -> float:
-        moved = sum(e.summary[transfers] for e in estimates) if transfers else 0.0
-        return moved + (sum(e.summary[name] for e in estimates) - moved) / PARTITIONS
-
-    return predict
-
-
 _CORE = "from the launch on the NeuronCore to its end"
 _PROFILE = "the span of a profile, with preamble and postamble of the NEFF"
 _PARTS = ("tensor_engine", "vector_engine", "scalar_engine", "gpsimd_engine", "dma")
@@ -211,9 +196,12 @@ _ROWS = (
     Quantity("matmuls", "count", "MATMUL instructions", _metric("matmul_instruction_count")),
     Quantity("spill_save_bytes", "count", "spilled, to HBM", _metric("spill_save_bytes")),
     Quantity("spill_reload_bytes", "count", "spilled, from HBM", _metric("spill_reload_bytes")),
-    Quantity("sbuf_read_bytes", "count", _SBUF, _one_partition("sbuf_read_bytes", "hbm_write_bytes")),
-    Quantity("sbuf_write_bytes", "count", _SBUF, _one_partition("sbuf_write_bytes", "hbm_read_bytes")),
-    Quantity("psum_read_bytes", "count", "by engines, of one partition", _one_partition("psum_read_bytes")),
+    Quantity("sbuf_read_bytes", "count", _SBUF, _metric("sbuf_read_bytes")),
+    Quantity("sbuf_write_bytes", "count", _SBUF, _metric("sbuf_write_bytes")),
+    Quantity("psum_read_bytes", "count", "by engines, of one partition", _metric("psum_read_bytes")),
+    Quantity("psum_write_bytes", "count", "by engines, of one partition", _metric("psum_write_bytes")),
+    Quantity("hardware_flops", "count", "of MATMUL instructions", _metric("hardware_flops")),
+    Quantity("transpose_flops", "count", "the part that only transposes", _metric("transpose_flops")),
 )
 
 QUANTITIES: dict[str, Quantity] = {quantity.name: quantity for quantity in _ROWS}

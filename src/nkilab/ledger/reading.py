@@ -145,6 +145,8 @@ def _faults(entry: Mapping[str, Any], sources: Mapping[str, Source]) -> Iterator
     for name, words in _WORDS.items():
         if entry.get(name, words[0]) not in words:
             yield f"{name} is {entry[name]!r}; it must be one of {', '.join(words)}", ""
+    if not _is_number(entry["noise"]) or entry["noise"] < 0:
+        yield f"noise is {entry['noise']!r}; it must be a number of at least 0", ""
     if entry["source"] not in sources:
         yield f"source is {entry['source']!r}; the file has {', '.join(sources)}", ""
     yield from _measured_faults(entry["measured"])
@@ -163,8 +165,8 @@ def _constant_faults(options: Mapping[str, object], chip: Machine) -> Iterator[t
     for name, value in constants.items():
         if name not in known:
             yield f"{name} is no constant of {chip.name}", did_you_mean(str(name), known)
-        if not _is_number(value) or value < 0:
-            yield f"{name} is {value!r}; it must be a number from 0 on", ""
+        elif needed := chip.needs(name, value):
+            yield f"{name} is {value!r}; it must be {needed}", ""
 
 
 def _measured_faults(measured: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

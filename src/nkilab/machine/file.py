@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cache
-from math import isfinite
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -97,15 +96,15 @@ def _read(path: Path, changed_at: int) -> Machine:
     constants = document.get("constants")
     if not isinstance(constants, Mapping):
         raise wrong(path, line_of(document), f"constants is {constants!r}; it holds names and values", HINT)
-    checked = {str(key): _constant(path, constants, key) for key in constants}
+    checked = {str(key): _constant(path, constants, key, chip_named(chip)) for key in constants}
     return MachineFile(chip, checked, str(document.get("source", ""))).machine(path.name)
 
 
-def _constant(path: Path, entry: Any, key: Any) -> float:
-    line = entry.lc.key(key)[0] + 1
-    value, facts = entry[key], MACHINES["trn2"].facts()
-    if key not in facts:
+def _constant(path: Path, entry: Any, key: Any, chip: Machine) -> float:
+    line, value = entry.lc.key(key)[0] + 1, entry[key]
+    if key not in chip.facts():
         raise wrong(path, line, f"{key!r} is no constant of a chip", "`nkilab explain trn2` lists them")
-    if isinstance(value, bool) or not isinstance(value, int | float) or not isfinite(value) or value < 0:
-        raise wrong(path, line, f"{key} is {value!r}; it must be a number of at least 0", HINT)
-    return float(value)
+    needed = chip.needs(key, value)
+    if needed:
+        raise wrong(path, line, f"{key} is {value!r}; it must be {needed}", HINT)
+    return int(value) if isinstance(chip[key], int) and value == int(value) else float(value)

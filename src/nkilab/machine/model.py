@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import isfinite
 from typing import Any, Literal
 
 from msgspec import Struct
@@ -176,11 +177,32 @@ class Machine(Struct, frozen=True, kw_only=True):
         facts: Any = {constant: Fact(value, certainty, source) for constant, value in values.items()}
         return replace(self, calibration=name or self.calibration, **facts)
 
+    def needs(self, constant: str, value: object) -> str:
+        """What a value must be to stand for a constant; "" if it may: rates divide, and counts are whole."""
+        counts = isinstance(self[constant], int) and not constant.endswith(("_cycles", "_speedup"))
+        least = (
+            "of at least 0"
+            if constant in MAY_BE_ZERO or (constant.endswith(_TIMES) and not constant.endswith("_per_ns"))
+            else "above 0"
+        )
+        words = f"a {'whole ' if counts else ''}number {least}"
+        if isinstance(value, bool) or not isinstance(value, int | float) or not isfinite(value):
+            return words
+        is_enough = value >= 0 if least.startswith("of") else value > 0
+        return "" if is_enough and not (counts and value != int(value)) else words
+
     def facts(self) -> dict[str, Fact]:
         """Every fact of this row by name."""
         return {name: v for name in self.__struct_fields__ if isinstance(v := getattr(self, name), Fact)}
 
 
+# Constants that are 0 where there is nothing of what they tell, besides times.
+MAY_BE_ZERO = (
+    "scalar_engine_first", "shared_ports", "torus", "dma_issue_by_partition", "scratch_phases",
+    "spare_block_buffers", "spill_rest_rows", "redundant_load_window_bytes", "collective_mesh_bytes",
+    "collective_rdh_bytes", "collective_ring_ranks", "collective_flat_ring_bytes",
+)  # fmt: skip
+_TIMES = ("_ns", "_cycles")
 # What is fitted: times and rates, which change when things happen and nothing else. Sizes, counts and clocks
 # are no matter of measurement.
 FREE = (

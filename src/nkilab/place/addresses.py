@@ -13,11 +13,11 @@ from ..trace.program import Program
 from .boxes import Boxes
 from .buffers import buffer_edges, phase_edges
 from .direct_allocation import Edges, direct_edges, is_fixed, reserved
-from .edges import Waits, Within, waits_from, with_edges, within_tensors
+from .edges import Waits, Within, with_edges, within_tensors
 from .lifetimes import Parts, frontier_of, parts_of, psum_unit
 from .memory import ALL_PLACED, place
 from .plan import Finding, Placements, Plan, Transfer
-from .slots import Slots
+from .slots import Slots, pieces
 from .spills import largest_of, operand_facts, place_with_spills
 from .walk import REUSE
 
@@ -44,12 +44,10 @@ def plan(program: Program, known: Within | None = None) -> Plan:
     in_psum, in_sbuf = task.placed(psum), task.placed(sbuf)
 
     nodes = len(program) + len(in_sbuf.transfers)
-    later = np.repeat(np.arange(len(program)), np.diff(waits.start))
-    more = buffer_edges(program, slots), phase_edges(program, slots)
-    columns = zip((later, waits.node, waits.kind), in_psum.edges, in_sbuf.edges, *more, strict=True)
+    more = in_psum.edges, in_sbuf.edges, buffer_edges(program, slots), phase_edges(program, slots)
     return Plan(
         len(program),
-        waits_from(nodes, *(np.concatenate(column) for column in columns)),
+        with_edges(waits, *more, count=nodes),
         in_sbuf.transfers,
         in_sbuf.placements,
         in_psum.placements,
@@ -191,13 +189,11 @@ class _Task(Struct, frozen=True):
         memory, stopped = place(room.free, sizes, parts.first, parts.last, len(self.program))
         if stopped != ALL_PLACED:
             raise _psum_error(self.program, parts, stopped, room, memory.extent.free)
-        part = np.array(memory.begin, np.int64)
-        placements = _placements(
-            parts, part, column(memory.tiles, "address")[part].astype(np.int64) * room.unit,
-            column(memory.tiles, "pieces")[part].astype(np.int64),
-        )  # fmt: skip
+        part = np.array(memory.begin, np.int32)
+        address = column(memory.tiles, "address").astype(np.int32, copy=False)[part] * room.unit
+        placements = _placements(parts, part, address, column(memory.tiles, "pieces").astype(np.int32)[part])
         count = memory.extent.reuses
-        taker, former = (np.array(reuses[:count], np.int64) for reuses in (memory.taker, memory.former))
+        taker, former = (np.array(reuses[:count], np.int32) for reuses in (memory.taker, memory.former))
         edges = _reuse_edges(self.slots, parts, taker, former, self.waits)
         return _Placed(room.in_memory(placements), edges, int(memory.extent.peak))
 
@@ -215,10 +211,9 @@ class _Task(Struct, frozen=True):
 
 def _most_live(parts: Parts, rows: int) -> int:
     """Most bytes per partition that are live at one row."""
-    change = np.zeros(rows + 1, np.int64)
-    np.add.at(change, parts.first, parts.size)
-    np.add.at(change, parts.last + 1, -parts.size)
-    return int(np.cumsum(change).max())
+    change = np.bincount(parts.first, parts.size, rows + 1)
+    change -= np.bincount(parts.last + 1, parts.size, rows + 1)
+    return int(np.cumsum(change, out=change).max())
 
 
 def _at_addresses(program: Program, parts: Parts) -> Placements:
@@ -253,11 +248,16 @@ def _reuse_edges(slots: Slots, parts: Parts, takers: np.ndarray, formers: np.nda
     roots = roots[np.argsort(parts.of_slot[roots], kind="stable")]
     root_start = np.searchsorted(parts.of_slot[roots], np.arange(len(parts.size) + 1))
     root_row = slots.row[parts.slot[roots]]
-    one, pair = _expanded(root_start[takers], root_start[takers + 1])
-    later, former = root_row[one], formers[pair]
-    two, edge = _expanded(start[former], start[former + 1])
-    later, earlier = later[edge], frontier[two]
-    return later, earlier, np.full(len(later), REUSE)
+    later, earlier = [root_row[:0]], [frontier[:0]]
+    for piece in pieces(len(takers)):
+        own, before = takers[piece], formers[piece]
+        one, pair = _expanded(root_start[own], root_start[own + 1])
+        former = before[pair]
+        two, edge = _expanded(start[former], start[former + 1])
+        later.append(root_row[one][edge])
+        earlier.append(frontier[two])
+    rows = np.concatenate(later)
+    return rows, np.concatenate(earlier), np.full(len(rows), REUSE, np.int8)
 
 
 def _expanded(start: np.ndarray, stop: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

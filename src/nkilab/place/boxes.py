@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from ..tiles.tile import HBM, Layout, compact_strides, may_repeat
 from ..trace.program import Program
-from .slots import Kinds, Slots, runs
+from .slots import Kinds, Slots, distinct_numbers, pieces, runs
 
 _PAIRS_AT_ONCE = 1 << 20
 
@@ -47,11 +47,16 @@ class Boxes(Struct, frozen=True):
 def boxes_of(program: Program, slots: Slots) -> Boxes:
     """The box of every slot; slots with the same elements of storages of one shape share a box."""
     groups, shapes = _groups(slots.kinds)
-    group = groups[slots.storage]
-    kind = group * max(len(slots.layouts), 1) + slots.layout
-    offsets, offset_number = _distinct_numbers(slots.offset)
-    keys, of_slot = _distinct_numbers(kind * max(len(offsets), 1) + offset_number)
-    kinds, offset = keys // max(len(offsets), 1), offsets[keys % max(len(offsets), 1)] if len(keys) else keys
+    width = max(len(slots.layouts), 1)
+    least = int(slots.offset.min(initial=0))
+    reach = int(slots.offset.max(initial=0)) - least + 1
+    assert int(groups.max(initial=0) + 1) * width * reach < 1 << 63, "a view so far from others has no number"
+    key = np.empty(len(slots.storage), np.int64)
+    for piece in pieces(len(key)):
+        kind = groups[slots.storage[piece]] * width + slots.layout[piece]
+        key[piece] = kind * reach + (slots.offset[piece] - least)
+    keys, of_slot = distinct_numbers(key)
+    kinds, offset = keys // reach, keys % reach + least
     axes = max((len(shape) for shape, _ in shapes), default=1) or 1
     table = np.zeros((len(keys), 4 * axes + 4), np.int64)
     for start, stop in runs(kinds):
@@ -122,15 +127,6 @@ def _groups(kinds: Kinds) -> tuple[np.ndarray, list[tuple[tuple[int, ...], int]]
     group[tensors] = len(kinds.samples) + np.arange(len(tensors))
     own = [kinds.samples[kind] for kind in kinds.of_storage[tensors].tolist()]
     return group, [(s.shape or (1,), s.dtype.itemsize) for s in (*kinds.samples, *own)]
-
-
-def _distinct_numbers(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The distinct numbers, ascending, and the place of each value among them."""
-    ordered = np.sort(values)
-    is_new = np.ones(len(ordered), np.bool_)
-    is_new[1:] = ordered[1:] != ordered[:-1]
-    distinct = ordered[is_new]
-    return distinct, np.searchsorted(distinct, values)
 
 
 def _anywhere(rows: np.ndarray, sizes: tuple[int, ...], axes: int) -> np.ndarray:

@@ -16,7 +16,7 @@ from ..machine.model import Certainty
 from ..trace.program import Program
 from .boxes import Boxes, Overlaps, boxes_of, overlaps_of
 from .direct_allocation import Edges, direct_edges
-from .slots import DMA, Slots, slots_of
+from .slots import DMA, Slots, by_storage, pieces, slots_of
 from .walk import ANTI, FLOW, KINDS, OUTPUT, edges_of
 
 
@@ -95,14 +95,27 @@ def waits_from(count: int, later: np.ndarray, earlier: np.ndarray, kind: np.ndar
     """Waits of `count` nodes from a list of edges; of several kinds between one pair the first counts."""
     # one number per edge sorts faster than three columns
     row_bits, kind_bits = count.bit_length(), len(KINDS).bit_length()
-    edges = np.sort((((later.astype(np.int64) << row_bits) | earlier) << kind_bits) | kind)
+    edges = later.astype(np.int64)
+    for bits, column in ((row_bits, earlier), (kind_bits, kind)):
+        edges <<= bits
+        edges |= column
+    edges.sort()
     fresh = np.ones(len(edges), np.bool_)
-    fresh[1:] = (edges[1:] >> kind_bits) != (edges[:-1] >> kind_bits)
+    for piece in pieces(len(edges) - 1):
+        own = edges[piece.start : piece.stop + 1] >> kind_bits
+        fresh[piece.start + 1 : piece.stop + 1] = own[1:] != own[:-1]
     edges = edges[fresh]
-    earlier, kind = (edges >> kind_bits) & ((1 << row_bits) - 1), edges & ((1 << kind_bits) - 1)
-    start = np.zeros(count + 1, np.int64)
-    np.cumsum(np.bincount(edges >> (row_bits + kind_bits), minlength=count), out=start[1:])
-    return Waits(start, earlier, kind.astype(np.int8))
+    start = np.zeros(count + 1, np.int32)
+    node, own_kind = np.empty(len(edges), np.int32), np.empty(len(edges), np.int8)
+    for piece in pieces(len(edges)):
+        own = edges[piece]
+        node[piece], own_kind[piece] = (
+            (own >> kind_bits) & ((1 << row_bits) - 1),
+            own & ((1 << kind_bits) - 1),
+        )
+    edges >>= row_bits + kind_bits
+    np.cumsum(np.bincount(edges, minlength=count), out=start[1:])
+    return Waits(start, node, own_kind)
 
 
 def dependences(program: Program, table: Mapping[str, Dependence] = DEPENDENCES) -> Waits:
@@ -118,7 +131,7 @@ def dependences(program: Program, table: Mapping[str, Dependence] = DEPENDENCES)
     slots = slots_of(program)
     boxes = boxes_of(program, slots)
     waits = waits_of(program, slots, boxes, overlaps_of(boxes, slots), table)
-    return with_edges(waits, direct_edges(program, slots), table)
+    return with_edges(waits, direct_edges(program, slots), table=table)
 
 
 class Within(NamedTuple):
@@ -136,18 +149,27 @@ def within_tensors(program: Program) -> Within:
     return Within(slots, boxes, waits_of(program, slots, boxes, overlaps_of(boxes, slots)))
 
 
-def with_edges(waits: Waits, edges: Edges, table: Mapping[str, Dependence] = DEPENDENCES) -> Waits:
-    """`waits` and further edges, as far as a table orders their kinds."""
-    later, earlier, kind = edges
-    if not len(later):
+def with_edges(
+    waits: Waits, *more: Edges, table: Mapping[str, Dependence] = DEPENDENCES, count: int = 0
+) -> Waits:
+    """`waits` and further edges, as far as a table orders their kinds.
+
+    Args:
+        waits: of nodes.
+        more: later node, earlier node and kind of each further edge.
+        table: the kinds.
+        count: of nodes, where the further edges name more of them.
+    """
+    if not count and not any(len(kind) for *_, kind in more):
         return waits
-    kept = ordered_kinds(table)[kind]
-    count = len(waits.start) - 1
-    known = np.repeat(np.arange(count), np.diff(waits.start))
+    nodes = len(waits.start) - 1
+    is_ordered = ordered_kinds(table)
+    known = np.repeat(np.arange(nodes, dtype=np.int32), np.diff(waits.start)), waits.node, waits.kind
+    kept = ([column[is_ordered[edges[2]]] for column in edges] for edges in more)
+    columns = zip(known, *kept, strict=True)
     return waits_from(
-        count, np.concatenate([known, later[kept]]), np.concatenate([waits.node, earlier[kept]]),
-        np.concatenate([waits.kind, kind[kept]]),
-    )  # fmt: skip
+        count or nodes, *(np.concatenate(c, dtype=c[0].dtype, casting="same_kind") for c in columns)
+    )
 
 
 def ordered_kinds(table: Mapping[str, Dependence]) -> np.ndarray:
@@ -164,25 +186,24 @@ def waits_of(
 ) -> Waits:
     """`dependences` within tensors, where slots, boxes and overlaps are known already."""
     is_ordered = ordered_kinds(table)
-    ordered = _ordered_slots(program, slots)
-    storage, box = slots.storage[ordered], boxes.of_slot[ordered]
-    crowded = _is_crowded(storage, box, overlaps)
-    within = _edges_within(slots, boxes, ordered[~crowded])
-    across = _edges_across(slots, overlaps, boxes, ordered[crowded])
-    later, earlier, kind = (np.concatenate(columns) for columns in zip(within, across, strict=True))
-    kept = (later != earlier) & is_ordered[kind]
-    return waits_from(len(program), later[kept], earlier[kept], kind[kept])
-
-
-def _ordered_slots(program: Program, slots: Slots) -> np.ndarray:
-    """Slots of storages that are written, by storage, then row, reads of a row before its writes.
-
-    Reads after the last write of a storage stay: they wait, though nobody waits for them.
-    """
     is_written = np.zeros(len(program.storages), np.bool_)
     is_written[slots.storage[slots.is_written]] = True
-    some = np.flatnonzero(is_written[slots.storage])
-    key = (slots.storage[some] * (len(program) + 1) + slots.row[some]) * 2 + slots.is_written[some]
+    chunks = [_no_edges()]
+    for some in by_storage(slots, is_written):
+        ordered = _ordered(slots, some)
+        crowded = _is_crowded(slots.storage[ordered], boxes.of_slot[ordered], overlaps)
+        for edges in (
+            _edges_within(slots, boxes, ordered[~crowded]),
+            _edges_across(slots, overlaps, boxes, ordered[crowded]),
+        ):
+            kept = (edges[0] != edges[1]) & is_ordered[edges[2]]
+            chunks.append(tuple(column[kept] for column in edges))
+    return waits_from(len(program), *(np.concatenate(columns) for columns in zip(*chunks, strict=True)))
+
+
+def _ordered(slots: Slots, some: np.ndarray) -> np.ndarray:
+    """Slots by storage, then row, reads of a row before its writes."""
+    key = (slots.storage[some] * (len(slots.engine) + 1) + slots.row[some]) * 2 + slots.is_written[some]
     return some[np.argsort(key, kind="stable")]
 
 
@@ -235,7 +256,9 @@ def _edges_within(slots: Slots, boxes: Boxes, ordered: np.ndarray) -> Edges:
     readers = readers[_is_last_of_engine(after[readers], slots.engine[row[readers]], readers)]
     later = [row[flow], row[output], row[after[readers]]]
     earlier = [row[before[flow]], row[before[output]], row[readers]]
-    kinds = [np.full(len(rows), kind) for rows, kind in zip(later, (FLOW, OUTPUT, ANTI), strict=True)]
+    kinds = [
+        np.full(len(rows), kind, np.int8) for rows, kind in zip(later, (FLOW, OUTPUT, ANTI), strict=True)
+    ]
     return np.concatenate(later), np.concatenate(earlier), np.concatenate(kinds)
 
 
@@ -251,8 +274,8 @@ def _is_last_of_engine(epoch: np.ndarray, engine: np.ndarray, place: np.ndarray)
 
 
 def _no_edges() -> Edges:
-    empty = np.zeros(0, np.int64)
-    return empty, empty, empty
+    empty = np.zeros(0, np.int32)
+    return empty, empty, np.zeros(0, np.int8)
 
 
 def _edges_across(slots: Slots, overlaps: Overlaps, boxes: Boxes, ordered: np.ndarray) -> Edges:

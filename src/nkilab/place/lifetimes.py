@@ -15,7 +15,7 @@ from ..trace.program import MIDDLE_END, Program
 from .boxes import Boxes, told_apart
 from .direct_allocation import has_address
 from .edges import Waits
-from .slots import DMA, Slots
+from .slots import DMA, Slots, by_storage, pieces
 
 
 class Parts(Struct, frozen=True):
@@ -58,29 +58,38 @@ def parts_of(
         has_fills: whether an instruction that only fills a tile is an access; if not, fills are taken to be
             moved to the first use of what they fill, block by block, as a compiler does with zeroed blocks.
     """
-    is_here = (slots.kinds.lie_in(memory) & tiles)[slots.storage]
-    slot = np.flatnonzero(is_here if has_fills else is_here & ~only_fills(program, slots))
+    here = slots.kinds.lie_in(memory) & tiles
+    counts = here[slots.storage] if has_fills else here[slots.storage] & ~only_fills(program, slots)
     low, high = free_intervals(slots, boxes)
     if memory == PSUM:
         unit = psum_unit(program)
         low, high = low // unit * unit, -(-high // unit) * unit
-    keys = slots.storage[slot] * (len(boxes.group) + 1) + boxes.of_slot[slot]
-    pairs, first_slot, back = np.unique(keys, return_index=True, return_inverse=True)
-    storage, box = pairs // (len(boxes.group) + 1), pairs % (len(boxes.group) + 1)
-    part = told_apart(storage, low[box], high[box])
-    count = int(part.max(initial=-1)) + 1
-    offset, end = np.full(count, np.iinfo(np.int64).max), np.zeros(count, np.int64)
-    np.minimum.at(offset, part, low[box])
-    np.maximum.at(end, part, high[box])
-    owner = np.zeros(count, np.int64)
-    owner[part] = storage
-    of_slot = part[back]
+    slot = np.flatnonzero(counts).astype(np.int32)
+    of_slot, is_root = np.empty(len(slot), np.int32), np.zeros(len(slot), np.bool_)
+    columns: list[np.ndarray] = [np.zeros((3, 0), np.int64)]
+    count, width = 0, len(boxes.group) + 1
+    for own in by_storage(slots, here):
+        own = own[counts[own]]
+        keys = slots.storage[own] * width + boxes.of_slot[own]
+        pairs, first_slot, back = np.unique(keys, return_index=True, return_inverse=True)
+        storage, box = np.divmod(pairs, width)
+        part = told_apart(storage, low[box], high[box])
+        begins = np.flatnonzero(np.diff(part, prepend=-1))
+        columns.append(np.stack([storage[begins], _least(low[box], begins), -_least(-high[box], begins)]))
+        place = np.searchsorted(slot, own)
+        of_slot[place] = count + part[back]
+        is_root[place[first_slot]] = slots.is_written[own[first_slot]]
+        count += len(begins)
+    owner, offset, end = np.concatenate(columns, axis=1).astype(np.int32)
     first, last = _ends(of_slot, slots.row[slot], count)
-    is_root = np.zeros(len(slot), np.bool_)
-    is_root[first_slot] = slots.is_written[slot[first_slot]]
     is_root |= slots.row[slot] == first[of_slot]
     is_whole = slots.is_written[slot] & _is_whole(slots, slot, (end - offset)[of_slot])
     return Parts(slot, of_slot, owner, offset, end - offset, first, last, is_root, is_whole)
+
+
+def _least(values: np.ndarray, begins: np.ndarray) -> np.ndarray:
+    """The least of each run of some values."""
+    return np.minimum.reduceat(values, begins) if len(begins) else values[:0]
 
 
 def psum_unit(program: Program) -> int:
@@ -147,28 +156,34 @@ def frontier_of(slots: Slots, parts: Parts, waits: Waits) -> tuple[np.ndarray, n
     waits for.
     """
     row = slots.row[parts.slot]
-    own = np.where(slots.engine[row] == DMA, DMA + 1 + row, slots.engine[row])
-    order = np.lexsort((own, parts.of_slot))
-    is_last = np.ones(len(order), np.bool_)
-    is_last[:-1] = (np.diff(parts.of_slot[order]) != 0) | (np.diff(own[order]) != 0)
-    kept = order[is_last & ~_is_awaited(row, parts, waits)[order]]
+    engine = slots.engine[row]
+    # of several assignments to one place the last one stays
+    last = np.full((len(parts.size), DMA + 1), -1, np.int32)
+    last[parts.of_slot, engine] = np.arange(len(row), dtype=np.int32)
+    is_last = engine == DMA
+    is_last[last[last >= 0]] = True
+    is_last &= ~_is_awaited(row, parts, waits)
+    kept = np.flatnonzero(is_last)
+    kept = kept[np.argsort(parts.of_slot[kept], kind="stable")]
     start = np.searchsorted(parts.of_slot[kept], np.arange(len(parts.size) + 1))
     return start, row[kept]
 
 
 def _is_awaited(row: np.ndarray, parts: Parts, waits: Waits) -> np.ndarray:
     """Per access, whether a row that accesses the same part waits for its row."""
-    later = np.repeat(np.arange(len(waits.start) - 1), np.diff(waits.start))
-    count = len(parts.size) + 1
-    accesses = np.sort(row * count + parts.of_slot)
+    nodes, count = len(waits.start) - 1, len(parts.size) + 1
+    accesses = row * np.int64(count) + parts.of_slot
+    accesses.sort()
     result = np.zeros(len(row), np.bool_)
-    start = np.zeros(len(waits.start) + 1, np.int64)
-    np.cumsum(np.bincount(row, minlength=len(waits.start)), out=start[1:])
-    begin, stop = start[waits.node], start[waits.node + 1]
-    for place in range(int((stop - begin).max(initial=0))):
-        edges = np.flatnonzero(begin + place < stop)
-        access = begin[edges] + place
-        wanted = later[edges] * count + parts.of_slot[access]
-        places = np.searchsorted(accesses, wanted)
-        result[access] |= accesses[np.minimum(places, len(accesses) - 1)] == wanted
+    start = np.zeros(nodes + 2, np.int32)
+    np.cumsum(np.bincount(row, minlength=nodes + 1), out=start[1:])
+    later = np.repeat(np.arange(nodes, dtype=np.int32), np.diff(waits.start))
+    for piece in pieces(len(later)):
+        begin, stop = start[waits.node[piece]], start[waits.node[piece] + 1]
+        for place in range(int((stop - begin).max(initial=0))):
+            edges = np.flatnonzero(begin + place < stop)
+            access = begin[edges] + place
+            wanted = later[piece][edges] * np.int64(count) + parts.of_slot[access]
+            places = np.searchsorted(accesses, wanted)
+            result[access] |= accesses[np.minimum(places, len(accesses) - 1)] == wanted
     return result

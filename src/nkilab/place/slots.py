@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from operator import itemgetter
 
 import numpy as np
@@ -16,6 +17,8 @@ DMA = ENGINES.index("dma")
 _KIND = itemgetter(*map(StorageRecord._fields.index, ("shape", "dtype", "memory")))
 # Rows of programs whose columns are kept: about 100 bytes a row.
 KEPT = 50_000
+# Numbers that are worked on at once where there may be many: each column of them takes two megabytes.
+PIECE = 1 << 18
 
 
 class Kinds(Struct, frozen=True):
@@ -47,7 +50,7 @@ def kinds_of(program: Program) -> Kinds:
 
 
 class Slots(Struct, frozen=True):
-    """Every tile operand of every row, in trace order.
+    """Every tile operand of every row, in trace order; of numbers whose products are large the first is wide.
 
     Args:
         row: of the operand.
@@ -78,6 +81,51 @@ def runs(column: np.ndarray) -> list[tuple[int, int]]:
     return list(zip(starts, [*starts[1:], len(column)], strict=False))
 
 
+def distinct_numbers(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The distinct numbers, ascending, and the place of each value among them."""
+    distinct = _distinct(np.concatenate([values[:0], *(_distinct(values[p]) for p in pieces(len(values)))]))
+    place = np.empty(len(values), np.int32)
+    for piece in pieces(len(values)):
+        place[piece] = np.searchsorted(distinct, values[piece])
+    return distinct, place
+
+
+def _distinct(values: np.ndarray) -> np.ndarray:
+    """The distinct numbers, ascending; `np.unique` takes twice as long."""
+    ordered = np.sort(values)
+    return ordered[np.diff(ordered, prepend=ordered[:1] - 1) != 0]
+
+
+def pieces(count: int) -> Iterator[slice]:
+    """Ranges of so many numbers, each short enough that what is made of it stays small."""
+    for start in range(0, count, PIECE):
+        yield slice(start, min(start + PIECE, count))
+
+
+def by_storage(slots: Slots, some: np.ndarray) -> Iterator[np.ndarray]:
+    """The slots of some storages, those of one storage together, a piece of all at a time.
+
+    Args:
+        slots: of a program.
+        some: per storage whether it is one of them.
+    """
+    uses = np.bincount(slots.storage, minlength=len(some))
+    uses[~some] = 0
+    used = np.flatnonzero(uses)
+    if len(slots.storage) <= PIECE:
+        yield np.flatnonzero(some[slots.storage])
+        return
+    first, last = np.zeros((2, len(some)), np.int32)
+    # of several assignments to one place the last one stays
+    number = np.arange(len(slots.storage), dtype=np.int32)
+    first[slots.storage[::-1]], last[slots.storage] = number[::-1], number
+    turn = np.cumsum(uses[used]) // PIECE
+    for own in np.split(used, np.flatnonzero(np.diff(turn)) + 1):
+        begin = int(first[own].min())
+        here = slots.storage[begin : int(last[own].max()) + 1]
+        yield begin + np.flatnonzero((here >= own[0]) & (here <= own[-1]) & some[here])
+
+
 def slots_of(program: Program) -> Slots:
     """The columns of `program`, with the flags that `Program.accesses` would give row by row.
 
@@ -93,18 +141,20 @@ def slots_of(program: Program) -> Slots:
 
 
 def _slots_of(program: Program) -> Slots:
-    start = np.array(program.operand_start, np.int64)
-    form = np.array(program.form_column, np.int64)
-    row = np.repeat(np.arange(len(program), dtype=np.int64), np.diff(start))
+    start, form = program.operand_start, program.form_column
+    count = np.diff(start)
     layouts, base, layout_table, written_table = _form_tables(program.forms)
-    place = base[form[row]] + np.arange(len(row)) - start[row]
+    # in place: as many as all operands are the most that planning holds
+    place = np.repeat((base[form] - start[:-1]).astype(np.int32), count)
+    place += np.arange(len(place), dtype=np.int32)
     is_written = written_table[place]
-    is_read = ~is_written | _reads_result(program, form)[row]
-    engine_of_form = np.array([ENGINES.index(f.steps[-1].engine) for f in program.forms], np.int64)
+    is_read = np.repeat(_reads_result(program, form), count)
+    is_read |= ~is_written
+    engine_of_form = np.array([ENGINES.index(f.steps[-1].engine) for f in program.forms], np.int8)
     return Slots(
-        row,
-        np.array(program.storage_column, np.int64),
-        np.array(program.offset_column, np.int64),
+        np.repeat(np.arange(len(program), dtype=np.int32), count),
+        program.storage_column,
+        program.offset_column,
         layout_table[place],
         is_read,
         is_written,
@@ -125,7 +175,7 @@ def _form_tables(forms: list[Instruction]) -> tuple[list[Layout], np.ndarray, np
         tiles = list(form.tile_slots())
         layouts.extend(numbers.setdefault(layout, len(numbers)) for _, _, layout in tiles)
         written.extend(spec.is_written for _, spec, _ in tiles)
-    return list(numbers), np.array(base, np.int64), np.array(layouts, np.int64), np.array(written, np.bool_)
+    return list(numbers), np.array(base, np.int64), np.array(layouts, np.int32), np.array(written, np.bool_)
 
 
 def _reads_result(program: Program, form: np.ndarray) -> np.ndarray:
@@ -133,10 +183,9 @@ def _reads_result(program: Program, form: np.ndarray) -> np.ndarray:
     inherited = vars(Instruction)["reads_result"]
     asks = np.array([_defines(type(f), "reads_result") is not inherited for f in program.forms], np.bool_)
     result = np.array([f.reads_dst for f in program.forms], np.bool_)[form]
-    value = np.array(program.value_column, np.int64)
     rows = np.flatnonzero(asks[form])
     count = len(program.values)
-    pairs, back = np.unique(form[rows] * count + value[rows], return_inverse=True)
+    pairs, back = distinct_numbers(form[rows].astype(np.int64) * count + program.value_column[rows])
     known = [program.forms[p // count].reads_result(program.values[p % count]) for p in pairs.tolist()]
     result[rows] |= np.array(known, np.bool_)[back]
     return result

@@ -105,8 +105,8 @@ def edges_of(columns: dict[str, np.ndarray], overlaps: Overlaps) -> tuple[np.nda
         if edge_count <= room:
             break
         room = edge_count
-    later, earlier, kind = (np.array(column[:edge_count], np.int64) for column in walk[-3:])
-    return later, earlier, kind
+    later, earlier, kind = (np.array(column[:edge_count], np.int32) for column in walk[-3:])
+    return later, earlier, kind.astype(np.int8)
 
 
 def _walk(columns: dict[str, np.ndarray], overlaps: Overlaps, room: int, *, as_array: bool) -> Walk:

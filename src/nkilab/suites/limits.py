@@ -26,14 +26,13 @@ from typing import Any, Self
 import pytest
 
 from .. import _lazy
-from .marks import OUT_OF_MEMORY, RESIDENT_GIB
 
 GIB = 1 << 30
 _GUARD = 1.25
 _PERIOD_SECONDS, _AGAIN_SECONDS = 0.02, 1.0
 _STATM = Path("/proc/self/statm")
-# PyTorch has no type of its own for it.
-_TORCH = "can't allocate memory"
+# Of a report: the most memory that its process had resident meanwhile, looked at now and then.
+RESIDENT_GIB = "nkilab resident GiB"
 
 
 def pytest_addoption(parser: Any) -> None:
@@ -131,15 +130,6 @@ class Watch:
         raise type(self.problem)(str(self.problem))
 
 
-def is_out_of_memory(error: BaseException | None) -> bool:
-    """Whether an error, or one that led to it, says that memory could not be had."""
-    while error is not None:
-        if isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and _TORCH in str(error)):
-            return True
-        error = error.__cause__ or error.__context__
-    return False
-
-
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: Any) -> Generator[None, object, object]:
     """Hold a test to its limits, whatever it makes of the interruption."""
@@ -151,8 +141,6 @@ def pytest_runtest_call(item: Any) -> Generator[None, object, object]:
         result = yield from _outcome(item, watch)
     if watch.problem is None:
         return result
-    if isinstance(watch.problem, MemoryError):
-        item.user_properties.append(OUT_OF_MEMORY)
     # anew: where a signal interrupts there may be no line, which pytest cannot show
     raise watch.problem
 
@@ -161,9 +149,7 @@ def _outcome(item: pytest.Item, watch: Watch) -> Generator[None, object, object]
     """Run a test; what it makes of an interruption does not count."""
     try:
         return (yield)
-    except (Exception, pytest.skip.Exception, pytest.fail.Exception) as error:
-        if watch.problem is None and is_out_of_memory(error):
-            item.user_properties.append(OUT_OF_MEMORY)
+    except (Exception, pytest.skip.Exception, pytest.fail.Exception):
         if watch.problem is None:
             raise
     finally:

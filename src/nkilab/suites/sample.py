@@ -7,10 +7,9 @@ Options:
     --sample N: N tests drawn at random from what is collected and not skipped.
     --sample-seed S: of the draw; a fresh one is chosen and printed if it is left out.
     --sample-without TEXT: leave out tests whose id has TEXT; may be repeated.
-    --outcomes FILE: write one JSON line per test: id, outcome, seconds, first line of the error; a second
-        line, with `again_alone_gib`, for a test that ran again.
+    --outcomes FILE: write one JSON line per test: id, outcome, seconds, first line of the error.
 
-Those of limits.py and again.py come with it.
+Those of limits.py come with it.
 """
 
 from __future__ import annotations
@@ -24,9 +23,9 @@ from typing import Any
 
 import pytest
 
-from .marks import AGAIN, RESIDENT_GIB
+from .limits import RESIDENT_GIB
 
-pytest_plugins = ["nkilab.suites.again"]
+pytest_plugins = ["nkilab.suites.limits"]
 SEED = "nkilab_sample_seed"
 # Drawn beyond the sample, as a share of it, in place of tests that skip themselves.
 RESERVE = 0.3
@@ -43,8 +42,6 @@ def pytest_addoption(parser: Any) -> None:
 
 def pytest_configure(config: Any) -> None:
     """Choose the seed where none is given; workers have that of the controller."""
-    if config.option.ids:
-        config.option.sample = 0
     seed = getattr(config, "workerinput", {}).get(SEED)
     if seed is not None:
         config.option.sample_seed = seed
@@ -127,17 +124,13 @@ def pytest_sessionstart(session: Any) -> None:
 
 def pytest_terminal_summary(terminalreporter: Any, config: Any) -> None:
     """Tell the share of the sample that passed, and its slowest ten."""
-    again = config.stash[AGAIN]
-    _append_again(again, config.option.again_alone)
     if not config.option.sample:
         return
     stats = terminalreporter.stats
-    failed = {r.nodeid for key in ("failed", "error") for r in stats.get(key, [])} - again.keys()
-    failed |= {name for name, line in again.items() if line["outcome"] != "passed"}
+    failed = {r.nodeid for key in ("failed", "error") for r in stats.get(key, [])}
     skipped = {r.nodeid for r in stats.get("skipped", [])}
-    skipped |= {name for name, line in again.items() if line["outcome"] == "skipped"}
     ran = [r for key in ("passed", "failed") for r in stats.get(key, []) if r.when == "call"]
-    seconds = {r.nodeid: r.duration for r in ran} | {name: line["seconds"] for name, line in again.items()}
+    seconds = {r.nodeid: r.duration for r in ran}
     order = config.stash.get(DRAWN, None) or sorted(seconds)
     counted = [name for name in order if name in seconds and name not in skipped][: config.option.sample]
     passed = [name for name in counted if name not in failed]
@@ -146,21 +139,6 @@ def pytest_terminal_summary(terminalreporter: Any, config: Any) -> None:
     terminalreporter.line(
         f"{len(passed)} of {len(counted)} passed: {share}; {len(skipped)} skipped themselves"
     )
-    run_again = [name for name in counted if name in again]
-    if run_again:
-        terminalreporter.line(
-            f"{len(run_again)} of them ran out of memory at {config.option.limit_gib:g} GiB and ran again, "
-            f"alone, with {config.option.again_alone:g}: {len(set(run_again) & set(passed))} passed"
-        )
     terminalreporter.line(f"{sum(seconds[name] for name in counted):.0f} s of tests; the slowest ten:")
     for name in sorted(counted, key=lambda name: -seconds[name])[:10]:
         terminalreporter.line(f"{seconds[name]:8.1f} s  {name}")
-
-
-def _append_again(again: dict[str, dict[str, Any]], gib: float) -> None:
-    """Append what ran again to the outcomes."""
-    if _outcomes is None:
-        return
-    with _outcomes.open("a", encoding="utf-8") as file:
-        for line in again.values():
-            file.write(json.dumps(line | {"again_alone_gib": gib}) + "\n")

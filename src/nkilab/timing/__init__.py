@@ -1,7 +1,6 @@
 """When a program happens: engines, DMA queues, signals, events."""
 
 from .clock import BEGIN as BEGIN
-from .clock import compiled_beside as compiled_beside
 from .clock import ended as ended
 from .clock import latency_ns as latency_ns
 from .clock import opened as opened

@@ -6,18 +6,15 @@ What that releases is ready later than it.
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
 from typing import Any
 
 import numpy as np
 
-from ..machine import MACHINES
-from ..place import plan
 from ..place.plan import Plan
 from ..records import Job, column
 from ..trace.program import Program
 from .engines import choose, finish, meet, next_start, note, settle
-from .events import latency_of, timeline_of
+from .events import Outcome, latency_of, outcome_of, timeline_of
 from .state import FOREVER, NOBODY, NOT_YET, Clock, clock_of
 from .timeline import Timeline
 from .transfers import next_event, pause, resume, step
@@ -37,9 +34,16 @@ def simulate(program: Program, plan: Plan, work: Work | None = None) -> Timeline
     Returns:
         The events; the same program and plan give the same events, bit for bit.
     """
-    run, work, clock = _opened(program, work or work_of(program, plan))
+    work = work or work_of(program, plan)
+    return timeline_of(program.machine, work, _outcome(program, work))
+
+
+def _outcome(program: Program, work: Work) -> Outcome:
+    """What the clock of a program comes to; the clock itself is left behind."""
+    run, _, clock = _opened(program, work)
     run(clock, BEGIN, 0.0, FOREVER)
-    return ended(program, work, clock)
+    _check_all_happened(clock)
+    return outcome_of(work, clock)
 
 
 def latency_ns(program: Program, plan: Plan, known: Work | None = None) -> float:
@@ -53,24 +57,12 @@ def latency_ns(program: Program, plan: Plan, known: Work | None = None) -> float
 def ended(program: Program, work: Work, clock: Clock) -> Timeline:
     """The timeline of a clock that ran to its end."""
     _check_all_happened(clock)
-    return timeline_of(program.machine, work, clock)
+    return timeline_of(program.machine, work, outcome_of(work, clock))
 
 
 def _check_all_happened(clock: Clock) -> None:
     never = np.flatnonzero(column(clock.nodes, "done") == NOT_YET)
     assert not len(never), f"node {never[0]} waits for something that never happens"
-
-
-def compiled_beside(rows: int) -> AbstractContextManager[None]:
-    """Let the clock be compiled while the body plans so many rows, if that was never done."""
-    return _JOB.compiled_beside(rows, (__name__, compile_clock.__name__))
-
-
-def compile_clock() -> None:
-    """Compile the clock, on a program without rows."""
-    _ = _JOB.compiled
-    nothing = Program(MACHINES["trn2"], "nothing")
-    simulate(nothing, plan(nothing))
 
 
 def opened(program: Program, plan: Plan) -> tuple[Any, Work, Clock]:

@@ -69,12 +69,12 @@ def is_ready(clock: Clock, number: int) -> bool:
     """Whether all that a node waits for is done; else it is woken by the first that is not."""
     node = clock.nodes[number]
     while node.wait < node.last_wait:
-        wait = clock.waits[node.wait]
-        earlier = clock.nodes[wait.node]
+        awaited = clock.wait_node[node.wait]
+        earlier = clock.nodes[awaited]
         if earlier.done < 0:
-            watch(clock, number, wait.node)
+            watch(clock, number, awaited)
             return False
-        at = earlier.done + wait.delay
+        at = earlier.done + clock.wait_delay[node.wait]
         if at > node.ready:
             node.ready, node.cause = at, node.wait
         node.wait += 1

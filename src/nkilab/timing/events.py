@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
+from msgspec import Struct
 
 from ..isa.declare import Step
 from ..machine import Machine
-from ..place.slots import DMA
+from ..place.slots import DMA, pieces
 from ..place.walk import DIRECT, KINDS, REUSE, SPILL
 from ..records import columns_of
 from .state import NOTHING, Clock
@@ -14,28 +15,60 @@ from .timeline import REASONS, Timeline
 from .work import Work, starts_of
 
 MODEL_VERSION = "9"
-# What is read of the nodes of a finished simulation.
-_READ = (
-    "queue", "ready", "issued", "issuer", "slowdown", "start", "done", "background_start", "loads_table",
-    "cause", "previous", "blocked_on", "held_by",
-)  # fmt: skip
-# What of it decides when their steps end.
+# What is read of the nodes of a finished simulation: what decides when their steps end, and the rest.
 _ENDS = ("slowdown", "start", "background_start", "done")
+_TIMES = ("queue", "ready", "issued", "issuer", "loads_table")
+_CAUSES = ("cause", "previous", "blocked_on", "held_by")
 _NONE, _DMA, _ENGINE, _REUSE, _SPILL, _ORDER, _ISSUE, _QUEUE, _PORT, _RENDEZVOUS = range(len(REASONS))
 
+Nodes = dict[str, np.ndarray]
 
-def timeline_of(machine: Machine, work: Work, clock: Clock) -> Timeline:
+
+class Outcome(Struct, frozen=True):
+    """What is left of a simulation that has ended: all that its timeline is made of.
+
+    Args:
+        nodes: per field of `state.Node` that is read, a column; `reason`, `waited`, `ready_reason` and
+            `ready_node` as in the timeline.
+        table_ns: loading a function table.
+    """
+
+    nodes: Nodes
+    table_ns: float
+
+
+def outcome_of(work: Work, clock: Clock) -> Outcome:
+    """The outcome of a finished simulation; its clock takes more room, and may be forgotten."""
+    nodes = _columns(clock, *_ENDS, *_TIMES)
+    count = len(work.share)
+    why = {"reason": np.int8, "waited": np.int32, "ready_reason": np.int8, "ready_node": np.int32}
+    nodes |= {name: np.empty(count, dtype) for name, dtype in why.items()}
+    causes = _columns(clock, *_CAUSES)
+    for piece in pieces(count):
+        own = {name: values[piece] for name, values in causes.items()}
+        ready_reason, ready_node = _readiness(work, own["cause"])
+        reason, waited = _reasons(work, work.engine[piece], own, ready_reason, ready_node)
+        for name, values in zip(why, (reason, waited, ready_reason, ready_node), strict=True):
+            nodes[name][piece] = values
+    return Outcome(nodes, clock.moment.table_ns)
+
+
+def _columns(clock: Clock, *names: str) -> Nodes:
+    return dict(zip(names, columns_of(clock.nodes, *names), strict=True))
+
+
+def timeline_of(machine: Machine, work: Work, outcome: Outcome) -> Timeline:
     """The events of a finished simulation."""
     labels: dict[str, int] = {}
-    nodes = dict(zip(_READ, columns_of(clock.nodes, *_READ), strict=True))
+    nodes = outcome.nodes
     events = _step_events(work, nodes, labels)
-    node, label, began, ended, busy = _sorted(events, _table_events(clock, nodes, labels))
-    ready_reason, ready_node = _readiness(work, nodes["cause"])
-    reason, waited = _reasons(work, nodes, ready_reason, ready_node)
+    node, label, began, ended, busy = _sorted(events, _table_events(outcome, labels))
+    del events
     engine = work.engine.astype(np.int8)[node]
     moving = np.flatnonzero(engine == DMA)
     moving = moving if len(moving) else np.arange(len(node))
     begin = machine["kernel_start_ns"]
+    waited = nodes["waited"]
     waited_row = np.where(waited >= 0, work.row[waited], -1) if len(waited) else waited
     return Timeline(
         machine.label,
@@ -52,34 +85,32 @@ def timeline_of(machine: Machine, work: Work, clock: Clock) -> Timeline:
         nodes["ready"][node],
         nodes["issued"][node],
         work.row.astype(np.int32)[node],
-        node.astype(np.int32),
-        label.astype(np.int16),
-        reason.astype(np.int8)[node],
+        node,
+        label,
+        nodes["reason"][node],
         waited_row.astype(np.int32)[node],
-        waited.astype(np.int32)[node],
-        ready_reason.astype(np.int8)[node],
-        ready_node.astype(np.int32)[node],
+        waited[node],
+        nodes["ready_reason"][node],
+        nodes["ready_node"][node],
         nodes["issuer"].astype(np.int32)[node],
     )
 
 
 def latency_of(machine: Machine, work: Work, clock: Clock) -> float:
     """The latency of a finished simulation, as its timeline has it, in nanoseconds."""
-    nodes = dict(zip(_ENDS, columns_of(clock.nodes, *_ENDS), strict=True))
-    ended = _step_events(work, nodes, {})[3]
+    ended = _step_events(work, _columns(clock, *_ENDS), {})[3]
     return float(ended.max(initial=machine["kernel_start_ns"])) + machine["kernel_end_ns"]
 
 
 # node, label, start, end, occupancy
 Events = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]
-Nodes = dict[str, np.ndarray]
 
 
 def _sorted(steps: Events, tables: Events) -> Events:
     """Events in order of start, then of node; those of steps stand in order of node."""
     if not len(tables[0]):
-        order = np.argsort(steps[2], kind="stable")
-        return tuple(column[order] for column in steps)  # type: ignore[return-value]
+        narrow = np.argsort(steps[2], kind="stable").astype(np.int32)
+        return tuple(column[narrow] for column in steps)  # type: ignore[return-value]
     node, label, began, ended, busy = (np.concatenate(column) for column in zip(steps, tables, strict=True))
     order = np.lexsort((node, began))
     return node[order], label[order], began[order], ended[order], busy[order]
@@ -89,36 +120,46 @@ def _step_events(work: Work, nodes: Nodes, labels: dict[str, int]) -> Events:
     """One event per step of each node."""
     counts = np.array([len(s.steps) for s in work.shares], np.int64)
     columns = np.array([c for s in work.shares for c in _step_columns(s.steps, labels)]).reshape(-1, 4)
-    offsets, occupied, durations, label = np.ascontiguousarray(columns.T)
+    offsets, occupied, durations, label_of = np.ascontiguousarray(columns.T)
     of_dma = np.repeat(np.array([s.engine == DMA for s in work.shares], np.bool_), counts)
-    each = counts[work.share]
-    node = np.repeat(np.arange(len(work.share)), each)
-    before = (np.cumsum(counts) - counts)[work.share] - (np.cumsum(each) - each)
-    step = np.repeat(before, each) + np.arange(len(node))
-    busy = occupied[step]
-    # what is pipelined behind the work itself keeps its time
-    slower = np.repeat(nodes["slowdown"], each)
-    began = offsets[step] * slower + np.repeat(nodes["start"], each)
-    busy *= slower
-    lasts = durations[step] + occupied[step] * (slower - 1)
     is_background = np.array(
         [number == 0 and s.background_ns > 0 for s in work.shares for number in range(len(s.steps))], np.bool_
     )
-    here = np.flatnonzero(is_background[step])
-    began[here] = nodes["background_start"][node[here]]
-    ended = began + lasts
-    here = np.flatnonzero(of_dma[step])
-    ended[here] = nodes["done"][node[here]]
-    busy[here] = ended[here] - began[here]
-    return node, label[step], began, ended, busy
+    first = np.cumsum(counts) - counts
+    size = int(counts[work.share].sum())
+    node, label = np.empty(size, np.int32), np.empty(size, np.int16)
+    began, ended, busy = np.empty((3, size))
+    stop = 0
+    for piece in pieces(len(work.share)):
+        share = work.share[piece]
+        each = counts[share]
+        start, stop = stop, stop + int(each.sum())
+        events = slice(start, stop)
+        own = np.repeat(np.arange(piece.start, piece.stop), each)
+        step = np.repeat(first[share] - (np.cumsum(each) - each), each) + np.arange(len(own))
+        node[events], label[events] = own, label_of[step]
+        # what is pipelined behind the work itself keeps its time
+        slower = nodes["slowdown"][own]
+        begin = offsets[step] * slower + nodes["start"][own]
+        busy[events] = occupied[step] * slower
+        lasts = durations[step] + occupied[step] * (slower - 1)
+        here = np.flatnonzero(is_background[step])
+        begin[here] = nodes["background_start"][own[here]]
+        end = begin + lasts
+        here = np.flatnonzero(of_dma[step])
+        end[here] = nodes["done"][own[here]]
+        began[events], ended[events] = begin, end
+        busy[start + here] = end[here] - begin[here]
+    return node, label, began, ended, busy
 
 
-def _table_events(clock: Clock, nodes: Nodes, labels: dict[str, int]) -> Events:
+def _table_events(outcome: Outcome, labels: dict[str, int]) -> Events:
     """One event per load of a function table, right before the instruction that needs it."""
-    node = np.flatnonzero(nodes["loads_table"])
+    nodes = outcome.nodes
+    node = np.flatnonzero(nodes["loads_table"]).astype(np.int32)
     ended = nodes["start"][node]
-    lasts = np.full(len(node), clock.moment.table_ns)
-    label = np.full(len(node), labels.setdefault("ACT_TABLE_LOAD", len(labels)) if len(node) else 0)
+    lasts = np.full(len(node), outcome.table_ns)
+    label = np.full(len(node), labels.setdefault("ACT_TABLE_LOAD", len(labels)) if len(node) else 0, np.int16)
     return node, label, ended - lasts, ended, lasts
 
 
@@ -144,11 +185,11 @@ def _readiness(work: Work, cause: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _reasons(
-    work: Work, nodes: Nodes, reason: np.ndarray, waited: np.ndarray
+    work: Work, engine: np.ndarray, nodes: Nodes, reason: np.ndarray, waited: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """Per node why it did not start earlier, and the node it waited for (-1 if none)."""
     previous = nodes["previous"]
-    before = np.where(work.engine[previous] == work.engine, _ORDER, _PORT) if len(previous) else previous
+    before = np.where(work.engine[previous] == engine, _ORDER, _PORT) if len(previous) else previous
     reason, waited = np.where(previous >= 0, before, reason), np.where(previous >= 0, previous, waited)
     blocked_on = nodes["blocked_on"]
     named = np.array([_NONE, _ISSUE, _QUEUE, _RENDEZVOUS])

@@ -71,13 +71,6 @@ class Node(Struct):
     slowdown: float = 1.0
 
 
-class Wait(Struct):
-    """A node that is waited for, and nanoseconds from its end until the waiting node may start."""
-
-    node: int
-    delay: float
-
-
 class Cost(Struct):
     """What a share costs; see `Share`.
 
@@ -219,7 +212,8 @@ class Clock(NamedTuple):
     """Everything that a simulation reads and writes.
 
     Args:
-        nodes, waits, costs, engines, units, queues, array_tiles: tables.
+        nodes, costs, engines, units, queues, array_tiles: tables.
+        wait_node, wait_delay: see `Work`.
         moment: where it is.
         agenda: nodes to look at, the next one last.
         arrivals: a heap of transfers that are ready, by when and by their place in program order.
@@ -231,7 +225,8 @@ class Clock(NamedTuple):
     """
 
     nodes: Sequence[Node]
-    waits: Sequence[Wait]
+    wait_node: Sequence[int]
+    wait_delay: Sequence[float] | np.ndarray
     costs: Sequence[Cost]
     engines: Sequence[Engine]
     units: Sequence[Unit]
@@ -255,7 +250,6 @@ def clock_of(machine: Machine, work: Work, *, as_array: bool) -> Clock:
         "last_wait": work.wait_start[1:], "ready": np.full(nodes, machine["kernel_start_ns"]),
         "ring": work.ring,
     }  # fmt: skip
-    waits = {"node": work.wait_node, "delay": work.wait_delay}
     # of each unit, one per ring
     queues = units * machine.limit("dma_rings") * QUEUES_OF_UNIT
     costs = _costs(work.shares, as_array=as_array)
@@ -265,7 +259,8 @@ def clock_of(machine: Machine, work: Work, *, as_array: bool) -> Clock:
     ]
     return Clock(
         table(Node, columns, nodes, as_array=as_array),
-        table(Wait, waits, len(work.wait_node), as_array=as_array),
+        numbers(work.wait_node, as_array=as_array),
+        work.wait_delay if as_array else work.wait_delay.tolist(),
         costs,
         _engines(machine, len(work.stream), as_array=as_array),
         table(Unit, {}, units, as_array=as_array),

@@ -19,7 +19,7 @@ from ..isa.links import packets
 from ..machine import Machine
 from ..place.edges import Waits
 from ..place.plan import Plan, Transfer
-from ..place.slots import DMA, ENGINES
+from ..place.slots import DMA, ENGINES, pieces
 from ..place.walk import ANTI, FLOW, KINDS
 from ..tiles.tile import HBM, PSUM, SBUF, Layout
 from ..trace.program import STANDALONE, Program
@@ -132,20 +132,20 @@ def work_of(program: Program, plan: Plan, known: Work | None = None) -> Work:
     for own in shares_of_forms:
         of_form.append(list(range(len(shares), len(shares) + len(own))))
         shares.extend(own)
-    form = np.array(program.form_column, np.int64)
-    share = np.array([own[-1] for own in of_form], np.int64)[form]
-    row = np.arange(len(program), dtype=np.int64)
+    form = program.form_column
+    share = np.array([own[-1] for own in of_form], np.int32)[form]
+    row = np.arange(len(program), dtype=np.int32)
     inserted = [_spill_share(program.machine, t) for t in plan.transfers]
     distinct = {s: len(shares) + i for i, s in enumerate(dict.fromkeys(inserted))}
     shares.extend(distinct)
-    share = np.append(share, np.array([distinct[s] for s in inserted], np.int64))
-    row = np.append(row, np.array([t.before_row for t in plan.transfers], np.int64))
+    share = np.append(share, np.array([distinct[s] for s in inserted], np.int32))
+    row = np.append(row, np.array([t.before_row for t in plan.transfers], np.int32))
     share, row, chain, first = _with_earlier_shares(of_form, form, share, row)
-    engine = np.array([s.engine for s in shares], np.int64)[share]
+    engine = np.array([s.engine for s in shares], np.int8)[share]
     # inserted transfers stand before their row, earlier shares of a row before its last one
-    node = np.arange(len(row))
-    ordered = np.lexsort((node, node < len(program), row))
-    order = np.empty(len(row), np.int64)
+    node = np.arange(len(row), dtype=np.int32)
+    ordered = np.argsort(2 * row.astype(np.int64) + (node < len(program)), kind="stable").astype(np.int32)
+    order = np.empty(len(row), np.int32)
     order[ordered] = node
     stream = tuple(ordered[engine[ordered] == e] for e in range(DMA))
     waits = _waits(shares, share, plan.waits, chain, first, program.machine)
@@ -160,7 +160,7 @@ def _rings(program: Program, shares: list[Share], share: np.ndarray) -> np.ndarr
 
     Source: DMA bandwidth guide (an engine serves eight partitions, a queue has a ring on each).
     """
-    ring = np.zeros(len(share), np.int64)
+    ring = np.zeros(len(share), np.int32)
     rings = program.machine.limit("dma_rings")
     is_narrow = np.array([s.engine == DMA and s.lanes <= 1 for s in shares], np.bool_)[share[: len(program)]]
     operand = np.array([_operand_in_sbuf(form) for form in program.forms], np.int64)[program.form_column]
@@ -184,7 +184,7 @@ def _with_earlier_shares(
 ) -> tuple[np.ndarray, np.ndarray, list[tuple[int, int]], np.ndarray]:
     """Nodes for all but the last share of rows that run on several engines, appended; links between them."""
     several = np.array([len(own) > 1 for own in of_form], np.bool_)
-    first = np.arange(len(share))
+    first = np.arange(len(share), dtype=np.int32)
     chain: list[tuple[int, int]] = []
     more_share: list[int] = []
     more_row: list[int] = []
@@ -195,8 +195,8 @@ def _with_earlier_shares(
         chain.extend(zip([*nodes[1:], at], nodes, strict=True))
         first[at] = nodes[0]
     share, row = (
-        np.append(share, np.array(more_share, np.int64)),
-        np.append(row, np.array(more_row, np.int64)),
+        np.append(share, np.array(more_share, np.int32)),
+        np.append(row, np.array(more_row, np.int32)),
     )
     return share, row, chain, first
 
@@ -206,24 +206,27 @@ def _waits(
     machine: Machine,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:  # fmt: skip
     """Waits between nodes as columns."""
-    later = first[np.repeat(np.arange(len(waits.start) - 1), np.diff(waits.start))]
-    start, earlier, kind = waits.start, waits.node, waits.kind.astype(np.int64)
+    later = first[np.repeat(np.arange(len(waits.start) - 1, dtype=np.int32), np.diff(waits.start))]
+    start, earlier, kind = waits.start, waits.node, waits.kind
     if chain:
-        later = np.append(later, np.array([n for n, _ in chain], np.int64))
+        later = np.append(later, np.array([n for n, _ in chain], np.int32))
         order = np.argsort(later, kind="stable")
         later = later[order]
-        earlier = np.append(earlier, np.array([n for _, n in chain], np.int64))[order]
-        kind = np.append(kind, np.full(len(chain), FLOW))[order]
+        earlier = np.append(earlier, np.array([n for _, n in chain], np.int32))[order]
+        kind = np.append(kind, np.full(len(chain), FLOW, np.int8))[order]
         start = np.searchsorted(later, np.arange(len(share) + 1))
-    one, other = share[later], share[earlier]
     count = len(shares)
     if count * count * len(KINDS) > len(later):
-        return start, earlier, kind, _delays(shares, one, other, kind, machine)
+        return start, earlier, kind, _delays(shares, share[later], share[earlier], kind, machine)
     # few kinds of pairs: each is worked out once
     pairs = np.arange(count * count * len(KINDS))
     alike, of_kind = np.divmod(pairs, len(KINDS))
     known = _delays(shares, *np.divmod(alike, count), of_kind, machine)
-    return start, earlier, kind, known[(one * count + other) * len(KINDS) + kind]
+    delay = np.empty(len(later))
+    for piece in pieces(len(later)):
+        pair = share[later[piece]] * count + share[earlier[piece]]
+        delay[piece] = known[pair * len(KINDS) + kind[piece]]
+    return start, earlier, kind, delay
 
 
 def _delays(

@@ -17,6 +17,7 @@ from ..machine import Machine
 from ..tiles.dtypes import DType
 from ..tiles.tile import HBM, Layout, View
 from .direct_allocation import Addresses
+from .positions import Positions
 from .run_notes import Marks
 
 
@@ -95,7 +96,7 @@ class Program:
         self.kernel_name = kernel_name
         self.forms: list[Instruction] = []
         self.lines: list[tuple[str, int]] = []
-        self.positions: list[tuple[int, int, int]] = [(-1, -1, 0)]
+        self.positions = Positions()
         # loops that Python unrolls, and of which the compiler sees the iterations alone
         self.unrolled: list[int] = []
         self.values: list[tuple[Any, ...]] = [()]

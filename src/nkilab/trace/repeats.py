@@ -185,7 +185,7 @@ def _are_equal(program: Program, at: tuple[Before, Before, Before], is_counted: 
     if new_storages != program.storages[second.storages : third.storages]:
         return False
     born = [_moved(place, first, by) for place in births[first.storages : second.storages]]
-    if born != births[second.storages : third.storages]:
+    if born != births[second.storages : third.storages].tolist():
         return False
     own, other = _places(program, first, second, is_counted), _places(program, second, third, is_counted)
     if [(_moved(p, first, by), _moved(loop, first, by), value) for p, loop, value in own] != other:
@@ -247,18 +247,23 @@ def _continue_tables(
     """Add the tiles, places and loops of further iterations."""
     program, marks = session.program, session.program.marks
     new_storages = program.storages[second.storages : third.storages]
-    births = marks.births[second.storages : third.storages]
-    inside = _places(program, second, third, is_counted)
+    births = np.array(marks.births[second.storages : third.storages], np.int64)
+    inside = np.array(_places(program, second, third, is_counted), np.int64).reshape(-1, 3)
     loops = _loops(program, second, third, is_counted)
-    outer, own, _ = program.positions[second.positions] if is_counted else (0, 0, 0)
     places = third.positions - second.positions
-    for iteration, value in enumerate(values, 1):
-        by = iteration * places
-        program.storages += new_storages
-        marks.births += [_moved(place, second, by) for place in births]
-        if is_counted:
-            program.positions.append((outer, own, value))
-        program.positions += [(_moved(p, second, by), _moved(n, second, by), at) for p, n, at in inside]
-        program.unrolled += [loop + by for loop, _, is_unrolled in loops if is_unrolled]
+    count = len(values)
+    by = places * np.arange(1, count + 1)[:, None]
+    program.storages += new_storages * count
+    marks.births.frombytes((births + by * (births >= second.positions)).tobytes())
+    table = np.empty((count, is_counted + len(inside), 3), np.int64)
+    if is_counted:
+        table[:, 0] = program.positions[second.positions]
+        table[:, 0, 2] = values
+    table[:, is_counted:] = inside
+    is_moved = inside[:, :2] >= second.positions
+    table[:, is_counted:, :2] += by[:, :, None] * is_moved
+    program.positions.extend(table)
+    for further in by[:, 0].tolist() if loops else ():
+        program.unrolled += [loop + further for loop, _, is_unrolled in loops if is_unrolled]
         for loop, kind, _ in loops:
-            marks.loops[loop + by] = session.keyed["loop", loop + by] = kind
+            marks.loops[loop + further] = session.keyed["loop", loop + further] = kind

@@ -6,6 +6,7 @@ and neither planning nor timing looks at it.
 
 from __future__ import annotations
 
+from array import array
 from typing import NamedTuple
 
 from msgspec import Struct, field
@@ -74,7 +75,7 @@ class Marks(Struct):
         returned: what the kernel returned in HBM.
     """
 
-    births: list[int] = field(default_factory=list)
+    births: array[int] = field(default_factory=lambda: array("q"))
     rotating: set[int] = field(default_factory=set)
     block_uses: list[BlockUse] = field(default_factory=list)
     patterns: set[tuple[int, int, Layout]] = field(default_factory=set)

@@ -11,8 +11,6 @@ from hashlib import blake2b, sha256
 from pathlib import Path
 from typing import Any, Protocol
 
-import numpy as np
-
 from .. import api
 from ..arguments import call_arguments
 from ..arrays import framework_of
@@ -360,7 +358,7 @@ def _content(program: Program) -> Hashable:
     """Everything of a program that its plan and its time depend on."""
     columns = (
         program.form_column, program.line_column, program.position_column, program.value_column,
-        program.storage_column, program.offset_column, np.array(program.positions, np.int64),
+        program.storage_column, program.offset_column, program.positions.table,
     )  # fmt: skip
     return (
         tuple((type(form), tuple(form.layouts), form.attribute_values) for form in program.forms),

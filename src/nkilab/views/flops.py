@@ -18,18 +18,30 @@ class Flops(Struct, frozen=True):
     """Operations of a form, or of a program.
 
     Args:
-        hardware: 2 * rows * columns * moving elements (profile schema); a float32 product once.
-        by_instruction: the same of every MATMUL instruction; a float32 product, LOW and HIGH, twice.
-        adjusted: `hardware` weighted by the time against bfloat16 (profile schema, adjusted_flops).
+        hardware: 2 * rows * columns * moving elements of every MATMUL instruction.
         transposes: the part of `hardware` that only transposes.
+        once: of every product and transpose, whatever number of instructions it is.
+        transposes_once: the part of `once` that only transposes.
+        adjusted: `once` weighted by the time against bfloat16 (profile schema, adjusted_flops).
         adjusted_transposes: the part of `adjusted` that only transposes.
     """
 
     hardware: int = 0
-    by_instruction: int = 0
-    adjusted: int = 0
     transposes: int = 0
+    once: int = 0
+    transposes_once: int = 0
+    adjusted: int = 0
     adjusted_transposes: int = 0
+
+
+def multiplications_of(form: Instruction) -> int:
+    """MATMUL instructions that the vendor's counters see: a float32 product is two, LOW and HIGH.
+
+    On trn1 a transpose of float32 is a product with the identity, and two (profiles of NKIBench).
+    """
+    labels = [step.label for step in form.steps if step.label.startswith("MATMUL")]
+    is_product = isinstance(form, NcTranspose) and form.machine.generation == 2 and form.data.dtype is FLOAT32
+    return len(labels) * (2 if is_product else 1)
 
 
 def flops_of(form: Instruction) -> Flops:
@@ -41,13 +53,14 @@ def flops_of(form: Instruction) -> Flops:
     factors = [g for s, g in operands if not s.is_written and isinstance(g, Layout)]
     rows = factors[0].size // dst.partitions
     # four numbers of the contraction axis lie in one packed element
-    hardware = 2 * rows * dst.size * (4 if factors[0].dtype.is_packed else 1)
+    once = 2 * rows * dst.size * (4 if factors[0].dtype.is_packed else 1)
     only_transposes = isinstance(form, NcTranspose) or bool(getattr(form, "is_transpose", False))
-    adjusted = round(hardware * _weight(form.machine, factors[0].dtype, factors[1:]))
-    instructions = sum(step.label.startswith("MATMUL") for step in form.steps)
-    return Flops(
-        hardware, hardware * instructions, adjusted, hardware * only_transposes, adjusted * only_transposes
+    counts = (
+        once * multiplications_of(form),
+        once,
+        round(once * _weight(form.machine, factors[0].dtype, factors[1:])),
     )
+    return Flops(*(part for own in counts for part in (own, own * only_transposes)))
 
 
 def _weight(machine: Machine, stationary: DType, others: list[Layout]) -> float:

@@ -35,6 +35,19 @@ def _of_engine(engine: str) -> tuple[Metric, ...]:
     )
 
 
+def _on_chip() -> tuple[Metric, ...]:
+    """As the vendor counts, and whole."""
+    sides = [("sbuf", "read"), ("sbuf", "write"), ("psum", "read"), ("psum", "write")]
+    vendors = "by transfers, and / 128 by engines, whose instructions read their first operand"
+    return (
+        *(Metric(f"{m}_{s}_bytes", "bytes", f"{s} bytes of {m.upper()} {vendors}") for m, s in sides),
+        *(
+            Metric(f"{m}_{s}_whole_bytes", "bytes", f"bytes of all tensors that rows {s} in {m.upper()}")
+            for m, s in sides
+        ),
+    )
+
+
 _ROWS = (
     Metric("total_time", "us", "from the start of the kernel to its end, fixed costs included"),
     Metric("window_time", "us", "from the first to the last byte that a DMA engine moves"),
@@ -51,31 +64,24 @@ _ROWS = (
     Metric("dma_queue_count", "count", "DMA queues used"),
     Metric("hbm_read_bytes", "bytes", "bytes that transfers read from HBM, spill reloads included"),
     Metric("hbm_write_bytes", "bytes", "bytes that transfers write to HBM, spill saves included"),
-    Metric("sbuf_read_bytes", "bytes", "bytes of operands read from SBUF by engines and transfers"),
-    Metric("sbuf_write_bytes", "bytes", "bytes of results written to SBUF by engines and transfers"),
-    Metric("psum_read_bytes", "bytes", "bytes of operands read from PSUM; accumulation is no read"),
-    Metric("psum_write_bytes", "bytes", "bytes of results written to PSUM"),
+    *_on_chip(),
     Metric("spill_save_bytes", "bytes", "bytes saved to HBM because SBUF does not hold everything"),
     Metric("spill_reload_bytes", "bytes", "bytes read back from there"),
     Metric(
         "hardware_flops",
         "flops",
-        "2 * rows * columns * moving elements of every multiplication and transpose; a float32 product once",
+        "2 * rows * columns * moving elements of every MATMUL instruction; a float32 product is two",
     ),
     Metric("transpose_flops", "flops", "the part of hardware_flops that only transposes"),
     Metric("model_flops", "flops", "hardware_flops - transpose_flops"),
     Metric(
         "adjusted_hardware_flops",
         "flops",
-        "hardware_flops by their time against bfloat16: float32 4, float8 a half (trn1: 1), MX a quarter",
+        "hardware_flops_once by time against bfloat16: float32 4, float8 a half (trn1: 1), MX a quarter",
     ),
     Metric("adjusted_transpose_flops", "flops", "the part of adjusted_hardware_flops that only transposes"),
-    Metric(
-        "hardware_flops_by_instruction",
-        "flops",
-        "the same where each MATMUL instruction counts in full: a float32 product, LOW and HIGH, twice, "
-        "as in published profiles of trn2",
-    ),
+    Metric("hardware_flops_once", "flops", "hardware_flops where a float32 product counts once"),
+    Metric("model_flops_once", "flops", "the part of hardware_flops_once that does not only transpose"),
     Metric("mfu_estimated_percent", "percent", "model_flops / (peak bfloat16 rate * total_time)"),
     Metric(
         "mfu_max_achievable_estimated_percent",
@@ -83,16 +89,8 @@ _ROWS = (
         "mm_arithmetic_intensity / peak_flops_bandwidth_ratio, at most 100",
     ),
     Metric("hfu_estimated_percent", "percent", "hardware_flops / (peak bfloat16 rate * total_time)"),
-    Metric(
-        "mfu_by_instruction_percent",
-        "percent",
-        "(hardware_flops_by_instruction - transpose_flops) / (peak bfloat16 rate * total_time)",
-    ),
-    Metric(
-        "hfu_by_instruction_percent",
-        "percent",
-        "hardware_flops_by_instruction / (peak bfloat16 rate * total_time)",
-    ),
+    Metric("mfu_once_percent", "percent", "model_flops_once / (peak bfloat16 rate * total_time)"),
+    Metric("hfu_once_percent", "percent", "hardware_flops_once / (peak bfloat16 rate * total_time)"),
     Metric("mbu_estimated_percent", "percent", "HBM bytes / total_time / peak bandwidth of one HBM stack"),
     Metric("mm_arithmetic_intensity", "ratio", "model_flops / (hbm_read_bytes + hbm_write_bytes)"),
     Metric("peak_flops_bandwidth_ratio", "ratio", "peak bfloat16 rate / peak bandwidth of one HBM stack"),

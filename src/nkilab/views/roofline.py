@@ -27,10 +27,11 @@ class Roofline(Struct, frozen=True):
 def roofline_of(machine: Machine, summary: Summary) -> Roofline:
     """Roofs and point of a run."""
     peak = machine["peak_tflops_bf16"] * 1e12
+    moved = summary["hbm_read_bytes"] + summary["hbm_write_bytes"]
     moving = min(machine["dma_engines"] * machine["dma_bytes_per_ns"], machine["hbm_bytes_per_ns"])
     return Roofline(
-        summary["mm_arithmetic_intensity"],
-        summary["model_flops"] / (summary["total_time"] * 1e-6),
+        summary["model_flops_once"] / moved if moved else 0.0,
+        summary["model_flops_once"] / (summary["total_time"] * 1e-6),
         {"bfloat16": peak, "float32": peak / machine["fp32_passes"]},
         {"DMA": moving * 1e9, "HBM stack": machine["hbm_stack_bytes_per_ns"] * 1e9},
     )

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import numpy as np
 from msgspec import Struct
 
 from ..machine import Machine
 from ..place.plan import Finding, Plan
-from ..place.slots import DMA, slots_of
+from ..place.slots import DMA, ENGINES, slots_of
 from ..tiles.tile import HBM, PSUM, SBUF
 from ..timing.timeline import Timeline
 from ..timing.work import transfer_lanes
 from ..trace.program import Program
 from .bound import BOUNDS, bound_of, occupancies
-from .flops import Flops, flops_of_program
+from .flops import Flops, flops_of_program, multiplications_of
 from .metrics import COMPUTE_ENGINES
 from .metrics import METRICS as METRICS
 
@@ -163,29 +165,53 @@ def hbm_traffic(program: Program, plan: Plan) -> float:
 
 def _traffic(program: Program, plan: Plan) -> dict[str, float]:
     """Bytes read and written in each memory."""
+    whole, counted = bytes_by_row(program), bytes_by_row(program, as_counted=True)
+    save, reload = plan.spill_save_bytes, plan.spill_reload_bytes
+    spilled = {f"{HBM}_read": reload + plan.loaded_again_bytes, f"{HBM}_write": save}
+    spilled |= {f"{SBUF}_read": save, f"{SBUF}_write": spilled[f"{HBM}_read"]}
+    values: dict[str, float] = {"spill_save_bytes": save, "spill_reload_bytes": reload}
+    for place, rows in whole.items():
+        values[f"{place}_whole_bytes"] = int(rows.sum()) + spilled.get(place, 0)
+        values[f"{place}_bytes"] = round(float(counted[place].sum())) + spilled.get(place, 0)
+    return values
+
+
+def bytes_by_row(program: Program, *, as_counted: bool = False) -> dict[str, np.ndarray]:
+    """Bytes that each row reads and writes, by memory and side, as "sbuf_read".
+
+    Args:
+        program: of the rows.
+        as_counted: by the vendor's profiler: transfers in full, engines a 128th; of the operands that an
+            engine other than TensorE reads the first; every MATMUL instruction. So are the counters of
+            NKIBench's profiles, to the byte where its compiler keeps the instructions.
+    """
     slots = slots_of(program)
+    form = np.array(program.form_column, np.int64)
     size = np.array([g.size * g.itemsize for g in slots.layouts], np.int64)[slots.layout]
     # a barrier stands between accesses of its operand and moves no byte of it
     moves = np.array([not getattr(f, "only_orders", False) for f in program.forms], np.bool_)
-    size = size * moves[np.array(program.form_column, np.int64)][slots.row]
+    size = size * moves[form][slots.row]
     memory = np.array([g.memory for g in slots.layouts])[slots.layout]
+    is_transfer = slots.engine == DMA
     # a matmul that adds into PSUM does so where the bytes lie; a transfer that adds reads them
-    reads = slots.is_read & (~slots.is_written | (slots.engine[slots.row] == DMA))
-    values: dict[str, float] = {}
-    for name in (HBM, SBUF, PSUM):
-        values[f"{name}_read_bytes"] = int(size[reads & (memory == name)].sum())
-        values[f"{name}_write_bytes"] = int(size[slots.is_written & (memory == name)].sum())
-    save, reload = plan.spill_save_bytes, plan.spill_reload_bytes
-    values["hbm_read_bytes"] += reload + plan.loaded_again_bytes
-    values["hbm_write_bytes"] += save
-    values["sbuf_read_bytes"] += save
-    values["sbuf_write_bytes"] += reload + plan.loaded_again_bytes
-    values["spill_save_bytes"], values["spill_reload_bytes"] = save, reload
+    reads = slots.is_read & (~slots.is_written | is_transfer[slots.row])
+    if as_counted:
+        has_two = is_transfer | (slots.engine == ENGINES.index("tensor"))
+        here = np.flatnonzero(reads)
+        is_first = np.zeros(len(reads), np.bool_)
+        is_first[here[np.unique(slots.row[here], return_index=True)[1]]] = True
+        reads &= is_first | has_two[slots.row]
+        times = np.array([max(1, multiplications_of(f)) for f in program.forms], np.int64)[form]
+        size = size * np.where(is_transfer, 1.0, times / 128)[slots.row]
+    values: dict[str, np.ndarray] = {}
+    for name, (side, does) in product((HBM, SBUF, PSUM), (("read", reads), ("write", slots.is_written))):
+        own = does & (memory == name)
+        values[f"{name}_{side}"] = np.bincount(slots.row[own], size[own], len(program))
     return values
 
 
 def _rates(machine: Machine, values: dict[str, float], flops: Flops) -> dict[str, float]:
-    model = flops.hardware - flops.transposes
+    model, once = flops.hardware - flops.transposes, flops.once - flops.transposes_once
     seconds = values["total_time"] * 1e-6
     peak, stack = machine["peak_tflops_bf16"] * 1e12, machine["hbm_stack_bytes_per_ns"] * 1e9
     traffic = values["hbm_read_bytes"] + values["hbm_write_bytes"]
@@ -198,12 +224,13 @@ def _rates(machine: Machine, values: dict[str, float], flops: Flops) -> dict[str
         "model_flops": model,
         "adjusted_hardware_flops": flops.adjusted,
         "adjusted_transpose_flops": flops.adjusted_transposes,
-        "hardware_flops_by_instruction": flops.by_instruction,
+        "hardware_flops_once": flops.once,
+        "model_flops_once": once,
         "mfu_estimated_percent": 100 * model / most,
         "mfu_max_achievable_estimated_percent": 100 * min(1.0, intensity / knee),
         "hfu_estimated_percent": 100 * flops.hardware / most,
-        "mfu_by_instruction_percent": 100 * (flops.by_instruction - flops.transposes) / most,
-        "hfu_by_instruction_percent": 100 * flops.by_instruction / most,
+        "mfu_once_percent": 100 * once / most,
+        "hfu_once_percent": 100 * flops.once / most,
         "mbu_estimated_percent": 100 * traffic / (seconds or float("inf")) / stack,
         "mm_arithmetic_intensity": intensity,
         "peak_flops_bandwidth_ratio": knee,

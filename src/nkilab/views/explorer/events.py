@@ -7,14 +7,15 @@ from typing import Any
 
 import numpy as np
 
-from ...place.slots import DMA, ENGINES, slots_of
+from ...place.slots import DMA, ENGINES
 from ...place.walk import ANTI, DIRECT, KINDS, OUTPUT
-from ...tiles.tile import HBM, PSUM, SBUF
+from ...tiles.tile import HBM
 from ...timing.work import QUEUES
 from ..flops import flops_of
 from ..lanes import ENGINE_LANES, WEIGHTS, queue_name
 from ..nodes import is_hidden
 from ..run import Run
+from ..summary import bytes_by_row
 
 Columns = dict[str, Any]
 _DEPENDENCES = {ANTI: "ANTI_DEPENDENCE", DIRECT: "ANTI_DEPENDENCE", OUTPUT: "OUTPUT_DEPENDENCE"}
@@ -110,7 +111,7 @@ def _flops(run: Run, here: np.ndarray, forms: np.ndarray) -> tuple[np.ndarray, n
     """
     timeline = run.timeline
     per_form = [flops_of(form) for form in run.program.forms]
-    total = np.array([own.hardware for own in per_form] or [0], np.int64)[forms]
+    total = np.array([own.once for own in per_form] or [0], np.int64)[forms]
     only = np.array([own.transposes > 0 for own in per_form] or [False], np.bool_)[forms]
     adjusted = np.array([own.adjusted for own in per_form] or [0], np.int64)[forms]
     multiplies = np.array([label.startswith("MATMUL") for label in timeline.labels], np.bool_)
@@ -121,28 +122,18 @@ def _flops(run: Run, here: np.ndarray, forms: np.ndarray) -> tuple[np.ndarray, n
     return raw, weighted, np.where(only, raw, 0)
 
 
-def moved_bytes(run: Run) -> dict[str, np.ndarray]:
-    """Per row the bytes that it reads and writes in each memory on chip."""
-    slots = slots_of(run.program)
-    size = np.array([g.size * g.itemsize for g in slots.layouts] or [0], np.int64)[slots.layout]
-    memory = np.array([g.memory for g in slots.layouts] or [""])[slots.layout]
-    result = {}
-    for name in (SBUF, PSUM):
-        for side, does in (("read", slots.is_read & ~slots.is_written), ("write", slots.is_written)):
-            own = does & (memory == name)
-            result[f"{name}_{side}_bytes"] = np.bincount(slots.row[own], size[own], len(run.program)).astype(
-                np.int64
-            )
-    return result
-
-
 def _moved(run: Run, here: np.ndarray) -> Columns:
     """Bytes per event; those of a row stand at its last event."""
     last = np.zeros(len(run.timeline), np.bool_)
     last[run.nodes.event] = True
     own = last[here] & (run.timeline.node[here] < len(run.program))
     row = run.timeline.row[here]
-    return {name: np.where(own, values[row], 0) for name, values in moved_bytes(run).items()}
+    counted = bytes_by_row(run.program, as_counted=True)
+    return {
+        f"{place}_bytes": whole(np.where(own, rows[row], 0))
+        for place, rows in counted.items()
+        if not place.startswith(HBM)
+    }
 
 
 def transfers(run: Run) -> Columns:

@@ -17,7 +17,8 @@ from ...timing.work import QUEUES
 from ..bound import covered, is_collective
 from ..metrics import METRICS
 from ..run import Run
-from .events import OUTPUTS, Columns, moved_bytes
+from ..summary import bytes_by_row
+from .events import OUTPUTS, Columns
 from .schema import SCHEMA_VERSION, TABLES
 
 _CLOCKS = ("tensor", "vector", "scalar", "gpsimd")
@@ -138,15 +139,15 @@ def _size_metrics(run: Run) -> dict[str, float]:
     inputs = sum(s.bytes_per_partition for s in storages if s.scope == "input")
     outputs = sum(s.bytes_per_partition for s in storages if s.scope in OUTPUTS)
     least_ns = inputs / run.program.machine["hbm_stack_bytes_per_ns"]
-    moved = moved_bytes(run)
-    leaves = (moved["psum_read_bytes"] > 0) & (moved["sbuf_write_bytes"] > 0)
+    moved = bytes_by_row(run.program, as_counted=True)
+    leaves = (moved["psum_read"] > 0) & (moved["sbuf_write"] > 0)
     return {
         "inputs_and_weights_size_bytes": inputs,
         "inputs_outputs_weights_size_bytes": inputs + outputs,
         "weight_size_bytes": 0,
         "mbu_min_read_util_percent": run.timeline.share(least_ns),
         "psum_read_sbuf_write_count": int(np.count_nonzero(leaves)),
-        "psum_read_sbuf_write_bytes": int(moved["sbuf_write_bytes"][leaves].sum()),
+        "psum_read_sbuf_write_bytes": float(moved["sbuf_write"][leaves].sum()),
     }
 
 

@@ -155,8 +155,8 @@ def _rows(run: Run, columns: Columns, names: _Names) -> None:
     columns.add("operandStorage", storages, is_delta=True)
     columns.add("storageName", name_numbers, is_delta=True)
     columns.add("rowPosition", program.position_column, "i4", is_delta=True)
-    columns.add("loopOuter", np.array([outer for outer, _, _ in program.positions]), "i4", is_delta=True)
-    columns.add("loopValue", np.array([value for _, _, value in program.positions]), "i4", is_delta=True)
+    columns.add("loopOuter", program.positions.table[:, 0], "i4", is_delta=True)
+    columns.add("loopValue", program.positions.table[:, 2], "i4", is_delta=True)
     moved = np.array([t.storage for t in run.plan.transfers], np.int64)
     columns.add("insertedStorage", moved)
 
@@ -256,9 +256,8 @@ def _form(form: Any) -> list[Any]:
         for name, value in zip(type(form).attributes, form.attribute_values, strict=True)
         if value not in (None, "", False, (), "none", "unknown")
     ]
-    flops = flops_of(form)
-    passes = flops.by_instruction // max(1, flops.hardware)
-    return [form.name, operands[:_OPERANDS], ", ".join(attributes), flops.hardware / max(1, passes)]
+    passes = sum(step.label.startswith("MATMUL") for step in form.steps)
+    return [form.name, operands[:_OPERANDS], ", ".join(attributes), flops_of(form).once / max(1, passes)]
 
 
 def _layout(layout: Layout) -> str:
