@@ -64,12 +64,7 @@ class _Space(NamedTuple):
 
 
 class Conflicts:
-    """The pairs of a launch.
-
-    Args:
-        evidence: what the run left.
-        sequence: all nodes in an order that rendezvous allow; ascending where there is one program.
-    """
+    """The pairs of a launch; `sequence`: all nodes in an order that rendezvous allow."""
 
     def __init__(self, evidence: Evidence, sequence: np.ndarray) -> None:
         self.evidence = evidence

@@ -76,12 +76,7 @@ def orderings(graph: Graph, races: list[Pair], seed: int = 0) -> Iterator[Orderi
 
 
 def _constraints(graph: Graph, *, has_streams: bool = True) -> tuple[np.ndarray, list[list[int]]]:
-    """Per node how many it waits for, and who waits for it; rows that meet wait for what either waits for.
-
-    Args:
-        graph: of the launch.
-        has_streams: whether engines and queues keep their order.
-    """
+    """Per node how many it waits for, and who waits for it; rows that meet wait for what either waits for."""
     count = int(graph.base[-1])
     edges = {(later, earlier) for later, earlier in graph.edges.tolist() if later != earlier}
     stream = graph.streams

@@ -27,11 +27,7 @@ class Accumulated(NamedTuple):
 
 
 class Watcher:
-    """Sees every row before it is computed.
-
-    Args:
-        records: whether to keep what is computed, for replays.
-    """
+    """Sees every row before it is computed; keeps what is computed where replays follow."""
 
     def __init__(self, *, records: bool) -> None:
         self.accumulated: list[Accumulated] = []
