@@ -125,15 +125,7 @@ BOTH = rule(
 
 
 class Use(Struct, frozen=True):
-    """How full a memory is over the rows of a program.
-
-    Args:
-        memory: "sbuf" or "psum".
-        unit: what is counted.
-        capacity: of the memory, in units.
-        row: where the use changes.
-        used: units in use from there on.
-    """
+    """How full a memory is over the rows of a program; `used` units from `row` on."""
 
     memory: str
     unit: str

@@ -20,14 +20,7 @@ MOST_DIRECTED = 8
 
 
 class Ordering(Struct, frozen=True):
-    """One order.
-
-    Args:
-        name: what it does, in words.
-        sequence: all nodes.
-        pair: the unordered pair that it reverses, or None.
-        permutes: whether iterations of affine loops come in another order than the text says.
-    """
+    """One order of all nodes; `pair` is the unordered one that it reverses."""
 
     name: str
     sequence: np.ndarray

@@ -12,13 +12,7 @@ from .recording import Recording
 
 
 class Accumulated(NamedTuple):
-    """A matmul that adds to elements which no matmul wrote.
-
-    Args:
-        rank, row: of the matmul.
-        is_initialised: whether another instruction wrote them.
-        is_zero: whether that left zeros.
-    """
+    """A matmul that adds to elements which no matmul wrote."""
 
     rank: int
     row: int
