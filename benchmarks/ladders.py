@@ -25,6 +25,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import yaml
 
 import nkilab
@@ -32,7 +33,7 @@ from nkilab.advice import CATALOGUE, Subject, advice_of, subject_of
 from nkilab.advice.trials import IN_PROFILE, MOST_EDITS, best_edit
 from nkilab.api import as_kernel, machine_for
 from nkilab.arguments import argument
-from nkilab.conformal import gain_factors
+from nkilab.conformal import advised_factors, gain_factors
 from nkilab.estimates import estimate_program
 from nkilab.launches import launch
 from nkilab.ledger import Predictor, own_rows
@@ -227,7 +228,7 @@ def _judge(step: Step, subject: Subject, most: int) -> None:
     ]  # fmt: skip
     if shares:
         share = min(shares)
-        step.predicted, step.interval = 1 - share, gain_factors(share)
+        step.predicted, step.interval = 1 - share, advised_factors(share)
 
 
 def weighted(steps: Sequence[Step], is_right: Any) -> str:
@@ -241,6 +242,18 @@ def weighted(steps: Sequence[Step], is_right: Any) -> str:
         if shares
         else "none"
     )
+
+
+def beyond(steps: Sequence[Step]) -> str:
+    """What seven of eight experts stay below, ladders weighing alike: `EXPERTS` of `nkilab.conformal`."""
+    counts = Counter(step.ladder for step in steps)
+    scores = []
+    for step in steps:
+        measured, edit = (-np.log(max(1e-3, 1 - (g or 0.0))) for g in (step.measured, step.predicted))
+        scores.append(((measured - edit) / (0.1 + abs(edit)), 1 / counts[step.ladder] / len(counts)))
+    ordered = sorted(scores)
+    place = int(np.searchsorted(np.cumsum([weight for _, weight in ordered]), 0.875 - 1e-9))
+    return f"{ordered[place][0]:.2f}" if ordered else "-"
 
 
 def report(title: str, coming: Iterable[Step]) -> list[Step]:
@@ -265,6 +278,7 @@ def report(title: str, coming: Iterable[Step]) -> list[Step]:
     print("sign right             ", weighted(known, lambda s: s.sign_is_right))
     print("gain inside interval   ", weighted(valued, lambda s: s.is_inside))
     print("  of the expert's pair ", weighted(valued, lambda s: s.is_inside_rewritten))
+    print("experts gained beyond  ", beyond([s for s in valued if s.predicted is not None]))
     reasons = Counter(s.reason for s in helped if s.reason)
     print("missed because         ", ", ".join(f"{why}: {n}" for why, n in reasons.most_common()) or "-")
     return steps

@@ -89,7 +89,6 @@ def test_a_fault_of_the_kernel_writes_no_report(kernels):
 
 
 def test_profile_writes_traces_and_tables(kernels):
-    pytest.importorskip("perfetto")
     pytest.importorskip("pyarrow")
     done = profile(kernels, *ADDED, "--trace", "t.json", "--parquet", "tables", "--html", "r.html")
     assert outcome_of(done) == (
@@ -97,8 +96,6 @@ def test_profile_writes_traces_and_tables(kernels):
     )  # fmt: skip
     assert json.loads((kernels / "t.json").read_text())["traceEvents"]
     assert (kernels / "tables" / "Summary.parquet").is_file()
-    assert outcome_of(profile(kernels, *ADDED, "--trace", "t.pftrace"))[0] == 0
-    assert (kernels / "t.pftrace").stat().st_size > 1000
     # a second time into the same folder
     assert outcome_of(profile(kernels, *ADDED, "--parquet", "tables"))[0] == 0
     assert not [path for path in kernels.iterdir() if path.name.startswith(".")]

@@ -57,7 +57,6 @@ HEAVY = {
     "distributed",
     "dask",
     "pyarrow",
-    "perfetto",
 }
 # The modules of the program declare their options with click; nothing else imports them.
 PROGRAM = {"cli.py", "command_line.py", "neuron_profile.py"}

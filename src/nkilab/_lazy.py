@@ -86,11 +86,6 @@ def ruamel_yaml() -> ModuleType:
     return import_module("ruamel.yaml")
 
 
-def perfetto() -> ModuleType:
-    """The classes of Perfetto's traces, of the extra `trace`."""
-    return import_module("perfetto.protos.perfetto.trace.perfetto_trace_pb2")
-
-
 def pyarrow(name: str = "") -> ModuleType:
     """pyarrow or a module of it by name, of the extra `parquet`."""
     return import_module(f"pyarrow.{name}" if name else "pyarrow")

@@ -115,14 +115,10 @@ class CodeCache:
         place = FOLDER.place()
         return place and place / f"{self._stem}-{key}"
 
-    def enable(self) -> None:
-        """It always is."""
+    def _do_nothing(self) -> None:
+        """It always is enabled, and nothing waits to be written."""
 
-    def disable(self) -> None:
-        """It never is."""
-
-    def flush(self) -> None:
-        """Nothing waits to be written."""
+    enable = disable = flush = _do_nothing
 
 
 def base_folder() -> Path:

@@ -38,6 +38,9 @@ IDLE = 1.0
 # Another chip and another compiler are as far as these shares of time.
 OTHER_CHIP, OTHER_COMPILER = 0.5, 0.25
 NEAREST = 3
+# measured: by how much experts gained more than the edit, in logarithms, for each unit of its gain and of the
+# floor of pairs; seven of eight in published sequences lie below (benchmarks/ladders.py)
+EXPERTS = 2.0
 _SHARES = ("tensor_engine", "vector_engine", "scalar_engine", "gpsimd_engine", "dma")
 
 
@@ -212,6 +215,17 @@ def gain_factors(share: float) -> tuple[float, float]:
     below, above = _of_pairs().interval(abs(log(share)))
     low, high = (below, above) if share <= 1 else (-above, -below)
     return 1 - exp(-low), 1 - exp(-high)
+
+
+def advised_factors(share: float) -> tuple[float, float]:
+    """Least and most of the latency that advice saves whose edit brings it to `share`.
+
+    An edit makes one change; experts make what goes with it, too. Where they made it and gained, seven of
+    eight gained at most this (docs/ladders.md).
+    """
+    change = -log(share)
+    low, high = gain_factors(share)
+    return low, max(high, 1 - exp(-change - EXPERTS * (_of_pairs().floor + abs(change))))
 
 
 def least_gain() -> float:

@@ -16,7 +16,7 @@ from .files import neff, ntff
 from .place import plan
 from .views.explorer.formats import summary_json, summary_text, whole_json
 from .views.explorer.parquet import parquet_files
-from .views.perfetto import trace_protobuf
+from .views.perfetto import trace_json
 from .views.run import Run
 from .views.terminal import print_summary
 from .views.text import print_profile
@@ -76,7 +76,7 @@ def _json(run: Run, path: Path) -> None:
 
 
 def _perfetto(run: Run, path: Path) -> None:
-    write_whole(path, trace_protobuf(run))
+    write_whole(path, trace_json(run))
 
 
 def _parquet(run: Run, path: Path) -> None:
@@ -86,7 +86,7 @@ def _parquet(run: Run, path: Path) -> None:
 # What is written to a file, and the name it has unless --output-file says otherwise.
 _WRITTEN: dict[str, tuple[Callable[[Run, Path], None], str]] = {
     "json": (_json, "ntff.json"),
-    "perfetto": (_perfetto, "ntff.pftrace"),
+    "perfetto": (_perfetto, "ntff.perfetto.json"),
     "parquet": (_parquet, "ntff_parquet"),
 }
 
@@ -95,7 +95,7 @@ _WRITTEN: dict[str, tuple[Callable[[Run, Path], None], str]] = {
     examples=[
         "neuron-profile view -n kernel.neff -s kernel.ntff",
         "neuron-profile view -n kernel.neff -s kernel.ntff --output-format summary-text",
-        "neuron-profile view -n kernel.neff --output-format perfetto --output-file kernel.pftrace",
+        "neuron-profile view -n kernel.neff --output-format perfetto --output-file kernel.trace.json",
     ]
 )
 @neff_option

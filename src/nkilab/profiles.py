@@ -26,7 +26,7 @@ from .tracebacks import public
 from .views.difference import Difference
 from .views.explorer.parquet import parquet_files
 from .views.guidance import Guidance
-from .views.perfetto import trace_json, trace_protobuf
+from .views.perfetto import trace_json
 from .views.record import profile_dict
 from .views.report import report_html
 from .views.report.comparison import comparison_html
@@ -92,15 +92,12 @@ class Profile(Estimate):
 
     @public
     def save_trace(self, path: str | PathLike[str]) -> None:
-        """Write a trace for ui.perfetto.dev: JSON if the name ends in .json, else Perfetto's protobuf.
+        """Write a trace for ui.perfetto.dev, as JSON.
 
         Raises:
             FileError: if the file cannot be written.
-            UsageError: if protobuf is asked for and the package perfetto is missing.
         """
-        place = path_of("path", path)
-        is_json = place.suffix == ".json"
-        write_whole(place, trace_json(self.run) if is_json else trace_protobuf(self.run))
+        write_whole(path_of("path", path), trace_json(self.run))
 
     @public
     def save_tables(self, folder: str | PathLike[str]) -> None:

@@ -19,7 +19,7 @@ _PYTHON = tuple({sysconfig.get_path(name) + os.sep for name in ("stdlib", "plats
 _INSTALLED = re.compile(r"[/\\](?:site|dist)-packages[/\\]")
 # what nkilab calls, and is called by; other packages that are installed are a user's
 _CALLED = re.compile(
-    _INSTALLED.pattern + r"(?:click|dask|distributed|islpy|jax|jaxlib|ml_dtypes|numba|numpy|optuna|perfetto|"
+    _INSTALLED.pattern + r"(?:click|dask|distributed|islpy|jax|jaxlib|ml_dtypes|numba|numpy|optuna|"
     r"pyarrow|rich|ruamel|torch)[/\\]"
 )
 

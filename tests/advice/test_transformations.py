@@ -13,12 +13,14 @@ from nkilab.advice.draft import Draft
 from nkilab.advice.trials import best_edit, promising
 from nkilab.api import as_kernel, machine_for
 from nkilab.arguments import argument
-from nkilab.conformal import gain_factors, least_gain
+from nkilab.conformal import advised_factors, gain_factors, least_gain
 from nkilab.estimates import estimate_program
 from nkilab.launches import launch
 
 with nkilab.activate():
+    from . import pairs_of_layouts as pairs_of_layouts
     from . import pairs_of_memory as pairs_of_memory
+    from . import pairs_of_order as pairs_of_order
     from .pairs import PAIRS, SILENT
 
 
@@ -168,3 +170,77 @@ def test_an_update_in_place_reads_what_the_tile_held_before() -> None:
         assert storages[first][1] == storages[zero][0]
         assert storages[second][1] == storages[first][0]
         assert storages[second][0] != storages[first][0]
+
+
+@cache
+def advised(kernel_of: str) -> Subject:
+    with nkilab.activate():
+        import nki
+        import nki.isa as nisa
+        import nki.language as nl
+
+        @nki.jit
+        def first_iteration_makes_ones(x):  # type: ignore[no-untyped-def]
+            out = nl.ndarray((6, 128, 512), nl.float32, buffer=nl.shared_hbm)
+            ones = None
+            for i in range(6):
+                tile, result = (nl.ndarray((128, 512), nl.float32, buffer=nl.sbuf) for _ in range(2))
+                nisa.dma_copy(tile, x[i])
+                nisa.tensor_scalar(tile, tile, op0=nl.multiply, operand0=2.0)
+                if ones is None:
+                    ones = nl.ndarray((128, 512), nl.float32, buffer=nl.sbuf)
+                    nisa.memset(ones, 1.0)
+                nisa.tensor_tensor(result, tile, ones, op=nl.add)
+                nisa.dma_copy(out[i], result)
+            return out
+
+        @nki.jit
+        def operands_larger_than_sbuf(left, right):  # type: ignore[no-untyped-def]
+            """Rows of left stay for a row of outputs; all of both, 320 KiB a partition, do not stay."""
+            out = nl.ndarray((4, 8, 128, 512), nl.float32, buffer=nl.shared_hbm)
+            for m in range(4):
+                for n in range(8):
+                    total = nl.ndarray((128, 512), nl.float32, buffer=nl.psum)
+                    for k in range(32):
+                        a = nl.ndarray((128, 128), nl.bfloat16, buffer=nl.sbuf)
+                        b = nl.ndarray((128, 512), nl.bfloat16, buffer=nl.sbuf)
+                        nisa.dma_copy(a, left[k, m])
+                        nisa.dma_copy(b, right[k, n])
+                        nisa.nc_matmul(total, a, b)
+                    result = nl.ndarray((128, 512), nl.float32, buffer=nl.sbuf)
+                    nisa.tensor_copy(result, total)
+                    nisa.dma_copy(out[m, n], result)
+            return out
+
+        kernels = {
+            "ones": (first_iteration_makes_ones, ("f32[6,128,512]",)),
+            "product": (operands_larger_than_sbuf, ("bf16[32,4,128,128]", "bf16[32,8,128,512]")),
+        }
+        kernel, texts = kernels[kernel_of]
+        args = tuple(map(argument, texts))
+        program = launch(as_kernel(kernel), args, {}, machine_for(kernel, "trn2"), has_data=False).programs[0]
+        estimate = estimate_program(program)
+    return subject_of(program, estimate.program, estimate.plan, estimate.timeline)
+
+
+def test_a_first_iteration_that_makes_what_all_use_is_an_iteration() -> None:
+    loops = [loop for loop in advised("ones").loops if loop.length == 4]
+    assert [len(loop.start) for loop in loops] == [6]
+    names = [[advised("ones").base.form_of(row).name for row in own] for own in loops[0].rows().tolist()]
+    assert names == [["dma_copy", "tensor_scalar", "tensor_tensor", "dma_copy"]] * 6
+
+
+def test_loads_stay_for_a_trip_of_an_outer_loop_where_they_do_not_fit_for_longer() -> None:
+    own = advised("product")
+    (candidate,) = CATALOGUE["hoist_loads"].find(own)
+    words, edit = candidate.edits[0]
+    # of 4 x 8 x 32 tiles of left, 4 x 32 are loaded; those of right are loaded each time
+    assert words.startswith("896 loads left out; the first tile is kept through one trip")
+    assert edit().opcodes()["dma_copy"] == 4 * 32 + 4 * 8 * 32 + 4 * 8
+
+
+def test_an_interval_reaches_up_to_what_experts_gained() -> None:
+    low, high = advised_factors(0.8)
+    # by hand: logarithm 0.223, and 2.0 times 0.1 and itself more
+    assert high == pytest.approx(1 - 0.8 * np.exp(-2 * (0.1 - np.log(0.8))))
+    assert low == gain_factors(0.8)[0] < 0.2

@@ -10,6 +10,7 @@ from contextvars import ContextVar
 from typing import Any
 
 import pytest
+from greenlet import getcurrent, greenlet
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -234,6 +235,39 @@ def test_a_deadlock_that_a_program_catches_is_still_raised() -> None:
         schedule_of(catches, catches).run()
 
 
+@pytest.mark.parametrize("failing", [0, 1, 2])
+def test_no_program_outlives_one_that_failed(failing: int) -> None:
+    places: list[greenlet] = []
+
+    def work(schedule: Schedule, rank: int) -> None:
+        places.append(getcurrent())
+        schedule.meet(rank, wait("a"))
+        if rank == failing:
+            raise OwnError
+        schedule.meet(rank, wait("b"))
+
+    with pytest.raises(OwnError):
+        schedule_of(work, work, work).run()
+    assert len(places) == 3
+    assert all(place.dead for place in places)
+
+
+def test_a_program_has_the_context_of_the_caller_and_changes_its_own() -> None:
+    token = MARK.set("of the caller")
+
+    def work(schedule: Schedule, rank: int) -> tuple[str, str]:
+        before = MARK.get()
+        MARK.set(f"of {rank}")
+        schedule.meet(rank, wait("a"))
+        return before, MARK.get()
+
+    try:
+        assert schedule_of(work, work).run() == [("of the caller", "of 0"), ("of the caller", "of 1")]
+        assert MARK.get() == "of the caller"
+    finally:
+        MARK.reset(token)
+
+
 @pytest.mark.parametrize("failing", [0, 1])
 def test_exit_of_a_program_is_passed_on(failing: int) -> None:
     def work(schedule: Schedule, rank: int) -> None:
@@ -250,7 +284,7 @@ def interrupt() -> None:
     signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
 
 
-def test_ctrl_c_ends_a_program_in_another_thread_that_never_meets() -> None:
+def test_ctrl_c_ends_a_program_that_never_meets_while_another_waits() -> None:
     def spins(schedule: Schedule, rank: int) -> None:
         if rank == 0:
             schedule.meet(rank, wait("a"))
@@ -277,7 +311,7 @@ def test_ctrl_c_ends_a_program_after_the_first_one_returned() -> None:
         schedule_of(first, spins, first).run()
 
 
-def test_ctrl_c_in_the_callers_own_program_ends_the_one_that_waits() -> None:
+def test_ctrl_c_in_one_program_ends_the_one_that_waits() -> None:
     def work(schedule: Schedule, rank: int) -> None:
         schedule.meet(rank, wait("a"))
         if rank == 0:

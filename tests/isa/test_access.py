@@ -8,7 +8,7 @@ from nkilab.isa import REGISTRY
 from nkilab.isa.operators import OPERATORS
 from nkilab.machine import MACHINES
 from nkilab.tiles.dtypes import DTYPES
-from nkilab.tiles.tile import SBUF, Layout
+from nkilab.tiles.tile import PSUM, SBUF, Layout
 
 TRN1 = MACHINES["trn1"]
 
@@ -60,3 +60,26 @@ def test_what_takes_two_cycles_an_element_anyway_is_no_slower():
 
 def test_a_column_has_no_neighbours():
     assert busy_ns("tensor_copy", tile(1, 64), tile(1, 64), engine="vector") == pytest.approx(64 / 1.12 + 90)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "apart", "cycles"),
+    [
+        # float32 loads two cycles a column (profiles: halves of 128 rows in 112 ns), bfloat16 one
+        ("float32", 1, 256),
+        ("float32", 36, 512),
+        ("bfloat16", 1, 128),
+        ("bfloat16", 36, 128),
+    ],
+)
+def test_weights_of_float32_that_lie_far_apart_load_half_as_fast(dtype, apart, cycles):
+    cls = REGISTRY["nc_matmul"]
+    values = [spec.default for spec in cls.attributes.values()]
+    dst = Layout((128, 512), (512, 1), DTYPES["float32"], PSUM, 0, 0)
+    layouts = (dst, tile(128, apart, dtype), tile(512, 1, dtype))
+    loads = [step for step in cls(MACHINES["trn2"], layouts, values).steps if step.label == "LDWEIGHTS"]
+    assert loads
+    for step in loads:
+        # 2.4 GHz; 52 ns more until they are there
+        assert step.hidden_ns == pytest.approx(cycles / 2.4)
+        assert step.latency_ns == pytest.approx(cycles / 2.4 + 52)

@@ -27,7 +27,7 @@ class Kernel:
     def tile(self, *shape: int, dtype: str = "float32", memory: str = "sbuf", name: str = "") -> View:
         """A new tile or tensor."""
         scope = "output" if memory == HBM else "tile"
-        line = self.program.line_number("kernel.py", len(self.program) + 1)
+        line = self.program.site_number(("kernel.py", len(self.program) + 1))
         storage = Storage(-1, name, shape, DTYPES[dtype], memory, scope, line)
         self.session.register(storage)
         return View(storage, 0, whole_layout(storage))

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from nkilab.machine import MACHINES
 from nkilab.place import plan
 from nkilab.timing import BEGIN, FOREVER, NOBODY, Timeline, ended, opened
+from nkilab.timing.work import work_of
 from tests.place.handmade import Kernel, rows
 
 from .round_numbers import ROUND, fact, spans, start_of, why
@@ -25,7 +26,8 @@ class Core:
 
     def __init__(self, k: Kernel, *rendezvous: int) -> None:
         self.program = k.program
-        self.run_on, self.work, self.clock = opened(k.program, plan(k.program))
+        self.work = work_of(k.program, plan(k.program))
+        self.run_on, self.clock = opened(k.program, self.work)
         for row in rendezvous:
             self.clock.nodes[row].meets = True
 

@@ -15,14 +15,13 @@ import nkilab
 from nkilab.profiles import Profile
 from nkilab.views.explorer import tables_of
 from nkilab.views.explorer.summary import ranks_of
-from nkilab.views.perfetto import trace_json, trace_protobuf
+from nkilab.views.perfetto import trace_json
 from nkilab.views.report import report_html
 from tests.cores.kernels import output_like
 from tests.dialects.spellings import nisa2 as nisa
 from tests.dialects.spellings import nki2 as nki
 from tests.dialects.spellings import nl2 as nl
 from tests.views.report.test_page import read
-from tests.views.test_perfetto import read as read_trace
 from tests.views.test_schemas import check
 
 BLOCK = 128 * 512 * 4
@@ -137,17 +136,6 @@ def test_cores_are_processes_of_a_trace() -> None:
     assert [set(own) for own in lanes.values()] == [
         {"Critical path", *one.lanes.names} for _, one in run.runs
     ]
-
-
-def test_cores_are_processes_of_a_trace_in_protobuf() -> None:
-    pytest.importorskip("perfetto")
-    run = on_two().run
-    classes, trace = read_trace(trace_protobuf(run))
-    tracks = [packet.track_descriptor for packet in trace.packet if packet.HasField("track_descriptor")]
-    assert [t.process.process_name for t in tracks if t.HasField("process")] == TITLES
-    assert len({t.uuid for t in tracks}) == len(tracks)
-    begun = sum(p.track_event.type == classes.TrackEvent.TYPE_SLICE_BEGIN for p in trace.packet)
-    assert begun == sum(len(one.timeline) + len(one.path) for _, one in run.runs)
 
 
 def test_profiles_of_several_cores_keep_to_their_schema() -> None:

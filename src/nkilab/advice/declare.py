@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Unpack
 
+import numpy as np
 from msgspec import Struct
 
 from ..checks.declare import Facts, Rule, rule
@@ -60,6 +61,11 @@ class Transformation(Struct, frozen=True):
 # engines that work element by element, and take over from each other
 POINTWISE = ENGINES[1:4]
 CATALOGUE: dict[str, Transformation] = {}
+# measured: what experts change most often in the published sequences of docs/ladders.md
+_USUAL = (
+    "finer_tiles", "bigger_transfers", "block_mn", "block_k", "hoist_loads", "fuse_loops", "hoist_transposes",
+    "keep_on_chip", "fill_partitions", "lower_precision", "widen_moving", "split_precision",
+)  # fmt: skip
 
 
 def transformation(
@@ -81,9 +87,24 @@ def transformation(
     return register
 
 
+def of_rows(
+    subject: Subject, rows: Sequence[int] | np.ndarray, message: str, *edits: tuple[str, Edit],
+    rounds: bool = False,
+) -> Iterator[Candidate]:  # fmt: skip
+    """One candidate of some rows of `base`, at the line of the first; none where there are no rows."""
+    if len(rows):
+        weight = subject.weight(np.asarray(rows, np.int64))
+        yield Candidate(int(subject.base.line_column[rows[0]]), message, weight, edits, rounds)
+
+
 def site_of(program: Program, line: int) -> Site:
     """A line of a program."""
     return Site(*program.lines[line])
+
+
+def usual(id: str) -> int:
+    """The place of a transformation among those that experts make, the most usual first."""
+    return _USUAL.index(id) if id in _USUAL else len(_USUAL)
 
 
 def plural(count: int, word: str) -> str:

@@ -333,8 +333,9 @@ def _widened(form: Instruction, place: int, own: Layout, step: int, count: int, 
             return own
         if rows > 1 and step != rows * across:
             return None
-        strides = (step if rows == 1 else across, *along)
-        return _with(own, shape=(rows * count, *rest), strides=strides) if step else None
+        if step == 0 and (own.memory != HBM or rows > 1 or spec.is_written):
+            return None
+        return _with(own, shape=(rows * count, *rest), strides=(step if rows == 1 else across, *along))
     if step == 0:
         is_kept = not spec.is_written and (own.free_size == 1 or form.accumulates)
         return own if is_kept else None

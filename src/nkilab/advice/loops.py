@@ -22,18 +22,26 @@ class Loop(Struct, frozen=True, eq=False):
     """A loop of a program.
 
     Args:
-        start: per iteration its first row.
-        length: rows of each iteration; all do the same.
+        members: per iteration its rows, [iterations, length]; all do the same. Others may lie between.
         line: of the first row, in the program's table.
     """
 
-    start: np.ndarray
-    length: int
+    members: np.ndarray
     line: int
+
+    @property
+    def start(self) -> np.ndarray:
+        """Per iteration its first row."""
+        return self.members[:, 0]
+
+    @property
+    def length(self) -> int:
+        """Rows of each iteration."""
+        return int(self.members.shape[1])
 
     def rows(self) -> np.ndarray:
         """Per iteration its rows, [iterations, length]."""
-        return self.start[:, None] + np.arange(self.length)[None, :]
+        return self.members
 
     def periods(self, program: Program) -> list[int]:
         """After how many iterations an operand in HBM comes back: trips of the innermost of perfect loops."""
@@ -48,9 +56,10 @@ class Loop(Struct, frozen=True, eq=False):
 
 def _offsets(program: Program, loop: Loop) -> list[np.ndarray]:
     """Per operand of an iteration that lies in HBM its offsets, iteration by iteration."""
-    first = program.operand_start[loop.start]
-    width = int(program.operand_start[loop.start[0] + loop.length] - first[0])
-    places = first[:, None] + np.arange(min(width, 64))[None, :]
+    first = program.operand_start[loop.members]
+    counts = np.diff(program.operand_start)[loop.members[0]]
+    each = [first[:, n, None] + np.arange(count) for n, count in enumerate(counts[:64].tolist())]
+    places = np.concatenate(each, axis=1)[:, :64]
     stored = program.storage_column[places]
     in_hbm = [s.memory == "hbm" for s in program.storages]
     return [
@@ -67,12 +76,13 @@ def loops_of(program: Program) -> list[Loop]:
     each time, until nothing comes back.
     """
     lines, forms = program.line_column.astype(np.int64), program.form_column.astype(np.int64)
-    steps, begin = lines * (len(program.forms) + 1) + forms, np.arange(len(lines) + 1)
+    steps = steps_of_rows = lines * (len(program.forms) + 1) + forms
+    begin = np.arange(len(lines) + 1)
     result: dict[tuple[int, ...], Loop] = {}
     for _ in range(MOST_DEPTH):
         loops = _in_sequence(steps)
         result |= {
-            (length, *start.tolist()): Loop(start, length, int(lines[start[0]]))
+            (length, *start.tolist()): _whole(steps_of_rows, start, length, int(lines[start[0]]))
             for start, length in (_in_rows(begin, *loop) for loop in loops)
             if len(start) >= FEWEST and length <= MOST_ROWS
         }
@@ -81,6 +91,22 @@ def loops_of(program: Program) -> list[Loop]:
             break
         steps, begin = shorter
     return sorted(result.values(), key=lambda loop: -len(loop.start))
+
+
+def _whole(steps: np.ndarray, start: np.ndarray, length: int, line: int) -> Loop:
+    """The loop, with the iteration before its first one that does the same, and a little more once."""
+    members = start[:, None] + np.arange(length)[None, :]
+    row, before = int(start[0]), list[int]()
+    for step in steps[members[len(members) // 2]][::-1].tolist():
+        earlier = steps[max(0, row - 1 - length // 2) : row][::-1]
+        (places,) = np.nonzero(earlier == step)
+        if not len(places):
+            return Loop(members, line)
+        row -= int(places[0]) + 1
+        before.insert(0, row)
+    if before[-1] - before[0] - length >= length // 2 or (len(start) > 1 and start[1] - start[0] < length):
+        return Loop(members, line)
+    return Loop(np.concatenate([[before], members]), line)
 
 
 def _in_rows(begin: np.ndarray, start: np.ndarray, length: int) -> tuple[np.ndarray, int]:

@@ -67,9 +67,7 @@ def estimate(kernel: str, as_json: bool, **options: Any) -> None:
 @of_kernel
 @text_option
 @optional("--html", metavar="F", type=OUTPUT, help="Write a report that shows everything: one HTML file.")
-@optional(
-    "--trace", metavar="F", type=OUTPUT, help="Write a trace for ui.perfetto.dev: *.json, else protobuf."
-)
+@optional("--trace", metavar="F", type=OUTPUT, help="Write a trace for ui.perfetto.dev.")
 @optional("--parquet", metavar="DIR", type=FOLDER, help="Write tables as Neuron Explorer names them.")
 @optional("--what-if", metavar="K=V,...", help="Show what changes with other constants: dma_bandwidth=2x.")
 def profile(

@@ -23,6 +23,7 @@ from ..isa.between_cores import CoreBarrier, Sendrecv
 from ..isa.declare import Instruction
 from ..place.plan import Plan
 from ..timing import BEGIN, FOREVER, NOBODY, Timeline, ended, opened
+from ..timing.work import work_of
 from ..trace.program import Program
 from .collectives import COLLECTIVES
 
@@ -188,7 +189,8 @@ def _core(program: Program, plan: Plan) -> _Core:
         raise RuleError(
             f"{program.title} has {len(rows)} rows at which it meets others; {len(program.met)} met them"
         )
-    run, work, clock = opened(program, plan)
+    work = work_of(program, plan)
+    run, clock = opened(program, work)
     for row in rows:
         clock.nodes[row].meets = True
     return _Core(run, work, clock, program, rows)

@@ -1,27 +1,25 @@
 """Whose turn it is: several programs, of which exactly one runs.
 
-The caller's thread runs the first program. Only where a program waits for the others does the next one get a
-thread of its own; who runs next is the nearest higher rank that can, going round, so that every run of a
-launch is the same. A program that fails ends the others: they leave the place where they wait by an
-exception that is none of the user's, one after another.
+Each is a greenlet of the caller's thread: where it waits for others, the caller lets another one go on. Who
+runs next is the nearest higher rank that can, going round, so that every run of a launch is the same. A
+program that fails ends the others: they leave the place where they wait by an exception that is none of the
+user's, one after another.
 """
 
 from __future__ import annotations
 
-import ctypes
 from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
-from contextvars import Context, copy_context
+from contextvars import copy_context
 from enum import Enum
-from threading import Lock, Thread
+from functools import partial
 from typing import Any
 
+from greenlet import getcurrent, greenlet
 from msgspec import Struct
 
 from ..errors import DeadlockError, NkilabError
 
-# seconds after which a thread that waits looks up: a signal that comes just before it blocks shows only then
-_PATIENCE = 0.1
 CORES_ADVICE = "let all programs come to the same calls of sendrecv and core_barrier, in the same order"
 CORES_SOURCE = "nki.isa.sendrecv, pipe_id; nki.isa.core_barrier"
 
@@ -53,25 +51,6 @@ class Wait(Struct, frozen=True):
     source: str = CORES_SOURCE
 
 
-class _Turn:
-    """What a thread waits for until another one gives it; given twice, it counts once."""
-
-    def __init__(self) -> None:
-        # a bare lock: a semaphore is made of several and costs more
-        self._lock = Lock()
-        self._lock.acquire()
-
-    def give(self) -> None:
-        """Let whoever waits go on, or whoever will wait."""
-        if self._lock.locked():
-            self._lock.release()
-
-    def take(self) -> None:
-        """Wait until it is given."""
-        while not self._lock.acquire(timeout=_PATIENCE):
-            pass
-
-
 class _State(Enum):
     NEW = "has not started"
     RUNNING = "runs"
@@ -89,8 +68,8 @@ class _Program:
         self.wait: Wait | None = None
         self.met: list[Wait] = []
         self.result: Any = None
-        self.turn = _Turn()
-        self.thread: Thread | None = None
+        # what to switch to; None until it starts
+        self.place: greenlet | None = None
 
 
 class Schedule:
@@ -107,10 +86,8 @@ class Schedule:
         # how many programs wait, by key and parties
         self._waiting: Counter[Hashable] = Counter()
         self._failure: BaseException | None = None
-        self._is_over = _Turn()
-        # rank of the program in the caller's thread; None while that thread only waits
-        self._here: int | None = None
-        self._context: Context | None = None
+        # who lets programs go on
+        self._caller = getcurrent()
 
     def run(self) -> list[Any]:
         """Run all programs; returns their results by rank.
@@ -119,16 +96,21 @@ class Schedule:
             DeadlockError: if nobody can run.
             BaseException: what the first program to fail raised.
         """
-        self._context = copy_context()
+        self._caller = getcurrent()
+        rank: int | None = 0
         try:
-            self._run_here()
+            while rank is not None:
+                self._resume(rank)
+                rank = self._next_or_fail(rank)
         except BaseException as interruption:
             self._fail(interruption)
-        self._end_threads()
+        for program in self._programs:
+            while program.place is not None and program.state is not _State.DONE:
+                program.place.throw(Ended)
         results = [p.result for p in self._programs]
         failure, self._failure = self._failure, None
         # what the programs hold goes with them, not when cycles are next looked for: tensors are large
-        self._programs, self._context = [], None
+        self._programs = []
         if failure is not None:
             raise failure
         return results
@@ -164,15 +146,8 @@ class Schedule:
             return met
         me.state = _State.WAITING
         self._waiting[terms] += 1
-        following = self._next(rank)
-        if following is None:
-            deadlock = self._deadlock()
-            self._fail(deadlock)
-            raise deadlock
-        self._hand_over(following)
-        self._park(me)
-        if self._failure is not None:
-            raise Ended
+        me.place = getcurrent()
+        self._caller.switch()
         met, me.met = me.met, []
         return met
 
@@ -184,27 +159,18 @@ class Schedule:
             self._fail(error)
             raise
 
-    def _run_here(self) -> None:
-        """Run programs in the caller's thread until all are done or one failed."""
-        rank: int | None = 0
-        while rank is not None:
-            self._here = rank
-            self._run(rank)
-            self._here = None
-            following = self._next_or_fail(rank)
-            rank = None
-            if following is not None and self._programs[following].state is _State.NEW:
-                rank = following
-            elif following is not None:
-                self._hand_over(following)
-        if self._failure is None and any(p.state is not _State.DONE for p in self._programs):
-            # a program in another thread has the turn; the last one to end wakes this thread
-            self._is_over.take()
+    def _resume(self, rank: int) -> None:
+        """Let a program go on, until it waits or ends."""
+        program = self._programs[rank]
+        program.state = _State.RUNNING
+        if program.place is None:
+            program.place = greenlet(partial(self._run, rank))
+            program.place.gr_context = copy_context()
+        program.place.switch()
 
     def _run(self, rank: int) -> None:
-        """Run one program to its end, in this thread."""
+        """Run one program to its end."""
         me = self._programs[rank]
-        me.state = _State.RUNNING
         try:
             me.result = me.work()
         except Ended as ended:
@@ -227,21 +193,6 @@ class Schedule:
         if self._failure is None:
             self._failure = error
 
-    def _run_in_thread(self, rank: int) -> None:
-        """What a thread does: a program, then it hands the turn on."""
-        try:
-            self._run(rank)
-            following = self._next_or_fail(rank)
-            if following is not None:
-                self._hand_over(following)
-            elif self._here is not None:
-                # it waits for a program that failed, or for one that does not come
-                self._programs[self._here].turn.give()
-            else:
-                self._is_over.give()
-        except Ended:
-            return
-
     def _next(self, rank: int) -> int | None:
         """The nearest rank after `rank`, going round, that can run."""
         count = len(self._programs)
@@ -252,40 +203,16 @@ class Schedule:
         return None
 
     def _next_or_fail(self, rank: int) -> int | None:
-        """Who runs after a program that returned; if some wait and nobody can, that is the failure."""
-        if self._failure is not None:
-            return None
-        following = self._next(rank)
-        if following is None and any(p.state is _State.WAITING for p in self._programs):
-            self._fail(self._deadlock())
-        return following
-
-    def _hand_over(self, rank: int) -> None:
-        """Let another program run."""
-        other = self._programs[rank]
-        if other.state is _State.NEW:
-            assert self._context is not None
-            context = self._context.copy()
-            other.thread = Thread(
-                target=context.run,
-                args=(self._run_in_thread, rank),
-                name=f"nkilab program {rank}",
-                daemon=True,
-            )
-            other.state = _State.RUNNING
-            other.thread.start()
-        else:
-            other.state = _State.RUNNING
-            other.turn.give()
-
-    def _park(self, me: _Program) -> None:
-        """Wait for the turn of a program whose thread this is."""
-        try:
-            me.turn.take()
-        except BaseException as interruption:
-            # Ctrl-C comes to the caller's thread while another program runs
-            self._fail(interruption)
-            raise
+        """Who runs after a program that waits or ended; if some wait and nobody can, that is the failure."""
+        following = None if self._failure is not None else self._next(rank)
+        if self._failure or following is not None or all(p.state is _State.DONE for p in self._programs):
+            return following
+        deadlock = self._deadlock()
+        self._fail(deadlock)
+        last = self._programs[rank]
+        if last.state is _State.WAITING and last.place is not None:
+            last.place.throw(deadlock)
+        return None
 
     def _deadlock(self) -> DeadlockError:
         """The error that says what every program waits for, at the line of the first that waits."""
@@ -302,19 +229,6 @@ class Schedule:
         """Where every program stands: a line each."""
         return [f"{name} {_standing(p)}" for name, p in zip(self._names, self._programs, strict=True)]
 
-    def _end_threads(self) -> None:
-        """End the threads, in order of rank; all of them have nothing to do, or are told to leave."""
-        for program in self._programs:
-            thread = program.thread
-            if thread is None or thread.ident is None:
-                continue
-            if program.state is _State.RUNNING and self._failure is not None:
-                # interrupted: this program runs while the caller's thread ends
-                _raise_in(thread)
-            while thread.is_alive():
-                program.turn.give()
-                thread.join(_PATIENCE)
-
 
 def _standing(program: _Program) -> str:
     """Where a program stands, and what it waits for or last waited for."""
@@ -323,8 +237,3 @@ def _standing(program: _Program) -> str:
     if link is None or wait is None:
         return state.value
     return f"{state.value} at {wait.where} {link} {wait.what}"
-
-
-def _raise_in(thread: Thread) -> None:
-    """Let `Ended` come up in a thread at its next step in Python."""
-    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident or 0), ctypes.py_object(Ended))

@@ -4,26 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+# Counters that are quantities under the profiler's own name.
+SAME_NAMES = (
+    "spill_save_bytes", "spill_reload_bytes", "sbuf_read_bytes", "sbuf_write_bytes", "psum_read_bytes",
+    "psum_write_bytes", "hardware_flops", "transpose_flops",
+)  # fmt: skip
+_ENGINES = ("tensor", "vector", "scalar", "gpsimd")
 # The profiler's name of each quantity that it measures.
 COUNTERS = {
     "profile_us": "total_time",
-    "tensor_active_us": "tensor_engine_active_time",
-    "vector_active_us": "vector_engine_active_time",
-    "scalar_active_us": "scalar_engine_active_time",
-    "gpsimd_active_us": "gpsimd_engine_active_time",
+    **{f"{engine}_active_us": f"{engine}_engine_active_time" for engine in _ENGINES},
     "dma_active_us": "dma_active_time",
     "dma_transfers": "dma_transfer_count",
     "dma_bytes": "dma_transfer_total_bytes",
-    "hbm_read_bytes": "hbm_read_bytes",
-    "hbm_write_bytes": "hbm_write_bytes",
-    "spill_save_bytes": "spill_save_bytes",
-    "spill_reload_bytes": "spill_reload_bytes",
-    "sbuf_read_bytes": "sbuf_read_bytes",
-    "sbuf_write_bytes": "sbuf_write_bytes",
-    "psum_read_bytes": "psum_read_bytes",
-    "psum_write_bytes": "psum_write_bytes",
-    "hardware_flops": "hardware_flops",
-    "transpose_flops": "transpose_flops",
+    **{name: name for name in ("hbm_read_bytes", "hbm_write_bytes", *SAME_NAMES)},
     "matmuls": "matmul_instruction_count",
 }
 

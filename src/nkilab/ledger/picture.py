@@ -32,13 +32,26 @@ def svg(compared: Sequence[Compared], title: str) -> str:
     body = [*_axes(low, high, place), *_legend(families)]
     for one in sorted(compared, key=lambda c: c.row.split == "judge"):
         body += _mark(one, place(one.measured), place, families.index(one.row.family))
-    width, height = _SIDE + 2 * _MARGIN + _LEGEND, _SIDE + 2 * _MARGIN
+    return document(title, (_SIDE, _SIDE), (_MARGIN, _LEGEND), body)
+
+
+def document(title: str, size: tuple[int, int], around: tuple[int, int], body: Sequence[str]) -> str:
+    """An SVG whose body has its origin at the lower left and goes up.
+
+    Args:
+        title: stands above.
+        size: width and height of what the axes enclose.
+        around: the margin, and how much more there is on the right for a legend.
+        body: elements.
+    """
+    (wide, high), (margin, legend) = size, around
+    width, height = wide + 2 * margin + legend, high + 2 * margin
     return "\n".join(
         [
             f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" style="{_STYLE}">',
             f'<rect width="{width}" height="{height}" fill="white"/>',
-            f'<text x="{_MARGIN}" y="{_MARGIN / 2}" font-size="15">{escape(title)}</text>',
-            f'<g transform="translate({_MARGIN} {_MARGIN + _SIDE}) scale(1 -1)">',
+            f'<text x="{margin}" y="{margin / 2}" font-size="15">{escape(title)}</text>',
+            f'<g transform="translate({margin} {margin + high}) scale(1 -1)">',
             *body,
             "</g>",
             "</svg>",
@@ -47,12 +60,14 @@ def svg(compared: Sequence[Compared], title: str) -> str:
     )
 
 
-def _text(x: float, y: float, words: str, anchor: str = "start") -> str:
+def words_at(x: float, y: float, words: str, anchor: str = "start") -> str:
+    """Words whose base line is at a place."""
     place = f'x="{x:.1f}" y="{-y:.1f}" transform="scale(1 -1)" text-anchor="{anchor}"'
     return f"<text {place}>{escape(words)}</text>"
 
 
-def _line(x1: float, y1: float, x2: float, y2: float, colour: str, dash: str = "") -> str:
+def line_of(x1: float, y1: float, x2: float, y2: float, colour: str, dash: str = "") -> str:
+    """A line between two places."""
     dashed = f' stroke-dasharray="{dash}"' if dash else ""
     return f'<line x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}" stroke="{colour}"{dashed}/>'
 
@@ -62,18 +77,16 @@ def _axes(low: int, high: int, place: Callable[[float], float]) -> list[str]:
     parts = [f'<rect width="{_SIDE}" height="{_SIDE}" fill="none" stroke="black"/>']
     for power in range(low, high + 1):
         at = place(10.0**power)
-        parts += [_line(at, 0, at, _SIDE, "#dddddd"), _line(0, at, _SIDE, at, "#dddddd")]
-        parts += [_text(at, -18, _decade(power), "middle"), _text(-8, at - 4, _decade(power), "end")]
-    parts.append(_line(0, 0, _SIDE, _SIDE, "#555555"))
+        parts += [line_of(at, 0, at, _SIDE, "#dddddd"), line_of(0, at, _SIDE, at, "#dddddd")]
+        parts += [words_at(at, -18, _decade(power), "middle"), words_at(-8, at - 4, _decade(power), "end")]
+    parts.append(line_of(0, 0, _SIDE, _SIDE, "#555555"))
     for factor in (0.9, 1.1):
         shift = log10(factor) / (high - low) * _SIDE
         start, stop = max(0.0, -shift), min(_SIDE, _SIDE - shift)
-        parts.append(_line(start, start + shift, stop, stop + shift, "#999999", "4 3"))
-    parts.append(_text(_SIDE / 2, -45, "measured, us (dashed: 10 % off)", "middle"))
-    parts.append(
-        f'<g transform="translate(-50 {_SIDE / 2}) rotate(90)">{_text(0, 0, "predicted, us", "middle")}</g>'
-    )
-    return parts
+        parts.append(line_of(start, start + shift, stop, stop + shift, "#999999", "4 3"))
+    parts.append(words_at(_SIDE / 2, -45, "measured, us (dashed: 10 % off)", "middle"))
+    predicted = words_at(0, 0, "predicted, us", "middle")
+    return [*parts, f'<g transform="translate(-50 {_SIDE / 2}) rotate(90)">{predicted}</g>']
 
 
 def _decade(power: int) -> str:
@@ -99,16 +112,16 @@ def _legend(families: Sequence[str]) -> list[str]:
     parts = []
     for i, family in enumerate(families):
         y = _SIDE - 10 - 18 * i
-        parts += [_shape(_SIDE + 20, y + 4, i, is_filled=True), _text(_SIDE + 32, y, family)]
+        parts += [_shape(_SIDE + 20, y + 4, i, is_filled=True), words_at(_SIDE + 32, y, family)]
     y = _SIDE - 10 - 18 * (len(families) + 1)
-    return [*parts, _text(_SIDE + 14, y, "filled: judged; open: may be fitted")]
+    return [*parts, words_at(_SIDE + 14, y, "filled: judged; open: may be fitted")]
 
 
 def _mark(one: Compared, x: float, place: Callable[[float], float], family: int) -> list[str]:
     parts = []
     if one.interval is not None:
         low, high = one.interval
-        parts.append(_line(x, place(low), x, min(place(high), _SIDE), _colour(family)))
+        parts.append(line_of(x, place(low), x, min(place(high), _SIDE), _colour(family)))
     title = f"{one.row.id}: measured {one.measured:.4g}, predicted {one.predicted:.4g} us"
     judged = one.row.split == "judge"
     return [*parts, _shape(x, place(one.predicted), family, is_filled=judged, tooltip=title)]

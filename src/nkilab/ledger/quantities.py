@@ -12,6 +12,8 @@ from ..errors import FileError
 from ..isa.tensor_engine import NcTranspose
 from ..place.slots import DMA
 from ..trace.program import STANDALONE
+from ..views.metrics import METRICS
+from .counters import SAME_NAMES
 from .row import Row
 
 # Between what device and host report in nki.benchmark lie 44 to 84 us on trn2.
@@ -153,7 +155,6 @@ _CORE = "from the launch on the NeuronCore to its end"
 _PROFILE = "the span of a profile, with preamble and postamble of the NEFF"
 _PARTS = ("tensor_engine", "vector_engine", "scalar_engine", "gpsimd_engine", "dma")
 
-_SBUF = "by transfers; and by engines, of one partition"
 _WINDOW = "first to last byte that a DMA engine moves"
 _COLD = "start of the first instruction, on a cold clock, to its visible result"
 
@@ -194,14 +195,7 @@ _ROWS = (
     Quantity("hbm_read_bytes", "count", "bytes read from HBM", _with_identities("hbm_read_bytes")),
     Quantity("hbm_write_bytes", "count", "bytes written to HBM", _metric("hbm_write_bytes")),
     Quantity("matmuls", "count", "MATMUL instructions", _metric("matmul_instruction_count")),
-    Quantity("spill_save_bytes", "count", "spilled, to HBM", _metric("spill_save_bytes")),
-    Quantity("spill_reload_bytes", "count", "spilled, from HBM", _metric("spill_reload_bytes")),
-    Quantity("sbuf_read_bytes", "count", _SBUF, _metric("sbuf_read_bytes")),
-    Quantity("sbuf_write_bytes", "count", _SBUF, _metric("sbuf_write_bytes")),
-    Quantity("psum_read_bytes", "count", "by engines, of one partition", _metric("psum_read_bytes")),
-    Quantity("psum_write_bytes", "count", "by engines, of one partition", _metric("psum_write_bytes")),
-    Quantity("hardware_flops", "count", "of MATMUL instructions", _metric("hardware_flops")),
-    Quantity("transpose_flops", "count", "the part that only transposes", _metric("transpose_flops")),
+    *(Quantity(name, "count", METRICS[name].definition, _metric(name)) for name in SAME_NAMES),
 )
 
 QUANTITIES: dict[str, Quantity] = {quantity.name: quantity for quantity in _ROWS}

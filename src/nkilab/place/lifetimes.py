@@ -70,12 +70,15 @@ def parts_of(
     count, width = 0, len(boxes.group) + 1
     for own in by_storage(slots, here):
         own = own[counts[own]]
+        if not len(own):
+            continue
         keys = slots.storage[own] * width + boxes.of_slot[own]
         pairs, first_slot, back = np.unique(keys, return_index=True, return_inverse=True)
         storage, box = np.divmod(pairs, width)
         part = told_apart(storage, low[box], high[box])
         begins = np.flatnonzero(np.diff(part, prepend=-1))
-        columns.append(np.stack([storage[begins], _least(low[box], begins), -_least(-high[box], begins)]))
+        least, most = np.minimum.reduceat(low[box], begins), np.maximum.reduceat(high[box], begins)
+        columns.append(np.stack([storage[begins], least, most]))
         place = np.searchsorted(slot, own)
         of_slot[place] = count + part[back]
         is_root[place[first_slot]] = slots.is_written[own[first_slot]]
@@ -85,11 +88,6 @@ def parts_of(
     is_root |= slots.row[slot] == first[of_slot]
     is_whole = slots.is_written[slot] & _is_whole(slots, slot, (end - offset)[of_slot])
     return Parts(slot, of_slot, owner, offset, end - offset, first, last, is_root, is_whole)
-
-
-def _least(values: np.ndarray, begins: np.ndarray) -> np.ndarray:
-    """The least of each run of some values."""
-    return np.minimum.reduceat(values, begins) if len(begins) else values[:0]
 
 
 def psum_unit(program: Program) -> int:

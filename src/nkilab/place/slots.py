@@ -83,17 +83,11 @@ def runs(column: np.ndarray) -> list[tuple[int, int]]:
 
 def distinct_numbers(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The distinct numbers, ascending, and the place of each value among them."""
-    distinct = _distinct(np.concatenate([values[:0], *(_distinct(values[p]) for p in pieces(len(values)))]))
+    distinct = np.unique(np.concatenate([values[:0], *(np.unique(values[p]) for p in pieces(len(values)))]))
     place = np.empty(len(values), np.int32)
     for piece in pieces(len(values)):
         place[piece] = np.searchsorted(distinct, values[piece])
     return distinct, place
-
-
-def _distinct(values: np.ndarray) -> np.ndarray:
-    """The distinct numbers, ascending; `np.unique` takes twice as long."""
-    ordered = np.sort(values)
-    return ordered[np.diff(ordered, prepend=ordered[:1] - 1) != 0]
 
 
 def pieces(count: int) -> Iterator[slice]:

@@ -50,12 +50,9 @@ def pytest_configure(config: Any) -> None:
     """Set the guard."""
     if config.option.limit_gib:
         resident_reader()
-        reserved = min(_GUARD * config.option.limit_gib * GIB, _memory_of_the_machine())
+        memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        reserved = min(_GUARD * config.option.limit_gib * GIB, memory)
         resource.setrlimit(resource.RLIMIT_DATA, (int(reserved), resource.RLIM_INFINITY))
-
-
-def _memory_of_the_machine() -> int:
-    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
 def resident_reader() -> Callable[[], int]:

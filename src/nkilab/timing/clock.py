@@ -14,7 +14,7 @@ from ..place.plan import Plan
 from ..records import Job, column
 from ..trace.program import Program
 from .engines import choose, finish, meet, next_start, note, settle
-from .events import Outcome, latency_of, outcome_of, timeline_of
+from .events import latency_of, outcome_of, timeline_of
 from .state import FOREVER, NOBODY, NOT_YET, Clock, clock_of
 from .timeline import Timeline
 from .transfers import next_event, pause, resume, step
@@ -35,23 +35,21 @@ def simulate(program: Program, plan: Plan, work: Work | None = None) -> Timeline
         The events; the same program and plan give the same events, bit for bit.
     """
     work = work or work_of(program, plan)
-    return timeline_of(program.machine, work, _outcome(program, work))
-
-
-def _outcome(program: Program, work: Work) -> Outcome:
-    """What the clock of a program comes to; the clock itself is left behind."""
-    run, _, clock = _opened(program, work)
-    run(clock, BEGIN, 0.0, FOREVER)
-    _check_all_happened(clock)
-    return outcome_of(work, clock)
+    return timeline_of(program.machine, work, outcome_of(work, _run_out(program, work)))
 
 
 def latency_ns(program: Program, plan: Plan, known: Work | None = None) -> float:
     """`simulate(program, plan).latency_ns`, without the timeline; `known` as for `work_of`."""
-    run, work, clock = _opened(program, work_of(program, plan, known))
+    work = work_of(program, plan, known)
+    return latency_of(program.machine, work, _run_out(program, work))
+
+
+def _run_out(program: Program, work: Work) -> Clock:
+    """The clock of a program at its end."""
+    run, clock = opened(program, work)
     run(clock, BEGIN, 0.0, FOREVER)
     _check_all_happened(clock)
-    return latency_of(program.machine, work, clock)
+    return clock
 
 
 def ended(program: Program, work: Work, clock: Clock) -> Timeline:
@@ -65,14 +63,10 @@ def _check_all_happened(clock: Clock) -> None:
     assert not len(never), f"node {never[0]} waits for something that never happens"
 
 
-def opened(program: Program, plan: Plan) -> tuple[Any, Work, Clock]:
-    """What runs a clock further (see `run_on`), what it times, and the clock before anything has happened."""
-    return _opened(program, work_of(program, plan))
-
-
-def _opened(program: Program, work: Work) -> tuple[Any, Work, Clock]:
+def opened(program: Program, work: Work) -> tuple[Any, Clock]:
+    """What runs a clock further (see `run_on`), and the clock before anything has happened."""
     run, as_array = _JOB.chosen(len(work.share))
-    return run, work, clock_of(program.machine, work, as_array=as_array)
+    return run, clock_of(program.machine, work, as_array=as_array)
 
 
 def run_on(clock: Clock, number: int, at: float, until: float) -> float:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-from msgspec import Struct
 
 from ..isa.declare import Step
 from ..machine import Machine
@@ -14,7 +13,7 @@ from .state import NOTHING, Clock
 from .timeline import REASONS, Timeline
 from .work import Work, starts_of
 
-MODEL_VERSION = "9"
+MODEL_VERSION = "10"
 # What is read of the nodes of a finished simulation: what decides when their steps end, and the rest.
 _ENDS = ("slowdown", "start", "background_start", "done")
 _TIMES = ("queue", "ready", "issued", "issuer", "loads_table")
@@ -24,21 +23,8 @@ _NONE, _DMA, _ENGINE, _REUSE, _SPILL, _ORDER, _ISSUE, _QUEUE, _PORT, _RENDEZVOUS
 Nodes = dict[str, np.ndarray]
 
 
-class Outcome(Struct, frozen=True):
-    """What is left of a simulation that has ended: all that its timeline is made of.
-
-    Args:
-        nodes: per field of `state.Node` that is read, a column; `reason`, `waited`, `ready_reason` and
-            `ready_node` as in the timeline.
-        table_ns: loading a function table.
-    """
-
-    nodes: Nodes
-    table_ns: float
-
-
-def outcome_of(work: Work, clock: Clock) -> Outcome:
-    """The outcome of a finished simulation; its clock takes more room, and may be forgotten."""
+def outcome_of(work: Work, clock: Clock) -> Nodes:
+    """All that is left of a finished simulation, a column per field; its clock takes more room."""
     nodes = _columns(clock, *_ENDS, *_TIMES)
     count = len(work.share)
     why = {"reason": np.int8, "waited": np.int32, "ready_reason": np.int8, "ready_node": np.int32}
@@ -50,20 +36,19 @@ def outcome_of(work: Work, clock: Clock) -> Outcome:
         reason, waited = _reasons(work, work.engine[piece], own, ready_reason, ready_node)
         for name, values in zip(why, (reason, waited, ready_reason, ready_node), strict=True):
             nodes[name][piece] = values
-    return Outcome(nodes, clock.moment.table_ns)
+    return nodes
 
 
 def _columns(clock: Clock, *names: str) -> Nodes:
     return dict(zip(names, columns_of(clock.nodes, *names), strict=True))
 
 
-def timeline_of(machine: Machine, work: Work, outcome: Outcome) -> Timeline:
+def timeline_of(machine: Machine, work: Work, nodes: Nodes) -> Timeline:
     """The events of a finished simulation."""
     labels: dict[str, int] = {}
-    nodes = outcome.nodes
-    events = _step_events(work, nodes, labels)
-    node, label, began, ended, busy = _sorted(events, _table_events(outcome, labels))
-    del events
+    node, label, began, ended, busy = _sorted(
+        _step_events(work, nodes, labels), _table_events(machine["activation_table_load_ns"], nodes, labels)
+    )
     engine = work.engine.astype(np.int8)[node]
     moving = np.flatnonzero(engine == DMA)
     moving = moving if len(moving) else np.arange(len(node))
@@ -153,12 +138,11 @@ def _step_events(work: Work, nodes: Nodes, labels: dict[str, int]) -> Events:
     return node, label, began, ended, busy
 
 
-def _table_events(outcome: Outcome, labels: dict[str, int]) -> Events:
+def _table_events(table_ns: float, nodes: Nodes, labels: dict[str, int]) -> Events:
     """One event per load of a function table, right before the instruction that needs it."""
-    nodes = outcome.nodes
     node = np.flatnonzero(nodes["loads_table"]).astype(np.int32)
     ended = nodes["start"][node]
-    lasts = np.full(len(node), outcome.table_ns)
+    lasts = np.full(len(node), table_ns)
     label = np.full(len(node), labels.setdefault("ACT_TABLE_LOAD", len(labels)) if len(node) else 0, np.int16)
     return node, label, ended - lasts, ended, lasts
 

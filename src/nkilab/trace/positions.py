@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from itertools import chain
-from typing import overload
 
 import numpy as np
 
@@ -15,7 +14,7 @@ OUTSIDE: Position = (-1, -1, 0)
 _WIDTH = 3
 
 
-class Positions(Sequence[Position]):
+class Positions:
     """Places in loops, of which a long program has millions: 24 bytes each instead of 150.
 
     Args:
@@ -38,18 +37,15 @@ class Positions(Sequence[Position]):
         """All places, [places, 3]."""
         return np.array(self._numbers, np.int64).reshape(-1, _WIDTH)
 
+    def between(self, begin: int, end: int) -> list[Position]:
+        """The places of a range of numbers."""
+        return [self[place] for place in range(begin, end)]
+
     def __len__(self) -> int:
         return len(self._numbers) // _WIDTH
 
-    @overload
-    def __getitem__(self, index: int) -> Position: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[Position]: ...
-    def __getitem__(self, index: int | slice) -> Position | list[Position]:
-        if isinstance(index, slice):
-            return [self[at] for at in range(*index.indices(len(self)))]
-        begin = _WIDTH * (index + len(self) if index < 0 else index)
-        outer, loop, iteration = self._numbers[begin : begin + _WIDTH]
+    def __getitem__(self, place: int) -> Position:
+        outer, loop, iteration = self._numbers[_WIDTH * place : _WIDTH * (place + 1)]
         return outer, loop, iteration
 
     def __iter__(self) -> Iterator[Position]:

@@ -372,10 +372,6 @@ class Program:
         other.fill(rows, slots)
         return other
 
-    def line_number(self, filename: str, lineno: int) -> int:
-        """The number of a source line in the table of lines."""
-        return self.site_number((filename, lineno))
-
     def site_number(self, site: tuple[str, int]) -> int:
         """The number of a source line, given as file and line."""
         known = self._line_numbers.get(site)

@@ -222,7 +222,7 @@ def _moved(place: int, start: Before, by: int) -> int:
 
 def _places(program: Program, start: Before, end: Before, is_counted: bool) -> list[tuple[int, int, int]]:
     """Places in loops within an iteration, but not that of the iteration itself."""
-    return program.positions[start.positions + is_counted : end.positions]
+    return program.positions.between(start.positions + is_counted, end.positions)
 
 
 def _loops(program: Program, start: Before, end: Before, is_counted: bool) -> list[tuple[int, str, bool]]:

@@ -6,11 +6,11 @@ from html import escape
 from itertools import pairwise
 from math import floor, log10
 
+from ..ledger.picture import document, line_of, words_at
 from .outcome import Outcome, key_of
 from .verdict import Verdict, interval_of
 
-_WIDTH, _HEIGHT, _MARGIN, _RIGHT = 720, 420, 80, 230
-_STYLE = "font-family: sans-serif; font-size: 12px"
+_WIDTH, _HEIGHT, _MARGIN, _RIGHT = 720, 420, 80, 150
 # colours that people with common colour blindness tell apart (Okabe and Ito)
 _BEST, _CLOSE, _OTHER, _GRID = "#d55e00", "#0072b2", "#999999", "#dddddd"
 _WORDS = {"latency": "latency, us", "sbuf": "SBUF in use, bytes per partition", "dma": "bytes moved"}
@@ -33,20 +33,7 @@ def svg(verdict: Verdict, title: str) -> str:
         own = key_of(outcome.point)
         colour = _BEST if own == best else _CLOSE if own in close else _OTHER
         body += _mark(outcome, x / most * _WIDTH, top, colour, has_bar=not second)
-    width, height = _WIDTH + _MARGIN + _RIGHT, _HEIGHT + 2 * _MARGIN
-    return "\n".join(
-        [
-            f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" style="{_STYLE}">',
-            f'<rect width="{width}" height="{height}" fill="white"/>',
-            f'<text x="{_MARGIN}" y="{_MARGIN / 2}" font-size="15">{escape(title)}</text>',
-            f'<g transform="translate({_MARGIN} {_MARGIN})">',
-            *body,
-            *_legend(verdict),
-            "</g>",
-            "</svg>",
-            "",
-        ]
-    )
+    return document(title, (_WIDTH, _HEIGHT), (_MARGIN, _RIGHT), [*body, *_legend(verdict)])
 
 
 def _tick_label(tick: float) -> str:
@@ -63,55 +50,46 @@ def _ticks(most: float) -> list[float]:
 def _axes(most: float, top: float, below: str) -> list[str]:
     parts = [f'<rect width="{_WIDTH}" height="{_HEIGHT}" fill="none" stroke="black"/>']
     for tick in _ticks(top):
-        y = (1 - tick / top) * _HEIGHT
-        parts += [
-            f'<line x1="0" y1="{y:g}" x2="{_WIDTH}" y2="{y:g}" stroke="{_GRID}"/>',
-            f'<text x="-8" y="{y + 4:g}" text-anchor="end">{_tick_label(tick)}</text>',
-        ]
-    for tick in _ticks(most):
-        # points are counted in whole numbers
-        if most < 5 and tick != int(tick):
-            continue
-        x = tick / most * _WIDTH
-        parts.append(f'<text x="{x:g}" y="{_HEIGHT + 18}" text-anchor="middle">{_tick_label(tick)}</text>')
-    parts.append(f'<text x="{_WIDTH / 2}" y="{_HEIGHT + 42}" text-anchor="middle">{escape(below)}</text>')
-    middle = f'transform="translate(-62 {_HEIGHT / 2}) rotate(-90)" text-anchor="middle"'
-    return [*parts, f"<text {middle}>latency, us</text>"]
+        y = tick / top * _HEIGHT
+        parts += [line_of(0, y, _WIDTH, y, _GRID), words_at(-8, y - 4, _tick_label(tick), "end")]
+    # points are counted in whole numbers
+    shown = [tick for tick in _ticks(most) if most >= 5 or tick == int(tick)]
+    parts += [words_at(tick / most * _WIDTH, -18, _tick_label(tick), "middle") for tick in shown]
+    parts.append(words_at(_WIDTH / 2, -42, below, "middle"))
+    latency = words_at(0, 0, "latency, us", "middle")
+    return [*parts, f'<g transform="translate(-62 {_HEIGHT / 2}) rotate(90)">{latency}</g>']
+
+
+def _circle(x: float, y: float, colour: str, fill: str, title: str = "") -> str:
+    words = f"<title>{escape(title)}</title>" if title else ""
+    return f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3.5" fill="{fill}" stroke="{colour}">{words}</circle>'
 
 
 def _mark(outcome: Outcome, x: float, top: float, colour: str, *, has_bar: bool) -> list[str]:
-    def place(value: float) -> float:
-        return _HEIGHT * (1 - min(value, top) / top)
-
     low, high = interval_of(outcome)
-    line = f'<line x1="{x:.1f}" y1="{place(low):.1f}" x2="{x:.1f}" y2="{place(high):.1f}" stroke="{colour}"/>'
+    bottom, middle, end = (_HEIGHT * min(v, top) / top for v in (low, outcome.latency_us, high))
     title = f"{key_of(outcome.point)}: {outcome.latency_us:.4g} us, {low:.4g} to {high:.4g}"
-    fill = colour if outcome.measured_us is None else "white"
-    y = place(outcome.latency_us)
-    mark = f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3.5" fill="{fill}" stroke="{colour}">'
-    return [*([line] if has_bar else []), f"{mark}<title>{escape(title)}</title></circle>"]
+    mark = _circle(x, middle, colour, colour if outcome.measured_us is None else "white", title)
+    return [line_of(x, bottom, x, end, colour), mark] if has_bar else [mark]
 
 
 def _front(verdict: Verdict, second: str, most: float, top: float) -> str:
     """The front as a line of steps."""
     points = sorted((o.values[second], o.values["latency"]) for o in verdict.front)
-    places = [(x / most * _WIDTH, _HEIGHT * (1 - min(y, top) / top)) for x, y in points]
-    steps = [f"{places[0][0]:.1f},{places[0][1]:.1f}"]
+    places = [(x / most * _WIDTH, _HEIGHT * min(y, top) / top) for x, y in points]
+    steps = [places[0]]
     for (_, before), (x, y) in pairwise(places):
-        steps += [f"{x:.1f},{before:.1f}", f"{x:.1f},{y:.1f}"]
-    return f'<polyline points="{" ".join(steps)}" fill="none" stroke="{_CLOSE}"/>'
+        steps += [(x, before), (x, y)]
+    text = " ".join(f"{x:.1f},{y:.1f}" for x, y in steps)
+    return f'<polyline points="{text}" fill="none" stroke="{_CLOSE}"/>'
 
 
 def _legend(verdict: Verdict) -> list[str]:
-    rows = [(_BEST, "best"), (_CLOSE, "too close to tell apart"), (_OTHER, "slower")]
-    parts = []
-    for i, (colour, words) in enumerate(rows):
-        y = 12 + 20 * i
-        parts.append(f'<circle cx="{_WIDTH + 20}" cy="{y}" r="3.5" fill="{colour}"/>')
-        parts.append(f'<text x="{_WIDTH + 32}" y="{y + 4}">{words}</text>')
+    parts, y = [], float(_HEIGHT)
+    for colour, words in ((_BEST, "best"), (_CLOSE, "too close to tell apart"), (_OTHER, "slower")):
+        y -= 20
+        parts += [_circle(_WIDTH + 20, y + 4, colour, colour), words_at(_WIDTH + 32, y, words)]
+    is_measured = any(o.measured_us is not None for o in verdict.found.timed)
     point = ["the best:", *(f"{name} = {value}" for name, value in verdict.best.point.items())]
-    for i, line in enumerate(point):
-        parts.append(f'<text x="{_WIDTH + 14}" y="{104 + 16 * i}">{escape(line)}</text>')
-    if any(o.measured_us is not None for o in verdict.found.timed):
-        parts.append(f'<text x="{_WIDTH + 14}" y="72">open: measured</text>')
-    return parts
+    lines = [*(["open: measured"] if is_measured else []), "", *point]
+    return [*parts, *(words_at(_WIDTH + 14, y - 16 * i, line) for i, line in enumerate(lines, 1))]

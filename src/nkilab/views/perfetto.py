@@ -1,11 +1,8 @@
 """Traces for ui.perfetto.dev: the lanes of the report, flows from what decided a start, counters.
 
-A core is a process.
+A core is a process. The form is JSON, which needs nothing. Times are whole nanoseconds.
 
-Two forms of one content: JSON, which needs nothing, and Perfetto's own protobuf, which the package `perfetto`
-writes. Times are whole nanoseconds.
-
-Source: "Trace Event Format" (JSON) and "Synthetic TrackEvent" (protobuf) of Perfetto's documentation.
+Source: "Trace Event Format" of Perfetto's documentation.
 """
 
 from __future__ import annotations
@@ -17,8 +14,6 @@ from typing import Any
 import numpy as np
 from msgspec import Struct
 
-from .._lazy import perfetto
-from ..errors import UsageError
 from ..timing.timeline import REASON_TEXTS, REASONS
 from .path import KINDS
 from .run import Run
@@ -213,123 +208,3 @@ def _flow(earlier: Slice, later: Slice, process: int, first: int) -> list[dict[s
         {**own, "ph": "s", "tid": earlier.lane, "ts": earlier.start_ns / 1000},
         {**own, "ph": "f", "bp": "e", "tid": later.lane, "ts": later.start_ns / 1000},
     ]
-
-
-def trace_protobuf(run: Run) -> bytes:
-    """The trace in Perfetto's own form.
-
-    Raises:
-        UsageError: if the package `perfetto` is missing.
-    """
-    try:
-        classes = perfetto()
-    except ModuleNotFoundError:
-        raise UsageError(
-            "a trace in protobuf is written by the package perfetto, which is not installed",
-            hint="install nkilab[trace], or name the file *.json",
-        ) from None
-    return _Writer(classes, run).written()
-
-
-# Numbers of tracks, from that of the process on.
-_LANES, _COUNTERS, _TRACKS = 100, 500, 1000
-
-
-class _Writer:
-    """A trace under construction; names and texts are written once and then called by number."""
-
-    def __init__(self, classes: Any, run: Run) -> None:
-        self._classes, self._run = classes, run
-        self._trace = classes.Trace()
-        self._event = classes.TrackEvent
-        self._names: dict[tuple[str, str], int] = {}
-        self._first = True
-        # of the core that is being written: its track, and the flows before its first
-        self._base, self._flows = 0, 0
-
-    def written(self) -> bytes:
-        """The trace; cores are processes."""
-        for number, (name, run) in enumerate(self._run.runs, PROCESS):
-            self._base = number * _TRACKS
-            self._process(number, _title(name, run), run)
-            self._flows += len(run.timeline)
-        return self._trace.SerializeToString()
-
-    def _process(self, number: int, title: str, run: Run) -> None:
-        names = lane_names(run)
-        process = self._packet().track_descriptor
-        process.uuid, process.process.pid = self._base, number
-        process.process.process_name = title
-        process.child_ordering = self._classes.TrackDescriptor.EXPLICIT
-        for lane, name in enumerate(names, 1):
-            track = self._packet().track_descriptor
-            track.uuid, track.parent_uuid, track.name = self._base + _LANES + lane, self._base, name
-            track.sibling_order_rank = lane
-        all_slices = list(slices(run))
-        # an arrow per pair: a flow ends where it arrives first
-        flows: dict[int, list[int]] = {}
-        for one in all_slices:
-            if one.waited >= 0:
-                flows.setdefault(one.waited, []).append(self._flows + one.event + 1)
-        for one in all_slices:
-            self._slice(one, flows)
-        for place, counter in enumerate(counters(run)):
-            self._counter(self._base + _COUNTERS + place, len(names) + 1 + place, counter)
-
-    def _packet(self) -> Any:
-        packet = self._trace.packet.add()
-        packet.trusted_packet_sequence_id = 1
-        if self._first:
-            packet.sequence_flags = self._classes.TracePacket.SEQ_INCREMENTAL_STATE_CLEARED
-            self._first = False
-        else:
-            packet.sequence_flags = self._classes.TracePacket.SEQ_NEEDS_INCREMENTAL_STATE
-        return packet
-
-    def _number(self, packet: Any, table: str, name: str) -> int:
-        """The number of a text, which the packet introduces if no one before it did."""
-        known = self._names.get((table, name))
-        if known is None:
-            known = self._names[table, name] = len(self._names) + 1
-            entry = getattr(packet.interned_data, table).add()
-            entry.iid = known
-            if table == "debug_annotation_string_values":
-                entry.str = name.encode()
-            else:
-                entry.name = name
-        return known
-
-    def _slice(self, one: Slice, flows: dict[int, list[int]]) -> None:
-        packet = self._packet()
-        packet.timestamp = one.start_ns
-        event = packet.track_event
-        event.type, event.track_uuid = self._event.TYPE_SLICE_BEGIN, self._track(one)
-        event.name_iid = self._number(packet, "event_names", one.name)
-        event.flow_ids.extend(flows.get(one.event, ()))
-        if one.waited >= 0:
-            event.terminating_flow_ids.append(self._flows + one.event + 1)
-        for name, value in one.details.items():
-            note = event.debug_annotations.add()
-            note.name_iid = self._number(packet, "debug_annotation_names", name)
-            if isinstance(value, str):
-                note.string_value_iid = self._number(packet, "debug_annotation_string_values", value)
-            else:
-                note.int_value = value
-        closing = self._packet()
-        closing.timestamp = one.end_ns
-        closing.track_event.type = self._event.TYPE_SLICE_END
-        closing.track_event.track_uuid = self._track(one)
-
-    def _track(self, one: Slice) -> int:
-        return self._base + _LANES + one.lane
-
-    def _counter(self, uuid: int, rank: int, counter: Counter) -> None:
-        track = self._packet().track_descriptor
-        track.uuid, track.parent_uuid, track.name = uuid, self._base, counter.name
-        track.counter.unit_name, track.sibling_order_rank = counter.unit, rank
-        for at, value in zip(_whole(counter.moments), counter.values.tolist(), strict=True):
-            packet = self._packet()
-            packet.timestamp = at
-            packet.track_event.type = self._event.TYPE_COUNTER
-            packet.track_event.track_uuid = uuid
-            packet.track_event.double_counter_value = value

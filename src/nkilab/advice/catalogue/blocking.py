@@ -8,11 +8,12 @@ import numpy as np
 
 from ...isa.declare import Instruction
 from ...trace.program import Program
-from ..declare import Candidate, Edit, Subject, plural, transformation
+from ..declare import POINTWISE, Candidate, Edit, Subject, plural, transformation
 from ..draft import FREE, PARTITIONS, Unfit
 from ..jam import Block, jammed
 from ..loops import Loop
 from ..subject import rows_where
+from .added_products import longer_sums
 
 Joins = Callable[[Instruction], bool] | None
 Named = tuple[str, Edit]
@@ -37,8 +38,7 @@ def _transfers(form: Instruction) -> bool:
 
 def _names(program: Program, loop: Loop) -> list[str]:
     """Instructions of one iteration."""
-    first = int(loop.start[0])
-    return [program.form_of(row).name for row in range(first, first + loop.length)]
+    return [program.form_of(row).name for row in loop.rows()[0].tolist()]
 
 
 def _products(program: Program, loop: Loop) -> int:
@@ -95,7 +95,7 @@ def _repeated_transfers(subject: Subject, loop: Loop) -> np.ndarray:
 
 @transformation(
     "block_k",
-    relieves=("dma",),
+    relieves=("dma", *POINTWISE),
     title="contraction tiles are loaded together",
     what="operand tiles arrive one for each multiplication, which waits for them",
     why="a transfer has a fixed cost of about two microseconds; several tiles share it",
@@ -115,7 +115,11 @@ def contraction_blocks(subject: Subject) -> Iterator[Candidate]:
             loop.line, f"{plural(len(transfers), 'transfer')}, each for one multiplication",
             subject.weight(transfers), tuple(edits),
         )  # fmt: skip
-        return
+        break
+    for rows, line, longer in longer_sums(subject):
+        yield Candidate(
+            line, f"{plural(len(rows), 'addition')} of short sums of products", subject.weight(rows), longer
+        )
 
 
 @transformation(
@@ -135,7 +139,12 @@ def larger_transfers(subject: Subject) -> Iterator[Candidate]:
         size = max(_moved(subject, int(r)) for r in np.intersect1d(rows, loop.rows()[0]).tolist())
         if size >= LARGE_BYTES:
             continue
-        counts = [n for n in (2, 4, 8, 16, 64) if len(loop.start) % n == 0 and n * size <= 4 * LARGE_BYTES]
+        most = min(len(loop.start), 4 * LARGE_BYTES // max(1, size))
+        divisors = [n for n in range(2, most + 1) if len(loop.start) % n == 0]
+        # one that is near each power of four
+        counts = sorted(
+            {min(divisors, key=lambda n: abs(np.log(n / p))) for p in (4, 16, 64, 256) if divisors}
+        )
         joins = _transfers if _products(subject.base, loop) else _everything
         edits = [
             (f"{n} pieces at once", _edit(subject, Block(loop, n), FREE, joins, shares=False))
@@ -203,7 +212,7 @@ def more_partitions(subject: Subject) -> Iterator[Candidate]:
     """Iterations whose rows are joined along the partition axis."""
     most = subject.base.machine.limit("partitions")
     for loop in subject.loops[:3]:
-        forms = [subject.base.form_of(r) for r in range(int(loop.start[0]), int(loop.start[0]) + loop.length)]
+        forms = [subject.base.form_of(row) for row in loop.rows()[0].tolist()]
         # what a product writes has the partitions of its columns, not of the contraction
         tiles = [(f, spec, g) for f in forms for _, spec, g in f.tile_slots() if g.is_on_chip]
         shapes = [g.partitions for f, spec, g in tiles if not (f.accumulates and spec.is_written)]

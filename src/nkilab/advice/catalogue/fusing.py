@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 
 import numpy as np
 from msgspec.structs import replace
@@ -10,7 +11,7 @@ from msgspec.structs import replace
 from ...isa.declare import Instruction, Step
 from ...tiles.tile import PSUM, Layout
 from ...trace.program import Program
-from ..declare import POINTWISE, Candidate, Subject, plural, transformation
+from ..declare import POINTWISE, Candidate, Subject, of_rows, plural, transformation
 from ..draft import Draft, Slot, Unfit, with_steps
 from ..equal_values import live_rows
 
@@ -92,12 +93,9 @@ def _fusing(
     subject: Subject, pairs: Sequence[tuple[int, int]], message: str, edit: str
 ) -> Iterator[Candidate]:
     """One candidate of all pairs, at the line of the first."""
-    if pairs:
-        rows = np.array([row for row, _ in pairs], np.int64)
-        yield Candidate(
-            int(subject.base.line_column[rows[0]]), message.format(plural(len(rows), "row")),
-            subject.weight(rows), ((edit, lambda: without_steps(subject, rows.tolist())),),
-        )  # fmt: skip
+    rows = [row for row, _ in pairs]
+    message = message.format(plural(len(rows), "row"))
+    yield from of_rows(subject, rows, message, (edit, lambda: without_steps(subject, rows)))
 
 
 def _named(form: Instruction, attribute: str) -> str:
@@ -162,14 +160,11 @@ def activations(subject: Subject) -> Iterator[Candidate]:
         subject, pairs, "{} scale, shift or copy what an activation reads", "part of the activation"
     )
     spelled = list(_spelled_sigmoids(subject))
-    if spelled:
-        rows = np.array([row for own in spelled for row in own[1:]], np.int64)
-        yield Candidate(
-            int(subject.base.line_column[spelled[0][0]]),
-            f"{plural(len(rows) + len(spelled), 'row')} compute a sigmoid step by step",
-            subject.weight(rows),
-            (("one activation for each", lambda: without_steps(subject, rows.tolist())),),
-        )  # fmt: skip
+    rows = [row for own in spelled for row in own[1:]]
+    message = f"{plural(len(rows) + len(spelled), 'row')} compute a sigmoid step by step"
+    yield from of_rows(
+        subject, rows, message, ("one activation for each", lambda: without_steps(subject, rows))
+    )
 
 
 def _spelled_sigmoids(subject: Subject) -> Iterator[list[int]]:
@@ -219,16 +214,11 @@ def reductions(subject: Subject) -> Iterator[Candidate]:
         (rows, "{} sum what was just written", "summed as it is written"),
         (negations, "{} negate a reduced column", "negated by the reduction"),
     ):
-        if own:
-            free = np.array(own, np.int64)
-            yield Candidate(
-                int(subject.base.line_column[own[0]]), message.format(plural(len(own), "row")),
-                subject.weight(free),
-                ((edit, lambda own=free: with_steps(subject.base, own, _read_out)),),  # type: ignore[misc]
-            )  # fmt: skip
+        free = partial(with_steps, subject.base, np.array(own, np.int64), read_out)
+        yield from of_rows(subject, own, message.format(plural(len(own), "row")), (edit, free))
 
 
-def _read_out(step: Step) -> Step:
+def read_out(step: Step) -> Step:
     """What is left of a reduction that another instruction does: reading a register of each partition."""
     return replace(step, busy_ns=min(step.busy_ns, READ_OUT_NS), latency_ns=0.0)
 
@@ -256,12 +246,36 @@ def scalings(subject: Subject) -> Iterator[Candidate]:
         if _scales_rows(subject, row) and _is_contracted(subject, row, 4)
         and forms[column[row]].layouts[0].free_size >= 256
     ]  # fmt: skip
-    if rows:
-        yield Candidate(
-            int(subject.base.line_column[rows[0]]),
-            f"{plural(len(rows), 'row')} scale what a product contracts", subject.weight(np.array(rows)),
-            (("scaled behind the product", lambda: without_steps(subject, rows)),),
-        )  # fmt: skip
+    message = f"{plural(len(rows), 'row')} scale what a product contracts"
+    yield from of_rows(
+        subject, rows, message, ("scaled behind the product", lambda: without_steps(subject, rows))
+    )
+
+
+@transformation(
+    "fold_algebra",
+    relieves=POINTWISE,
+    title="a constant factor is part of an operand already",
+    what="a tile is multiplied by a number, and a product contracts it afterwards",
+    why="the product is linear: the other operand, or an argument, may have the number in it already",
+    fix="multiply the weights by it before the launch, or give it to the scale of what follows the product",
+    source="fused attention tutorial, scale of queries; NKIBench write-ups",
+)
+def factors(subject: Subject) -> Iterator[Candidate]:
+    """Multiplications by a number of what products contract."""
+    rows = [
+        row for row in subject.rows_of("tensor_scalar", "activation").tolist()
+        if _scales_rows(subject, row) and len(list(subject.base.accesses(row))) == 2
+        and _is_contracted(subject, row, 4, ("stationary", "moving"))
+    ]  # fmt: skip
+    message = f"{plural(len(rows), 'row')} multiply by a number what a product contracts"
+    yield from of_rows(
+        subject,
+        rows,
+        message,
+        ("the factor in another operand", lambda: without_steps(subject, rows)),
+        rounds=True,
+    )
 
 
 def _scales_rows(subject: Subject, row: int) -> bool:
@@ -271,21 +285,21 @@ def _scales_rows(subject: Subject, row: int) -> bool:
     return _named(form, "op") == "copy"
 
 
-def _is_contracted(subject: Subject, row: int, depth: int) -> bool:
-    """Whether a result is only transposed and copied until it is the stationary operand of products."""
+def _is_contracted(subject: Subject, row: int, depth: int, operands: Sequence[str] = ("stationary",)) -> bool:
+    """Whether a result is only transposed and copied until it is such an operand of products."""
     (result,) = [a.storage for a in subject.base.accesses(row) if a.is_written]
     readers = subject.readers.get(result, [])
     if not depth or not readers:
         return False
-    return all(_passes_on(subject, reader, result, depth) for reader in readers)
+    return all(_passes_on(subject, reader, result, depth, operands) for reader in readers)
 
 
-def _passes_on(subject: Subject, reader: int, tile: int, depth: int) -> bool:
+def _passes_on(subject: Subject, reader: int, tile: int, depth: int, operands: Sequence[str]) -> bool:
     """Whether a reader of a tile multiplies by it, or only transposes or copies it for one that does."""
     form = subject.base.form_of(reader)
     if form.name in ("nc_transpose", "tensor_copy", "dma_transpose") or getattr(form, "is_transpose", False):
-        return _is_contracted(subject, reader, depth - 1)
-    return form.name == "nc_matmul" and subject.slots_of_operand(reader, "stationary") == tile
+        return _is_contracted(subject, reader, depth - 1, operands)
+    return form.name == "nc_matmul" and tile in [subject.slots_of_operand(reader, name) for name in operands]
 
 
 @transformation(
@@ -335,8 +349,5 @@ def casts(subject: Subject) -> Iterator[Candidate]:
 def unused(subject: Subject) -> Iterator[Candidate]:
     """Rows whose results nothing that leaves the kernel depends on."""
     rows = np.flatnonzero(~live_rows(subject.base))
-    if len(rows):
-        yield Candidate(
-            int(subject.base.line_column[rows[0]]), f"{plural(len(rows), 'row')} write what nobody reads",
-            subject.weight(rows), (("left out", lambda: subject.base.without(rows, {})),),
-        )  # fmt: skip
+    message = f"{plural(len(rows), 'row')} write what nobody reads"
+    yield from of_rows(subject, rows, message, ("left out", lambda: subject.base.without(rows, {})))

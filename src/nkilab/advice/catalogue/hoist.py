@@ -8,7 +8,7 @@ import numpy as np
 
 from ...place.redundant import Occupancy
 from ...tiles.tile import SBUF
-from ..declare import Candidate, Subject, plural, transformation
+from ..declare import Candidate, Edit, Subject, plural, transformation
 from ..draft import Unfit
 from ..equal_values import without_copies
 
@@ -31,7 +31,7 @@ def _repeats(subject: Subject, kind: str) -> Iterator[Candidate]:
     line = int(np.bincount(lines).argmax())
     every = {t: f for t, f in subject.equals.first.items() if _kind(subject, t) == _LOAD} | again
 
-    def kept(tiles: dict[int, int]) -> object:
+    def kept(tiles: dict[int, int]) -> Edit:
         return lambda: without_copies(subject.base, _fitting(subject, tiles), subject.equals)[0]
 
     edits = [(f"{plural(len(again), kind)} left out; the first tile is kept", kept(again))]
@@ -39,14 +39,34 @@ def _repeats(subject: Subject, kind: str) -> Iterator[Candidate]:
         edits.append(
             (f"{plural(len(every), kind)} and loads left out; the first tiles are kept", kept(every))
         )
+    if nearer := _nearer(subject, kind, len(again)):
+        edit = (
+            f"{plural(len(nearer), kind)} left out; the first tile is kept through one trip of an outer loop"
+        )
+        kept_bytes = sum(subject.base.storages[t].bytes_per_partition for t in set(again.values()))
+        is_much = 2 * kept_bytes > subject.base.machine.limit("sbuf_bytes_per_partition")
+        edits.insert(0 if is_much else len(edits), (edit, kept(nearer)))
     total = sum(_bytes(subject, tile) for tile in again)
     yield Candidate(
         line,
         f"{plural(len(again), kind)} of {total} bytes repeat what an earlier one made",
         subject.weight(np.union1d(rows, feeding)) if subject is own else subject.latency_ns,
-        tuple(edits),  # type: ignore[arg-type]
+        tuple(edits),
         since_ns=0.0 if subject is own else own.renewed_ns,
     )
+
+
+def _nearer(subject: Subject, kind: str, most: int) -> dict[int, int]:
+    """Tiles of one kind that repeat an earlier one of the same trip of an outer loop."""
+    nests = [(own, n) for own in subject.loops[:4] for n in (1, *own.periods(subject.base))]
+    for loop, period in sorted(nests, key=lambda own: -own[0].length * own[1]):
+        member = np.full(len(subject.base), -1)
+        member[loop.rows()] = np.arange(len(loop.start))[:, None] // period
+        known = subject.equals.first_within(member)
+        tiles = {tile: first for tile, first in known.items() if _kind(subject, tile) == kind}
+        if most > len(tiles) >= most // 4 > 0:
+            return tiles
+    return {}
 
 
 def _again(subject: Subject, kind: str) -> dict[int, int]:

@@ -59,7 +59,7 @@ class Pending(Struct):
         """The tensor that stands for the result, with a storage; it is registered when it is needed."""
         tensor = self.tensor
         if tensor.storage is _NOWHERE:
-            known, line = tensor.layout, self.session.program.line_number(*self.where)
+            known, line = tensor.layout, self.session.program.site_number(self.where)
             tensor.storage = Storage(-1, "", known.shape, known.dtype, known.memory, "tile", line)
         return tensor
 

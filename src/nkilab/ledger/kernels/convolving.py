@@ -11,12 +11,22 @@ import neuronxcc.nki.language as nl
 import numpy as np
 
 
-def turned_weights(weights, o, i):
-    """Per tap a tile [channels, out_channels] of one pair of channel tiles."""
-    _, _, high, wide = weights.shape
-    block = nl.ndarray((128, 128, high, wide), dtype=weights.dtype, buffer=nl.sbuf)
-    nisa.dma_copy(src=weights[o * 128 : (o + 1) * 128, i * 128 : (i + 1) * 128], dst=block)
-    return turned_taps(block, 0)
+def all_transposed(weights, loaded, transposed):
+    """Per tile of results and of channels its taps, loaded into one view [128, 128, 3, 3], in another."""
+    outs, channels, high, wide = weights.shape
+    for o in range(outs // 128):
+        for i in range(channels // 128):
+            own = loaded(o, i)
+            nisa.dma_copy(src=weights[o * 128 : (o + 1) * 128, i * 128 : (i + 1) * 128], dst=own)
+            for p in range(high):
+                for q in range(wide):
+                    transposed(o, i)[:, :, p, q] = nisa.tensor_copy(nisa.nc_transpose(own[:, :, p, q]))
+    return [[taps_of(transposed(o, i)) for i in range(channels // 128)] for o in range(outs // 128)]
+
+
+def taps_of(block):
+    """Per tap its view [128, 128] of a block [128, 128, 3, 3]."""
+    return {(p, q): block[:, :, p, q] for p in range(block.shape[2]) for q in range(block.shape[3])}
 
 
 def turned_taps(block, first):
@@ -41,16 +51,18 @@ def columns_of(bias, o):
 def conv_rows(x, weights, bias, pool=1):
     """Compute one row of the result at a time; rows of x are loaded anew for each.
 
-    All weights are turned on TensorE at the start. `pool` rows make one row of the pooled result.
+    All weights are transposed on TensorE at the start. `pool` rows make one row of the pooled result.
     """
     images, channels, height, width = x.shape
     outs, _, high, wide = weights.shape
     rows, columns = height - high + 1, width - wide + 1
     out = nl.ndarray((images, outs, rows // pool, columns // pool), dtype=x.dtype, buffer=nl.shared_hbm)
-    taps = [[turned_weights(weights, o, i) for i in range(channels // 128)] for o in range(outs // 128)]
+    shape = (128, 128, outs // 128, channels // 128, high, wide)
+    block = nl.ndarray(shape, dtype=weights.dtype, buffer=nl.sbuf)
+    taps = all_transposed(weights, lambda o, i: block[:, :, o, i], lambda o, i: block[:, :, o, i])
     biases = [columns_of(bias, o) for o in range(outs // 128)]
     for image in nl.affine_range(images):
-        for o in nl.affine_range(outs // 128):
+        for o in nl.static_range(outs // 128):
             for r in nl.affine_range(rows // pool):
                 rows_done = nl.ndarray((128, pool, columns), dtype=x.dtype, buffer=nl.sbuf)
                 for s in range(pool):
@@ -140,13 +152,15 @@ def stacked_rows(x, image, first, group):
 def conv_rows_together(x, weights, bias, pool=1):
     """Compute one row of the result at a time; the three rows of x that it is made of come in one transfer.
 
-    All weights lie in one tensor, in runs of nine elements, and are turned at the start.
+    All weights lie in one tensor, in runs of nine elements, and are transposed at the start.
     """
-    images, _, height, width = x.shape
+    images, channels, height, width = x.shape
     outs, _, high, wide = weights.shape
     rows, columns = height - high + 1, width - wide + 1
     out = nl.ndarray((images, outs, rows // pool, columns // pool), dtype=x.dtype, buffer=nl.shared_hbm)
-    taps = taps_of_runs(weights)
+    shape = (128, outs // 128, 128, channels // 128, high, wide)
+    block, transposed = (nl.ndarray(shape, dtype=weights.dtype, buffer=nl.sbuf) for _ in range(2))
+    taps = all_transposed(weights, lambda o, i: block[:, o, :, i], lambda o, i: transposed[:, i, :, o])
     for image in nl.affine_range(images):
         for o in nl.static_range(outs // 128):
             added = nl.load(bias.reshape((outs, 1))[o * 128 : (o + 1) * 128])
@@ -164,20 +178,6 @@ def conv_rows_together(x, weights, bias, pool=1):
     return out
 
 
-def taps_of_runs(weights):
-    """Per tile of results and of channels the turned taps; weights of the tiles lie interleaved in SBUF."""
-    outs, channels, high, wide = weights.shape
-    shape = (128, outs // 128, 128, channels // 128, high, wide)
-    block = nl.ndarray(shape, dtype=weights.dtype, buffer=nl.sbuf)
-    taps = [[None] * (channels // 128) for _ in range(outs // 128)]
-    for o in range(outs // 128):
-        for i in range(channels // 128):
-            source = weights[o * 128 : (o + 1) * 128, i * 128 : (i + 1) * 128]
-            nisa.dma_copy(src=source, dst=block[:, o, :, i, :, :])
-            taps[o][i] = turned_taps(block[:, o, :, i, :, :], 0)
-    return taps
-
-
 def row_of_three(x, taps, image, row, columns):
     """One row of the result before the bias, in PSUM."""
     product = nl.zeros((128, columns), dtype=nl.float32, buffer=nl.psum)
@@ -193,7 +193,7 @@ def row_of_three(x, taps, image, row, columns):
 @ncc.skip_middle_end_transformations
 @nki.jit
 def conv_tiles(x, weights, bias, keeps_bias=False):
-    """Compute as many rows of the result at a time as TensorE streams; for each tile weights are turned anew.
+    """Compute as many rows of the result at a time as TensorE streams; each time weights are transposed anew.
 
     A tile of channels of the result is stored as a whole. With `keeps_bias` all of the bias is loaded at the
     start, and copied within SBUF.
