@@ -17,6 +17,7 @@ GRAPH = "an operator of the framework's graph, not a kernel"
 _TABLE = "AWS Neuron SDK 2.32, compiler error codes"
 _NOTES = "AWS Neuron SDK, release notes"
 _MEGAKERNEL = "KevGomes1403/nki-moe-megakernel, common pitfalls"
+_KILN = "kiln, notes of kernels"
 
 
 @dataclass(frozen=True)
@@ -76,6 +77,13 @@ _BACKEND = CompilerCode(
     "aws-neuron-sdk issues 859, 1023, 1253; trainium-agent-labs, device log; release notes",
 )
 
+_INTEGERS = CompilerCode(
+    "tensor_scalar_reduce is given integers",
+    "copy them into a float32 tile first",
+    "data (012) or reduce_res (013) of integers",
+    "seen in NKI 0.6",
+    "public kernels of a histogram",
+)
 COMPILER_CODES: dict[str, CompilerCode] = {
     "NCC_EARG001": CompilerCode(
         "the configuration of logical cores is none that the chip has",
@@ -187,7 +195,8 @@ COMPILER_CODES: dict[str, CompilerCode] = {
     "NCC_IBIR092": CompilerCode(
         "memory that lives from one region of the program into another is not in hbm",
         "give each loop tiles of its own",
-        "a psum tile that two device loops use", "seen in NKI 0.6", "kiln, notes of kernels"),
+        "a sum that a device loop adds to and does not make; a psum tile of two device loops",
+        "seen in NKI 0.6", _KILN),
     "NCC_IBIR110": CompilerCode(
         "sums lie too close in a bank of psum", "give each sum a bank of its own",
         "tensors of one bank less than max(512, 4 * columns) bytes apart",
@@ -226,6 +235,28 @@ COMPILER_CODES: dict[str, CompilerCode] = {
     "NCC_IBCG901": CompilerCode(
         "a transfer reads one row for many partitions", "load the row once and broadcast it on the chip",
         "dma_copy of Beta 1 whose index does not move with the partition", "Beta 1", "kda-for-trainium"),
+    "NCC_IBIR040": CompilerCode(
+        "stationary of a matmul is taken for its whole tensor", "load the part by dma_copy with the offset",
+        "nc_matmul of a tile in sbuf at a run-time offset, on trn1", "seen in NKI 0.6", _KILN),
+    "NCC_IBIR829": CompilerCode(
+        "an operand has an address that only the run knows", "load the part by dma_copy with the offset",
+        "an instruction other than a transfer at a run-time offset, on trn1", "seen in NKI 0.6", _KILN),
+    "NCC_IBVF012": _INTEGERS,
+    "NCC_IBVF013": _INTEGERS,
+    "NCC_IBVF027": CompilerCode(
+        "both inputs of an instruction lie in psum", "copy one of them to sbuf first",
+        "tensor_tensor of two tiles in psum", source="public kernels on trn2"),
+    "NCC_IBVF043": CompilerCode(
+        "a copy has a tile as its bias", "give a number, or use nisa.tensor_scalar",
+        "nisa.activation(op=nl.copy, bias=tile) on trn1", source=f"{_KILN}; a port of Qwen 3.6"),
+    "NCC_INIC902": CompilerCode(
+        "combining instructions itself failed", "use nisa.activation_reduce with reduce_res",
+        "activation of Beta 1 with reduce_op and nothing that takes the sum", "neuronx-cc 2.27",
+        "an agent's list of repairs"),
+    "NCC_ILLC059": CompilerCode(
+        "a tensor of a collective lies on one core of two", "launch both cores: kernel[2]",
+        "a collective in a kernel of one core, where logical cores are two", "seen in NKI 0.6",
+        "public kernels on many ranks"),
     "NCC_IBVF059": CompilerCode(
         "a tensor of no elements is left", "", "a whole decode step in nl.dynamic_range", "seen in NKI 0.6",
         "a report of pitfalls on trn2"),

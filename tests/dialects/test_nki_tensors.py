@@ -164,7 +164,7 @@ def beyond_the_partitions(x):
 
 
 def inside_a_bank(x):
-    nl.ndarray((4, 4), nl.float32, buffer=nl.psum, address=(0, 512))  # refused
+    nl.ndarray((4, 4), nl.float32, buffer=nl.psum, address=(0, 256))  # refused
 
 
 def address_in_hbm(x):
@@ -202,7 +202,7 @@ REFUSED = [
     (beyond_the_partitions, LimitError,
      "ndarray: 64 partitions from 96 on are asked for; nl.sbuf of trn2 has 128" + MIGRATION),
     (inside_a_bank, RuleError,
-     "ndarray: byte 512 of psum is inside a bank; tensors begin with a bank, every 2048 bytes\n"
+     "ndarray: byte 256 of psum is inside a slot of a bank; tensors of NKI 0.6 begin every 512 bytes\n"
      "  hint: write address=(0, bank * 2048)" + MIGRATION),
     (address_in_hbm, RuleError,
      "ndarray: address is given with a buffer in hbm; addresses are of sbuf and psum"),

@@ -38,11 +38,7 @@ class Equals(Struct, frozen=True, dict=True):
         return self.first_within(np.zeros(len(self.program), np.int64))
 
     def first_within(self, group: np.ndarray) -> dict[int, int]:
-        """Per tile that repeats the value of an earlier one of its group, the first of these.
-
-        Args:
-            group: per row; -1 for none.
-        """
+        """Per tile that repeats the value of an earlier one of its group, the first of these."""
         seen: dict[tuple[int, int], int] = {}
         result: dict[int, int] = {}
         of_row = group.tolist()

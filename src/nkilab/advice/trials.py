@@ -28,14 +28,7 @@ SMALL_ROWS = 2_500
 
 
 class Tried(Struct, frozen=True):
-    """A candidate that was simulated.
-
-    Args:
-        id: of the transformation.
-        candidate: it.
-        edit: which of its edits was best.
-        latency_ns: with that edit.
-    """
+    """A candidate that was simulated."""
 
     id: str
     candidate: Candidate

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ..dialects.kernel import Kernel
-from . import capacity, initialisation, loops, lost_work, psum, races, unread
+from . import capacity, initialisation, loops, lost_work, memory_kinds, psum, races, unread
 from . import carried_sums as carried_sums
 from . import comments as comments
 from . import device_loops as device_loops
@@ -43,6 +43,7 @@ def examine(evidence: Evidence, watcher: Watcher, graph: Graph) -> Iterator[Find
     yield from operand_forms.find(evidence)
     yield from form_limits.find(evidence)
     yield from device_loops.find(evidence)
+    yield from memory_kinds.find(evidence)
     yield from examine_text(evidence.kernel, evidence.sources, evidence.generation)
     yield from capacity.find(evidence)
 

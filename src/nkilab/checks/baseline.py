@@ -41,14 +41,7 @@ NO_FILES = Files()
 
 
 class Entry(NamedTuple):
-    """What a finding is known by.
-
-    Args:
-        file: of the kernel's line, relative to the folder of the baseline.
-        kernel: its name.
-        rule: that is broken.
-        text, other_text: of the two lines, without the blanks around them.
-    """
+    """What a finding is known by: relative path, kernel, rule, and its two lines, stripped."""
 
     file: str
     kernel: str

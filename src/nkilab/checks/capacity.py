@@ -123,45 +123,9 @@ BOTH = rule(
     kernel=Example(_BOTH, {"x": "f32[128,512]"}), wrong="", right=", address=(0, 16384)",
 )  # fmt: skip
 
-_HOLES = """
-out = nl.ndarray((2, 128, 1024), nl.float32, buffer=nl.shared_hbm)
-early, late = [], []
-for i in range(6):
-    one = nl.ndarray((128, 8192), nl.float32, buffer=nl.sbuf)
-    nisa.dma_copy(one, x[i])
-    (early if i % 2 else late).append(one)
-for one in early:
-    nisa.tensor_scalar(one, one, op0=nl.add, operand0=1.0)
-    nisa.dma_copy(out[0], one[:, 0:1024])
-wide = nl.ndarray((128, {}), nl.float32, buffer=nl.sbuf)
-nisa.memset(wide, 0.0)
-for one in late:
-    nisa.tensor_tensor(wide[:, 0:8192], wide[:, 0:8192], one, op=nl.add)
-nisa.dma_copy(out[1], wide[:, 0:1024])
-return out
-"""
-FRAGMENTED = rule(
-    "sbuf-fragmented", "capacity", "advice",
-    title="free bytes of SBUF lie together",
-    what="a tile finds enough free bytes, but no run of them that is long enough",
-    why="planning places it in pieces, as if its neighbours had been laid closer together; a compiler that "
-    "does not see as far moves or spills tiles. It is no shortage",
-    fix="allocate long-lived tiles first and side by side",
-    source="docs/timing-model.md, placement; assumed",
-    kernel=Example(_HOLES, {"x": "f32[6,128,8192]"}), wrong="16384", right="8192",
-)  # fmt: skip
-
 
 class Use(Struct, frozen=True):
-    """How full a memory is over the rows of a program.
-
-    Args:
-        memory: "sbuf" or "psum".
-        unit: what is counted.
-        capacity: of the memory, in units.
-        row: where the use changes.
-        used: units in use from there on.
-    """
+    """How full a memory is over the rows of a program; `used` units from `row` on."""
 
     memory: str
     unit: str
@@ -248,7 +212,7 @@ def _site(program: Program, row: int) -> Site:
 
 
 def find(evidence: Evidence) -> Iterator[Finding]:
-    """Spills, shortage and fragmentation."""
+    """Spills and shortage."""
     for track in evidence.tracks:
         if not len(track.program):
             continue
@@ -261,7 +225,6 @@ def find(evidence: Evidence) -> Iterator[Finding]:
         yield from mixture
         others = (f for f in plan.findings if not mixture or f.rule != MIXED.id)
         yield from (_planned(track, plan_finding) for plan_finding in others)
-        yield from _fragments(track)
 
 
 def _mixture(track: Track) -> Iterator[Finding]:
@@ -294,26 +257,6 @@ def _spilled(track: Track) -> list[str]:
     sentence = f"{plan.spill_save_bytes} bytes are saved to hbm, {plan.spill_reload_bytes} read back"
     again = plan.loaded_again_bytes
     return [f"{sentence}; {again} bytes of inputs are loaded again" if again else sentence]
-
-
-def _fragments(track: Track) -> Iterator[Finding]:
-    """Tiles that lie in pieces though nothing was spilled."""
-    plan = track.plan
-    if plan.transfers:
-        return
-    seen: set[Site] = set()
-    for part in np.flatnonzero(plan.sbuf.pieces > 1).tolist():
-        storage, row = int(plan.sbuf.storage[part]), int(plan.sbuf.first_row[part])
-        site = track.birthplace(storage)
-        if site in seen:
-            continue
-        seen.add(site)
-        yield FRAGMENTED.finding(
-            f"{track.describe(storage)} takes {int(plan.sbuf.size[part])} bytes per partition in "
-            f"{int(plan.sbuf.pieces[part])} pieces: enough is free, but not in one run",
-            site, _site(track.compiled, row), "needed here",
-            notes=[f"live: {text}" for text in largest_live(track, "sbuf", row)],
-        )  # fmt: skip
 
 
 def _shortage(track: Track, error: LimitError) -> Finding:

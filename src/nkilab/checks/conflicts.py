@@ -39,13 +39,7 @@ class Touch(NamedTuple):
 
 
 class Pair(NamedTuple):
-    """Two accesses of one memory of which one writes, the first earlier in the program.
-
-    Args:
-        kind: row of the table.
-        first, second: the operands; -1 for the slot where only the row is known.
-        earlier, later: nodes: rows, numbered through all programs.
-    """
+    """Two accesses of one memory of which one writes; operands are -1 where only the row is known."""
 
     kind: str
     first: Touch
@@ -64,12 +58,7 @@ class _Space(NamedTuple):
 
 
 class Conflicts:
-    """The pairs of a launch.
-
-    Args:
-        evidence: what the run left.
-        sequence: all nodes in an order that rendezvous allow; ascending where there is one program.
-    """
+    """The pairs of a launch; `sequence`: all nodes in an order that rendezvous allow."""
 
     def __init__(self, evidence: Evidence, sequence: np.ndarray) -> None:
         self.evidence = evidence
@@ -275,13 +264,7 @@ def _disturbed(
 
 
 class _FirstWrites:
-    """Per access the first write of its own tile to elements that it touches.
-
-    Args:
-        accesses: of tiles of one space.
-        storage: per access its tile.
-        is_written: per access whether it writes.
-    """
+    """Per access the first write of its own tile to elements that it touches."""
 
     def __init__(self, accesses: Accesses, storage: np.ndarray, is_written: np.ndarray) -> None:
         self._accesses = accesses

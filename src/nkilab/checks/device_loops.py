@@ -6,14 +6,18 @@ import ast
 import os
 from collections.abc import Iterator
 
+import numpy as np
+
 from ..dialects.grammar import LAST_PARSED
+from ..tiles.tile import PSUM
 from .declare import COPIED, SCALED, Example, Refusal, rule
-from .evidence import Evidence
-from .finding import Finding
-from .front_end import root_of
+from .evidence import Evidence, Track
+from .finding import Finding, once
+from .front_end import bound_to, root_of
 from .scope import Scope, scope_of
 from .text_rules import Place, text_rule
 
+_TRN1 = ("--target", "trn1")
 _DEVICE_LOOPS = ("language.fori_loop", "language.while_loop")
 
 _NESTED = """
@@ -43,6 +47,29 @@ def _nested_loops(scope: Scope) -> Iterator[Place]:
             yield loop, f"a dynamic_range loop stands in another one and carries {carried}", ""
 
 
+@text_rule("nki", "nested-device-loop",
+    Refusal("log", "", "operand #3 does not dominate this use", "0.6", "0.6", (2,)),
+    title="on trn1 loops whose bounds are registers stand beside each other",
+    what="a dynamic_range loop stands in another one, and a bound of it is no number, on trn1",
+    why="the register of the inner bound is not known where the outer loop begins",
+    fix="use nl.static_range for one of the two, or give the inner one numbers",
+    source="public kernels with loops on the device, NKI 0.6 on trn1; loops of numbers nest, "
+    "aws-neuron-sdk issue 1346",
+    kernel=COPIED.around("trips = nisa.register_alloc(2)\n" + _NESTED.replace("(3)", "(trips)")),
+    wrong="dynamic_range", right="static_range", options=_TRN1,
+)  # fmt: skip
+def _nested_registers(scope: Scope) -> Iterator[Place]:
+    loops = _dynamic_loops(scope)
+    for loop in loops:
+        bounds = loop.iter.args if isinstance(loop.iter, ast.Call) else []
+        if any(a in loops for a in scope.source.around(loop)) and not all(map(_is_number, bounds)):
+            yield loop, "a loop on the device whose bound is a register stands in another one", ""
+
+
+def _is_number(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant)
+
+
 def _is_dynamic(scope: Scope, loop: ast.For) -> bool:
     return isinstance(loop.iter, ast.Call) and scope.name_of(loop.iter.func) == _DYNAMIC
 
@@ -62,7 +89,6 @@ def _carried(loop: ast.For, outer: ast.For) -> str:
 
 
 _DOUBLED = SCALED.format("2.0")
-_TRN1 = ("--target", "trn1")
 
 
 @text_rule("nki", "loop-register-branch", Refusal("documented", since="0.3", until=LAST_PARSED),
@@ -134,6 +160,38 @@ def _inductions(scope: Scope) -> Iterator[Place]:
     for name, node in _in_loops(scope):
         if isinstance(node, ast.keyword) and node.arg == "scalar_offset" and root_of(node.value) == name:
             yield node.value, f"scalar_offset is {name}, the variable of the loop", ""
+
+
+_SLICED = """
+part = nl.ndarray((1, 512), nl.float32, buffer=nl.sbuf)
+
+def body(i):
+    nisa.dma_copy(part, {})
+
+nl.fori_loop(0, 3, body)
+"""
+
+
+@text_rule("nki", "register-subscript", Refusal("report", since="0.6", until="0.6"),
+    title="registers are no subscripts",
+    what="a subscript is the register that fori_loop or while_loop gives its body, or one of register_alloc",
+    why="the compiler leaves the axis as it is: shapes do not agree, or all of the axis is moved",
+    fix="use x.select(dim, i), or x.ap(..., scalar_offset=i, indirect_dim=...)",
+    source="public notes of an attention kernel with paged latents, NKI 0.6; nki.language.fori_loop",
+    kernel=COPIED.around(_SLICED), wrong="x[i]", right="x.select(0, i).reshape((1, 512))", options=_TRN1,
+)  # fmt: skip
+def _subscripts(scope: Scope) -> Iterator[Place]:
+    bodies = [b for b in _bodies(scope, *_DEVICE_LOOPS) if b.args.args]
+    allocated = bound_to(scope, ("isa.register_alloc",)).items()
+    names = {
+        *((scope.source.function_of(call), name) for name, call in allocated),
+        *((body, body.args.args[0].arg) for body in bodies),
+    }
+    places = (n.slice for n in scope.of(ast.Subscript))
+    keys = (key for place in places for key in (place.elts if isinstance(place, ast.Tuple) else [place]))
+    for key in keys:
+        if isinstance(key, ast.Name) and (scope.source.function_of(key), key.id) in names:
+            yield key, f"{key.id}, a register, is a subscript", ""
 
 
 @text_rule("nki", "loop-body-result", Refusal("documented", since="0.6", until="0.6"),
@@ -270,13 +328,68 @@ LOOP = rule(
 )  # fmt: skip
 
 
+_SUMMED = """
+left, right = nl.load(a), nl.load(b)
+result = nl.ndarray((128, 512), nl.float32, buffer=nl.sbuf)
+out = nl.ndarray((128, 512), nl.float32, buffer=nl.shared_hbm)
+total = nl.ndarray((128, 512), nl.float32, buffer=nl.psum)
+
+def body(i):
+    {}nisa.nc_matmul(total, left, right)
+    nisa.tensor_copy(result, total)
+
+nl.fori_loop(0, 3, body)
+nisa.dma_copy(out, result)
+return out
+"""
+BANK = rule(
+    "psum-into-device-loop", "compiler",
+    Refusal("log", "NCC_IBIR092", "Live-in/Live-out MemoryLocation not allocated to MemoryType: DRAM", "0.6"),
+    title="sums of a loop on the device are made in it",
+    what="TensorE writes a tile of psum in a loop on the device that does not make the tile, or two such "
+    "loops use one tile",
+    why="what lives on both sides of such a loop is in memory; tiles of sbuf may, sums in psum may not",
+    fix="make the tile in psum in the body of the loop",
+    source="public kernels with loops on the device, and their probe, NKI 0.6",
+    kernel=Example(_SUMMED, {"a": "bf16[128,128]", "b": "bf16[128,512]"}, options=_TRN1),
+    wrong="", right="total = nl.ndarray((128, 512), nl.float32, buffer=nl.psum)\n    ",
+)  # fmt: skip
+
+
 def find(evidence: Evidence) -> Iterator[Finding]:
+    """What loops on the device may not do, as a run shows it."""
+    if evidence.kernel.spelling != "nki":
+        return
+    for track in evidence.tracks if evidence.refuses(BANK) else ():
+        yield from once(_of_program(track))
+    yield from _on_one_core(evidence)
+
+
+def _of_program(track: Track) -> Iterator[Finding]:
+    """Sums that lie on both sides of a loop on the device."""
+    program, marks = track.program, track.marks
+    dynamic = {loop for loop, kind in marks.loops.items() if kind == "dynamic"}
+    if not dynamic:
+        return
+    around = [tuple(loop for loop, _ in loops if loop in dynamic) for loops in track.loops_of_position]
+    slots, loops_of = track.slots, dict[int, set[int]]()
+    for slot in np.flatnonzero(slots.kinds.lie_in(PSUM)[slots.storage]).tolist():
+        row, storage = int(slots.row[slot]), int(slots.storage[slot])
+        outer = set(around[program.position_of(row)]) - set(around[marks.births[storage]])
+        loops_of.setdefault(storage, set()).update(outer)
+        is_sum = bool(slots.is_written[slot]) and program.form_of(row).accumulates
+        if outer and (is_sum or len(loops_of[storage]) > 1):
+            word = "writes" if is_sum else "uses"
+            yield BANK.finding(
+                f"{track.called(row)} {word} {track.describe(storage)} in a loop on the device",
+                track.site(row), track.birthplace(storage), "made here",
+            )  # fmt: skip
+
+
+def _on_one_core(evidence: Evidence) -> Iterator[Finding]:
     """Device loops of a kernel that runs on one of two cores."""
     scope = scope_of(evidence.kernel, evidence.sources)
-    refusal = LOOP.refusal
-    if scope is None or refusal is None or evidence.kernel.spelling != "nki":
-        return
-    if not refusal.applies(scope.version, evidence.generation):
+    if scope is None or not evidence.refuses(LOOP):
         return
     is_alone = len(evidence.tracks) == 1 and os.environ.get("NEURON_LOGICAL_NC_CONFIG") != "1"
     for node in scope.calls(*_DEVICE_LOOPS) if is_alone else ():

@@ -24,17 +24,14 @@ from ..trace.program import Program, StorageRecord
 from ..trace.run_notes import Marks
 from ..trace.session import MemoryKey
 from ..trace.source import assigned_name
+from .declare import Rule
 from .finding import Site
+from .scope import version_compiled
 from .sources import Sources
 
 
 class Track:
-    """One program of a launch, and what follows from it alone; each is worked out when it is first asked for.
-
-    Args:
-        program: as the run recorded it.
-        rank: its core.
-    """
+    """One program of a launch, and what follows from it alone, worked out when it is first asked for."""
 
     def __init__(self, program: Program, rank: int = 0) -> None:
         self.program = program
@@ -213,6 +210,11 @@ class Evidence(Struct, frozen=True):
     def generation(self) -> int:
         """Of the chip that it ran on; 0 where nothing ran."""
         return self.tracks[0].program.machine.generation if self.tracks else 0
+
+    def refuses(self, rule: Rule) -> bool:
+        """Whether the build refuses what breaks a rule, of the version and chip that the kernel ran for."""
+        version = version_compiled(self.kernel)
+        return rule.refusal is not None and rule.refusal.applies(version, self.generation)
 
     def orders(self, kind: str) -> bool:
         """Whether the table has a kind of pair and orders it."""

@@ -9,11 +9,10 @@ import numpy as np
 from ..dialects.grammar import LAST_PARSED
 from ..tiles.tile import HBM, PSUM, SBUF, Layout
 from ..trace.program import StorageRecord
-from .declare import Example, Refusal, Rule, rule
+from .declare import Example, Refusal, rule
 from .evidence import Evidence, Track
-from .finding import Finding, Site
+from .finding import Finding, Site, once
 from .operand_forms import TRANSFERS, Form, Values, called_on, form_rule, operators_of, tile_line
-from .scope import version_compiled
 
 _LEARNINGS = "nki-autotune, learnings, trn2"
 
@@ -109,7 +108,7 @@ STEP = rule(
 
 
 _SCRATCH = """
-scratch = nl.ndarray((256, 8), x.dtype, buffer=nl.shared_hbm)
+scratch = nl.ndarray((256, 8), x.dtype, buffer=nl.private_hbm)
 out = nl.ndarray((8, 128), x.dtype, buffer=nl.shared_hbm)
 for i in range(2):
     nl.store(scratch[i * 128 : i * 128 + 128], nl.load(x[i * 128 : i * 128 + 128]))
@@ -128,22 +127,31 @@ LOCAL = rule(
     wrong="scratch", right="x",
 )  # fmt: skip
 
+_STEPS = "for i in range(2):\n    nisa.tensor_scalar(tile, tile, nl.add, 1.0, name={})"
+NAMED = rule(
+    "instruction-name-twice", "compiler", Refusal("report", "", "duplicate op name", "0.6", "0.6"),
+    title="each instruction has a name of its own",
+    what="two instructions of a program are given the same name=",
+    why="the compiler knows instructions by their names, and loops are unrolled",
+    fix='put what differs into the name, as name=f"step_{i}", or leave it out',
+    source="public notes of a decoding megakernel, NKI 0.6",
+    kernel=_STEPS, wrong='"step"', right='f"step_{i}"',
+)  # fmt: skip
+
 
 def find(evidence: Evidence) -> Iterator[Finding]:
-    """Operands that leave out partitions or that a transposing load does not read."""
+    """Operands that leave out partitions or that a transposing load does not read, and names given twice."""
     if evidence.kernel.spelling != "nki":
         return
-    if _applies(STEP, evidence):
+    for track in evidence.tracks if evidence.refuses(NAMED) else ():
+        names = [(name, track.site(row)) for name, row in track.marks.renamed]
+        yield from once(NAMED.finding(f"another instruction is called {name}", site) for name, site in names)
+    if evidence.refuses(STEP):
         for site, called in _sites(evidence, _rows_with_steps).items():
             yield STEP.finding(f"{called} reads or writes a tile that leaves out partitions", site)
-    for site, called in _sites(evidence, _local_transposes).items() if _applies(LOCAL, evidence) else ():
+    for site, called in _sites(evidence, _local_transposes).items() if evidence.refuses(LOCAL) else ():
         if "language.load_transpose2d" in called_on(evidence, site):
             yield LOCAL.finding(f"{called} reads a tensor that the kernel makes", site)
-
-
-def _applies(own_rule: Rule, evidence: Evidence) -> bool:
-    refusal = own_rule.refusal
-    return refusal is not None and refusal.applies(version_compiled(evidence.kernel), evidence.generation)
 
 
 def _sites(evidence: Evidence, look: Callable[[Track], list[int]]) -> dict[Site, str]:
@@ -289,6 +297,12 @@ def _engine_of_software(form: Form) -> str:
     return f"engine is {form.engine}, and dge_mode {form.dge_mode}" if is_named else ""
 
 
+def _dynamic_on_chip(form: Form) -> str:
+    slots = () if form.name.startswith("tensor_copy_dynamic") else form.tile_slots()
+    return next((f"{name} is in {layout.memory} at a run-time offset" for name, _, layout in slots
+                 if layout.indices and layout.memory != HBM), "")  # fmt: skip
+
+
 _NOTES = "release notes"
 # Rules that the gallery shows: identifier, refusal, instructions, title, what, why, fix, source, look.
 _ROWS: tuple[tuple[str, Refusal, tuple[str, ...], str, str, str, str, str, Callable[..., str]], ...] = (
@@ -327,9 +341,16 @@ _ROWS: tuple[tuple[str, Refusal, tuple[str, ...], str, str, str, str, str, Calla
      ".ap and scalar_offset",
      "load what is wanted from hbm by dma_copy with the offset, or use tensor_copy_dynamic_src",
      "nki-moe-megakernel, common pitfalls; NKI 0.3 release notes",
-     lambda f: next((f"{name} is in {layout.memory} at a run-time offset" for name, _, layout
-                     in f.tile_slots() if layout.indices and layout.memory != HBM
-                     and not f.name.startswith("tensor_copy_dynamic")), "")),
+     _dynamic_on_chip),
+    ("dynamic-compute",
+     Refusal("log", "NCC_IBIR829", "Requested Argument index 1 out of bounds", "0.6", "0.6", (2,)), (),
+     "on trn1 transfers alone have run-time offsets",
+     "an instruction other than a transfer reads or writes sbuf or psum at a run-time offset, on trn1",
+     "its engines know their addresses beforehand; of nc_matmul the build says NCC_IBIR040, "
+     "tile size must be <= 128x128",
+     "load what is wanted from hbm by dma_copy with the offset",
+     "public kernels of a mixture of experts, and their probe, NKI 0.6 on trn1",
+     _dynamic_on_chip),
     ("indirect-transpose-columns", Refusal("documented", since="0.2", until="0.3"), ("dma_transpose",),
      "before NKI 0.4 indirect transposes read rows of 128",
      "src of dma_transpose has a run-time index, and its last axis is not 128",
@@ -428,19 +449,3 @@ form_rule("nki", "nl-copy-integers",
 def _integers(form: Form) -> str:
     src = form.src if form.name == "tensor_copy" else form.data
     return f"src is {src.dtype.name}" if src.dtype.is_integer and src.itemsize == 4 else ""
-
-
-@form_rule("nki", "copy-bias",
-    Refusal("log", until="0.2", generations=(2,), milder="warning"), "activation",
-    title="an activation that copies has no bias",
-    what="nisa.activation with nl.copy is given a bias on trn1",
-    why="ScalarE of trn1 copies and leaves the bias out: the result is data alone, without a word",
-    fix="use nisa.tensor_scalar, or op=nl.identity",
-    source="aws-neuron-sdk issue 1296",
-    kernel=f"{tile_line('by', '(128, 1)')}\nnisa.memset(by, 2.0)\n"
-           "nisa.activation(tile, op=nl.{}, data=tile, bias=by)",
-    wrong="copy", right="relu", options=("--nki", "0.2", "--target", "trn1"),
-)  # fmt: skip
-def _copy_bias(form: Form) -> str:
-    is_left_out = form.op.name == "copy" and isinstance(form.bias, Layout)
-    return "op is copy, and bias is a tile" if is_left_out else ""

@@ -14,7 +14,7 @@ from symtable import SymbolTable, symtable
 from ..dialects.grammar import KNOWN_BUILTINS, KNOWN_MATH, LAST_PARSED, unknown_function
 from ..dialects.history import order
 from .declare import COPIED, SCALED, Example, Refusal
-from .scope import Scope, parameters
+from .scope import Scope
 from .text_rules import Place, text_rule
 
 _REPORT = "trnrand, development notes of its NKI kernels"
@@ -152,17 +152,6 @@ def _enums(scope: Scope) -> Iterator[Place]:
             yield value, f"{name} is {value.value}, a number", ""
 
 
-_COLLECTIVE = """
-given = nl.ndarray((128, 512), nl.float32, buffer=nl.shared_hbm{})
-summed = nl.ndarray((128, 512), nl.float32, buffer=nl.shared_hbm, name="summed")
-out = nl.ndarray((128, 512), nl.float32, buffer=nl.shared_hbm)
-nisa.dma_copy(given, x)
-ncc.all_reduce([given], [summed], ncc.ReplicaGroup([[0]]), nl.add)
-nisa.dma_copy(out, summed)
-return out
-"""
-
-
 @text_rule("nki", "kernel-calls-kernel", Refusal("disputed", until=LAST_PARSED),
     title="kernels call plain functions",
     what="a kernel calls a function that nki.jit decorates too",
@@ -178,33 +167,6 @@ def _inner_kernels(scope: Scope) -> Iterator[Place]:
     for name, node in scope.plain_calls():
         if name in others:
             yield node, f"{name} is a kernel itself", ""
-
-
-@text_rule("nki", "collective-tensors",
-    Refusal("log", "NCC_IBIR440", "DRAM allocation failure", "0.3", "0.3"),
-    title="in NKI 0.3 collectives take tensors of the kernel that have names",
-    what="a collective is given a parameter of the kernel, or a tensor in hbm that has no name=",
-    why="a collective cannot read or write arguments, and its tensors are allocated by their names",
-    fix="copy the argument to an nl.ndarray(..., buffer=nl.shared_hbm, name=...) first",
-    source="nki-library, tests of collectives",
-    kernel=Example(_COLLECTIVE, COPIED.args, options=("--nki", "0.3"), above="import nki.collectives as ncc"),
-    wrong="", right=', name="given"',
-)  # fmt: skip
-def _collectives(scope: Scope) -> Iterator[Place]:
-    calls = bound_to(scope, ("language.ndarray",))
-    nameless = {name for name, call in calls.items() if _is_nameless_in_hbm(call)}
-    collectives = (n for n in scope.of(ast.Call) if scope.name_of(n.func).startswith("collectives."))
-    arguments = (a for n in collectives for a in (*n.args, *(k.value for k in n.keywords)))
-    for place in (element for one in arguments if isinstance(one, ast.List) for element in one.elts):
-        name = root_of(place)
-        if name in parameters(scope.kernel) or name in nameless:
-            word = "has no name" if name in nameless else "is an argument of the kernel"
-            yield place, f"{name}, which a collective takes, {word}", ""
-
-
-def _is_nameless_in_hbm(call: ast.Call) -> bool:
-    buffers = [ast.unparse(k.value) for k in call.keywords if k.arg == "buffer"]
-    return not any(k.arg == "name" for k in call.keywords) and any(b.endswith("hbm") for b in buffers)
 
 
 @text_rule("nki", "seed-engine",

@@ -16,11 +16,7 @@ ENGINE, QUEUE = "engine order", "queue order"
 
 
 class Graph:
-    """What is ordered in a launch, and the pairs that are not.
-
-    Args:
-        evidence: what the run left.
-    """
+    """What is ordered in a launch, and the pairs that are not."""
 
     def __init__(self, evidence: Evidence) -> None:
         self.evidence = evidence

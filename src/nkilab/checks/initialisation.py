@@ -69,12 +69,7 @@ NO_OUTPUT = rule(
 
 
 def find(evidence: Evidence, reported: Collection[tuple[int, int]] = ()) -> Iterator[Finding]:
-    """Reads of what was never written, once per line and tensor; results with holes.
-
-    Args:
-        evidence: what the run left.
-        reported: rank and row of reads that another family tells of.
-    """
+    """Reads of what was never written, but for `reported` ones, once per line; results with holes."""
     yield from _unwritten_reads(evidence, reported)
     yield from holes(evidence)
     if not _leaves_result(evidence):

@@ -17,11 +17,7 @@ _MOST_OPERANDS = 2000
 
 
 class Lineage:
-    """What the rows of one program tell of the values in its tiles.
-
-    Args:
-        track: of the program.
-    """
+    """What the rows of one program tell of the values in its tiles."""
 
     def __init__(self, track: Track) -> None:
         self.track = track

@@ -58,11 +58,7 @@ class _Sum(Struct, frozen=True):
 
 
 class NarrowSums:
-    """The sums that a recording makes in narrow types, addition by addition.
-
-    Args:
-        home: what stands for a memory.
-    """
+    """The sums that a recording makes in narrow types, addition by addition."""
 
     def __init__(self, home: Callable[[Memory], object]) -> None:
         self._home = home

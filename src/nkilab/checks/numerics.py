@@ -1,15 +1,15 @@
 """`--numerics`: the recorded program twice in step, in the types that it stores and in float32.
 
 Both begin with the same inputs. What differs is what storing narrow types costs: rounding, overflow, and
-sums that
-stop growing.
+sums that stop growing.
 """
 
 from __future__ import annotations
 
 import copy
+from collections import Counter
 from collections.abc import Iterator
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any
 
 import numpy as np
@@ -124,12 +124,7 @@ def wide(dtype: DType) -> DType:
 
 
 class Shadow:
-    """Both computations.
-
-    Args:
-        evidence: of the run.
-        recording: what it computed.
-    """
+    """Both computations."""
 
     def __init__(self, evidence: Evidence, recording: Recording) -> None:
         self.evidence = evidence
@@ -139,11 +134,11 @@ class Shadow:
         self.drifts: dict[object, Drift] = {}
         self.owner: dict[object, Memory] = {}
         self.findings: list[Finding] = []
-        self.skipped: dict[str, int] = {}
+        self.skipped: Counter[str] = Counter()
         self.sums = NarrowSums(self.stored.home)
-        self._still: dict[Site, int] = {}
-        self._reported: set[tuple[str, Site]] = set()
-        self._forms: dict[Instruction, Instruction] = {}
+        self._still: Counter[Site] = Counter()
+        # with float32 in the place of narrower floats
+        self._wide_form = cache(_widened)
 
     def run(self) -> None:
         """Compute everything."""
@@ -166,27 +161,17 @@ class Shadow:
         """Compute an action in float32; False where that cannot be."""
         operands = [o for o in action.operands if isinstance(o, Operand)]
         if any(o.layout.dtype is not self.recording.shapes[o.memory][1] for o in operands):
-            self.skipped["a tile is viewed as another type"] = (
-                self.skipped.get("a tile is viewed as another type", 0) + 1
-            )
+            self.skipped["a tile is viewed as another type"] += 1
             return False
         for operand in operands:
             if not self.exact.storage(operand.memory).is_known:
                 self._catch_up(operand)
         try:
-            self.exact.compute(action, self._form(action.form))
-        except (*_REFUSED, NkilabError) as error:
-            word = f"{action.form.name} does not take float32"
-            self.skipped[word] = self.skipped.get(word, 0) + bool(error)
+            self.exact.compute(action, self._wide_form(action.form))
+        except (*_REFUSED, NkilabError):
+            self.skipped[f"{action.form.name} does not take float32"] += 1
             return False
         return True
-
-    def _form(self, form: Instruction) -> Instruction:
-        """The form with float32 in the place of narrower floats."""
-        known = self._forms.get(form)
-        if known is None:
-            known = self._forms[form] = _widened(form)
-        return known
 
     def _catch_up(self, operand: Operand) -> None:
         """Give the computation in float32 what the other one holds."""
@@ -264,7 +249,7 @@ class Shadow:
         still = moves & (after[0] == before[0])
         if not moves.any() or np.count_nonzero(still) < STILL * moves.size:
             return
-        self._still[site] = self._still.get(site, 0) + 1
+        self._still[site] += 1
         if self._still[site] == STILL_ROWS:
             at = np.flatnonzero(still.reshape(-1))[0]
             self._tell(LOST.finding(
@@ -275,8 +260,7 @@ class Shadow:
             ))  # fmt: skip
 
     def _tell(self, finding: Finding) -> None:
-        if (finding.rule, finding.site) not in self._reported:
-            self._reported.add((finding.rule, finding.site))
+        if not any((f.rule, f.site) == (finding.rule, finding.site) for f in self.findings):
             self.findings.append(finding)
 
     def _site(self, action: Action) -> Site:

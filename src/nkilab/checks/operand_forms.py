@@ -18,7 +18,6 @@ from ..tiles.tile import HBM, SBUF, Layout
 from .declare import COPIED, SCALED, Example, Facts, Refusal, Rule, rule
 from .evidence import Evidence, Track
 from .finding import NOWHERE, Finding, Site, once
-from .scope import version_compiled
 
 # Its operands and attributes are those that its declaration names.
 Form = Any
@@ -33,7 +32,6 @@ class _Finder(NamedTuple):
     """Who looks for a rule, in the forms of which instructions; () for all but transfers."""
 
     rule: Rule
-    refusal: Refusal
     names: tuple[str, ...]
     look: Callable[..., str]
     called: str = ""
@@ -65,7 +63,7 @@ def form_rule(
     """
 
     def keep(look: Look) -> Look:
-        of_form = _Finder(rule(id, "compiler", refusal, **facts), refusal, names, look, called, by_values)
+        of_form = _Finder(rule(id, "compiler", refusal, **facts), names, look, called, by_values)
         _FINDERS[spelling].append(of_form)
         return look
 
@@ -202,10 +200,72 @@ form_rule("nki", "square-and-sum",
 )(lambda form: "squares are summed as they are computed" if form.op.name == "square" else "")  # fmt: skip
 
 
+_COPY = "nisa.activation with nl.copy is given a tile as its bias on trn1"
+_COPY_RULES = (
+    ("copy-bias", Refusal("log", until="0.2", generations=(2,), milder="warning"),
+     "ScalarE of trn1 copies and leaves the bias out: the result is data alone, without a word", "0.2",
+     "aws-neuron-sdk issue 1296"),
+    ("copy-bias-tile",
+     Refusal("log", "NCC_IBVF043", "Activation function with type Copy only supports immediate bias", "0.3",
+             generations=(2,)),
+     "ScalarE of trn1 adds a number to what it copies, and no column", "0.6",
+     "public kernels that attend to long contexts on trn1; a port of Qwen 3.6 to trn1"),
+)  # fmt: skip
+for _id, _refusal, _why, _nki, _source in _COPY_RULES:
+    form_rule("nki", _id, _refusal, "activation",
+        title="an activation that copies has no tile as its bias", what=_COPY,
+        why=_why, fix="use nisa.tensor_scalar, or op=nl.identity", source=_source,
+        kernel=f"{tile_line('by', '(128, 1)')}\nnisa.memset(by, 2.0)\n"
+               "nisa.activation(tile, op=nl.{}, data=tile, bias=by)",
+        wrong="copy", right="relu", options=("--nki", _nki, "--target", "trn1"),
+    )(lambda form: "op is copy, and bias is a tile"
+      if form.op.name == "copy" and isinstance(form.bias, Layout) else "")  # fmt: skip
+
+
+@form_rule("nki", "scalar-reduce-integers",
+    Refusal("log", "NCC_IBVF012", "ISA check failed", since="0.3"), "tensor_scalar_reduce",
+    title="tensor_scalar_reduce is of floats",
+    what="data or reduce_res of tensor_scalar_reduce is of integers",
+    why="the instruction adds up in float32, and casts neither; the code for reduce_res is NCC_IBVF013",
+    fix="copy the integers into a float32 tile first, or use tensor_tensor and tensor_reduce",
+    source="public kernels of a histogram, NKI 0.6",
+    kernel=f"{tile_line('counts', '(128, 512)', '{}')}\n{tile_line('total', '(128, 1)')}\n"
+           "nisa.memset(counts, 1)\n"
+           "nisa.tensor_scalar_reduce(tile, counts, nl.multiply, 2.0, nl.add, total)",
+    wrong="int32", right="float32",
+)  # fmt: skip
+def _reduced_integers(form: Form) -> str:
+    layouts = (("data", form.data), ("reduce_res", form.reduce_res))
+    return next(
+        (
+            f"{name} is {layout.dtype.name}; it is a float"
+            for name, layout in layouts
+            if isinstance(layout, Layout) and layout.dtype.is_integer
+        ),
+        "",
+    )
+
+
+_SUMMED = """
+out = nl.ndarray((128, 512), x.dtype, buffer=nl.shared_hbm)
+nl.store(out, nisa.activation(nl.square, nl.load(x){}))
+return out
+"""
+form_rule("neuronxcc", "activation-sum-unread", Refusal("report", "NCC_INIC902", since=BETA1, until=BETA1),
+          "activation",
+    title="an activation that sums hands its sum over",
+    what="activation of Beta 1 is given reduce_op, and neither reduce_res nor reduce_cmd",
+    why="the function returns the activation itself; the compiler ends at the sum that nothing takes",
+    fix="use nisa.activation_reduce with reduce_res, or leave reduce_op out",
+    source="an agent's list of repairs on trn2, neuronx-cc 2.27",
+    kernel=Example(_SUMMED, {"x": "f32[128,512]"}, "neuronxcc"), wrong=", reduce_op=nl.add", right="",
+)(lambda form: "reduce_op is given, and nothing takes the sum" if form.reduce_op is not None
+  and form.reduce_res is None and form.reduce_cmd == "idle" else "")  # fmt: skip
+
+
 def find(evidence: Evidence) -> Iterator[Finding]:
     """What the build refuses of the forms that ran, once per line and rule."""
-    version, generation = version_compiled(evidence.kernel), evidence.generation
-    finders = [f for f in _FINDERS[evidence.kernel.spelling] if f.refusal.applies(version, generation)]
+    finders = [f for f in _FINDERS[evidence.kernel.spelling] if evidence.refuses(f.rule)]
     tracks = ((track, enumerate(track.program.forms)) for track in evidence.tracks)
     places = ((track, *pair) for track, forms in tracks for pair in product(forms, finders))
     yield from once(f for place in places for f in _findings(evidence, *place))

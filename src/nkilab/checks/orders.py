@@ -20,14 +20,7 @@ MOST_DIRECTED = 8
 
 
 class Ordering(Struct, frozen=True):
-    """One order.
-
-    Args:
-        name: what it does, in words.
-        sequence: all nodes.
-        pair: the unordered pair that it reverses, or None.
-        permutes: whether iterations of affine loops come in another order than the text says.
-    """
+    """One order of all nodes; `pair` is the unordered one that it reverses."""
 
     name: str
     sequence: np.ndarray
@@ -76,12 +69,7 @@ def orderings(graph: Graph, races: list[Pair], seed: int = 0) -> Iterator[Orderi
 
 
 def _constraints(graph: Graph, *, has_streams: bool = True) -> tuple[np.ndarray, list[list[int]]]:
-    """Per node how many it waits for, and who waits for it; rows that meet wait for what either waits for.
-
-    Args:
-        graph: of the launch.
-        has_streams: whether engines and queues keep their order.
-    """
+    """Per node how many it waits for, and who waits for it; rows that meet wait for what either waits for."""
     count = int(graph.base[-1])
     edges = {(later, earlier) for later, earlier in graph.edges.tolist() if later != earlier}
     stream = graph.streams

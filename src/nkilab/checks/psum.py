@@ -18,7 +18,6 @@ from .evidence import Evidence, Track
 from .finding import Finding, Site, once
 from .lineage import Lineage
 from .restarts import Stretch, restarts
-from .scope import version_compiled
 from .watch import Accumulated
 
 MODE = "nki.isa.nc_matmul, accumulation mode"
@@ -279,7 +278,7 @@ class _Walk:
 
     def __init__(self, track: Track, evidence: Evidence) -> None:
         self.track = track
-        self.compiled_for = version_compiled(evidence.kernel), evidence.generation
+        self.needs_words = evidence.refuses(WORD)
         self.one_sum = INTERLEAVED if evidence.kernel.spelling == "neuronxcc" else SHARED
         self.bank_bytes = track.program.machine.limit("psum_bank_bytes")
         self.banks: dict[tuple[int, int], _Bank] = {}
@@ -322,10 +321,10 @@ class _Walk:
 
     def _half_words(self, row: int, slot: int) -> Iterator[Finding]:
         """That a matmul writes from the middle of a word on, if it does and the version refuses that."""
-        track, slots, refusal = self.track, self.track.slots, WORD.refusal
+        track, slots = self.track, self.track.slots
         start = int(slots.offset[slot]) * slots.layouts[slots.layout[slot]].itemsize
         is_product = track.program.form_of(row).name in ("nc_matmul", "nc_transpose")
-        if start % 4 and is_product and refusal is not None and refusal.applies(*self.compiled_for):
+        if start % 4 and is_product and self.needs_words:
             place = track.describe(int(slots.storage[slot]))
             yield WORD.finding(f"{track.called(row)} writes to {place} from byte {start} on", track.site(row))
 

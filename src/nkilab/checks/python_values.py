@@ -34,7 +34,7 @@ def kinds(scope: Scope) -> KindOf:
             case ast.Subscript(value=ast.Attribute(attr="shape"), slice=place):
                 return "" if isinstance(place, ast.Slice) else "int"
             case ast.Call(func=ast.Name(id=word)) | ast.Call(func=ast.Attribute(attr=word)):
-                return _RESULTS.get(word, "")
+                return _RESULTS.get(word, classes.get(word, ""))
             case ast.BinOp(left=left, right=right):
                 pair = {kind_of(left), kind_of(right)} - {_SAME}
                 return pair.pop() if len(pair) == 1 and not isinstance(node.op, ast.Div) else ""
@@ -43,6 +43,7 @@ def kinds(scope: Scope) -> KindOf:
         return _DISPLAYS.get(type(node), "")
 
     known: dict[tuple[Function | None, str], str] = {}
+    classes = {n.name: "object" for n in scope.source.tree.body if isinstance(n, ast.ClassDef)}
 
     def kind_of_name(function: Function | None, name: str) -> str:
         if (function, name) not in known:
@@ -75,6 +76,8 @@ def _bound_kinds(scope: Scope, function: Function | None, name: str, kind_of: Ki
                 yield kind_of(value)
             case ast.AnnAssign(value=ast.expr() as value) | ast.AugAssign(value=value):
                 yield kind_of(value)
+            case ast.For(iter=ast.Call(func=called)) if ast.unparse(called).endswith("range"):
+                yield "" if ast.unparse(called).endswith("dynamic_range") else "int"
             case _:
                 yield ""
 

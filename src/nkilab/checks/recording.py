@@ -38,15 +38,7 @@ class Operand(NamedTuple):
 
 
 class Action(Struct, frozen=True):
-    """One call of what computes rows.
-
-    Args:
-        rank, row: whose it is.
-        form: of the row.
-        operands: per declared operand a view without elements, a number or None.
-        values: resolved.
-        mask: where to write, or None.
-    """
+    """One call of what computes rows: per declared operand a view without elements, a number or None."""
 
     rank: int
     row: int
@@ -58,13 +50,7 @@ class Action(Struct, frozen=True):
 
 @dataclass
 class Recording:
-    """All actions of a launch in the order in which they were computed.
-
-    Args:
-        actions: of the run.
-        shapes: per memory its shape and type.
-        inputs: elements of memories that were there before anything was computed.
-    """
+    """All actions of a launch in the order in which they were computed, and what lay in memories before."""
 
     actions: list[Action] = field(default_factory=list)
     shapes: dict[Memory, tuple[tuple[int, ...], DType, str]] = field(default_factory=dict)

@@ -83,54 +83,17 @@ def _constructs(scope: Scope) -> Iterator[Place]:
     right=('scales = {"0": 2.0}', SCALED.format('scales["0"]')),
 )  # fmt: skip
 def _dictionaries(scope: Scope) -> Iterator[Place]:
-    numbers = _counted(scope)
-    assigned = (n for n in scope.of(ast.Assign) if _is_dictionary(n.value))
-    dictionaries = {t.id for n in assigned for t in n.targets if isinstance(t, ast.Name)}
+    kind_of = kinds(scope)
     keys: list[ast.expr | None] = []
     for node in scope.nodes():
         match node:
             case ast.Dict(keys=written):
                 keys += written
-            case ast.DictComp(key=pair):
-                keys.append(pair)
-            case ast.Subscript(value=ast.Name(id=name), slice=chosen, ctx=ast.Store()) if (
-                name in dictionaries
-            ):
+            case ast.Subscript(value=target, slice=chosen, ctx=ast.Store()) if kind_of(target) == "dict":
                 keys.append(chosen)
     for key in keys:
-        if key is not None and _is_no_string(key, numbers):
+        if key is not None and kind_of(key) not in ("str", ""):
             yield key, f"the key {scope.words(key)} is no string", ""
-
-
-def _is_dictionary(node: ast.expr) -> bool:
-    is_made = isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "dict"
-    return is_made or isinstance(node, ast.Dict | ast.DictComp)
-
-
-def _counted(scope: Scope) -> set[str]:
-    """Names that loops bind to numbers: of ranges, and the first of enumerate."""
-    names: set[str] = set()
-    loops: list[ast.For | ast.comprehension] = [*scope.of(ast.For), *scope.of(ast.comprehension)]
-    for loop in loops:
-        called = loop.iter.func if isinstance(loop.iter, ast.Call) else None
-        word = called.id if isinstance(called, ast.Name) else getattr(called, "attr", "")
-        target = loop.target.elts[0] if isinstance(loop.target, ast.Tuple) else loop.target
-        if isinstance(target, ast.Name) and (word == "enumerate" or word.endswith("range")):
-            names.add(target.id)
-    return names
-
-
-def _is_no_string(key: ast.expr, numbers: set[str]) -> bool:
-    """Whether a key is sure to be a number or a tuple."""
-    match key:
-        case ast.Constant(value=value):
-            return not isinstance(value, str)
-        case ast.Name(id=name):
-            return name in numbers
-        case ast.BinOp(left=left, right=right):
-            return _is_no_string(left, numbers) and _is_no_string(right, numbers)
-        case _:
-            return isinstance(key, ast.Tuple | ast.List)
 
 
 _BASES = ("NKIObject", "Enum", "IntEnum", "StrEnum", "NamedTuple")

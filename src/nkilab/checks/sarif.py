@@ -20,13 +20,7 @@ _LEVELS = {"error": "error", "warning": "warning", "note": "note", "advice": "no
 
 
 def sarif(reports: Sequence[Report], version: str, folder: Path) -> dict[str, Any]:
-    """One run with the findings of all reports.
-
-    Args:
-        reports: of the checks.
-        version: of nkilab.
-        folder: paths are told relative to it where they lie below.
-    """
+    """One run with the findings of all reports; paths below `folder` are told relative to it."""
     used = list(dict.fromkeys(f.rule for r in reports for f in (*r.findings, *r.silenced, *r.known)))
     place = {name: number for number, name in enumerate(used)}
     results = []

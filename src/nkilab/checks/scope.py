@@ -21,14 +21,7 @@ TRACED = ("language.affine_range", "language.sequential_range")
 
 
 class Scope(Struct, frozen=True, dict=True):
-    """What is compiled.
-
-    Args:
-        source: the file.
-        kernel: its `def`.
-        version: of NKI, whose compiler takes it.
-        traced: names of the loops whose body is taken for traced once.
-    """
+    """What is compiled; the bodies of the loops `traced` are taken for traced once."""
 
     source: Source
     kernel: Function

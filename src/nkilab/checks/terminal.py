@@ -53,9 +53,7 @@ def lines_of(finding: Finding, sources: Sources) -> Iterator[Line]:
 
 def _refusal(finding: Finding) -> str:
     """Who says that the build refuses it, and with which words."""
-    said = " ".join(
-        part for part in (f"[{finding.code}]" if finding.code else "", finding.build_error) if part
-    )
+    said = " ".join(filter(None, (finding.code and f"[{finding.code}]", finding.build_error)))
     known = {"log": "the log of a build", "report": "a report of a build", "derived": "concluded, not seen"}
     return f"{said or 'refused'} ({known.get(finding.certainty, finding.certainty)})"
 
@@ -118,12 +116,8 @@ def _styled(line: Line) -> Any:
 def figures(report: Report) -> Iterator[str]:
     """What replays and `--numerics` measured, as lines of text."""
     for one in report.replays:
-        verdict = (
-            "same results"
-            if not one["differing_elements"]
-            else f"{one['differing_elements']} elements differ"
-        )
-        yield f"replayed with {one['order']}: {verdict}"
+        count = one["differing_elements"]
+        yield f"replayed with {one['order']}: {f'{count} elements differ' if count else 'same results'}"
     if report.tensors:
         yield f"{'tensor':<28} {'type':<14} {'most ulp':>10} {'relative':>10}  parts at"
     for one in report.tensors[:_SHOWN]:

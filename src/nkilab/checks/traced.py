@@ -242,33 +242,14 @@ def _levels(scope: Scope) -> Iterator[Place]:
         if function is not scope.kernel:
             name = function.name if function is not None else "?"
             yield node, f"shared_hbm is allocated in {name}, which the kernel calls", ""
-        elif isinstance(within, ast.For | ast.While):
+        elif within is not None:
             yield node, f"shared_hbm is allocated inside {type(within).__name__.lower()}", ""
 
 
-@text_rule("neuronxcc", "shared-hbm-branch", replace(_BETA1, milder="advice"),
-    title="tensors in shared_hbm are made outside of branches",
-    what="a tensor in shared_hbm is made inside an if",
-    why="the error pages of Beta 1 name an if beside loops and functions; the vendor's attention makes a "
-    "result so where Python decides on an argument",
-    fix="make it at the top of the kernel",
-    source="err_shared_hbm_must_in_kernel_level; nki-samples, flash_fwd",
-    kernel=_STORED,
-    wrong=("if x.shape[0] > 1:", f"    {_PART}", "    nl.store(part, nl.load(x[0]))", _LOOP, _STORE_EACH),
-    right=(_PART, "nl.store(part, nl.load(x[0]))", _LOOP, _STORE_EACH),
-)  # fmt: skip
-def _branches(scope: Scope) -> Iterator[Place]:
-    for node, function, within in _shared_tensors(scope):
-        if function is scope.kernel and isinstance(within, ast.If):
-            yield node, "shared_hbm is allocated inside if", ""
-
-
 def _shared_tensors(scope: Scope) -> Iterator[tuple[ast.Call, Function | None, ast.AST | None]]:
-    """Calls that make a tensor in shared_hbm, the function of each, and a loop around it, else a branch."""
+    """Calls that make a tensor in shared_hbm, the function of each, and a loop around it."""
     for node in scope.of(ast.Call):
         buffers = [k.value for k in node.keywords if k.arg == "buffer"]
         if any(scope.name_of(buffer) == "language.shared_hbm" for buffer in buffers):
-            around = list(scope.source.around(node))
-            loops = [a for a in around if isinstance(a, ast.For | ast.While)]
-            branches = [a for a in around if isinstance(a, ast.If)]
-            yield node, scope.source.function_of(node), next(iter([*loops, *branches]), None)
+            loops = (a for a in scope.source.around(node) if isinstance(a, ast.For | ast.While))
+            yield node, scope.source.function_of(node), next(loops, None)

@@ -12,13 +12,7 @@ from .recording import Recording
 
 
 class Accumulated(NamedTuple):
-    """A matmul that adds to elements which no matmul wrote.
-
-    Args:
-        rank, row: of the matmul.
-        is_initialised: whether another instruction wrote them.
-        is_zero: whether that left zeros.
-    """
+    """A matmul that adds to elements which no matmul wrote."""
 
     rank: int
     row: int
@@ -27,11 +21,7 @@ class Accumulated(NamedTuple):
 
 
 class Watcher:
-    """Sees every row before it is computed.
-
-    Args:
-        records: whether to keep what is computed, for replays.
-    """
+    """Sees every row before it is computed; keeps what is computed where replays follow."""
 
     def __init__(self, *, records: bool) -> None:
         self.accumulated: list[Accumulated] = []

@@ -156,13 +156,7 @@ class World:
     def compute(
         self, action: Action, form: Instruction | None = None, values: tuple[object, ...] | None = None
     ) -> None:
-        """Compute one action here, in a block of `open`.
-
-        Args:
-            action: of the recording.
-            form: in the place of its form.
-            values: in the place of its values.
-        """
+        """Compute one action here, in a block of `open`."""
         operands = [self.view(o) if isinstance(o, Operand) else o for o in action.operands]
         session = self.sessions[action.rank]
         new_values = action.values if values is None else values

@@ -101,12 +101,7 @@ def _sources(name: str, version: str) -> str:
 
 
 class AtFirstUse:
-    """A member of a table of names that is made when it is first asked for.
-
-    Args:
-        make: what makes it.
-        argument: of `make`.
-    """
+    """A member of a table of names that is made when it is first asked for."""
 
     def __init__(self, make: Callable[[Any], Any], argument: Any) -> None:
         self.member = cache(partial(make, argument))
@@ -299,13 +294,7 @@ def _of_beta1(module: str, name: str, value: Any, version: str) -> Any:
 
 
 class _Members:
-    """An object whose attributes are those that one version has.
-
-    Args:
-        name: in the tables of `history`.
-        target: the object.
-        version: the version.
-    """
+    """An object whose attributes are those that one version has."""
 
     def __init__(self, name: str, target: Any, version: str) -> None:
         self._name, self._target, self._asked = name, target, version

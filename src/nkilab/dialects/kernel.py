@@ -55,13 +55,7 @@ OPTIONS = "__nki_options__"
 
 
 def notice_unknown(decorator: str, names: Iterable[str], known: Collection[str]) -> None:
-    """Notice keywords that a decorator of host code ignores, for nobody knows them.
-
-    Args:
-        decorator: for messages.
-        names: keywords.
-        known: those that it takes.
-    """
+    """Notice keywords that a decorator of host code ignores, for nobody knows them."""
     for word in sorted(set(names) - set(known)):
         hint = did_you_mean(word, sorted(known))
         ask().notice(f"{decorator} ignores the keyword {word}" + (f"; {hint}" if hint else ""))

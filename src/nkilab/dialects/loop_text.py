@@ -37,12 +37,7 @@ UNCLEAR = (
 
 
 class Text(Struct, frozen=True):
-    """What some statements use.
-
-    Args:
-        names: variables of the function that they read.
-        outer: names beyond the function, and what of modules: "nl.affine_range" as ("nl", "affine_range").
-    """
+    """What some statements use: variables of the function, and names beyond it with what of their modules."""
 
     names: frozenset[str]
     outer: frozenset[tuple[str, ...]]

@@ -73,12 +73,7 @@ def counterpart(name: str, words: Collection[str]) -> str:
 
 
 def alternatives_to(name: str, known: Iterable[str]) -> tuple[str, str]:
-    """What a message says of a name that does not exist: which there are, if they are few, and the hint.
-
-    Args:
-        name: the name.
-        known: those that exist.
-    """
+    """What a message says of a name that does not exist: which there are, if they are few, and the hint."""
     names = sorted(n for n in known if not n.startswith("_"))
     word = counterpart(name, names)
     if word:

@@ -40,12 +40,7 @@ FP32_MIN = float(np.finfo(np.float32).min)
 
 
 class Word:
-    """A word for `op=` in a version where it is not a function.
-
-    Args:
-        name: as in nki.language.
-        version: that version.
-    """
+    """A word for `op=` in a version where it is not a function."""
 
     def __init__(self, name: str, version: str) -> None:
         self.__name__ = self.name = name

@@ -31,12 +31,7 @@ class Reference(Struct, frozen=True):
 
     @classmethod
     def of(cls, function: Callable[..., Any], kind: type) -> Reference | None:
-        """Where the kernel of a function is found; None if its name stands for something else.
-
-        Args:
-            function: the user's.
-            kind: the class of kernels.
-        """
+        """Where the kernel of a function is found; None if its name stands for something else."""
         module = sys.modules.get(function.__module__)
         name = getattr(function, "__qualname__", "")
         path = _file_of(module)
@@ -47,9 +42,6 @@ class Reference(Struct, frozen=True):
 
     def kernel(self, kind: type) -> Any:
         """The kernel in this process; its module is run if it was not.
-
-        Args:
-            kind: the class of kernels.
 
         Raises:
             UsageError: if the module is gone, has no such kernel any more, or imports NKI where

@@ -47,7 +47,9 @@ def as_schedule(value: Any) -> Schedule:
 def note_name(session: Session, name: str, row: int) -> None:
     """Remember the row of an instruction that has a name."""
     session.keyed.setdefault(_NAMES, {}).setdefault(name, row)
-    session.program.marks.names.setdefault(name, row)
+    marks = session.program.marks
+    if marks.names.setdefault(name, row) != row:
+        marks.renamed.append((name, row))
 
 
 def check_schedule(schedule: Schedule, sessions: Sequence[Session]) -> None:

@@ -49,22 +49,6 @@ def _wrapped(
     # the way through an object that may be called costs as much as the look
     function = getattr(function, "call", function)
 
-    if len(looked_at) == 1:
-        ((place, keyword),) = looked_at
-
-        @wraps(function)
-        def call_one(*args: Any, **kwargs: Any) -> Any:
-            try:
-                argument = kwargs.get(keyword) if len(args) <= place else args[place]
-                if type(argument) is plain:
-                    require(form, version, function.__name__)
-                return function(*args, **kwargs)
-            except Exception as error:
-                leave_out_ours(error)
-                raise
-
-        return call_one
-
     @wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
         try:

@@ -36,12 +36,7 @@ class Called:
 
 
 class Place:
-    """A statement of a function, which a piece of advice is about.
-
-    Args:
-        source: the file.
-        line: one of the statement's lines.
-    """
+    """A statement of a function, which a piece of advice is about."""
 
     def __init__(self, source: Source, line: int) -> None:
         covering = [n for n in source.nodes(ast.stmt) if n.lineno <= line <= (n.end_lineno or n.lineno)]

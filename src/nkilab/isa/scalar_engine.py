@@ -92,14 +92,15 @@ class Activation(Instruction):
         return not isinstance(self.scale, Layout) or self.scale.dtype.name == "float32"
 
     @rule(
-        "bias is a number; on trn1 it is a tile [P, 1]",
+        "bias is a number; on trn1 it is a tile [P, 1] but for copy",
         source=SOURCE,
         broken_by={"bias": 1.0},
         chips=("trn1",),
         hint="fill a tile [P, 1] with memset",
     )
     def bias_is_a_tile_on_trn1(self) -> bool:
-        return self.bias is not NUMBER or self.machine.generation >= 3
+        # a copy takes a number alone there: kernels on trn1, NKI 0.6
+        return self.bias is not NUMBER or self.machine.generation >= 3 or self.op.name == "copy"
 
     @rule("reduce_op is not add", broken_by={"reduce_op": "maximum", "reduce_cmd": "reduce"})
     def reduction_adds(self) -> bool:

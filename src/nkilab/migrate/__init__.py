@@ -25,14 +25,7 @@ _SEVERITIES = (MUST, SILENT, ADVICE)
 
 @dataclass(frozen=True)
 class Migration:
-    """What changes between the version of a file and another one.
-
-    Args:
-        source: the file.
-        recognition: what it is written for.
-        version: the one to reach.
-        changes: in the order of the file.
-    """
+    """What changes between the version of a file and another one."""
 
     source: Source
     recognition: Recognition

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+
+from msgspec import Struct
 
 from ..dialects.history import (
     BETA1,
@@ -21,6 +23,9 @@ from ..dialects.history import (
 from .source import MODULES, Edit, Source, Use
 
 MUST, SILENT, ADVICE = "must", "silent", "advice"
+# A place that a rule is about, what stands there, and the rewrite.
+Place = tuple[ast.expr | ast.stmt | ast.keyword, str, Sequence[Edit]]
+Find = Callable[[Source, str], Iterator[Place]]
 
 
 @dataclass(frozen=True)
@@ -60,6 +65,36 @@ def change(
 def crosses(before: str, after: str, version: str) -> bool:
     """Whether a change that came with `version` lies between two versions."""
     return order(before) < order(version) <= order(after)
+
+
+class Rule(Struct, frozen=True):
+    """One change between versions that shows in the form of a file.
+
+    Args:
+        version: the first in which it holds.
+        severity: as in `Change`.
+        find: gives the places, for the version that is left.
+        why: what changed.
+        replacement: what to write, imperative.
+        source: document.
+        until: the last version in which it holds; "" if it stays.
+        only_from: versions that it is about; () for all before `version`.
+    """
+
+    version: str
+    severity: str
+    find: Find
+    why: str
+    replacement: str
+    source: str
+    until: str = ""
+    only_from: tuple[str, ...] = ()
+
+    def holds(self, before: str, after: str) -> bool:
+        """Whether it lies between two versions."""
+        is_past = bool(self.until) and order(after) > order(self.until)
+        is_about = not self.only_from or before in self.only_from
+        return crosses(before, after, self.version) and not is_past and is_about
 
 
 def stubs(after: str) -> str:

@@ -8,14 +8,11 @@ from itertools import pairwise
 
 from ..dialects.grammar import LAST_PARSED, refused
 from ..dialects.history import BETA1, at, spelled
-from .changes import without
+from .changes import Find, Place, without
 from .source import Edit, Function, Source, Use, compiled
 from .tiles import CREATES, Creation, argument, buffer_place, creation_by, tile_of, tiles_of
 
 Node = ast.expr | ast.stmt | ast.keyword
-# A place that a rule is about, what stands there, and the rewrite.
-Place = tuple[Node, str, Sequence[Edit]]
-Find = Callable[[Source, str], Iterator[Place]]
 # Whether a rule is about a call, given also the parameters that its function takes by position.
 Condition = Callable[[ast.Call, Sequence[str]], bool]
 

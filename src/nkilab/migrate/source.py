@@ -33,13 +33,7 @@ _OUTSIDE = {f"{module}.nki_jit": "jit" for module in JIT_MODULES}
 
 @dataclass(frozen=True)
 class Edit:
-    """Bytes of the file to replace.
-
-    Args:
-        start: the first.
-        end: the one after the last.
-        text: what stands there then.
-    """
+    """Bytes of the file to replace."""
 
     start: int
     end: int
@@ -67,14 +61,7 @@ class Use:
 
 @dataclass
 class Source:
-    """A file that was read.
-
-    Args:
-        path: as given.
-        text: its characters.
-        encoding: of its bytes.
-        tree: its syntax.
-    """
+    """A file that was read."""
 
     path: str
     text: str

@@ -152,7 +152,7 @@ def right_one_core_writes_the_result(x):
     return out
 
 
-@case("f32[128,512]", ranks=2)
+@case("f32[128,512]", ranks=2, version="0.7")
 @nki.jit
 def wrong_ranks_exchange_in_place(x):
     tile = nl.ndarray((128, 512), nl.float32, buffer=nl.sbuf)
@@ -163,7 +163,7 @@ def wrong_ranks_exchange_in_place(x):
     return buffer
 
 
-@case("f32[128,512]", ranks=2)
+@case("f32[128,512]", ranks=2, version="0.7")
 @nki.jit
 def right_ranks_exchange_between_two_tensors(x):
     tile = nl.ndarray((128, 512), nl.float32, buffer=nl.sbuf)
@@ -175,7 +175,7 @@ def right_ranks_exchange_between_two_tensors(x):
     return received
 
 
-@case("f32[128,512]", ranks=2)
+@case("f32[128,512]", ranks=2, version="0.7")
 @nki.jit
 def wrong_a_rank_brings_what_it_never_wrote(x):
     tile = nl.ndarray((128, 512), nl.float32, buffer=nl.sbuf)
@@ -187,7 +187,7 @@ def wrong_a_rank_brings_what_it_never_wrote(x):
     return received
 
 
-@case("f32[128,512]", grid=2)
+@case("f32[128,512]", grid=2, version="0.7")
 @nki.jit
 def right_both_cores_call_one_collective(x):
     """As kernels of nki-library do: one collective of the rank, whoever of its cores stores first."""
@@ -204,7 +204,7 @@ def right_both_cores_call_one_collective(x):
     return dst, out
 
 
-@case("f32[128,512]", grid=2)
+@case("f32[128,512]", grid=2, version="0.7")
 @nki.jit
 def wrong_a_collective_reads_what_the_other_core_stores(x):
     half = nl.ds(nl.program_id(0) * 64, 64)
@@ -216,7 +216,7 @@ def wrong_a_collective_reads_what_the_other_core_stores(x):
     return dst
 
 
-@case("f32[128,512]", grid=2)
+@case("f32[128,512]", grid=2, version="0.7")
 @nki.jit
 def wrong_both_cores_receive_two_collectives_in_one_place(x):
     mine = hbm_tensor()
@@ -231,7 +231,7 @@ def wrong_both_cores_receive_two_collectives_in_one_place(x):
     return dst
 
 
-@case("f32[128,512]")
+@case("f32[128,512]", version="0.7")
 @nki.jit
 def wrong_two_collectives_receive_into_one_tensor(x):
     src, dst, out = hbm_tensor(), hbm_tensor(), hbm_tensor()

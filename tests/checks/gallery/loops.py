@@ -407,11 +407,11 @@ def helper(x):
 
 @case(X)
 @nki.jit
-def wrong_shared_hbm_in_a_branch(x):
+def right_shared_hbm_in_a_branch(x):
     out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
     wants = True
     if wants:
-        extra = nl.ndarray((128, 512), x.dtype, buffer=nl.shared_hbm)  # finds: shared-hbm-branch
+        extra = nl.ndarray((128, 512), x.dtype, buffer=nl.shared_hbm)
         nl.store(extra, nl.load(x[0]))
     for i in nl.affine_range(4):
         nl.store(out[i], nl.load(x[i]))

@@ -200,17 +200,7 @@ def _run(
     cls: type[Instruction], operands: list[Any], attributes_by_name: dict[str, Any], group: _Group,
     name: Any, priority: Any = None, further: tuple[Any, ...] = (),
 ) -> None:  # fmt: skip
-    """Record what one rank does in a collective.
-
-    Args:
-        cls: which one.
-        operands: in declared order.
-        attributes_by_name: attributes as the user spells them; how many ranks take part and how far is added.
-        group: the ranks that take part.
-        name: of the instruction, or None.
-        priority: as the user gives it.
-        further: values after the members.
-    """
+    """Record what one rank does in a collective; how many ranks take part and how far is added."""
     session = current()
     _check_priority(session, priority)
     attributes_by_name = {**attributes_by_name, "ranks": len(group.ranks), "span": group.span}

@@ -263,11 +263,7 @@ setattr(MemoryPointer, "view", _view)  # noqa: B010
 
 
 class MemoryName:
-    """A memory by the name that every kernel of NKI 0.1 and 0.2 has without an import: sbuf, psum or hbm.
-
-    Args:
-        word: the name.
-    """
+    """A memory by the name that every kernel of NKI 0.1 and 0.2 has without an import: sbuf, psum or hbm."""
 
     def __init__(self, word: str) -> None:
         self._word = word

@@ -26,11 +26,7 @@ from .tensor import Tensor
 
 
 class Word:
-    """A word for `op=`, which nki.language does not call.
-
-    Args:
-        name: as in nki.language.
-    """
+    """A word for `op=`, which nki.language does not call."""
 
     def __init__(self, name: str) -> None:
         self.__name__ = self.name = name
@@ -48,12 +44,7 @@ class Word:
 
 
 class Function:
-    """A function of nki.language, which may also be a word for `op=`.
-
-    Args:
-        name: as in nki.language.
-        function: what a call does.
-    """
+    """A function of nki.language, which may also be a word for `op=`."""
 
     def __init__(self, name: str, function: Callable[..., Any]) -> None:
         self.__name__ = self.__qualname__ = self.name = name

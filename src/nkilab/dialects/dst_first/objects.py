@@ -96,11 +96,7 @@ def _refused(cls: type, problem: str) -> NkilabError:
 
 
 class NkiInstruction:
-    """An instruction that a call recorded, for dependences that a schedule adds.
-
-    Args:
-        row: its row in the program.
-    """
+    """An instruction that a call recorded, for dependences that a schedule adds."""
 
     __slots__ = ("row",)
 

@@ -11,11 +11,15 @@ from ...machine import Machine
 from ...tiles.aliases import AddressSpace
 from ...tiles.tile import HBM, PSUM, SBUF, Storage
 from ...trace.session import Session, current
+from ..history import NEWEST, order
 from ..indexing import whole_number
 from ..missing import NamedMeta, refuse_name
 from ..places import placed
 
 GUIDE = "NKI migration guide, Improved allocation API"
+# What lies in a bank with a sum of its own, from NKI 0.6 on: nki-library, psum_pool, slot-stride rule, probed
+# there; the guide knows tensors at the beginning of a bank alone.
+_SLOT_BYTES, _SLOTS_SINCE = 512, "0.6"
 PARTITION_STARTS = (0, 32, 64, 96)
 
 
@@ -145,13 +149,15 @@ def at_address(
 
     Raises:
         LimitError: if it does not fit.
-        RuleError: in PSUM, if it does not begin with a bank.
+        RuleError: in PSUM, if it does not begin with a bank, or from NKI 0.6 on with a slot of one.
     """
     _need_fit(size, start, _capacity(session.machine, region), f"{region!r} of {session.machine.name}")
-    bank = session.machine.limit("psum_bank_bytes")
-    if region is MemoryRegion.psum and start[1] % bank:
+    bank, version = session.machine.limit("psum_bank_bytes"), session.version or NEWEST
+    unit = _SLOT_BYTES if order(version) >= order(_SLOTS_SINCE) else bank
+    if region is MemoryRegion.psum and start[1] % unit:
+        word = "is inside a slot of a bank" if unit < bank else "is inside a bank"
         raise RuleError(
-            f"byte {start[1]} of psum is inside a bank; tensors begin with a bank, every {bank} bytes",
+            f"byte {start[1]} of psum {word}; tensors of NKI {version} begin every {unit} bytes",
             hint=f"write address=(0, bank * {bank})", source=GUIDE,
         )  # fmt: skip
     space = session.keyed.setdefault(("addresses", region.memory), AddressSpace(is_memory=True))

@@ -92,12 +92,7 @@ def _what_to_give(register: VirtualRegister) -> str:
 
 
 class Trips:
-    """How often a line goes round where only shapes are known, as the user says.
-
-    Args:
-        place: "file.py:41".
-        count: how often.
-    """
+    """How often a line goes round where only shapes are known, as the user says."""
 
     def __init__(self, place: str, count: int) -> None:
         self.place, self.count = place, count

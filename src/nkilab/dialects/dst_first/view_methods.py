@@ -223,11 +223,7 @@ class OutOfReachError(UseError):
 
 
 class Unreachable:
-    """A pattern that reaches over the end of its storage: kernels make such, and leave them unused.
-
-    Args:
-        error: raised at the first use.
-    """
+    """A pattern that reaches over the end of its storage: kernels make such, and leave them unused."""
 
     def __init__(self, error: OutOfReachError) -> None:
         self._error = error

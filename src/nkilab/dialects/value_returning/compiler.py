@@ -126,12 +126,7 @@ def _rotation(base_name: str, base: Any, name: str, counts: Any) -> tuple[int, t
 
 @dataclass(frozen=True)
 class Directive:
-    """Advice to the vendor's scheduler or allocator, for a block or a loop; values do not change.
-
-    Args:
-        name: what makes it.
-        factor: of multi-buffering; 1 for others.
-    """
+    """Advice to the vendor's scheduler or allocator, for a block or a loop; values do not change."""
 
     name: str
     factor: int = 1

@@ -7,11 +7,13 @@ from typing import Any
 
 import numpy as np
 
+from ...errors import RuleError
 from ...isa.elementwise import TensorCopy
 from ...tiles.dtypes import as_dtype, promoted, weak_dtype
 from ...tiles.tile import SBUF
 from ...trace.builder import record
 from ...trace.session import current
+from ...trace.source import place_of, user_frame
 from .. import tile_functions as common
 from .functions import RESULTS, a_tile, tile_of
 from .grids import box_of
@@ -45,6 +47,11 @@ def _under(mask: Any, operands: list[Any], dtype: Any, compute: Callable[..., Te
 def where(condition: Any, x: Any, y: Any, *, dtype: Any = None, mask: Any = None) -> Tensor:
     """Elements of x where condition is not 0, of y (a tile or a number) elsewhere, in a new SBUF tile."""
     chosen, other, predicate = a_tile(x), tile_of(y), a_tile(condition)
+    if predicate.layout.partitions == 1 < chosen.layout.partitions:
+        raise RuleError(
+            f"unexpected partition broadcast: condition has one partition, x has {chosen.layout.partitions}",
+            hint="spread the condition with nl.broadcast_to first",
+        ).located(place_of(user_frame()), "where")
     kind = other.layout.dtype if isinstance(other, Tensor) else weak_dtype(other)
     element_type = promoted(chosen.layout.dtype, kind) if dtype is None else as_dtype(dtype)
     return _under(

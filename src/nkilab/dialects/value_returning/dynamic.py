@@ -22,12 +22,7 @@ ON_CHIP = "err_copy_dynamic_indirect_indices_not_natively_supported"
 
 
 class TileIndex:
-    """A tile of indices plus an index grid.
-
-    Args:
-        tile: of one element, or [N, 1].
-        grid: what is added to it.
-    """
+    """A tile of indices plus an index grid."""
 
     __slots__ = ("grid", "tile")
     __array_ufunc__ = None

@@ -11,9 +11,10 @@ from ...errors import LimitError, NkilabError, RuleError, UseError
 from ...isa.data_movement import DmaCopy
 from ...isa.declare import Instruction
 from ...isa.elementwise import Memset, Reciprocal, TensorCopy, TensorScalar
+from ...isa.gpsimd import Iota
 from ...isa.operators import OPERATORS, Operator, operator_named
 from ...isa.tensor_engine import NcTranspose
-from ...tiles.dtypes import BOOL, FLOAT32, NUMBERS, DType, as_dtype, promoted, weak_dtype
+from ...tiles.dtypes import BOOL, FLOAT32, INT32, NUMBERS, DType, as_dtype, promoted, weak_dtype
 from ...tiles.tile import HBM, PSUM, SBUF, elements_text
 from ...tiles.views import broadcast, reshaped
 from ...trace.builder import NothingToWriteError, no_tensor
@@ -25,7 +26,8 @@ from ..indexing import as_shape
 from ..places import placed
 from .creation import ndarray, psum, sbuf
 from .direct_allocation import BIAS_KEY, TRANSPOSE_KEY, is_direct, refuse_blocks, require_automatic
-from .grids import box_of
+from .dynamic import TileIndex
+from .grids import Index, box_of
 from .reductions_over_loops import LoopReduction
 from .subscripts import cropped, inside_bounds
 from .tensor import Tensor, checked, fresh, refuse_indices, settled, shape_given
@@ -78,8 +80,44 @@ def tile_of(x: Any) -> Any:
         return x.item()
     if isinstance(x, NUMBERS):
         return x
+    if isinstance(x, Index):
+        return settled(index_tile(x, INT32))
+    if isinstance(x, TileIndex):
+        return settled(binary("add", x.tile, x.grid))
     refuse_blocks(x)
     raise no_tensor("an argument", x, "it is a tile or a number")
+
+
+def index_tile(expr: Index, dtype: DType, mask: Any = None) -> Tensor:
+    """A tile of the values of an index grid; its first axis is the partition.
+
+    Raises:
+        UseError: if the grid has less than two axes.
+    """
+    if len(expr.shape) < 2:
+        raise UseError(
+            "expr is no index expression of two or more axes",
+            hint="give it axes with None: nl.arange(n)[:, None]",
+        )
+    pattern = tuple(zip(expr.steps[1:], expr.shape[1:], strict=True))
+    start = (expr.start, expr.steps[0])
+    return fresh(current(), Iota, [None], (pattern,), start, dtype=dtype, mask=mask, shape=expr.shape)
+
+
+def _need_partitions(x: Any, y: Any) -> None:
+    """Refuse a row of indices beside a tile of several partitions, over which nothing spreads it.
+
+    Raises:
+        RuleError: if one of the two is such a row.
+    """
+    for grid, tile in ((x, y), (y, x)):
+        is_row = isinstance(grid, Index) and grid.shape[0] == 1
+        if is_row and isinstance(tile, Tensor) and tile.layout.partitions > 1:
+            raise RuleError(
+                f"unexpected partition broadcast: the indices have one partition, the tile has "
+                f"{tile.layout.partitions}",
+                hint="use nl.mgrid, or nl.broadcast_to(indices, shape=...)",
+            )
 
 
 def result_dtype(value: Any, default: DType) -> DType:
@@ -91,6 +129,7 @@ def binary(name: str, x: Any, y: Any, dtype: Any = None, mask: Any = None) -> Te
     """`x <op> y` over tiles and numbers that broadcast; the type promotes as Beta 1 documents."""
     op = OPERATORS[name]
     try:
+        _need_partitions(x, y)
         x, y = tile_of(x), tile_of(y)
         element_type = result_dtype(dtype, BOOL if name in COMPARISONS else _promoted(op, x, y))
         if not isinstance(x, Tensor) and not isinstance(y, Tensor):
@@ -235,11 +274,6 @@ def _as_column(src: Tensor) -> Tensor:
 
 def hbm_side(name: str, called: str, tensor: Any) -> Tensor:
     """The operand of a transfer that lies in HBM.
-
-    Args:
-        name: of the operand, for messages.
-        called: the function, for messages.
-        tensor: what was given.
 
     Raises:
         UseError: if it is no tensor.

@@ -10,7 +10,6 @@ from ...errors import NkilabError, RuleError, UseError
 from ...isa import REGISTRY
 from ...isa.declare import NUMBER, Instruction
 from ...isa.elementwise import Memset, TensorCopy, TensorTensor
-from ...isa.gpsimd import Iota
 from ...isa.reduction import TensorReduce
 from ...isa.scalar_engine import Activation, ActivationReduce
 from ...isa.select import AffineSelect
@@ -27,7 +26,7 @@ from ..indexing import allocated_shape
 from ..places import placed
 from ..tile_functions import result_layout
 from .direct_allocation import BIAS_KEY, TRANSPOSE_KEY, Blocks, refuse_blocks, require_automatic
-from .functions import a_tile, in_sbuf, inside_or_masked
+from .functions import a_tile, in_sbuf, index_tile, inside_or_masked
 from .grids import Box, Index, Mask, box_of
 from .reductions import reduced
 from .signatures import NAMES, PLAIN, SPELLINGS
@@ -286,19 +285,9 @@ def iota(expr: Any, dtype: Any, *, mask: Any = None) -> Tensor:
 
     A program id or a variable of a loop is one value, [1, 1].
     """
-    session = current()
     if isinstance(expr, int) and not isinstance(expr, bool):
         expr = Index((1, 1), int(expr), (0, 0))
-    if not isinstance(expr, Index) or len(expr.shape) < 2:
-        raise UseError(
-            "expr is no index expression of two or more axes",
-            hint="give it axes with None: nl.arange(n)[:, None]",
-        )
-    pattern = tuple(zip(expr.steps[1:], expr.shape[1:], strict=True))
-    return fresh(
-        session, Iota, [None], (pattern,), (expr.start, expr.steps[0]),
-        dtype=as_dtype(dtype), mask=mask, shape=expr.shape,
-    )  # fmt: skip
+    return index_tile(expr if isinstance(expr, Index) else Index((), 0, ()), as_dtype(dtype), mask)
 
 
 @placed("get_nc_version")

@@ -53,9 +53,6 @@ class Group:
 class Entry:
     """What reductions over the same loops share from when these are entered until they end.
 
-    Args:
-        group: of the loops.
-
     Attributes:
         begun: per destination, storage, offset and layout, which elements of the storage iterations wrote by
             now; None where all of the destination takes part.

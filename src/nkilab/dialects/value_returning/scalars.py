@@ -30,12 +30,7 @@ _CELL = layout((1,), (1,), INT32, SEQUENCER, None, 0)
 
 
 class Scalar(RunTimeNumber):
-    """A number that is known when the kernel runs on the device.
-
-    Args:
-        value: what it is in this run.
-        is_constant: whether the kernel's text gives it.
-    """
+    """A number that is known when the kernel runs on the device."""
 
     def __init__(self, value: Any, is_constant: bool = False) -> None:
         self.value = value
