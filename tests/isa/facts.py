@@ -142,7 +142,7 @@ MATMUL_FACTS = [
 COST_FACTS = [
     CostFact(
         "trn3", "quantize_mx", {"P": 128, "F": 2048, "G": 512}, (512,), 1.2,
-        "trn3 guide: four elements per partition and cycle", 140.0,
+        "trn3 guide: four elements per partition and cycle", 32.0,
     ),
     CostFact("trn1", "iota", {"F": 512, "pattern": [[1, 512]]}, (662,), 1.4, COSTS + ": 150 + N"),
     CostFact("trn2", "iota", {"F": 512, "pattern": [[1, 512]]}, (662,), 1.2, COSTS + ": 150 + N"),
@@ -152,7 +152,7 @@ COST_FACTS = [
     CostFact("trn1", "tensor_copy", {"F": 512, **_COPY16}, (512,), 1.12, "no modes on trn1", _DVE1),
     CostFact("trn2", "tensor_copy", {"F": 512}, (256,), 0.96, "trn2 guide: 256 elements per cycle", _DVE2),
     CostFact("trn2", "tensor_copy", {"F": 512, **_COPY16}, (128,), 0.96, "trn2 guide: 4x mode", _DVE2),
-    CostFact("trn3", "tensor_copy", {"F": 512, **_COPY16}, (128,), 1.2, "trn3 guide: 4x mode", 140.0),
+    CostFact("trn3", "tensor_copy", {"F": 512, **_COPY16}, (128,), 1.2, "trn3 guide: 4x mode", 32.0),
     CostFact(
         "trn2", "tensor_copy", {"F": 512, **_COPY16, "src.memory": "psum"}, (256,), 0.96,
         "trn2 guide: 2x mode, one side in PSUM and contiguous", _DVE2,

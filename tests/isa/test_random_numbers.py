@@ -193,8 +193,8 @@ def test_a_random_number_takes_the_documented_cycles() -> None:
     # 2.26 costs, dropout: max(64, N); trn3 guide: four random values per lane and cycle
     cases = [
         (DROPOUT, "trn1", 512 / 1.12 + 90),
-        (RNG, "trn3", 128 / 1.2 + 140),
-        (RAND2, "trn3", 128 / 1.2 + 140),
+        (RNG, "trn3", 128 / 1.2 + 32),
+        (RAND2, "trn3", 128 / 1.2 + 32),
     ]
     for cls, chip, busy_ns in cases:
         (step,) = form_of(cls, MACHINES[chip], smallest_use(cls, {"F": 512})).steps

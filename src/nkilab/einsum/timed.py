@@ -24,8 +24,8 @@ from .tree.nodes import Kernel, run_by
 
 Change = Callable[[Knobs], Knobs]
 Measure = Callable[[Kernel], float]
-Given = TypeVar("Given")
-Made = TypeVar("Made")
+Option = TypeVar("Option")
+Result = TypeVar("Result")
 
 # how many times the cost of the best an option may be judged at, to be tried
 CLOSE = 2.0
@@ -71,8 +71,8 @@ def best_timed(
             if after >= before * WORTH or _attempt(proved, other[0]) is None:
                 continue
             by = "" if whose else " by the timing model"
-            told = f"{whose}{after:.1f} us instead of {before:.1f}{by}"
-            notes.append(f"{what}: {told if before < inf else 'by the rules there is no room on chip'}")
+            sentence = f"{whose}{after:.1f} us instead of {before:.1f}{by}"
+            notes.append(f"{what}: {sentence if before < inf else 'by the rules there is no room on chip'}")
             # with other ranks come other decisions
             if other[1].knobs.is_spread != plan[1].knobs.is_spread:
                 changes = list(_close(other[1]))[: len(changes)]
@@ -91,10 +91,10 @@ def best_timed(
     return best
 
 
-def _attempt(make: Callable[[Given], Made], given: Given) -> Made | None:
+def _attempt(make: Callable[[Option], Result], option: Option) -> Result | None:
     """What an option gives; None where rules that do not take it ask for what no nest covers."""
     with suppress(NkilabError, AssertionError):
-        return make(given)
+        return make(option)
     return None
 
 

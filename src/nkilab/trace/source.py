@@ -10,6 +10,8 @@ from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
 
+from greenlet import getcurrent
+
 from ..tracebacks import is_users_file
 
 # a file and a line
@@ -32,9 +34,24 @@ def user_frame(depth: int = 1) -> FrameType:
         passed = _IS_PASSED_OVER.get(code.co_filename)
         if passed is None:
             passed = not is_named(code)
-        if not passed or frame.f_back is None:
+        if not passed:
             return frame
+        if frame.f_back is None:
+            return _around(frame)
         frame = frame.f_back
+
+
+def _around(frame: FrameType) -> FrameType:
+    """The nearest frame outside nkilab around the greenlet that a program runs in, or the outermost one."""
+    place = getcurrent().parent
+    while place is not None:
+        outer = place.gr_frame
+        while outer is not None:
+            if is_named(outer.f_code):
+                return outer
+            frame, outer = outer, outer.f_back
+        place = place.parent
+    return frame
 
 
 def user_site(depth: int = 1) -> Site:
@@ -45,10 +62,13 @@ def user_site(depth: int = 1) -> Site:
         passed = _IS_PASSED_OVER.get(code.co_filename)
         if passed is None:
             passed = not is_named(code)
-        outer = frame.f_back if passed else None
+        if not passed:
+            break
+        outer = frame.f_back
+        frame = outer or _around(frame)
+        code = frame.f_code
         if outer is None:
             break
-        frame, code = outer, outer.f_code
     key = (id(code), frame.f_lasti)
     known = SITES.get(key)
     if known is None:

@@ -131,8 +131,8 @@ class Lowering:
 
     def is_ahead(self, loop: Loop) -> bool:
         """Whether a loop that can runs its next turn ahead."""
-        ctx, told = self.ctx, f"turns of {loop.variable} ahead"
-        is_taken = ctx.pick(told, ("one", "none")) == "one"
+        ctx = self.ctx
+        is_taken = ctx.pick(f"turns of {loop.variable} ahead", ("one", "none")) == "one"
         if is_taken:
             ctx.choices.append(f"turns of {loop.variable}: what needs no state runs one turn ahead")
         return is_taken

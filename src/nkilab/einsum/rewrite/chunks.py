@@ -164,8 +164,8 @@ class _Chunks:
         self.added.tensors[name] = Tensor(name, tuple(self.ranks[v] for v in variables))
         along = Recurrence(self.row, kind, op0="multiply", op1="add") if kind else None
         output = Access(name, _at(variables))
-        made = Einsum(output, tuple(operands), of, "add" if summed else "", recurrence=along)
-        return replace(made, place=self.scan.place), output
+        einsum = Einsum(output, tuple(operands), of, "add" if summed else "", recurrence=along)
+        return replace(einsum, place=self.scan.place), output
 
     def one(self, hint: str, factors: Sequence[Operand]) -> Operand:
         """The product of factors, computed before all chunks."""
