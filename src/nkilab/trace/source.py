@@ -46,10 +46,10 @@ def _around(frame: FrameType) -> FrameType:
     place = getcurrent().parent
     while place is not None:
         outer = place.gr_frame
-        while outer is not None:
-            if is_named(outer.f_code):
-                return outer
+        while outer is not None and not is_named(outer.f_code):
             frame, outer = outer, outer.f_back
+        if outer is not None:
+            return outer
         place = place.parent
     return frame
 
