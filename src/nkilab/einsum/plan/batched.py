@@ -14,6 +14,7 @@ from ..language.ast import Access, Scalar
 from ..tree.expr import ZERO
 from ..tree.nodes import PSUM, At, Buffer, Copy, Cut, Store, View, all_of, upto
 from .build import Span, point, whole
+from .choose import SMALL_ROW_BYTES
 from .product import is_batch
 from .reach import leaving
 from .stage import extents_of, stage, staged_bytes
@@ -69,10 +70,27 @@ def batch_of(nest: Contraction) -> Batch | None:
         return None
     for variable in reversed(product.outer):
         each = _together(nest, variable) if is_batch(einsum, product.part, product.free, variable) else 1
-        if each > 1:
-            most = max(1, nest.bank // columns)
-            return Batch(variable, each, max(n for n in range(1, min(each, most) + 1) if each % n == 0))
+        if each == 1:
+            continue
+        ways, costs = ("together", "one by one"), (1.0, CLOSE_BY)
+        if rows > nest.lanes or _is_cut(nest, variable, each, SMALL_ROW_BYTES):
+            # judged equal: both are timed
+            ways, costs = ways[::-1], (1.0, 1.0)
+        if nest.ctx.pick(f"products of {einsum.name} over {variable}", ways, costs=costs) == "together":
+            return Batch(variable, each, _beside(nest, each, columns))
     return None
+
+
+def _beside(nest: Contraction, each: int, columns: int) -> int:
+    """How many results of so many columns lie beside each other in a bank."""
+    most = max(1, nest.bank // columns)
+    return max(n for n in range(1, min(each, most) + 1) if each % n == 0)
+
+
+def _is_cut(nest: Contraction, variable: str, each: int, least: int) -> bool:
+    """Whether so many values of a variable, side by side in HBM, are fewer bytes than some."""
+    last = {a.indices[-1].plain for a in (*nest.einsum.accesses, nest.einsum.output) if a.indices}
+    return variable in last and each < nest.spans[variable].most and each * 4 < least
 
 
 def _together(nest: Contraction, variable: str) -> int:
@@ -87,7 +105,7 @@ def _together(nest: Contraction, variable: str) -> int:
         size = sum(staged_bytes(nest.ctx, a, spans, product.over, nest.dtype) for a in read)
         columns = nest.spans[product.free].most if product.free else 1
         size += each * columns * nest.ctx.bytes_of(nest.target.dtype)
-        is_cut = variable in last and each < extent and each * 4 < LEAST_ROW_BYTES
+        is_cut = _is_cut(nest, variable, each, LEAST_ROW_BYTES)
         is_once = each == extent and not nest.ctx.build.depth
         if size * (1 if is_once else 2) > room or is_cut:
             continue
