@@ -77,11 +77,11 @@ def batch_of(nest: Contraction) -> Batch | None:
             # judged equal: both are timed
             ways, costs = ways[::-1], (1.0, 1.0)
         if nest.ctx.pick(f"products of {einsum.name} over {variable}", ways, costs=costs) == "together":
-            return Batch(variable, each, _beside(nest, each, columns))
+            return Batch(variable, each, _per_bank(nest, each, columns))
     return None
 
 
-def _beside(nest: Contraction, each: int, columns: int) -> int:
+def _per_bank(nest: Contraction, each: int, columns: int) -> int:
     """How many results of so many columns lie beside each other in a bank."""
     most = max(1, nest.bank // columns)
     return max(n for n in range(1, min(each, most) + 1) if each % n == 0)
