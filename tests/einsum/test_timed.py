@@ -7,6 +7,7 @@ import pytest
 
 from nkilab import einsum
 from nkilab.einsum import timed
+from nkilab.einsum.plan.groups import ordered_steps
 from tests.einsum.numbers import numbers_of
 
 SMALL = "Z[k, p, q] = X[c, p + r, q + s] . F[k, c, r, s] ;; M mul V add"
@@ -207,3 +208,25 @@ def test_scores_of_one_token_lie_as_the_product_behind_softmax_wants_them() -> N
     got = np.asarray(kernel(*(np.asarray(x) for x in (q, k, v))), np.float64)
     # bfloat16 has 8 bits
     assert np.abs(got - expected).max() < 0.05 * np.abs(expected).max()
+
+
+DISTANCES = """P[n, k] = X[n, d] . C[k, d] ;; M mul V add
+S[k] = C[k, d] . C[k, d] ;; M mul V add
+E[n, k] = P[n, k] . S[k] ;; M binary(subtract)
+Z[n] = E[n, k] ;; V max"""
+
+
+@pytest.mark.parametrize("dialect", ["nki", "neuronxcc"])
+def test_what_lies_between_steps_over_one_loop_comes_first(dialect: str) -> None:
+    """S has no n: between P and E it would keep them from sharing the loop over n, and P would lie in HBM."""
+    x, c = whole_numbers(8192, 64), whole_numbers(256, 64)
+    kernel = einsum.compile(DISTANCES, shapes={"X": x.shape, "C": c.shape}, dialect=dialect)
+    assert any(line.startswith("what lies between steps over one loop") for line in kernel.changes)
+    assert "private_hbm" not in kernel.source
+    assert np.array_equal(kernel(x, c), (x @ c.T - (c * c).sum(axis=1)).max(axis=1))
+
+
+def test_a_step_stays_behind_what_it_needs() -> None:
+    text = "A[n, k] = X[n, k] . X[n, k] ;; M mul\nS[k] = A[n, k] ;; V add\nB[n, k] = A[n, k] . S[k] ;; M mul"
+    cascade = einsum.compile(text, sizes={"N": 64, "K": 32}).cascade
+    assert ordered_steps(cascade) == cascade

@@ -15,6 +15,7 @@ from typing import TypeVar
 
 from ..errors import NkilabError
 from .plan.context import Context, Plan, Planner
+from .plan.groups import groups_of, ordered_steps
 from .plan.knobs import Key, Knobs
 from .plan.normal import has_few_rows
 from .plan.reach import beyond_edges
@@ -56,7 +57,7 @@ def best_timed(
             return plan
         budget = MOST_STATEMENTS - run_by(plan[0].body)
         changes = _rewrites(plan[1])
-        changes += list(_close(plan[1]))[:MOST_TIMED]
+        changes += [*list(_close(plan[1]))[:MOST_TIMED], *_reordered(plan[1])]
         known = dict[Measure, float]()
         while changes:
             what, change = changes.pop(0)
@@ -101,6 +102,15 @@ def _attempt(make: Callable[[Option], Result], option: Option) -> Result | None:
 def _rewrites(ctx: Context) -> list[tuple[str, Change]]:
     """Changes of the cascade itself that were possible and are not made."""
     return [(d.what, _picking(d.key, 1)) for d in ctx.decisions if d.key in REWRITES]
+
+
+def _reordered(ctx: Context) -> list[tuple[str, Change]]:
+    """The order and the groups of steps in which those share loops that share most, if they are others."""
+    what = "what lies between steps over one loop comes first"
+    if ctx.knobs.is_ordered or not ctx.knobs.is_fused:
+        return []
+    is_other = groups_of(ordered_steps(ctx.cascade), is_parted=True) != groups_of(ctx.cascade)
+    return [(what, lambda knobs: replace(knobs, is_ordered=True))] if is_other else []
 
 
 def _close(ctx: Context) -> Iterator[tuple[str, Change]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Container, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ..language.ast import Access, Affine, Cascade, Einsum, Iterate, Step
 
@@ -31,13 +31,16 @@ def einsums_of(steps: Sequence[Step]) -> list[Einsum]:
     return [e for s in steps for e in s.body]
 
 
-def groups_of(cascade: Cascade, is_fused: bool = True, alone: Container[str] = ()) -> list[Group]:
+def groups_of(
+    cascade: Cascade, is_fused: bool = True, alone: Container[str] = (), *, is_parted: bool = False
+) -> list[Group]:
     """The steps of a cascade, as long as neighbours share a variable in one group; or each alone.
 
     Args:
         cascade: whose steps they are.
         is_fused: whether neighbours share loops.
         alone: tensors whose Einsums share none.
+        is_parted: whether a step that shares more with the next one begins a group.
     """
     if not is_fused:
         return [Group((s,), shared_by([s], cascade)) for s in cascade.steps]
@@ -46,7 +49,9 @@ def groups_of(cascade: Cascade, is_fused: bool = True, alone: Container[str] = (
     shared: tuple[str, ...] = ()
     for number, step in enumerate(cascade.steps):
         together = shared_by([*held, step], cascade)
-        is_alone = any(e.name in alone for e in einsums_of([*held[-1:], step]))
+        following = cascade.steps[number + 1 : number + 2] if is_parted else ()
+        more = set(shared_by([step, *following], cascade)) if following else set()
+        is_alone = more > set(together) or any(e.name in alone for e in einsums_of([*held[-1:], step]))
         if held and together and not is_alone and _is_useful(held, step, cascade.steps[number + 1 :]):
             held.append(step)
             shared = together
@@ -56,6 +61,30 @@ def groups_of(cascade: Cascade, is_fused: bool = True, alone: Container[str] = (
         held, shared = [step], shared_by([step], cascade)
     found.append(Group(tuple(held), shared))
     return found
+
+
+def ordered_steps(cascade: Cascade) -> Cascade:
+    """A cascade in which a step comes before those over a loop that it is not in, if it needs none of them.
+
+    In `P[n, k] = X . C; S[k] = C . C; E[n, k] = P - S` the sum S keeps P and E from sharing a loop over n.
+    """
+    steps = list(cascade.steps)
+    for at, step in enumerate(cascade.steps):
+        own, first = {v for e in step.body for v in e.variables}, at
+        while first and _is_apart(step, steps[first - 1], own):
+            first -= 1
+        run = {e.name for e in einsums_of(steps[first:at])}
+        if any(run & set(e.reads) for e in einsums_of(steps[at + 1 :])):
+            steps.insert(first, steps.pop(at))
+    return replace(cascade, steps=tuple(steps))
+
+
+def _is_apart(step: Step, before: Step, own: set[str]) -> bool:
+    """Whether a step needs nothing of the one before it, which runs over a variable that it lacks."""
+    mine, theirs = ({e.name for e in one.body} for one in (step, before))
+    read, needed = ({t for e in one.body for t in e.reads} for one in (step, before))
+    is_free = not (theirs & (read | mine) or mine & needed)
+    return is_free and any(set(e.output.variables) - own for e in before.body)
 
 
 def _is_useful(held: Sequence[Step], step: Step, behind: Sequence[Step]) -> bool:

@@ -21,6 +21,7 @@ class Knobs:
         is_fused: whether neighbours that may share loops do.
         is_edged: whether every tensor that is read beyond its edges is copied with zeros around it.
         is_spread: whether each of a few long rows lies on all partitions.
+        is_ordered: whether what lies between steps that may share loops, and needs none of them, comes first.
         is_recomputed: whether readers compute anew what has no room on chip between them.
         has_products: whether TensorE computes sums of products; those that it alone can, it does.
         picks: (key, rank): at the decision with this key, the option of this rank instead of the best, 0.
@@ -33,6 +34,7 @@ class Knobs:
     is_fused: bool = True
     is_edged: bool = False
     is_spread: bool = False
+    is_ordered: bool = False
     is_recomputed: bool = False
     has_products: bool = True
     picks: tuple[tuple[Key, int], ...] = ()
@@ -42,12 +44,12 @@ class Knobs:
         told = [
             f"{name.replace('_', ' ')} {value}"
             for name, value in vars(self).items()
-            if value != getattr(default, name)
-            and name not in ("is_fused", "is_edged", "is_spread", "is_recomputed", "has_products", "picks")
+            if value != getattr(default, name) and not isinstance(value, bool | tuple)
         ]
         told += [] if self.is_fused else ["no shared loops"]
         told += ["zeros around copies"] if self.is_edged else []
         told += ["long rows over all partitions"] if self.is_spread else []
+        told += ["what needs nothing between comes first"] if self.is_ordered else []
         told += ["results computed again by their readers"] if self.is_recomputed else []
         told += [] if self.has_products else ["sums on VectorE"]
         told += [f"option {rank + 1} of {what}{f' ({n + 1})' if n else ''}" for (what, n), rank in self.picks]

@@ -15,6 +15,7 @@ from .defer import deferred
 from .edges import with_edges
 from .forwards import with_forward_indices
 from .given import NOTHING, Given
+from .groups import ordered_steps
 from .inlined import inlined
 from .knobs import RULES, Decision, Knobs
 from .normal import normal
@@ -60,6 +61,8 @@ def lower(
         held, decisions = rewritten_by(knobs, held, partitions)
         held = rewritten(with_joined_ranks(held, partitions), dtypes, partitions)
     held = without_turns(normal(held, partitions, given.plain, is_spread=knobs.is_spread, machine=machine))
+    if knobs.is_ordered:
+        held = ordered_steps(held)
     if given.is_watched:
         return Lowering(cascade, held, dtypes, machine, name, title, knobs, given, {}).planned()
     held, back = with_forward_indices(held)

@@ -94,7 +94,9 @@ class Lowering:
         ctx.copied = {e.tensor for e in self.edges.values()}
         for name in (n for n in self.edges if n in cascade.inputs):
             self.copy_edged(name)
-        for number, group in enumerate(groups := groups_of(cascade, ctx.knobs.is_fused, self.edges)):
+        knobs = ctx.knobs
+        groups = groups_of(cascade, knobs.is_fused, self.edges, is_parted=knobs.is_ordered)
+        for number, group in enumerate(groups):
             later = {t for g in groups[number + 1 :] for e in g.einsums for t in e.reads}
             if group.einsums[-1].name in self.edges:
                 self.copy_edged(group.einsums[-1].name)
