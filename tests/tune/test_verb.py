@@ -414,9 +414,8 @@ def test_what_is_no_choice_of_the_compiler_is_refused(folder):
     assert outcome_of(call("tune", "spec.yaml", "--space", "space.yaml", *SIZES, folder=folder)) == (
         2,
         "",
-        "nkilab: columns is no choice of the Einsum compiler; there are group_blocks, most_columns, "
-        "transfer_bytes, share, is_fused, is_edged, is_spread, is_ordered, is_recomputed, has_products, "
-        "picks\n"
+        "nkilab: columns is no choice of the Einsum compiler; there are group_blocks, most_columns, transfer_"
+        "bytes, share, is_fused, is_edged, is_spread, is_ordered, is_recomputed, has_products, picks\n"
         "  hint: leave --space out to search all of them\n",
     )
 

@@ -44,7 +44,7 @@ def groups_of(
     """
     if not is_fused:
         return [Group((s,), shared_by([s], cascade)) for s in cascade.steps]
-    found: list[Group] = []
+    groups: list[Group] = []
     held: list[Step] = []
     shared: tuple[str, ...] = ()
     for number, step in enumerate(cascade.steps):
@@ -57,10 +57,10 @@ def groups_of(
             shared = together
             continue
         if held:
-            found.append(Group(tuple(held), shared))
+            groups.append(Group(tuple(held), shared))
         held, shared = [step], shared_by([step], cascade)
-    found.append(Group(tuple(held), shared))
-    return found
+    groups.append(Group(tuple(held), shared))
+    return groups
 
 
 def ordered_steps(cascade: Cascade) -> Cascade:

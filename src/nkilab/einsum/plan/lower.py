@@ -60,9 +60,8 @@ def lower(
     if not given.is_watched:
         held, decisions = rewritten_by(knobs, held, partitions)
         held = rewritten(with_joined_ranks(held, partitions), dtypes, partitions)
-    held = without_turns(normal(held, partitions, given.plain, is_spread=knobs.is_spread, machine=machine))
-    if knobs.is_ordered:
-        held = ordered_steps(held)
+    form = normal(held, partitions, given.plain, is_spread=knobs.is_spread, machine=machine)
+    held = without_turns(ordered_steps(form) if knobs.is_ordered else form)
     if given.is_watched:
         return Lowering(cascade, held, dtypes, machine, name, title, knobs, given, {}).planned()
     held, back = with_forward_indices(held)
