@@ -27,8 +27,8 @@ def slowed(machine: Machine, operands: Mapping[str, Any], steps: Sequence[Any]) 
     """Steps of a form, those that stream elements no faster than its operands can be read and written.
 
     An instruction that takes two cycles an element anyway is as fast as before. A stationary tile is read
-    while the multiplication before it runs: one of float32 then takes twice as long to load. Of two bytes an
-    element it does not: convolutions of students in float16 are not slower for it, those in float32 are.
+    while the multiplication before it runs: one of float32 then takes twice as long to load. Fitted
+    rows show it of float32 alone; of two bytes an element only rows that judge tell, which are not slower.
     """
     stationary = operands.get("stationary")
     if stationary is not None and stationary.itemsize > 2 and is_far_apart(machine, stationary):
