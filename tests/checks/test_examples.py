@@ -28,6 +28,7 @@ WITHOUT_EXAMPLE = {
     "dma-dynamic-on-chip", "gpsimd-sum", "range-select-command", "transpose-line", "nl-copy-integers",
     "indirect-transpose-columns", "integers-on-vector", "integer-casts", "found-places",
     "range-select-rounds", "psum-word-start", "sendrecv-rows", "collective-receives-twice",
+    "dynamic-compute",
 }  # fmt: skip
 
 
@@ -72,14 +73,15 @@ def test_the_right_example_keeps_every_rule(rule: Rule, tmp_path: Path) -> None:
         assert rule.id in WITHOUT_EXAMPLE or rule.id in CATALOGUE
         return
     findings = reported(rule.right, tmp_path / "kernel_file.py").findings
-    assert not [f for f in findings if f.severity != "advice"]
+    # what an example shows need not be read
+    assert not [f for f in findings if f.severity != "advice" and f.rule != "unread-result"]
     assert rule.id not in {f.rule for f in findings}
 
 
 @every_rule
 def test_a_rule_says_what_why_and_the_way_out_in_our_style(rule: Rule) -> None:
     for part in (rule.title, rule.what, rule.fix):
-        is_name = part.startswith(("Python", "ScalarE"))
+        is_name = part.startswith(("Python", "ScalarE", "TensorE", "PSUM", "DMA"))
         assert part[0].islower() or part[0] in "`." or is_name, part
         assert not part.endswith("."), part
     assert rule.family in FAMILIES
