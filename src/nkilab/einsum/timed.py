@@ -32,8 +32,9 @@ Result = TypeVar("Result")
 CLOSE = 2.0
 # kernels that are timed besides the first, and statements that all of them run together
 MOST_TIMED, MOST_STATEMENTS = 4, 6_000
-# of the time of the kernel by the rules: what saves less leaves it as it is
-WORTH = 0.98
+# of the time of the kernel by the rules: what saves less leaves it as it is; and of that of its busiest engine,
+# which tells nothing of waits
+WORTH, WORTH_UNSEEN = 0.98, 0.7
 
 
 def best_timed(
@@ -69,7 +70,7 @@ def best_timed(
             before = known[judge] = known[judge] if judge in known else judge(plan[0])
             after = judge(other[0])
             tried.append(f"{what}: {whose}{after:.1f} us" if after < inf else f"{what}: no room on chip")
-            if after >= before * WORTH or _attempt(proved, other[0]) is None:
+            if after >= before * (WORTH_UNSEEN if whose else WORTH) or _attempt(proved, other[0]) is None:
                 continue
             by = "" if whose else " by the timing model"
             sentence = f"{whose}{after:.1f} us instead of {before:.1f}{by}"
