@@ -32,8 +32,8 @@ Result = TypeVar("Result")
 CLOSE = 2.0
 # kernels that are timed besides the first, and statements that all of them run together
 MOST_TIMED, MOST_STATEMENTS = 4, 6_000
-# of the time of the kernel by the rules: what saves less leaves it as it is; and of that of its busiest engine,
-# which tells nothing of waits
+# of the time of the kernel by the rules: what saves less leaves it as it is; and of that of its busiest
+# engine, which tells nothing of waits
 WORTH, WORTH_UNSEEN = 0.98, 0.7
 
 
