@@ -89,15 +89,18 @@ def _per_bank(nest: Contraction, each: int, columns: int) -> int:
 
 def _is_cut(nest: Contraction, variable: str, each: int, least: int) -> bool:
     """Whether so many values of a variable, side by side in HBM, are fewer bytes than some."""
-    last = {a.indices[-1].plain for a in (*nest.einsum.accesses, nest.einsum.output) if a.indices}
-    return variable in last and each < nest.spans[variable].most and each * 4 < least
+    return _is_last(nest, variable) and each < nest.spans[variable].most and each * 4 < least
+
+
+def _is_last(nest: Contraction, variable: str) -> bool:
+    """Whether values of a variable lie side by side in HBM, of an operand or the result."""
+    return variable in {a.indices[-1].plain for a in (*nest.einsum.accesses, nest.einsum.output) if a.indices}
 
 
 def _together(nest: Contraction, variable: str) -> int:
     """How many values of a variable go together: as many as fit, in parts that overlap if they are large."""
-    product, output, extent = nest.product, nest.einsum.output, nest.spans[variable].most
+    product, extent = nest.product, nest.spans[variable].most
     room, sizes = nest.ctx.room() * SHARE, [n for n in range(1, extent + 1) if extent % n == 0]
-    last = {a.indices[-1].plain for a in (*nest.einsum.accesses, output) if a.indices}
     best = 1
     for each in sizes:
         spans = _inside(nest, variable, each)
@@ -109,7 +112,7 @@ def _together(nest: Contraction, variable: str) -> int:
         is_once = each == extent and not nest.ctx.build.depth
         if size * (1 if is_once else 2) > room or is_cut:
             continue
-        if best > 1 and size * nest.lanes > MOST_MOVED * 2 and variable not in last:
+        if best > 1 and size * nest.lanes > MOST_MOVED * 2 and not _is_last(nest, variable):
             break
         best = each
     return best
