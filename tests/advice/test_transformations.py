@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from functools import cache
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 import nkilab
-from nkilab.advice import CATALOGUE, Subject, advice_of, subject_of
-from nkilab.advice.draft import Draft
+from nkilab.advice import CATALOGUE, Subject, advice_of, equal_results, subject_of
+from nkilab.advice.draft import Draft, Unfit
+from nkilab.advice.equal_results import are_equal, results_of
 from nkilab.advice.trials import best_edit, promising
 from nkilab.api import as_kernel, machine_for
 from nkilab.arguments import argument
 from nkilab.conformal import advised_factors, gain_factors, least_gain
 from nkilab.estimates import estimate_program
 from nkilab.launches import launch
+from nkilab.trace.program import Program
+
+# transformations whose edits change what rows cost and nothing else
+COSTS_ALONE = {"combine_products", "contiguous_rows", "reduce_partitions", "table_reload"}
 
 with nkilab.activate():
     from . import pairs_of_layouts as pairs_of_layouts
@@ -47,6 +54,45 @@ def test_an_edit_gains_what_the_rewritten_kernel_gains(name: str) -> None:
 @pytest.mark.parametrize("name", sorted(set(PAIRS) - SILENT))
 def test_a_kernel_that_needs_a_transformation_is_told_so(name: str) -> None:
     assert name in {own.id for own in advice_of(subject(name, rewritten=False))}
+
+
+@pytest.mark.parametrize("name", sorted(name for name in PAIRS if not CATALOGUE[name].by_formula))
+def test_an_edited_program_computes_what_the_kernel_computes(name: str, monkeypatch) -> None:
+    monkeypatch.setattr(equal_results, "MOST_ELEMENTS", 1 << 27)
+    own = subject(name, rewritten=False)
+    programs = []
+    for candidate in CATALOGUE[name].find(own):
+        for _, edit in candidate.edits:
+            with suppress(Unfit):
+                programs.append((edit(), candidate.rounds))
+    changed = [(outcome, rounds) for outcome, rounds in programs if isinstance(outcome, Program)]
+    expected = results_of(own.base)
+    assert expected is not None
+    assert changed or name in COSTS_ALONE
+    for program, rounds in changed:
+        results = results_of(program)
+        assert results is not None
+        assert are_equal(expected, results, own.base, rounds=rounds)
+
+
+def test_an_edit_that_computes_something_else_is_not_advised(monkeypatch) -> None:
+    monkeypatch.setattr(equal_results, "MOST_ELEMENTS", 1 << 27)
+    own = subject("fuse_alu", rewritten=False)
+    assert ("fuse_alu", "by formula") in {(piece.id, piece.equal) for piece in advice_of(own)}
+    # taken at its word, the edited program leaves a factor out
+    wrong = replace(CATALOGUE["fuse_alu"], by_formula=False)
+    monkeypatch.setitem(CATALOGUE, "fuse_alu", wrong)
+    assert "fuse_alu" not in {piece.id for piece in advice_of(own)}
+
+
+def test_changes_that_pay_together_are_told_together() -> None:
+    """Parts of tiles can be shared out between engines as whole tiles cannot."""
+    pieces = advice_of(subject("fuse_alu", rewritten=False))
+    (joint,) = [piece for piece in pieces if piece.combined_with]
+    alone = {piece.id: piece.gain_us for piece in pieces if not piece.combined_with}
+    parts = (joint.id, *joint.combined_with)
+    assert len(set(parts)) == len(parts) > 1
+    assert joint.gain_us > sum(alone.get(id, 0.0) for id in parts)
 
 
 @pytest.mark.parametrize("name", PAIRS)

@@ -22,6 +22,7 @@ from ..trace.program import Program
 from ..views.path import path_of
 from ..views.summary import packet_time
 from .draft import whole_tile
+from .equal_results import Results, results_of
 from .equal_values import Equals, equals_of
 from .loops import Loop, loops_of
 from .renewal import renewed
@@ -67,9 +68,7 @@ class Subject(Struct, frozen=True, eq=False, dict=True):
         loop = max(loops, key=lambda own: own.length)
         count = 1 << int(np.log2(max(MOST_ROWS / 2, 2 * loop.length) // loop.length))
         written = self.written.arranged(np.arange(int(loop.start[min(count, len(loop.start) - 1)])))
-        program = compiled(written)
-        placed = plan(program)
-        return Subject(written, program, placed, simulate(program, placed))
+        return subject_of_program(written)
 
     @cached_property
     def renewed(self) -> Subject:
@@ -126,6 +125,11 @@ class Subject(Struct, frozen=True, eq=False, dict=True):
     def equals(self) -> Equals:
         """Tiles of `base` with equal values."""
         return equals_of(self.base)
+
+    @cached_property
+    def results(self) -> Results | None:
+        """What `base` leaves when it is computed on random numbers; None if it is not computed."""
+        return results_of(self.base)
 
     @cached_property
     def loops(self) -> list[Loop]:
@@ -244,6 +248,13 @@ def subject_of(written: Program, program: Program, placed: Plan, timeline: Timel
     if written.met:
         timeline = simulate(program, placed)
     return Subject(written, program, placed, timeline)
+
+
+def subject_of_program(written: Program) -> Subject:
+    """The subject of a program that nothing was made of yet: compiled, placed and timed."""
+    program = compiled(written)
+    placed = plan(program)
+    return Subject(written, program, placed, simulate(program, placed))
 
 
 def edited_latency_ns(program: Program) -> float:
