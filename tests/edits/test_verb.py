@@ -69,8 +69,8 @@ def test_write_changes_the_file_alone(folder: Path, capfd) -> None:
         ),
         (
             ("--apply", "3"),
-            "advice 3 is several changes: fuse_alu + finer_tiles\n"
-            "  hint: make the first, fuse_alu, and ask again for the next",
+            "advice 3 is several changes: finer_tiles + shift_engine\n"
+            "  hint: make the first, finer_tiles, and ask again for the next",
         ),
     ],
 )
