@@ -13,6 +13,7 @@ import nkilab
 from nkilab.advice import CATALOGUE, Subject, advice_of, equal_results, subject_of
 from nkilab.advice.draft import Draft, Unfit
 from nkilab.advice.equal_results import are_equal, results_of
+from nkilab.advice.equal_values import equals_of
 from nkilab.advice.trials import best_edit, promising
 from nkilab.api import as_kernel, machine_for
 from nkilab.arguments import argument
@@ -178,6 +179,32 @@ def test_nothing_is_tried_that_cannot_save_what_the_model_resolves() -> None:
         most = min(candidate.weight_ns, own.most_ns(CATALOGUE[id].relieves))
         assert most > least_gain() * own.latency_ns
     assert gain_factors(1 - least_gain())[0] == pytest.approx(0, abs=1e-9)
+
+
+@pytest.mark.parametrize("begins", [False, True])
+def test_products_that_continue_what_a_tile_held_are_no_copies_of_each_other(begins: bool) -> None:
+    """Two equal products: each makes its tile, or adds to what was there."""
+    with nkilab.activate():
+        import nki
+        import nki.isa as nisa
+        import nki.language as nl
+
+        @nki.jit
+        def products(x, goes_on):  # type: ignore[no-untyped-def]
+            out = nl.ndarray((2, 128, 512), nl.float32, buffer=nl.shared_hbm)
+            tile = nl.ndarray((128, 512), nl.float32, buffer=nl.sbuf)
+            nisa.dma_copy(tile, x)
+            for i in range(2):
+                total = nl.ndarray((128, 512), nl.float32, buffer=nl.psum)
+                nisa.nc_matmul(total, tile[:, 0:128], tile, accumulate=goes_on)
+                result = nl.ndarray((128, 512), nl.float32, buffer=nl.sbuf)
+                nisa.tensor_copy(result, total)
+                nisa.dma_copy(out[i], result)
+            return out
+
+        args = argument("f32[128,512]"), not begins
+        own = launch(products, args, {}, machine_for(products, "trn2"), has_data=False).programs[0]
+    assert len(equals_of(own).first) == (2 if begins else 0)
 
 
 def test_an_update_in_place_reads_what_the_tile_held_before() -> None:

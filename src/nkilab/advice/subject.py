@@ -23,7 +23,7 @@ from ..views.path import path_of
 from ..views.summary import packet_time
 from .draft import whole_tile
 from .equal_results import Results, results_of
-from .equal_values import Equals, equals_of
+from .equal_values import Equals, equals_of, live_rows
 from .loops import Loop, loops_of
 from .renewal import renewed
 
@@ -59,7 +59,7 @@ class Subject(Struct, frozen=True, eq=False, dict=True):
 
     @cached_property
     def part(self) -> Subject:
-        """All of it; of a program that is too large the first iterations of its outermost loop."""
+        """All of it; of a large program the first iterations of its outermost loop, if they stand alone."""
         if len(self.written) <= MOST_WHOLE or self.written.met:
             return self
         loops = [own for own in loops_of(self.written) if 2 * own.length <= MOST_ROWS
@@ -68,8 +68,11 @@ class Subject(Struct, frozen=True, eq=False, dict=True):
             return self
         loop = max(loops, key=lambda own: own.length)
         count = 1 << int(np.log2(max(MOST_WHOLE / 2, 2 * loop.length) // loop.length))
-        written = self.written.arranged(np.arange(int(loop.start[min(count, len(loop.start) - 1)])))
-        return subject_of_program(written)
+        first = np.arange(int(loop.start[min(count, len(loop.start) - 1)]))
+        written = self.written.arranged(first)
+        # what the rest uses would be without use in a part
+        is_whole = bool((live_rows(written) == live_rows(self.written)[first]).all())
+        return subject_of_program(written) if is_whole or len(self.written) > MOST_ROWS else self
 
     @cached_property
     def renewed(self) -> Subject:
