@@ -8,6 +8,7 @@ from ..isa.declare import NUMBER, Step
 from ..machine import Machine
 from ..tiles.dtypes import DTYPES
 from ..tiles.tile import IndexLayout, Layout, layout
+from ..timing.work import transfer_lanes
 from .tree.expr import Whole, expr
 from .tree.instructions import instruction_of
 from .tree.nodes import HBM, Cut, Gather, Loop, Statement, View, axes_of
@@ -57,10 +58,13 @@ class Hardware:
         return layout_of(value, sizes)
 
     def time_ns(self, step: Step) -> float:
-        """How long a step keeps its engine; of a transfer, what issues it or HBM, whichever is longer."""
+        """How long a step keeps its engine; of a transfer, what issues it, moves it, or HBM: the longest."""
         if step.engine != "dma":
             return step.busy_ns
-        return max(self.machine["dma_issue_ns"], step.moved_bytes / self.machine["hbm_bytes_per_ns"])
+        machine = self.machine
+        lanes, work = transfer_lanes(machine, step.descriptors, step.descriptor_bytes)
+        issue = machine["dma_issue_ns"] + step.descriptors * machine["dma_descriptor_issue_ns"]
+        return max(issue, work / lanes, step.moved_bytes / machine["hbm_bytes_per_ns"])
 
     def of(self, statement: Statement) -> tuple[str, float]:
         """The engine of a statement that one engine computes, and how long it is kept."""
