@@ -31,7 +31,7 @@ Result = TypeVar("Result")
 # how many times the cost of the best an option may be judged at, to be tried
 CLOSE = 2.0
 # kernels that are timed besides the first, and statements that all of them run together
-MOST_TIMED, MOST_STATEMENTS = 4, 6_000
+MOST_TIMED, MOST_STATEMENTS = 6, 12_000
 # of the time of the kernel by the rules: what saves less leaves it as it is; and of that of its busiest
 # engine, which tells nothing of waits
 WORTH, WORTH_UNSEEN = 0.98, 0.7
@@ -57,12 +57,12 @@ def best_timed(
         if knobs.picks:
             return plan
         budget = MOST_STATEMENTS - run_by(plan[0].body)
-        changes = _rewrites(plan[1])
-        changes += [*list(_close(plan[1]))[:MOST_TIMED], *_reordered(plan[1])]
         known = dict[Measure, float]()
+        rewrites = _rewrites(plan[1])
+        changes = [*rewrites, *by_price(plan)]
         while changes:
             what, change = changes.pop(0)
-            other = _attempt(built, change(plan[1].knobs))
+            other = made(change(plan[1].knobs))
             if other is None:
                 continue
             budget -= run_by(other[0].body)
@@ -76,12 +76,26 @@ def best_timed(
             sentence = f"{whose}{after:.1f} us instead of {before:.1f}{by}"
             notes.append(f"{what}: {sentence if before < inf else 'by the rules there is no room on chip'}")
             # with other ranks come other decisions
-            if other[1].knobs.is_spread != plan[1].knobs.is_spread:
-                changes = list(_close(other[1]))[: len(changes)]
+            if other[1].knobs.is_spread != plan[1].knobs.is_spread or (what, change) in rewrites:
+                changes = [c for c in changes if c in rewrites] + by_price(other)
             plan, known = other, {judge: after}
         plan[1].choices.extend(notes)
         plan[1].tried.extend(tried)
         return plan
+
+    plans = dict[Knobs, Plan | None]()
+
+    def made(knobs: Knobs) -> Plan | None:
+        if knobs not in plans:
+            plans[knobs] = _attempt(built, knobs)
+        return plans[knobs]
+
+    def by_price(plan: Plan) -> list[tuple[str, Change]]:
+        """Changes of a plan that are worth trying, those first whose busiest engine has least to do."""
+        changes = [*list(_close(plan[1]))[:MOST_TIMED], *_reordered(plan[1])]
+        others = [(made(change(plan[1].knobs)), (what, change)) for what, change in changes]
+        priced = [(price(other[0]), each) for other, each in others if other is not None]
+        return [each for _, each in sorted(priced, key=lambda one: one[0])]
 
     def judged(kernel: Kernel) -> float:
         """How long a tree takes; without end where its tiles have no room."""
