@@ -64,6 +64,7 @@ class Context:
         loops: variables of the loops around the present nest and how often they run, the outermost first.
         blocks: elements that a turn of such a loop covers.
         wanted: variable that readers of a tensor want on the partitions.
+        served: variables with which on the partitions TensorE can read a tensor, and nanoseconds lost else.
         memories: tensors that stay in PSUM.
         copied: tensors that are copied from HBM.
         barred: per tensor, axes that readers index in a way that partitions cannot serve.
@@ -88,6 +89,7 @@ class Context:
     blocks: dict[str, int] = field(default_factory=dict)
     homes: dict[str, str] = field(default_factory=dict)
     wanted: dict[str, str] = field(default_factory=dict)
+    served: dict[str, tuple[frozenset[str], float]] = field(default_factory=dict)
     memories: dict[str, str] = field(default_factory=dict)
     copied: set[str] = field(default_factory=set)
     barred: dict[str, set[int]] = field(default_factory=dict)
