@@ -16,11 +16,10 @@ from typing import TypeVar
 from ..errors import NkilabError
 from .plan.context import Context, Plan, Planner
 from .plan.groups import groups_of, ordered_steps
-from .plan.knobs import Key, Knobs
+from .plan.knobs import Decision, Key, Knobs
 from .plan.normal import has_few_rows
 from .plan.reach import beyond_edges
 from .plan.recomputed import far_results
-from .plan.rewritten import REWRITES
 from .tree.nodes import Kernel, run_by
 
 Change = Callable[[Knobs], Knobs]
@@ -116,7 +115,16 @@ def _attempt(make: Callable[[Option], Result], option: Option) -> Result | None:
 
 def _rewrites(ctx: Context) -> list[tuple[str, Change]]:
     """Changes of the cascade itself that were possible and are not made."""
-    return [(d.what, _picking(d.key, 1)) for d in ctx.decisions if d.key in REWRITES]
+    return [(what, change) for d in ctx.decisions if d.is_rewrite for _, what, change in _others(d)]
+
+
+def _others(decision: Decision) -> Iterator[tuple[float, str, Change]]:
+    """Options of a decision that are judged close to the best: how close, in a few words, and the change."""
+    for rank, cost in enumerate(decision.costs):
+        option = decision.options[rank]
+        if rank and cost <= CLOSE * decision.costs[0]:
+            told = decision.what if option == "yes" else f"{decision.what}: {option}"
+            yield cost / max(decision.costs[0], 1e-9), told, _picking(decision.key, rank)
 
 
 def _reordered(ctx: Context) -> list[tuple[str, Change]]:
@@ -136,15 +144,8 @@ def _close(ctx: Context) -> Iterator[tuple[str, Change]]:
         yield "zeros around copies in HBM", lambda knobs: replace(knobs, is_edged=True)
     if not ctx.knobs.is_recomputed and far_results(ctx):
         yield "what HBM holds between its readers computed again", lambda k: replace(k, is_recomputed=True)
-    options = [
-        (cost / max(decision.costs[0], 1e-9), decision, rank)
-        for decision in ctx.decisions
-        if decision.key not in REWRITES
-        for rank, cost in enumerate(decision.costs)
-        if rank and cost <= CLOSE * decision.costs[0]
-    ]
-    for _, decision, rank in sorted(options, key=lambda each: each[0]):
-        yield f"{decision.what}: {decision.options[rank]}", _picking(decision.key, rank)
+    options = [each for d in ctx.decisions if not d.is_rewrite for each in _others(d)]
+    yield from ((what, change) for _, what, change in sorted(options, key=lambda each: each[0]))
 
 
 def _picking(key: Key, rank: int) -> Change:
