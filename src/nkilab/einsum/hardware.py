@@ -68,15 +68,25 @@ class Hardware:
 
     def of(self, statement: Statement) -> tuple[str, float]:
         """The engine of a statement that one engine computes, and how long it is kept."""
-        steps = self.steps(statement)
-        return steps[0].engine, sum(map(self.time_ns, steps))
+        return self.steps(statement)[0].engine, sum(ns for _, ns in self.times(statement))
+
+    def times(self, statement: Statement) -> Iterator[tuple[str, float]]:
+        """Engines of a statement, and how long each step keeps its own.
+
+        Weights load behind the multiplication before, where that takes as long.
+        """
+        loading_ns = 0.0
+        for step in self.steps(statement):
+            is_hidden = bool(step.hidden_ns) and not step.busy_ns
+            yield step.engine, 0.0 if is_hidden else max(loading_ns, self.time_ns(step))
+            loading_ns = step.hidden_ns if is_hidden else 0.0
 
     def total(self, body: list[Statement], turns: int = 1) -> dict[str, float]:
         """Time per engine of a body with its loops."""
         times: dict[str, float] = {}
         for statement, count in weighted(body, turns):
-            for step in self.steps(statement):
-                times[step.engine] = times.get(step.engine, 0.0) + self.time_ns(step) * count
+            for engine, ns in self.times(statement):
+                times[engine] = times.get(engine, 0.0) + ns * count
         return times
 
 

@@ -211,7 +211,8 @@ def _cost(
     clock = ctx.machine["tensor_clock_ghz"]
     moved = max(64.0, columns * beside) / clock * (ctx.machine["fp32_passes"] if is_wide else 1)
     beside *= _copies(ctx, einsum, spans, left, right, depth, loops)
-    cost = prod(trips.values()) / beside * (max(moved, WEIGHTS_NS + rows / clock) + 8)
+    loading = rows / clock * (ctx.machine["fp32_passes"] * (1 + _is_far(ctx, left, part)) if is_wide else 1)
+    cost = prod(trips.values()) / beside * (max(moved, WEIGHTS_NS + loading) + 8)
     batch = together(ctx, einsum, spans, part, free, loops)
     for access, own, count in ((left, part, rows), (right, free, columns)):
         if access is not None:
@@ -231,6 +232,12 @@ def _cost(
     if part and part not in served and ctx.chip(einsum.name) is None and ctx.homes.get(einsum.name) != "hbm":
         cost += lost_ns
     return cost + times * (home + 60 + columns)
+
+
+def _is_far(ctx: Context, access: Access | None, part: str) -> bool:
+    """Whether weights of float32 come on chip so far apart that they load half as fast."""
+    is_loaded = access is not None and ctx.chip(access.tensor) is None
+    return is_loaded and access is not None and bool(part) and access.indices[-1].plain not in ("", part)
 
 
 def _all_moved(access: Access, trips: dict[str, int], batch: dict[str, int], moved_ns: float) -> float:
