@@ -24,8 +24,8 @@ BOUNDS = {
     "sync engine": "SyncE is occupied at least 80 % of the time between first and last event",
     "DMA bandwidth": "DMA engines move bytes at least 80 % of the time from first to last event",
     "HBM bandwidth": "the HBM stack moves at least 80 % of what it can from first to last event",
-    "DMA issue": "issuing units are occupied at least 80 % of the time from first to last event, or take most "
-    "of a critical path on which transfers take more time than engines",
+    "DMA issue": "issuing units are occupied at least 80 % of the time from first to last event, or take "
+    "most of the critical path",
     "collectives": "ranks exchange bytes at least 80 % of the time from first to last event, or take most "
     "of the critical path",
     "DMA latency": f"{_UNOCCUPIED} transfers take more time than engines",
