@@ -37,6 +37,7 @@ CONTENTS = {
         "Versions, from Beta 1 on <versions>",
         "profiles",
         "checks",
+        "constraints",
         "Tests and CI <pytest>",
         "Tune <tune>",
         "Einsums <einsum>",

@@ -25,7 +25,7 @@ BOUNDS = {
     "DMA bandwidth": "DMA engines move bytes at least 80 % of the time from first to last event",
     "HBM bandwidth": "the HBM stack moves at least 80 % of what it can from first to last event",
     "DMA issue": "issuing units are occupied at least 80 % of the time from first to last event, or take "
-    "most of the critical path",
+    "most of a critical path on which transfers take more time than engines",
     "collectives": "ranks exchange bytes at least 80 % of the time from first to last event, or take most "
     "of the critical path",
     "DMA latency": f"{_UNOCCUPIED} transfers take more time than engines",
