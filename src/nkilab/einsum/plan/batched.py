@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from ..language.ast import Access, Scalar
 from ..tree.expr import ZERO
 from ..tree.nodes import PSUM, At, Buffer, Copy, Cut, Store, View, all_of, upto
+from .beside import is_row
 from .build import Span, point, whole
 from .choose import SMALL_ROW_BYTES
 from .product import is_batch
@@ -251,11 +252,25 @@ def _banks(nest: Contraction, variable: str, step: int, count: int) -> Iterator[
     with build.tiles(variable, every.most, count * step, over=variable) as group:
         shape, name = (height, count, columns), f"{nest.einsum.name.lower()}_sums"
         psum = build.buffer(name, shape, "float32", PSUM, "sum")
-        with build.tiles(variable, count * step, step, over=variable) as one:
-            place = View(psum, (upto(height), At(one.start // step), upto(columns)))
-            span = whole(step, every.start + group.start + one.start)
-            nest.accumulated(place, {**nest.spans, variable: span if step > 1 else point(span.start)})
-        yield psum, whole(count * step, every.start + group.start)
+        bank = whole(count * step, every.start + group.start)
+        if _is_beside(nest, variable):
+            nest.accumulated(all_of(psum), {**nest.spans, variable: bank})
+        else:
+            with build.tiles(variable, count * step, step, over=variable) as one:
+                place = View(psum, (upto(height), At(one.start // step), upto(columns)))
+                span = whole(step, bank.start + one.start)
+                nest.accumulated(place, {**nest.spans, variable: span if step > 1 else point(span.start)})
+        yield psum, bank
+
+
+def _is_beside(nest: Contraction, variable: str) -> bool:
+    """Whether the moving operand alone has a variable, and lies on chip with its values before the columns."""
+    product, right = nest.product, nest.product.right
+    if right is None or not product.free or not is_row(nest.einsum, product, variable):
+        return False
+    order = [v for i in right.indices for v in i.variables]
+    is_near = 1 in nest.held or not _is_loaded(nest, right)
+    return is_near and order.index(variable) < order.index(product.free)
 
 
 def _in_order(psum: Buffer, place: int, axes: int) -> View:
