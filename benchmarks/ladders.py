@@ -208,18 +208,19 @@ def steps_of(ladders: Sequence[dict[str, Any]], kernels: Ladders) -> Iterator[St
             yield own
 
 
-_ADVICE: dict[int, list[str]] = {}
+_ADVICE: dict[int, list[tuple[str, ...]]] = {}
 
 
 def _judge(step: Step, subject: Subject, most: int) -> None:
     """Fill in what the advice for the version before says of a step, of so many edits that are tried."""
     if id(subject) not in _ADVICE:
-        _ADVICE[id(subject)] = [one.id for one in advice_of(subject, most)]
-    step.runs, step.advice = True, _ADVICE[id(subject)]
-    subject = subject.part
+        _ADVICE[id(subject)] = [(one.id, *one.combined_with) for one in advice_of(subject, most)]
+    step.runs, step.advice = True, ["+".join(ids) for ids in _ADVICE[id(subject)]]
+    original, subject = subject, subject.part
     own = [id for id in step.ids if id in CATALOGUE]
     step.candidates = sum(1 for id in own for _ in CATALOGUE[id].find(subject))
-    ranks = [n for n, id in enumerate(step.advice, 1) if id in step.ids]
+    # a piece of several changes asks for each of them
+    ranks = [n for n, ids in enumerate(_ADVICE[id(original)], 1) if set(ids) & set(step.ids)]
     step.rank = min(ranks, default=0)
     shares = [
         best[1] / (candidate.since_ns or subject.latency_ns)

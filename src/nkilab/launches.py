@@ -57,7 +57,7 @@ from .tapes import TAPE, Tape, explain, tape_of
 from .trace.affine import REPEATS, Repeats, TraceAgain
 from .trace.builder import FORMS
 from .trace.program import Program, errors_know
-from .trace.session import Execute, MemoryKey, Session, Together, TurnsNeeded, tracing
+from .trace.session import Execute, MemoryKey, RunNeeded, Session, Together, TurnsNeeded, tracing
 from .trace.source import is_named, place_of, user_frame
 
 # From what computes a row, what computes it and looks on.
@@ -170,11 +170,15 @@ def _on_tape(
         return launched, tape.launched is not None
     rank = _prepared(kernel, call, _sessions(kernel, machine, program_grid, 0, None, execute), {})
     session = rank.sessions[0]
-    with one_blas_thread(), tracing(session), phase("executing"):
-        tape.play(session)
-        framework = chosen_framework(rank.frameworks)
-        results = map_tensors(tape.results, lambda t: output_array(session, kernel, t, framework))
-    return replace(recorded, results=results), not session.together.warned
+    try:
+        with one_blas_thread(), tracing(session), phase("executing"):
+            tape.play(session)
+            framework = chosen_framework(rank.frameworks)
+            results = map_tensors(tape.results, lambda t: output_array(session, kernel, t, framework))
+    except (NkilabError, RunNeeded):
+        # what the user is told, the kernel says at its lines
+        return run({})[0], False
+    return replace(recorded, results=results), True
 
 
 def _on_shapes(

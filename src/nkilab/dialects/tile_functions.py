@@ -185,7 +185,7 @@ def across_partitions(to: Lowering, tile: View, partitions: int, dtype: DType | 
     flat = reshaped(in_sbuf(to, tile), (1, tile.layout.free_size), 0)
     width, most = flat.layout.shape[1], current().machine.limit("psum_bank_bytes") // FLOAT32.itemsize
     if width <= most:
-        product = to.make(NcMatmul, [None, ones, flat], plain(NcMatmul), (False,))
+        product = to.make(NcMatmul, [None, ones, flat], plain(NcMatmul, is_stationary_onezero=True), (False,))
         return to.make(
             TensorCopy,
             [None, product],
@@ -197,7 +197,12 @@ def across_partitions(to: Lowering, tile: View, partitions: int, dtype: DType | 
     out = to.allocate((partitions, width), dtype or element_type, SBUF)
     for start in range(0, width, most):
         stop = min(start + most, width)
-        product = to.make(NcMatmul, [None, ones, _columns(flat, start, stop)], plain(NcMatmul), (False,))
+        product = to.make(
+            NcMatmul,
+            [None, ones, _columns(flat, start, stop)],
+            plain(NcMatmul, is_stationary_onezero=True),
+            (False,),
+        )
         record(current(), TensorCopy, [_columns(out, start, stop), product], plain(TensorCopy), ())
     return reshaped(out, shape, 0)
 

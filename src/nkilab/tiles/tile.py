@@ -370,6 +370,11 @@ def array_of(view: View) -> np.ndarray:
     """The elements of a view without indices, sharing memory with its storage, which must hold data."""
     if _looks is not None:
         _looks.append(view)
+    return elements_now(view)
+
+
+def elements_now(view: View) -> np.ndarray:
+    """As `array_of`, for an instruction, which reads them again where it is computed again."""
     if _settle is not None:
         _settle()
     if view.storage.place is not None:

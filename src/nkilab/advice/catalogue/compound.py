@@ -25,6 +25,7 @@ FEWEST_STEPS = 8
 
 @transformation(
     "use_statistics",
+    by_formula=True,
     relieves=POINTWISE,
     title="bn_stats gathers mean and variance in one pass",
     what="a sum and a sum of squares are taken of the same rows, each in a pass of its own",
@@ -100,17 +101,24 @@ def scans(subject: Subject) -> Iterator[Candidate]:
     """Steps r = a * r + b, column by column, as one scan."""
     steps = _steps(subject)
     chains: list[list[tuple[list[int], list[Slot]]]] = []
-    for rows, slots in steps:
-        if chains and chains[-1][-1][1][0] == slots[1]:
-            chains[-1].append((rows, slots))
-        else:
-            chains.append([(rows, slots)])
+    for rows, (result, one, other, summand) in steps:
+        before = chains[-1][-1][1][0] if chains else None
+        # factors may stand either way
+        continued, factor = (other, one) if other in (before, _column_before(result)) else (one, other)
+        if continued != before:
+            chains.append([])
+        chains[-1].append((rows, [result, continued, factor, summand]))
     long = [chain for chain in chains if len(chain) >= FEWEST_STEPS]
     every = [row for chain in long for rows, _ in chain for row in rows]
     message = f"{plural(sum(map(len, long)), 'step')} of a recurrence, one column each"
     yield from of_rows(
         subject, every, message, ("one scan for each recurrence", lambda: _scanned(subject, long))
     )
+
+
+def _column_before(slot: Slot) -> Slot:
+    storage, offset, own = slot
+    return storage, offset - 1, own
 
 
 def _steps(subject: Subject) -> list[tuple[list[int], list[Slot]]]:

@@ -11,6 +11,7 @@ from ...tiles.tile import SBUF
 from ..declare import Candidate, Edit, Subject, plural, transformation
 from ..draft import Unfit
 from ..equal_values import without_copies
+from .windows import windows
 
 _LOAD, _TRANSPOSE, _COMPUTE = "load", "transposition", "computation"
 _TRANSPOSITIONS = ("nc_transpose", "dma_transpose")
@@ -139,8 +140,9 @@ def _fitting(subject: Subject, again: dict[int, int]) -> dict[int, int]:
     source="NKI performance guide, avoid data reloading",
 )
 def repeated_loads(subject: Subject) -> Iterator[Candidate]:
-    """Loads of what an earlier load brought."""
+    """Loads of what an earlier load brought, or of windows that overlap."""
     yield from _repeats(subject, _LOAD)
+    yield from windows(subject)
 
 
 @transformation(

@@ -79,6 +79,7 @@ def _transposing(draft: Draft, source: Slot, target: Slot, row: int) -> None:
 
 @transformation(
     "avoid_transpose",
+    by_formula=True,
     title="an argument comes in the layout in which it is used",
     what="a tile is loaded and only transposed",
     why="the caller can store the tensor the other way round, once",

@@ -69,7 +69,8 @@ def batch_of(nest: Contraction) -> Batch | None:
     ):
         return None
     for variable in reversed(product.outer):
-        each = _together(nest, variable) if is_batch(einsum, product.part, product.free, variable) else 1
+        is_one = is_batch(nest.ctx, einsum, product.part, product.free, variable)
+        each = _together(nest, variable) if is_one else 1
         if each == 1:
             continue
         ways, costs = ("together", "one by one"), (1.0, CLOSE_BY)
