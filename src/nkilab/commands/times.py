@@ -78,7 +78,7 @@ def profile(
     files = {"html": html, "trace": trace, "parquet": parquet}
     profiles = part("profiles")
     profiles.check_files(files, options["target"], what_if)
-    changes = part("what_if").changes_in(what_if) if what_if else {}
+    changes = profiles.changes_in(what_if) if what_if else {}
     try:
         results = timed(profiles.profile, kernel, **options)
     except Exception as error:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from .. import api
-from ..arguments import call_arguments
+from ..arguments import call_arguments, calls_of
 from ..arrays import framework_of
 from ..checks import examine_shapes
 from ..checks.capacity import PSUM_FULL
@@ -26,7 +26,6 @@ from ..launches import Launched, launch, launch_ranks
 from ..ledger.choice import demand_of
 from ..ledger.predict import recosted
 from ..machine import Machine
-from ..rank_arguments import calls_of
 from ..records import LONG, prepare
 from ..tiles.dtypes import as_dtype
 from ..timing import MODEL_VERSION
