@@ -158,8 +158,8 @@ def validation(report: dict[str, Any]) -> str:
         "## Row by row",
         wrapped(
             "The unit of a quantity is the end of its name, and [the ledger](ledger.md#time-bases) says "
-            "which time it is. The error is (predicted - measured) / measured. The kernels are ours, made after "
-            "the measured ones."
+            "which time it is. The error is (predicted - measured) / measured. The kernels are ours, made "
+            "after the measured ones."
         ),
     ]
     for family in dict.fromkeys(row["family"] for row in rows):
