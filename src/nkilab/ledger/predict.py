@@ -16,7 +16,7 @@ from ..estimates import estimate_planned
 from ..launches import Launched, launch, launch_ranks
 from ..machine import FREE, Machine, Topology, machine_named
 from ..trace.program import Program
-from ..trace.recosting import recosted as recosted
+from ..trace.program import recosted as recosted
 from .quantities import QUANTITIES
 from .row import Row
 

@@ -78,9 +78,7 @@ def _pairs(cascade: Cascade, machine: Machine | None, picker: Picker) -> Cascade
     return added.applied(tuple(steps))
 
 
-def paired(
-    einsum: Einsum, added: Additions, picker: Picker, machine: Machine | None = None
-) -> list[Einsum]:
+def paired(einsum: Einsum, added: Additions, picker: Picker, machine: Machine | None = None) -> list[Einsum]:
     """A sum of products of many tensors as Einsums of two; new tensors are declared. The last is the sum."""
     found: list[Einsum] = []
     # with what is declared below, of which the next pair may be
