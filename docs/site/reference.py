@@ -77,9 +77,17 @@ changed kernel is run on the same random data as the kernel as it is; the diff i
 equal (or differ by rounding, where they must), no check fails that did not fail before, and the time falls.
 The rest is left to you: it says why. `--write` changes the file.
 
-An edit keeps values: it drops what value numbering proves equal to something earlier, orders rows as
-dependences allow, or joins a result with its only reader. Where results change by rounding, the piece
-of advice says so (`rounds`); `avoid_transpose` and `fold_algebra` ask the caller for another argument.
+How it is known that an edit keeps the results is said with the piece (`equal`). *Computed*: a small
+program, and the edited one, were computed on random numbers, and what leaves them is equal. *Proved*:
+it drops what value numbering proves equal to something earlier, orders rows as dependences allow, or
+makes one row of neighbours. *By formula*: what goes is part of another instruction, whose formula gives
+the same, or of an argument (`avoid_transpose` and `fold_algebra` ask the caller for another one).
+*Assumed*: costs or waits alone were changed, as if the rest were done. Where results change by
+rounding, the piece says so (`rounds`).
+
+What pays only together is one piece of two or three changes (`combined_with`): behind what pays, or
+costs nothing, other edits are tried on the edited program, and are told if they save more there than by
+themselves. Such a piece stands where what it adds would stand; make its first change, and ask again.
 
 The interval of a gain is that of measured pairs of kernels, with the same arguments and timed by the same
 clock on the device. From a predicted gain of 4 % on, nine pairs of ten have the predicted sign; smaller
@@ -89,8 +97,8 @@ by themselves; the constants of the model were fitted with some of these kernels
 in common cancels, so that a ratio is surer than either. The upper end reaches further where experts gained
 more than the edit by making what goes with it too: seven of eight published gains lie below it. Gains that
 differ by less than the model resolves stand in the order in which experts make the changes most often.
-Of a program of more than 120,000 instructions the first iterations of its outermost loop are edited, and
-stand for all.
+Of a program of more than 40,000 instructions the first iterations of its outermost loop are edited,
+and stand for all, where nothing behind them uses what they make.
 
 `nkilab profile` tells four distances besides: the *best order* of the same instructions with a tile for
 each result, the *least traffic* of the same instructions (each byte of HBM once), *perfect overlap*
@@ -151,7 +159,7 @@ def validation(report: dict[str, Any]) -> str:
         wrapped(
             "The unit of a quantity is the end of its name, and [the ledger](ledger.md#time-bases) says "
             "which time it is. The error is (predicted - measured) / measured. The kernels are ours, made "
-            "after those that were measured."
+            "after the measured ones."
         ),
     ]
     for family in dict.fromkeys(row["family"] for row in rows):
