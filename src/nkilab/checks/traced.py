@@ -229,7 +229,6 @@ def _masks(scope: Scope) -> Iterator[Place]:
             yield mask, f"mask holds {scope.words(part)}, which is not affine", ""
 
 
-_KNOWN = "NKI known issues of Beta 1, unsupported syntax"
 _CREATED = tuple(f"language.{name}" for name in ("ndarray", "zeros", "ones", "full", "empty"))
 _TOTAL = """total = nl.ndarray((128, 1), nl.float32, buffer=nl.sbuf)
 total[{}] = nl.sum(nl.load(x[0]), axis=1, keepdims=True)
@@ -241,7 +240,8 @@ nl.store(out[0, :, 0:1], total)"""
     what="a tile in sbuf or psum is made with one axis, or a [N, 1] or [1, M] tile is indexed by one index",
     why="the compiler of Beta 1 has tiles of a partition and a free axis: Insufficient rank",
     fix="make it (N, 1), and write tile[0:N, 0] or tile[...]",
-    source=_KNOWN, kernel=_STORED.around(_TOTAL),
+    source="NKI known issues of Beta 1, unsupported syntax",
+    kernel=_STORED.around(_TOTAL),
     wrong="0:128", right="0:128, 0",
 )  # fmt: skip
 def _few_axes(scope: Scope) -> Iterator[Place]:
@@ -260,34 +260,6 @@ def _shape(call: ast.Call) -> list[ast.expr]:
     """The sizes that a call which makes a tensor is given, where they stand there as a tuple."""
     shapes = [*call.args[:1], *(k.value for k in call.keywords if k.arg == "shape")]
     return shapes[0].elts if shapes and isinstance(shapes[0], ast.Tuple | ast.List) else []
-
-
-@text_rule("neuronxcc", "statistics-mask", _BETA1,
-    title="bn_stats reads whole rows",
-    what="the mask of nisa.bn_stats holds an index of a free axis",
-    why="the instruction counts what it reads: no element of the axis may be left out",
-    fix="slice the tile instead",
-    source=_KNOWN,
-    kernel=_STORED.around("i_p, i_f = nl.arange(128)[:, None], nl.arange(512)[None, :]\n"
-                          "tile = nl.load(x[0])\n"
-                          "nl.store(out[0, :, 0:6], nisa.bn_stats(tile[i_p, i_f], mask={}))"),
-    wrong="i_f < 500", right="i_p < 128",
-)  # fmt: skip
-def _statistics(scope: Scope) -> Iterator[Place]:
-    for call in scope.calls("isa.bn_stats"):
-        read = [a.slice for a in (*call.args[:1], *(k.value for k in call.keywords if k.arg == "data"))
-                if isinstance(a, ast.Subscript)]  # fmt: skip
-        free = {
-            n.id for key in read if isinstance(key, ast.Tuple) for axis in key.elts[1:] for n in _names(axis)
-        }
-        masks = [k.value for k in call.keywords if k.arg == "mask"]
-        for mask in masks:
-            if free & {n.id for n in _names(mask)}:
-                yield mask, f"the mask {scope.words(mask)} leaves out elements of rows", ""
-
-
-def _names(node: ast.expr) -> list[ast.Name]:
-    return [n for n in ast.walk(node) if isinstance(n, ast.Name)]
 
 
 @text_rule("neuronxcc", "shared-hbm-level", _BETA1,
