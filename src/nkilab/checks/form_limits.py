@@ -434,6 +434,11 @@ _ROWS: tuple[tuple[str, Refusal, tuple[str, ...], str, str, str, str, str, Calla
      "make reduce_res float32", "nki.isa.range_select, note on numerical stability",
      lambda f: f"reduce_res is {f.reduce_res.dtype.name}"
      if isinstance(f.reduce_res, Layout) and f.reduce_res.itemsize == 2 else ""),
+    ("priority-descriptors", Refusal("documented", since="0.4", until="0.4"), TRANSFERS[:1],
+     "in NKI 0.4 transfers with a priority have descriptors made as they run",
+     "dma_copy is given priority= and dge_mode.none", "descriptors in memory carry no priority there",
+     "leave dge_mode out", "nki.isa.dma_copy of NKI 0.4, priority",
+     lambda f: "dge_mode is none" if f.priority is not None and f.dge_mode == "none" else ""),
     ("gpsimd-sum", Refusal("disputed", "NCC_IXCG965", generations=(2,)), ("tensor_tensor",),
      "on trn1 VectorE computes with two tiles",
      "tensor_tensor is given engine=gpsimd on trn1",

@@ -230,9 +230,13 @@ def _masks(scope: Scope) -> Iterator[Place]:
 
 
 _CREATED = tuple(f"language.{name}" for name in ("ndarray", "zeros", "ones", "full", "empty"))
-_TOTAL = """total = nl.ndarray((128, 1), nl.float32, buffer=nl.sbuf)
-total[{}] = nl.sum(nl.load(x[0]), axis=1, keepdims=True)
-nl.store(out[0, :, 0:1], total)"""
+_TOTAL = """
+out = nl.ndarray((128, 1), nl.float32, buffer=nl.shared_hbm)
+total = nl.ndarray((128, 1), nl.float32, buffer=nl.sbuf)
+total[{}] = nl.sum(nl.load(x), axis=1, keepdims=True)
+nl.store(out, total)
+return out
+"""
 
 
 @text_rule("neuronxcc", "tile-axes", _BETA1,
@@ -241,7 +245,7 @@ nl.store(out[0, :, 0:1], total)"""
     why="the compiler of Beta 1 has tiles of a partition and a free axis: Insufficient rank",
     fix="make it (N, 1), and write tile[0:N, 0] or tile[...]",
     source="NKI known issues of Beta 1, unsupported syntax",
-    kernel=_STORED.around(_TOTAL),
+    kernel=Example(_TOTAL, {"x": "f32[128,512]"}, "neuronxcc"),
     wrong="0:128", right="0:128, 0",
 )  # fmt: skip
 def _few_axes(scope: Scope) -> Iterator[Place]:
