@@ -130,8 +130,8 @@ def validation(report: dict[str, Any]) -> str:
             f"What `nkilab validate` says of timing model {report['model_version']}: {count} published "
             "measurements, each beside the prediction for a kernel of the same structure. "
             "[The ledger](ledger.md) says what a row is and how far it is trusted. Constants are never "
-            f"fitted to rows marked *judge*. The {len(report['left_out'])} others that are known stand at the end, "
-            "with the reason why none is predicted."
+            f"fitted to rows marked *judge*. The {len(report['left_out'])} others that are known stand at "
+            "the end, with the reason why none is predicted."
         ),
         f"![Predicted against measured, on logarithmic axes; a point per row]({PICTURE})",
         "## Bars",
@@ -157,8 +157,9 @@ def validation(report: dict[str, Any]) -> str:
         ),
         "## Row by row",
         wrapped(
-            "The unit of a quantity is the end of its name, and [the ledger](ledger.md#time-bases) says which time "
-            "it is. The error is (predicted - measured) / measured. The kernels are ours, made after the measured ones."
+            "The unit of a quantity is the end of its name, and [the ledger](ledger.md#time-bases) says "
+            "which time it is. The error is (predicted - measured) / measured. The kernels are ours, made "
+            "after the measured ones."
         ),
     ]
     for family in dict.fromkeys(row["family"] for row in rows):

@@ -156,9 +156,9 @@ def lower_batch(nest: Contraction, batch: Batch) -> None:
     ctx, spans, variable = nest.ctx, nest.spans, batch.variable
     target, part = nest.target, nest.product.part
     with ExitStack() as stack:
-        for v, block in ((variable, batch.each), *batch.sides):
-            local = stack.enter_context(ctx.build.tiles(v, spans[v].most, block, over=v))
-            nest.spans = {**nest.spans, v: spans[v].tile(local)}
+        for v, size in ((variable, batch.each), *batch.sides):
+            block = stack.enter_context(ctx.build.tiles(v, spans[v].most, size, over=v))
+            nest.spans = {**nest.spans, v: spans[v].tile(block)}
         nest.held = {
             n: stage(ctx, access, nest.spans, nest.product.over, nest.dtype)
             for n, access in enumerate((nest.product.left, nest.product.right))
@@ -266,7 +266,7 @@ def _banks(nest: Contraction, variable: str, step: int, count: int) -> Iterator[
 
 
 def _is_beside(nest: Contraction, variable: str) -> bool:
-    """Whether the moving operand alone has a variable, and lies on chip with its values before the columns."""
+    """Whether the moving operand alone has a variable, and lies on chip with its values before columns."""
     product, right = nest.product, nest.product.right
     if right is None or not product.free or not is_row(nest.einsum, product, variable):
         return False
