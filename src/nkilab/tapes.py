@@ -274,7 +274,7 @@ class Tape:
         if not is_fit:
             return
         self._calls = calls = [call for call in log if call is not None]
-        sizes = [sum(prod(storage.shape) for storage in call.writes) for call in calls]
+        sizes = [sum(prod(written.shape) for written in call.writes) for call in calls]
         self._log = log if sum(sizes) >= WORTH_THREADS * len(sizes) else []
         self._factors = [a for call in calls for a in call.arguments if isinstance(a, Factor)]
         self._buffers = {n: s.data for n, s in self._storages.items() if s.data is not None}

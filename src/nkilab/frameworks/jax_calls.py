@@ -21,6 +21,7 @@ from ..tracebacks import PACKAGE, is_whole, public
 from .kernel_calls import (
     Backward,
     Call,
+    KernelFunction,
     Outline,
     Outlines,
     checked,
@@ -38,7 +39,7 @@ _EXAMPLE = "nkilab.jax.wrap(kernel, backward=kernel_or_function)"
 _BUSY = Lock()
 
 
-class JaxKernel:
+class JaxKernel(KernelFunction):
     """A kernel that takes and returns JAX arrays, inside functions that JAX traces too.
 
     Args:
@@ -53,7 +54,7 @@ class JaxKernel:
         self, kernel: Kernel, backward: Any, saves: Sequence[str], vmap_method: str,
         results: Callable[..., Any] | None,
     ) -> None:  # fmt: skip
-        self.kernel = kernel
+        super().__init__(kernel, self._launched)
         if isinstance(backward, Kernel):
             backward = JaxKernel(backward, None, (), vmap_method, None)
         self._backward = Backward(kernel.name, backward, tuple(saves), _EXAMPLE)
@@ -61,31 +62,6 @@ class JaxKernel:
         self._outlines = Outlines(kernel, results)
         # JAX compiles a function again that it has not seen; by outline and what was chosen
         self._functions: dict[Any, Callable[..., Any]] = {}
-        self.__name__ = kernel.name
-        self.__doc__ = kernel.function.__doc__
-
-    @public
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Run on arrays; returns new arrays, in the structure that the kernel returns."""
-        return self._launched(self.kernel.grid, args, kwargs)
-
-    def __getitem__(self, grid: Any) -> Callable[..., Any]:
-        """The kernel with a launch grid."""
-        sizes = grid if isinstance(grid, tuple) else (grid,)
-
-        @public
-        def launched(*args: Any, **kwargs: Any) -> Any:
-            return self._launched(sizes, args, kwargs)
-
-        return launched
-
-    def __copy__(self) -> JaxKernel:
-        """The function itself, which never changes."""
-        return self
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> JaxKernel:
-        """As a shallow copy."""
-        return self
 
     def __reduce__(self) -> tuple[Any, ...]:
         backward_rule = self._backward

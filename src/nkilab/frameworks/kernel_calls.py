@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Self
 
 from msgspec import Struct
 
@@ -15,6 +15,7 @@ from ..dialects.kernel import Kernel
 from ..errors import UsageError, UseError
 from ..launches import launch
 from ..trace.source import place_of, user_frame
+from ..tracebacks import public
 
 
 class Slot(Struct, frozen=True):
@@ -68,6 +69,43 @@ class Outline(Struct, frozen=True):
     specs: tuple[ArraySpec, ...]
     changed: tuple[str, ...] = ()
     origins: tuple[str, ...] = ()
+
+
+class KernelFunction:
+    """A kernel as a function of a framework, which never changes. Abstract.
+
+    Args:
+        kernel: with or without a grid.
+        call: runs it, from a grid, positional arguments and keyword arguments.
+    """
+
+    def __init__(self, kernel: Kernel, call: Callable[..., Any]) -> None:
+        self.kernel, self._call = kernel, call
+        self.__name__ = kernel.name
+        self.__doc__ = kernel.function.__doc__
+
+    @public
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Run on arrays; returns new arrays, in the structure that the kernel returns."""
+        return self._call(self.kernel.grid, args, kwargs)
+
+    def __getitem__(self, grid: Any) -> Callable[..., Any]:
+        """The kernel with a launch grid."""
+        sizes = grid if isinstance(grid, tuple) else (grid,)
+
+        @public
+        def launched(*args: Any, **kwargs: Any) -> Any:
+            return self._call(sizes, args, kwargs)
+
+        return launched
+
+    def __copy__(self) -> Self:
+        """The function itself: PyTorch knows it by its name, and models that are copies share it."""
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        """As a shallow copy."""
+        return self
 
 
 def taken_apart(

@@ -17,7 +17,17 @@ from ..tiles.dtypes import as_dtype
 from ..trace.session import ask
 from ..trace.source import place_of, user_frame
 from ..tracebacks import public
-from .kernel_calls import Backward, Call, Outlines, checked, filled, run, specs_of, taken_apart
+from .kernel_calls import (
+    Backward,
+    Call,
+    KernelFunction,
+    Outlines,
+    checked,
+    filled,
+    run,
+    specs_of,
+    taken_apart,
+)
 
 NAMESPACE = "nkilab"
 _EXAMPLE = "nkilab.torch.wrap(kernel, backward=kernel_or_function)"
@@ -27,7 +37,7 @@ _NAMES: set[str] = set()
 _PICKLED: dict[str, TorchKernel] = {}
 
 
-class TorchKernel:
+class TorchKernel(KernelFunction):
     """A kernel that takes and returns PyTorch tensors, inside torch.compile and autograd too.
 
     Args:
@@ -43,7 +53,8 @@ class TorchKernel:
         self, kernel: Kernel, backward: Any, saves: Sequence[str], mutates: Sequence[str],
         results: Callable[..., Any] | None,
     ) -> None:  # fmt: skip
-        self.kernel = kernel
+        # dynamo puts the call into its graph as it is, and asks it for shapes with fake tensors
+        super().__init__(kernel, torch().compiler.allow_in_graph(self._operated(kernel.name)))
         if isinstance(backward, Kernel):
             backward = TorchKernel(backward, None, (), (), None)
         self._backward = Backward(kernel.name, backward, tuple(saves), _EXAMPLE)
@@ -52,34 +63,7 @@ class TorchKernel:
         self._outlines = Outlines(kernel, results)
         self._returned: dict[str, Any] = {}
         self._token = uuid4().hex
-        self.__name__ = kernel.name
-        self.__doc__ = kernel.function.__doc__
         self.op = self._registered()
-        # dynamo puts the call into its graph as it is, and asks it for shapes with fake tensors
-        self._call = torch().compiler.allow_in_graph(self._operated())
-
-    @public
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Run on tensors; returns new tensors, in the structure that the kernel returns."""
-        return self._call(self.kernel.grid, args, kwargs)
-
-    def __getitem__(self, grid: Any) -> Callable[..., Any]:
-        """The kernel with a launch grid."""
-        sizes = grid if isinstance(grid, tuple) else (grid,)
-
-        @public
-        def launched(*args: Any, **kwargs: Any) -> Any:
-            return self._call(sizes, args, kwargs)
-
-        return launched
-
-    def __copy__(self) -> TorchKernel:
-        """The operator itself: PyTorch knows it by its name, and models that are copies share it."""
-        return self
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> TorchKernel:
-        """As a shallow copy."""
-        return self
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickled as what it is made of; all that one process reads of it share one operator."""
@@ -97,7 +81,7 @@ class TorchKernel:
         outcomes: dict[str, str] = torch().library.opcheck(self.op, (tensors, str(call)))
         return outcomes
 
-    def _operated(self) -> Callable[..., Any]:
+    def _operated(self, name: str) -> Callable[..., Any]:
         def operated(grid: tuple[Any, ...], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
             call, tensors = self._taken_apart(grid, args, kwargs)
             results_of_op = self.op(tensors, str(call))
@@ -107,7 +91,7 @@ class TorchKernel:
             results = results_of_op[len(written) :]
             return filled(self._returned[str(call)], lambda slot: results[slot.number])
 
-        operated.__name__ = self.kernel.name
+        operated.__name__ = name
         return operated
 
     def _taken_apart(
