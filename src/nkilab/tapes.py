@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import os
 import sys
+import warnings
 from collections import Counter, OrderedDict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import zip_longest
 from math import prod
@@ -19,18 +20,18 @@ from typing import NamedTuple, cast
 
 import numpy as np
 
+from .arguments import Call as Arguments
 from .arrays import dtype_of, framework_of, shape_of
 from .dialects.kernel import Kernel
 from .dialects.uniform import Same, can_start_again, readings
 from .errors import NkilabError
-from .execute import Call, Factor, Log, Threads, compute_row, execute, is_at_once, lend
+from .execute import Call, Factor, Log, Threads, compute_row, execute, is_at_once, lend, one_blas_thread
 from .isa.declare import Instruction
 from .machine import Machine
-from .rank_arguments import Call as Arguments
-from .tiles.tile import SEQUENCER, Index, Layout, Storage, View, noting_looks
+from .tiles.tile import HBM, SEQUENCER, Index, Layout, Storage, View, noting_looks
 from .trace.builder import settle
 from .trace.program import Program
-from .trace.session import RunNeeded, Session, ask
+from .trace.session import RunNeeded, Session, ask, tracing
 
 # in `Session.keyed`: the tape that watches the launch
 TAPE = "tape"
@@ -329,6 +330,29 @@ class Tape:
             self._calls, self._log, self._factors, self._buffers, self.kept_bytes = [], [], [], {}, 0
             self.rewind()
             self.lock.release()
+
+
+def computed(program: Program, fill: Callable[[Storage], np.ndarray]) -> dict[int, np.ndarray]:
+    """What the tensors of a program in HBM hold when its rows were computed, by number of their storage.
+
+    Args:
+        program: without run-time addresses.
+        fill: gives the elements of an input.
+    """
+    tape, session = Tape(), Session(program.machine, Program(program.machine), execute)
+    tape._program = program
+    tape._kept = {number for number, record in enumerate(program.storages) if record.memory == HBM}
+    tape._read()
+    for storage in tape._storages.values():
+        if storage.scope == "input":
+            storage.allocate(fill(storage))
+    with one_blas_thread(), tracing(session), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        tape._compute(session)
+    own = {number: tape._storages[number] for number in tape._kept & tape._storages.keys()}
+    for storage in own.values():
+        storage.own()
+    return {number: storage.data for number, storage in own.items() if storage.data is not None}
 
 
 def _why_not_fixed(session: Session) -> str:

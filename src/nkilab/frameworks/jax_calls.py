@@ -21,9 +21,8 @@ from ..tracebacks import PACKAGE, is_whole, public
 from .kernel_calls import (
     Backward,
     Call,
-    KernelFunction,
     Outline,
-    Outlines,
+    WrappedKernel,
     checked,
     filled,
     outline_of,
@@ -39,7 +38,7 @@ _EXAMPLE = "nkilab.jax.wrap(kernel, backward=kernel_or_function)"
 _BUSY = Lock()
 
 
-class JaxKernel(KernelFunction):
+class JaxKernel(WrappedKernel):
     """A kernel that takes and returns JAX arrays, inside functions that JAX traces too.
 
     Args:
@@ -54,12 +53,10 @@ class JaxKernel(KernelFunction):
         self, kernel: Kernel, backward: Any, saves: Sequence[str], vmap_method: str,
         results: Callable[..., Any] | None,
     ) -> None:  # fmt: skip
-        super().__init__(kernel, self._launched)
         if isinstance(backward, Kernel):
             backward = JaxKernel(backward, None, (), vmap_method, None)
-        self._backward = Backward(kernel.name, backward, tuple(saves), _EXAMPLE)
+        super().__init__(kernel, Backward(kernel.name, backward, tuple(saves), _EXAMPLE), results)
         self._vmap_method = vmap_method
-        self._outlines = Outlines(kernel, results)
         # JAX compiles a function again that it has not seen; by outline and what was chosen
         self._functions: dict[Any, Callable[..., Any]] = {}
 

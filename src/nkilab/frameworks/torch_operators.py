@@ -17,17 +17,7 @@ from ..tiles.dtypes import as_dtype
 from ..trace.session import ask
 from ..trace.source import place_of, user_frame
 from ..tracebacks import public
-from .kernel_calls import (
-    Backward,
-    Call,
-    KernelFunction,
-    Outlines,
-    checked,
-    filled,
-    run,
-    specs_of,
-    taken_apart,
-)
+from .kernel_calls import Backward, Call, WrappedKernel, checked, filled, run, specs_of, taken_apart
 
 NAMESPACE = "nkilab"
 _EXAMPLE = "nkilab.torch.wrap(kernel, backward=kernel_or_function)"
@@ -37,7 +27,7 @@ _NAMES: set[str] = set()
 _PICKLED: dict[str, TorchKernel] = {}
 
 
-class TorchKernel(KernelFunction):
+class TorchKernel(WrappedKernel):
     """A kernel that takes and returns PyTorch tensors, inside torch.compile and autograd too.
 
     Args:
@@ -53,17 +43,19 @@ class TorchKernel(KernelFunction):
         self, kernel: Kernel, backward: Any, saves: Sequence[str], mutates: Sequence[str],
         results: Callable[..., Any] | None,
     ) -> None:  # fmt: skip
-        # dynamo puts the call into its graph as it is, and asks it for shapes with fake tensors
-        super().__init__(kernel, torch().compiler.allow_in_graph(self._operated(kernel.name)))
         if isinstance(backward, Kernel):
             backward = TorchKernel(backward, None, (), (), None)
-        self._backward = Backward(kernel.name, backward, tuple(saves), _EXAMPLE)
+        super().__init__(kernel, Backward(kernel.name, backward, tuple(saves), _EXAMPLE), results)
         self._mutates = tuple(mutates)
         self._calls: dict[str, Call] = {}
-        self._outlines = Outlines(kernel, results)
         self._returned: dict[str, Any] = {}
         self._token = uuid4().hex
         self.op = self._registered()
+        # dynamo puts the call into its graph as it is, and asks it for shapes with fake tensors
+        self._call = torch().compiler.allow_in_graph(self._operated())
+
+    def _launched(self, *call: Any) -> Any:
+        return self._call(*call)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickled as what it is made of; all that one process reads of it share one operator."""
@@ -81,7 +73,7 @@ class TorchKernel(KernelFunction):
         outcomes: dict[str, str] = torch().library.opcheck(self.op, (tensors, str(call)))
         return outcomes
 
-    def _operated(self, name: str) -> Callable[..., Any]:
+    def _operated(self) -> Callable[..., Any]:
         def operated(grid: tuple[Any, ...], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
             call, tensors = self._taken_apart(grid, args, kwargs)
             results_of_op = self.op(tensors, str(call))
@@ -91,7 +83,7 @@ class TorchKernel(KernelFunction):
             results = results_of_op[len(written) :]
             return filled(self._returned[str(call)], lambda slot: results[slot.number])
 
-        operated.__name__ = name
+        operated.__name__ = self.kernel.name
         return operated
 
     def _taken_apart(
