@@ -100,7 +100,7 @@ def written_arrays(form: Instruction, operands: Sequence[Any]) -> list[object] |
 
 
 def elements_of(session: Session, view: View, mask: np.ndarray | None = None) -> np.ndarray:
-    """The elements of a view that is read; what was never written is filled, and the user warned.
+    """The elements of a view that is read, maybe under way; what was never written is filled and told of.
 
     Args:
         session: the launch; receives the warnings.
@@ -187,8 +187,8 @@ def _hand_over(
     behind: Threads, form: Instruction, operands: Sequence[Any], arguments: tuple[Any, ...]
 ) -> None:
     """Have a call computed behind the caller if it is large, or needs what is under way; else compute it."""
-    reads = [operands[slot].storage for slot in form.read_slots]
-    writes = [operands[slot].storage for slot in form.written_slots]
+    reads = [operands[slot].storage.written for slot in form.read_slots]
+    writes = [operands[slot].storage.written for slot in form.written_slots]
     if form.largest < LARGE and not behind.touches((*reads, *writes)):
         behind.at_once(form.compute, arguments)
     elif form.factors:
