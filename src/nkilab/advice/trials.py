@@ -187,8 +187,15 @@ def advice_of(subject: Subject, most: int = MOST_EDITS) -> tuple[Advice, ...]:
         piece, gain = _advice(subject, own), _saved(part, own)
         gain -= sum(saved.get(one.id, 0.0) for one in own.changes) if own.before else 0.0
         if piece.interval_us[0] > 1e-6 * subject.latency_ns and (equal := _equality(part, own)):
-            ranked.append(((-round(gain / step), usual(own.id), -gain), replace(piece, equal=equal)))
-    return tuple(piece for _, piece in sorted(ranked, key=lambda own: own[0]))
+            ranked.append(((-round(gain / step), usual(own.id), -gain), own, replace(piece, equal=equal)))
+    result: dict[tuple[object, ...], Advice] = {}
+    for _, own, piece in sorted(ranked, key=lambda one: one[0]):
+        # edits of a line that take exactly as long make one program, whatever they are called
+        key = piece.line, own.latency_ns, piece.combined_with
+        known = result.setdefault(key, piece)
+        if piece.id not in (known.id, *known.also_called):
+            result[key] = replace(known, also_called=(*known.also_called, piece.id))
+    return tuple(result.values())
 
 
 def _equality(subject: Subject, own: Tried) -> Equality | None:
