@@ -230,7 +230,8 @@ def _judge(step: Step, subject: Subject, most: int) -> None:
     step.rank = min(ranks, default=0)
     share, program = _edited(subject, own)
     if share < 1 or program is not None:
-        step.predicted, step.interval = 1 - share, advised_factors(share)
+        left = subject.left_share(frozenset[str]().union(*(CATALOGUE[id].relieves for id in own)))
+        step.predicted, step.interval = 1 - share, advised_factors(share, left)
 
 
 def _edited(subject: Subject, ids: Sequence[str]) -> tuple[float, Program | None]:

@@ -305,7 +305,7 @@ def test_a_first_iteration_that_makes_what_all_use_is_an_iteration() -> None:
 
 def test_loads_stay_for_a_trip_of_an_outer_loop_where_they_do_not_fit_for_longer() -> None:
     own = advised("product")
-    (candidate,) = CATALOGUE["hoist_loads"].find(own)
+    candidate, _ = CATALOGUE["hoist_loads"].find(own)
     words, edit = candidate.edits[0]
     # of 4 x 8 x 32 tiles of left, 4 x 32 are loaded; those of right are loaded each time
     assert words.startswith("896 loads left out; the first tile is kept through one trip")
@@ -313,7 +313,19 @@ def test_loads_stay_for_a_trip_of_an_outer_loop_where_they_do_not_fit_for_longer
 
 
 def test_an_interval_reaches_up_to_what_experts_gained() -> None:
-    low, high = advised_factors(0.8)
+    low, high = advised_factors(0.8, 0.1)
     # by hand: logarithm 0.223, and 2.0 times 0.1 and itself more
     assert high == pytest.approx(1 - 0.8 * np.exp(-2 * (0.1 - np.log(0.8))))
     assert low == gain_factors(0.8)[0] < 0.2
+
+
+def test_an_interval_ends_where_engines_work_that_a_change_leaves_as_they_are() -> None:
+    _, high = advised_factors(0.8, 0.7)
+    # by hand: the others work for 0.7 of the time, logarithm 0.357, and what pairs may be off by besides
+    assert high == pytest.approx(gain_factors(0.7)[1])
+    # but a change that gains what they leave, or more, may be off by as much as any
+    assert advised_factors(0.6, 0.7)[1] == pytest.approx(gain_factors(0.6)[1])
+    own = subject("buffers", rewritten=False)
+    busy = max(own.occupied_ns.values())
+    assert own.left_share(frozenset()) == pytest.approx((own.fixed_ns + busy) / own.latency_ns)
+    assert own.left_share(frozenset(own.occupied_ns)) == pytest.approx(own.fixed_ns / own.latency_ns)

@@ -222,7 +222,8 @@ def _advice(subject: Subject, own: Tried) -> Advice:
     rules = [CATALOGUE[one.id].rule for one in own.changes]
     latency = _since(part, own) / part.latency_ns * subject.latency_ns / 1000
     share = own.latency_ns / _since(part, own)
-    low, high = advised_factors(share)
+    relieved = frozenset[str]().union(*(CATALOGUE[one.id].relieves for one in own.changes))
+    low, high = advised_factors(share, part.left_share(relieved) * part.latency_ns / _since(part, own))
     fresh = ", once every load and every sum has a tile of its own" if first.since_ns else ""
     return Advice(
         rules[0].id, str(site), "; then ".join(one.candidate.message for one in own.changes),
