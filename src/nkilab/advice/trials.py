@@ -25,7 +25,7 @@ Named = tuple[str, Edit]
 # edits that are tried: in a check, which runs at each change; in a profile; where advice alone is asked for
 IN_CHECK, IN_PROFILE, MOST_EDITS = 4, 8, 24
 # changes that are told together, those that they begin with, and edits that are tried behind each
-MOST_TOGETHER, MOST_FIRSTS, FOLLOWERS = 3, 3, 2
+MOST_TOGETHER, MOST_FIRSTS, FOLLOWERS = 3, 3, 3
 # further edits of a candidate that pays; rows of all edits, and of those of a small program for each edit
 MOST_OTHERS = 2
 TRIED_ROWS = 4 * MOST_ROWS
@@ -88,14 +88,18 @@ def best_edit(subject: Subject, candidate: Candidate, edits: Sequence[Named] = (
     return best
 
 
-def tried(subject: Subject, most: int) -> list[Tried]:
-    """What was simulated: the candidates that may save most, within limits of work.
+def _affordable(subject: Subject, most: int) -> int:
+    """How many edits are tried of a program where `most` are of one that is neither long nor short."""
+    rows = max(1, len(subject.written))
+    return max(1, min(most, TRIED_ROWS // rows), min(3 * most, MOST_EDITS, SMALL_ROWS * most // rows))
+
+
+def tried(subject: Subject, left: int) -> list[Tried]:
+    """What was simulated with so many edits: the candidates that may save most.
 
     Of each transformation the likeliest candidate comes first, of each candidate the likeliest edit that can
     be made; what is left goes to the other edits of those that pay, then to the other candidates.
     """
-    rows = max(1, len(subject.written))
-    left = max(1, min(most, TRIED_ROWS // rows), min(3 * most, MOST_EDITS, SMALL_ROWS * most // rows))
     waiting, result = promising(subject), list[Tried]()
     while waiting and left:
         likeliest = dict(reversed(waiting))
@@ -178,7 +182,7 @@ def advice_of(subject: Subject, most: int = MOST_EDITS) -> tuple[Advice, ...]:
     tell apart the change comes first that experts make most often. What computes something else is left out.
     """
     part = subject.part
-    singles = tried(part, most)
+    singles = tried(part, _affordable(part, most))
     several = list(together(part, singles)) if len(part.written) <= SMALL_ROWS else []
     saved = _saved_by_id(part, singles)
     step = least_gain() * part.latency_ns
