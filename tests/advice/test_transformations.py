@@ -91,10 +91,10 @@ def test_changes_that_pay_together_are_told_together() -> None:
     """Parts of tiles can be shared out between engines as whole tiles cannot."""
     pieces = advice_of(subject("fuse_alu", rewritten=False))
     (joint,) = [piece for piece in pieces if piece.combined_with]
-    alone = {piece.id: piece.gain_us for piece in pieces if not piece.combined_with}
+    singly = {piece.id: piece.gain_us for piece in pieces if not piece.combined_with}
     parts = (joint.id, *joint.combined_with)
     assert len(set(parts)) == len(parts) > 1
-    assert joint.gain_us > sum(alone.get(id, 0.0) for id in parts)
+    assert joint.gain_us > sum(singly.get(id, 0.0) for id in parts)
 
 
 @pytest.mark.parametrize("name", PAIRS)

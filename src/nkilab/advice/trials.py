@@ -142,17 +142,17 @@ def together(subject: Subject, singles: Sequence[Tried]) -> Iterator[Tried]:
     firsts = [own for own in firsts if _saved(subject, own) > -least]
     for first in sorted(firsts, key=lambda own: own.latency_ns)[:MOST_FIRSTS]:
         last = first
-        while last.program is not None and len(last.changes) < MOST_TOGETHER:
-            follower = _follower(subject_of_program(last.program), saved, last, least)
-            if follower is None:
-                break
+        while (follower := _follower(saved, last, least)) is not None:
             last = follower
         if last is not first:
             yield last
 
 
-def _follower(edited: Subject, saved: dict[str, float], last: Tried, least: float) -> Tried | None:
+def _follower(saved: dict[str, float], last: Tried, least: float) -> Tried | None:
     """What saves most on an edited program beyond what it saves by itself, if the model resolves that."""
+    if last.program is None or len(last.changes) == MOST_TOGETHER:
+        return None
+    edited = subject_of_program(last.program)
     taken = {own.id for own in last.changes}
     fresh = [
         own for own in tried(edited, FOLLOWERS) if own.id not in taken and not own.candidate.since_ns
