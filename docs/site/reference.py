@@ -123,7 +123,7 @@ def advice() -> str:
 
 def validation(report: dict[str, Any]) -> str:
     """The page of predictions against measurements, from what `nkilab validate --json` prints."""
-    rows = [row for row in report["rows"] if row["kind"] == "kernel" and row["base"]]
+    rows = [row for row in report["rows"] if row["is_primary"]]
     count = len({row["id"] for row in report["rows"]})
     parts = [
         "# Predictions against measurements",
@@ -131,7 +131,8 @@ def validation(report: dict[str, Any]) -> str:
             f"What `nkilab validate` says of timing model {report['model_version']}: {count} published "
             "measurements, each beside the prediction for a kernel of the same structure. "
             "[The ledger](ledger.md) says what a row is and how far it is trusted. Constants are never "
-            "fitted to rows marked *judge*."
+            f"fitted to rows marked *judge*. The {len(report['left_out'])} others that are known stand at "
+            "the end, with the reason why none is predicted."
         ),
         f"![Predicted against measured, on logarithmic axes; a point per row]({PICTURE})",
         "## Bars",
@@ -155,13 +156,23 @@ def validation(report: dict[str, Any]) -> str:
             ("Rows", "Settings", "Mean error", "Worst", "Inside", "Half-width"),
             [_score(name, score) for name, score in report["scores"].items()],
         ),
-        "## Whole kernels",
-        "Times in us. The error is (predicted - measured) / measured.",
+        "## Row by row",
+        wrapped(
+            "The unit of a quantity is the end of its name, and [the ledger](ledger.md#time-bases) says "
+            "which time it is. The error is (predicted - measured) / measured. The kernels are ours, made "
+            "after the measured ones."
+        ),
     ]
     for family in dict.fromkeys(row["family"] for row in rows):
-        family_rows = [_row(row) for row in rows if row["family"] == family and row["is_primary"]]
+        own = [row for row in rows if row["family"] == family]
+        kernels = dict.fromkeys(call["kernel"] for row in own for call in row["calls"])
         heads = ("Row", "Chip", "Rows are to", "Quantity", "Measured", "Predicted", "Error", "Interval")
-        parts += [f"### {family}", table(heads, family_rows)]
+        names = wrapped("Predicted for " + ", ".join(f"`{kernel}`" for kernel in kernels) + ".")
+        parts += [f"### {family}", names, table(heads, list(map(_row, own)))]
+    parts.append("## Without a prediction")
+    for reason in dict.fromkeys(report["left_out"].values()):
+        ids = [name for name, own_reason in report["left_out"].items() if own_reason == reason]
+        parts.append(wrapped(f"*{reason[0].upper()}{reason[1:]}*: {', '.join(ids)}."))
     return "\n\n".join(parts) + "\n\n" + MARK.format("validation")
 
 

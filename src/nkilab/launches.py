@@ -15,6 +15,7 @@ from warnings import catch_warnings
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from .arguments import Call
 from .arrays import chosen_framework, write_back
 from .border import (
     bind,
@@ -51,13 +52,11 @@ from .machine import Machine, Topology
 from .place.compiler_passes import AS_WRITTEN, MIDDLE_END, STANDALONE
 from .place.limits import refuse_what_cannot_exist
 from .progress import phase
-from .rank_arguments import Call
 from .remembered import asked, recalled, remember
 from .tapes import TAPE, Tape, explain, tape_of
 from .trace.affine import REPEATS, Repeats, TraceAgain
-from .trace.broken_off import errors_know
 from .trace.builder import FORMS
-from .trace.program import Program
+from .trace.program import Program, errors_know
 from .trace.session import Execute, MemoryKey, RunNeeded, Session, Together, TurnsNeeded, tracing
 from .trace.source import is_named, place_of, user_frame
 

@@ -20,6 +20,7 @@ from typing import NamedTuple, cast
 
 import numpy as np
 
+from .arguments import Call as Arguments
 from .arrays import dtype_of, framework_of, shape_of
 from .dialects.kernel import Kernel
 from .dialects.uniform import Same, can_start_again, readings
@@ -27,7 +28,6 @@ from .errors import NkilabError
 from .execute import Call, Factor, Log, Threads, compute_row, execute, is_at_once, lend, one_blas_thread
 from .isa.declare import Instruction
 from .machine import Machine
-from .rank_arguments import Call as Arguments
 from .tiles.tile import HBM, SEQUENCER, Index, Layout, Storage, View, noting_looks
 from .trace.builder import settle
 from .trace.program import Program

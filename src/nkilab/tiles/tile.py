@@ -392,8 +392,7 @@ def memory_of(view: View) -> np.ndarray:
     """As `array_of`, but calls that are under way may still write there."""
     storage = view.storage
     if storage.bytes is not None and storage.bytes is view._bytes:
-        elements: np.ndarray = view._elements
-        return elements
+        return view._elements
     known = view.layout
     assert not known.indices, "its address is known at run time"
     if storage.bytes is None:
