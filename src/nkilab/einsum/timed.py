@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from math import inf
 from typing import TypeVar
 
@@ -31,6 +32,8 @@ Result = TypeVar("Result")
 CLOSE = 2.0
 # kernels that are timed besides the first, and statements that all of them run together
 MOST_TIMED, MOST_STATEMENTS = 6, 12_000
+# blocks of partitions that tiles of loops which Einsums share may have instead
+MORE_BLOCKS = 4
 # of the time of the kernel by the rules: what saves less leaves it as it is; and of that of its busiest
 # engine, which tells nothing of waits
 WORTH, WORTH_UNSEEN = 0.98, 0.7
@@ -142,6 +145,8 @@ def _close(ctx: Context) -> Iterator[tuple[str, Change]]:
         yield "long rows over all partitions", lambda knobs: replace(knobs, is_spread=True)
     if not ctx.knobs.is_edged and beyond_edges(ctx, ctx.cascade.einsums):
         yield "zeros around copies in HBM", lambda knobs: replace(knobs, is_edged=True)
+    if not ctx.knobs.group_blocks and ctx.is_tiled:
+        yield f"tiles of {MORE_BLOCKS} blocks of partitions", partial(replace, group_blocks=MORE_BLOCKS)
     if not ctx.knobs.is_recomputed and far_results(ctx):
         yield "what HBM holds between its readers computed again", lambda k: replace(k, is_recomputed=True)
     options = [each for d in ctx.decisions if not d.is_rewrite for each in _others(d)]

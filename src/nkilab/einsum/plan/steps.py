@@ -149,6 +149,7 @@ class Lowering:
         loops = self.loops_of(group)
         self.units.points = tuple(v for v, _, block in loops if block == 1)
         is_trivial = not turning_of(loops)
+        ctx.is_tiled |= any(block % ctx.lanes == 0 for _, _, block in loops)
         self.homes.settle_homes(group, later, is_trivial, {v: b for v, _, b in loops})
         self.tell(group, loops)
         self.homes.bar(group)
