@@ -92,6 +92,7 @@ def _recurrence(inputs: dict[str, Any], is_before: bool) -> tuple[Any, Any]:
     return np.array(read), state
 
 
+@pytest.mark.corpus
 @pytest.mark.parametrize("dialect", ["nki", "neuronxcc"])
 @pytest.mark.parametrize("name", FORMS)
 def test_chunks_compute_what_the_recurrence_says(name: str, dialect: str) -> None:

@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ..language.ast import Access, Scalar
-from ..tree.expr import ZERO
-from ..tree.nodes import PSUM, At, Buffer, Copy, Cut, Store, View, all_of, upto
+from ..tree.expr import ZERO, expr
+from ..tree.nodes import PSUM, At, Copy, Cut, Store, View, all_of, upto
 from .beside import is_row
 from .build import Span, point, whole
 from .choose import SMALL_ROW_BYTES
@@ -61,7 +61,7 @@ def batch_of(nest: Contraction) -> Batch | None:
     is_plain = not (einsum.condition or nest.ctx.given.is_watched or nest.stack or nest.padded)
     is_plain &= not any(isinstance(o, Scalar) for o in einsum.operands)
     is_one = bool(product.part) and columns <= nest.bank
-    is_one &= rows <= nest.lanes or (rows % nest.lanes == 0 and target.tile is None)
+    is_one &= rows <= nest.lanes or target.tile is None
     wide = [v for v in einsum.variables if not spans[v].is_point]
     if not is_plain or not is_one or any(spans[v].count.value is None for v in wide):
         return None
@@ -188,7 +188,8 @@ def _results(nest: Contraction, batch: Batch) -> None:
         first = axes.index(part)
         order_in_hbm = (first, *(n for n in range(len(axes)) if n != first)) if first else ()
         at_hbm = tuple(positions(output, nest.spans))
-        nest.ctx.build.add(Store(View(target.hbm.buffer, at_hbm, order=order_in_hbm), all_of(rows.buffer)))
+        own = (upto(nest.spans[part].count), *all_of(rows.buffer).index[1:])
+        nest.ctx.build.add(Store(View(target.hbm.buffer, at_hbm, order=order_in_hbm), View(rows.buffer, own)))
 
 
 def are_rows_together(nest: Contraction) -> bool:
@@ -244,23 +245,24 @@ def _rows(nest: Contraction, hbm: Storage) -> Storage:
     return nest.ctx.add_tile(output.tensor, axes, hbm.buffer.dtype, f"{output.tensor.lower()}_rows")
 
 
-def _banks(nest: Contraction, variable: str, step: int, count: int) -> Iterator[tuple[Buffer, Span]]:
+def _banks(nest: Contraction, variable: str, step: int, count: int) -> Iterator[tuple[View, Span]]:
     """Results of `step` values of a variable each, `count` to a bank of PSUM, with all values of the bank."""
     build, every, part = nest.ctx.build, nest.spans[variable], nest.product.part
     columns = nest.spans[nest.product.free].most if nest.product.free else 1
-    height = step if variable == part else nest.spans[part].most
+    height, rows = (step, expr(step)) if variable == part else (nest.spans[part].most, nest.spans[part].count)
     with build.tiles(variable, every.most, count * step, over=variable) as group:
         shape, name = (height, count, columns), f"{nest.einsum.name.lower()}_sums"
         psum = build.buffer(name, shape, "float32", PSUM, "sum")
         bank = whole(count * step, every.start + group.start)
+        results = View(psum, (upto(rows), upto(count), upto(columns)))
         if _is_beside(nest, variable):
-            nest.accumulated(all_of(psum), {**nest.spans, variable: bank})
+            nest.accumulated(results, {**nest.spans, variable: bank})
         else:
             with build.tiles(variable, count * step, step, over=variable) as one:
-                place = View(psum, (upto(height), At(one.start // step), upto(columns)))
+                place = View(psum, (upto(rows), At(one.start // step), upto(columns)))
                 span = whole(step, bank.start + one.start)
                 nest.accumulated(place, {**nest.spans, variable: span if step > 1 else point(span.start)})
-        yield psum, bank
+        yield results, bank
 
 
 def _is_beside(nest: Contraction, variable: str) -> bool:
@@ -273,9 +275,8 @@ def _is_beside(nest: Contraction, variable: str) -> bool:
     return is_near and order.index(variable) < order.index(product.free)
 
 
-def _in_order(psum: Buffer, place: int, axes: int) -> View:
+def _in_order(psum: View, place: int, axes: int) -> View:
     """Results [partitions, values, columns] with the values before the columns or behind them."""
-    every = all_of(psum)
     if axes == 1:
-        return View(psum, (*every.index[:2], At(ZERO)))
-    return every if place == 0 else View(psum, every.index, order=(0, 2, 1))
+        return replace(psum, index=(*psum.index[:2], At(ZERO)))
+    return psum if place == 0 else replace(psum, order=(0, 2, 1))

@@ -43,7 +43,8 @@ class Homes:
     def keep_resident(self, group: Group, outer: dict[str, Span]) -> dict[str, Storage]:
         """Inputs that several nests of a group read with the same indices: loaded once per turn."""
         ctx, found = self.ctx, {}
-        tile = next((v for v, s in outer.items() if not s.is_point), "")
+        # the partitions hold what a loop goes through in tiles, also where one tile has all of it
+        tile = next((v for v, b in ctx.blocks.items() if b > 1), "") if outer else ""
         units = self.units.units(group.einsums)
         for tensor in {t: None for e in group.einsums for t in e.reads}:
             accesses = [
@@ -67,7 +68,7 @@ class Homes:
             part = summed.pop() if is_summed else tile
             size = staged_bytes(ctx, access, spans, part, ctx.dtypes[tensor])
             # a tile of fewer rows keeps partitions idle
-            share = 0.4 if outer[tile].most >= ctx.lanes else 0.3
+            share = 0.4 if ctx.blocks[tile] >= ctx.lanes else 0.3
             if size * 2 <= ctx.room() * share:
                 found[tensor] = stage(ctx, access, spans, part, ctx.dtypes[tensor])
                 ctx.storages[tensor].insert(0, found[tensor])

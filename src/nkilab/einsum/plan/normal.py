@@ -21,6 +21,8 @@ LEAST_COLUMNS = 64
 LONG = 1 << 14
 # rows that each may lie on all partitions, and elements of the shortest of them
 FEW_ROWS, LONG_ROW = 32, 1 << 11
+# part of the partitions that rows of equal length fill at least
+LEAST_FILLED = 0.75
 # blocks of partitions that as many short rows fill, and elements of a row that is no longer short
 FEWEST_ROWS, SHORT_ROW = 4, 400
 
@@ -76,9 +78,7 @@ def _pairs(cascade: Cascade, machine: Machine | None, picker: Picker) -> Cascade
     return added.applied(tuple(steps))
 
 
-def paired(
-    einsum: Einsum, added: Additions, picker: Picker, machine: Machine | None = None
-) -> list[Einsum]:
+def paired(einsum: Einsum, added: Additions, picker: Picker, machine: Machine | None = None) -> list[Einsum]:
     """A sum of products of many tensors as Einsums of two; new tensors are declared. The last is the sum."""
     found: list[Einsum] = []
     # with what is declared below, of which the next pair may be
@@ -182,7 +182,8 @@ def _rows(cascade: Cascade, partitions: int, plain: Collection[str], *, is_sprea
     for rank, size in cascade.sizes.items():
         holders = [t for t in cascade.tensors.values() if rank in t.ranks]
         variable = rank.lower()
-        if variable in plain or not holders or size % partitions or cascade.blocks:
+        lanes = max(n for n in range(1, partitions + 1) if size % n == 0)
+        if variable in plain or not holders or lanes < LEAST_FILLED * partitions or cascade.blocks:
             continue
         uses = [e for e in cascade.einsums if any(variable in a.variables for a in e.every_access)]
         indices = [i for e in uses for a in e.every_access for i in a.indices if variable in i.variables]
@@ -193,7 +194,7 @@ def _rows(cascade: Cascade, partitions: int, plain: Collection[str], *, is_sprea
         is_few = is_spread and _are_few(cascade, rank, holders)
         if is_vector or is_few or _are_lanes(cascade, rank, uses, partitions):
             axes = {(t.name, n) for t in holders for n, r in enumerate(t.ranks) if r == rank}
-            cascade = split(cascade, axes, (1, size // partitions), ("_COLUMNS", "_ROWS"))
+            cascade = split(cascade, axes, (1, size // lanes), ("_COLUMNS", "_ROWS"))
     return cascade
 
 

@@ -17,7 +17,6 @@ from .filling import Filling
 from .reach import leaving, reach
 from .storage import Storage, tile_shape
 
-
 # bytes of a run below which whole rows are loaded, and the part of the room on chip that they may take
 SHORT_RUN, ROWS_SHARE = 512, 0.25
 
