@@ -7,10 +7,11 @@ engines do is compared. The work is counted in statements: a slow machine makes 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
+from itertools import islice
 from math import inf
 from typing import TypeVar
 
@@ -60,8 +61,8 @@ def best_timed(
             return plan
         budget = MOST_STATEMENTS - run_by(plan[0].body)
         known = dict[Measure, float]()
-        rewrites, seen = _rewrites(plan[1]), set[str]()
-        changes = [*rewrites, *by_price(plan)]
+        rewrites, seen = by_price(plan, _rewrites(plan[1])), set[str]()
+        changes = [*rewrites, *by_price(plan, _changes(plan[1]))]
         while changes:
             what, change = changes.pop(0)
             seen.add(what)
@@ -80,7 +81,8 @@ def best_timed(
             notes.append(f"{what}: {sentence if before < inf else 'by the rules there is no room on chip'}")
             plan, known = other, {judge: after}
             # with another plan come other decisions
-            changes = [c for c in [*rewrites, *by_price(plan)] if c[0] not in seen]
+            changes = [c for c in rewrites if c[0] not in seen]
+            changes += by_price(plan, [c for c in _changes(plan[1]) if c[0] not in seen])
         plan[1].choices.extend(notes)
         plan[1].tried.extend(tried)
         return plan
@@ -92,9 +94,8 @@ def best_timed(
             plans[knobs] = _attempt(built, knobs)
         return plans[knobs]
 
-    def by_price(plan: Plan) -> list[tuple[str, Change]]:
-        """Changes of a plan that are worth trying, those first whose busiest engine has least to do."""
-        changes = [*list(_close(plan[1]))[:MOST_TIMED], *_reordered(plan[1])]
+    def by_price(plan: Plan, changes: Sequence[tuple[str, Change]]) -> list[tuple[str, Change]]:
+        """Changes of a plan that are possible, those first whose busiest engine has least to do."""
         others = [(made(change(plan[1].knobs)), (what, change)) for what, change in changes]
         priced = [(price(other[0]), each) for other, each in others if other is not None]
         return [each for _, each in sorted(priced, key=lambda one: one[0])]
@@ -130,6 +131,13 @@ def _others(decision: Decision) -> Iterator[tuple[float, str, Change]]:
             yield cost / max(decision.costs[0], 1e-9), told, _picking(decision.key, rank)
 
 
+def _changes(ctx: Context) -> list[tuple[str, Change]]:
+    """Changes of a plan that are worth trying."""
+    is_larger = ctx.is_tiled and not ctx.knobs.group_blocks
+    larger = (f"tiles of {MORE_BLOCKS} blocks of partitions", partial(replace, group_blocks=MORE_BLOCKS))
+    return [*islice(_close(ctx), MOST_TIMED), *[larger] * is_larger, *_reordered(ctx)]
+
+
 def _reordered(ctx: Context) -> list[tuple[str, Change]]:
     """The order and the groups of steps in which those share loops that share most, if they are others."""
     what = "what lies between steps over one loop comes first"
@@ -145,8 +153,6 @@ def _close(ctx: Context) -> Iterator[tuple[str, Change]]:
         yield "long rows over all partitions", lambda knobs: replace(knobs, is_spread=True)
     if not ctx.knobs.is_edged and beyond_edges(ctx, ctx.cascade.einsums):
         yield "zeros around copies in HBM", lambda knobs: replace(knobs, is_edged=True)
-    if not ctx.knobs.group_blocks and ctx.is_tiled:
-        yield f"tiles of {MORE_BLOCKS} blocks of partitions", partial(replace, group_blocks=MORE_BLOCKS)
     if not ctx.knobs.is_recomputed and far_results(ctx):
         yield "what HBM holds between its readers computed again", lambda k: replace(k, is_recomputed=True)
     options = [each for d in ctx.decisions if not d.is_rewrite for each in _others(d)]
