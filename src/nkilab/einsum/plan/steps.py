@@ -8,6 +8,7 @@ from dataclasses import replace
 from functools import partial
 from math import prod
 
+from ...errors import LimitError, RuleError
 from ...machine import Machine
 from ..language.ast import Cascade, Einsum, Iterate, Kind, Scalar, Step
 from ..lower.planes import PlaneNest, planes_for
@@ -66,11 +67,11 @@ class Lowering:
         """The tree and its plan.
 
         Raises:
-            PlanError: if a choice leads to where no nest goes on.
+            PlanError: if a choice leads to where no nest goes on, or to an instruction that the chip lacks.
         """
         try:
             return self.kernel()
-        except (AssertionError, ValueError) as error:
+        except (AssertionError, ValueError, LimitError, RuleError) as error:
             raise PlanError(error, self.ctx.decisions) from error
 
     def kernel(self) -> tuple[Kernel, Context]:
