@@ -259,7 +259,7 @@ def _lowered(
     spec: Spec, cascade: Cascade, types: dict[str, str], dialect: str, machine: Machine
 ) -> CompiledEinsum:
     """The kernel of a cascade without a mapping, by the rules."""
-    name, title = spec.kernel_name, title_of(cascade)
+    name, title, hardware = spec.kernel_name, title_of(cascade), Hardware(machine)
     kernel = CompiledEinsum(spec, cascade, name, dialect, machine.name, types, "")
 
     def proofs_of(tree: Kernel) -> tuple[str, ...]:
@@ -280,7 +280,7 @@ def _lowered(
         return kernel.of_tree(tree).estimate.latency_us
 
     def price(tree: Kernel) -> float:
-        return max(Hardware(machine).total(tree.body).values()) / 1000.0
+        return max(hardware.total(tree.body).values()) / 1000.0
 
     return attempted(best_timed(built, latency, price, proofs_of), compiled)
 

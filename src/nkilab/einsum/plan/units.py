@@ -28,6 +28,8 @@ class Units:
     def __init__(self, ctx: Context) -> None:
         self.ctx = ctx
         self.turned: dict[str, bool] = {}
+        # whether TensorE is judged the cheaper, by what that depends on
+        self.judged: dict[tuple[object, ...], bool] = {}
         # variables of which the loops around the present group choose one value at a time
         self.points: tuple[str, ...] = ()
         self.turns = {id(e): b.variable for b in ctx.cascade.blocks for e in b.body}
@@ -125,7 +127,15 @@ class Units:
         return bool(written & {einsum.name, *einsum.reads}) or einsum.name in read
 
     def is_product(self, einsum: Einsum) -> bool:
-        """Whether TensorE is judged the cheaper for an Einsum."""
+        """Whether TensorE is judged the cheaper for an Einsum, as things lie now."""
+        ctx = self.ctx
+        places = [(ctx.homes.get(t), id(ctx.chip(t))) for t in (einsum.name, *einsum.reads)]
+        key = (id(einsum), self.points, *places, *ctx.loops, ctx.build.live_bytes(), ctx.build.depth)
+        if key not in self.judged:
+            self.judged[key] = self._is_product(einsum)
+        return self.judged[key]
+
+    def _is_product(self, einsum: Einsum) -> bool:
         ctx = self.ctx
         outer = {v: point(name_of(v)) for v in self.points if v in einsum.variables}
         products = products_for(ctx, einsum, outer)
