@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 from ..isa.declare import NUMBER, Step
 from ..machine import Machine
 from ..tiles.dtypes import DTYPES
 from ..tiles.tile import IndexLayout, Layout, layout
+from .tree.along import axes_of
 from .tree.expr import Whole, expr
 from .tree.instructions import instruction_of
-from .tree.nodes import HBM, Cut, Gather, Loop, Statement, View, axes_of
+from .tree.nodes import HBM, Cut, Gather, Statement, View, weighted
 
 # what a ragged tile counts at most, by the name of its count
 Counts = Mapping[str, int]
@@ -74,15 +75,6 @@ class Hardware:
             for step in self.steps(statement):
                 times[step.engine] = times.get(step.engine, 0.0) + self.time_ns(step) * count
         return times
-
-
-def weighted(body: list[Statement], turns: int = 1) -> Iterator[tuple[Statement, int]]:
-    """Statements with how often they run."""
-    for statement in body:
-        if isinstance(statement, Loop):
-            yield from weighted(statement.body, turns * (expr(statement.trips).value or statement.usual))
-        else:
-            yield statement, turns
 
 
 def _sizes(views: list[View]) -> dict[str, int]:
