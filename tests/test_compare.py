@@ -18,7 +18,7 @@ from nkilab.ledger.reading import ledger_rows
 from nkilab.machine import chip_named
 from nkilab.profiles import Profile, profile_of
 from nkilab.runner import kernel_from
-from nkilab.trace.recosting import recosted
+from nkilab.trace.program import recosted
 from nkilab.views.explorer.card import read_profile
 from nkilab.views.explorer.formats import summary_json, summary_text
 from tests.test_calibrate import KERNEL, LEDGER

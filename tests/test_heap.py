@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nkilab.heap import Entry, drop_first, push
+from nkilab.records import Entry, drop_first, push
 
 ENTRIES = st.lists(st.tuples(st.integers(0, 5).map(float), st.integers(0, 9)), max_size=40)
 

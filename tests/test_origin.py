@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
+from nkilab import projects
 from nkilab.errors import UsageError
-from nkilab.projects import make_project, origin, summary_text, template
+from nkilab.projects import make_project, summary_text, template
 from tests.command_line import call
 
 HINT = (
@@ -50,9 +51,9 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
                 assert name == "direct_url.json"
                 return record if record is None or isinstance(record, str) else json.dumps(record)
 
-        there = tmp_path / "lib" / "python3" / "site-packages" / "nkilab" / "projects" / "origin.py"
-        monkeypatch.setattr(origin, "__file__", str(there))
-        monkeypatch.setattr(origin, "distribution", lambda name: Distribution())
+        there = tmp_path / "lib" / "python3" / "site-packages" / "nkilab" / "projects" / "__init__.py"
+        monkeypatch.setattr(projects, "__file__", str(there))
+        monkeypatch.setattr(projects, "distribution", lambda name: Distribution())
 
     return place
 
@@ -71,18 +72,18 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     ],
 )
 def test_an_address_becomes_what_pip_reads(source: str, expected: str) -> None:
-    assert origin.requirement(source) == f"nkilab @ {expected}"
+    assert projects.requirement(source) == f"nkilab @ {expected}"
 
 
 def test_a_path_is_written_whole(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     address = f"nkilab @ {checkout.as_uri()}"
     assert "%20" in address
-    assert origin.requirement(str(checkout)) == address
+    assert projects.requirement(str(checkout)) == address
     monkeypatch.chdir(checkout)
-    assert origin.requirement(".") == address
+    assert projects.requirement(".") == address
     wheel = checkout / "nkilab-0.1.0-py3-none-any.whl"
     wheel.write_bytes(b"")
-    assert origin.requirement(wheel.name) == f"nkilab @ {wheel.as_uri()}"
+    assert projects.requirement(wheel.name) == f"nkilab @ {wheel.as_uri()}"
 
 
 @pytest.mark.parametrize("source", ["nowhere", "nkilab", "nkilab==0.1.0", ".", "other-1.0.whl"])
@@ -92,7 +93,7 @@ def test_what_is_neither_an_address_nor_nkilab_is_refused(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "other-1.0.whl").write_bytes(b"")
     with pytest.raises(UsageError) as caught:
-        origin.requirement(source)
+        projects.requirement(source)
     assert str(caught.value) == (
         f"--nkilab is {source}; that is neither an address nor a folder or wheel of nkilab{HINT}"
     )
@@ -100,7 +101,7 @@ def test_what_is_neither_an_address_nor_nkilab_is_refused(
 
 def test_no_second_line_comes_into_the_requirements() -> None:
     with pytest.raises(UsageError) as caught:
-        origin.requirement("https://example.org/a\n--index-url https://example.org")
+        projects.requirement("https://example.org/a\n--index-url https://example.org")
     assert str(caught.value) == (
         "--nkilab is 'https://example.org/a\\n--index-url https://example.org'; an address has no "
         f"blanks{HINT}"
@@ -123,16 +124,16 @@ def test_where_nothing_is_known_the_user_is_asked_and_nothing_is_written(
 def test_what_was_installed_from_a_repository_comes_from_its_commit(secret: str, installed: Any) -> None:
     url = f"https://{secret}example.org/a/nkilab.git"
     installed({"url": url, "vcs_info": {"vcs": "git", "commit_id": COMMIT}})
-    assert origin.requirement() == f"nkilab @ git+https://example.org/a/nkilab.git@{COMMIT}"
+    assert projects.requirement() == f"nkilab @ git+https://example.org/a/nkilab.git@{COMMIT}"
 
 
 def test_what_was_installed_from_a_wheel_comes_from_it(installed: Any, tmp_path: Path) -> None:
     installed({"url": "https://example.org/nkilab-0.1.0.whl", "archive_info": {}})
-    assert origin.requirement() == "nkilab @ https://example.org/nkilab-0.1.0.whl"
+    assert projects.requirement() == "nkilab @ https://example.org/nkilab-0.1.0.whl"
     wheel = tmp_path / "nkilab-0.1.0.whl"
     wheel.write_bytes(b"")
     installed({"url": wheel.as_uri(), "archive_info": {}})
-    assert origin.requirement() == f"nkilab @ {wheel.as_uri()}"
+    assert projects.requirement() == f"nkilab @ {wheel.as_uri()}"
 
 
 @pytest.mark.parametrize(
@@ -155,10 +156,10 @@ def test_a_checkout_comes_from_where_it_was_cloned_from(
         git(checkout, "remote", "add", "origin", remote)
     installed({"url": checkout.as_uri(), "dir_info": {"editable": True}})
     # its commit is in no branch of the remote: nobody else could fetch it
-    assert origin.requirement() == f"nkilab @ {expected or checkout.as_uri()}"
+    assert projects.requirement() == f"nkilab @ {expected or checkout.as_uri()}"
     if expected:
         git(checkout, "update-ref", "refs/remotes/origin/main", "HEAD")
-        assert origin.requirement() == f"nkilab @ {expected}@{git(checkout, 'rev-parse', 'HEAD')}"
+        assert projects.requirement() == f"nkilab @ {expected}@{git(checkout, 'rev-parse', 'HEAD')}"
 
 
 def test_a_project_names_no_index_and_says_where_a_runner_would_look_in_vain(

@@ -21,9 +21,8 @@ from nkilab.machine import MACHINES
 from nkilab.pages.choices import THEMES, choices, choices_about
 from nkilab.pages.content import Page, Section, Table, Text
 from nkilab.pages.costs import examples
-from nkilab.pages.folder import MARK, documents, write
+from nkilab.pages.folder import MARK, documents, inline, markdown, write
 from nkilab.pages.instruction import NOT_THE_HARDWARES
-from nkilab.pages.markdown import inline, markdown
 from nkilab.pages.meanings import ACTIVATION_MEANINGS, OPERATOR_MEANINGS
 
 ROOT = Path(__file__).parent.parent

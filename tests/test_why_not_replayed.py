@@ -26,6 +26,17 @@ from tests.test_tapes import module, x_of
         ("print(np.asarray(x))\nreturn scaled(x, 2.0)", "it prints, draws at random, or keeps"),
         ("str(x)\nreturn scaled(x, 2.0)", "it looks at the elements of x: float32[4, 6] in hbm"),
         ("nisa.dma_copy(x, scaled(x, 2.0))\nreturn x", "it writes to an input"),
+        ("nisa.register_alloc(1)\nreturn scaled(x, 2.0)", "it has registers"),
+        (
+            """
+            count = nisa.register_alloc(2)
+            y = x
+            for _ in nl.dynamic_range(0, count):
+                y = scaled(y, 2.0)
+            return y
+            """,
+            "it looks at the elements of a register",
+        ),
         ("return scaled(x, 2.0), 3", "it returns something else than tensors"),
     ],
 )

@@ -37,6 +37,7 @@ CONTENTS = {
         "Versions, from Beta 1 on <versions>",
         "profiles",
         "checks",
+        "constraints",
         "Tests and CI <pytest>",
         "Tune <tune>",
         "Einsums <einsum>",
@@ -65,7 +66,8 @@ CONTENTS = {
 }
 TUTORIALS = [
     "first-kernel", "from-einsum-to-kernel", "../optimise-a-matmul",
-    "climb-rmsnorm", "climb-softmax", "climb-product", "find-a-race", "two-cores", "calibrate",
+    "climb-rmsnorm", "climb-softmax", "climb-product", "climb-convolution",
+    "climb-attention", "climb-mlp", "climb-scan", "find-a-race", "two-cores", "calibrate",
     "pytorch-and-jax", "your-own-instruction",
 ]  # fmt: skip
 # a block or a span of code, in which nothing is a link, or a link

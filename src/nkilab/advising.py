@@ -16,6 +16,7 @@ import numpy as np
 from msgspec import structs
 
 from . import api
+from .advice.equal_results import NARROW, REORDERED, ROUNDED, difference
 from .advice.trials import MOST_EDITS
 from .checking import Launch, Options, examined, status_of
 from .checks.report import Prediction, Report
@@ -35,9 +36,6 @@ from .watching import fresh_modules
 SCHEMA = "nkilab.advise/1"
 # Changes of a text that are run for one piece of advice.
 MOST_TRIED = 16
-# By how much results may differ, as a share of the largest: where a change rounds otherwise by intent, where
-# results have 8 or 11 significant bits, and where sums of float32 are taken in another order.
-ROUNDED, NARROW, REORDERED = 0.02, 2.0**-7, 1e-5
 
 
 class Ran(NamedTuple):
@@ -168,6 +166,9 @@ def applied_to(designation: str, call: Launch, target: str, number: int, before:
         hint = f"give a number from 1 to {count}" if count else "nothing that nkilab knows of pays here"
         raise UsageError(f"there is no advice {number}", hint=hint)
     advice = before.advice[number - 1]
+    if advice.combined_with:
+        problem = f"advice {number} is several changes: {advice.name}"
+        raise UsageError(problem, hint=f"make the first, {advice.id}, and ask again for the next")
     source = read(advice.path)
     done: list[tuple[str, float, Prediction]] = []
     failed = []
@@ -198,7 +199,7 @@ def _outcome(
         if failure.kind == "bug":
             raise
         return f"the changed kernel does not run: {getattr(error, 'problem', error)}"
-    most = max(map(_difference, before.results, after.results), default=0.0)
+    most = max(map(difference, before.results, after.results), default=0.0)
     is_narrow = any(own.itemsize < 4 for own in before.results)
     if not most <= (ROUNDED if advice.rounds else NARROW if is_narrow else REORDERED):
         return f"the results of the changed kernel differ by {most:.1e} of the largest"
@@ -209,16 +210,6 @@ def _outcome(
     if after.predicted.latency_us >= before.predicted.latency_us:
         return "the changed kernel is predicted to take no less time"
     return most, after.predicted
-
-
-def _difference(one: np.ndarray, other: np.ndarray) -> float:
-    """The most that two arrays differ by, as a share of the largest; two that are no numbers are equal."""
-    if one.shape != other.shape or one.dtype != other.dtype:
-        return np.inf
-    wide, others = one.astype(np.float64), other.astype(np.float64)
-    same = (wide == others) | (np.isnan(wide) & np.isnan(others))
-    apart = np.where(same, 0.0, np.abs(wide - others))
-    return float(np.max(apart, initial=0.0) / np.max(np.abs(wide), initial=np.finfo(np.float64).tiny))
 
 
 @contextmanager

@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 from msgspec import Struct, structs
 
 from .argument_checks import mapping, need, whole
+from .arguments import MOST_RANKS, calls_of
 from .arrays import ArraySpec, dtype_of, framework_of, is_tracer, outlined
 from .benchmark import BenchmarkResult, table
 from .dialects.dst_first.registers import ASKED, TRIPS
@@ -29,7 +30,6 @@ from .files import neff, ntff
 from .launches import Launched, launch, launch_ranks
 from .machine import Machine, Topology, machine_named
 from .place.compiler_passes import compiled
-from .rank_arguments import MOST_RANKS, calls_of
 from .timing import Timeline
 from .trace.program import Program
 from .trace.session import set_world

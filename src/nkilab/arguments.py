@@ -1,11 +1,11 @@
-"""Arguments of kernels as written on a command line: f32[128,512], idx=@idx.npy, name=value."""
+"""Arguments of kernels: as written on a command line, and of launches over several ranks."""
 
 from __future__ import annotations
 
 import ast
 import re
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -111,3 +111,53 @@ def trips(arguments: Sequence[str]) -> dict[str, int]:
         if match is None:
             raise UsageError(f"--trips is {text!r}; write FILE.py:LINE=N, as in kernel.py:41=8")
     return {match[1]: int(match[2]) for match in matches if match}
+
+
+# each has its programs and clock; more than any cluster of the chips has
+MOST_RANKS = 65536
+
+
+class PerRank:
+    """An argument that each rank has its own of.
+
+    Args:
+        values: one per rank, or a function from a rank to its value.
+
+    Raises:
+        UsageError: if it is neither.
+    """
+
+    def __init__(self, values: Sequence[Any] | Callable[[int], Any]) -> None:
+        if not callable(values) and not (hasattr(values, "__len__") and hasattr(values, "__getitem__")):
+            raise UsageError(
+                f"per_rank takes one value per rank, or a function of the rank; got {type(values).__name__}"
+            )
+        self._values = values
+
+    def of(self, rank: int, ranks: int) -> Any:
+        """The value of a rank.
+
+        Raises:
+            UsageError: if there is not one for each rank.
+        """
+        if callable(self._values):
+            return self._values(rank)
+        if len(self._values) != ranks:
+            raise UsageError(f"per_rank has {len(self._values)} values; the launch has {ranks} ranks")
+        return self._values[rank]
+
+
+# Positional and keyword arguments.
+Call = tuple[tuple[Any, ...], dict[str, Any]]
+
+
+def calls_of(args: tuple[Any, ...], kwargs: Mapping[str, Any], ranks: int) -> list[Call]:
+    """The arguments of each rank: of a `PerRank` its own, of anything else the same."""
+
+    def own(value: Any, rank: int) -> Any:
+        return value.of(rank, ranks) if isinstance(value, PerRank) else value
+
+    return [
+        (tuple(own(a, rank) for a in args), {k: own(v, rank) for k, v in kwargs.items()})
+        for rank in range(ranks)
+    ]

@@ -19,6 +19,7 @@ from . import api, checks
 from .advice import findings as advice
 from .advice.trials import IN_CHECK, best_edit
 from .argument_checks import need, whole
+from .arguments import Call
 from .arrays import dtype_of, framework_of
 from .checks import baseline, comments, faults, sarif, terminal
 from .checks.baseline import NO_FILES, Files
@@ -50,7 +51,6 @@ from .estimates import Estimate, estimate_programs
 from .launches import Launched, launch, launch_ranks
 from .machine import Machine
 from .place import DEPENDENCES, Dependence
-from .rank_arguments import Call
 from .tiles.dtypes import as_dtype
 from .tiles.tile import check_room
 from .tracebacks import public

@@ -7,10 +7,9 @@ import click
 from . import __version__
 from .command_line import Program
 from .commands.ledgers import calibrate, neuron_profile, validate
-from .commands.projects import init, stubs
 from .commands.reference import completion, doctor, explain, ops
 from .commands.scripts import advise, check, demo, run, watch
-from .commands.texts import einsum, migrate
+from .commands.texts import einsum, init, migrate, stubs
 from .commands.times import compare, diff, estimate, profile, tune
 
 VERBS = (

@@ -20,7 +20,7 @@ from .machine import Machine
 from .profiles import Profile
 from .progress import say
 from .timing import MODEL_VERSION
-from .trace.recosting import recosted
+from .trace.program import recosted
 from .views.explorer.card import CardProfile, read_profile
 from .views.metrics import METRICS
 from .views.units import quantity

@@ -20,12 +20,12 @@ from .ledger.sensitivity import changes, factor_of
 from .machine import MACHINES
 from .machine.chips import ALIASES
 from .pages.check_rules import FINDINGS, finding_page, rules_page
-from .pages.code_pages import compiler_code_page
 from .pages.content import Page, Section, Text, as_data, code, table
 from .pages.instruction import instruction_page
 from .pages.subjects import (
     bound_page,
     chip_page,
+    compiler_code_page,
     error_page,
     metric_page,
     rule_page,

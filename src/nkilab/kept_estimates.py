@@ -30,7 +30,7 @@ FEWEST_ROWS = 3_000
 _SHARE, _ROW_BYTES = 4, 100
 # folders of this package, and modules beside them, that plans and timelines follow from
 _FOLDERS = ("place", "timing", "isa", "machine", "tiles", "trace")
-_MODULES = ("heap.py", "records.py", "kept_estimates.py")
+_MODULES = ("records.py", "kept_estimates.py")
 
 
 class Kept(msgspec.Struct, frozen=True):

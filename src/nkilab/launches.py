@@ -15,6 +15,7 @@ from warnings import catch_warnings
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from .arguments import Call
 from .arrays import chosen_framework, write_back
 from .border import (
     bind,
@@ -51,14 +52,12 @@ from .machine import Machine, Topology
 from .place.compiler_passes import AS_WRITTEN, MIDDLE_END, STANDALONE
 from .place.limits import refuse_what_cannot_exist
 from .progress import phase
-from .rank_arguments import Call
 from .remembered import asked, recalled, remember
 from .tapes import TAPE, Tape, explain, tape_of
 from .trace.affine import REPEATS, Repeats, TraceAgain
-from .trace.broken_off import errors_know
 from .trace.builder import FORMS
-from .trace.program import Program
-from .trace.session import Execute, MemoryKey, Session, Together, TurnsNeeded, tracing
+from .trace.program import Program, errors_know
+from .trace.session import Execute, MemoryKey, RunNeeded, Session, Together, TurnsNeeded, tracing
 from .trace.source import is_named, place_of, user_frame
 
 # From what computes a row, what computes it and looks on.
@@ -171,11 +170,15 @@ def _on_tape(
         return launched, tape.launched is not None
     rank = _prepared(kernel, call, _sessions(kernel, machine, program_grid, 0, None, execute), {})
     session = rank.sessions[0]
-    with one_blas_thread(), tracing(session), phase("executing"):
-        tape.play(session)
-        framework = chosen_framework(rank.frameworks)
-        results = map_tensors(tape.results, lambda t: output_array(session, kernel, t, framework))
-    return replace(recorded, results=results), not session.together.warned
+    try:
+        with one_blas_thread(), tracing(session), phase("executing"):
+            tape.play(session)
+            framework = chosen_framework(rank.frameworks)
+            results = map_tensors(tape.results, lambda t: output_array(session, kernel, t, framework))
+    except (NkilabError, RunNeeded):
+        # what the user is told, the kernel says at its lines
+        return run({})[0], False
+    return replace(recorded, results=results), True
 
 
 def _on_shapes(

@@ -27,10 +27,6 @@ def command() -> None:
     """Profile kernels from NEFF files that nkilab wrote."""
 
 
-def _nth_name(path: Path, nth: int) -> Path:
-    return path if nth < 2 else path.with_name(f"{path.stem}_exec_{nth}{path.suffix}")
-
-
 neff_option = click.option(
     "-n",
     "--neff",
@@ -59,7 +55,8 @@ trace_option = click.option(
 @json_option
 def capture(neff_path: str, trace_path: str, nth: int, as_json: bool) -> None:
     """Time the program of a NEFF and write its trace."""
-    target = _nth_name(Path(trace_path), nth)
+    path = Path(trace_path)
+    target = path if nth < 2 else path.with_name(f"{path.stem}_exec_{nth}{path.suffix}")
     check_outputs({"--session-file": str(target)}, [neff_path])
     predicted = estimate_program(neff.read(Path(neff_path)))
     ntff.write(target, predicted.program, predicted.timeline)
@@ -71,23 +68,11 @@ def capture(neff_path: str, trace_path: str, nth: int, as_json: bool) -> None:
         )
 
 
-def _json(run: Run, path: Path) -> None:
-    write_whole(path, (whole_json(run) + "\n").encode())
-
-
-def _perfetto(run: Run, path: Path) -> None:
-    write_whole(path, trace_json(run))
-
-
-def _parquet(run: Run, path: Path) -> None:
-    write_whole_folder(path, parquet_files(run))
-
-
 # What is written to a file, and the name it has unless --output-file says otherwise.
 _WRITTEN: dict[str, tuple[Callable[[Run, Path], None], str]] = {
-    "json": (_json, "ntff.json"),
-    "perfetto": (_perfetto, "ntff.perfetto.json"),
-    "parquet": (_parquet, "ntff_parquet"),
+    "json": (lambda run, path: write_whole(path, (whole_json(run) + "\n").encode()), "ntff.json"),
+    "perfetto": (lambda run, path: write_whole(path, trace_json(run)), "ntff.perfetto.json"),
+    "parquet": (lambda run, path: write_whole_folder(path, parquet_files(run)), "ntff_parquet"),
 }
 
 

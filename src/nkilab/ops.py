@@ -172,12 +172,8 @@ def matrix(words: str = "", *, only_missing: bool = False) -> Matrix:
             hint = did_you_mean(words, map(spelled, chosen), most=3)
             raise UsageError(f"no version of NKI has {words}", hint=hint)
         chosen = rows_chosen
-    rows = [_row(n) for n in chosen if not only_missing or _is_missing(n)]
-    return Matrix(tuple(rows))
-
-
-def _is_missing(name: str) -> bool:
-    return any(status_of(name, v)[0] == "missing" for v in SHOWN)
+    rows = map(_row, chosen)
+    return Matrix(tuple(row for row in rows if not only_missing or "missing" in row.status.values()))
 
 
 def print_matrix(matrix_shown: Matrix) -> None:

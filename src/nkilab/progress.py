@@ -14,7 +14,7 @@ from contextvars import ContextVar
 from shutil import get_terminal_size
 from textwrap import wrap
 from threading import Event, Thread
-from typing import Any
+from typing import Any, TextIO
 
 from ._lazy import rich
 from .errors import printable
@@ -27,6 +27,16 @@ _is_shown: ContextVar[bool] = ContextVar("nkilab_progress", default=False)
 def columns(most: int = 100) -> int:
     """How wide text is: as a terminal, or COLUMNS where that is set, but 40 at least and `most` at most."""
     return max(40, min(most, get_terminal_size((most, 24)).columns))
+
+
+def console_for(file: TextIO | None = None, **options: bool) -> Any:
+    """A console of rich as wide as text is, which takes no word for an emoji or a number to colour.
+
+    Args:
+        file: where to; standard output if None.
+        options: further ones of rich's.
+    """
+    return rich("console").Console(file=file, width=columns(), highlight=False, emoji=False, **options)
 
 
 def say(text: str, indent: str = "    ") -> None:
@@ -93,7 +103,19 @@ def _draw(what: str, count: Callable[[], int] | None, total: int | None, done: E
     """Keep a line up to date until the work is done, then take it away."""
     if done.wait(_PATIENCE):
         return
-    progress = _progress()
+    parts = rich("progress")
+    progress = parts.Progress(
+        parts.SpinnerColumn(),
+        parts.TextColumn("nkilab: {task.description}"),
+        parts.BarColumn(bar_width=24),
+        parts.TextColumn("{task.fields[sentence]}"),
+        parts.TimeElapsedColumn(),
+        console=rich("console").Console(stderr=True),
+        auto_refresh=False,
+        transient=True,
+        redirect_stdout=False,
+        redirect_stderr=False,
+    )
     # a bar that cannot grow moves instead
     task = progress.add_task(what, total=None if count is None else total, sentence="")
     is_live = False
@@ -112,19 +134,3 @@ def _draw(what: str, count: Callable[[], int] | None, total: int | None, done: E
         is_live = is_free
     if is_live:
         progress.stop()
-
-
-def _progress() -> Any:
-    parts = rich("progress")
-    return parts.Progress(
-        parts.SpinnerColumn(),
-        parts.TextColumn("nkilab: {task.description}"),
-        parts.BarColumn(bar_width=24),
-        parts.TextColumn("{task.fields[sentence]}"),
-        parts.TimeElapsedColumn(),
-        console=rich("console").Console(stderr=True),
-        auto_refresh=False,
-        transient=True,
-        redirect_stdout=False,
-        redirect_stderr=False,
-    )

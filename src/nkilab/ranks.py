@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 
 from . import api
 from .argument_checks import whole
-from .arguments import literal
+from .arguments import MOST_RANKS, Call, PerRank, calls_of, literal
 from .cores import Schedule
 from .cores.schedule import Wait
 from .dialects.dst_first.collectives import ReplicaGroup
@@ -27,7 +27,6 @@ from .errors import NkilabError, RuleError, UsageError
 from .hook import ServedFinder, switch_on
 from .launches import Launched
 from .machine import Topology
-from .rank_arguments import MOST_RANKS, Call, PerRank, calls_of
 from .trace.session import ask, running, set_world
 from .trace.source import place_of, user_frame
 from .tracebacks import public

@@ -16,8 +16,8 @@ import numpy as np
 from msgspec import Struct
 
 from .argument_checks import megabytes
+from .arguments import Call
 from .arrays import chosen_framework, framework_of, from_numpy, loses_gradient, origin_of, to_numpy
-from .rank_arguments import Call
 
 # bytes of an array by which it is looked up, before all of them are compared
 SAMPLE = 512

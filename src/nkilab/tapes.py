@@ -9,26 +9,29 @@ from __future__ import annotations
 
 import os
 import sys
+import warnings
 from collections import Counter, OrderedDict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import zip_longest
 from math import prod
 from threading import Lock
 from typing import NamedTuple, cast
 
 import numpy as np
 
+from .arguments import Call as Arguments
 from .arrays import dtype_of, framework_of, shape_of
 from .dialects.kernel import Kernel
 from .dialects.uniform import Same, can_start_again, readings
 from .errors import NkilabError
-from .execute import Call, Factor, Log, Threads, compute_row, execute, is_at_once, lend
+from .execute import Call, Factor, Log, Threads, compute_row, execute, is_at_once, lend, one_blas_thread
 from .isa.declare import Instruction
 from .machine import Machine
-from .rank_arguments import Call as Arguments
-from .tiles.tile import SEQUENCER, Layout, Storage, View, noting_looks
+from .tiles.tile import HBM, SEQUENCER, Index, Layout, Storage, View, noting_looks
+from .trace.builder import settle
 from .trace.program import Program
-from .trace.session import Session, ask
+from .trace.session import RunNeeded, Session, ask, tracing
 
 # in `Session.keyed`: the tape that watches the launch
 TAPE = "tape"
@@ -47,7 +50,7 @@ class Row(NamedTuple):
 
     Args:
         where: file and line of the user's, for warnings.
-        form, operands, values: as `execute` gets them.
+        form, operands, values, mask: as `execute` gets them, once addresses that data say are settled.
         last: views of the storages that no later row names.
     """
 
@@ -55,11 +58,26 @@ class Row(NamedTuple):
     form: Instruction
     operands: Sequence[object]
     values: tuple[object, ...]
+    mask: np.ndarray | None
     last: list[View]
 
     def view(self, slot: int) -> View:
         """An operand that is a view."""
         return cast(View, self.operands[slot])
+
+    def leaves_holes(self) -> bool:
+        """Whether data say what is written of its results afterwards."""
+        is_part = self.form.keeps or getattr(self.form, "oob_mode", "error") == "skip"
+        return is_part and not all(self.view(n).storage.written.is_full for n in self.form.written_slots)
+
+
+# of an operand at an address that data say, per index: storage, offset and layout, and what an `Index` says
+Indices = tuple[tuple[tuple[int, int, Layout], tuple[int, int, bool]], ...]
+
+
+def _of_index(index: Index) -> tuple[tuple[int, int, Layout], tuple[int, int, bool]]:
+    source, *said = index
+    return (source.storage.number, source.offset, source.layout), cast(tuple[int, int, bool], tuple(said))
 
 
 class Tape:
@@ -81,8 +99,13 @@ class Tape:
         self._session: Session | None = None
         self._program: Program
         self._rows: list[Row] = []
+        # what the program does not say of a row: its mask, of equal ones one, and per slot its indices
+        self._unsaid: dict[int, tuple[np.ndarray | None, tuple[Indices, ...]]] = {}
+        self._masks: dict[object, np.ndarray] = {}
         self._storages: dict[int, Storage] = {}
-        self._views: dict[tuple[int, int, Layout], View] = {}
+        self._views: dict[tuple[object, ...], View] = {}
+        # why other data may make other rows, found by computing them; and whether calls can stand for rows
+        self._why_not, self._are_calls = "", True
         # storages whose elements outlive the rows
         self._kept: set[int] = set()
         self._returned: list[View] = []
@@ -95,11 +118,19 @@ class Tape:
     @contextmanager
     def watches(self, session: Session) -> Iterator[None]:
         """Watch the function of a kernel, which runs in a block."""
+        self._unsaid, self._masks = {}, {}
+        session.note_row = self._note
         with noting_looks() as looks:
             yield
         self._session = None if looks else session
         if looks:
             explain(session.program.kernel_name, f"it looks at the elements of {looks[0].describe()}")
+
+    def _note(self, row: int, mask: np.ndarray | None, operands: Sequence[object] = ()) -> None:
+        indices = (tuple(map(_of_index, o.indices)) if isinstance(o, View) else () for o in operands)
+        if mask is not None:
+            mask = self._masks.setdefault((mask.shape, mask.tobytes()), mask)
+        self._unsaid.setdefault(row, (mask, tuple(indices)))
 
     def finish(self, launched: object, results: object) -> None:
         """Keep what a launch left, if other data make the same rows and nothing was told to the user.
@@ -116,9 +147,11 @@ class Tape:
         if session is None:
             return
         program = session.program
-        why = _why_not_fixed(session)
+        why = self._why_not or _why_not_fixed(session)
         if not views or len(views) < len(tensors):
             why = "it returns something else than tensors"
+        elif sum(mask.nbytes for mask in self._masks.values()) > MOST_BYTES:
+            why = f"its masks take more than {MOST_BYTES >> 20} MiB"
         if why:
             explain(program.kernel_name, why)
             return
@@ -134,11 +167,12 @@ class Tape:
         slots = list(zip(stored.tolist(), program.offset_column.tolist(), strict=True))
         columns = (program.form_column, program.line_column, program.value_column, start[:-1])
         alike: dict[object, tuple[list[object], tuple[object, ...]]] = {}
-        for number, line, known, first in zip(*(column.tolist() for column in columns), strict=True):
-            form = program.forms[number]
-            key = (number, known, *slots[first : first + len(form.view_slots)])
-            operands, values = alike.get(key) or alike.setdefault(key, self._call(form, known, key[2:]))
-            self._rows.append(Row(program.lines[line], form, operands, values, []))
+        for row, (number, line, known, first) in enumerate(zip(*(c.tolist() for c in columns), strict=True)):
+            form, (mask, indices) = program.forms[number], self._unsaid.get(row, (None, ()))
+            key = (number, known, indices, *slots[first : first + len(form.view_slots)])
+            operands, values = alike.get(key) or alike.setdefault(key, self._call(form, *key[1:]))
+            self._rows.append(Row(program.lines[line], form, operands, values, mask, []))
+            self._are_calls &= not indices
         views: dict[int, list[View]] = {}
         for view in self._views.values():
             views.setdefault(view.storage.number, []).append(view)
@@ -148,25 +182,28 @@ class Tape:
             self._rows[row].last.extend(() if number in self._kept else views[number])
 
     def _call(
-        self, form: Instruction, known: int, slots: Iterable[tuple[int, int]]
+        self, form: Instruction, known: int, indices: tuple[Indices, ...], *slots: tuple[int, int]
     ) -> tuple[list[object], tuple[object, ...]]:
         """Operands and values of a row."""
         values, program = self._program.values[known], self._program
         own, places = len(values) - len(form.number_slots), iter(slots)
         numbers = iter(values[own:])
         operands: list[object] = [
-            self._view(program, *next(places), layout)
+            self._view(program, *next(places), layout, added)
             if isinstance(layout, Layout)
             else (None if layout is None else next(numbers))
-            for layout in form.layouts
+            for layout, added in zip_longest(form.layouts, indices, fillvalue=())
         ]
         return operands, values[:own]
 
-    def _view(self, program: Program, number: int, offset: int, layout: Layout) -> View:
-        key = (number, offset, layout)
+    def _view(
+        self, program: Program, number: int, offset: int, layout: Layout, indices: Indices = ()
+    ) -> View:
+        key = (number, offset, layout, indices)
         view = self._views.get(key)
         if view is None:
-            view = self._views[key] = View(self._storage(program, number), offset, layout)
+            added = tuple(Index(self._view(program, *source), *said) for source, said in indices)
+            view = self._views[key] = View(self._storage(program, number), offset, layout, added)
         return view
 
     def _storage(self, program: Program, number: int) -> Storage:
@@ -176,7 +213,14 @@ class Tape:
         return storage
 
     def play(self, session: Session) -> None:
-        """Compute the rows on the inputs of a session."""
+        """Compute the rows on the inputs of a session.
+
+        Raises:
+            RunNeeded, NkilabError: where the user would be told of something.
+        """
+        session.is_replay = True
+        # what is said of a result names the line that made it
+        session.program.lines = self._program.lines
         if not self._rows:
             self._read()
         inputs = [storage for key, storage in session.shared.items() if key[0] == "input"]
@@ -191,9 +235,9 @@ class Tape:
                 self._call_all()
             self._hand_on()
             return
-        borrowing = self._borrowing()
+        borrowing = self._borrowing() if self._are_calls else set[int]()
         needed = sum(prod(s.shape) * s.dtype.itemsize for n, s in known.items() if n not in borrowing)
-        is_kept = needed <= MOST_BYTES and all(map(self._is_whole, self._returned))
+        is_kept = self._are_calls and needed <= MOST_BYTES and all(map(self._is_whole, self._returned))
         for storage, data in own:
             storage.allocate(data.copy() if is_kept else data)
         if is_kept:
@@ -205,7 +249,9 @@ class Tape:
         """Compute row after row, and let go of what no later one names."""
         for row in self._rows:
             session.where = row.where
-            execute(session, row.form, row.operands, row.values, None)
+            self._keep_only(row)
+            operands = settle(session, row.form, row.operands) if row.form.is_indirect else row.operands
+            execute(session, row.form, operands, row.values, row.mask)
             for view in row.last:
                 view.forget()
 
@@ -222,8 +268,9 @@ class Tape:
             # what nothing wrote is told of, or counts as unwritten in turn: that is looked at each time
             is_fit &= all(view.storage.written.of(view) == "all" for view in map(row.view, reads))
             borrows = form.is_plain_copy and row.view(0).storage.number in borrowing
-            if not (borrows and lend(row.view(0), row.view(1))):
-                compute_row(session, form, row.operands, row.values, None)
+            self._keep_only(row)
+            if not (borrows and row.mask is None and lend(row.view(0), row.view(1))):
+                compute_row(session, form, row.operands, row.values, row.mask)
         threads.drain()
         if not is_fit:
             return
@@ -237,6 +284,12 @@ class Tape:
             if sum(t.kept_bytes for t in _tapes.values()) > MOST_OF_ALL and tape is not self:
                 tape.let_go()
         self._hand_on()
+
+    def _keep_only(self, row: Row) -> None:
+        """Give the tape up before a row of which data say what it leaves written."""
+        if row.leaves_holes():
+            self.launched, self._why_not = None, "data say what of its tiles it leaves written"
+            raise RunNeeded
 
     def _call_all(self) -> None:
         for compute, arguments, _, _ in self._calls:
@@ -279,6 +332,29 @@ class Tape:
             self.lock.release()
 
 
+def computed(program: Program, fill: Callable[[Storage], np.ndarray]) -> dict[int, np.ndarray]:
+    """What the tensors of a program in HBM hold when its rows were computed, by number of their storage.
+
+    Args:
+        program: without run-time addresses.
+        fill: gives the elements of an input.
+    """
+    tape, session = Tape(), Session(program.machine, Program(program.machine), execute)
+    tape._program = program
+    tape._kept = {number for number, record in enumerate(program.storages) if record.memory == HBM}
+    tape._read()
+    for storage in tape._storages.values():
+        if storage.scope == "input":
+            storage.allocate(fill(storage))
+    with one_blas_thread(), tracing(session), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        tape._compute(session)
+    own = {number: tape._storages[number] for number in tape._kept & tape._storages.keys()}
+    for storage in own.values():
+        storage.own()
+    return {number: storage.data for number, storage in own.items() if storage.data is not None}
+
+
 def _why_not_fixed(session: Session) -> str:
     """Why other data may make other rows than a session has, or be told of to the user; "" if they do not."""
     program = session.program
@@ -286,12 +362,9 @@ def _why_not_fixed(session: Session) -> str:
     inputs = [storage for key, storage in session.shared.items() if key[0] == "input"]
     reasons = {
         "the user was warned": session.together.warned,
-        "a mask says where it writes": session.has_masks,
         "it gives addresses to its tiles": program.addresses,
         f"it has more than {MOST_ROWS:,} instructions": len(program) > MOST_ROWS,
         "it reads constants of the host": len(inputs) < sum(r.scope == "input" for r in program.storages),
-        "an instruction writes where its data say": any(form.keeps for form in program.forms),
-        "an address is known only when it runs": any(form.is_indirect for form in program.forms),
         "it writes to an input": any(storage.is_mutable for storage in inputs),
         "it has registers": any(record.memory == SEQUENCER for record in program.storages),
     }

@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from functools import cache
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 import nkilab
-from nkilab.advice import CATALOGUE, Subject, advice_of, subject_of
-from nkilab.advice.draft import Draft
+from nkilab.advice import CATALOGUE, Subject, advice_of, equal_results, subject_of
+from nkilab.advice.draft import Draft, Unfit
+from nkilab.advice.equal_results import are_equal, results_of
+from nkilab.advice.equal_values import equals_of
 from nkilab.advice.trials import best_edit, promising
 from nkilab.api import as_kernel, machine_for
 from nkilab.arguments import argument
 from nkilab.conformal import advised_factors, gain_factors, least_gain
 from nkilab.estimates import estimate_program
 from nkilab.launches import launch
+from nkilab.trace.program import Program
+
+# transformations whose edits change what rows cost and nothing else
+COSTS_ALONE = {"combine_products", "contiguous_rows", "reduce_partitions", "table_reload"}
 
 with nkilab.activate():
     from . import pairs_of_layouts as pairs_of_layouts
@@ -47,6 +55,45 @@ def test_an_edit_gains_what_the_rewritten_kernel_gains(name: str) -> None:
 @pytest.mark.parametrize("name", sorted(set(PAIRS) - SILENT))
 def test_a_kernel_that_needs_a_transformation_is_told_so(name: str) -> None:
     assert name in {own.id for own in advice_of(subject(name, rewritten=False))}
+
+
+@pytest.mark.parametrize("name", sorted(name for name in PAIRS if not CATALOGUE[name].by_formula))
+def test_an_edited_program_computes_what_the_kernel_computes(name: str, monkeypatch) -> None:
+    monkeypatch.setattr(equal_results, "MOST_ELEMENTS", 1 << 27)
+    own = subject(name, rewritten=False)
+    programs = []
+    for candidate in CATALOGUE[name].find(own):
+        for _, edit in candidate.edits:
+            with suppress(Unfit):
+                programs.append((edit(), candidate.rounds))
+    changed = [(outcome, rounds) for outcome, rounds in programs if isinstance(outcome, Program)]
+    expected = results_of(own.base)
+    assert expected is not None
+    assert changed or name in COSTS_ALONE
+    for program, rounds in changed:
+        results = results_of(program)
+        assert results is not None
+        assert are_equal(expected, results, own.base, rounds=rounds)
+
+
+def test_an_edit_that_computes_something_else_is_not_advised(monkeypatch) -> None:
+    monkeypatch.setattr(equal_results, "MOST_ELEMENTS", 1 << 27)
+    own = subject("fuse_alu", rewritten=False)
+    assert ("fuse_alu", "by formula") in {(piece.id, piece.equal) for piece in advice_of(own)}
+    # taken at its word, the edited program leaves a factor out
+    wrong = replace(CATALOGUE["fuse_alu"], by_formula=False)
+    monkeypatch.setitem(CATALOGUE, "fuse_alu", wrong)
+    assert "fuse_alu" not in {piece.id for piece in advice_of(own)}
+
+
+def test_changes_that_pay_together_are_told_together() -> None:
+    """Parts of tiles can be shared out between engines as whole tiles cannot."""
+    pieces = advice_of(subject("fuse_alu", rewritten=False))
+    (joint,) = [piece for piece in pieces if piece.combined_with]
+    alone = {piece.id: piece.gain_us for piece in pieces if not piece.combined_with}
+    parts = (joint.id, *joint.combined_with)
+    assert len(set(parts)) == len(parts) > 1
+    assert joint.gain_us > sum(alone.get(id, 0.0) for id in parts)
 
 
 @pytest.mark.parametrize("name", PAIRS)
@@ -132,6 +179,32 @@ def test_nothing_is_tried_that_cannot_save_what_the_model_resolves() -> None:
         most = min(candidate.weight_ns, own.most_ns(CATALOGUE[id].relieves))
         assert most > least_gain() * own.latency_ns
     assert gain_factors(1 - least_gain())[0] == pytest.approx(0, abs=1e-9)
+
+
+@pytest.mark.parametrize("begins", [False, True])
+def test_products_that_continue_what_a_tile_held_are_no_copies_of_each_other(begins: bool) -> None:
+    """Two equal products: each makes its tile, or adds to what was there."""
+    with nkilab.activate():
+        import nki
+        import nki.isa as nisa
+        import nki.language as nl
+
+        @nki.jit
+        def products(x, goes_on):  # type: ignore[no-untyped-def]
+            out = nl.ndarray((2, 128, 512), nl.float32, buffer=nl.shared_hbm)
+            tile = nl.ndarray((128, 512), nl.float32, buffer=nl.sbuf)
+            nisa.dma_copy(tile, x)
+            for i in range(2):
+                total = nl.ndarray((128, 512), nl.float32, buffer=nl.psum)
+                nisa.nc_matmul(total, tile[:, 0:128], tile, accumulate=goes_on)
+                result = nl.ndarray((128, 512), nl.float32, buffer=nl.sbuf)
+                nisa.tensor_copy(result, total)
+                nisa.dma_copy(out[i], result)
+            return out
+
+        args = argument("f32[128,512]"), not begins
+        own = launch(products, args, {}, machine_for(products, "trn2"), has_data=False).programs[0]
+    assert len(equals_of(own).first) == (2 if begins else 0)
 
 
 def test_an_update_in_place_reads_what_the_tile_held_before() -> None:

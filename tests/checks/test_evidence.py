@@ -95,6 +95,7 @@ def test_a_core_that_reads_what_the_other_one_stores_is_planned_alone() -> None:
 SOUND = [c for c in CASES if not c.is_wrong and not c.options.keys() & {"version", "ranks", "target"}]
 
 
+@pytest.mark.corpus
 @pytest.mark.parametrize("case", SOUND, ids=[c.name for c in SOUND])
 def test_what_is_shared_is_what_each_program_gives_alone(case: Case) -> None:
     for track in tracks_of(case.kernel, *(filled(a) for a in case.args)):

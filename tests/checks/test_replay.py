@@ -41,6 +41,7 @@ def recorded(case: Case) -> tuple[Evidence, Watcher, Any]:
     return Evidence(case.kernel, tracks, launched.memories, launched.rendezvous), watcher, launched.results
 
 
+@pytest.mark.corpus
 @pytest.mark.parametrize("case", SOUND, ids=[c.name for c in SOUND])
 def test_the_recorded_order_gives_what_the_run_gave(case: Case) -> None:
     evidence, watcher, results = recorded(case)

@@ -59,13 +59,18 @@ def test_write_changes_the_file_alone(folder: Path, capfd) -> None:
     ("more", "says"),
     [
         (("--write",), "--write has nothing to write\n  hint: name a piece of advice: --apply 1 --write"),
-        (("--apply", "9"), "there is no advice 9\n  hint: give a number from 1 to 2"),
+        (("--apply", "9"), "there is no advice 9\n  hint: give a number from 1 to 3"),
         (("--apply", "0"), "--apply is 0; it must be a whole number of at least 1"),
         (
             ("--apply", "2"),
             "advice 2 is not mechanical: finer_tiles: no constant says the size of a tile; give it a name, "
             "as in TILE = 128\n  hint: cut the tile into parts along its free axis, each loaded, computed "
             "and stored by itself",
+        ),
+        (
+            ("--apply", "3"),
+            "advice 3 is several changes: finer_tiles + shift_engine\n"
+            "  hint: make the first, finer_tiles, and ask again for the next",
         ),
     ],
 )

@@ -142,6 +142,7 @@ SIZES = {
 }  # fmt: skip
 
 
+@pytest.mark.corpus
 @pytest.mark.parametrize("dialect", ["nki", "neuronxcc"])
 @pytest.mark.parametrize("name", CASES)
 def test_a_form_computes_what_numpy_does(name: str, dialect: str) -> None:
@@ -195,6 +196,7 @@ def test_shorthand_without_a_meaning_is_refused_at_its_expression(
     assert text in str(refused.value)
 
 
+@pytest.mark.corpus
 @pytest.mark.parametrize("dialect", ["nki", "neuronxcc"])
 @pytest.mark.parametrize("dtype", ["float8_e4m3", "float8_e5m2"])
 @pytest.mark.parametrize(

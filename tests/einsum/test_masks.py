@@ -52,6 +52,7 @@ def expected(q: Any, k: Any, v: Any, conditions: list[str], otherwise: float) ->
     return powers @ v / powers.sum(1, keepdims=True)
 
 
+@pytest.mark.corpus
 @pytest.mark.parametrize(
     ("conditions", "rows", "columns", "otherwise", "is_skipped"),
     [

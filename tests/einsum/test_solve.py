@@ -36,6 +36,7 @@ def solved(turns: int, columns: int, rest: list[str], equation: str, before: str
     return SOLVED.format(turns=turns, columns=columns, rest=lines, equation=equation, before=before)
 
 
+@pytest.mark.corpus
 @pytest.mark.parametrize(
     ("turns", "columns", "dialect"),
     [(64, 8, "nki"), (256, 1, "neuronxcc"), (256, 256, "nki"), (40, 8, "nki"), (64, 130, "nki")],

@@ -12,8 +12,7 @@ import pytest
 
 from nkilab.dialects.serve import ROOTS
 from nkilab.errors import LimitError, UnsupportedError, UseError
-from nkilab.frameworks.cpu_simulator import simulator_tree
-from nkilab.frameworks.shims import SHIM_ROOTS
+from nkilab.frameworks.shims import SHIM_ROOTS, simulator_tree
 from nkilab.hook import switch_off, switch_on
 
 PARTS = ["builtin", "compiler", "isa", "isa.constants", "language", "language.dtypes", "tensor", "typing"]

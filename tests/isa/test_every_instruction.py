@@ -107,7 +107,8 @@ def test_the_name_called_is_the_class_in_snake_case(cls: type[Instruction]) -> N
 @every
 def test_parameters_stand_in_the_order_of_the_declaration(cls: type[Instruction]) -> None:
     declared = [name for name in vars(cls) if name in cls.parameters]
-    assert list(cls.parameters) == declared
+    # what several collectives share stands in an abstract base
+    assert [name for name in cls.parameters if name in vars(cls)] == declared
     in_order = {name for name, spec in cls.operands.items() if spec.memories != (REGISTERS,)}
     assert set(cls.parameters) == in_order | set(cls.attributes) | set(cls.values)
     assert len(cls.parameters) == len(in_order) + len(cls.attributes) + len(cls.values)

@@ -27,14 +27,13 @@ TOLERANCE = 2e-6
     [
         ("matmul.tiled", {}),
         ("matmul.tiled", {"repeats": 2}),
-        ("matmul.hoisted", {}),
         ("matmul.block_free", {}),
         ("matmul.block_free", {"tiles_m": 1, "tiles_n": 1}),
         ("matmul.blocked", {"tiles_m": 2, "tiles_n": 1, "tiles_k": 2}),
         ("matmul.blocked_tiles", {"tiles_m": 2, "tiles_n": 1, "tiles_k": 2}),
         ("matmul.blocked_tiles", {"tiles_m": 1, "tiles_n": 2, "tiles_k": 1}),
         ("matmul.blocked", {"tiles_m": 1, "tiles_n": 2, "tiles_k": 1, "sums": "float32"}),
-        ("tutorial.hoisted", {}),
+        ("tutorial.block_free", {"tiles_m": 1, "tiles_n": 1}),
         ("tutorial.block_free", {}),
         ("tutorial.blocked", {"tiles_m": 2, "tiles_n": 1, "tiles_k": 1}),
         ("tutorial.blocked", {"tiles_m": 1, "tiles_n": 2, "tiles_k": 2}),
@@ -173,10 +172,29 @@ def test_attention_is_that_of_numpy(name, size):
     assert off(kernel(f"attention.{name}")(q, k, v), wanted) < 1e-5
 
 
-@pytest.mark.parametrize(("name", "split"), [("resident", False), ("resident_split", True)])
-def test_resident_products_are_those_of_numpy(name, split):
+@pytest.mark.parametrize("sums_with_powers", [False, True])
+@pytest.mark.parametrize("name", ["by_steps", "again"])
+def test_attention_of_the_search_is_that_of_numpy(name, sums_with_powers):
+    q, k, v = (random(128, 1024, scale=0.3) for _ in range(3))
+    scores = q.T.astype(float) @ k
+    powers = np.exp(scores - scores.max(1, keepdims=True))
+    wanted = powers / powers.sum(1, keepdims=True) @ v.T
+    # weights and values in bfloat16 hold 8 bits
+    tolerance = 2**-7 if name == "again" and sums_with_powers else 1e-5
+    assert off(kernel(f"attention.attention_{name}")(q, k, v, sums_with_powers), wanted) < tolerance
+
+
+def test_a_convolution_of_single_channels_is_that_of_numpy():
+    x, taps = random(2, 256, 64), random(256, 3)
+    wide = np.pad(x.astype(float), ((0, 0), (0, 0), (1, 1)))
+    wanted = sum(wide[:, :, i : i + 64] * taps[:, i, None] for i in range(3))
+    assert off(kernel("convolving.depthwise")(x, taps), wanted) < TOLERANCE
+
+
+@pytest.mark.parametrize("split", [False, True])
+def test_resident_products_are_those_of_numpy(split):
     lhs, rhs = random(128, 2, 512), random(128, 2, 96)
-    result = kernel(f"products.{name}")(lhs, rhs, 2, 48)
+    result = kernel("products.resident")(lhs, rhs, 2, 48, split)
     wanted = np.einsum("pkm,pkn->mn", lhs.astype(float), rhs).reshape(4, 128, 96)
     # two bfloat16 hold 16 bits of a number
     assert off(result, wanted) < (2**-15 if split else TOLERANCE)

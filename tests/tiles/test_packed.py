@@ -7,8 +7,8 @@ import math
 import numpy as np
 import pytest
 
+from nkilab.isa.microscaling import largest_exponent, packed, scale_values, unpacked
 from nkilab.tiles.dtypes import DTYPES
-from nkilab.tiles.packed import largest_exponent, packed, scale_values, unpacked
 
 # OCP Microscaling Formats 1.0: bits of exponent and mantissa, bias
 FORMATS = {"float8_e4m3fn_x4": (4, 3, 7), "float8_e5m2_x4": (5, 2, 15), "float4_e2m1fn_x4": (2, 1, 1)}

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from nkilab.tiles.special import erf, erfc
+from nkilab.isa.activations import erf, erfc
 
 POINTS = [-7.0, -1.5, -0.3, -0.0, 0.0, 1e-9, 0.3, 1.0, 2.5, 6.0, 27.0]
 

@@ -72,10 +72,13 @@ def kernel_run(name: str) -> Run:
     with activate():
         from nkilab.ledger.kernels import attention, matmul, tutorial
 
-        f32 = "float32"
+        f32, bf16 = "float32", [spec((512, columns), "bfloat16") for columns in (256, 1024)]
         calls = {
             "tiled": (matmul.tiled, [spec((256, 256), f32), spec((256, 1024), f32)]),
-            "hoisted": (matmul.hoisted, [spec((512, 256), "bfloat16"), spec((512, 1024), "bfloat16")]),
+            "hoisted": (
+                matmul.block_free,
+                [*bf16, 1, 1],
+            ),
             "blocked": (matmul.blocked, [spec((512, 512), f32), spec((512, 1024), f32), 2, 1, 2]),
             "block_free": (tutorial.block_free, [spec((512, 256), f32), spec((512, 1024), f32)]),
             "attention": (attention.attention_in_phases, [spec((128, 512), f32)] * 3),

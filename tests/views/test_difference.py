@@ -12,12 +12,11 @@ from msgspec.structs import replace
 from nkilab import activate, profile, spec
 from nkilab.errors import LimitError, UsageError
 from nkilab.machine import MACHINES
-from nkilab.profiles import told_apart, with_changes
-from nkilab.trace.recosting import recosted
+from nkilab.profiles import ALIASES, changed, changes_in, told_apart, with_changes
+from nkilab.trace.program import recosted
 from nkilab.views.difference import Difference
 from nkilab.views.report.comparison import comparison_html
 from nkilab.views.text import print_difference
-from nkilab.what_if import ALIASES, changed, changes_in
 from tests.place.handmade import Kernel
 from tests.timing.test_clock import ROUND, fact
 from tests.views.report.test_page import hostile, read

@@ -51,11 +51,14 @@ class Transformation(Struct, frozen=True):
         rule: what, why and how, with a kernel that needs it and one that does not.
         find: what looks for it.
         relieves: the engines, and "dma", that have less to do with it; the others are as busy as before.
+        by_formula: whether an edited program only lasts as long as the changed kernel: what goes is part of
+            another instruction, or of an argument, whose formula gives the same values.
     """
 
     rule: Rule
     find: Detector
     relieves: frozenset[str]
+    by_formula: bool
 
 
 # engines that work element by element, and take over from each other
@@ -69,7 +72,12 @@ _USUAL = (
 
 
 def transformation(
-    id: str, relieves: Sequence[str] = ENGINES, *, moves_rows: bool = True, **facts: Unpack[Facts]
+    id: str,
+    relieves: Sequence[str] = ENGINES,
+    *,
+    moves_rows: bool = True,
+    by_formula: bool = False,
+    **facts: Unpack[Facts],
 ) -> Callable[[Detector], Detector]:
     """Declare a transformation, with what a rule of the checks says; the function below finds it.
 
@@ -81,7 +89,7 @@ def transformation(
         def candidates(subject: Subject) -> Iterator[Candidate]:
             return find(subject) if subject.may_be_edited or not moves_rows else iter(())
 
-        CATALOGUE[id] = Transformation(own, candidates, frozenset(relieves))
+        CATALOGUE[id] = Transformation(own, candidates, frozenset(relieves), by_formula)
         return find
 
     return register

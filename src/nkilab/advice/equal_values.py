@@ -1,7 +1,7 @@
 """Tiles that hold equal values, proved by the data flow: the same instructions on the same values.
 
-A tile counts where every row that writes it does so before the first one that reads it, computes from its
-operands alone, and no other instruction adds to it. Elements of HBM are what they were at the launch where no
+A tile counts where every row that writes it does so before the first one that reads it, and computes from its
+operands alone; products may add up in it. Elements of HBM are what they were at the launch where no
 row writes the tensor.
 """
 
@@ -112,20 +112,19 @@ def _writers(program: Program) -> dict[int, list[int]]:
     last_write = np.full(len(program.storages), -1, np.int64)
     np.maximum.at(last_write, stored[slots.is_written], rows[slots.is_written])
     adds = np.zeros(len(program.storages), np.bool_)
-    sums = np.array([form.accumulates and not _overwrites(form) for form in program.forms], np.bool_)
-    both = slots.is_written & (slots.is_read | sums[program.form_column[rows]])
-    adds[stored[both]] = True
+    adds[stored[slots.is_written & slots.is_read]] = True
     result: dict[int, list[int]] = {}
+    begun: set[tuple[int, int, int]] = set()
     for at in np.flatnonzero(slots.is_written).tolist():
-        result.setdefault(int(stored[at]), []).append(int(rows[at]))
+        tile, row = int(stored[at]), int(rows[at])
+        region = tile, int(slots.offset[at]), int(slots.layout[at])
+        # a sum of products that begins with what the tile held before is not known
+        adds[tile] |= region not in begun and program.form_of(row).reads_result(program.values_of(row))
+        begun.add(region)
+        result.setdefault(tile, []).append(row)
     hbm = np.array([s.memory == HBM for s in program.storages], np.bool_)
     fine = (last_write < first_read) & ~adds & ~has_own_address
     return {tile: own for tile, own in result.items() if hbm[tile] or fine[tile]}
-
-
-def _overwrites(form: Instruction) -> bool:
-    """Whether a product is a transposition, which overwrites."""
-    return bool(getattr(form, "is_transpose", False))
 
 
 def without_copies(program: Program, again: dict[int, int], equals: Equals) -> tuple[Program, np.ndarray]:

@@ -21,13 +21,15 @@ from ..timing.work import Work, work_of
 from ..trace.program import Program
 from ..views.path import path_of
 from ..views.summary import packet_time
-from .draft import whole_tile
-from .equal_values import Equals, equals_of
+from .draft import whole_tile, with_steps
+from .equal_results import Results, results_of
+from .equal_values import Equals, equals_of, live_rows
 from .loops import Loop, loops_of
 from .renewal import renewed
 
-# rows of a program that is edited row by row; of a larger one the first iterations of its outermost loop
-MOST_ROWS = 120_000
+# rows of a program that is edited row by row; of one with more than the second, the first iterations of its
+# outermost loop, if that is most of it
+MOST_ROWS, MOST_WHOLE = 120_000, 40_000
 LEAST_SHARE = 0.8
 
 
@@ -57,19 +59,20 @@ class Subject(Struct, frozen=True, eq=False, dict=True):
 
     @cached_property
     def part(self) -> Subject:
-        """All of it; of a program that is too large the first iterations of its outermost loop."""
-        if len(self.written) <= MOST_ROWS or self.written.met:
+        """All of it; of a large program the first iterations of its outermost loop, if they stand alone."""
+        if len(self.written) <= MOST_WHOLE or self.written.met:
             return self
         loops = [own for own in loops_of(self.written) if 2 * own.length <= MOST_ROWS
                  and own.length * len(own.start) >= LEAST_SHARE * len(self.written)]  # fmt: skip
         if not loops:
             return self
         loop = max(loops, key=lambda own: own.length)
-        count = 1 << int(np.log2(max(MOST_ROWS / 2, 2 * loop.length) // loop.length))
-        written = self.written.arranged(np.arange(int(loop.start[min(count, len(loop.start) - 1)])))
-        program = compiled(written)
-        placed = plan(program)
-        return Subject(written, program, placed, simulate(program, placed))
+        count = 1 << int(np.log2(max(MOST_WHOLE / 2, 2 * loop.length) // loop.length))
+        first = np.arange(int(loop.start[min(count, len(loop.start) - 1)]))
+        written = self.written.arranged(first)
+        # what the rest uses would be without use in a part
+        is_whole = bool((live_rows(written) == live_rows(self.written)[first]).all())
+        return subject_of_program(written) if is_whole or len(self.written) > MOST_ROWS else self
 
     @cached_property
     def renewed(self) -> Subject:
@@ -126,6 +129,11 @@ class Subject(Struct, frozen=True, eq=False, dict=True):
     def equals(self) -> Equals:
         """Tiles of `base` with equal values."""
         return equals_of(self.base)
+
+    @cached_property
+    def results(self) -> Results | None:
+        """What `base` leaves when it is computed on random numbers; None if it is not computed."""
+        return results_of(self.base)
 
     @cached_property
     def loops(self) -> list[Loop]:
@@ -217,6 +225,10 @@ class Subject(Struct, frozen=True, eq=False, dict=True):
         slots = self.slots
         return int(slots.storage[at]), slots.layouts[slots.layout[at]], int(slots.offset[at])
 
+    def read_by(self, row: int) -> list[int]:
+        """The storages that a row of `base` reads."""
+        return [a.storage for a in self.base.accesses(row) if not a.is_written]
+
     def slots_of_operand(self, row: int, name: str) -> int:
         """The storage that an operand of a row of `base` lies in; -1 if it has none of that name."""
         return next((a.storage for a in self.base.accesses(row) if a.operand == name), -1)
@@ -225,9 +237,9 @@ class Subject(Struct, frozen=True, eq=False, dict=True):
         """Whether a storage is a tensor in HBM."""
         return self.base.storages[storage].memory == HBM
 
-    def with_costs(self, changed: Program) -> float:
+    def with_costs(self, rows: np.ndarray, change: Callable[..., object]) -> float:
         """Nanoseconds of `program` with other costs of some rows, under the same plan."""
-        return latency_ns(changed, self.plan, self.work)
+        return latency_ns(with_steps(self.program, rows, change), self.plan, self.work)
 
     def without_waits(self, dropped: np.ndarray) -> float:
         """Nanoseconds where some waits of the plan, by position, are left out."""
@@ -244,6 +256,13 @@ def subject_of(written: Program, program: Program, placed: Plan, timeline: Timel
     if written.met:
         timeline = simulate(program, placed)
     return Subject(written, program, placed, timeline)
+
+
+def subject_of_program(written: Program) -> Subject:
+    """The subject of a program that nothing was made of yet: compiled, placed and timed."""
+    program = compiled(written)
+    placed = plan(program)
+    return Subject(written, program, placed, simulate(program, placed))
 
 
 def edited_latency_ns(program: Program) -> float:

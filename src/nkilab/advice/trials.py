@@ -1,26 +1,31 @@
 """Advice for a kernel: every transformation looks, what may save most is tried, and what pays is told.
 
-Nothing is estimated: a gain is the difference of two simulations, of the program and of the edited one.
+Nothing is estimated: a gain is the difference of two simulations, of the program and of the edited one. On
+edited programs more is tried: what saves more together than one by one is told together.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from ..conformal import advised_factors, least_gain
 from ..errors import NkilabError
 from ..trace.program import Program
-from ..views.guidance import Advice
+from ..views.guidance import Advice, Equality
 from .declare import CATALOGUE, Candidate, Edit, site_of, usual
 from .draft import Unfit
-from .subject import MOST_ROWS, Subject, edited_latency_ns
+from .equal_results import are_equal, results_of
+from .subject import MOST_ROWS, Subject, edited_latency_ns, subject_of_program
 
-Best = tuple[str, float]
+Best = tuple[str, float, Program | None]
 Named = tuple[str, Edit]
 # edits that are tried: in a check, which runs at each change; in a profile; where advice alone is asked for
 IN_CHECK, IN_PROFILE, MOST_EDITS = 4, 8, 24
+# changes that are told together, those that they begin with, and edits that are tried behind each
+MOST_TOGETHER, MOST_FIRSTS, FOLLOWERS = 3, 3, 2
 # further edits of a candidate that pays; rows of all edits, and of those of a small program for each edit
 MOST_OTHERS = 2
 TRIED_ROWS = 4 * MOST_ROWS
@@ -28,12 +33,27 @@ SMALL_ROWS = 2_500
 
 
 class Tried(Struct, frozen=True):
-    """A candidate that was simulated."""
+    """A candidate that was simulated.
+
+    Args:
+        id, candidate: of which transformation.
+        edit: what was changed.
+        latency_ns: with the change.
+        program: the edited one; None where only costs or waits changed.
+        before: what was changed before it, in a piece of advice of several changes.
+    """
 
     id: str
     candidate: Candidate
     edit: str
     latency_ns: float
+    program: Program | None = None
+    before: tuple[Tried, ...] = ()
+
+    @property
+    def changes(self) -> tuple[Tried, ...]:
+        """All changes, in order."""
+        return (*self.before, self)
 
 
 def promising(subject: Subject) -> list[tuple[str, Candidate]]:
@@ -64,7 +84,7 @@ def best_edit(subject: Subject, candidate: Candidate, edits: Sequence[Named] = (
         except (Unfit, NkilabError):
             continue
         if best is None or latency < best[1]:
-            best = words, latency
+            best = words, latency, outcome if isinstance(outcome, Program) else None
     return best
 
 
@@ -107,26 +127,100 @@ def _firsts(
     return result, left
 
 
+def together(subject: Subject, singles: Sequence[Tried]) -> Iterator[Tried]:
+    """Changes that save more one after the other than each by itself, two or three of them.
+
+    They begin with what saves most, and with what neither saves nor costs anything that the model resolves.
+    """
+    least = least_gain() * subject.latency_ns
+    saved = _saved_by_id(subject, singles)
+    firsts = [own for own in singles if own.program is not None and not own.candidate.since_ns]
+    firsts = [own for own in firsts if _saved(subject, own) > -least]
+    for first in sorted(firsts, key=lambda own: own.latency_ns)[:MOST_FIRSTS]:
+        last = first
+        while last.program is not None and len(last.changes) < MOST_TOGETHER:
+            follower = _follower(subject_of_program(last.program), saved, last, least)
+            if follower is None:
+                break
+            last = follower
+        if last is not first:
+            yield last
+
+
+def _follower(edited: Subject, saved: dict[str, float], last: Tried, least: float) -> Tried | None:
+    """What saves most on an edited program beyond what it saves by itself, if the model resolves that."""
+    taken = {own.id for own in last.changes}
+    fresh = [
+        own for own in tried(edited, FOLLOWERS) if own.id not in taken and not own.candidate.since_ns
+        and _saved(edited, own) > saved.get(own.id, 0.0) + least
+    ]  # fmt: skip
+    best = min(fresh, key=lambda own: own.latency_ns, default=None)
+    return best and replace(best, before=last.changes)
+
+
+def _saved_by_id(subject: Subject, singles: Sequence[Tried]) -> dict[str, float]:
+    """The most that each transformation saves by itself, at least 0."""
+    result: dict[str, float] = {}
+    for own in singles:
+        result[own.id] = max(result.get(own.id, 0.0), _saved(subject, own))
+    return result
+
+
+def _saved(subject: Subject, own: Tried) -> float:
+    """Nanoseconds that a change, or several, save."""
+    return _since(subject, own) - own.latency_ns
+
+
 def advice_of(subject: Subject, most: int = MOST_EDITS) -> tuple[Advice, ...]:
     """What pays of so many edits that are tried, the most first; an interval from 0.1 % on reaches zero.
 
-    Of gains that the model cannot tell apart the change comes first that experts make most often.
+    Several changes stand where what they save beyond each of them would stand. Of gains that the model cannot
+    tell apart the change comes first that experts make most often. What computes something else is left out.
     """
-    pieces = [_advice(subject, own) for own in tried(subject.part, most)]
-    paying = [own for own in pieces if own.interval_us[0] > 1e-6 * subject.latency_ns]
-    step = least_gain() * subject.latency_ns / 1000
-    return tuple(sorted(paying, key=lambda own: (-round(own.gain_us / step), usual(own.id), -own.gain_us)))
+    part = subject.part
+    singles = tried(part, most)
+    several = list(together(part, singles)) if len(part.written) <= SMALL_ROWS else []
+    saved = _saved_by_id(part, singles)
+    step = least_gain() * part.latency_ns
+    ranked = []
+    for own in (*singles, *several):
+        piece, gain = _advice(subject, own), _saved(part, own)
+        gain -= sum(saved.get(one.id, 0.0) for one in own.changes) if own.before else 0.0
+        if piece.interval_us[0] > 1e-6 * subject.latency_ns and (equal := _equality(part, own)):
+            ranked.append(((-round(gain / step), usual(own.id), -gain), replace(piece, equal=equal)))
+    return tuple(piece for _, piece in sorted(ranked, key=lambda own: own[0]))
+
+
+def _equality(subject: Subject, own: Tried) -> Equality | None:
+    """How it is known that changes leave the results as they are; None where they do not."""
+    if any(one.program is None for one in own.changes):
+        return "assumed"
+    if any(CATALOGUE[one.id].by_formula for one in own.changes):
+        return "by formula"
+    changed = results_of(own.program) if subject.results and own.program is not None else None
+    if subject.results is None or changed is None:
+        return "proved"
+    rounds = any(one.candidate.rounds for one in own.changes)
+    return "computed" if are_equal(subject.results, changed, subject.base, rounds=rounds) else None
+
+
+def _since(subject: Subject, own: Tried) -> float:
+    return own.changes[0].candidate.since_ns or subject.latency_ns
 
 
 def _advice(subject: Subject, own: Tried) -> Advice:
-    site = site_of(subject.part.base, own.candidate.line)
-    rule = CATALOGUE[own.id].rule
-    since = own.candidate.since_ns or subject.part.latency_ns
-    latency = since / subject.part.latency_ns * subject.latency_ns / 1000
-    share = own.latency_ns / since
+    """A change, or several, as they are told; the line is the first one's."""
+    first, part = own.changes[0].candidate, subject.part
+    site = site_of(part.base, first.line)
+    rules = [CATALOGUE[one.id].rule for one in own.changes]
+    latency = _since(part, own) / part.latency_ns * subject.latency_ns / 1000
+    share = own.latency_ns / _since(part, own)
     low, high = advised_factors(share)
-    first = ", once every load and every sum has a tile of its own" if own.candidate.since_ns else ""
+    fresh = ", once every load and every sum has a tile of its own" if first.since_ns else ""
     return Advice(
-        own.id, str(site), own.candidate.message, latency * (1 - share), (latency * low, latency * high),
-        own.edit + first, rule.fix, rule.source, own.candidate.rounds, *site,
+        rules[0].id, str(site), "; then ".join(one.candidate.message for one in own.changes),
+        latency * (1 - share), (latency * low, latency * high),
+        "; then ".join(one.edit for one in own.changes) + fresh, "; then ".join(r.fix for r in rules),
+        "; ".join(dict.fromkeys(r.source for r in rules)), any(one.candidate.rounds for one in own.changes),
+        *site, tuple(r.id for r in rules[1:]),
     )  # fmt: skip

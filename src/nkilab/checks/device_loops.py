@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from ..dialects.grammar import LAST_PARSED
+from ..migrate.source import Function
 from ..tiles.tile import PSUM
 from .declare import COPIED, SCALED, Example, Refusal, rule
 from .evidence import Evidence, Track
@@ -92,19 +93,34 @@ _DOUBLED = SCALED.format("2.0")
 
 
 @text_rule("nki", "loop-register-branch", Refusal("documented", since="0.3", until=LAST_PARSED),
-    title="Python asks nothing of the variable of a loop on the device",
-    what="an if, a comparison, an assert or a conditional expression asks for the value of a dynamic_range "
-    "variable",
-    why="the variable is a register of the chip: Python compares the register itself, and takes one branch",
-    fix="use nl.static_range, or split the iteration off the loop",
-    source="dynamic loops guide, hardware lowering: no host-side Python expressions",
+    title="Python asks nothing of registers",
+    what="an if, a comparison, an assert or a conditional expression asks for the value of a register: of "
+    "nisa.register_alloc, or the variable of a loop on the device",
+    why="its number is the chip's: Python compares the register itself, and takes one branch",
+    fix="use nl.static_range, or split the iteration off the loop; while takes a register by itself",
+    source="dynamic loops guide, hardware lowering: no host-side Python expressions; language guide, what a "
+    "VirtualRegister is for; nki.isa.VirtualRegister",
     kernel=f"for i in nl.{{}}(3):\n    if i == 0:\n        {_DOUBLED}", options=_TRN1,
     wrong="dynamic_range", right="static_range",
 )  # fmt: skip
 def _branches(scope: Scope) -> Iterator[Place]:
-    for name, node in _in_loops(scope):
-        if isinstance(node, ast.expr | ast.stmt) and name in _asked(node):
-            yield node, f"the value of {name} is asked for, which is a register of the chip", ""
+    registers = _registers(scope)
+    tests = (
+        (name, node) for node in scope.nodes() if not isinstance(node, ast.While) for name in _asked(node)
+    )
+    known = [pair for pair in tests if (scope.source.function_of(pair[1]), pair[0]) in registers]
+    for name, node in (*(pair for pair in _in_loops(scope) if pair[0] in _asked(pair[1])), *known):
+        yield node, f"the value of {name} is asked for, which is a register of the chip", ""
+
+
+def _registers(scope: Scope) -> set[tuple[Function | None, str]]:
+    """Names of functions that stand for registers: of register_alloc, and of bodies of loops."""
+    allocated = bound_to(scope, ("isa.register_alloc",)).items()
+    bodies = [b for b in _bodies(scope, *_DEVICE_LOOPS) if b.args.args]
+    return {
+        *((scope.source.function_of(call), name) for name, call in allocated),
+        *((body, body.args.args[0].arg) for body in bodies),
+    }
 
 
 def _in_loops(scope: Scope) -> Iterator[tuple[str, ast.AST]]:
@@ -117,6 +133,8 @@ def _in_loops(scope: Scope) -> Iterator[tuple[str, ast.AST]]:
 def _asked(node: ast.AST) -> list[str]:
     """The names whose value a comparison or a test asks for."""
     if isinstance(node, ast.Compare):
+        if isinstance(node.ops[0], ast.Is | ast.IsNot):
+            return []
         sides: list[ast.expr] = [node.left, *node.comparators]
     else:
         test = getattr(node, "test", None)
@@ -181,12 +199,7 @@ nl.fori_loop(0, 3, body)
     kernel=COPIED.around(_SLICED), wrong="x[i]", right="x.select(0, i).reshape((1, 512))", options=_TRN1,
 )  # fmt: skip
 def _subscripts(scope: Scope) -> Iterator[Place]:
-    bodies = [b for b in _bodies(scope, *_DEVICE_LOOPS) if b.args.args]
-    allocated = bound_to(scope, ("isa.register_alloc",)).items()
-    names = {
-        *((scope.source.function_of(call), name) for name, call in allocated),
-        *((body, body.args.args[0].arg) for body in bodies),
-    }
+    names = _registers(scope)
     places = (n.slice for n in scope.of(ast.Subscript))
     keys = (key for place in places for key in (place.elts if isinstance(place, ast.Tuple) else [place]))
     for key in keys:

@@ -12,7 +12,7 @@ from ..trace.program import StorageRecord
 from .declare import Example, Refusal, rule
 from .evidence import Evidence, Track
 from .finding import Finding, Site, once
-from .operand_forms import TRANSFERS, Form, Values, called_on, form_rule, operators_of, tile_line
+from .operand_forms import TRANSFERS, Form, Values, called_on, columns_of, form_rule, operators_of, tile_line
 
 _LEARNINGS = "nki-autotune, learnings, trn2"
 
@@ -189,8 +189,10 @@ def _skips(layout: Layout, record: StorageRecord) -> bool:
 
 
 @form_rule("nki", "unary-operand", Refusal("documented", since="0.3"), "tensor_scalar",
+            "tensor_scalar_reduce",
     title="an operator of one input has no operand",
-    what="tensor_scalar is given an operand other than 0 for an operator that takes one input",
+    what="tensor_scalar or tensor_scalar_reduce is given an operand other than 0 for an operator of one "
+    "input",
     why="the instruction has nowhere to put it",
     fix="pass None or 0",
     source="nki.isa.tensor_scalar, operand0",
@@ -199,7 +201,7 @@ def _skips(layout: Layout, record: StorageRecord) -> bool:
 )  # fmt: skip
 def _unary(form: Form, values: Values) -> str:
     numbers = iter(values)
-    for op, operand in ((form.op0, form.operand0), (form.op1, form.operand1)):
+    for _, op, operand in columns_of(form):
         is_tile = isinstance(operand, Layout)
         number = None if is_tile or operand is None else next(numbers)
         if op is not None and op.is_unary and (is_tile or number):
@@ -220,7 +222,8 @@ form_rule("nki", "scalar-engine-copy", Refusal("documented", since="0.3", genera
 
 # What documents say of the number of axes: instruction, operand, most of them.
 _MOST_AXES = {
-    "max8": {"src": 3}, "nc_find_index8": {"data": 3, "vals": 3}, "exponential": {"src": 4, "dst": 4},
+    "max8": {"src": 3, "dst": 2}, "nc_find_index8": {"data": 3, "vals": 3, "dst": 2},
+    "exponential": {"src": 4, "dst": 4},
 }  # fmt: skip
 _VIEW = 5
 
@@ -228,7 +231,7 @@ _VIEW = 5
 @form_rule("nki", "operand-axes", Refusal("documented", since="0.3"),
     title="operands have as many axes as an access pattern",
     what=f"an operand on chip has more than {_VIEW} axes, or more than its instruction takes: 3 of max8 and "
-    "nc_find_index8, 4 of exponential",
+    "nc_find_index8, and 2 of their results; 4 of exponential",
     why="an access pattern has at most five dimensions, some instructions less",
     fix="reshape the tile, so that axes that lie side by side are one",
     source="NKI language guide, tensor values; pages of the instructions",

@@ -44,8 +44,7 @@ class Lineage:
         """All slots of the storage of one, in the order of rows."""
         order, start = self._by_storage
         storage = int(self.track.slots.storage[slot])
-        own: list[int] = order[start[storage] : start[storage + 1]].tolist()
-        return own
+        return order[start[storage] : start[storage + 1]].tolist()
 
     def meets(self, slot: int, other: int) -> tuple[bool, bool]:
         """Whether two slots of one storage share elements, and whether the first has all of the other's."""

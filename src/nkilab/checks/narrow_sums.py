@@ -129,5 +129,4 @@ def _mantissa_bits(dtype: DType) -> int:
 def ulp_of(values: np.ndarray, dtype: DType) -> np.ndarray:
     """The unit in the last place of numbers in a float type."""
     exponent = np.floor(np.log2(np.maximum(np.abs(values.astype(np.float64)), np.finfo(np.float32).tiny)))
-    spacing: np.ndarray = np.exp2(exponent - _mantissa_bits(dtype))
-    return spacing
+    return np.exp2(exponent - _mantissa_bits(dtype))

@@ -124,8 +124,10 @@ _ADDRESSES = ("int32", "uint32")
 
 @form_rule("nki", "operand-float32",
     Refusal("documented", "NCC_INLA001", "immediate dtype must be fp32"), "tensor_scalar",
+            "tensor_scalar_reduce",
     title="a column that arithmetic takes is float32",
-    what="tensor_scalar computes with a tile [P, 1] that is not float32 in an arithmetic operator",
+    what="tensor_scalar or tensor_scalar_reduce computes with a tile [P, 1] that is not float32 in an "
+    "arithmetic operator",
     why="the engine reads the column as float32 and casts data alone; the compiler refuses other types",
     fix="copy the column into a float32 tile first",
     source="nki.isa.tensor_scalar, data types",
@@ -133,13 +135,18 @@ _ADDRESSES = ("int32", "uint32")
     wrong="bfloat16", right="float32",
 )  # fmt: skip
 def _columns(form: Form) -> str:
-    for name, op in (("operand0", form.op0), ("operand1", form.op1)):
-        column = getattr(form, name)
+    for name, op, column in columns_of(form):
         if op is None or op.is_bitvec or not isinstance(column, Layout) or column.dtype.name == "float32":
             continue
         if column.dtype.name not in _ADDRESSES or column.dtype is not form.data.dtype:
             return f"{name} is {column.dtype.name}; arithmetic takes float32"
     return ""
+
+
+def columns_of(form: Form) -> Iterator[tuple[str, Any, Any]]:
+    """The operands of a form that are broadcast along rows, each with its name and its operator."""
+    for number in "01" if hasattr(form, "op1") else "0":
+        yield f"operand{number}", getattr(form, f"op{number}"), getattr(form, f"operand{number}")
 
 
 _ROW = """
@@ -200,26 +207,28 @@ form_rule("nki", "square-and-sum",
 )(lambda form: "squares are summed as they are computed" if form.op.name == "square" else "")  # fmt: skip
 
 
-_COPY = "nisa.activation with nl.copy is given a tile as its bias on trn1"
-_COPY_RULES = (
-    ("copy-bias", Refusal("log", until="0.2", generations=(2,), milder="warning"),
+_BIASES = (
+    ("copy-bias", "copy", Refusal("log", until="0.2", generations=(2,), milder="warning"),
      "ScalarE of trn1 copies and leaves the bias out: the result is data alone, without a word", "0.2",
      "aws-neuron-sdk issue 1296"),
-    ("copy-bias-tile",
+    ("copy-bias-tile", "copy",
      Refusal("log", "NCC_IBVF043", "Activation function with type Copy only supports immediate bias", "0.3",
              generations=(2,)),
      "ScalarE of trn1 adds a number to what it copies, and no column", "0.6",
      "public kernels that attend to long contexts on trn1; a port of Qwen 3.6 to trn1"),
+    ("reciprocal-bias", "reciprocal", Refusal("documented", generations=(2,)),
+     "ScalarE of trn1 adds nothing to what it inverts", "0.6", "NKI ISA API common fields, engine selection"),
 )  # fmt: skip
-for _id, _refusal, _why, _nki, _source in _COPY_RULES:
-    form_rule("nki", _id, _refusal, "activation",
-        title="an activation that copies has no tile as its bias", what=_COPY,
-        why=_why, fix="use nisa.tensor_scalar, or op=nl.identity", source=_source,
+for _id, _op, _refusal, _why, _nki, _source in _BIASES:
+    form_rule("nki", _id, _refusal, "activation", "activation_reduce",
+        title=f"an activation that computes a {_op} has no tile as its bias",
+        what=f"nl.{_op} is given a tile as its bias on trn1",
+        why=_why, fix="add the column with nisa.tensor_scalar", source=_source,
         kernel=f"{tile_line('by', '(128, 1)')}\nnisa.memset(by, 2.0)\n"
                "nisa.activation(tile, op=nl.{}, data=tile, bias=by)",
-        wrong="copy", right="relu", options=("--nki", _nki, "--target", "trn1"),
-    )(lambda form: "op is copy, and bias is a tile"
-      if form.op.name == "copy" and isinstance(form.bias, Layout) else "")  # fmt: skip
+        wrong=_op, right="relu", options=("--nki", _nki, "--target", "trn1"),
+    )(lambda form, op=_op: f"op is {op}, and bias is a tile"
+      if form.op.name == op and isinstance(form.bias, Layout) else "")  # fmt: skip
 
 
 @form_rule("nki", "scalar-reduce-integers",

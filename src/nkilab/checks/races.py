@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ..cores.collectives import COLLECTIVES
+from ..isa.collectives import Collective
 from ..place.walk import KINDS, REUSE, SPILL
 from . import rotation
 from .conflicts import BETA_1_DIRECT, CORES, DIRECT, Pair, Touch
@@ -135,7 +135,7 @@ def _are_one_collective(graph: Graph, one: Track, row: int, other: Track, other_
 def _collective_of(graph: Graph, track: Track, row: int) -> tuple[Any, ...] | None:
     """What a collective does to which memory that all cores see; None if it is none, or some is its own."""
     program, form = track.program, track.program.form_of(row)
-    if not isinstance(form, COLLECTIVES):
+    if not isinstance(form, Collective):
         return None
     number = graph.tracks.index(track)
     keys = {number_of[number]: key for key, number_of in graph.evidence.memories.items()}
@@ -222,7 +222,7 @@ _REGISTERS = {
 
 def _in_place(track: Track) -> Iterator[Finding]:
     """Collectives of several ranks that receive where other ranks read."""
-    shared = np.array([isinstance(form, COLLECTIVES) for form in track.program.forms], np.bool_)
+    shared = np.array([isinstance(form, Collective) for form in track.program.forms], np.bool_)
     rows = np.flatnonzero(shared[track.program.form_column]) if shared.any() else np.zeros(0, np.int64)
     received: dict[int, int] = {}
     for row in rows.tolist():

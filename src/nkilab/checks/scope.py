@@ -176,8 +176,7 @@ def scope_of(kernel: Kernel, sources: Sources) -> Scope | None:
     key = (Scope, code.co_name, code.co_firstlineno, version)
     if key not in source.kept:
         source.kept[key] = _scope(source, code.co_name, code.co_firstlineno, version)
-    known_scope: Scope | None = source.kept[key]
-    return known_scope
+    return source.kept[key]
 
 
 def _scope(source: Source, name: str, line: int, version: str) -> Scope | None:

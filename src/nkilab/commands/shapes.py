@@ -8,10 +8,10 @@ from typing import Any
 import click
 
 from .._lazy import part
+from ..arguments import MOST_RANKS
 from ..command_line import CHIPS, PATH, VERSIONS, Number, json_option, optional
 from ..documents import print_document
 from ..errors import UseError
-from ..rank_arguments import MOST_RANKS
 
 target_option = optional(
     "--target", metavar="CHIP", type=CHIPS,

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import click
 
 from .._lazy import part
-from ..command_line import OUTPUT, PATH, VERSIONS, Number, OneOf, Verb, json_option, optional
+from ..command_line import FOLDER, OUTPUT, PATH, VERSIONS, Number, OneOf, Verb, json_option, optional, show
 from ..documents import print_document
 from ..errors import EXIT_FAULT, EXIT_FINE, UsageError, printable
 from ..progress import say
@@ -32,6 +33,14 @@ from .shapes import target_option
 @click.option(
     "--search", default=0.0, metavar="SECONDS", type=Number(float, 0),
     help="Spend so long trying other loops and tiles on the timing model.",
+)  # fmt: skip
+@click.option(
+    "--workers", default="1", show_default=True, metavar="N",
+    help="Of --search: processes, or the address of a dask scheduler.",
+)  # fmt: skip
+@optional(
+    "--journal", metavar="FILE", type=OUTPUT,
+    help="Of --search: a file for the results; the same command goes on from there.",
 )  # fmt: skip
 @click.option(
     "--test", "tests", is_flag=True, help="Run the kernel on probes; with -o write test and drivers."
@@ -84,3 +93,30 @@ def migrate(to: str, since: str, shows_diff: bool, write: bool, as_json: bool, f
     if write and migration.write():
         click.echo(printable(f"nkilab: {file} is rewritten"), err=True)
     return EXIT_FAULT if migration.is_needed else EXIT_FINE
+
+
+@click.command(cls=Verb, examples=["nkilab init softmax", "cd softmax && python3 -m pytest"])
+@optional(
+    "--nkilab", "source", metavar="SOURCE",
+    help="Where the project gets nkilab from: a git address, that of a wheel, or a path; from where this one "
+    "comes if not given.",
+)  # fmt: skip
+@json_option
+@click.argument("folder", metavar="DIR", type=FOLDER)
+def init(source: str, as_json: bool, folder: str) -> None:
+    """Begin a project in DIR: a kernel, its test and a CI workflow that pass."""
+    project = part("projects").make_project(Path(folder), source)
+    show(project, part("projects").summary_text, as_json=as_json)
+
+
+@click.command(cls=Verb, examples=["nkilab stubs typings", "nkilab stubs typings --nki 0.3"])
+@optional(
+    "--nki", "version", metavar="VERSION", type=VERSIONS,
+    help="Names and parameters of exactly this version; of all versions if not given.",
+)  # fmt: skip
+@json_option
+@click.argument("folder", metavar="DIR", type=FOLDER)
+def stubs(version: str, as_json: bool, folder: str) -> None:
+    """Write type stubs of nki and neuronxcc to DIR, for editors and type checkers."""
+    written = part("stubs").write_stubs(Path(folder), version)
+    show(written, part("stubs").summary_text, as_json=as_json)

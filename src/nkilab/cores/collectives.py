@@ -15,16 +15,8 @@ from msgspec import Struct
 
 from ..errors import RuleError
 from ..execute import elements_of, put
-from ..isa.collectives import (
-    AllGather,
-    AllReduce,
-    AllToAll,
-    CollectivePermute,
-    CollectivePermuteImplicitReduce,
-    ReduceScatter,
-)
 from ..isa.declare import Instruction
-from ..isa.varying_collectives import RECEIVED, AllGatherV, AllToAllV, receive
+from ..isa.varying_collectives import RECEIVED, Varying, receive
 from ..tiles.convert import cast, store
 from ..tiles.tile import View
 from ..trace.session import Session
@@ -73,7 +65,7 @@ def gather(
     arrays: tuple[np.ndarray, ...] = ()
     if session.has_data:
         arrays = tuple(elements_of(session, view).copy() for view in reads)
-        if isinstance(form, AllGatherV | AllToAllV):
+        if isinstance(form, Varying):
             arrays = (*arrays, _counts(session, form, operands[2]))
     wait = wait_for(session, form, ("collective", group, session.rank), _what(form, group),
                     Brought(len(session.program) - 1, form, arrays))  # fmt: skip
@@ -134,12 +126,12 @@ def _terms(form: Any) -> dict[str, str]:
         # of a ring, each pair of neighbours lies in its own way
         if name != "span":
             terms[name] = str(value)
-    skipped = {"dst"} if isinstance(form, AllGatherV | AllToAllV) else set()
+    skipped = {"dst"} if isinstance(form, Varying) else set()
     for (name, spec), layout in zip(form.operands.items(), form.layouts, strict=True):
         if name in skipped or name == "metadata":
             continue
         terms[name] = f"{layout.dtype}{list(layout.shape)} in {layout.memory}"
-        if isinstance(form, AllGatherV | AllToAllV) and not spec.is_written:
+        if isinstance(form, Varying) and not spec.is_written:
             terms[name] = f"{layout.dtype}"
     return terms
 
@@ -153,7 +145,7 @@ def _counts(session: Session, form: Any, metadata: Any) -> np.ndarray:
 
 def _receive(form: Any, operands: Sequence[View], result: Any) -> None:
     """Write what a rank gets."""
-    if isinstance(form, AllGatherV | AllToAllV):
+    if isinstance(form, Varying):
         _, dst, metadata = operands
         received = np.zeros(dst.layout.shape, np.bool_)
 
@@ -165,13 +157,8 @@ def _receive(form: Any, operands: Sequence[View], result: Any) -> None:
         return
     (slot,) = form.written_slots
     dst = operands[slot]
-    if isinstance(form, AllReduce | ReduceScatter | CollectivePermuteImplicitReduce):
+    if "op" in form.attributes:
+        # what is reduced is float32 yet
         put(dst, lambda elements: store(elements, result, dst.layout.dtype))
     else:
         put(dst, lambda elements: cast(elements, dst.layout.dtype, result, dst.layout.dtype))
-
-
-COLLECTIVES: tuple[type[Instruction], ...] = (
-    AllGather, AllGatherV, AllReduce, AllToAll, AllToAllV, CollectivePermute, CollectivePermuteImplicitReduce,
-    ReduceScatter,
-)  # fmt: skip

@@ -20,12 +20,12 @@ from msgspec import Struct, field
 
 from ..errors import RuleError
 from ..isa.between_cores import CoreBarrier, Sendrecv
+from ..isa.collectives import Collective
 from ..isa.declare import Instruction
 from ..place.plan import Plan
 from ..timing import BEGIN, FOREVER, NOBODY, Timeline, ended, opened
 from ..timing.work import work_of
 from ..trace.program import Program
-from .collectives import COLLECTIVES
 
 # windows in which cores that share HBM go side by side, over the time that their transfers need
 WINDOWS, SHORTEST_NS = 400, 100.0
@@ -99,7 +99,7 @@ class _Core(Struct):
 
 def rendezvous_rows(program: Program) -> list[int]:
     """The rows of a program at which it meets others, in order."""
-    kinds: tuple[type[Instruction], ...] = (Sendrecv, CoreBarrier, *COLLECTIVES)
+    kinds: tuple[type[Instruction], ...] = (Sendrecv, CoreBarrier, Collective)
     meets = [
         isinstance(form, kinds) and not (isinstance(form, CoreBarrier) and len(form.cores) == 1)
         for form in program.forms

@@ -10,12 +10,12 @@ from copy import copy
 
 import numpy as np
 
+from ..arguments import Call
 from ..arrays import ArraySpec
 from ..isa.between_cores import Sendrecv
-from ..rank_arguments import Call
+from ..isa.collectives import Collective
 from ..trace.program import Program
 from ..trace.session import Together
-from .collectives import COLLECTIVES
 from .program_grid import ProgramGrid
 from .rendezvous import Rendezvous
 
@@ -42,7 +42,7 @@ def of_all_ranks(
     """The programs of all ranks, and where they meet, from that of the first; None where they may differ."""
     if together.is_rank_asked or any(isinstance(form, Sendrecv) for form in program.forms):
         return None
-    numbers = [n for n, form in enumerate(program.forms) if isinstance(form, COLLECTIVES)]
+    numbers = [n for n, form in enumerate(program.forms) if isinstance(form, Collective)]
     met: list[Rendezvous] = []
     collective_values: dict[int, tuple[int, ...]] = {}
     for row in np.flatnonzero(np.isin(program.form_column, numbers)).tolist():

@@ -15,13 +15,14 @@ from msgspec import Struct
 
 from ..errors import NkilabError, RuleError
 from ..isa.between_cores import CoreBarrier, Sendrecv
-from ..isa.declare import Instruction
+from ..isa.collectives import Collective
+from ..isa.declare import REGISTRY, Instruction
 from ..tiles.tile import HBM, Layout, Storage, View, whole_layout
 from ..trace.builder import located
 from ..trace.program import Program
 from ..trace.session import Execute, Session
 from ..trace.source import name_of, user_frame
-from .collectives import COLLECTIVES, gather
+from .collectives import gather
 from .program_grid import ProgramGrid
 from .schedule import Schedule, Wait
 
@@ -183,7 +184,8 @@ def _wait(
 
 
 _RENDEZVOUS: dict[type[Instruction], Callable[..., list[Wait]]] = {
-    Sendrecv: _exchange, CoreBarrier: _gather, **dict.fromkeys(COLLECTIVES, gather),
+    Sendrecv: _exchange, CoreBarrier: _gather,
+    **{cls: gather for cls in REGISTRY.values() if issubclass(cls, Collective)},
 }  # fmt: skip
 
 

@@ -1,10 +1,11 @@
-"""What a version has of the names that are served, and what is said of those it has not."""
+"""What a version has of the names that are served and in which forms, and what is said of the others."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Mapping
-from functools import cache, partial, update_wrapper
+from functools import cache, partial, update_wrapper, wraps
+from inspect import signature
 from types import FrameType, ModuleType
 from typing import Any, NoReturn
 
@@ -12,11 +13,65 @@ from ..errors import NkilabError, SpellingError, UnsupportedError, nearest
 from ..trace.session import running
 from ..trace.source import is_users, place_of, user_frame
 from ..tracebacks import leave_out_ours, public
+from .enums import dma_engine, engine, oob_mode, reduce_cmd
 from .foreign import refuse_member
 from .history import BETA1, NEWEST, VERSIONS, at, history, order, replacement, spelled, story, versions_with
 from .missing import alternatives_to, refuse_name
 from .parameters import limited_to_version
-from .strict import strict
+from .versions import FORMS, accepts, require
+
+# Not dge_mode: the vendor's own kernels for 0.3 give its numbers.
+_ENUMS = tuple(e.__name__ for e in (dma_engine, engine, oob_mode, reduce_cmd))
+
+
+def strict(name: str, function: Any, version: str) -> Any:
+    """A function that refuses forms which the version asked for does not accept; itself where it has none.
+
+    Args:
+        name: in the tables of `history`.
+        function: what is served under it.
+        version: the version asked for; without one a string for a buffer is noticed once, and a number for a
+            member is taken for it: looking at every call of every instruction would cost too much.
+    """
+    if name.startswith("isa.") and version and not accepts(FORMS["integer_enum"], version):
+        return _looking_at(function, _ENUMS, int, "integer_enum", version)
+    if name.startswith("language.") and not (version and accepts(FORMS["string_buffer"], version)):
+        return _looking_at(function, ("buffer",), str, "string_buffer", version)
+    return function
+
+
+def _looking_at(function: Any, keywords: tuple[str, ...], plain: type, form: str, version: str) -> Any:
+    """`function`, which looks at some of its parameters first: whether their type is just `plain`."""
+    if not callable(function) or isinstance(function, type):
+        return function
+    try:
+        names = list(signature(function).parameters)
+    except (TypeError, ValueError):
+        return function
+    looked_at = [(names.index(k), k) for k in keywords if k in names]
+    return _wrapped(function, looked_at, plain, form, version) if looked_at else function
+
+
+def _wrapped(
+    function: Callable[..., Any], looked_at: list[tuple[int, str]], plain: type, form: str, version: str
+) -> Callable[..., Any]:
+    # the way through an object that may be called costs as much as the look
+    function = getattr(function, "call", function)
+
+    @wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        try:
+            for place, keyword in looked_at:
+                argument = args[place] if place < len(args) else kwargs.get(keyword)
+                if type(argument) is plain:
+                    require(form, version, function.__name__)
+            return function(*args, **kwargs)
+        except Exception as error:
+            leave_out_ours(error)
+            raise
+
+    return call
+
 
 BETA1_ROOT = "neuronxcc.nki"
 # The last version whose kernels may use `neuronxcc.nki`.
@@ -63,11 +118,6 @@ def name_in(module: str, name: str) -> str:
     below = "nki.meta.tensor" if below == "nki.tensor" else below
     below = "" if below in ("nki", BETA1_ROOT) else below.removeprefix(f"{BETA1_ROOT}.").removeprefix("nki.")
     return f"{below}.{name}" if below else name
-
-
-def _version_in(module: str, asked: str) -> str:
-    """The version that a module is held to: Beta 1 under its own spelling."""
-    return BETA1 if module.startswith("neuronxcc") else asked
 
 
 def lack(name: str, version: str, root: str = "nki") -> NkilabError | None:
@@ -157,7 +207,8 @@ class ServedModule(ModuleType):
             return MissingNameError(
                 "NKI beta1 has no package nki; NKI 0.1 adds it", hint=f"import {BETA1_ROOT}"
             )
-        error = lack(name_in(self.__name__, name), _version_in(self.__name__, version))
+        held_to = BETA1 if self.__name__.startswith("neuronxcc") else version
+        error = lack(name_in(self.__name__, name), held_to)
         if error is not None:
             return error
         elsewhere = [n for n in _relatives(self.__name__) if name in dir(sys.modules[n])]

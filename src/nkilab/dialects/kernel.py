@@ -170,8 +170,7 @@ class Kernel:
     @property
     def schedule(self) -> Schedule:
         """The dependences that `with_schedule` added."""
-        schedule: Schedule = self.options.get("schedule", ())
-        return schedule
+        return self.options.get("schedule", ())
 
     @public
     def with_schedule(self, schedule: Any) -> Kernel:

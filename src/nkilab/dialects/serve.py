@@ -34,8 +34,7 @@ def every_table(spelling: str, version: str = "") -> dict[str, dict[str, Any]]:
     """Names per module for one spelling, whatever version has them."""
     if spelling == "neuronxcc":
         # a kernel of `nki` does without the many functions of the other spelling
-        beta1: dict[str, dict[str, Any]] = part("dialects.value_returning.served").tables(version)
-        return beta1
+        return part("dialects.value_returning.served").tables(version)
     return {
         "nki": dst_first.names(version),
         "nki.language": dst_first.LANGUAGE,

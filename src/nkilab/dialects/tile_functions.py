@@ -169,8 +169,7 @@ def on_partitions(to: Lowering, tile: V, partitions: int) -> V:
     """`tile` repeated to so many partitions if it has one."""
     if tile.layout.partitions == partitions or tile.layout.partitions != 1:
         return tile
-    spread: V = to.settled(across_partitions(to, tile, partitions))
-    return spread
+    return to.settled(across_partitions(to, tile, partitions))
 
 
 def across_partitions(to: Lowering, tile: View, partitions: int, dtype: DType | None = None) -> Any:
@@ -186,7 +185,7 @@ def across_partitions(to: Lowering, tile: View, partitions: int, dtype: DType | 
     flat = reshaped(in_sbuf(to, tile), (1, tile.layout.free_size), 0)
     width, most = flat.layout.shape[1], current().machine.limit("psum_bank_bytes") // FLOAT32.itemsize
     if width <= most:
-        product = to.make(NcMatmul, [None, ones, flat], plain(NcMatmul), (False,))
+        product = to.make(NcMatmul, [None, ones, flat], plain(NcMatmul, is_stationary_onezero=True), (False,))
         return to.make(
             TensorCopy,
             [None, product],
@@ -198,7 +197,12 @@ def across_partitions(to: Lowering, tile: View, partitions: int, dtype: DType | 
     out = to.allocate((partitions, width), dtype or element_type, SBUF)
     for start in range(0, width, most):
         stop = min(start + most, width)
-        product = to.make(NcMatmul, [None, ones, _columns(flat, start, stop)], plain(NcMatmul), (False,))
+        product = to.make(
+            NcMatmul,
+            [None, ones, _columns(flat, start, stop)],
+            plain(NcMatmul, is_stationary_onezero=True),
+            (False,),
+        )
         record(current(), TensorCopy, [_columns(out, start, stop), product], plain(TensorCopy), ())
     return reshaped(out, shape, 0)
 
@@ -215,8 +219,7 @@ def _ones(to: Lowering, columns: int, dtype: DType) -> View:
         session.keyed[key] = row_of_ones
         # the compiler's own tile: no loop of the kernel's makes it
         session.program.marks.carried.add(row_of_ones.storage.number)
-    ones: View = session.keyed[key]
-    return ones
+    return session.keyed[key]
 
 
 def _columns(tile: V, start: int, stop: int) -> V:
@@ -230,8 +233,7 @@ def in_sbuf(to: Lowering, tile: V) -> V:
     """A tile, copied to SBUF if it lies in PSUM."""
     if tile.layout.memory != PSUM:
         return tile
-    copied: V = to.make(TensorCopy, [None, tile], plain(TensorCopy), memory=SBUF)
-    return copied
+    return to.make(TensorCopy, [None, tile], plain(TensorCopy), memory=SBUF)
 
 
 def unary(to: Lowering, name: str, x: View, dtype: DType, mask: Any = None) -> Any:

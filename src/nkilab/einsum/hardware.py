@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from ..isa.declare import NUMBER, Step
 from ..machine import Machine
 from ..tiles.dtypes import DTYPES
 from ..tiles.tile import IndexLayout, Layout, layout
+from ..timing.work import transfer_lanes
 from .tree.along import axes_of
 from .tree.expr import Whole, expr
 from .tree.instructions import instruction_of
@@ -58,22 +59,35 @@ class Hardware:
         return layout_of(value, sizes)
 
     def time_ns(self, step: Step) -> float:
-        """How long a step keeps its engine; of a transfer, what issues it or HBM, whichever is longer."""
+        """How long a step keeps its engine; of a transfer, what issues it, moves it, or HBM: the longest."""
         if step.engine != "dma":
             return step.busy_ns
-        return max(self.machine["dma_issue_ns"], step.moved_bytes / self.machine["hbm_bytes_per_ns"])
+        machine = self.machine
+        lanes, work = transfer_lanes(machine, step.descriptors, step.descriptor_bytes)
+        issue = machine["dma_issue_ns"] + step.descriptors * machine["dma_descriptor_issue_ns"]
+        return max(issue, work / lanes, step.moved_bytes / machine["hbm_bytes_per_ns"])
 
     def of(self, statement: Statement) -> tuple[str, float]:
         """The engine of a statement that one engine computes, and how long it is kept."""
-        steps = self.steps(statement)
-        return steps[0].engine, sum(map(self.time_ns, steps))
+        return self.steps(statement)[0].engine, sum(ns for _, ns in self.times(statement))
+
+    def times(self, statement: Statement) -> Iterator[tuple[str, float]]:
+        """Engines of a statement, and how long each step keeps its own.
+
+        Weights load behind the multiplication before, where that takes as long.
+        """
+        loading_ns = 0.0
+        for step in self.steps(statement):
+            is_hidden = bool(step.hidden_ns) and not step.busy_ns
+            yield step.engine, 0.0 if is_hidden else max(loading_ns, self.time_ns(step))
+            loading_ns = step.hidden_ns if is_hidden else 0.0
 
     def total(self, body: list[Statement], turns: int = 1) -> dict[str, float]:
         """Time per engine of a body with its loops."""
         times: dict[str, float] = {}
         for statement, count in weighted(body, turns):
-            for step in self.steps(statement):
-                times[step.engine] = times.get(step.engine, 0.0) + self.time_ns(step) * count
+            for engine, ns in self.times(statement):
+                times[engine] = times.get(engine, 0.0) + ns * count
         return times
 
 

@@ -16,11 +16,10 @@ from typing import TypeVar
 from ..errors import NkilabError
 from .plan.context import Context, Plan, Planner
 from .plan.groups import groups_of, ordered_steps
-from .plan.knobs import Key, Knobs
+from .plan.knobs import Decision, Key, Knobs
 from .plan.normal import has_few_rows
 from .plan.reach import beyond_edges
 from .plan.recomputed import far_results
-from .plan.rewritten import REWRITES
 from .tree.nodes import Kernel, run_by
 
 Change = Callable[[Knobs], Knobs]
@@ -31,7 +30,7 @@ Result = TypeVar("Result")
 # how many times the cost of the best an option may be judged at, to be tried
 CLOSE = 2.0
 # kernels that are timed besides the first, and statements that all of them run together
-MOST_TIMED, MOST_STATEMENTS = 4, 6_000
+MOST_TIMED, MOST_STATEMENTS = 6, 12_000
 # of the time of the kernel by the rules: what saves less leaves it as it is; and of that of its busiest
 # engine, which tells nothing of waits
 WORTH, WORTH_UNSEEN = 0.98, 0.7
@@ -57,12 +56,13 @@ def best_timed(
         if knobs.picks:
             return plan
         budget = MOST_STATEMENTS - run_by(plan[0].body)
-        changes = _rewrites(plan[1])
-        changes += [*list(_close(plan[1]))[:MOST_TIMED], *_reordered(plan[1])]
         known = dict[Measure, float]()
+        rewrites, seen = _rewrites(plan[1]), set[str]()
+        changes = [*rewrites, *by_price(plan)]
         while changes:
             what, change = changes.pop(0)
-            other = _attempt(built, change(plan[1].knobs))
+            seen.add(what)
+            other = made(change(plan[1].knobs))
             if other is None:
                 continue
             budget -= run_by(other[0].body)
@@ -75,13 +75,26 @@ def best_timed(
             by = "" if whose else " by the timing model"
             sentence = f"{whose}{after:.1f} us instead of {before:.1f}{by}"
             notes.append(f"{what}: {sentence if before < inf else 'by the rules there is no room on chip'}")
-            # with other ranks come other decisions
-            if other[1].knobs.is_spread != plan[1].knobs.is_spread:
-                changes = list(_close(other[1]))[: len(changes)]
             plan, known = other, {judge: after}
+            # with another plan come other decisions
+            changes = [c for c in [*rewrites, *by_price(plan)] if c[0] not in seen]
         plan[1].choices.extend(notes)
         plan[1].tried.extend(tried)
         return plan
+
+    plans = dict[Knobs, Plan | None]()
+
+    def made(knobs: Knobs) -> Plan | None:
+        if knobs not in plans:
+            plans[knobs] = _attempt(built, knobs)
+        return plans[knobs]
+
+    def by_price(plan: Plan) -> list[tuple[str, Change]]:
+        """Changes of a plan that are worth trying, those first whose busiest engine has least to do."""
+        changes = [*list(_close(plan[1]))[:MOST_TIMED], *_reordered(plan[1])]
+        others = [(made(change(plan[1].knobs)), (what, change)) for what, change in changes]
+        priced = [(price(other[0]), each) for other, each in others if other is not None]
+        return [each for _, each in sorted(priced, key=lambda one: one[0])]
 
     def judged(kernel: Kernel) -> float:
         """How long a tree takes; without end where its tiles have no room."""
@@ -102,7 +115,16 @@ def _attempt(make: Callable[[Option], Result], option: Option) -> Result | None:
 
 def _rewrites(ctx: Context) -> list[tuple[str, Change]]:
     """Changes of the cascade itself that were possible and are not made."""
-    return [(d.what, _picking(d.key, 1)) for d in ctx.decisions if d.key in REWRITES]
+    return [(what, change) for d in ctx.decisions if d.is_rewrite for _, what, change in _others(d)]
+
+
+def _others(decision: Decision) -> Iterator[tuple[float, str, Change]]:
+    """Options of a decision that are judged close to the best: how close, in a few words, and the change."""
+    for rank, cost in enumerate(decision.costs):
+        option = decision.options[rank]
+        if rank and cost <= CLOSE * decision.costs[0]:
+            told = decision.what if option == "yes" else f"{decision.what}: {option}"
+            yield cost / max(decision.costs[0], 1e-9), told, _picking(decision.key, rank)
 
 
 def _reordered(ctx: Context) -> list[tuple[str, Change]]:
@@ -122,15 +144,8 @@ def _close(ctx: Context) -> Iterator[tuple[str, Change]]:
         yield "zeros around copies in HBM", lambda knobs: replace(knobs, is_edged=True)
     if not ctx.knobs.is_recomputed and far_results(ctx):
         yield "what HBM holds between its readers computed again", lambda k: replace(k, is_recomputed=True)
-    options = [
-        (cost / max(decision.costs[0], 1e-9), decision, rank)
-        for decision in ctx.decisions
-        if decision.key not in REWRITES
-        for rank, cost in enumerate(decision.costs)
-        if rank and cost <= CLOSE * decision.costs[0]
-    ]
-    for _, decision, rank in sorted(options, key=lambda each: each[0]):
-        yield f"{decision.what}: {decision.options[rank]}", _picking(decision.key, rank)
+    options = [each for d in ctx.decisions if not d.is_rewrite for each in _others(d)]
+    yield from ((what, change) for _, what, change in sorted(options, key=lambda each: each[0]))
 
 
 def _picking(key: Key, rank: int) -> Change:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -55,7 +56,9 @@ def compute_row(
     arrays = _arrays(session, form, operands, values)
     part = _part(form, arrays, mask, unwritten) if form.keeps else mask
     if mask is not None:
-        _compute_masked(session, form, arrays, values, mask)
+        session.note_row(len(session.program) - 1, mask)
+        compute_masked = partial(_compute_masked, session.where, form, arrays, values, mask)
+        compute_masked() if behind is None else behind.at_once(compute_masked, ())
     elif behind is None:
         _compute(session, form, arrays, values)
     elif form.registers:
@@ -213,10 +216,9 @@ def _compute_on_registers(
 
 
 def _compute_masked(
-    session: Session, form: Instruction, arrays: list[Any], values: tuple[Any, ...], mask: Any
+    where: tuple[str, int], form: Instruction, arrays: list[Any], values: tuple[Any, ...], mask: Any
 ) -> None:
-    session.has_masks = True
     dst = arrays[0]
     kept = dst.copy()
-    _compute(session, form, arrays, values)
+    _compute_on_registers(where, form, arrays, values)
     np.copyto(dst, kept, where=~np.broadcast_to(mask, dst.shape))

@@ -22,7 +22,7 @@ from .kernel_calls import (
     Backward,
     Call,
     Outline,
-    Outlines,
+    WrappedKernel,
     checked,
     filled,
     outline_of,
@@ -38,7 +38,7 @@ _EXAMPLE = "nkilab.jax.wrap(kernel, backward=kernel_or_function)"
 _BUSY = Lock()
 
 
-class JaxKernel:
+class JaxKernel(WrappedKernel):
     """A kernel that takes and returns JAX arrays, inside functions that JAX traces too.
 
     Args:
@@ -53,39 +53,12 @@ class JaxKernel:
         self, kernel: Kernel, backward: Any, saves: Sequence[str], vmap_method: str,
         results: Callable[..., Any] | None,
     ) -> None:  # fmt: skip
-        self.kernel = kernel
         if isinstance(backward, Kernel):
             backward = JaxKernel(backward, None, (), vmap_method, None)
-        self._backward = Backward(kernel.name, backward, tuple(saves), _EXAMPLE)
+        super().__init__(kernel, Backward(kernel.name, backward, tuple(saves), _EXAMPLE), results)
         self._vmap_method = vmap_method
-        self._outlines = Outlines(kernel, results)
         # JAX compiles a function again that it has not seen; by outline and what was chosen
         self._functions: dict[Any, Callable[..., Any]] = {}
-        self.__name__ = kernel.name
-        self.__doc__ = kernel.function.__doc__
-
-    @public
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Run on arrays; returns new arrays, in the structure that the kernel returns."""
-        return self._launched(self.kernel.grid, args, kwargs)
-
-    def __getitem__(self, grid: Any) -> Callable[..., Any]:
-        """The kernel with a launch grid."""
-        sizes = grid if isinstance(grid, tuple) else (grid,)
-
-        @public
-        def launched(*args: Any, **kwargs: Any) -> Any:
-            return self._launched(sizes, args, kwargs)
-
-        return launched
-
-    def __copy__(self) -> JaxKernel:
-        """The function itself, which never changes."""
-        return self
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> JaxKernel:
-        """As a shallow copy."""
-        return self
 
     def __reduce__(self) -> tuple[Any, ...]:
         backward_rule = self._backward

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Self
 
 from msgspec import Struct
 
@@ -15,6 +15,7 @@ from ..dialects.kernel import Kernel
 from ..errors import UsageError, UseError
 from ..launches import launch
 from ..trace.source import place_of, user_frame
+from ..tracebacks import public
 
 
 class Slot(Struct, frozen=True):
@@ -246,6 +247,45 @@ class Backward(Struct, frozen=True):
             )
         rest = iter(grads)
         return [next(rest) if floats else None for floats in is_float]
+
+
+class WrappedKernel:
+    """A kernel as a function of a framework's arrays. Abstract: each framework says how a call runs.
+
+    Args:
+        kernel: with or without a grid.
+        backward: what makes its gradients.
+        results: a function from the arguments to specs of the results; None to trace the kernel for them.
+    """
+
+    def __init__(self, kernel: Kernel, backward: Backward, results: Callable[..., Any] | None) -> None:
+        self.kernel = kernel
+        self._backward = backward
+        self._outlines = Outlines(kernel, results)
+        self.__name__ = kernel.name
+        self.__doc__ = kernel.function.__doc__
+
+    @public
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Run on arrays; returns new arrays, in the structure that the kernel returns."""
+        return self._launched(self.kernel.grid, args, kwargs)
+
+    def __getitem__(self, grid: Any) -> Callable[..., Any]:
+        """The kernel with a launch grid."""
+        sizes = grid if isinstance(grid, tuple) else (grid,)
+        return public(lambda *args, **kwargs: self._launched(sizes, args, kwargs))
+
+    def __copy__(self) -> Self:
+        """The function itself: PyTorch knows it by its name, and models that are copies share it."""
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        """As a shallow copy."""
+        return self
+
+    def _launched(self, grid: tuple[Any, ...], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """What a call on program instances along each axis returns."""
+        raise NotImplementedError
 
 
 def checked(kernel: Any, backward: Any, saves: Sequence[str], grid: Any) -> Kernel:

@@ -3,18 +3,117 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from os import environ
 from types import ModuleType
 from typing import Any
 
+from .. import api
 from ..api import machine_for
 from ..dialects.kernel import Kernel
 from ..dialects.serve import extended, module_tree, modules_from
 from ..dialects.value_returning.top import names
-from . import frontend, neuron_dtypes
+from ..errors import UnsupportedError, UseError
+from ..launches import launch
+from ..trace.program import Program
+from ..tracebacks import public
+from . import neuron_dtypes
 from . import xla_device as xla
-from .cpu_simulator import simulator_tree, with_simulation
 from .traces import TorchProfile
+
+
+class NKIFrontend:
+    """What host scripts name as the type of a front end."""
+
+
+class ParserFrontend(NKIFrontend):
+    """Compiles kernels: checks and records every instruction without data."""
+
+    @public
+    def compile(
+        self, kernel: Any, *, inputs: Mapping[str, Any], target: str = "", lnc: int = 1,
+        artifacts_dir: str | None = None, dump_python_ast: bool = False,
+        output_names: Sequence[str] | None = None,
+    ) -> Program:  # fmt: skip
+        """The program of a kernel.
+
+        Args:
+            kernel: decorated or plain.
+            inputs: its arguments by name; of arrays only shapes and types count.
+            target: chip.
+            lnc: cores.
+            artifacts_dir: nothing is written there.
+            dump_python_ast: must be False.
+            output_names: of the results; the program keeps those of the kernel.
+
+        Raises:
+            KernelError: what the kernel asks for and the machine does not allow.
+        """
+        if dump_python_ast:
+            raise UnsupportedError("nkilab runs kernels as Python and has no syntax tree to dump")
+        compiled_kernel = (
+            kernel if isinstance(kernel, Kernel) else Kernel(kernel, "nki", api.settings().version)
+        )
+        return launch(
+            compiled_kernel[lnc], (), dict(inputs), api.machine_for(compiled_kernel, target), has_data=False
+        ).program
+
+
+FRONTEND: dict[str, Any] = {"NKIFrontend": NKIFrontend, "ParserFrontend": ParserFrontend}
+
+
+GENERATION = "NKI_NC_VERSION"
+
+
+class Simulated:
+    """A kernel that waits for the number of cores and its arguments.
+
+    Args:
+        kernel: decorated or plain.
+        version: NKI version asked for, or "".
+    """
+
+    @public
+    def __init__(self, kernel: Any, version: str) -> None:
+        if not callable(kernel):
+            raise UseError(f"nki.cpu_simulate takes a kernel; got {type(kernel).__name__}")
+        self._kernel = kernel if isinstance(kernel, Kernel) else Kernel(kernel, "nki", version)
+
+    def __getitem__(self, cores: Any) -> Callable[..., Any]:
+        """A function that runs the kernel on this many cores of the generation that NKI_NC_VERSION names.
+
+        Its arguments are arrays and what else the kernel takes; it returns what the kernel does, as arrays.
+        """
+
+        @public
+        def run(*args: Any, **kwargs: Any) -> Any:
+            with api.chosen(target=environ.get(GENERATION) or api.settings().target):
+                return self._kernel[cores](*args, **kwargs)
+
+        return run
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Run on one core."""
+        return self[1](*args, **kwargs)
+
+
+# Modules that the vendor's simulator has and `nki` may lack; host scripts take them and use nothing of them.
+_EMPTY = ("nki.builtin", "nki.compiler", "nki.tensor", "nki.dtype")
+
+
+def with_simulation(tree: dict[str, ModuleType], version: str) -> dict[str, ModuleType]:
+    """The modules of `nki`, whose place the simulator takes in public suites, with its own call."""
+    vars(tree["nki"])["cpu_simulate"] = lambda kernel: Simulated(kernel, version)
+    return tree
+
+
+def simulator_tree(version: str) -> dict[str, ModuleType]:
+    """The modules of `nki_cpu_simulator` by name: those of `nki`, and what a host script asks besides."""
+    tree = with_simulation(module_tree("nki", version), version)
+    extended(tree, "nki", {name: {} for name in _EMPTY})
+    served = {f"nki_cpu_simulator.{name}": module for name, module in tree.items()}
+    served["nki_cpu_simulator.nki.language.dtypes"] = tree["nki.dtype"]
+    return {**served, **modules_from({"nki_cpu_simulator": {"nki": tree["nki"]}})}
 
 
 def xla_device(*args: Any, **kwargs: Any) -> Any:
@@ -89,7 +188,7 @@ SHIM_ROOTS = tuple(_TREES)
 
 # Modules that host scripts import under the roots of NKI, parents first.
 _ADDED: dict[str, dict[str, dict[str, Any]]] = {
-    "nki": {"nki.compiler": {}, "nki.compiler.frontend": frontend.NAMES},
+    "nki": {"nki.compiler": {}, "nki.compiler.frontend": FRONTEND},
     "neuronxcc": {
         "neuronxcc.starfish": {},
         "neuronxcc.starfish.support": {},

@@ -17,7 +17,7 @@ from ..tiles.dtypes import as_dtype
 from ..trace.session import ask
 from ..trace.source import place_of, user_frame
 from ..tracebacks import public
-from .kernel_calls import Backward, Call, Outlines, checked, filled, run, specs_of, taken_apart
+from .kernel_calls import Backward, Call, WrappedKernel, checked, filled, run, specs_of, taken_apart
 
 NAMESPACE = "nkilab"
 _EXAMPLE = "nkilab.torch.wrap(kernel, backward=kernel_or_function)"
@@ -27,7 +27,7 @@ _NAMES: set[str] = set()
 _PICKLED: dict[str, TorchKernel] = {}
 
 
-class TorchKernel:
+class TorchKernel(WrappedKernel):
     """A kernel that takes and returns PyTorch tensors, inside torch.compile and autograd too.
 
     Args:
@@ -43,43 +43,19 @@ class TorchKernel:
         self, kernel: Kernel, backward: Any, saves: Sequence[str], mutates: Sequence[str],
         results: Callable[..., Any] | None,
     ) -> None:  # fmt: skip
-        self.kernel = kernel
         if isinstance(backward, Kernel):
             backward = TorchKernel(backward, None, (), (), None)
-        self._backward = Backward(kernel.name, backward, tuple(saves), _EXAMPLE)
+        super().__init__(kernel, Backward(kernel.name, backward, tuple(saves), _EXAMPLE), results)
         self._mutates = tuple(mutates)
         self._calls: dict[str, Call] = {}
-        self._outlines = Outlines(kernel, results)
         self._returned: dict[str, Any] = {}
         self._token = uuid4().hex
-        self.__name__ = kernel.name
-        self.__doc__ = kernel.function.__doc__
         self.op = self._registered()
         # dynamo puts the call into its graph as it is, and asks it for shapes with fake tensors
         self._call = torch().compiler.allow_in_graph(self._operated())
 
-    @public
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Run on tensors; returns new tensors, in the structure that the kernel returns."""
-        return self._call(self.kernel.grid, args, kwargs)
-
-    def __getitem__(self, grid: Any) -> Callable[..., Any]:
-        """The kernel with a launch grid."""
-        sizes = grid if isinstance(grid, tuple) else (grid,)
-
-        @public
-        def launched(*args: Any, **kwargs: Any) -> Any:
-            return self._call(sizes, args, kwargs)
-
-        return launched
-
-    def __copy__(self) -> TorchKernel:
-        """The operator itself: PyTorch knows it by its name, and models that are copies share it."""
-        return self
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> TorchKernel:
-        """As a shallow copy."""
-        return self
+    def _launched(self, *call: Any) -> Any:
+        return self._call(*call)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickled as what it is made of; all that one process reads of it share one operator."""

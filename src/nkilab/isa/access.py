@@ -13,7 +13,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from ..machine import Machine
-from ..tiles.tile import PSUM, SBUF, Layout
+from ..tiles.tile import Layout
 
 
 def is_far_apart(machine: Machine, layout: Layout) -> bool:
@@ -36,7 +36,11 @@ def slowed(machine: Machine, operands: Mapping[str, Any], steps: Sequence[Any]) 
             replace(step, hidden_ns=2 * step.hidden_ns, latency_ns=step.latency_ns + step.hidden_ns)
             for step in steps
         ]
-    on_chip = [layout for name, layout in operands.items() if name != "stationary" and _is_on_chip(layout)]
+    on_chip = [
+        layout
+        for name, layout in operands.items()
+        if name != "stationary" and isinstance(layout, Layout) and layout.is_on_chip
+    ]
     far = max((layout.free_size for layout in on_chip if is_far_apart(machine, layout)), default=0)
     if not far:
         return tuple(steps)
@@ -47,10 +51,6 @@ def slowed(machine: Machine, operands: Mapping[str, Any], steps: Sequence[Any]) 
         if step is first or (step.engine == "tensor" and step.busy_ns) else step
         for step in steps
     )  # fmt: skip
-
-
-def _is_on_chip(layout: Any) -> bool:
-    return isinstance(layout, Layout) and layout.memory in (SBUF, PSUM)
 
 
 def _least_ns(machine: Machine, step: Any, elements: int) -> float:

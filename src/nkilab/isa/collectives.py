@@ -42,7 +42,6 @@ REDUCING = ("add", "minimum", "maximum")
 NUMBERS = tuple(dtype for dtype in ANY_DTYPE if dtype)
 CAST = "cast one of them with tensor_copy first"
 Brought = Sequence[tuple[np.ndarray, ...]]
-_MEMBERS = "the place of this rank in its group, then the ranks of the group"
 _PAIR = {"ranks": 2, "members": (0, 0, 1)}
 
 
@@ -60,23 +59,20 @@ def _axis(spelled: Any) -> int:
     return int(spelled)
 
 
-def Ranks() -> Any:
-    """Declare how many ranks take part."""
-    return Spelled(_count, "a number of ranks")
+class Collective(Instruction, is_abstract=True):
+    """What all collectives declare: how many ranks take part, how far apart they are, and who they are."""
 
+    module: ClassVar[str] = "collectives"
+    engines = ("dma",)
+    ranks = Spelled(_count, "a number of ranks")
+    span = Spelled(
+        lambda spelled: Span(*spelled), "chips of a node, nodes, ranks that share a chip's links", Span()
+    )
+    members = Immediate(allowed="the place of this rank in its group, then the ranks of the group")
 
-def _span(spelled: Sequence[int]) -> Span:
-    return Span(*spelled)
-
-
-def Spread() -> Any:
-    """Declare how far apart the ranks are that take part."""
-    return Spelled(_span, "chips of a node, nodes, ranks that share a chip's links", Span())
-
-
-def Members() -> Any:
-    """Declare who takes part."""
-    return Immediate(allowed=_MEMBERS)
+    def combined(self, brought: Brought) -> Any:
+        """What a group makes of what its ranks bring: nothing, of what a rank sends to another."""
+        return brought
 
 
 def agreeing_types() -> Rule:
@@ -142,21 +138,16 @@ def bytes_of(layout: Any) -> int:
     return int(layout.size * layout.itemsize)
 
 
-class AllReduce(Instruction):
+class AllReduce(Collective):
     """Reduce src over the ranks of a group, element by element; every rank gets the result in dst.
 
     In float32, in the order of the group, rounded once.
     """
 
-    module: ClassVar[str] = "collectives"
     source = f"{PAGE}.all_reduce"
-    engines = ("dma",)
     src = In("*", BOTH, NUMBERS)
     dst = Out("*", BOTH, NUMBERS)
     op = Spelled(operator_named, "add, minimum, maximum")
-    ranks = Ranks()
-    span = Spread()
-    members = Members()
     example = Example({"src": [[1, 2], [3, 4]]}, {"dst": [[2, 4], [6, 8]]}, {"op": "add", **_PAIR})
 
     op_reduces = _op_reduces()
@@ -174,7 +165,7 @@ class AllReduce(Instruction):
         return reduced(self.op, [src for (src,) in brought], self.src.dtype)
 
     def part(self, combined: np.ndarray, members: tuple[int, ...]) -> np.ndarray:
-        """Every rank gets the result."""
+        """Every rank gets all of it."""
         return combined
 
     def compute(self, src: Any, dst: Any, members: Any) -> None:
@@ -185,18 +176,13 @@ class AllReduce(Instruction):
         return [gathering(self, "ALL_REDUCE", bytes_of(self.src), REDUCE, GATHER)]
 
 
-class AllGather(Instruction):
+class AllGather(Collective):
     """Put src of all ranks of a group side by side along an axis, in the order of the group, in every dst."""
 
-    module: ClassVar[str] = "collectives"
     source = f"{PAGE}.all_gather"
-    engines = ("dma",)
     src = In("*", BOTH, EVERY_DTYPE)
     dst = Out("*", BOTH, EVERY_DTYPE)
     collective_dim = Spelled(_axis, "0, or 1 in sbuf")
-    ranks = Ranks()
-    span = Spread()
-    members = Members()
     smallest = {"dst.shape": (32, 16)}
     example = Example(
         {"src": [[1, 2], [3, 4]]}, {"dst": [[1, 2], [3, 4], [1, 2], [3, 4]]}, {"collective_dim": 0, **_PAIR}
@@ -246,9 +232,7 @@ class AllGather(Instruction):
         together = np.concatenate([src for (src,) in brought], self.collective_dim)
         return together.reshape(self.dst.shape)
 
-    def part(self, combined: np.ndarray, members: tuple[int, ...]) -> np.ndarray:
-        """Every rank gets all of it."""
-        return combined
+    part = AllReduce.part
 
     def compute(self, src: Any, dst: Any, members: Any) -> None:
         cast(dst, self.dst.dtype, self.combined(members_only(members, src)), self.src.dtype)
@@ -257,22 +241,17 @@ class AllGather(Instruction):
         return [gathering(self, "ALL_GATHER", bytes_of(self.dst), GATHER)]
 
 
-class ReduceScatter(Instruction):
+class ReduceScatter(Collective):
     """Reduce src over the ranks of a group; each rank gets its part of the result along the first axis.
 
     In float32, in the order of the group, rounded once.
     """
 
-    module: ClassVar[str] = "collectives"
     source = f"{PAGE}.reduce_scatter"
-    engines = ("dma",)
     src = In("*", BOTH, NUMBERS)
     dst = Out("*", BOTH, NUMBERS)
     collective_dim = Spelled(_axis, "0")
     op = Spelled(operator_named, "add, minimum, maximum")
-    ranks = Ranks()
-    span = Spread()
-    members = Members()
     smallest = {"src.shape": (32, 16)}
     example = Example(
         {"src": [[1, 2], [3, 4]]}, {"dst": [[2, 4]]}, {"collective_dim": 0, "op": "add", **_PAIR}
@@ -310,18 +289,13 @@ class ReduceScatter(Instruction):
         return [gathering(self, "REDUCE_SCATTER", bytes_of(self.src), REDUCE)]
 
 
-class AllToAll(Instruction):
+class AllToAll(Collective):
     """Send each rank of a group its part of src along the first axis; dst has the parts in their order."""
 
-    module: ClassVar[str] = "collectives"
     source = f"{PAGE}.all_to_all"
-    engines = ("dma",)
     src = In("*", HBM_ONLY, EVERY_DTYPE)
     dst = Out("*", HBM_ONLY, EVERY_DTYPE)
     collective_dim = Spelled(_axis, "0")
-    ranks = Ranks()
-    span = Spread()
-    members = Members()
     example = Example({"src": [[1, 2], [3, 4]]}, {"dst": [[1, 2], [1, 2]]}, {"collective_dim": 0, **_PAIR})
 
     types_agree = agreeing_types()
@@ -352,22 +326,17 @@ class AllToAll(Instruction):
         return [exchanging(self, "ALL_TO_ALL", bytes_of(self.src))]
 
 
-class CollectivePermute(Instruction):
+class CollectivePermute(Collective):
     """Receive into dst the src of the rank that is paired with this one.
 
     `sender` is the place of that rank in the group; `is_implicit` is a ring that the group makes.
     """
 
-    module: ClassVar[str] = "collectives"
     source = f"{PAGE}.collective_permute"
-    engines = ("dma",)
     # in sbuf the implicit form alone, which stands in a ring
     src = In("*", BOTH, EVERY_DTYPE)
     dst = Out("*", BOTH, EVERY_DTYPE)
     is_implicit = Flag()
-    ranks = Ranks()
-    span = Spread()
-    members = Members()
     sender = Immediate(0, "the place in the group of the rank that sends")
     example = Example({"src": [[1, 2], [3, 4]]}, {"dst": [[1, 2], [3, 4]]}, _PAIR)
 
@@ -387,10 +356,6 @@ class CollectivePermute(Instruction):
     def sizes_agree(self) -> bool:
         return self.src.size == self.dst.size
 
-    def combined(self, brought: Brought) -> Brought:
-        """What each rank sends."""
-        return brought
-
     def part(self, combined: Brought, members: tuple[int, ...], sender: int) -> np.ndarray:
         """A rank gets what its sender brings."""
         return combined[sender][0].reshape(self.dst.shape)
@@ -402,22 +367,17 @@ class CollectivePermute(Instruction):
         return [passing(self, "PERMUTE", bytes_of(self.src))]
 
 
-class CollectivePermuteImplicitReduce(Instruction):
+class CollectivePermuteImplicitReduce(Collective):
     """Send op(src0, src1) to the next rank of a ring and receive into dst what the rank before sends.
 
     In float32, rounded once. `sender` is the place in the group of the rank before.
     """
 
-    module: ClassVar[str] = "collectives"
     source = f"{PAGE}.collective_permute_implicit_reduce"
-    engines = ("dma",)
     src0 = In("*", BOTH, NUMBERS)
     src1 = In("*", BOTH, NUMBERS)
     dst = Out("*", BOTH, NUMBERS)
     op = Spelled(operator_named, "add, minimum, maximum")
-    ranks = Ranks()
-    span = Spread()
-    members = Members()
     sender = Immediate(0, "the place in the group of the rank that sends")
     example = Example({"src0": [[1, 2]], "src1": [[10, 20]]}, {"dst": [[11, 22]]}, {"op": "add", **_PAIR})
 
@@ -441,10 +401,6 @@ class CollectivePermuteImplicitReduce(Instruction):
     @rule("src0, src1 and dst hold different numbers of elements", broken_by={"src1.shape": (16, 8)})
     def sizes_agree(self) -> bool:
         return self.src0.size == self.dst.size == self.src1.size
-
-    def combined(self, brought: Brought) -> Brought:
-        """What each rank sends an operation on."""
-        return brought
 
     def part(self, combined: Brought, members: tuple[int, ...], sender: int) -> np.ndarray:
         """A rank gets what its sender makes of its two tensors, in float32."""

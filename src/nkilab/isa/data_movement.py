@@ -9,15 +9,11 @@ from ..tiles.convert import cast, store, widen
 from . import common_rules
 from .costs import engine_step, transfer_step
 from .declare import Attr, Example, Flag, In, Instruction, Out, Spelled, Step, rule
-from .operators import Operator, operator_named
+from .elementwise import optional_operator
 from .uses import Tile
 
 SOURCE = "nki.isa.dma_copy"
 DGE = "descriptor generation reference, mode selection"
-
-
-def _read_modify_write(spelled: Any) -> Operator | None:
-    return None if spelled is None else operator_named(spelled)
 
 
 # a use whose rows are gathered at run time, as counterexamples write it
@@ -42,7 +38,7 @@ class DmaCopy(Instruction):
     oob_mode = Attr("error", ("error", "skip"))
     dge_mode = Attr("unknown", ("unknown", "none", "swdge", "hwdge"))
     engine = Attr("unknown", ("unknown", "sync", "scalar", "gpsimd"))
-    dst_rmw_op = Spelled(_read_modify_write, "None, add", None)
+    dst_rmw_op = Spelled(optional_operator, "None, add", None)
     unique_indices = Flag(True)
     example = Example({"src": [[1, 2], [3, 4]]}, {"dst": [[1, 2], [3, 4]]})
 

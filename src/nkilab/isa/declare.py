@@ -232,8 +232,13 @@ class Instruction:
     # the operand whose elements decide where the result is written, as `written_where` has it
     decided_by: ClassVar[str] = ""
 
-    def __init_subclass__(cls) -> None:
-        body = vars(cls)
+    def __init_subclass__(cls, *, is_abstract: bool = False) -> None:
+        if is_abstract:
+            return
+        own, bases = vars(cls), cls.__mro__[1:-2]
+        shared = {k: v for base in bases for k, v in vars(base).items() if k not in own}
+        # what abstract bases say stands behind a declaration's own operands and attributes, before its values
+        body = {k: v for k, v in own.items() if not (shared and isinstance(v, Value))} | shared | own
         parts = {"docstring": "__doc__", "source": "source", "example": "example", "compute": "compute",
                  "cost": "cost", "engines": "engines"}  # fmt: skip
         missing = [part for part, key in parts.items() if not body.get(key)]

@@ -9,7 +9,7 @@ import numpy as np
 
 from ..errors import RuleError
 from ..tiles.convert import cast, store, widen
-from ..tiles.dtypes import BFLOAT16, FLOAT16, FLOAT32, INT32, UINT32
+from ..tiles.dtypes import BFLOAT16, FLOAT16, FLOAT32, INT32, UINT32, DType, integer_bounds
 from ..tiles.tile import PSUM, Layout
 from . import common_rules
 from .common_rules import ALU as ALU
@@ -31,11 +31,40 @@ from .declare import (
     rule,
 )
 from .declare import PARTITIONS as PARTITIONS
-from .elements import as_column as as_column
-from .elements import as_shape as as_shape
-from .elements import store_bits as store_bits
-from .elements import store_number as store_number
 from .operators import OPERATORS, Operator, apply, operator_named
+
+
+def as_shape(array: Any, shape: tuple[int, ...]) -> Any:
+    """`array` under another shape of the same elements; numbers stay numbers."""
+    if type(array) is not np.ndarray or array.shape == shape:
+        return array
+    return array.reshape(shape)
+
+
+def as_column(array: Any, dims: int) -> Any:
+    """A [P, 1] operand under `dims` axes, so that it broadcasts along the free ones."""
+    return array.reshape(-1, *(1,) * (dims - 1)) if isinstance(array, np.ndarray) else array
+
+
+def store_bits(dst: Any, bits: Any, dtype: DType) -> None:
+    """Write integer results: bit for bit within one width, saturated into a narrower type."""
+    if bits.dtype.itemsize > 4:
+        # int32 with uint32 becomes int64 in NumPy; the engine has 32 bits
+        bits = bits.astype(np.uint32)
+    if bits.dtype.itemsize == dtype.itemsize:
+        dst[...] = bits.view(dtype.storage)
+    else:
+        cast(dst, dtype, bits, INT32)
+
+
+def store_number(dst: Any, number: Any, dtype: DType) -> None:
+    """Write a Python number: integers exactly into integer types, saturated; all else through float32."""
+    if dtype.is_integer and isinstance(number, int | np.integer):
+        low, high = integer_bounds(dtype)
+        dst[...] = min(max(int(number), low), high)
+    else:
+        store(dst, np.float32(number), dtype)
+
 
 ENGINES = ("unknown", "vector", "scalar", "gpsimd")
 # Operators that GpSimdE does not have in integer arithmetic.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -24,14 +24,6 @@ def _whole(name: str, spelled: Any) -> int:
     if isinstance(spelled, bool) or not isinstance(spelled, int | np.integer):
         raise RuleError(f"{name} is {spelled!r}; it is an integer")
     return int(spelled)
-
-
-def _index_count(spelled: Any) -> int | None:
-    return None if spelled is None else _whole("num_valid_indices", spelled)
-
-
-def _snake_count(spelled: Any) -> int:
-    return _whole("n", spelled)
 
 
 def picked(rows: np.ndarray, positions: np.ndarray, dtype: DType) -> np.ndarray:
@@ -63,7 +55,10 @@ class LocalGather(Instruction):
     src_buffer = In("P S*", ("sbuf",))
     index = In("P I*", ("sbuf",), ("uint16",))
     num_elem_per_idx = Attr(1, (1, 2, 4, 8, 16, 32))
-    num_valid_indices = Spelled(_index_count, "None or an integer", None)
+    num_valid_indices = Spelled(
+        lambda spelled: None if spelled is None else _whole("num_valid_indices", spelled),
+        "None or an integer", None,
+    )  # fmt: skip
     smallest = {"D": 256}
     example = Example(
         {
@@ -201,7 +196,7 @@ class Topk(Instruction):
     val_dst = Out("P K*", ("sbuf",), ("bfloat16",))
     idx_dst = Out("P K*", ("sbuf",), ("uint32",))
     src = In("P X*", ("sbuf",), ("bfloat16",))
-    n = Spelled(_snake_count, "an integer from 8 to 65535")
+    n = Spelled(partial(_whole, "n"), "an integer from 8 to 65535")
     smallest = {"K": 8, "n": 42}
     example = Example(
         {"src": [[5, 1], [9, 8], [0, 7], [2, 3], *[[-p, 100] for p in range(12)]]},

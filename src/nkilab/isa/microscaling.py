@@ -8,12 +8,21 @@ which lie in the same quadrant, from its partition 0, 4, 8 or 12 on: four tensor
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cache
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
-from ..tiles.convert import widen
-from ..tiles.packed import largest_exponent, packed, scale_values, unpacked
+from ..tiles.convert import round_eight_bits, widen
+from ..tiles.dtypes import (
+    FLOAT4_E2M1FN_X4,
+    FLOAT8_E4M3FN,
+    FLOAT8_E4M3FN_X4,
+    FLOAT8_E5M2,
+    FLOAT8_E5M2_X4,
+    DType,
+)
 from ..tiles.tile import Layout, layout
 from . import common_rules
 from .array_tiles import TILING, pair, tiled
@@ -28,6 +37,64 @@ from .tensor_engine import (
     weight_load,
     write_product,
 )
+
+# The 8-bit type of one of the four numbers.
+_EIGHT_BITS = {FLOAT8_E4M3FN_X4: FLOAT8_E4M3FN, FLOAT8_E5M2_X4: FLOAT8_E5M2}
+
+
+def unpacked(words: np.ndarray, dtype: DType) -> np.ndarray:
+    """The numbers in packed elements.
+
+    Args:
+        words: [P, F] of a packed `dtype`.
+
+    Returns:
+        float32[P, 4, F]: the four numbers of an element stand along the middle axis.
+    """
+    rows, columns = words.shape
+    plain = np.ascontiguousarray(words)
+    if dtype is FLOAT4_E2M1FN_X4:
+        shifts = np.arange(0, 16, 4, dtype=np.uint16)[:, None]
+        patterns = (plain.view(np.uint16)[:, None, :] >> shifts) & np.uint16(0xF)
+    else:
+        patterns = plain.view(np.uint8).reshape(rows, columns, 4).transpose(0, 2, 1)
+    return _values(dtype).take(patterns, mode="clip")
+
+
+def packed(values: np.ndarray, dtype: DType) -> np.ndarray:
+    """Numbers rounded to nearest even and packed by four, those beyond the largest finite one saturated.
+
+    Args:
+        values: float32[P, F, 4].
+        dtype: a packed type of 8-bit floats.
+
+    Returns:
+        [P, F] of `dtype`; NaN stays NaN.
+    """
+    patterns = round_eight_bits(values, _EIGHT_BITS[dtype], saturates=True)
+    return np.ascontiguousarray(patterns).view(dtype.storage)[..., 0]
+
+
+def largest_exponent(dtype: DType) -> int:
+    """The exponent of the largest finite number that one of the four may be: 8, 15 or 2."""
+    if dtype is FLOAT4_E2M1FN_X4:
+        return int(ml_dtypes.finfo(ml_dtypes.float4_e2m1fn).maxexp) - 1
+    return int(ml_dtypes.finfo(_EIGHT_BITS[dtype].storage).maxexp) - 1
+
+
+@cache
+def scale_values() -> np.ndarray:
+    """float32 of each of the 256 scales: 2^(pattern - 127), and NaN."""
+    return np.arange(256, dtype=np.uint8).view(ml_dtypes.float8_e8m0fnu).astype(np.float32)
+
+
+@cache
+def _values(dtype: DType) -> np.ndarray:
+    """float32 of each pattern of one of the four numbers."""
+    if dtype is FLOAT4_E2M1FN_X4:
+        return np.arange(16, dtype=np.uint8).view(ml_dtypes.float4_e2m1fn).astype(np.float32)
+    return np.arange(256, dtype=np.uint8).view(_EIGHT_BITS[dtype].storage).astype(np.float32)
+
 
 QUANTIZE = "nki.isa.quantize_mx"
 MATMUL = "nki.isa.nc_matmul_mx"

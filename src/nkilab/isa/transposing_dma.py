@@ -107,13 +107,13 @@ class DmaTranspose(Instruction):
     priorities_exist = DmaCopy.priorities_exist
 
     @rule(
-        "dge_mode is swdge, which transposes rows gathered by a vector_offset alone; src has none",
+        "dge_mode is swdge or none and no vector_offset gathers rows of src; it is unknown or hwdge",
         source=", direct transpose constraints",
         broken_by={"dge_mode": "swdge"},
         hint="leave dge_mode out",
     )
     def software_descriptors_gather(self) -> bool:
-        return self.dge_mode != "swdge" or self.src.is_gathered
+        return self.dge_mode in ("unknown", "hwdge") or self.src.is_gathered
 
     @rule(
         "indices choose the rows of src and dge_mode is neither unknown nor swdge",

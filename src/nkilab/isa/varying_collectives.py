@@ -18,14 +18,12 @@ from .collectives import (
     HBM_ONLY,
     PAGE,
     Brought,
-    Members,
-    Ranks,
-    Spread,
+    Collective,
     agreeing_types,
     bytes_of,
     members_only,
 )
-from .declare import EVERY_DTYPE, Example, Flag, In, Instruction, Out, Rule, Step, rule
+from .declare import EVERY_DTYPE, Example, Flag, In, Out, Rule, Step, rule
 from .links import GATHER, exchanging, gathering
 
 COUNTS = ("uint32",)
@@ -104,23 +102,42 @@ def receive(form: Any, dst: np.ndarray, metadata: np.ndarray, received: list[Pie
     return is_received.reshape(dst.shape)
 
 
-class AllGatherV(Instruction):
-    """Send as many elements of src as `metadata` says to all ranks of a group.
+class Varying(Collective, is_abstract=True):
+    """What both declare."""
 
-    dst has equal slots, one per sender; its piece lies at the begin of its slot.
-    """
-
-    module: ClassVar[str] = "collectives"
-    source = f"{PAGE}.all_gather_v"
-    engines = ("dma",)
     src = In("*", HBM_ONLY, EVERY_DTYPE)
     dst = Out("*", HBM_ONLY, EVERY_DTYPE)
     metadata = Out("*", ("hbm", "sbuf"), COUNTS)
     recv_counts_known = Flag()
     has_rdispls = Flag()
-    ranks = Ranks()
-    span = Spread()
-    members = Members()
+    # whether a rank sends the same to all
+    is_uniform: ClassVar[bool]
+
+    @property
+    def reads_dst(self) -> bool:
+        return True
+
+    def part(self, combined: Brought, members: tuple[int, ...]) -> list[Piece]:
+        """The pieces that a rank gets."""
+        return list(pieces(self, combined, members, is_uniform=self.is_uniform))
+
+    @property
+    def written_part(self) -> Any:
+        # what really came is noted where the ranks meet
+        return None
+
+    def compute(self, src: Any, dst: Any, metadata: Any, members: Any) -> None:
+        receive(self, dst, metadata, self.part(members_only(members, src, metadata), members))
+
+
+class AllGatherV(Varying):
+    """Send as many elements of src as `metadata` says to all ranks of a group.
+
+    dst has equal slots, one per sender; its piece lies at the begin of its slot.
+    """
+
+    source = f"{PAGE}.all_gather_v"
+    is_uniform = True
     smallest = {"metadata.shape": (3, 4)}
     example = Example(
         {"src": [[7, 8]], "dst": [[0, 0, 0, 0, 0, 0, 0, 0]],
@@ -150,48 +167,19 @@ class AllGatherV(Instruction):
 
     metadata_has_its_shape = _metadata_has_its_shape("rows are 3", broken=(4, 4))
 
-    @property
-    def reads_dst(self) -> bool:
-        return True
-
-    def combined(self, brought: Brought) -> Brought:
-        """What each rank sends, with its counts."""
-        return brought
-
-    def part(self, combined: Brought, members: tuple[int, ...]) -> list[Piece]:
-        """The pieces that a rank gets."""
-        return list(pieces(self, combined, members, is_uniform=True))
-
-    @property
-    def written_part(self) -> Any:
-        # what really came is noted where the ranks meet
-        return None
-
-    def compute(self, src: Any, dst: Any, metadata: Any, members: Any) -> None:
-        receive(self, dst, metadata, self.part(members_only(members, src, metadata), members))
-
     def cost(self) -> list[Step]:
         # as if every slot were full: how much is sent is known only when it runs
         return [gathering(self, "ALL_GATHER_V", bytes_of(self.dst), GATHER)]
 
 
-class AllToAllV(Instruction):
+class AllToAllV(Varying):
     """Send each rank of a group as many elements of src as `metadata` says, from where it says.
 
     dst has equal slots, one per sender, unless `metadata` says where each piece goes.
     """
 
-    module: ClassVar[str] = "collectives"
     source = f"{PAGE}.all_to_all_v"
-    engines = ("dma",)
-    src = In("*", HBM_ONLY, EVERY_DTYPE)
-    dst = Out("*", HBM_ONLY, EVERY_DTYPE)
-    metadata = Out("*", ("hbm", "sbuf"), COUNTS)
-    recv_counts_known = Flag()
-    has_rdispls = Flag()
-    ranks = Ranks()
-    span = Spread()
-    members = Members()
+    is_uniform = False
     smallest = {"metadata.shape": (3, 2)}
     example = Example(
         {"src": [[7, 8, 9]], "dst": [[0, 0, 0, 0]], "metadata": [[2, 1], [1, 0], [0, 0]]},
@@ -212,16 +200,6 @@ class AllToAllV(Instruction):
         return not self.has_rdispls or self.machine.generation >= 4
 
     metadata_has_its_shape = _metadata_has_its_shape("rows are 3, or 4 with has_rdispls", broken=(4, 2))
-
-    # values meet as those of all_gather_v do
-    reads_dst = AllGatherV.reads_dst
-    written_part = AllGatherV.written_part
-    combined = AllGatherV.combined
-    compute = AllGatherV.compute
-
-    def part(self, combined: Brought, members: tuple[int, ...]) -> list[Piece]:
-        """The pieces that a rank gets."""
-        return list(pieces(self, combined, members, is_uniform=False))
 
     def cost(self) -> list[Step]:
         # as if every slot were full: how much is sent is known only when it runs

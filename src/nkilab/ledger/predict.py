@@ -16,7 +16,7 @@ from ..estimates import estimate_planned
 from ..launches import Launched, launch, launch_ranks
 from ..machine import FREE, Machine, Topology, machine_named
 from ..trace.program import Program
-from ..trace.recosting import recosted as recosted
+from ..trace.program import recosted as recosted
 from .quantities import QUANTITIES
 from .row import Row
 
@@ -86,7 +86,7 @@ class Predictor:
             return as_kernel(getattr(part(f"ledger.kernels.{module}"), name))
         except (ModuleNotFoundError, AttributeError):
             raise FileError(
-                f"row {row.id} names kernel {named}; the ledger has none",
+                f"row {row.id} of line {row.line} names kernel {named}; the ledger has none",
                 hint="write MODULE.FUNCTION of nkilab.ledger.kernels, or FILE.py:KERNEL",
             ) from None
 
@@ -178,6 +178,6 @@ def _argument(row: Row, text: Any) -> Any:
         return argument(text)
     except UsageError:
         raise FileError(
-            f"row {row.id} has the argument {text!r}",
+            f"row {row.id} of line {row.line} has the argument {text!r}, which is no array",
             hint="write an array as DTYPE[N,...], as in f32[128,512]",
         ) from None

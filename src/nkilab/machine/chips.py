@@ -152,6 +152,9 @@ TRN2 = Machine(
         1,
         "attention under Beta 1, scores and weights in HBM between loops; 0: a load waits for its store",
     ),
+    nested_invariants=measured(
+        1, "attention of autocomp: values turned once, not per block of queries; 0: in innermost loops alone"
+    ),
     kernel_start_ns=fitted(9200.0, "launches: 10.56 us on the device clock; one-tile kernels last 15 us"),
     kernel_end_ns=measured(
         2300.0, "course profiles: about 2.5 us after the last transfer, part of its signal included"
@@ -180,13 +183,17 @@ TRN1 = replace(
     ),
     shared_ports=documented(1, "trn1 guide: VectorE takes turns with GpSimdE at SBUF, with ScalarE at PSUM"),
     weight_columns=documented(4, "trn1 guide, fast LoadStationary: up to 4 times as fast as a MATMUL"),
-    fp32_weight_columns=assumed(2, "twice the bytes of others"),
+    fp32_weight_columns=assumed(
+        0.25, "no fast LoadStationary for four bytes: a column takes as long as a row of a float32 MATMUL"
+    ),
     weight_load_ns=assumed(0.0, "not published"),
     tensor_warm_up_ns=documented(0.0, "Neuron Explorer, overview: from NeuronCore-v3 on"),
     vector_clock_ghz=documented(1.12, "trn1 guide, engines"),
     scalar_clock_ghz=documented(1.4, "trn1 guide, engines"),
     gpsimd_clock_ghz=documented(1.4, "trn1 guide, engines"),
-    vector_overhead_ns=documented(90.0, "performance guide: about 100 cycles"),
+    vector_overhead_ns=fitted(
+        2.0, "a depthwise convolution of autocomp: 131,072 instructions of MIN_II in 8.0 ms"
+    ),
     vector_duration_ns=documented(90.0, "performance guide: about 100 cycles"),
     scalar_function_ns=documented(0.0, "performance guide: in scalar_duration_ns"),
     vector_operand_ns=documented(0.0, "2.26 costs: as tensor_copy"),

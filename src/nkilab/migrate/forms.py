@@ -396,12 +396,9 @@ def wide_grids(source: Source, before: str) -> Iterator[Place]:
         if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Subscript):
             continue
         kernel, grid = node.func.value, node.func.slice
-        if isinstance(kernel, ast.Name) and kernel.id in names and not _is_lnc(grid):
+        is_lnc = isinstance(grid, ast.Constant) and grid.value in (1, 2)
+        if isinstance(kernel, ast.Name) and kernel.id in names and not is_lnc:
             yield node, f"the grid {source.words_of(grid)}", ()
-
-
-def _is_lnc(grid: ast.expr) -> bool:
-    return isinstance(grid, ast.Constant) and grid.value in (1, 2)
 
 
 def inner_kernels(source: Source, before: str) -> Iterator[Place]:

@@ -27,7 +27,13 @@ THEMES: tuple[tuple[str, Callable[[type[Instruction]], bool]], ...] = (
     ("Inputs outside a function's documented range", lambda cls: _takes(cls, "gelu")),
     ("`maximum` and `minimum` with a NaN", lambda cls: _takes(cls, "maximum")),
     ("Which DMA engine or descriptor mode", lambda cls: "dma" in cls.engines),
-    ("float32 matmul", lambda cls: cls.accumulates and _reads_float32(cls)),
+    (
+        "float32 matmul",
+        lambda cls: (
+            cls.accumulates
+            and any("float32" in spec.dtypes for spec in cls.operands.values() if not spec.is_written)
+        ),
+    ),
     ("The destination overlaps what earlier matmuls", lambda cls: cls.accumulates),
     ("Reading a PSUM tile", lambda cls: cls.accumulates),
     ("Transpose on TensorE", lambda cls: "transpose" in cls.name and "tensor" in cls.engines),
@@ -38,10 +44,6 @@ def _gathers(cls: type[Instruction]) -> bool:
     """Whether an instruction carries something from element to element of a row."""
     family = cls.__module__.rpartition(".")[2]
     return family in ("scans", "statistics") or cls.registers in ("vector", "scalar")
-
-
-def _reads_float32(cls: type[Instruction]) -> bool:
-    return any("float32" in spec.dtypes for spec in cls.operands.values() if not spec.is_written)
 
 
 def _takes(cls: type[Instruction], word: str) -> bool:

@@ -185,7 +185,9 @@ def _call(name: str, function: Callable[..., Any]) -> str:
 
 
 def _operands(cls: type[Instruction]) -> Iterator[Block]:
-    rows = [_operand_row(cls, name, spec) for name, spec in cls.operands.items() if _is_given(spec)]
+    rows = [
+        _operand_row(cls, name, spec) for name, spec in cls.operands.items() if spec.memories != (REGISTERS,)
+    ]
     yield table(("operand", "access", "shape", "memory", "types", "or"), rows)
     spelled_somewhere = {name for f in _functions(cls) for name in signature(f).parameters}
     rows_of_operands = []
@@ -197,10 +199,6 @@ def _operands(cls: type[Instruction]) -> Iterator[Block]:
             rows_of_operands.append((code(name), takes, _default(name, member.default)))
     if rows_of_operands:
         yield table(("parameter", "takes", "default"), rows_of_operands)
-
-
-def _is_given(spec: Operand) -> bool:
-    return spec.memories != (REGISTERS,)
 
 
 def _operand_row(cls: type[Instruction], name: str, spec: Operand) -> tuple[str, ...]:

@@ -1,9 +1,11 @@
-"""Pages of rules of instructions, error keys, metrics, bounds and chips."""
+"""Pages of rules of instructions, error keys and codes of the compiler, metrics, bounds and chips."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
+from ..checks.declare import RULES
+from ..compiler_codes import COMPILER_CODES, families
 from ..error_keys import ERROR_KEYS
 from ..errors import KernelError
 from ..isa import REGISTRY
@@ -173,3 +175,19 @@ def chip_page(machine: Machine) -> Page:
     if lacks:
         sections.append(Section("Instructions it does not have", (Text(listed(lacks)),)))
     return Page(machine.name, "chip", tuple(sections))
+
+
+def compiler_code_page(name: str) -> Page:
+    """What a code means, what is known to raise it, the way out, and the rules of the checks that tell it."""
+    row = COMPILER_CODES[name]
+    finding = [code(r.id) for r in RULES.values() if r.refusal is not None and r.refusal.code == name]
+    facts = {
+        "raised by": row.trigger,
+        "way out": row.way_out or "nobody tells one",
+        "versions": row.versions,
+        "rules of `nkilab check` that tell it": ", ".join(finding),
+        "source": row.source,
+    }
+    listed = tuple(f"{what}: {fact}" for what, fact in facts.items() if fact)
+    opening = (Text(sentence(row.meaning)), Text(sentence(f"it is {families(name)}")), Bullets(listed))
+    return Page(name, "code of the compiler", (Section("", opening),))

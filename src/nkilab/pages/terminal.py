@@ -7,7 +7,7 @@ from io import StringIO
 from typing import Any, TextIO
 
 from .._lazy import rich
-from ..progress import columns
+from ..progress import columns, console_for
 from .content import Block, Bullets, Code, Page, Table, Text
 
 # Of a table: columns before it, columns between two of its own, and what is so short that it never wraps.
@@ -16,7 +16,7 @@ _INDENT, _GAP, _NAME = 2, 3, 24
 
 def print_page(page: Page, file: TextIO | None = None) -> None:
     """Print a page: in colour where `file` (standard output if None) is a terminal, plain text elsewhere."""
-    console = rich("console").Console(file=file, width=columns(), highlight=False, emoji=False)
+    console = console_for(file)
     if console.is_terminal:
         _draw(page, console)
     else:
@@ -26,7 +26,7 @@ def print_page(page: Page, file: TextIO | None = None) -> None:
 def text(page: Page) -> str:
     """The page as plain text, without spaces at the ends of lines."""
     file = StringIO()
-    _draw(page, rich("console").Console(file=file, width=columns(), highlight=False, emoji=False))
+    _draw(page, console_for(file))
     return "\n".join(line.rstrip() for line in file.getvalue().split("\n")).strip("\n")
 
 

@@ -199,16 +199,12 @@ def _float_facts(info: ml_dtypes.finfo, dtype: DType | None = None) -> list[str]
     has_infinity, has_nan = _specials(np.dtype(info.dtype))
     kinds_of_values = [word for word, has in (("infinity", has_infinity), ("NaN", has_nan)) if has]
     return [
-        f"sign, exponent and mantissa bits: {_sign_bits(info)}, {int(info.nexp)}, {mantissa}",
+        f"sign, exponent and mantissa bits: {int(float(info.min) < 0)}, {int(info.nexp)}, {mantissa}",
         f"largest finite: {largest:.10g}",
         f"smallest normal: {float(info.smallest_normal):.7g}",
         f"from 1 to the next: `2**-{mantissa}`",
         f"has: {' and '.join(kinds_of_values) if kinds_of_values else 'neither infinity nor NaN'}",
     ]
-
-
-def _sign_bits(info: ml_dtypes.finfo) -> int:
-    return int(float(info.min) < 0)
 
 
 def _specials(storage: np.dtype) -> tuple[bool, bool]:

@@ -10,8 +10,7 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
-from ..heap import Entry, drop_first, push
-from ..records import Job
+from ..records import Entry, Job, drop_first, push
 from .memory import Memory, give_back, take
 from .slots import DMA
 from .walk import REUSE, SPILL

@@ -106,7 +106,7 @@ def by_storage(slots: Slots, some: np.ndarray) -> Iterator[np.ndarray]:
     uses = np.bincount(slots.storage, minlength=len(some))
     uses[~some] = 0
     used = np.flatnonzero(uses)
-    if len(slots.storage) <= PIECE:
+    if len(slots.storage) <= PIECE or not len(used):
         yield np.flatnonzero(some[slots.storage])
         return
     first, last = np.zeros((2, len(some)), np.int32)

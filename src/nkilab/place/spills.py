@@ -9,9 +9,8 @@ import numpy as np
 from msgspec import Struct
 
 from ..errors import LimitError
-from ..heap import Entry
 from ..isa.declare import Instruction
-from ..records import column, numbers, table
+from ..records import Entry, column, numbers, table
 from ..tiles.tile import SBUF, Layout
 from ..trace.program import Program
 from ..trace.source import assigned_name

@@ -73,16 +73,13 @@ def write_stubs(folder: Path, version: str) -> dict[str, Any]:
 
 def _check_own(folder: Path) -> None:
     """Refuse to write stubs beside modules that are not ours."""
-    foreign = [path for path in folder.rglob("*") if path.is_file() and not _is_own(path)]
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    foreign = [f for f in files if f.suffix != ".pyi" or not f.read_bytes().startswith(MARK.encode())]
     if foreign:
         raise UsageError(
             f"{foreign[0]} was not written by nkilab stubs",
             hint="name a folder for stubs alone, such as typings",
         )
-
-
-def _is_own(path: Path) -> bool:
-    return path.suffix == ".pyi" and path.read_bytes().startswith(MARK.encode())
 
 
 def summary_text(written: dict[str, Any]) -> str:

@@ -15,10 +15,10 @@ import numpy as np
 import pytest
 
 from .. import api
+from ..arguments import Call
 from ..dialects.kernel import Kernel
 from ..errors import UnsupportedError
 from ..hook import ServedFinder, switch_on
-from ..rank_arguments import Call
 
 pytest_plugins = ["nkilab.suites.sample"]
 COLLECTIVE = "collective: needs several ranks"

@@ -5,13 +5,14 @@ Source: nki.isa.dma_copy, indirect addressing; NKI access pattern guide, dynamic
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import prod
 from typing import NamedTuple, NoReturn, TypeVar
 
 import numpy as np
 
 from ..errors import UseError
-from .tile import SEQUENCER, Storage, View, array_of, compact_strides, layout, settle_elements
+from .tile import SEQUENCER, Storage, View, array_of, compact_strides, elements_now, layout, settle_elements
 
 V = TypeVar("V", bound=View)
 
@@ -46,6 +47,13 @@ def numbers_in(source: View, count: int | None = None) -> np.ndarray:
     Raises:
         UnwrittenError: if one of them was never written.
     """
+    return _numbers(source, count, array_of)
+
+
+def _numbers(
+    source: View, count: int | None = None, elements: Callable[[View], np.ndarray] = elements_now
+) -> np.ndarray:
+    """As `numbers_in`, for an instruction."""
     written = source.storage.written
     if not written.is_full:
         known = source.layout
@@ -53,7 +61,7 @@ def numbers_in(source: View, count: int | None = None) -> np.ndarray:
         state = written.of(source, chosen.reshape(known.shape, order="F"))
         if state != "all":
             _refuse_unwritten(source, "was never written" if state == "none" else "was written in part only")
-    return array_of(source).astype(np.int64).reshape(-1, order="F")[:count]
+    return elements(source).astype(np.int64).reshape(-1, order="F")[:count]
 
 
 def _refuse_unwritten(source: View, share: str) -> NoReturn:
@@ -86,7 +94,7 @@ def settled(view: V, values: list[int] | None) -> V:
 
 def scalar_values(view: View) -> list[int]:
     """What the scalar indices of a view are by now."""
-    return [int(numbers_in(i.source)[0]) for i in view.indices if not i.is_vector]
+    return [int(_numbers(i.source)[0]) for i in view.indices if not i.is_vector]
 
 
 def check_scalars(view: View, values: list[int]) -> None:
@@ -153,7 +161,7 @@ def rows_of(view: View, *, skips: bool) -> Rows:
     starts += np.arange(count) * known.strides[0]
     are_in = np.ones(count, np.bool_)
     for index in view.indices:
-        values = numbers_in(index.source, count)
+        values = _numbers(index.source, count)
         starts += values * (index.step_bytes // known.itemsize)
         are_in &= (values >= 0) & (values < index.extent)
     low, high = reach(view, from_axis=1)
@@ -161,7 +169,7 @@ def rows_of(view: View, *, skips: bool) -> Rows:
     are_in &= (starts + low >= 0) & (starts + high < size)
     if not skips and not are_in.all():
         row = int(np.flatnonzero(~are_in)[0])
-        said = ", ".join(str(numbers_in(i.source, count)[row]) for i in view.indices)
+        said = ", ".join(str(_numbers(i.source, count)[row]) for i in view.indices)
         raise OutOfBoundsError(
             f"row {row} of {view.describe()} has the index {said}; "
             f"the axis has {', '.join(str(i.extent) for i in view.indices)} elements",

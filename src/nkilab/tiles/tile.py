@@ -370,6 +370,11 @@ def array_of(view: View) -> np.ndarray:
     """The elements of a view without indices, sharing memory with its storage, which must hold data."""
     if _looks is not None:
         _looks.append(view)
+    return elements_now(view)
+
+
+def elements_now(view: View) -> np.ndarray:
+    """As `array_of`, for an instruction, which reads them again where it is computed again."""
     if _settle is not None:
         _settle()
     if view.storage.place is not None:
@@ -387,8 +392,7 @@ def memory_of(view: View) -> np.ndarray:
     """As `array_of`, but calls that are under way may still write there."""
     storage = view.storage
     if storage.bytes is not None and storage.bytes is view._bytes:
-        elements: np.ndarray = view._elements
-        return elements
+        return view._elements
     known = view.layout
     assert not known.indices, "its address is known at run time"
     if storage.bytes is None:

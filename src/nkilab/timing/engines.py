@@ -6,8 +6,8 @@ is when data arrive. Choosing at run time what is ready comes to the same.
 
 from __future__ import annotations
 
-from ..heap import drop_first, push
 from ..place.slots import DMA, ENGINES
+from ..records import drop_first, push
 from .state import ARRAY_TILES, FOREVER, NOBODY, RENDEZVOUS, Clock, Engine, Moment
 from .transfers import add
 

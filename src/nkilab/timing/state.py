@@ -8,10 +8,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from msgspec import Struct
 
-from ..heap import Entry
 from ..machine import Machine
 from ..place.slots import DMA
-from ..records import numbers, table
+from ..records import Entry, numbers, table
 from .work import PSUM_PORT, QUEUES, SBUF_PORT, Share, Work
 
 NOT_YET = -1.0

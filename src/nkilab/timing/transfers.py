@@ -7,7 +7,7 @@ the same share of every engine, a narrow transfer no more than it can use. HBM l
 
 from __future__ import annotations
 
-from ..heap import drop_first, push
+from ..records import drop_first, push
 from .state import FOREVER, ISSUE, NOBODY, QUEUE, QUEUES_OF_UNIT, Clock
 
 NONE_ENDED = -1

@@ -48,7 +48,7 @@ class Repeats:
         self.refused: set[Any] = set()
         self.late: set[Any] = set()
         self.lengths: dict[Any, int] = {}
-        self.takes_evenly: Callable[[FrameType, Affine], bool] = _never
+        self.takes_evenly: Callable[[FrameType, Affine], bool] = lambda frame, index: False
         self.is_broken = self.is_used = self.is_off = False
         self.starts = 0
         self.is_of_list: set[LoopIndex] = set()
@@ -79,10 +79,6 @@ class Repeats:
         self.patterns.clear()
         self.starts += 1
         return self.starts < MOST_STARTS
-
-
-def _never(frame: FrameType, index: Affine) -> bool:
-    return False
 
 
 class LoopIndex:

@@ -98,6 +98,7 @@ def record(
         named = views = operands if form.has_views_only else [operands[i] for i in form.view_slots]
         if form.is_indirect:
             named = [*views, *[index.source for v in views for index in v.indices]]
+            session.note_row(len(session.program), mask, operands)
             operands = settle(session, form, operands)
             views = [operands[i] for i in form.view_slots]
         if values or cls.call_rules or cls.resolves:

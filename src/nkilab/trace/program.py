@@ -5,6 +5,7 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence, Sized
+from contextlib import contextmanager
 from itertools import accumulate
 from math import copysign
 from typing import Any, NamedTuple
@@ -12,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from msgspec import Struct
 
+from ..errors import UsageError
 from ..isa.declare import Instruction, Operand
 from ..machine import Machine
 from ..tiles.dtypes import DType
@@ -431,3 +433,38 @@ class Program:
             if count:
                 totals[form.name] = totals.get(form.name, 0) + count
         return totals
+
+
+def recosted(program: Program, machine: Machine) -> Program:
+    """The same rows with the costs that another set of constants gives their forms.
+
+    Raises:
+        UsageError: if the constants belong to another chip; its kernels may differ.
+        KernelError: if a form exceeds a limit that the constants lower.
+    """
+    if machine.name != program.machine.name:
+        raise UsageError(f"the program is for {program.machine.name}, the constants are of {machine.name}")
+    if machine is program.machine:
+        return program
+    forms = [type(form)(machine, form.layouts, form.attribute_values) for form in program.forms]
+    result = program.with_forms(forms, program.form_column)
+    result.machine = machine
+    return result
+
+
+_KEY = "nkilab_program"
+
+
+@contextmanager
+def errors_know(program: Program) -> Iterator[None]:
+    """Give an error of a kernel what it recorded until then."""
+    try:
+        yield
+    except Exception as error:
+        vars(error)[_KEY] = program
+        raise
+
+
+def program_until(error: Exception) -> Program | None:
+    """The program that was recorded until an error; None if it is no kernel's, or nothing was."""
+    return vars(error).get(_KEY) or None

@@ -31,6 +31,10 @@ MemoryKey = tuple[str, str, int]
 TURNS = "turns"
 
 
+class RunNeeded(BaseException):
+    """The user is told of something where the kernel does not run, which then has to run."""
+
+
 class TurnsNeeded(BaseException):
     """An instance meets others of its core, which run one after another; the user's except lets it pass."""
 
@@ -117,8 +121,10 @@ class Session:
         # threads that compute calls behind the caller (execute.threads.Threads); None to compute them at once
         self.threads: Any = None
         self.changed_inputs: list[Storage] = []
-        # whether a call wrote where a mask said
-        self.has_masks = False
+        # gets what a program does not say of a row: its mask, and its operands if some have indices
+        self.note_row: Callable[..., None] = lambda *said: None
+        # whether rows are computed without the kernel
+        self.is_replay = False
 
     def begin(self, instance: tuple[int, ...]) -> None:
         """Turn to the next program instance that runs on this core."""
@@ -205,6 +211,8 @@ class Session:
         """Warn once per source line and kind of message, at the line of the row being recorded."""
         filename, lineno = self.where
         mark = (filename, lineno, key or message)
+        if self.is_replay:
+            raise RunNeeded
         if mark not in self.together.warned:
             self.together.warned.add(mark)
             with _printable_warnings():

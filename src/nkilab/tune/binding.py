@@ -220,18 +220,10 @@ def _with_constant(call: BoundCall, name: str, value: Value) -> BoundCall:
     return dataclasses.replace(call, constants=(*call.constants, (*place, value)))
 
 
-def _with_grid(call: BoundCall, name: str, value: Value) -> BoundCall:
-    return dataclasses.replace(call, kernel=call.kernel[extents(str(value)) or (1,)])
-
-
 def _with_lnc(call: BoundCall, name: str, value: Value) -> BoundCall:
     cores = _whole(name, value)
     extent = cores if call.kernel.spelling == "nki" else CoreCount(cores)
     return dataclasses.replace(call, kernel=call.kernel[extent])
-
-
-def _with_ranks(call: BoundCall, name: str, value: Value) -> BoundCall:
-    return dataclasses.replace(call, ranks=_whole(name, value))
 
 
 def _with_dtype(call: BoundCall, name: str, value: Value) -> BoundCall:
@@ -260,8 +252,8 @@ _SETTERS: dict[str, Callable[[BoundCall, str, Value], BoundCall]] = {
     "parameter": _with_parameter,
     "field": _with_field,
     "constant": _with_constant,
-    "grid": _with_grid,
+    "grid": lambda call, _, value: dataclasses.replace(call, kernel=call.kernel[extents(str(value)) or (1,)]),
     "lnc": _with_lnc,
-    "ranks": _with_ranks,
+    "ranks": lambda call, name, value: dataclasses.replace(call, ranks=_whole(name, value)),
     "dtype": _with_dtype,
 }

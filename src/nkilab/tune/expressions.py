@@ -1,14 +1,14 @@
 """Constraints between parameters: comparisons and arithmetic on names and numbers, and nothing else.
 
-A text is parsed into Python's syntax tree, which is turned into functions node by node. What has no row in
-the tables below is refused; nothing is ever handed to Python as code.
+A text is parsed into Python's syntax tree, which is evaluated node by node. What has no row in the tables
+below is refused; nothing is ever handed to Python as code.
 """
 
 from __future__ import annotations
 
 import ast
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,7 +16,6 @@ from ..errors import UsageError
 
 Value = int | float | str | bool
 Values = Mapping[str, Value]
-Evaluate = Callable[[Values], Any]
 
 MOST_CHARACTERS = 500
 ALLOWED = "names of parameters, numbers, words in quotes, + - * / // %, comparisons, in (...), and, or, not"
@@ -43,6 +42,7 @@ _SIGNS: dict[type[ast.AST], Callable[[Any], Any]] = {
     ast.UAdd: operator.pos,
     ast.Not: operator.not_,
 }
+_JOINING: dict[type[ast.AST], Callable[[Any], bool]] = {ast.And: all, ast.Or: any}
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class Constraint:
     text: str
     names: frozenset[str]
     where: str = ""
-    evaluate: Evaluate = field(repr=False, compare=False, default=lambda values: True)
+    tree: ast.AST = field(repr=False, compare=False, default=ast.Constant(True))
 
     def holds(self, values: Values) -> bool:
         """Whether it is true of the values of its names.
@@ -67,7 +67,7 @@ class Constraint:
             UsageError: if it divides by zero, or compares or adds what cannot be.
         """
         try:
-            return bool(self.evaluate(values))
+            return bool(_value(self.tree, values))
         except (ZeroDivisionError, TypeError, OverflowError) as error:
             values_text = ", ".join(f"{name} = {values[name]!r}" for name in sorted(self.names))
             raise _refused(f"{self.text} has no value for {values_text}: {error}", self.where, "") from None
@@ -87,9 +87,8 @@ def constraint(text: str, names: frozenset[str], where: str = "") -> Constraint:
     if len(text) > MOST_CHARACTERS:
         raise _refused(f"a constraint has {len(text)} characters; it has at most {MOST_CHARACTERS}", where)
     try:
-        tree = ast.parse(text.strip(), mode="eval")
-        used: set[str] = set()
-        evaluate = _function_of(tree.body, names, used)
+        tree = ast.parse(text.strip(), mode="eval").body
+        used = frozenset(_names_in(tree, names))
     except (SyntaxError, ValueError) as error:
         reason = error.msg if isinstance(error, SyntaxError) else str(error)
         raise _refused(f"{text!r} is no constraint: {reason}", where) from None
@@ -99,7 +98,7 @@ def constraint(text: str, names: frozenset[str], where: str = "") -> Constraint:
         raise _refused(
             f"{text!r} names no parameter", where, f"the parameters are {', '.join(sorted(names))}"
         )
-    return Constraint(text, frozenset(used), where, evaluate)
+    return Constraint(text, used, where, tree)
 
 
 def _refused(problem: str, where: str, hint: str = f"a constraint has {ALLOWED}") -> UsageError:
@@ -108,71 +107,56 @@ def _refused(problem: str, where: str, hint: str = f"a constraint has {ALLOWED}"
     return error
 
 
-def _function_of(node: ast.AST, names: frozenset[str], used: set[str]) -> Evaluate:
-    """What a node means, as a function of the parameters; notes the names it uses."""
+def _names_in(node: ast.AST, names: frozenset[str]) -> Iterator[str]:
+    """The names that an expression uses.
 
-    def inner(part: ast.AST) -> Evaluate:
-        return _function_of(part, names, used)
-
+    Raises:
+        ValueError: if there is no parameter of a name, or something else is not allowed.
+    """
     match node:
-        case ast.Constant(value=int() | float() | str() as value):
-            return lambda values: value
+        case ast.Constant(value=int() | float() | str()):
+            parts: list[ast.expr] = []
+        case ast.Name() | ast.Attribute() if (name := ast.unparse(node)) in names:
+            yield name
+            return
         case ast.Name(id=name):
-            return _name(name, names, used)
-        case ast.Attribute() if (name := ast.unparse(node)) in names:
-            return _name(name, names, used)
+            raise ValueError(f"{name} is no parameter; there are {', '.join(sorted(names))}")
         case ast.UnaryOp(op=sign, operand=operand) if type(sign) in _SIGNS:
-            return _applied(_SIGNS[type(sign)], [inner(operand)])
+            parts = [operand]
         case ast.BinOp(left=left, op=sign, right=right) if type(sign) in _ARITHMETIC:
-            return _calculated(_ARITHMETIC[type(sign)], inner(left), inner(right))
-        case ast.BoolOp(op=ast.And(), values=parts):
-            return _all(list(map(inner, parts)))
-        case ast.BoolOp(op=ast.Or(), values=parts):
-            return _any(list(map(inner, parts)))
-        case ast.Compare(left=left, ops=signs, comparators=others) if all(
-            type(sign) in _COMPARISONS for sign in signs
+            parts = [left, right]
+        case ast.BoolOp(values=parts):
+            pass
+        case ast.Compare(left=left, ops=signs, comparators=others) if _COMPARISONS.keys() >= set(
+            map(type, signs)
         ):
-            tests = [_COMPARISONS[type(sign)] for sign in signs]
-            return _compared(tests, [inner(left), *map(inner, others)])
+            parts = [left, *others]
         case ast.Tuple(elts=parts) | ast.List(elts=parts):
-            listed = list(map(inner, parts))
-            return lambda values: tuple(part(values) for part in listed)
-    raise ValueError(f"{ast.unparse(node)} is not allowed")
+            pass
+        case _:
+            raise ValueError(f"{ast.unparse(node)} is not allowed")
+    for part in parts:
+        yield from _names_in(part, names)
 
 
-def _name(name: str, names: frozenset[str], used: set[str]) -> Evaluate:
-    if name not in names:
-        raise ValueError(f"{name} is no parameter; there are {', '.join(sorted(names))}")
-    used.add(name)
-    return lambda values: values[name]
-
-
-def _applied(function: Callable[..., Any], parts: list[Evaluate]) -> Evaluate:
-    return lambda values: function(*(part(values) for part in parts))
-
-
-def _calculated(function: Callable[[Any, Any], Any], left: Evaluate, right: Evaluate) -> Evaluate:
-    def evaluate(values: Values) -> Any:
-        a, b = left(values), right(values)
-        if not isinstance(a, int | float) or not isinstance(b, int | float):
-            # * repeats texts and % writes into them, which no constraint needs
-            raise TypeError("arithmetic is on numbers")
-        return function(a, b)
-
-    return evaluate
-
-
-def _all(parts: list[Evaluate]) -> Evaluate:
-    return lambda values: all(part(values) for part in parts)
-
-
-def _any(parts: list[Evaluate]) -> Evaluate:
-    return lambda values: any(part(values) for part in parts)
-
-
-def _compared(tests: list[Callable[[Any, Any], bool]], parts: list[Evaluate]) -> Evaluate:
-    def evaluate(values: Values) -> bool:
-        results = [part(values) for part in parts]
-        return all(test(a, b) for test, a, b in zip(tests, results, results[1:], strict=False))
-
-    return evaluate
+def _value(node: ast.AST, values: Values) -> Any:
+    """What an expression that `_names_in` allows is for values of its names."""
+    match node:
+        case ast.Constant(value=value):
+            return value
+        case ast.UnaryOp(op=sign, operand=operand):
+            return _SIGNS[type(sign)](_value(operand, values))
+        case ast.BinOp(left=left, op=sign, right=right):
+            a, b = _value(left, values), _value(right, values)
+            if not isinstance(a, int | float) or not isinstance(b, int | float):
+                # * repeats texts and % writes into them, which no constraint needs
+                raise TypeError("arithmetic is on numbers")
+            return _ARITHMETIC[type(sign)](a, b)
+        case ast.BoolOp(op=joining, values=parts):
+            return _JOINING[type(joining)](_value(part, values) for part in parts)
+        case ast.Compare(left=left, ops=signs, comparators=others):
+            sides = [_value(part, values) for part in (left, *others)]
+            return all(_COMPARISONS[type(s)](a, b) for s, a, b in zip(signs, sides, sides[1:], strict=False))
+        case ast.Tuple(elts=parts) | ast.List(elts=parts):
+            return tuple(_value(part, values) for part in parts)
+    return values[ast.unparse(node)]

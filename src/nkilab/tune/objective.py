@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from .. import api
-from ..arguments import call_arguments
+from ..arguments import call_arguments, calls_of
 from ..arrays import framework_of
 from ..checks import examine_shapes
 from ..checks.capacity import PSUM_FULL
@@ -26,7 +26,6 @@ from ..launches import Launched, launch, launch_ranks
 from ..ledger.choice import demand_of
 from ..ledger.predict import recosted
 from ..machine import Machine
-from ..rank_arguments import calls_of
 from ..records import LONG, prepare
 from ..tiles.dtypes import as_dtype
 from ..timing import MODEL_VERSION
@@ -74,6 +73,35 @@ class Objective(Protocol):
         """What becomes of a point; no error of the point leaves it."""
 
     def under(self, machine: Machine) -> Objective:
+        """The same with other constants of the chip."""
+
+
+class Searchable(Objective, Protocol):
+    """What `nkilab tune` searches, and reads measurements back for."""
+
+    @property
+    def name(self) -> str:
+        """Of the kernel."""
+
+    @property
+    def spelling(self) -> str:
+        """Of the kernel."""
+
+    @property
+    def machine(self) -> Machine:
+        """The chip."""
+
+    @property
+    def space(self) -> Space | None:
+        """What is searched unless a space is given; None if one must be."""
+
+    def check(self, space: Space) -> None:
+        """Refuse a space of what is no parameter."""
+
+    def begins(self, space: Space) -> Point | None:
+        """The point of a space that comes first, what is taken without a search; None if there is none."""
+
+    def under(self, machine: Machine) -> Searchable:
         """The same with other constants of the chip."""
 
 
@@ -135,6 +163,13 @@ class KernelObjective:
     def target(self) -> str:
         """The chip, as results call it."""
         return self.machine.label
+
+    @property
+    def space(self) -> None:
+        """A kernel's parameters are its author's to name."""
+
+    def begins(self, space: Space) -> None:
+        """No point comes before the others."""
 
     @property
     def digest(self) -> str:

@@ -10,7 +10,7 @@ from datetime import timedelta
 from typing import Any
 
 from .._lazy import rich
-from ..progress import columns, is_wanted, quiet, say
+from ..progress import console_for, is_wanted, quiet, say
 from ..timing import MODEL_VERSION
 from ..views.guidance import Advice
 from .confirm import Recalibrated
@@ -134,7 +134,7 @@ def _print_table(verdict: Verdict) -> None:
         table.add_column(title, justify="left" if title == "bound" else "right")
     for outcome in rows[:SHOWN]:
         table.add_row(*_cells(outcome, names, goals))
-    console = rich("console").Console(width=columns(), highlight=False, markup=False, emoji=False)
+    console = console_for(markup=False)
     console.print(table)
     if len(rows) > SHOWN:
         say(f"and {len(rows) - SHOWN} more; --json lists them")

@@ -15,7 +15,7 @@ from .path import KINDS, Path, path_of
 # pipeline of a short kernel takes its part of that.
 _BOUND_SHARE = 0.8
 
-_UNOCCUPIED = "no resource is occupied 80 % of the time; on the critical path,"
+_WAITING = "nothing is busy 80 % of the time; steps wait for each other, mostly for"
 BOUNDS = {
     "tensor engine": "TensorE is occupied at least 80 % of the time between first and last event",
     "vector engine": "VectorE is occupied at least 80 % of the time between first and last event",
@@ -24,11 +24,12 @@ BOUNDS = {
     "sync engine": "SyncE is occupied at least 80 % of the time between first and last event",
     "DMA bandwidth": "DMA engines move bytes at least 80 % of the time from first to last event",
     "HBM bandwidth": "the HBM stack moves at least 80 % of what it can from first to last event",
-    "DMA issue": "issuing units are occupied at least 80 % of the time from first to last event",
+    "DMA issue": "issuing units are occupied at least 80 % of the time from first to last event, or take "
+    "most of a critical path on which transfers take more time than engines",
     "collectives": "ranks exchange bytes at least 80 % of the time from first to last event, or take most "
     "of the critical path",
-    "DMA latency": f"{_UNOCCUPIED} transfers take more time than engines",
-    "dependence": f"{_UNOCCUPIED} engines take at least as much time as transfers",
+    "DMA latency": f"{_WAITING} transfers",
+    "dependence": f"{_WAITING} engines",
     "nothing": "the program has no instructions",
 }
 
@@ -95,11 +96,14 @@ def bound_of(machine: Machine, timeline: Timeline, shares: dict[str, float]) -> 
     path = path_of(machine, timeline)
     exchanges = _exchange_ns(path, timeline)
     spent = path.spent_ns()
-    transfers = sum(spent.get(kind, 0.0) for kind in ("issue", "first byte", "moving")) - exchanges
+    issue = spent.get("issue", 0.0)
+    moving = spent.get("first byte", 0.0) + spent.get("moving", 0.0) - exchanges
     engines = sum(spent.get(kind, 0.0) for kind in ("execute", "result", "weights", "table"))
-    if exchanges > max(transfers, engines):
+    if exchanges > max(issue + moving, engines):
         return "collectives"
-    return "DMA latency" if transfers > engines else "dependence"
+    if engines >= issue + moving:
+        return "dependence"
+    return "DMA issue" if issue > moving else "DMA latency"
 
 
 def _exchange_ns(path: Path, timeline: Timeline) -> float:

@@ -2,7 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from msgspec import Struct
+
+# how it is known that a change leaves the results as they are
+Equality = Literal["computed", "proved", "by formula", "assumed"]
+_EQUAL: dict[Equality, str] = {
+    "computed": "computed on random numbers: equal results",
+    "proved": "values proved equal",
+    "by formula": "equal by the formulas of the instructions",
+    "assumed": "as if, by its costs alone",
+}
 
 
 class Advice(Struct, frozen=True):
@@ -19,6 +30,8 @@ class Advice(Struct, frozen=True):
         source: document and heading.
         rounds: whether results change, by rounding alone.
         path, line: the same place in full.
+        combined_with: transformations that it makes besides, one after the other: alone each saves less.
+        equal: how it is known that results stay as they are, but for rounding.
     """
 
     id: str
@@ -32,21 +45,29 @@ class Advice(Struct, frozen=True):
     rounds: bool = False
     path: str = ""
     line: int = 0
+    combined_with: tuple[str, ...] = ()
+    equal: Equality = "assumed"
 
     def to_dict(self) -> dict[str, object]:
         """Ready for JSON."""
         return {
             "id": self.id, "where": self.where, "message": self.message, "gain_us": self.gain_us,
             "interval_us": list(self.interval_us), "edit": self.edit, "fix": self.fix, "source": self.source,
-            "rounds": self.rounds,
+            "rounds": self.rounds, "combined_with": list(self.combined_with), "equal": self.equal,
         }  # fmt: skip
+
+    @property
+    def name(self) -> str:
+        """Its transformation, or transformations."""
+        return " + ".join((self.id, *self.combined_with))
 
     def lines(self) -> tuple[str, str, str]:
         """What is the matter, what it gains and what to do, as text."""
         low, high = self.interval_us
         return (
-            f"{self.where}: {self.message} [{self.id}]",
-            f"  gain: {self.gain_us:.2f} us by simulation, {low:.2f} to {high:.2f}: {self.edit}",
+            f"{self.where}: {self.message} [{self.name}]",
+            f"  gain: {self.gain_us:.2f} us by simulation, {low:.2f} to {high:.2f}: {self.edit} "
+            f"({_EQUAL[self.equal]}{', but for rounding' if self.rounds else ''})",
             f"  hint: {self.fix}",
         )
 
@@ -91,7 +112,7 @@ class Guidance(Struct, frozen=True):
             first = self.advice[0]
             low, high = first.interval_us
             return (
-                f"First thing to try: {first.fix} ({first.id}, {first.where}); it saves "
+                f"First thing to try: {first.fix} ({first.name}, {first.where}); it saves "
                 f"{first.gain_us:.2f} us, {low:.2f} to {high:.2f} us."
             )
         roofline = next((d for d in self.distances if d.limit == "roofline"), None)

@@ -12,7 +12,7 @@ import numpy as np
 from .._lazy import rich
 from ..errors import printable
 from ..place.slots import ENGINES
-from ..progress import columns
+from ..progress import columns, console_for
 from ..timing.timeline import Timeline
 from .metrics import METRICS
 from .summary import Summary
@@ -130,7 +130,7 @@ def print_estimate(estimate: Estimated, file: TextIO | None = None) -> None:
 def print_comparison(estimates: Sequence[Estimated], file: TextIO | None = None) -> None:
     """Print estimates of one kernel on several chips: a column for each."""
     summaries = [estimate.summary for estimate in estimates]
-    console = rich("console").Console(file=file, width=columns(), highlight=False, markup=False, emoji=False)
+    console = console_for(file, markup=False)
     console.print(f"{summaries[0].kernel} on {', '.join(s.machine for s in summaries)} "
                   f"(timing model {summaries[0].model})")  # fmt: skip
     table = rich("table").Table(width=columns(), pad_edge=True)
@@ -154,7 +154,7 @@ def print_comparison(estimates: Sequence[Estimated], file: TextIO | None = None)
 
 
 def _print_body(summary: Summary, timeline: Timeline | None, file: TextIO | None) -> None:
-    console = rich("console").Console(file=file, width=columns(), highlight=False, markup=False, emoji=False)
+    console = console_for(file, markup=False)
     console.print(summary_table(summary))
     console.print(f"bound by {summary.bound}: {summary.bound_text}")
     if timeline is not None:

@@ -9,7 +9,7 @@ from typing import Any, TextIO
 import numpy as np
 
 from .._lazy import rich
-from ..progress import columns
+from ..progress import columns, console_for
 from .cores import HEADINGS, Together
 from .difference import Difference, metric_cells, time_cells
 from .run import Run
@@ -31,9 +31,7 @@ def print_profile(run: Run, file: TextIO | None = None) -> None:
         run: of the kernel.
         file: where to; standard output if None.
     """
-    console = rich("console").Console(
-        file=file, width=columns(), highlight=False, markup=False, emoji=False, soft_wrap=False
-    )
+    console = console_for(file, markup=False, soft_wrap=False)
     low, high = run.interval_us
     console.print(
         f"{run.summary.kernel} on {run.summary.machine}: {run.timeline.latency_us:.2f} us predicted, "
@@ -96,9 +94,7 @@ def print_difference(difference: Difference, file: TextIO | None = None) -> None
         difference: of two runs.
         file: where to; standard output if None.
     """
-    console = rich("console").Console(
-        file=file, width=columns(), highlight=False, markup=False, emoji=False, soft_wrap=False
-    )
+    console = console_for(file, markup=False, soft_wrap=False)
     first, second = difference.names
     console.print(f"{difference.headline}; {difference.bounds}")
     both = (difference.before, difference.after)

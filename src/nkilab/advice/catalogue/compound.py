@@ -25,6 +25,7 @@ FEWEST_STEPS = 8
 
 @transformation(
     "use_statistics",
+    by_formula=True,
     relieves=POINTWISE,
     title="bn_stats gathers mean and variance in one pass",
     what="a sum and a sum of squares are taken of the same rows, each in a pass of its own",
@@ -38,7 +39,7 @@ def statistics(subject: Subject) -> Iterator[Candidate]:
     sums, squares = dict[int, int](), dict[int, list[int]]()
     for row in subject.rows_of("tensor_reduce", "activation_reduce").tolist():
         form = base.form_of(row)
-        source = next(a.storage for a in base.accesses(row) if not a.is_written)
+        source = subject.read_by(row)[0]
         makers = [w for w in subject.writers.get(source, []) if _squares(subject, w)]
         adds = form.name == "tensor_reduce" and form.op.name == "add"  # type: ignore[attr-defined]
         if adds and makers:
@@ -64,11 +65,11 @@ def _squares(subject: Subject, row: int) -> bool:
 
 def _squared(subject: Subject, row: int) -> int:
     """The tile whose elements a row squares, also where a number per row was subtracted from them first."""
-    tile = next(a.storage for a in subject.base.accesses(row) if not a.is_written)
+    tile = subject.read_by(row)[0]
     for writer in subject.writers.get(tile, []):
         form = subject.base.form_of(writer)
         if form.name == "tensor_scalar" and form.op0.name == "subtract":  # type: ignore[attr-defined]
-            return next(a.storage for a in subject.base.accesses(writer) if not a.is_written)
+            return subject.read_by(writer)[0]
     return tile
 
 
@@ -100,17 +101,24 @@ def scans(subject: Subject) -> Iterator[Candidate]:
     """Steps r = a * r + b, column by column, as one scan."""
     steps = _steps(subject)
     chains: list[list[tuple[list[int], list[Slot]]]] = []
-    for rows, slots in steps:
-        if chains and chains[-1][-1][1][0] == slots[1]:
-            chains[-1].append((rows, slots))
-        else:
-            chains.append([(rows, slots)])
+    for rows, (result, one, other, summand) in steps:
+        before = chains[-1][-1][1][0] if chains else None
+        # factors may stand either way
+        continued, factor = (other, one) if other in (before, _column_before(result)) else (one, other)
+        if continued != before:
+            chains.append([])
+        chains[-1].append((rows, [result, continued, factor, summand]))
     long = [chain for chain in chains if len(chain) >= FEWEST_STEPS]
     every = [row for chain in long for rows, _ in chain for row in rows]
     message = f"{plural(sum(map(len, long)), 'step')} of a recurrence, one column each"
     yield from of_rows(
         subject, every, message, ("one scan for each recurrence", lambda: _scanned(subject, long))
     )
+
+
+def _column_before(slot: Slot) -> Slot:
+    storage, offset, own = slot
+    return storage, offset - 1, own
 
 
 def _steps(subject: Subject) -> list[tuple[list[int], list[Slot]]]:

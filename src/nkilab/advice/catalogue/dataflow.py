@@ -86,23 +86,18 @@ def _kept(subject: Subject, tensors: Sequence[int]) -> Program:
     """A program whose loads of some tensors are the tiles that were stored to them."""
     draft = Draft(subject.base)
     places: dict[int, tuple[int, int, int]] = {}
-    replaced: dict[int, int] = {}
     for storage in tensors:
-        _keep(subject, draft, storage, places, replaced)
-    if replaced and places:
+        _keep(subject, draft, storage, places)
+    if not places.keys().isdisjoint(whole for whole, _, _ in places.values()):
         raise Unfit
     draft.relocate(places)
-    draft.each_slot(lambda slot: (replaced[slot[0]], slot[1], slot[2]), replaced)
     edited = draft.program()
     alive = live_rows(edited)
     return edited.without(np.flatnonzero(~alive), {})
 
 
-def _keep(
-    subject: Subject, draft: Draft, storage: int,
-    places: dict[int, tuple[int, int, int]], replaced: dict[int, int],
-) -> None:  # fmt: skip
-    """Leave out the loads of a tensor: each that reads what one store wrote, or stores that make it up."""
+def _keep(subject: Subject, draft: Draft, storage: int, places: dict[int, tuple[int, int, int]]) -> None:
+    """Leave out the loads of a tensor: each that reads of what one store wrote, or stores that make it up."""
     base = subject.base
     stores: dict[Region, int] = {}
     writers = set(subject.writers[storage])
@@ -115,10 +110,9 @@ def _keep(
             continue
         if not whole_tile(base, target[0], target[2], target[1]) or len(subject.writers[target[0]]) != 1:
             raise Unfit
-        own = stores.get((source[1], source[2].shape, source[2].strides))
-        if own is not None:
-            _same_type(base, own, target[0])
-            replaced[target[0]] = own
+        part = _part_of_store(stores, source)
+        if part is not None and base.storages[part[0]].dtype is base.storages[target[0]].dtype:
+            places[target[0]] = part
         else:
             _gather(base, stores, source, target[0], places)
         draft.drop([row])
@@ -139,9 +133,19 @@ def _pair(draft: Draft, row: int) -> tuple[Slot, ...]:
     return tuple(slots)
 
 
-def _same_type(base: Program, one: int, other: int) -> None:
-    if base.storages[one][1:3] != base.storages[other][1:3]:
-        raise Unfit
+def _part_of_store(stores: Mapping[Region, int], source: Slot) -> tuple[int, int, int] | None:
+    """The tile stored around what is loaded, and from which partition and column of it; None if none was."""
+    _, offset, own = source
+    known = stores.get((offset, own.shape, own.strides))
+    if known is not None:
+        return known, 0, 0
+    for (start, shape, strides), stored in stores.items():
+        if strides != own.strides or len(shape) != 2 or strides[0] < shape[1] or strides[1] != 1:
+            continue
+        row, column = divmod(offset - start, strides[0])
+        if 0 <= row <= shape[0] - own.shape[0] and column <= shape[1] - own.shape[1]:
+            return stored, row, column
+    return None
 
 
 def _gather(

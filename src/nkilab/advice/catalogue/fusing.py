@@ -12,7 +12,7 @@ from ...isa.declare import Instruction, Step
 from ...tiles.tile import PSUM, Layout
 from ...trace.program import Program
 from ..declare import POINTWISE, Candidate, Subject, of_rows, plural, transformation
-from ..draft import Draft, Slot, Unfit, with_steps
+from ..draft import Draft, Slot, Unfit, transposes, with_steps
 from ..equal_values import live_rows
 
 # hw: 64 cycles of an engine of 1.4 GHz, the least that an instruction takes (trn1 architecture guide)
@@ -34,8 +34,8 @@ def _is_constant(subject: Subject, storage: int, since: int, until: int) -> bool
     return not any(since < row < until for row in subject.writers.get(storage, []))
 
 
-def without_steps(subject: Subject, rows: Sequence[int]) -> Program:
-    """A program without rows of one wide source, whose readers take that source instead.
+def without_steps(subject: Subject, rows: Sequence[int], sources: Mapping[int, Slot] = {}) -> Program:
+    """A program without rows of one wide source, whose readers take that source, or another one, instead.
 
     Raises:
         Unfit: if a reader cannot.
@@ -43,7 +43,7 @@ def without_steps(subject: Subject, rows: Sequence[int]) -> Program:
     draft = Draft(subject.base)
     at: dict[int, Slot] = {}
     for row in rows:
-        source = _source(subject, row)
+        source = sources.get(row) or _source(subject, row)
         (result,) = [a.storage for a in subject.base.accesses(row) if a.is_written]
         last = max(subject.readers.get(result, [-1]))
         if source is None or last < 0 or not _is_constant(subject, source[0], row, last):
@@ -110,6 +110,7 @@ def _operators(form: Instruction) -> int:
 
 @transformation(
     "fuse_alu",
+    by_formula=True,
     relieves=POINTWISE,
     title="an instruction does two operations",
     what="neighbouring element-wise instructions over one tile each do a single operation",
@@ -141,6 +142,7 @@ def chains(subject: Subject) -> Iterator[Candidate]:
 
 @transformation(
     "fuse_activation",
+    by_formula=True,
     relieves=POINTWISE,
     title="an activation scales, shifts and reads PSUM itself",
     what="a scale, bias or copy stands before an activation, or several instructions make up one function",
@@ -159,12 +161,29 @@ def activations(subject: Subject) -> Iterator[Candidate]:
     yield from _fusing(
         subject, pairs, "{} scale, shift or copy what an activation reads", "part of the activation"
     )
+    weighted = dict(_weighted_sigmoids(subject))
+    yield from of_rows(
+        subject, list(weighted), f"{plural(len(weighted), 'row')} multiply a sigmoid by its own data",
+        ("silu in one activation", lambda: without_steps(subject, list(weighted), weighted)),
+    )  # fmt: skip
     spelled = list(_spelled_sigmoids(subject))
     rows = [row for own in spelled for row in own[1:]]
     message = f"{plural(len(rows) + len(spelled), 'row')} compute a sigmoid step by step"
     yield from of_rows(
         subject, rows, message, ("one activation for each", lambda: without_steps(subject, rows))
     )
+
+
+def _weighted_sigmoids(subject: Subject) -> Iterator[tuple[int, Slot]]:
+    """Products of a sigmoid and what it was taken of, with the sigmoid's operand."""
+    for row, reader in _pairs(subject, ("activation",), ("tensor_tensor",)):
+        form, product = subject.base.form_of(row), subject.base.form_of(reader)
+        data, made = _source(subject, row), next(a for a in subject.base.accesses(row) if a.is_written)
+        operands = [
+            (a.storage, a.offset, a.layout) for a in subject.base.accesses(reader) if not a.is_written
+        ]
+        if _named(form, "op") == "sigmoid" and _named(product, "op") == "multiply" and data in operands:
+            yield reader, (made.storage, made.offset, made.layout)
 
 
 def _spelled_sigmoids(subject: Subject) -> Iterator[list[int]]:
@@ -184,6 +203,7 @@ def _spelled_sigmoids(subject: Subject) -> Iterator[list[int]]:
 
 @transformation(
     "fuse_reduction",
+    by_formula=True,
     relieves=POINTWISE,
     title="a sum is taken by the instruction that makes its data",
     what="a reduction passes over what an activation or operation has just written",
@@ -197,8 +217,7 @@ def reductions(subject: Subject) -> Iterator[Candidate]:
     makers = ("activation", "tensor_tensor", "tensor_scalar")
     rows = []
     for row in subject.rows_of("tensor_reduce").tolist():
-        sources = {a.storage for a in subject.base.accesses(row) if not a.is_written}
-        writers = [forms[column[w]] for s in sources for w in subject.writers.get(s, [])]
+        writers = [forms[column[w]] for s in set(subject.read_by(row)) for w in subject.writers.get(s, [])]
         adds = _named(forms[column[row]], "op") == "add"
         if (
             adds
@@ -231,6 +250,7 @@ def _negates(form: Instruction, values: tuple[object, ...]) -> bool:
 
 @transformation(
     "defer_scaling",
+    by_formula=True,
     relieves=POINTWISE,
     title="a row is scaled after the product, not before",
     what="a whole row is scaled or divided, and a product contracts it afterwards",
@@ -254,6 +274,7 @@ def scalings(subject: Subject) -> Iterator[Candidate]:
 
 @transformation(
     "fold_algebra",
+    by_formula=True,
     relieves=POINTWISE,
     title="a constant factor is part of an operand already",
     what="a tile is multiplied by a number, and a product contracts it afterwards",
@@ -297,7 +318,7 @@ def _is_contracted(subject: Subject, row: int, depth: int, operands: Sequence[st
 def _passes_on(subject: Subject, reader: int, tile: int, depth: int, operands: Sequence[str]) -> bool:
     """Whether a reader of a tile multiplies by it, or only transposes or copies it for one that does."""
     form = subject.base.form_of(reader)
-    if form.name in ("nc_transpose", "tensor_copy", "dma_transpose") or getattr(form, "is_transpose", False):
+    if form.name == "tensor_copy" or transposes(form):
         return _is_contracted(subject, reader, depth - 1, operands)
     return form.name == "nc_matmul" and tile in [subject.slots_of_operand(reader, name) for name in operands]
 

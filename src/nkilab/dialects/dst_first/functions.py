@@ -151,8 +151,7 @@ def power(x: Any, y: Any, dtype: Any = None) -> Tensor:
 def unary(name: str, x: Any, dtype: Any) -> Tensor:
     """An activation function of a tile, on ScalarE."""
     tile = a_tile(x)
-    result: Tensor = common.unary(RESULTS, name, tile, _result_dtype(dtype, tile))
-    return result
+    return common.unary(RESULTS, name, tile, _result_dtype(dtype, tile))
 
 
 def of_vector_engine(name: str, x: Any, dtype: Any, engine: str = "unknown") -> Tensor:
@@ -183,10 +182,7 @@ def reciprocal(x: Any, dtype: Any = None) -> Tensor:
 def negative(x: Any, dtype: Any = None) -> Tensor:
     """-x, element by element."""
     tile = a_tile(x)
-    result: Tensor = common.with_number(
-        RESULTS, OPERATORS["multiply"], tile, -1, False, _result_dtype(dtype, tile)
-    )
-    return result
+    return common.with_number(RESULTS, OPERATORS["multiply"], tile, -1, False, _result_dtype(dtype, tile))
 
 
 def sin(x: Any, dtype: Any = None) -> Tensor:
@@ -205,36 +201,31 @@ def sin(x: Any, dtype: Any = None) -> Tensor:
     bounded = plain(TensorScalar, op0=OPERATORS["minimum"], op1=OPERATORS["maximum"])
     limit = float(np.float32(np.pi))
     rest = RESULTS.make(TensorScalar, [None, rest, limit, -limit], bounded, dtype=FLOAT32, memory=SBUF)
-    result: Tensor = common.unary(RESULTS, "sin", rest, _result_dtype(dtype, tile))
-    return result
+    return common.unary(RESULTS, "sin", rest, _result_dtype(dtype, tile))
 
 
 def copy(x: Any, dtype: Any = None) -> Tensor:
     """A copy of a tile in SBUF, on VectorE: bit by bit where the type stays."""
     tile = a_tile(x)
-    result: Tensor = common.cast(RESULTS, tile, _result_dtype(dtype, tile))
-    return result
+    return common.cast(RESULTS, tile, _result_dtype(dtype, tile))
 
 
 def reduction(operator: str, x: Any, axis: Any, dtype: Any, keepdims: bool) -> Tensor:
     """A reduction of the last free axes on VectorE."""
     tile = a_tile(x)
-    result: Tensor = common.reduced(RESULTS, operator, tile, axis, _result_dtype(dtype, tile), bool(keepdims))
-    return result
+    return common.reduced(RESULTS, operator, tile, axis, _result_dtype(dtype, tile), bool(keepdims))
 
 
 def mean(x: Any, axis: Any, dtype: Any = None, keepdims: bool = False) -> Tensor:
     """The mean over the last free axes, with the sum in float32."""
     tile = a_tile(x)
-    result: Tensor = common.mean(RESULTS, tile, axis, _result_dtype(dtype, tile), bool(keepdims))
-    return result
+    return common.mean(RESULTS, tile, axis, _result_dtype(dtype, tile), bool(keepdims))
 
 
 def var(x: Any, axis: Any, dtype: Any = None, keepdims: bool = False) -> Tensor:
     """The variance over the last free axes, which stay as axes of one whatever `keepdims` says."""
     tile = a_tile(x)
-    result: Tensor = common.variance(RESULTS, tile, axis, _result_dtype(dtype, tile))
-    return result
+    return common.variance(RESULTS, tile, axis, _result_dtype(dtype, tile))
 
 
 def all_of(x: Any, axis: Any, dtype: Any = None) -> Tensor:
@@ -250,8 +241,7 @@ def softmax(x: Any, axis: Any = -1, dtype: Any = None) -> Tensor:
     """exp(x - max) / sum of exp(x - max) over the last free axes, in float32 up to the last rounding."""
     tile = a_tile(x)
     largest = _totals("maximum", axis)(tile)
-    result: Tensor = common.softmax(RESULTS, tile, largest, _totals("add", axis), _result_dtype(dtype, tile))
-    return result
+    return common.softmax(RESULTS, tile, largest, _totals("add", axis), _result_dtype(dtype, tile))
 
 
 def rms_norm(
@@ -261,23 +251,20 @@ def rms_norm(
     tile, weights = a_tile(x), a_tile(w, "w")
     common.notice_precision("rms_norm", compute_dtype)
     element_type, total = _result_dtype(dtype, tile), _totals("add", axis)
-    result: Tensor = common.rms_norm(RESULTS, tile, weights, total, n, epsilon, element_type)
-    return result
+    return common.rms_norm(RESULTS, tile, weights, total, n, epsilon, element_type)
 
 
 def where(condition: Any, x: Any, y: Any, dtype: Any = None) -> Tensor:
     """Elements of x where condition is not 0, of y elsewhere; three tiles of one shape."""
     predicate, chosen, other = a_tile(condition, "condition"), a_tile(x), a_tile(y, "y")
     _same_shape("where", condition=predicate, x=chosen, y=other)
-    result: Tensor = common.where(RESULTS, predicate, chosen, other, _result_dtype(dtype, chosen))
-    return result
+    return common.where(RESULTS, predicate, chosen, other, _result_dtype(dtype, chosen))
 
 
 def dropout(x: Any, rate: Any, dtype: Any = None) -> Tensor:
     """x with elements set to 0 with probability `rate`, a number or a column [P, 1]."""
     tile = a_tile(x)
-    result: Tensor = common.dropout(RESULTS, tile, _operand(rate, "rate"), _result_dtype(dtype, tile))
-    return result
+    return common.dropout(RESULTS, tile, _operand(rate, "rate"), _result_dtype(dtype, tile))
 
 
 def load(src: Any, dtype: Any = None) -> Tensor:
@@ -356,8 +343,7 @@ def transpose(x: Any, dtype: Any = None) -> Tensor:
 
 def matmul(x: Any, y: Any, transpose_x: bool = False) -> Tensor:
     """x @ y in PSUM, float32; x is [M, K], which TensorE transposes, or [K, M] with transpose_x."""
-    result: Tensor = common.matmul(RESULTS, a_tile(x), a_tile(y, "y"), bool(transpose_x))
-    return result
+    return common.matmul(RESULTS, a_tile(x), a_tile(y, "y"), bool(transpose_x))
 
 
 def broadcast_to(x: Any, shape: Any, dtype: Any = None) -> Tensor:
@@ -372,8 +358,7 @@ def broadcast_to(x: Any, shape: Any, dtype: Any = None) -> Tensor:
     if target[0] == tile.shape[0]:
         return RESULTS.make(TensorCopy, [None, rest], plain(TensorCopy), dtype=element_type, memory=SBUF)
     broadcast(tile, target)  # refuses what does not broadcast
-    result: Tensor = common.across_partitions(RESULTS, rest, target[0], element_type)
-    return result
+    return common.across_partitions(RESULTS, rest, target[0], element_type)
 
 
 def expand_dims(x: Any, axis: Any) -> Tensor:

@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, NoReturn
 
-from ...errors import SpellingError
+from ...errors import RuleError, SpellingError
 from ...isa.activations import ACTIVATIONS
 from ...isa.operators import OPERATORS
 from ...tiles.dtypes import DTYPES
-from ...tiles.tile import elements_text
+from ...tiles.tile import PSUM, elements_text
 from ...trace.builder import no_tensor
 from ...trace.session import ask, current
 from ...trace.source import place_of, user_frame
@@ -156,6 +156,11 @@ def device_print(print_prefix: str, tensor: Any) -> None:
     """Print a tensor to standard output, after a prefix."""
     if not isinstance(tensor, Tensor):
         raise no_tensor("tensor", tensor, "it is a tensor of the kernel")
+    if tensor.layout.memory == PSUM:
+        raise RuleError(
+            "tensor is in psum; it is in sbuf or hbm", hint="copy it to sbuf with tensor_copy first",
+            source="nki.language.device_print",
+        )  # fmt: skip
     if current().has_data:
         print(f"{print_prefix}{elements_text(tensor)}")
 

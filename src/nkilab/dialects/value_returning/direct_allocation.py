@@ -196,8 +196,7 @@ class Blocks:
 
     @property
     def _first(self) -> Tensor:
-        tile: Tensor = self._tiles.flat[0]
-        return tile
+        return self._tiles.flat[0]
 
     @property
     def dtype(self) -> Any:

@@ -443,11 +443,10 @@ def broadcast_method(self: Tensor, *extents: Any, shape: Any = None) -> Tensor:
 
     In a kernel that gives addresses, where there is no tile for the result, it stays a view.
     """
-    new_shape = checked("broadcast_to", lambda: shape_given(extents, shape), self)
+    new_shape = shape_given(extents, shape)
     if not is_direct(current()):
         return broadcast_to(self, shape=new_shape)
-    settled(self)
-    return checked("broadcast_to", lambda: broadcast(inside_bounds(self), as_shape(new_shape)), self)
+    return broadcast(inside_bounds(settled(self)), as_shape(new_shape))
 
 
 def loop_reduce(x: Any, op: Any, loop_indices: Any, *, dtype: Any = None, mask: Any = None) -> LoopReduction:

@@ -356,8 +356,7 @@ def _named_grid(axis: int, meaning: str) -> property:
                 f"the index grid has {len(self)} axes; it has no {meaning}",
                 hint="write a slice more in the subscript of nl.mgrid",
             ).located(place_of(user_frame()), "mgrid")
-        index_of_axis: Index = self[axis]
-        return index_of_axis
+        return self[axis]
 
     return property(grid, doc=f"The {meaning}.")
 

@@ -17,11 +17,11 @@ from .. import program_ids as programs
 from ..foreign import refuse_operand
 from ..places import placed
 from ..tile_size import tile_size
-from . import assignment, composites, constants, creation, functions, grids, host, reductions, run_time
+from . import assignment, composites, creation, functions, grids, host, reductions, run_time
 from . import program_ids as value_programs
+from .assignment import in_place
 from .dynamic import TileIndex
 from .grids import Index
-from .in_place import in_place
 from .tensor import Tensor, settled
 
 _BINARY = ("add", "subtract", "multiply", "divide", "power", "maximum", "minimum", "mod", "fmod",
@@ -76,7 +76,7 @@ DTYPES: dict[str, Any] = {
 
 
 class fp32:
-    """float32 constants."""
+    """float32 composites."""
 
     min = float(np.finfo(np.float32).min)
     max = float(np.finfo(np.float32).max)
@@ -103,8 +103,8 @@ NAMES: dict[str, Any] = {
             functions.copy, functions.load_transpose2d, functions.transpose, functions.matmul,
             functions.broadcast_to, functions.expand_dims, functions.loop_reduce, functions.device_print,
             creation.ndarray, creation.zeros, creation.ones, creation.full, creation.zeros_like,
-            creation.empty_like, finfo, constants.shared_constant, constants.shared_identity_matrix,
-            constants.rand, constants.random_seed, constants.gather_flattened, composites.where,
+            creation.empty_like, finfo, composites.shared_constant, composites.shared_identity_matrix,
+            composites.rand, composites.random_seed, composites.gather_flattened, composites.where,
             composites.softmax, composites.rms_norm, composites.dropout, grids.gemm_grid,
             grids.gemm_stationary_grid, value_programs.all_reduce, run_time.atomic_rmw,
         )

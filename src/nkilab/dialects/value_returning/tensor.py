@@ -3,27 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from math import prod
 from typing import Any, Literal, TypeVar
 from weakref import WeakSet
 
 import numpy as np
 from msgspec import Struct
 
-from ...errors import NkilabError, UseError
+from ...errors import NkilabError, RuleError, UseError
 from ...isa.declare import NUMBER, Instruction
 from ...isa.elementwise import TensorCopy
 from ...tiles.dtypes import FLOAT32, TFLOAT32, DType, as_dtype
 from ...tiles.tile import HBM, PSUM, SBUF, Index, Layout, Storage, View, array_of, elements_text
-from ...tiles.views import reinterpreted
+from ...tiles.views import derived, reinterpreted, reshaped
 from ...trace.builder import check_form, record
 from ...trace.session import Known, Session, current, running
 from ...trace.source import Site, place_of, user_frame, user_site
-from ..indexing import as_shape, basic
+from ..indexing import as_shape, basic, whole_number
 from ..kernel import TENSORS
 from ..places import described, placed
 from ..tile_functions import result_layout
 from .grids import Box, box_of
-from .reshapes import expand, reshape
 from .subscripts import crop_operands, cropped, indexed, inside_bounds
 
 T = TypeVar("T")
@@ -148,15 +148,13 @@ class Tensor(View):
     @placed("reshape", is_method=True)
     def reshape(self, *extents: Any, shape: Any = None) -> Tensor:
         """A view of the same elements in the same order under another shape, extents or one tuple of them."""
-        new_shape = checked("reshape", lambda: shape_given(extents, shape), self)
-        settled(self)
-        return checked("reshape", lambda: reshape(inside_bounds(self), as_shape(new_shape)), self)
+        new_shape = shape_given(extents, shape)
+        return reshape(inside_bounds(settled(self)), as_shape(new_shape))
 
     @placed("expand_dims", is_method=True)
     def expand_dims(self, axis: Any) -> Tensor:
         """A view with an axis of one at `axis`; an axis of a tile may not precede its partition axis."""
-        settled(self)
-        return checked("expand_dims", lambda: expand(inside_bounds(self), axis), self)
+        return expand(inside_bounds(settled(self)), axis)
 
     def as_tile(self) -> Tensor:
         """Itself, with an axis of one behind a lone partition axis: published kernels index so."""
@@ -165,14 +163,12 @@ class Tensor(View):
     @placed("astype", is_method=True)
     def astype(self, dtype: Any) -> Tensor:
         """A copy in another data type."""
-        element_type = checked("astype", lambda: as_dtype(dtype), self)
-        return fresh(current(), TensorCopy, [None, self], ("unknown",), (), dtype=element_type)
+        return fresh(current(), TensorCopy, [None, self], ("unknown",), (), dtype=as_dtype(dtype))
 
     @placed("view", is_method=True)
     def view(self, dtype: Any) -> Tensor:
         """The same bytes read as another data type; the last axis scales."""
-        settled(self)
-        return checked("view", lambda: reinterpreted(inside_bounds(self), as_dtype(dtype)), self)
+        return reinterpreted(inside_bounds(settled(self)), as_dtype(dtype))
 
     @placed("assert_shape", is_method=True)
     def assert_shape(self, shape: Any) -> Tensor:
@@ -181,11 +177,9 @@ class Tensor(View):
         Raises:
             UseError: if it has another.
         """
-        asserted = checked("assert_shape", lambda: as_shape(shape), self)
+        asserted = as_shape(shape)
         if self.shape != asserted:
-            raise UseError(f"the shape is {list(self.shape)}; {list(asserted)} is asserted").located(
-                place_of(user_frame()), "assert_shape", [self.describe()]
-            )
+            raise UseError(f"the shape is {list(self.shape)}; {list(asserted)} is asserted")
         return self
 
     def __bool__(self) -> bool:
@@ -419,3 +413,54 @@ def fresh_in_box(
         check_form(session, cls, [*operands[:slot], target, *operands[slot + 1 :]], attributes)
     session.pending = pending
     return tensor
+
+
+V = TypeVar("V", bound=View)
+
+
+def reshape(view: V, shape: tuple[int, ...]) -> V:
+    """`view` under another shape; the partition axis of a tile stays whole."""
+    known = view.layout
+    if known.partition_axis is None:
+        return reshaped(view, shape, None)
+    if shape.count(-1) == 1:
+        rest = -prod(shape)
+        shape = tuple(known.size // rest if n == -1 and rest else n for n in shape)
+    axis = _partition_axis_after(known, shape)
+    return reshaped(view, shape, axis)
+
+
+def _partition_axis_after(known: Layout, shape: tuple[int, ...]) -> int:
+    """The axis of `shape` that runs over partitions: as many elements before it, and of the same size."""
+    axis = known.partition_axis
+    assert axis is not None
+    before = prod(known.shape[:axis])
+    for place, extent in enumerate(shape):
+        if prod(shape[:place]) == before and extent == known.shape[axis]:
+            return place
+    raise RuleError(
+        f"a reshape from {list(known.shape)} to {list(shape)} would split or join the partition axis",
+        hint="keep the partition axis as it is",
+    )
+
+
+def expand(view: V, axis: Any) -> V:
+    """`view` with axes of one at the places that `axis` names in the result.
+
+    Raises:
+        UseError: if a place is no axis of the result, or is named twice.
+    """
+    known = view.layout
+    axes = [whole_number(a, "axis") for a in (axis if isinstance(axis, tuple | list) else (axis,))]
+    ndim = len(known.shape) + len(axes)
+    if any(not -ndim <= a < ndim for a in axes) or len({a % ndim for a in axes}) < len(axes):
+        raise UseError(f"axis is {axis}; the result has {ndim} axes, and each is named once")
+    places = sorted(a % ndim for a in axes)
+    shape, strides = list(known.shape), list(known.strides)
+    partition = known.partition_axis
+    for place in places:
+        shape.insert(place, 1)
+        strides.insert(place, 1)
+        if partition is not None and place <= partition:
+            partition += 1
+    return derived(view, view.offset, tuple(shape), tuple(strides), partition)

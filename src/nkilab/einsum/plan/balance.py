@@ -102,7 +102,7 @@ class _Part:
 
 
 def elsewhere(statement: nodes.Statement) -> list[nodes.Statement]:
-    """The same on other engines than VectorE."""
+    """The same on other engines than VectorE, first on that which fewer other statements can go to."""
     views = [v for _, v in views_of(statement)]
     if getattr(statement, "engine", "") or not all(as_dtype(v.buffer.dtype).is_float for v in views):
         return []
@@ -112,7 +112,7 @@ def elsewhere(statement: nodes.Statement) -> list[nodes.Statement]:
             return [replace(statement, engine="scalar")]
         case nodes.Combine(dst, left, op, right) if is_in_sbuf and op != "power":
             square = [nodes.Activate(dst, "square", left)] if left == right and op == "multiply" else []
-            return [replace(statement, engine="gpsimd"), *square]
+            return [*square, replace(statement, engine="gpsimd")]
         case nodes.Scale(dst, src, "multiply", factor, False, ""):
             is_taken = not isinstance(factor, nodes.View) or factor.buffer.dtype == "float32"
             return [nodes.Activate(dst, "copy", src, factor)] if is_taken and is_in_sbuf else []

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TypeVar
 
 from ...machine import Machine
 from ...tiles.dtypes import as_dtype
@@ -28,10 +27,8 @@ from ..tree.nodes import (
 )
 from .build import Builder, Span, whole
 from .given import NOTHING, Given, Made
-from .knobs import RULES, Decision, Knobs
+from .knobs import RULES, Decision, Knobs, Option, Picker
 from .storage import Storage, in_hbm, tile_shape
-
-Option = TypeVar("Option")
 
 
 class PlanError(AssertionError):
@@ -64,6 +61,7 @@ class Context:
         loops: variables of the loops around the present nest and how often they run, the outermost first.
         blocks: elements that a turn of such a loop covers.
         wanted: variable that readers of a tensor want on the partitions.
+        served: variables with which on the partitions TensorE can read a tensor, and nanoseconds lost else.
         memories: tensors that stay in PSUM.
         copied: tensors that are copied from HBM.
         barred: per tensor, axes that readers index in a way that partitions cannot serve.
@@ -88,6 +86,7 @@ class Context:
     blocks: dict[str, int] = field(default_factory=dict)
     homes: dict[str, str] = field(default_factory=dict)
     wanted: dict[str, str] = field(default_factory=dict)
+    served: dict[str, tuple[frozenset[str], float]] = field(default_factory=dict)
     memories: dict[str, str] = field(default_factory=dict)
     copied: set[str] = field(default_factory=set)
     barred: dict[str, set[int]] = field(default_factory=dict)
@@ -108,18 +107,8 @@ class Context:
         self, what: str, options: Sequence[Option], told: Callable[[Option], str] = str,
         costs: Sequence[float] = (),
     ) -> Option:  # fmt: skip
-        """One of some options, the best first: the first, unless a search wants another.
-
-        Args:
-            what: is chosen, for the report.
-            options: at least one.
-            told: an option in a few words.
-            costs: what options were judged at, if all by one measure.
-        """
-        key = (what, sum(d.what == what for d in self.decisions))
-        rank = min(dict(self.knobs.picks).get(key, 0), len(options) - 1)
-        self.decisions.append(Decision(key, tuple(map(told, options)), rank, tuple(costs)))
-        return options[rank]
+        """One of some options, the best first: see `Picker`."""
+        return Picker(self.knobs, self.decisions).pick(what, options, told, costs)
 
     @property
     def is_narrow(self) -> bool:

@@ -43,7 +43,8 @@ class Homes:
     def keep_resident(self, group: Group, outer: dict[str, Span]) -> dict[str, Storage]:
         """Inputs that several nests of a group read with the same indices: loaded once per turn."""
         ctx, found = self.ctx, {}
-        tile = next((v for v, s in outer.items() if not s.is_point), "")
+        # the partitions hold what a loop goes through in tiles, also where one tile has all of it
+        tile = next((v for v, b in ctx.blocks.items() if b > 1), "") if outer else ""
         units = self.units.units(group.einsums)
         for tensor in {t: None for e in group.einsums for t in e.reads}:
             accesses = [
@@ -67,7 +68,7 @@ class Homes:
             part = summed.pop() if is_summed else tile
             size = staged_bytes(ctx, access, spans, part, ctx.dtypes[tensor])
             # a tile of fewer rows keeps partitions idle
-            share = 0.4 if outer[tile].most >= ctx.lanes else 0.3
+            share = 0.4 if ctx.blocks[tile] >= ctx.lanes else 0.3
             if size * 2 <= ctx.room() * share:
                 found[tensor] = stage(ctx, access, spans, part, ctx.dtypes[tensor])
                 ctx.storages[tensor].insert(0, found[tensor])
@@ -101,6 +102,7 @@ class Homes:
                 sizes[name] = size
             ctx.homes[name] = "chip hbm" if home == "both" else home
             ctx.wanted[name] = wants[id(einsum)]
+            ctx.served[name] = self.served(einsum, group)
             if name not in later and self.stays_in_psum(einsum, group, blocks):
                 ctx.memories[name] = PSUM
         self.written |= {e.name for e in group.einsums}
@@ -272,6 +274,19 @@ class Homes:
             if id(reader) in wants and reader.output.indices == access.indices:
                 return wants[id(reader)]
         return ""
+
+    def served(self, einsum: Einsum, group: Group) -> tuple[frozenset[str], float]:
+        """Variables with which on the partitions TensorE can read a result, and what VectorE takes else."""
+        held, lost_ns = frozenset[str](einsum.output.variables), 0.0
+        for reader in (r for r in group.einsums if r in self.products):
+            for access in (a for a in reader.accesses if a.tensor == einsum.name):
+                pairs = zip(access.indices, einsum.output.indices, strict=True)
+                names = {mine.plain: made.plain for mine, made in pairs}
+                ways = products_for(self.ctx, reader, {})[:1]
+                held &= {names[v] for p in ways for v in (p.over, p.part, p.free) if v in names}
+                points = prod(self.ctx.cascade.extent(v, reader) for v in reader.variables)
+                lost_ns += points / self.ctx.lanes / self.ctx.machine["vector_clock_ghz"]
+        return held, lost_ns
 
     def by_value(self, group: Group, shared: Sequence[str]) -> str:
         """A shared variable one value at a time of which results fit on chip that whole tiles do not; ""."""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
+Option = TypeVar("Option")
 # what is decided, and which of the decisions on that it is
 Key = tuple[str, int]
 
@@ -80,12 +82,14 @@ class Decision:
         options: in a few words, the best first.
         rank: of the one taken.
         costs: what options were judged at, if all by one measure.
+        is_rewrite: whether it changes the cascade itself, and with it the decisions behind.
     """
 
     key: Key
     options: Sequence[str]
     rank: int
     costs: Sequence[float] = ()
+    is_rewrite: bool = False
 
     @property
     def what(self) -> str:
@@ -102,3 +106,36 @@ class Decision:
         for rank in range(1, min(len(self.options), most + 1)):
             told = f"{self.what}: {self.options[rank] or 'none'} instead of {self.options[0] or 'none'}"
             yield told, RULES.picking(self.key, rank)
+
+
+@dataclass(frozen=True)
+class Picker:
+    """What takes options, and notes what was decided.
+
+    Args:
+        knobs: choices that a search makes.
+        decisions: so far, in order.
+        is_rewrite: whether options change the cascade itself.
+    """
+
+    knobs: Knobs = RULES
+    decisions: list[Decision] = field(default_factory=list)
+    is_rewrite: bool = False
+
+    def pick(
+        self, what: str, options: Sequence[Option], told: Callable[[Option], str] = str,
+        costs: Sequence[float] = (),
+    ) -> Option:  # fmt: skip
+        """One of some options, the best first: the first, unless a search wants another.
+
+        Args:
+            what: is chosen, for the report.
+            options: at least one.
+            told: an option in a few words.
+            costs: what options were judged at, if all by one measure.
+        """
+        key = (what, sum(d.what == what for d in self.decisions))
+        rank = min(dict(self.knobs.picks).get(key, 0), len(options) - 1)
+        names = tuple(map(told, options))
+        self.decisions.append(Decision(key, names, rank, tuple(costs), self.is_rewrite))
+        return options[rank]

@@ -17,7 +17,7 @@ from .forwards import with_forward_indices
 from .given import NOTHING, Given
 from .groups import ordered_steps
 from .inlined import inlined
-from .knobs import RULES, Decision, Knobs
+from .knobs import RULES, Knobs, Picker
 from .normal import normal
 from .recomputed import far_results, recomputed
 from .recurrence import without_turns
@@ -56,11 +56,11 @@ def lower(
     cascade, left_out = inlined(cascade) if is_free and not given.is_watched else (cascade, [])
     held, reasons = with_scans(cascade) if is_free else (cascade, [])
     reasons = [*left_out, *reasons]
-    decisions = list[Decision]()
+    picker = Picker(knobs, is_rewrite=True)
     if not given.is_watched:
-        held, decisions = rewritten_by(knobs, held, partitions)
+        held = rewritten_by(picker, held, partitions)
         held = rewritten(with_joined_ranks(held, partitions), dtypes, partitions)
-    form = normal(held, partitions, given.plain, is_spread=knobs.is_spread, machine=machine)
+    form = normal(held, partitions, given.plain, machine=machine, picker=picker)
     held = without_turns(ordered_steps(form) if knobs.is_ordered else form)
     if given.is_watched:
         return Lowering(cascade, held, dtypes, machine, name, title, knobs, given, {}).planned()
@@ -77,7 +77,7 @@ def lower(
         if knobs.is_recomputed:
             tree, ctx = planned(recomputed(known, far_results(ctx)))
         ctx.choices.extend(reasons)
-        ctx.decisions[:0] = decisions
+        ctx.decisions[:0] = picker.decisions
         return tree, ctx
 
     try:

@@ -11,20 +11,25 @@ from ...machine import Machine
 from ..language.additions import Additions
 from ..language.ast import Access, Affine, Cascade, Einsum, Iterate, Kind, Step, Tensor
 from ..rewrite.splits import split
+from .knobs import Picker
 
+# factors of which every order is judged
+MOST_FACTORS = 5
 # cycles of TensorE that a product of fewer columns takes
 LEAST_COLUMNS = 64
 # vectors below this many elements are left as they are
 LONG = 1 << 14
 # rows that each may lie on all partitions, and elements of the shortest of them
 FEW_ROWS, LONG_ROW = 32, 1 << 11
+# part of the partitions that rows of equal length fill at least
+LEAST_FILLED = 0.75
 # blocks of partitions that as many short rows fill, and elements of a row that is no longer short
 FEWEST_ROWS, SHORT_ROW = 4, 400
 
 
 def normal(
-    cascade: Cascade, partitions: int, plain: Collection[str] = (), *, is_spread: bool = False,
-    machine: Machine | None = None,
+    cascade: Cascade, partitions: int, plain: Collection[str] = (), *, machine: Machine | None = None,
+    picker: Picker | None = None,
 ) -> Cascade:  # fmt: skip
     """A cascade that means the same, in the form that nests expect.
 
@@ -32,11 +37,13 @@ def normal(
         cascade: any.
         partitions: of the chip.
         plain: variables that stay whole.
-        is_spread: whether each of a few long rows lies on all partitions, as a long vector does.
         machine: whose time decides which two of three tensors are multiplied first; None for the fewest
             multiplications.
+        picker: takes the order of factors, and knows whether each of a few long rows lies on all partitions.
     """
-    return _rows(_pairs(live(cascade)[0], machine), partitions, plain, is_spread=is_spread)
+    picker = picker or Picker()
+    paired = _pairs(live(cascade)[0], machine, picker)
+    return _rows(paired, partitions, plain, is_spread=picker.knobs.is_spread)
 
 
 def has_few_rows(cascade: Cascade, partitions: int) -> bool:
@@ -61,17 +68,17 @@ def live(cascade: Cascade) -> tuple[Cascade, list[str]]:
     return replace(cascade, tensors=tensors, steps=tuple(steps)), gone
 
 
-def _pairs(cascade: Cascade, machine: Machine | None) -> Cascade:
+def _pairs(cascade: Cascade, machine: Machine | None, picker: Picker) -> Cascade:
     """Sums of products of three tensors or more as sums of products of two."""
     added = Additions(cascade)
     steps: list[Step] = []
     for step in cascade.steps:
-        parts = [part for einsum in step.body for part in paired(einsum, added, machine)]
+        parts = [part for einsum in step.body for part in paired(einsum, added, picker, machine)]
         steps += [step.with_body(parts)] if isinstance(step, Iterate) else parts
     return added.applied(tuple(steps))
 
 
-def paired(einsum: Einsum, added: Additions, machine: Machine | None = None) -> list[Einsum]:
+def paired(einsum: Einsum, added: Additions, picker: Picker, machine: Machine | None = None) -> list[Einsum]:
     """A sum of products of many tensors as Einsums of two; new tensors are declared. The last is the sum."""
     found: list[Einsum] = []
     # with what is declared below, of which the next pair may be
@@ -83,10 +90,13 @@ def paired(einsum: Einsum, added: Additions, machine: Machine | None = None) -> 
             or any(a.gathers for a in einsum.accesses)
         ):
             break
-        pair = _cheapest(einsum, cascade, machine if len(einsum.accesses) == 3 else None)
-        if pair is None:
+        options = _options(einsum, cascade, machine if len(einsum.accesses) <= MOST_FACTORS else None)
+        if not options:
             break
-        left, right, kept = pair
+        left, right, kept = picker.pick(
+            f"which factors of {einsum.name} go first", [pair for _, pair in options],
+            lambda pair: f"{pair[0]} and {pair[1]}", [work for work, _ in options],
+        )  # fmt: skip
         ranks = tuple(_rank_of(v, (left, right), cascade) for v in kept)
         name = added.tensor(f"{einsum.name}_part", ranks, einsum.name, Kind.PART)
         output = Access(name, tuple(Affine(((v, 1),)) for v in kept))
@@ -97,11 +107,11 @@ def paired(einsum: Einsum, added: Additions, machine: Machine | None = None) -> 
     return [*found, einsum]
 
 
-def _cheapest(
+def _options(
     einsum: Einsum, cascade: Cascade, machine: Machine | None
-) -> tuple[Access, Access, tuple[str, ...]] | None:
-    """The pair with the fewest products or least time, and the variables that its own result keeps."""
-    best, least = None, float("inf")
+) -> list[tuple[float, tuple[Access, Access, tuple[str, ...]]]]:
+    """Pairs with the variables that their own result keeps, those of fewest products or least time first."""
+    found = []
     for left, right in combinations(einsum.accesses, 2):
         both = tuple(dict.fromkeys((*left.variables, *right.variables)))
         others = {v for a in einsum.accesses if a is not left and a is not right for v in a.variables}
@@ -110,19 +120,35 @@ def _cheapest(
         if any(v not in plain for v in kept):
             continue
         if machine is not None:
-            (last,) = (a for a in einsum.accesses if a is not left and a is not right)
+            rest = [a.variables for a in einsum.accesses if a is not left and a is not right]
             sizes = {v: cascade.extent(v, einsum) for v in einsum.variables}
             work = _time_ns(machine, sizes, left.variables, right.variables, kept)
-            work += _time_ns(machine, sizes, kept, last.variables, einsum.output.variables)
-            # as its reader has them
-            kept = tuple(sorted(kept, key=(*last.variables, *both).index)) if set(kept) == set(both) else kept
+            work += _least_ns(machine, sizes, [kept, *rest], einsum.output.variables)
+            if len(rest) == 1 and set(kept) == set(both):
+                # as its reader has them
+                kept = tuple(sorted(kept, key=(*rest[0], *both).index))
         elif any(v not in kept for v in both):
             work = float(sum(prod(cascade.extent(v, einsum) for v in held) for held in (both, kept)))
         else:
             continue
-        if work < least:
-            best, least = (left, right, kept), work
-    return best
+        found.append((work, (left, right, kept)))
+    return sorted(found, key=lambda option: option[0])
+
+
+def _least_ns(
+    machine: Machine, sizes: Mapping[str, int], factors: Sequence[Sequence[str]], output: Sequence[str]
+) -> float:
+    """Nanoseconds of a product of some factors, given by their variables, in the order that takes least."""
+    if len(factors) == 1:
+        return 0.0
+    found = []
+    for left, right in combinations(range(len(factors)), 2):
+        rest = [f for n, f in enumerate(factors) if n not in (left, right)]
+        later = {*output, *(v for f in rest for v in f)}
+        kept = tuple(dict.fromkeys(v for v in (*factors[left], *factors[right]) if v in later))
+        first = _time_ns(machine, sizes, factors[left], factors[right], kept)
+        found.append(first + _least_ns(machine, sizes, [kept, *rest], output))
+    return min(found)
 
 
 def _time_ns(
@@ -156,7 +182,8 @@ def _rows(cascade: Cascade, partitions: int, plain: Collection[str], *, is_sprea
     for rank, size in cascade.sizes.items():
         holders = [t for t in cascade.tensors.values() if rank in t.ranks]
         variable = rank.lower()
-        if variable in plain or not holders or size % partitions or cascade.blocks:
+        lanes = max(n for n in range(1, partitions + 1) if size % n == 0)
+        if variable in plain or not holders or lanes < LEAST_FILLED * partitions or cascade.blocks:
             continue
         uses = [e for e in cascade.einsums if any(variable in a.variables for a in e.every_access)]
         indices = [i for e in uses for a in e.every_access for i in a.indices if variable in i.variables]
@@ -167,7 +194,7 @@ def _rows(cascade: Cascade, partitions: int, plain: Collection[str], *, is_sprea
         is_few = is_spread and _are_few(cascade, rank, holders)
         if is_vector or is_few or _are_lanes(cascade, rank, uses, partitions):
             axes = {(t.name, n) for t in holders for n, r in enumerate(t.ranks) if r == rank}
-            cascade = split(cascade, axes, (1, size // partitions), ("_COLUMNS", "_ROWS"))
+            cascade = split(cascade, axes, (1, size // lanes), ("_COLUMNS", "_ROWS"))
     return cascade
 
 

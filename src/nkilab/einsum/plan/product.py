@@ -211,7 +211,8 @@ def _cost(
     clock = ctx.machine["tensor_clock_ghz"]
     moved = max(64.0, columns * beside) / clock * (ctx.machine["fp32_passes"] if is_wide else 1)
     beside *= _copies(ctx, einsum, spans, left, right, depth, loops)
-    cost = prod(trips.values()) / beside * (max(moved, WEIGHTS_NS + rows / clock) + 8)
+    loading = rows / clock * (ctx.machine["fp32_passes"] * (1 + _is_far(ctx, left, part)) if is_wide else 1)
+    cost = prod(trips.values()) / beside * (max(moved, WEIGHTS_NS + loading) + 8)
     batch = together(ctx, einsum, spans, part, free, loops)
     for access, own, count in ((left, part, rows), (right, free, columns)):
         if access is not None:
@@ -227,7 +228,16 @@ def _cost(
     wanted = ctx.wanted.get(einsum.name, "")
     if wanted and ctx.chip(einsum.name) is None and ctx.homes.get(einsum.name) != "hbm" and part != wanted:
         home += 350.0 * -(-columns // ctx.lanes)
+    served, lost_ns = ctx.served.get(einsum.name, (frozenset[str](), 0.0))
+    if part and part not in served and ctx.chip(einsum.name) is None and ctx.homes.get(einsum.name) != "hbm":
+        cost += lost_ns
     return cost + times * (home + 60 + columns)
+
+
+def _is_far(ctx: Context, access: Access | None, part: str) -> bool:
+    """Whether weights of float32 come on chip so far apart that they load half as fast."""
+    is_loaded = access is not None and ctx.chip(access.tensor) is None
+    return is_loaded and access is not None and bool(part) and access.indices[-1].plain not in ("", part)
 
 
 def _all_moved(access: Access, trips: dict[str, int], batch: dict[str, int], moved_ns: float) -> float:
@@ -247,13 +257,14 @@ def along(
     return spans[last].most if is_inner and spans[last].most >= FEWEST_ALONG else 0
 
 
-def is_batch(einsum: Einsum, part: str, free: str, variable: str) -> bool:
+def is_batch(ctx: Context, einsum: Einsum, part: str, free: str, variable: str) -> bool:
     """Whether products with one value of a variable each may have their transfers together.
 
     The variable alone is an index of the result, and of all operands that have it.
     """
     output = einsum.output
-    if not part or output.indices[-1].plain == part or variable not in output.variables:
+    is_stored = "hbm" in ctx.homes.get(einsum.name, "hbm")
+    if not part or (is_stored and output.indices[-1].plain == part) or variable not in output.variables:
         return False
     accesses = [a for a in (*einsum.accesses, output) if variable in a.variables]
     own = {v for v in (variable, part, free) if v}
@@ -266,9 +277,10 @@ def together(
 ) -> dict[str, int]:
     """How many products with one value of a variable each are judged to have their transfers together."""
     rows, columns = (spans[v].most if v else 1 for v in (part, free))
-    if rows > ctx.lanes or columns > ctx.bank or einsum.condition or ctx.given.is_watched:
+    is_high = rows > ctx.lanes and ctx.homes.get(einsum.name) != "hbm"
+    if is_high or columns > ctx.bank or einsum.condition or ctx.given.is_watched:
         return {}
-    batches = [v for v in loops if spans[v].count.value is not None and is_batch(einsum, part, free, v)]
+    batches = [v for v in loops if spans[v].count.value is not None and is_batch(ctx, einsum, part, free, v)]
     return {v: max(1, min(spans[v].most, BATCH_COLUMNS // columns)) for v in batches[-1:]}
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from ..language.ast import Cascade
 from ..rewrite.chunks import with_chunks
 from ..rewrite.splits import with_split_ranks
-from .knobs import Decision, Key, Knobs
+from .knobs import Picker
 from .normal import live
 
 
@@ -18,18 +18,16 @@ def _in_chunks(cascade: Cascade, partitions: int) -> Cascade:
     return cascade if chunked is needed else with_split_ranks(chunked)
 
 
-REWRITES: Mapping[Key, Callable[[Cascade, int], Cascade]] = {
-    ("recurrences in chunks, as products", 0): _in_chunks,
-    ("axes in the parts that indices name", 0): lambda cascade, _: with_split_ranks(cascade),
+REWRITES: Mapping[str, Callable[[Cascade, int], Cascade]] = {
+    "recurrences in chunks, as products": _in_chunks,
+    "axes in the parts that indices name": lambda cascade, _: with_split_ranks(cascade),
 }
 
 
-def rewritten_by(knobs: Knobs, cascade: Cascade, partitions: int) -> tuple[Cascade, list[Decision]]:
-    """A cascade as choices want it, and what was decided."""
-    decisions = []
-    for key, rewrite in REWRITES.items():
-        other, rank = rewrite(cascade, partitions), dict(knobs.picks).get(key, 0)
-        if other is not cascade:
-            decisions.append(Decision(key, ("no", "yes"), rank))
-            cascade = other if rank else cascade
-    return cascade, decisions
+def rewritten_by(picker: Picker, cascade: Cascade, partitions: int) -> Cascade:
+    """A cascade as choices want it."""
+    for what, rewrite in REWRITES.items():
+        other = rewrite(cascade, partitions)
+        if other is not cascade and picker.pick(what, ("no", "yes"), costs=(1.0, 1.0)) == "yes":
+            cascade = other
+    return cascade

@@ -17,6 +17,9 @@ from .filling import Filling
 from .reach import leaving, reach
 from .storage import Storage, tile_shape
 
+# bytes of a run below which whole rows are loaded, and the part of the room on chip that they may take
+SHORT_RUN, ROWS_SHARE = 512, 0.25
+
 
 class BeyondEdges(UnsupportedError):
     """An operand with zeros around it is to come on chip in parts."""
@@ -73,6 +76,11 @@ def stage(ctx: Context, access: Access, spans: dict[str, Span], part: str, dtype
         return before
     extents, dims, bases = extents_of(access, spans, part)
     source, key = _source_of(ctx, access), _key_of(ctx, access, spans, part, dtype)
+    rows, across = _rows_around(ctx, access, spans, part)
+    if across == part and dtype == source.buffer.dtype:
+        return stage(ctx, access, rows, part, dtype)
+    if across:
+        source = stage(ctx, access, rows, across, source.buffer.dtype)
     known = (*bases, *(spans[v].count for v in access.variables))
     depth = max(ctx.build.depth_of(frozenset().union(*(e.names for e in known))), source.depth)
 
@@ -84,6 +92,30 @@ def stage(ctx: Context, access: Access, spans: dict[str, Span], part: str, dtype
         return made
 
     return ctx.build.once(key, depth, block)
+
+
+def _rows_around(
+    ctx: Context, access: Access, spans: dict[str, Span], part: str
+) -> tuple[dict[str, Span], str]:
+    """Spans of whole rows of which loops around read short pieces, and what lies on their partitions; or "".
+
+    In `X[b, q, s]` with a loop over q, what is read of a row is as short as s: the row comes on chip at once.
+    """
+    source, axes = _source_of(ctx, access), [i.plain for i in access.affine]
+    if not source.is_hbm or not all(axes) or leaving(ctx, access, spans):
+        return spans, ""
+    wide = [n for n, v in enumerate(axes) if v and not spans[v].is_point]
+    looped = [v for v in axes[min(wide, default=len(axes)) :] if spans[v].is_point and spans[v].start.names]
+    if not looped:
+        return spans, ""
+    run, last = source.itemsize, max(n for n, v in enumerate(axes) if v in looped)
+    run *= prod(spans[v].most for v in axes[last + 1 :])
+    rows = {**spans, **{v: whole(ctx.cascade.shape(access.tensor)[axes.index(v)]) for v in looped}}
+    before = [axes[n] for n in wide if n < last]
+    across = part if part in before else max(before, key=lambda v: spans[v].most)
+    size = staged_bytes(ctx, access, rows, across, source.buffer.dtype)
+    is_short = run < SHORT_RUN and size <= ctx.room() * ROWS_SHARE
+    return (rows, across) if is_short else (spans, "")
 
 
 def _source_of(ctx: Context, access: Access) -> Storage:

@@ -417,7 +417,7 @@ class Lowering:
     def lower_product(self, nest: Contraction, behind: set[str], ending: list[Einsum]) -> bool:
         """Lower a product, with the cluster that takes its tiles out of PSUM; whether it did so."""
         ctx, product = self.ctx, nest.product
-        batch = [v for v in product.outer if is_batch(nest.einsum, product.part, product.free, v)]
+        batch = [v for v in product.outer if is_batch(ctx, nest.einsum, product.part, product.free, v)]
         results = []
         if ending and not batch:
             # places of all that the tiles of the product lead to

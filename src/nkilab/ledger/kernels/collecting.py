@@ -10,16 +10,12 @@ import nki.isa as nisa
 import nki.language as nl
 
 
-def everyone(ranks):
-    return ncc.ReplicaGroup([list(range(ranks))])
-
-
-def collect(x, out, collective):
-    """Put what a collective makes of x, from one buffer to another, in `out`."""
+def collect(x, out, ranks, collective):
+    """Put what a collective of all ranks makes of x, from one buffer to another, in `out`."""
     source = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.hbm)
     result = nl.ndarray(out.shape, dtype=x.dtype, buffer=nl.hbm)
     nisa.dma_copy(dst=source, src=x)
-    collective([source], [result])
+    collective([source], [result], ncc.ReplicaGroup([list(range(ranks))]))
     nisa.dma_copy(dst=out, src=result)
 
 
@@ -27,7 +23,7 @@ def collect(x, out, collective):
 def all_reduce(x, ranks):
     """The sum of x over all ranks."""
     out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
-    collect(x, out, lambda src, dst: ncc.all_reduce(src, dst, everyone(ranks), nl.add))
+    collect(x, out, ranks, lambda src, dst, group: ncc.all_reduce(src, dst, group, nl.add))
     return out
 
 
@@ -35,7 +31,7 @@ def all_reduce(x, ranks):
 def all_gather(x, ranks):
     """x of all ranks, below each other."""
     out = nl.ndarray((ranks * x.shape[0], *x.shape[1:]), dtype=x.dtype, buffer=nl.shared_hbm)
-    collect(x, out, lambda src, dst: ncc.all_gather(src, dst, everyone(ranks), 0))
+    collect(x, out, ranks, lambda src, dst, group: ncc.all_gather(src, dst, group, 0))
     return out
 
 
@@ -43,7 +39,7 @@ def all_gather(x, ranks):
 def reduce_scatter(x, ranks):
     """The part of this rank, a share of the rows, of the sum of x over all ranks."""
     out = nl.ndarray((x.shape[0] // ranks, *x.shape[1:]), dtype=x.dtype, buffer=nl.shared_hbm)
-    collect(x, out, lambda src, dst: ncc.reduce_scatter(src, dst, everyone(ranks), 0, nl.add))
+    collect(x, out, ranks, lambda src, dst, group: ncc.reduce_scatter(src, dst, group, 0, nl.add))
     return out
 
 
@@ -52,5 +48,5 @@ def passed_on(x, ranks):
     """x of the rank before this one."""
     pairs = [[rank, (rank + 1) % ranks] for rank in range(ranks)]
     out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
-    collect(x, out, lambda src, dst: ncc.collective_permute(src, dst, pairs))
+    collect(x, out, ranks, lambda src, dst, group: ncc.collective_permute(src, dst, pairs))
     return out

@@ -1,7 +1,8 @@
 """3x3 convolutions with bias and pooling in the `neuronxcc.nki` spelling, as sums of matrix products.
 
 x is [images, channels, height, width], weights [out_channels, channels, 3, 3], bias [out_channels]; both
-channel counts are multiples of 128. Structures: solutions of course CS149, assignment 4, part 2.
+channel counts are multiples of 128. Structures: solutions of course CS149, assignment 4, part 2; `depthwise`:
+examples/trn-advanced/4_conv1d_trace.py of ucb-bar/autocomp.
 """
 
 import neuronxcc.nki as nki
@@ -238,3 +239,26 @@ def copied_taps(block):
             transposed = nisa.nc_transpose(nisa.tensor_copy(block[:, :, p, q]))
             taps[:, :, p, q] = nisa.tensor_copy(nisa.tensor_copy(transposed, dtype=block.dtype))
     return taps
+
+
+@nki.jit
+def depthwise(x, taps):
+    """Convolve rows of x [images, channels, W], a zero at either end, with taps [channels, 3] of their own.
+
+    Each element is a product and a sum of three; inputs and results all lie in SBUF.
+    """
+    images, channels, W = x.shape
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    places = [(n, nl.ds(c * 128, 128)) for n in range(images) for c in range(channels // 128)]
+    lines = [nl.zeros((nl.par_dim(128), W + 2), dtype=x.dtype, buffer=nl.sbuf) for _ in places]
+    results = [nl.ndarray((nl.par_dim(128), W), dtype=x.dtype, buffer=nl.sbuf) for _ in places]
+    for line, place in zip(lines, places):
+        line[:, nl.ds(1, W)] = nl.load(x[place])
+    for line, result, (_, own) in zip(lines, results, places):
+        kept = nl.load(taps[own])
+        for i in nl.affine_range(W):
+            product = nisa.tensor_tensor(line[:, nl.ds(i, 3)], kept, np.multiply)
+            result[:, i] = nisa.tensor_reduce(np.add, product, axis=(1,))
+    for result, place in zip(results, places):
+        nl.store(out[place], result)
+    return out

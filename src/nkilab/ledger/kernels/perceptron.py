@@ -15,10 +15,6 @@ def tiles_of(lhsT, rhs):
             yield nl.ds(m * 128, 128), nl.ds(n * 512, 512)
 
 
-def new_result(lhsT, rhs):
-    return nl.ndarray((lhsT.shape[1], rhs.shape[1]), dtype=lhsT.dtype, buffer=nl.shared_hbm)
-
-
 def biased(lhsT, rhs, bias, rows, columns):
     """One tile of the product with the bias, in SBUF."""
     product = nl.zeros((128, 512), dtype=nl.float32, buffer=nl.psum)
@@ -32,7 +28,7 @@ def biased(lhsT, rhs, bias, rows, columns):
 @nki.jit
 def product(lhsT, rhs, bias):
     """The product with the bias, to HBM."""
-    out = new_result(lhsT, rhs)
+    out = nl.ndarray((lhsT.shape[1], rhs.shape[1]), dtype=lhsT.dtype, buffer=nl.shared_hbm)
     for rows, columns in tiles_of(lhsT, rhs):
         nl.store(out[rows, columns], biased(lhsT, rhs, bias, rows, columns))
     return out
@@ -52,7 +48,7 @@ def gelu(x):
 @nki.jit
 def fused(lhsT, rhs, bias):
     """The product and gelu by the function table of ScalarE."""
-    out = new_result(lhsT, rhs)
+    out = nl.ndarray((lhsT.shape[1], rhs.shape[1]), dtype=lhsT.dtype, buffer=nl.shared_hbm)
     for rows, columns in tiles_of(lhsT, rhs):
         nl.store(out[rows, columns], nl.gelu(biased(lhsT, rhs, bias, rows, columns)))
     return out
@@ -61,7 +57,7 @@ def fused(lhsT, rhs, bias):
 @nki.jit
 def fused_polynomial(lhsT, rhs, bias):
     """The product and x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x**3))), tanh by way of sigmoid."""
-    out = new_result(lhsT, rhs)
+    out = nl.ndarray((lhsT.shape[1], rhs.shape[1]), dtype=lhsT.dtype, buffer=nl.shared_hbm)
     for rows, columns in tiles_of(lhsT, rhs):
         x = biased(lhsT, rhs, bias, rows, columns)
         cube = nl.multiply(nl.multiply(x, x), x)

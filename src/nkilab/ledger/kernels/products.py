@@ -1,7 +1,7 @@
 """Matrix products in the `neuronxcc.nki` spelling, with the middle end on.
 
 `naive` and `hoist` take lhsT [K, M] and rhs [K, N]; structure: projects/02-kernel-agent of
-yahavb/trainium-agent-labs. `resident` and `resident_split` take both as [128, K / 128, M or N]; structure:
+yahavb/trainium-agent-labs. `resident` takes both as [128, K / 128, M or N]; structure:
 workspaces/transpose_matmul of Jerry2423/kda-for-trainium.
 """
 
@@ -67,8 +67,13 @@ def parts_of(source, first, columns, dtypes):
     return parts
 
 
-def resident_product(lhs, rhs, block, chunk, dtypes, pairs):
-    """Keep `block` tiles of 128 columns of lhs in SBUF and stream chunks of rhs past them."""
+@nki.jit
+def resident(lhs, rhs, block, chunk, is_split=False):
+    """Keep `block` tiles of 128 columns of lhs in SBUF and stream chunks of rhs past them, in float32.
+
+    Split: in bfloat16, each operand as a sum of two; the product of the smaller parts is left out.
+    """
+    dtypes, pairs = ([nl.bfloat16] * 2, [(0, 0), (0, 1), (1, 0)]) if is_split else ([nl.float32], [(0, 0)])
     _, depth, M = lhs.shape
     out = nl.ndarray((M // 128, 128, rhs.shape[2]), dtype=nl.float32, buffer=nl.shared_hbm)
     for b in nl.affine_range(M // 128 // block):
@@ -82,15 +87,3 @@ def resident_product(lhs, rhs, block, chunk, dtypes, pairs):
                         product += nisa.nc_matmul(left[i][:, k, s * 128 : (s + 1) * 128], right[j][:, k, :])
                 nl.store(out[b * block + s, :, c * chunk : (c + 1) * chunk], nl.copy(product))
     return out
-
-
-@nki.jit
-def resident(lhs, rhs, block, chunk):
-    """Multiply in float32."""
-    return resident_product(lhs, rhs, block, chunk, [nl.float32], [(0, 0)])
-
-
-@nki.jit
-def resident_split(lhs, rhs, block, chunk):
-    """Multiply in bfloat16, each operand as a sum of two; the product of the smaller parts is left out."""
-    return resident_product(lhs, rhs, block, chunk, [nl.bfloat16] * 2, [(0, 0), (0, 1), (1, 0)])

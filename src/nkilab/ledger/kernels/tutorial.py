@@ -28,19 +28,6 @@ def store_product(out, row, column, left, right):
 
 
 @nki.jit
-def hoisted(lhsT, rhs):
-    """Load a column of lhsT once per row of results, and a column of rhs before the sum over it."""
-    K, M = lhsT.shape
-    out = nl.ndarray((M, rhs.shape[1]), dtype=lhsT.dtype, buffer=nl.shared_hbm)
-    for m in nl.affine_range(M // ROWS):
-        left = column_of(lhsT, m * ROWS, ROWS, K // DEPTH)
-        for n in nl.affine_range(rhs.shape[1] // COLUMNS):
-            right = column_of(rhs, n * COLUMNS, COLUMNS, K // DEPTH)
-            store_product(out, m * ROWS, n * COLUMNS, left, right)
-    return out
-
-
-@nki.jit
 def block_free(lhsT, rhs, tiles_m=2, tiles_n=2):
     """Share the columns that are in SBUF among tiles_m * tiles_n tiles of the result."""
     K, M = lhsT.shape

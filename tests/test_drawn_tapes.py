@@ -1,0 +1,94 @@
+"""Programs that are drawn: whatever a kernel does, a launch that is replayed leaves what the first would."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import nkilab
+from nkilab import tapes
+from tests.test_tapes import module, outcome, x_of
+
+with nkilab.activate():
+    import neuronxcc.nki as beta1
+    import neuronxcc.nki.language as bl
+
+# steps: a line, the tile or right half that it writes, the tile that it reads
+LINES = (
+    "nisa.dma_copy({dst}, x[:, {columns}])", "nisa.tensor_copy({dst}, {src})", "nisa.memset({dst}, 0.5)",
+    "nisa.tensor_tensor({dst}, {dst}, {src}, op=nl.add)", "nisa.activation({dst}, op=nl.exp, data={src})",
+    "nisa.dma_copy({dst}, x.ap([[4, 4], [1, {width}]], vector_offset=rows, indirect_dim=0))",
+    "nisa.dma_copy(out.ap([[4, 4], [1, {width}]], vector_offset=rows, indirect_dim=0), {src})",
+    "nisa.tensor_copy_predicated({dst}, {src}, flags[:, {columns}])",
+    "nisa.dma_copy(out[:, {columns}], {src})",
+)  # fmt: skip
+STEPS = st.tuples(st.sampled_from(LINES), st.integers(0, 5), st.integers(0, 2))
+
+
+@pytest.fixture(autouse=True)
+def nobody_looks_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    # what measures coverage looks on, too
+    monkeypatch.setattr(sys, "gettrace", lambda: None)
+
+
+def drawn(steps: list[tuple[str, int, int]], unwritten: int) -> Any:
+    """A kernel on three tiles, of which the last ones are written by its steps alone."""
+    lines = [
+        "out = nl.ndarray((4, 4), x.dtype, buffer=nl.shared_hbm)",
+        "rows = nl.ndarray((4, 1), nl.int32, buffer=nl.sbuf)",
+        "flags = nl.ndarray((4, 4), nl.uint8, buffer=nl.sbuf)",
+        "nisa.dma_copy(rows, chosen)",
+        "nisa.dma_copy(flags, marks)",
+    ]
+    lines += [f"tile_{k} = nl.ndarray((4, 4), x.dtype, buffer=nl.sbuf)" for k in range(3)]
+    lines += [f"nisa.dma_copy(tile_{k}, x)" for k in range(3 - unwritten)]
+    for line, written, read in steps:
+        columns, width = ("2:4", 2) if written > 2 else ("0:4", 4)
+        dst, src = f"tile_{written % 3}[:, {columns}]", f"tile_{read}[:, {columns}]"
+        lines.append(line.format(dst=dst, src=src, columns=columns, width=width))
+    return module("\n".join([*lines, "return out"]), ", chosen, marks").kernel
+
+
+def arrays_of(seed: int) -> tuple[np.ndarray, ...]:
+    draw = np.random.default_rng(seed)
+    rows, marks = draw.integers(0, 4, (4, 1), np.int32), draw.integers(0, 2, (4, 4), np.uint8)
+    return x_of(seed, (4, 4)), rows, marks
+
+
+@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(steps=st.lists(STEPS, min_size=1, max_size=9), unwritten=st.sampled_from([0, 0, 1]))
+def test_every_launch_of_a_drawn_program_leaves_what_the_first_would(steps: Any, unwritten: int) -> None:
+    kernel, first = drawn([*steps, (LINES[-1], 0, 0), (LINES[-1], 3, 1)], unwritten), []
+    for n in range(4):
+        tapes.forget_tapes()
+        first.append(outcome(kernel, *arrays_of(n)))
+    tapes.forget_tapes()
+    assert [outcome(kernel, *arrays_of(n)) for n in range(4)] == first
+
+
+@beta1.jit
+def masked(x, steps):  # type: ignore[no-untyped-def]
+    """Results of a tensor, of which each step writes those elements again that lie below a line."""
+    out = bl.ndarray(x.shape, x.dtype, buffer=bl.shared_hbm)
+    p, f = bl.mgrid[0:4, 0:6]
+    bl.store(out, bl.load(x))
+    for slope, most, factor in steps:
+        part = bl.load(x[p, f], mask=slope * p + f < most)
+        bl.store(out[p, f], bl.exp(part, mask=slope * p + f < most) * factor, mask=slope * p + f < most)
+    return out
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(steps=st.lists(st.tuples(st.integers(0, 3), st.integers(1, 15), st.integers(1, 3)), max_size=3))
+def test_drawn_masks_are_those_of_the_first_launch(steps: list[tuple[int, int, int]]) -> None:
+    first = []
+    for n in range(4):
+        tapes.forget_tapes()
+        first.append(outcome(masked, x_of(n), tuple(steps)))
+    tapes.forget_tapes()
+    assert [outcome(masked, x_of(n), tuple(steps)) for n in range(4)] == first
