@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from ..place.direct_allocation import WIDTH, in_memory
 from ..tiles.tile import Layout, layout
-from ..trace.direct_allocation import Address
 from ..trace.program import StorageRecord
+from ..trace.run_notes import Address
 
 
 def typed(record: StorageRecord, shown: Layout, offset: int, address: Address) -> tuple[Layout, int] | None:
