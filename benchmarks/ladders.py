@@ -30,15 +30,19 @@ import yaml
 
 import nkilab
 from nkilab.advice import CATALOGUE, Subject, advice_of, subject_of
+from nkilab.advice.subject import subject_of_program
 from nkilab.advice.trials import IN_PROFILE, MOST_EDITS, best_edit
 from nkilab.api import as_kernel, machine_for
 from nkilab.arguments import argument
-from nkilab.conformal import advised_factors, gain_factors
+from nkilab.conformal import advised_factors, gain_factors, least_gain
 from nkilab.estimates import estimate_program
 from nkilab.launches import launch
 from nkilab.ledger import Predictor, own_rows
+from nkilab.trace.program import Program
 
 HELPFUL = 0.02
+# changes of one step that are made one after the other, and rows of programs in which they are
+MOST_CHANGES, MOST_CHAINED = 4, 20_000
 HERE = Path(__file__).parent
 
 
@@ -222,14 +226,34 @@ def _judge(step: Step, subject: Subject, most: int) -> None:
     # a piece of several changes asks for each of them
     ranks = [n for n, ids in enumerate(_ADVICE[id(original)], 1) if set(ids) & set(step.ids)]
     step.rank = min(ranks, default=0)
-    shares = [
-        best[1] / (candidate.since_ns or subject.latency_ns)
-        for id in own for candidate in CATALOGUE[id].find(subject)
+    share, program = _edited(subject, own)
+    if share < 1 or program is not None:
+        step.predicted, step.interval = 1 - share, advised_factors(share)
+
+
+def _edited(subject: Subject, ids: Sequence[str]) -> tuple[float, Program | None]:
+    """The share of the time that changes of a step leave, made one after the other, and the program then."""
+    share, program = _best(subject, ids)
+    following = program
+    for _ in range(MOST_CHANGES - 1):
+        if following is None or len(following) > MOST_CHAINED:
+            break
+        fewer, following = _best(subject_of_program(following), ids)
+        if fewer > 1 - least_gain():
+            break
+        share, program = share * fewer, following
+    return share, program
+
+
+def _best(subject: Subject, ids: Sequence[str]) -> tuple[float, Program | None]:
+    """The share of the time that the best edit of some transformations leaves, and the edited program."""
+    every = (candidate for id in ids for candidate in CATALOGUE[id].find(subject))
+    known = [
+        (best[1] / (candidate.since_ns or subject.latency_ns), number, best[2])
+        for number, candidate in enumerate(every)
         if (best := best_edit(subject, candidate))
     ]  # fmt: skip
-    if shares:
-        share = min(shares)
-        step.predicted, step.interval = 1 - share, advised_factors(share)
+    return min(known)[::2] if known else (1.0, None)
 
 
 def weighted(steps: Sequence[Step], is_right: Any) -> str:

@@ -35,9 +35,10 @@ LEVELS = [
     "reports",
     "frameworks",
     "hook",
-    "runner doctor explain demo neuron_profile autostart ops ranks suites validate calibrate compare einsum "
-    "stubs",
-    "tune scripts projects torch jax watching",
+    "runner doctor explain demo neuron_profile autostart ops ranks suites validate calibrate compare stubs",
+    "tune scripts projects watching",
+    "einsum",
+    "torch jax",
     "advising",
     "commands",
     "cli",

@@ -77,9 +77,17 @@ changed kernel is run on the same random data as the kernel as it is; the diff i
 equal (or differ by rounding, where they must), no check fails that did not fail before, and the time falls.
 The rest is left to you: it says why. `--write` changes the file.
 
-An edit keeps values: it drops what value numbering proves equal to something earlier, orders rows as
-dependences allow, or joins a result with its only reader. Where results change by rounding, the piece
-of advice says so (`rounds`); `avoid_transpose` and `fold_algebra` ask the caller for another argument.
+How it is known that an edit keeps the results is said with the piece (`equal`). *Computed*: a small
+program, and the edited one, were computed on random numbers, and what leaves them is equal. *Proved*:
+it drops what value numbering proves equal to something earlier, orders rows as dependences allow, or
+makes one row of neighbours. *By formula*: what goes is part of another instruction, whose formula gives
+the same, or of an argument (`avoid_transpose` and `fold_algebra` ask the caller for another one).
+*Assumed*: costs or waits alone were changed, as if the rest were done. Where results change by
+rounding, the piece says so (`rounds`).
+
+What pays only together is one piece of two or three changes (`combined_with`): behind what pays, or
+costs nothing, other edits are tried on the edited program, and are told if they save more there than by
+themselves. Such a piece stands where what it adds would stand; make its first change, and ask again.
 
 The interval of a gain is that of measured pairs of kernels, with the same arguments and timed by the same
 clock on the device. From a predicted gain of 4 % on, nine pairs of ten have the predicted sign; smaller
@@ -89,8 +97,8 @@ by themselves; the constants of the model were fitted with some of these kernels
 in common cancels, so that a ratio is surer than either. The upper end reaches further where experts gained
 more than the edit by making what goes with it too: seven of eight published gains lie below it. Gains that
 differ by less than the model resolves stand in the order in which experts make the changes most often.
-Of a program of more than 120,000 instructions the first iterations of its outermost loop are edited, and
-stand for all.
+Of a program of more than 40,000 instructions the first iterations of its outermost loop are edited,
+and stand for all, where nothing behind them uses what they make.
 
 `nkilab profile` tells four distances besides: the *best order* of the same instructions with a tile for
 each result, the *least traffic* of the same instructions (each byte of HBM once), *perfect overlap*
@@ -114,7 +122,7 @@ def advice() -> str:
 
 def validation(report: dict[str, Any]) -> str:
     """The page of predictions against measurements, from what `nkilab validate --json` prints."""
-    rows = [row for row in report["rows"] if row["kind"] == "kernel" and row["base"]]
+    rows = [row for row in report["rows"] if row["is_primary"]]
     count = len({row["id"] for row in report["rows"]})
     parts = [
         "# Predictions against measurements",
@@ -122,7 +130,8 @@ def validation(report: dict[str, Any]) -> str:
             f"What `nkilab validate` says of timing model {report['model_version']}: {count} published "
             "measurements, each beside the prediction for a kernel of the same structure. "
             "[The ledger](ledger.md) says what a row is and how far it is trusted. Constants are never "
-            "fitted to rows marked *judge*."
+            f"fitted to rows marked *judge*. The {len(report['left_out'])} others that are known stand at "
+            "the end, with the reason why none is predicted."
         ),
         f"![Predicted against measured, on logarithmic axes; a point per row]({PICTURE})",
         "## Bars",
@@ -146,13 +155,23 @@ def validation(report: dict[str, Any]) -> str:
             ("Rows", "Settings", "Mean error", "Worst", "Inside", "Half-width"),
             [_score(name, score) for name, score in report["scores"].items()],
         ),
-        "## Whole kernels",
-        "Times in us. The error is (predicted - measured) / measured.",
+        "## Row by row",
+        wrapped(
+            "The unit of a quantity is the end of its name, and [the ledger](ledger.md#time-bases) says "
+            "which time it is. The error is (predicted - measured) / measured. The kernels are ours, made "
+            "after the measured ones."
+        ),
     ]
     for family in dict.fromkeys(row["family"] for row in rows):
-        family_rows = [_row(row) for row in rows if row["family"] == family and row["is_primary"]]
+        own = [row for row in rows if row["family"] == family]
+        kernels = dict.fromkeys(call["kernel"] for row in own for call in row["calls"])
         heads = ("Row", "Chip", "Rows are to", "Quantity", "Measured", "Predicted", "Error", "Interval")
-        parts += [f"### {family}", table(heads, family_rows)]
+        names = wrapped("Predicted for " + ", ".join(f"`{kernel}`" for kernel in kernels) + ".")
+        parts += [f"### {family}", names, table(heads, list(map(_row, own)))]
+    parts.append("## Without a prediction")
+    for reason in dict.fromkeys(report["left_out"].values()):
+        ids = [name for name, own_reason in report["left_out"].items() if own_reason == reason]
+        parts.append(wrapped(f"*{reason[0].upper()}{reason[1:]}*: {', '.join(ids)}."))
     return "\n\n".join(parts) + "\n\n" + MARK.format("validation")
 
 

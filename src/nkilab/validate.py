@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -318,7 +319,9 @@ class Report:
         for constant, rows in self.identifying.items():
             say(f"{constant:<35} is fitted; told by {', '.join(rows) or 'nothing'}")
         if self.is_own:
-            say(f"{len(left_out())} published measurements are left out; docs/ledger.md says why")
+            say("\npublished measurements without a prediction; docs/validation.md names them")
+            for reason, count in Counter(left_out().values()).items():
+                say(f"  {count:>3}  {reason}")
         _print_bars(self.bars)
 
 

@@ -56,10 +56,11 @@ def test_a_bias_is_added_to_what_lies_in_psum() -> None:
     assert np.array_equal(np.asarray(kernel(a, b, c)), a @ b + c)
 
 
-def test_small_factors_are_multiplied_before_a_large_tensor_is_summed() -> None:
+def test_the_order_of_factors_is_the_faster_of_those_that_are_close() -> None:
     sizes = {"I": 128, "J": 256, "K": 128, "R": 16}
     kernel = nkilab.einsum.compile("ijk,ir,kr->jr", sizes=sizes, dtypes="bfloat16")
-    assert "Z_part[i, k, r] = B[i, r] . C[k, r] ;; M multiply\n" in kernel.source
+    # either order by the rules takes 65.7 us, with small factors first and the other layout 51.6
+    assert kernel.estimate.latency_us < 52
     assert all(verdict.is_fine for verdict in kernel.verify())
 
 
@@ -74,3 +75,14 @@ def test_a_batch_along_the_last_axis_of_more_rows_than_partitions_comes_in_block
     assert np.array_equal(kernel(x, y), np.einsum("ikc,jkc->ijc", x, y))
     # four bytes at a time take 2 * 256 * 128 * 32 / 16 queues * 20 ns = 2.6 ms
     assert kernel.estimate.latency_us < 1300
+
+
+@pytest.mark.parametrize("dialect", ["nki", "neuronxcc"])
+def test_a_batch_along_the_last_axis_of_rows_that_no_block_divides_comes_in_blocks(dialect: str) -> None:
+    x, y = (np.random.default_rng(n).integers(-3, 4, (130, 192, 32)).astype(np.float32) for n in range(2))
+    kernel = nkilab.einsum.compile(
+        "kic,kjc->ijc", shapes={"A": x.shape, "B": y.shape}, dtypes="float32", dialect=dialect
+    )
+    assert np.array_equal(kernel(x, y), np.einsum("kic,kjc->ijc", x, y))
+    # four bytes at a time take 2 * 130 * 192 * 32 / 16 queues * 20 ns = 2 ms
+    assert kernel.estimate.latency_us < 1000

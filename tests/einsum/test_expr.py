@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import prod
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -28,6 +30,19 @@ def test_the_text_has_the_value(value: Expr) -> None:
     assert eval(str(value), {"min": min}, dict(NAMES)) == value.at(NAMES)
 
 
+# sums of a few products of few names, which stand in a product several times, as sizes of square tensors do
+products = st.lists(st.sampled_from(sorted(NAMES)), max_size=4).map(
+    lambda n: prod(map(name_of, n), start=expr(1))
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(st.tuples(products, st.integers(1, 2)), min_size=2, max_size=4))
+def test_the_text_of_powers_has_the_value(terms: list[tuple[Expr, int]]) -> None:
+    value = sum((product * count for product, count in terms), expr(0))
+    assert eval(str(value), {"min": min}, dict(NAMES)) == value.at(NAMES)
+
+
 @settings(max_examples=100, deadline=None)
 @given(exprs)
 def test_names_inside_of_quotients_are_replaced_too(value: Expr) -> None:
@@ -48,6 +63,9 @@ def test_names_inside_of_quotients_are_replaced_too(value: Expr) -> None:
         (-1 * name_of("a"), "-a"),
         ((name_of("n") * 256) // 128, "n * 2"),
         (expr(7) // 2, "3"),
+        # by hand: d, D, D times something is one factor more than D, D and others, but not what those have
+        (name_of("d") * name_of("D") + name_of("a") * name_of("D") * name_of("D"), "D * D * a + D * d"),
+        (name_of("a") * name_of("D") * name_of("D") + name_of("D") * name_of("D"), "(a + 1) * D * D"),
     ],
 )
 def test_texts(value: Expr, text: str) -> None:

@@ -6,6 +6,7 @@ import time
 from dataclasses import replace
 from functools import partial
 from itertools import count
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,15 +18,19 @@ from nkilab.einsum.language.forms import spec_from
 from nkilab.einsum.plan.knobs import RULES, Knobs
 from nkilab.einsum.plan.lower import lower
 from nkilab.einsum.prove import prove
-from nkilab.einsum.search import searched
+from nkilab.einsum.search import PlanObjective, Plans, Search, joined, knobs_of, point_of, searched
 from nkilab.errors import UnsupportedError
 from nkilab.machine import machine_named
+from nkilab.tune.outcome import TIMED, Outcome
+from nkilab.tune.space import Point
+from tests.command_line import call, outcome_of
 
 CHOICES = """
 T[m, n] = A[m, k] . B[k, n] ;; M mul V add
 G[m] = T[m, n] ;; V max
 Z[m, n] = T[m, n] . G[m] ;; M binary(subtract)
 """
+PRODUCT = "Z[m, n] = A[k, m] . B[k, n] ;; M mul V add"
 TURN = "Z[n, m] = A[m, n] ;; M unary(exp)"
 
 
@@ -132,16 +137,89 @@ def test_a_search_reads_no_clock(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "; work of 10,000 statements, whatever the clock says: its work was spent" in first.changes[-1]
 
 
-def test_a_search_keeps_the_kernel_of_the_rules_where_no_other_is_predicted_faster() -> None:
-    cascade = sized(
-        spec_from("Z[m, n] = A[k, m] . B[k, n] ;; M mul V add").cascade, {"K": 512, "M": 512, "N": 512}
+@pytest.mark.parametrize(("others", "best"), [(1.5, 1.0), (0.5, 0.5)])
+def test_a_search_keeps_the_kernel_of_the_rules_where_no_other_is_predicted_faster(
+    others: float, best: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rules = nkilab.einsum.compile(PRODUCT, sizes={"K": 512, "M": 512, "N": 512})
+    times = partial(next, iter([1.0]), others)
+
+    def judged(_: PlanObjective, point: Point) -> Outcome:
+        return Outcome(point, TIMED, {"latency": times()})
+
+    monkeypatch.setattr(PlanObjective, "evaluate", judged)
+    result = searched(Plans(rules), Search(0.5))
+    # by hand: the rules are judged first, at 1 us, and others as many times faster as they are shorter
+    assert f", {1 / best:.2f} times as fast as by the rules; taken: " in result.changes[-1]
+    assert ("taken: by the rules;" in result.changes[-1]) == (best == 1.0)
+    assert len(result.alternatives) > 1
+
+
+def test_two_workers_find_the_same_kernel() -> None:
+    sizes = {"K": 256, "M": 256, "N": 512}
+    one = nkilab.einsum.compile(PRODUCT, sizes=sizes, search=0.4)
+    both = nkilab.einsum.compile(PRODUCT, sizes=sizes, search=Search(0.4, "2"))
+    assert (both.source, both.changes, both.alternatives) == (
+        one.source,
+        one.changes,
+        one.alternatives,
     )
-    dtypes = dict.fromkeys("ABZ", "float32")
-    for others, best in ((1.5, 1.0), (0.5, 0.5)):
-        times = partial(next, iter([1.0]), others)
-        built = partial(lower, cascade, dtypes, machine_named("trn2"), "kernel", "")
-        result = searched(built, lambda _, times=times: times(), 0.5, RULES)
-        # by hand: the rules are judged first, at 1 us
-        assert (result.rules_us, result.latency_us) == (1.0, best)
-        assert (str(result.knobs) == "by the rules") == (best == 1.0)
-        assert len(result.tried) > 1
+
+
+def test_a_search_that_is_interrupted_goes_on_from_its_journal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes, journal = {"K": 256, "M": 256, "N": 512}, tmp_path / "journal"
+    whole = nkilab.einsum.compile(PRODUCT, sizes=sizes, search=0.5)
+    evaluate, judged = PlanObjective.evaluate, list[Point]()
+
+    def interrupted(self: PlanObjective, point: Point) -> Outcome:
+        judged.append(point)
+        if len(judged) == 7:
+            raise KeyboardInterrupt
+        return evaluate(self, point)
+
+    monkeypatch.setattr(PlanObjective, "evaluate", interrupted)
+    with pytest.raises(
+        KeyboardInterrupt, match=r"interrupted after 6 of .*\n.*the same command goes on from there"
+    ):
+        nkilab.einsum.compile(PRODUCT, sizes=sizes, search=Search(0.5, journal=str(journal)))
+    first, judged[:] = judged[:6], [{}] * 10
+    again = nkilab.einsum.compile(PRODUCT, sizes=sizes, search=Search(0.5, journal=str(journal)))
+    assert (again.source, again.changes, again.alternatives) == (
+        whole.source,
+        whole.changes,
+        whole.alternatives,
+    )
+    assert not [point for point in first if point in judged[10:]]
+
+
+def test_a_search_of_an_output_in_any_layout_begins_with_the_faster_one() -> None:
+    spec, sizes = replace(spec_from(TURN), any_layout=frozenset({"Z"})), {"M": 512, "N": 512}
+    rules = nkilab.einsum.compile(spec, sizes=sizes)
+    best = nkilab.einsum.compile(spec, sizes=sizes, search=0.3)
+    assert best.transposed == {"Z"}
+    assert best.estimate.latency_us <= rules.estimate.latency_us
+
+
+def test_points_name_what_is_not_as_by_the_rules() -> None:
+    knobs = replace(RULES, share=0.6, is_fused=False).picking(("the layout of A #2", 1), 3)
+    point = {"share": 0.6, "is_fused": False, "the layout of A #2 #1": 3}
+    assert (point_of(knobs), knobs_of(point)) == (point, knobs)
+    assert joined(point, {"share": 0.85, "the layout of A #2 #1": 0}) == {"is_fused": False}
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--journal", "j"), "--workers and --journal belong to --search\n  hint: add --search SECONDS"),
+        (("--search", "1", "--workers", "0"), "--workers is '0'; it must be a number of processes, or "),
+    ],
+)
+def test_options_of_a_search_are_refused_where_they_mean_nothing(
+    options: tuple[str, ...], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    status, _, complaint = outcome_of(call("einsum", "mk,kn->mn", "--size", "M=64,K=64,N=64", *options))
+    assert status == 2
+    assert message in complaint

@@ -130,7 +130,7 @@ def test_a_kernel_that_the_ledger_lacks_is_told(ledger):
     done = call("validate", ledger(20, text=LEDGER.replace("adding.add_columns", "adding.nothing")))
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr == (
-        "nkilab: row small names kernel adding.nothing; the ledger has none\n"
+        "nkilab: row small of line 7 names kernel adding.nothing; the ledger has none\n"
         "  hint: write MODULE.FUNCTION of nkilab.ledger.kernels, or FILE.py:KERNEL\n"
     )
 
@@ -139,7 +139,7 @@ def test_an_argument_that_is_no_array_is_told(ledger):
     done = call("validate", ledger(20, text=LEDGER.replace("'f32[25600]', 200", "'f33[25600]', 200")))
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr == (
-        "nkilab: row small has the argument 'f33[25600]'\n"
+        "nkilab: row small of line 7 has the argument 'f33[25600]', which is no array\n"
         "  hint: write an array as DTYPE[N,...], as in f32[128,512]\n"
     )
 

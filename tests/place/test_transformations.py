@@ -253,6 +253,51 @@ def test_an_inner_loop_that_python_unrolls_is_part_of_the_outer_one() -> None:
     assert names(without_loop_invariants(k.program)) == ["dma_copy", "activation", "tensor_copy"]
 
 
+def transposes(k: Kernel, operand: str) -> None:
+    """Two iterations of two of an inner loop, each of which turns its own tile for a product with another.
+
+    The tiles of the inner iterations are the same in both outer ones.
+    """
+    tiles, shared = [k.tile(128, 128) for _ in range(2)], k.tile(128, 64)
+    for tile in tiles:
+        k.load(tile, k.hbm(128, 128))
+    for outer in in_turns(k, 0, 7, 2):
+        other = k.tile(128, 128)
+        k.load(other, k.hbm(128, 128))
+        for tile, position in zip(tiles, in_turns(k, outer, 8 + outer, 2), strict=True):
+            k.session.position = position
+            turned, copied, product = k.psum(128, 128), k.tile(128, 128), k.psum(128, 128)
+            k.call("nc_transpose", turned, tile, engine="tensor")
+            k.copy(copied, turned)
+            if operand == "in psum":
+                k.copy(shared, columns(turned, 0, 64))
+            if operand == "stationary":
+                k.matmul(product, copied, other)
+            else:
+                k.matmul(product, other, copied)
+
+
+@pytest.mark.parametrize(
+    ("operand", "transposed"),
+    # once per tile; not as a part of a product; not where PSUM would keep a bank for another reader
+    [("moving", 2), ("stationary", 4), ("in psum", 4)],
+)
+def test_transposes_that_an_outer_loop_repeats_are_done_once(operand: str, transposed: int) -> None:
+    k = Kernel("trn1")
+    transposes(k, operand)
+    program = without_loop_invariants(k.program)
+    assert names(program).count("nc_transpose") == transposed
+    assert names(program).count("tensor_copy") == (6 if operand == "in psum" else transposed)
+    assert names(program).count("nc_matmul") == 4
+
+
+def test_without_nested_invariants_each_run_of_an_inner_loop_computes_its_own() -> None:
+    k = Kernel("trn1")
+    k.program.machine = k.program.machine.with_constants({"nested_invariants": 0}, "a test")
+    transposes(k, "moving")
+    assert without_loop_invariants(k.program) is k.program
+
+
 def test_sums_that_fill_a_tile_smaller_than_what_they_add_up_are_computed_once() -> None:
     k = Kernel("trn2")
     source = k.tile(128, 64)

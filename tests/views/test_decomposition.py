@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
+from nkilab import activate, estimate, spec
 from nkilab.views.record import profile_dict
 from nkilab.views.run import Run
 from tests.place.handmade import Kernel
@@ -40,6 +41,33 @@ def test_weights_that_nothing_hides_are_time_of_tensor_e() -> None:
     assert "weights" not in run.stalls.of("tensor")
     (line,) = (line for line in run.lines if line.engines == ("tensor",))
     assert line.busy_ns == pytest.approx(run.stalls.busy_ns["tensor"])
+
+
+def test_transfers_that_wait_to_be_issued_above_all_are_bound_by_that() -> None:
+    """Sixteen short loads one after another, then a little work: units idle while VectorE works."""
+    with activate():
+        import nki
+        import nki.isa as nisa
+        import nki.language as nl
+
+        @nki.jit
+        def pieces(x):
+            out = nl.ndarray((128, 256), nl.float32, buffer=nl.shared_hbm)
+            tile = nl.ndarray((128, 256), nl.float32, buffer=nl.sbuf)
+            for i in range(16):
+                nisa.dma_copy(tile[:, nl.ds(i * 16, 16)], x[:, nl.ds(i * 16, 16)])
+            result = nl.ndarray((128, 256), nl.float32, buffer=nl.sbuf)
+            nisa.tensor_copy(result, tile)
+            for _ in range(4):
+                nisa.activation(result, op=nl.exp, data=result)
+            nisa.dma_copy(out, result)
+            return out
+
+        run = estimate(pieces, spec((128, 256), "float32")).run
+    spent = run.path.spent_ns()
+    assert spent["issue"] > spent["first byte"] + spent["moving"] > spent["execute"]
+    assert max(run.summary.occupancy.values()) < 0.8
+    assert run.summary.bound == "DMA issue"
 
 
 def test_launch_and_end_stand_in_the_time_of_every_engine() -> None:

@@ -292,6 +292,11 @@ def with_steps(program: Program, rows: np.ndarray, change: Callable[..., object]
     return program.with_forms(forms, column)
 
 
+def transposes(form: Instruction) -> bool:
+    """Whether a form only transposes: with its own instruction, or as a product."""
+    return form.name in ("nc_transpose", "dma_transpose") or bool(getattr(form, "is_transpose", False))
+
+
 def whole_tile(program: Program, storage: int, own: Layout, offset: int) -> bool:
     """Whether an operand is all of a tile."""
     record = program.storages[storage]

@@ -21,7 +21,7 @@ from ..timing.work import Work, work_of
 from ..trace.program import Program
 from ..views.path import path_of
 from ..views.summary import packet_time
-from .draft import Draft, movable, whole_tile
+from .draft import Draft, movable, whole_tile, with_steps
 from .equal_results import Results, results_of
 from .equal_values import Equals, equals_of, live_rows
 from .loops import Loop, loops_of
@@ -224,6 +224,10 @@ class Subject(Struct, frozen=True, eq=False, dict=True):
         slots = self.slots
         return int(slots.storage[at]), slots.layouts[slots.layout[at]], int(slots.offset[at])
 
+    def read_by(self, row: int) -> list[int]:
+        """The storages that a row of `base` reads."""
+        return [a.storage for a in self.base.accesses(row) if not a.is_written]
+
     def slots_of_operand(self, row: int, name: str) -> int:
         """The storage that an operand of a row of `base` lies in; -1 if it has none of that name."""
         return next((a.storage for a in self.base.accesses(row) if a.operand == name), -1)
@@ -232,9 +236,9 @@ class Subject(Struct, frozen=True, eq=False, dict=True):
         """Whether a storage is a tensor in HBM."""
         return self.base.storages[storage].memory == HBM
 
-    def with_costs(self, changed: Program) -> float:
+    def with_costs(self, rows: np.ndarray, change: Callable[..., object]) -> float:
         """Nanoseconds of `program` with other costs of some rows, under the same plan."""
-        return latency_ns(changed, self.plan, self.work)
+        return latency_ns(with_steps(self.program, rows, change), self.plan, self.work)
 
     def without_waits(self, dropped: np.ndarray) -> float:
         """Nanoseconds where some waits of the plan, by position, are left out."""

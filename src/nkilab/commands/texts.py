@@ -35,6 +35,14 @@ from .shapes import target_option
     help="Spend so long trying other loops and tiles on the timing model.",
 )  # fmt: skip
 @click.option(
+    "--workers", default="1", show_default=True, metavar="N",
+    help="Of --search: processes, or the address of a dask scheduler.",
+)  # fmt: skip
+@optional(
+    "--journal", metavar="FILE", type=OUTPUT,
+    help="Of --search: a file for the results; the same command goes on from there.",
+)  # fmt: skip
+@click.option(
     "--test", "tests", is_flag=True, help="Run the kernel on probes; with -o write test and drivers."
 )
 @optional("--notebook", metavar="F.ipynb", type=OUTPUT, help="Write all six parts as a notebook.")

@@ -259,8 +259,9 @@ def _show_comparisons(results: Sequence[object], measured: str, as_json: bool) -
 def tune(version: str, target: str, kernel: str, weights: str, objective: str, **options: Any) -> None:
     """Search the parameters of a kernel for the lowest predicted latency."""
     verb = part("tune.verb")
-    work_of_search = verb.Work(
-        kernel, options.pop("args"), options.pop("keywords"), verb.numbers(weights), options.pop("grid"),
-        tuple(word.strip() for word in objective.split(",")), version, target,
-    )  # fmt: skip
-    verb.run_tuning(work_of_search, verb.Options(**options))
+    names = {name: options.pop(name) for name in ("args", "keywords", "grid")}
+    names |= {"weights": verb.numbers(weights), "version": version, "target": target}
+    goals = tuple(word.strip() for word in objective.split(","))
+    is_spec = kernel.endswith((".yaml", ".yml"))
+    task_of = part("einsum.verb").plan_task if is_spec else verb.Work
+    verb.run_tuning(task_of(kernel, goals=goals, **names), verb.Options(**options))

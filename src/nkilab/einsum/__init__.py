@@ -6,5 +6,6 @@ from . import report as report
 from .compiled import CompiledEinsum
 from .compiler import compile, verify
 from .probes import Verdict
+from .search import Search
 
-__all__ = ["CompiledEinsum", "Verdict", "compile", "verify"]
+__all__ = ["CompiledEinsum", "Search", "Verdict", "compile", "verify"]

@@ -11,13 +11,12 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from .plan.context import PlanError, Planner
+from .plan.context import Plan, PlanError, Planner
 from .plan.knobs import RULES, Decision, Knobs
 from .room import NoRoomError
-from .tree.nodes import Kernel
 
 Result = TypeVar("Result")
-Maker = Callable[[Kernel, Sequence[str], tuple[str, ...]], Result]
+Maker = Callable[[Plan, Sequence[str]], Result]
 # choices of which another option is tried, the last that were made first
 MOST_CHOICES = 16
 
@@ -38,7 +37,7 @@ def attempted(built: Planner, compiled: Maker[Result]) -> Result:
 
     Args:
         built: makes a tree and its plan of choices.
-        compiled: proves a tree, and makes a result of it and of what is told of the plan.
+        compiled: proves the tree of a plan, and makes a result of both and of what is told beside.
 
     Raises:
         NoRoomError: if no share of SBUF gives tiles that fit.
@@ -61,9 +60,9 @@ def _tried(built: Planner, compiled: Maker[Result], knobs: Knobs, told: Sequence
     """What is compiled with some choices, or why nothing is."""
     decisions: tuple[Decision, ...] = ()
     try:
-        kernel, ctx = built(knobs)
-        decisions = tuple(ctx.decisions)
-        return compiled(kernel, [*told, *ctx.choices], tuple(ctx.tried))
+        plan = built(knobs)
+        decisions = tuple(plan[1].decisions)
+        return compiled(plan, told)
     except PlanError as error:
         return _Refusal(error, error.decisions)
     except (NoRoomError, AssertionError) as error:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import linecache
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from itertools import count
@@ -23,17 +23,24 @@ from .artefacts import drivers
 from .artefacts.notebook import notebook
 from .artefacts.packing import Side, module_text, packing_text, sides
 from .artefacts.spaces import space_text
+from .emit.neuronxcc import NeuronxccPrinter
+from .emit.nki import NkiPrinter
 from .emit.sizes import named
+from .emit.text import Printer
 from .grades import Finding, Grade
 from .language.ast import Cascade
 from .language.spec import Spec
 from .language.text import yaml_of
+from .plan.knobs import RULES, Knobs
 from .probes import Verdict, verdicts
 from .reference import evaluate
 from .roofline import Roofline, roofline, work_of
 from .tree.nodes import Kernel
 
 _numbers = count(1)
+
+
+PRINTERS: dict[str, Callable[[Kernel], Printer]] = {"nki": NkiPrinter, "neuronxcc": NeuronxccPrinter}
 
 
 @dataclass(frozen=True)
@@ -55,6 +62,7 @@ class CompiledEinsum:
         alternatives: what other choices would have given, one line each.
         proofs: what was proved of the tree, one line each.
         transposed: outputs that the kernel returns the other way round; `unpack` turns them back.
+        knobs: choices of its plan.
     """
 
     spec: Spec
@@ -71,6 +79,15 @@ class CompiledEinsum:
     alternatives: tuple[str, ...] = ()
     proofs: tuple[str, ...] = ()
     transposed: frozenset[str] = frozenset()
+    knobs: Knobs = RULES
+
+    def of_tree(self, tree: Kernel) -> CompiledEinsum:
+        """The same with another loop tree, printed with names for its numbers."""
+        known = replace(self, parameters=tuple(tree.parameters))
+        packed = {side.tensor for side in known.sides(self.inputs) if not side.is_plain}
+        arguments = tuple(replace(a, is_packed=a.name in packed) for a in tree.arguments)
+        printed = named(replace(tree, arguments=arguments), self.cascade).kernel
+        return replace(known, tree=tree, source=PRINTERS[self.dialect](printed).text())
 
     def __getstate__(self) -> dict[str, Any]:
         """Pickled and copied without what is made of it when it is first asked for."""

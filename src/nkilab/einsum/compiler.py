@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from numbers import Real
 from typing import Any
@@ -17,30 +17,26 @@ from .checks.judge import GIVEN, judge
 from .checks.layouts import differing_views
 from .checks.model import Model, close_to
 from .checks.names import check_cascade, known_ranks
-from .compiled import CompiledEinsum
-from .emit.neuronxcc import NeuronxccPrinter
-from .emit.nki import NkiPrinter
-from .emit.sizes import named
-from .emit.text import Printer
+from .compiled import PRINTERS, CompiledEinsum
 from .grades import Finding, Grade, enforce
 from .hardware import Hardware
-from .language.ast import Cascade
+from .language.ast import Access, Cascade, Einsum
 from .language.extents import merged_sizes, sized, sizes_of_arrays
 from .language.forms import spec_from
 from .language.shorthand import need_instructions
 from .language.spec import Spec
 from .mapped.complete import is_whole
 from .mapped.copies import copied
-from .mapped.kernel import Compiled, guide_of, kernel_of, planned
+from .mapped.kernel import COMPLETED, Compiled, guide_of, kernel_of, planned
 from .mapped.parts import with_parts
-from .plan.context import Context
+from .plan.context import Plan
 from .plan.forwards import need_forward_indices
-from .plan.knobs import RULES, Knobs
+from .plan.knobs import Knobs
 from .plan.lower import lower
 from .plan.normal import live
 from .probes import Verdict, verdicts
 from .prove import proved
-from .search import searched, with_axes_swapped
+from .search import Plans, Search, searched
 from .timed import best_timed
 from .tree.nodes import Kernel
 from .written.generator import as_written as text_as_written
@@ -49,7 +45,6 @@ from .written.generator import as_written as text_as_written
 TYPES = ("float32", "tfloat32", "bfloat16", "float16", "float8_e4m3", "float8_e5m2",
          "int32", "int16", "int8", "uint32", "uint16", "uint8")  # fmt: skip
 TYPES_OF_NKI = (*TYPES, "float8_e4m3fn")
-PRINTERS: dict[str, Callable[[Kernel], Printer]] = {"nki": NkiPrinter, "neuronxcc": NeuronxccPrinter}
 
 
 @public
@@ -64,7 +59,7 @@ def compile(
     dialect: str = "",
     as_written: bool = False,
     strict: bool = False,
-    search: float = 0.0,
+    search: float | Search = 0.0,
     target: str = "trn2",
     name: str = "",
 ) -> CompiledEinsum:
@@ -79,7 +74,7 @@ def compile(
         dialect: nki or neuronxcc; nki if not given, neuronxcc for `as_written`.
         as_written: print what the published generator prints, faults and all.
         strict: refuse what is otherwise repaired.
-        search: seconds to spend on other choices.
+        search: seconds to spend on other choices; a `Search` also says who tries them and keeps them.
         target: chip to choose for.
         name: of the kernel.
 
@@ -89,7 +84,8 @@ def compile(
     """
     _check_options(sizes, shapes, scalars, dtypes, strict)
     _check_names(outputs, name)
-    dialect = _dialect(dialect, as_written, search)
+    search = search if isinstance(search, Search) else Search(seconds("search", search))
+    dialect = _dialect(dialect, as_written)
     machine = machine_named(target)
     held = spec_from(spec, scalars, outputs)
     held = replace(held, kernel_name=name or held.kernel_name or "kernel")
@@ -106,7 +102,7 @@ def compile(
     found = (*copies, *(judge(known, machine, GIVEN) if is_partial else judge(known, machine)))
     enforce(found, strict=strict)
     if held.is_mapped:
-        held = _completed(known, dtypes) if is_partial else _decided(held, dtypes, search)
+        held = _completed(known, dtypes) if is_partial else _decided(held, dtypes, search.seconds)
         result = _mapped(held, cascade, machine, dialect, found, strict, search)
         return replace(result, changes=(*parts, *result.changes), target=target)
     result = _planned(held, sized(cascade), dtypes, dialect, machine, search)
@@ -119,12 +115,16 @@ def _planned(
     dtypes: Mapping[str, Any] | str | None,
     dialect: str,
     machine: Machine,
-    search: float,
+    search: Search,
 ) -> CompiledEinsum:
     """The kernel of a cascade without a mapping, what no output depends on left out."""
     cascade, unread = live(cascade)
+    notes: tuple[str, ...] = ()
     try:
-        result = _lowered(spec, cascade, types_of(cascade, spec, dtypes), dialect, machine, search)
+        result = _lowered(spec, cascade, types_of(cascade, spec, dtypes), dialect, machine)
+        for output in sorted(spec.any_layout & set(cascade.outputs)):
+            result, told = _cheaper_layout(result, output, machine)
+            notes += told
     except UnsupportedError as error:
         # where it is of no single Einsum
         raise error.located(cascade.einsums[0].place.file, "einsum.expressions") from None
@@ -135,8 +135,10 @@ def _planned(
             hint="change an extent, or split the expression; and report it",
         )
         raise refused.located(cascade.einsums[0].place.file, "einsum.expressions") from error
+    if search.seconds:
+        result = searched(Plans(result), search)
     dropped = tuple(f"left out: {name}, which nothing reads" for name in unread)
-    return replace(result, changes=(*dropped, *result.changes))
+    return replace(result, changes=(*dropped, *result.changes, *notes))
 
 
 def _completed(known: Spec, dtypes: Mapping[str, Any] | str | None) -> Spec:
@@ -237,7 +239,7 @@ def _check_options(sizes: Any, shapes: Any, scalars: Any, dtypes: Any, strict: A
             raise UsageError(f"the scalar {name} is {value}; it must be a number")
 
 
-def _dialect(dialect: str, as_written: bool, search: float) -> str:
+def _dialect(dialect: str, as_written: bool) -> str:
     """The spelling that is asked for.
 
     Raises:
@@ -245,7 +247,6 @@ def _dialect(dialect: str, as_written: bool, search: float) -> str:
     """
     need("dialect", dialect, str, f"one of {', '.join(PRINTERS)}")
     need("as_written", as_written, bool, "True or False")
-    seconds("search", search)
     dialect = dialect or ("neuronxcc" if as_written else "nki")
     if dialect not in PRINTERS:
         raise UsageError(f"dialect is {dialect}; it must be one of {', '.join(PRINTERS)}")
@@ -255,67 +256,66 @@ def _dialect(dialect: str, as_written: bool, search: float) -> str:
 
 
 def _lowered(
-    spec: Spec, cascade: Cascade, types: dict[str, str], dialect: str, machine: Machine, search: float
+    spec: Spec, cascade: Cascade, types: dict[str, str], dialect: str, machine: Machine
 ) -> CompiledEinsum:
-    """The kernel of a cascade without a mapping: by the rules, or the best that a search finds."""
+    """The kernel of a cascade without a mapping, by the rules."""
     name, title = spec.kernel_name, title_of(cascade)
+    kernel = CompiledEinsum(spec, cascade, name, dialect, machine.name, types, "")
 
-    def printed(kernel: Kernel) -> CompiledEinsum:
-        text = text_of(kernel, cascade, dialect)
-        return CompiledEinsum(spec, cascade, name, dialect, machine.name, types, text, tree=kernel)
+    def proofs_of(tree: Kernel) -> tuple[str, ...]:
+        return proved(tree, cascade, machine)
 
-    def proofs_of(kernel: Kernel) -> tuple[str, ...]:
-        return proved(kernel, cascade, machine)
+    def compiled(plan: Plan, told: Sequence[str]) -> CompiledEinsum:
+        tree, ctx = plan
+        notes = (*told, *ctx.choices)
+        proofs = proofs_of(tree)
+        return replace(
+            kernel.of_tree(tree), changes=notes, alternatives=tuple(ctx.tried), proofs=proofs, knobs=ctx.knobs
+        )
 
-    def compiled(kernel: Kernel, choices: Sequence[str], tried: tuple[str, ...] = ()) -> CompiledEinsum:
-        proofs = proofs_of(kernel)
-        return replace(printed(kernel), changes=tuple(choices), alternatives=tried, proofs=proofs)
-
-    def built(knobs: Knobs) -> tuple[Kernel, Context]:
+    def built(knobs: Knobs) -> Plan:
         return lower(cascade, types, machine, name, title, knobs)
 
-    def latency(kernel: Kernel) -> float:
-        return printed(kernel).estimate.latency_us
+    def latency(tree: Kernel) -> float:
+        return kernel.of_tree(tree).estimate.latency_us
 
-    def price(kernel: Kernel) -> float:
-        return max(Hardware(machine).total(kernel.body).values()) / 1000.0
+    def price(tree: Kernel) -> float:
+        return max(Hardware(machine).total(tree.body).values()) / 1000.0
 
-    timed = best_timed(built, latency, price, proofs_of)
-
-    unsearched = []
-    if search:
-        try:
-            found = searched(
-                built, lambda k: compiled(k, ()).estimate.latency_us, search, timed(RULES)[1].knobs
-            )
-            return compiled(found.kernel, (*found.ctx.choices, found.told), found.tried)
-        except AssertionError:
-            unsearched = ["NOT SEARCHED: a search begins with the plan by rules, which is refused"]
-    result = attempted(timed, compiled)
-    result = replace(result, changes=(*unsearched, *result.changes))
-    for output in sorted(spec.any_layout & set(cascade.outputs)):
-        result = _cheaper_layout(result, output, machine)
-    return result
+    return attempted(best_timed(built, latency, price, proofs_of), compiled)
 
 
-def text_of(kernel: Kernel, cascade: Cascade, dialect: str) -> str:
-    """A loop tree as a module, with names for its numbers."""
-    return PRINTERS[dialect](named(kernel, cascade).kernel).text()
-
-
-def _cheaper_layout(compiled: CompiledEinsum, output: str, machine: Machine) -> CompiledEinsum:
+def _cheaper_layout(
+    compiled: CompiledEinsum, output: str, machine: Machine
+) -> tuple[CompiledEinsum, tuple[str, ...]]:
     """The kernel, or the one that stores an output of two axes the other way round, whichever is faster."""
     if len(compiled.cascade.tensors[output].ranks) != 2:
-        return compiled
+        return compiled, ()
     turned = with_axes_swapped(compiled.cascade, output)
     spec = replace(compiled.spec, any_layout=frozenset())
-    other = _lowered(spec, turned, dict(compiled.dtypes), compiled.dialect, machine, 0.0)
+    other = _lowered(spec, turned, dict(compiled.dtypes), compiled.dialect, machine)
     first, second = compiled.estimate.latency_us, other.estimate.latency_us
-    told = f"{output} as declared {first:.1f} us, transposed {second:.1f} us"
+    told = f"any-layout: {output} as declared {first:.1f} us, transposed {second:.1f} us; taken: "
     if second >= first:
-        return replace(compiled, changes=(*compiled.changes, f"any-layout: {told}; taken: as declared"))
-    changes = (*compiled.changes, f"any-layout: {told}; taken: transposed, and the host transposes back")
-    return replace(other, spec=compiled.spec, changes=changes, transposed=compiled.transposed | {output})
+        return compiled, (f"{told}as declared",)
+    held = replace(other, spec=compiled.spec, transposed=compiled.transposed | {output})
+    return held, (f"{told}transposed, and the host transposes back",)
+
+
+def with_axes_swapped(cascade: Cascade, output: str) -> Cascade:
+    """The cascade whose output of two axes is stored the other way round."""
+    tensor = cascade.tensors[output]
+    assert len(tensor.ranks) == 2
+
+    def turned(access: Access) -> Access:
+        return replace(access, indices=access.indices[::-1]) if access.tensor == output else access
+
+    def changed(einsum: Einsum) -> Einsum:
+        return replace(einsum.reading(turned), output=turned(einsum.output))
+
+    steps = (step.with_body(map(changed, step.body)) for step in cascade.steps)
+    tensors = {**cascade.tensors, output: replace(tensor, ranks=tensor.ranks[::-1])}
+    return replace(cascade, tensors=tensors, steps=tuple(steps))
 
 
 def _with_copies(held: Spec, known: Spec, machine: Machine) -> tuple[Spec, Spec, tuple[Finding, ...]]:
@@ -332,7 +332,7 @@ def _with_copies(held: Spec, known: Spec, machine: Machine) -> tuple[Spec, Spec,
 
 def _mapped(
     spec: Spec, cascade: Cascade, machine: Machine, dialect: str, found: tuple[Finding, ...], strict: bool,
-    search: float,
+    search: Search,
 ) -> CompiledEinsum:  # fmt: skip
     """The kernel of a mapping, completed where parts of it are missing.
 
@@ -345,21 +345,18 @@ def _mapped(
     ) -> CompiledEinsum:
         types = {t: whole.dtypes.get(t, "float32") for t in cascade.tensors}
         kernel = CompiledEinsum(
-            replace(whole, cascade=spec.cascade), cascade, spec.kernel_name, dialect, machine.name, types,
-            "", tuple(tree.parameters), tree, findings, tuple(notes), proofs=tuple(proofs),
+            replace(whole, cascade=spec.cascade), cascade, spec.kernel_name, dialect, machine.name, types, "",
+            findings=findings, changes=tuple(notes), proofs=tuple(proofs),
         )  # fmt: skip
-        packed = {side.tensor for side in kernel.sides(kernel.inputs) if not side.is_plain}
-        arguments = tuple(replace(a, is_packed=a.name in packed) for a in tree.arguments)
-        return replace(kernel, source=text_of(replace(tree, arguments=arguments), cascade, dialect))
+        return kernel.of_tree(tree)
 
-    if search:
+    if search.seconds:
         return _searched(spec, machine, title_of(cascade), found, search, compiled)
     return kernel_of(spec, machine, title_of(cascade), found, strict, compiled)
 
 
 def _searched(
-    spec: Spec, machine: Machine, title: str, found: tuple[Finding, ...], seconds: float,
-    compiled: Compiled,
+    spec: Spec, machine: Machine, title: str, found: tuple[Finding, ...], search: Search, compiled: Compiled,
 ) -> CompiledEinsum:  # fmt: skip
     """The best kernel that a search finds among the plans that keep what is given.
 
@@ -374,15 +371,9 @@ def _searched(
             f"search is given beside a mapping that {told}: nothing is left to try", hint="leave search out"
         )
 
-    def judge_of(kernel: Kernel) -> float:
-        return planned(spec, replace(plans[0], kernel=kernel), found, compiled).estimate.latency_us
-
-    best = searched(lambda knobs: guide.kept(plans[0].given, knobs), judge_of, seconds, plans[0].knobs)
-    held = replace(
-        plans[0], kernel=best.kernel, ctx=best.ctx, proofs=proved(best.kernel, guide.cascade, machine)
-    )
-    result = planned(spec, held, found, compiled)
-    return replace(result, changes=(*result.changes, best.told), alternatives=best.tried)
+    first = replace(planned(spec, plans[0], found, compiled), knobs=plans[0].knobs)
+    result = searched(Plans(first, guide, plans[0].given), search)
+    return replace(result, changes=(COMPLETED, *result.changes))
 
 
 def _as_written(spec: Spec, cascade: Cascade, target: str) -> CompiledEinsum:

@@ -1,220 +1,285 @@
 """Searching where rules leave a choice: layouts, operands, blocks, tiles, shared loops.
 
-The rules come first. Then one thing is changed at a time, and what makes the kernel faster is kept; then
-combinations are drawn. The timing model judges. The seconds that a search is given buy a fixed amount of
-work, counted in statements that kernels run. No clock is read: a slow or busy machine takes longer, and finds
-the same kernel.
+A point is what differs from the choices of the rules: knobs of the whole kernel, and of keyed decisions the
+rank of the option taken. The tuner's executors judge points, its journal keeps outcomes. The seconds that a
+search is given buy a fixed amount of work, counted in statements that kernels run. No clock is read: a slow
+or busy machine, one worker or many, one run or several after interruptions find the same kernel.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
-from itertools import takewhile
-from random import Random
+import pickle
+from collections.abc import Mapping, Sequence
+from copy import copy
+from dataclasses import dataclass, fields, replace
+from functools import partial
+from hashlib import sha256
 
-from ..errors import NkilabError
-from .language.ast import Access, Cascade, Einsum
-from .plan.context import Context, Planner
+from ..errors import NkilabError, UsageError
+from ..hook import activate
+from ..machine import Machine
+from ..timing import MODEL_VERSION
+from ..tune.carrying_out import carried_out
+from ..tune.executors import Task, release
+from ..tune.objective import Case, KernelObjective, constants_of, known_goals, pruned
+from ..tune.outcome import PRUNED, Outcome
+from ..tune.samplers import Climb
+from ..tune.space import Point, Space, choices
+from ..tune.study import Found
+from .compiled import CompiledEinsum
+from .mapped.guided import Guide
+from .plan.context import Plan
+from .plan.given import NOTHING, Given
 from .plan.knobs import RULES, Knobs
-from .tree.nodes import Kernel, run_by
+from .plan.lower import lower
+from .prove import proved
+from .tree.nodes import run_by
 
-GROUP_BLOCKS = (0, 1, 2, 4, 8)
-COLUMNS = (16384, 4096, 2048, 1024)
-TRANSFERS = (1 << 20, 1 << 22, 1 << 18)
-SHARES = (0.85, 0.6)
+DEFAULTS = {f.name: getattr(RULES, f.name) for f in fields(Knobs) if f.name != "picks"}
+# what is searched of the whole kernel; the first of each is what the rules take
+SPACE = Space(
+    (
+        choices("group_blocks", (0, 1, 2, 4, 8)),
+        choices("most_columns", (16384, 4096, 2048, 1024)),
+        choices("transfer_bytes", (1 << 20, 1 << 22, 1 << 18)),
+        choices("share", (0.85, 0.6)),
+    )
+)
+FLAGS = tuple(name for name, value in DEFAULTS.items() if isinstance(value, bool))
 # what one second pays for: statements that kernels run, and building a tree, as many statements
 STATEMENTS_PER_SECOND, TREE_STATEMENTS = 40_000, 1_000
 # a kernel that runs so many times as many statements as that of the rules is not timed
 MOST_TIMES = 2
+TOO_LONG = "too long to be timed"
 # options of one choice that are tried one by one
 MOST_RANKS = 5
 
 
 @dataclass(frozen=True)
-class Found:
-    """The best of what was tried.
+class Search:
+    """How a search runs.
 
     Args:
-        kernel: its tree.
-        ctx: its plan.
-        latency_us: predicted.
-        knobs: its choices.
-        tried: what others would have given, one line each, the best first.
-        rules_us: latency of what the rules choose.
-        refused: how many choices gave no kernel.
-        passed: how many were not timed, because they run too many statements.
-        work: statements that its seconds paid for.
-        is_exhausted: whether nothing was left to try before they were spent.
-    """
-
-    kernel: Kernel
-    ctx: Context
-    latency_us: float
-    knobs: Knobs
-    tried: tuple[str, ...]
-    rules_us: float = 0.0
-    refused: int = 0
-    passed: int = 0
-    work: int = 0
-    is_exhausted: bool = False
-
-    @property
-    def told(self) -> str:
-        """What was found, for the report."""
-        gain = f"{self.rules_us / self.latency_us:.2f} times as fast as by the rules"
-        keys = dict(self.knobs.picks)
-        picked = [f"{d.what}: {d.taken}" for d in self.ctx.decisions if d.key in keys]
-        taken = "; ".join([str(self.knobs), *picked])
-        tail = f"; {self.refused} choices gave no kernel" if self.refused else ""
-        tail += f"; {self.passed} kernels too long to be timed" if self.passed else ""
-        ended = "nothing was left to try" if self.is_exhausted else "its work was spent"
-        tail += f"; work of {self.work:,} statements, whatever the clock says: {ended}"
-        return f"searched {len(self.tried)} kernels, {gain}; taken: {taken}{tail}"
-
-
-def _single(held: Knobs) -> list[Knobs]:
-    """One choice for the whole kernel changed."""
-    return [
-        *(replace(held, group_blocks=n) for n in GROUP_BLOCKS),
-        replace(held, is_fused=not held.is_fused),
-        *(replace(held, most_columns=n) for n in COLUMNS),
-        *(replace(held, transfer_bytes=n) for n in TRANSFERS),
-        *(replace(held, share=s) for s in SHARES),
-    ]
-
-
-def searched(
-    built: Planner, judge: Callable[[Kernel], float], seconds: float, start: Knobs, seed: int = 0
-) -> Found:
-    """The kernel that the timing model likes best within some seconds.
-
-    Args:
-        built: makes a tree and its plan of choices; raises where a choice gives none.
-        judge: predicts the latency of a tree in microseconds.
         seconds: of work, 40,000 statements each; the first kernel is always tried.
-        start: the first choices, which give a kernel.
-        seed: of the combinations that are drawn at the end.
-
-    A candidate that compiles to the same tree as one before is not timed again.
+        workers: a number of processes, or the address of a dask scheduler.
+        journal: path of a file that keeps outcomes, "" for none.
     """
-    search = _Search(built, judge, int(seconds * STATEMENTS_PER_SECOND))
-    search.first(start)
-    search.climb()
-    search.draw(Random(seed))
-    return search.found()
+
+    seconds: float
+    workers: str = "1"
+    journal: str = ""
 
 
-class _Search:
-    def __init__(self, built: Planner, judge: Callable[[Kernel], float], work: int) -> None:
-        self.built, self.judge, self.work, self.budget = built, judge, work, work
-        self.known: dict[str, float] = {}
-        self.seen: set[Knobs] = set()
-        self.tried: list[tuple[float, str]] = []
-        self.refused = self.passed = self.most = 0
-        self.best: Found | None = None
-        self.rules_us = 0.0
+@dataclass(frozen=True)
+class Plans:
+    """What makes kernels of choices, for one cascade.
+
+    Args:
+        rules: the kernel by the rules, of which a search begins.
+        guide, given: plans of a mapping, and what it asks of them; None without one.
+        most: statements of a kernel that is timed; 0 for any number.
+    """
+
+    rules: CompiledEinsum
+    guide: Guide | None = None
+    given: Given = NOTHING
+    most: int = 0
+
+    def built(self, knobs: Knobs) -> Plan:
+        """A tree and its plan."""
+        if self.guide is not None:
+            return self.guide.kept(self.given, knobs)
+        rules = self.rules
+        title = rules.tree.title if rules.tree is not None else ""
+        return lower(rules.cascade, rules.dtypes, rules.machine, rules.name, title, knobs)
+
+    def compiled(self, plan: Plan) -> CompiledEinsum:
+        """The kernel of a plan, proved."""
+        cascade = self.rules.cascade if self.guide is None else self.guide.cascade
+        proofs = proved(plan[0], cascade, self.rules.machine)
+        return replace(self.rules.of_tree(plan[0]), proofs=proofs, knobs=plan[1].knobs)
+
+
+@dataclass(frozen=True)
+class PlanTask(Task):
+    """Points of a cascade.
+
+    Args:
+        plans: a pickled `Plans`, so that a worker knows the one that it has.
+        goals: names of `objective.GOALS`.
+    """
+
+    plans: bytes
+    goals: tuple[str, ...] = ("latency",)
+
+    def objective(self) -> PlanObjective:
+        """What judges points."""
+        return PlanObjective(pickle.loads(self.plans), self.goals)
+
+
+class PlanObjective:
+    """The predicted latency of an Einsum compiled with other choices than those of the rules.
+
+    Choices that compile to the same kernel are judged once.
+
+    Args:
+        plans: make kernels.
+        goals: names of `objective.GOALS`.
+    """
+
+    space = SPACE
+
+    def __init__(self, plans: Plans, goals: Sequence[str] = ("latency",)) -> None:
+        self.goals, self._plans = known_goals(goals), plans
+        rules, spec = plans.rules, plans.rules.spec
+        self.name, self.spelling = rules.name, rules.dialect
+        given = (spec.partitioning, spec.loop_order, spec.spacetime, spec.fusion, spec.placements)
+        key = (rules.source, rules.cascade.steps, given, rules.target, plans.most, release(), MODEL_VERSION)
+        self.digest = sha256(repr(key).encode()).hexdigest()[:16]
+        self.machine: Machine = rules.machine
+        # what judges the kernels that choices compile to, and by their text; None of one that is too long
+        self._known: dict[Knobs, KernelObjective | None] = {}
+        self._texts: dict[str, KernelObjective] = {}
 
     @property
-    def is_over(self) -> bool:
-        """Whether nothing is left to spend."""
-        return self.budget <= 0
-
-    def first(self, start: Knobs) -> None:
-        """The kernel of the rules, whose faults are not passed over."""
-        kernel, ctx = self.built(start)
-        self.take(start, kernel, ctx)
-        self.rules_us = self.held.latency_us
+    def target(self) -> str:
+        """The chip, as results call it."""
+        return self.machine.label
 
     @property
-    def held(self) -> Found:
-        assert self.best is not None
-        return self.best
+    def constants(self) -> str:
+        """What names the chip's constants."""
+        return constants_of(self.machine)
 
-    def climb(self) -> None:
-        """Change one thing at a time as long as that makes the kernel faster."""
-        is_better = True
-        while is_better and not self.is_over:
-            is_better = False
-            for step in takewhile(lambda _: not self.is_over, self.steps()):
-                is_better |= self.attempt(step(self.held.knobs))
+    def begins(self, space: Space) -> Point | None:
+        """What the rules choose, as a point of a space; None if it is none."""
+        point = {p.name: DEFAULTS[p.name] for p in space.parameters}
+        is_there = all(point[p.name] in p.values for p in space.parameters) and space.holds(point)
+        return point if is_there else None
 
-    def steps(self) -> list[Callable[[Knobs], Knobs]]:
-        """Changes of one thing: each choice of the plan, its second option first; then the whole kernel's."""
-        decisions = self.held.ctx.decisions
-        found: list[Callable[[Knobs], Knobs]] = []
-        for rank in range(1, MOST_RANKS + 1):
-            keys = [d.key for d in decisions if rank < len(d.options)]
-            found += [lambda k, n=key, r=rank: k.picking(n, r) for key in keys]  # type: ignore[misc]
-            if rank == 1:
-                # what concerns the whole kernel comes after the second options
-                count = len(_single(Knobs()))
-                found += [lambda k, n=n: _single(k)[n] for n in range(count)]  # type: ignore[misc]
-        return found
+    def check(self, space: Space) -> None:
+        """Refuse a space of other things than the compiler's choices.
 
-    def draw(self, random: Random) -> None:
-        """Combinations of changes of the best kernel."""
-        misses = 0
-        while not self.is_over and misses < 50:
-            steps, knobs = self.steps(), self.held.knobs
-            for _ in range(random.choice((2, 2, 3, 4))):
-                knobs = random.choice(steps)(knobs)
-            before = len(self.seen)
-            self.attempt(knobs)
-            misses = misses + 1 if len(self.seen) == before else 0
+        Raises:
+            UsageError: if a parameter is none of them.
+        """
+        for name in space.names:
+            if name not in DEFAULTS:
+                raise UsageError(
+                    f"{name} is no choice of the Einsum compiler; there are {', '.join(DEFAULTS)}",
+                    hint="leave --space out to search all of them",
+                )
 
-    def attempt(self, knobs: Knobs) -> bool:
-        """Build and time a kernel; whether it is the best so far."""
-        if knobs in self.seen:
-            return False
+    def evaluate(self, point: Point) -> Outcome:
+        """What becomes of a point; what it leaves open the rules choose."""
+        knobs = knobs_of(point)
         try:
-            kernel, ctx = self.built(knobs)
-            return self.take(knobs, kernel, ctx)
-        except (NkilabError, AssertionError):
-            # an option that rules do not take may ask for what no nest covers; it is counted and told
-            self.refused += 1
-            self.seen.add(knobs)
-            self.budget -= TREE_STATEMENTS
-            return False
+            if knobs not in self._known:
+                self._known[knobs] = self._compiled(knobs)
+        except (NkilabError, AssertionError) as error:
+            # what no nest covers, or what the proof refuses
+            return pruned(point, error)
+        kernel = self._known[knobs]
+        if kernel is None:
+            told = f"it runs more than {self._plans.most} statements"
+            return Outcome(point, PRUNED, reason=TOO_LONG, message=told)
+        with activate():
+            is_own = self.machine is self._plans.rules.machine
+            return replace((kernel if is_own else kernel.under(self.machine)).evaluate({}), point=point)
 
-    def take(self, knobs: Knobs, kernel: Kernel, ctx: Context) -> bool:
-        self.seen.add(knobs)
-        self.budget -= TREE_STATEMENTS
-        text = str(kernel.body)
-        if text in self.known:
-            return False
-        count = run_by(kernel.body)
-        if self.best is None:
-            self.most = MOST_TIMES * max(count, TREE_STATEMENTS // 8)
-        elif count > self.most or count > self.budget:
-            self.passed += 1
-            return False
-        self.budget -= count
-        self.known[text] = latency = self.judge(kernel)
-        self.tried.append((latency, f"{knobs if self.best else RULES}: {latency:.1f} us"))
-        if self.best is not None and latency >= self.best.latency_us:
-            return False
-        self.best = Found(kernel, ctx, latency, knobs, ())
-        return True
+    def _compiled(self, knobs: Knobs) -> KernelObjective | None:
+        """What judges the kernel that some choices compile to, proved; None of one that is too long."""
+        plan = self._plans.built(knobs)
+        if 0 < self._plans.most < run_by(plan[0].body):
+            return None
+        kernel = self._plans.compiled(plan)
+        if kernel.source not in self._texts:
+            case = Case((), kernel.specs)
+            self._texts[kernel.source] = KernelObjective(kernel.kernel, [case], kernel.machine, self.goals)
+        return self._texts[kernel.source]
 
-    def found(self) -> Found:
-        """The best, with all that was tried."""
-        tried = tuple(line for _, line in sorted(self.tried))
-        counted = replace(self.held, refused=self.refused, passed=self.passed, work=self.work)
-        return replace(counted, tried=tried, rules_us=self.rules_us, is_exhausted=not self.is_over)
+    def under(self, machine: Machine) -> PlanObjective:
+        """The same with other constants of the chip; what was compiled and traced is not made again."""
+        other = copy(self)
+        other.machine = machine
+        return other
 
 
-def with_axes_swapped(cascade: Cascade, output: str) -> Cascade:
-    """The cascade whose output of two axes is stored the other way round."""
-    tensor = cascade.tensors[output]
-    assert len(tensor.ranks) == 2
+def knobs_of(point: Point) -> Knobs:
+    """The choices that a point names."""
+    picks = [(name.rpartition(" #"), rank) for name, rank in point.items() if name not in DEFAULTS]
+    ranks = tuple(sorted(((what, int(number)), int(rank)) for (what, _, number), rank in picks))
+    return Knobs(**{**DEFAULTS, **{n: v for n, v in point.items() if n in DEFAULTS}}, picks=ranks)
 
-    def turned(access: Access) -> Access:
-        return replace(access, indices=access.indices[::-1]) if access.tensor == output else access
 
-    def changed(einsum: Einsum) -> Einsum:
-        return replace(einsum.reading(turned), output=turned(einsum.output))
+def point_of(knobs: Knobs) -> Point:
+    """Choices as a point: what is not as by the rules."""
+    changed = {name: value for name, value in vars(knobs).items() if name in DEFAULTS}
+    return joined(changed, {_name(key): rank for key, rank in knobs.picks})
 
-    steps = (step.with_body(map(changed, step.body)) for step in cascade.steps)
-    tensors = {**cascade.tensors, output: replace(tensor, ranks=tensor.ranks[::-1])}
-    return replace(cascade, tensors=tensors, steps=tuple(steps))
+
+def _name(key: tuple[str, int]) -> str:
+    return f"{key[0]} #{key[1]}"
+
+
+def joined(*points: Mapping[str, int | float | str]) -> Point:
+    """A point with what later ones change; what is as by the rules is not named."""
+    known = {name: value for point in points for name, value in point.items()}
+    return {name: value for name, value in known.items() if value != DEFAULTS.get(name, 0)}
+
+
+def changes_of(plans: Plans, point: Point) -> list[Point]:
+    """Changes of one thing: each choice of the plan, its second option first; then the whole kernel's."""
+    decisions = plans.built(knobs_of(point))[1].decisions
+    changes: list[Point] = []
+    for rank in range(1, MOST_RANKS + 1):
+        changes += [{_name(d.key): rank} for d in decisions if rank < len(d.options)]
+        if rank == 1:
+            # what concerns the whole kernel comes after the second options
+            changes += [{p.name: value} for p in SPACE.parameters for value in p.values]
+            changes += [{name: not point.get(name, DEFAULTS[name])} for name in FLAGS]
+    return changes
+
+
+def searched(plans: Plans, search: Search) -> CompiledEinsum:
+    """The kernel that the timing model likes best, with what was tried and taken.
+
+    Args:
+        plans: with the first kernel.
+        search: how it runs.
+
+    Raises:
+        KeyboardInterrupt: which says how far the search came, and where that is kept.
+    """
+    assert plans.rules.tree is not None
+    statements, work = run_by(plans.rules.tree.body), max(int(search.seconds * STATEMENTS_PER_SECOND), 1)
+    plans = replace(plans, most=MOST_TIMES * max(statements, TREE_STATEMENTS // 8))
+    objective = PlanObjective(plans)
+    climb = Climb(
+        point_of(plans.rules.knobs), partial(changes_of, plans), joined, work,
+        least=TREE_STATEMENTS, cost=TREE_STATEMENTS + statements,
+    )  # fmt: skip
+    result = carried_out(
+        SPACE, objective, climb, PlanTask(pickle.dumps(plans)), objective.digest, workers=search.workers,
+        journal=search.journal, trials=2 + work // TREE_STATEMENTS,
+    )  # fmt: skip
+    best, first = result.timed[0], result.outcomes[0]
+    plan = plans.built(knobs_of(best.point))
+    tried = (f"{RULES if o is first else knobs_of(o.point)}: {o.latency_us:.1f} us" for o in result.timed)
+    changes = (*plan[1].choices, _sentence(result, best, plan, climb))
+    return replace(plans.compiled(plan), changes=changes, alternatives=tuple(tried))
+
+
+def _sentence(result: Found, best: Outcome, plan: Plan, climb: Climb) -> str:
+    """What came of a search, for the report."""
+    timed, keys = len(result.timed), dict(knobs_of(best.point).picks)
+    gain = f"{result.outcomes[0].latency_us / best.latency_us:.2f} times as fast as by the rules"
+    picked = [f"{d.what}: {d.taken}" for d in plan[1].decisions if d.key in keys]
+    taken = "; ".join([str(knobs_of(best.point)), *picked])
+    too_long = result.pruned.get(TOO_LONG, 0)
+    refused = len(result.outcomes) - timed - too_long
+    tail = f"; {refused} choices gave no kernel" if refused else ""
+    tail += f"; {too_long} kernels {TOO_LONG}" if too_long else ""
+    ended = "nothing was left to try" if climb.is_exhausted else "its work was spent"
+    tail += f"; work of {climb.work:,} statements, whatever the clock says: {ended}"
+    return f"searched {timed} kernels, {gain}; taken: {taken}{tail}"

@@ -57,10 +57,11 @@ def best_timed(
             return plan
         budget = MOST_STATEMENTS - run_by(plan[0].body)
         known = dict[Measure, float]()
-        rewrites = _rewrites(plan[1])
+        rewrites, seen = _rewrites(plan[1]), set[str]()
         changes = [*rewrites, *by_price(plan)]
         while changes:
             what, change = changes.pop(0)
+            seen.add(what)
             other = made(change(plan[1].knobs))
             if other is None:
                 continue
@@ -74,10 +75,9 @@ def best_timed(
             by = "" if whose else " by the timing model"
             sentence = f"{whose}{after:.1f} us instead of {before:.1f}{by}"
             notes.append(f"{what}: {sentence if before < inf else 'by the rules there is no room on chip'}")
-            # with other ranks come other decisions
-            if other[1].knobs.is_spread != plan[1].knobs.is_spread or (what, change) in rewrites:
-                changes = [c for c in changes if c in rewrites] + by_price(other)
             plan, known = other, {judge: after}
+            # with another plan come other decisions
+            changes = [c for c in [*rewrites, *by_price(plan)] if c[0] not in seen]
         plan[1].choices.extend(notes)
         plan[1].tried.extend(tried)
         return plan

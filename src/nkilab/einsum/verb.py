@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import pickle
 import sys
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from ..arguments import call_arguments
 from ..disk import check_outputs, write_whole
 from ..documents import print_document
-from ..errors import EXIT_FAULT, EXIT_FINE, UsageError, printable
+from ..errors import EXIT_FAULT, EXIT_FINE, UnsupportedError, UsageError, printable
 from . import report
 from .compiled import CompiledEinsum
 from .compiler import compile
+from .search import Plans, PlanTask, Search
 
 # What stands beside the kernel: what may be turned of it, where something may; by --test, what drives it.
 SPACE = "the tile sizes"
@@ -66,6 +69,9 @@ def run(
     sizes: Sequence[str] = (),
     dtypes: Sequence[str] = (),
     as_json: bool = False,
+    search: float = 0.0,
+    workers: str = "1",
+    journal: str = "",
     **choices: Any,
 ) -> int:
     """Compile, write what is asked for, tell the rest; returns the exit status.
@@ -78,11 +84,18 @@ def run(
         explains: whether to tell the whole story.
         sizes, dtypes: NAME=VALUE.
         as_json: whether standard output has JSON alone.
+        search, workers, journal: of `Search`.
         choices: of `compile`.
+
+    Raises:
+        UsageError: if options do not go together.
     """
+    if not search and (journal or workers != "1"):
+        raise UsageError("--workers and --journal belong to --search", hint="add --search SECONDS")
     paths = paths_of(output, notebook, tests)
-    check_outputs(paths, [spec])
-    compiled = compile(spec, sizes=sizes_of(sizes), dtypes=types_of(dtypes), **choices)
+    check_outputs({**paths, **({"--journal": journal} if journal else {})}, [spec])
+    plan = Search(search, workers, journal)
+    compiled = compile(spec, sizes=sizes_of(sizes), dtypes=types_of(dtypes), search=plan, **choices)
     verdicts = compiled.verify() if tests else []
     texts = texts_of(compiled, paths)
     paths = {what: path for what, path in paths.items() if texts[path]}
@@ -101,6 +114,33 @@ def run(
         lines += [f"  wrote {path}" for path in paths.values()] + [f"  {line}" for line in told]
         print(printable("\n".join(lines)), file=sys.stdout if explains or output else sys.stderr)
     return EXIT_FINE if passes else EXIT_FAULT
+
+
+def plan_task(
+    spec: str, *, goals: tuple[str, ...], args: Any, weights: Any, grid: str, version: str,
+    keywords: Sequence[str], target: str,
+) -> PlanTask:  # fmt: skip
+    """What `nkilab tune` searches of a specification.
+
+    Raises:
+        UsageError: if it is given what belongs to kernels, or is no file.
+        UnsupportedError: if it has a mapping, which decides everything.
+    """
+    if args or weights or grid or version:
+        raise UsageError(
+            "an Einsum takes no --arg, --weights, --grid or --nki", hint="give its extents: --kw RANK=N"
+        )
+    path = Path(spec)
+    if not path.is_file():
+        raise UsageError(f"there is no file {spec}", hint="pass FILE.py:KERNEL, or an Einsum as YAML")
+    rules = compile(path, sizes=call_arguments((), keywords)[1], target=target or "trn2")
+    if rules.spec.is_mapped:
+        raise UnsupportedError(
+            f"{path.name} has a mapping, which decides; the choices of the rules are searched, and a "
+            "mapping leaves none",
+            hint="leave its mapping out",
+        )
+    return PlanTask(pickle.dumps(Plans(rules)), goals)
 
 
 def types_of(given: Sequence[str]) -> Any:

@@ -86,7 +86,7 @@ class Predictor:
             return as_kernel(getattr(part(f"ledger.kernels.{module}"), name))
         except (ModuleNotFoundError, AttributeError):
             raise FileError(
-                f"row {row.id} names kernel {named}; the ledger has none",
+                f"row {row.id} of line {row.line} names kernel {named}; the ledger has none",
                 hint="write MODULE.FUNCTION of nkilab.ledger.kernels, or FILE.py:KERNEL",
             ) from None
 
@@ -178,6 +178,6 @@ def _argument(row: Row, text: Any) -> Any:
         return argument(text)
     except UsageError:
         raise FileError(
-            f"row {row.id} has the argument {text!r}",
+            f"row {row.id} of line {row.line} has the argument {text!r}, which is no array",
             hint="write an array as DTYPE[N,...], as in f32[128,512]",
         ) from None

@@ -152,6 +152,9 @@ TRN2 = Machine(
         1,
         "attention under Beta 1, scores and weights in HBM between loops; 0: a load waits for its store",
     ),
+    nested_invariants=measured(
+        1, "attention of autocomp: values turned once, not per block of queries; 0: in innermost loops alone"
+    ),
     kernel_start_ns=fitted(9200.0, "launches: 10.56 us on the device clock; one-tile kernels last 15 us"),
     kernel_end_ns=measured(
         2300.0, "course profiles: about 2.5 us after the last transfer, part of its signal included"

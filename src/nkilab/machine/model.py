@@ -139,6 +139,7 @@ class Machine(Struct, frozen=True, kw_only=True):
     spare_block_buffers: Fact
     spill_rest_rows: Fact
     scratch_phases: Fact
+    nested_invariants: Fact
     kernel_start_ns: Fact
     kernel_end_ns: Fact
     profile_extra_ns: Fact
@@ -199,8 +200,8 @@ class Machine(Struct, frozen=True, kw_only=True):
 # Constants that are 0 where there is nothing of what they tell, besides times.
 MAY_BE_ZERO = (
     "scalar_engine_first", "shared_ports", "torus", "dma_issue_by_partition", "scratch_phases",
-    "spare_block_buffers", "spill_rest_rows", "redundant_load_window_bytes", "collective_mesh_bytes",
-    "collective_rdh_bytes", "collective_ring_ranks", "collective_flat_ring_bytes",
+    "nested_invariants", "spare_block_buffers", "spill_rest_rows", "redundant_load_window_bytes",
+    "collective_mesh_bytes", "collective_rdh_bytes", "collective_ring_ranks", "collective_flat_ring_bytes",
 )  # fmt: skip
 _TIMES = ("_ns", "_cycles")
 # What is fitted: times and rates, which change when things happen and nothing else. Sizes, counts and clocks

@@ -198,7 +198,7 @@ TERMS = {
         "The time from the start of the kernel to its end on one NeuronCore. About 12 us of it are launch "
         "and end, which every kernel has. The interval beside it holds the measured time nine times of ten.",
         "Compare kernels by it; where two intervals overlap, measure.",
-        ("interval", "total time"), ("total_time", "bound"),
+        ("interval", "total time", "resolution"), ("total_time", "bound"),
     ),
 }  # fmt: skip
 

@@ -14,6 +14,7 @@ docs/timing-model.md.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import prod
 
 import numpy as np
@@ -45,7 +46,8 @@ def _candidates(program: Program, slots: Slots) -> np.ndarray:
     A tile at an address may be written through another one.
     """
     writes = np.bincount(slots.storage[slots.is_written], minlength=len(program.storages))
-    pure = np.array([_is_pure(form) for form in program.forms], np.bool_)
+    memories = (SBUF, PSUM) if program.machine["nested_invariants"] else (SBUF,)
+    pure = np.array([_is_pure(form, memories) for form in program.forms], np.bool_)
     several = np.zeros(len(program), np.bool_)
     several[slots.row[(writes > 1)[slots.storage] | has_address(program)[slots.storage]]] = True
     in_loop = _loops(program) >= 0
@@ -62,10 +64,10 @@ def _candidates(program: Program, slots: Slots) -> np.ndarray:
     return np.array(result, np.int64)
 
 
-def _is_pure(form: Instruction) -> bool:
-    """Whether a form computes a tile in SBUF from its operands alone, its result standing first."""
+def _is_pure(form: Instruction, memories: Sequence[str]) -> bool:
+    """Whether a form computes a tile in some memories from its operands alone, its result standing first."""
     return (
-        form.written_slots == (0,) and bool(form.read_slots) and form.layouts[0].memory in (SBUF, PSUM)
+        form.written_slots == (0,) and bool(form.read_slots) and form.layouts[0].memory in memories
         and form.layouts[0].is_compact and form.steps[0].engine != "dma" and not form.is_indirect
         and (not form.registers or getattr(form, "reduce_cmd", "") == "idle")
         and not form.reads_dst and not form.keeps
@@ -123,10 +125,11 @@ def _repeated(program: Program, rows: np.ndarray) -> dict[int, tuple[int, int]]:
 
 
 def _loops(program: Program) -> np.ndarray:
-    """Per position the outermost loop that the compiler sees; -1 outside of all."""
-    unrolled = set(program.unrolled)
+    """Per position the outermost loop that the compiler sees, or the innermost one; -1 outside of all."""
+    unrolled, is_nested = set(program.unrolled), program.machine["nested_invariants"]
     result: list[int] = []
     for outer, loop, _ in program.positions:
         around = result[outer] if result else -1
-        result.append(around if around >= 0 or loop in unrolled else loop)
+        is_within = loop in unrolled or (is_nested and around >= 0)
+        result.append(around if is_within else loop)
     return np.array(result, np.int64)

@@ -16,8 +16,7 @@ from ..ledger.fitting import Fitted, fit
 from ..ledger.row import Call, Source
 from ..machine import Machine
 from ..yaml_files import line_of, loaded, wrong
-from .mappings import MappingObjective
-from .objective import KernelObjective
+from .objective import Searchable
 from .outcome import Outcome, key_of
 from .space import Point, Space
 from .study import Found
@@ -34,8 +33,6 @@ ENOUGH = 4
 _STUDENT = {3: 2.35, 4: 2.13, 5: 2.02, 6: 1.94, 7: 1.89, 8: 1.86, 9: 1.83, 10: 1.81}
 # A measurement so many times another one than predicted is in another unit.
 FAR = 100
-# What measurements are read back for.
-Confirmable = KernelObjective | MappingObjective
 
 
 @dataclass(frozen=True)
@@ -176,7 +173,7 @@ def _measured(path: Path, entry: Any, line: int, space: Space) -> Measured:
 
 
 def recalibrated(
-    measured: Sequence[Measured], objective: Confirmable, progress: Callable[[int, int], None] | None = None
+    measured: Sequence[Measured], objective: Searchable, progress: Callable[[int, int], None] | None = None
 ) -> Recalibrated:
     """Constants of the chip that the measurements ask for.
 
@@ -216,11 +213,11 @@ def _check_unit(one: Measured, outcome: Outcome) -> None:
         )
 
 
-def _latency(objective: Confirmable, point: Point) -> float:
+def _latency(objective: Searchable, point: Point) -> float:
     return objective.evaluate(point).values["latency"]
 
 
-def _judged(one: Measured, number: int, objective: Confirmable) -> Judged:
+def _judged(one: Measured, number: int, objective: Searchable) -> Judged:
     """A measured point as constants are fitted to it."""
     row = Row(
         id=f"measured-{number}", family=objective.name, kernel=objective.name,

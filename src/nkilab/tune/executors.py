@@ -8,6 +8,7 @@ from __future__ import annotations
 import ctypes
 import signal
 import sys
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import (
     FIRST_COMPLETED,
@@ -30,15 +31,14 @@ from typing import Any, Protocol
 from .. import __version__
 from .._lazy import distributed
 from ..api import as_kernel, machine_for
-from ..arguments import call_arguments, extents
+from ..arguments import extents
 from ..errors import UsageError
 from ..machine import Machine
 from ..runner import kernel_from, serve_names
 from ..timing import MODEL_VERSION
 from ..tracebacks import public
 from ..workers import end_with_parent
-from .mappings import MappingObjective
-from .objective import KernelObjective, Objective, cases_of
+from .objective import KernelObjective, Objective, Searchable, cases_of
 from .outcome import FAILED, Outcome
 from .space import Point
 
@@ -129,19 +129,41 @@ def release() -> str:
     return f"nkilab {__version__}, timing model {MODEL_VERSION}"
 
 
-@dataclass(frozen=True)
-class Work:
-    """What a worker needs to know to evaluate points.
+@dataclass(frozen=True, kw_only=True)
+class Task(ABC):
+    """What a worker needs to know to judge points; it is told to processes, and compared by them.
 
     Args:
-        kernel: "FILE.py:KERNEL" or "EINSUM.yaml", with a path that workers can read.
-        args, keywords, weights, grid: as on the command line.
-        goals: names of `objective.GOALS`.
         version: of NKI, "" for any.
-        target: chip, "" for the kernel's own.
         machine: with other constants than the chip's, if not None.
         limit: seconds that a point may take, 0 for no limit.
         made_by: the release that asks; one that differs does not answer.
+    """
+
+    version: str = ""
+    machine: Machine | None = None
+    limit: float = 0.0
+    made_by: str = field(default_factory=release)
+
+    @abstractmethod
+    def objective(self) -> Searchable:
+        """What judges points, under the chip's own constants."""
+
+    @property
+    def absolute(self) -> Task:
+        """The same for a worker in another folder."""
+        return self
+
+
+@dataclass(frozen=True)
+class Work(Task):
+    """Points of a kernel.
+
+    Args:
+        kernel: "FILE.py:KERNEL", with a path that workers can read.
+        args, keywords, weights, grid: as on the command line.
+        goals: names of `objective.GOALS`.
+        target: chip, "" for the kernel's own.
     """
 
     kernel: str
@@ -150,29 +172,16 @@ class Work:
     weights: tuple[float, ...] = ()
     grid: str = ""
     goals: tuple[str, ...] = ("latency",)
-    version: str = ""
     target: str = ""
-    machine: Machine | None = None
-    limit: float = 0.0
-    made_by: str = field(default_factory=release)
-
-    @property
-    def is_spec(self) -> bool:
-        """Whether an Einsum is searched, of which `kernel` is the path."""
-        return self.kernel.endswith((".yaml", ".yml"))
 
     @property
     def absolute(self) -> Work:
         """With a path that a worker in another folder finds."""
-        path, _, name = (self.kernel, "", "") if self.is_spec else self.kernel.rpartition(":")
-        resolved = str(Path(path).resolve())
-        return replace(self, kernel=f"{resolved}:{name}" if name else resolved)
+        path, _, name = self.kernel.rpartition(":")
+        return replace(self, kernel=f"{Path(path).resolve()}:{name}")
 
-    def objective(self, load: Callable[[str], Any] = kernel_from) -> KernelObjective | MappingObjective:
+    def objective(self, load: Callable[[str], Any] = kernel_from) -> KernelObjective:
         """The objective; the names that the kernel's file imports are served already."""
-        if self.is_spec:
-            _, extents_of = call_arguments((), self.keywords)
-            return MappingObjective(Path(self.kernel), extents_of, self.target, self.goals)
         kernel, sizes = as_kernel(load(self.kernel)), extents(self.grid)
         cases = cases_of(self.args, self.keywords, self.weights)
         machine = machine_for(kernel, self.target)
@@ -185,19 +194,19 @@ def _serve(version: str) -> None:
 
 
 @lru_cache(maxsize=2)
-def _traced(work: Work) -> KernelObjective | MappingObjective:
+def _traced(work: Task) -> Searchable:
     """The objective in a worker under the chip's own constants: the kernel's file runs once."""
     _serve(work.version)
     return work.objective()
 
 
 @lru_cache(maxsize=2)
-def _objective_of(work: Work) -> KernelObjective | MappingObjective:
+def _objective_of(work: Task) -> Searchable:
     traced = _traced(replace(work, machine=None))
     return traced if work.machine is None else traced.under(work.machine)
 
 
-def evaluate_in_worker(work: Work, point: Point) -> Outcome:
+def evaluate_in_worker(work: Task, point: Point) -> Outcome:
     """What becomes of a point; runs in a worker, whose standard output belongs to nobody.
 
     Raises:
@@ -248,7 +257,7 @@ class Pooled:
         workers: how many evaluate at a time.
     """
 
-    def __init__(self, work: Work, make: Callable[[], Executor], workers: int) -> None:
+    def __init__(self, work: Task, make: Callable[[], Executor], workers: int) -> None:
         self._work = work
         self._make = make
         self._workers = workers
@@ -367,7 +376,7 @@ def _result_of(future: Future[Outcome]) -> Outcome | None:
 
 
 @public
-def processes(work: Work, count: int) -> Pooled:
+def processes(work: Task, count: int) -> Pooled:
     """Processes on this machine, none of which inherits anything of this one."""
 
     def make() -> ProcessPoolExecutor:
@@ -394,7 +403,7 @@ def _uninterrupted() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def cluster(work: Work, address: str) -> Pooled:
+def cluster(work: Task, address: str) -> Pooled:
     """The workers of a dask scheduler.
 
     Raises:
@@ -437,7 +446,7 @@ def _check_releases(client: Any) -> None:
             )
 
 
-def evaluator_for(work: Work, workers: str, objective: Objective) -> Inline | Pooled:
+def evaluator_for(work: Task, workers: str, objective: Objective) -> Inline | Pooled:
     """The evaluator that `--workers` asks for: a number of processes, or the address of a dask scheduler.
 
     Raises:
@@ -451,3 +460,17 @@ def evaluator_for(work: Work, workers: str, objective: Objective) -> Inline | Po
             hint="write --workers 2, or --workers tcp://HOST:8786",
         )
     return Inline(objective, work.limit) if int(workers) == 1 else processes(work, int(workers))
+
+
+@contextmanager
+def evaluating(work: Task, workers: str, objective: Objective) -> Iterator[Evaluator]:
+    """Who evaluates points; what it is still at when the search breaks off is given up."""
+    evaluator = evaluator_for(work.absolute, workers, objective)
+    try:
+        yield evaluator
+    except BaseException:
+        if isinstance(evaluator, Pooled):
+            evaluator.abandon()
+        raise
+    if isinstance(evaluator, Pooled):
+        evaluator.close()

@@ -76,6 +76,35 @@ class Objective(Protocol):
         """The same with other constants of the chip."""
 
 
+class Searchable(Objective, Protocol):
+    """What `nkilab tune` searches, and reads measurements back for."""
+
+    @property
+    def name(self) -> str:
+        """Of the kernel."""
+
+    @property
+    def spelling(self) -> str:
+        """Of the kernel."""
+
+    @property
+    def machine(self) -> Machine:
+        """The chip."""
+
+    @property
+    def space(self) -> Space | None:
+        """What is searched unless a space is given; None if one must be."""
+
+    def check(self, space: Space) -> None:
+        """Refuse a space of what is no parameter."""
+
+    def begins(self, space: Space) -> Point | None:
+        """The point of a space that comes first, what is taken without a search; None if there is none."""
+
+    def under(self, machine: Machine) -> Searchable:
+        """The same with other constants of the chip."""
+
+
 @dataclass(frozen=True)
 class Case:
     """One call of the kernel.
@@ -134,6 +163,13 @@ class KernelObjective:
     def target(self) -> str:
         """The chip, as results call it."""
         return self.machine.label
+
+    @property
+    def space(self) -> None:
+        """A kernel's parameters are its author's to name."""
+
+    def begins(self, space: Space) -> None:
+        """No point comes before the others."""
 
     @property
     def digest(self) -> str:

@@ -23,6 +23,8 @@ SAMPLERS = (AUTO, EXHAUSTIVE, RANDOM, *OPTUNA)
 ADAPTIVE_BATCH, BATCH = 8, 256
 # How often a sampler may propose what is known or not allowed before a point is drawn at random.
 TRIES = 50
+# How many combinations that were seen before are drawn one after another before a climb ends, and its seed.
+MOST_MISSES, SEED = 50, 0
 # How many draws at random look for a point before the space is gone through from its beginning.
 DRAWS = 20_000
 
@@ -82,6 +84,103 @@ class Beginning:
     def tell(self, outcomes: Sequence[Outcome]) -> None:
         """Hand outcomes on."""
         self._sampler.tell(outcomes)
+
+
+class Climb:
+    """Changes one thing at a time as long as that makes the kernel faster, then draws combinations.
+
+    Args:
+        start: the first point.
+        changes: of one thing, of a point.
+        joined: a point with what several others change.
+        work: that may be spent.
+        least, cost: of a point that is not timed, or as fast as another one, and of any other.
+    """
+
+    batch = 4
+
+    def __init__(
+        self, start: Point, changes: Callable[[Point], Sequence[Point]], joined: Callable[..., Point],
+        work: int, *, least: int = 1, cost: int = 1,
+    ) -> None:  # fmt: skip
+        self._start, self._changes, self._joined = start, changes, joined
+        self.work, self._spent, self._least, self._cost = work, 0, least, cost
+        self._best: Outcome | None = None
+        self._is_better, self.is_exhausted = True, False
+        self._seen, self._times = set[str](), set[float]()
+        # what is proposed before all else
+        self._waiting: list[Point] = []
+        self._points = self._proposed()
+
+    def ask(self, count: int) -> list[Point]:
+        """The next points, as far as there is work left for them."""
+        most = min(count, max(1, (self.work - self._spent) // self._cost))
+        points: list[Point] = []
+        while len(points) < most and self._spent < self.work:
+            try:
+                point = next(self._points)
+            except StopIteration:
+                self.is_exhausted = not points
+                break
+            if point is not None:
+                points.append(point)
+            elif points:
+                break
+        return points
+
+    def tell(self, outcomes: Sequence[Outcome]) -> None:
+        """What became of points: what is faster is kept, and joined if there are several."""
+        before = self._best
+        for outcome in outcomes:
+            latency = outcome.latency_us if outcome.is_timed else 0.0
+            self._spent += self._least if latency in self._times or not latency else self._cost
+            self._times |= {latency} if latency else set()
+            if latency and (self._best is None or latency < self._best.latency_us):
+                self._best = outcome
+        if before is None or self._best is before:
+            return
+        self._is_better = True
+        better = [o.point for o in outcomes if o.is_timed and o.latency_us < before.latency_us]
+        self._waiting = [self._joined(*better)] if len(better) > 1 else []
+
+    def _proposed(self) -> Iterator[Point | None]:
+        """Points never proposed before: the first, one change at a time, combinations of several.
+
+        None stands where what comes next depends on what became of all before.
+        """
+        yield from self._new(self._start)
+        yield None
+        random, misses, here = Random(SEED), 0, dict(self._held)
+        changes = self._changes(here)
+        self._is_better = True
+        while misses < MOST_MISSES:
+            if here != self._held:
+                here = dict(self._held)
+                changes = self._changes(here)
+            if self._is_better:
+                self._is_better = False
+                for change in changes:
+                    yield from self._new(self._joined(self._held, change))
+                yield None
+                continue
+            drawn = [random.choice(changes) for _ in range(random.choice((2, 2, 3, 4)))]
+            points = list(self._new(self._joined(self._held, *drawn)))
+            misses = 0 if points else misses + 1
+            yield from points
+
+    @property
+    def _held(self) -> Point:
+        """The best point so far."""
+        return self._best.point if self._best is not None else self._start
+
+    def _new(self, point: Point) -> Iterator[Point]:
+        """A point and those that wait, as far as they are new."""
+        for one in (*self._waiting, point):
+            key = key_of(one)
+            if key not in self._seen:
+                self._seen.add(key)
+                yield one
+        self._waiting = []
 
 
 def shuffled(space: Space, seed: int) -> Iterator[Point]:

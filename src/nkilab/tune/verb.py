@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from math import inf, isclose, isfinite
@@ -17,18 +16,16 @@ from ..errors import UsageError, UseError
 from ..runner import serve_names
 from ..timing import MODEL_VERSION
 from ..views.guidance import Advice
+from .carrying_out import carried_out
 from .confirm import Measured, Recalibrated, form, read_measured, recalibrated
-from .executors import Evaluator, Pooled, Work, evaluator_for
-from .journal import Journal
-from .mappings import SPACE as MAPPINGS
-from .mappings import MappingObjective
+from .executors import Task, Work
 from .measuring import FIRST, Command, worth_measuring
-from .objective import KernelObjective, Objective
+from .objective import KernelObjective, Searchable
 from .outcome import Outcome, key_of
-from .report import print_advice, print_verdict, shown_progress, svg
+from .report import print_advice, print_verdict, svg
 from .samplers import Beginning, Sampler, sampler_named
 from .space import Space, read_space, space_of
-from .study import Found, Progress, search
+from .study import Found
 from .verdict import WITHIN, Verdict, verdict_of
 
 
@@ -69,7 +66,7 @@ class Options:
     point_seconds: float = 600.0
 
 
-def run_tuning(work: Work, options: Options) -> None:
+def run_tuning(work: Task, options: Options) -> None:
     """Search, and print what was found.
 
     Raises:
@@ -80,12 +77,13 @@ def run_tuning(work: Work, options: Options) -> None:
         raise UsageError(
             f"--picture is {options.picture}; pictures are SVG", hint="name a file that ends in .svg"
         )
-    space = _space(options, work)
+    space = _space(options)
     work = replace(work, limit=options.point_seconds)
     serve_names(work.version, "")
-    if work.is_spec:
-        _check_spec(work)
     objective = work.objective()
+    space = space or objective.space
+    if space is None:
+        raise UsageError("no parameter is named", hint="write --param NAME=VALUE,VALUE or --space SPACE.yaml")
     objective.check(space)
     verdict, confirmed = _judged(space, objective, work, options)
     name, result = objective.name, verdict.found
@@ -96,7 +94,7 @@ def run_tuning(work: Work, options: Options) -> None:
     if options.picture:
         title = f"{name} on {result.target}, timing model {MODEL_VERSION}"
         write_whole(Path(options.picture), svg(verdict, title).encode())
-    rules_us = _by_rules(objective, confirmed) if isinstance(objective, MappingObjective) else None
+    rules_us = _by_rules(objective, confirmed) if objective.space else None
     if options.as_json:
         _print_json(verdict, name, confirmed, rules_us, advice)
     else:
@@ -108,19 +106,17 @@ def run_tuning(work: Work, options: Options) -> None:
         print_advice(advice)
 
 
-def _space(options: Options, work: Work) -> Space:
-    """What is searched.
+def _space(options: Options) -> Space | None:
+    """The space that is given, if one is.
 
     Raises:
-        UsageError: if there is none, or there are two.
+        UsageError: if there are two.
     """
     if options.space and options.parameters:
         raise UsageError("--param is given beside --space", hint="leave one of them out")
     if options.parameters:
         return space_of(dict(map(_values, options.parameters)))
-    if not options.space and not work.is_spec:
-        raise UsageError("no parameter is named", hint="write --param NAME=VALUE,VALUE or --space SPACE.yaml")
-    return read_space(Path(options.space)) if options.space else MAPPINGS
+    return read_space(Path(options.space)) if options.space else None
 
 
 def _values(text: str) -> tuple[str, list[object]]:
@@ -136,18 +132,18 @@ def _values(text: str) -> tuple[str, list[object]]:
 
 
 def _judged(
-    space: Space, objective: KernelObjective | MappingObjective, work: Work, options: Options
+    space: Space, objective: Searchable, work: Task, options: Options
 ) -> tuple[Verdict, Recalibrated | None]:
     """The verdict on a search, with what is measured of it: known before, or by the user's program."""
     path = Path(options.confirm) if options.confirm else None
     measured = read_measured(path, space) if path and path.exists() else []
-    command = (
-        Command(options.measure, work.absolute.kernel, options.point_seconds) if options.measure else None
-    )
-    if command and not isinstance(objective, KernelObjective):
-        raise UsageError(
-            "--measure takes a kernel, not an Einsum", hint="tune the kernel that it compiles to"
-        )
+    command = None
+    if options.measure:
+        if not isinstance(work, Work):
+            raise UsageError(
+                "--measure takes a kernel, not an Einsum", hint="tune the kernel that it compiles to"
+            )
+        command = Command(options.measure, work.absolute.kernel, options.point_seconds)
     left = options.measurements if command else 0
     while True:
         result, confirmed = _searched(space, objective, work, options, measured)
@@ -228,11 +224,11 @@ def _print_json(
     print_document(document)
 
 
-def _by_rules(objective: MappingObjective, confirmed: Recalibrated | None) -> float:
+def _by_rules(objective: Searchable, confirmed: Recalibrated | None) -> float:
     """The predicted latency of what the rules choose, under the constants that measurements ask for."""
     if confirmed is None:
-        return objective.by_rules().latency_us
-    return confirmed.judged(objective.under(confirmed.machine).by_rules()).latency_us
+        return objective.evaluate({}).latency_us
+    return confirmed.judged(objective.under(confirmed.machine).evaluate({})).latency_us
 
 
 def numbers(text: str) -> tuple[float, ...]:
@@ -250,23 +246,8 @@ def numbers(text: str) -> tuple[float, ...]:
     return values
 
 
-def _check_spec(work: Work) -> None:
-    """Refuse what an Einsum does not take.
-
-    Raises:
-        UsageError: if it is given some of it, or is no file.
-    """
-    if work.args or work.weights or work.grid or work.version:
-        raise UsageError(
-            "an Einsum takes no --arg, --weights, --grid or --nki", hint="give its extents: --kw RANK=N"
-        )
-    if not Path(work.kernel).is_file():
-        raise UsageError(f"there is no file {work.kernel}", hint="pass FILE.py:KERNEL, or an Einsum as YAML")
-
-
 def _searched(
-    space: Space, objective: KernelObjective | MappingObjective, work: Work, options: Options,
-    measured: Sequence[Measured],
+    space: Space, objective: Searchable, work: Task, options: Options, measured: Sequence[Measured],
 ) -> tuple[Found, Recalibrated | None]:  # fmt: skip
     confirmed = None
     if measured:
@@ -276,64 +257,15 @@ def _searched(
     sampler: Sampler = sampler_named(
         options.sampler, space, options.trials, len(objective.goals), options.seed
     )
-    first = objective.begins(space) if isinstance(objective, MappingObjective) else None
+    first = objective.begins(space)
     if first is not None:
         sampler = Beginning(first, sampler)
     study = sha256(f"{objective.digest} {space.digest} {','.join(objective.goals)}".encode()).hexdigest()[:16]
-    journal = Journal(Path(options.journal), study) if options.journal else None
-    heard: list[Progress] = []
-    try:
-        with (
-            journal or nullcontext(), shown_progress() as progress,
-            _workers(work, options, objective) as evaluator,
-        ):  # fmt: skip
-            result = search(
-                space, objective, sampler, evaluator, trials=options.trials, seconds=options.seconds or inf,
-                journal=journal, progress=_heard(progress, heard),
-            )  # fmt: skip
-    except KeyboardInterrupt:
-        raise KeyboardInterrupt(_interrupted(heard, options.journal)) from None
+    result = carried_out(
+        space, objective, sampler, work, study, workers=options.workers, journal=options.journal,
+        trials=options.trials, seconds=options.seconds or inf,
+    )  # fmt: skip
     return (confirmed.applied(result) if confirmed else result), confirmed
-
-
-@contextmanager
-def _workers(work: Work, options: Options, objective: Objective) -> Iterator[Evaluator]:
-    """Who evaluates points; what it is still at when the search breaks off is given up."""
-    evaluator = evaluator_for(work.absolute, options.workers, objective)
-    try:
-        yield evaluator
-    except BaseException:
-        if isinstance(evaluator, Pooled):
-            evaluator.abandon()
-        raise
-    if isinstance(evaluator, Pooled):
-        evaluator.close()
-
-
-def _heard(progress: Callable[[Progress], None] | None, heard: list[Progress]) -> Callable[[Progress], None]:
-    """Tells of progress, and keeps the latest of it."""
-
-    def report_progress(latest: Progress) -> None:
-        heard[:] = [latest]
-        if progress:
-            progress(latest)
-
-    return report_progress
-
-
-def _interrupted(heard: Sequence[Progress], journal: str) -> str:
-    """How far a search came, and where that is kept."""
-    if not heard:
-        return "interrupted before a point was done"
-    latest, best = heard[0], ""
-    if latest.best:
-        best = f"; the best has {latest.best.latency_us:.2f} us, {key_of(latest.best.point)}"
-    kept = (
-        f"{journal} has them: the same command goes on from there"
-        if journal
-        else "none is kept: --journal FILE would"
-    )
-    return f"interrupted after {latest.done} of {latest.count} points{best}\n  {kept}"
 
 
 def _verdict(result: Found, confirmed: Recalibrated | None) -> Verdict:

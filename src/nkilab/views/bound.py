@@ -15,7 +15,7 @@ from .path import KINDS, Path, path_of
 # pipeline of a short kernel takes its part of that.
 _BOUND_SHARE = 0.8
 
-_UNOCCUPIED = "no resource is occupied 80 % of the time; on the critical path,"
+_WAITING = "nothing is busy 80 % of the time; steps wait for each other, mostly for"
 BOUNDS = {
     "tensor engine": "TensorE is occupied at least 80 % of the time between first and last event",
     "vector engine": "VectorE is occupied at least 80 % of the time between first and last event",
@@ -28,8 +28,8 @@ BOUNDS = {
     "most of a critical path on which transfers take more time than engines",
     "collectives": "ranks exchange bytes at least 80 % of the time from first to last event, or take most "
     "of the critical path",
-    "DMA latency": f"{_UNOCCUPIED} transfers take more time than engines",
-    "dependence": f"{_UNOCCUPIED} engines take at least as much time as transfers",
+    "DMA latency": f"{_WAITING} transfers",
+    "dependence": f"{_WAITING} engines",
     "nothing": "the program has no instructions",
 }
 

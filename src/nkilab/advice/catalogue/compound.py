@@ -39,7 +39,7 @@ def statistics(subject: Subject) -> Iterator[Candidate]:
     sums, squares = dict[int, int](), dict[int, list[int]]()
     for row in subject.rows_of("tensor_reduce", "activation_reduce").tolist():
         form = base.form_of(row)
-        source = next(a.storage for a in base.accesses(row) if not a.is_written)
+        source = subject.read_by(row)[0]
         makers = [w for w in subject.writers.get(source, []) if _squares(subject, w)]
         adds = form.name == "tensor_reduce" and form.op.name == "add"  # type: ignore[attr-defined]
         if adds and makers:
@@ -65,11 +65,11 @@ def _squares(subject: Subject, row: int) -> bool:
 
 def _squared(subject: Subject, row: int) -> int:
     """The tile whose elements a row squares, also where a number per row was subtracted from them first."""
-    tile = next(a.storage for a in subject.base.accesses(row) if not a.is_written)
+    tile = subject.read_by(row)[0]
     for writer in subject.writers.get(tile, []):
         form = subject.base.form_of(writer)
         if form.name == "tensor_scalar" and form.op0.name == "subtract":  # type: ignore[attr-defined]
-            return next(a.storage for a in subject.base.accesses(writer) if not a.is_written)
+            return subject.read_by(writer)[0]
     return tile
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 
 import numpy as np
 from msgspec.structs import replace
@@ -11,11 +12,21 @@ from ...isa.declare import Instruction, Step
 from ...isa.tensor_engine import NcMatmul
 from ...timing.work import TABLELESS
 from ..declare import POINTWISE, Candidate, Subject, plural, transformation
-from ..draft import with_steps
 from ..subject import by_line, rows_where
 
 # the share of the array from which on a product is not worth a word
 LEAST_FULL = 0.75
+
+
+def _by_line(
+    subject: Subject, rows: np.ndarray, spent: np.ndarray, words: str,
+    told: Callable[[Instruction, int], tuple[str, Callable[[Step], Step]]],
+) -> Iterator[Candidate]:  # fmt: skip
+    """Rows with other steps, line by line: what a form and so many rows are told, and a step becomes."""
+    for line, own in by_line(subject.program, rows).items():
+        message, change = told(subject.program.form_of(int(own[0])), len(own))
+        edit = words, partial(subject.with_costs, own, change)
+        yield Candidate(line, message, float(spent[own].sum()), (edit,))
 
 
 @transformation(
@@ -31,25 +42,17 @@ LEAST_FULL = 0.75
 )
 def partial_products(subject: Subject) -> Iterator[Candidate]:
     """Products that leave rows or columns idle, as if others stood there."""
-    program = subject.program
-    side = program.machine.limit("partitions")
-    rows = rows_where(program, lambda form: _share_of_array(form, side) < LEAST_FULL)
-    for line, own in by_line(program, rows).items():
-        form = program.form_of(int(own[0]))
-        used, columns = _extent_of_array(form)
-        share = _share_of_array(form, side)
+    side = subject.program.machine.limit("partitions")
+    rows = rows_where(subject.program, lambda form: _share_of_array(form, side) < LEAST_FULL)
 
-        def filled(step: Step, share: float = share) -> Step:
-            return replace(step, busy_ns=step.busy_ns * share) if step.busy_ns else step
+    def told(form: Instruction, count: int) -> tuple[str, Callable[[Step], Step]]:
+        (used, columns), share = _extent_of_array(form), _share_of_array(form, side)
+        array = f"{used} rows and {columns} columns of the {side} x {side} array ({share:.0%})"
+        return f"{plural(count, 'matmul')} use {array}", lambda step: replace(
+            step, busy_ns=step.busy_ns * share
+        )
 
-        yield Candidate(
-            line,
-            f"{plural(len(own), 'matmul')} use {used} rows and {columns} columns of the {side} x {side} "
-            f"array ({share:.0%})",
-            float(subject.busy[own].sum()),
-            (("products side by side in the array",
-              lambda own=own, f=filled: subject.with_costs(with_steps(program, own, f))),),  # type: ignore[misc]
-        )  # fmt: skip
+    yield from _by_line(subject, rows, subject.busy, "products side by side in the array", told)
 
 
 def _extent_of_array(form: Instruction) -> tuple[int, int]:
@@ -82,18 +85,14 @@ EFFICIENT_BYTES = 2048
 )
 def short_runs(subject: Subject) -> Iterator[Candidate]:
     """Transfers in many runs, as if each run were of 2 KiB, or of all its bytes where these are fewer."""
-    program = subject.program
-    rows = rows_where(program, lambda form: any(map(_is_short, form.steps)))
-    for line, own in by_line(program, rows).items():
-        steps = [s for s in program.form_of(int(own[0])).steps if s.engine == "dma"]
-        size = min(s.descriptor_bytes for s in steps)
-        yield Candidate(
-            line,
-            f"{plural(len(own), 'transfer')} in runs of {size} bytes; DMA is efficient from "
-            f"{EFFICIENT_BYTES} on",
-            float(subject.spent[own].sum()),
-            (("runs of 2 KiB", lambda own=own: subject.with_costs(with_steps(program, own, _long))),),  # type: ignore[misc]
-        )
+    rows = rows_where(subject.program, lambda form: any(map(_is_short, form.steps)))
+
+    def told(form: Instruction, count: int) -> tuple[str, Callable[[Step], Step]]:
+        size = min(s.descriptor_bytes for s in form.steps if s.engine == "dma")
+        runs = f"in runs of {size} bytes; DMA is efficient from {EFFICIENT_BYTES} on"
+        return f"{plural(count, 'transfer')} {runs}", _long
+
+    yield from _by_line(subject, rows, subject.spent, "runs of 2 KiB", told)
 
 
 def _is_short(step: Step) -> bool:
@@ -119,19 +118,15 @@ def _long(step: Step) -> Step:
 )
 def over_partitions(subject: Subject) -> Iterator[Candidate]:
     """Reductions over partitions, as if VectorE did them along the free axis."""
-    program = subject.program
-    clock = program.machine["vector_clock_ghz"]
-    rows = rows_where(program, lambda form: form.name == "tensor_partition_reduce")
-    for line, own in by_line(program, rows).items():
-        elements = program.form_of(int(own[0])).layouts[-1].partitions
+    clock = subject.program.machine["vector_clock_ghz"]
+    rows = rows_where(subject.program, lambda form: form.name == "tensor_partition_reduce")
+
+    def told(form: Instruction, count: int) -> tuple[str, Callable[[Step], Step]]:
+        elements = form.layouts[-1].partitions
         along = Step("vector", "TENSOR_REDUCE", busy_ns=max(elements, 64) / clock)
-        yield Candidate(
-            line,
-            f"{plural(len(own), 'reduction')} over {elements} partitions on GpSimdE",
-            float(subject.busy[own].sum()),
-            (("reductions on VectorE, along the free axis",
-              lambda own=own, to=along: subject.with_costs(with_steps(program, own, lambda _: to))),),  # type: ignore[misc]
-        )  # fmt: skip
+        return f"{plural(count, 'reduction')} over {elements} partitions on GpSimdE", lambda _: along
+
+    yield from _by_line(subject, rows, subject.busy, "reductions on VectorE, along the free axis", told)
 
 
 @transformation(
@@ -159,10 +154,7 @@ def table_loads(subject: Subject) -> Iterator[Candidate]:
     first = {names[i]: i for i in reversed(range(len(names)))}
     # each table is loaded once, where it is first used
     kept = rows[[i for i in range(len(names)) if i not in first.values()]]
-
-    def once() -> float:
-        return subject.with_costs(with_steps(program, kept, lambda step: replace(step, table="")))
-
+    once = partial(subject.with_costs, kept, lambda step: replace(step, table=""))
     yield Candidate(
         int(program.line_column[rows[switches[-1]]]),
         f"ScalarE loads a function table {len(switches) + 1} times for {len(set(names))} tables: "

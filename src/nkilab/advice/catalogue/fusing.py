@@ -12,7 +12,7 @@ from ...isa.declare import Instruction, Step
 from ...tiles.tile import PSUM, Layout
 from ...trace.program import Program
 from ..declare import POINTWISE, Candidate, Subject, of_rows, plural, transformation
-from ..draft import Draft, Slot, Unfit, with_steps
+from ..draft import Draft, Slot, Unfit, transposes, with_steps
 from ..equal_values import live_rows
 
 # hw: 64 cycles of an engine of 1.4 GHz, the least that an instruction takes (trn1 architecture guide)
@@ -217,8 +217,7 @@ def reductions(subject: Subject) -> Iterator[Candidate]:
     makers = ("activation", "tensor_tensor", "tensor_scalar")
     rows = []
     for row in subject.rows_of("tensor_reduce").tolist():
-        sources = {a.storage for a in subject.base.accesses(row) if not a.is_written}
-        writers = [forms[column[w]] for s in sources for w in subject.writers.get(s, [])]
+        writers = [forms[column[w]] for s in set(subject.read_by(row)) for w in subject.writers.get(s, [])]
         adds = _named(forms[column[row]], "op") == "add"
         if (
             adds
@@ -319,7 +318,7 @@ def _is_contracted(subject: Subject, row: int, depth: int, operands: Sequence[st
 def _passes_on(subject: Subject, reader: int, tile: int, depth: int, operands: Sequence[str]) -> bool:
     """Whether a reader of a tile multiplies by it, or only transposes or copies it for one that does."""
     form = subject.base.form_of(reader)
-    if form.name in ("nc_transpose", "tensor_copy", "dma_transpose") or getattr(form, "is_transpose", False):
+    if form.name == "tensor_copy" or transposes(form):
         return _is_contracted(subject, reader, depth - 1, operands)
     return form.name == "nc_matmul" and tile in [subject.slots_of_operand(reader, name) for name in operands]
 

@@ -9,12 +9,11 @@ import numpy as np
 from ...place.redundant import Occupancy
 from ...tiles.tile import SBUF
 from ..declare import Candidate, Edit, Subject, plural, transformation
-from ..draft import Unfit
+from ..draft import Unfit, transposes
 from ..equal_values import without_copies
 from .windows import windows
 
 _LOAD, _TRANSPOSE, _COMPUTE = "load", "transposition", "computation"
-_TRANSPOSITIONS = ("nc_transpose", "dma_transpose")
 
 
 def _repeats(subject: Subject, kind: str) -> Iterator[Candidate]:
@@ -80,29 +79,22 @@ def _kind(subject: Subject, tile: int) -> str:
     forms = [subject.base.form_of(row) for row in subject.equals.writers[tile]]
     if all(form.name == "dma_copy" for form in forms):
         return _LOAD
-    if any(form.name in _TRANSPOSITIONS or getattr(form, "is_transpose", False) for form in forms):
+    if any(map(transposes, forms)):
         return _TRANSPOSE
-    sources = {s for row in subject.equals.writers[tile] for s in _read_by(subject, row)}
+    sources = {s for row in subject.equals.writers[tile] for s in subject.read_by(row)}
     if all(form.name == "tensor_copy" for form in forms):
         # a copy of what was loaded goes with its load
         known = {_kind(subject, s) for s in sources if s in subject.equals.writers}
         return known.pop() if len(known) == 1 else _COMPUTE
     in_psum = [s for s in sources if subject.base.storages[s].memory == "psum"]
     forms = [subject.base.form_of(row) for s in in_psum for row in subject.writers.get(s, [])]
-    is_turned = any(f.name in _TRANSPOSITIONS or getattr(f, "is_transpose", False) for f in forms)
-    return _TRANSPOSE if is_turned else _COMPUTE
-
-
-def _read_by(subject: Subject, row: int) -> list[int]:
-    return [a.storage for a in subject.base.accesses(row) if not a.is_written]
+    return _TRANSPOSE if any(map(transposes, forms)) else _COMPUTE
 
 
 def _feeding(subject: Subject, again: dict[int, int]) -> np.ndarray:
     """Rows that make what only repeated tiles are made from."""
     rows = {row for tile in again for row in subject.equals.writers[tile]}
-    tiles = {
-        storage for row in rows for storage in _read_by(subject, row) if not subject.lies_in_hbm(storage)
-    }
+    tiles = {storage for row in rows for storage in subject.read_by(row) if not subject.lies_in_hbm(storage)}
     feeding = [w for t in tiles if set(subject.readers[t]) <= rows for w in subject.writers.get(t, [])]
     return np.array(sorted(feeding), np.int64)
 

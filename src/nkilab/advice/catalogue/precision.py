@@ -13,7 +13,7 @@ from ...place.slots import ENGINES
 from ...tiles.dtypes import BFLOAT16, FLOAT32
 from ...trace.program import Program
 from ..declare import POINTWISE, Candidate, Subject, plural, transformation
-from ..draft import Draft, Unfit, retyped_layout
+from ..draft import Draft, Unfit, retyped_layout, transposes
 from ..subject import MOST_ROWS, rows_where
 
 _FLOAT32_PRODUCT = "float32 takes four passes of the array, bfloat16 one"
@@ -29,7 +29,7 @@ def _wide_products(subject: Subject) -> np.ndarray:
 
 def _operands(subject: Subject, rows: np.ndarray) -> set[int]:
     """Tiles that products read."""
-    return {a.storage for row in rows.tolist() for a in subject.base.accesses(row) if not a.is_written}
+    return {storage for row in rows.tolist() for storage in subject.read_by(row)}
 
 
 def _sources(subject: Subject, tiles: set[int]) -> set[int]:
@@ -51,8 +51,7 @@ def _sources(subject: Subject, tiles: set[int]) -> set[int]:
 
 def _moves(form: Instruction) -> bool:
     """Whether a row of this form leaves values as they are."""
-    names = ("dma_copy", "tensor_copy", "nc_transpose", "dma_transpose")
-    return form.name in names or bool(getattr(form, "is_transpose", False))
+    return form.name in ("dma_copy", "tensor_copy") or transposes(form)
 
 
 def _is_sum(subject: Subject, tile: int) -> bool:

@@ -15,7 +15,7 @@ from ...isa.transposing_dma import DmaTranspose
 from ...tiles.tile import HBM, compact_strides, layout
 from ...trace.program import Program
 from ..declare import POINTWISE, Candidate, Subject, of_rows, plural, transformation
-from ..draft import PARTITIONS, Draft, Slot, Unfit, cut, retyped_layout
+from ..draft import PARTITIONS, Draft, Slot, Unfit, cut, retyped_layout, transposes
 from ..equal_values import live_rows
 from ..subject import by_line
 
@@ -26,7 +26,7 @@ Pair = tuple[int, int]
 def _transpositions(subject: Subject) -> list[Pair]:
     """Transpositions on TensorE whose only reader copies all of the result to SBUF."""
     rows = [row for row in subject.rows_of("nc_transpose", "nc_matmul").tolist()
-            if (form := subject.base.form_of(row)).name == "nc_transpose" or form.is_transpose]  # type: ignore[attr-defined]  # fmt: skip
+            if transposes(subject.base.form_of(row))]  # fmt: skip
     readers = [(row, subject.sole_readers.get(row, -1)) for row in rows]
     return [
         (row, copy) for row, copy in readers if copy >= 0 and subject.base.form_of(copy).name == "tensor_copy"
@@ -99,13 +99,13 @@ def layouts(subject: Subject) -> Iterator[Candidate]:
 def _is_argument(subject: Subject, tile: int) -> bool:
     """Whether loads of arguments alone write a tile, and transpositions alone read it."""
     base, loads = subject.base, subject.writers.get(tile, [])
-    sources = {a.storage for row in loads for a in base.accesses(row) if not a.is_written}
+    sources = {storage for row in loads for storage in subject.read_by(row)}
     read_by = [base.form_of(row) for row in subject.readers[tile]]
     return (
         bool(loads)
         and all(base.form_of(row).name == "dma_copy" for row in loads)
         and all(subject.lies_in_hbm(own) and not subject.writers.get(own) for own in sources)
-        and all(f.name == "nc_transpose" or getattr(f, "is_transpose", False) for f in read_by)
+        and all(map(transposes, read_by))
     )
 
 
@@ -150,7 +150,7 @@ def _sums(subject: Subject, copy: int, pairs: list[Pair]) -> list[int]:
     tile, source = (a.storage for a in base.accesses(copy))
     is_only = len(subject.readers[tile]) == len(pairs) and subject.readers.get(source) == [copy]
     rows = subject.writers.get(source, [])
-    fine = all(base.form_of(row).name == "nc_matmul" and not base.form_of(row).is_transpose for row in rows)  # type: ignore[attr-defined]
+    fine = all(f.name == "nc_matmul" and not transposes(f) for f in map(base.form_of, rows))
     return rows if is_only and fine and base.storages[source].memory == "psum" else []
 
 

@@ -7,12 +7,14 @@ small transfer, a small copy out of PSUM and a small store; together they are as
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ..language.ast import Access, Scalar
-from ..tree.expr import ZERO
-from ..tree.nodes import PSUM, At, Buffer, Copy, Cut, Store, View, all_of, upto
+from ..tree.expr import ZERO, expr
+from ..tree.nodes import PSUM, At, Copy, Cut, Store, View, all_of, upto
+from .beside import is_row
 from .build import Span, point, whole
 from .choose import SMALL_ROW_BYTES
 from .product import is_batch
@@ -24,7 +26,7 @@ if TYPE_CHECKING:
     from .contraction import Contraction
 
 # part of the room on chip that operands and results of the values that come together may take
-SHARE = 0.5
+SHARE, WHOLE_SHARE = 0.5, 0.95
 # bytes of HBM that one transfer is to move at least before a batch is cut into several
 MOST_MOVED = 1 << 20
 # bytes per partition that one transfer stores, and how storing rows as they come is judged beside that
@@ -43,11 +45,13 @@ class Batch:
         variable: that they differ in.
         each: values whose operands come, and whose results go, in one transfer.
         beside: values whose results lie beside each other in a bank of PSUM.
+        sides: variables of the result, with how much of each is worked on at once.
     """
 
     variable: str
     each: int
     beside: int
+    sides: tuple[tuple[str, int], ...]
 
 
 def batch_of(nest: Contraction) -> Batch | None:
@@ -57,7 +61,7 @@ def batch_of(nest: Contraction) -> Batch | None:
     is_plain = not (einsum.condition or nest.ctx.given.is_watched or nest.stack or nest.padded)
     is_plain &= not any(isinstance(o, Scalar) for o in einsum.operands)
     is_one = bool(product.part) and columns <= nest.bank
-    is_one &= rows <= nest.lanes or (rows % nest.lanes == 0 and target.tile is None)
+    is_one &= rows <= nest.lanes or target.tile is None
     wide = [v for v in einsum.variables if not spans[v].is_point]
     if not is_plain or not is_one or any(spans[v].count.value is None for v in wide):
         return None
@@ -70,16 +74,29 @@ def batch_of(nest: Contraction) -> Batch | None:
         return None
     for variable in reversed(product.outer):
         is_one = is_batch(nest.ctx, einsum, product.part, product.free, variable)
-        each = _together(nest, variable) if is_one else 1
+        ways = {sides: _together(nest, variable, sides) for sides in _sides(nest, variable)} if is_one else {}
+        sides = max(ways, key=lambda s: ways[s], default=())
+        each = ways.get(sides, 1)
         if each == 1:
             continue
-        ways, costs = ("together", "one by one"), (1.0, CLOSE_BY)
+        options, costs = ("together", "one by one"), (1.0, CLOSE_BY)
         if rows > nest.lanes or _is_cut(nest, variable, each, SMALL_ROW_BYTES):
             # judged equal: both are timed
-            ways, costs = ways[::-1], (1.0, 1.0)
-        if nest.ctx.pick(f"products of {einsum.name} over {variable}", ways, costs=costs) == "together":
-            return Batch(variable, each, _per_bank(nest, each, columns))
+            options, costs = options[::-1], (1.0, 1.0)
+        if nest.ctx.pick(f"products of {einsum.name} over {variable}", options, costs=costs) == "together":
+            return Batch(variable, each, _per_bank(nest, each, dict(sides).get(product.free, 1)), sides)
     return None
+
+
+def _sides(nest: Contraction, variable: str) -> Iterator[tuple[tuple[str, int], ...]]:
+    """Parts of the result that may be worked on at once: all of it, and less of it with longer rows."""
+    spans, lanes = nest.spans, nest.lanes
+    whole_sides = tuple((v, spans[v].most) for v in (nest.product.part, nest.product.free) if v)
+    yield whole_sides
+    if _is_last(nest, variable):
+        for count in range(1, len(whole_sides) + 1):
+            cut = tuple((v, lanes if n % lanes == 0 else n) for v, n in whole_sides[:count])
+            yield (*cut, *whole_sides[count:])
 
 
 def _per_bank(nest: Contraction, each: int, columns: int) -> int:
@@ -98,20 +115,23 @@ def _is_last(nest: Contraction, variable: str) -> bool:
     return variable in {a.indices[-1].plain for a in (*nest.einsum.accesses, nest.einsum.output) if a.indices}
 
 
-def _together(nest: Contraction, variable: str) -> int:
+def _together(nest: Contraction, variable: str, sides: tuple[tuple[str, int], ...]) -> int:
     """How many values of a variable go together: as many as fit, in parts that overlap if they are large."""
+    cut = {v: whole(n) for v, n in sides}
     product, extent = nest.product, nest.spans[variable].most
     room, sizes = nest.ctx.room() * SHARE, [n for n in range(1, extent + 1) if extent % n == 0]
     best = 1
     for each in sizes:
-        spans = _inside(nest, variable, each)
+        spans = {**_inside(nest, variable, each), **cut}
         read = [a for a in (product.left, product.right) if a is not None and _is_loaded(nest, a)]
         size = sum(staged_bytes(nest.ctx, a, spans, product.over, nest.dtype) for a in read)
-        columns = nest.spans[product.free].most if product.free else 1
+        columns = spans[product.free].most if product.free else 1
         size += each * columns * nest.ctx.bytes_of(nest.target.dtype)
         is_cut = _is_cut(nest, variable, each, LEAST_ROW_BYTES)
-        is_once = each == extent and not nest.ctx.build.depth
-        if size * (1 if is_once else 2) > room or is_cut:
+        is_once = each == extent and not nest.ctx.build.depth and all(spans[v].most == n for v, n in sides)
+        # rows that come whole are worth more than that the next part comes meanwhile
+        is_whole = each == extent and _is_last(nest, variable) and size <= nest.ctx.room() * WHOLE_SHARE
+        if (size * (1 if is_once else 2) > room and not is_whole) or is_cut:
             continue
         if best > 1 and size * nest.lanes > MOST_MOVED * 2 and not _is_last(nest, variable):
             break
@@ -135,16 +155,18 @@ def lower_batch(nest: Contraction, batch: Batch) -> None:
     """Append the loops over a batch, and its products."""
     ctx, spans, variable = nest.ctx, nest.spans, batch.variable
     target, part = nest.target, nest.product.part
-    with ctx.build.tiles(variable, spans[variable].most, batch.each, over=variable) as chunk:
-        nest.spans = {**spans, variable: spans[variable].tile(chunk)}
+    with ExitStack() as stack:
+        for v, size in ((variable, batch.each), *batch.sides):
+            block = stack.enter_context(ctx.build.tiles(v, spans[v].most, size, over=v))
+            nest.spans = {**nest.spans, v: spans[v].tile(block)}
         nest.held = {
             n: stage(ctx, access, nest.spans, nest.product.over, nest.dtype)
             for n, access in enumerate((nest.product.left, nest.product.right))
             if access is not None and _is_loaded(nest, access)
         }
-        most = spans[part].most
-        with ctx.build.tiles(part, most, min(most, nest.lanes), over=part) as block:
-            nest.spans = {**nest.spans, part: spans[part].tile(block)}
+        rows = nest.spans[part]
+        with ctx.build.tiles(part, rows.most, min(rows.most, nest.lanes), over=part) as block:
+            nest.spans = {**nest.spans, part: rows.tile(block)}
             _results(nest, batch)
     nest.spans = spans
     for storage in (target.tile, target.hbm):
@@ -166,7 +188,8 @@ def _results(nest: Contraction, batch: Batch) -> None:
         first = axes.index(part)
         order_in_hbm = (first, *(n for n in range(len(axes)) if n != first)) if first else ()
         at_hbm = tuple(positions(output, nest.spans))
-        nest.ctx.build.add(Store(View(target.hbm.buffer, at_hbm, order=order_in_hbm), all_of(rows.buffer)))
+        own = (upto(nest.spans[part].count), *all_of(rows.buffer).index[1:])
+        nest.ctx.build.add(Store(View(target.hbm.buffer, at_hbm, order=order_in_hbm), View(rows.buffer, own)))
 
 
 def are_rows_together(nest: Contraction) -> bool:
@@ -222,24 +245,38 @@ def _rows(nest: Contraction, hbm: Storage) -> Storage:
     return nest.ctx.add_tile(output.tensor, axes, hbm.buffer.dtype, f"{output.tensor.lower()}_rows")
 
 
-def _banks(nest: Contraction, variable: str, step: int, count: int) -> Iterator[tuple[Buffer, Span]]:
+def _banks(nest: Contraction, variable: str, step: int, count: int) -> Iterator[tuple[View, Span]]:
     """Results of `step` values of a variable each, `count` to a bank of PSUM, with all values of the bank."""
     build, every, part = nest.ctx.build, nest.spans[variable], nest.product.part
     columns = nest.spans[nest.product.free].most if nest.product.free else 1
-    height = step if variable == part else nest.spans[part].most
+    height, rows = (step, expr(step)) if variable == part else (nest.spans[part].most, nest.spans[part].count)
     with build.tiles(variable, every.most, count * step, over=variable) as group:
         shape, name = (height, count, columns), f"{nest.einsum.name.lower()}_sums"
         psum = build.buffer(name, shape, "float32", PSUM, "sum")
-        with build.tiles(variable, count * step, step, over=variable) as one:
-            place = View(psum, (upto(height), At(one.start // step), upto(columns)))
-            span = whole(step, every.start + group.start + one.start)
-            nest.accumulated(place, {**nest.spans, variable: span if step > 1 else point(span.start)})
-        yield psum, whole(count * step, every.start + group.start)
+        bank = whole(count * step, every.start + group.start)
+        results = View(psum, (upto(rows), upto(count), upto(columns)))
+        if _is_beside(nest, variable):
+            nest.accumulated(results, {**nest.spans, variable: bank})
+        else:
+            with build.tiles(variable, count * step, step, over=variable) as one:
+                place = View(psum, (upto(rows), At(one.start // step), upto(columns)))
+                span = whole(step, bank.start + one.start)
+                nest.accumulated(place, {**nest.spans, variable: span if step > 1 else point(span.start)})
+        yield results, bank
 
 
-def _in_order(psum: Buffer, place: int, axes: int) -> View:
+def _is_beside(nest: Contraction, variable: str) -> bool:
+    """Whether the moving operand alone has a variable, and lies on chip with its values before columns."""
+    product, right = nest.product, nest.product.right
+    if right is None or not product.free or not is_row(nest.einsum, product, variable):
+        return False
+    order = [v for i in right.indices for v in i.variables]
+    is_near = 1 in nest.held or not _is_loaded(nest, right)
+    return is_near and order.index(variable) < order.index(product.free)
+
+
+def _in_order(psum: View, place: int, axes: int) -> View:
     """Results [partitions, values, columns] with the values before the columns or behind them."""
-    every = all_of(psum)
     if axes == 1:
-        return View(psum, (*every.index[:2], At(ZERO)))
-    return every if place == 0 else View(psum, every.index, order=(0, 2, 1))
+        return replace(psum, index=(*psum.index[:2], At(ZERO)))
+    return psum if place == 0 else replace(psum, order=(0, 2, 1))

@@ -42,7 +42,7 @@ def rows_beside(
     if any(isinstance(o, Scalar) for o in einsum.operands) or spans[product.free].count.value is None:
         return "", 1
     for variable in reversed(product.outer):
-        if not _is_row(einsum, product, variable) or not _lies_straight(einsum, product, variable, target):
+        if not is_row(einsum, product, variable) or not _lies_straight(einsum, product, variable, target):
             continue
         extent = spans[variable].count.value or 0
         each = max((n for n in range(1, bank // columns + 1) if extent % n == 0), default=1)
@@ -62,7 +62,7 @@ def _inside(product: Product, spans: dict[str, Span], variable: str, each: int) 
     }
 
 
-def _is_row(einsum: Einsum, product: Product, variable: str) -> bool:
+def is_row(einsum: Einsum, product: Product, variable: str) -> bool:
     """Whether the moving operand alone has a variable, at an index without that of its columns."""
     left, right = product.left, product.right
     if right is None or (left is not None and variable in left.variables) or variable not in right.variables:

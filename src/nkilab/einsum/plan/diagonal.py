@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from math import prod
 
 from ...tiles.dtypes import as_dtype
@@ -67,15 +68,26 @@ class Diagonal:
                 comment = ""
             dtype = ctx.dtypes[self.rows.tensor]
             rows = stage(ctx, self.rows, spans, self.part, dtype)
-            diagonals = self.diagonals(spans)
+            key = ("diagonals", str(self.factors), str(spans[self.part].start))
+            depth = build.depth_of(spans[self.part].start.names | spans[self.part].count.names)
+            diagonals = build.once(key, depth, partial(self.diagonals, spans))
             cut = self.row or self.free
             name, columns = f"{self.einsum.name.lower()}_tile", spans[cut]
             shape = tuple(spans[v].most for v in self.axes)
-            made = build.buffer(name, shape, target.dtype, nodes.SBUF)
+            is_near = bool(self.row) and target.tile is not None
+            made = None if is_near else build.buffer(name, shape, target.dtype, nodes.SBUF)
             with build.tiles(cut, columns.most, self.columns_at_once(columns)) as tile:
                 piece = Span(columns.start + tile.start, tile.count, tile.most)
                 psum = self.summed({**spans, cut: piece}, rows, diagonals)
-                build.add(nodes.Copy(self.tile_of(made, {**spans, cut: tile}), psum))
+                if made is not None:
+                    build.add(nodes.Copy(self.tile_of(made, {**spans, cut: tile}), psum))
+                elif target.tile is not None:
+                    place = target.tile.place(positions(self.einsum.output, {**spans, cut: piece}))
+                    build.add(nodes.Copy(place, psum))
+            if made is None:
+                assert target.tile is not None
+                target.tile.changed()
+                return
             whole = self.tile_of(made, {**spans, cut: Span(ZERO, columns.count, columns.most)})
             if self.row:
                 assert target.hbm is not None
@@ -207,6 +219,7 @@ def _row(ctx: Context, einsum: Einsum, spans: dict[str, Span], part: str, free: 
     """The variable whose values lie side by side as columns, where one has too few; "" for none."""
     order = [i.plain for i in einsum.output.indices]
     is_last = order[-1:] == [free] and order[-2:-1] != [part] and part in order[:-2]
-    if not is_last or 2 * spans[free].most > ctx.bank or ctx.homes.get(einsum.name, "hbm") != "hbm":
+    is_both = ctx.homes.get(einsum.name, "hbm") == "chip hbm"
+    if not is_last or 2 * spans[free].most > ctx.bank or is_both:
         return ""
     return order[-2]

@@ -170,10 +170,11 @@ class Filling:
             max(self.at[v].most for v in some) for some in (order[place - 1 : place], self.free)
         )
         is_low = height * FEWEST < longest // -(-longest // self.ctx.lanes)
-        if part == order[-1] and (is_low or max(height, self.rows.most) > self.ctx.lanes):
+        is_ragged = height > self.ctx.lanes and height % self.ctx.lanes
+        if part == order[-1] and (is_low or is_ragged or self.rows.most > self.ctx.lanes):
             return ""
-        run, row = (prod(self.at[v].most for v in order[n:]) * source.itemsize for n in (place + 1, place))
-        size = row * -(-self.at[order[place - 1]].most // self.ctx.lanes)
+        run, every = (prod(self.at[v].most for v in some) for some in (order[place + 1 :], order))
+        run, size = run * source.itemsize, every // height * -(-height // self.ctx.lanes) * source.itemsize
         is_whole = all(self.at[v].count.value is not None for v in order)
         return order[place - 1] if is_whole and run < SHORT_RUN and size <= self.ctx.room() * 0.2 else ""
 

@@ -277,7 +277,8 @@ def together(
 ) -> dict[str, int]:
     """How many products with one value of a variable each are judged to have their transfers together."""
     rows, columns = (spans[v].most if v else 1 for v in (part, free))
-    if rows > ctx.lanes or columns > ctx.bank or einsum.condition or ctx.given.is_watched:
+    is_high = rows > ctx.lanes and ctx.homes.get(einsum.name) != "hbm"
+    if is_high or columns > ctx.bank or einsum.condition or ctx.given.is_watched:
         return {}
     batches = [v for v in loops if spans[v].count.value is not None and is_batch(ctx, einsum, part, free, v)]
     return {v: max(1, min(spans[v].most, BATCH_COLUMNS // columns)) for v in batches[-1:]}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -213,7 +214,8 @@ class Expr:
         """Its terms, with i * c + c as (i + 1) * c."""
         terms: dict[tuple[object, ...], int] = dict(self.terms)
         for (factors, added), (longer, c) in product(self.terms, sorted(self.terms, key=_weight)):
-            rest = [f for f in longer if f not in factors]
+            # a factor may stand several times
+            rest = [*(Counter(longer) - Counter(factors)).elements()]
             is_one_more = len(longer) == len(factors) + 1 and len(rest) == 1
             if is_one_more and added % c == 0 and (factors or abs(c) > 1) and isinstance(rest[0], str):
                 del terms[factors], terms[longer]

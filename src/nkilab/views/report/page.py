@@ -1,4 +1,4 @@
-"""The page of a run, or of two runs side by side: a template, a style sheet, scripts and data, in one text."""
+"""The page of a run, or of two side by side: a template, a style sheet, scripts and data, in one text."""
 
 from __future__ import annotations
 

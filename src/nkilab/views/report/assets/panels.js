@@ -75,7 +75,7 @@ function drawGuidance({ advice, distances, latency_us: latency }) {
       element(
         "div",
         { class: "note" },
-        [one.edit, one.id, one.source].filter(Boolean).join(" · "),
+        [one.edit, [one.id, ...one.combined_with].join(" + "), one.source].filter(Boolean).join(" · "),
       ),
     ),
   );
