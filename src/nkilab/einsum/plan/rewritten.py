@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 
 from ..language.ast import Cascade
 from ..rewrite.chunks import with_chunks
+from ..rewrite.repeated import with_repeated_operands
 from ..rewrite.splits import with_split_ranks
 from .knobs import Picker
 from .normal import live
@@ -20,6 +21,7 @@ def _in_chunks(cascade: Cascade, partitions: int) -> Cascade:
 
 REWRITES: Mapping[str, Callable[[Cascade, int], Cascade]] = {
     "recurrences in chunks, as products": _in_chunks,
+    "small operands along ranks that they lack": lambda cascade, _: with_repeated_operands(cascade),
     "axes in the parts that indices name": lambda cascade, _: with_split_ranks(cascade),
 }
 
