@@ -109,12 +109,10 @@ STEP = rule(
 
 
 _SCRATCH = """
-scratch = nl.ndarray((256, 8), x.dtype, buffer=nl.private_hbm)
-out = nl.ndarray((8, 128), x.dtype, buffer=nl.shared_hbm)
+tiles: scratch x.dtype[256,8] private_hbm; out x.dtype[8,128] hbm
 for i in range(2):
     nl.store(scratch[i * 128 : i * 128 + 128], nl.load(x[i * 128 : i * 128 + 128]))
 nl.store(out, nl.load_transpose2d({}[0:128]))
-return out
 """
 LOCAL = rule(
     "load-transpose-local", "compiler", Refusal("report", until=LAST_PARSED, generations=(2,)),
@@ -146,8 +144,7 @@ REPEATED = rule(
     why="operators have no broadcast over partitions; the functions of nl have",
     fix="use nl.add, nl.multiply, ..., or repeat the row by broadcast_to first",
     source="NKI known issues of Beta 1, unsupported syntax",
-    kernel=Example("out = nl.ndarray((128, 512), x.dtype, buffer=nl.shared_hbm)\n"
-                   "nl.store(out, {})\nreturn out", COPIED.args, "neuronxcc"),
+    kernel=Example("tiles: out x.dtype[128,512] hbm\nnl.store(out, {})", COPIED.args, "neuronxcc"),
     wrong="nl.load(x) * nl.load(x[0:1])", right="nl.multiply(nl.load(x), nl.load(x[0:1]))",
 )  # fmt: skip
 _NOTICED = {"name": NAMED, "partitions": REPEATED}

@@ -150,12 +150,10 @@ def columns_of(form: Form) -> Iterator[tuple[str, Any, Any]]:
 
 
 _ROW = """
-out = nl.ndarray((128, 512), x.dtype, buffer=nl.shared_hbm)
-tile = nl.ndarray((nl.par_dim(128), 512), x.dtype, buffer=nl.sbuf)
+tiles: out x.dtype[128,512] hbm; tile x.dtype[nl.par_dim(128),512] sbuf
 p, f = nl.arange(128)[:, None], nl.arange(512)[None, :]
 nisa.dma_copy(dst=tile[p, f], src=x[{}, f])
 nl.store(out, tile)
-return out
 """
 
 
@@ -244,21 +242,15 @@ for _id, _op, _refusal, _why, _nki, _source in _BIASES:
     wrong="int32", right="float32",
 )  # fmt: skip
 def _reduced_integers(form: Form) -> str:
-    layouts = (("data", form.data), ("reduce_res", form.reduce_res))
-    return next(
-        (
-            f"{name} is {layout.dtype.name}; it is a float"
-            for name, layout in layouts
-            if isinstance(layout, Layout) and layout.dtype.is_integer
-        ),
-        "",
-    )
+    layouts = {"data": form.data, "reduce_res": form.reduce_res}
+    types = {name: t.dtype for name, t in layouts.items() if isinstance(t, Layout)}
+    wrong = (f"{name} is {dtype.name}; it is a float" for name, dtype in types.items() if dtype.is_integer)
+    return next(wrong, "")
 
 
 _SUMMED = """
-out = nl.ndarray((128, 512), x.dtype, buffer=nl.shared_hbm)
+tiles: out x.dtype[128,512] hbm
 nl.store(out, nisa.activation(nl.square, nl.load(x){}))
-return out
 """
 form_rule("neuronxcc", "activation-sum-unread", Refusal("report", "NCC_INIC902", since=BETA1, until=BETA1),
           "activation",
