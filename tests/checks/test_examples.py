@@ -25,8 +25,9 @@ WITHOUT_EXAMPLE = {
     "race", "race-two-ranks", "scalar-offset-slice", "dynamic-on-chip", "dma-transpose-rank", "nl-copy-psum",
     "device-loop-one-core", "python-closure", "scalar-offset-place", "mixed-addresses", "device-loop-uneven",
     "numpy-type-argument", "nl-rms-norm", "matmul-columns", "hwdge-transpose", "dma-dynamic-on-chip",
-    "range-select-command", "transpose-line", "nl-copy-integers", "indirect-transpose-columns", "found-places",
-    "range-select-rounds", "psum-word-start", "sendrecv-rows", "collective-receives-twice", "dynamic-compute",
+    "range-select-command", "transpose-line", "nl-copy-integers", "indirect-transpose-columns",
+    "found-places", "range-select-rounds", "psum-word-start", "sendrecv-rows", "collective-receives-twice",
+    "dynamic-compute",
 }  # fmt: skip
 
 
