@@ -14,6 +14,7 @@ import numpy as np
 
 from ..dialects.history import BETA1
 from ..isa.declare import Instruction
+from ..isa.operators import Operator
 from ..tiles.tile import HBM, SBUF, Layout
 from .declare import COPIED, SCALED, Example, Facts, Refusal, Rule, rule
 from .evidence import Evidence, Track
@@ -143,7 +144,7 @@ def _columns(form: Form) -> str:
     return ""
 
 
-def columns_of(form: Form) -> Iterator[tuple[str, Any, Any]]:
+def columns_of(form: Form) -> Iterator[tuple[str, Operator | None, object]]:
     """The operands of a form that are broadcast along rows, each with its name and its operator."""
     for number in "01" if hasattr(form, "op1") else "0":
         yield f"operand{number}", getattr(form, f"op{number}"), getattr(form, f"operand{number}")
