@@ -413,7 +413,7 @@ def _run(session: Session, kernel: Kernel, bound: BoundArguments, instances: lis
     session.keyed["options"] = kernel.options
     tape = session.keyed.get(TAPE)
     with (
-        tracing(session, settles=False),
+        tracing(session),
         errors_know(session.program),
         nullcontext() if tape is None else tape.watches(session),
         phase("executing" if session.has_data else "tracing", lambda: len(session.program)),
