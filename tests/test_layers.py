@@ -53,6 +53,7 @@ HEAVY = {
     "jax",
     "click",
     "islpy",
+    "opt_einsum",
     "ruamel",
     "optuna",
     "distributed",

@@ -110,6 +110,10 @@ class Subject(Struct, frozen=True, eq=False, dict=True):
         others = [busy for name, busy in self.occupied_ns.items() if name not in relieved]
         return self.latency_ns - self.fixed_ns - max(others, default=0.0)
 
+    def left_share(self, relieved: frozenset[str]) -> float:
+        """The share of the latency that is left at least where these engines alone have less to do."""
+        return max(1 - self.most_ns(relieved) / self.latency_ns, 1e-3)
+
     @cached_property
     def base(self) -> Program:
         """The program that edits begin with: as written, with the blocks that become tiles of their own."""

@@ -65,7 +65,8 @@ class Marks(Struct):
         edges: rows that the kernel orders by name or handle: consumer, producer.
         blocks: first row and end of each no_reorder block.
         names: row of each instruction that has a name.
-        renamed: names that another instruction has already, with the row.
+        odd: what a dialect noticed: "name", which another instruction has, or "partitions", which an operator
+            repeats; words on it, and the row.
         instances: first row of each program instance, and its coordinates.
         loops: kind of each loop, by its number: "affine", "sequential", "static" or "dynamic".
         carried: tiles that outlive iterations by design: running values of loop_reduce, constants.
@@ -82,7 +83,7 @@ class Marks(Struct):
     edges: list[tuple[int, int]] = field(default_factory=list)
     blocks: list[tuple[int, int]] = field(default_factory=list)
     names: dict[str, int] = field(default_factory=dict)
-    renamed: list[tuple[str, int]] = field(default_factory=list)
+    odd: list[tuple[str, str, int]] = field(default_factory=list)
     instances: list[tuple[int, tuple[int, ...]]] = field(default_factory=list)
     loops: dict[int, str] = field(default_factory=dict)
     carried: set[int] = field(default_factory=set)

@@ -36,7 +36,7 @@ from ..timing import MODEL_VERSION
 from ..tracebacks import public
 from ..workers import end_with_parent
 from .limits import LONGEST, limited
-from .objective import KernelObjective, Objective, Searchable, cases_of
+from .objective import KernelObjective, Objective, cases_of
 from .outcome import FAILED, Outcome
 from .space import Point
 
@@ -72,7 +72,7 @@ class Task(ABC):
     made_by: str = field(default_factory=release)
 
     @abstractmethod
-    def objective(self) -> Searchable:
+    def objective(self) -> Objective:
         """What judges points, under the chip's own constants."""
 
     @property
@@ -120,14 +120,14 @@ def _serve(version: str) -> None:
 
 
 @lru_cache(maxsize=2)
-def _traced(work: Task) -> Searchable:
+def _traced(work: Task) -> Objective:
     """The objective in a worker under the chip's own constants: the kernel's file runs once."""
     _serve(work.version)
     return work.objective()
 
 
 @lru_cache(maxsize=2)
-def _objective_of(work: Task) -> Searchable:
+def _objective_of(work: Task) -> Objective:
     traced = _traced(replace(work, machine=None))
     return traced if work.machine is None else traced.under(work.machine)
 
