@@ -20,7 +20,7 @@ LEVELS = [
     "code_cache",
     "machine records progress conformal",
     "tiles command_line",
-    "isa arrays benchmark",
+    "isa arrays",
     "trace arguments",
     "place dialects",
     "execute timing migrate",

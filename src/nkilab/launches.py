@@ -227,7 +227,7 @@ def launch_ranks(
         compute = computing if has_data else None
 
         # what is alike in several programs is checked once
-        shared = {FORMS: {}} if launched > 1 else {}
+        shared: Keyed = {FORMS: {}} if launched > 1 else {}
 
         def run(keyed: Keyed) -> list[Launched]:
             return _launch(kernel, calls, program_grid, machine, topology, compute, {**shared, **keyed}, own)

@@ -196,7 +196,7 @@ class Tape:
         if key not in self._views:
             if number not in self._storages:
                 self._storages[number] = Storage(number, *self._program.storages[number])
-            added = tuple(Index(self._view(*source), *said) for source, *said in indices)
+            added = tuple(Index(self._view(*of), step, most, many) for of, step, most, many in indices)
             self._views[key] = View(self._storages[number], offset, layout, added)
         return self._views[key]
 

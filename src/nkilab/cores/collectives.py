@@ -20,7 +20,7 @@ from ..isa.varying_collectives import RECEIVED, Varying, receive
 from ..tiles.convert import cast, store
 from ..tiles.tile import View, settle_elements
 from ..trace.session import Session
-from .program_grid import ProgramGrid
+from .grid import ProgramGrid
 from .schedule import Schedule, Wait
 
 ADVICE = "let all ranks of a group come to the same collectives, in the same order"

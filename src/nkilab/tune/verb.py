@@ -22,8 +22,7 @@ from .executors import Task, Work
 from .measuring import FIRST, Command, worth_measuring
 from .objective import KernelObjective, Objective
 from .outcome import Outcome, key_of
-from .picture import svg
-from .report import print_advice, print_verdict
+from .report import print_advice, print_verdict, svg
 from .samplers import Beginning, Sampler, sampler_named
 from .space import Space, read_space, space_of
 from .study import Found
