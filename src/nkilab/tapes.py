@@ -238,7 +238,7 @@ class Tape:
         """Compute row after row, and let go of what no later one names."""
         for row in self._rows:
             session.where = row.where
-            self._keep_only(row)
+            self._keep_only(session, row)
             operands = settle(session, row.form, row.operands) if row.form.is_indirect else row.operands
             execute(session, row.form, operands, row.values, row.mask)
             for view in row.last:
@@ -257,7 +257,7 @@ class Tape:
             # what nothing wrote is told of, or counts as unwritten in turn: that is looked at each time
             is_fit &= all(view.storage.written.of(view) == "all" for view in map(row.view, reads))
             borrows = form.is_plain_copy and row.view(0).storage.number in borrowing
-            self._keep_only(row)
+            self._keep_only(session, row)
             if not (borrows and row.mask is None and lend(row.view(0), row.view(1))):
                 compute_row(session, form, row.operands, row.values, row.mask)
         threads.drain()
@@ -274,9 +274,9 @@ class Tape:
                 tape.let_go()
         self._hand_on()
 
-    def _keep_only(self, row: Row) -> None:
-        """Give the tape up before a row of which data say what it leaves written."""
-        if row.leaves_holes():
+    def _keep_only(self, session: Session, row: Row) -> None:
+        """Give the tape up before a row of which data say what it leaves written, if a launch is replayed."""
+        if session.is_replay and row.leaves_holes():
             self.launched, self._why_not = None, "data say what of its tiles it leaves written"
             raise RunNeeded
 
