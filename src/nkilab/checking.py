@@ -76,6 +76,7 @@ class Options:
         has_numerics: whether to compute in float32 beside.
         table: which kinds of pairs are ordered.
         edits: how many changes to try for advice.
+        is_told: whether the report has what is predicted, and how full memory is.
     """
 
     target: str = ""
@@ -83,6 +84,7 @@ class Options:
     has_numerics: bool = False
     table: Mapping[str, Dependence] | None = None
     edits: int = IN_CHECK
+    is_told: bool = True
 
 
 @public
@@ -108,7 +110,8 @@ def check(
     """
     whole("replay", replay, 0, MOST_REPLAYS)
     need("numerics", numerics, bool, "True or False")
-    return list(report_of(kernel, args, kwargs, Options(target, replay, numerics)).findings)
+    options = Options(target, replay, numerics, is_told=False)
+    return list(report_of(kernel, args, kwargs, options).findings)
 
 
 @contextmanager
@@ -191,8 +194,11 @@ def _launched(
             done, apart, notes, tensors = _computed_again(graph, watcher.recording, options)
     if is_asked and not is_single:
         notes.append("a launch over several ranks is neither replayed nor compared with float32")
-    report = _report_on(kernel, machine.name, findings + apart, sources, tuple(notes), _occupancies(tracks))
-    shown, predicted = tuple(one.to_dict() for one in done), _predicted(tracks) if is_single else None
+    occupancies = _occupancies(tracks) if options.is_told else ()
+    report = _report_on(kernel, machine.name, findings + apart, sources, tuple(notes), occupancies)
+    shown, predicted = tuple(one.to_dict() for one in done), None
+    if is_single and options.is_told:
+        predicted = _predicted(tracks)
     report = replace(report, predicted=predicted, pieces=tuple(pieces))
     return left, replace(report, replays=shown, tensors=tuple(tensors))
 

@@ -313,7 +313,8 @@ def _launch(
             )
     except TurnsNeeded:
         # nothing left the launch yet: it starts again
-        explain(kernel.name, "instances of its grid meet") if compute is not None else None
+        if compute is not None:
+            explain(kernel.name, "instances of its grid meet")
         others = {name: known for name, known in keyed.items() if name not in (REPEATS, TAPE)}
         return _launch(kernel, calls, program_grid, machine, topology, compute, others, own, takes_turns=True)
     note_rendezvous([session.program for session in sessions], program_grid, all_rendezvous)

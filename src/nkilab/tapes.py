@@ -65,11 +65,6 @@ class Row(NamedTuple):
         """An operand that is a view."""
         return cast(View, self.operands[slot])
 
-    def leaves_holes(self) -> bool:
-        """Whether data say what is written of its results afterwards."""
-        is_part = self.form.keeps or getattr(self.form, "oob_mode", "error") == "skip"
-        return is_part and not all(self.view(n).storage.written.is_full for n in self.form.written_slots)
-
 
 # storage, offset and layout of a view
 Place = tuple[int, int, Layout]
@@ -276,7 +271,10 @@ class Tape:
 
     def _keep_only(self, session: Session, row: Row) -> None:
         """Give the tape up before a row of which data say what it leaves written, if a launch is replayed."""
-        if session.is_replay and row.leaves_holes():
+        form = row.form
+        if not session.is_replay or not (form.keeps or getattr(form, "oob_mode", "error") == "skip"):
+            return
+        if not all(row.view(slot).storage.written.is_full for slot in form.written_slots):
             self.launched, self._why_not = None, "data say what of its tiles it leaves written"
             raise RunNeeded
 
