@@ -342,8 +342,6 @@ class NkilabWorld:
             return apart(kernel, args, kwargs).results
         return self._launch(kernel, args, kwargs).results
 
-    simulate = run
-
     def _launch(self, kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Launched:
         calls = [(args, kwargs)]
         (launched,) = self.launching(kernel, calls, [0], machine_for(kernel), launched=1, has_data=True)

@@ -284,9 +284,6 @@ class World(Protocol):
     def run(self, kernel: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run a kernel on arrays and return arrays of their kind."""
 
-    def simulate(self, kernel: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Run a kernel on arrays whatever mode it was decorated with."""
-
     def baremetal(
         self, kernel: Any, args: tuple[Any, ...], kwargs: dict[str, Any], options: dict[str, Any]
     ) -> Any:
