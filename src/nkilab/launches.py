@@ -306,11 +306,7 @@ def _launch(
     all_rendezvous: list[Rendezvous] = []
     try:
         with nullcontext() if compute is None else one_blas_thread():
-            results = (
-                [works[0]()]
-                if len(works) == 1
-                else _run_together(works, sessions, program_grid, all_rendezvous)
-            )
+            results = _run_together(works, sessions, program_grid, all_rendezvous)
     except TurnsNeeded:
         # nothing left the launch yet: it starts again
         if compute is not None:
@@ -442,7 +438,9 @@ def _run_together(
     program_grid: ProgramGrid,
     all_rendezvous: list[Rendezvous],
 ) -> list[Any]:
-    """Run the programs of several cores; returns what each returns."""
+    """Run the programs of all cores; returns what each returns."""
+    if len(works) == 1:
+        return [works[0]()]
     schedule = Schedule(works, program_grid.names)
     step = joined(schedule, program_grid, sessions[0].execute, all_rendezvous)
     for session in sessions:

@@ -112,14 +112,9 @@ def launch(
             machine = api.machine_for(launched_kernel, target)
             with _BUSY:
                 left = api.WORLD.launching(
-                    launched_kernel,
-                    calls,
-                    range(ranks),
-                    machine,
-                    launched=ranks,
-                    has_data=True,
+                    launched_kernel, calls, range(ranks), machine, launched=ranks, has_data=True,
                     topology=topology,
-                )
+                )  # fmt: skip
             return Results({rank: one.results for rank, one in enumerate(left)}, {})
         together = [sorted(group) for group in groups] if groups is not None else joined_ranks(calls)
         tasks = [_Task.of(launched_kernel, calls, part, ranks, topology, target) for part in together]
