@@ -223,8 +223,7 @@ def launch_ranks(
     """
     try:
         program_grid = ProgramGrid(tuple(ranks), len(_instances(kernel, machine)), launched)
-        computing = execute if watch is None else watch(execute)
-        compute = computing if has_data else None
+        compute = None if not has_data else execute if watch is None else watch(execute)
 
         # what is alike in several programs is checked once
         shared: Keyed = {FORMS: {}} if launched > 1 else {}

@@ -19,22 +19,13 @@ from ..trace.session import Session
 Memory = tuple[int, int]
 
 
-class IndexRecord(NamedTuple):
-    """A run-time index of an operand; see `tiles.tile.Index`."""
-
-    source: Operand
-    step_bytes: int
-    extent: int
-    is_vector: bool
-
-
 class Operand(NamedTuple):
-    """A view without elements."""
+    """A view without elements, and what a `tiles.tile.Index` says of each of its indices."""
 
     memory: Memory
     offset: int
     layout: Layout
-    indices: tuple[IndexRecord, ...] = ()
+    indices: tuple[tuple[Operand, int, int, bool], ...] = ()
 
 
 class Action(Struct, frozen=True):
@@ -74,7 +65,7 @@ class Recording:
         self.actions.append(Action(session.rank, row, form, kept, values, mask))
 
     def _operand(self, session: Session, view: View) -> Operand:
-        indices = tuple(IndexRecord(self._operand(session, source), *said) for source, *said in view.indices)
+        indices = tuple((self._operand(session, source), *said) for source, *said in view.indices)
         return Operand(self._memory(session, view.storage), view.offset, view.layout, indices)
 
     def _memory(self, session: Session, storage: Storage) -> Memory:
