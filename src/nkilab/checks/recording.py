@@ -65,7 +65,9 @@ class Recording:
         self.actions.append(Action(session.rank, row, form, kept, values, mask))
 
     def _operand(self, session: Session, view: View) -> Operand:
-        indices = tuple((self._operand(session, source), *said) for source, *said in view.indices)
+        indices = tuple(
+            (self._operand(session, i.source), i.step_bytes, i.extent, i.is_vector) for i in view.indices
+        )
         return Operand(self._memory(session, view.storage), view.offset, view.layout, indices)
 
     def _memory(self, session: Session, storage: Storage) -> Memory:
