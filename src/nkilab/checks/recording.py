@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from ..isa.declare import Instruction
 from ..tiles.dtypes import DType
-from ..tiles.tile import Layout, Storage, View
+from ..tiles.tile import Layout, Storage, View, settle_elements
 from ..trace.session import Session
 
 # A memory: the rank of its program and the number of its storage there; rank -1 for tiles of no program.
@@ -78,6 +78,7 @@ class Recording:
         if memory not in self.shapes:
             self.shapes[memory] = (storage.shape, storage.dtype, storage.memory)
             if storage.written.is_full and storage.is_known and storage.place is None:
+                settle_elements()
                 elements = storage.data if storage.lent is None else storage.lent
                 assert elements is not None
                 # an input that the kernel may write changes while it runs

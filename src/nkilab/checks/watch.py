@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ..isa.declare import Instruction
-from ..tiles.tile import HBM, array_of, memory_of
+from ..tiles.tile import HBM, array_of, elements_now
 from ..trace.session import Execute, Session
 from .recording import Recording
 
@@ -58,10 +58,10 @@ class Watcher:
         dst = operands[form.written_slots[0]]
         if dst.layout.memory != HBM or dst.indices or dst.storage.written.of(dst) != "all":
             return None
-        return memory_of(dst).tobytes()
+        return elements_now(dst).tobytes()
 
     def _note_repeated(self, session: Session, dst: Any, before: bytes) -> None:
-        if memory_of(dst).tobytes() == before:
+        if elements_now(dst).tobytes() == before:
             self.repeated.add((session.rank, len(session.program) - 1))
 
     def _note(self, session: Session, dst: Any) -> None:
