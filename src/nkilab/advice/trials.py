@@ -183,7 +183,9 @@ def advice_of(subject: Subject, most: int = MOST_EDITS) -> tuple[Advice, ...]:
     """
     part = subject.part
     singles = tried(part, _affordable(part, most))
-    several = list(together(part, singles)) if len(part.written) <= SMALL_ROWS else []
+    # a check, which runs at each change, tries one change at a time
+    is_small = most > IN_CHECK and len(part.written) <= SMALL_ROWS
+    several = list(together(part, singles)) if is_small else []
     saved = _saved_by_id(part, singles)
     step = least_gain() * part.latency_ns
     ranked = []
