@@ -31,6 +31,8 @@ from .renewal import renewed
 # outermost loop, if that is most of it
 MOST_ROWS, MOST_WHOLE = 120_000, 40_000
 LEAST_SHARE = 0.8
+# the share of its rows that a part has without those that serve the rest alone
+LEAST_KEPT = 0.95
 
 
 class Subject(Struct, frozen=True, eq=False, dict=True):
@@ -67,12 +69,16 @@ class Subject(Struct, frozen=True, eq=False, dict=True):
         if not loops:
             return self
         loop = max(loops, key=lambda own: own.length)
-        count = 1 << int(np.log2(max(MOST_WHOLE / 2, 2 * loop.length) // loop.length))
-        first = np.arange(int(loop.start[min(count, len(loop.start) - 1)]))
-        written = self.written.arranged(first)
-        # what the rest uses would be without use in a part
-        is_whole = bool((live_rows(written) == live_rows(self.written)[first]).all())
-        return subject_of_program(written) if is_whole or len(self.written) > MOST_ROWS else self
+        alive, written = live_rows(self.written), self.written
+        for most in (MOST_WHOLE, MOST_ROWS):
+            count = 1 << int(np.log2(max(most / 2, 2 * loop.length) // loop.length))
+            first = np.arange(int(loop.start[min(count, len(loop.start) - 1)]))
+            written = self.written.arranged(first)
+            # rows that serve what comes later alone would be without use
+            kept = live_rows(written) | ~alive[first]
+            if kept.mean() > LEAST_KEPT:
+                return subject_of_program(self.written.arranged(first[kept]))
+        return subject_of_program(written) if len(self.written) > MOST_ROWS else self
 
     @cached_property
     def renewed(self) -> Subject:
