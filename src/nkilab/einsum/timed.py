@@ -7,9 +7,11 @@ engines do is compared. The work is counted in statements: a slow machine makes 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
+from itertools import islice
 from math import inf
 from typing import TypeVar
 
@@ -31,6 +33,8 @@ Result = TypeVar("Result")
 CLOSE = 2.0
 # kernels that are timed besides the first, and statements that all of them run together
 MOST_TIMED, MOST_STATEMENTS = 6, 12_000
+# blocks of partitions that tiles of loops which Einsums share may have instead
+MORE_BLOCKS = 4
 # of the time of the kernel by the rules: what saves less leaves it as it is; and of that of its busiest
 # engine, which tells nothing of waits
 WORTH, WORTH_UNSEEN = 0.98, 0.7
@@ -57,8 +61,8 @@ def best_timed(
             return plan
         budget = MOST_STATEMENTS - run_by(plan[0].body)
         known = dict[Measure, float]()
-        rewrites, seen = _rewrites(plan[1]), set[str]()
-        changes = [*rewrites, *by_price(plan)]
+        rewrites, seen = by_price(plan, _rewrites(plan[1])), set[str]()
+        changes = [*rewrites, *by_price(plan, _changes(plan[1]))]
         while changes:
             what, change = changes.pop(0)
             seen.add(what)
@@ -77,7 +81,8 @@ def best_timed(
             notes.append(f"{what}: {sentence if before < inf else 'by the rules there is no room on chip'}")
             plan, known = other, {judge: after}
             # with another plan come other decisions
-            changes = [c for c in [*rewrites, *by_price(plan)] if c[0] not in seen]
+            changes = [c for c in rewrites if c[0] not in seen]
+            changes += by_price(plan, [c for c in _changes(plan[1]) if c[0] not in seen])
         plan[1].choices.extend(notes)
         plan[1].tried.extend(tried)
         return plan
@@ -89,9 +94,8 @@ def best_timed(
             plans[knobs] = _attempt(built, knobs)
         return plans[knobs]
 
-    def by_price(plan: Plan) -> list[tuple[str, Change]]:
-        """Changes of a plan that are worth trying, those first whose busiest engine has least to do."""
-        changes = [*list(_close(plan[1]))[:MOST_TIMED], *_reordered(plan[1])]
+    def by_price(plan: Plan, changes: Sequence[tuple[str, Change]]) -> list[tuple[str, Change]]:
+        """Changes of a plan that are possible, those first whose busiest engine has least to do."""
         others = [(made(change(plan[1].knobs)), (what, change)) for what, change in changes]
         priced = [(price(other[0]), each) for other, each in others if other is not None]
         return [each for _, each in sorted(priced, key=lambda one: one[0])]
@@ -125,6 +129,13 @@ def _others(decision: Decision) -> Iterator[tuple[float, str, Change]]:
         if rank and cost <= CLOSE * decision.costs[0]:
             told = decision.what if option == "yes" else f"{decision.what}: {option}"
             yield cost / max(decision.costs[0], 1e-9), told, _picking(decision.key, rank)
+
+
+def _changes(ctx: Context) -> list[tuple[str, Change]]:
+    """Changes of a plan that are worth trying."""
+    is_larger = ctx.is_tiled and not ctx.knobs.group_blocks
+    larger = (f"tiles of {MORE_BLOCKS} blocks of partitions", partial(replace, group_blocks=MORE_BLOCKS))
+    return [*islice(_close(ctx), MOST_TIMED), *[larger] * is_larger, *_reordered(ctx)]
 
 
 def _reordered(ctx: Context) -> list[tuple[str, Change]]:

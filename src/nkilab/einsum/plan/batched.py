@@ -266,7 +266,7 @@ def _banks(nest: Contraction, variable: str, step: int, count: int) -> Iterator[
 
 
 def _is_beside(nest: Contraction, variable: str) -> bool:
-    """Whether the moving operand alone has a variable, and lies on chip with its values before columns."""
+    """Whether the moving operand alone has a variable, and has its values before the columns on chip."""
     product, right = nest.product, nest.product.right
     if right is None or not product.free or not is_row(nest.einsum, product, variable):
         return False

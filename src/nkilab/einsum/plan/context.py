@@ -60,6 +60,7 @@ class Context:
         homes: where results go: chip, hbm or both.
         loops: variables of the loops around the present nest and how often they run, the outermost first.
         blocks: elements that a turn of such a loop covers.
+        is_tiled: whether Einsums share a loop over tiles.
         wanted: variable that readers of a tensor want on the partitions.
         served: variables with which on the partitions TensorE can read a tensor, and nanoseconds lost else.
         memories: tensors that stay in PSUM.
@@ -85,6 +86,7 @@ class Context:
     loops: list[tuple[str, int]] = field(default_factory=list)
     blocks: dict[str, int] = field(default_factory=dict)
     homes: dict[str, str] = field(default_factory=dict)
+    is_tiled: bool = False
     wanted: dict[str, str] = field(default_factory=dict)
     served: dict[str, tuple[frozenset[str], float]] = field(default_factory=dict)
     memories: dict[str, str] = field(default_factory=dict)

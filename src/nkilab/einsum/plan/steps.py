@@ -8,6 +8,7 @@ from dataclasses import replace
 from functools import partial
 from math import prod
 
+from ...errors import LimitError, RuleError
 from ...machine import Machine
 from ..language.ast import Cascade, Einsum, Iterate, Kind, Scalar, Step
 from ..lower.planes import PlaneNest, planes_for
@@ -66,11 +67,11 @@ class Lowering:
         """The tree and its plan.
 
         Raises:
-            PlanError: if a choice leads to where no nest goes on.
+            PlanError: if a choice leads to where no nest goes on, or to an instruction that the chip lacks.
         """
         try:
             return self.kernel()
-        except (AssertionError, ValueError) as error:
+        except (AssertionError, ValueError, LimitError, RuleError) as error:
             raise PlanError(error, self.ctx.decisions) from error
 
     def kernel(self) -> tuple[Kernel, Context]:
@@ -149,6 +150,7 @@ class Lowering:
         loops = self.loops_of(group)
         self.units.points = tuple(v for v, _, block in loops if block == 1)
         is_trivial = not turning_of(loops)
+        ctx.is_tiled |= any(block % ctx.lanes == 0 for _, _, block in loops)
         self.homes.settle_homes(group, later, is_trivial, {v: b for v, _, b in loops})
         self.tell(group, loops)
         self.homes.bar(group)

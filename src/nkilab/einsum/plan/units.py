@@ -28,6 +28,8 @@ class Units:
     def __init__(self, ctx: Context) -> None:
         self.ctx = ctx
         self.turned: dict[str, bool] = {}
+        # whether TensorE is judged the cheaper, by what that depends on
+        self.judged: dict[tuple[object, ...], bool] = {}
         # variables of which the loops around the present group choose one value at a time
         self.points: tuple[str, ...] = ()
         self.turns = {id(e): b.variable for b in ctx.cascade.blocks for e in b.body}
@@ -125,7 +127,15 @@ class Units:
         return bool(written & {einsum.name, *einsum.reads}) or einsum.name in read
 
     def is_product(self, einsum: Einsum) -> bool:
-        """Whether TensorE is judged the cheaper for an Einsum."""
+        """Whether TensorE is judged the cheaper for an Einsum, as things lie now."""
+        ctx = self.ctx
+        places = [(ctx.homes.get(t), id(ctx.chip(t))) for t in (einsum.name, *einsum.reads)]
+        key = (id(einsum), self.points, *places, *ctx.loops, ctx.build.live_bytes(), ctx.build.depth)
+        if key not in self.judged:
+            self.judged[key] = self._is_product(einsum)
+        return self.judged[key]
+
+    def _is_product(self, einsum: Einsum) -> bool:
         ctx = self.ctx
         outer = {v: point(name_of(v)) for v in self.points if v in einsum.variables}
         products = products_for(ctx, einsum, outer)
@@ -136,8 +146,8 @@ class Units:
             return True
         if not ctx.knobs.has_products:
             return False
-        if ctx.given.has_instruction(einsum.name):
-            return ctx.given.instruction(einsum.name) == "MatVec"
+        if instruction := ctx.given.instruction(einsum.name):
+            return instruction == "MatVec"
         planes = planes_for(ctx, [einsum], ctx.spans(einsum, outer))
         other_ns = min(others[0].cost_ns, planes.cost_ns if planes is not None else others[0].cost_ns)
         is_cheaper = products[0].cost_ns <= other_ns and not self.is_chained(einsum, products[0])
