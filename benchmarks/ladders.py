@@ -218,17 +218,20 @@ _ADVICE: dict[int, list[tuple[str, ...]]] = {}
 def _judge(step: Step, subject: Subject, most: int) -> None:
     """Fill in what the advice for the version before says of a step, of so many edits that are tried."""
     if id(subject) not in _ADVICE:
-        _ADVICE[id(subject)] = [(one.id, *one.combined_with) for one in advice_of(subject, most)]
+        _ADVICE[id(subject)] = [
+            (one.id, *one.also_called, *one.combined_with) for one in advice_of(subject, most)
+        ]
     step.runs, step.advice = True, ["+".join(ids) for ids in _ADVICE[id(subject)]]
     original, subject = subject, subject.part
     own = [id for id in step.ids if id in CATALOGUE]
     step.candidates = sum(1 for id in own for _ in CATALOGUE[id].find(subject))
-    # a piece of several changes asks for each of them
+    # a piece of several changes asks for each of them, one of several names for all of these
     ranks = [n for n, ids in enumerate(_ADVICE[id(original)], 1) if set(ids) & set(step.ids)]
     step.rank = min(ranks, default=0)
     share, program = _edited(subject, own)
     if share < 1 or program is not None:
-        step.predicted, step.interval = 1 - share, advised_factors(share)
+        left = subject.left_share(frozenset[str]().union(*(CATALOGUE[id].relieves for id in own)))
+        step.predicted, step.interval = 1 - share, advised_factors(share, left)
 
 
 def _edited(subject: Subject, ids: Sequence[str]) -> tuple[float, Program | None]:

@@ -55,6 +55,17 @@ def test_a_kernel_that_breaks_off_has_a_page_and_a_document_of_what_ran(
     assert errors != "nkilab: wrote page.html\n"
 
 
+def test_a_kernel_that_breaks_off_is_reported_on_the_terminal_too(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    line, note = BREAKS["an exception"]
+    (tmp_path / "kernel.py").write_text(KERNEL.replace("BREAK", line))
+    assert inside("profile", "kernel.py:halves", "--arg", "f32[128,512]", folder=tmp_path) == 1
+    printed, errors = capfd.readouterr()
+    assert f"note: {note}\n" in printed
+    assert "mine" in errors
+
+
 def test_a_kernel_that_breaks_off_at_once_leaves_the_error_alone(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

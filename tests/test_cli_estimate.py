@@ -51,6 +51,13 @@ def test_estimate_takes_several_targets_a_grid_and_keywords(kernels):
     assert [f["instructions"] for f in document] == [{"dma_copy": 8, scale: 4} for scale in scales]
 
 
+def test_parameters_of_a_kernel_may_be_called_as_options_are(kernels):
+    text = (kernels / "kernels.py").read_text().replace("def doubled(x, factor", "def doubled(x, ranks")
+    (kernels / "kernels.py").write_text(text.replace("factor", "ranks"))
+    done = estimate(kernels, "kernels.py:doubled", "--arg", "x=f32[256,128]", "--kw", "ranks=3", "--json")
+    assert (done.returncode, json.loads(done.stdout)["instructions"]["dma_copy"]) == (0, 2)
+
+
 def test_several_targets_are_columns_of_one_table(kernels):
     targets = tuple(MACHINES)
     args = ["kernels.py:doubled", "--arg", "x=f32[256,128]"]

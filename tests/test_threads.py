@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 import nkilab
 from nkilab.execute.threads import LARGE, Threads
+from nkilab.isa.elementwise import Reciprocal
 from nkilab.tiles.dtypes import FLOAT32
 from nkilab.tiles.tile import Storage
 
@@ -120,3 +121,53 @@ def test_a_kernel_of_large_tiles_computes_what_numpy_does(
             expected += expected
             expected[:, 0] = expected[:, 1] + 1
         np.testing.assert_array_equal(nkilab.simulate(kernel)(x), expected)
+
+
+def test_ranks_compute_side_by_side(monkeypatch: pytest.MonkeyPatch) -> None:
+    two = Threads(2)
+    monkeypatch.setattr("nkilab.execute.threads._threads", two)
+    monkeypatch.setattr("nkilab.tiles.tile._settle", two.drain)
+    together, compute = threading.Barrier(2, timeout=20), Reciprocal.compute
+
+    def after_the_other(*operands: Any) -> None:
+        together.wait()
+        compute(*operands)
+
+    monkeypatch.setattr(Reciprocal, "compute", after_the_other)
+    with nkilab.activate():
+        import nki  # type: ignore[import-not-found]
+        import nki.collectives as ncc  # type: ignore[import-not-found]
+        import nki.isa as nisa  # type: ignore[import-not-found]
+        import nki.language as nl  # type: ignore[import-not-found]
+
+    @nki.jit
+    def kernel(x):
+        own, total = (nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm) for _ in range(2))
+        tile = nl.ndarray(x.shape, x.dtype, buffer=nl.sbuf)
+        nisa.dma_copy(tile, x)
+        nisa.reciprocal(tile, tile)
+        nisa.dma_copy(own, tile)
+        ncc.all_reduce([own], [total], ncc.ReplicaGroup([[0, 1]]), nl.add)
+        return total
+
+    ones = np.ones((128, 512), np.float32)
+    assert ones.size > LARGE
+    results = nkilab.launch(kernel, 2)(nkilab.per_rank([ones * 2, ones * 4]))
+    for result in results:
+        np.testing.assert_array_equal(result, ones * np.float32(0.75))
+
+
+def test_calls_on_memory_that_two_programs_share_keep_their_order(two: Threads) -> None:
+    mine, theirs = storage("mine"), storage("theirs")
+    theirs.written = mine.written
+    seen: list[str] = []
+
+    def slow() -> None:
+        time.sleep(0.05)
+        seen.append("first")
+
+    two.submit(slow, (), [], [mine.written])
+    assert two.touches([theirs.written])
+    two.submit(seen.append, ("second",), [], [theirs.written])
+    two.drain()
+    assert seen == ["first", "second"]

@@ -87,7 +87,8 @@ rounding, the piece says so (`rounds`).
 
 What pays only together is one piece of two or three changes (`combined_with`): behind what pays, or
 costs nothing, other edits are tried on the edited program, and are told if they save more there than by
-themselves. Such a piece stands where what it adds would stand; make its first change, and ask again.
+themselves. Such a piece stands where what it adds would stand; make its first change, and ask again. Changes
+of one line that make the same program are one piece of several names (`also_called`).
 
 The interval of a gain is that of measured pairs of kernels, with the same arguments and timed by the same
 clock on the device. From a predicted gain of 4 % on, nine pairs of ten have the predicted sign; smaller
@@ -130,8 +131,8 @@ def validation(report: dict[str, Any]) -> str:
             f"What `nkilab validate` says of timing model {report['model_version']}: {count} published "
             "measurements, each beside the prediction for a kernel of the same structure. "
             "[The ledger](ledger.md) says what a row is and how far it is trusted. Constants are never "
-            f"fitted to rows marked *judge*. The {len(report['left_out'])} others that are known stand at the end, "
-            "with the reason why none is predicted."
+            f"fitted to rows marked *judge*. The {len(report['left_out'])} others that are known stand at "
+            "the end, with the reason why none is predicted."
         ),
         f"![Predicted against measured, on logarithmic axes; a point per row]({PICTURE})",
         "## Bars",
@@ -157,8 +158,9 @@ def validation(report: dict[str, Any]) -> str:
         ),
         "## Row by row",
         wrapped(
-            "The unit of a quantity is the end of its name, and [the ledger](ledger.md#time-bases) says which time "
-            "it is. The error is (predicted - measured) / measured. The kernels are ours, made after the measured ones."
+            "The unit of a quantity is the end of its name, and [the ledger](ledger.md#time-bases) says "
+            "which time it is. The error is (predicted - measured) / measured. The kernels are ours, made "
+            "after the measured ones."
         ),
     ]
     for family in dict.fromkeys(row["family"] for row in rows):

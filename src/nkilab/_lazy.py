@@ -96,6 +96,11 @@ def rich(name: str) -> ModuleType:
     return import_module(f"rich.{name}")
 
 
+def opt_einsum() -> ModuleType:
+    """opt_einsum, which orders the factors of long products."""
+    return import_module("opt_einsum")
+
+
 def optuna() -> ModuleType:
     """optuna, whose samplers propose points; where it is installed."""
     return import_module("optuna")

@@ -6,8 +6,7 @@ import click
 
 from . import __version__
 from .command_line import Program
-from .commands.ledgers import calibrate, neuron_profile, validate
-from .commands.reference import completion, doctor, explain, ops
+from .commands.reference import calibrate, completion, doctor, explain, neuron_profile, ops, validate
 from .commands.scripts import advise, check, demo, run, watch
 from .commands.texts import einsum, init, migrate, stubs
 from .commands.times import compare, diff, estimate, profile, tune

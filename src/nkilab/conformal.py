@@ -217,15 +217,21 @@ def gain_factors(share: float) -> tuple[float, float]:
     return 1 - exp(-low), 1 - exp(-high)
 
 
-def advised_factors(share: float) -> tuple[float, float]:
+def advised_factors(share: float, left: float) -> tuple[float, float]:
     """Least and most of the latency that advice saves whose edit brings it to `share`.
 
     An edit makes one change; experts make what goes with it, too. Where they made it and gained, seven of
-    eight gained at most this (docs/ladders.md).
+    eight gained at most this (docs/ladders.md). None gains more than what other engines leave.
+
+    Args:
+        share: of the latency, with the edit.
+        left: of the latency, launch and end, and the work of engines that have as much to do as before.
     """
-    change = -log(share)
+    change, pairs = -log(share), _of_pairs()
     low, high = gain_factors(share)
-    return low, max(high, 1 - exp(-change - EXPERTS * (_of_pairs().floor + abs(change))))
+    with_others = change + EXPERTS * (pairs.floor + abs(change))
+    _, to_the_limit = pairs.interval(-log(min(left, 1.0)))
+    return low, max(high, 1 - exp(-min(with_others, to_the_limit)))
 
 
 def least_gain() -> float:

@@ -115,22 +115,10 @@ def launch(
         DeadlockError: if the programs of several cores wait for each other without end.
         UseError: if the arguments do not fit the kernel's parameters.
     """
-    try:
-        compute = _computing(watch) if has_data else None
-        program_grid = ProgramGrid((0,), len(_instances(kernel, machine)))
-
-        def run(keyed: Keyed) -> list[Launched]:
-            return _launch(kernel, [(args, kwargs)], program_grid, machine, None, compute, keyed)
-
-        if has_data and watch is None and not keyed and len(program_grid) == 1:
-            return _on_data(kernel, (args, kwargs), program_grid, machine, run)
-        if has_data and len(program_grid) > 1:
-            explain(kernel.name, "several programs run together")
-        if has_data:
-            return run(keyed or {})[0]
-        return _on_shapes(kernel, [(args, kwargs)], program_grid, keyed or {}, run)[0]
-    except (NkilabError, AttributeError) as error:
-        _raise_placed(error, kernel)
+    (launched,) = launch_ranks(
+        kernel, [(args, kwargs)], [0], machine, launched=1, has_data=has_data, keyed=keyed, watch=watch
+    )
+    return launched
 
 
 def _on_data(
@@ -243,13 +231,19 @@ def launch_ranks(
     """
     try:
         program_grid = ProgramGrid(tuple(ranks), len(_instances(kernel, machine)), launched)
-        compute = _computing(watch) if has_data else None
+        computing = execute if watch is None else watch(execute)
+        compute = computing if has_data else None
+
+        # what is alike in several programs is checked once
+        shared: Keyed = {FORMS: {}} if launched > 1 else {}
 
         def run(keyed: Keyed) -> list[Launched]:
-            # what is alike in several programs is checked once
-            keyed = {FORMS: {}, **keyed}
-            return _launch(kernel, calls, program_grid, machine, topology, compute, keyed, own)
+            return _launch(kernel, calls, program_grid, machine, topology, compute, {**shared, **keyed}, own)
 
+        if has_data and len(program_grid) == 1 and not (launched > 1 or own or keyed or watch):
+            return [_on_data(kernel, calls[0], program_grid, machine, run)]
+        if has_data and len(program_grid) > 1:
+            explain(kernel.name, "several programs run together")
         alike = not has_data and not own and are_alike(calls, program_grid)
         left = _traced_once(kernel, calls[0], program_grid, machine, topology, keyed or {}) if alike else None
         if left is not None:
@@ -289,10 +283,6 @@ def _traced_once(
 
 def _instances(kernel: Kernel, machine: Machine) -> list[list[tuple[int, ...]]]:
     return instances_of(kernel.grid, kernel.grid_sizes, kernel.spelling, machine)
-
-
-def _computing(watch: Watch | None) -> Execute:
-    return execute if watch is None else watch(execute)
 
 
 class _Rank(Struct):
@@ -405,8 +395,7 @@ def _sessions(
     ]
     for session in sessions:
         session.program.compiler = _compiler_of(kernel)
-        # programs that run together see one memory through storages of their own, which threads tell apart
-        session.threads = open_threads() if compute is not None and len(program_grid) == 1 else None
+        session.threads = open_threads() if compute is not None else None
         session.changed_inputs = sessions[0].changed_inputs
     return sessions
 
@@ -424,7 +413,7 @@ def _run(session: Session, kernel: Kernel, bound: BoundArguments, instances: lis
     session.keyed["options"] = kernel.options
     tape = session.keyed.get(TAPE)
     with (
-        tracing(session),
+        tracing(session, settles=False),
         errors_know(session.program),
         nullcontext() if tape is None else tape.watches(session),
         phase("executing" if session.has_data else "tracing", lambda: len(session.program)),
@@ -441,9 +430,6 @@ def _run(session: Session, kernel: Kernel, bound: BoundArguments, instances: lis
             session.begin(instance)
             results = function(*bound.args, **bound.kwargs)
             session.flush()
-        if session.threads is not None:
-            # what this program computed is there before another one runs
-            session.threads.drain()
     return results
 
 

@@ -28,7 +28,7 @@ from .views.guidance import Guidance
 from .views.perfetto import trace_json
 from .views.record import profile_dict
 from .views.report import report_html
-from .views.report.comparison import comparison_html
+from .views.report.page import comparison_html
 from .views.text import print_difference, print_profile
 
 

@@ -71,13 +71,10 @@ class Row(NamedTuple):
         return is_part and not all(self.view(n).storage.written.is_full for n in self.form.written_slots)
 
 
-# of an operand at an address that data say, per index: storage, offset and layout, and what an `Index` says
-Indices = tuple[tuple[tuple[int, int, Layout], tuple[int, int, bool]], ...]
-
-
-def _of_index(index: Index) -> tuple[tuple[int, int, Layout], tuple[int, int, bool]]:
-    source, *said = index
-    return (source.storage.number, source.offset, source.layout), cast(tuple[int, int, bool], tuple(said))
+# storage, offset and layout of a view
+Place = tuple[int, int, Layout]
+# of an operand at an address that data say, per index: its source, and what else an `Index` says
+Indices = tuple[tuple[Place, int, int, bool], ...]
 
 
 class Tape:
@@ -127,7 +124,9 @@ class Tape:
             explain(session.program.kernel_name, f"it looks at the elements of {looks[0].describe()}")
 
     def _note(self, row: int, mask: np.ndarray | None, operands: Sequence[object] = ()) -> None:
-        indices = (tuple(map(_of_index, o.indices)) if isinstance(o, View) else () for o in operands)
+        indices = (
+            tuple((_place(source), *said) for source, *said in getattr(o, "indices", ())) for o in operands
+        )
         if mask is not None:
             mask = self._masks.setdefault((mask.shape, mask.tobytes()), mask)
         self._unsaid.setdefault(row, (mask, tuple(indices)))
@@ -155,10 +154,10 @@ class Tape:
         if why:
             explain(program.kernel_name, why)
             return
-        own = [self._view(program, t.storage.number, t.offset, t.layout) for t in views]
-        self.results = own[0] if isinstance(results, View) else type(tensors)(own)
-        self._kept, self._returned = {view.storage.number for view in own}, own
         self.launched, self._program, self.size = launched, program, len(program)
+        self._returned = own = [self._view(*_place(tensor)) for tensor in views]
+        self.results = own[0] if isinstance(results, View) else type(tensors)(own)
+        self._kept = {view.storage.number for view in own}
 
     def _read(self) -> None:
         """Make rows of those of the first launch."""
@@ -185,32 +184,25 @@ class Tape:
         self, form: Instruction, known: int, indices: tuple[Indices, ...], *slots: tuple[int, int]
     ) -> tuple[list[object], tuple[object, ...]]:
         """Operands and values of a row."""
-        values, program = self._program.values[known], self._program
+        values = self._program.values[known]
         own, places = len(values) - len(form.number_slots), iter(slots)
         numbers = iter(values[own:])
         operands: list[object] = [
-            self._view(program, *next(places), layout, added)
+            self._view(*next(places), layout, added)
             if isinstance(layout, Layout)
             else (None if layout is None else next(numbers))
             for layout, added in zip_longest(form.layouts, indices, fillvalue=())
         ]
         return operands, values[:own]
 
-    def _view(
-        self, program: Program, number: int, offset: int, layout: Layout, indices: Indices = ()
-    ) -> View:
+    def _view(self, number: int, offset: int, layout: Layout, indices: Indices = ()) -> View:
         key = (number, offset, layout, indices)
-        view = self._views.get(key)
-        if view is None:
-            added = tuple(Index(self._view(program, *source), *said) for source, said in indices)
-            view = self._views[key] = View(self._storage(program, number), offset, layout, added)
-        return view
-
-    def _storage(self, program: Program, number: int) -> Storage:
-        storage = self._storages.get(number)
-        if storage is None:
-            storage = self._storages[number] = Storage(number, *program.storages[number])
-        return storage
+        if key not in self._views:
+            if number not in self._storages:
+                self._storages[number] = Storage(number, *self._program.storages[number])
+            added = tuple(Index(self._view(*of), step, most, many) for of, step, most, many in indices)
+            self._views[key] = View(self._storages[number], offset, layout, added)
+        return self._views[key]
 
     def play(self, session: Session) -> None:
         """Compute the rows on the inputs of a session.
@@ -229,10 +221,11 @@ class Tape:
         if self._calls:
             for storage, data in own:
                 np.copyto(self._buffers[storage.number], data)
-            if self._log and session.threads is not None:
+            is_behind = bool(self._log) and session.threads is not None
+            if is_behind:
                 session.threads.play(self._log)
-            else:
-                self._call_all()
+            for compute, arguments, _, _ in () if is_behind else self._calls:
+                compute(*arguments)
             self._hand_on()
             return
         borrowing = self._borrowing() if self._are_calls else set[int]()
@@ -275,7 +268,7 @@ class Tape:
         if not is_fit:
             return
         self._calls = calls = [call for call in log if call is not None]
-        sizes = [sum(prod(storage.shape) for storage in call.writes) for call in calls]
+        sizes = [sum(prod(written.shape) for written in call.writes) for call in calls]
         self._log = log if sum(sizes) >= WORTH_THREADS * len(sizes) else []
         self._factors = [a for call in calls for a in call.arguments if isinstance(a, Factor)]
         self._buffers = {n: s.data for n, s in self._storages.items() if s.data is not None}
@@ -290,10 +283,6 @@ class Tape:
         if row.leaves_holes():
             self.launched, self._why_not = None, "data say what of its tiles it leaves written"
             raise RunNeeded
-
-    def _call_all(self) -> None:
-        for compute, arguments, _, _ in self._calls:
-            compute(*arguments)
 
     def _hand_on(self) -> None:
         """Make the results the caller's own."""
@@ -353,6 +342,10 @@ def computed(program: Program, fill: Callable[[Storage], np.ndarray]) -> dict[in
     for storage in own.values():
         storage.own()
     return {number: storage.data for number, storage in own.items() if storage.data is not None}
+
+
+def _place(view: View) -> Place:
+    return view.storage.number, view.offset, view.layout
 
 
 def _why_not_fixed(session: Session) -> str:

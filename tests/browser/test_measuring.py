@@ -12,7 +12,7 @@ from nkilab.views.difference import Difference
 from nkilab.views.guidance import Advice, Distance, Guidance
 from nkilab.views.record import profile_dict
 from nkilab.views.report import report_html
-from nkilab.views.report.comparison import comparison_html
+from nkilab.views.report.page import comparison_html
 from tests.views.runs import kernel_run, loaded_copied_stored, run_of, side_by_side
 from tests.views.test_path import KERNELS
 

@@ -11,9 +11,8 @@ import pytest
 from nkilab.checking import Options, filled, report_of
 from nkilab.checks.evidence import Evidence, Track
 from nkilab.checks.graph import Graph
-from nkilab.checks.narrow_sums import ulp_of
-from nkilab.checks.orders import Ordering, orderings
-from nkilab.checks.replay import _by_node, _computed, _outputs
+from nkilab.checks.numerics import ulp_of
+from nkilab.checks.replay import Ordering, _by_node, _computed, _outputs, orderings
 from nkilab.checks.watch import Watcher
 from nkilab.launches import launch
 from nkilab.machine import machine_named

@@ -9,6 +9,8 @@ from tests.dialects.spellings import nki1 as nki
 from tests.dialects.spellings import nl1 as nl
 from tests.dialects.spellings import ramp, traced
 
+from nkilab.errors import NkilabError
+
 
 @nki.jit
 def doubled_vector(x):
@@ -53,6 +55,30 @@ def rows_in_ragged_tiles(x):
 def test_a_ragged_last_tile_reads_and_writes_only_what_its_mask_lets_through(rows):
     x = ramp(rows, 5)
     np.testing.assert_array_equal(rows_in_ragged_tiles(x), -x)
+
+
+@nki.jit
+def folded_row(x, width, first):
+    """Columns `first` to 8 of the row of x [rows, width] that all of them fall into."""
+    out = nl.ndarray((1, 8 - first), x.dtype, buffer=nl.shared_hbm)
+    flat = first + nl.arange(8 - first)[None, :]
+    nl.store(out, nl.load(x[nl.arange(1)[:, None] + flat // width, flat % width]))
+    return out
+
+
+@pytest.mark.parametrize(("width", "first", "row"), [(8, 0, 0), (4, 4, 1), (5, 5, 1)])
+def test_an_index_grid_is_divided_where_the_quotient_is_one(width, first, row):
+    # a published convolution on trn1 divides the columns of an image by its width
+    x = ramp(2, width)
+    np.testing.assert_array_equal(
+        folded_row(x, width, first)[0], x[row, first - row * width : 8 - row * width]
+    )
+
+
+@pytest.mark.parametrize(("width", "first"), [(4, 3), (0, 0), (-8, 0)])
+def test_an_index_grid_is_divided_nowhere_else(width, first):
+    with pytest.raises(NkilabError, match="// and % of an index grid are not affine"):
+        folded_row(ramp(2, 8), width, first)
 
 
 @nki.jit

@@ -7,9 +7,21 @@ from dataclasses import replace
 
 import pytest
 
-from nkilab.einsum.hardware import Hardware, weighted
+from nkilab.einsum.hardware import Hardware
 from nkilab.einsum.tree.expr import ZERO, expr, name_of
-from nkilab.einsum.tree.nodes import PSUM, SBUF, Buffer, Copy, Cut, Loop, MatMul, Reduce, View, statements
+from nkilab.einsum.tree.nodes import (
+    PSUM,
+    SBUF,
+    Buffer,
+    Copy,
+    Cut,
+    Loop,
+    MatMul,
+    Reduce,
+    View,
+    statements,
+    weighted,
+)
 from nkilab.errors import LimitError
 from nkilab.isa.declare import Step
 from nkilab.machine import MACHINES

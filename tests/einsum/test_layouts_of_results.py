@@ -110,9 +110,9 @@ def test_sums_with_a_filter_per_channel_stay_on_chip_for_the_next_product() -> N
 
 @pytest.mark.parametrize("dialect", ["nki", "neuronxcc"])
 def test_windows_that_do_not_overlap_are_rows_of_a_matrix(dialect: str) -> None:
-    shapes = {"X": (2, 64, 64, 3), "F": (4, 4, 3, 24)}
+    shapes, sizes = {"X": (2, 64, 64, 3), "F": (4, 4, 3, 24)}, {"P": 16, "Q": 16, "R": 4, "S": 4}
     text = "Z[b, p, q, k] = X[b, 4*p + r, 4*q + s, c] . F[r, s, c, k] ;; M mul V add"
-    kernel = nkilab.einsum.compile(text, sizes=dict(P=16, Q=16, R=4, S=4), shapes=shapes, dialect=dialect)
+    kernel = nkilab.einsum.compile(text, sizes=sizes, shapes=shapes, dialect=dialect)
     rng = np.random.default_rng(7)
     x, f = (rng.integers(-2, 3, s).astype(np.float32) for s in shapes.values())
     expected = np.einsum("bprqsc,rsck->bpqk", x.reshape(2, 16, 4, 16, 4, 3), f)

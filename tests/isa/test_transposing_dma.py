@@ -102,7 +102,7 @@ REFUSED = [
     (TRANSPOSE, "trn3", {"priority": 4}, "priority is 4; it must be one of None, 0, 1, 2, 3"),
     (
         TRANSPOSE, "trn2", {"dge_mode": "swdge"},
-        "dge_mode is swdge, which transposes rows gathered by a vector_offset alone; src has none\n"
+        "dge_mode is swdge or none and no vector_offset gathers rows of src; it is unknown or hwdge\n"
         f"  hint: leave dge_mode out\n  source: {DIRECT}",
     ),
     (

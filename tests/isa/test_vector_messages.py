@@ -335,16 +335,6 @@ MESSAGES: list[tuple[str, str, dict[str, Any], str]] = [
         "  source: nki.isa.exponential",
     ),
     (
-        "exponential", "trn3", {"src.shape": (16, 2, 2, 2, 2)},
-        "exponential: src or dst has more than four axes\n"
-        "  dst = float32[16, 16] in sbuf\n"
-        "  src = float32[16, 2, 2, 2, 2] in sbuf\n"
-        "  max_value = 0.0\n"
-        "  reduce_init = 0.0\n"
-        "  hint: reshape it: the free axes count as one\n"
-        "  source: nki.isa.exponential",
-    ),
-    (
         "exponential", "trn3", {"reduce_res.dtype": "float32"},
         "exponential: reduce_res is given and reduce_cmd is idle, which leaves the registers unknown\n"
         "  dst = float32[16, 16] in sbuf\n"

@@ -12,8 +12,8 @@ from nkilab import activate, estimate, spec
 from nkilab.files.neff import packed, unpacked
 from nkilab.place import DEPENDENCES, dependences, plan
 from nkilab.place.compiler_passes import compiled
-from nkilab.trace.direct_allocation import Address
 from nkilab.trace.program import Program
+from nkilab.trace.run_notes import Address
 from tests.place.handmade import Kernel, columns, rows
 from tests.place.test_compiler_passes import traced
 

@@ -10,7 +10,7 @@ from nkilab.place.compiler_passes import MIDDLE_END
 from nkilab.place.equal_programs import is_moved
 from nkilab.place.plan import Finding
 from nkilab.place.slots import slots_of
-from nkilab.trace.direct_allocation import EVERY_TILE, Address
+from nkilab.trace.run_notes import EVERY_TILE, Address
 
 from .handmade import Kernel, columns, rows
 

@@ -13,8 +13,8 @@ from nkilab.machine import MACHINES, Machine
 from nkilab.machine.model import assumed
 from nkilab.place import Plan, plan
 from nkilab.tiles.tile import View, layout
-from nkilab.trace.direct_allocation import Address
 from nkilab.trace.program import MIDDLE_END, STANDALONE
+from nkilab.trace.run_notes import Address
 
 from .handmade import Kernel, part
 

@@ -14,8 +14,8 @@ from nkilab.place import plan
 from nkilab.place.compiler_passes import compiled
 from nkilab.place.reloads import with_reloads
 from nkilab.tiles.tile import View
-from nkilab.trace.direct_allocation import Address
 from nkilab.trace.program import Program
+from nkilab.trace.run_notes import Address
 from tests.place.handmade import Kernel, part, reshaped
 from tests.place.test_compiler_passes import traced
 

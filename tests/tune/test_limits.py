@@ -11,8 +11,7 @@ import pytest
 
 from nkilab.errors import UsageError
 from nkilab.tune import executors
-from nkilab.tune.executors import Pooled, Work, evaluate_in_worker
-from nkilab.tune.limits import limited
+from nkilab.tune.executors import Pooled, Work, evaluate_in_worker, limited
 from nkilab.tune.outcome import TIMED, Outcome
 
 POINT = {"n": 1}

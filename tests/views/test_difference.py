@@ -15,7 +15,7 @@ from nkilab.machine import MACHINES
 from nkilab.profiles import ALIASES, changed, changes_in, told_apart, with_changes
 from nkilab.trace.program import recosted
 from nkilab.views.difference import Difference
-from nkilab.views.report.comparison import comparison_html
+from nkilab.views.report.page import comparison_html
 from nkilab.views.text import print_difference
 from tests.place.handmade import Kernel
 from tests.timing.test_clock import ROUND, fact

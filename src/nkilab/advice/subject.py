@@ -21,11 +21,10 @@ from ..timing.work import Work, work_of
 from ..trace.program import Program
 from ..views.path import path_of
 from ..views.summary import packet_time
-from .draft import whole_tile, with_steps
+from .draft import Draft, movable, whole_tile, with_steps
 from .equal_results import Results, results_of
 from .equal_values import Equals, equals_of, live_rows
 from .loops import Loop, loops_of
-from .renewal import renewed
 
 # rows of a program that is edited row by row; of one with more than the second, the first iterations of its
 # outermost loop, if that is most of it
@@ -109,6 +108,10 @@ class Subject(Struct, frozen=True, eq=False, dict=True):
         """The most that a change can save by which these engines alone have less to do."""
         others = [busy for name, busy in self.occupied_ns.items() if name not in relieved]
         return self.latency_ns - self.fixed_ns - max(others, default=0.0)
+
+    def left_share(self, relieved: frozenset[str]) -> float:
+        """The share of the latency that is left at least where these engines alone have less to do."""
+        return max(1 - self.most_ns(relieved) / self.latency_ns, 1e-3)
 
     @cached_property
     def base(self) -> Program:
@@ -287,3 +290,46 @@ def by_line(program: Program, rows: np.ndarray) -> dict[int, np.ndarray]:
 def later_of(waits: Waits) -> np.ndarray:
     """Per wait the node that waits."""
     return np.repeat(np.arange(len(waits.start) - 1), np.diff(waits.start))
+
+
+def renewed(base: Program, slots: Slots, begins: np.ndarray, *, every: bool = True) -> Program | None:
+    """The program where what is begun anew goes into a tile of its own each time.
+
+    Args:
+        base: the program, whose values stay: a tile is written whole where it is renewed.
+        slots: its operands.
+        begins: per operand whether a write there may begin anew; one that also reads never does.
+        every: whether a beginning that writes a part of a tile ends it; otherwise it is none.
+
+    Returns:
+        None if there is nothing to renew.
+    """
+    begins = begins & slots.is_written & ~slots.is_read & movable(base)[slots.storage]
+    starts = np.flatnonzero(begins)
+    whole = np.array([_is_whole(base, slots, at) for at in starts.tolist()], np.bool_)
+    if every and not whole.all():
+        return None
+    starts = starts[whole]
+    if not len(starts):
+        return None
+    draft = Draft(base)
+    for storage in np.unique(slots.storage[starts]).tolist():
+        own = slots.row[starts[slots.storage[starts] == storage]]
+        rows = np.unique(slots.row[slots.storage == storage])
+        shape = base.storages[storage].shape
+        tiles = [storage, storage, *(draft.new_tile(storage, shape) for _ in own[1:])]
+        for row, turn in zip(rows.tolist(), np.searchsorted(own, rows, "right").tolist(), strict=True):
+            # a row that begins anew still reads what the tile held before
+            writes = slots.is_written[base.operand_start[row] : base.operand_start[row + 1]].tolist()
+            before = tiles[turn - 1] if turn and own[turn - 1] == row else tiles[turn]
+            operands = [
+                (tiles[turn] if is_written else before, *o[1:]) if o[0] == storage else o
+                for o, is_written in zip(draft.slots(row), writes, strict=True)
+            ]
+            draft.set_slots(row, operands)
+    return draft.program()
+
+
+def _is_whole(base: Program, slots: Slots, at: int) -> bool:
+    own = slots.layouts[slots.layout[at]]
+    return whole_tile(base, int(slots.storage[at]), own, int(slots.offset[at]))

@@ -25,7 +25,7 @@ Named = tuple[str, Edit]
 # edits that are tried: in a check, which runs at each change; in a profile; where advice alone is asked for
 IN_CHECK, IN_PROFILE, MOST_EDITS = 4, 8, 24
 # changes that are told together, those that they begin with, and edits that are tried behind each
-MOST_TOGETHER, MOST_FIRSTS, FOLLOWERS = 3, 3, 2
+MOST_TOGETHER, MOST_FIRSTS, FOLLOWERS = 3, 3, 3
 # further edits of a candidate that pays; rows of all edits, and of those of a small program for each edit
 MOST_OTHERS = 2
 TRIED_ROWS = 4 * MOST_ROWS
@@ -88,14 +88,18 @@ def best_edit(subject: Subject, candidate: Candidate, edits: Sequence[Named] = (
     return best
 
 
-def tried(subject: Subject, most: int) -> list[Tried]:
-    """What was simulated: the candidates that may save most, within limits of work.
+def _affordable(subject: Subject, most: int) -> int:
+    """How many edits are tried of a program where `most` are of one that is neither long nor short."""
+    rows = max(1, len(subject.written))
+    return max(1, min(most, TRIED_ROWS // rows), min(3 * most, MOST_EDITS, SMALL_ROWS * most // rows))
+
+
+def tried(subject: Subject, left: int) -> list[Tried]:
+    """What was simulated with so many edits: the candidates that may save most.
 
     Of each transformation the likeliest candidate comes first, of each candidate the likeliest edit that can
     be made; what is left goes to the other edits of those that pay, then to the other candidates.
     """
-    rows = max(1, len(subject.written))
-    left = max(1, min(most, TRIED_ROWS // rows), min(3 * most, MOST_EDITS, SMALL_ROWS * most // rows))
     waiting, result = promising(subject), list[Tried]()
     while waiting and left:
         likeliest = dict(reversed(waiting))
@@ -138,17 +142,17 @@ def together(subject: Subject, singles: Sequence[Tried]) -> Iterator[Tried]:
     firsts = [own for own in firsts if _saved(subject, own) > -least]
     for first in sorted(firsts, key=lambda own: own.latency_ns)[:MOST_FIRSTS]:
         last = first
-        while last.program is not None and len(last.changes) < MOST_TOGETHER:
-            follower = _follower(subject_of_program(last.program), saved, last, least)
-            if follower is None:
-                break
+        while (follower := _follower(saved, last, least)) is not None:
             last = follower
         if last is not first:
             yield last
 
 
-def _follower(edited: Subject, saved: dict[str, float], last: Tried, least: float) -> Tried | None:
+def _follower(saved: dict[str, float], last: Tried, least: float) -> Tried | None:
     """What saves most on an edited program beyond what it saves by itself, if the model resolves that."""
+    if last.program is None or len(last.changes) == MOST_TOGETHER:
+        return None
+    edited = subject_of_program(last.program)
     taken = {own.id for own in last.changes}
     fresh = [
         own for own in tried(edited, FOLLOWERS) if own.id not in taken and not own.candidate.since_ns
@@ -178,7 +182,7 @@ def advice_of(subject: Subject, most: int = MOST_EDITS) -> tuple[Advice, ...]:
     tell apart the change comes first that experts make most often. What computes something else is left out.
     """
     part = subject.part
-    singles = tried(part, most)
+    singles = tried(part, _affordable(part, most))
     several = list(together(part, singles)) if len(part.written) <= SMALL_ROWS else []
     saved = _saved_by_id(part, singles)
     step = least_gain() * part.latency_ns
@@ -187,8 +191,15 @@ def advice_of(subject: Subject, most: int = MOST_EDITS) -> tuple[Advice, ...]:
         piece, gain = _advice(subject, own), _saved(part, own)
         gain -= sum(saved.get(one.id, 0.0) for one in own.changes) if own.before else 0.0
         if piece.interval_us[0] > 1e-6 * subject.latency_ns and (equal := _equality(part, own)):
-            ranked.append(((-round(gain / step), usual(own.id), -gain), replace(piece, equal=equal)))
-    return tuple(piece for _, piece in sorted(ranked, key=lambda own: own[0]))
+            ranked.append(((-round(gain / step), usual(own.id), -gain), own, replace(piece, equal=equal)))
+    result: dict[tuple[object, ...], Advice] = {}
+    for _, own, piece in sorted(ranked, key=lambda one: one[0]):
+        # edits of a line that take exactly as long make one program, whatever they are called
+        key = piece.line, own.latency_ns, piece.combined_with
+        known = result.setdefault(key, piece)
+        if piece.id not in (known.id, *known.also_called):
+            result[key] = replace(known, also_called=(*known.also_called, piece.id))
+    return tuple(result.values())
 
 
 def _equality(subject: Subject, own: Tried) -> Equality | None:
@@ -215,7 +226,8 @@ def _advice(subject: Subject, own: Tried) -> Advice:
     rules = [CATALOGUE[one.id].rule for one in own.changes]
     latency = _since(part, own) / part.latency_ns * subject.latency_ns / 1000
     share = own.latency_ns / _since(part, own)
-    low, high = advised_factors(share)
+    relieved = frozenset[str]().union(*(CATALOGUE[one.id].relieves for one in own.changes))
+    low, high = advised_factors(share, part.left_share(relieved) * part.latency_ns / _since(part, own))
     fresh = ", once every load and every sum has a tile of its own" if first.since_ns else ""
     return Advice(
         rules[0].id, str(site), "; then ".join(one.candidate.message for one in own.changes),

@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 from msgspec import Struct
 
+from ..dialects.history import BETA1
 from ..errors import LimitError
 from ..place.plan import Finding as PlanFinding
 from ..place.plan import Placements
-from ..tiles.tile import SBUF
+from ..tiles.tile import HBM, SBUF
 from ..trace.program import Program
 from .declare import Example, Refusal, rule
 from .evidence import Evidence, Track
@@ -124,6 +125,27 @@ BOTH = rule(
 )  # fmt: skip
 
 
+_KEPT = """
+out = nl.ndarray((128, 512), x.dtype, buffer=nl.shared_hbm)
+tile = nl.ndarray((nl.par_dim(128), 512), x.dtype, buffer=ncc.sbuf.mod_alloc(base_addr=0))
+tile[...] = nl.load(x)
+{}
+nl.store(out, tile)
+return out
+"""
+ALLOCATED = rule(
+    "allocated-scratch", "compiler",
+    Refusal("documented", "", "Non IO HBM tensor is not supported in allocated NKI kernel", BETA1, BETA1),
+    title="a kernel with addresses has arguments and results in hbm, and nothing else",
+    what="a kernel that gives tiles their addresses makes a tensor in hbm that it does not return",
+    why="the compiler of Beta 1 finds such tensors no place in hbm",
+    fix="return the tensor, or leave the addresses to the compiler",
+    source="direct allocation guide, known limitations",
+    kernel=Example(_KEPT, {"x": "f32[128,512]"}, "neuronxcc"),
+    wrong="kept = nl.ndarray((128, 512), x.dtype, buffer=nl.hbm)\nnl.store(kept, tile)", right="",
+)  # fmt: skip
+
+
 class Use(Struct, frozen=True):
     """How full a memory is over the rows of a program; `used` units from `row` on."""
 
@@ -221,8 +243,10 @@ def find(evidence: Evidence) -> Iterator[Finding]:
         except LimitError as error:
             yield _shortage(track, error)
             continue
-        mixture = list(_mixture(track)) if evidence.kernel.spelling == "nki" else []
+        is_parsed = evidence.kernel.spelling == "nki"
+        mixture = list(_mixture(track)) if is_parsed else []
         yield from mixture
+        yield from () if is_parsed else _scratch(track)
         others = (f for f in plan.findings if not mixture or f.rule != MIXED.id)
         yield from (_planned(track, plan_finding) for plan_finding in others)
 
@@ -238,6 +262,14 @@ def _mixture(track: Track) -> Iterator[Finding]:
             f"{track.describe(others[0])} has no address, and {track.describe(fixed)} has one",
             track.birthplace(others[0]), track.birthplace(fixed), "made here",
         )  # fmt: skip
+
+
+def _scratch(track: Track) -> Iterator[Finding]:
+    """Tensors in HBM of an allocated kernel of Beta 1 that it neither is given nor returns."""
+    known = {r.storage for r in track.marks.returned}
+    for number, record in enumerate(track.program.storages if track.program.addresses else ()):
+        if record.memory == HBM and record.scope != "input" and number not in known:
+            yield ALLOCATED.finding(f"{track.describe(number)} is no result", track.birthplace(number))
 
 
 def _planned(track: Track, plan_finding: PlanFinding) -> Finding:

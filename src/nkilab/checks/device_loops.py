@@ -393,10 +393,8 @@ def _of_program(track: Track) -> Iterator[Finding]:
         is_sum = bool(slots.is_written[slot]) and program.form_of(row).accumulates
         if outer and (is_sum or len(loops_of[storage]) > 1):
             word = "writes" if is_sum else "uses"
-            yield BANK.finding(
-                f"{track.called(row)} {word} {track.describe(storage)} in a loop on the device",
-                track.site(row), track.birthplace(storage), "made here",
-            )  # fmt: skip
+            message = f"{track.called(row)} {word} {track.describe(storage)} in a loop on the device"
+            yield track.finding(BANK, message, row, storage)
 
 
 def _on_one_core(evidence: Evidence) -> Iterator[Finding]:

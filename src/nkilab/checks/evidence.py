@@ -25,7 +25,7 @@ from ..trace.run_notes import Marks
 from ..trace.session import MemoryKey
 from ..trace.source import assigned_name
 from .declare import Rule
-from .finding import Site
+from .finding import Finding, Site
 from .scope import version_compiled
 from .sources import Sources
 
@@ -125,6 +125,10 @@ class Track:
     def birthplace(self, storage: int) -> Site:
         """The line that made a tile."""
         return Site(*self.program.lines[self._record(storage).line])
+
+    def finding(self, rule: Rule, message: str, row: int, storage: int) -> Finding:
+        """A finding of a row, beside the line that made a tile."""
+        return rule.finding(message, self.site(row), self.birthplace(storage), "made here")
 
     def name(self, storage: int) -> str:
         """What the user calls a tile, or "a tile"."""

@@ -7,9 +7,10 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from ..dialects.grammar import LAST_PARSED
+from ..dialects.history import BETA1
 from ..tiles.tile import HBM, PSUM, SBUF, Layout
 from ..trace.program import StorageRecord
-from .declare import Example, Refusal, rule
+from .declare import COPIED, Example, Refusal, rule
 from .evidence import Evidence, Track
 from .finding import Finding, Site, once
 from .operand_forms import TRANSFERS, Form, Values, called_on, columns_of, form_rule, operators_of, tile_line
@@ -138,14 +139,27 @@ NAMED = rule(
     kernel=_STEPS, wrong='"step"', right='f"step_{i}"',
 )  # fmt: skip
 
+REPEATED = rule(
+    "operator-partitions", "compiler", Refusal("documented", since=BETA1, until=BETA1),
+    title="operators of Python repeat no partitions",
+    what="an operator as + or * is between a tile of one partition and one of several",
+    why="operators have no broadcast over partitions; the functions of nl have",
+    fix="use nl.add, nl.multiply, ..., or repeat the row by broadcast_to first",
+    source="NKI known issues of Beta 1, unsupported syntax",
+    kernel=Example("out = nl.ndarray((128, 512), x.dtype, buffer=nl.shared_hbm)\n"
+                   "nl.store(out, {})\nreturn out", COPIED.args, "neuronxcc"),
+    wrong="nl.load(x) * nl.load(x[0:1])", right="nl.multiply(nl.load(x), nl.load(x[0:1]))",
+)  # fmt: skip
+_NOTICED = {"name": NAMED, "partitions": REPEATED}
+
 
 def find(evidence: Evidence) -> Iterator[Finding]:
-    """Operands that leave out partitions or that a transposing load does not read, and names given twice."""
+    """What dialects noticed, and operands that leave out partitions or no transposing load reads."""
+    for track in evidence.tracks:
+        noticed = [(_NOTICED[kind], words, row) for kind, words, row in track.marks.odd]
+        yield from once(r.finding(words, track.site(n)) for r, words, n in noticed if evidence.refuses(r))
     if evidence.kernel.spelling != "nki":
         return
-    for track in evidence.tracks if evidence.refuses(NAMED) else ():
-        names = [(name, track.site(row)) for name, row in track.marks.renamed]
-        yield from once(NAMED.finding(f"another instruction is called {name}", site) for name, site in names)
     if evidence.refuses(STEP):
         for site, called in _sites(evidence, _rows_with_steps).items():
             yield STEP.finding(f"{called} reads or writes a tile that leaves out partitions", site)
@@ -375,14 +389,15 @@ _ROWS: tuple[tuple[str, Refusal, tuple[str, ...], str, str, str, str, str, Calla
      "tests of vLLM's kernels for trn2, rules of the backend's verifier",
      lambda f: f"a row of dst is {f.dst.byte_strides[0]} bytes"
      if f.dst.memory == SBUF and f.dst.byte_strides[0] % 32 else ""),
-    ("early-operators", Refusal("documented", "", "unsupported operator", until="0.1"),
-     ("tensor_scalar", "tensor_tensor"),
-     "in NKI 0.1 no operator is abs, rsqrt or power",
-     "tensor_scalar or tensor_tensor is given abs, rsqrt or power",
-     "the table of operators of that version lacks them", "use nisa.activation, or NKI 0.2",
-     f"NKI 0.2 {_NOTES}, bug fixes",
-     lambda f: next((f"the operator is {name}" for name in operators_of(f)
-                     if name in ("abs", "rsqrt", "power")), "")),
+    *((name, Refusal("documented", "", "unsupported operator", until=last),
+       ("tensor_scalar", "tensor_tensor", "tensor_scalar_reduce"),
+       f"up to NKI {last} no operator is {' or '.join(words)}",
+       f"tensor_scalar, tensor_scalar_reduce or tensor_tensor is given {' or '.join(words)}",
+       "the table of operators of these versions lacks them", "use nisa.activation, or a later NKI", source,
+       lambda f, words=words: next((f"the operator is {n}" for n in operators_of(f) if n in words), ""))
+      for name, last, words, source in (
+          ("early-operators", "0.1", ("abs", "rsqrt", "power"), f"NKI 0.2 {_NOTES}, bug fixes"),
+          ("unary-operators", "0.3", ("square", "relu"), f"NKI 0.4 {_NOTES}, new opcodes of tensor_scalar"))),
     ("dma-dynamic-on-chip", Refusal("report", "", "Segmentation fault", "0.3", "0.5"), TRANSFERS[:1],
      "transfers read sbuf at places that are known",
      "dma_copy reads sbuf at a run-time offset",
@@ -419,6 +434,11 @@ _ROWS: tuple[tuple[str, Refusal, tuple[str, ...], str, str, str, str, str, Calla
      "make reduce_res float32", "nki.isa.range_select, note on numerical stability",
      lambda f: f"reduce_res is {f.reduce_res.dtype.name}"
      if isinstance(f.reduce_res, Layout) and f.reduce_res.itemsize == 2 else ""),
+    ("priority-descriptors", Refusal("documented", since="0.4", until="0.4"), TRANSFERS[:1],
+     "in NKI 0.4 transfers with a priority have descriptors made as they run",
+     "dma_copy is given priority= and dge_mode.none", "descriptors in memory carry no priority there",
+     "leave dge_mode out", "nki.isa.dma_copy of NKI 0.4, priority",
+     lambda f: "dge_mode is none" if f.priority is not None and f.dge_mode == "none" else ""),
     ("gpsimd-sum", Refusal("disputed", "NCC_IXCG965", generations=(2,)), ("tensor_tensor",),
      "on trn1 VectorE computes with two tiles",
      "tensor_tensor is given engine=gpsimd on trn1",

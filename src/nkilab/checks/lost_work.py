@@ -149,11 +149,9 @@ class _Stores:
         track, slots = self.track, self.track.slots
         row, storage = int(slots.row[after]), int(slots.storage[after])
         part = list(slots.layouts[slots.layout[after]].shape)
-        return OVERWRITTEN.finding(
-            f"{track.called(row)} writes over {part} of {track.describe(storage)}, which "
-            f"{track.called(before)} of this line stored in an earlier iteration and nothing has read",
-            track.site(row), track.birthplace(storage), "made here",
-        )  # fmt: skip
+        earlier = f"{track.called(before)} of this line stored in an earlier iteration and nothing has read"
+        message = f"{track.called(row)} writes over {part} of {track.describe(storage)}, which {earlier}"
+        return track.finding(OVERWRITTEN, message, row, storage)
 
 
 class _Sums:

@@ -240,10 +240,8 @@ def _first_writes(evidence: Evidence, accumulated: Sequence[Accumulated]) -> Ite
         rule = (ZEROED if is_zero else FOREIGN_WRITE) if is_initialised else FIRST_WRITE
         storage = next(a.storage for a in track.program.accesses(row) if a.is_written)
         word = "another instruction than a matmul" if is_initialised else "nothing"
-        yield rule.finding(
-            f"{track.called(row)} adds to {track.describe(storage)}, which {word} has written",
-            track.site(row), track.birthplace(storage), "made here",
-        )  # fmt: skip
+        message = f"{track.called(row)} adds to {track.describe(storage)}, which {word} has written"
+        yield track.finding(rule, message, row, storage)
 
 
 class _Sum(Struct):
@@ -434,8 +432,6 @@ class _Walk:
         track = self.track
         if span[0] != span[1] and track.program.machine.generation <= _LAST:
             storage = int(track.slots.storage[slot])
-            yield CROSSING.finding(
-                f"{track.called(row)} writes to banks {span[0]} and {span[1]} of {track.describe(storage)}; "
-                f"a bank is {self.bank_bytes} bytes per partition",
-                track.site(row), track.birthplace(storage), "made here",
-            )  # fmt: skip
+            place, size = track.describe(storage), f"a bank is {self.bank_bytes} bytes per partition"
+            message = f"{track.called(row)} writes to banks {span[0]} and {span[1]} of {place}; {size}"
+            yield track.finding(CROSSING, message, row, storage)

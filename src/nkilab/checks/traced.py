@@ -14,6 +14,7 @@ from ..dialects.history import BETA1
 from ..migrate.source import Function
 from .branches import escapes, is_condition
 from .declare import Example, Refusal
+from .front_end import bound_to
 from .scope import Scope
 from .text_rules import Place, text_rule
 
@@ -226,6 +227,43 @@ def _masks(scope: Scope) -> Iterator[Place]:
         is_product = isinstance(part.op, ast.Mult) and bool(scope.symbol_in(part.right))
         if (is_quotient or is_product) and scope.symbol_in(part.left):
             yield mask, f"mask holds {scope.words(part)}, which is not affine", ""
+
+
+_CREATED = tuple(f"language.{name}" for name in ("ndarray", "zeros", "ones", "full", "empty"))
+_TOTAL = """
+out = nl.ndarray((128, 1), nl.float32, buffer=nl.shared_hbm)
+total = nl.ndarray((128, 1), nl.float32, buffer=nl.sbuf)
+total[{}] = nl.sum(nl.load(x), axis=1, keepdims=True)
+nl.store(out, total)
+return out
+"""
+
+
+@text_rule("neuronxcc", "tile-axes", _BETA1,
+    title="tiles have two axes, and are indexed by both",
+    what="a tile in sbuf or psum is made with one axis, or a [N, 1] or [1, M] tile is indexed by one index",
+    why="the compiler of Beta 1 has tiles of a partition and a free axis: Insufficient rank",
+    fix="make it (N, 1), and write tile[0:N, 0] or tile[...]",
+    source="NKI known issues of Beta 1, unsupported syntax",
+    kernel=Example(_TOTAL, {"x": "f32[128,512]"}, "neuronxcc"),
+    wrong="0:128", right="0:128, 0",
+)  # fmt: skip
+def _few_axes(scope: Scope) -> Iterator[Place]:
+    made = {name: _shape(call) for name, call in bound_to(scope, _CREATED).items()}
+    for call in scope.calls(*_CREATED):
+        if len(_shape(call)) == 1 and not any("hbm" in scope.words(k.value) for k in call.keywords):
+            yield call, "a tile is made with one axis", ""
+    for node in scope.of(ast.Subscript):
+        shape = made.get(node.value.id, []) if isinstance(node.value, ast.Name) else []
+        is_thin = len(shape) == 2 and any(isinstance(n, ast.Constant) and n.value == 1 for n in shape)
+        if is_thin and isinstance(node.slice, ast.Slice):
+            yield node, f"{scope.words(node)} has one index of two", ""
+
+
+def _shape(call: ast.Call) -> list[ast.expr]:
+    """The sizes that a call which makes a tensor is given, where they stand there as a tuple."""
+    shapes = [*call.args[:1], *(k.value for k in call.keywords if k.arg == "shape")]
+    return shapes[0].elts if shapes and isinstance(shapes[0], ast.Tuple | ast.List) else []
 
 
 @text_rule("neuronxcc", "shared-hbm-level", _BETA1,

@@ -12,15 +12,28 @@ from ..errors import NkilabError, UnsupportedError
 from ..execute import execute, one_blas_thread, open_threads
 from ..isa.declare import Instruction
 from ..machine import Machine
-from ..place.direct_allocation import bytes_of_memory
+from ..place.direct_allocation import WIDTH, bytes_of_memory, in_memory
 from ..tiles.convert import widen
 from ..tiles.dtypes import UINT8, DType
 from ..tiles.tile import Index, Layout, Storage, View, layout
-from ..trace.program import Program
+from ..trace.program import Program, StorageRecord
+from ..trace.run_notes import Address
 from ..trace.session import MemoryKey, Session, tracing
 from .evidence import Evidence, Track
 from .recording import Action, Memory, Operand, Recording
-from .regions import typed
+
+
+def typed(record: StorageRecord, shown: Layout, offset: int, address: Address) -> tuple[Layout, int] | None:
+    """A view of a tile as one of its memory; None where elements lie across its boundaries."""
+    known, first = in_memory(record, shown, offset, address)
+    size = shown.itemsize
+    if first % size or any(s % size for s in known.strides[:-1]):
+        return None
+    strides = tuple(s // size for s in known.strides[:-1])
+    start = first // WIDTH
+    axis = shown.partition_axis
+    return layout(shown.shape, strides, shown.dtype, shown.memory, axis, start), first // size
+
 
 # What changes a type, of what a memory holds and of what a view shows.
 Retype = Callable[[DType], DType]

@@ -68,22 +68,22 @@ def timed(
     named = part("ranks").with_groups(named) if named else named
     timed_kernel = api.as_kernel(runner.kernel_from(kernel))
     timed_kernel = timed_kernel[instances] if instances else timed_kernel
-    _check_given(timed_kernel, positional, named)
+    call = _bound(timed_kernel, positional, named)
     return [
-        how(timed_kernel, *positional, target=name, trips=trip_counts, ranks=ranks, **named)
+        how(timed_kernel, *call.args, target=name, trips=trip_counts, ranks=ranks, **call.kwargs)
         for name in targets
     ]
 
 
-def _check_given(kernel: Any, positional: Sequence[Any], named: dict[str, Any]) -> None:
-    """Refuse arguments that do not fit a kernel, in terms of the options that give them.
+def _bound(kernel: Any, positional: Sequence[Any], named: dict[str, Any]) -> Any:
+    """The arguments of a call by position, as a parameter of a kernel may be called `ranks` or `target`, too.
 
     Raises:
         UseError: if they do not fit.
     """
     border = part("border")
     try:
-        border.bind(kernel, tuple(positional), named)
+        return border.bind(kernel, tuple(positional), named)
     except UseError as error:
         more = "; give an array with --arg, as in f32[128,512], anything else with --kw NAME=VALUE"
         hint = error.hint if error.hint.startswith("did you mean") else error.hint + more

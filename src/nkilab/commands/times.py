@@ -83,7 +83,7 @@ def profile(
         results = timed(profiles.profile, kernel, **options)
     except Exception as error:
         begun = profiles.profile_until(error)
-        if begun and any(files.values()) | as_json:
+        if begun:
             _show_profiles([begun], files, as_json, as_text)
         raise
     if changes:

@@ -5,10 +5,10 @@ from .common_clock import signature as signature
 from .common_clock import simulate_together as simulate_together
 from .equal_ranks import are_alike as are_alike
 from .equal_ranks import of_all_ranks as of_all_ranks
+from .grid import ProgramGrid as ProgramGrid
 from .grid import instances_of as instances_of
-from .instances import run_in_turns as run_in_turns
-from .program_grid import ProgramGrid as ProgramGrid
 from .rendezvous import Rendezvous as Rendezvous
 from .rendezvous import joined as joined
 from .rendezvous import note_rendezvous as note_rendezvous
 from .schedule import Schedule as Schedule
+from .schedule import run_in_turns as run_in_turns

@@ -18,9 +18,9 @@ from ..execute import elements_of, put
 from ..isa.declare import Instruction
 from ..isa.varying_collectives import RECEIVED, Varying, receive
 from ..tiles.convert import cast, store
-from ..tiles.tile import View
+from ..tiles.tile import View, settle_elements
 from ..trace.session import Session
-from .program_grid import ProgramGrid
+from .grid import ProgramGrid
 from .schedule import Schedule, Wait
 
 ADVICE = "let all ranks of a group come to the same collectives, in the same order"
@@ -33,7 +33,7 @@ class Brought(Struct):
     Args:
         row: of the rank's program.
         form: of the collective.
-        arrays: the elements of what is read; none where only shapes are known.
+        arrays: the elements of what is read, which may be under way; none where only shapes are known.
         combined: what the group makes of the arrays of all ranks, once all have come.
     """
 
@@ -64,7 +64,7 @@ def gather(
     reads = [operands[slot] for slot in form.read_slots]
     arrays: tuple[np.ndarray, ...] = ()
     if session.has_data:
-        arrays = tuple(elements_of(session, view).copy() for view in reads)
+        arrays = tuple(elements_of(session, view) for view in reads)
         if isinstance(form, Varying):
             arrays = (*arrays, _counts(session, form, operands[2]))
     wait = wait_for(session, form, ("collective", group, session.rank), _what(form, group),
@@ -75,6 +75,9 @@ def gather(
         program_grid.of(session.together.rank, session.rank), wait, partial(_combine, form, members)
     )
     if session.has_data:
+        written = [operands[slot].storage.written for slot in form.written_slots]
+        if session.threads is not None and session.threads.touches(written):
+            session.threads.drain()
         _receive(form, operands, form.part(met[members[0]].letter.combined, *values))
     return met
 
@@ -87,7 +90,9 @@ def _combine(form: Any, members: tuple[int, ...], met: list[Wait]) -> None:
     """
     _check_agreement(form, members, met)
     brought = [wait.letter for wait in met]
-    combined = form.combined([one.arrays for one in brought]) if brought[0].arrays else None
+    settle_elements()
+    arrays = [tuple(array.copy() for array in one.arrays) for one in brought]
+    combined = form.combined(arrays) if brought[0].arrays else None
     for one in brought:
         one.combined = combined
 
@@ -140,7 +145,7 @@ def _counts(session: Session, form: Any, metadata: Any) -> np.ndarray:
     """The metadata of a collective, whose row of received counts may not be written yet."""
     mask = np.ones(metadata.layout.shape, np.bool_)
     mask[..., RECEIVED, :] = False
-    return elements_of(session, metadata, mask).copy()
+    return elements_of(session, metadata, mask)
 
 
 def _receive(form: Any, operands: Sequence[View], result: Any) -> None:

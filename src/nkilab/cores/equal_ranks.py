@@ -16,7 +16,7 @@ from ..isa.between_cores import Sendrecv
 from ..isa.collectives import Collective
 from ..trace.program import Program
 from ..trace.session import Together
-from .program_grid import ProgramGrid
+from .grid import ProgramGrid
 from .rendezvous import Rendezvous
 
 

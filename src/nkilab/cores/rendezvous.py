@@ -23,7 +23,7 @@ from ..trace.program import Program
 from ..trace.session import Execute, Session
 from ..trace.source import name_of, user_frame
 from .collectives import gather
-from .program_grid import ProgramGrid
+from .grid import ProgramGrid
 from .schedule import Schedule, Wait
 
 

@@ -49,7 +49,7 @@ def note_name(session: Session, name: str, row: int) -> None:
     session.keyed.setdefault(_NAMES, {}).setdefault(name, row)
     marks = session.program.marks
     if marks.names.setdefault(name, row) != row:
-        marks.renamed.append((name, row))
+        marks.odd.append(("name", f"another instruction is called {name}", row))
 
 
 def check_schedule(schedule: Schedule, sessions: Sequence[Session]) -> None:

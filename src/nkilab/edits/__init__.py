@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 
 from ..migrate.source import Source
 from ..views.guidance import Advice
-from . import calls, moves, types
+from . import calls, moves
 from .statements import Place as Place
 from .statements import Refusal as Refusal
 
@@ -22,15 +22,15 @@ REWRITES: dict[str, Rewrite] = {
     **dict.fromkeys(("buffers", "psum_in_flight"), moves.made_inside),
     **dict.fromkeys(("read_psum_directly", "cast_once"), calls.without_copy),
     **dict.fromkeys(
-        ("widen_moving", "bigger_transfers", "fill_partitions", "finer_tiles", "block_k"), types.resized
+        ("widen_moving", "bigger_transfers", "fill_partitions", "finer_tiles", "block_k"), calls.resized
     ),
     "interchange_loops": moves.interchanged,
     "dead_work": moves.without_use,
     "fuse_alu": calls.chained,
     "fuse_activation": calls.scaled,
     "fuse_reduction": calls.reduced,
-    "shift_engine": types.on_engine,
-    "lower_precision": types.narrowed,
+    "shift_engine": calls.on_engine,
+    "lower_precision": calls.narrowed,
 }
 
 

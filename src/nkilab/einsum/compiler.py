@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from numbers import Real
 from typing import Any
 
@@ -31,7 +32,6 @@ from .mapped.kernel import COMPLETED, Compiled, guide_of, kernel_of, planned
 from .mapped.parts import with_parts
 from .plan.context import Plan
 from .plan.forwards import need_forward_indices
-from .plan.knobs import Knobs
 from .plan.lower import lower
 from .plan.normal import live
 from .probes import Verdict, verdicts
@@ -261,20 +261,13 @@ def _lowered(
     """The kernel of a cascade without a mapping, by the rules."""
     name, title, hardware = spec.kernel_name, title_of(cascade), Hardware(machine)
     kernel = CompiledEinsum(spec, cascade, name, dialect, machine.name, types, "")
-
-    def proofs_of(tree: Kernel) -> tuple[str, ...]:
-        return proved(tree, cascade, machine)
+    proofs_of = partial(proved, cascade=cascade, machine=machine)
 
     def compiled(plan: Plan, told: Sequence[str]) -> CompiledEinsum:
         tree, ctx = plan
-        notes = (*told, *ctx.choices)
-        proofs = proofs_of(tree)
-        return replace(
-            kernel.of_tree(tree), changes=notes, alternatives=tuple(ctx.tried), proofs=proofs, knobs=ctx.knobs
-        )
-
-    def built(knobs: Knobs) -> Plan:
-        return lower(cascade, types, machine, name, title, knobs)
+        proofs, tried = proofs_of(tree), tuple(ctx.tried)
+        own = kernel.of_tree(tree)
+        return replace(own, changes=(*told, *ctx.choices), alternatives=tried, proofs=proofs, knobs=ctx.knobs)
 
     def latency(tree: Kernel) -> float:
         return kernel.of_tree(tree).estimate.latency_us
@@ -282,6 +275,7 @@ def _lowered(
     def price(tree: Kernel) -> float:
         return max(hardware.total(tree.body).values()) / 1000.0
 
+    built = partial(lower, cascade, types, machine, name, title)
     return attempted(best_timed(built, latency, price, proofs_of), compiled)
 
 

@@ -9,9 +9,10 @@ from ..machine import Machine
 from ..tiles.dtypes import DTYPES
 from ..tiles.tile import IndexLayout, Layout, layout
 from ..timing.work import transfer_lanes
+from .tree.along import axes_of
 from .tree.expr import Whole, expr
 from .tree.instructions import instruction_of
-from .tree.nodes import HBM, Cut, Gather, Loop, Statement, View, axes_of
+from .tree.nodes import HBM, Cut, Gather, Statement, View, weighted
 
 # what a ragged tile counts at most, by the name of its count
 Counts = Mapping[str, int]
@@ -88,15 +89,6 @@ class Hardware:
             for engine, ns in self.times(statement):
                 times[engine] = times.get(engine, 0.0) + ns * count
         return times
-
-
-def weighted(body: list[Statement], turns: int = 1) -> Iterator[tuple[Statement, int]]:
-    """Statements with how often they run."""
-    for statement in body:
-        if isinstance(statement, Loop):
-            yield from weighted(statement.body, turns * (expr(statement.trips).value or statement.usual))
-        else:
-            yield statement, turns
 
 
 def _sizes(views: list[View]) -> dict[str, int]:

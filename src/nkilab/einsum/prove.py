@@ -25,6 +25,7 @@ from .room import proved_room, size_of, views_of
 from .sets import Access, ProofError, accesses_of, box, told, touched, turns, within
 from .sums import proved_sums
 from .tree import nodes
+from .tree.along import axes_of
 from .tree.expr import Expr, expr, name_of
 from .tree.nodes import HBM, PSUM, SBUF, TURNS, Alloc, Cut, Kernel, Loop, MatMul, Store, Tally, View
 
@@ -169,12 +170,7 @@ def _are_alike(kernel: Kernel) -> None:
 
 def _counts(view: View) -> list[Expr]:
     """Elements along the axes of a view, as it is turned or repeated; those of one left out."""
-    counts = [cut.count for cut in view.cuts]
-    if view.is_turned:
-        counts = counts[::-1]
-    if view.repeat is not None:
-        counts = [view.repeat, *counts]
-    return [c for c in counts if c.value != 1]
+    return [count for _, count in axes_of(view) if count.value != 1]
 
 
 def _common(one: Access, other: Access) -> tuple[Loop, ...]:
@@ -250,12 +246,11 @@ def _stored(kernel: Kernel, accesses: list[Access]) -> list[str]:
     return names
 
 
-def _tiles_are_not_empty(body: list[nodes.Statement], loops: tuple[Loop, ...]) -> None:
+def _tiles_are_not_empty(kernel: Kernel) -> None:
     """Every turn of a loop has at least one element left."""
-    for loop in (s for s in body if isinstance(s, Loop)):
-        if loop.count_name and not _is_filled((*loops, loop)):
+    for loop, around in ((s, loops) for s, loops in nodes.walked(kernel.body) if isinstance(s, Loop)):
+        if loop.count_name and not _is_filled((*around, loop)):
             raise ProofError(f"a turn of {loop.variable} has nothing left; it touches more than there is")
-        _tiles_are_not_empty(loop.body, (*loops, loop))
 
 
 def _is_filled(loops: tuple[Loop, ...]) -> bool:
@@ -268,7 +263,7 @@ def _is_filled(loops: tuple[Loop, ...]) -> bool:
 
 
 def _limits(kernel: Kernel, machine: Machine) -> None:
-    _tiles_are_not_empty(kernel.body, ())
+    _tiles_are_not_empty(kernel)
     for statement in nodes.statements(kernel.body):
         if isinstance(statement, Alloc) and statement.buffer.memory != HBM:
             _is_no_larger(statement.buffer, machine)

@@ -15,7 +15,7 @@ from .rewrite.recurrences import STEPWISE
 from .roofline import RESOURCES, is_contraction, work_of
 from .tree.expr import expr
 from .tree.instructions import instruction_of
-from .tree.nodes import HBM, Alloc, Buffer, Load, Loop, Statement, Store, statements
+from .tree.nodes import HBM, Alloc, Buffer, Load, Loop, Statement, Store, statements, walked
 
 SCHEMA = "nkilab.einsum/1"
 # times of the roofline from which a summary says why a kernel takes so long
@@ -199,23 +199,16 @@ def _tensors(compiled: CompiledEinsum) -> list[str]:
     for buffer, size in transfers(compiled.tree.body, 1, compiled.extents):
         moved[buffer.tensor] += size
     told = [f"  {name}: HBM, {moved[name]:,} bytes moved" for name in (*compiled.inputs, *compiled.outputs)]
-    for buffer, loops in _tiles(compiled.tree.body, ()):
+    allocs = ((s.buffer, loops) for s, loops in walked(compiled.tree.body) if isinstance(s, Alloc))
+    for buffer, loops in ((b, e) for b, e in allocs if b.tensor and b.memory != HBM):
         size = prod(expr(e).at(compiled.extents) for e in buffer.shape[1:]) * as_dtype(buffer.dtype).itemsize
-        lives = f"for a turn of {', '.join(loops)}" if loops else "for the whole kernel"
+        names = ", ".join(loop.variable for loop in loops)
+        lives = f"for a turn of {names}" if loops else "for the whole kernel"
         told.append(
             f"  {buffer.tensor}: {buffer.memory} [{', '.join(map(str, buffer.shape))}] as {buffer.name}, "
             f"{size:,} bytes per partition, {lives}"
         )
     return told
-
-
-def _tiles(body: list[Statement], loops: tuple[str, ...]) -> Iterator[tuple[Buffer, tuple[str, ...]]]:
-    """Tiles of tensors with the loops inside which they are made."""
-    for statement in body:
-        if isinstance(statement, Loop):
-            yield from _tiles(statement.body, (*loops, statement.variable))
-        elif isinstance(statement, Alloc) and statement.buffer.tensor and statement.buffer.memory != HBM:
-            yield statement.buffer, loops
 
 
 def _instructions(compiled: CompiledEinsum) -> list[str]:

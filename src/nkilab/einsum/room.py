@@ -10,7 +10,7 @@ from ..errors import UnsupportedError
 from ..machine import Machine
 from ..tiles.dtypes import as_dtype
 from .tree.expr import expr
-from .tree.nodes import PSUM, SBUF, Alloc, Buffer, Kernel, Loop, Statement, View
+from .tree.nodes import PSUM, SBUF, Alloc, Buffer, Kernel, Loop, Statement, View, statements
 
 # a tile of a loop has one buffer at least; a second lets the next turn begin
 BUFFERS = (2, 1)
@@ -33,13 +33,6 @@ def views_of(statement: Statement) -> Iterator[tuple[str, View]]:
             yield field.name, value
 
 
-def _used(statement: Statement) -> set[int]:
-    """Buffers that a statement, or a loop anywhere inside, touches."""
-    if isinstance(statement, Loop):
-        return {b for inner in statement.body for b in _used(inner)}
-    return {id(view.buffer) for _, view in views_of(statement)}
-
-
 def peak(body: list[Statement], cost: Callable[[Buffer], int], buffers: int, depth: int = 0) -> int:
     """The most that tiles which live at once take.
 
@@ -49,7 +42,7 @@ def peak(body: list[Statement], cost: Callable[[Buffer], int], buffers: int, dep
         buffers: of each tile of a loop.
         depth: loops around the body.
     """
-    uses = [_used(s) for s in body]
+    uses = [{id(view.buffer) for s in statements([one]) for _, view in views_of(s)} for one in body]
     live: list[tuple[int, int, int]] = []
     for number, statement in enumerate(body):
         if isinstance(statement, Alloc) and (size := cost(statement.buffer)):

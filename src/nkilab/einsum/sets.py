@@ -9,7 +9,7 @@ from typing import Any
 from .._lazy import islpy
 from .room import views_of
 from .tree.expr import Atom, Expr, expr
-from .tree.nodes import Alloc, At, Buffer, Comment, Loop, Statement, Tally, View
+from .tree.nodes import Alloc, At, Buffer, Comment, Loop, Statement, Tally, View, walked
 
 
 class ProofError(AssertionError):
@@ -44,22 +44,15 @@ def told(statement: Statement) -> str:
 def accesses_of(body: list[Statement]) -> Iterator[Access]:
     """Every access of a body, in order; a tally has the number of the statement that it tells of."""
     number = 0
-
-    def walk(body: list[Statement], loops: tuple[Loop, ...]) -> Iterator[Access]:
-        nonlocal number
-        for statement in body:
-            if isinstance(statement, Loop):
-                yield from walk(statement.body, (*loops, statement))
-            elif isinstance(statement, Tally):
-                yield Access(statement.into, False, loops, number, statement)
-            elif not isinstance(statement, Alloc | Comment):
-                number += 1
-                yield from (
-                    Access(view, name in ("dst", "total"), loops, number, statement)
-                    for name, view in views_of(statement)
-                )
-
-    yield from walk(body, ())
+    for statement, loops in walked(body):
+        if isinstance(statement, Tally):
+            yield Access(statement.into, False, loops, number, statement)
+        elif not isinstance(statement, Alloc | Comment | Loop):
+            number += 1
+            yield from (
+                Access(view, name in ("dst", "total"), loops, number, statement)
+                for name, view in views_of(statement)
+            )
 
 
 def turns(loops: tuple[Loop, ...]) -> tuple[list[str], dict[str, list[Expr]]]:

@@ -135,11 +135,8 @@ def plan_task(
         raise UsageError(f"there is no file {spec}", hint="pass FILE.py:KERNEL, or an Einsum as YAML")
     rules = compile(path, sizes=call_arguments((), keywords)[1], target=target or "trn2")
     if rules.spec.is_mapped:
-        raise UnsupportedError(
-            f"{path.name} has a mapping, which decides; the choices of the rules are searched, and a "
-            "mapping leaves none",
-            hint="leave its mapping out",
-        )
+        told = f"{path.name} has a mapping, which decides; the choices of the rules are searched"
+        raise UnsupportedError(told, hint="leave its mapping out, or write nkilab einsum --search")
     return PlanTask(pickle.dumps(Plans(rules)), goals)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
-from ..tiles.tile import Storage
+from ..tiles.coverage import Coverage
 from .joined_products import Product, Sum, compute, together
 
 # calls that wait at most, so that memory does not fill with tiles
@@ -22,13 +22,13 @@ class Call(NamedTuple):
     Args:
         compute: the meaning of its form.
         arguments: arrays and values.
-        reads, writes: the storages that it touches.
+        reads, writes: shadow bits of the storages that it touches, which are one where programs share memory.
     """
 
     compute: Callable[..., object]
     arguments: Sequence[object]
-    reads: Sequence[Storage]
-    writes: Sequence[Storage]
+    reads: Sequence[Coverage]
+    writes: Sequence[Coverage]
 
 
 class Batch:
@@ -46,7 +46,7 @@ class Batch:
     def __len__(self) -> int:
         return self._count
 
-    def touches(self, storages: Sequence[Storage]) -> bool:
+    def touches(self, storages: Sequence[Coverage]) -> bool:
         """Whether a call that waits touches one of these storages."""
         return any(id(s) in self._written or id(s) in self._read for s in storages)
 
@@ -61,7 +61,7 @@ class Batch:
             self._sums.pop(id(storage), None)
         return True
 
-    def multiply(self, product: Product, reads: Sequence[Storage], tile: Storage) -> None:
+    def multiply(self, product: Product, reads: Sequence[Coverage], tile: Coverage) -> None:
         """Take a product of tiles that lie in some storages."""
         one, level = self._sums.get(id(tile), (None, 0))
         if one is None or not one.takes(product) or self._level(reads, ()) > level:
@@ -85,7 +85,7 @@ class Batch:
                 reads = [storage for one in computed for storage in one.reads]
                 yield Call(compute, (block, stationary, moving), reads, [one.tile for one in computed])
 
-    def _level(self, reads: Sequence[Storage], writes: Sequence[Storage]) -> int:
+    def _level(self, reads: Sequence[Coverage], writes: Sequence[Coverage]) -> int:
         """The lowest level of a call: 0 if it meets none that waits."""
         written, read = self._written, self._read
         level = 0
@@ -95,7 +95,7 @@ class Batch:
             level = max(level, written.get(id(storage), 0), read.get(id(storage), 0))
         return level
 
-    def _note(self, level: int, reads: Sequence[Storage], writes: Sequence[Storage]) -> None:
+    def _note(self, level: int, reads: Sequence[Coverage], writes: Sequence[Coverage]) -> None:
         self._count += 1
         for storage in writes:
             self._written[id(storage)] = level + 1

@@ -17,8 +17,8 @@ import numpy as np
 from ..isa.declare import Instruction
 from ..isa.tensor_engine import write_product
 from ..tiles.convert import widen
+from ..tiles.coverage import Coverage
 from ..tiles.dtypes import DType
-from ..tiles.tile import Storage
 
 # products that add up in one: beyond, memory for their joined operands would grow without bound
 LONGEST = 32
@@ -49,16 +49,16 @@ class Sum:
 
     Args:
         first: which says where, and whether all are added to what the tile holds.
-        tile: the storage of the tile.
+        tile: the shadow bits of the tile.
     """
 
     __slots__ = ("accumulates", "dst", "form", "moving", "reads", "stationary", "tile")
 
-    def __init__(self, first: Product, tile: Storage) -> None:
+    def __init__(self, first: Product, tile: Coverage) -> None:
         self.form, self.dst, *_, self.accumulates = first
         self.stationary: list[np.ndarray] = []
         self.moving: list[np.ndarray] = []
-        self.reads: list[Storage] = []
+        self.reads: list[Coverage] = []
         self.tile = tile
 
     def takes(self, product: Product) -> bool:
@@ -70,7 +70,7 @@ class Sum:
             and len(self.moving) < LONGEST
         )
 
-    def add(self, product: Product, reads: Sequence[Storage]) -> None:
+    def add(self, product: Product, reads: Sequence[Coverage]) -> None:
         """Take one more product, of tiles that lie in some storages."""
         self.stationary.append(product.stationary)
         self.moving.append(product.moving)

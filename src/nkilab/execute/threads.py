@@ -13,17 +13,19 @@ from __future__ import annotations
 
 import os
 import sys
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from queue import SimpleQueue
-from threading import Condition, Thread
+from threading import Lock, Thread
 from typing import Any
 
 import numpy as np
 
 from .._lazy import threadpools
 from ..records import processors
-from ..tiles.tile import Storage, before_reading
+from ..tiles.coverage import Coverage
+from ..tiles.tile import before_reading, settle_elements
 from .batch import MOST_WAITING, Batch, Call
 from .joined_products import Product
 
@@ -41,16 +43,25 @@ class Task:
         arguments: arrays and values.
         thread: number of the thread that computes it.
         waits: calls of other threads that it needs.
+
+    Attributes:
+        done: locked until it is computed.
     """
 
-    __slots__ = ("arguments", "compute", "is_done", "thread", "waits")
+    __slots__ = ("arguments", "compute", "done", "thread", "waits")
 
     def __init__(self, compute: Callable[..., Any], arguments: Sequence[Any], thread: int, waits: list[Task]):
         self.compute = compute
         self.arguments = arguments
         self.thread = thread
         self.waits = waits
-        self.is_done = False
+        self.done = Lock()
+        self.done.acquire()
+
+    def wait(self) -> None:
+        """Wait until it is computed."""
+        with self.done:
+            return
 
 
 # what is computed, at once where it names no storage; None where all before it has to be done
@@ -68,22 +79,19 @@ class Threads:
     def __init__(self, count: int, log: Log | None = None) -> None:
         self._log = log
         self._queues: list[SimpleQueue[Task]] = [SimpleQueue() for _ in range(count)]
-        # per thread, counted by one thread each: a number that two threads change loses changes
-        self._submitted = [0] * count
-        self._finished_in = [0] * count
+        # those that may not be done yet, in order
+        self._under_way: deque[Task] = deque()
         self._writers: dict[int, Task] = {}
         self._readers: dict[int, list[Task]] = {}
-        # storages are held while a call under way touches them: their identities are keys
-        self._touched: list[Storage] = []
+        # shadow bits are held while a call under way touches their storage: their identities are keys
+        self._touched: list[Coverage] = []
         self._batch = Batch()
-        self._finished = Condition()
-        self._waiting = 0
         self._failure: BaseException | None = None
         self.is_idle = True
-        for thread in range(count):
-            Thread(target=self._begin, args=(thread,), name=f"nkilab-thread-{thread}", daemon=True).start()
+        for thread, queue in enumerate(self._queues):
+            Thread(target=self._work, args=(queue,), name=f"nkilab-thread-{thread}", daemon=True).start()
 
-    def touches(self, storages: Sequence[Storage]) -> bool:
+    def touches(self, storages: Sequence[Coverage]) -> bool:
         """Whether a call under way touches one of these storages."""
         if any(id(s) in self._writers or id(s) in self._readers for s in storages):
             return True
@@ -96,8 +104,8 @@ class Threads:
         compute(*arguments)
 
     def submit(
-        self, compute: Callable[..., object], arguments: Sequence[object], reads: Sequence[Storage],
-        writes: Sequence[Storage],
+        self, compute: Callable[..., object], arguments: Sequence[object], reads: Sequence[Coverage],
+        writes: Sequence[Coverage],
     ) -> None:  # fmt: skip
         """Have a call computed after those under way that leave what it needs or use what it overwrites."""
         call = Call(compute, arguments, reads, writes)
@@ -106,7 +114,7 @@ class Threads:
         elif len(self._batch) >= MOST_WAITING:
             self._release()
 
-    def multiply(self, product: Product, reads: Sequence[Storage], tile: Storage) -> None:
+    def multiply(self, product: Product, reads: Sequence[Coverage], tile: Coverage) -> None:
         """Have a product computed, with others if more come."""
         if len(self._batch) >= MOST_WAITING:
             self._release()
@@ -126,21 +134,19 @@ class Threads:
             self.is_idle = False
             compute(*arguments)
             return
-        if self._under_way() >= MOST_UNDER_WAY:
-            self._wait(lambda: self._under_way() < MOST_UNDER_WAY // 2)
+        if len(self._under_way) >= MOST_UNDER_WAY:
+            self._wait(len(self._under_way) // 2)
         needed: dict[int, Task] = {}
         for storage in (*reads, *writes):
             writer = self._writers.get(id(storage))
-            if writer is not None and not writer.is_done:
+            if writer is not None and writer.done.locked():
                 needed[id(writer)] = writer
         for storage in writes:
             readers = self._readers.pop(id(storage), ())
-            needed |= {id(reader): reader for reader in readers if not reader.is_done}
+            needed |= {id(reader): reader for reader in readers if reader.done.locked()}
         before = list(needed.values())
         threads = {task.thread for task in before}
-        thread = min(
-            threads or range(len(self._queues)), key=lambda i: self._submitted[i] - self._finished_in[i]
-        )
+        thread = min(threads or range(len(self._queues)), key=lambda i: self._queues[i].qsize())
         task = Task(compute, arguments, thread, [t for t in before if t.thread != thread])
         for storage in writes:
             self._writers[id(storage)] = task
@@ -148,7 +154,7 @@ class Threads:
             self._readers.setdefault(id(storage), []).append(task)
         self._touched += (*reads, *writes)
         self.is_idle = False
-        self._submitted[thread] += 1
+        self._under_way.append(task)
         self._queues[thread].put(task)
 
     def play(self, log: Log) -> None:
@@ -168,7 +174,7 @@ class Threads:
         self._release()
         if self._log is not None:
             self._log.append(None)
-        self._wait(lambda: self._under_way() == 0)
+        self._wait(len(self._under_way))
         self._writers.clear()
         self._readers.clear()
         self._touched.clear()
@@ -177,54 +183,33 @@ class Threads:
         if failure is not None:
             raise failure
 
-    def _under_way(self) -> int:
-        return sum(self._submitted) - sum(self._finished_in)
+    def _wait(self, count: int) -> None:
+        """Wait for the first of the calls under way."""
+        try:
+            for _ in range(count):
+                self._under_way[0].wait()
+                self._under_way.popleft()
+        except KeyboardInterrupt as error:
+            # nobody will see what is not computed yet
+            self._failure = error
+            raise
 
-    def _wait(self, holds: Callable[[], bool]) -> None:
-        # counted before looking, so that whoever finishes in between sees somebody to wake
-        with self._finished:
-            self._waiting += 1
-            try:
-                self._sleep_until(holds)
-            except KeyboardInterrupt as error:
-                # nobody will see what is not computed yet
-                self._failure = error
-                raise
-            finally:
-                self._waiting -= 1
-
-    def _sleep_until(self, holds: Callable[[], bool]) -> None:
-        while not holds():
-            self._finished.wait(1.0)
-
-    def _begin(self, thread: int) -> None:
-        with np.errstate(all="ignore"):
-            self._work(thread)
-
-    def _work(self, thread: int) -> None:
-        queue = self._queues[thread]
+    @np.errstate(all="ignore")
+    def _work(self, queue: SimpleQueue[Task]) -> None:
         while True:
             self._finish(queue.get())
-            self._finished_in[thread] += 1
-            if self._waiting:
-                self._wake()
 
     def _finish(self, task: Task) -> None:
         """Compute a task, after those that it waits for; what goes wrong is raised where somebody waits."""
         for other in task.waits:
-            if not other.is_done:
-                self._wait(lambda other=other: other.is_done)  # type: ignore[misc]
+            other.wait()
         try:
             if self._failure is None:
                 task.compute(*task.arguments)
         except BaseException as error:
             self._failure = error
-        task.is_done = True
         task.arguments = task.waits = ()  # type: ignore[assignment]
-
-    def _wake(self) -> None:
-        with self._finished:
-            self._finished.notify_all()
+        task.done.release()
 
 
 # stands for what a log has, too
@@ -243,9 +228,15 @@ def open_threads() -> Threads | None:
 
 @contextmanager
 def one_blas_thread() -> Iterator[None]:
-    """Have products computed by the thread that asks for them: tiles are too small to share."""
+    """Have products computed by the thread that asks for them, as tiles are too small to share, in a block.
+
+    At its end all that calls make is there.
+    """
     with threadpools().limit(limits=1):
-        yield
+        try:
+            yield
+        finally:
+            settle_elements()
 
 
 def is_at_once() -> bool:

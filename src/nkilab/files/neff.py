@@ -14,9 +14,8 @@ from ..isa.declare import REGISTRY, Instruction
 from ..machine.model import Certainty, Fact, Machine
 from ..place import Finding
 from ..tiles.dtypes import DTYPES
-from ..trace.direct_allocation import Address
-from ..trace.positions import Positions
 from ..trace.program import Program, StorageRecord
+from ..trace.run_notes import Address, Positions
 from .container import Header, pack, unpack
 from .values import decoded, decoded_layout, encoded, encoded_layout
 

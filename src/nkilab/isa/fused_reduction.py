@@ -136,14 +136,6 @@ class Exponential(Instruction):
 
     chip_has_it = common_rules.chip_has_it(4, "it exists from trn3 on")
 
-    @rule(
-        "src or dst has more than four axes",
-        broken_by={"src.shape": (16, 2, 2, 2, 2)},
-        hint="reshape it: the free axes count as one",
-    )
-    def four_axes_at_most(self) -> bool:
-        return max(len(self.src.shape), len(self.dst.shape)) <= 4
-
     registers_are_known = common_rules.registers_are_known(', "Accumulator behavior"')
 
     @rule(

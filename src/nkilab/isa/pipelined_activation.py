@@ -10,6 +10,7 @@ from ..errors import RuleError
 from ..tiles.convert import store, widen
 from ..tiles.tile import Layout
 from . import common_rules
+from .accumulators import read_out
 from .activations import ACTIVATIONS, Activation, activation_named, applied
 from .costs import engine_step
 from .declare import (
@@ -162,8 +163,7 @@ class Activate2(Instruction):
         store(dst, result, self.dst.dtype)
         active = registers[self.dst.start_partition :][: dst.shape[0]]
         self._reduce(result, active)
-        if reduce_res is not None:
-            store(reduce_res, active.reshape(reduce_res.shape), self.reduce_res.dtype)
+        read_out(reduce_res, active, self.reduce_res)
         return warning
 
     def _reduce(self, result: Any, active: Any) -> None:

@@ -8,6 +8,7 @@ import numpy as np
 
 from ..tiles.convert import store, widen
 from ..tiles.tile import Layout
+from .accumulators import read_out
 from .activations import ACTIVATIONS, activation_named, applied
 from .costs import engine_step
 from .declare import (
@@ -122,8 +123,7 @@ class Activation(Instruction):
             active[...] = 0
         if self.reduce_cmd in ("reduce", "reset_reduce"):
             active += _row_sums(result)
-        if reduce_res is not None:
-            store(reduce_res, active.reshape(reduce_res.shape), self.reduce_res.dtype)
+        read_out(reduce_res, active, self.reduce_res)
         return warning
 
     def cost(self) -> list[Step]:
@@ -165,8 +165,7 @@ class ActivationReduce(Instruction):
         store(dst, result, self.dst.dtype)
         active = registers[self.dst.start_partition :][: dst.shape[0]]
         active[...] = _row_sums(result)
-        if reduce_res is not None:
-            store(reduce_res, active.reshape(reduce_res.shape), self.reduce_res.dtype)
+        read_out(reduce_res, active, self.reduce_res)
         return warning
 
     def cost(self) -> list[Step]:

@@ -365,8 +365,8 @@ class NcMatmul(Instruction):
             return tiled(self, [load, multiplication(self, self.sizes["N"], "MATMUL")])
         load = weight_load(self, self.sizes["M"], "fp32_weight_columns")
         if self.is_stationary_onezero or self.is_moving_onezero:
-            # ones and zeros are exact in half the passes; the page promises no more than that it may be so. On
-            # trn1 Mamba of NKIBench is as slow as if it were not, though its profile counts one MATMUL
+            # ones and zeros are exact in half the passes; the page promises no more than that it may be so.
+            # On trn1 Mamba of NKIBench is as slow as if it were not, though its profile counts one MATMUL
             passes = self.machine["fp32_passes"] / (1 if self.machine.generation == 2 else 2)
             step = multiplication(self, self.sizes["N"], "MATMUL", passes)
             return tiled(self, [load, replace(step, widening=2.0)])

@@ -13,8 +13,8 @@ from msgspec import Struct
 from ..machine import Machine
 from ..tiles.dtypes import UINT8
 from ..tiles.tile import Layout, layout
-from ..trace.direct_allocation import EVERY_TILE, Address
 from ..trace.program import Program, StorageRecord
+from ..trace.run_notes import EVERY_TILE, Address
 from .boxes import Boxes, Overlaps, boxes_in, overlaps_of
 from .slots import Slots
 from .walk import DIRECT, REUSE, edges_of

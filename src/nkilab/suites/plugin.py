@@ -22,7 +22,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Generator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from importlib import import_module
 from types import TracebackType
 from typing import Any
@@ -30,7 +30,41 @@ from typing import Any
 import pytest
 
 from .._lazy import part
-from . import budgets, checks
+from . import budgets
+
+MARKER = "nki_check(replay=0): check every kernel that the test launches"
+
+
+def checked(
+    kernel: Any, args: tuple[Any, ...], kwargs: dict[str, Any], *, replay: int, target: str
+) -> list[Any]:
+    """The findings of a kernel on arrays or specs; fails the test on them; advice does not count."""
+    checking = part("checking")
+    report = checking.report_of(kernel, args, kwargs, checking.Options(target, replay))
+    _fail_on([report])
+    return list(report.findings)
+
+
+@contextmanager
+def every_launch(replay: int = 0) -> Generator[None, Any, Any]:
+    """Check what is launched in a block, and fail the test at its end."""
+    checking = part("checking")
+    with checking.every_launch(checking.Options(replays=replay)) as reports:
+        yield
+    _fail_on(reports)
+
+
+def _fail_on(reports: list[Any]) -> None:
+    """Fail the test with the text of findings, if some fail."""
+    checking = part("checking")
+    if checking.status_of(reports):
+        text = part("checks.terminal").text_of
+        text_of_findings = "\n\n".join(filter(None, map(text, checking.merged(reports))))
+        pytest.fail(
+            f"nkilab check: {part('checks.report').summary_line(reports)}\n\n{text_of_findings}",
+            pytrace=False,
+        )
+
 
 _PREDICTIONS = pytest.StashKey[budgets.Predictions]()
 _FIXTURES = ("nki_target", "nki_simulate", "nki_check", "nki_estimate")
@@ -54,7 +88,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Declare the markers and serve the names."""
-    config.addinivalue_line("markers", checks.MARKER)
+    config.addinivalue_line("markers", MARKER)
     config.addinivalue_line("markers", budgets.MARKER)
     version = config.getoption("--nki-version")
     _check_options(version, targets_of(config))
@@ -137,7 +171,7 @@ def nki_check(nki_target: str) -> Callable[..., list[Any]]:
         kernel: Any, *args: Any, replay: int = 0, target: str = "", **kwargs: Any
     ) -> list[Any]:
         chip = target or nki_target
-        return checks.checked(kernel, args, kwargs, replay=replay, target=chip)
+        return checked(kernel, args, kwargs, replay=replay, target=chip)
 
     return held_to_the_checks
 
@@ -167,7 +201,7 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
         if target:
             stack.enter_context(part("api").chosen(target=target))
         if marker is not None or item.config.getoption("--nki-check"):
-            stack.enter_context(checks.every_launch(**(marker.kwargs if marker is not None else {})))
+            stack.enter_context(every_launch(**(marker.kwargs if marker is not None else {})))
         if allowed:
             predictions = item.stash.setdefault(_PREDICTIONS, budgets.Predictions())
             stack.enter_context(budgets.watched(predictions))

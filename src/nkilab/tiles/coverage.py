@@ -21,13 +21,14 @@ class Coverage:
         storage: whose elements; it is not kept, so that a dead storage goes at once.
 
     Attributes:
+        shape: of the storage.
         is_full: whether every element is covered.
     """
 
-    __slots__ = ("_bits", "_itemsize", "_missing", "_shape", "is_full")
+    __slots__ = ("_bits", "_itemsize", "_missing", "is_full", "shape")
 
     def __init__(self, storage: Storage) -> None:
-        self._shape = storage.shape
+        self.shape = storage.shape
         self._itemsize = storage.dtype.itemsize
         self.is_full = False
         self._bits: np.ndarray | None = None
@@ -105,11 +106,11 @@ class Coverage:
         """One boolean per element of the storage, flat; a copy where all or none are covered."""
         if self._bits is not None:
             return self._bits
-        return np.full(prod(self._shape), self.is_full)
+        return np.full(prod(self.shape), self.is_full)
 
     def _need_bits(self) -> np.ndarray:
         if self._bits is None:
-            self._bits = np.zeros(prod(self._shape), np.bool_)
+            self._bits = np.zeros(prod(self.shape), np.bool_)
             self._missing = self._bits.size
         return self._bits
 
@@ -121,7 +122,7 @@ class Coverage:
             self.clear()
             return
         if self.is_full:
-            self.is_full, self._bits, self._missing = False, np.ones(prod(self._shape), np.bool_), 0
+            self.is_full, self._bits, self._missing = False, np.ones(prod(self.shape), np.bool_), 0
         array, key = self._region(view)
         array[key] = False
         assert self._bits is not None
@@ -134,7 +135,7 @@ class Coverage:
         if not mask.any():
             return
         if self.is_full:
-            self.is_full, self._bits = False, np.ones(prod(self._shape), np.bool_)
+            self.is_full, self._bits = False, np.ones(prod(self.shape), np.bool_)
         bits = self._need_bits()
         array, key = self._region(view)
         array[mask if key is ... else key[mask]] = False

@@ -18,9 +18,7 @@ from ..isa.declare import Instruction, Operand
 from ..machine import Machine
 from ..tiles.dtypes import DType
 from ..tiles.tile import HBM, Layout, View
-from .direct_allocation import Addresses
-from .positions import Positions
-from .run_notes import Marks
+from .run_notes import Addresses, Marks, Positions
 
 
 class StorageRecord(NamedTuple):

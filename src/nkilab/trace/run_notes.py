@@ -1,16 +1,19 @@
-"""What checks need to know of a run and the columns of a program do not hold.
+"""What is noted of a run beside the columns of a program: places in loops, addresses, and marks for checks.
 
-Everything here is a few numbers per tile, loop or odd event, noted where it happens; nothing is decided here,
-and neither planning nor timing looks at it.
+Everything here is a few numbers per tile, loop or odd event, noted where it happens; nothing is decided here.
 """
 
 from __future__ import annotations
 
 from array import array
+from collections.abc import Iterable, Iterator
+from itertools import chain
 from typing import NamedTuple
 
+import numpy as np
 from msgspec import Struct, field
 
+from ..tiles.aliases import AddressSpace
 from ..tiles.tile import Layout
 
 
@@ -65,7 +68,8 @@ class Marks(Struct):
         edges: rows that the kernel orders by name or handle: consumer, producer.
         blocks: first row and end of each no_reorder block.
         names: row of each instruction that has a name.
-        renamed: names that another instruction has already, with the row.
+        odd: what a dialect noticed: "name", which another instruction has, or "partitions", which an operator
+            repeats; words on it, and the row.
         instances: first row of each program instance, and its coordinates.
         loops: kind of each loop, by its number: "affine", "sequential", "static" or "dynamic".
         carried: tiles that outlive iterations by design: running values of loop_reduce, constants.
@@ -82,7 +86,7 @@ class Marks(Struct):
     edges: list[tuple[int, int]] = field(default_factory=list)
     blocks: list[tuple[int, int]] = field(default_factory=list)
     names: dict[str, int] = field(default_factory=dict)
-    renamed: list[tuple[str, int]] = field(default_factory=list)
+    odd: list[tuple[str, str, int]] = field(default_factory=list)
     instances: list[tuple[int, tuple[int, ...]]] = field(default_factory=list)
     loops: dict[int, str] = field(default_factory=dict)
     carried: set[int] = field(default_factory=set)
@@ -90,3 +94,90 @@ class Marks(Struct):
     reduced: dict[int, tuple[tuple[int, ...], str]] = field(default_factory=dict)
     unwritten: list[Unwritten] = field(default_factory=list)
     returned: list[Returned] = field(default_factory=list)
+
+
+# the chain of all tiles of `nki`
+EVERY_TILE = 0
+
+
+class Address(NamedTuple):
+    """Where the kernel says that a tile lies.
+
+    Args:
+        space: number of the address space, in order of first use.
+        partition, byte: of its first element.
+        is_fixed: whether these count from the beginning of the memory, not of a piece of it.
+        chain: tiles of one chain are ordered where they overlap: all of `nki` (`EVERY_TILE`), in Beta 1 what
+            one call allocates in the iterations of its loops.
+    """
+
+    space: int
+    partition: int
+    byte: int
+    is_fixed: bool = True
+    chain: int = EVERY_TILE
+
+
+class Addresses(dict[int, Address]):
+    """The address of each storage that has one."""
+
+    def place(
+        self, storage: int, space: AddressSpace, partition: int, byte: int, chain: int = EVERY_TILE
+    ) -> None:
+        """Note the address of a tile."""
+        if space.number is None:
+            space.number = 1 + max((address.space for address in self.values()), default=-1)
+        self[storage] = Address(space.number, partition, byte, space.is_memory, chain)
+
+
+# The place around it, the number of its loop, and its iteration.
+Position = tuple[int, int, int]
+OUTSIDE: Position = (-1, -1, 0)
+_WIDTH = 3
+
+
+class Positions:
+    """Places in loops, of which a long program has millions: 24 bytes each instead of 150.
+
+    Args:
+        places: the first ones.
+    """
+
+    def __init__(self, places: Iterable[Position] = (OUTSIDE,)) -> None:
+        self._numbers = array("q", chain.from_iterable(places))
+
+    def append(self, place: Position) -> None:
+        """Add a place."""
+        self._numbers.extend(place)
+
+    def extend(self, table: np.ndarray) -> None:
+        """Add the places of a table of whole numbers, [places, 3]."""
+        self._numbers.frombytes(np.ascontiguousarray(table, np.int64).tobytes())
+
+    @property
+    def table(self) -> np.ndarray:
+        """All places, [places, 3]."""
+        return np.array(self._numbers, np.int64).reshape(-1, _WIDTH)
+
+    def between(self, begin: int, end: int) -> list[Position]:
+        """The places of a range of numbers."""
+        return [self[place] for place in range(begin, end)]
+
+    def __len__(self) -> int:
+        return len(self._numbers) // _WIDTH
+
+    def __getitem__(self, place: int) -> Position:
+        outer, loop, iteration = self._numbers[_WIDTH * place : _WIDTH * (place + 1)]
+        return outer, loop, iteration
+
+    def __iter__(self) -> Iterator[Position]:
+        numbers = iter(self._numbers)
+        return zip(numbers, numbers, numbers, strict=True)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Positions) and self._numbers == other._numbers
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return repr([*self])

@@ -267,8 +267,11 @@ running: Callable[[], Session | None] = _current.get
 
 
 @contextmanager
-def tracing(session: Session) -> Iterator[Session]:
-    """Make `session` the current one. Infinities and NaN are results here: NumPy does not warn of them."""
+def tracing(session: Session, *, settles: bool = True) -> Iterator[Session]:
+    """Make `session` the current one. Infinities and NaN are results here: NumPy does not warn of them.
+
+    Behind the block every element is there, unless whoever asks for it sees to that.
+    """
     token = _current.set(session)
     try:
         # once per kernel: entering it at every call would cost a microsecond each
@@ -276,7 +279,8 @@ def tracing(session: Session) -> Iterator[Session]:
             yield session
     finally:
         _current.reset(token)
-        settle_elements()
+        if settles:
+            settle_elements()
 
 
 class World(Protocol):

@@ -16,7 +16,7 @@ from ..ledger.fitting import Fitted, fit
 from ..ledger.row import Call, Source
 from ..machine import Machine
 from ..yaml_files import line_of, loaded, wrong
-from .objective import Searchable
+from .objective import Objective
 from .outcome import Outcome, key_of
 from .space import Point, Space
 from .study import Found
@@ -173,7 +173,7 @@ def _measured(path: Path, entry: Any, line: int, space: Space) -> Measured:
 
 
 def recalibrated(
-    measured: Sequence[Measured], objective: Searchable, progress: Callable[[int, int], None] | None = None
+    measured: Sequence[Measured], objective: Objective, progress: Callable[[int, int], None] | None = None
 ) -> Recalibrated:
     """Constants of the chip that the measurements ask for.
 
@@ -213,11 +213,11 @@ def _check_unit(one: Measured, outcome: Outcome) -> None:
         )
 
 
-def _latency(objective: Searchable, point: Point) -> float:
+def _latency(objective: Objective, point: Point) -> float:
     return objective.evaluate(point).values["latency"]
 
 
-def _judged(one: Measured, number: int, objective: Searchable) -> Judged:
+def _judged(one: Measured, number: int, objective: Objective) -> Judged:
     """A measured point as constants are fitted to it."""
     row = Row(
         id=f"measured-{number}", family=objective.name, kernel=objective.name,

@@ -5,6 +5,7 @@ A worker finds the kernel anew from its file, once, and keeps it; what travels a
 
 from __future__ import annotations
 
+import ctypes
 import signal
 import sys
 from abc import ABC, abstractmethod
@@ -23,6 +24,8 @@ from dataclasses import dataclass, field, replace
 from functools import cache, lru_cache
 from multiprocessing import get_context
 from pathlib import Path
+from threading import Lock, Timer, current_thread, get_ident, main_thread
+from types import FrameType
 from typing import Any, Protocol
 
 from .. import __version__
@@ -35,10 +38,81 @@ from ..runner import kernel_from, serve_names
 from ..timing import MODEL_VERSION
 from ..tracebacks import public
 from ..workers import end_with_parent
-from .limits import LONGEST, limited
-from .objective import KernelObjective, Objective, Searchable, cases_of
+from .objective import KernelObjective, Objective, cases_of
 from .outcome import FAILED, Outcome
 from .space import Point
+
+# Seconds from which on a limit is none; clocks of the system do not count much further.
+LONGEST = 1e8
+
+
+class OutOfTime(BaseException):
+    """A point takes longer than it may; the user's except lets it pass."""
+
+
+def limited(evaluate: Callable[[Point], Outcome], point: Point, seconds: float) -> Outcome:
+    """Evaluate a point, which fails if it takes more than so many seconds, 0 for no limit.
+
+    What ends in time is left alone: a call into compiled code ends first.
+    """
+    try:
+        with _ringing(seconds):
+            return evaluate(point)
+    except OutOfTime:
+        message = f"it takes more than {seconds:g} seconds; --point-seconds says how many it may"
+        return Outcome(point, FAILED, reason="out of time", message=message)
+
+
+@contextmanager
+def _ringing(seconds: float) -> Iterator[None]:
+    if not 0 < seconds < LONGEST:
+        yield
+    elif current_thread() is main_thread() and hasattr(signal, "setitimer"):
+        with _alarm(seconds):
+            yield
+    else:
+        with _timer(seconds):
+            yield
+
+
+@contextmanager
+def _alarm(seconds: float) -> Iterator[None]:
+    """Of the process, which also ends a sleep."""
+
+    def ring(number: int, frame: FrameType | None) -> None:
+        raise OutOfTime
+
+    before = signal.signal(signal.SIGALRM, ring)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+@contextmanager
+def _timer(seconds: float) -> Iterator[None]:
+    """Of a thread, as dask's workers are: it rings between two of Python's instructions."""
+    lock, is_over, thread = Lock(), False, get_ident()
+
+    def ring() -> None:
+        with lock:
+            if not is_over:
+                ctypes.pythonapi.PyThreadState_SetAsyncExc(
+                    ctypes.c_ulong(thread), ctypes.py_object(OutOfTime)
+                )
+
+    timer = Timer(seconds, ring)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        with lock:
+            is_over = True
+        timer.cancel()
+
 
 # Points that are on their way, per worker: the next one waits where the work is.
 AHEAD = 2
@@ -72,7 +146,7 @@ class Task(ABC):
     made_by: str = field(default_factory=release)
 
     @abstractmethod
-    def objective(self) -> Searchable:
+    def objective(self) -> Objective:
         """What judges points, under the chip's own constants."""
 
     @property
@@ -120,14 +194,14 @@ def _serve(version: str) -> None:
 
 
 @lru_cache(maxsize=2)
-def _traced(work: Task) -> Searchable:
+def _traced(work: Task) -> Objective:
     """The objective in a worker under the chip's own constants: the kernel's file runs once."""
     _serve(work.version)
     return work.objective()
 
 
 @lru_cache(maxsize=2)
-def _objective_of(work: Task) -> Searchable:
+def _objective_of(work: Task) -> Objective:
     traced = _traced(replace(work, machine=None))
     return traced if work.machine is None else traced.under(work.machine)
 

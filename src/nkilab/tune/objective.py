@@ -54,32 +54,6 @@ class Objective(Protocol):
     """What judges points: a kernel on shapes, or the kernels that an Einsum compiles to."""
 
     @property
-    def goals(self) -> tuple[str, ...]:
-        """Names of `GOALS`, the one that decides first."""
-
-    @property
-    def target(self) -> str:
-        """The chip, as results call it."""
-
-    @property
-    def digest(self) -> str:
-        """What names everything that an outcome depends on besides its point and the chip's constants."""
-
-    @property
-    def constants(self) -> str:
-        """What names the chip's constants."""
-
-    def evaluate(self, point: Point) -> Outcome:
-        """What becomes of a point; no error of the point leaves it."""
-
-    def under(self, machine: Machine) -> Objective:
-        """The same with other constants of the chip."""
-
-
-class Searchable(Objective, Protocol):
-    """What `nkilab tune` searches, and reads measurements back for."""
-
-    @property
     def name(self) -> str:
         """Of the kernel."""
 
@@ -99,9 +73,28 @@ class Searchable(Objective, Protocol):
         """Refuse a space of what is no parameter."""
 
     def begins(self, space: Space) -> Point | None:
-        """The point of a space that comes first, what is taken without a search; None if there is none."""
+        """The point that comes first, what is taken without a search; None if the space has none."""
 
-    def under(self, machine: Machine) -> Searchable:
+    @property
+    def goals(self) -> tuple[str, ...]:
+        """Names of `GOALS`, the one that decides first."""
+
+    @property
+    def target(self) -> str:
+        """The chip, as results call it."""
+
+    @property
+    def digest(self) -> str:
+        """What names everything that an outcome depends on besides its point and the chip's constants."""
+
+    @property
+    def constants(self) -> str:
+        """What names the chip's constants."""
+
+    def evaluate(self, point: Point) -> Outcome:
+        """What becomes of a point; no error of the point leaves it."""
+
+    def under(self, machine: Machine) -> Objective:
         """The same with other constants of the chip."""
 
 

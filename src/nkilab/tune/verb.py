@@ -20,10 +20,9 @@ from .carrying_out import carried_out
 from .confirm import Measured, Recalibrated, form, read_measured, recalibrated
 from .executors import Task, Work
 from .measuring import FIRST, Command, worth_measuring
-from .objective import KernelObjective, Searchable
+from .objective import KernelObjective, Objective
 from .outcome import Outcome, key_of
-from .picture import svg
-from .report import print_advice, print_verdict
+from .report import print_advice, print_verdict, svg
 from .samplers import Beginning, Sampler, sampler_named
 from .space import Space, read_space, space_of
 from .study import Found
@@ -133,7 +132,7 @@ def _values(text: str) -> tuple[str, list[object]]:
 
 
 def _judged(
-    space: Space, objective: Searchable, work: Task, options: Options
+    space: Space, objective: Objective, work: Task, options: Options
 ) -> tuple[Verdict, Recalibrated | None]:
     """The verdict on a search, with what is measured of it: known before, or by the user's program."""
     path = Path(options.confirm) if options.confirm else None
@@ -225,7 +224,7 @@ def _print_json(
     print_document(document)
 
 
-def _by_rules(objective: Searchable, confirmed: Recalibrated | None) -> float:
+def _by_rules(objective: Objective, confirmed: Recalibrated | None) -> float:
     """The predicted latency of what the rules choose, under the constants that measurements ask for."""
     if confirmed is None:
         return objective.evaluate({}).latency_us
@@ -248,7 +247,7 @@ def numbers(text: str) -> tuple[float, ...]:
 
 
 def _searched(
-    space: Space, objective: Searchable, work: Task, options: Options, measured: Sequence[Measured],
+    space: Space, objective: Objective, work: Task, options: Options, measured: Sequence[Measured],
 ) -> tuple[Found, Recalibrated | None]:  # fmt: skip
     confirmed = None
     if measured:

@@ -31,6 +31,7 @@ class Advice(Struct, frozen=True):
         rounds: whether results change, by rounding alone.
         path, line: the same place in full.
         combined_with: transformations that it makes besides, one after the other: alone each saves less.
+        also_called: other transformations that make the same program of it.
         equal: how it is known that results stay as they are, but for rounding.
     """
 
@@ -46,6 +47,7 @@ class Advice(Struct, frozen=True):
     path: str = ""
     line: int = 0
     combined_with: tuple[str, ...] = ()
+    also_called: tuple[str, ...] = ()
     equal: Equality = "assumed"
 
     def to_dict(self) -> dict[str, object]:
@@ -53,13 +55,14 @@ class Advice(Struct, frozen=True):
         return {
             "id": self.id, "where": self.where, "message": self.message, "gain_us": self.gain_us,
             "interval_us": list(self.interval_us), "edit": self.edit, "fix": self.fix, "source": self.source,
-            "rounds": self.rounds, "combined_with": list(self.combined_with), "equal": self.equal,
+            "rounds": self.rounds, "combined_with": list(self.combined_with),
+            "also_called": list(self.also_called), "equal": self.equal,
         }  # fmt: skip
 
     @property
     def name(self) -> str:
         """Its transformation, or transformations."""
-        return " + ".join((self.id, *self.combined_with))
+        return " + ".join((" or ".join((self.id, *self.also_called)), *self.combined_with))
 
     def lines(self) -> tuple[str, str, str]:
         """What is the matter, what it gains and what to do, as text."""

@@ -13,8 +13,7 @@ import numpy as np
 import pytest
 
 from nkilab.views.report import report_html
-from nkilab.views.report.columns import Columns, narrowest, tick_of
-from nkilab.views.report.data import short_paths
+from nkilab.views.report.data import Columns, narrowest, short_paths, tick_of
 from nkilab.views.report.page import SCRIPTS, asset, data_block
 from nkilab.views.run import Run
 from tests.place.handmade import Kernel

@@ -20,11 +20,11 @@ LEAST_FULL = 0.75
 
 def _by_line(
     subject: Subject, rows: np.ndarray, spent: np.ndarray, words: str,
-    told: Callable[[Instruction, int], tuple[str, Callable[[Step], Step]]],
+    described: Callable[[Instruction, int], tuple[str, Callable[[Step], Step]]],
 ) -> Iterator[Candidate]:  # fmt: skip
-    """Rows with other steps, line by line: what a form and so many rows are told, and a step becomes."""
+    """Rows with other steps, line by line: what is said of a form and its rows, and what steps become."""
     for line, own in by_line(subject.program, rows).items():
-        message, change = told(subject.program.form_of(int(own[0])), len(own))
+        message, change = described(subject.program.form_of(int(own[0])), len(own))
         edit = words, partial(subject.with_costs, own, change)
         yield Candidate(line, message, float(spent[own].sum()), (edit,))
 
@@ -45,14 +45,14 @@ def partial_products(subject: Subject) -> Iterator[Candidate]:
     side = subject.program.machine.limit("partitions")
     rows = rows_where(subject.program, lambda form: _share_of_array(form, side) < LEAST_FULL)
 
-    def told(form: Instruction, count: int) -> tuple[str, Callable[[Step], Step]]:
+    def described(form: Instruction, count: int) -> tuple[str, Callable[[Step], Step]]:
         (used, columns), share = _extent_of_array(form), _share_of_array(form, side)
         array = f"{used} rows and {columns} columns of the {side} x {side} array ({share:.0%})"
         return f"{plural(count, 'matmul')} use {array}", lambda step: replace(
             step, busy_ns=step.busy_ns * share
         )
 
-    yield from _by_line(subject, rows, subject.busy, "products side by side in the array", told)
+    yield from _by_line(subject, rows, subject.busy, "products side by side in the array", described)
 
 
 def _extent_of_array(form: Instruction) -> tuple[int, int]:
@@ -87,12 +87,12 @@ def short_runs(subject: Subject) -> Iterator[Candidate]:
     """Transfers in many runs, as if each run were of 2 KiB, or of all its bytes where these are fewer."""
     rows = rows_where(subject.program, lambda form: any(map(_is_short, form.steps)))
 
-    def told(form: Instruction, count: int) -> tuple[str, Callable[[Step], Step]]:
+    def described(form: Instruction, count: int) -> tuple[str, Callable[[Step], Step]]:
         size = min(s.descriptor_bytes for s in form.steps if s.engine == "dma")
         runs = f"in runs of {size} bytes; DMA is efficient from {EFFICIENT_BYTES} on"
         return f"{plural(count, 'transfer')} {runs}", _long
 
-    yield from _by_line(subject, rows, subject.spent, "runs of 2 KiB", told)
+    yield from _by_line(subject, rows, subject.spent, "runs of 2 KiB", described)
 
 
 def _is_short(step: Step) -> bool:
@@ -121,12 +121,12 @@ def over_partitions(subject: Subject) -> Iterator[Candidate]:
     clock = subject.program.machine["vector_clock_ghz"]
     rows = rows_where(subject.program, lambda form: form.name == "tensor_partition_reduce")
 
-    def told(form: Instruction, count: int) -> tuple[str, Callable[[Step], Step]]:
+    def described(form: Instruction, count: int) -> tuple[str, Callable[[Step], Step]]:
         elements = form.layouts[-1].partitions
         along = Step("vector", "TENSOR_REDUCE", busy_ns=max(elements, 64) / clock)
         return f"{plural(count, 'reduction')} over {elements} partitions on GpSimdE", lambda _: along
 
-    yield from _by_line(subject, rows, subject.busy, "reductions on VectorE, along the free axis", told)
+    yield from _by_line(subject, rows, subject.busy, "reductions on VectorE, along the free axis", described)
 
 
 @transformation(

@@ -178,12 +178,12 @@ def _weighted_sigmoids(subject: Subject) -> Iterator[tuple[int, Slot]]:
     """Products of a sigmoid and what it was taken of, with the sigmoid's operand."""
     for row, reader in _pairs(subject, ("activation",), ("tensor_tensor",)):
         form, product = subject.base.form_of(row), subject.base.form_of(reader)
-        data, made = _source(subject, row), next(a for a in subject.base.accesses(row) if a.is_written)
+        data, result = _source(subject, row), next(a for a in subject.base.accesses(row) if a.is_written)
         operands = [
             (a.storage, a.offset, a.layout) for a in subject.base.accesses(reader) if not a.is_written
         ]
         if _named(form, "op") == "sigmoid" and _named(product, "op") == "multiply" and data in operands:
-            yield reader, (made.storage, made.offset, made.layout)
+            yield reader, (result.storage, result.offset, result.layout)
 
 
 def _spelled_sigmoids(subject: Subject) -> Iterator[list[int]]:

@@ -45,7 +45,7 @@ def windows(subject: Subject) -> Iterator[Candidate]:
             groups.setdefault(key, []).append(window)
     several = [own for own in groups.values() if _overlap(subject, own)]
     rows = [window.row for own in several for window in own]
-    message = f"{plural(len(rows), 'load')} of windows that overlap"
+    message = f"{plural(len(rows), 'load')} bring parts of the same rows several times"
     yield from of_rows(
         subject, rows, message, ("all that they cover loaded once", partial(_covered, subject, several))
     )
@@ -78,27 +78,33 @@ def _overlap(subject: Subject, group: list[Window]) -> bool:
 
 def _covered(subject: Subject, groups: list[list[Window]]) -> Program:
     """A program that loads once what the windows of each group cover, and reads them there."""
-    base, draft = subject.base, Draft(subject.base)
+    draft = Draft(subject.base)
     for group in groups:
-        first, begin = group[0], min(own.begin for own in group)
-        width = max(own.end for own in group) - begin
-        storage, offset, own = first.source
-        rows, start = own.shape[0], offset - first.begin + begin
-        whole = draft.new_tile(first.tile, (rows, width))
-        filled = layout((rows, width), (width, 1), draft.storages[whole].dtype, SBUF, 0, 0)
-        strides = own.strides[0], 1
-        read = layout((rows, width), strides, own.dtype, HBM, own.partition_axis, own.start_partition)
-        attributes = base.form_of(first.row).attribute_values
-        form = draft.shared_form(DmaCopy, base.machine, (filled, read), attributes)
-        draft.insert(first.row, form, (), [(whole, 0, filled), (storage, start, read)])
-        draft.drop([window.row for window in group])
-        narrow = {w.tile: (whole, 0, w.begin - begin) for w in group if len(w.source[2].shape) == 2}
-        draft.relocate(narrow)
-        for window in group:
-            if window.tile not in narrow:
-                _read_in(draft, window, whole, width, begin)
+        _cover(draft, group)
     edited = draft.program()
     return edited.without(np.flatnonzero(~live_rows(edited)), {})
+
+
+def _cover(draft: Draft, group: list[Window]) -> None:
+    """Load what windows cover before the first of them, in their place."""
+    first, begin = group[0], min(own.begin for own in group)
+    width = max(own.end for own in group) - begin
+    storage, offset, own = first.source
+    shape = own.shape[0], width
+    whole = draft.new_tile(first.tile, shape)
+    filled = layout(shape, (width, 1), draft.storages[whole].dtype, SBUF, 0, 0)
+    read = layout(shape, (own.strides[0], 1), own.dtype, HBM, own.partition_axis, own.start_partition)
+    attributes = draft.base.form_of(first.row).attribute_values
+    form = draft.shared_form(DmaCopy, draft.base.machine, (filled, read), attributes)
+    source = storage, offset - first.begin + begin, read
+    draft.insert(first.row, form, (), [(whole, 0, filled), source])
+    draft.drop([window.row for window in group])
+    # of windows of one row each, parts may be read
+    narrow = {w.tile: (whole, 0, w.begin - begin) for w in group if len(w.source[2].shape) == 2}
+    draft.relocate(narrow)
+    for window in group:
+        if window.tile not in narrow:
+            _read_in(draft, window, whole, width, begin)
 
 
 def _read_in(draft: Draft, window: Window, whole: int, width: int, begin: int) -> None:

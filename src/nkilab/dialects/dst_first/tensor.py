@@ -9,18 +9,21 @@ from typing import Any, NoReturn
 import numpy as np
 
 from ...errors import NkilabError, RuleError, SpellingError, UnsupportedError, UseError, shown
+from ...isa.data_movement import DmaCopy
+from ...isa.elementwise import Memset, TensorCopy
 from ...tiles.dtypes import NUMBERS, as_dtype
 from ...tiles.tile import HBM, View, array_of, elements_text, whole_layout
 from ...tiles.views import reinterpreted, reshaped
 from ...trace.affine import REPEATS, Affine
+from ...trace.builder import no_tensor, record
 from ...trace.session import Session, current, running
 from ...trace.source import name_of, place_of, user_frame, user_site
 from ..history import order
 from ..indexing import OUT_OF_BOUND, as_shape, basic, cut, in_this_iteration, rectangle
 from ..kernel import TENSORS
 from ..places import described, placed
+from ..tile_functions import plain
 from . import dynamic, view_methods
-from .assignment import assign
 from .regions import REGIONS, MemoryPointer, MemoryRegion, address_of
 
 # Versions whose subscripts drop the partition axis.
@@ -403,3 +406,36 @@ _VIEW_METHODS: dict[str, Callable[..., Any]] = {
 }
 for _name, _make in _VIEW_METHODS.items():
     setattr(Tensor, _name, _view_method(_name, _make))
+
+
+def assign(session: Session, dst: View, value: Any) -> None:
+    """Write a tensor of the same shape or a number: a copy within the chip, a transfer, or a fill.
+
+    The stubs of 0.5 and later list the form and say nothing of its meaning, which is our choice; a kernel of
+    trnrand assigns to HBM, and ran in 0.3 on trn1 and trn2. Builds of 0.6 take a tile [C, 1, 1] for a place
+    [C] in HBM: axes of one do not count for a transfer.
+
+    Raises:
+        UseError: if the value is neither.
+        RuleError: if the shapes differ, or a number goes to HBM.
+    """
+    if isinstance(value, View):
+        is_transfer = not (dst.layout.is_on_chip and value.layout.is_on_chip)
+        shapes = (value.layout.shape, dst.layout.shape)
+        if shapes[0] != shapes[1] and not (is_transfer and _longer(shapes[0]) == _longer(shapes[1])):
+            raise RuleError(
+                f"the value is {list(value.layout.shape)} and its place {list(dst.layout.shape)}; they agree"
+            )
+        cls = DmaCopy if is_transfer else TensorCopy
+        record(session, cls, [dst, value], plain(cls), ())
+        return
+    if not isinstance(value, int | float | np.generic):
+        raise no_tensor("the value", value, "it is a tensor or a number")
+    if not dst.layout.is_on_chip:
+        raise RuleError("a number is assigned to a tensor in hbm", hint="store a tile of it")
+    record(session, Memset, [dst], plain(Memset), (value,))
+
+
+def _longer(shape: tuple[int, ...]) -> list[int]:
+    """The extents of the axes that have more than one element."""
+    return [extent for extent in shape if extent != 1]

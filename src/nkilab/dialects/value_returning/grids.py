@@ -131,14 +131,23 @@ class Index:
     __rmul__ = __mul__
 
     @placed("index grid")
-    def _not_affine(self, other: Any) -> NoReturn:
+    def __floordiv__(self, other: Any) -> Index:
+        return self * 0 + self._quotient(other)
+
+    @placed("index grid")
+    def __mod__(self, other: Any) -> Index:
+        return self - self._quotient(other) * other
+
+    def _quotient(self, other: Any) -> int:
+        """The quotient by a number above 0, where it is one for all indices: it is affine then alone."""
+        ends = [s * (size - 1) for size, s in zip(self.shape, self.steps, strict=True)]
+        low, high = (self.start + sum(pick(end, 0) for end in ends) for pick in (min, max))
+        if isinstance(other, _INTEGERS) and other > 0 and low // other == high // other:
+            return int(low // other)
         raise UnsupportedError(
             "// and % of an index grid are not affine", hint="split the range so that each part is affine",
             key="err_unsupported_expression_in_mask",
         )  # fmt: skip
-
-    __floordiv__ = _not_affine
-    __mod__ = _not_affine
 
     def values(self) -> np.ndarray:
         """The indices themselves, of `shape`."""

@@ -14,6 +14,7 @@ from ...isa.elementwise import Memset, TensorCopy, TensorTensor
 from ...isa.reduction import TensorReduce
 from ...isa.scalar_engine import Activation, ActivationReduce
 from ...isa.select import AffineSelect
+from ...isa.statistics import BnStats
 from ...isa.tensor_engine import NcMatmul, NcTranspose
 from ...tiles.dtypes import as_dtype
 from ...tiles.views import broadcast, reshaped
@@ -255,6 +256,9 @@ def _over_operand(operand: str) -> Finish:
             box, rest = box_of(mask, operand_tile.shape)
             if rest is not None:
                 raise UseError("the mask is not a rectangle of the tile", hint="mask whole rows or columns")
+            if cls is BnStats and box is not None and box != _rows(operand_tile.shape, box):
+                raise RuleError("the mask leaves out elements of a row; bn_stats counts whole rows",
+                                hint="slice the tile", source="NKI known issues")  # fmt: skip
             if box is None:
                 return fresh_in_box(session, cls, operands, attributes, values, known, None)
             operands = [_under(o, operand_tile, box) for o in operands]

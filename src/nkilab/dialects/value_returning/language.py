@@ -11,6 +11,7 @@ import numpy as np
 from ...errors import SpellingError, UseError
 from ...isa.activations import ACTIVATIONS
 from ...tiles.dtypes import NUMBERS, TFLOAT32
+from ...trace.session import current
 from ...trace.source import place_of, user_frame
 from .. import indexing, loops
 from .. import program_ids as programs
@@ -135,7 +136,13 @@ def _operator(name: str, reverse: bool = False) -> Callable[..., Any]:
             return TileIndex(settled(self), other if name == "add" else -other)
         if not isinstance(other, _OPERANDS) and not hasattr(other, "assign_to"):
             return NotImplemented if name in ("equal", "not_equal") else refuse_operand(self, name, other)
-        return functions.binary(name, other, self) if reverse else functions.binary(name, self, other)
+        result = functions.binary(name, other, self) if reverse else functions.binary(name, self, other)
+        partitions = {t.layout.partitions for t in (self, other) if isinstance(t, Tensor)}
+        if len(partitions) > 1:
+            program = current().program
+            words = f"{name} repeats a tile of one partition {max(partitions)} times"
+            program.marks.odd.append(("partitions", words, len(program) - 1))
+        return result
 
     return method
 

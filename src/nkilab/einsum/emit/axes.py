@@ -7,14 +7,15 @@ tile without gaps. An axis that counts blocks has the elements of a block as its
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from ..language.ast import Cascade
 from ..room import views_of
 from ..tree import nodes
-from ..tree.expr import Expr, expr, name_of
+from ..tree.along import in_order
+from ..tree.expr import Expr, Whole, expr, name_of
 
 Place = Hashable
 Around = Mapping[str, nodes.Loop]
@@ -69,29 +70,16 @@ def parts_of(view: nodes.View, around: Around) -> list[Part]:
         for axis, i in axes_of(view)
         if isinstance(i, nodes.Cut)
     ]
-    if view.folded is not None:
-        axis, rows = view.folded
-        place = sum(isinstance(i, nodes.Cut) for i in view.index[:axis])
-        part = parts.pop(place)
-        parts[:0] = [Part(part.axis, expr(rows)), Part(part.axis, part.extent // rows, expr(rows).value or 1)]
-    if view.order:
-        parts = [parts[n] if isinstance(n, int) else Part(None, n) for n in view.order]
-    if view.is_turned:
-        parts.reverse()
-    return parts if view.repeat is None else [Part(None, view.repeat), *parts]
+
+    def folded(part: Part, rows: Whole) -> list[Part]:
+        return [Part(part.axis, expr(rows)), Part(part.axis, part.extent // rows, expr(rows).value or 1)]
+
+    return in_order(view, parts, folded, lambda count: Part(None, count))
 
 
-def walked(
-    body: list[nodes.Statement], around: Around | None = None
-) -> Iterator[tuple[nodes.Statement, dict[str, nodes.Loop]]]:
-    """Every statement with the loops around it, by their variables and the counts of their ragged tiles."""
-    known = dict(around or {})
-    for statement in body:
-        yield statement, known
-        if isinstance(statement, nodes.Loop):
-            own = {statement.variable: statement}
-            own |= {statement.count_name: statement} if statement.count_name else {}
-            yield from walked(statement.body, {**known, **own})
+def named(loops: Iterable[nodes.Loop]) -> Around:
+    """Loops by their variables and the counts of their ragged tiles."""
+    return {name: loop for loop in loops for name in (loop.variable, loop.count_name) if name}
 
 
 def linear(start: Expr, around: Around) -> tuple[list[tuple[int, nodes.Loop]], int] | None:
@@ -127,7 +115,7 @@ class Axes:
         # in the order in which the tree meets them, which no name decides
         self.sizes: dict[str, int] = {}
         self.steps: dict[Place, Step] = {}
-        self.statements = list(walked(kernel.body))
+        self.statements = [(s, named(loops)) for s, loops in nodes.walked(kernel.body)]
         # equal ranks: one index runs over both
         self.same: dict[str, str] = {}
         for statement, _ in self.statements:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from ..tree.along import axes_of, strides
 from ..tree.expr import ZERO, Expr, expr
-from ..tree.nodes import Buffer, Cut, Gather, Loop, Statement, View, axes_of, strides
+from ..tree.nodes import Buffer, Cut, Gather, Loop, Statement, View
 from .text import Printer
 
 

@@ -18,7 +18,7 @@ from ..language.operators import OPERATORS
 from ..plan.build import Span
 from ..plan.choose import BYTES_PER_NS, INSTRUCTION_NS, SMALL_ROW_BYTES, TRANSFER_NS, Choice, is_barred
 from ..plan.context import Context
-from ..plan.deliver import deliver, lies_right, targets_of
+from ..plan.deliver import Target, deliver, lies_right, targets_of
 from ..plan.fetch import fetch
 from ..plan.nest import Cluster, Nest, Partial
 from ..plan.reach import MOST_STRIDE, leaving
@@ -59,7 +59,7 @@ def planes_for(ctx: Context, einsums: Sequence[Einsum], spans: dict[str, Span]) 
     """The cheapest way to run Einsums over the same variables in tiles of several axes; None if none does."""
     wide = [v for v in dict.fromkeys(v for e in einsums for v in e.variables) if not spans[v].is_point]
     accesses = [a for e in einsums for a in (e.output, *e.accesses)]
-    is_watched = ctx.given.is_watched or any(ctx.given.has_instruction(e.name) for e in einsums)
+    is_watched = ctx.given.is_watched or any(ctx.given.instruction(e.name) for e in einsums)
     has_more = any(e.is_placed for e in einsums) or not all(map(_is_simple, accesses))
     is_plain = all(i.plain or not i.variables for a in accesses for i in a.indices)
     if (
@@ -348,14 +348,16 @@ class PlaneNest(Nest):
         target = self.targets[einsum.name]
         value = self.widened(value, tile) if value.is_scalar else value
         if target.tile is not None:
-            self.into(value, self.place_in(target.tile, einsum), tile, along)
+            self.into(value, self.place_in(target, einsum), tile, along)
             target.tile.changed()
         if target.hbm is None:
             return
         self.store(einsum, value, target.hbm, tile)
 
-    def place_in(self, storage: Storage, einsum: Einsum) -> View:
+    def place_in(self, target: Target, einsum: Einsum) -> View:
         """Where a tile on chip has the present part of a result."""
+        storage = target.tile
+        assert storage is not None
         assert lies_right(storage, einsum, self.spans, self.choice.part)
         axes = self.axes_in(storage, einsum.output)
         return self.arranged(self.rows_in(storage, einsum.output), axes, einsum.reduced)
@@ -384,25 +386,12 @@ class PlaneNest(Nest):
     def sum_along(self, einsum: Einsum, value: Value, sums: list[Partial], tile: Tile) -> None:
         """No instruction sums a part of the axes of a tile that it computes."""
 
-    def begun(self, einsum: Einsum) -> Partial:
-        """Make the place of a sum before the loops that it runs over."""
-        is_single = all(self.planes.blocks.get(v) is None for v in einsum.reduced)
-        target = self.targets[einsum.name]
-        is_direct = target.tile is not None and target.hbm is None and target.dtype == "float32"
-        hint = f"{einsum.name.lower()}_{'sum' if einsum.reduce_op == 'add' else einsum.reduce_op[:3]}"
-        # the largest of some values is one of them
-        is_one = not einsum.map_op and einsum.reduce_op != "add" and target.tile is None
-        dtype = (
-            self.ctx.dtypes[einsum.reads[0]] if is_one and einsum.reads[0] in self.ctx.cascade.inputs else ""
-        )
-        into = (
-            self.place_in(target.tile, einsum)
-            if is_direct and target.tile
-            else self.new(hint, dtype or "float32", without=einsum.reduced)
-        )
-        if not is_single:
-            self.ctx.build.add(nodes.Fill(into, float(OPERATORS[einsum.reduce_op].identity or 0.0)))
-        return Partial(einsum, into, is_single, is_direct)
+    def new_sum(self, einsum: Einsum, hint: str) -> View:
+        """A place of its own for a sum, or for the largest of some values: that is one of them."""
+        is_one = not einsum.map_op and einsum.reduce_op != "add" and self.targets[einsum.name].tile is None
+        is_read = is_one and einsum.reads[0] in self.ctx.cascade.inputs
+        dtype = self.ctx.dtypes[einsum.reads[0]] if is_read else "float32"
+        return self.new(hint, dtype, without=einsum.reduced)
 
     def summed(self, one: Partial, value: Value, tile: Tile) -> None:
         """Take one tile into a sum."""
@@ -436,17 +425,13 @@ class PlaneNest(Nest):
     def finished(self, one: Partial) -> None:
         """Deliver a sum."""
         einsum, target = one.einsum, self.targets[one.einsum.name]
-        if one.is_delivered:
-            assert target.tile is not None
-            target.tile.changed()
-            return
         kept = [v for v in self.planes.axes if v not in einsum.reduced]
         if len(kept) < 2:
             deliver(self.ctx, einsum, one.into, self.spans, self.choice.part, kept[0] if kept else "", target)
             return
         tile = Tile(self.ctx, self.new, self.new_column)
         if target.tile is not None:
-            tile.into(Value(view=one.into), self.place_in(target.tile, einsum))
+            tile.into(Value(view=one.into), self.place_in(target, einsum))
             target.tile.changed()
         if target.hbm is not None:
             self.store(einsum, Value(view=one.into), target.hbm, tile)

@@ -247,7 +247,7 @@ class Scans:
         """Where a scan writes: the tile that keeps it, if it is float32 and lies right, or one of its own."""
         nest, target = self.nest, self.nest.targets.get(einsum.name)
         if target is not None and target.dtype == "float32":
-            direct = target.direct(self.ctx, einsum, nest.spans, nest.choice.part, nest.choice.free)
+            direct = target.direct(self.ctx, einsum, nest.spans, nest.choice.part)
             if direct is not None:
                 return direct
         return nest.new(f"{einsum.name.lower()}_states")

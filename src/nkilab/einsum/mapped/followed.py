@@ -14,10 +14,10 @@ from ..plan.given import Made, Part, Ran, Turn, is_in_order, lies_within
 from ..tree import nodes
 from ..written.ranks import Ranks
 
-# statements that bring operands and take results away; those that may be the instruction that is given
+# statements that compute nothing but bring and take away; those that may be the instruction that is given
 MOVING = (
     nodes.Alloc, nodes.Comment, nodes.Tally, nodes.Load, nodes.Store, nodes.Move, nodes.Gather, nodes.Copy,
-    nodes.Transpose, nodes.MatMul, nodes.Fill,
+    nodes.Transpose, nodes.MatMul, nodes.Fill, nodes.Loop,
 )  # fmt: skip
 COMPUTING: dict[str, tuple[type[nodes.Statement], ...]] = {
     # an operand with one element per partition makes the one the other
@@ -179,7 +179,9 @@ class Followed:
         has_sum = any(e.reduce_op for e in writers)
         if kinds is None or not ran.statements or ran.over or (is_sum and not has_sum):
             return False
-        own = [s for s in computing(ran.statements) if isinstance(s, kinds) or not isinstance(s, MOVING)]
+        own = [
+            s for s in nodes.statements(ran.statements) if isinstance(s, kinds) or not isinstance(s, MOVING)
+        ]
         fitting = [isinstance(s, kinds) and held.component in ("", engine_of(s)) for s in own]
         # an operator of several steps takes several instructions, as a map and a sum do; one of them is this
         has_steps = any(e.map_op and (OPERATORS[e.map_op].steps or is_sum) for e in writers)
@@ -266,15 +268,6 @@ class Followed:
     def turns(self) -> dict[str, str]:
         """The variable whose turns an Einsum stands in."""
         return {e.name: block.variable for e, block in self.cascade.walk() if block is not None}
-
-
-def computing(body: Sequence[nodes.Statement]) -> Iterator[nodes.Statement]:
-    """Statements, those in loops too."""
-    for statement in body:
-        if isinstance(statement, nodes.Loop):
-            yield from computing(statement.body)
-        else:
-            yield statement
 
 
 def engine_of(statement: nodes.Statement) -> str:

@@ -9,13 +9,13 @@ two cycles a column, GpSimdE has whole tiles, and ScalarE products with columns 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from math import inf
 
 from ...machine import Machine
 from ...tiles.dtypes import as_dtype
-from ..hardware import Hardware, weighted
+from ..hardware import Hardware
 from ..room import views_of
 from ..tree import nodes
 from ..tree.expr import expr
@@ -60,11 +60,13 @@ class _Part:
         if self.times["vector"] <= MARGIN * max(self.times["scalar"], self.others):
             return
         chained = set(_chained([self.loop]))
-        for statement, times in weighted([self.loop]):
+        for statement, times in nodes.weighted([self.loop]):
             if isinstance(statement, nodes.Reduce) and statement.op == "add" and id(statement) not in chained:
                 self.summed(statement, times)
-        short = set(_short([self.loop]))
-        movable = [(s, times) for s, times in weighted([self.loop]) if id(s) not in short and elsewhere(s)]
+        short = {id(s) for s, loops in nodes.walked([self.loop]) if _is_short_step(s, loops)}
+        movable = [
+            (s, times) for s, times in nodes.weighted([self.loop]) if id(s) not in short and elsewhere(s)
+        ]
         for statement, times in sorted(movable, key=lambda c: -c[1] * columns_of(c[0].dst)):  # type: ignore[attr-defined]
             self.share(statement, times)
 
@@ -117,13 +119,10 @@ def elsewhere(statement: nodes.Statement) -> list[nodes.Statement]:
     return []
 
 
-def _short(body: list[nodes.Statement], is_sequential: bool = False) -> Iterator[int]:
-    """Short steps of chains, which are late on another engine."""
-    for statement in body:
-        if isinstance(statement, nodes.Loop):
-            yield from _short(statement.body, is_sequential or statement.is_sequential)
-        elif is_sequential and isinstance(statement, nodes.Combine | nodes.Scale):
-            yield from [id(statement)] if columns_of(statement.dst) < BANK else []
+def _is_short_step(statement: nodes.Statement, loops: Sequence[nodes.Loop]) -> bool:
+    """Whether a statement is a short step of a chain, which is late on another engine."""
+    is_chained = isinstance(statement, nodes.Combine | nodes.Scale) and any(s.is_sequential for s in loops)
+    return is_chained and columns_of(statement.dst) < BANK  # type: ignore[attr-defined]
 
 
 def _chained(body: list[nodes.Statement], is_sequential: bool = False) -> Iterator[int]:

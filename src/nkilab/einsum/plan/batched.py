@@ -156,9 +156,9 @@ def lower_batch(nest: Contraction, batch: Batch) -> None:
     ctx, spans, variable = nest.ctx, nest.spans, batch.variable
     target, part = nest.target, nest.product.part
     with ExitStack() as stack:
-        for v, block in ((variable, batch.each), *batch.sides):
-            local = stack.enter_context(ctx.build.tiles(v, spans[v].most, block, over=v))
-            nest.spans = {**nest.spans, v: spans[v].tile(local)}
+        for v, size in ((variable, batch.each), *batch.sides):
+            block = stack.enter_context(ctx.build.tiles(v, spans[v].most, size, over=v))
+            nest.spans = {**nest.spans, v: spans[v].tile(block)}
         nest.held = {
             n: stage(ctx, access, nest.spans, nest.product.over, nest.dtype)
             for n, access in enumerate((nest.product.left, nest.product.right))

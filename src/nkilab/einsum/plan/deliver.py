@@ -34,10 +34,8 @@ class Target:
         (storage, *_) = (s for s in (self.tile, self.hbm) if s is not None)
         return storage.buffer.dtype
 
-    def direct(
-        self, ctx: Context, einsum: Einsum, spans: dict[str, Span], part: str, free: str
-    ) -> View | None:
-        """The view that an instruction over [part, free] may write itself; None if it lies otherwise."""
+    def direct(self, ctx: Context, einsum: Einsum, spans: dict[str, Span], part: str) -> View | None:
+        """The view that an instruction over [part, columns] may write itself; None if it lies otherwise."""
         if self.tile is None or not lies_right(self.tile, einsum, spans, part):
             return None
         view = self.tile.place(positions(einsum.output, spans))

@@ -65,7 +65,7 @@ def is_folded(
         return False
     if spans[part].count.value is None or spans[part].most % ctx.lanes:
         return False
-    if any(ctx.given.is_cut([e.name], part) or ctx.given.has_instruction(e.name) for e in einsums):
+    if any(ctx.given.is_cut([e.name], part) or ctx.given.instruction(e.name) for e in einsums):
         return False
     if any({*e.reduced} - {part} or e.is_placed for e in einsums):
         return False

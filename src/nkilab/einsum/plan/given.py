@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from math import gcd
+from typing import TypeVar
 
 from ..language.ast import Derived, declared
 from ..tree.nodes import Statement
+
+Held = TypeVar("Held")
 
 
 @dataclass(frozen=True)
@@ -110,9 +113,9 @@ class Given:
     is_watched: bool = False
     derived: Mapping[str, Derived] = field(default_factory=dict)
 
-    def _declared(self, name: str, known: Container[str]) -> str:
-        """The Einsum of the specification that one of the plan belongs to."""
-        return declared(name, known, self.derived)
+    def _of(self, known: Mapping[str, Held], einsum: str) -> Held | None:
+        """What is given for the Einsum of the specification that one of the plan belongs to."""
+        return known.get(declared(einsum, known, self.derived))
 
     def fitting(self, einsums: Iterable[str], variable: str, natural: int) -> int:
         """The largest tile of at most some values that lies within the parts that are given."""
@@ -122,40 +125,36 @@ class Given:
 
     def sizes(self, einsum: str, variable: str) -> tuple[int, ...]:
         """Sizes of the parts that are given of a variable, the outermost first."""
-        return self.parts.get(self._declared(einsum, self.parts), {}).get(variable, ())
+        return (self._of(self.parts, einsum) or {}).get(variable, ())
 
     def around(self, einsums: Iterable[str]) -> dict[str, int]:
         """Variables that loops around a group run over, and their blocks; 0 for any."""
         found: dict[str, int] = {}
         for name in einsums:
-            for variable, block in self.tiles.get(self._declared(name, self.tiles), {}).items():
+            for variable, block in (self._of(self.tiles, name) or {}).items():
                 found[variable] = min(block, found.get(variable, block)) or block
         return found
 
     def may_turn(self, variable: str, einsum: str, output: Iterable[str]) -> bool:
         """Whether a loop over a variable may stand around the tile of a result."""
-        free = self.bound.get(self._declared(einsum, self.bound))
+        free = self._of(self.bound, einsum)
         return free is None or variable not in output or variable in free
 
     def is_cut(self, einsums: Iterable[str], variable: str) -> bool:
         """Whether parts of a variable are given."""
-        return any(variable in self.parts.get(self._declared(n, self.parts), {}) for n in einsums)
+        return any(self.sizes(name, variable) for name in einsums)
 
     def side(self, einsum: str) -> str:
         """The variable that is given for the partitions; "" for any."""
-        return self.sides.get(self._declared(einsum, self.sides), "")
-
-    def has_instruction(self, einsum: str) -> bool:
-        """Whether an instruction is given: then it computes the Einsum alone."""
-        return self._declared(einsum, self.instructions) in self.instructions
+        return self._of(self.sides, einsum) or ""
 
     def instruction(self, einsum: str) -> str:
-        """The instruction that is given; "" for any."""
-        return self.instructions.get(self._declared(einsum, self.instructions), "")
+        """The instruction that is given, which computes the Einsum alone; "" for any."""
+        return self._of(self.instructions, einsum) or ""
 
     def permits(self, einsum: str, loops: Sequence[Turn], extents: Mapping[str, int]) -> bool:
         """Whether loops stand in the order that is given."""
-        order = self.orders.get(self._declared(einsum, self.orders))
+        order = self._of(self.orders, einsum)
         return order is None or is_in_order(order, loops, extents)
 
     def is_within(self, einsum: str, variable: str, blocks: Sequence[int], covers: int) -> bool:
@@ -164,9 +163,7 @@ class Given:
 
     def sorted(self, einsums: Iterable[str], variables: Iterable[str]) -> list[str]:
         """Variables in the order of the first loop order that is given; as they are without one."""
-        order = next(
-            (self.orders[h] for n in einsums if (h := self._declared(n, self.orders)) in self.orders), ()
-        )
+        order = next(filter(None, (self._of(self.orders, name) for name in einsums)), ())
         place = {p.variable: n for n, p in reversed(list(enumerate(order)))}
         return sorted(variables, key=lambda v: place.get(v, len(order)))
 

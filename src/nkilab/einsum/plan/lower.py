@@ -52,7 +52,7 @@ def lower(
         PlanError: if a choice leads to where no nest goes on; a fault of the rules.
     """
     partitions = int(machine["partitions"])
-    is_free = not any(given.has_instruction(e.name) for e, block in cascade.walk() if block is not None)
+    is_free = not any(given.instruction(e.name) for e, block in cascade.walk() if block is not None)
     cascade, left_out = inlined(cascade) if is_free and not given.is_watched else (cascade, [])
     held, reasons = with_scans(cascade) if is_free else (cascade, [])
     reasons = [*left_out, *reasons]

@@ -8,7 +8,7 @@ comparison stays where it decides. That what is left out fails it is proved (`Se
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
 from math import inf
@@ -44,17 +44,6 @@ class Bound:
     rows: tuple[Expr, Expr]
 
 
-def inside(
-    body: list[Statement], loops: tuple[Loop, ...] = ()
-) -> Iterator[tuple[Statement, tuple[Loop, ...]]]:
-    """Statements with the loops around them."""
-    for statement in body:
-        if isinstance(statement, Loop):
-            yield from inside(statement.body, (*loops, statement))
-        else:
-            yield statement, loops
-
-
 class Mask:
     """A loop whose iterations have columns that comparisons rule out.
 
@@ -68,11 +57,11 @@ class Mask:
     def __init__(self, kernel: nodes.Kernel, loop: Loop, around: tuple[Loop, ...], lanes: int) -> None:
         self.loop, self.lanes, self.outer = loop, lanes, (*around, loop)
         self.names = {e.variable for e in self.outer}
-        allocs = [(s, loops) for s, loops in inside(kernel.body) if isinstance(s, nodes.Alloc)]
+        allocs = [(s, loops) for s, loops in nodes.walked(kernel.body) if isinstance(s, nodes.Alloc)]
         self.known_in = {id(s.buffer): frozenset(e.variable for e in loops) for s, loops in allocs}
         self.local = {id(s.buffer) for s, loops in allocs if any(e is loop for e in loops)}
-        skipped = nodes.Alloc | nodes.Comment | Tally
-        self.every = [(s, loops) for s, loops in inside(loop.body) if not isinstance(s, skipped)]
+        skipped = nodes.Alloc | nodes.Comment | Tally | Loop
+        self.every = [(s, loops) for s, loops in nodes.walked(loop.body) if not isinstance(s, skipped)]
         self.where = self.first_columns()
         while any(self.is_spread_by(s) for s, _ in self.every):
             pass

@@ -248,7 +248,7 @@ class Nest:
         self.locals = {}
         body = self.ctx.build.scopes[-1].body
         for einsum in self.cluster.einsums:
-            is_alone, before = self.ctx.given.has_instruction(einsum.name), len(body)
+            is_alone, before = bool(self.ctx.given.instruction(einsum.name)), len(body)
             value = self.mapped(einsum, tile)
             is_kept = einsum.name in self.cluster.kept and einsum.name not in held and not einsum.is_last
             if is_alone and not is_kept:
@@ -276,7 +276,7 @@ class Nest:
             return None
         for one in sums:
             other = one.einsum
-            if self.ctx.given.has_instruction(other.name):
+            if self.ctx.given.instruction(other.name):
                 continue
             is_plain = other.reads == (einsum.name,) and not other.map_op and other.condition is None
             own = {*other.reduced} - {self.choice.part}
@@ -290,7 +290,7 @@ class Nest:
             return self.scans.value(einsum, tile)
         fetched = {o: self.operand(o) for o in dict.fromkeys(einsum.operands)}
         operands = [fetched[o] for o in einsum.operands]
-        if self.ctx.given.has_instruction(einsum.name):
+        if self.ctx.given.instruction(einsum.name):
             for pending in (o for o in operands if o.is_pending_op):
                 tile.view(pending)
         value = tile.operator(einsum.map_op, operands) if einsum.map_op else operands[0]
@@ -357,7 +357,7 @@ class Nest:
         is_used = bool(einsum.reduce_op) or any(einsum.name in e.reads for e in self.until(einsum))
         if einsum.name not in self.cluster.kept or target is None or is_used or target.dtype != "float32":
             return None
-        return target.direct(self.ctx, einsum, self.spans, self.choice.part, self.choice.free)
+        return target.direct(self.ctx, einsum, self.spans, self.choice.part)
 
     def until(self, einsum: Einsum) -> list[Einsum]:
         """The Einsums of the cluster up to one."""
@@ -367,7 +367,7 @@ class Nest:
         """Write a value where the tensor lies, with the sum of its rows if one goes along."""
         target = self.targets[einsum.name]
         wide = self.widened(value, tile) if value.is_column and self.columns.most > 1 else value
-        direct = target.direct(self.ctx, einsum, self.spans, self.choice.part, self.choice.free)
+        direct = target.direct(self.ctx, einsum, self.spans, self.choice.part)
         if self.blocks and target.tile is not None:
             direct = folded(target.tile, self.spans[self.choice.part], self.blocks)
         if direct is not None and (self.blocks or wide.view in (None, direct)):
@@ -419,33 +419,32 @@ class Nest:
 
     def begun(self, einsum: Einsum) -> Partial:
         """Make the place of a sum before the loops that it runs over."""
-        choice = self.choice
-        own = self.across or (choice.free if choice.free not in einsum.reduced else "")
         looped = [v for v in einsum.reduced if not self.is_settled(v)]
         is_single = all(self.spans[v].most <= self.choice.block(v) for v in looped)
+        direct = self.direct_sum(einsum)
         hint = f"{einsum.name.lower()}_{'sum' if einsum.reduce_op == 'add' else einsum.reduce_op[:3]}"
-        over_parts = choice.part in einsum.reduced
-        direct = None if over_parts else self.direct_sum(einsum)
-        if direct is not None:
-            if not is_single:
-                self.ctx.build.add(nodes.Fill(direct, float(OPERATORS[einsum.reduce_op].identity or 0.0)))
-            return Partial(einsum, direct, is_single, True)
-        rows = min(self.ctx.lanes, self.rows.most)
-        columns = self.spans[own] if own else point(0)
-        made = self.ctx.temporary(hint, rows, columns.most)
-        count = expr(rows) if over_parts else self.rows.count
-        view = part_of(made, count, columns.count)
+        into = direct if direct is not None else self.new_sum(einsum, hint)
         if not is_single:
-            self.ctx.build.add(nodes.Fill(view, float(OPERATORS[einsum.reduce_op].identity or 0.0)))
-        return Partial(einsum, view, is_single)
+            self.ctx.build.add(nodes.Fill(into, float(OPERATORS[einsum.reduce_op].identity or 0.0)))
+        return Partial(einsum, into, is_single, direct is not None)
+
+    def new_sum(self, einsum: Einsum, hint: str) -> View:
+        """A place of its own for a sum."""
+        own = self.across or (self.choice.free if self.choice.free not in einsum.reduced else "")
+        rows, columns = min(self.ctx.lanes, self.rows.most), self.spans[own] if own else point(0)
+        count = expr(rows) if self.choice.part in einsum.reduced else self.rows.count
+        return part_of(self.ctx.temporary(hint, rows, columns.most), count, columns.count)
 
     def direct_sum(self, einsum: Einsum) -> View | None:
         """The place of a sum in the tile that keeps it, if that is float32 and lies right."""
         target = self.targets[einsum.name]
-        if target.tile is None or target.hbm is not None or target.dtype != "float32":
-            return None
-        free = self.choice.free if self.choice.free not in einsum.reduced else ""
-        return target.direct(self.ctx, einsum, self.spans, self.choice.part, free)
+        is_kept_alone = target.tile is not None and target.hbm is None and target.dtype == "float32"
+        return self.place_in(target, einsum) if is_kept_alone else None
+
+    def place_in(self, target: Target, einsum: Einsum) -> View | None:
+        """Where the tile that keeps a sum has its present part, if it lies as the nest has it."""
+        part = self.choice.part
+        return None if part in einsum.reduced else target.direct(self.ctx, einsum, self.spans, part)
 
     def summed(self, one: Partial, value: Value, tile: Tile) -> None:
         """Take one tile into a sum."""
@@ -476,20 +475,18 @@ class Nest:
         self.ctx.build.add(tally(self.ctx, one.einsum, into, self.spans, whole, is_across))
 
     def finish(self, sums: list[Partial]) -> None:
-        """Deliver sums."""
+        """Deliver sums, those that lie in place already apart."""
         for one in sums:
-            self.finished(one)
+            tile = self.targets[one.einsum.name].tile
+            if one.is_delivered and tile is not None:
+                tile.changed()
+            else:
+                self.finished(one)
 
     def finished(self, one: Partial) -> None:
         """Deliver a sum, after the partitions are summed too if they are among what is reduced."""
-        einsum, view = one.einsum, one.into
-        choice = self.choice
+        einsum, view, choice = one.einsum, one.into, self.choice
         part = choice.part
-        if one.is_delivered:
-            tile = self.targets[einsum.name].tile
-            assert tile is not None
-            tile.changed()
-            return
         free = self.across or (choice.free if choice.free not in einsum.reduced else "")
         if part in einsum.reduced:
             if self.spans[part].most > 1:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from itertools import combinations
 from math import prod
 
+from ..._lazy import opt_einsum
 from ...machine import Machine
 from ..language.additions import Additions
 from ..language.ast import Access, Affine, Cascade, Einsum, Iterate, Kind, Step, Tensor
@@ -127,12 +128,19 @@ def _options(
             if len(rest) == 1 and set(kept) == set(both):
                 # as its reader has them
                 kept = tuple(sorted(kept, key=(*rest[0], *both).index))
-        elif any(v not in kept for v in both):
-            work = float(sum(prod(cascade.extent(v, einsum) for v in held) for held in (both, kept)))
         else:
-            continue
+            work = float(sum(prod(cascade.extent(v, einsum) for v in held) for held in (both, kept)))
         found.append((work, (left, right, kept)))
-    return sorted(found, key=lambda option: option[0])
+    first = _first_of_path(einsum, cascade) if machine is None else ()
+    return sorted(found, key=lambda option: (tuple(option[1][:2]) != first, option[0]))
+
+
+def _first_of_path(einsum: Einsum, cascade: Cascade) -> tuple[Access, ...]:
+    """The pair that a contraction path begins with, which counts multiplications."""
+    sizes = {v: cascade.extent(v, einsum) for v in einsum.variables}
+    inputs = [frozenset(a.variables) for a in einsum.accesses]
+    path = opt_einsum().paths.auto(inputs, frozenset(einsum.output.variables), sizes)
+    return tuple(einsum.accesses[n] for n in sorted(path[0]))
 
 
 def _least_ns(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from ..room import views_of
@@ -10,7 +10,7 @@ from ..tree import nodes
 from ..tree.along import floored, partners
 from ..tree.expr import ZERO, Expr, at_most, expr, name_of
 from ..tree.nodes import Cut, Loop, Select, Statement, Tally, View
-from .masks import RESULTS, Bound, Mask, Unfit, factor, inside
+from .masks import RESULTS, Bound, Mask, Unfit, factor
 
 
 def without_ruled_out(kernel: nodes.Kernel, lanes: int, fresh: Callable[[str], str]) -> list[str]:
@@ -23,7 +23,8 @@ def without_ruled_out(kernel: nodes.Kernel, lanes: int, fresh: Callable[[str], s
     """
     notes: list[str] = []
     done: list[Loop] = []
-    for body, loop, around in list(_loops(kernel.body, ())):
+    every = [(s, loops) for s, loops in nodes.walked(kernel.body) if isinstance(s, Loop)]
+    for loop, around in every:
         selects = [s for s in nodes.statements(loop.body) if isinstance(s, Select)]
         is_decided = any(loop.variable in s.offset.names for s in selects)
         if not is_decided or any(one is other for one in around for other in done):
@@ -32,19 +33,11 @@ def without_ruled_out(kernel: nodes.Kernel, lanes: int, fresh: Callable[[str], s
             shorter = Shortened(Mask(kernel, loop, around, lanes), fresh).loop()
         except Unfit:
             continue
+        body = around[-1].body if around else kernel.body
         body[next(n for n, s in enumerate(body) if s is loop)] = shorter
         done.append(loop)
         notes.append(f"turns of {loop.variable} go through what comparisons leave, and no more")
     return notes
-
-
-def _loops(
-    body: list[Statement], around: tuple[Loop, ...]
-) -> Iterator[tuple[list[Statement], Loop, tuple[Loop, ...]]]:
-    """Every loop with the body that it stands in and the loops around it."""
-    for loop in (s for s in body if isinstance(s, Loop)):
-        yield body, loop, around
-        yield from _loops(loop.body, (*around, loop))
 
 
 @dataclass(frozen=True)
@@ -108,7 +101,7 @@ class Shortened:
 
     def inner(self, loop: Loop, pieces: list[Piece], loops: tuple[Loop, ...]) -> Loop:
         """A loop inside, over the columns or not."""
-        around, within = (*loops, loop), [*inside(loop.body)]
+        around, within = (*loops, loop), [*nodes.walked(loop.body)]
         starts = [a.start(v) for s, _ in within for v, a in self.mask.positions(s).values()]
         steps = {factor(start, loop.variable) for start in starts}
         if steps <= {0}:

@@ -146,8 +146,8 @@ class Units:
             return True
         if not ctx.knobs.has_products:
             return False
-        if ctx.given.has_instruction(einsum.name):
-            return ctx.given.instruction(einsum.name) == "MatVec"
+        if instruction := ctx.given.instruction(einsum.name):
+            return instruction == "MatVec"
         planes = planes_for(ctx, [einsum], ctx.spans(einsum, outer))
         other_ns = min(others[0].cost_ns, planes.cost_ns if planes is not None else others[0].cost_ns)
         is_cheaper = products[0].cost_ns <= other_ns and not self.is_chained(einsum, products[0])

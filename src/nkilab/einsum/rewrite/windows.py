@@ -1,6 +1,6 @@
-"""Windows that hardly overlap, as rows of a matrix: patches of an image, and products with a filter of all of each.
+"""Windows that hardly overlap, as rows of a matrix: a patch of an image is one row, and a filter one column.
 
-`Z[p, q, k] = X[c, 4*p + r, 4*q + s] . F[c, r, s, k]` sums over rows of a few values each, which lie far apart.
+`Z[p, q, k] = X[c, 4*p + r, 4*q + s] . F[c, r, s, k]` sums over rows of a few values, far apart.
 With `P[p, q, 16*c + 4*r + s] = X[c, 4*p + r, 4*q + s]` it is one sum over all values of a window.
 """
 
@@ -58,7 +58,7 @@ def _is_worth(einsum: Einsum, image: Access, kept: list[str], added: Additions) 
 def _made(
     einsum: Einsum, image: Access, weights: Access, kept: list[str], axes: list[int], added: Additions
 ) -> list[Einsum] | None:
-    """The matrix of windows, and the sum over its rows; None if something else reads the weights otherwise."""
+    """The matrix of windows, and the sum over its rows; None if more than that reads the weights."""
     cascade, (first, last) = added.cascade, (axes[0], axes[-1] + 1)
     tensor, shape = added.tensors[weights.tensor], cascade.shape(weights.tensor)
     summed = [weights.indices[n].plain for n in axes]

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import gcd
+from typing import TypeVar
 
 from . import nodes
-from .expr import ZERO, Expr, expr
-from .nodes import HBM, At, Cut, MatMul, Reduce, Statement, Transpose, View
+from .expr import ZERO, Expr, Whole, expr
+from .nodes import HBM, At, Buffer, Cut, MatMul, Reduce, Statement, Transpose, View
+
+Kept = TypeVar("Kept")
 
 # operands whose elements a statement goes through one by one, and those with one number per partition
 DATA = ("dst", "src", "left", "right")
@@ -17,6 +20,51 @@ ELEMENTWISE = (
     nodes.Copy, nodes.Fill, nodes.Combine, nodes.Scale, nodes.ScaleCombine, nodes.Activate, nodes.Invert,
     nodes.Select, nodes.Load, nodes.Store, nodes.Move,
 )  # fmt: skip
+
+
+def strides(buffer: Buffer) -> list[Expr]:
+    """Elements between neighbours along each axis."""
+    steps, step = [], expr(1)
+    for extent in reversed(buffer.shape):
+        steps.append(step)
+        step = step * extent
+    return steps[::-1]
+
+
+def axes_of(view: View) -> list[tuple[Expr, Expr]]:
+    """Step and count along each axis of a view, as it is turned, ordered, repeated or seen in blocks."""
+    steps = strides(view.buffer)
+    steps = [ZERO] * (len(view.index) - len(steps)) + steps
+    axes = [(s * i.step, i.count) for s, i in zip(steps, view.index, strict=True) if isinstance(i, Cut)]
+    # a number alone is repeated as a row of one
+    axes = axes if axes or view.repeat is None else [(expr(1), expr(1))]
+
+    def folded(axis: tuple[Expr, Expr], rows: Whole) -> list[tuple[Expr, Expr]]:
+        return [(axis[0], expr(rows)), (axis[0] * rows, axis[1] // rows)]
+
+    return in_order(view, axes, folded, lambda count: (ZERO, count))
+
+
+def in_order(
+    view: View, cuts: Sequence[Kept], folded: Callable[[Kept, Whole], Sequence[Kept]],
+    repeated: Callable[[Expr], Kept],
+) -> list[Kept]:  # fmt: skip
+    """What is known of the axes of a view, as it is seen in blocks, ordered, turned and repeated.
+
+    Args:
+        view: whose axes they are.
+        cuts: of its cut axes, as they lie.
+        folded: of an axis that is seen in blocks of so many partitions: of the partitions, and of the blocks.
+        repeated: of an axis along which all is repeated so often.
+    """
+    axes = list(cuts)
+    if view.folded is not None:
+        axis, rows = view.folded
+        axes[:0] = folded(axes.pop(sum(isinstance(i, Cut) for i in view.index[:axis])), rows)
+    if view.order:
+        axes = [axes[n] if isinstance(n, int) else repeated(n) for n in view.order]
+    axes = axes[::-1] if view.is_turned else axes
+    return axes if view.repeat is None else [repeated(view.repeat), *axes]
 
 
 @dataclass(frozen=True)
@@ -77,13 +125,7 @@ def floored(value: Expr, divisor: int) -> Expr:
 def seen(view: View) -> list[int | None]:
     """The axes of a view's index in the order of what a statement does; None for repetitions."""
     axes: list[int | None] = [n for n, i in enumerate(view.index) if isinstance(i, Cut)]
-    if view.folded is not None:
-        axes.remove(view.folded[0])
-        axes[:0] = [view.folded[0]] * 2
-    if view.order:
-        axes = [axes[n] if isinstance(n, int) else None for n in view.order]
-    axes = axes[::-1] if view.is_turned else axes
-    return axes if view.repeat is None else [None, *axes]
+    return in_order(view, axes, lambda axis, _: [axis, axis], lambda _: None)
 
 
 def wide(view: View) -> list[int | None]:

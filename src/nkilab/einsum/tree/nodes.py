@@ -454,45 +454,30 @@ class Kernel:
     constants: tuple[tuple[str, Mapping[str, int]], ...] = ()
 
 
-def strides(buffer: Buffer) -> list[Expr]:
-    """Elements between neighbours along each axis."""
-    steps, step = [], expr(1)
-    for extent in reversed(buffer.shape):
-        steps.append(step)
-        step = step * extent
-    return steps[::-1]
+def walked(
+    body: Iterable[Statement], loops: tuple[Loop, ...] = ()
+) -> Iterator[tuple[Statement, tuple[Loop, ...]]]:
+    """Every statement, those in loops too, with the loops around it, the outermost first."""
+    for statement in body:
+        yield statement, loops
+        if isinstance(statement, Loop):
+            yield from walked(statement.body, (*loops, statement))
 
 
-def axes_of(view: View) -> list[tuple[Expr, Expr]]:
-    """Step and count along each axis of a view, as it is turned, ordered, repeated or seen in blocks."""
-    steps = strides(view.buffer)
-    steps = [ZERO] * (len(view.index) - len(steps)) + steps
-    axes = [(s * i.step, i.count) for s, i in zip(steps, view.index, strict=True) if isinstance(i, Cut)]
-    if view.folded is not None:
-        axis, rows = view.folded
-        step, count = axes.pop(sum(isinstance(i, Cut) for i in view.index[:axis]))
-        axes = [(step, expr(rows)), (step * rows, count // rows), *axes]
-    if view.order:
-        axes = [axes[n] if isinstance(n, int) else (ZERO, n) for n in view.order]
-    if view.is_turned:
-        axes.reverse()
-    return axes if view.repeat is None else [(ZERO, view.repeat), *(axes or [(expr(1), expr(1))])]
-
-
-def statements(body: list[Statement]) -> Iterator[Statement]:
+def statements(body: Iterable[Statement]) -> Iterator[Statement]:
     """Every statement, those in loops too."""
+    return (statement for statement, _ in walked(body))
+
+
+def weighted(body: Iterable[Statement], turns: int = 1) -> Iterator[tuple[Statement, int]]:
+    """Statements but loops, with how often they run."""
     for statement in body:
-        yield statement
         if isinstance(statement, Loop):
-            yield from statements(statement.body)
+            yield from weighted(statement.body, turns * (expr(statement.trips).value or statement.usual))
+        else:
+            yield statement, turns
 
 
-def run_by(body: list[Statement]) -> int:
+def run_by(body: Iterable[Statement]) -> int:
     """How many statements a body runs."""
-    total = 0
-    for statement in body:
-        if isinstance(statement, Loop):
-            total += (expr(statement.trips).value or statement.usual) * run_by(statement.body)
-        elif not isinstance(statement, Alloc | Comment | Tally):
-            total += 1
-    return total
+    return sum(n for statement, n in weighted(body) if not isinstance(statement, Alloc | Comment | Tally))

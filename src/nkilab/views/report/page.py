@@ -1,4 +1,4 @@
-"""The page: a template, a style sheet and scripts of this folder, and the data of a run, in one text."""
+"""The page of a run, or of two side by side: a template, a style sheet, scripts and data, in one text."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from html import escape
 from importlib import resources
 from typing import Any
 
+from ..difference import Compared, Difference, metric_cells, time_cells
+from ..metrics import METRICS
 from ..run import Run
 from .data import page_data
 
@@ -65,3 +67,34 @@ def data_block(tables: dict[str, Any]) -> str:
     """JSON that may stand within a script element: no sign in it ends the element or opens a comment."""
     text = json.dumps(tables, separators=(",", ":"), allow_nan=False)
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+
+
+def comparison_html(difference: Difference) -> str:
+    """The page of a difference: headline, tables of what changes, and the report of both runs."""
+    names = difference.names
+    return page_of(list(zip(names, (difference.before, difference.after), strict=True)), {
+        "title": f"{names[0]} and {names[1]}",
+        "headline": difference.headline,
+        "bounds": difference.bounds,
+        "tables": [
+            ["Source lines: time on the critical path", ["Source line", *names, "Change"],
+             [_row(one, time_cells(one), -one.change) for one in difference.lines()]],
+            ["What the time went to", ["Critical path", *names, "Change"],
+             [_row(one, time_cells(one), -one.change) for one in difference.path()]],
+            ["Metrics that differ", ["Metric", *names, "Ratio"],
+             [_row(one, metric_cells(one), _gain(one)) for one in difference.metrics()]],
+        ],
+    })  # fmt: skip
+
+
+def _row(one: Compared, cells: tuple[str, ...], gain: float) -> dict[str, object]:
+    """A row of a table: what it is called, lines of both runs, cells, and 1 if it is better, -1 if worse."""
+    return {"name": one.name, "lines": one.lines, "cells": cells, "gain": (gain > 0) - (gain < 0)}
+
+
+def _gain(one: Compared) -> float:
+    """How much better a metric is in the second run; 0 where neither more nor less is better."""
+    if one.name.startswith(("mfu", "hfu")):
+        return one.change
+    is_sum = "average" not in one.name and "peak" not in one.name
+    return -one.change if is_sum and METRICS[one.name].unit in ("us", "bytes") else 0.0

@@ -63,6 +63,9 @@ function card([name, value, remark]) {
   return element("div", { class: "card" }, ...parts, element("dd", { class: "note" }, remark));
 }
 
+const nameOf = ({ id, also_called: also, combined_with: others }) =>
+  [[id, ...also].join(" or "), ...others].join(" + ");
+
 // What pays, the most first, and how far the limits are.
 function drawGuidance({ advice, distances, latency_us: latency }) {
   const us = (value) => duration(value * 1000);
@@ -75,7 +78,7 @@ function drawGuidance({ advice, distances, latency_us: latency }) {
       element(
         "div",
         { class: "note" },
-        [one.edit, [one.id, ...one.combined_with].join(" + "), one.source].filter(Boolean).join(" · "),
+        [one.edit, nameOf(one), one.source].filter(Boolean).join(" · "),
       ),
     ),
   );
