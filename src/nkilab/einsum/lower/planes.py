@@ -435,6 +435,3 @@ class PlaneNest(Nest):
             target.tile.changed()
         if target.hbm is not None:
             self.store(einsum, Value(view=one.into), target.hbm, tile)
-
-
-__all__ = ["PlaneNest", "Planes", "planes_for"]

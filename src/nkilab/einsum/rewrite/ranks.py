@@ -181,6 +181,3 @@ def _access(operand: Operand, pairs: Mapping[tuple[str, str], str]) -> Operand:
             place = plain.index(pair[0])
             indices[place : place + 2] = [Affine(((name, 1),))]
     return replace(operand, indices=tuple(indices))
-
-
-__all__ = ["with_joined_ranks"]
