@@ -249,13 +249,13 @@ def _banks(nest: Contraction, variable: str, step: int, count: int) -> Iterator[
         psum = build.buffer(name, shape, "float32", PSUM, "sum")
         bank = whole(count * step, every.start + group.start)
         results = View(psum, (upto(rows), upto(count), upto(columns)))
-        if _is_beside(nest, variable):
-            nest.accumulated(results, {**nest.spans, variable: bank})
-        else:
-            with build.tiles(variable, count * step, step, over=variable) as one:
-                place = View(psum, (upto(rows), At(one.start // step), upto(columns)))
-                span = whole(step, bank.start + one.start)
-                nest.accumulated(place, {**nest.spans, variable: span if step > 1 else point(span.start)})
+        is_beside = _is_beside(nest, variable)
+        # in one product, or one by one
+        with build.tiles(variable, count * step, count * step if is_beside else step, over=variable) as one:
+            place = View(psum, (upto(rows), At(one.start // step), upto(columns)))
+            start = bank.start + one.start
+            span = bank if is_beside else whole(step, start) if step > 1 else point(start)
+            nest.accumulated(results if is_beside else place, {**nest.spans, variable: span})
         yield results, bank
 
 
