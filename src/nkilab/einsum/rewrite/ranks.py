@@ -186,6 +186,3 @@ def _access(operand: Operand, pairs: Mapping[tuple[str, str], str]) -> Operand:
             indices[place : place + 2] = [Affine(((name, 1),))]
         indices = [Affine(((name, 1),)) if {*pair} == {*i.variables} else i for i in indices]
     return replace(operand, indices=tuple(indices))
-
-
-__all__ = ["with_joined_ranks"]
