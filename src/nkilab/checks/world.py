@@ -135,7 +135,7 @@ class World:
             return known
         storage = self.storage(operand.memory)
         layout, offset = self._placed(operand)
-        indices = tuple(Index(self.view(source), *said) for source, *said in operand.indices)
+        indices = tuple(Index(self.view(of), step, most, many) for of, step, most, many in operand.indices)
         copy_of = View(storage, offset, layout, indices)
         self._views[operand] = copy_of
         return copy_of
