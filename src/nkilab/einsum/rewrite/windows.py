@@ -12,7 +12,7 @@ from math import prod
 from operator import mul
 
 from ..language.additions import Additions
-from ..language.ast import Access, Affine, Cascade, Einsum, Kind, affine
+from ..language.ast import Access, Affine, Cascade, Einsum, Kind, Step, affine
 
 # times the elements of a tensor that its windows may have
 MOST_OVERLAP = 2
@@ -21,11 +21,10 @@ MOST_OVERLAP = 2
 def with_windows_as_rows(cascade: Cascade) -> Cascade:
     """The cascade with a matrix of windows before each sum over them; every rank has an extent."""
     added = Additions(cascade)
-    parts = [_apart(s, added) if isinstance(s, Einsum) else None for s in cascade.steps]
-    if not any(parts):
-        return cascade
-    steps = zip(cascade.steps, parts, strict=True)
-    return added.applied(tuple(e for step, own in steps for e in (own or [step])))
+    steps: list[Step] = []
+    for step in cascade.steps:
+        steps += (_apart(step, added) if isinstance(step, Einsum) else None) or [step]
+    return added.applied(tuple(steps)) if len(steps) > len(cascade.steps) else cascade
 
 
 def _apart(einsum: Einsum, added: Additions) -> list[Einsum] | None:
