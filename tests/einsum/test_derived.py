@@ -20,6 +20,7 @@ from nkilab.einsum.plan.recurrence import without_turns
 from nkilab.einsum.plan.turned import turned_once
 from nkilab.einsum.reference import evaluate
 from nkilab.einsum.rewrite.recurrences import with_scans
+from nkilab.einsum.rewrite.repeated import with_repeated_operands
 from nkilab.einsum.rewrite.windows import with_windows_as_rows
 from nkilab.machine import MACHINES
 from tests.einsum.cascades import Steps
@@ -69,6 +70,8 @@ LAWS: dict[Kind, tuple[Callable[[Cascade], Cascade], Cascade]] = {
     Kind.WINDOW: (with_windows_as_rows, cascade_of("X: C H W, F: K C R S, Z: P Q K",
                   ["Z[p, q, k] = X[c, 2*p + r, 3*q + s] . F[k, c, r, s] ;; M mul V add"], "Z",
                   {"C": 3, "H": 8, "W": 12, "K": 5, "R": 2, "S": 3, "P": 4, "Q": 4})),
+    Kind.REPEATED: (with_repeated_operands, cascade_of("X: B C S, W: C, Z: B C S",
+                    ["Z[b, c, s] = X[b, c, s] . W[c] ;; M mul"], "Z", {"B": 4, "C": 3, "S": 32})),
     Kind.NOW: (without_turns, HISTORY),
     Kind.NEXT: (without_turns, SWAPPED),
     Kind.SUM: (deferred, cascade_of("S: M P, R: P, A: M P, V: M F, Z: P F",

@@ -33,6 +33,8 @@ Result = TypeVar("Result")
 CLOSE = 2.0
 # kernels that are timed besides the first, and statements that all of them run together
 MOST_TIMED, MOST_STATEMENTS = 6, 12_000
+# Einsums of all plans that are made besides the first together, and plans at least
+MOST_PLANNED, FEWEST_PLANS = 144, 6
 # blocks of partitions that tiles of loops which Einsums share may have instead
 MORE_BLOCKS = 4
 # of the time of the kernel by the rules: what saves less leaves it as it is; and of that of its busiest
@@ -61,6 +63,8 @@ def best_timed(
             return plan
         budget = MOST_STATEMENTS - run_by(plan[0].body)
         known = dict[Measure, float]()
+        plans.clear()
+        most[0] = max(FEWEST_PLANS, MOST_PLANNED // len(plan[1].cascade.einsums))
         rewrites, seen = by_price(plan, _rewrites(plan[1])), set[str]()
         changes = [*rewrites, *by_price(plan, _changes(plan[1]))]
         while changes:
@@ -89,10 +93,13 @@ def best_timed(
 
     plans = dict[Knobs, Plan | None]()
 
+    most = [FEWEST_PLANS]
+
     def made(knobs: Knobs) -> Plan | None:
-        if knobs not in plans:
+        """The plan of some choices; None if there is none, or enough others were made."""
+        if knobs not in plans and len(plans) < most[0]:
             plans[knobs] = _attempt(built, knobs)
-        return plans[knobs]
+        return plans.get(knobs)
 
     def by_price(plan: Plan, changes: Sequence[tuple[str, Change]]) -> list[tuple[str, Change]]:
         """Changes of a plan that are possible, those first whose busiest engine has least to do."""

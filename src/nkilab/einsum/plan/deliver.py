@@ -11,7 +11,7 @@ from ..tree.expr import ZERO, expr
 from ..tree.nodes import PSUM, SBUF, At, Cut, View, all_of, columns_of, upto
 from .build import Span, whole
 from .context import Context
-from .fetch import FEW, turn, two_axes
+from .fetch import is_few, turn, two_axes
 from .storage import Storage, first_rows, positions
 from .want import Want
 
@@ -177,8 +177,8 @@ def _stored(ctx: Context, result: Want, view: View, hbm: Storage) -> None:
     """A tile to HBM, transposed before where rows lie across there and are many."""
     source, output = _in_sbuf(ctx, view, hbm.buffer.dtype), result.access
     part, free = (output.axis_of(v) if result.has(v) else None for v in (result.part, result.free))
-    is_few = result.rows.most * _columns(result).most <= FEW
-    if part is None or free is None or part < free or is_few:
+    is_small = is_few(ctx, result.rows.most * _columns(result).most)
+    if part is None or free is None or part < free or is_small:
         at = positions(output, result.spans)
         ctx.build.add(nodes.Store(two_axes(hbm.buffer, at, part, free), source))
     elif not _stored_at_once(ctx, result, source, hbm):

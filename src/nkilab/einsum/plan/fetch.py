@@ -21,10 +21,15 @@ from .context import Context, part_of
 from .storage import Storage, first_rows, in_hbm, positions
 from .want import Want
 
-# strided transfers up to this many elements are left as they are
-FEW = 512
 # part of the room on chip that a row may take which stays on all partitions while a loop reads it in pieces
 ROW_SHARE = 0.4
+
+
+def is_few(ctx: Context, elements: int) -> bool:
+    """Whether moving elements that lie apart takes no longer than issuing another transfer."""
+    machine = ctx.machine
+    moved_ns = machine["dma_run_min_ns"] / machine.limit("dma_engines")
+    return bool(elements * max(machine["dma_descriptor_issue_ns"], moved_ns) <= machine["dma_issue_ns"])
 
 
 def fetch(ctx: Context, want: Want) -> View:
@@ -250,7 +255,7 @@ def _from_hbm(ctx: Context, want: Want, storage: Storage, at: list[At | Cut]) ->
         return _repeated(ctx, want, storage, at)
     last = len(storage.buffer.shape) - 1
     is_strided = part is not None and free is not None and part == last
-    if is_strided and rows.most * columns.most > FEW and dtype not in ("int32", "uint32"):
+    if is_strided and not is_few(ctx, rows.most * columns.most) and dtype not in ("int32", "uint32"):
         return _loaded_turned(ctx, want, storage)
     tile = ctx.temporary(hint, rows.most, columns.most, dtype)
     view = part_of(tile, rows.count if part is not None else 1, columns.count)
@@ -275,7 +280,7 @@ def _strided_by(ctx: Context, operand: Want) -> str:
     is_across = (
         operand.has(operand.free)
         and operand.free not in last.variables
-        and operand.columns.most * operand.rows.most > FEW
+        and not is_few(ctx, operand.columns.most * operand.rows.most)
     )
     others = {v for i in outer for v in i.variables}
     inner = last.plain

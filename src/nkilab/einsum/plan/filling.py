@@ -14,7 +14,7 @@ from ..tree.nodes import At, Cut, View, all_of
 from .build import Span, point, whole
 from .bulk import turned_in_bulk
 from .context import Context, part_of
-from .fetch import FEW, fetch, lies_right, turn, two_axes
+from .fetch import fetch, is_few, lies_right, turn, two_axes
 from .storage import Storage, positions
 from .want import Want
 
@@ -186,7 +186,7 @@ class Filling:
         is_wide = bool(part and last)
         if is_wide and source.is_hbm:
             is_last = self.axis(part) == len(self.access.indices) - 1
-            is_turned = is_last and want.rows.most * want.columns.most > FEW
+            is_turned = is_last and not is_few(self.ctx, want.rows.most * want.columns.most)
         else:
             across = not source.is_hbm and source.part_variable(self.access) == last
             is_turned = is_wide and across and not lies_right(source, want)

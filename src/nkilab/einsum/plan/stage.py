@@ -12,13 +12,14 @@ from ..tree import nodes
 from ..tree.expr import Expr, expr
 from ..tree.nodes import all_of
 from .build import Span, point, whole
+from .choose import SMALL_ROW_BYTES
 from .context import Context
 from .filling import Filling
 from .reach import leaving, reach
 from .storage import Storage, tile_shape
 
-# bytes of a run below which whole rows are loaded, and the part of the room on chip that they may take
-SHORT_RUN, ROWS_SHARE = 512, 0.25
+# part of the room on chip that whole rows may take of which loops read short pieces
+ROWS_SHARE = 0.25
 
 
 class BeyondEdges(UnsupportedError):
@@ -114,7 +115,7 @@ def _rows_around(
     before = [axes[n] for n in wide if n < last]
     across = part if part in before else max(before, key=lambda v: spans[v].most)
     size = staged_bytes(ctx, access, rows, across, source.buffer.dtype)
-    is_short = run < SHORT_RUN and size <= ctx.room() * ROWS_SHARE
+    is_short = run < SMALL_ROW_BYTES and size <= ctx.room() * ROWS_SHARE
     return (rows, across) if is_short else (spans, "")
 
 
