@@ -40,7 +40,7 @@ class Diagonal:
         free: variable along the columns.
         row: variable several of whose values lie side by side as columns; "" for none.
         outer: other variables of the output, one value at a time.
-        given: spans that loops around it have chosen.
+        around: spans that loops around it have chosen.
     """
 
     ctx: Context
@@ -51,12 +51,12 @@ class Diagonal:
     free: str
     row: str
     outer: tuple[str, ...]
-    given: dict[str, Span]
+    around: dict[str, Span]
 
     def lower(self) -> None:
         """Append the nest."""
-        ctx, spans = self.ctx, self.ctx.spans(self.einsum, self.given)
-        target, comment = targets_of(ctx, self.einsum, self.given, self.part), self.einsum.title
+        ctx, spans = self.ctx, self.ctx.spans(self.einsum, self.around)
+        target, comment = targets_of(ctx, self.einsum, self.around, self.part), self.einsum.title
         with ExitStack() as stack:
             for variable in (self.part, *self.outer):
                 block = ctx.lanes if variable == self.part else 1
@@ -74,13 +74,13 @@ class Diagonal:
         diagonals = build.once(key, depth, partial(self.diagonals, spans))
         cut, near = self.row or self.free, target.tile if self.row else None
         name, columns, shape = f"{output.tensor.lower()}_tile", spans[cut], [spans[v].most for v in self.axes]
-        made = near.buffer if near else build.buffer(name, tuple(shape), target.dtype, nodes.SBUF)
+        buffer = near.buffer if near else build.buffer(name, tuple(shape), target.dtype, nodes.SBUF)
         with build.tiles(cut, columns.most, self.columns_at_once(columns)) as tile:
             piece = {**spans, cut: Span(columns.start + tile.start, tile.count, tile.most)}
             psum = self.summed(piece, rows, diagonals)
-            own = near.place(positions(output, piece)) if near else self.tile_of(made, {**spans, cut: tile})
+            own = near.place(positions(output, piece)) if near else self.tile_of(buffer, {**spans, cut: tile})
             build.add(nodes.Copy(own, psum))
-        whole = self.tile_of(made, {**spans, cut: Span(ZERO, columns.count, columns.most)})
+        whole = self.tile_of(buffer, {**spans, cut: Span(ZERO, columns.count, columns.most)})
         if near:
             near.changed()
         elif self.row:
@@ -111,18 +111,18 @@ class Diagonal:
         """A matrix per value that is summed, side by side."""
         ctx, build = self.ctx, self.ctx.build
         dtype, part = ctx.dtypes[self.factors.tensor], spans[self.part]
-        held = stage(ctx, self.factors, spans, self.part, dtype)
+        numbers = stage(ctx, self.factors, spans, self.part, dtype)
         shape = (part.most, *(spans[v].most for v in self.einsum.reduced), part.most)
-        made = build.buffer(f"{self.factors.tensor.lower()}_diagonal", shape, dtype, nodes.SBUF)
+        matrices = build.buffer(f"{self.factors.tensor.lower()}_diagonal", shape, dtype, nodes.SBUF)
         identity = ctx.diagonal(dtype)
         with ExitStack() as stack:
             at = {}
             for variable in self.einsum.reduced:
                 at[variable] = stack.enter_context(build.tiles(variable, spans[variable].most, 1))
-            factor = held.view(positions(self.factors, {**spans, **at}))
+            factor = numbers.view(positions(self.factors, {**spans, **at}))
             whole = part_of(identity, part.count, part.count)
-            build.add(nodes.Scale(self.one(made, spans, at), whole, "multiply", factor))
-        return made
+            build.add(nodes.Scale(self.one(matrices, spans, at), whole, "multiply", factor))
+        return matrices
 
     def one(self, diagonals: nodes.Buffer, spans: dict[str, Span], at: dict[str, Span]) -> View:
         """The matrix of one value."""
@@ -145,22 +145,22 @@ class Diagonal:
             running = tuple(n for s in at.values() for n in s.start.names)
             moving = rows.view(positions(self.rows, {**spans, **at}))
             build.add(nodes.MatMul(view, self.one(diagonals, spans, at), moving, running))
-            every = ctx.spans(self.einsum, self.given)
+            every = ctx.spans(self.einsum, self.around)
             build.add(tally(ctx, self.einsum, view, {**spans, **at}, every))
         return view
 
 
-def diagonal_of(ctx: Context, einsum: Einsum, given: dict[str, Span]) -> Diagonal | None:
+def diagonal_of(ctx: Context, einsum: Einsum, around: dict[str, Span]) -> Diagonal | None:
     """An Einsum as a sum of products with diagonal matrices; None if it is none, or VectorE is as fast."""
     if einsum.map_op != "multiply" or einsum.reduce_op != "add" or einsum.condition or not einsum.reduced:
         return None
     if len(einsum.operands) != 2 or len(einsum.accesses) != 2 or any(a.gathers for a in einsum.accesses):
         return None
-    spans = ctx.spans(einsum, given)
+    spans = ctx.spans(einsum, around)
     for rows, factors in (einsum.accesses, einsum.accesses[::-1]):
-        found = _parted(ctx, einsum, rows, factors, spans)
-        if found is not None:
-            return Diagonal(ctx, einsum, rows, factors, *found, given)
+        variables = _parted(ctx, einsum, rows, factors, spans)
+        if variables is not None:
+            return Diagonal(ctx, einsum, rows, factors, *variables, around)
     return None
 
 
