@@ -41,6 +41,8 @@ from nkilab.ledger import Predictor, own_rows
 from nkilab.trace.program import Program
 
 HELPFUL = 0.02
+INVERSES = {"finer_tiles": "bigger_transfers", "bigger_transfers": "finer_tiles",
+            "split_phases": "fuse_loops", "fuse_loops": "split_phases"}  # fmt: skip
 # changes of one step that are made one after the other, and rows of programs in which they are
 MOST_CHANGES, MOST_CHAINED = 4, 20_000
 HERE = Path(__file__).parent
@@ -259,6 +261,23 @@ def _best(subject: Subject, ids: Sequence[str]) -> tuple[float, Program | None]:
     return min(known)[::2] if known else (1.0, None)
 
 
+def undone_again(ladders: Sequence[dict[str, Any]], kernels: Ladders) -> list[str]:
+    """Last versions that are advised to do again what the last step, which helped, had undone."""
+    result = []
+    for ladder in ladders:
+        last = ladder["steps"][-1]
+        row = (last.get("after") or {}).get("row", "")
+        if (
+            last["direction"] != "better"
+            or (subject := kernels.subject(ladder["id"], last["to"], row)) is None
+        ):
+            continue
+        inverse = {INVERSES[id] for id in last["transformations"] if id in INVERSES}
+        advised = {one.id for one in advice_of(subject, kernels.most)}
+        result += [f"{ladder['id']}: {id}" for id in sorted(inverse & advised)]
+    return result
+
+
 def weighted(steps: Sequence[Step], is_right: Any) -> str:
     """The share of steps for which something holds, ladders weighing alike, and their number."""
     by_ladder: dict[str, list[bool]] = {}
@@ -362,6 +381,7 @@ def main(words: Sequence[str]) -> None:
         }
         wanted = list(groups) if "--all" in words else list(groups)["--kept-back" in words :][:1]
         tables = {title: report(title, steps_of(groups[title], kernels)) for title in wanted}
+        print("undone and advised again", ", ".join(undone_again(ladders, kernels)) or "-")
     if "--table" in words:
         for title, steps in tables.items():
             print(f"\n{title.capitalize()}:\n\n{table(steps)}")

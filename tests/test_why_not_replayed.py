@@ -37,6 +37,7 @@ from tests.test_tapes import module, x_of
             """,
             "it looks at the elements of a register",
         ),
+        ("return {'result': scaled(x, 2.0)}", "it returns something else than tensors"),
         ("return scaled(x, 2.0), 3", "it returns something else than tensors"),
     ],
 )

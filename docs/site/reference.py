@@ -98,8 +98,8 @@ by themselves; the constants of the model were fitted with some of these kernels
 in common cancels, so that a ratio is surer than either. The upper end reaches further where experts gained
 more than the edit by making what goes with it too: seven of eight published gains lie below it. Gains that
 differ by less than the model resolves stand in the order in which experts make the changes most often.
-Of a program of more than 40,000 instructions the first iterations of its outermost loop are edited,
-and stand for all, where nothing behind them uses what they make.
+Of a program of more than 120,000 instructions the first iterations of its outermost loop are edited, and
+stand for all.
 
 `nkilab profile` tells four distances besides: the *best order* of the same instructions with a tile for
 each result, the *least traffic* of the same instructions (each byte of HBM once), *perfect overlap*

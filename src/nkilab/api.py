@@ -26,7 +26,7 @@ from .estimates import Estimate as Estimate
 from .estimates import estimate_program as estimate_program
 from .estimates import estimate_programs as estimate_programs
 from .files import neff, ntff
-from .launches import Launched, launch, launch_ranks
+from .launches import Launched, launch_ranks
 from .machine import Machine, Topology, machine_named
 from .place.compiler_passes import compiled
 from .timing import Timeline
@@ -326,8 +326,7 @@ class NkilabWorld:
     def __init__(self) -> None:
         self._noticed: set[str] = set()
         # what launches kernels; checks put themselves around it
-        self.launching: Callable[..., Launched] = launch
-        self.launching_ranks: Callable[..., list[Launched]] = launch_ranks
+        self.launching: Callable[..., list[Launched]] = launch_ranks
         # what takes kernels whose arguments a framework traces, and returns what stands in for the results
         self.staging: Callable[..., Any] | None = None
         # called with every launch
@@ -343,10 +342,9 @@ class NkilabWorld:
             return apart(kernel, args, kwargs).results
         return self._launch(kernel, args, kwargs).results
 
-    simulate = run
-
     def _launch(self, kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Launched:
-        launched = self.launching(kernel, args, kwargs, machine_for(kernel), has_data=True)
+        calls = [(args, kwargs)]
+        (launched,) = self.launching(kernel, calls, [0], machine_for(kernel), launched=1, has_data=True)
         show(launched.programs, kernel, args, kwargs)
         return launched
 

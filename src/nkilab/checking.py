@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -28,6 +29,7 @@ from .checks.evidence import Evidence, Track, definition_of
 from .checks.finding import Finding
 from .checks.graph import Graph
 from .checks.numerics import numerics
+from .checks.recording import Recording
 from .checks.replay import Replay, replays
 from .checks.report import SCHEMA, Prediction, Report, summary_line
 from .checks.sources import Sources
@@ -74,6 +76,7 @@ class Options:
         has_numerics: whether to compute in float32 beside.
         table: which kinds of pairs are ordered.
         edits: how many changes to try for advice.
+        is_told: whether the report has what is predicted, and how full memory is.
     """
 
     target: str = ""
@@ -81,6 +84,7 @@ class Options:
     has_numerics: bool = False
     table: Mapping[str, Dependence] | None = None
     edits: int = IN_CHECK
+    is_told: bool = True
 
 
 @public
@@ -106,7 +110,8 @@ def check(
     """
     whole("replay", replay, 0, MOST_REPLAYS)
     need("numerics", numerics, bool, "True or False")
-    return list(report_of(kernel, args, kwargs, Options(target, replay, numerics)).findings)
+    options = Options(target, replay, numerics, is_told=False)
+    return list(report_of(kernel, args, kwargs, options).findings)
 
 
 @contextmanager
@@ -118,8 +123,8 @@ def _heard() -> Iterator[list[warnings.WarningMessage]]:
         yield heard
 
 
-# kernel, positional and keyword arguments, chip, options, command line
-_Call = tuple[Kernel, tuple[object, ...], dict[str, object], Machine, Options, str]
+# kernel, arguments of its only rank, that rank, chip, options
+_Call = tuple[Kernel, list[Call], list[int], Machine, Options]
 
 
 def report_of(
@@ -143,7 +148,8 @@ def examined(
     kernel: object, args: Sequence[object], kwargs: Mapping[str, object], options: Options = Options()
 ) -> tuple[Launched, Report]:
     """What a kernel leaves on arrays, specs filled, and the report of it; what it raises is raised."""
-    return _launched(*_call_of(kernel, args, kwargs, options))
+    (launched,), report = _launched(*_call_of(kernel, args, kwargs, options))
+    return launched, report
 
 
 def _call_of(kernel: object, args: Sequence[object], kwargs: Mapping[str, object], options: Options) -> _Call:
@@ -151,70 +157,59 @@ def _call_of(kernel: object, args: Sequence[object], kwargs: Mapping[str, object
     checked_kernel = api.as_kernel(kernel)
     machine = api.machine_for(checked_kernel, options.target)
     named = {name: filled(value) for name, value in kwargs.items()}
-    command = command_of(checked_kernel, args, kwargs, options)
-    return checked_kernel, tuple(map(filled, args)), named, machine, options, command
+    return checked_kernel, [(tuple(map(filled, args)), named)], [0], machine, options
 
 
 def _launched(
-    kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any], machine: Machine, options: Options,
-    command: str,
-) -> tuple[Launched, Report]:  # fmt: skip
-    """Launch a kernel and check what it leaves; what the kernel raises is raised."""
-    watcher = Watcher(records=bool(options.replays) or options.has_numerics)
-    with _heard() as heard:
-        launched = launch(kernel, args, kwargs, machine, has_data=True, watch=watcher.around)
-    findings = list(faults.from_warnings(heard))
-    evidence = _evidence(kernel, launched, options, command)
-    evidence = structs.replace(evidence, repeated=watcher.repeated, masked=watcher.masked)
-    graph = Graph(evidence)
-    findings += checks.examine(evidence, watcher, graph)
-    pieces = advice.find(evidence, options.edits)
-    findings += [advice.finding_of(one, evidence) for one in pieces]
-    done: list[Replay] = []
-    notes: list[str] = []
-    if options.replays and watcher.recording is not None:
-        done, differing, notes = replays(graph, watcher.recording, options.replays)
-        findings += differing
-    tensors: list[dict[str, Any]] = []
-    if options.has_numerics and watcher.recording is not None:
-        apart, tensors, left_out = numerics(evidence, watcher.recording)
-        findings += apart
-        notes += left_out
-    report = _report_on(
-        kernel, machine.name, findings, evidence.sources, tuple(notes), _occupancies(evidence.tracks)
-    )
-    shown = tuple(one.to_dict() for one in done)
-    predicted = _predicted(evidence.tracks)
-    report = replace(report, predicted=predicted, pieces=pieces)
-    return launched, replace(report, replays=shown, tensors=tuple(tensors))
-
-
-def _launched_ranks(
     kernel: Kernel, calls: Sequence[Call], ranks: Sequence[int], machine: Machine, options: Options,
-    how: Mapping[str, Any],
+    how: Mapping[str, Any] = MappingProxyType({"launched": 1, "has_data": True}),
 ) -> tuple[list[Launched], Report]:  # fmt: skip
-    """Launch a kernel on several ranks and check what each leaves; replays and numerics are of one rank."""
-    watchers = {rank: Watcher(records=False) for rank in ranks}
+    """Launch a kernel on some ranks and check what each leaves; what the kernel raises is raised.
+
+    Replays and numerics are of a launch of one rank.
+    """
+    is_asked = bool(options.replays) or options.has_numerics
+    is_single = how["launched"] == 1
+    command = command_of(kernel, *calls[0], options) if is_single else ""
+    watchers = {rank: Watcher(records=is_asked and is_single) for rank in ranks}
     with _heard() as heard:
         left = launch_ranks(kernel, calls, ranks, machine, **how, watch=around_ranks(watchers))
-    findings = list(faults.from_warnings(heard))
-    all_rendezvous = left[0].rendezvous
+    findings, sources = list(faults.from_warnings(heard)), Sources()
     tracks: list[Track] = []
     pieces: list[Advice] = []
-    sources = Sources()
+    done, apart, notes, tensors = list[Replay](), list[Finding](), list[str](), list[dict[str, Any]]()
     for place, (watcher, launched) in enumerate(zip(watchers.values(), left, strict=True)):
-        own = structs.replace(launched, rendezvous=all_rendezvous)
-        evidence = structs.replace(_evidence(kernel, own, options, "", place), sources=sources)
-        evidence = structs.replace(evidence, repeated=watcher.repeated, masked=watcher.masked)
-        findings += checks.examine(evidence, watcher, Graph(evidence))
+        own = structs.replace(launched, rendezvous=left[0].rendezvous)
+        evidence = structs.replace(
+            _evidence(kernel, own, options, command, place),
+            sources=sources, repeated=watcher.repeated, masked=watcher.masked,
+        )  # fmt: skip
+        graph = Graph(evidence)
+        findings += checks.examine(evidence, watcher, graph)
         own_pieces = advice.find(evidence, options.edits)
         findings += [advice.finding_of(one, evidence) for one in own_pieces]
         pieces += own_pieces
         tracks += evidence.tracks
-    asked = options.replays or options.has_numerics
-    notes = ("a launch over several ranks is neither replayed nor compared with float32",) if asked else ()
-    report = _report_on(kernel, machine.name, findings, sources, notes, _occupancies(tracks))
-    return left, replace(report, pieces=tuple(pieces))
+        if watcher.recording is not None:
+            done, apart, notes, tensors = _computed_again(graph, watcher.recording, options)
+    if is_asked and not is_single:
+        notes.append("a launch over several ranks is neither replayed nor compared with float32")
+    occupancies = _occupancies(tracks) if options.is_told else ()
+    report = _report_on(kernel, machine.name, findings + apart, sources, tuple(notes), occupancies)
+    shown, predicted = tuple(one.to_dict() for one in done), None
+    if is_single and options.is_told:
+        predicted = _predicted(tracks)
+    report = replace(report, predicted=predicted, pieces=tuple(pieces))
+    return left, replace(report, replays=shown, tensors=tuple(tensors))
+
+
+def _computed_again(
+    graph: Graph, recording: Recording, options: Options
+) -> tuple[list[Replay], list[Finding], list[str], list[dict[str, Any]]]:
+    """What a launch shows in other orders and in float32: replays, findings, notes, tensors."""
+    done, differing, notes = replays(graph, recording, options.replays) if options.replays else ([], [], [])
+    apart, tensors, left_out = numerics(graph.evidence, recording) if options.has_numerics else ([], [], [])
+    return done, differing + apart, notes + left_out, tensors
 
 
 def _within(all_rendezvous: Sequence[Rendezvous], place: int, cores: int) -> tuple[Rendezvous, ...]:
@@ -264,10 +259,7 @@ def try_out(
     Raises:
         UsageError: if there is no such piece of advice.
     """
-    checked_kernel = api.as_kernel(kernel)
-    machine = api.machine_for(checked_kernel, options.target)
-    positional = tuple(filled(value) for value in args)
-    named = {key: filled(value) for key, value in kwargs.items()}
+    checked_kernel, [(positional, named)], _, machine, _ = _call_of(kernel, args, kwargs, options)
     launched = launch(checked_kernel, positional, named, machine, has_data=True)
     known: list[str] = []
     for own, subject, candidate in advice.named_candidates(_evidence(checked_kernel, launched, options, "")):
@@ -295,27 +287,17 @@ def every_launch(options: Options = Options()) -> Iterator[list[Report]]:
     reports: list[Report] = []
 
     def checked(
-        kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any], machine: Machine, *, has_data: bool
-    ) -> Launched:
-        command = command_of(kernel, args, kwargs, options)
-        launched, report = _launched(kernel, args, kwargs, machine, options, command)
-        reports.append(report)
-        return launched
-
-    def checked_ranks(
         kernel: Kernel, calls: Sequence[Call], ranks: Sequence[int], machine: Machine, **how: Any
     ) -> list[Launched]:
-        left, report = _launched_ranks(kernel, calls, ranks, machine, options, how)
+        left, report = _launched(kernel, calls, ranks, machine, options, how)
         reports.append(report)
         return left
 
-    world = api.WORLD
-    before = world.launching, world.launching_ranks
-    world.launching, world.launching_ranks = checked, checked_ranks
+    before, api.WORLD.launching = api.WORLD.launching, checked
     try:
         yield reports
     finally:
-        world.launching, world.launching_ranks = before
+        api.WORLD.launching = before
 
 
 def merged(reports: Sequence[Report]) -> list[Report]:

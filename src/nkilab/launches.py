@@ -96,24 +96,14 @@ def launch(
     kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any], machine: Machine, *, has_data: bool,
     keyed: Keyed | None = None, watch: Watch | None = None,
 ) -> Launched:  # fmt: skip
-    """Run a kernel once per program instance.
+    """Run a kernel once per program instance, on one rank; see `launch_ranks`.
 
     Instances on one core run one after another and make one program. Several cores run together, one at a
     time: each until it waits for another.
 
     Args:
-        kernel: with its grid.
         args: positional arguments; arrays become HBM tensors, anything else is passed on.
         kwargs: keyword arguments, likewise.
-        machine: the chip.
-        has_data: whether to compute; False traces shapes alone.
-        keyed: what each session is told beforehand; see `Session.keyed`.
-        watch: makes of what computes a row what is called in its place.
-
-    Raises:
-        KernelError: what the kernel asks for and the machine or the language does not allow.
-        DeadlockError: if the programs of several cores wait for each other without end.
-        UseError: if the arguments do not fit the kernel's parameters.
     """
     (launched,) = launch_ranks(
         kernel, [(args, kwargs)], [0], machine, launched=1, has_data=has_data, keyed=keyed, watch=watch
@@ -221,18 +211,19 @@ def launch_ranks(
         topology: where ranks lie; None for chips and nodes as the machine has them.
         keyed: what each session is told beforehand; see `Session.keyed`.
         own: per rank the kernel as its own script made it; the same for all if not given.
-        watch: as for `launch`.
+        watch: makes of what computes a row what is called in its place.
 
     Returns:
         Per rank what its launch leaves; the rendezvous, of all of them, stand in the first.
 
     Raises:
-        KernelError, DeadlockError, UseError: as `launch`, with the rank in a note.
+        KernelError: what the kernel asks for and the machine or the language does not allow.
+        DeadlockError: if programs wait for each other without end.
+        UseError: if the arguments do not fit the kernel's parameters. Of several ranks, a note tells which.
     """
     try:
         program_grid = ProgramGrid(tuple(ranks), len(_instances(kernel, machine)), launched)
-        computing = execute if watch is None else watch(execute)
-        compute = computing if has_data else None
+        compute = None if not has_data else execute if watch is None else watch(execute)
 
         # what is alike in several programs is checked once
         shared: Keyed = {FORMS: {}} if launched > 1 else {}
@@ -314,14 +305,12 @@ def _launch(
     all_rendezvous: list[Rendezvous] = []
     try:
         with nullcontext() if compute is None else one_blas_thread():
-            results = (
-                [works[0]()]
-                if len(works) == 1
-                else _run_together(works, sessions, program_grid, all_rendezvous)
-            )
+            results = _run_together(works, sessions, program_grid, all_rendezvous)
     except TurnsNeeded:
         # nothing left the launch yet: it starts again
-        others = {name: kernel_of_rank for name, kernel_of_rank in keyed.items() if name != REPEATS}
+        if compute is not None:
+            explain(kernel.name, "instances of its grid meet")
+        others = {name: known for name, known in keyed.items() if name not in (REPEATS, TAPE)}
         return _launch(kernel, calls, program_grid, machine, topology, compute, others, own, takes_turns=True)
     note_rendezvous([session.program for session in sessions], program_grid, all_rendezvous)
     if compute is execute:
@@ -378,7 +367,7 @@ def _finished(kernel: Kernel, rank: _Rank, results: list[Any]) -> Launched:
     origins = tuple(storage.name if storage.scope == "input" else "" for storage in storages)
     launched = Launched(programs, converted, origins, changed_inputs(sessions), memories)
     if TAPE in first.keyed:
-        first.keyed[TAPE].finish(replace(launched, results=None), results[0])
+        first.keyed[TAPE].finish(first, replace(launched, results=None), results[0])
     return launched
 
 
@@ -413,7 +402,7 @@ def _run(session: Session, kernel: Kernel, bound: BoundArguments, instances: lis
     session.keyed["options"] = kernel.options
     tape = session.keyed.get(TAPE)
     with (
-        tracing(session, settles=False),
+        tracing(session),
         errors_know(session.program),
         nullcontext() if tape is None else tape.watches(session),
         phase("executing" if session.has_data else "tracing", lambda: len(session.program)),
@@ -448,7 +437,9 @@ def _run_together(
     program_grid: ProgramGrid,
     all_rendezvous: list[Rendezvous],
 ) -> list[Any]:
-    """Run the programs of several cores; returns what each returns."""
+    """Run the programs of all cores; returns what each returns."""
+    if len(works) == 1:
+        return [works[0]()]
     schedule = Schedule(works, program_grid.names)
     step = joined(schedule, program_grid, sessions[0].execute, all_rendezvous)
     for session in sessions:

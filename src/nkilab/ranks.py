@@ -111,15 +111,10 @@ def launch(
         if executor is None:
             machine = api.machine_for(launched_kernel, target)
             with _BUSY:
-                left = api.WORLD.launching_ranks(
-                    launched_kernel,
-                    calls,
-                    range(ranks),
-                    machine,
-                    launched=ranks,
-                    has_data=True,
+                left = api.WORLD.launching(
+                    launched_kernel, calls, range(ranks), machine, launched=ranks, has_data=True,
                     topology=topology,
-                )
+                )  # fmt: skip
             return Results({rank: one.results for rank, one in enumerate(left)}, {})
         together = [sorted(group) for group in groups] if groups is not None else joined_ranks(calls)
         tasks = [_Task.of(launched_kernel, calls, part, ranks, topology, target) for part in together]
@@ -240,7 +235,7 @@ def _run_task(task: _Task) -> tuple[list[Any] | None, Any]:
         calls = pickle.loads(task.calls)
         machine = api.machine_for(kernel, task.target)
         with _BUSY:
-            left = api.WORLD.launching_ranks(
+            left = api.WORLD.launching(
                 kernel, calls, task.ranks, machine, launched=task.launched, has_data=True,
                 topology=task.topology,
             )  # fmt: skip
@@ -350,7 +345,7 @@ class RankedWorld(api.NkilabWorld):
         kernels = [wait.letter[0] for wait in met]
         machine = api.machine_for(kernels[0])
         calls = [wait.letter[1] for wait in met]
-        left = api.WORLD.launching_ranks(
+        left = api.WORLD.launching(
             kernels[0], calls, range(self._ranks), machine, launched=self._ranks, has_data=True, own=kernels
         )
         programs = tuple(program for one in left for program in one.programs)

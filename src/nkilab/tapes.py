@@ -65,11 +65,6 @@ class Row(NamedTuple):
         """An operand that is a view."""
         return cast(View, self.operands[slot])
 
-    def leaves_holes(self) -> bool:
-        """Whether data say what is written of its results afterwards."""
-        is_part = self.form.keeps or getattr(self.form, "oob_mode", "error") == "skip"
-        return is_part and not all(self.view(n).storage.written.is_full for n in self.form.written_slots)
-
 
 # storage, offset and layout of a view
 Place = tuple[int, int, Layout]
@@ -93,7 +88,6 @@ class Tape:
         self.results: object = None
         self.size = self.kept_bytes = 0
         self.lock = Lock()
-        self._session: Session | None = None
         self._program: Program
         self._rows: list[Row] = []
         # what the program does not say of a row: its mask, of equal ones one, and per slot its indices
@@ -101,7 +95,7 @@ class Tape:
         self._masks: dict[object, np.ndarray] = {}
         self._storages: dict[int, Storage] = {}
         self._views: dict[tuple[object, ...], View] = {}
-        # why other data may make other rows, found by computing them; and whether calls can stand for rows
+        # why other data may make other rows, found while it ran; and whether calls can stand for rows
         self._why_not, self._are_calls = "", True
         # storages whose elements outlive the rows
         self._kept: set[int] = set()
@@ -119,9 +113,8 @@ class Tape:
         session.note_row = self._note
         with noting_looks() as looks:
             yield
-        self._session = None if looks else session
         if looks:
-            explain(session.program.kernel_name, f"it looks at the elements of {looks[0].describe()}")
+            self._why_not = f"it looks at the elements of {looks[0].describe()}"
 
     def _note(self, row: int, mask: np.ndarray | None, operands: Sequence[object] = ()) -> None:
         indices = (
@@ -131,20 +124,17 @@ class Tape:
             mask = self._masks.setdefault((mask.shape, mask.tobytes()), mask)
         self._unsaid.setdefault(row, (mask, tuple(indices)))
 
-    def finish(self, launched: object, results: object) -> None:
+    def finish(self, session: Session, launched: object, results: object) -> None:
         """Keep what a launch left, if other data make the same rows and nothing was told to the user.
 
         Args:
+            session: that it watched.
             launched: without arrays.
             results: what the kernel returned.
         """
-        session, self._session = self._session, None
-        tensors = [results] if isinstance(results, View) else results
-        if not isinstance(tensors, tuple | list) or type(tensors) not in (tuple, list):
-            return
+        is_list = type(results) in (tuple, list)
+        tensors = cast(Sequence[object], results) if is_list else [results]
         views = [tensor for tensor in tensors if isinstance(tensor, View)]
-        if session is None:
-            return
         program = session.program
         why = self._why_not or _why_not_fixed(session)
         if not views or len(views) < len(tensors):
@@ -152,11 +142,12 @@ class Tape:
         elif sum(mask.nbytes for mask in self._masks.values()) > MOST_BYTES:
             why = f"its masks take more than {MOST_BYTES >> 20} MiB"
         if why:
+            self._unsaid, self._masks = {}, {}
             explain(program.kernel_name, why)
             return
         self.launched, self._program, self.size = launched, program, len(program)
         self._returned = own = [self._view(*_place(tensor)) for tensor in views]
-        self.results = own[0] if isinstance(results, View) else type(tensors)(own)
+        self.results = (tuple(own) if isinstance(results, tuple) else own) if is_list else own[0]
         self._kept = {view.storage.number for view in own}
 
     def _read(self) -> None:
@@ -242,7 +233,7 @@ class Tape:
         """Compute row after row, and let go of what no later one names."""
         for row in self._rows:
             session.where = row.where
-            self._keep_only(row)
+            self._keep_only(session, row)
             operands = settle(session, row.form, row.operands) if row.form.is_indirect else row.operands
             execute(session, row.form, operands, row.values, row.mask)
             for view in row.last:
@@ -261,7 +252,7 @@ class Tape:
             # what nothing wrote is told of, or counts as unwritten in turn: that is looked at each time
             is_fit &= all(view.storage.written.of(view) == "all" for view in map(row.view, reads))
             borrows = form.is_plain_copy and row.view(0).storage.number in borrowing
-            self._keep_only(row)
+            self._keep_only(session, row)
             if not (borrows and row.mask is None and lend(row.view(0), row.view(1))):
                 compute_row(session, form, row.operands, row.values, row.mask)
         threads.drain()
@@ -278,9 +269,12 @@ class Tape:
                 tape.let_go()
         self._hand_on()
 
-    def _keep_only(self, row: Row) -> None:
-        """Give the tape up before a row of which data say what it leaves written."""
-        if row.leaves_holes():
+    def _keep_only(self, session: Session, row: Row) -> None:
+        """Give the tape up before a row of which data say what it leaves written, if a launch is replayed."""
+        form = row.form
+        if not session.is_replay or not (form.keeps or getattr(form, "oob_mode", "error") == "skip"):
+            return
+        if not all(row.view(slot).storage.written.is_full for slot in form.written_slots):
             self.launched, self._why_not = None, "data say what of its tiles it leaves written"
             raise RunNeeded
 

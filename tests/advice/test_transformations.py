@@ -54,7 +54,8 @@ def test_an_edit_gains_what_the_rewritten_kernel_gains(name: str) -> None:
 
 @pytest.mark.parametrize("name", sorted(set(PAIRS) - SILENT))
 def test_a_kernel_that_needs_a_transformation_is_told_so(name: str) -> None:
-    assert name in {own.id for own in advice_of(subject(name, rewritten=False))}
+    pieces = advice_of(subject(name, rewritten=False))
+    assert name in {id for own in pieces for id in (own.id, *own.also_called)}
 
 
 @pytest.mark.parametrize("name", sorted(name for name in PAIRS if not CATALOGUE[name].by_formula))
@@ -95,6 +96,14 @@ def test_changes_that_pay_together_are_told_together() -> None:
     parts = (joint.id, *joint.combined_with)
     assert len(set(parts)) == len(parts) > 1
     assert joint.gain_us > sum(singly.get(id, 0.0) for id in parts)
+
+
+def test_edits_that_make_one_program_are_one_piece_and_others_are_not() -> None:
+    (both,) = [own for own in advice_of(narrow_product(4, 512, 128)) if own.also_called]
+    assert {both.id, *both.also_called} == {"block_k", "bigger_transfers"}
+    # a sum left out and a sum made once leave as much to do, in different programs
+    pieces = advice_of(subject("hoist_compute", rewritten=False))
+    assert {own.id for own in pieces if not own.also_called} >= {"fuse_alu", "hoist_compute"}
 
 
 @pytest.mark.parametrize("name", PAIRS)

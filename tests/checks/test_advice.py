@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import shlex
+from collections import OrderedDict
 from pathlib import Path
 
 import pytest
 
-from nkilab.advice import CATALOGUE
+import nkilab
+from nkilab.advice import CATALOGUE, findings
 from tests.command_line import call, script
+from tests.test_tapes import module, x_of
 
 ADVICE = [own.rule for own in CATALOGUE.values() if own.rule.wrong is not None]
 
@@ -29,6 +32,20 @@ def test_the_command_of_a_piece_of_advice_gives_its_gain(rule, tmp_path: Path) -
     assert tried["schema"] == "nkilab.what-if/1"
     assert tried["gain_us"] == pytest.approx(finding["gain_us"], rel=1e-9)
     assert tried["latency_us"] - tried["without_us"] == pytest.approx(tried["gain_us"])
+
+
+def test_a_check_from_another_line_looks_for_advice_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked: list[int] = []
+    monkeypatch.setattr(findings, "_known", OrderedDict())
+    monkeypatch.setattr(findings, "advice_of", lambda subject, most: looked.append(most) or ())
+    kernel = module("return scaled(x, 2.0)").kernel
+    nkilab.check(kernel, x_of(0))
+    nkilab.check(kernel, x_of(1))
+    assert len(looked) == 1
+    # the same rows, of which one is written on another line
+    nkilab.check(module("\nout = scaled(x, 2.0)\nnisa.dma_copy(out, x)\nreturn out").kernel, x_of(0))
+    nkilab.check(module("out = scaled(x, 2.0)\nnisa.dma_copy(out, x)\nreturn out").kernel, x_of(0))
+    assert len(looked) == 3
 
 
 SCALED_IN_PLACE = """

@@ -24,10 +24,9 @@ every_rule = pytest.mark.parametrize("rule", RULES.values(), ids=list(RULES))
 WITHOUT_EXAMPLE = {
     "race", "race-two-ranks", "scalar-offset-slice", "dynamic-on-chip", "dma-transpose-rank", "nl-copy-psum",
     "device-loop-one-core", "python-closure", "scalar-offset-place", "mixed-addresses", "device-loop-uneven",
-    "numpy-type-argument", "nl-rms-norm", "matmul-columns", "hwdge-transpose", "early-operators",
-    "dma-dynamic-on-chip", "gpsimd-sum", "range-select-command", "transpose-line", "nl-copy-integers",
-    "indirect-transpose-columns", "integers-on-vector", "integer-casts", "found-places",
-    "range-select-rounds", "psum-word-start", "sendrecv-rows", "collective-receives-twice",
+    "numpy-type-argument", "nl-rms-norm", "matmul-columns", "hwdge-transpose", "dma-dynamic-on-chip",
+    "range-select-command", "transpose-line", "nl-copy-integers", "indirect-transpose-columns",
+    "found-places", "range-select-rounds", "psum-word-start", "sendrecv-rows", "collective-receives-twice",
     "dynamic-compute",
 }  # fmt: skip
 

@@ -115,17 +115,18 @@ def run_one(row: Mapping[str, Any]) -> None:
     with checking.every_launch() as reports:
         checked = api.WORLD.launching
 
-        def recorded(kernel: Any, args: Any, kwargs: Any, machine: Any, **how: Any) -> Any:
+        def recorded(kernel: Any, calls: Any, ranks: Any, machine: Any, **how: Any) -> Any:
             entry = {"kernel": kernel.name, "error": "", "findings": [], "latency_us": 0.0}
             outcome.launches.append(entry)
             try:
-                launched = checked(kernel, args, kwargs, machine, **how)
+                left = checked(kernel, calls, ranks, machine, **how)
             except Exception as error:
                 entry["error"] = f"{type(error).__name__}: {error}"
                 raise
             entry["findings"] = [f"{f.rule}: {f.site}: {f.message}" for f in reports[-1].findings if f.fails]
-            entry["latency_us"] = api.estimate_programs(launched.programs).latency_us
-            return launched
+            programs = [program for launched in left for program in launched.programs]
+            entry["latency_us"] = api.estimate_programs(programs).latency_us
+            return left
 
         api.WORLD.launching = recorded
         try:

@@ -74,7 +74,8 @@ def test_sums_on_vector_engine_are_the_last_resort(monkeypatch: pytest.MonkeyPat
     assert np.array_equal(kernel(d, i, i), d @ i.T @ i)
     assert first in explain(kernel)
     searched = einsum.compile(text, shapes=shapes, search=0.1)
-    assert searched.changes[0].startswith("NOT SEARCHED")
+    # a search begins with the plan that was made another way, and says so
+    assert searched.changes[0] == first
     assert searched.source == kernel.source
 
 

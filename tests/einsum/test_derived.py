@@ -20,6 +20,7 @@ from nkilab.einsum.plan.recurrence import without_turns
 from nkilab.einsum.plan.turned import turned_once
 from nkilab.einsum.reference import evaluate
 from nkilab.einsum.rewrite.recurrences import with_scans
+from nkilab.einsum.rewrite.windows import with_windows_as_rows
 from nkilab.machine import MACHINES
 from tests.einsum.cascades import Steps
 
@@ -65,6 +66,9 @@ LAWS: dict[Kind, tuple[Callable[[Cascade], Cascade], Cascade]] = {
     Kind.PART: (lambda c: normal(c, 128), cascade_of("A: I J, B: J K, C: K L, Z: I L",
                                    ["Z[i, l] = A[i, j] . B[j, k] . C[k, l] ;; M mul V add"], "Z",
                                    {"I": 3, "J": 5, "K": 2, "L": 7})),
+    Kind.WINDOW: (with_windows_as_rows, cascade_of("X: C H W, F: K C R S, Z: P Q K",
+                  ["Z[p, q, k] = X[c, 2*p + r, 3*q + s] . F[k, c, r, s] ;; M mul V add"], "Z",
+                  {"C": 3, "H": 8, "W": 12, "K": 5, "R": 2, "S": 3, "P": 4, "Q": 4})),
     Kind.NOW: (without_turns, HISTORY),
     Kind.NEXT: (without_turns, SWAPPED),
     Kind.SUM: (deferred, cascade_of("S: M P, R: P, A: M P, V: M F, Z: P F",
@@ -96,7 +100,9 @@ def test_both_sides_of_a_law_are_equal(kind: Kind) -> None:
     inputs = {t: rng.standard_normal(cascade.shape(t)) / 8 for t in cascade.inputs}
     # what nothing writes any more is read by nothing
     unread = {t: np.full(cascade.shape(t), np.nan) for t in other.inputs if t not in inputs}
-    before, after = evaluate(cascade, inputs), evaluate(other, inputs | unread)
+    # the same elements in the same order
+    views = {t: array.reshape(other.shape(t)) for t, array in inputs.items()}
+    before, after = evaluate(cascade, inputs), evaluate(other, views | unread)
     for name in cascade.outputs:
         np.testing.assert_allclose(after[name], before[name], rtol=1e-12, atol=1e-12)
 

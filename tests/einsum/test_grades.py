@@ -8,12 +8,12 @@ import pytest
 
 import nkilab.einsum
 from nkilab.einsum.checks.judge import judge
-from nkilab.einsum.grades import BY_CONSTRUCTION, ROWS, TABLE, Finding, Grade, enforce
+from nkilab.einsum.grades import ROWS, TABLE, Finding, Grade, enforce
 from nkilab.einsum.language.sources import Source
 from nkilab.einsum.language.spec import read_spec
 from nkilab.errors import SpecError
 from nkilab.machine import machine_named
-from tests.einsum.mistakes import MISTAKES, Mistake
+from tests.einsum.mistakes import BY_CONSTRUCTION, MISTAKES, Mistake
 from tests.einsum.specs import PRODUCT, SUMS
 
 pytestmark = pytest.mark.corpus

@@ -254,7 +254,7 @@ def test_an_inner_loop_that_python_unrolls_is_part_of_the_outer_one() -> None:
 
 
 def transposes(k: Kernel, operand: str) -> None:
-    """Two iterations of two of an inner loop, each of which turns its own tile for a product with another.
+    """Two iterations of two of an inner loop, each of which transposes its tile for a product with another.
 
     The tiles of the inner iterations are the same in both outer ones.
     """
@@ -266,11 +266,11 @@ def transposes(k: Kernel, operand: str) -> None:
         k.load(other, k.hbm(128, 128))
         for tile, position in zip(tiles, in_turns(k, outer, 8 + outer, 2), strict=True):
             k.session.position = position
-            turned, copied, product = k.psum(128, 128), k.tile(128, 128), k.psum(128, 128)
-            k.call("nc_transpose", turned, tile, engine="tensor")
-            k.copy(copied, turned)
+            transpose, copied, product = k.psum(128, 128), k.tile(128, 128), k.psum(128, 128)
+            k.call("nc_transpose", transpose, tile, engine="tensor")
+            k.copy(copied, transpose)
             if operand == "in psum":
-                k.copy(shared, columns(turned, 0, 64))
+                k.copy(shared, columns(transpose, 0, 64))
             if operand == "stationary":
                 k.matmul(product, copied, other)
             else:

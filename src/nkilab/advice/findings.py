@@ -41,7 +41,10 @@ def find(evidence: Evidence, most: int) -> tuple[Advice, ...]:
         return ()
     program = subject.written
     rows = (signature(program), program.line_column.tobytes(), program.value_column.tobytes())
-    key = (*rows, *program.lines, repr(program.values), Same(program.machine), most)
+    # the line of an input is that of the call, which may be any
+    named = {own.line for own in program.storages if own.scope != "input"}.union(program.line_column.tolist())
+    lines = [program.lines[number] for number in sorted(named)]
+    key = (*rows, *lines, repr(program.values), Same(program.machine), most)
     advice = _known.get(key)
     if advice is None:
         advice = _known[key] = advice_of(subject, most)

@@ -23,12 +23,11 @@ from ..views.path import path_of
 from ..views.summary import packet_time
 from .draft import Draft, movable, whole_tile, with_steps
 from .equal_results import Results, results_of
-from .equal_values import Equals, equals_of, live_rows
+from .equal_values import Equals, equals_of
 from .loops import Loop, loops_of
 
-# rows of a program that is edited row by row; of one with more than the second, the first iterations of its
-# outermost loop, if that is most of it
-MOST_ROWS, MOST_WHOLE = 120_000, 40_000
+# rows of a program that is edited row by row; of a larger one the first iterations of its outermost loop
+MOST_ROWS = 120_000
 LEAST_SHARE = 0.8
 
 
@@ -58,20 +57,17 @@ class Subject(Struct, frozen=True, eq=False, dict=True):
 
     @cached_property
     def part(self) -> Subject:
-        """All of it; of a large program the first iterations of its outermost loop, if they stand alone."""
-        if len(self.written) <= MOST_WHOLE or self.written.met:
+        """All of it; of a program that is too large the first iterations of its outermost loop."""
+        if len(self.written) <= MOST_ROWS or self.written.met:
             return self
         loops = [own for own in loops_of(self.written) if 2 * own.length <= MOST_ROWS
                  and own.length * len(own.start) >= LEAST_SHARE * len(self.written)]  # fmt: skip
         if not loops:
             return self
         loop = max(loops, key=lambda own: own.length)
-        count = 1 << int(np.log2(max(MOST_WHOLE / 2, 2 * loop.length) // loop.length))
+        count = 1 << int(np.log2(max(MOST_ROWS / 2, 2 * loop.length) // loop.length))
         first = np.arange(int(loop.start[min(count, len(loop.start) - 1)]))
-        written = self.written.arranged(first)
-        # what the rest uses would be without use in a part
-        is_whole = bool((live_rows(written) == live_rows(self.written)[first]).all())
-        return subject_of_program(written) if is_whole or len(self.written) > MOST_ROWS else self
+        return subject_of_program(self.written.arranged(first))
 
     @cached_property
     def renewed(self) -> Subject:

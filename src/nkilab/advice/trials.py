@@ -12,6 +12,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ..conformal import advised_factors, least_gain
+from ..cores import signature
 from ..errors import NkilabError
 from ..trace.program import Program
 from ..views.guidance import Advice, Equality
@@ -183,7 +184,9 @@ def advice_of(subject: Subject, most: int = MOST_EDITS) -> tuple[Advice, ...]:
     """
     part = subject.part
     singles = tried(part, _affordable(part, most))
-    several = list(together(part, singles)) if len(part.written) <= SMALL_ROWS else []
+    # a check, which runs at each change, tries one change at a time
+    is_small = most > IN_CHECK and len(part.written) <= SMALL_ROWS
+    several = list(together(part, singles)) if is_small else []
     saved = _saved_by_id(part, singles)
     step = least_gain() * part.latency_ns
     ranked = []
@@ -194,8 +197,9 @@ def advice_of(subject: Subject, most: int = MOST_EDITS) -> tuple[Advice, ...]:
             ranked.append(((-round(gain / step), usual(own.id), -gain), own, replace(piece, equal=equal)))
     result: dict[tuple[object, ...], Advice] = {}
     for _, own, piece in sorted(ranked, key=lambda one: one[0]):
-        # edits of a line that take exactly as long make one program, whatever they are called
-        key = piece.line, own.latency_ns, piece.combined_with
+        # edits of a line that make one program are one, whatever they are called
+        same = piece.id if own.program is None else signature(own.program)
+        key = piece.line, own.latency_ns, piece.combined_with, same
         known = result.setdefault(key, piece)
         if piece.id not in (known.id, *known.also_called):
             result[key] = replace(known, also_called=(*known.also_called, piece.id))

@@ -23,7 +23,7 @@ _LARGEST = 5
 # samples of the curve of occupancy
 _POINTS = 64
 _SPILLED = """
-out = nl.ndarray((128, 8192), nl.float32, buffer=nl.shared_hbm)
+tiles: out f32[128,8192] hbm
 tiles = []
 for i in range({}):
     tile = nl.ndarray((128, 8192), nl.float32, buffer=nl.sbuf)
@@ -34,7 +34,6 @@ nisa.memset(total, 0.0)
 for tile in tiles:
     nisa.tensor_tensor(total, total, tile, op=nl.add)
 nisa.dma_copy(out, total)
-return out
 """
 SPILL = rule(
     "spill", "capacity", "warning",
@@ -49,9 +48,7 @@ SPILL = rule(
 )  # fmt: skip
 
 _BANKS = """
-left = nl.ndarray((128, 128), nl.bfloat16, buffer=nl.sbuf)
-right = nl.ndarray((128, 512), nl.bfloat16, buffer=nl.sbuf)
-out = nl.ndarray(({0}, 128, 512), nl.float32, buffer=nl.shared_hbm)
+tiles: left bf16[128,128] sbuf; right bf16[128,512] sbuf; out f32[{0},128,512] hbm
 nisa.dma_copy(left, a)
 nisa.dma_copy(right, b)
 sums = []
@@ -63,7 +60,6 @@ for i in range({0}):
     result = nl.ndarray((128, 512), nl.float32, buffer=nl.sbuf)
     nisa.tensor_copy(result, sums[i])
     nisa.dma_copy(out[i], result)
-return out
 """
 PSUM_FULL = rule(
     "psum-full", "capacity", "error",
@@ -76,11 +72,9 @@ PSUM_FULL = rule(
 )  # fmt: skip
 
 _WIDE = """
-tile = nl.ndarray((128, {width}), nl.float32, buffer=nl.sbuf)
-out = nl.ndarray((128, {width}), nl.float32, buffer=nl.shared_hbm)
+tiles: tile f32[128,{width}] sbuf; out f32[128,{width}] hbm
 nisa.dma_copy(tile, x)
 nisa.dma_copy(out, tile)
-return out
 """
 SBUF_FULL = rule(
     "sbuf-full", "capacity", "error",
@@ -105,12 +99,10 @@ MIXED = rule(
 
 _BOTH = """
 fixed = nl.ndarray((128, 512), nl.float32, buffer=nl.sbuf, address=(0, 8192))
-other = nl.ndarray((128, 512), nl.float32, buffer=nl.sbuf{})
-out = nl.ndarray((128, 512), nl.float32, buffer=nl.shared_hbm)
+tiles: other f32[128,512] sbuf{}; out f32[128,512] hbm
 nisa.dma_copy(fixed, x)
 nisa.tensor_copy(other, fixed)
 nisa.dma_copy(out, other)
-return out
 """
 BOTH = rule(
     "mixed-allocation", "capacity",
@@ -126,12 +118,11 @@ BOTH = rule(
 
 
 _KEPT = """
-out = nl.ndarray((128, 512), x.dtype, buffer=nl.shared_hbm)
+tiles: out x.dtype[128,512] hbm
 tile = nl.ndarray((nl.par_dim(128), 512), x.dtype, buffer=ncc.sbuf.mod_alloc(base_addr=0))
 tile[...] = nl.load(x)
 {}
 nl.store(out, tile)
-return out
 """
 ALLOCATED = rule(
     "allocated-scratch", "compiler",

@@ -12,21 +12,19 @@ from .scope import Scope
 from .text_rules import Place, text_rule
 
 _SUM = """
-out = nl.ndarray((128, 512), x.dtype, buffer=nl.shared_hbm)
+tiles: out x.dtype[128,512] hbm
 total = nl.zeros((nl.par_dim(128), 512), x.dtype, buffer=nl.sbuf)
 for i in nl.{kind}(4):
     {update}
 nl.store(out, total)
-return out
 """
 _X4 = {"x": "f32[4,128,512]"}
 _PRODUCT = """
-out = nl.ndarray((128, 512), nl.float32, buffer=nl.shared_hbm)
+tiles: out f32[128,512] hbm
 total = nl.zeros((nl.par_dim(128), 512), nl.float32, buffer=nl.{})
 for i in nl.affine_range(4):
     total[...] += nisa.nc_matmul(nl.load(x[i, :, 0:128]), nl.load(x[i]))
 nl.store(out, nl.copy(total))
-return out
 """
 
 

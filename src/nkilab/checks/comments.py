@@ -26,11 +26,9 @@ from .finding import Finding, Site
 from .sources import Ignore, Sources
 
 _SILENCED = """
-tile = nl.ndarray((128, 512), nl.float32, buffer=nl.sbuf)
-out = nl.ndarray((128, 512), nl.float32, buffer=nl.shared_hbm)
+tiles: tile f32[128,512] sbuf; out f32[128,512] hbm
 nisa.dma_copy(tile, x)
 nisa.dma_copy(out, tile)  # nkilab: ignore[{}
-return out
 """
 BAD_COMMENT = rule(
     "ignore-comment", "comments", "warning",

@@ -6,6 +6,7 @@ of the examples follow from the declaration.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from textwrap import dedent, indent
 from typing import Literal, NotRequired, TypedDict, Unpack
@@ -43,11 +44,27 @@ _IMPORTS = {
 }
 
 
+# lines of examples that make tiles, and one tile of such a line
+_TILES = re.compile(r"^( *)tiles: (.*)$", re.MULTILINE)
+_TILE = re.compile(r"(\w+) ([\w.]+)\[(.*?)\] (\w+)([^;]*)")
+_RETURNED = re.compile(r"^tiles: (.*; )?out .* hbm", re.MULTILINE)
+_TYPES = {"f32": "nl.float32", "bf16": "nl.bfloat16", "i32": "nl.int32", "u32": "nl.uint32"}
+
+
+def _made(line: re.Match[str]) -> str:
+    return "\n".join(
+        f"{line[1]}{name} = nl.ndarray(({shape.replace(',', ', ')}), {_TYPES.get(dtype, dtype)}, "
+        f"buffer=nl.{'shared_hbm' if memory == 'hbm' else memory}{more})"
+        for name, dtype, shape, memory, more in _TILE.findall(line[2])
+    )
+
+
 class Example(Struct, frozen=True):
     """A small kernel.
 
     Args:
-        body: of the function, which is called `kernel`.
+        body: of the function, which is called `kernel`. A line `tiles: a f32[128,512] sbuf; ...` makes tiles;
+            one in hbm that is called out is returned at the end.
         args: per parameter what it is called with, as on a command line: "f32[128,512]".
         spelling: "nki" or "neuronxcc".
         grid: of the launch, as on a command line.
@@ -74,7 +91,8 @@ class Example(Struct, frozen=True):
     def text(self) -> str:
         """The file: imports and the kernel."""
         head = f"@nki.jit\ndef kernel({', '.join(self.args)}):\n"
-        body = indent(dedent(self.body).strip("\n"), "    ")
+        body = indent(_TILES.sub(_made, dedent(self.body).strip("\n")), "    ")
+        body += "\n    return out" if _RETURNED.search(self.body) else ""
         above = dedent(self.above).strip("\n")
         return f"{_IMPORTS[self.spelling]}\n{above + chr(10) if above else ''}\n{head}{body}\n"
 
@@ -89,12 +107,10 @@ Lines = str | tuple[str, ...]
 # copies x to out through a tile
 COPIED = Example(
     """
-tile = nl.ndarray((128, 512), nl.float32, buffer=nl.sbuf)
-out = nl.ndarray((128, 512), nl.float32, buffer=nl.shared_hbm)
+tiles: tile f32[128,512] sbuf; out f32[128,512] hbm
 nisa.dma_copy(tile, x)
 {}
 nisa.dma_copy(out, tile)
-return out
 """,
     {"x": "f32[128,512]"},
 )

@@ -156,12 +156,10 @@ def _scopes(scope: Scope) -> Iterator[Place]:
 
 
 _COUNTED = """
-tile = nl.ndarray((32, 512), nl.float32, buffer=nl.sbuf)
-out = nl.ndarray((32, 512), nl.float32, buffer=nl.shared_hbm)
+tiles: tile f32[32,512] sbuf; out f32[32,512] hbm
 for i in nl.dynamic_range(0, 128, 32):
     nisa.dma_copy(tile, x.ap([[512, 32], [1, 512]], scalar_offset=i, indirect_dim=0))
 nisa.dma_copy(out, tile)
-return out
 """
 
 
@@ -259,9 +257,7 @@ def _kept(node: ast.AST) -> tuple[str, list[ast.expr]]:
 
 
 _GATHERED = """
-rows = nl.ndarray((32, 1), nl.int32, buffer=nl.sbuf)
-tile = nl.ndarray((32, 64), nl.float32, buffer=nl.sbuf)
-out = nl.ndarray((32, 64), nl.float32, buffer=nl.shared_hbm)
+tiles: rows i32[32,1] sbuf; tile f32[32,64] sbuf; out f32[32,64] hbm
 nisa.dma_copy(rows, chosen)
 nisa.memset(tile, 0.0)
 
@@ -270,7 +266,6 @@ def body(i):
 
 nl.fori_loop(0, 2, body)
 nisa.dma_copy(out, tile)
-return out
 """
 
 
@@ -343,9 +338,7 @@ LOOP = rule(
 
 _SUMMED = """
 left, right = nl.load(a), nl.load(b)
-result = nl.ndarray((128, 512), nl.float32, buffer=nl.sbuf)
-out = nl.ndarray((128, 512), nl.float32, buffer=nl.shared_hbm)
-total = nl.ndarray((128, 512), nl.float32, buffer=nl.psum)
+tiles: result f32[128,512] sbuf; out f32[128,512] hbm; total f32[128,512] psum
 
 def body(i):
     {}nisa.nc_matmul(total, left, right)
@@ -353,7 +346,6 @@ def body(i):
 
 nl.fori_loop(0, 3, body)
 nisa.dma_copy(out, result)
-return out
 """
 BANK = rule(
     "psum-into-device-loop", "compiler",

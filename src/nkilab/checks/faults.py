@@ -22,17 +22,13 @@ from .finding import Finding, Severity, Site
 from .initialisation import UNWRITTEN_READ
 
 _TOO_WIDE = """
-left = nl.ndarray((128, 128), nl.bfloat16, buffer=nl.sbuf)
-right = nl.ndarray((128, {width}), nl.bfloat16, buffer=nl.sbuf)
-result = nl.ndarray((128, {width}), nl.float32, buffer=nl.sbuf)
-total = nl.ndarray((128, {width}), nl.float32, buffer=nl.psum)
-out = nl.ndarray((128, {width}), nl.float32, buffer=nl.shared_hbm)
+tiles: left bf16[128,128] sbuf; right bf16[128,{width}] sbuf; result f32[128,{width}] sbuf
+tiles: total f32[128,{width}] psum; out f32[128,{width}] hbm
 nisa.dma_copy(left, a)
 nisa.dma_copy(right, b)
 nisa.nc_matmul(total, left, right)
 nisa.tensor_copy(result, total)
 nisa.dma_copy(out, result)
-return out
 """
 KERNEL_ERROR = rule(
     "kernel-error", "kernel", "error",
@@ -47,12 +43,10 @@ KERNEL_ERROR = rule(
 )  # fmt: skip
 
 _LONELY = """
-tile = nl.ndarray((128, 512), nl.float32, buffer=nl.sbuf)
-out = nl.ndarray((2, 128, 512), nl.float32, buffer=nl.shared_hbm)
+tiles: tile f32[128,512] sbuf; out f32[2,128,512] hbm
 nisa.dma_copy(tile, x)
 nisa.dma_copy(out[nl.program_id(0)], tile)
 {call}
-return out
 """
 DEADLOCK = rule(
     "deadlock", "kernel", "error",
@@ -67,14 +61,10 @@ DEADLOCK = rule(
 )  # fmt: skip
 
 _IDLE = """
-data = nl.ndarray((128, 512), nl.float32, buffer=nl.sbuf)
-result = nl.ndarray((128, 512), nl.float32, buffer=nl.sbuf)
-total = nl.ndarray((128, 1), nl.float32, buffer=nl.sbuf)
-out = nl.ndarray((128, 1), nl.float32, buffer=nl.shared_hbm)
+tiles: data f32[128,512] sbuf; result f32[128,512] sbuf; total f32[128,1] sbuf; out f32[128,1] hbm
 nisa.dma_copy(data, x)
 nisa.exponential(result, data, reduce_res=total, reduce_cmd=nisa.reduce_cmd.{})
 nisa.dma_copy(out, total)
-return out
 """
 KERNEL_WARNING = rule(
     "kernel-warning", "kernel", "warning",

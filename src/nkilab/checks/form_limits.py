@@ -109,12 +109,10 @@ STEP = rule(
 
 
 _SCRATCH = """
-scratch = nl.ndarray((256, 8), x.dtype, buffer=nl.private_hbm)
-out = nl.ndarray((8, 128), x.dtype, buffer=nl.shared_hbm)
+tiles: scratch x.dtype[256,8] private_hbm; out x.dtype[8,128] hbm
 for i in range(2):
     nl.store(scratch[i * 128 : i * 128 + 128], nl.load(x[i * 128 : i * 128 + 128]))
 nl.store(out, nl.load_transpose2d({}[0:128]))
-return out
 """
 LOCAL = rule(
     "load-transpose-local", "compiler", Refusal("report", until=LAST_PARSED, generations=(2,)),
@@ -146,8 +144,7 @@ REPEATED = rule(
     why="operators have no broadcast over partitions; the functions of nl have",
     fix="use nl.add, nl.multiply, ..., or repeat the row by broadcast_to first",
     source="NKI known issues of Beta 1, unsupported syntax",
-    kernel=Example("out = nl.ndarray((128, 512), x.dtype, buffer=nl.shared_hbm)\n"
-                   "nl.store(out, {})\nreturn out", COPIED.args, "neuronxcc"),
+    kernel=Example("tiles: out x.dtype[128,512] hbm\nnl.store(out, {})", COPIED.args, "neuronxcc"),
     wrong="nl.load(x) * nl.load(x[0:1])", right="nl.multiply(nl.load(x), nl.load(x[0:1]))",
 )  # fmt: skip
 _NOTICED = {"name": NAMED, "partitions": REPEATED}
@@ -447,10 +444,25 @@ _ROWS: tuple[tuple[str, Refusal, tuple[str, ...], str, str, str, str, str, Calla
      "a kernel of the gated delta rule, NKI 0.6; against it nki.isa.tensor_tensor",
      lambda f: "the engine is gpsimd" if f.engine == "gpsimd" and not f.data1.dtype.is_integer else ""),
 )  # fmt: skip
+_WHOLE = tile_line("whole", "(128, 512)", "int32") + "\nnisa.memset(whole, 1)\n"
+_ADDED = "nisa.tensor_tensor({0}, {0}, {0}, op=nl.add, engine=nisa.engine.{1})"
+# What breaks rows of these, what keeps them, and on which chip.
+_SHOWN: dict[str, tuple[str, ...]] = {
+    "early-operators": ("nisa.tensor_scalar(tile, tile, op0=nl.abs, operand0=0.0)",
+                        "nisa.activation(tile, op=nl.abs, data=tile)", "trn2"),
+    "unary-operators": ("nisa.tensor_scalar(tile, tile, op0=nl.square, operand0=0.0)",
+                        "nisa.activation(tile, op=nl.square, data=tile)", "trn3"),
+    "integers-on-vector": (*(_WHOLE + _ADDED.format("whole", e) for e in ("vector", "gpsimd")), "trn2"),
+    "integer-casts": (*(f"{_WHOLE}nisa.tensor_copy({p})" for p in ("whole, tile", "tile, whole")), "trn2"),
+    "gpsimd-sum": (*(_ADDED.format("tile", engine) for engine in ("gpsimd", "vector")), "trn1"),
+    "priority-descriptors": (*(f"nisa.dma_copy(tile, x, priority=1{rest})"
+                               for rest in (", dge_mode=nisa.dge_mode.none", "")), "trn3"),
+}  # fmt: skip
 for _id, _refusal, _names, _title, _what, _why, _fix, _source, _look in _ROWS:
-    form_rule("nki", _id, _refusal, *_names, title=_title, what=_what, why=_why, fix=_fix, source=_source)(
-        _look
-    )
+    _wrong, _right, _chip = _SHOWN.get(_id, (None, None, "trn2"))
+    _options = (*(("--nki", _refusal.until) if _refusal.until else ()), "--target", _chip)
+    form_rule("nki", _id, _refusal, *_names, title=_title, what=_what, why=_why, fix=_fix, source=_source,
+              wrong=_wrong, right=_right, options=_options)(_look)  # fmt: skip
 
 form_rule("nki", "nl-copy-psum", Refusal("documented", since="0.3", until="0.5"), "tensor_copy",
     title="before NKI 0.6 nl.copy stays within sbuf",

@@ -208,8 +208,7 @@ def _index_places(scope: Scope) -> Iterator[Place]:
     why="the call is not lowered for the device; it works in simulation",
     fix="load the left side transposed, and pass transpose_x=True",
     source="NKI 0.3 and 0.4 release notes, known issues",
-    kernel=Example("out = nl.ndarray((128, 128), nl.float32, buffer=nl.shared_hbm)\n"
-                   "nl.store(out, nl.copy(nl.matmul(nl.load(a), nl.load(b){})))\nreturn out",
+    kernel=Example("tiles: out f32[128,128] hbm\nnl.store(out, nl.copy(nl.matmul(nl.load(a), nl.load(b){})))",
                    {"a": "f32[128,128]", "b": "f32[128,128]"}),
     wrong="", right=", transpose_x=True",
 )  # fmt: skip

@@ -14,11 +14,9 @@ from .finding import Finding, Site
 SOURCE = "NKI simulator guide, uninitialized memory detection"
 
 _PARTLY = """
-tile = nl.ndarray((128, 512), nl.float32, buffer=nl.sbuf)
-out = nl.ndarray((128, 512), nl.float32, buffer=nl.shared_hbm)
+tiles: tile f32[128,512] sbuf; out f32[128,512] hbm
 nisa.dma_copy(tile{0}, x{0})
 nisa.dma_copy(out, tile)
-return out
 """
 UNWRITTEN_READ = rule(
     "unwritten-read", "initialisation", "error",

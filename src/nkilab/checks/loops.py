@@ -23,12 +23,11 @@ from .finding import Finding, once
 
 AFFINE = "nki.language.affine_range; err_unexpected_output_dependencies"
 _RUNNING = """
-out = nl.ndarray((128, 512), x.dtype, buffer=nl.shared_hbm)
+tiles: out x.dtype[128,512] hbm
 state = nl.zeros((128, 512), x.dtype, buffer=nl.sbuf)
 for i in nl.{}(4):
     state[...] = nl.exp(state) + nl.load(x[i])
 nl.store(out, state)
-return out
 """
 _X = {"x": "f32[4,128,512]"}
 CARRIED = rule(
@@ -44,12 +43,11 @@ CARRIED = rule(
 )  # fmt: skip
 
 _FILL = """
-out = nl.ndarray((4, 128, 512), x.dtype, buffer=nl.shared_hbm)
+tiles: out x.dtype[4,128,512] hbm
 for i in nl.affine_range(4):
     nl.store(out[i], nl.load(x[i]))
 for i in nl.affine_range(4):
     nl.store({}, nl.load(x[i]))
-return out
 """
 TWICE = rule(
     "affine-output", "loops", "error",
@@ -62,11 +60,10 @@ TWICE = rule(
 )  # fmt: skip
 
 _OF_INSTANCES = """
-out = nl.ndarray((4, 128, 512), x.dtype, buffer=nl.shared_hbm)
+tiles: out x.dtype[4,128,512] hbm
 i = nl.program_id(0)
 nl.store(out[i], nl.load(x[i]))
 {}
-return out
 """
 INSTANCES = rule(
     "instances-output", "loops", "error",
@@ -81,11 +78,10 @@ INSTANCES = rule(
 )  # fmt: skip
 
 _AFTER = """
-out = nl.ndarray((128, 512), x.dtype, buffer=nl.shared_hbm)
+tiles: out x.dtype[128,512] hbm
 {before}for i in nl.sequential_range(4):
     tile{key} = nl.load(x[i])
 nl.store(out, tile)
-return out
 """
 SCOPE = rule(
     "out-of-scope", "loops", "error",

@@ -38,10 +38,7 @@ OVERWRITTEN = rule(
 )  # fmt: skip
 
 _ROWS = """
-left = nl.ndarray((128, 256), nl.bfloat16, buffer=nl.sbuf)
-right = nl.ndarray((128, 512), nl.bfloat16, buffer=nl.sbuf)
-total = nl.ndarray((128, 256), nl.float32, buffer=nl.sbuf)
-out = nl.ndarray((256, 512), nl.float32, buffer=nl.shared_hbm)
+tiles: left bf16[128,256] sbuf; right bf16[128,512] sbuf; total f32[128,256] sbuf; out f32[256,512] hbm
 nisa.dma_copy(left, a)
 nisa.dma_copy(right, b)
 nisa.memset(total, 0.0)
@@ -51,7 +48,6 @@ for m in range(2):
         nisa.nc_matmul(product, left[:, nl.ds(m * 128, 128)], right[:, nl.ds(n * 256, 256)])
         nisa.tensor_tensor(total, total, product, op=nl.add)
         nisa.dma_copy(out[nl.ds(m * 128, 128), nl.ds(n * 256, 256)], total)
-return out
 """
 GOES_ON = rule(
     "sbuf-sum-goes-on", "loops", "warning",

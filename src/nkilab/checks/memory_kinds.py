@@ -18,13 +18,11 @@ _COLLECTIVES = (
     "collective_permute_implicit_reduce",
 )  # fmt: skip
 _COLLECTIVE = """
-given = nl.ndarray((128, 512), nl.float32, buffer=nl.{0}{1})
-summed = nl.ndarray((128, 512), nl.float32, buffer=nl.shared_hbm, name="summed")
-out = nl.ndarray((128, 512), nl.float32, buffer=nl.shared_hbm)
+tiles: given f32[128,512] {0}{1}; summed f32[128,512] hbm, name="summed"
+tiles: out f32[128,512] hbm
 nisa.dma_copy(given, x)
 ncc.all_reduce([given], [summed], ncc.ReplicaGroup([[0]]), nl.add)
 nisa.dma_copy(out, summed)
-return out
 """
 
 

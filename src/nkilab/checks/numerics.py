@@ -31,15 +31,12 @@ from .world import World
 
 _OPTIONS = ("--numerics", "")
 _ADDED = """
-tile = nl.ndarray((128, 64), nl.bfloat16, buffer=nl.sbuf)
-total = nl.ndarray((128, 64), nl.{dtype}, buffer=nl.sbuf)
-out = nl.ndarray((128, 64), nl.{dtype}, buffer=nl.shared_hbm)
+tiles: tile bf16[128,64] sbuf; total nl.{dtype}[128,64] sbuf; out nl.{dtype}[128,64] hbm
 nisa.memset(tile, 1.0)
 nisa.memset(total, 0.0)
 for _ in range({count}):
     nisa.tensor_tensor(total, total, tile, op=nl.add)
 nisa.dma_copy(out, total)
-return out
 """
 LOST = rule(
     "numerics-lost-sum", "numerics", "warning",
@@ -55,12 +52,10 @@ LOST = rule(
 )  # fmt: skip
 
 _GROWN = """
-tile = nl.ndarray((128, 64), nl.{0}, buffer=nl.sbuf)
-out = nl.ndarray((128, 64), nl.{0}, buffer=nl.shared_hbm)
+tiles: tile nl.{0}[128,64] sbuf; out nl.{0}[128,64] hbm
 nisa.memset(tile, 60000.0)
 nisa.tensor_scalar(tile, tile, op0=nl.multiply, operand0=4.0)
 nisa.dma_copy(out, tile)
-return out
 """
 OVERFLOW = rule(
     "numerics-overflow", "numerics", "error",
@@ -73,14 +68,11 @@ OVERFLOW = rule(
 )  # fmt: skip
 
 _CANCELLED = """
-tile = nl.ndarray((128, 64), nl.{0}, buffer=nl.sbuf)
-other = nl.ndarray((128, 64), nl.{0}, buffer=nl.sbuf)
-out = nl.ndarray((128, 64), nl.{0}, buffer=nl.shared_hbm)
+tiles: tile nl.{0}[128,64] sbuf; other nl.{0}[128,64] sbuf; out nl.{0}[128,64] hbm
 nisa.memset(tile, 1000.0)
 nisa.tensor_scalar(other, tile, op0=nl.add, operand0=1.0)
 nisa.tensor_tensor(other, other, tile, op=nl.subtract)
 nisa.dma_copy(out, other)
-return out
 """
 PARTED = rule(
     "numerics-divergence", "numerics", "warning",
@@ -366,15 +358,13 @@ def numerics(
 
 
 _SUMMED = """
-tile = nl.ndarray((128, 64), nl.float32, buffer=nl.sbuf)
-total = nl.ndarray((128, 64), nl.{}, buffer=nl.sbuf)
-out = nl.ndarray((128, 64), nl.bfloat16, buffer=nl.shared_hbm)
+tiles: tile f32[128,64] sbuf; total nl.{}[128,64] sbuf
+tiles: out bf16[128,64] hbm
 nisa.memset(total, 0.0)
 for i in range(16):
     nisa.dma_copy(tile, x[i])
     nisa.tensor_tensor(total, total, tile, op=nl.add)
 nisa.dma_copy(out, total)
-return out
 """
 NARROW_SUM = rule(
     "numerics-narrow-sum", "numerics", "warning",

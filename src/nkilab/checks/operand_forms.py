@@ -14,6 +14,7 @@ import numpy as np
 
 from ..dialects.history import BETA1
 from ..isa.declare import Instruction
+from ..isa.operators import Operator
 from ..tiles.tile import HBM, SBUF, Layout
 from .declare import COPIED, SCALED, Example, Facts, Refusal, Rule, rule
 from .evidence import Evidence, Track
@@ -143,19 +144,17 @@ def _columns(form: Form) -> str:
     return ""
 
 
-def columns_of(form: Form) -> Iterator[tuple[str, Any, Any]]:
+def columns_of(form: Form) -> Iterator[tuple[str, Operator | None, object]]:
     """The operands of a form that are broadcast along rows, each with its name and its operator."""
     for number in "01" if hasattr(form, "op1") else "0":
         yield f"operand{number}", getattr(form, f"op{number}"), getattr(form, f"operand{number}")
 
 
 _ROW = """
-out = nl.ndarray((128, 512), x.dtype, buffer=nl.shared_hbm)
-tile = nl.ndarray((nl.par_dim(128), 512), x.dtype, buffer=nl.sbuf)
+tiles: out x.dtype[128,512] hbm; tile x.dtype[nl.par_dim(128),512] sbuf
 p, f = nl.arange(128)[:, None], nl.arange(512)[None, :]
 nisa.dma_copy(dst=tile[p, f], src=x[{}, f])
 nl.store(out, tile)
-return out
 """
 
 
@@ -244,21 +243,15 @@ for _id, _op, _refusal, _why, _nki, _source in _BIASES:
     wrong="int32", right="float32",
 )  # fmt: skip
 def _reduced_integers(form: Form) -> str:
-    layouts = (("data", form.data), ("reduce_res", form.reduce_res))
-    return next(
-        (
-            f"{name} is {layout.dtype.name}; it is a float"
-            for name, layout in layouts
-            if isinstance(layout, Layout) and layout.dtype.is_integer
-        ),
-        "",
-    )
+    layouts = {"data": form.data, "reduce_res": form.reduce_res}
+    types = {name: t.dtype for name, t in layouts.items() if isinstance(t, Layout)}
+    wrong = (f"{name} is {dtype.name}; it is a float" for name, dtype in types.items() if dtype.is_integer)
+    return next(wrong, "")
 
 
 _SUMMED = """
-out = nl.ndarray((128, 512), x.dtype, buffer=nl.shared_hbm)
+tiles: out x.dtype[128,512] hbm
 nl.store(out, nisa.activation(nl.square, nl.load(x){}))
-return out
 """
 form_rule("neuronxcc", "activation-sum-unread", Refusal("report", "NCC_INIC902", since=BETA1, until=BETA1),
           "activation",

@@ -23,18 +23,14 @@ from .watch import Accumulated
 MODE = "nki.isa.nc_matmul, accumulation mode"
 _ARGS = {"a": "bf16[128,128]", "b": "bf16[128,512]"}
 _HEAD = """
-left = nl.ndarray((128, 128), nl.bfloat16, buffer=nl.sbuf)
-right = nl.ndarray((128, 512), nl.bfloat16, buffer=nl.sbuf)
-result = nl.ndarray((128, {wide}), nl.float32, buffer=nl.sbuf)
-out = nl.ndarray((128, {wide}), nl.float32, buffer=nl.shared_hbm)
-total = nl.ndarray((128, {wide}), nl.float32, buffer=nl.psum)
+tiles: left bf16[128,128] sbuf; right bf16[128,512] sbuf; result f32[128,{wide}] sbuf
+tiles: out f32[128,{wide}] hbm; total f32[128,{wide}] psum
 nisa.dma_copy(left, a)
 nisa.dma_copy(right, b)
 """
 _TAIL = """
 nisa.tensor_copy(result, total)
 nisa.dma_copy(out, result)
-return out
 """
 
 
@@ -79,14 +75,13 @@ ZEROED = rule(
 )  # fmt: skip
 
 _INTERLEAVED = """
-out = nl.ndarray((128, 512), nl.float32, buffer=nl.shared_hbm)
+tiles: out f32[128,512] hbm
 left, right = nl.load(a), nl.load(b)
 total = nl.zeros((128, 512), nl.float32, buffer=nl.psum)
 {loops}
         columns = nl.ds(half * 256, 256)
         total[:, columns] += nisa.nc_matmul(left, right[:, columns])
 nl.store(out, nl.copy(total))
-return out
 """
 _TURNS = "for k in nl.static_range(2):\n    for half in nl.static_range(2):"
 _NESTED = "for half in nl.static_range(2):\n    for k in nl.static_range(2):"
@@ -140,10 +135,7 @@ LOST = rule(
 )  # fmt: skip
 
 _GRID = """
-left = nl.ndarray((128, 2, 128), nl.bfloat16, buffer=nl.sbuf)
-right = nl.ndarray((128, 512), nl.bfloat16, buffer=nl.sbuf)
-result = nl.ndarray((128, 256), nl.float32, buffer=nl.sbuf)
-out = nl.ndarray((256, 512), nl.float32, buffer=nl.shared_hbm)
+tiles: left bf16[128,2,128] sbuf; right bf16[128,512] sbuf; result f32[128,256] sbuf; out f32[256,512] hbm
 nisa.dma_copy(left, a.reshape((128, 2, 128)))
 nisa.dma_copy(right, b)
 total = nl.ndarray((128, 256), nl.float32, buffer=nl.psum)
@@ -152,7 +144,6 @@ for m in range(2):
         nisa.nc_matmul(total, left[:, m], right[:, nl.ds(n * 256, 256)]{})
         nisa.tensor_copy(result, total)
         nisa.dma_copy(out[nl.ds(m * 128, 128), nl.ds(n * 256, 256)], result)
-return out
 """
 _GRID_ARGS = {"a": "bf16[128,256]", "b": "bf16[128,512]"}
 GOES_ON = rule(

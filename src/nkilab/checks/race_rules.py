@@ -18,9 +18,8 @@ LIFETIME = rule(
     fix="give the two tiles addresses that do not overlap",
     source="direct allocation guide, common errors, lifetime conflicts",
     kernel=Example("""
-        a = nl.ndarray((128, 512), nl.float32, buffer=nl.sbuf, address=(0, 0))
-        b = nl.ndarray((128, 512), nl.float32, buffer=nl.sbuf, address=(0, {}))
-        out = nl.ndarray((128, 512), nl.float32, buffer=nl.shared_hbm)
+        tiles: a f32[128,512] sbuf, address=(0, 0); b f32[128,512] sbuf, address=(0, {})
+        tiles: out f32[128,512] hbm
         nisa.dma_copy(a, x)
         nisa.tensor_scalar(b, a, op0=nl.multiply, operand0=2.0)
         nisa.tensor_tensor(b, a, b, op=nl.add)
@@ -37,14 +36,13 @@ _UNORDERED_WHY = (
 _UNORDERED = _UNORDERED_WHY[0].upper() + _UNORDERED_WHY[1:]
 
 REUSED = """
-out = nl.ndarray((2, 128, 512), x.dtype, buffer=nl.shared_hbm)
+tiles: out x.dtype[2,128,512] hbm
 a = nl.ndarray((nl.par_dim(128), 512), x.dtype, buffer=ncc.sbuf.mod_alloc(base_addr=0))
 b = nl.ndarray((nl.par_dim(128), 512), x.dtype, buffer=ncc.sbuf.mod_alloc(base_addr={}))
 a[...] = nl.load(x)
 nl.store(out[0], a)
 b[...] = nisa.memset((128, 512), 1.0, x.dtype)
 nl.store(out[1], b)
-return out
 """
 DIRECT_RACE = rule(
     "race-direct-overlap", "races", "warning",
@@ -89,17 +87,13 @@ DYNAMIC_RACE = rule(
 
 _BLOCK = "with nl.no_reorder():\n{indent}"
 _DROPS = """
-total = nl.ndarray((128, 1), nl.float32, buffer=nl.sbuf)
-part = nl.ndarray((128, 512), nl.float32, buffer=nl.sbuf)
-low = nl.ndarray((128, 512), nl.float32, buffer=nl.sbuf)
-high = nl.ndarray((128, 512), nl.float32, buffer=nl.sbuf)
-out = nl.ndarray((128, 1), nl.float32, buffer=nl.shared_hbm)
+tiles: total f32[128,1] sbuf; part f32[128,512] sbuf; low f32[128,512] sbuf; high f32[128,512] sbuf
+tiles: out f32[128,1] hbm
 nisa.dma_copy(part, x)
 {indent}nisa.activation(low, op=nl.exp, data=part, reduce_op=nl.add, reduce_cmd=nisa.reduce_cmd.reset_reduce)
 {indent}nisa.activation(high, op=nl.square, data=part, reduce_op=nl.add, reduce_res=total,
 {indent}                reduce_cmd=nisa.reduce_cmd.reduce)
 nisa.dma_copy(out, total)
-return out
 """
 OPEN_RACE = rule(
     "race-open-schedule", "races", "note",
@@ -116,16 +110,12 @@ OPEN_RACE = rule(
 
 _EXCHANGE = """
 rank = nl.program_id(0)
-tile = nl.ndarray((128, 512), nl.float32, buffer=nl.sbuf)
-back = nl.ndarray((128, 512), nl.float32, buffer=nl.sbuf)
-shared = nl.ndarray((2, 128, 512), nl.float32, buffer=nl.shared_hbm)
-out = nl.ndarray((2, 128, 512), nl.float32, buffer=nl.shared_hbm)
+tiles: tile f32[128,512] sbuf; back f32[128,512] sbuf; shared f32[2,128,512] hbm; out f32[2,128,512] hbm
 nisa.dma_copy(tile, x)
 nisa.dma_copy(shared[rank], tile)
 {}
 nisa.dma_copy(back, shared[1 - rank])
 nisa.dma_copy(out[rank], back)
-return out
 """
 CORES_RACE = rule(
     "race-two-cores", "races", "error",

@@ -12,29 +12,20 @@ from msgspec import Struct
 
 from ..isa.declare import Instruction
 from ..tiles.dtypes import DType
-from ..tiles.tile import Layout, Storage, View
+from ..tiles.tile import Layout, Storage, View, settle_elements
 from ..trace.session import Session
 
 # A memory: the rank of its program and the number of its storage there; rank -1 for tiles of no program.
 Memory = tuple[int, int]
 
 
-class IndexRecord(NamedTuple):
-    """A run-time index of an operand; see `tiles.tile.Index`."""
-
-    source: Operand
-    step_bytes: int
-    extent: int
-    is_vector: bool
-
-
 class Operand(NamedTuple):
-    """A view without elements."""
+    """A view without elements, and what a `tiles.tile.Index` says of each of its indices."""
 
     memory: Memory
     offset: int
     layout: Layout
-    indices: tuple[IndexRecord, ...] = ()
+    indices: tuple[tuple[Operand, int, int, bool], ...] = ()
 
 
 class Action(Struct, frozen=True):
@@ -75,8 +66,7 @@ class Recording:
 
     def _operand(self, session: Session, view: View) -> Operand:
         indices = tuple(
-            IndexRecord(self._operand(session, i.source), i.step_bytes, i.extent, i.is_vector)
-            for i in view.indices
+            (self._operand(session, i.source), i.step_bytes, i.extent, i.is_vector) for i in view.indices
         )
         return Operand(self._memory(session, view.storage), view.offset, view.layout, indices)
 
@@ -88,6 +78,7 @@ class Recording:
         if memory not in self.shapes:
             self.shapes[memory] = (storage.shape, storage.dtype, storage.memory)
             if storage.written.is_full and storage.is_known and storage.place is None:
+                settle_elements()
                 elements = storage.data if storage.lent is None else storage.lent
                 assert elements is not None
                 # an input that the kernel may write changes while it runs

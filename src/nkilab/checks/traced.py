@@ -231,11 +231,9 @@ def _masks(scope: Scope) -> Iterator[Place]:
 
 _CREATED = tuple(f"language.{name}" for name in ("ndarray", "zeros", "ones", "full", "empty"))
 _TOTAL = """
-out = nl.ndarray((128, 1), nl.float32, buffer=nl.shared_hbm)
-total = nl.ndarray((128, 1), nl.float32, buffer=nl.sbuf)
+tiles: out f32[128,1] hbm; total f32[128,1] sbuf
 total[{}] = nl.sum(nl.load(x), axis=1, keepdims=True)
 nl.store(out, total)
-return out
 """
 
 

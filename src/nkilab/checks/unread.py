@@ -16,16 +16,12 @@ from .finding import Finding, once
 from .initialisation import holes
 
 _SUM = """
-out = nl.ndarray((128, 512), nl.float32, buffer=nl.shared_hbm)
-left = nl.ndarray((128, 4, 128), nl.bfloat16, buffer=nl.sbuf)
-right = nl.ndarray((128, 4, 512), nl.bfloat16, buffer=nl.sbuf)
-result = nl.ndarray((128, 512), nl.float32, buffer=nl.sbuf)
+tiles: out f32[128,512] hbm; left bf16[128,4,128] sbuf; right bf16[128,4,512] sbuf; result f32[128,512] sbuf
 nisa.dma_copy(left, a)
 nisa.dma_copy(right, b)
 {}
 nisa.tensor_copy(result, total)
 nisa.dma_copy(out, result)
-return out
 """
 _TILE = "total = nl.ndarray((128, 512), nl.float32, buffer=nl.psum)\n"
 _LOOP = "for k in nl.affine_range(4):\n    "
@@ -63,13 +59,10 @@ UNREAD_INPUT = rule(
 )  # fmt: skip
 
 _SCALED = """
-out = nl.ndarray((128, 512), nl.float32, buffer=nl.shared_hbm)
-tile = nl.ndarray((128, 512), nl.float32, buffer=nl.sbuf)
-scaled = nl.ndarray((128, 512), nl.float32, buffer=nl.sbuf)
+tiles: out f32[128,512] hbm; tile f32[128,512] sbuf; scaled f32[128,512] sbuf
 nisa.dma_copy(tile, x)
 nisa.tensor_scalar(scaled, tile, nl.multiply, 2.0)
 nisa.dma_copy(out, {})
-return out
 """
 UNREAD_RESULT = rule(
     "unread-result", "initialisation", "note",

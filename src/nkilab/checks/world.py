@@ -69,8 +69,8 @@ class World:
         machine = self.tracks[0].program.machine
         self.sessions = {track.rank: _session(machine, track.rank) for track in self.tracks}
         self.sessions[-1] = self.sessions[self.tracks[0].rank]
-        self._threads = open_threads() if has_threads and len(self.tracks) == 1 else None
-        self.sessions[self.tracks[0].rank].threads = self._threads
+        if has_threads and len(self.tracks) == 1:
+            self.sessions[self.tracks[0].rank].threads = open_threads()
 
     def home(self, memory: Memory) -> object:
         """What stands for a memory: one of all cores, a space of addresses, or itself."""
@@ -135,9 +135,7 @@ class World:
             return known
         storage = self.storage(operand.memory)
         layout, offset = self._placed(operand)
-        indices = tuple(
-            Index(self.view(i.source), i.step_bytes, i.extent, i.is_vector) for i in operand.indices
-        )
+        indices = tuple(Index(self.view(of), step, most, many) for of, step, most, many in operand.indices)
         copy_of = View(storage, offset, layout, indices)
         self._views[operand] = copy_of
         return copy_of
@@ -184,8 +182,6 @@ class World:
         with one_blas_thread(), tracing(session), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             yield self
-            if self._threads is not None:
-                self._threads.drain()
 
     def elements(self, memory: Memory) -> np.ndarray:
         """What a memory holds; zeros where nothing wrote."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from inspect import BoundArguments
 from typing import Any
 
 import click
@@ -75,7 +76,7 @@ def timed(
     ]
 
 
-def _bound(kernel: Any, positional: Sequence[Any], named: dict[str, Any]) -> Any:
+def _bound(kernel: Any, positional: Sequence[Any], named: dict[str, Any]) -> BoundArguments:
     """The arguments of a call by position, as a parameter of a kernel may be called `ranks` or `target`, too.
 
     Raises:
@@ -83,11 +84,12 @@ def _bound(kernel: Any, positional: Sequence[Any], named: dict[str, Any]) -> Any
     """
     border = part("border")
     try:
-        return border.bind(kernel, tuple(positional), named)
+        bound: BoundArguments = border.bind(kernel, tuple(positional), named)
     except UseError as error:
         more = "; give an array with --arg, as in f32[128,512], anything else with --kw NAME=VALUE"
         hint = error.hint if error.hint.startswith("did you mean") else error.hint + more
         raise UseError(error.problem, hint=hint).located(border.definition(kernel), kernel.name) from None
+    return bound
 
 
 def print_documents(dicts: list[dict[str, Any]]) -> None:

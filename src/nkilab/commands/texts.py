@@ -57,10 +57,13 @@ from .shapes import target_option
 @target_option
 @json_option
 @click.argument("spec", type=PATH)
-def einsum(spec: str, dialect: str | None, target: str, **options: Any) -> int:
+def einsum(
+    spec: str, dialect: str | None, target: str, search: float, workers: str, journal: str, **options: Any
+) -> int:  # fmt: skip
     """Compile the Einsums of SPEC (YAML, docstring, notebook or expressions) into a kernel."""
-    arguments = {"dialect": dialect or "", "target": target or "trn2", **options}
-    status: int = part("einsum.verb").run(spec, **arguments)
+    verb = part("einsum.verb")
+    options |= {"dialect": dialect or "", "target": target or "trn2"}
+    status: int = verb.run(spec, search=verb.search_of(search, workers, journal), **options)
     return status
 
 

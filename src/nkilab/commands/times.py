@@ -260,8 +260,9 @@ def tune(version: str, target: str, kernel: str, weights: str, objective: str, *
     """Search the parameters of a kernel for the lowest predicted latency."""
     verb = part("tune.verb")
     names = {name: options.pop(name) for name in ("args", "keywords", "grid")}
-    names |= {"weights": verb.numbers(weights), "version": version, "target": target}
     goals = tuple(word.strip() for word in objective.split(","))
+    work = verb.Work(
+        kernel, weights=verb.numbers(weights), goals=goals, version=version, target=target, **names
+    )  # fmt: skip
     is_spec = kernel.endswith((".yaml", ".yml"))
-    task_of = part("einsum.verb").plan_task if is_spec else verb.Work
-    verb.run_tuning(task_of(kernel, goals=goals, **names), verb.Options(**options))
+    verb.run_tuning(part("einsum.verb").plan_task(work) if is_spec else work, verb.Options(**options))

@@ -17,7 +17,7 @@ from ..errors import NkilabError, RuleError
 from ..isa.between_cores import CoreBarrier, Sendrecv
 from ..isa.collectives import Collective
 from ..isa.declare import REGISTRY, Instruction
-from ..tiles.tile import HBM, Layout, Storage, View, whole_layout
+from ..tiles.tile import HBM, Layout, Storage, View, settle_elements, whole_layout
 from ..trace.builder import located
 from ..trace.program import Program
 from ..trace.session import Execute, Session
@@ -170,8 +170,7 @@ def _meet(
     agree: Callable[[list[Wait]], None] | None = None,
 ) -> list[Wait]:  # fmt: skip
     """Wait for the other program, once everything that this one computed is there."""
-    if session.threads is not None:
-        session.threads.drain()
+    settle_elements()
     return schedule.meet(parties[session.rank], wait, agree)
 
 

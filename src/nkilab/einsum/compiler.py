@@ -28,7 +28,7 @@ from .language.shorthand import need_instructions
 from .language.spec import Spec
 from .mapped.complete import is_whole
 from .mapped.copies import copied
-from .mapped.kernel import COMPLETED, Compiled, guide_of, kernel_of, planned
+from .mapped.kernel import Compiled, guide_of, kernel_of, planned
 from .mapped.parts import with_parts
 from .plan.context import Plan
 from .plan.forwards import need_forward_indices
@@ -366,8 +366,7 @@ def _searched(
         )
 
     first = replace(planned(spec, plans[0], found, compiled), knobs=plans[0].knobs)
-    result = searched(Plans(first, guide, plans[0].given), search)
-    return replace(result, changes=(COMPLETED, *result.changes))
+    return searched(Plans(first, guide, plans[0].given), search)
 
 
 def _as_written(spec: Spec, cascade: Cascade, target: str) -> CompiledEinsum:

@@ -300,21 +300,6 @@ ROWS = (
 )  # fmt: skip
 TABLE = {row.id: row for row in ROWS}
 
-# The published example's other faults: what a specification cannot get wrong, as the compiler decides it.
-BY_CONSTRUCTION = {
-    2: "packing and shapes of arguments come from the specification, and shapes are checked at entry",
-    12: "one tensor may be read in several layouts, and is transposed where needed",
-    13: "the test's reference is the cascade",
-    14: "tests use values centred on zero, whole numbers, a value per element and large magnitudes",
-    17: "names come from the specification",
-    22: "views are made where their buffer is",
-    23: "ranks decide which operand is stationary",
-    24: "ranks decide which operand is the scalar one, and a flag reverses what does not commute",
-    28: "one table of operators has all spellings",
-    29: "copies may be left out",
-    30: "instructions are chosen for groups of Einsums",
-}
-
 
 @dataclass(frozen=True)
 class Finding:

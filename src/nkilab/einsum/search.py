@@ -14,12 +14,13 @@ from copy import copy
 from dataclasses import dataclass, fields, replace
 from functools import partial
 from hashlib import sha256
+from itertools import takewhile
 
 from ..errors import NkilabError, UsageError
 from ..hook import activate
 from ..machine import Machine
 from ..timing import MODEL_VERSION
-from ..tune.carrying_out import carried_out
+from ..tune.carrying_out import Options, carried_out
 from ..tune.executors import Task, release
 from ..tune.objective import Case, KernelObjective, constants_of, known_goals, pruned
 from ..tune.outcome import PRUNED, Outcome
@@ -133,8 +134,8 @@ class PlanObjective:
         self.goals, self._plans = known_goals(goals), plans
         rules, spec = plans.rules, plans.rules.spec
         self.name, self.spelling = rules.name, rules.dialect
-        given = (spec.partitioning, spec.loop_order, spec.spacetime, spec.fusion, spec.placements)
-        key = (rules.source, rules.cascade.steps, given, rules.target, plans.most, release(), MODEL_VERSION)
+        mapping = (spec.partitioning, spec.loop_order, spec.spacetime, spec.fusion, spec.placements)
+        key = (rules.source, rules.cascade.steps, mapping, rules.target, plans.most, release(), MODEL_VERSION)
         self.digest = sha256(repr(key).encode()).hexdigest()[:16]
         self.machine: Machine = rules.machine
         # what judges the kernels that choices compile to, and by their text; None of one that is too long
@@ -181,8 +182,8 @@ class PlanObjective:
             return pruned(point, error)
         kernel = self._known[knobs]
         if kernel is None:
-            told = f"it runs more than {self._plans.most} statements"
-            return Outcome(point, PRUNED, reason=TOO_LONG, message=told)
+            message = f"it runs more than {self._plans.most} statements"
+            return Outcome(point, PRUNED, reason=TOO_LONG, message=message)
         with activate():
             is_own = self.machine is self._plans.rules.machine
             return replace((kernel if is_own else kernel.under(self.machine)).evaluate({}), point=point)
@@ -260,22 +261,26 @@ def searched(plans: Plans, search: Search) -> CompiledEinsum:
         least=TREE_STATEMENTS, cost=TREE_STATEMENTS + statements,
     )  # fmt: skip
     result = carried_out(
-        SPACE, objective, climb, PlanTask(pickle.dumps(plans)), objective.digest, workers=search.workers,
-        journal=search.journal, trials=2 + work // TREE_STATEMENTS,
+        SPACE, objective, climb, PlanTask(pickle.dumps(plans)),
+        Options("", trials=2 + work // TREE_STATEMENTS, workers=search.workers, journal=search.journal),
     )  # fmt: skip
     best, first = result.timed[0], result.outcomes[0]
     plan = plans.built(knobs_of(best.point))
     tried = (f"{RULES if o is first else knobs_of(o.point)}: {o.latency_us:.1f} us" for o in result.timed)
-    changes = (*plan[1].choices, _sentence(result, best, plan, climb))
+    # what stands before the choices of a plan is true of every one
+    choices = plans.built(plans.rules.knobs)[1].choices
+    before = takewhile(lambda note: note not in choices, plans.rules.changes)
+    changes = (*before, *plan[1].choices, _sentence(result, best, plan, climb))
     return replace(plans.compiled(plan), changes=changes, alternatives=tuple(tried))
 
 
 def _sentence(result: Found, best: Outcome, plan: Plan, climb: Climb) -> str:
     """What came of a search, for the report."""
-    timed, keys = len(result.timed), dict(knobs_of(best.point).picks)
-    gain = f"{result.outcomes[0].latency_us / best.latency_us:.2f} times as fast as by the rules"
-    picked = [f"{d.what}: {d.taken}" for d in plan[1].decisions if d.key in keys]
-    taken = "; ".join([str(knobs_of(best.point)), *picked])
+    timed, first = len(result.timed), result.outcomes[0]
+    gain = f"{first.latency_us / best.latency_us:.2f} times as fast as by the rules"
+    knobs = RULES if best is first else knobs_of(best.point)
+    keys = dict(knobs.picks)
+    taken = "; ".join([str(knobs), *(f"{d.what}: {d.taken}" for d in plan[1].decisions if d.key in keys)])
     too_long = result.pruned.get(TOO_LONG, 0)
     refused = len(result.outcomes) - timed - too_long
     tail = f"; {refused} choices gave no kernel" if refused else ""

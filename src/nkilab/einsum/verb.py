@@ -13,6 +13,7 @@ from ..arguments import call_arguments
 from ..disk import check_outputs, write_whole
 from ..documents import print_document
 from ..errors import EXIT_FAULT, EXIT_FINE, UnsupportedError, UsageError, printable
+from ..tune.executors import Work
 from . import report
 from .compiled import CompiledEinsum
 from .compiler import compile
@@ -69,9 +70,6 @@ def run(
     sizes: Sequence[str] = (),
     dtypes: Sequence[str] = (),
     as_json: bool = False,
-    search: float = 0.0,
-    workers: str = "1",
-    journal: str = "",
     **choices: Any,
 ) -> int:
     """Compile, write what is asked for, tell the rest; returns the exit status.
@@ -84,18 +82,11 @@ def run(
         explains: whether to tell the whole story.
         sizes, dtypes: NAME=VALUE.
         as_json: whether standard output has JSON alone.
-        search, workers, journal: of `Search`.
         choices: of `compile`.
-
-    Raises:
-        UsageError: if options do not go together.
     """
-    if not search and (journal or workers != "1"):
-        raise UsageError("--workers and --journal belong to --search", hint="add --search SECONDS")
     paths = paths_of(output, notebook, tests)
-    check_outputs({**paths, **({"--journal": journal} if journal else {})}, [spec])
-    plan = Search(search, workers, journal)
-    compiled = compile(spec, sizes=sizes_of(sizes), dtypes=types_of(dtypes), search=plan, **choices)
+    check_outputs(paths, [spec])
+    compiled = compile(spec, sizes=sizes_of(sizes), dtypes=types_of(dtypes), **choices)
     verdicts = compiled.verify() if tests else []
     texts = texts_of(compiled, paths)
     paths = {what: path for what, path in paths.items() if texts[path]}
@@ -116,28 +107,36 @@ def run(
     return EXIT_FINE if passes else EXIT_FAULT
 
 
-def plan_task(
-    spec: str, *, goals: tuple[str, ...], args: Any, weights: Any, grid: str, version: str,
-    keywords: Sequence[str], target: str,
-) -> PlanTask:  # fmt: skip
-    """What `nkilab tune` searches of a specification.
+def search_of(seconds: float, workers: str, journal: str) -> Search:
+    """The search that options ask for.
+
+    Raises:
+        UsageError: if they ask for none, and say how it runs.
+    """
+    if not seconds and (journal or workers != "1"):
+        raise UsageError("--workers and --journal belong to --search", hint="add --search SECONDS")
+    return Search(seconds, workers, journal)
+
+
+def plan_task(work: Work) -> PlanTask:
+    """What `nkilab tune` searches of a specification, whose path stands where a kernel does.
 
     Raises:
         UsageError: if it is given what belongs to kernels, or is no file.
-        UnsupportedError: if it has a mapping, which decides everything.
+        UnsupportedError: if it has a mapping.
     """
-    if args or weights or grid or version:
+    if work.args or work.weights or work.grid or work.version:
         raise UsageError(
             "an Einsum takes no --arg, --weights, --grid or --nki", hint="give its extents: --kw RANK=N"
         )
-    path = Path(spec)
+    path = Path(work.kernel)
     if not path.is_file():
-        raise UsageError(f"there is no file {spec}", hint="pass FILE.py:KERNEL, or an Einsum as YAML")
-    rules = compile(path, sizes=call_arguments((), keywords)[1], target=target or "trn2")
+        raise UsageError(f"there is no file {path}", hint="pass FILE.py:KERNEL, or an Einsum as YAML")
+    rules = compile(path, sizes=call_arguments((), work.keywords)[1], target=work.target or "trn2")
     if rules.spec.is_mapped:
-        told = f"{path.name} has a mapping, which decides; the choices of the rules are searched"
-        raise UnsupportedError(told, hint="leave its mapping out, or write nkilab einsum --search")
-    return PlanTask(pickle.dumps(Plans(rules)), goals)
+        message = f"{path.name} has a mapping, which decides; the choices of the rules are searched"
+        raise UnsupportedError(message, hint="leave its mapping out, or write nkilab einsum --search")
+    return PlanTask(pickle.dumps(Plans(rules)), work.goals)
 
 
 def types_of(given: Sequence[str]) -> Any:

@@ -93,9 +93,8 @@ class Threads:
 
     def touches(self, storages: Sequence[Coverage]) -> bool:
         """Whether a call under way touches one of these storages."""
-        if any(id(s) in self._writers or id(s) in self._readers for s in storages):
-            return True
-        return self._batch.touches(storages)
+        is_under_way = any(id(s) in self._writers or id(s) in self._readers for s in storages)
+        return is_under_way or self._batch.touches(storages)
 
     def at_once(self, compute: Callable[..., object], arguments: Sequence[object]) -> None:
         """Compute a call that needs nothing that is under way."""

@@ -13,7 +13,7 @@ from ..arguments import argument
 from ..dialects.kernel import Kernel
 from ..errors import FileError, UsageError
 from ..estimates import estimate_planned
-from ..launches import Launched, launch, launch_ranks
+from ..launches import Launched, launch_ranks
 from ..machine import FREE, Machine, Topology, machine_named
 from ..trace.program import Program
 from ..trace.program import recosted as recosted
@@ -158,8 +158,6 @@ def _launched(
     topology: Topology | None,
 ) -> list[Launched]:  # fmt: skip
     """What a launch on shapes leaves, per rank."""
-    if ranks == 1:
-        return [launch(kernel, args, kwargs, machine, has_data=False)]
     calls = [(args, kwargs)] * ranks
     return launch_ranks(
         kernel, calls, range(ranks), machine, launched=ranks, has_data=False, topology=topology

@@ -167,10 +167,11 @@ TERMS = {
     "advice": Term(
         "What `nkilab check`, `nkilab profile` and `nkilab advise` say about speed. A gain is not guessed: "
         "the change is made in the recorded instructions, which are placed and timed again. Advice never "
-        "fails a check.",
+        "fails a check. Changes that pay only one after the other are one piece: `buffers + block_mn`.",
         "`nkilab advise FILE.py:KERNEL --apply 1` writes the first piece into the file where it can; `nkilab "
-        "explain NAME`, with the name in brackets, says why it pays.",
-        ("hint", "gain"), ("bound", "contiguous_rows"),
+        "explain NAME`, with the name in brackets, says why it pays. Of a piece of several changes make the "
+        "first, and ask again.",
+        ("hint", "gain", "combined"), ("bound", "contiguous_rows"),
     ),
     "roofline": Term(
         "The least time in which the chip could do what a kernel asks for: all multiplications at the peak "

@@ -1,10 +1,10 @@
 """A transformation of the compiler: arithmetic that a loop repeats on operands that stay the same is hoisted.
 
 A row repeats an earlier one of the same outermost loop if both use the same instruction in the same way on
-the same tiles, each of which is written once in the whole program. What the first one made stands for the
+the same tiles, each of which is written once in the whole program. What the first one computes stands for the
 result of the later ones, whether or not SBUF has room for it: what does not fit is spilled. Only results that
 fill a tile take part, and no instruction that uses registers: sums that are carried on and random numbers
-differ from call to call. What is made in PSUM is left out with all that reads it, or not at all: no bank is
+differ from call to call. What lies in PSUM is left out with all that reads it, or not at all: no bank is
 kept for it.
 
 The transposition of a stationary tile right before its product stays: to the compiler both are one product,
@@ -35,9 +35,9 @@ def without_loop_invariants(program: Program) -> Program:
     if not len(program):
         return program
     slots = slots_of(program)
-    made = _repeated(program, _candidates(program, slots))
-    _keep_read_in_psum(program, slots, made)
-    return program.without(list(made), dict(made.values()))
+    repeats = _repeated(program, _candidates(program, slots))
+    _keep_read_in_psum(program, slots, repeats)
+    return program.without(list(repeats), dict(repeats.values()))
 
 
 def _candidates(program: Program, slots: Slots) -> np.ndarray:
@@ -89,17 +89,17 @@ def _of_products(program: Program) -> np.ndarray:
     return np.concatenate([first, first + 1])
 
 
-def _keep_read_in_psum(program: Program, slots: Slots, made: dict[int, tuple[int, int]]) -> None:
+def _keep_read_in_psum(program: Program, slots: Slots, repeats: dict[int, tuple[int, int]]) -> None:
     """Make again what lies in PSUM and is read by a row that stays, the last ones first."""
-    in_psum = [tile for tile, _ in made.values() if program.storages[tile].memory == PSUM]
+    in_psum = [tile for tile, _ in repeats.values() if program.storages[tile].memory == PSUM]
     reads = np.flatnonzero(np.isin(slots.storage, in_psum) & slots.is_read)
     readers: dict[int, list[int]] = {tile: [] for tile in in_psum}
     for tile, row in zip(slots.storage[reads].tolist(), slots.row[reads].tolist(), strict=True):
         readers[tile].append(row)
-    for row in reversed(list(made)):
-        own = readers.get(made[row][0], ())
-        if made[row][0] in readers and not (own and all(reader in made for reader in own)):
-            del made[row]
+    for row in reversed(list(repeats)):
+        own = readers.get(repeats[row][0], ())
+        if repeats[row][0] in readers and not (own and all(reader in repeats for reader in own)):
+            del repeats[row]
 
 
 def _repeated(program: Program, rows: np.ndarray) -> dict[int, tuple[int, int]]:
@@ -108,7 +108,7 @@ def _repeated(program: Program, rows: np.ndarray) -> dict[int, tuple[int, int]]:
     loops = _loops(program)[program.position_column[rows]]
     seen: dict[tuple[object, ...], int] = {}
     stands_for: dict[int, int] = {}
-    made: dict[int, tuple[int, int]] = {}
+    repeats: dict[int, tuple[int, int]] = {}
     numbers = zip(
         rows.tolist(), loops.tolist(), program.form_column[rows].tolist(),
         program.value_column[rows].tolist(), start[rows].tolist(), start[rows + 1].tolist(), strict=True,
@@ -120,8 +120,8 @@ def _repeated(program: Program, rows: np.ndarray) -> dict[int, tuple[int, int]]:
         earlier = seen.setdefault(key, tile)
         if earlier != tile:
             stands_for[tile] = earlier
-            made[row] = tile, earlier
-    return made
+            repeats[row] = tile, earlier
+    return repeats
 
 
 def _loops(program: Program) -> np.ndarray:

@@ -147,7 +147,9 @@ def place(size: int, sizes: np.ndarray, first: np.ndarray, last: np.ndarray, row
     Returns:
         The memory, and the tile that found no room or `ALL_PLACED`.
     """
-    run, as_array = _JOB.chosen(rows)
+    # a tile looks at free runs, of which there are hardly more than tiles that live at once
+    live = np.arange(1, len(sizes) + 1) - np.searchsorted(np.sort(last), np.sort(first))
+    run, as_array = _JOB.chosen(max(rows, len(sizes) * int(live.max(initial=0)) // 4))
     memory = memory_sized(size, sizes, first, last, as_array=as_array)
     stopped = run(memory)
     while stopped == REUSES_FULL:

@@ -111,7 +111,7 @@ def _run_ranks(orchestrator: Any, under_test: Any, ranks: int) -> str:
     kernel = kernel_func if isinstance(kernel_func, Kernel) else Kernel(kernel_func, "nki", "")
     machine = api.machine_for(kernel, under_test.compiler_input.platform_target.get_nc_gen())
     grid = kernel[under_test.compiler_input.logical_nc_config]
-    left = api.WORLD.launching_ranks(grid, calls, range(ranks), machine, launched=ranks, has_data=True)
+    left = api.WORLD.launching(grid, calls, range(ranks), machine, launched=ranks, has_data=True)
     folder = Path(orchestrator.fs_config.artifacts_output_directory_path) / utils.INF_ARTIFACT_DIR_NAME
     for rank, launched in enumerate(left):
         results = launched.results

@@ -41,19 +41,17 @@ class UnwrittenError(UseError):
     """The run cannot go on without numbers that nothing has written."""
 
 
-def numbers_in(source: View, count: int | None = None) -> np.ndarray:
+def numbers_in(
+    source: View, count: int | None = None, elements: Callable[[View], np.ndarray] = array_of
+) -> np.ndarray:
     """The first numbers in a tile or register, partitions first, as 64-bit integers; all if `count` is None.
+
+    Args:
+        elements: `elements_now` for an instruction.
 
     Raises:
         UnwrittenError: if one of them was never written.
     """
-    return _numbers(source, count, array_of)
-
-
-def _numbers(
-    source: View, count: int | None = None, elements: Callable[[View], np.ndarray] = elements_now
-) -> np.ndarray:
-    """As `numbers_in`, for an instruction."""
     written = source.storage.written
     if not written.is_full:
         known = source.layout
@@ -94,7 +92,7 @@ def settled(view: V, values: list[int] | None) -> V:
 
 def scalar_values(view: View) -> list[int]:
     """What the scalar indices of a view are by now."""
-    return [int(_numbers(i.source)[0]) for i in view.indices if not i.is_vector]
+    return [int(numbers_in(i.source, None, elements_now)[0]) for i in view.indices if not i.is_vector]
 
 
 def check_scalars(view: View, values: list[int]) -> None:
@@ -161,7 +159,7 @@ def rows_of(view: View, *, skips: bool) -> Rows:
     starts += np.arange(count) * known.strides[0]
     are_in = np.ones(count, np.bool_)
     for index in view.indices:
-        values = _numbers(index.source, count)
+        values = numbers_in(index.source, count, elements_now)
         starts += values * (index.step_bytes // known.itemsize)
         are_in &= (values >= 0) & (values < index.extent)
     low, high = reach(view, from_axis=1)
@@ -169,7 +167,7 @@ def rows_of(view: View, *, skips: bool) -> Rows:
     are_in &= (starts + low >= 0) & (starts + high < size)
     if not skips and not are_in.all():
         row = int(np.flatnonzero(~are_in)[0])
-        said = ", ".join(str(_numbers(i.source, count)[row]) for i in view.indices)
+        said = ", ".join(str(numbers_in(i.source, count, elements_now)[row]) for i in view.indices)
         raise OutOfBoundsError(
             f"row {row} of {view.describe()} has the index {said}; "
             f"the axis has {', '.join(str(i.extent) for i in view.indices)} elements",

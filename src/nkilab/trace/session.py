@@ -16,7 +16,7 @@ from ..isa.declare import Instruction
 from ..isa.random_numbers import fresh_generators
 from ..machine import Machine, Topology
 from ..tiles.dtypes import DType
-from ..tiles.tile import HBM, Storage, settle_elements
+from ..tiles.tile import HBM, Storage
 from .program import Program, StorageRecord
 from .source import place_of, user_frame, user_site
 
@@ -267,11 +267,8 @@ running: Callable[[], Session | None] = _current.get
 
 
 @contextmanager
-def tracing(session: Session, *, settles: bool = True) -> Iterator[Session]:
-    """Make `session` the current one. Infinities and NaN are results here: NumPy does not warn of them.
-
-    Behind the block every element is there, unless whoever asks for it sees to that.
-    """
+def tracing(session: Session) -> Iterator[Session]:
+    """Make `session` the current one. Infinities and NaN are results here: NumPy does not warn of them."""
     token = _current.set(session)
     try:
         # once per kernel: entering it at every call would cost a microsecond each
@@ -279,8 +276,6 @@ def tracing(session: Session, *, settles: bool = True) -> Iterator[Session]:
             yield session
     finally:
         _current.reset(token)
-        if settles:
-            settle_elements()
 
 
 class World(Protocol):
@@ -288,9 +283,6 @@ class World(Protocol):
 
     def run(self, kernel: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run a kernel on arrays and return arrays of their kind."""
-
-    def simulate(self, kernel: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Run a kernel on arrays whatever mode it was decorated with."""
 
     def baremetal(
         self, kernel: Any, args: tuple[Any, ...], kwargs: dict[str, Any], options: dict[str, Any]

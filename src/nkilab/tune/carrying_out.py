@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
+from dataclasses import dataclass
+from hashlib import sha256
 from math import inf
 from pathlib import Path
 
@@ -17,35 +19,68 @@ from .space import Space
 from .study import Found, Progress, search
 
 
-def carried_out(
-    space: Space, objective: Objective, sampler: Sampler, work: Task, study: str, *, trials: int,
-    workers: str = "1", journal: str = "", seconds: float = inf,
-) -> Found:  # fmt: skip
+@dataclass(frozen=True)
+class Options:
+    """How a search runs.
+
+    Args:
+        space: path of the space, "" for none.
+        parameters: in place of one, "NAME=VALUE,...", each.
+        trials: how many points to look at, at most.
+        seconds: after which no further point is looked at; 0 for no limit.
+        seed: the same seed gives the same points.
+        sampler: of `samplers.SAMPLERS`.
+        workers: a number of processes, or the address of a dask scheduler.
+        journal: path of the journal, "" for none.
+        confirm: path of measured points, "" for none; where there is no file, a form is written.
+        measure: program that measures a point, "" for none.
+        measurements: how many points it measures at most.
+        picture: path of the SVG to write, "" for none.
+        as_json: print JSON alone.
+        point_seconds: that one point may take, 0 for no limit.
+    """
+
+    space: str
+    parameters: tuple[str, ...] = ()
+    trials: int = 1000
+    seconds: float = 0.0
+    seed: int = 0
+    sampler: str = "auto"
+    workers: str = "1"
+    journal: str = ""
+    confirm: str = ""
+    measure: str = ""
+    measurements: int = 8
+    picture: str = ""
+    as_json: bool = False
+    point_seconds: float = 600.0
+
+
+def carried_out(space: Space, objective: Objective, sampler: Sampler, work: Task, options: Options) -> Found:
     """What a search finds; started again with the same journal, it goes on where it was interrupted.
 
     Args:
-        space, objective, sampler, trials, seconds: see `study.search`.
+        space, objective, sampler: see `study.search`.
         work: what workers need to know.
-        study: names all that outcomes depend on besides the point and the chip's constants.
-        workers: a number of processes, or the address of a dask scheduler.
-        journal: path of a file of outcomes, "" for none.
+        options: its trials, seconds, workers and journal.
 
     Raises:
         KeyboardInterrupt: which says how far the search came, and where that is kept.
     """
-    kept = Journal(Path(journal), study) if journal else None
+    study = sha256(f"{objective.digest} {space.digest} {','.join(objective.goals)}".encode()).hexdigest()[:16]
+    kept = Journal(Path(options.journal), study) if options.journal else None
     heard: list[Progress] = []
     try:
         with (
             kept or nullcontext(), shown_progress() as progress,
-            evaluating(work, workers, objective) as evaluator,
+            evaluating(work, options.workers, objective) as evaluator,
         ):  # fmt: skip
             return search(
-                space, objective, sampler, evaluator, trials=trials, seconds=seconds, journal=kept,
-                progress=_heard(progress, heard),
+                space, objective, sampler, evaluator, trials=options.trials, seconds=options.seconds or inf,
+                journal=kept, progress=_heard(progress, heard),
             )  # fmt: skip
     except KeyboardInterrupt:
-        raise KeyboardInterrupt(_interrupted(heard, journal)) from None
+        raise KeyboardInterrupt(_interrupted(heard, options.journal)) from None
 
 
 def _heard(progress: Callable[[Progress], None] | None, heard: list[Progress]) -> Callable[[Progress], None]:

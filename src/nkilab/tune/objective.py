@@ -22,7 +22,7 @@ from ..dialects.kernel import Kernel
 from ..errors import LimitError, NkilabError, UsageError, UseError, did_you_mean
 from ..estimates import Estimate
 from ..isa.declare import Instruction
-from ..launches import Launched, launch, launch_ranks
+from ..launches import Launched, launch_ranks
 from ..ledger.choice import demand_of
 from ..ledger.predict import recosted
 from ..machine import Machine
@@ -276,8 +276,6 @@ class KernelObjective:
     def _launched(self, call: BoundCall) -> list[Launched]:
         """What a call leaves, per rank."""
         keyed = {FORMS: self._forms, REPEATS: self._repeats}
-        if call.ranks == 1:
-            return [launch(call.kernel, call.args, call.kwargs, self.machine, has_data=False, keyed=keyed)]
         return launch_ranks(
             call.kernel, calls_of(call.args, call.kwargs, call.ranks), range(call.ranks), self.machine,
             launched=call.ranks, has_data=False, keyed=keyed,

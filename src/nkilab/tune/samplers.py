@@ -150,26 +150,30 @@ class Climb:
         """
         yield from self._new(self._start)
         yield None
-        random, misses, here = Random(SEED), 0, dict(self._held)
+        random, misses, here = Random(SEED), 0, dict(self._top)
         changes = self._changes(here)
         self._is_better = True
         while misses < MOST_MISSES:
-            if here != self._held:
-                here = dict(self._held)
+            if here != self._top:
+                here = dict(self._top)
                 changes = self._changes(here)
             if self._is_better:
-                self._is_better = False
-                for change in changes:
-                    yield from self._new(self._joined(self._held, change))
-                yield None
+                yield from self._climbed(changes)
                 continue
             drawn = [random.choice(changes) for _ in range(random.choice((2, 2, 3, 4)))]
-            points = list(self._new(self._joined(self._held, *drawn)))
+            points = list(self._new(self._joined(self._top, *drawn)))
             misses = 0 if points else misses + 1
             yield from points
 
+    def _climbed(self, changes: Sequence[Point]) -> Iterator[Point | None]:
+        """One change after another of the best point of its time."""
+        self._is_better = False
+        for change in changes:
+            yield from self._new(self._joined(self._top, change))
+        yield None
+
     @property
-    def _held(self) -> Point:
+    def _top(self) -> Point:
         """The best point so far."""
         return self._best.point if self._best is not None else self._start
 

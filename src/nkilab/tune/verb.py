@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from hashlib import sha256
+from dataclasses import replace
 from math import inf, isclose, isfinite
 from pathlib import Path
 
@@ -16,7 +15,7 @@ from ..errors import UsageError, UseError
 from ..runner import serve_names
 from ..timing import MODEL_VERSION
 from ..views.guidance import Advice
-from .carrying_out import carried_out
+from .carrying_out import Options, carried_out
 from .confirm import Measured, Recalibrated, form, read_measured, recalibrated
 from .executors import Task, Work
 from .measuring import FIRST, Command, worth_measuring
@@ -27,43 +26,6 @@ from .samplers import Beginning, Sampler, sampler_named
 from .space import Space, read_space, space_of
 from .study import Found
 from .verdict import WITHIN, Verdict, verdict_of
-
-
-@dataclass(frozen=True)
-class Options:
-    """How a search runs.
-
-    Args:
-        space: path of the space, "" for none.
-        parameters: in place of one, "NAME=VALUE,...", each.
-        trials: how many points to look at, at most.
-        seconds: after which no further point is looked at; 0 for no limit.
-        seed: the same seed gives the same points.
-        sampler: of `samplers.SAMPLERS`.
-        workers: a number of processes, or the address of a dask scheduler.
-        journal: path of the journal, "" for none.
-        confirm: path of measured points, "" for none; where there is no file, a form is written.
-        measure: program that measures a point, "" for none.
-        measurements: how many points it measures at most.
-        picture: path of the SVG to write, "" for none.
-        as_json: print JSON alone.
-        point_seconds: that one point may take, 0 for no limit.
-    """
-
-    space: str
-    parameters: tuple[str, ...] = ()
-    trials: int = 1000
-    seconds: float = 0.0
-    seed: int = 0
-    sampler: str = "auto"
-    workers: str = "1"
-    journal: str = ""
-    confirm: str = ""
-    measure: str = ""
-    measurements: int = 8
-    picture: str = ""
-    as_json: bool = False
-    point_seconds: float = 600.0
 
 
 def run_tuning(work: Task, options: Options) -> None:
@@ -260,11 +222,7 @@ def _searched(
     first = objective.begins(space)
     if first is not None:
         sampler = Beginning(first, sampler)
-    study = sha256(f"{objective.digest} {space.digest} {','.join(objective.goals)}".encode()).hexdigest()[:16]
-    result = carried_out(
-        space, objective, sampler, work, study, workers=options.workers, journal=options.journal,
-        trials=options.trials, seconds=options.seconds or inf,
-    )  # fmt: skip
+    result = carried_out(space, objective, sampler, work, options)
     return (confirmed.applied(result) if confirmed else result), confirmed
 
 

@@ -293,7 +293,7 @@ def names(version: str) -> dict[str, Any]:
         def run(*args: Any, **kwargs: Any) -> Any:
             try:
                 check_precision()
-                return ask().simulate(simulated, args, kwargs)
+                return ask().run(simulated, args, kwargs)
             except NkilabError as error:
                 raise_typed(error)
 

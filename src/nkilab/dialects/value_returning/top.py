@@ -102,7 +102,7 @@ def names(version: str) -> dict[str, Any]:
     def simulate_kernel(kernel: Any, *args: Any, **kwargs: Any) -> Any:
         """Run a kernel on NumPy arrays and return NumPy arrays."""
         try:
-            return ask().simulate(_as_kernel(kernel, version, {"simulated": True}), args, kwargs)
+            return ask().run(_as_kernel(kernel, version, {"simulated": True}), args, kwargs)
         except NkilabError as error:
             raise_typed(error)
 

@@ -260,12 +260,14 @@ class Kind(Enum):
     TRANSPOSED = "a matrix is its transpose, read the other way round"
     REVERSED = "an index that runs backwards reads a reversed copy forwards"
     AGAIN = "what is computed twice of the same has the same values"
+    REPEATED = "a tensor has the same elements at each value of a rank that it lacks"
+    WINDOW = "windows are rows of a matrix"
     PADDED = "beyond a tensor are the zeros of a copy with a border"
 
     @property
     def is_copy(self) -> bool:
         """Whether it has the type of what it is made of; others are computed in float32."""
-        return self in (Kind.TRANSPOSED, Kind.REVERSED, Kind.PADDED)
+        return self in (Kind.TRANSPOSED, Kind.REVERSED, Kind.REPEATED, Kind.WINDOW, Kind.PADDED)
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,15 @@ from math import prod
 from ..language.ast import Access, Affine, Einsum, Index
 from ..language.operators import OPERATORS
 from ..plan.build import Span
-from ..plan.choose import BYTES_PER_NS, INSTRUCTION_NS, SMALL_ROW_BYTES, TRANSFER_NS, Choice, is_barred
+from ..plan.choose import (
+    BYTES_PER_NS,
+    INSTRUCTION_NS,
+    ROW_NS,
+    SMALL_ROW_BYTES,
+    TRANSFER_NS,
+    Choice,
+    is_barred,
+)
 from ..plan.context import Context
 from ..plan.deliver import Target, deliver, lies_right, targets_of
 from ..plan.fetch import fetch
@@ -32,8 +40,6 @@ from ..tree.nodes import Cut, View
 
 # axes of a tile behind the partitions, and elements of one on a partition
 MOST_AXES, MOST_ELEMENTS = 3, 4096
-# nanoseconds of a row of a transfer, whatever its size, its engines together
-ROW_NS = 20.0 / 16
 
 
 @dataclass(frozen=True)
@@ -435,6 +441,3 @@ class PlaneNest(Nest):
             target.tile.changed()
         if target.hbm is not None:
             self.store(einsum, Value(view=one.into), target.hbm, tile)
-
-
-__all__ = ["PlaneNest", "Planes", "planes_for"]

@@ -50,6 +50,3 @@ def _reverse_bank(ctx: Context, src: View, dst: View, rows: int) -> None:
         ones = part_of(ctx.diagonal(dtype, is_other=True), most, most, ctx.lanes - most)
         build.add(nodes.MatMul(part_of(sums, height, most, count - start - most), turns, ones, ()))
     build.add(nodes.Copy(dst, part_of(sums, height, count)))
-
-
-__all__ = ["reverse_columns"]

@@ -286,6 +286,3 @@ class Scans:
                 nodes.Scale(every, part_of(zeros.buffer, every.cuts[0].count, columns), "add", value.view)
             )
         return wide
-
-
-__all__ = ["Scans"]

@@ -23,8 +23,6 @@ from .complete import completed, is_entry, is_instructions, is_whole
 from .followed import Entry
 from .guided import Guide, Guided, is_of_cascade
 
-# what is told of a plan
-COMPLETED = "completed: by a plan that keeps all that is given"
 # statements of a kernel that is timed beside others
 MOST_TIMED = 20_000
 
@@ -83,7 +81,7 @@ def guide_of(spec: Spec, machine: Machine, title: str) -> Guide | None:
 def planned(spec: Spec, guided: Guided, found: tuple[Finding, ...], compiled: Compiled) -> CompiledEinsum:
     """The kernel of the planner, which lays tensors of HBM out as declared."""
     placements = {k: replace(p, is_plain=True) for k, p in spec.placements.items()}
-    notes = (COMPLETED, *guided.ctx.choices)
+    notes = ("completed: by a plan that keeps all that is given", *guided.ctx.choices)
     return compiled(guided.kernel, replace(spec, placements=placements), found, notes, guided.proofs)
 
 

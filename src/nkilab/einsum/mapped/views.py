@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from math import prod
 
 from ...errors import UnsupportedError
 from ..language.ast import Einsum
 from ..language.spec import Placement, Spec
 from ..tree.expr import ZERO, Expr, expr, name_of
 from ..tree.nodes import HBM, At, Buffer, Cut, View
-from ..written.ranks import Digit, Ranks, merged, whole_rank
+from ..written.ranks import Digit, Ranks, whole_rank
 from .decide import Plan
 
 
@@ -62,33 +63,8 @@ class Views:
         return total
 
     def row(self, plan: Plan, tensor: str, einsum: str, held: Place) -> View:
-        """What a broadcast covers of an HBM tensor, its digits taken together where they lie side by side."""
+        """What a broadcast covers of an HBM tensor by loops and counts: one axis, or trailing axes as one."""
         name, axes = plan.name, self.axes_seen(tensor, einsum)
-        if any(self.ranks.edge_of(name, r) for r in self.spec.loop_order[name]):
-            return self.row_of_parts(plan, tensor, axes, held)
-        own = {self.ranks.digit(name, r): r for r in self.spec.loop_order[name]}
-        index: list[At | Cut] = []
-        covered: list[Digit] = []
-        for one in axes:
-            rank = own.get(one)
-            group = self.ranks.group(name, rank) if rank is not None else None
-            if rank is not None and rank not in plan.consumed and group is not None:
-                index.append(At(name_of(self.variables[group.variable])))
-            else:
-                covered.append(one)
-        rest = merged(covered)
-        if axes[len(index) :] != covered or len(rest) != 1:
-            return self.row_of_parts(plan, tensor, axes, held)
-        shape = (*(d.extent for d in axes[: len(index)]), rest[0].extent)
-        flat = Buffer(held.buffer.name, shape, held.buffer.dtype, HBM, held.buffer.role, tensor)
-        if shape != held.buffer.shape:
-            text = ", ".join(str(expr(e)) for e in shape)
-            flat = Buffer(f"{held.buffer.name}.reshape(({text}))", shape, flat.dtype, HBM, flat.role, tensor)
-        return View(flat, (*index, Cut(ZERO, expr(rest[0].extent))))
-
-    def row_of_parts(self, plan: Plan, tensor: str, axes: list[Digit], held: Place) -> View:
-        """What a broadcast covers by loops and counts: one axis, or the trailing axes as one."""
-        name = plan.name
         index = [self.along(a, plan, self.spec.loop_order[name]) for a in axes]
         if sum(isinstance(i, Cut) for i in index) == 1:
             return View(held.buffer, tuple(index))
@@ -100,13 +76,15 @@ class Views:
             raise UnsupportedError(f"{name} spreads a part of {tensor} that is no row of it")
         if not inner:
             return View(held.buffer, (*index[:first], tail[0]))
-        size = expr(1)
-        for extent in inner:
-            size = size * extent
-        shape = (*held.buffer.shape[:first], expr(held.buffer.shape[first]) * size)
-        text = ", ".join(str(expr(e)) for e in shape)
-        flat = replace(held.buffer, name=f"{held.buffer.name}.reshape(({text},))", shape=shape)
-        return View(flat, (*index[:first], Cut(tail[0].start * size, tail[0].count * size)))
+        size, last = prod(inner, start=expr(1)), axes[-1]
+
+        def whole(count: Expr) -> Expr:
+            return expr(whole_rank(Digit(last.base, last.stride, count)).extent)
+
+        shape = (*held.buffer.shape[:first], whole(expr(held.buffer.shape[first]) * size))
+        text = ", ".join(str(expr(e)) for e in shape) + "," * (len(shape) == 1)
+        flat = replace(held.buffer, name=f"{held.buffer.name}.reshape(({text}))", shape=shape)
+        return View(flat, (*index[:first], Cut(tail[0].start * size, whole(tail[0].count * size))))
 
     def in_order(self, tensor: str, chip: str, plan: Plan) -> View:
         """The part of an HBM tensor that a transfer covers, its axes in the order of the tile `chip`."""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from ..language.ast import Access, Scalar
 from ..tree.expr import ZERO, expr
 from ..tree.nodes import PSUM, At, Copy, Cut, Store, View, all_of, upto
-from .beside import is_row
+from .beside import inside, is_row
 from .build import Span, point, whole
 from .choose import SMALL_ROW_BYTES
 from .product import is_batch
@@ -122,7 +122,7 @@ def _together(nest: Contraction, variable: str, sides: tuple[tuple[str, int], ..
     room, sizes = nest.ctx.room() * SHARE, [n for n in range(1, extent + 1) if extent % n == 0]
     best = 1
     for each in sizes:
-        spans = {**_inside(nest, variable, each), **cut}
+        spans = {**inside(nest.product, nest.spans, variable, each), **cut}
         read = [a for a in (product.left, product.right) if a is not None and _is_loaded(nest, a)]
         size = sum(staged_bytes(nest.ctx, a, spans, product.over, nest.dtype) for a in read)
         columns = spans[product.free].most if product.free else 1
@@ -137,12 +137,6 @@ def _together(nest: Contraction, variable: str, sides: tuple[tuple[str, int], ..
             break
         best = each
     return best
-
-
-def _inside(nest: Contraction, variable: str, each: int) -> dict[str, Span]:
-    """Spans inside of the loops around products."""
-    points = {v: point(0) for v in nest.product.outer}
-    return {**nest.spans, **points, variable: whole(each, nest.spans[variable].start)}
 
 
 def _is_loaded(nest: Contraction, access: Access) -> bool:
@@ -255,13 +249,13 @@ def _banks(nest: Contraction, variable: str, step: int, count: int) -> Iterator[
         psum = build.buffer(name, shape, "float32", PSUM, "sum")
         bank = whole(count * step, every.start + group.start)
         results = View(psum, (upto(rows), upto(count), upto(columns)))
-        if _is_beside(nest, variable):
-            nest.accumulated(results, {**nest.spans, variable: bank})
-        else:
-            with build.tiles(variable, count * step, step, over=variable) as one:
-                place = View(psum, (upto(rows), At(one.start // step), upto(columns)))
-                span = whole(step, bank.start + one.start)
-                nest.accumulated(place, {**nest.spans, variable: span if step > 1 else point(span.start)})
+        is_beside = _is_beside(nest, variable)
+        # in one product, or one by one
+        with build.tiles(variable, count * step, count * step if is_beside else step, over=variable) as one:
+            place = View(psum, (upto(rows), At(one.start // step), upto(columns)))
+            start = bank.start + one.start
+            span = bank if is_beside else whole(step, start) if step > 1 else point(start)
+            nest.accumulated(results if is_beside else place, {**nest.spans, variable: span})
         yield results, bank
 
 

@@ -47,19 +47,16 @@ def rows_beside(
         extent = spans[variable].count.value or 0
         each = max((n for n in range(1, bank // columns + 1) if extent % n == 0), default=1)
         if each > 1 and (
-            1 in held or _is_staged(ctx, product, right, _inside(product, spans, variable, each))
+            1 in held or _is_staged(ctx, product, right, inside(product, spans, variable, each))
         ):
             return variable, each
     return "", 1
 
 
-def _inside(product: Product, spans: dict[str, Span], variable: str, each: int) -> dict[str, Span]:
+def inside(product: Product, spans: dict[str, Span], variable: str, each: int) -> dict[str, Span]:
     """Spans inside of the loops around products, of which one takes several values at once."""
-    return {
-        **spans,
-        **{v: point(0) for v in product.outer},
-        variable: whole(each, spans[variable].start),
-    }
+    points = {v: point(0) for v in product.outer}
+    return {**spans, **points, variable: whole(each, spans[variable].start)}
 
 
 def is_row(einsum: Einsum, product: Product, variable: str) -> bool:

@@ -19,7 +19,8 @@ from .want import Want
 # nanoseconds that an instruction, a transfer and a transposed block cost whatever their size
 INSTRUCTION_NS, TRANSFER_NS, TURN_NS = 60.0, 150.0, 350.0
 BYTES_PER_NS, ELEMENT_NS = 300.0, 1.0
-SMALL_ROW_BYTES = 512
+# rows of a transfer that are shorter than this cost as much as longer ones: nanoseconds, all engines together
+SMALL_ROW_BYTES, ROW_NS = 512, 20.0 / 16
 # bytes that may be loaded again before loops are put in another order
 MOST_RELOADED = 1 << 22
 # pieces of a scan that overlap, and columns of one from which the next may as well be another instruction
@@ -167,11 +168,7 @@ def _is_awkward(ctx: Context, access: Access, spans: dict[str, Span], part: str,
     buffers = ctx.storages.get(access.tensor)
     if buffers and part not in access.variables and leaving(ctx, access, spans):
         return True  # one row with its edges on chip, spread over the partitions
-    return bool(buffers) and part in access.variables and _axis(access, part) == len(access.indices) - 1
-
-
-def _axis(access: Access, variable: str) -> int | None:
-    return next((a for a, i in enumerate(access.indices) if variable in i.variables), None)
+    return bool(buffers) and part in access.variables and access.axis_of(part) == len(access.indices) - 1
 
 
 def _is_legal(
@@ -267,12 +264,12 @@ def transfer_ns(
     size = ctx.bytes_of(ctx.dtypes[access.tensor])
     last = len(access.indices) - 1
     cost = TRANSFER_NS + rows * columns * size / BYTES_PER_NS
-    if has_part and has_free and _axis(access, part) == last:
+    if has_part and has_free and access.axis_of(part) == last:
         return cost + TURN_NS * -(-columns // ctx.lanes)
-    row_bytes = columns * size if has_free and _axis(access, free) == last else size
+    row_bytes = columns * size if has_free and access.axis_of(free) == last else size
     if row_bytes < SMALL_ROW_BYTES:
         pieces = rows * columns * size / row_bytes if (has_part or has_free) else 1.0
-        cost += pieces * (20.0 / 16)
+        cost += pieces * ROW_NS
     return cost
 
 

@@ -19,7 +19,7 @@ from ..tree.expr import ZERO
 from ..tree.nodes import At, Cut, View
 from .build import Span, whole
 from .context import Context, part_of, tally
-from .deliver import deliver, targets_of
+from .deliver import Target, deliver, targets_of
 from .stage import stage, staged_bytes
 from .storage import Storage, positions
 
@@ -55,47 +55,40 @@ class Diagonal:
 
     def lower(self) -> None:
         """Append the nest."""
-        ctx, build, spans = self.ctx, self.ctx.build, self.ctx.spans(self.einsum, self.given)
-        target = targets_of(ctx, self.einsum, self.given, self.part)
-        comment = self.einsum.title
+        ctx, spans = self.ctx, self.ctx.spans(self.einsum, self.given)
+        target, comment = targets_of(ctx, self.einsum, self.given, self.part), self.einsum.title
         with ExitStack() as stack:
             for variable in (self.part, *self.outer):
                 block = ctx.lanes if variable == self.part else 1
-                local = stack.enter_context(
-                    build.tiles(variable, spans[variable].most, block, comment=comment)
-                )
-                spans[variable] = spans[variable].tile(local)
+                tiles = ctx.build.tiles(variable, spans[variable].most, block, comment=comment)
+                spans[variable] = spans[variable].tile(stack.enter_context(tiles))
                 comment = ""
-            dtype = ctx.dtypes[self.rows.tensor]
-            rows = stage(ctx, self.rows, spans, self.part, dtype)
-            key = ("diagonals", str(self.factors), str(spans[self.part].start))
-            depth = build.depth_of(spans[self.part].start.names | spans[self.part].count.names)
-            diagonals = build.once(key, depth, partial(self.diagonals, spans))
-            cut = self.row or self.free
-            name, columns = f"{self.einsum.name.lower()}_tile", spans[cut]
-            shape = tuple(spans[v].most for v in self.axes)
-            is_near = bool(self.row) and target.tile is not None
-            made = None if is_near else build.buffer(name, shape, target.dtype, nodes.SBUF)
-            with build.tiles(cut, columns.most, self.columns_at_once(columns)) as tile:
-                piece = Span(columns.start + tile.start, tile.count, tile.most)
-                psum = self.summed({**spans, cut: piece}, rows, diagonals)
-                if made is not None:
-                    build.add(nodes.Copy(self.tile_of(made, {**spans, cut: tile}), psum))
-                elif target.tile is not None:
-                    place = target.tile.place(positions(self.einsum.output, {**spans, cut: piece}))
-                    build.add(nodes.Copy(place, psum))
-            if made is None:
-                assert target.tile is not None
-                target.tile.changed()
-                return
-            whole = self.tile_of(made, {**spans, cut: Span(ZERO, columns.count, columns.most)})
-            if self.row:
-                assert target.hbm is not None
-                at = tuple(positions(self.einsum.output, spans))
-                build.add(nodes.Store(View(target.hbm.buffer, at), whole))
-                target.hbm.changed()
-            else:
-                deliver(ctx, self.einsum, whole, spans, self.part, self.free, target)
+            self.tile(spans, target)
+
+    def tile(self, spans: dict[str, Span], target: Target) -> None:
+        """One tile of the result: as many columns as a bank holds at a time, stored together."""
+        ctx, build, output = self.ctx, self.ctx.build, self.einsum.output
+        rows = stage(ctx, self.rows, spans, self.part, ctx.dtypes[self.rows.tensor])
+        key = ("diagonals", str(self.factors), str(spans[self.part].start))
+        depth = build.depth_of(spans[self.part].start.names | spans[self.part].count.names)
+        diagonals = build.once(key, depth, partial(self.diagonals, spans))
+        cut, near = self.row or self.free, target.tile if self.row else None
+        name, columns, shape = f"{output.tensor.lower()}_tile", spans[cut], [spans[v].most for v in self.axes]
+        made = near.buffer if near else build.buffer(name, tuple(shape), target.dtype, nodes.SBUF)
+        with build.tiles(cut, columns.most, self.columns_at_once(columns)) as tile:
+            piece = {**spans, cut: Span(columns.start + tile.start, tile.count, tile.most)}
+            psum = self.summed(piece, rows, diagonals)
+            own = near.place(positions(output, piece)) if near else self.tile_of(made, {**spans, cut: tile})
+            build.add(nodes.Copy(own, psum))
+        whole = self.tile_of(made, {**spans, cut: Span(ZERO, columns.count, columns.most)})
+        if near:
+            near.changed()
+        elif self.row:
+            assert target.hbm is not None
+            build.add(nodes.Store(View(target.hbm.buffer, tuple(positions(output, spans))), whole))
+            target.hbm.changed()
+        else:
+            deliver(ctx, self.einsum, whole, spans, self.part, self.free, target)
 
     @property
     def axes(self) -> tuple[str, ...]:

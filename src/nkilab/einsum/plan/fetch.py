@@ -22,7 +22,7 @@ from .storage import Storage, first_rows, in_hbm, positions
 from .want import Want
 
 # strided transfers up to this many elements are left as they are
-FEW = 2048
+FEW = 512
 # part of the room on chip that a row may take which stays on all partitions while a loop reads it in pieces
 ROW_SHARE = 0.4
 

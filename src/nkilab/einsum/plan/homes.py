@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from math import prod
 
-from ..language.ast import Einsum, Iterate, Scalar
+from ..language.ast import Einsum, Iterate, Kind, Scalar
 from ..tree.expr import name_of
 from ..tree.nodes import PSUM
 from .build import Span, point
@@ -94,10 +94,13 @@ class Homes:
             if self.takes_place(einsum, group):
                 ctx.overwritten[name] = einsum.reads[0]
                 size = 0
+            # what two variables index together and one reads goes by way of HBM
+            origin = ctx.cascade.derived.get(name)
+            is_far = origin is not None and origin.kind is Kind.REPEATED
             kept_before = ctx.hbm(name) is not None and ctx.chip(name) is None
-            home = "hbm" if is_output or crosses or kept_before else ""
+            home = "hbm" if is_output or crosses or kept_before or is_far else ""
             kept_before = kept_before and (name in self.written or not is_output)
-            if not kept_before and (name in reads or (name in later and not crosses) or not home):
+            if not (kept_before or is_far) and (name in reads or (name in later and not crosses) or not home):
                 home = "both" if home else "chip"
                 sizes[name] = size
             ctx.homes[name] = "chip hbm" if home == "both" else home

@@ -120,16 +120,16 @@ def _options(
         plain = {i.plain for a in (left, right) for i in a.indices if isinstance(i, Affine)}
         if any(v not in plain for v in kept):
             continue
+        rest = [a.variables for a in einsum.accesses if a is not left and a is not right]
         if machine is not None:
-            rest = [a.variables for a in einsum.accesses if a is not left and a is not right]
             sizes = {v: cascade.extent(v, einsum) for v in einsum.variables}
             work = _time_ns(machine, sizes, left.variables, right.variables, kept)
             work += _least_ns(machine, sizes, [kept, *rest], einsum.output.variables)
-            if len(rest) == 1 and set(kept) == set(both):
-                # as its reader has them
-                kept = tuple(sorted(kept, key=(*rest[0], *both).index))
         else:
             work = float(sum(prod(cascade.extent(v, einsum) for v in held) for held in (both, kept)))
+        if machine is not None and len(rest) == 1 and set(kept) == set(both):
+            # as its reader has them
+            kept = tuple(sorted(kept, key=(*rest[0], *both).index))
         found.append((work, (left, right, kept)))
     first = _first_of_path(einsum, cascade) if machine is None else ()
     return sorted(found, key=lambda option: (tuple(option[1][:2]) != first, option[0]))

@@ -222,16 +222,14 @@ def _cost(
             size = depth * count * ctx.bytes_of(ctx.dtypes[access.tensor])
             moved_ns = TRANSFER_NS / beside_it + size / BYTES_PER_NS if beside_it else moved_ns
             cost += _all_moved(access, trips, batch, moved_ns)
-    times = prod(t for v, t in trips.items() if v in einsum.output.variables)
     home = transfer_ns(ctx, einsum.output, True, spans, part, free, rows, columns)
     home -= (TRANSFER_NS if home else 0.0) * (1 - 1 / max(batch.values(), default=1))
-    wanted = ctx.wanted.get(einsum.name, "")
-    if wanted and ctx.chip(einsum.name) is None and ctx.homes.get(einsum.name) != "hbm" and part != wanted:
+    is_new = ctx.chip(einsum.name) is None and ctx.homes.get(einsum.name) != "hbm"
+    if is_new and ctx.wanted.get(einsum.name, "") not in ("", part):
         home += 350.0 * -(-columns // ctx.lanes)
     served, lost_ns = ctx.served.get(einsum.name, (frozenset[str](), 0.0))
-    if part and part not in served and ctx.chip(einsum.name) is None and ctx.homes.get(einsum.name) != "hbm":
-        cost += lost_ns
-    return cost + times * (home + 60 + columns)
+    cost += lost_ns if is_new and part and part not in served else 0.0
+    return cost + prod(t for v, t in trips.items() if v in einsum.output.variables) * (home + 60 + columns)
 
 
 def _is_far(ctx: Context, access: Access | None, part: str) -> bool:

@@ -6,7 +6,9 @@ from collections.abc import Callable, Mapping
 
 from ..language.ast import Cascade
 from ..rewrite.chunks import with_chunks
+from ..rewrite.repeated import with_repeated_operands
 from ..rewrite.splits import with_split_ranks
+from ..rewrite.windows import with_windows_as_rows
 from .knobs import Picker
 from .normal import live
 
@@ -20,6 +22,8 @@ def _in_chunks(cascade: Cascade, partitions: int) -> Cascade:
 
 REWRITES: Mapping[str, Callable[[Cascade, int], Cascade]] = {
     "recurrences in chunks, as products": _in_chunks,
+    "small operands along ranks that they lack": lambda cascade, _: with_repeated_operands(cascade),
+    "windows as rows of a matrix": lambda cascade, _: with_windows_as_rows(cascade),
     "axes in the parts that indices name": lambda cascade, _: with_split_ranks(cascade),
 }
 

@@ -16,7 +16,7 @@ from ..tree import nodes
 from ..tree.expr import ZERO, Expr, expr
 from ..tree.nodes import At, Cut, View
 from .build import Span, point, whole
-from .choose import MOST_OPTIONS
+from .choose import MOST_OPTIONS, ROW_NS
 from .context import Context
 from .product import Product, matmul_dtype
 from .reach import reach
@@ -25,8 +25,8 @@ from .storage import Storage
 
 # of partitions that a sum leaves idle before operands are stacked
 LEAST_COPIES = 2
-# what transfers of short rows move, and nanoseconds of each row, all engines together
-BYTES_PER_NS, ROW_NS = 150.0, 20.0 / 16
+# what transfers of short rows move
+BYTES_PER_NS = 150.0
 
 
 @dataclass(frozen=True)

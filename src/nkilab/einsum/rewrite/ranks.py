@@ -12,7 +12,7 @@ from itertools import pairwise
 from math import prod
 
 from ..language.additions import Additions, unused
-from ..language.ast import Access, Affine, Cascade, Einsum, Operand
+from ..language.ast import Access, Affine, Cascade, Einsum, Operand, affine
 
 # columns that an instruction takes as long for as it takes to be issued
 COLUMNS_OF_ISSUE = 64
@@ -72,12 +72,16 @@ def _may_be_one(cascade: Cascade, einsum: Einsum, access: Access, first: int) ->
         return False
     axes = zip(cascade.tensors[access.tensor].ranks[first : first + 2], both, strict=True)
     is_whole = all(cascade.sizes[rank] == cascade.extent(variable, einsum) for rank, variable in axes)
-    return is_whole and all(_is_together(a, *both) for a in einsum.every_access)
+    left, right = both
+    whole = affine([(left, cascade.extent(right, einsum)), (right, 1)])
+    return is_whole and all(_is_together(a, left, right, whole) for a in einsum.every_access)
 
 
-def _is_together(access: Access, left: str, right: str) -> bool:
-    """Whether an access has neither of two variables, or both once, alone, one behind the other."""
+def _is_together(access: Access, left: str, right: str, whole: Affine) -> bool:
+    """Whether an access has neither of two variables, or both once: one behind the other, or as one index."""
     used = [n for n, i in enumerate(access.indices) if {left, right} & set(i.variables)]
+    if [access.indices[n] for n in used] == [whole]:
+        return True
     plain = [access.indices[n].plain for n in used]
     return not used or (plain == [left, right] and used[1] == used[0] + 1)
 
@@ -180,7 +184,5 @@ def _access(operand: Operand, pairs: Mapping[tuple[str, str], str]) -> Operand:
         if pair[0] in plain:
             place = plain.index(pair[0])
             indices[place : place + 2] = [Affine(((name, 1),))]
+        indices = [Affine(((name, 1),)) if {*pair} == {*i.variables} else i for i in indices]
     return replace(operand, indices=tuple(indices))
-
-
-__all__ = ["with_joined_ranks"]

@@ -305,6 +305,3 @@ class _Distribution:
         for at in (e for e in ends if 0 <= e < size[axis]):
             place = tuple(Affine(constant=at) if n == axis else i for n, i in enumerate(access.indices))
             yield Einsum(Access(access.tensor, place), (Scalar(value=0.0),))
-
-
-__all__ = ["STEPWISE", "with_scans"]

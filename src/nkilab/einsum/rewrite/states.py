@@ -223,6 +223,3 @@ def emitted(
         return operands[0] if len(operands) == 1 else computed("multiply", operands)
 
     return operand(value)
-
-
-__all__ = ["Places", "Reduction", "declared", "emitted", "renamed"]

@@ -119,7 +119,7 @@ def attention_by_steps(q, k, v, sums_with_powers):
     scores = nl.ndarray((rows, chunks, nl.par_dim(ROWS), CHUNK), dtype=nl.float32, buffer=nl.psum)
     shapes = [(rows, ROWS, size)] * 3 + [(rows, ROWS, ROWS), (rows, rows, ROWS, ROWS)]
     in_hbm = [nl.ndarray(shape, dtype=nl.float32, buffer=nl.shared_hbm) for shape in shapes]
-    less, powers, weights, values, turned = in_hbm
+    less, powers, weights, values, flipped = in_hbm
     q_all, k_all, v_all = nl.load(q), nl.load(k), nl.load(v)
     most, sums = in_sbuf(ROWS, rows), in_sbuf(ROWS, rows)
     for i in nl.affine_range(rows):
@@ -150,11 +150,11 @@ def attention_by_steps(q, k, v, sums_with_powers):
     for i in nl.affine_range(rows):
         for j in nl.affine_range(rows):
             tile = nl.load(weights[i, :, many(j)])
-            nl.store(turned[j, i], nisa.tensor_copy(nisa.nc_transpose(tile)))
+            nl.store(flipped[j, i], nisa.tensor_copy(nisa.nc_transpose(tile)))
     for i in nl.affine_range(rows):
         product = nl.zeros((ROWS, ROWS), dtype=nl.float32, buffer=nl.psum)
         for j in nl.affine_range(rows):
-            product += nisa.nc_matmul(nl.load(turned[j, i]), nl.load(values[j]))
+            product += nisa.nc_matmul(nl.load(flipped[j, i]), nl.load(values[j]))
         nl.store(out[many(i)], nisa.tensor_copy(product))
     return out
 
