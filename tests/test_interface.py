@@ -73,7 +73,7 @@ def test_what_pytest_sees_is_what_is_listed():
     settings = {c.args[0].value for c in calls if ast.unparse(c.func).endswith("addini")}
     assert set(listed("Options:")) == options
     assert set(listed("Setting of the ini file:")) == settings
-    marks = {marker.split("(")[0] for marker in (plugin.checks.MARKER, plugin.budgets.MARKER)}
+    marks = {marker.split("(")[0] for marker in (plugin.MARKER, plugin.budgets.MARKER)}
     assert set(listed("Markers:")) == marks
 
 
