@@ -40,12 +40,10 @@ def _lacking(einsum: Einsum, cascade: Cascade) -> Iterator[tuple[Access, tuple[s
     points = prod(cascade.extent(v, einsum) for v in einsum.variables)
     for access in (a for a in einsum.accesses if a.tensor in cascade.inputs):
         names = [i.plain if isinstance(i, Affine) else "" for i in access.indices]
-        for left, right in pairwise(order):
-            own = {left, right}.intersection(names)
-            size = prod(cascade.extent(v, einsum) for v in {left, right, *names} - {""})
-            if len(own) == 1 and all(names) and len({*names}) == len(names) and size * SMALL <= points:
-                yield access, (left, right)
-                break
+        known = [(p, prod(cascade.extent(v, einsum) for v in {*p, *names} - {""})) for p in pairwise(order)]
+        pairs = [p for p, size in known if len({*p} & {*names}) == 1 and size * SMALL <= points]
+        if pairs and all(names) and len({*names}) == len(names):
+            yield access, pairs[0]
 
 
 def _copy(einsum: Einsum, access: Access, left: str, right: str, added: Additions) -> Einsum:
