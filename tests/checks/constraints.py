@@ -96,8 +96,8 @@ def example(constraint: Constraint, version: str, *, is_right: bool) -> Example:
     """The kernel that keeps a constraint, or breaks it."""
     changes = constraint.right if is_right else constraint.wrong
     chip = constraint.right_chip if is_right else constraint.chip
-    made = _of_lines(changes) if isinstance(changes, str) else _of_changes(constraint.function, changes)
-    return Example(made.body, made.args, grid=made.grid, options=("--nki", version, "--target", chip))
+    kernel = _of_lines(changes) if isinstance(changes, str) else _of_changes(constraint.function, changes)
+    return Example(kernel.body, kernel.args, grid=kernel.grid, options=("--nki", version, "--target", chip))
 
 
 def _of_lines(lines: str) -> Example:
@@ -183,7 +183,7 @@ def _as_tuple(path: str, value: Any) -> Any:
     return tuple(value) if is_shape and isinstance(value, list) else value
 
 
-def found(example: Example, path: Path) -> list[Finding]:
+def findings_of(example: Example, path: Path) -> list[Finding]:
     """The findings of a kernel that fail it, and what stopped it."""
     path.write_text(example.text)
     options = dict(zip(example.options[::2], example.options[1::2], strict=True))
@@ -238,13 +238,13 @@ def _row(constraint: Constraint, path: Path) -> str:
     first, last = constraint.versions
     span = first if first == last else f"{first} to {last}"
     chip = "" if constraint.chip == constraint.right_chip == "trn2" else constraint.chip
-    told = f"not looked for: {constraint.why_open}" if constraint.why_open else rule_of(constraint, path)
-    return f"| {constraint.says} | {span} | {chip} | {told} |"
+    covering = f"not looked for: {constraint.why_open}" if constraint.why_open else rule_of(constraint, path)
+    return f"| {constraint.says} | {span} | {chip} | {covering} |"
 
 
 def rule_of(constraint: Constraint, path: Path) -> str:
     """The rule that tells of a constraint's wrong call, in the last version that has it, and what it says."""
-    first = found(example(constraint, constraint.versions[1], is_right=False), path)[0]
+    first = findings_of(example(constraint, constraint.versions[1], is_right=False), path)[0]
     words = first.message.replace("|", "/")
     return f"`{first.rule}`: {words}"
 

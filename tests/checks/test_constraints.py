@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from nkilab.isa.declare import REGISTRY
-from tests.checks.constraints import Constraint, constraints, example, found, page, rule_of, spans
+from tests.checks.constraints import Constraint, constraints, example, findings_of, page, rule_of, spans
 
 pytestmark = pytest.mark.corpus
 
@@ -22,8 +22,8 @@ def test_a_call_that_breaks_a_constraint_is_told_of_and_one_that_keeps_it_is_not
     constraint: Constraint, version: str, tmp_path: Path
 ) -> None:
     path = tmp_path / "kernel_file.py"
-    assert found(example(constraint, version, is_right=False), path)
-    assert not found(example(constraint, version, is_right=True), path)
+    assert findings_of(example(constraint, version, is_right=False), path)
+    assert not findings_of(example(constraint, version, is_right=True), path)
 
 
 def test_every_instruction_of_nki_isa_has_constraints() -> None:

@@ -21,7 +21,7 @@ from nkilab.einsum.plan.turned import turned_once
 from nkilab.einsum.reference import evaluate
 from nkilab.einsum.rewrite.recurrences import with_scans
 from nkilab.einsum.rewrite.repeated import with_repeated_operands
-from nkilab.einsum.rewrite.windows import with_windows_as_rows
+from nkilab.einsum.rewrite.window_rows import with_windows_as_rows
 from nkilab.machine import MACHINES
 from tests.einsum.cascades import Steps
 

@@ -51,7 +51,7 @@ def test_the_order_of_four_factors_is_tried() -> None:
     shapes = ((32, 32, 32, 32), (32, 16), (32, 16), (32, 16))
     result, expected = values(kernel, "ijkl,jr,kr,lr->ir", *shapes)
     assert np.array_equal(result, expected)
-    assert any("which factors of Z go first" in told for told in (*kernel.changes, *kernel.alternatives))
+    assert any("which factors of Z go first" in sentence for sentence in (*kernel.changes, *kernel.alternatives))
 
 
 def test_rows_come_whole_of_which_a_loop_reads_short_pieces() -> None:
@@ -117,4 +117,4 @@ def test_windows_that_do_not_overlap_are_rows_of_a_matrix(dialect: str) -> None:
     x, f = (rng.integers(-2, 3, s).astype(np.float32) for s in shapes.values())
     expected = np.einsum("bprqsc,rsck->bpqk", x.reshape(2, 16, 4, 16, 4, 3), f)
     assert np.array_equal(np.asarray(kernel(F=f, X=x)), expected)
-    assert any(told.startswith("windows as rows of a matrix") for told in kernel.changes)
+    assert any(sentence.startswith("windows as rows of a matrix") for sentence in kernel.changes)

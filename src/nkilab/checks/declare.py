@@ -51,7 +51,7 @@ _RETURNED = re.compile(r"^tiles: (.*; )?out .* hbm", re.MULTILINE)
 _TYPES = {"f32": "nl.float32", "bf16": "nl.bfloat16", "i32": "nl.int32", "u32": "nl.uint32"}
 
 
-def _made(line: re.Match[str]) -> str:
+def _allocations(line: re.Match[str]) -> str:
     return "\n".join(
         f"{line[1]}{name} = nl.ndarray(({shape.replace(',', ', ')}), {_TYPES.get(dtype, dtype)}, "
         f"buffer=nl.{'shared_hbm' if memory == 'hbm' else memory}{more})"
@@ -91,7 +91,7 @@ class Example(Struct, frozen=True):
     def text(self) -> str:
         """The file: imports and the kernel."""
         head = f"@nki.jit\ndef kernel({', '.join(self.args)}):\n"
-        body = indent(_TILES.sub(_made, dedent(self.body).strip("\n")), "    ")
+        body = indent(_TILES.sub(_allocations, dedent(self.body).strip("\n")), "    ")
         body += "\n    return out" if _RETURNED.search(self.body) else ""
         above = dedent(self.above).strip("\n")
         return f"{_IMPORTS[self.spelling]}\n{above + chr(10) if above else ''}\n{head}{body}\n"

@@ -247,12 +247,12 @@ nl.store(out, total)
     wrong="0:128", right="0:128, 0",
 )  # fmt: skip
 def _few_axes(scope: Scope) -> Iterator[Place]:
-    made = {name: _shape(call) for name, call in bound_to(scope, _CREATED).items()}
+    shapes = {name: _shape(call) for name, call in bound_to(scope, _CREATED).items()}
     for call in scope.calls(*_CREATED):
         if len(_shape(call)) == 1 and not any("hbm" in scope.words(k.value) for k in call.keywords):
-            yield call, "a tile is made with one axis", ""
+            yield call, "a tile is shapes with one axis", ""
     for node in scope.of(ast.Subscript):
-        shape = made.get(node.value.id, []) if isinstance(node.value, ast.Name) else []
+        shape = shapes.get(node.value.id, []) if isinstance(node.value, ast.Name) else []
         is_thin = len(shape) == 2 and any(isinstance(n, ast.Constant) and n.value == 1 for n in shape)
         if is_thin and isinstance(node.slice, ast.Slice):
             yield node, f"{scope.words(node)} has one index of two", ""

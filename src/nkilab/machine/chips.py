@@ -191,8 +191,8 @@ TRN1 = replace(
     vector_clock_ghz=documented(1.12, "trn1 guide, engines"),
     scalar_clock_ghz=documented(1.4, "trn1 guide, engines"),
     gpsimd_clock_ghz=documented(1.4, "trn1 guide, engines"),
-    vector_overhead_ns=fitted(
-        2.0, "a depthwise convolution of autocomp: 131,072 instructions of MIN_II in 8.0 ms"
+    vector_overhead_ns=documented(
+        0.0, "2.26 costs: max(MIN_II, N); a convolution of autocomp has one of MIN_II every 61 ns"
     ),
     vector_duration_ns=documented(90.0, "performance guide: about 100 cycles"),
     scalar_function_ns=documented(0.0, "performance guide: in scalar_duration_ns"),

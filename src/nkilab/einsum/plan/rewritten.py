@@ -8,7 +8,7 @@ from ..language.ast import Cascade
 from ..rewrite.chunks import with_chunks
 from ..rewrite.repeated import with_repeated_operands
 from ..rewrite.splits import with_split_ranks
-from ..rewrite.windows import with_windows_as_rows
+from ..rewrite.window_rows import with_windows_as_rows
 from .knobs import Picker
 from .normal import live
 

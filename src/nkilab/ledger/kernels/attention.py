@@ -145,6 +145,13 @@ def attention_by_steps(q, k, v, sums_with_powers):
     share = nisa.reciprocal(sums)
     for i in nl.affine_range(rows):
         nl.store(weights[i], nisa.tensor_scalar(nl.load(powers[i]), np.multiply, share[:, i]))
+    weighted_values(weights, v_all, values, flipped, out)
+    return out
+
+
+def weighted_values(weights, v_all, values, flipped, out):
+    """Turn values and weights by way of HBM, and multiply them."""
+    rows = weights.shape[0]
     for j in nl.affine_range(rows):
         nl.store(values[j], nl.copy(nisa.nc_transpose(v_all[:, many(j)]), dtype=nl.float32))
     for i in nl.affine_range(rows):
@@ -156,7 +163,6 @@ def attention_by_steps(q, k, v, sums_with_powers):
         for j in nl.affine_range(rows):
             product += nisa.nc_matmul(nl.load(flipped[j, i]), nl.load(values[j]))
         nl.store(out[many(i)], nisa.tensor_copy(product))
-    return out
 
 
 @nki.jit
