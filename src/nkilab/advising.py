@@ -96,6 +96,9 @@ class Applied:
             low, high = own.interval_us
             yield f"{name}: {own.latency_us:.2f} us predicted, {low:.2f} to {high:.2f}"
         yield "saved: {:.2f} us, {:.2f} to {:.2f}".format(*self.gain)
+        if self.advice.combined_with:
+            rest = " and ".join(self.advice.combined_with)
+            yield f"this is {self.advice.id} of several changes that pay together: ask again for {rest}"
 
 
 def run_advise(
@@ -166,9 +169,6 @@ def applied_to(designation: str, call: Launch, target: str, number: int, before:
         hint = f"give a number from 1 to {count}" if count else "nothing that nkilab knows of pays here"
         raise UsageError(f"there is no advice {number}", hint=hint)
     advice = before.advice[number - 1]
-    if advice.combined_with:
-        problem = f"advice {number} is several changes: {advice.name}"
-        raise UsageError(problem, hint=f"make the first, {advice.id}, and ask again for the next")
     source = read(advice.path)
     done: list[tuple[str, float, Prediction]] = []
     failed = []
@@ -207,7 +207,8 @@ def _outcome(
     fresh = [own for own in after.report.findings if own.fails and own.rule not in known]
     if fresh:
         return f"the changed kernel fails a check: {fresh[0].message} [{fresh[0].rule}]"
-    if after.predicted.latency_us >= before.predicted.latency_us:
+    # the first of several changes may only prepare the others
+    if not advice.combined_with and after.predicted.latency_us >= before.predicted.latency_us:
         return "the changed kernel is predicted to take no less time"
     return most, after.predicted
 

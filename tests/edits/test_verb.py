@@ -69,8 +69,10 @@ def test_write_changes_the_file_alone(folder: Path, capfd) -> None:
         ),
         (
             ("--apply", "3"),
-            "advice 3 is several changes: finer_tiles + shift_engine\n"
-            "  hint: make the first, finer_tiles, and ask again for the next",
+            # the first of finer_tiles + shift_engine
+            "advice 3 is not mechanical: finer_tiles: no constant says the size of a tile; give it a name, "
+            "as in TILE = 128\n  hint: cut the tile into parts along its free axis, each loaded, computed "
+            "and stored by itself; then give some of the instructions to the idle engine by engine=",
         ),
     ],
 )

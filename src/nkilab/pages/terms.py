@@ -169,8 +169,8 @@ TERMS = {
         "the change is made in the recorded instructions, which are placed and timed again. Advice never "
         "fails a check. Changes that pay only one after the other are one piece: `buffers + block_mn`.",
         "`nkilab advise FILE.py:KERNEL --apply 1` writes the first piece into the file where it can; `nkilab "
-        "explain NAME`, with the name in brackets, says why it pays. Of a piece of several changes make the "
-        "first, and ask again.",
+        "explain NAME`, with the name in brackets, says why it pays. Of a piece of several changes it makes "
+        "the first: ask again for the next.",
         ("hint", "gain", "combined"), ("bound", "contiguous_rows"),
     ),
     "roofline": Term(
