@@ -51,7 +51,7 @@ def test_the_order_of_four_factors_is_tried() -> None:
     shapes = ((32, 32, 32, 32), (32, 16), (32, 16), (32, 16))
     result, expected = values(kernel, "ijkl,jr,kr,lr->ir", *shapes)
     assert np.array_equal(result, expected)
-    assert any("which factors of Z go first" in sentence for sentence in (*kernel.changes, *kernel.alternatives))
+    assert any("which factors of Z go first" in line for line in (*kernel.changes, *kernel.alternatives))
 
 
 def test_rows_come_whole_of_which_a_loop_reads_short_pieces() -> None:
