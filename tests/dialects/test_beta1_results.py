@@ -9,6 +9,8 @@ from tests.dialects.spellings import nki1 as nki
 from tests.dialects.spellings import nl1 as nl
 from tests.dialects.spellings import program_of, ramp, traced
 
+from nkilab.errors import RuleError
+
 RNG = np.random.default_rng(20)
 
 
@@ -274,10 +276,11 @@ def statistics_of_a_ragged_row(x):
     return out
 
 
-def test_a_mask_over_the_data_leaves_elements_out_of_statistics():
+def test_statistics_take_no_mask_over_what_they_sum():
+    """Known issues of Beta 1: the mask of bn_stats holds no index of the axis that it reduces."""
     x = RNG.integers(-9, 9, (4, 7)).astype(np.float32)
-    out = statistics_of_a_ragged_row(x)
-    np.testing.assert_allclose(out, np.stack([x.mean(1), x.var(1)], axis=1), rtol=1e-5)
+    with pytest.raises(RuleError, match="the mask leaves out elements of a row; bn_stats counts whole rows"):
+        statistics_of_a_ragged_row(x)
 
 
 @nki.jit

@@ -126,7 +126,7 @@ def test_a_mapping_of_what_reads_no_tensor_or_writes_at_other_indices_is_kept() 
     text = spec("X: T M; Z: U M", ["Z[0, m] = X[t, m] ;; V add", "Z[1, m] = const(2)"],
                 {"T": 3, "M": 300, "U": 2}, mapping=split("Z", M=100))  # fmt: skip
     kernel = nkilab.einsum.compile(text)
-    assert numbers_of(kernel).count("range(3)") >= 2
+    assert numbers_of(kernel).count("range(3)") >= 1
     assert all(v.is_fine for v in kernel.verify())
 
 

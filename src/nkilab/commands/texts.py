@@ -40,7 +40,7 @@ from .shapes import target_option
 )  # fmt: skip
 @optional(
     "--journal", metavar="FILE", type=OUTPUT,
-    help="Of --search: a file for the results; the same command goes on from there.",
+    help="A file for the results of --search; the same command goes on from there.",
 )  # fmt: skip
 @click.option(
     "--test", "tests", is_flag=True, help="Run the kernel on probes; with -o write test and drivers."

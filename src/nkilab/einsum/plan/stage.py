@@ -78,7 +78,7 @@ def stage(ctx: Context, access: Access, spans: dict[str, Span], part: str, dtype
     extents, dims, bases = extents_of(access, spans, part)
     source, key = _source_of(ctx, access), _key_of(ctx, access, spans, part, dtype)
     rows, across = _rows_around(ctx, access, spans, part)
-    if across == part and dtype == source.buffer.dtype:
+    if across and across == part and dtype == source.buffer.dtype:
         return stage(ctx, access, rows, part, dtype)
     if across:
         source = stage(ctx, access, rows, across, source.buffer.dtype)
