@@ -116,27 +116,27 @@ def test_the_flame_is_as_wide_as_time_and_lights_what_is_clicked(opened) -> None
     run = kernel_run("tiled")
     page = opened(run, width=1440)
     whole = page.page.locator("#flame > li").bounding_box()["width"]
-    cost = next(cost for cost in run.lines if cost.line == 46)
-    node = page.page.locator('#flame [aria-label^="matmul.py:46:"]')
+    cost = next(cost for cost in run.lines if cost.line == 50)
+    node = page.page.locator('#flame [aria-label^="matmul.py:50:"]')
     share = node.bounding_box()["width"] / whole
     assert share == pytest.approx(cost.path_ns / run.timeline.latency_ns, abs=0.01)
     # what stands over it are its loops, the outermost first
     parents = page.js(
-        "(() => { const names = []; let at = document.querySelector('#flame [aria-label^=\"matmul.py:46:\"]')"
+        "(() => { const names = []; let at = document.querySelector('#flame [aria-label^=\"matmul.py:50:\"]')"
         ".closest('li'); while ((at = at.parentElement.closest('#flame li'))) "
         "names.unshift(at.querySelector('button').textContent); return names; })()"
     )
     assert parents == [
-        "tiled", "39: for _ in range(repeats)", "40: for m in nl.affine_range(M // ROWS)",
-        "41: for n in nl.affine_range(N // COLUMNS)", "43: for k in nl.affine_range(K // DEPTH)",
+        "tiled", "43: for _ in range(repeats)", "44: for m in nl.affine_range(M // ROWS)",
+        "45: for n in nl.affine_range(N // COLUMNS)", "47: for k in nl.affine_range(K // DEPTH)",
     ]  # fmt: skip
     node.click()
     lit = page.js("nkilab.search.masks[0].reduce((a, b) => a + b)")
-    assert lit == sum(1 for row in run.timeline.row if run.program.place_of(int(row)) == "matmul.py:46")
-    assert page.page.locator("#code .marked").get_attribute("data-line") == "46"
+    assert lit == sum(1 for row in run.timeline.row if run.program.place_of(int(row)) == "matmul.py:50")
+    assert page.page.locator("#code .marked").get_attribute("data-line") == "50"
     page.page.select_option("#flame-time", "busy")
     total = sum(cost.busy_ns for cost in run.lines)
-    share = page.page.locator('#flame [aria-label^="matmul.py:46:"]').bounding_box()["width"] / whole
+    share = page.page.locator('#flame [aria-label^="matmul.py:50:"]').bounding_box()["width"] / whole
     assert share == pytest.approx(cost.busy_ns / total, abs=0.01)
 
 
@@ -192,17 +192,17 @@ def test_advice_and_distances_are_shown_with_the_lines_they_speak_of(opened) -> 
     run = kernel_run("tiled")
     half = Distance("roofline", run.timeline.latency_us / 2, 2.0, "bytes moved twice")
     hoist = Advice(
-        "hoist-loads", "matmul.py:46", "loaded 4 times", 3.2, (1.1, 4.0),
+        "hoist-loads", "matmul.py:50", "loaded 4 times", 3.2, (1.1, 4.0),
         "loaded once", "load the tile once, before the loop", "a guide",
     )  # fmt: skip
     page = opened(report_html(replace(run, guide=lambda: Guidance((hoist,), (half,)))))
     shown = page.page.inner_text("#advice")
     assert "load the tile once, before the loop" in shown
-    assert "saves 3.2 µs, 1.1 µs to 4 µs; matmul.py:46" in shown
+    assert "saves 3.2 µs, 1.1 µs to 4 µs; matmul.py:50" in shown
     page.page.click("#advice button")
     lit = page.js("nkilab.search.masks[0].reduce((a, b) => a + b)")
-    assert lit == sum(1 for row in run.timeline.row if run.program.place_of(int(row)) == "matmul.py:46")
-    assert page.page.locator("#code .marked").get_attribute("data-line") == "46"
+    assert lit == sum(1 for row in run.timeline.row if run.program.place_of(int(row)) == "matmul.py:50")
+    assert page.page.locator("#code .marked").get_attribute("data-line") == "50"
     kernel, roofline = (one.bounding_box()["width"] for one in page.page.locator("#distances .bar").all())
     assert roofline / kernel == pytest.approx(0.5, abs=0.01)
     assert "bytes moved twice" in page.page.inner_text("#distances")

@@ -195,7 +195,7 @@ def test_search_finds_opcodes_lines_and_tiles(opened) -> None:
     here = np.array([run.program.place_of(int(row)) for row in timeline.row])
     for words, expected in {
         "ldweights": np.count_nonzero(labels == "LDWEIGHTS"),
-        "matmul.py:46": np.count_nonzero(here == "matmul.py:46"),
+        "matmul.py:50": np.count_nonzero(here == "matmul.py:50"),
         "matmul.py:5": 0,
         "dma_copy lhst": sum(1 for e in timeline.of_engine("dma") if "lhsT" in tiles_of(run, e)),
         "no such thing": 0,
@@ -213,11 +213,11 @@ def tiles_of(run: Run, event: int) -> set[str]:
 def test_source_and_timeline_are_linked_both_ways(opened) -> None:
     run = kernel_run("tiled")
     page = opened(run)
-    assert "nisa.nc_matmul(dst=product" in page.page.inner_text('#code [data-line="46"]')
-    page.page.click('#code [data-line="46"]')
-    assert page.page.input_value("#search") == "matmul.py:46"
+    assert "nisa.nc_matmul(dst=product" in page.page.inner_text('#code [data-line="50"]')
+    page.page.click('#code [data-line="50"]')
+    assert page.page.input_value("#search") == "matmul.py:50"
     lit = page.js("nkilab.search.masks[0].reduce((a, b) => a + b)")
-    assert lit == sum(1 for row in run.timeline.row if run.program.place_of(int(row)) == "matmul.py:46")
+    assert lit == sum(1 for row in run.timeline.row if run.program.place_of(int(row)) == "matmul.py:50")
     page.js("nkilab.timeline.select(nkilab.columns.start.length - 1)")
     assert page.page.locator("#code .marked").get_attribute("data-line") == page.field("line").split(":")[1]
     page.page.click('[data-field="line"] button')
@@ -227,8 +227,8 @@ def test_source_and_timeline_are_linked_both_ways(opened) -> None:
 def test_lines_show_their_time_on_the_critical_path(opened) -> None:
     run = kernel_run("tiled")
     page = opened(run)
-    cost = next(cost for cost in run.lines if cost.line == 46)
-    value, unit = page.page.inner_text('#code [data-line="46"] .spent').split()
+    cost = next(cost for cost in run.lines if cost.line == 50)
+    value, unit = page.page.inner_text('#code [data-line="50"] .spent').split()
     assert float(value) * {"ns": 1, "µs": 1000}[unit] == pytest.approx(cost.path_ns, rel=1e-3)
 
 

@@ -30,6 +30,10 @@ def store(out, row, column, product):
     nisa.dma_copy(dst=out[row : row + ROWS, column : column + COLUMNS], src=tile)
 
 
+def new_product():
+    return nl.ndarray((ROWS, COLUMNS), dtype=nl.float32, buffer=nl.psum)
+
+
 @nki.jit
 def tiled(lhsT, rhs, repeats=1):
     """Load both tiles right before each multiplication; the whole product `repeats` times."""
@@ -39,12 +43,29 @@ def tiled(lhsT, rhs, repeats=1):
     for _ in range(repeats):
         for m in nl.affine_range(M // ROWS):
             for n in nl.affine_range(N // COLUMNS):
-                product = nl.ndarray((ROWS, COLUMNS), dtype=nl.float32, buffer=nl.psum)
+                product = new_product()
                 for k in nl.affine_range(K // DEPTH):
                     stationary = loaded(lhsT, k * DEPTH, DEPTH, m * ROWS, ROWS)
                     moving = loaded(rhs, k * DEPTH, DEPTH, n * COLUMNS, COLUMNS)
                     nisa.nc_matmul(dst=product, stationary=stationary, moving=moving)
                 store(out, m * ROWS, n * COLUMNS, product)
+    return out
+
+
+@nki.jit
+def hoisted(lhsT, rhs):
+    """Load a column of lhsT once per row of results, and a column of rhs before the sum over it."""
+    K, M = lhsT.shape
+    _, N = rhs.shape
+    out = nl.ndarray((M, N), dtype=lhsT.dtype, buffer=nl.shared_hbm)
+    for m in nl.affine_range(M // ROWS):
+        left = column_of(lhsT, m * ROWS, ROWS)
+        for n in nl.affine_range(N // COLUMNS):
+            right = column_of(rhs, n * COLUMNS, COLUMNS)
+            product = new_product()
+            for k in nl.affine_range(K // DEPTH):
+                nisa.nc_matmul(dst=product, stationary=left[k], moving=right[k])
+            store(out, m * ROWS, n * COLUMNS, product)
     return out
 
 
@@ -62,7 +83,7 @@ def block_free(lhsT, rhs, tiles_m=2, tiles_n=2):
             right = [column_of(rhs, column, COLUMNS) for column in column_starts]
             for i in nl.affine_range(tiles_m):
                 for j in nl.affine_range(tiles_n):
-                    product = nl.ndarray((ROWS, COLUMNS), dtype=nl.float32, buffer=nl.psum)
+                    product = new_product()
                     for k in nl.affine_range(K // DEPTH):
                         nisa.nc_matmul(dst=product, stationary=left[i][k], moving=right[j][k])
                     store(out, above[i], column_starts[j], product)
@@ -92,7 +113,7 @@ def blocked_tiles(lhsT, rhs, tiles_m, tiles_n, tiles_k):
             packed = nl.ndarray((ROWS, columns), dtype=lhsT.dtype, buffer=nl.sbuf)
             for j, total in enumerate(totals[i]):
                 nisa.tensor_copy(dst=packed[:, j * COLUMNS : (j + 1) * COLUMNS], src=total)
-            nisa.dma_copy(dst=out[i * ROWS : (i + 1) * ROWS, n * columns : (n + 1) * columns], src=packed)
+            store_row(out, i, n, packed)
     return out
 
 
@@ -118,8 +139,7 @@ def blocked(lhsT, rhs, tiles_m, tiles_n, tiles_k, sums="output"):
                 rows = [[total[:, j, :] for j in range(tiles_n)] for total in totals[first : first + tiles_m]]
                 add_products(rows, left, right, tiles_n)
         for i in nl.affine_range(M // ROWS):
-            row = totals[i].reshape((ROWS, columns))
-            nisa.dma_copy(dst=out[i * ROWS : (i + 1) * ROWS, n * columns : (n + 1) * columns], src=row)
+            store_row(out, i, n, totals[i].reshape((ROWS, columns)))
     return out
 
 
@@ -144,7 +164,7 @@ def add_products(totals, left, right, tiles_n):
     """Add to each total the product of a block of rows and a block of columns, summed over depth in PSUM."""
     for j in nl.affine_range(tiles_n):
         for i, total in enumerate(totals):
-            product = nl.ndarray((ROWS, COLUMNS), dtype=nl.float32, buffer=nl.psum)
+            product = new_product()
             for stationary, moving in zip(left, right):
                 nisa.nc_matmul(
                     dst=product,
@@ -152,3 +172,9 @@ def add_products(totals, left, right, tiles_n):
                     moving=moving[:, j * COLUMNS : (j + 1) * COLUMNS],
                 )
             nisa.tensor_tensor(dst=total[j], data1=total[j], data2=product, op=nl.add)
+
+
+def store_row(out, i, n, row):
+    """Store a finished row of tiles in one transfer."""
+    columns = row.shape[1]
+    nisa.dma_copy(dst=out[i * ROWS : (i + 1) * ROWS, n * columns : (n + 1) * columns], src=row)
