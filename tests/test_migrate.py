@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from nkilab.errors import FileError, NkilabError, UsageError
 from nkilab.migrate import migration, report_text
 from nkilab.migrate.rules import RULES
+from nkilab.migrate.source import parse
 from tests.command_line import call, outcome_of
 
 HEAD = "import nki\nimport nki.isa as nisa\nimport nki.language as nl\n"
@@ -463,3 +464,14 @@ def test_a_kernel_of_0_2_runs_under_0_6_after_the_mechanical_rewrites(folder):
     assert outcome_of(call("migrate", "host.py", "--write", folder=folder))[0] == 1
     assert outcome_of(call("migrate", "host.py", folder=folder))[0] == 0
     assert outcome_of(call("run", "--nki", "0.6", "host.py", folder=folder)) == (0, PRINTED, "")
+
+
+def test_a_variable_that_is_named_like_a_kernel_calls_nothing() -> None:
+    text = (
+        "import neuronxcc.nki as nki\n\n@nki.jit\ndef product(x):\n    return x\n\n"
+        "def biased(x):\n    product = x\n    return product\n\n"
+        "def called(x):\n    return x\n\n@nki.jit\ndef fused(x):\n    return called(biased(x))\n"
+    )
+    source = parse("k.py", text.encode())
+    kernel = next(f for f in source.functions if f.name == "fused")
+    assert [f.name for f in source.reached_from([kernel])] == ["fused", "called", "biased"]

@@ -14,8 +14,6 @@ from nkilab.ledger.predict import _argument
 
 pytestmark = pytest.mark.corpus
 
-# an allocation of shared_hbm in a function that the kernel calls: err_shared_hbm_must_in_kernel_level
-EXPLAINED = {"perceptron.product", "perceptron.fused", "perceptron.fused_polynomial"}
 # elements of arguments beyond which a run takes seconds
 MOST = 10**6
 
@@ -51,7 +49,7 @@ def test_a_kernel_of_the_ledger_has_no_finding(name: str) -> None:
     if name.startswith("single."):
         # they take names of types as text, and fill psum in all types
         rules -= {"python-builtin", "psum-memset-type"}
-    assert rules == ({"shared-hbm-level"} if name in EXPLAINED else set())
+    assert rules == set()
 
 
 def test_the_examples_have_no_finding() -> None:

@@ -209,7 +209,9 @@ class Source:
         for function in functions:
             # a name is that of a function within, else of one within what stands around, else of the file
             places = [function, *(a for a in self.around(function) if isinstance(a, Function)), None]
-            names = dict.fromkeys(n.id for n in compiled(function) if isinstance(n, ast.Name))
+            own = [n for n in compiled(function) if isinstance(n, ast.Name)]
+            variables = {n.id for n in own if isinstance(n.ctx, ast.Store)}
+            names = dict.fromkeys(n.id for n in own if n.id not in variables)
             seen = ([by_name[name, p] for p in places if (name, p) in by_name] for name in names)
             functions += [named[0] for named in seen if named and named[0] not in functions]
         return functions

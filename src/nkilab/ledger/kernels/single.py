@@ -12,11 +12,6 @@ def filled(memory, shape, dtype):
     return tile
 
 
-def rotating(memory, shape, count, dtype="float32"):
-    """Tiles that results take in turns."""
-    return [nl.ndarray(shape, dtype=getattr(nl, dtype), buffer=getattr(nl, memory)) for _ in range(count)]
-
-
 def finish(tile):
     """What the kernel returns: the first column of a tile, so that no result is unused."""
     shape = (tile.shape[0], 1)
@@ -31,7 +26,9 @@ def finish(tile):
 def matmuls(columns, dtype, count):
     """Multiply [128, 128] by [128, columns]; the results rotate over four banks."""
     stationary, moving = filled("sbuf", (128, 128), dtype), filled("sbuf", (128, columns), dtype)
-    banks = rotating("psum", (128, columns), 4)
+    banks = []
+    for _ in range(4):
+        banks.append(nl.ndarray((128, columns), dtype=nl.float32, buffer=nl.psum))
     for i in nl.affine_range(count):
         nisa.nc_matmul(dst=banks[i % 4], stationary=stationary, moving=moving)
     return finish(banks[(count - 1) % 4])
@@ -41,7 +38,9 @@ def matmuls(columns, dtype, count):
 def exponentials(memory, columns, dtype, count):
     """exp on ScalarE from `memory` to SBUF."""
     source = filled(memory, (128, columns), dtype)
-    tiles = rotating("sbuf", (128, columns), 2)
+    tiles = []
+    for _ in range(2):
+        tiles.append(nl.ndarray((128, columns), dtype=nl.float32, buffer=nl.sbuf))
     for i in nl.affine_range(count):
         nisa.activation(dst=tiles[i % 2], op=nl.exp, data=source)
     return finish(tiles[(count - 1) % 2])
@@ -51,7 +50,9 @@ def exponentials(memory, columns, dtype, count):
 def copies(engine, columns, source_dtype, dtype, count):
     """Copy from PSUM to SBUF on VectorE or ScalarE, casting where the types differ."""
     source = filled("psum", (128, columns), source_dtype)
-    tiles = rotating("sbuf", (128, columns), 2, dtype)
+    tiles = []
+    for _ in range(2):
+        tiles.append(nl.ndarray((128, columns), dtype=getattr(nl, dtype), buffer=nl.sbuf))
     for i in nl.affine_range(count):
         nisa.tensor_copy(dst=tiles[i % 2], src=source, engine=getattr(nisa, f"{engine}_engine"))
     return finish(tiles[(count - 1) % 2])
@@ -61,7 +62,9 @@ def copies(engine, columns, source_dtype, dtype, count):
 def reductions(op, memory, kept, summed, count):
     """Reduce [128, kept, summed] along its last axis on VectorE."""
     source = filled(memory, (128, kept, summed), "float32")
-    tiles = rotating("sbuf", (128, kept), 2)
+    tiles = []
+    for _ in range(2):
+        tiles.append(nl.ndarray((128, kept), dtype=nl.float32, buffer=nl.sbuf))
     for i in nl.affine_range(count):
         nisa.tensor_reduce(dst=tiles[i % 2], op=getattr(nl, op), data=source, axis=2)
     return finish(tiles[(count - 1) % 2])
@@ -71,7 +74,9 @@ def reductions(op, memory, kept, summed, count):
 def scalings(memory, columns, count):
     """Multiply each partition by a number of its own on VectorE."""
     source, factor = filled(memory, (128, columns), "float32"), filled("sbuf", (128, 1), "float32")
-    tiles = rotating("sbuf", (128, columns), 2)
+    tiles = []
+    for _ in range(2):
+        tiles.append(nl.ndarray((128, columns), dtype=nl.float32, buffer=nl.sbuf))
     for i in nl.affine_range(count):
         nisa.tensor_scalar(dst=tiles[i % 2], data=source, op0=nl.multiply, operand0=factor)
     return finish(tiles[(count - 1) % 2])
@@ -81,7 +86,9 @@ def scalings(memory, columns, count):
 def additions(columns, count):
     """Add two float32 tiles in SBUF on VectorE."""
     left, right = filled("sbuf", (128, columns), "float32"), filled("sbuf", (128, columns), "float32")
-    tiles = rotating("sbuf", (128, columns), 2)
+    tiles = []
+    for _ in range(2):
+        tiles.append(nl.ndarray((128, columns), dtype=nl.float32, buffer=nl.sbuf))
     for i in nl.affine_range(count):
         nisa.tensor_tensor(dst=tiles[i % 2], data1=left, data2=right, op=nl.add)
     return finish(tiles[(count - 1) % 2])
@@ -91,7 +98,9 @@ def additions(columns, count):
 def reciprocals(columns, count):
     """Reciprocals on VectorE."""
     source = filled("sbuf", (128, columns), "float32")
-    tiles = rotating("sbuf", (128, columns), 2)
+    tiles = []
+    for _ in range(2):
+        tiles.append(nl.ndarray((128, columns), dtype=nl.float32, buffer=nl.sbuf))
     for i in nl.affine_range(count):
         nisa.reciprocal(dst=tiles[i % 2], data=source)
     return finish(tiles[(count - 1) % 2])
