@@ -151,7 +151,7 @@ def test_the_roofline_has_the_chips_roofs_and_the_kernels_point() -> None:
 
 def test_tiles_are_named_by_the_line_that_makes_them() -> None:
     run = kernel_run("tiled")
-    assert {"lhsT", "rhs", "out", "tile", "product"} == set(run.tile_names)
+    assert {"lhsT", "rhs", "out", "tile", "new_product"} == set(run.tile_names)
 
 
 def test_names_come_from_assignments_and_returns() -> None:
