@@ -57,14 +57,17 @@ def best_timed(
         proved: proves a tree. Like the others it raises where a choice gives none.
     """
 
+    plans, most = dict[Knobs, Plan | None](), FEWEST_PLANS
+
     def best(knobs: Knobs) -> Plan:
+        nonlocal most
         plan, notes, tried = built(knobs), list[str](), list[str]()
         if knobs.picks:
             return plan
         budget = MOST_STATEMENTS - run_by(plan[0].body)
         known = dict[Measure, float]()
         plans.clear()
-        most[0] = max(FEWEST_PLANS, MOST_PLANNED // len(plan[1].cascade.einsums))
+        most = max(FEWEST_PLANS, MOST_PLANNED // len(plan[1].cascade.einsums))
         rewrites, seen = by_price(plan, _rewrites(plan[1])), set[str]()
         changes = [*rewrites, *by_price(plan, _changes(plan[1]))]
         while changes:
@@ -91,13 +94,9 @@ def best_timed(
         plan[1].tried.extend(tried)
         return plan
 
-    plans = dict[Knobs, Plan | None]()
-
-    most = [FEWEST_PLANS]
-
     def made(knobs: Knobs) -> Plan | None:
         """The plan of some choices; None if there is none, or enough others were made."""
-        if knobs not in plans and len(plans) < most[0]:
+        if knobs not in plans and len(plans) < most:
             plans[knobs] = _attempt(built, knobs)
         return plans.get(knobs)
 

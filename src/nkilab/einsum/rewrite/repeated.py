@@ -57,6 +57,3 @@ def _copy(einsum: Einsum, access: Access, left: str, right: str, added: Addition
         indices.append(affine([(left, sizes[1]), (right, 1)]) if is_own else index)
     name = added.tensor(f"{access.tensor}_repeated", tuple(ranks), access.tensor, Kind.REPEATED)
     return Einsum(Access(name, tuple(indices)), (access,))
-
-
-__all__ = ["with_repeated_operands"]
