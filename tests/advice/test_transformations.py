@@ -12,7 +12,7 @@ from msgspec.structs import replace
 import nkilab
 from nkilab.advice import CATALOGUE, Subject, advice_of, equal_results, subject_of
 from nkilab.advice.draft import Draft, Unfit
-from nkilab.advice.equal_results import are_equal, results_of
+from nkilab.advice.equal_results import are_equal, difference, results_of
 from nkilab.advice.equal_values import equals_of
 from nkilab.advice.trials import best_edit, promising
 from nkilab.api import as_kernel, machine_for
@@ -339,3 +339,10 @@ def test_an_interval_ends_where_engines_work_that_a_change_leaves_as_they_are() 
     busy = max(own.occupied_ns.values())
     assert own.left_share(frozenset()) == pytest.approx((own.fixed_ns + busy) / own.latency_ns)
     assert own.left_share(frozenset(own.occupied_ns)) == pytest.approx(own.fixed_ns / own.latency_ns)
+
+
+def test_bits_that_nothing_wrote_compare_without_a_warning() -> None:
+    """0x7F800001 is a signalling NaN (IEEE 754): widening it raises the invalid flag."""
+    signalling = np.array([0x7F800001, 0x3F800000], np.uint32).view(np.float32)
+    assert difference(signalling, signalling.copy()) == 0.0
+    assert difference(signalling, np.ones(2, np.float32)) == np.inf

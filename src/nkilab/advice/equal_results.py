@@ -61,7 +61,9 @@ def difference(one: np.ndarray, other: np.ndarray) -> float:
     """The most that two arrays differ by, as a share of the largest; two that are no numbers are equal."""
     if one.shape != other.shape or one.dtype != other.dtype:
         return np.inf
-    wide, others = one.astype(np.float64), other.astype(np.float64)
+    with np.errstate(invalid="ignore"):
+        # what no instruction wrote may be a signalling NaN
+        wide, others = one.astype(np.float64), other.astype(np.float64)
     same = (wide == others) | (np.isnan(wide) & np.isnan(others))
     apart = np.subtract(wide, others, out=np.zeros_like(wide), where=~same)
     most = float(np.max(np.abs(apart), initial=0.0) / np.max(np.abs(wide), initial=np.finfo(np.float64).tiny))
