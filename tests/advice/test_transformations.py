@@ -346,3 +346,7 @@ def test_bits_that_nothing_wrote_compare_without_a_warning() -> None:
     signalling = np.array([0x7F800001, 0x3F800000], np.uint32).view(np.float32)
     assert difference(signalling, signalling.copy()) == 0.0
     assert difference(signalling, np.ones(2, np.float32)) == np.inf
+    # infinities on both sides are no scale for what else differs
+    one, other = np.array([np.inf, 2.0], np.float32), np.array([np.inf, 3.0], np.float32)
+    assert difference(one, other) == 0.5
+    assert difference(one, np.array([1.0, 2.0], np.float32)) == np.inf

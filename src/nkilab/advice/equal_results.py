@@ -61,10 +61,11 @@ def difference(one: np.ndarray, other: np.ndarray) -> float:
     """The most that two arrays differ by, as a share of the largest; two that are no numbers are equal."""
     if one.shape != other.shape or one.dtype != other.dtype:
         return np.inf
-    with np.errstate(invalid="ignore"):
-        # what no instruction wrote may be a signalling NaN
+    # what no instruction wrote may be a signalling NaN
+    with np.errstate(invalid="ignore", over="ignore"):
         wide, others = one.astype(np.float64), other.astype(np.float64)
-    same = (wide == others) | (np.isnan(wide) & np.isnan(others))
-    apart = np.subtract(wide, others, out=np.zeros_like(wide), where=~same)
-    most = float(np.max(np.abs(apart), initial=0.0) / np.max(np.abs(wide), initial=np.finfo(np.float64).tiny))
+        same = (wide == others) | (np.isnan(wide) & np.isnan(others))
+        apart = np.abs(np.subtract(wide, others, out=np.zeros_like(wide), where=~same))
+        scale = np.max(np.abs(wide), initial=np.finfo(np.float64).tiny, where=np.isfinite(wide))
+        most = float(np.max(apart, initial=0.0) / scale)
     return np.inf if np.isnan(most) else most
