@@ -155,6 +155,20 @@ TRN2 = Machine(
     nested_invariants=measured(
         1, "attention of autocomp: values turned once, not per block of queries; 0: in innermost loops alone"
     ),
+    block_tiles=assumed(1, "Beta 1: blocks of a tensor may become tiles; 0: it stays one tile"),
+    spare_fills=measured(1, "NKIBench: VectorE is idle in products that fill every tile; 0: fills stay"),
+    loop_invariants=measured(1, "attention of autocomp; 0: each iteration computes all anew"),
+    repeats_in_psum=documented(1, "tutorial on Mamba: a repetition is one instruction; 0: it is copied"),
+    engine_choice=measured(1, "Beta 1: ScalarE copies in published attention; 0: VectorE does"),
+    engine_choice_as_written=measured(1, "a convolution that skips the middle end; 0: as engine_choice"),
+    static_descriptors=measured(1, "36 products under Beta 1; 0: each transfer has its descriptors made"),
+    resident_loads=measured(1, "NKIBench: bytes of products under Beta 1; 0: each load is made"),
+    late_loads=measured(1, "NKIBench, the guide: bytes of products that do not fit; 0: they spill"),
+    block_first_part=fitted(1, "order of block sizes under NKI 0.6; 0: every part waits for the buffer"),
+    far_weight_slowdown=documented(
+        2, "trn1 guide, access pattern: half the rate; 1: float32 weights as near"
+    ),
+    engines_in_order=assumed(0, "the compiler lays streams out; 1: each engine takes rows in their order"),
     kernel_start_ns=fitted(9200.0, "launches: 10.56 us on the device clock; one-tile kernels last 15 us"),
     kernel_end_ns=measured(
         2300.0, "course profiles: about 2.5 us after the last transfer, part of its signal included"

@@ -140,6 +140,18 @@ class Machine(Struct, frozen=True, kw_only=True):
     spill_rest_rows: Fact
     scratch_phases: Fact
     nested_invariants: Fact
+    block_tiles: Fact
+    spare_fills: Fact
+    loop_invariants: Fact
+    repeats_in_psum: Fact
+    engine_choice: Fact
+    engine_choice_as_written: Fact
+    static_descriptors: Fact
+    resident_loads: Fact
+    late_loads: Fact
+    block_first_part: Fact
+    far_weight_slowdown: Fact
+    engines_in_order: Fact
     kernel_start_ns: Fact
     kernel_end_ns: Fact
     profile_extra_ns: Fact
@@ -201,6 +213,9 @@ class Machine(Struct, frozen=True, kw_only=True):
 MAY_BE_ZERO = (
     "scalar_engine_first", "shared_ports", "torus", "dma_issue_by_partition", "scratch_phases",
     "nested_invariants", "spare_block_buffers", "spill_rest_rows", "redundant_load_window_bytes",
+    "block_tiles", "spare_fills", "loop_invariants", "repeats_in_psum", "engine_choice",
+    "engine_choice_as_written", "static_descriptors", "resident_loads", "late_loads", "block_first_part",
+    "engines_in_order",
     "collective_mesh_bytes", "collective_rdh_bytes", "collective_ring_ranks", "collective_flat_ring_bytes",
 )  # fmt: skip
 _TIMES = ("_ns", "_cycles")

@@ -20,7 +20,7 @@ from ..machine import Machine
 from ..tiles.tile import HBM, SBUF
 from ..trace.program import MIDDLE_END, Program
 from .direct_allocation import has_address
-from .slots import Slots
+from .slots import DMA, Slots
 from .walk import FLOW, REUSE
 
 Edges = tuple[np.ndarray, np.ndarray, np.ndarray]
@@ -44,7 +44,20 @@ def buffer_edges(program: Program, slots: Slots) -> Edges:
         if len(own) > buffers:
             given_up[own[buffers:]] = _given_up(last[own], buffers)
     later = np.flatnonzero(given_up >= 0)
-    return first[later], given_up[later], np.full(len(later), REUSE)
+    rows = first[later]
+    if not program.machine["block_first_part"]:
+        writes = np.flatnonzero(slots.is_written & (given_up[slots.storage] >= 0))
+        later, rows = slots.storage[writes], slots.row[writes]
+    return rows, given_up[later], np.full(len(later), REUSE)
+
+
+def order_edges(program: Program, slots: Slots) -> Edges:
+    """Per instruction the one before it on its engine, where engines take them in program order."""
+    engine = slots.engine[: len(program) * int(program.machine["engines_in_order"])]
+    rows = np.flatnonzero(engine != DMA)
+    rows = rows[np.argsort(engine[rows], kind="stable")]
+    is_next = np.diff(engine[rows]) == 0
+    return rows[1:][is_next], rows[:-1][is_next], np.full(int(is_next.sum()), REUSE)
 
 
 def phase_edges(program: Program, slots: Slots) -> Edges:
