@@ -206,7 +206,7 @@ TRN1 = replace(
     scalar_clock_ghz=documented(1.4, "trn1 guide, engines"),
     gpsimd_clock_ghz=documented(1.4, "trn1 guide, engines"),
     vector_overhead_ns=documented(
-        0.0, "2.26 costs: max(MIN_II, N); a convolution of autocomp has one of MIN_II every 61 ns"
+        60 / 1.12, "trn1 guide, tensor access overhead: 60 cycles; a convolution of autocomp has one in 61 ns"
     ),
     vector_duration_ns=documented(90.0, "performance guide: about 100 cycles"),
     scalar_function_ns=documented(0.0, "performance guide: in scalar_duration_ns"),
