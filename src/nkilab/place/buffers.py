@@ -20,6 +20,7 @@ from ..machine import Machine
 from ..tiles.tile import HBM, SBUF
 from ..trace.program import MIDDLE_END, Program
 from .direct_allocation import has_address
+from .lifetimes import ends_of
 from .slots import DMA, Slots
 from .walk import FLOW, REUSE
 
@@ -29,11 +30,9 @@ Edges = tuple[np.ndarray, np.ndarray, np.ndarray]
 def buffer_edges(program: Program, slots: Slots) -> Edges:
     """Per tile that gets the buffer of an earlier one: its first row, the last row of that one, and why."""
     count = len(program.storages)
-    first, last = np.full(count, -1, np.int64), np.full(count, -1, np.int64)
-    first[slots.storage[::-1]] = slots.row[::-1]
-    last[slots.storage] = slots.row
+    first, last = ends_of(slots.storage, slots.row, count)
     site = np.where(has_address(program), -1, _sites(program, slots))
-    tiles = np.flatnonzero((first >= 0) & (site >= 0))
+    tiles = np.flatnonzero((last >= 0) & (site >= 0))
     tiles = tiles[np.lexsort((first[tiles], site[tiles]))]
     bounds = np.flatnonzero(np.diff(site[tiles], prepend=-1)).tolist()
     given_up = np.full(count, -1, np.int64)
