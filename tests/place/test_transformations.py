@@ -293,7 +293,7 @@ def test_transposes_that_an_outer_loop_repeats_are_done_once(operand: str, trans
 
 def test_without_nested_invariants_each_run_of_an_inner_loop_computes_its_own() -> None:
     k = Kernel("trn1")
-    k.program.machine = k.program.machine.with_constants({"nested_invariants": 0}, "a test")
+    k.program.machine = k.program.machine.with_constants({"loop_invariants": 1}, "a test")
     transposes(k, "moving")
     assert without_loop_invariants(k.program) is k.program
 
@@ -462,7 +462,7 @@ def test_each_transformation_is_made_where_its_constant_says(switch: str, change
     k.copy(k.tile(128, 512), k.tile(128, 512), engine="unknown")
     squared(k, k.tile(128, 64), in_turns(k, 0, 7, 2))
     k.program.compiler = MIDDLE_END
-    constants = {one.switch: int(one.switch == switch) for one in PASSES[MIDDLE_END]}
+    constants = {name: int(name == switch) for name, _, _ in PASSES[MIDDLE_END]}
     k.program.machine = k.program.machine.with_constants(constants, "a test")
     program = compiled(k.program)
     before, after = k.program.opcodes(), program.opcodes()

@@ -152,12 +152,9 @@ TRN2 = Machine(
         1,
         "attention under Beta 1, scores and weights in HBM between loops; 0: a load waits for its store",
     ),
-    nested_invariants=measured(
-        1, "attention of autocomp: values turned once, not per block of queries; 0: in innermost loops alone"
-    ),
     block_tiles=assumed(1, "Beta 1: blocks of a tensor may become tiles; 0: it stays one tile"),
     spare_fills=measured(1, "NKIBench: VectorE is idle in products that fill every tile; 0: fills stay"),
-    loop_invariants=measured(1, "attention of autocomp; 0: each iteration computes all anew"),
+    loop_invariants=measured(2, "attention of autocomp; 1: in innermost loops alone; 0: all computed anew"),
     repeats_in_psum=documented(1, "tutorial on Mamba: a repetition is one instruction; 0: it is copied"),
     engine_choice=measured(1, "Beta 1: ScalarE copies in published attention; 0: VectorE does"),
     engine_choice_as_written=measured(1, "a convolution that skips the middle end; 0: as engine_choice"),
@@ -205,9 +202,7 @@ TRN1 = replace(
     vector_clock_ghz=documented(1.12, "trn1 guide, engines"),
     scalar_clock_ghz=documented(1.4, "trn1 guide, engines"),
     gpsimd_clock_ghz=documented(1.4, "trn1 guide, engines"),
-    vector_overhead_ns=documented(
-        60 / 1.12, "trn1 guide, tensor access overhead: 60 cycles; a convolution of autocomp has one in 61 ns"
-    ),
+    vector_overhead_ns=documented(60 / 1.12, "trn1 guide, tensor access overhead: about 60 cycles"),
     vector_duration_ns=documented(90.0, "performance guide: about 100 cycles"),
     scalar_function_ns=documented(0.0, "performance guide: in scalar_duration_ns"),
     vector_operand_ns=documented(0.0, "2.26 costs: as tensor_copy"),

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import NamedTuple
 
 from ..trace.program import AS_WRITTEN as AS_WRITTEN
 from ..trace.program import MIDDLE_END as MIDDLE_END
@@ -22,20 +21,6 @@ from .redundant import Ring, Room, without_redundant_loads
 from .reloads import with_reloads
 
 
-class Pass(NamedTuple):
-    """A transformation.
-
-    Args:
-        switch: the constant that is 0 where it is not made.
-        make: does it.
-        left_out: what rows it left out and why, behind their number; "" if it leaves out none.
-    """
-
-    switch: str
-    make: Callable[[Program], Program]
-    left_out: str = ""
-
-
 def _with_static_descriptors(program: Program) -> Program:
     """The same program, whose descriptors are written beforehand."""
     program = program.with_forms(list(program.forms), program.form_column)
@@ -43,40 +28,43 @@ def _with_static_descriptors(program: Program) -> Program:
     return program
 
 
-_MIDDLE_END = (
-    Pass("block_tiles", with_blocks_apart),
-    Pass("spare_fills", without_zero_fills, "fills with zeroes are left out: a product writes over them"),
-    Pass(
+# Transformations in order: the constant that is 0 where one is not made; what makes it; what rows it leaves
+# out and why, to stand behind their number, "" if it leaves out none.
+Pass = tuple[str, Callable[[Program], Program], str]
+_MIDDLE_END: tuple[Pass, ...] = (
+    ("block_tiles", with_blocks_apart, ""),
+    ("spare_fills", without_zero_fills, "fills with zeroes are left out: a product writes over them"),
+    (
         "loop_invariants",
         without_loop_invariants,
         "instructions are left out: their loop did the same before",
     ),
-    Pass(
+    (
         "repeats_in_psum",
         without_broadcast_copies,
         "copies are left out: who reads them reads PSUM, where TensorE repeats a partition",
     ),
-    Pass("engine_choice", balanced),
-    Pass("static_descriptors", _with_static_descriptors),
-    Pass(
+    ("engine_choice", balanced, ""),
+    ("static_descriptors", _with_static_descriptors, ""),
+    (
         "resident_loads",
         partial(without_redundant_loads, hold=Room),
         "loads are left out: SBUF has room for what an earlier one loaded",
     ),
-    Pass("late_loads", partial(with_reloads, in_pieces=True)),
+    ("late_loads", partial(with_reloads, in_pieces=True), ""),
 )
-_BACK_END = (
-    Pass(
+_BACK_END: tuple[Pass, ...] = (
+    (
         "redundant_load_window_bytes",
         partial(without_redundant_loads, hold=Ring),
         "loads are left out: SBUF still held what they load, within {:.0f} KiB",
     ),
-    Pass("late_loads", partial(with_reloads, in_pieces=False)),
+    ("late_loads", partial(with_reloads, in_pieces=False), ""),
 )
 # the back end chooses engines, whether or not the middle end runs
-PASSES = {
+PASSES: dict[str, tuple[Pass, ...]] = {
     MIDDLE_END: _MIDDLE_END,
-    AS_WRITTEN: (Pass("engine_choice_as_written", balanced), *_BACK_END),
+    AS_WRITTEN: (("engine_choice_as_written", balanced, ""), *_BACK_END),
     STANDALONE: _BACK_END,
 }
 
