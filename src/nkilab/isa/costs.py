@@ -51,9 +51,12 @@ def engine_step(
     if engine == "gpsimd":
         busy = (machine["gpsimd_overhead_cycles"] + cycles) / clock
     else:
-        busy = max(cycles / clock + machine[f"{engine}_overhead_ns"], MIN_INTERVAL_CYCLES / clock)
         # the engine takes the next instruction before the result of this one is visible
-        lag = cycles / clock + machine[f"{engine}_duration_ns"] + later_ns - busy
+        overhead = machine[f"{engine}_overhead_ns"]
+        lag = machine[f"{engine}_duration_ns"] - overhead + later_ns
+        busy, least = cycles / clock + overhead, MIN_INTERVAL_CYCLES / clock
+        if busy < least:
+            busy, lag = least, lag - (least - busy)
         return Step(engine, label, busy, max(lag, 0.0), table=table, widening=widening)
     return Step(engine, label, busy_ns=busy, table=table, widening=widening)
 

@@ -75,7 +75,7 @@ CONSTANTS = (
 _Facts = defstruct("_Facts", [(name, Fact) for name in CONSTANTS], frozen=True, kw_only=True)
 
 
-class Machine(_Facts, frozen=True, kw_only=True):  # type: ignore[misc, valid-type]
+class Machine(_Facts, frozen=True, kw_only=True):  # type: ignore[call-arg, misc, valid-type]
     """One NeuronCore of a chip: its name, generation and every number about it, each a `Fact`.
 
     `calibration` is the name of the file that constants were taken from, "" for the chip as it is known.
