@@ -97,12 +97,12 @@ def constant_page(name: str) -> Page:
             most = max(moved, key=lambda structure: moved[structure])
             cells = (words, f"{median(moved.values()):.1%}", f"{moved[most]:.1%}")
             matter.append((machine.name, *cells, code(most) if moved[most] else ""))
-    told = (
+    sentence = (
         "How much longer or shorter short kernels of the ledger take, one of each structure, if the constant "
         "is off by a factor, its uncertainty, or where it is a switch, if that is thrown."
     )
     heads = ("chip", "factor", "median", "most", "kernel")
-    blocks = (Text(told), table(heads, matter, ["factor", "median", "most"]))
+    blocks = (Text(sentence), table(heads, matter, ["factor", "median", "most"]))
     facts = table(("chip", "value", "certainty", "source"), known, ["value"])
     return Page(name, "constant", (Section("", (facts,)), Section("How much it matters", blocks)))
 
