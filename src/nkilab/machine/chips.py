@@ -161,7 +161,7 @@ TRN2 = Machine(
     static_descriptors=measured(1, "36 products under Beta 1; 0: each transfer has its descriptors made"),
     resident_loads=measured(1, "NKIBench: bytes of products under Beta 1; 0: each load is made"),
     late_loads=measured(1, "NKIBench, the guide: bytes of products that do not fit; 0: they spill"),
-    block_first_part=fitted(1, "order of block sizes under NKI 0.6; 0: every part waits for the buffer"),
+    block_first_part=measured(1, "order of block sizes under NKI 0.6; 0: every part waits for the buffer"),
     far_weight_slowdown=documented(
         2, "trn1 guide, access pattern: half the rate; 1: float32 weights as near"
     ),
