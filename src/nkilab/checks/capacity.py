@@ -87,6 +87,18 @@ SBUF_FULL = rule(
     right=Example(_WIDE.format(width=32768), {"x": "f32[128,32768]"}),
 )  # fmt: skip
 
+_BESIDE = """
+left, right = nl.load(a), nl.load(b)
+tiles: out f32[8,128,512] hbm
+for i in range(8):
+    total = nl.ndarray((128, 512), nl.float32, buffer=nl.psum, address=(0, 2048 * i))
+    other = nl.ndarray((128, 512), nl.float32, buffer=nl.psum{})
+    tiles: result f32[128,512] sbuf
+    nisa.nc_matmul(total, left, right)
+    nisa.tensor_copy(other, total)
+    nisa.tensor_copy(result, other)
+    nisa.dma_copy(out[i], result)
+"""
 MIXED = rule(
     "mixed-addresses", "capacity", "warning",
     title="tiles without an address fit beside those that have one",
@@ -95,6 +107,7 @@ MIXED = rule(
     "apart",
     fix="give every tile an address, or none",
     source="direct allocation guide: direct and automatic allocation do not mix",
+    kernel=Example(_BESIDE, {"a": "bf16[128,128]", "b": "bf16[128,512]"}), wrong="", right=", address=(0, 0)",
 )  # fmt: skip
 
 _BOTH = """

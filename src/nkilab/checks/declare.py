@@ -69,6 +69,7 @@ class Example(Struct, frozen=True):
         spelling: "nki" or "neuronxcc".
         grid: of the launch, as on a command line.
         above: lines before the kernel.
+        within: the head of a function around it, "made(scale=2.0)", or "".
         options: further options of `nkilab check`.
     """
 
@@ -77,6 +78,7 @@ class Example(Struct, frozen=True):
     spelling: str = "nki"
     grid: str = ""
     above: str = ""
+    within: str = ""
     options: tuple[str, ...] = ()
 
     def around(self, lines: Lines, above: str = "", options: tuple[str, ...] = ()) -> Example:
@@ -93,8 +95,11 @@ class Example(Struct, frozen=True):
         head = f"@nki.jit\ndef kernel({', '.join(self.args)}):\n"
         body = indent(_TILES.sub(_allocations, dedent(self.body).strip("\n")), "    ")
         body += "\n    return out" if _RETURNED.search(self.body) else ""
-        above = dedent(self.above).strip("\n")
-        return f"{_IMPORTS[self.spelling]}\n{above + chr(10) if above else ''}\n{head}{body}\n"
+        above, kernel = dedent(self.above).strip("\n"), f"{head}{body}\n"
+        if self.within:
+            made = f"{self.within.partition('(')[0]}()"
+            kernel = f"def {self.within}:\n{indent(kernel, '    ')}    return kernel\n\n\nkernel = {made}\n"
+        return f"{_IMPORTS[self.spelling]}\n{above + chr(10) if above else ''}\n{kernel}"
 
     @property
     def shown(self) -> str:

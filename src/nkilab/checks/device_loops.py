@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterator
 
 import numpy as np
+from msgspec.structs import replace
 
 from ..dialects.grammar import LAST_PARSED
 from ..migrate.source import Function
@@ -298,6 +299,17 @@ def _bodies(scope: Scope, *loops: str) -> list[ast.FunctionDef]:
     return [f for f in scope.source.functions if isinstance(f, ast.FunctionDef) and f.name in names]
 
 
+_EACH = Example("""
+tiles: tile f32[128,512] sbuf; out f32[2,128,512] hbm
+nisa.dma_copy(tile, x)
+{}
+nisa.dma_copy(out[nl.program_id(0)], tile)
+""", COPIED.args, grid="2")  # fmt: skip
+_TWICE = "    " + SCALED.format("2.0")
+_COUNTED = ("def body(i):", _TWICE, "nl.fori_loop(0, 3, body)")
+_NEW = ("--nki", "0.6")
+
+
 @text_rule("nki", "device-loop-uneven",
     Refusal("documented", since="0.3", until="0.6", generations=(3, 4), milder="warning"),
     title="both cores run a loop on the device equally often",
@@ -305,6 +317,8 @@ def _bodies(scope: Scope, *loops: str) -> list[ast.FunctionDef]:
     why="the cores of a logical core run one control flow: otherwise they may wait for each other for ever",
     fix="let both cores run as often, and do nothing in the iterations that one of them has too many",
     source="NKI 0.3 release notes, known issues, multi-core",
+    kernel=_EACH, wrong=("for i in nl.dynamic_range(1 + nl.program_id(0)):", _TWICE),
+    right=("for i in nl.dynamic_range(2):", _TWICE), options=("--nki", "0.5"),
 )  # fmt: skip
 def _uneven(scope: Scope) -> Iterator[Place]:
     of_core: set[str] = set()
@@ -333,6 +347,8 @@ LOOP = rule(
     "NEURON_LOGICAL_NC_CONFIG is 1 there is no other core",
     fix="launch both cores, as kernel[2], and let both run the loop, or set NEURON_LOGICAL_NC_CONFIG=1",
     source="aws-neuron-sdk issue 1388; notes of public kernels on trn2",
+    wrong=replace(_EACH, body=_EACH.body.replace("[2,", "[1,"), grid="1").around(_COUNTED, options=_NEW),
+    right=_EACH.around(_COUNTED, options=_NEW),
 )  # fmt: skip
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
+from msgspec.structs import replace
 
 from ..dialects.grammar import LAST_PARSED
 from ..dialects.history import BETA1
@@ -318,7 +319,7 @@ def _dynamic_on_chip(form: Form) -> str:
 
 
 _NOTES = "release notes"
-# Rules that the gallery shows: identifier, refusal, instructions, title, what, why, fix, source, look.
+# Rules: identifier, refusal, instructions, title, what, why, fix, source, look.
 _ROWS: tuple[tuple[str, Refusal, tuple[str, ...], str, str, str, str, str, Callable[..., str]], ...] = (
     ("matmul-columns", Refusal("documented", until="0.4", generations=(4,)), ("nc_matmul",),
      "before NKI 0.5 a product has at most 4096 columns",
@@ -446,8 +447,89 @@ _ROWS: tuple[tuple[str, Refusal, tuple[str, ...], str, str, str, str, str, Calla
 )  # fmt: skip
 _WHOLE = tile_line("whole", "(128, 512)", "int32") + "\nnisa.memset(whole, 1)\n"
 _ADDED = "nisa.tensor_tensor({0}, {0}, {0}, op=nl.add, engine=nisa.engine.{1})"
+_AT = {"x": "f32[128,512]", "at": "i32[1,1]"}
+_CHOSEN = Example("""
+tiles: index i32[1,1] sbuf; tile f32[128,512] sbuf; part f32[128,1] sbuf; out f32[128,1] hbm
+nisa.dma_copy(index, at)
+nisa.dma_copy(tile, x)
+nisa.{}.ap([[512, 128], [1, 1]], scalar_offset=index, indirect_dim=1))
+nisa.dma_copy(out, part)
+""", _AT)  # fmt: skip
+_LOADED = "dma_copy(part, x"
+_RANGE = Example("""
+tiles: low f32[128,1] sbuf; high f32[128,1] sbuf; tile f32[128,512] sbuf; chosen f32[128,512] sbuf
+tiles: top {0}[128,1] sbuf; out {0}[128,1] hbm
+nisa.dma_copy(tile, x)
+nisa.memset(low, 0.0)
+nisa.memset(high, 100.0)
+nisa.range_select(chosen, tile, nl.greater_equal, nl.less, low, high, reduce_res=top)
+nisa.dma_copy(out, top)
+""", COPIED.args)  # fmt: skip
+_GOES_ON = replace(_RANGE, body=_RANGE.body.replace(
+    "=top)", "=top)\nnisa.range_select(chosen, tile, nl.greater_equal, nl.less, low, high, {}, top)"
+).replace("{0}", "f32"))  # fmt: skip
+_FOUND = Example("""
+tiles: tile f32[128,512] sbuf; most f32[128,8] sbuf; where u32[128,8] sbuf; out u32[128,8] hbm
+nisa.dma_copy(tile, x)
+nisa.max8(most, tile)
+nisa.nc_find_index8(where, tile, most)
+nisa.dma_copy(out, where)
+""", COPIED.args)  # fmt: skip
+_WIDE = Example("""
+tiles: left bf16[128,128] sbuf; right bf16[128,{0}] sbuf; total bf16[128,{0}] psum; out bf16[128,{0}] hbm
+nisa.dma_copy(left, a)
+nisa.dma_copy(right, b[:, 0:{0}])
+nisa.nc_matmul(total, left, right)
+nisa.tensor_copy(right, total)
+nisa.dma_copy(out, right)
+""", {"a": "bf16[128,128]", "b": "bf16[128,8192]"})  # fmt: skip
+_SENT = Example("""
+tiles: sent f32[{0},512] sbuf; received f32[{0},512] sbuf; out f32[2,{0},512] hbm
+other = 1 - nl.program_id(0)
+nisa.dma_copy(sent, x[0:{0}])
+nisa.sendrecv(sent, received, other, other, 0)
+nisa.dma_copy(out[1 - other], received)
+""", COPIED.args, grid="2")  # fmt: skip
+_TURNED = Example("""
+tiles: tile bf16[128,{0}] sbuf; out bf16[128,{0}] hbm
+nisa.dma_transpose(tile{1}, x[0:{0}]{1})
+nisa.dma_copy(out, tile)
+""", {"x": "bf16[128,128]"})  # fmt: skip
+_BY_HARDWARE = Example("""
+tiles: tile bf16[128,4,{0}] sbuf; out bf16[128,4,{0}] hbm
+nisa.dma_transpose(tile, x[0:{0}], axes=(2, 1, 0), dge_mode=nisa.dge_mode.hwdge)
+nisa.dma_copy(out, tile)
+""", {"x": "bf16[16,4,128]"})  # fmt: skip
+_GATHERED = Example("""
+tiles: rows u32[16,1] sbuf; tile bf16[{0},1,1,16] sbuf; out bf16[{0},1,1,16] hbm
+nisa.dma_copy(rows, chosen)
+nisa.dma_transpose(tile, x.ap([[128, 16], [1, 1], [1, 1], [1, {0}]], vector_offset=rows, indirect_dim=0))
+nisa.dma_copy(out, tile)
+""", {"x": "bf16[128,128]", "chosen": "u32[16,1]"})  # fmt: skip
+
+
+def _pair(kernel: Example, wrong: Sequence[str], right: Sequence[str]) -> tuple[Example, Example]:
+    """Two kernels that differ in what stands for the fields of a body."""
+    pair = (replace(kernel, body=kernel.body.format(*fields)) for fields in (wrong, right))
+    return next(pair), next(pair)
+
+
 # What breaks rows of these, what keeps them, and on which chip.
-_SHOWN: dict[str, tuple[str, ...]] = {
+_SHOWN: dict[str, tuple[str | Example, ...]] = {
+    "matmul-columns": (*_pair(_WIDE, ["8192"], ["4096"]), "trn3"),
+    "sendrecv-rows": (*_pair(_SENT, ["40"], ["48"]), "trn2"),
+    "hwdge-transpose": (*_pair(_BY_HARDWARE, ["8"], ["16"]), "trn2"),
+    "dma-transpose-rank": (*_pair(_TURNED, ["128", ""], ["128", ".reshape((128, 1, 1, 128))"]), "trn2"),
+    "dynamic-on-chip": (*_pair(_CHOSEN, ["tensor_copy(part, tile"], [_LOADED]), "trn2"),
+    "dynamic-compute": (*_pair(_CHOSEN, ["tensor_copy(part, tile"], [_LOADED]), "trn1"),
+    "dma-dynamic-on-chip": (*_pair(_CHOSEN, ["dma_copy(part, tile"], [_LOADED]), "trn2"),
+    "indirect-transpose-columns": (*_pair(_GATHERED, ["64"], ["128"]), "trn2"),
+    "range-select-command": (*_pair(_GOES_ON, ["nisa.reduce_cmd.reduce"], ["nisa.reduce_cmd.reset_reduce"]),
+                             "trn2"),
+    "range-select-rounds": (*_pair(_RANGE, ["bf16"], ["f32"]), "trn2"),
+    "transpose-line": (*_pair(_TURNED, ["8", ""], ["16", ""]), "trn2"),
+    "found-places": (_FOUND, replace(_FOUND, options=("--nki", "0.6")), "trn2"),
+
     "early-operators": ("nisa.tensor_scalar(tile, tile, op0=nl.abs, operand0=0.0)",
                         "nisa.activation(tile, op=nl.abs, data=tile)", "trn2"),
     "unary-operators": ("nisa.tensor_scalar(tile, tile, op0=nl.square, operand0=0.0)",
@@ -459,8 +541,11 @@ _SHOWN: dict[str, tuple[str, ...]] = {
                                for rest in (", dge_mode=nisa.dge_mode.none", "")), "trn3"),
 }  # fmt: skip
 for _id, _refusal, _names, _title, _what, _why, _fix, _source, _look in _ROWS:
-    _wrong, _right, _chip = _SHOWN.get(_id, (None, None, "trn2"))
-    _options = (*(("--nki", _refusal.until) if _refusal.until else ()), "--target", _chip)
+    *_shown, _chip = _SHOWN[_id]
+    _options = (*(("--nki", _refusal.until) if _refusal.until else ()), "--target", str(_chip))
+    _wrong, _right = (
+        replace(e, options=e.options or _options) if isinstance(e, Example) else e for e in _shown
+    )
     form_rule("nki", _id, _refusal, *_names, title=_title, what=_what, why=_why, fix=_fix, source=_source,
               wrong=_wrong, right=_right, options=_options)(_look)  # fmt: skip
 
@@ -471,6 +556,14 @@ form_rule("nki", "nl-copy-psum", Refusal("documented", since="0.3", until="0.5")
     fix="use nisa.tensor_copy",
     source="NKI 0.3 and 0.4 release notes, known issues; NKI 0.6 release notes, nki.language.copy",
     called="language.copy",
+    kernel=Example("""
+tiles: total f32[128,128] psum; moved f32[128,128] sbuf; out f32[128,128] hbm
+tile = nl.load(x)
+nisa.nc_matmul(total, tile, tile)
+nisa.tensor_copy(moved, {})
+nisa.dma_copy(out, moved)
+""", {"x": "bf16[128,128]"}, options=("--nki", "0.4")),
+    wrong="nl.copy(total)", right="total",
 )(lambda form: "src is in psum" if form.src.memory == PSUM else "")  # fmt: skip
 form_rule("nki", "nl-copy-integers",
     Refusal("documented", since="0.3", until="0.4", milder="note"), "activation", "tensor_copy",
@@ -478,6 +571,8 @@ form_rule("nki", "nl-copy-integers",
     what="nl.copy is given a tile of 32-bit integers in NKI 0.3 or 0.4",
     why="ScalarE copies by way of float32: numbers above 2^23 lose their last bits, without a word",
     fix="use nisa.tensor_copy", source=f"NKI 0.3 and 0.4 {_NOTES}, known issues", called="language.copy",
+    kernel=_WHOLE + "nisa.dma_copy(nl.ndarray((128, 512), nl.int32, buffer=nl.shared_hbm), {})",
+    wrong="nl.copy(whole)", right="whole", options=("--nki", "0.4"),
 )(lambda form: _integers(form))  # fmt: skip
 
 

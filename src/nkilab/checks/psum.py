@@ -169,6 +169,15 @@ CROSSING = rule(
     right=_kernel("nisa.memset(total, 0.0)\nnisa.nc_matmul(total[:, 512:1024], left, right)\n", 1024),
 )  # fmt: skip
 
+
+_MOVED = """
+begin = {}
+tiles: tile bf16[128,128] sbuf; transposed bf16[128,256] psum; out bf16[128,128] hbm
+nisa.dma_copy(tile, x)
+nisa.nc_transpose(transposed[:, nl.ds(begin, 128)], tile)
+nisa.tensor_copy(tile, transposed[:, nl.ds(begin, 128)])
+nisa.dma_copy(out, tile)
+"""
 WORD = rule(
     "psum-word-start", "psum", Refusal("report", since="0.6", until="0.6"),
     title="a matmul writes from the start of a word",
@@ -176,6 +185,7 @@ WORD = rule(
     why="PSUM is written word by word; the compiler's verifier refuses the address",
     fix="begin it at an even element",
     source="tests of vLLM's kernels for trn2, rules of the backend's verifier",
+    kernel=Example(_MOVED, {"x": "bf16[128,128]"}, options=("--nki", "0.6")), wrong="1", right="2",
 )  # fmt: skip
 
 # the last generation in which the two rules about matmuls and banks hold

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from .conflicts import BETA_1_DIRECT, CORES, DYNAMIC
 from .declare import COPIED, Example, Rule, rule
 from .registers import OPEN
@@ -128,6 +130,13 @@ CORES_RACE = rule(
     kernel=Example(_EXCHANGE, COPIED.args, grid="2"), wrong="", right="nisa.core_barrier(shared, (0, 1))",
 )  # fmt: skip
 
+_RANKS = Example("""
+tiles: src f32[128,512] hbm; dst f32[128,512] hbm; out f32[128,512] hbm
+nisa.dma_copy(src, x)
+{}
+""", COPIED.args, above="import nki.collectives as collectives")  # fmt: skip
+_EXCHANGED = "collectives.collective_permute([src], [{0}], [[0, 1], [1, 0]])\nnisa.dma_copy(out, {0})"
+_REDUCED = "collectives.all_reduce([src], [{}], collectives.ReplicaGroup([[0]]), nl.add)\n"
 RANKS_RACE = rule(
     "race-two-ranks", "races", "warning",
     title="a collective receives into memory that no other rank reads from",
@@ -137,6 +146,8 @@ RANKS_RACE = rule(
     "simulator in which everybody brings a copy first shows the right result",
     fix="give dst a tensor of its own",
     source="nki.collectives; assumed",
+    kernel=replace(_RANKS, options=("--nki", "0.7", "--ranks", "2")),
+    wrong=_EXCHANGED.format("src"), right=_EXCHANGED.format("dst"),
 )  # fmt: skip
 
 RECEIVED = rule(
@@ -147,6 +158,9 @@ RECEIVED = rule(
     "before left: on four chips of eight ranks results differed from run to run; two and four ranks agreed",
     fix="give each collective a dst of its own",
     source="sample-spectral-dns-on-aws-neuron, platform rules, 2, NKI 0.6",
+    kernel=replace(_RANKS, options=("--nki", "0.7")),
+    wrong=_REDUCED.format("dst") * 2 + "nisa.dma_copy(out, dst)",
+    right=_REDUCED.format("dst") + _REDUCED.format("out"),
 )  # fmt: skip
 
 UNORDERED = rule(
