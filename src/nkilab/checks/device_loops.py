@@ -306,7 +306,7 @@ nisa.dma_copy(tile, x)
 nisa.dma_copy(out[nl.program_id(0)], tile)
 """, COPIED.args, grid="2")  # fmt: skip
 _TWICE = "    " + SCALED.format("2.0")
-_COUNTED = ("def body(i):", _TWICE, "nl.fori_loop(0, 3, body)")
+_BY_FUNCTION = ("def body(i):", _TWICE, "nl.fori_loop(0, 3, body)")
 _NEW = ("--nki", "0.6")
 
 
