@@ -347,8 +347,8 @@ LOOP = rule(
     "NEURON_LOGICAL_NC_CONFIG is 1 there is no other core",
     fix="launch both cores, as kernel[2], and let both run the loop, or set NEURON_LOGICAL_NC_CONFIG=1",
     source="aws-neuron-sdk issue 1388; notes of public kernels on trn2",
-    wrong=replace(_EACH, body=_EACH.body.replace("[2,", "[1,"), grid="1").around(_COUNTED, options=_NEW),
-    right=_EACH.around(_COUNTED, options=_NEW),
+    wrong=replace(_EACH, body=_EACH.body.replace("[2,", "[1,"), grid="1").around(_BY_FUNCTION, options=_NEW),
+    right=_EACH.around(_BY_FUNCTION, options=_NEW),
 )  # fmt: skip
 
 
