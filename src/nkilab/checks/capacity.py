@@ -23,7 +23,7 @@ _LARGEST = 5
 # samples of the curve of occupancy
 _POINTS = 64
 _SPILLED = """
-tiles: out f32[128,8192] hbm
+tiles: out f32[128,8192] hbm < total
 tiles = []
 for i in range({}):
     tile = nl.ndarray((128, 8192), nl.float32, buffer=nl.sbuf)
@@ -33,7 +33,6 @@ total = nl.ndarray((128, 8192), nl.float32, buffer=nl.sbuf)
 nisa.memset(total, 0.0)
 for tile in tiles:
     nisa.tensor_tensor(total, total, tile, op=nl.add)
-nisa.dma_copy(out, total)
 """
 SPILL = rule(
     "spill", "capacity", "warning",
@@ -48,9 +47,7 @@ SPILL = rule(
 )  # fmt: skip
 
 _BANKS = """
-tiles: left bf16[128,128] sbuf; right bf16[128,512] sbuf; out f32[{0},128,512] hbm
-nisa.dma_copy(left, a)
-nisa.dma_copy(right, b)
+tiles: left bf16[128,128] sbuf < a; right bf16[128,512] sbuf < b; out f32[{0},128,512] hbm
 sums = []
 for i in range({0}):
     total = nl.ndarray((128, 512), nl.float32, buffer=nl.psum)
@@ -72,9 +69,7 @@ PSUM_FULL = rule(
 )  # fmt: skip
 
 _WIDE = """
-tiles: tile f32[128,{width}] sbuf; out f32[128,{width}] hbm
-nisa.dma_copy(tile, x)
-nisa.dma_copy(out, tile)
+tiles: tile f32[128,{width}] sbuf < x; out f32[128,{width}] hbm < tile
 """
 SBUF_FULL = rule(
     "sbuf-full", "capacity", "error",
@@ -112,10 +107,9 @@ MIXED = rule(
 
 _BOTH = """
 fixed = nl.ndarray((128, 512), nl.float32, buffer=nl.sbuf, address=(0, 8192))
-tiles: other f32[128,512] sbuf{}; out f32[128,512] hbm
+tiles: other f32[128,512] sbuf{}; out f32[128,512] hbm < other
 nisa.dma_copy(fixed, x)
 nisa.tensor_copy(other, fixed)
-nisa.dma_copy(out, other)
 """
 BOTH = rule(
     "mixed-allocation", "capacity",

@@ -157,10 +157,9 @@ def _scopes(scope: Scope) -> Iterator[Place]:
 
 
 _COUNTED = """
-tiles: tile f32[32,512] sbuf; out f32[32,512] hbm
+tiles: tile f32[32,512] sbuf; out f32[32,512] hbm < tile
 for i in nl.dynamic_range(0, 128, 32):
     nisa.dma_copy(tile, x.ap([[512, 32], [1, 512]], scalar_offset=i, indirect_dim=0))
-nisa.dma_copy(out, tile)
 """
 
 
@@ -258,15 +257,13 @@ def _kept(node: ast.AST) -> tuple[str, list[ast.expr]]:
 
 
 _GATHERED = """
-tiles: rows i32[32,1] sbuf; tile f32[32,64] sbuf; out f32[32,64] hbm
-nisa.dma_copy(rows, chosen)
+tiles: rows i32[32,1] sbuf < chosen; tile f32[32,64] sbuf; out f32[32,64] hbm < tile
 nisa.memset(tile, 0.0)
 
 def body(i):
     nisa.dma_copy(tile, x.ap([[64, 32], [1, 64]], vector_offset=rows, indirect_dim=0){})
 
 nl.fori_loop(0, 2, body)
-nisa.dma_copy(out, tile)
 """
 
 
@@ -300,8 +297,7 @@ def _bodies(scope: Scope, *loops: str) -> list[ast.FunctionDef]:
 
 
 _EACH = Example("""
-tiles: tile f32[128,512] sbuf; out f32[2,128,512] hbm
-nisa.dma_copy(tile, x)
+tiles: tile f32[128,512] sbuf < x; out f32[2,128,512] hbm
 {}
 nisa.dma_copy(out[nl.program_id(0)], tile)
 """, COPIED.args, grid="2")  # fmt: skip
@@ -354,14 +350,13 @@ LOOP = rule(
 
 _SUMMED = """
 left, right = nl.load(a), nl.load(b)
-tiles: result f32[128,512] sbuf; out f32[128,512] hbm; total f32[128,512] psum
+tiles: result f32[128,512] sbuf; out f32[128,512] hbm < result; total f32[128,512] psum
 
 def body(i):
     {}nisa.nc_matmul(total, left, right)
     nisa.tensor_copy(result, total)
 
 nl.fori_loop(0, 3, body)
-nisa.dma_copy(out, result)
 """
 BANK = rule(
     "psum-into-device-loop", "compiler",

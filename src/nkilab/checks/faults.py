@@ -22,13 +22,10 @@ from .finding import Finding, Severity, Site
 from .initialisation import UNWRITTEN_READ
 
 _TOO_WIDE = """
-tiles: left bf16[128,128] sbuf; right bf16[128,{width}] sbuf; result f32[128,{width}] sbuf
-tiles: total f32[128,{width}] psum; out f32[128,{width}] hbm
-nisa.dma_copy(left, a)
-nisa.dma_copy(right, b)
+tiles: left bf16[128,128] sbuf < a; right bf16[128,{width}] sbuf < b; result f32[128,{width}] sbuf
+tiles: total f32[128,{width}] psum; out f32[128,{width}] hbm < result
 nisa.nc_matmul(total, left, right)
 nisa.tensor_copy(result, total)
-nisa.dma_copy(out, result)
 """
 KERNEL_ERROR = rule(
     "kernel-error", "kernel", "error",
@@ -43,8 +40,7 @@ KERNEL_ERROR = rule(
 )  # fmt: skip
 
 _LONELY = """
-tiles: tile f32[128,512] sbuf; out f32[2,128,512] hbm
-nisa.dma_copy(tile, x)
+tiles: tile f32[128,512] sbuf < x; out f32[2,128,512] hbm
 nisa.dma_copy(out[nl.program_id(0)], tile)
 {call}
 """
@@ -61,10 +57,8 @@ DEADLOCK = rule(
 )  # fmt: skip
 
 _IDLE = """
-tiles: data f32[128,512] sbuf; result f32[128,512] sbuf; total f32[128,1] sbuf; out f32[128,1] hbm
-nisa.dma_copy(data, x)
+tiles: data f32[128,512] sbuf < x; result f32[128,512] sbuf; total f32[128,1] sbuf; out f32[128,1] hbm < total
 nisa.exponential(result, data, reduce_res=total, reduce_cmd=nisa.reduce_cmd.{})
-nisa.dma_copy(out, total)
 """
 KERNEL_WARNING = rule(
     "kernel-warning", "kernel", "warning",

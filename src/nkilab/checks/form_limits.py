@@ -449,35 +449,27 @@ _WHOLE = tile_line("whole", "(128, 512)", "int32") + "\nnisa.memset(whole, 1)\n"
 _ADDED = "nisa.tensor_tensor({0}, {0}, {0}, op=nl.add, engine=nisa.engine.{1})"
 _AT = {"x": "f32[128,512]", "at": "i32[1,1]"}
 _CHOSEN = Example("""
-tiles: index i32[1,1] sbuf; tile f32[128,512] sbuf; part f32[128,1] sbuf; out f32[128,1] hbm
-nisa.dma_copy(index, at)
-nisa.dma_copy(tile, x)
+tiles: index i32[1,1] sbuf < at; tile f32[128,512] sbuf < x; part f32[128,1] sbuf; out f32[128,1] hbm < part
 nisa.{}.ap([[512, 128], [1, 1]], scalar_offset=index, indirect_dim=1))
-nisa.dma_copy(out, part)
 """, _AT)  # fmt: skip
 _LOADED = "dma_copy(part, x"
 _RANGE = Example("""
-tiles: low f32[128,1] sbuf; high f32[128,1] sbuf; tile f32[128,512] sbuf; chosen f32[128,512] sbuf
-tiles: top {0}[128,1] sbuf; out {0}[128,1] hbm
-nisa.dma_copy(tile, x)
+tiles: low f32[128,1] sbuf; high f32[128,1] sbuf; tile f32[128,512] sbuf < x; chosen f32[128,512] sbuf
+tiles: top {0}[128,1] sbuf; out {0}[128,1] hbm < top
 nisa.memset(low, 0.0)
 nisa.memset(high, 100.0)
 nisa.range_select(chosen, tile, nl.greater_equal, nl.less, low, high, reduce_res=top)
-nisa.dma_copy(out, top)
 """, COPIED.args)  # fmt: skip
 _GOES_ON = replace(_RANGE, body=_RANGE.body.replace(
     "=top)", "=top)\nnisa.range_select(chosen, tile, nl.greater_equal, nl.less, low, high, {}, top)"
 ).replace("{0}", "f32"))  # fmt: skip
 _FOUND = Example("""
-tiles: tile f32[128,512] sbuf; most f32[128,8] sbuf; where u32[128,8] sbuf; out u32[128,8] hbm
-nisa.dma_copy(tile, x)
+tiles: tile f32[128,512] sbuf < x; most f32[128,8] sbuf; where u32[128,8] sbuf; out u32[128,8] hbm < where
 nisa.max8(most, tile)
 nisa.nc_find_index8(where, tile, most)
-nisa.dma_copy(out, where)
 """, COPIED.args)  # fmt: skip
 _WIDE = Example("""
-tiles: left bf16[128,128] sbuf; right bf16[128,{0}] sbuf; total bf16[128,{0}] psum; out bf16[128,{0}] hbm
-nisa.dma_copy(left, a)
+tiles: left bf16[128,128] sbuf < a; right bf16[128,{0}] sbuf; total bf16[128,{0}] psum; out bf16[128,{0}] hbm
 nisa.dma_copy(right, b[:, 0:{0}])
 nisa.nc_matmul(total, left, right)
 nisa.tensor_copy(right, total)
@@ -491,20 +483,16 @@ nisa.sendrecv(sent, received, other, other, 0)
 nisa.dma_copy(out[1 - other], received)
 """, COPIED.args, grid="2")  # fmt: skip
 _TURNED = Example("""
-tiles: tile bf16[128,{0}] sbuf; out bf16[128,{0}] hbm
+tiles: tile bf16[128,{0}] sbuf; out bf16[128,{0}] hbm < tile
 nisa.dma_transpose(tile{1}, x[0:{0}]{1})
-nisa.dma_copy(out, tile)
 """, {"x": "bf16[128,128]"})  # fmt: skip
 _BY_HARDWARE = Example("""
-tiles: tile bf16[128,4,{0}] sbuf; out bf16[128,4,{0}] hbm
+tiles: tile bf16[128,4,{0}] sbuf; out bf16[128,4,{0}] hbm < tile
 nisa.dma_transpose(tile, x[0:{0}], axes=(2, 1, 0), dge_mode=nisa.dge_mode.hwdge)
-nisa.dma_copy(out, tile)
 """, {"x": "bf16[16,4,128]"})  # fmt: skip
 _GATHERED = Example("""
-tiles: rows u32[16,1] sbuf; tile bf16[{0},1,1,16] sbuf; out bf16[{0},1,1,16] hbm
-nisa.dma_copy(rows, chosen)
+tiles: rows u32[16,1] sbuf < chosen; tile bf16[{0},1,1,16] sbuf; out bf16[{0},1,1,16] hbm < tile
 nisa.dma_transpose(tile, x.ap([[128, 16], [1, 1], [1, 1], [1, {0}]], vector_offset=rows, indirect_dim=0))
-nisa.dma_copy(out, tile)
 """, {"x": "bf16[128,128]", "chosen": "u32[16,1]"})  # fmt: skip
 
 
@@ -557,11 +545,10 @@ form_rule("nki", "nl-copy-psum", Refusal("documented", since="0.3", until="0.5")
     source="NKI 0.3 and 0.4 release notes, known issues; NKI 0.6 release notes, nki.language.copy",
     called="language.copy",
     kernel=Example("""
-tiles: total f32[128,128] psum; moved f32[128,128] sbuf; out f32[128,128] hbm
+tiles: total f32[128,128] psum; moved f32[128,128] sbuf; out f32[128,128] hbm < moved
 tile = nl.load(x)
 nisa.nc_matmul(total, tile, tile)
 nisa.tensor_copy(moved, {})
-nisa.dma_copy(out, moved)
 """, {"x": "bf16[128,128]"}, options=("--nki", "0.4")),
     wrong="nl.copy(total)", right="total",
 )(lambda form: "src is in psum" if form.src.memory == PSUM else "")  # fmt: skip

@@ -191,10 +191,8 @@ def _seeds(scope: Scope) -> Iterator[Place]:
 
 
 _AT = Example("""
-tiles: index i32[1,2] sbuf; tile f32[1,128] sbuf; out f32[1,128] hbm
-nisa.dma_copy(index, at)
+tiles: index i32[1,2] sbuf < at; tile f32[1,128] sbuf; out f32[1,128] hbm < tile
 nisa.dma_copy(tile, x.ap(pattern=[[128, 1], [1, 128]], scalar_offset={}))
-nisa.dma_copy(out, tile)
 """, {"x": "f32[4,128]", "at": "i32[1,2]"})  # fmt: skip
 _FIRST = "index.ap(pattern=[[2, 1], [1, 1]], offset=0)"
 

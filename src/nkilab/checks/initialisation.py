@@ -14,9 +14,8 @@ from .finding import Finding, Site
 SOURCE = "NKI simulator guide, uninitialized memory detection"
 
 _PARTLY = """
-tiles: tile f32[128,512] sbuf; out f32[128,512] hbm
+tiles: tile f32[128,512] sbuf; out f32[128,512] hbm < tile
 nisa.dma_copy(tile{0}, x{0})
-nisa.dma_copy(out, tile)
 """
 UNWRITTEN_READ = rule(
     "unwritten-read", "initialisation", "error",

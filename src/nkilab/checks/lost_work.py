@@ -38,8 +38,7 @@ OVERWRITTEN = rule(
 )  # fmt: skip
 
 _ROWS = """
-tiles: left bf16[128,256] sbuf; right bf16[128,512] sbuf; total f32[128,256] sbuf; out f32[256,512] hbm
-nisa.dma_copy(left, a)
+tiles: left bf16[128,256] sbuf < a; right bf16[128,512] sbuf; total f32[128,256] sbuf; out f32[256,512] hbm
 nisa.dma_copy(right, b)
 nisa.memset(total, 0.0)
 for m in range(2):

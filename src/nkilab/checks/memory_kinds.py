@@ -18,11 +18,9 @@ _COLLECTIVES = (
     "collective_permute_implicit_reduce",
 )  # fmt: skip
 _COLLECTIVE = """
-tiles: given f32[128,512] {0}{1}; summed f32[128,512] hbm, name="summed"
-tiles: out f32[128,512] hbm
-nisa.dma_copy(given, x)
+tiles: given f32[128,512] {0}{1} < x; summed f32[128,512] hbm, name="summed"
+tiles: out f32[128,512] hbm < summed
 ncc.all_reduce([given], [summed], ncc.ReplicaGroup([[0]]), nl.add)
-nisa.dma_copy(out, summed)
 """
 
 

@@ -31,12 +31,11 @@ from .world import World
 
 _OPTIONS = ("--numerics", "")
 _ADDED = """
-tiles: tile bf16[128,64] sbuf; total nl.{dtype}[128,64] sbuf; out nl.{dtype}[128,64] hbm
+tiles: tile bf16[128,64] sbuf; total nl.{dtype}[128,64] sbuf; out nl.{dtype}[128,64] hbm < total
 nisa.memset(tile, 1.0)
 nisa.memset(total, 0.0)
 for _ in range({count}):
     nisa.tensor_tensor(total, total, tile, op=nl.add)
-nisa.dma_copy(out, total)
 """
 LOST = rule(
     "numerics-lost-sum", "numerics", "warning",
@@ -52,10 +51,9 @@ LOST = rule(
 )  # fmt: skip
 
 _GROWN = """
-tiles: tile nl.{0}[128,64] sbuf; out nl.{0}[128,64] hbm
+tiles: tile nl.{0}[128,64] sbuf; out nl.{0}[128,64] hbm < tile
 nisa.memset(tile, 60000.0)
 nisa.tensor_scalar(tile, tile, op0=nl.multiply, operand0=4.0)
-nisa.dma_copy(out, tile)
 """
 OVERFLOW = rule(
     "numerics-overflow", "numerics", "error",
@@ -68,11 +66,10 @@ OVERFLOW = rule(
 )  # fmt: skip
 
 _CANCELLED = """
-tiles: tile nl.{0}[128,64] sbuf; other nl.{0}[128,64] sbuf; out nl.{0}[128,64] hbm
+tiles: tile nl.{0}[128,64] sbuf; other nl.{0}[128,64] sbuf; out nl.{0}[128,64] hbm < other
 nisa.memset(tile, 1000.0)
 nisa.tensor_scalar(other, tile, op0=nl.add, operand0=1.0)
 nisa.tensor_tensor(other, other, tile, op=nl.subtract)
-nisa.dma_copy(out, other)
 """
 PARTED = rule(
     "numerics-divergence", "numerics", "warning",
@@ -359,12 +356,11 @@ def numerics(
 
 _SUMMED = """
 tiles: tile f32[128,64] sbuf; total nl.{}[128,64] sbuf
-tiles: out bf16[128,64] hbm
+tiles: out bf16[128,64] hbm < total
 nisa.memset(total, 0.0)
 for i in range(16):
     nisa.dma_copy(tile, x[i])
     nisa.tensor_tensor(total, total, tile, op=nl.add)
-nisa.dma_copy(out, total)
 """
 NARROW_SUM = rule(
     "numerics-narrow-sum", "numerics", "warning",

@@ -23,10 +23,8 @@ from .watch import Accumulated
 MODE = "nki.isa.nc_matmul, accumulation mode"
 _ARGS = {"a": "bf16[128,128]", "b": "bf16[128,512]"}
 _HEAD = """
-tiles: left bf16[128,128] sbuf; right bf16[128,512] sbuf; result f32[128,{wide}] sbuf
+tiles: left bf16[128,128] sbuf < a; right bf16[128,512] sbuf < b; result f32[128,{wide}] sbuf
 tiles: out f32[128,{wide}] hbm; total f32[128,{wide}] psum
-nisa.dma_copy(left, a)
-nisa.dma_copy(right, b)
 """
 _TAIL = """
 nisa.tensor_copy(result, total)
@@ -172,11 +170,9 @@ CROSSING = rule(
 
 _MOVED = """
 begin = {}
-tiles: tile bf16[128,128] sbuf; transposed bf16[128,256] psum; out bf16[128,128] hbm
-nisa.dma_copy(tile, x)
+tiles: tile bf16[128,128] sbuf < x; transposed bf16[128,256] psum; out bf16[128,128] hbm < tile
 nisa.nc_transpose(transposed[:, nl.ds(begin, 128)], tile)
 nisa.tensor_copy(tile, transposed[:, nl.ds(begin, 128)])
-nisa.dma_copy(out, tile)
 """
 WORD = rule(
     "psum-word-start", "psum", Refusal("report", since="0.6", until="0.6"),

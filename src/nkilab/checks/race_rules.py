@@ -89,13 +89,11 @@ DYNAMIC_RACE = rule(
 
 _BLOCK = "with nl.no_reorder():\n{indent}"
 _DROPS = """
-tiles: total f32[128,1] sbuf; part f32[128,512] sbuf; low f32[128,512] sbuf; high f32[128,512] sbuf
-tiles: out f32[128,1] hbm
-nisa.dma_copy(part, x)
+tiles: total f32[128,1] sbuf; part f32[128,512] sbuf < x; low f32[128,512] sbuf; high f32[128,512] sbuf
+tiles: out f32[128,1] hbm < total
 {indent}nisa.activation(low, op=nl.exp, data=part, reduce_op=nl.add, reduce_cmd=nisa.reduce_cmd.reset_reduce)
 {indent}nisa.activation(high, op=nl.square, data=part, reduce_op=nl.add, reduce_res=total,
 {indent}                reduce_cmd=nisa.reduce_cmd.reduce)
-nisa.dma_copy(out, total)
 """
 OPEN_RACE = rule(
     "race-open-schedule", "races", "note",
@@ -112,8 +110,7 @@ OPEN_RACE = rule(
 
 _EXCHANGE = """
 rank = nl.program_id(0)
-tiles: tile f32[128,512] sbuf; back f32[128,512] sbuf; shared f32[2,128,512] hbm; out f32[2,128,512] hbm
-nisa.dma_copy(tile, x)
+tiles: tile f32[128,512] sbuf < x; back f32[128,512] sbuf; shared f32[2,128,512] hbm; out f32[2,128,512] hbm
 nisa.dma_copy(shared[rank], tile)
 {}
 nisa.dma_copy(back, shared[1 - rank])
@@ -131,8 +128,7 @@ CORES_RACE = rule(
 )  # fmt: skip
 
 _RANKS = Example("""
-tiles: src f32[128,512] hbm; dst f32[128,512] hbm; out f32[128,512] hbm
-nisa.dma_copy(src, x)
+tiles: src f32[128,512] hbm < x; dst f32[128,512] hbm; out f32[128,512] hbm
 {}
 """, COPIED.args, above="import nki.collectives as collectives")  # fmt: skip
 _EXCHANGED = "collectives.collective_permute([src], [{0}], [[0, 1], [1, 0]])\nnisa.dma_copy(out, {0})"

@@ -59,10 +59,8 @@ UNREAD_INPUT = rule(
 )  # fmt: skip
 
 _SCALED = """
-tiles: out f32[128,512] hbm; tile f32[128,512] sbuf; scaled f32[128,512] sbuf
-nisa.dma_copy(tile, x)
+tiles: out f32[128,512] hbm < {}; tile f32[128,512] sbuf < x; scaled f32[128,512] sbuf
 nisa.tensor_scalar(scaled, tile, nl.multiply, 2.0)
-nisa.dma_copy(out, {})
 """
 UNREAD_RESULT = rule(
     "unread-result", "initialisation", "note",
