@@ -23,13 +23,11 @@ _LARGEST = 5
 # samples of the curve of occupancy
 _POINTS = 64
 _SPILLED = """
-tiles: out f32[128,8192] hbm < total
+tiles: total f32[128,8192] sbuf; out f32[128,8192] hbm < total
 tiles = []
 for i in range({}):
-    tile = nl.ndarray((128, 8192), nl.float32, buffer=nl.sbuf)
-    nisa.dma_copy(tile, x[i])
+    tiles: tile f32[128,8192] sbuf < x[i]
     tiles.append(tile)
-total = nl.ndarray((128, 8192), nl.float32, buffer=nl.sbuf)
 nisa.memset(total, 0.0)
 for tile in tiles:
     nisa.tensor_tensor(total, total, tile, op=nl.add)
@@ -98,8 +96,7 @@ MIXED = rule(
     "mixed-addresses", "capacity", "warning",
     title="tiles without an address fit beside those that have one",
     what="tiles at addresses that the kernel gives leave too little of a memory for its other tiles",
-    why="the compiler places the others where none of these ever lies; here they are timed as if they lay "
-    "apart",
+    why="the compiler places the others where none of these ever lies; they are timed as if apart",
     fix="give every tile an address, or none",
     source="direct allocation guide: direct and automatic allocation do not mix",
     kernel=Example(_BESIDE, {"a": "bf16[128,128]", "b": "bf16[128,512]"}), wrong="", right=", address=(0, 0)",
@@ -116,8 +113,7 @@ BOTH = rule(
     Refusal("report", "NCC_EGCA111", "Memory allocation failed; spilling is disabled"),
     title="all tiles in sbuf have an address, or none has",
     what="a kernel of `nki` gives addresses to some of its tiles in sbuf",
-    why="the allocator cannot colour the others around bytes that are taken from the start, and fails with "
-    "room left",
+    why="the allocator cannot colour the others around bytes that are taken, and fails with room left",
     fix="give every tile an address, or none",
     source="nki-moe-megakernel, SBUF allocation; a report of pitfalls on trn2, NKI 0.6",
     kernel=Example(_BOTH, {"x": "f32[128,512]"}), wrong="", right=", address=(0, 16384)",

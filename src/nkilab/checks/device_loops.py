@@ -36,8 +36,7 @@ _DYNAMIC = "language.dynamic_range"
     what="a dynamic_range loop stands in another one, and carries a value from iteration to iteration",
     why="the compiler loses the register of the outer loop",
     fix="use nl.affine_range or nl.static_range for the outer loop",
-    source="NKI 0.4 release notes, known issues, which those of 0.5 carry forward; repaired in 0.6, "
-    "aws-neuron-sdk issue 1346",
+    source="NKI 0.4 and 0.5 release notes, known issues; aws-neuron-sdk issue 1346: repaired in 0.6",
     kernel=COPIED.around(_NESTED), wrong="dynamic_range", right="static_range", options=("--nki", "0.4"),
 )  # fmt: skip
 def _nested_loops(scope: Scope) -> Iterator[Place]:
@@ -55,8 +54,7 @@ def _nested_loops(scope: Scope) -> Iterator[Place]:
     what="a dynamic_range loop stands in another one, and a bound of it is no number, on trn1",
     why="the register of the inner bound is not known where the outer loop begins",
     fix="use nl.static_range for one of the two, or give the inner one numbers",
-    source="public kernels with loops on the device, NKI 0.6 on trn1; loops of numbers nest, "
-    "aws-neuron-sdk issue 1346",
+    source="public kernels, NKI 0.6 on trn1; loops of numbers nest, aws-neuron-sdk issue 1346",
     kernel=COPIED.around("trips = nisa.register_alloc(2)\n" + _NESTED.replace("(3)", "(trips)")),
     wrong="dynamic_range", right="static_range", options=_TRN1,
 )  # fmt: skip
@@ -337,8 +335,7 @@ LOOP = rule(
     "device-loop-one-core", "compiler",
     Refusal("log", "NCC_IXGM002", "basic blocks, but on core 1 it has 1 basic blocks", "0.6", "0.6", (3, 4)),
     title="loops on the device run on both cores",
-    what="a kernel that calls fori_loop or while_loop is launched as one program on a chip whose logical "
-    "cores are two",
+    what="a kernel that calls fori_loop or while_loop is one program on a chip of logical cores of two",
     why="the other core gets no program, and the compiler wants the same blocks on both; where "
     "NEURON_LOGICAL_NC_CONFIG is 1 there is no other core",
     fix="launch both cores, as kernel[2], and let both run the loop, or set NEURON_LOGICAL_NC_CONFIG=1",
@@ -362,8 +359,7 @@ BANK = rule(
     "psum-into-device-loop", "compiler",
     Refusal("log", "NCC_IBIR092", "Live-in/Live-out MemoryLocation not allocated to MemoryType: DRAM", "0.6"),
     title="sums of a loop on the device are made in it",
-    what="TensorE writes a tile of psum in a loop on the device that does not make the tile, or two such "
-    "loops use one tile",
+    what="TensorE writes a tile of psum in a loop on the device that does not make it, or in two such loops",
     why="what lives on both sides of such a loop is in memory; tiles of sbuf may, sums in psum may not",
     fix="make the tile in psum in the body of the loop",
     source="public kernels with loops on the device, and their probe, NKI 0.6",

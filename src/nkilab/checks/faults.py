@@ -30,8 +30,7 @@ nisa.tensor_copy(result, total)
 KERNEL_ERROR = rule(
     "kernel-error", "kernel", "error",
     title="the kernel runs to its end",
-    what="the machine or the language does not allow what the kernel asks for; the message is that of "
-    "`nkilab run`",
+    what="the machine or the language does not allow what it asks for; `nkilab run` says the same",
     why="the vendor's compiler refuses it, or the hardware cannot do it",
     fix="do what the hint of the message says",
     source="the page that the message names",

@@ -51,8 +51,7 @@ def _inner_functions(scope: Scope) -> Iterator[Place]:
     f"{', '.join(sorted(KNOWN_BUILTINS))}, or a function of math other than {', '.join(sorted(KNOWN_MATH))}",
     why="the front end specializes the kernel by itself, and has these functions alone",
     fix="write it as a loop over range, or compute it on the host and pass it",
-    source="leanprover/KLR, KLR/Trace/Python.lean; a report of pitfalls on trn2, NKI 0.6; kernels of "
-    "nki-library call no other",
+    source="leanprover/KLR, KLR/Trace/Python.lean; a report on trn2, NKI 0.6; nki-library calls no other",
     wrong=SCALED.format("sum((1.0, 2.0))"),
     right="by = 0.0\nfor part in (1.0, 2.0):\n    by += part\n" + SCALED.format("by"),
 )  # fmt: skip
@@ -76,8 +75,7 @@ _CONSTANT = "language.shared_constant"
 @text_rule("nki", "python-numpy", Refusal("report", until=LAST_PARSED),
     title="a kernel calls no functions of NumPy",
     what="a kernel, or a function that it calls, calls a function of NumPy",
-    why="the compiler does not run NumPy, and the simulator does; math and Python's own functions are known "
-    "to it",
+    why="the compiler does not run NumPy, the simulator does; it knows math and Python's own functions",
     fix="use the function of math, or compute the number on the host and pass it",
     source="a public agent's kernel with np.sqrt on trn2, NKI 0.6; kernels of nki-library call math alone",
     wrong=COPIED.around(SCALED.format("float(np.log2(x.shape[1]))"), "import numpy as np"),
@@ -159,8 +157,7 @@ def _enums(scope: Scope) -> Iterator[Place]:
 @text_rule("nki", "kernel-calls-kernel", Refusal("disputed", until=LAST_PARSED),
     title="kernels call plain functions",
     what="a kernel calls a function that nki.jit decorates too",
-    why="reports have the inner kernel refused, or its arguments taken for tensors of the host; the front "
-    "end knows the decorator",
+    why="reports have the inner kernel refused, or its arguments taken for the host's; KLR knows it",
     fix="take the decorator off the inner one, or call its undecorated function",
     source="nki-autotune, learnings; nki-moe-megakernel, common pitfalls; against them leanprover/KLR",
     wrong=COPIED.around("scaled(tile, 2.0)", f"@nki.jit\n{_HELPER}"),

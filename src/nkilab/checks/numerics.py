@@ -40,10 +40,8 @@ for _ in range({count}):
 LOST = rule(
     "numerics-lost-sum", "numerics", "warning",
     title="a running sum is kept in float32",
-    what="additions to a tile of a narrow type change nothing any more, while the same sum in float32 goes "
-    "on growing",
-    why="what is added is less than half a unit in the last place of what is there; bfloat16 has 8 bits of "
-    "it",
+    what="additions to a tile of a narrow type change nothing any more; in float32 the sum grows on",
+    why="what is added is less than half a unit in the last place of what is there: 8 bits of bfloat16",
     fix="accumulate in a float32 tile or in PSUM, and cast once at the end",
     source="NKI API common fields, data types; arithmetic of rounding",
     wrong=Example(_ADDED.format(dtype="bfloat16", count=264), {"x": "f32[1,1]"}, options=_OPTIONS),
@@ -74,8 +72,7 @@ nisa.tensor_tensor(other, other, tile, op=nl.subtract)
 PARTED = rule(
     "numerics-divergence", "numerics", "warning",
     title="a result is near that of float32",
-    what="a result differs from the same computation in float32 by more than a twentieth of its largest "
-    "element",
+    what="a result differs from the same computation in float32 by a twentieth of its largest element",
     why="rounding between the instructions grew: large numbers that cancel, or many roundings in a row",
     fix="keep the tile at the line where the two part in float32",
     source="arithmetic of rounding",

@@ -13,8 +13,7 @@ RANKS = "two ranks"
 LIFETIME = rule(
     "lifetime-conflict", "races", "error",
     title="no tile is written over while it is still needed",
-    what="a tile at an address of the kernel's is read after another tile at overlapping addresses was "
-    "written",
+    what="a tile at an address of the kernel's is read after one at overlapping addresses was written",
     why="both are the same bytes, so that the read gets what the other one left; simulators that give every "
     "tensor memory of its own do not show it",
     fix="give the two tiles addresses that do not overlap",
@@ -59,20 +58,14 @@ DIRECT_RACE = rule(
 )  # fmt: skip
 
 _SCATTER = """
-index = nl.ndarray((1, 1), nl.int32, buffer=nl.sbuf)
-tile = nl.ndarray((1, 512), nl.float32, buffer=nl.sbuf)
-back = nl.ndarray((1, 512), nl.float32, buffer=nl.sbuf)
-held = nl.ndarray((4, 512), nl.float32, buffer=nl.shared_hbm)
-out = nl.ndarray((1, 512), nl.float32, buffer=nl.shared_hbm)
-zeros = nl.ndarray((4, 512), nl.float32, buffer=nl.sbuf)
+tiles: index i32[1,1] sbuf < i; tile f32[1,512] sbuf < x; back f32[1,512] sbuf; zeros f32[4,512] sbuf
+tiles: held f32[4,512] hbm; result f32[1,512] hbm
 nisa.memset(zeros, 0.0)
 nisa.dma_copy(held, zeros)
-nisa.dma_copy(index, i)
-nisa.dma_copy(tile, x)
 nisa.dma_copy(held.ap(pattern=[[512, 1], [1, 512]], scalar_offset=index, indirect_dim=0), tile)
 nisa.dma_copy(back, {source})
-nisa.dma_copy(out, back)
-return held, out
+nisa.dma_copy(result, back)
+return held, result
 """
 DYNAMIC_RACE = rule(
     "race-dynamic-hbm", "races", "warning",
@@ -136,8 +129,7 @@ _REDUCED = "collectives.all_reduce([src], [{}], collectives.ReplicaGroup([[0]]),
 RANKS_RACE = rule(
     "race-two-ranks", "races", "warning",
     title="a collective receives into memory that no other rank reads from",
-    what="src and dst of a collective share elements, so that what arrives from one rank lies where another "
-    "one still reads",
+    what="src and dst of a collective share elements, so that one rank sends to where another still reads",
     why="ranks run independently, and the reference does not say that all have read before one receives; a "
     "simulator in which everybody brings a copy first shows the right result",
     fix="give dst a tensor of its own",

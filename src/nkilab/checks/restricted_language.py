@@ -201,8 +201,7 @@ _BASES = ("NKIObject", "Enum", "IntEnum", "StrEnum", "NamedTuple")
 
 @text_rule("nki", "class-base", _DOCUMENTED,
     title="classes of a kernel inherit from NKIObject",
-    what="a kernel makes an object of a class of its file that does not inherit from NKIObject, or of an "
-    "Enum",
+    what="a kernel makes an object of a class of its file that inherits neither from NKIObject nor from Enum",
     why="the compiler takes in only classes that are meant for it",
     fix="let the class inherit from nl.NKIObject and nothing else",
     source=f"{_GUIDE}, class support",
@@ -229,8 +228,7 @@ def _is_known_class(class_def: ast.ClassDef, classes: dict[str, ast.ClassDef]) -
 PURE = rule(
     "impure-kernel", "language", "error",
     title="a kernel depends on its arguments alone",
-    what="a kernel reads the clock, the environment, a random generator of the host or a file, or changes a "
-    "value of its module",
+    what="a kernel reads the clock, the environment, a random generator or a file, or changes its module",
     why="compiled kernels are kept by their arguments: a later call gets what an earlier one saw",
     fix="pass the value as an argument",
     source=f"{_GUIDE}, kernel caching",
