@@ -75,7 +75,8 @@ class _Build:
             self.views.places[tensor] = Place(
                 Buffer(tensor, shape, self.ctx.dtypes[tensor], HBM, "input", tensor), [], axes
             )
-            arguments.append(Argument(tensor, shape, self.ctx.dtypes[tensor]))
+            declared = tuple(self.ranks.size("", r) for r in cascade.tensors[tensor].ranks)
+            arguments.append(Argument(tensor, shape, self.ctx.dtypes[tensor], declared=declared))
         scalars = {o.name for e in cascade.einsums for o in e.operands if isinstance(o, Scalar) and o.name}
         arguments.extend(Argument(n, value=v) for n, v in cascade.scalars.items() if n in scalars)
         for tensor in cascade.outputs:

@@ -112,13 +112,12 @@ class Views:
         if held.buffer.memory != HBM:
             index.append(Cut(ZERO, self.rows_of(placed, held)))
         index += [self.along(axis, plan, names) for axis in self.axes_seen(tensor, plan.name)]
-        if held.buffer.memory != HBM:
-            if not held.axes:
-                index.append(Cut(ZERO, expr(1)))
-            elif not any(isinstance(i, Cut) for i in index[1:]):
-                last = index[-1]
-                assert isinstance(last, At)
-                index[-1] = Cut(last.at, expr(1))
+        if not held.axes:
+            index.append(Cut(ZERO, expr(1)))
+        elif held.buffer.memory != HBM and not any(isinstance(i, Cut) for i in index[1:]):
+            last = index[-1]
+            assert isinstance(last, At)
+            index[-1] = Cut(last.at, expr(1))
         return View(held.buffer, tuple(index))
 
     def axes_seen(self, tensor: str, einsum: str) -> list[Digit]:
