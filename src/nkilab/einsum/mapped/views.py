@@ -65,7 +65,7 @@ class Views:
     def row(self, plan: Plan, tensor: str, einsum: str, held: Place) -> View:
         """What a broadcast covers of an HBM tensor by loops and counts: one axis, or trailing axes as one."""
         name, axes = plan.name, self.axes_seen(tensor, einsum)
-        index = [self.along(a, plan, self.spec.loop_order[name]) for a in axes]
+        index = [self.along(a, plan, self.spec.loop_order[name]) for a in axes] or [Cut(ZERO, expr(1))]
         if sum(isinstance(i, Cut) for i in index) == 1:
             return View(held.buffer, tuple(index))
         first = next((n for n, i in enumerate(index) if isinstance(i, Cut)), len(index) - 1)
