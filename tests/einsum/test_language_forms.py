@@ -110,6 +110,11 @@ CASES: dict[str, tuple[str, dict[str, Any], Callable[..., Any]]] = {
     "parts of an index": (
         "Z[n, d] = X[n // 6, n // 2 % 3, n % 2, d]", {"X": _whole(25, 3, 2, 20)}, lambda x: x.reshape(150, 20)
     ),
+    "axes as one before a product": (
+        "P[n, d] = X[n // 30, n % 30, d]; Z[n, e] = P[n, d] . W[d, e] ;; M mul V add",
+        {"X": _whole(7, 30, 127), "P": _whole(210, 127), "W": _whole(127, 2)},
+        lambda x, p, w: x.reshape(210, 127) @ w,
+    ),
     "an index in parts of the result": (
         "Z[n // 6, n % 6] = X[n]", {"X": _whole(150)}, lambda x: x.reshape(25, 6)
     ),
@@ -141,6 +146,7 @@ CASES: dict[str, tuple[str, dict[str, Any], Callable[..., Any]]] = {
 SIZES = {
     "sums by index": {"Z_0": 40}, "a histogram": {"Z_0": 40}, "sums by two indices": {"Z_0": 9, "Z_1": 40},
     "the largest few": {"K": 5}, "parts of an index": {"N": 150}, "heads in groups": {"H": 8},
+    "axes as one before a product": {"N": 210},
     "heads in groups by a rank": {"H": 8, "G": 4, "R": 2},
     "an index in parts of the result": {"Z_0": 25, "Z_1": 6}, "sums of parts": {"Z_0": 25},
     "pixels dealt out": {"Y": 40, "X": 70}, "patches": {"A": 6, "B": 7},
