@@ -60,10 +60,10 @@ class Written:
 @st.composite
 def extents(draw: st.DrawFn, count: int, most: int = MOST_ELEMENTS) -> tuple[int, ...]:
     """Extents, not too many elements together."""
-    found = [draw(st.sampled_from(EXTENTS)) for _ in range(count)]
-    while int(np.prod(found)) > most:
-        found[found.index(max(found))] = draw(st.sampled_from(EXTENTS[:4]))
-    return tuple(found)
+    shape = [draw(st.sampled_from(EXTENTS)) for _ in range(count)]
+    while int(np.prod(shape)) > most:
+        shape[shape.index(max(shape))] = draw(st.sampled_from(EXTENTS[:4]))
+    return tuple(shape)
 
 
 @st.composite

@@ -146,7 +146,7 @@ def mapped_cascades(draw: st.DrawFn) -> str:
 def changed_mappings(draw: st.DrawFn) -> str:
     """A whole mapping of our own with other extents, without some of its entries, with others changed."""
     document = YAML(typ="safe").load(draw(st.sampled_from([SCALED_SUM, PRODUCT, SUMS])))
-    ranks = sorted({r for held in document["einsum"]["declaration"].values() for r in held})
+    ranks = sorted({r for axes in document["einsum"]["declaration"].values() for r in axes})
     shape = document["einsum"]["shape"]
     for rank in ranks:
         if rank not in shape or draw(st.booleans()):

@@ -131,7 +131,9 @@ class Axes:
             (v, around) for s, around in ordered if not isinstance(s, nodes.Select) for _, v in views_of(s)
         )
         runs = [run for v, around in views for run in runs_of(v, around)]
-        pairs = [pair for s, around in ordered for pair in pairs_of(s, around) if is_pair(*pair)]
+        # positions of two axes go together: as many, and more than one
+        every = (pair for s, around in ordered for pair in pairs_of(s, around))
+        pairs = [(one, two) for one, two in every if one.extent == two.extent and one.extent.value != 1]
         self._spread(
             [run for run in runs if run.is_whole],
             [p for p in pairs if not (p[0].is_window or p[1].is_window)],
@@ -201,11 +203,6 @@ class Axes:
                 self._set(id(loop), known.rank, known.unit * factor, 1)
             elif step is not None:
                 self._set(run.axis, step.rank, step.unit, factor)
-
-
-def is_pair(one: Part, other: Part) -> bool:
-    """Whether positions of two axes go together: as many, and more than one."""
-    return one.extent == other.extent and one.extent.value != 1
 
 
 def runs_of(view: nodes.View, around: Around) -> Iterator[Run]:

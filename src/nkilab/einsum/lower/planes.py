@@ -109,8 +109,10 @@ def _planes(
     written = [e.output for e in einsums if "hbm" in ctx.homes.get(e.name, "hbm")]
     is_whole = all(part in o.variables for o in outputs) and part not in reduced
     is_whole &= not any(is_barred(ctx, e.output, part) for e in einsums)
-    on_chip = [e for e in einsums if "chip" in ctx.homes.get(e.name, "hbm")]
-    is_whole &= all(_has_lanes(ctx.chip(e.name), e.output, part) for e in on_chip)
+    for einsum in (e for e in einsums if "chip" in ctx.homes.get(e.name, "hbm")):
+        chip, output = ctx.chip(einsum.name), einsum.output
+        plain = [i.plain for i in output.indices]
+        is_whole &= part in plain if chip is None else chip.part_variable(output) == part
     if not is_whole or not all(_can_lie(ctx, a, spans, part) for a in (*read, *written)):
         return None
     natural = max((*read, *outputs), key=lambda a: len(a.variables)).variables
@@ -131,13 +133,6 @@ def _planes(
         return None
     cost = _cost(ctx, einsums, spans, Planes(part, tuple(tile), blocks, single, 0.0), (*read, *written))
     return Planes(part, tuple(tile), blocks, single, cost)
-
-
-def _has_lanes(chip: Storage | None, output: Access, part: str) -> bool:
-    """Whether a result lies, or a tile made for it would lie, with a variable on the partitions."""
-    if chip is not None:
-        return chip.part_variable(output) == part
-    return any(index.plain == part for index in output.indices)
 
 
 def _can_lie(ctx: Context, access: Access, spans: dict[str, Span], part: str) -> bool:
