@@ -15,7 +15,7 @@ from ..language.ast import Cascade
 from ..room import views_of
 from ..tree import nodes
 from ..tree.along import in_order
-from ..tree.expr import Expr, Whole, expr, name_of
+from ..tree.expr import Expr, Whole, expr
 
 Place = Hashable
 Around = Mapping[str, nodes.Loop]
@@ -212,7 +212,8 @@ def runs_of(view: nodes.View, around: Around) -> Iterator[Run]:
         if loops:
             factor, loop = loops[0]
             span, whole = factor * (expr(loop.trips).value or 0), expr(extent).value or 0
-            is_whole = span - factor < whole <= span or (whole == span + factor and is_ahead(loop))
+            span += factor * loop.apart
+            is_whole = span - factor < whole <= span
             yield Run(axis, loops, is_whole)
 
 
@@ -262,13 +263,6 @@ def pairs_of(s: nodes.Statement, around: Around) -> Iterator[tuple[Part, Part]]:
             for other in views[1:] if views and views[0] else ():
                 is_reduced = isinstance(s, nodes.Reduce) or len(other) == len(views[0])
                 yield from zip(views[0], other if is_reduced else other[:1], strict=False)
-
-
-def is_ahead(loop: nodes.Loop) -> bool:
-    """Whether the turns of a loop choose versions of a tile."""
-    version = (name_of(loop.variable) % 2).atoms
-    views = (v for s in nodes.statements(loop.body) for _, v in views_of(s) if v.buffer.role == nodes.TURNS)
-    return any(version <= i.at.atoms for v in views for i in v.index if isinstance(i, nodes.At))
 
 
 def aligned(shape: Sequence[int], ranks: Sequence[tuple[str, int]]) -> Iterator[tuple[list[int], list[str]]]:
