@@ -39,7 +39,7 @@ def spec_from(given: Any, scalars: Mapping[str, float] | None = None, outputs: S
         FileError: if the file cannot be read.
         UsageError: if scalars or outputs are given beside anything but expressions.
     """
-    if isinstance(given, str) and _are_expressions(given):
+    if isinstance(given, str) and "=" in given and "[" in given and not _YAML.search(given):
         return spec_of_cascade(_from_expressions(given, scalars or {}, tuple(outputs)))
     option = "scalars" if scalars else "outputs" if outputs else ""
     if option:
@@ -59,10 +59,6 @@ def spec_from(given: Any, scalars: Mapping[str, float] | None = None, outputs: S
         # JSON is YAML; what it has no form for is told as the text that it is
         return read_spec(Source(json.dumps(given, default=str)))
     raise UsageError(f"a specification is a text, a path, a dict or a Cascade, no {type(given).__name__}")
-
-
-def _are_expressions(text: str) -> bool:
-    return "=" in text and "[" in text and not _YAML.search(text)
 
 
 def _from_text(text: str) -> Spec:

@@ -295,7 +295,9 @@ def _formats(entries: Mapping[str, Node]) -> dict[str, Any]:
         elif "bit-width" in held:
             dtypes[tensor] = _dtype_of_width(held["bit-width"])
         if "layout" in held:
-            _need_any_layout(held["layout"])
+            node = held["layout"]
+            if node.text() != "any-layout":
+                raise node.fail(f"{node.value!r} is no layout; it is any-layout or left out")
             free.add(tensor)
     return {"rank_order": orders, "dtypes": dtypes, "any_layout": frozenset(free)}
 
@@ -308,11 +310,6 @@ def _dtype_of_width(node: Node) -> str:
             "write dtype: with a name instead",
         )
     return BIT_WIDTHS[width]
-
-
-def _need_any_layout(node: Node) -> None:
-    if node.text() != "any-layout":
-        raise node.fail(f"{node.value!r} is no layout; it is any-layout or left out")
 
 
 def _dtype(node: Node) -> str:
