@@ -71,7 +71,7 @@ PASSES: dict[str, tuple[Pass, ...]] = {
 
 def compiled(program: Program) -> Program:
     """The program that is placed and timed, with a note per transformation that left rows out."""
-    for switch, make, left_out in PASSES[program.compiler]:
+    for switch, make, left_out in PASSES.get(program.compiler, _BACK_END):
         value = program.machine[switch]
         if not value:
             continue
