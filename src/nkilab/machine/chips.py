@@ -148,10 +148,7 @@ TRN2 = Machine(
     redundant_load_window_bytes=fitted(
         47 * 1024, "bytes of tiled and blocked products under NKI 0.6: those of 44.5 to 48 KiB, and no others"
     ),
-    scratch_phases=measured(
-        1,
-        "attention under Beta 1, scores and weights in HBM between loops; 0: a load waits for its store",
-    ),
+    scratch_phases=measured(1, "attention under Beta 1, scores in HBM; 0: a load waits for its store alone"),
     block_tiles=assumed(1, "Beta 1: blocks of a tensor may become tiles; 0: it stays one tile"),
     spare_fills=measured(1, "NKIBench: VectorE is idle in products that fill every tile; 0: fills stay"),
     loop_invariants=measured(2, "attention of autocomp; 1: in innermost loops alone; 0: all computed anew"),
