@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import io
+import linecache
 import os
 import re
 import tokenize
@@ -57,7 +58,7 @@ class SourceFile:
 
     Args:
         path: of the file.
-        text: of it; "" where it cannot be read (a notebook's cell, a removed file).
+        text: of it; "" where it cannot be read (a removed file).
     """
 
     def __init__(self, path: str, text: str) -> None:
@@ -201,7 +202,8 @@ class Sources:
                 status = os.stat(path)
                 known = _file(path, status.st_mtime_ns, status.st_size)
             except OSError:
-                known = SourceFile(path, "")
+                # a notebook keeps the text of its cells here
+                known = SourceFile(path, "".join(linecache.getlines(path)))
             self._files[path] = known
         return known
 
