@@ -28,7 +28,7 @@ from .shorthand import REDUCTIONS
 LONGEST = 4000
 _TOKEN = re.compile(
     r"\s*(?:(?P<number>\d+\.?\d*(?:[eE][-+]?\d+)?|\.\d+)|(?P<name>[A-Za-z_]\w*)"
-    r"|(?P<sign>;;|//|<=|>=|==|!=|[][(),.=+*<>%-]))"
+    r"|(?P<sign>;;|//|\*\*|<=|>=|==|!=|[][(),.=+*/@<>%-]))"
 )
 # what a specification cannot say, and how it says the nearest thing
 UNSAID = {
