@@ -238,13 +238,12 @@ class Tape:
             return
         # arrays that stay are worth it from the second of its launches on
         may_keep = self.was_tried and self._are_calls and all(map(self._is_whole, self._returned))
-        borrowing = self._borrowing() if may_keep else set[int]()
-        needed = sum(prod(s.shape) * s.dtype.itemsize for n, s in known.items() if n not in borrowing)
+        needed = self._needed() if may_keep else 0
         is_kept = may_keep and needed <= MOST_BYTES
         for storage, data in own:
             storage.allocate(data.copy() if is_kept else data)
         if is_kept:
-            self._record(session, borrowing, needed)
+            self._record(session, needed)
         else:
             self._compute(session)
 
@@ -259,8 +258,11 @@ class Tape:
             for view in self._last.get(number, ()):
                 view.forget()
 
-    def _record(self, session: Session, borrowing: set[int], needed: int) -> None:
-        """Compute rows on arrays that stay, and write down what is called, if that is so in each launch."""
+    def _record(self, session: Session, needed: int) -> None:
+        """Compute rows on arrays that stay, and write down what is called, if that is so in each launch.
+
+        Loads lend as they do in a first launch: what waits with others, and adds up with them, is the same.
+        """
         log: Log = []
         session.threads = threads = Threads(0, log)
         is_fit = True
@@ -270,11 +272,19 @@ class Tape:
             if form.reads_dst or form.reads_result(row.values):
                 reads += form.written_slots
             # what nothing wrote is told of, or counts as unwritten in turn: that is looked at each time
-            is_fit &= all(view.storage.written.of(view) == "all" for view in map(row.view, reads))
-            borrows = form.is_plain_copy and row.view(0).storage.number in borrowing
+            if any(view.storage.written.of(view) != "all" for view in map(row.view, reads)):
+                is_fit = False
+                threads.drain()
             self._keep_only(session, row)
-            if not (borrows and row.mask is None and lend(row.view(0), row.view(1))):
-                compute_row(session, form, row.operands, row.values, row.mask)
+            if form.is_plain_copy and row.mask is None and lend(row.view(0), row.view(1)):
+                continue
+            for slot in form.view_slots:
+                view = row.view(slot)
+                lent = view.storage.lent
+                if lent is not None and (slot in form.written_slots or not self._is_whole(view)):
+                    view.storage.own()
+                    log.append(Call(np.copyto, (view.storage.data, lent), (), ()))
+            compute_row(session, form, row.operands, row.values, row.mask)
         threads.drain()
         if not is_fit:
             return
@@ -303,15 +313,16 @@ class Tape:
         for view in self._returned:
             view.storage.data = self._buffers[view.storage.number].copy()
 
-    def _borrowing(self) -> set[int]:
-        """Tiles that one row loads from an input and all name whole, which take over its elements."""
+    def _needed(self) -> int:
+        """Bytes of arrays that stay: none for tiles that are loaded from inputs alone, and named whole."""
+        copies = [row for row in self._rows if row.form.is_plain_copy]
+        loads = Counter(r.view(0).storage.number for r in copies if r.view(1).storage.scope == "input")
         writers = Counter(
             row.view(slot).storage.number for row in self._rows for slot in row.form.written_slots
         )
         parts = {view.storage.number for view in self._views.values() if not self._is_whole(view)}
-        copies = [row for row in self._rows if row.form.is_plain_copy]
-        loads = {r.view(0).storage.number for r in copies if r.view(1).storage.scope == "input"}
-        return {number for number in loads - parts if writers[number] == 1}
+        own = [s for n, s in self._storages.items() if n in parts or n not in loads or writers[n] > loads[n]]
+        return sum(max(1, loads[s.number]) * prod(s.shape) * s.dtype.itemsize for s in own)
 
     def _is_whole(self, view: View) -> bool:
         """Whether a view is that of all that this launch makes there, as its type has it."""
