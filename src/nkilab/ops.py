@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from functools import cache
@@ -30,6 +29,7 @@ from .isa import REGISTRY
 from .pages.content import Bullets, Page, Section, Text, code
 from .pages.costs import examples
 from .pages.instruction import runs_of
+from .progress import console_for
 
 SCHEMA = "nkilab.ops/1"
 SHOWN = VERSIONS
@@ -227,14 +227,12 @@ def matrix(words: str = "", *, only_missing: bool = False) -> Matrix:
 
 def print_matrix(matrix_shown: Matrix) -> None:
     """The matrix as a table on standard output, what its marks mean, and the reasons."""
-    console = rich("console").Console(file=sys.stdout, highlight=False, emoji=False)
-    # wide enough for the longest name: a table that a terminal folds cannot be read
-    console.width = max([console.width, *(len(row.spelled) + 60 for row in matrix_shown.rows)])
+    console = console_for()
     if not matrix_shown.rows:
         console.print("nothing is missing")
         return
-    table = rich("table").Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column("name", no_wrap=True)
+    table = rich("table").Table(box=None, pad_edge=False, header_style="bold", padding=(0, 1, 0, 0))
+    table.add_column("name", overflow="fold")
     for version in SHOWN:
         table.add_column(version, justify="center", no_wrap=True)
     table.add_column("assumed", justify="right", no_wrap=True)
