@@ -1,10 +1,16 @@
 """Formulas in the signs of arithmetic: what they compute, against NumPy, and their Einsums."""
 
+from typing import NamedTuple
+
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from nkilab import einsum
 from nkilab.einsum.language.forms import spec_from
+from nkilab.einsum.reference import evaluate
+from tests.examples import examples
 
 RNG = np.random.default_rng(0)
 M, N, K = 70, 90, 50
@@ -104,3 +110,67 @@ def test_formulas_stand_in_specifications_and_iterations() -> None:
         state = 0.5 * state + row * np.sqrt((x**2).sum(1))
         states.append(state)
     np.testing.assert_allclose(kernel(X=x, A=a), states, rtol=1e-4, atol=1e-4)
+
+
+SHAPE = {"m": 3, "n": 4, "k": 5}
+TENSORS = {"P[m, n]": "mn", "Q[n, k]": "nk", "R[m, k]": "mk", "S[n]": "n", "T[m, n, k]": "mnk"}
+
+
+class Drawn(NamedTuple):
+    """A part of a formula, its values over m, n and k, and the variables that it has values for."""
+
+    text: str
+    values: np.ndarray
+    variables: frozenset[str]
+
+
+def leaf(access: str) -> Drawn:
+    ranks = TENSORS[access]
+    rng = np.random.default_rng(sorted(TENSORS).index(access))
+    values = rng.uniform(0.5, 1.5, [SHAPE[v] for v in ranks])
+    return Drawn(access, values.reshape([SHAPE[v] if v in ranks else 1 for v in SHAPE]), frozenset(ranks))
+
+
+def joined(sign: str, one: Drawn, other: Drawn) -> Drawn:
+    values = {"+": np.add, "-": np.subtract, "*": np.multiply, "/": np.divide}[sign](one.values, other.values)
+    return Drawn(f"({one.text} {sign} {other.text})", values, one.variables | other.variables)
+
+
+def called(name: str, one: Drawn) -> Drawn:
+    function = {"tanh": np.tanh, "abs": np.abs, "-": np.negative, "**2": np.square}[name]
+    text = f"({one.text}){name}" if name == "**2" else f"{name}({one.text})"
+    return Drawn(text, function(one.values), one.variables)
+
+
+def reduced(name: str, one: Drawn) -> Drawn:
+    """Over k, which is gone then; where it has none it stays as it is."""
+    if "k" not in one.variables:
+        return one
+    function = {"sum": np.sum, "max": np.max, "mean": np.mean}[name]
+    return Drawn(f"{name}({one.text}, k)", function(one.values, axis=2, keepdims=True), one.variables - {"k"})
+
+
+def grown(parts: st.SearchStrategy[Drawn]) -> st.SearchStrategy[Drawn]:
+    return st.one_of(
+        st.builds(joined, st.sampled_from("+-*"), parts, parts),
+        st.builds(joined, st.just("/"), parts, st.sampled_from(list(TENSORS)).map(leaf)),
+        st.builds(called, st.sampled_from(["tanh", "abs", "-", "**2"]), parts),
+        st.builds(reduced, st.sampled_from(["sum", "max", "mean"]), parts),
+    )
+
+
+PARTS = st.recursive(st.sampled_from(list(TENSORS)).map(leaf), grown, max_leaves=6)
+
+
+@settings(max_examples=examples(60), deadline=None)
+@given(PARTS.map(lambda part: reduced("sum", part)), st.sampled_from(["P[m, n]", "Q[n, k]", "T[m, n, k]"]))
+def test_a_drawn_formula_is_what_numpy_makes_of_its_parts(part: Drawn, access: str) -> None:
+    """Each of two terms is summed over k by itself, where it has it."""
+    other = leaf(access)
+    cascade = spec_from(f"Z[m, n] = 2 * {access} - {part.text} + P[m, n]").cascade
+    arrays = {
+        access[0]: leaf(access).values.reshape([SHAPE[v] for v in ranks]) for access, ranks in TENSORS.items()
+    }
+    results = evaluate(cascade, {name: arrays[name] for name in cascade.inputs})
+    expected = 2 * other.values.sum(2) - part.values.sum(2) + arrays["P"]
+    np.testing.assert_allclose(results["Z"], expected, rtol=1e-9)
