@@ -10,12 +10,14 @@ from math import prod
 
 from ...errors import LimitError, RuleError
 from ...machine import Machine
+from ..hardware import Hardware
 from ..language.ast import Cascade, Einsum, Iterate, Kind, Scalar, Step
 from ..lower.planes import PlaneNest, planes_for
 from ..tree.nodes import Argument, Buffer, Kernel, Loop
 from .balance import balanced, set_aside
 from .build import Builder, Span, whole
 from .choose import choices_for
+from .coalesced import coalesced
 from .context import Context, PlanError
 from .contraction import Contraction
 from .deliver import targets_of
@@ -117,6 +119,9 @@ class Lowering:
         if not self.ctx.given.is_watched:
             self.ctx.choices.extend(without_ruled_out(kernel, self.ctx.lanes, self.ctx.build.fresh))
             peeled(kernel)
+            ways = ("together", "turn by turn")
+            if self.ctx.pick("transfers of several turns", ways, costs=(1.0, 1.9)) == "together":
+                coalesced(kernel, Hardware(self.ctx.machine), self.ctx.build)
 
     def copy_edged(self, name: str) -> None:
         """Copy a tensor with zeros around it."""

@@ -1,0 +1,286 @@
+"""Transfers of several turns of a loop as one, where issuing each takes longer than moving it.
+
+A tile that a turn loads, or stores, becomes a part of one that several turns have; what is moved is then a
+wider part of the tensor in HBM, in one transfer before these turns, or behind them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ..hardware import Hardware
+from ..room import NoRoomError, buffers_that_fit, views_of
+from ..tree import nodes
+from ..tree.along import in_order
+from ..tree.expr import ZERO, Expr, Whole, expr, name_of
+from ..tree.nodes import Alloc, At, Buffer, Cut, Kernel, Load, Loop, MatMul, Statement, Store, View
+from ..tree.rewrite import Change, copied
+from .build import Builder
+
+# times that moving takes as long as issuing, from which a transfer is large enough
+ENOUGH = 2.0
+# part of the busiest engine's time that transfers take at least, where they are worth a change
+LEAST = 0.5
+# axes of what one transfer moves, at most
+MOST_AXES = 4
+
+
+@dataclass(frozen=True)
+class Transfer:
+    """What every turn of a loop moves, and how several turns move it at once.
+
+    Args:
+        statement: the load or store of a turn.
+        number: axis of the tensor in HBM along which turns move.
+        axis: of the tile: a new one, or that which has more elements.
+        each: elements that it has of a turn; 0 for a new axis.
+        order: of the axes in HBM, the new one in its place; () where it is that of the tensor.
+        needed: turns that make it large enough.
+    """
+
+    statement: Load | Store
+    number: int
+    axis: int
+    each: int
+    order: tuple[int | Expr, ...]
+    folded: tuple[int, Whole] | None
+    needed: int
+
+    @property
+    def hbm(self) -> View:
+        """The side in HBM."""
+        return self.statement.src if isinstance(self.statement, Load) else self.statement.dst
+
+    @property
+    def tile(self) -> View:
+        """The side on chip."""
+        return self.statement.dst if isinstance(self.statement, Load) else self.statement.src
+
+    def part(self, held: View, turn: Expr) -> View:
+        """A view of the wide tile, for one of a turn's."""
+        index = list(held.index)
+        if not self.each:
+            return replace(held, index=(*index[: self.axis], At(turn), *index[self.axis :]))
+        old = index[self.axis]
+        start = turn * self.each
+        index[self.axis] = At(old.at + start) if isinstance(old, At) else replace(old, start=old.start + start)
+        return replace(held, index=tuple(index))
+
+    def buffer(self, turns: int) -> Buffer:
+        """The wide tile."""
+        old, axis = self.tile.buffer, self.axis
+        rest = old.shape[axis + 1 :] if self.each else old.shape[axis:]
+        return replace(old, shape=(*old.shape[:axis], turns * max(self.each, 1), *rest))
+
+    def wide(self, buffer: Buffer, variable: str, turns: int) -> Load | Store:
+        """The transfer of several turns, the first of which a variable counts."""
+        first = {variable: name_of(variable) * turns}
+        index, old = [*self.hbm.index], self.hbm.index[self.number]
+        at = old.at if isinstance(old, At) else old.start
+        own = old.count if isinstance(old, Cut) else expr(1)
+        step = grown(at, variable) if isinstance(old, At) else old.step
+        index[self.number] = Cut(at.replaced(first), own * turns, step)
+        moved = replace(self.hbm, index=tuple(index), order=self.order, folded=self.folded)
+        parts, count = [*self.tile.index], Cut(ZERO, expr(turns * max(self.each, 1)))
+        parts[self.axis : self.axis + bool(self.each)] = [count]
+        tile = View(buffer, tuple(parts))
+        return Load(tile, moved) if isinstance(self.statement, Load) else Store(moved, tile)
+
+
+def grown(at: Expr, variable: str) -> int:
+    """By how much a position grows from turn to turn; 0 if it is no number."""
+    held = [(factors, c) for factors, c in at.terms if variable in Expr(((factors, c),)).names]
+    return held[0][1] if [factors for factors, _ in held] == [(variable,)] else 0
+
+
+def _labels(view: View) -> list[Any]:
+    """Axes of a view in HBM as they are seen, blocks of partitions as numbers below zero."""
+    cuts: list[Any] = [n for n, i in enumerate(view.index) if isinstance(i, Cut)]
+    return in_order(replace(view, repeat=None), cuts, lambda n, _: [n, -1 - n], lambda count: count)
+
+
+def _way(loop: Loop, statement: Load | Store) -> Transfer | None:
+    """How several turns of a loop move at once what a load or a store does; None if they cannot."""
+    is_load = isinstance(statement, Load)
+    hbm, tile = (statement.src, statement.dst) if is_load else (statement.dst, statement.src)
+    moving = [n for n, i in enumerate(hbm.index) if loop.variable in nodes.names_in([i])]
+    seen, has_row = _labels(hbm), hbm.repeat is not None
+    own = [n for n, i in enumerate(tile.index) if isinstance(i, Cut)]
+    is_plain = len(moving) == 1 and not (hbm.is_turned or tile.is_turned or tile.order or tile.folded)
+    is_plain &= len(hbm.index) == len(hbm.buffer.shape) and own[:1] == [0] and len(own) == len(seen) + has_row
+    if not is_plain or loop.variable in nodes.names_in(tile.index) or len(own) > MOST_AXES:
+        return None
+    (number,) = moving
+    index = hbm.index[number]
+    each = grown(index.at if isinstance(index, At) else index.start, loop.variable)
+    if each < 1:
+        return None
+    if isinstance(index, Cut):
+        count, label = index.count.value, number
+        if count is None or each != count * index.step:
+            return None
+        if hbm.folded is not None and hbm.folded[0] == number:
+            # turns move along the blocks of partitions
+            count, label = count // (expr(hbm.folded[1]).value or 1), -1 - number
+        axis = own[seen.index(label) + has_row]
+        if tile.index[axis] != Cut(ZERO, expr(count)) or tile.buffer.shape[axis] != count:
+            return None
+        if axis:
+            return Transfer(statement, number, axis, count, hbm.order, hbm.folded, 0)
+        is_free = hbm.folded is None and not hbm.order and not has_row and index.step == 1
+        return Transfer(statement, number, 1, 0, (), (number, count), 0) if is_free else None
+    later = (n for n, a in enumerate(seen) if isinstance(a, int) and max(a, -1 - a) > number and n + has_row)
+    place = next(later, len(seen))
+    wanted = [*seen[:place], number, *seen[place:]]
+    wide = replace(hbm, index=(*hbm.index[:number], Cut(ZERO, expr(1)), *hbm.index[number + 1 :]), order=())
+    plain = _labels(wide)
+    order = tuple(plain.index(a) if isinstance(a, int) else a for a in wanted)
+    order = () if order == tuple(range(len(plain))) else order
+    axis = own[place + has_row] if place + has_row < len(own) else len(tile.index)
+    return Transfer(statement, number, axis, 0, order, hbm.folded, 0)
+
+
+def _memory(buffer: Buffer) -> int:
+    """What a buffer is a view of."""
+    return id(buffer.base or buffer)
+
+
+def _is_apart(loop: Loop, statement: Load | Store) -> bool:
+    """Whether a transfer may go before a loop, or behind it, and nothing else of the loop notices."""
+    is_load = isinstance(statement, Load)
+    hbm, tile = (statement.src, statement.dst) if is_load else (statement.dst, statement.src)
+    place = next(n for n, s in enumerate(loop.body) if s is statement)
+    is_own = any(isinstance(s, Alloc) and s.buffer is tile.buffer for s in loop.body)
+    others = [(s, name, v) for s in nodes.statements(loop.body) if s is not statement for name, v in views_of(s)]
+    on_tile = [(s, name, v) for s, name, v in others if v.buffer is tile.buffer]
+    is_alike = all(len(v.index) == len(v.buffer.shape) for _, _, v in on_tile)
+    is_clear = not any(
+        _memory(v.buffer) == _memory(hbm.buffer) and (name == "dst" or not is_load) for _, name, v in others
+    )
+    behind = {id(s) for s in nodes.statements(loop.body[place:])}
+    is_written = any(name in ("dst", "total") and (is_load or id(s) in behind) for s, name, _ in on_tile)
+    return is_own and is_alike and is_clear and not is_written
+
+
+class Coalescing:
+    """Makes transfers of a kernel wider.
+
+    Args:
+        kernel: changed in place.
+        hardware: what transfers take.
+        build: knows the names that are taken.
+    """
+
+    def __init__(self, kernel: Kernel, hardware: Hardware, build: Builder) -> None:
+        self.kernel, self.hardware, self.build = kernel, hardware, build
+
+    def change(self) -> None:
+        """Change all loops, if transfers are much of the kernel's time."""
+        times = self.hardware.total(self.kernel.body)
+        busiest = max((t for e, t in times.items() if e != "dma"), default=0.0)
+        if times.get("dma", 0.0) > LEAST * busiest:
+            loops = [s for s in nodes.statements(self.kernel.body) if isinstance(s, Loop)]
+            self.build.taken |= {name for loop in loops for name in (loop.variable, loop.count_name)}
+            self.in_body(self.kernel.body)
+
+    def in_body(self, body: list[Statement]) -> None:
+        """Change the loops of a body, the innermost first."""
+        for loop in [s for s in body if isinstance(s, Loop)]:
+            self.in_body(loop.body)
+            held: Loop | None = loop
+            while held is not None:
+                held = self.at(held, body)
+
+    def at(self, loop: Loop, body: list[Statement]) -> Loop | None:
+        """Change one loop of a body; the one that stands for it, if that may be changed again."""
+        trips = expr(loop.trips).value
+        if trips is None or loop.count_name or loop.total is not None:
+            return None
+        transfers = [t for s in loop.body if isinstance(s, Load | Store) for t in self.wanted(loop, s, trips)]
+        before, place = list(body), next(n for n, s in enumerate(body) if s is loop)
+        fitting = buffers_that_fit(self.kernel, self.hardware.machine)
+        for turns in sorted({t.needed for t in transfers}):
+            kept = [t for t in transfers if t.needed >= turns]
+            made = list(self.divided(loop, kept, trips, turns))
+            body[place : place + 1] = made
+            if self.fits(fitting):
+                return next((s for s in made if isinstance(s, Loop)), None) if turns < trips else None
+            body[:] = before
+        return None
+
+    def fits(self, before: Sequence[int]) -> bool:
+        """Whether tiles have as many buffers as before."""
+        try:
+            return list(buffers_that_fit(self.kernel, self.hardware.machine)) == list(before)
+        except NoRoomError:
+            return False
+
+    def wanted(self, loop: Loop, statement: Load | Store, trips: int) -> Iterator[Transfer]:
+        """How a transfer is made wider, if it is worth it."""
+        way = _way(loop, statement)
+        if way is None or not _is_apart(loop, statement):
+            return
+        parts = [n for n in range(2, trips + 1) if trips % n == 0]
+        start_ns = ENOUGH * self.hardware.machine["dma_issue_ns"]
+        moving_ns = self.hardware.moving_ns(self.hardware.steps(statement)[0])
+        if moving_ns < start_ns:
+            yield replace(way, needed=next((n for n in parts if n * moving_ns >= start_ns), trips))
+
+    def divided(self, loop: Loop, transfers: Sequence[Transfer], trips: int, turns: int) -> Iterator[Statement]:
+        """A loop over so many turns at once, with a loop over these inside."""
+        variable = loop.variable
+        inner = variable if turns == trips else self.build.fresh(variable)
+        outer = name_of(variable) * turns
+        wide = {id(t.tile.buffer): t for t in transfers}
+        buffers = {n: t.buffer(turns) for n, t in wide.items()}
+
+        def view(held: View) -> View:
+            way = wide.get(id(held.buffer))
+            return held if way is None else replace(
+                way.part(held, name_of(inner)), buffer=buffers[id(held.buffer)]
+            )
+
+        names = {} if inner == variable else {variable: outer + name_of(inner)}
+        moved = {id(t.statement) for t in transfers}
+        rest = [
+            s for s in loop.body
+            if id(s) not in moved and not (isinstance(s, Alloc) and id(s.buffer) in wide)
+        ]  # fmt: skip
+        kept = copied(rest, Change(names, view, {}))
+        if names:
+            kept = _summed(kept, variable, inner)
+        loads, stores = (
+            [t.wide(buffers[id(t.tile.buffer)], variable, turns) for t in transfers if isinstance(t.statement, kind)]
+            for kind in (Load, Store)
+        )
+        body: list[Statement] = [*map(Alloc, buffers.values()), *loads]
+        is_empty = all(isinstance(s, Alloc | nodes.Comment) for s in kept)
+        body += [] if is_empty else [replace(loop, variable=inner, trips=turns, body=kept, comment="")]
+        body += stores
+        if turns == trips:
+            start = {variable: ZERO}
+            unchanged = Change(start, lambda held: held, {})
+            body = [s if isinstance(s, Loop | Alloc) else copied([s], unchanged)[0] for s in body]
+            yield from [nodes.Comment(loop.comment)] if loop.comment else []
+            yield from body
+        else:
+            yield replace(loop, trips=trips // turns, body=body)
+
+
+def _summed(body: list[Statement], variable: str, inner: str) -> list[Statement]:
+    """Statements whose sums run over two loops instead of one."""
+    found: list[Statement] = []
+    for s in body:
+        if isinstance(s, Loop):
+            s = replace(s, body=_summed(s.body, variable, inner))
+        elif isinstance(s, MatMul) and variable in s.over:
+            s = replace(s, over=(*s.over, inner))
+        found.append(s)
+    return found
+
+
+def coalesced(kernel: Kernel, hardware: Hardware, build: Builder) -> None:
+    """Make the transfers of a kernel wider, in place."""
+    Coalescing(kernel, hardware, build).change()
