@@ -11,20 +11,37 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ..hardware import Hardware
-from ..room import NoRoomError, buffers_that_fit, views_of
+from ..room import buffers_that_fit, size_of, views_of
 from ..tree import nodes
 from ..tree.along import in_order
-from ..tree.expr import ZERO, Expr, Whole, expr, name_of
-from ..tree.nodes import Alloc, At, Buffer, Cut, Kernel, Load, Loop, MatMul, Statement, Store, View
+from ..tree.expr import ZERO, Atom, Expr, Whole, expr, name_of
+from ..tree.nodes import (
+    PSUM,
+    Alloc,
+    At,
+    Buffer,
+    Copy,
+    Cut,
+    Kernel,
+    Load,
+    Loop,
+    MatMul,
+    Statement,
+    Store,
+    View,
+)
 from ..tree.rewrite import Change, copied
 from .build import Builder
 
 # times that moving takes as long as issuing, from which a transfer is large enough
 ENOUGH = 2.0
 # part of the busiest engine's time that transfers take at least, where they are worth a change
-LEAST = 0.5
+LEAST = 0.25
 # axes of what one transfer moves, at most
 MOST_AXES = 4
+
+
+Moved = Load | Store | Copy
 
 
 @dataclass(frozen=True)
@@ -40,7 +57,7 @@ class Transfer:
         needed: turns that make it large enough.
     """
 
-    statement: Load | Store
+    statement: Moved
     number: int
     axis: int
     each: int
@@ -49,14 +66,9 @@ class Transfer:
     needed: int
 
     @property
-    def hbm(self) -> View:
-        """The side in HBM."""
-        return self.statement.src if isinstance(self.statement, Load) else self.statement.dst
-
-    @property
     def tile(self) -> View:
-        """The side on chip."""
-        return self.statement.dst if isinstance(self.statement, Load) else self.statement.src
+        """The side that a turn has for itself."""
+        return _sides(self.statement)[1]
 
     def part(self, held: View, turn: Expr) -> View:
         """A view of the wide tile, for one of a turn's."""
@@ -64,8 +76,8 @@ class Transfer:
         if not self.each:
             return replace(held, index=(*index[: self.axis], At(turn), *index[self.axis :]))
         old = index[self.axis]
-        start = turn * self.each
-        index[self.axis] = At(old.at + start) if isinstance(old, At) else replace(old, start=old.start + start)
+        at = turn * self.each
+        index[self.axis] = At(old.at + at) if isinstance(old, At) else replace(old, start=old.start + at)
         return replace(held, index=tuple(index))
 
     def buffer(self, turns: int) -> Buffer:
@@ -74,19 +86,21 @@ class Transfer:
         rest = old.shape[axis + 1 :] if self.each else old.shape[axis:]
         return replace(old, shape=(*old.shape[:axis], turns * max(self.each, 1), *rest))
 
-    def wide(self, buffer: Buffer, variable: str, turns: int) -> Load | Store:
+    def wide(self, buffer: Buffer, variable: str, turns: int) -> Moved:
         """The transfer of several turns, the first of which a variable counts."""
-        first = {variable: name_of(variable) * turns}
-        index, old = [*self.hbm.index], self.hbm.index[self.number]
+        first: dict[Atom, Expr] = {variable: name_of(variable) * turns}
+        far, _ = _sides(self.statement)
+        index, old = [*far.index], far.index[self.number]
         at = old.at if isinstance(old, At) else old.start
         own = old.count if isinstance(old, Cut) else expr(1)
         step = grown(at, variable) if isinstance(old, At) else old.step
         index[self.number] = Cut(at.replaced(first), own * turns, step)
-        moved = replace(self.hbm, index=tuple(index), order=self.order, folded=self.folded)
+        moved = replace(far, index=tuple(index), order=self.order, folded=self.folded)
         parts, count = [*self.tile.index], Cut(ZERO, expr(turns * max(self.each, 1)))
         parts[self.axis : self.axis + bool(self.each)] = [count]
         tile = View(buffer, tuple(parts))
-        return Load(tile, moved) if isinstance(self.statement, Load) else Store(moved, tile)
+        dst, src = (tile, moved) if isinstance(self.statement, Load) else (moved, tile)
+        return replace(self.statement, dst=dst, src=src)
 
 
 def grown(at: Expr, variable: str) -> int:
@@ -95,16 +109,21 @@ def grown(at: Expr, variable: str) -> int:
     return held[0][1] if [factors for factors, _ in held] == [(variable,)] else 0
 
 
+def _sides(statement: Moved) -> tuple[View, View]:
+    """What turns move to or from, and the tile that a turn has for itself."""
+    is_load = isinstance(statement, Load)
+    return (statement.src, statement.dst) if is_load else (statement.dst, statement.src)
+
+
 def _labels(view: View) -> list[Any]:
     """Axes of a view in HBM as they are seen, blocks of partitions as numbers below zero."""
     cuts: list[Any] = [n for n, i in enumerate(view.index) if isinstance(i, Cut)]
     return in_order(replace(view, repeat=None), cuts, lambda n, _: [n, -1 - n], lambda count: count)
 
 
-def _way(loop: Loop, statement: Load | Store) -> Transfer | None:
+def _way(loop: Loop, statement: Moved) -> Transfer | None:
     """How several turns of a loop move at once what a load or a store does; None if they cannot."""
-    is_load = isinstance(statement, Load)
-    hbm, tile = (statement.src, statement.dst) if is_load else (statement.dst, statement.src)
+    hbm, tile = _sides(statement)
     moving = [n for n, i in enumerate(hbm.index) if loop.variable in nodes.names_in([i])]
     seen, has_row = _labels(hbm), hbm.repeat is not None
     own = [n for n, i in enumerate(tile.index) if isinstance(i, Cut)]
@@ -147,21 +166,33 @@ def _memory(buffer: Buffer) -> int:
     return id(buffer.base or buffer)
 
 
-def _is_apart(loop: Loop, statement: Load | Store) -> bool:
+def _is_apart(loop: Loop, statement: Moved) -> bool:
     """Whether a transfer may go before a loop, or behind it, and nothing else of the loop notices."""
-    is_load = isinstance(statement, Load)
-    hbm, tile = (statement.src, statement.dst) if is_load else (statement.dst, statement.src)
+    is_load, (far, tile) = isinstance(statement, Load), _sides(statement)
     place = next(n for n, s in enumerate(loop.body) if s is statement)
     is_own = any(isinstance(s, Alloc) and s.buffer is tile.buffer for s in loop.body)
-    others = [(s, name, v) for s in nodes.statements(loop.body) if s is not statement for name, v in views_of(s)]
-    on_tile = [(s, name, v) for s, name, v in others if v.buffer is tile.buffer]
-    is_alike = all(len(v.index) == len(v.buffer.shape) for _, _, v in on_tile)
-    is_clear = not any(
-        _memory(v.buffer) == _memory(hbm.buffer) and (name == "dst" or not is_load) for _, name, v in others
-    )
     behind = {id(s) for s in nodes.statements(loop.body[place:])}
-    is_written = any(name in ("dst", "total") and (is_load or id(s) in behind) for s, name, _ in on_tile)
-    return is_own and is_alike and is_clear and not is_written
+    for s in nodes.statements(loop.body):
+        for name, view in views_of(s) if s is not statement else ():
+            is_written = name in ("dst", "total")
+            if view.buffer is tile.buffer:
+                is_own &= len(view.index) == len(view.buffer.shape)
+                is_own &= not (is_written and (is_load or id(s) in behind))
+            elif _memory(view.buffer) == _memory(far.buffer):
+                is_own &= (
+                    _are_disjoint(view, far) if not is_load and is_written else not is_written and is_load
+                )
+    return is_own
+
+
+def _are_disjoint(one: View, other: View) -> bool:
+    """Whether two parts of a buffer have nothing in common, which an axis shows that no loop moves along."""
+    ends = [
+        [(i.at, i.at + 1) if isinstance(i, At) else (i.start, i.start + i.count * i.step) for i in view.index]
+        for view in (one, other)
+    ]
+    known = [[(a.value, b.value) for a, b in own] for own in ends]
+    return any(None not in (*a, *b) and (a[1] <= b[0] or b[1] <= a[0]) for a, b in zip(*known, strict=False))
 
 
 class Coalescing:
@@ -189,46 +220,48 @@ class Coalescing:
         """Change the loops of a body, the innermost first."""
         for loop in [s for s in body if isinstance(s, Loop)]:
             self.in_body(loop.body)
-            held: Loop | None = loop
-            while held is not None:
-                held = self.at(held, body)
+            self.change_loop(loop, body)
 
-    def at(self, loop: Loop, body: list[Statement]) -> Loop | None:
-        """Change one loop of a body; the one that stands for it, if that may be changed again."""
+    def change_loop(self, loop: Loop, body: list[Statement]) -> None:
+        """Change one loop of a body, and what comes of it, as long as that is possible."""
         trips = expr(loop.trips).value
         if trips is None or loop.count_name or loop.total is not None:
-            return None
-        transfers = [t for s in loop.body if isinstance(s, Load | Store) for t in self.wanted(loop, s, trips)]
+            return
+        transfers = [t for s in loop.body if isinstance(s, Moved) for t in self.wanted(loop, s, trips)]
         before, place = list(body), next(n for n, s in enumerate(body) if s is loop)
         fitting = buffers_that_fit(self.kernel, self.hardware.machine)
         for turns in sorted({t.needed for t in transfers}):
             kept = [t for t in transfers if t.needed >= turns]
             made = list(self.divided(loop, kept, trips, turns))
             body[place : place + 1] = made
-            if self.fits(fitting):
-                return next((s for s in made if isinstance(s, Loop)), None) if turns < trips else None
+            if buffers_that_fit(self.kernel, self.hardware.machine) == fitting:
+                for outer in (s for s in made if isinstance(s, Loop)):
+                    for inner in (s for s in outer.body if turns < trips and isinstance(s, Loop)):
+                        self.change_loop(inner, outer.body)
+                    self.change_loop(outer, body)
+                return
             body[:] = before
-        return None
 
-    def fits(self, before: Sequence[int]) -> bool:
-        """Whether tiles have as many buffers as before."""
-        try:
-            return list(buffers_that_fit(self.kernel, self.hardware.machine)) == list(before)
-        except NoRoomError:
-            return False
-
-    def wanted(self, loop: Loop, statement: Load | Store, trips: int) -> Iterator[Transfer]:
+    def wanted(self, loop: Loop, statement: Moved, trips: int) -> Iterator[Transfer]:
         """How a transfer is made wider, if it is worth it."""
         way = _way(loop, statement)
         if way is None or not _is_apart(loop, statement):
             return
         parts = [n for n in range(2, trips + 1) if trips % n == 0]
+        if isinstance(statement, Copy):
+            most = int(self.hardware.machine["psum_bank_bytes"]) // size_of(way.tile.buffer)
+            fitting = [n for n in parts if n <= most]
+            if way.tile.buffer.memory == PSUM and fitting:
+                yield replace(way, needed=fitting[-1])
+            return
         start_ns = ENOUGH * self.hardware.machine["dma_issue_ns"]
         moving_ns = self.hardware.moving_ns(self.hardware.steps(statement)[0])
         if moving_ns < start_ns:
             yield replace(way, needed=next((n for n in parts if n * moving_ns >= start_ns), trips))
 
-    def divided(self, loop: Loop, transfers: Sequence[Transfer], trips: int, turns: int) -> Iterator[Statement]:
+    def divided(
+        self, loop: Loop, transfers: Sequence[Transfer], trips: int, turns: int
+    ) -> Iterator[Statement]:
         """A loop over so many turns at once, with a loop over these inside."""
         variable = loop.variable
         inner = variable if turns == trips else self.build.fresh(variable)
@@ -238,11 +271,13 @@ class Coalescing:
 
         def view(held: View) -> View:
             way = wide.get(id(held.buffer))
-            return held if way is None else replace(
-                way.part(held, name_of(inner)), buffer=buffers[id(held.buffer)]
+            return (
+                held
+                if way is None
+                else replace(way.part(held, name_of(inner)), buffer=buffers[id(held.buffer)])
             )
 
-        names = {} if inner == variable else {variable: outer + name_of(inner)}
+        names: dict[Atom, Expr] = {} if inner == variable else {variable: outer + name_of(inner)}
         moved = {id(t.statement) for t in transfers}
         rest = [
             s for s in loop.body
@@ -251,16 +286,14 @@ class Coalescing:
         kept = copied(rest, Change(names, view, {}))
         if names:
             kept = _summed(kept, variable, inner)
-        loads, stores = (
-            [t.wide(buffers[id(t.tile.buffer)], variable, turns) for t in transfers if isinstance(t.statement, kind)]
-            for kind in (Load, Store)
-        )
+        made = [t.wide(buffers[id(t.tile.buffer)], variable, turns) for t in transfers]
+        loads, stores = ([t for t in made if isinstance(t, Load) is is_load] for is_load in (True, False))
         body: list[Statement] = [*map(Alloc, buffers.values()), *loads]
         is_empty = all(isinstance(s, Alloc | nodes.Comment) for s in kept)
         body += [] if is_empty else [replace(loop, variable=inner, trips=turns, body=kept, comment="")]
         body += stores
         if turns == trips:
-            start = {variable: ZERO}
+            start: dict[Atom, Expr] = {variable: ZERO}
             unchanged = Change(start, lambda held: held, {})
             body = [s if isinstance(s, Loop | Alloc) else copied([s], unchanged)[0] for s in body]
             yield from [nodes.Comment(loop.comment)] if loop.comment else []

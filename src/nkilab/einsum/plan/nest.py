@@ -14,7 +14,6 @@ from ..tree.expr import expr
 from ..tree.nodes import View, columns_of
 from .build import Span, point, whole
 from .choose import Choice, choose, ordered
-from .chunk import chunks_of
 from .context import Context, part_of, tally
 from .deliver import Target, deliver, targets_of
 from .fetch import fetch
@@ -124,15 +123,11 @@ class Nest:
 
     @contextmanager
     def result_loops(self) -> Iterator[None]:
-        """Loops over what no Einsum reduces, in chunks of several blocks where that saves transfers."""
+        """Loops over what no Einsum reduces."""
         einsums, choice, title = self.cluster.einsums, self.choice, self.cluster.title
         looped = [v for v in self.looped if v not in self.reduced]
         order = self.in_order(ordered(self.ctx, einsums, self.spans, choice, looped))
         loops = [self.tiled(v, "" if n else title) for n, v in enumerate(order)]
-        if [v for v in looped if choice.block(v) < self.spans[v].most] == [choice.part]:
-            chunks = chunks_of(self.ctx, einsums, self.targets, choice, self.spans, self.staged)
-            if chunks is not None:
-                loops = [chunks.turns(self.spans, self.staged, self.targets, title)]
         with ExitStack() as stack:
             for loop in loops:
                 stack.enter_context(loop)
