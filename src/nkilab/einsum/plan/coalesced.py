@@ -34,7 +34,9 @@ from ..tree.rewrite import Change, copied
 from .build import Builder
 
 # times that moving takes as long as issuing, from which a transfer is large enough
-ENOUGH = 2.0
+ENOUGH = 4.0
+# turns that share what issuing takes, from which more save nothing
+MOST_TURNS = 32
 # part of the busiest engine's time that transfers take at least, where they are worth a change
 LEAST = 0.25
 # axes of what one transfer moves, at most
@@ -49,7 +51,9 @@ class Transfer:
     """What every turn of a loop moves, and how several turns move it at once.
 
     Args:
-        statement: the load or store of a turn.
+        statement: the load, store or copy of a turn.
+        far: what turns move to or from.
+        tile: what a turn has for itself.
         number: axis of the tensor in HBM along which turns move.
         axis: of the tile: a new one, or that which has more elements.
         each: elements that it has of a turn; 0 for a new axis.
@@ -58,17 +62,14 @@ class Transfer:
     """
 
     statement: Moved
+    far: View
+    tile: View
     number: int
     axis: int
     each: int
     order: tuple[int | Expr, ...]
     folded: tuple[int, Whole] | None
     needed: int
-
-    @property
-    def tile(self) -> View:
-        """The side that a turn has for itself."""
-        return _sides(self.statement)[1]
 
     def part(self, held: View, turn: Expr) -> View:
         """A view of the wide tile, for one of a turn's."""
@@ -89,13 +90,12 @@ class Transfer:
     def wide(self, buffer: Buffer, variable: str, turns: int) -> Moved:
         """The transfer of several turns, the first of which a variable counts."""
         first: dict[Atom, Expr] = {variable: name_of(variable) * turns}
-        far, _ = _sides(self.statement)
-        index, old = [*far.index], far.index[self.number]
+        index, old = [*self.far.index], self.far.index[self.number]
         at = old.at if isinstance(old, At) else old.start
         own = old.count if isinstance(old, Cut) else expr(1)
         step = grown(at, variable) if isinstance(old, At) else old.step
         index[self.number] = Cut(at.replaced(first), own * turns, step)
-        moved = replace(far, index=tuple(index), order=self.order, folded=self.folded)
+        moved = replace(self.far, index=tuple(index), order=self.order, folded=self.folded)
         parts, count = [*self.tile.index], Cut(ZERO, expr(turns * max(self.each, 1)))
         parts[self.axis : self.axis + bool(self.each)] = [count]
         tile = View(buffer, tuple(parts))
@@ -124,9 +124,14 @@ def _labels(view: View) -> list[Any]:
 def _way(loop: Loop, statement: Moved) -> Transfer | None:
     """How several turns of a loop move at once what a load or a store does; None if they cannot."""
     hbm, tile = _sides(statement)
+    if hbm.is_turned and not hbm.order and hbm.folded is None and len(hbm.cuts) == 2:
+        hbm = replace(hbm, is_turned=False, order=(1, 0))
     moving = [n for n, i in enumerate(hbm.index) if loop.variable in nodes.names_in([i])]
     seen, has_row = _labels(hbm), hbm.repeat is not None
     own = [n for n, i in enumerate(tile.index) if isinstance(i, Cut)]
+    if len(own) == len(seen) + has_row + 1 > 1 and tile.index[own[-1]] == Cut(ZERO, expr(1)):
+        # columns of one
+        tile = replace(tile, index=(*tile.index[: own[-1]], At(ZERO), *tile.index[own.pop() + 1 :]))
     is_plain = len(moving) == 1 and not (hbm.is_turned or tile.is_turned or tile.order or tile.folded)
     is_plain &= len(hbm.index) == len(hbm.buffer.shape) and own[:1] == [0] and len(own) == len(seen) + has_row
     if not is_plain or loop.variable in nodes.names_in(tile.index) or len(own) > MOST_AXES:
@@ -147,9 +152,9 @@ def _way(loop: Loop, statement: Moved) -> Transfer | None:
         if tile.index[axis] != Cut(ZERO, expr(count)) or tile.buffer.shape[axis] != count:
             return None
         if axis:
-            return Transfer(statement, number, axis, count, hbm.order, hbm.folded, 0)
+            return Transfer(statement, hbm, tile, number, axis, count, hbm.order, hbm.folded, 0)
         is_free = hbm.folded is None and not hbm.order and not has_row and index.step == 1
-        return Transfer(statement, number, 1, 0, (), (number, count), 0) if is_free else None
+        return Transfer(statement, hbm, tile, number, 1, 0, (), (number, count), 0) if is_free else None
     later = (n for n, a in enumerate(seen) if isinstance(a, int) and max(a, -1 - a) > number and n + has_row)
     place = next(later, len(seen))
     wanted = [*seen[:place], number, *seen[place:]]
@@ -157,8 +162,8 @@ def _way(loop: Loop, statement: Moved) -> Transfer | None:
     plain = _labels(wide)
     order = tuple(plain.index(a) if isinstance(a, int) else a for a in wanted)
     order = () if order == tuple(range(len(plain))) else order
-    axis = own[place + has_row] if place + has_row < len(own) else len(tile.index)
-    return Transfer(statement, number, axis, 0, order, hbm.folded, 0)
+    axis = own[place + has_row] if place + has_row < len(own) else own[-1] + 1
+    return Transfer(statement, hbm, tile, number, axis, 0, order, hbm.folded, 0)
 
 
 def _memory(buffer: Buffer) -> int:
@@ -230,15 +235,16 @@ class Coalescing:
         transfers = [t for s in loop.body if isinstance(s, Moved) for t in self.wanted(loop, s, trips)]
         before, place = list(body), next(n for n, s in enumerate(body) if s is loop)
         fitting = buffers_that_fit(self.kernel, self.hardware.machine)
-        for turns in sorted({t.needed for t in transfers}):
-            kept = [t for t in transfers if t.needed >= turns]
-            made = list(self.divided(loop, kept, trips, turns))
-            body[place : place + 1] = made
+        # what all turns share goes before the loop, or behind it; for the others a loop is divided once
+        parts = [t for t in transfers if t.needed < trips]
+        ways = [(trips, [t for t in transfers if t.needed == trips])]
+        ways += [(n, parts) for n in sorted({t.needed for t in parts}, reverse=True)]
+        for turns, kept in (way for way in ways if way[1]):
+            body[place : place + 1] = made = list(self.divided(loop, kept, trips, turns))
             if buffers_that_fit(self.kernel, self.hardware.machine) == fitting:
-                for outer in (s for s in made if isinstance(s, Loop)):
-                    for inner in (s for s in outer.body if turns < trips and isinstance(s, Loop)):
-                        self.change_loop(inner, outer.body)
-                    self.change_loop(outer, body)
+                around = body if turns == trips else next(s.body for s in made if isinstance(s, Loop))
+                for inner in [s for s in (made if turns == trips else around) if isinstance(s, Loop)]:
+                    self.change_loop(inner, around)
                 return
             body[:] = before
 
@@ -257,7 +263,9 @@ class Coalescing:
         start_ns = ENOUGH * self.hardware.machine["dma_issue_ns"]
         moving_ns = self.hardware.moving_ns(self.hardware.steps(statement)[0])
         if moving_ns < start_ns:
-            yield replace(way, needed=next((n for n in parts if n * moving_ns >= start_ns), trips))
+            yield replace(
+                way, needed=next((n for n in parts if n * moving_ns >= start_ns or n >= MOST_TURNS), trips)
+            )
 
     def divided(
         self, loop: Loop, transfers: Sequence[Transfer], trips: int, turns: int

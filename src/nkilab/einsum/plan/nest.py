@@ -21,7 +21,6 @@ from .fold import across_partitions, common_copies, folded, is_folded
 from .reach import leaving
 from .stage import stage, staged_before
 from .storage import Storage, counted, first_rows
-from .turns import piece_of, rows_of
 from .values import Tile, Value
 from .want import Want
 
@@ -326,9 +325,7 @@ class Nest:
         staged = self.staged.get(str(operand))
         spans = {**self.spans, part: self.rows} if self.blocks else self.spans
         want = Want(operand, spans, part, self.choice.free, staged, True, self.copies)
-        if staged is None:
-            want = replace(want, storage=piece_of(self.ctx, want))
-        view = (rows_of(self.ctx, want) if staged is None else None) or fetch(self.ctx, want)
+        view = fetch(self.ctx, want)
         is_column = not want.has(self.choice.free) and self.columns.most > 1
         if is_column and "int" in view.buffer.dtype:  # numbers of partitions are float32
             self.ctx.build.add(nodes.Copy(column := self.new_column("numbers"), view))

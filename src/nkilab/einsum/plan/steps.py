@@ -36,7 +36,6 @@ from .reach import beyond_edges
 from .shortened import without_ruled_out
 from .solve import solve_of, substitution_in
 from .storage import in_hbm
-from .turns import turns_at_once
 from .units import Units
 
 # bytes of a partition that a turn over rows moves of one tensor
@@ -317,40 +316,21 @@ class Lowering:
         if solve is not None:
             solve.lower()
             return
-        with self.turn(block, extent) as span:
-            ctx.loops.append((block.variable, extent))
+        turn, told = block.variable, f"turns of {block.variable}"
+        with ctx.build.tiles(turn, extent, 1, is_sequential=True, comment=told, over=turn) as span:
+            ctx.loops.append((turn, extent))
             known = {t: list(ctx.storages.get(t, ())) for t in written}
             for storage in (s for storages in known.values() for s in storages):
                 storage.depth = ctx.build.depth
                 storage.changed()
             self.lower_run(list(block.body), {**outer, block.variable: span}, later | state_of(block))
         ctx.loops.pop()
-        ctx.turns.pop(block.variable, None)
         for tensor in written:
             kept = known[tensor] if extent > 1 else ctx.storages.get(tensor, [])
             ctx.storages[tensor] = kept
             for storage in kept:
                 storage.depth = before.get(id(storage), ctx.build.depth)
                 storage.changed()
-
-    @contextmanager
-    def turn(self, block: Iterate, extent: int) -> Iterator[Span]:
-        """The loop over the turns of an iterate block, in pieces of as many as come on chip at once."""
-        ctx, variable = self.ctx, block.variable
-        each, told = turns_at_once(ctx, block.body, variable, extent), f"turns of {variable}"
-        with ExitStack() as stack:
-            chunk = whole(extent)
-            if each < extent:
-                chunk = ctx.turns[variable] = stack.enter_context(
-                    ctx.build.tiles(
-                        f"{variable}_chunk", extent, each, is_sequential=True, comment=told, over=variable
-                    )
-                )
-                told = ""
-            turn = stack.enter_context(
-                ctx.build.tiles(variable, each, 1, is_sequential=True, comment=told, over=variable)
-            )
-            yield Span(chunk.start + turn.start, turn.count, 1)
 
     def prepare(self, block: Iterate, outer: dict[str, Span]) -> None:
         """Make the places of what is read after a block, before its loop opens."""
