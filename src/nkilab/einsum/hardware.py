@@ -62,7 +62,8 @@ class Hardware:
         """How long a step keeps its engine; of a transfer, what issues it, moves it, or HBM: the longest."""
         if step.engine != "dma":
             return step.busy_ns
-        return max(self.machine["dma_issue_ns"], self.moving_ns(step))
+        issued = step.descriptors * self.machine["dma_descriptor_issue_ns"]
+        return max(self.machine["dma_issue_ns"] + issued, self.moving_ns(step))
 
     def moving_ns(self, step: Step) -> float:
         """How long what moves in a transfer keeps what issues it, the DMA engines, or HBM: the longest."""

@@ -133,7 +133,7 @@ def _way(loop: Loop, statement: Moved) -> Transfer | None:
         # columns of one
         tile = replace(tile, index=(*tile.index[: own[-1]], At(ZERO), *tile.index[own.pop() + 1 :]))
     is_plain = len(moving) == 1 and not (hbm.is_turned or tile.is_turned or tile.order or tile.folded)
-    is_plain &= len(hbm.index) == len(hbm.buffer.shape) and own[:1] == [0] and len(own) == len(seen) + has_row
+    is_plain &= own[:1] == [0] and len(own) == len(seen) + has_row
     if not is_plain or loop.variable in nodes.names_in(tile.index) or len(own) > MOST_AXES:
         return None
     (number,) = moving
@@ -207,19 +207,20 @@ class Coalescing:
         kernel: changed in place.
         hardware: what transfers take.
         build: knows the names that are taken.
+        is_given: whether a mapping names parts: then loops stay, and transfers of parts, too.
     """
 
-    def __init__(self, kernel: Kernel, hardware: Hardware, build: Builder) -> None:
-        self.kernel, self.hardware, self.build = kernel, hardware, build
+    def __init__(self, kernel: Kernel, hardware: Hardware, build: Builder, is_given: bool) -> None:
+        self.kernel, self.hardware, self.build, self.is_given = kernel, hardware, build, is_given
+        times = hardware.total(kernel.body)
+        busiest = max((t for e, t in times.items() if e != "dma"), default=0.0)
+        self.is_moving = times.get("dma", 0.0) > LEAST * busiest
 
     def change(self) -> None:
-        """Change all loops, if transfers are much of the kernel's time."""
-        times = self.hardware.total(self.kernel.body)
-        busiest = max((t for e, t in times.items() if e != "dma"), default=0.0)
-        if times.get("dma", 0.0) > LEAST * busiest:
-            loops = [s for s in nodes.statements(self.kernel.body) if isinstance(s, Loop)]
-            self.build.taken |= {name for loop in loops for name in (loop.variable, loop.count_name)}
-            self.in_body(self.kernel.body)
+        """Change all loops."""
+        loops = [s for s in nodes.statements(self.kernel.body) if isinstance(s, Loop)]
+        self.build.taken |= {name for loop in loops for name in (loop.variable, loop.count_name)}
+        self.in_body(self.kernel.body)
 
     def in_body(self, body: list[Statement]) -> None:
         """Change the loops of a body, the innermost first."""
@@ -236,7 +237,7 @@ class Coalescing:
         before, place = list(body), next(n for n, s in enumerate(body) if s is loop)
         fitting = buffers_that_fit(self.kernel, self.hardware.machine)
         # what all turns share goes before the loop, or behind it; for the others a loop is divided once
-        parts = [t for t in transfers if t.needed < trips]
+        parts = [t for t in transfers if t.needed < trips and not self.is_given]
         ways = [(trips, [t for t in transfers if t.needed == trips])]
         ways += [(n, parts) for n in sorted({t.needed for t in parts}, reverse=True)]
         for turns, kept in (way for way in ways if way[1]):
@@ -251,7 +252,8 @@ class Coalescing:
     def wanted(self, loop: Loop, statement: Moved, trips: int) -> Iterator[Transfer]:
         """How a transfer is made wider, if it is worth it."""
         way = _way(loop, statement)
-        if way is None or not _is_apart(loop, statement):
+        is_part = self.is_given and way is not None and isinstance(way.far.index[way.number], Cut)
+        if way is None or is_part or not _is_apart(loop, statement):
             return
         parts = [n for n in range(2, trips + 1) if trips % n == 0]
         if isinstance(statement, Copy):
@@ -262,7 +264,7 @@ class Coalescing:
             return
         start_ns = ENOUGH * self.hardware.machine["dma_issue_ns"]
         moving_ns = self.hardware.moving_ns(self.hardware.steps(statement)[0])
-        if moving_ns < start_ns:
+        if self.is_moving and moving_ns < start_ns:
             yield replace(
                 way, needed=next((n for n in parts if n * moving_ns >= start_ns or n >= MOST_TURNS), trips)
             )
@@ -320,8 +322,3 @@ def _summed(body: list[Statement], variable: str, inner: str) -> list[Statement]
             s = replace(s, over=(*s.over, inner))
         found.append(s)
     return found
-
-
-def coalesced(kernel: Kernel, hardware: Hardware, build: Builder) -> None:
-    """Make the transfers of a kernel wider, in place."""
-    Coalescing(kernel, hardware, build).change()

@@ -100,7 +100,7 @@ def state_of(units: Sequence[Unit], variable: str) -> set[int]:
     views = [(n, v) for s in every for n, v in views_of(s) if v.buffer.memory != nodes.HBM]
     own: dict[int, set[object]] = {}
     for _, v in views:
-        parts = {(n, i) for n, i in enumerate(v.index) if variable in nodes.names_in([i])}
+        parts: set[object] = {(n, i) for n, i in enumerate(v.index) if variable in nodes.names_in([i])}
         own[id(v.buffer)] = own.get(id(v.buffer), parts) & parts
     written = {id(v.buffer) for n, v in views if n in WRITTEN}
     return {b for b in written - local_to(units) if not own[b]}

@@ -17,7 +17,7 @@ from ..tree.nodes import Argument, Buffer, Kernel, Loop
 from .balance import balanced, set_aside
 from .build import Builder, Span, whole
 from .choose import choices_for
-from .coalesced import coalesced
+from .coalesced import Coalescing
 from .context import Context, PlanError
 from .contraction import Contraction
 from .deliver import targets_of
@@ -115,12 +115,13 @@ class Lowering:
 
     def finish(self, kernel: Kernel) -> None:
         """Leave out what comparisons of indices rule out, and zeros that first values overwrite."""
-        if not self.ctx.given.is_watched:
+        is_given = self.ctx.given.is_watched
+        if not is_given:
             self.ctx.choices.extend(without_ruled_out(kernel, self.ctx.lanes, self.ctx.build.fresh))
             peeled(kernel)
-            ways = ("together", "turn by turn")
-            if self.ctx.pick("transfers of several turns", ways, costs=(1.0, 1.9)) == "together":
-                coalesced(kernel, Hardware(self.ctx.machine), self.ctx.build)
+        ways = ("together", "turn by turn")
+        if self.ctx.pick("transfers of several turns", ways, costs=(1.0, 1.9)) == "together":
+            Coalescing(kernel, Hardware(self.ctx.machine), self.ctx.build, is_given).change()
 
     def copy_edged(self, name: str) -> None:
         """Copy a tensor with zeros around it."""
