@@ -1,11 +1,11 @@
 """Advice against what experts did: rank, sign and gain at each step of published sequences of versions.
 
     NKILAB_LADDERS=FOLDER python benchmarks/ladders.py LADDERS.yaml MEASUREMENTS.yaml [LADDER...] \
-        [--all | --kept-back] [--thorough] [--table]
+        [--all | --kept-back] [--table]
 
 FOLDER holds checkouts of the repositories that the sequences come from, as ladder_kernels.yaml names them.
 A third of the ladders, by a hash of their names, is kept back for the end; `--all` shows it too,
-`--kept-back` it alone. Advice is that of a profile; `--thorough` tries more edits. Ladders weigh alike.
+`--kept-back` it alone. Ladders weigh alike.
 `--table` prints the table of docs/ladders.md at the end.
 """
 
@@ -31,7 +31,7 @@ import yaml
 import nkilab
 from nkilab.advice import CATALOGUE, Subject, advice_of, subject_of
 from nkilab.advice.subject import subject_of_program
-from nkilab.advice.trials import IN_PROFILE, MOST_EDITS, best_edit
+from nkilab.advice.trials import best_edit
 from nkilab.api import as_kernel, machine_for
 from nkilab.arguments import argument
 from nkilab.conformal import advised_factors, gain_factors, least_gain
@@ -122,8 +122,8 @@ class Step:
 class Ladders:
     """The versions of all ladders, each analysed once."""
 
-    def __init__(self, folder: Path, measured: dict[str, float], most: int = IN_PROFILE) -> None:
-        self._folder, self._measured, self.most = folder, measured, most
+    def __init__(self, folder: Path, measured: dict[str, float]) -> None:
+        self._folder, self._measured = folder, measured
         self._map = yaml.safe_load((HERE / "ladder_kernels.yaml").read_text("utf-8"))
         self._rows = {row.id: row for row in own_rows()}
         self._predictor = Predictor()
@@ -208,7 +208,7 @@ def steps_of(ladders: Sequence[dict[str, Any]], kernels: Ladders) -> Iterator[St
                 for name, side in (("from", "before"), ("to", "after"))
             ]
             if sides[0] is not None:
-                _judge(own, sides[0], kernels.most)
+                _judge(own, sides[0])
                 if sides[1] is not None:
                     own.rewritten = 1 - sides[1].latency_ns / sides[0].latency_ns
             yield own
@@ -217,12 +217,10 @@ def steps_of(ladders: Sequence[dict[str, Any]], kernels: Ladders) -> Iterator[St
 _ADVICE: dict[int, list[tuple[str, ...]]] = {}
 
 
-def _judge(step: Step, subject: Subject, most: int) -> None:
+def _judge(step: Step, subject: Subject) -> None:
     """Fill in what the advice for the version before says of a step, of so many edits that are tried."""
     if id(subject) not in _ADVICE:
-        _ADVICE[id(subject)] = [
-            (one.id, *one.also_called, *one.combined_with) for one in advice_of(subject, most)
-        ]
+        _ADVICE[id(subject)] = [(one.id, *one.also_called, *one.combined_with) for one in advice_of(subject)]
     step.runs, step.advice = True, ["+".join(ids) for ids in _ADVICE[id(subject)]]
     original, subject = subject, subject.part
     own = [id for id in step.ids if id in CATALOGUE]
@@ -273,7 +271,7 @@ def undone_again(ladders: Sequence[dict[str, Any]], kernels: Ladders) -> list[st
         ):
             continue
         inverse = {INVERSES[id] for id in last["transformations"] if id in INVERSES}
-        advised = {one.id for one in advice_of(subject, kernels.most)}
+        advised = {one.id for one in advice_of(subject)}
         result += [f"{ladder['id']}: {id}" for id in sorted(inverse & advised)]
     return result
 
@@ -369,8 +367,7 @@ def main(words: Sequence[str]) -> None:
     by_hash = sorted(ladders, key=lambda one: hashlib.sha256(one["id"].encode()).hexdigest())
     back = {one["id"] for one in by_hash[: len(ladders) // 3]}
     names = [word for word in words[2:] if not word.startswith("--")]
-    most = MOST_EDITS if "--thorough" in words else IN_PROFILE
-    kernels = Ladders(Path(os.environ["NKILAB_LADDERS"]), measured, most)
+    kernels = Ladders(Path(os.environ["NKILAB_LADDERS"]), measured)
     begin = time.process_time()
     with nkilab.activate():
         groups = {

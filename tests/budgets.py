@@ -147,6 +147,7 @@ def _kind(path: Path) -> str:
     if path.suffix != ".py":
         return {
             ".yaml": "tables",
+            ".toml": "tables",
             ".txt": "tables",
             ".js": "assets",
             ".css": "assets",

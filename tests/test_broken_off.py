@@ -66,6 +66,22 @@ def test_a_kernel_that_breaks_off_is_reported_on_the_terminal_too(
     assert "mine" in errors
 
 
+@pytest.mark.parametrize(
+    ("verb", "said"),
+    [
+        ("estimate", f"note: {BREAKS['an exception'][1]}\n"),
+        # launch 9.2 us and end 2.3 us are of every kernel
+        ("check", "note: the kernel stopped before its end, after 2 instructions (1"),
+    ],
+)
+def test_every_verb_tells_what_ran_until_a_kernel_broke_off(
+    verb: str, said: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "kernel.py").write_text(KERNEL.replace("BREAK", BREAKS["an exception"][0]))
+    assert inside(verb, "kernel.py:halves", "--arg", "f32[128,512]", folder=tmp_path) == 1
+    assert said in capfd.readouterr().out
+
+
 def test_a_kernel_that_breaks_off_at_once_leaves_the_error_alone(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

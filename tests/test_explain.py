@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -17,11 +18,12 @@ from nkilab.isa.activations import ACTIVATIONS
 from nkilab.isa.declare import Rule
 from nkilab.isa.operators import OPERATORS
 from nkilab.machine import MACHINES
+from nkilab.ops import matrix
 from nkilab.pages.check_rules import FINDINGS
 from nkilab.pages.content import Text
 from nkilab.pages.subjects import rule_page, rules
 from nkilab.pages.terminal import text
-from nkilab.pages.terms import TERMS
+from nkilab.pages.terms import glossary
 from nkilab.tiles.dtypes import DTYPES
 from nkilab.views.bound import BOUNDS
 from nkilab.views.metrics import METRICS
@@ -238,7 +240,11 @@ def test_a_metric_shows_its_unit_and_definition() -> None:
     "word",
     ["load", "store", "matmul", "affine_range", "ndarray", "par_dim", "mask", "psum", "sbuf", "hbm", "tile",
      "partition", "jit", "nki.jit", "nl.load", "MFU", "stall", "bound", "bottleneck",
-     "critical path", "spill", "advice", "transpose", "PSUM bank", "stationary", "layout"],
+     "critical path", "spill", "advice", "transpose", "PSUM bank", "stationary", "layout", "weights", "LNC",
+     "data race", "SPMD", "all-reduce", "block size", "broadcasting", "double buffering", "flash attention",
+     "arithmetic intensity", "stochastic rounding", "NaN", "stride", "gather", "dge_mode", "warmup", "NEFF",
+     "Beta 2", "Inferentia", "cumsum", "top-k", "softmax", "RMSNorm", "conv2d", "autotune", "oob", "garbage",
+     "mxfp8"],
 )  # fmt: skip
 def test_what_beginners_type_has_a_page_that_says_what_to_do(word: str) -> None:
     page, *_ = pages_of(word)
@@ -254,8 +260,30 @@ def test_a_type_is_known_by_its_short_name() -> None:
 
 
 def test_every_name_that_a_term_leads_to_has_a_page() -> None:
-    for name in [name for term in TERMS.values() for name in (*term.pages, *term.others)]:
+    for name in [name for term in glossary().words.values() for name in (*term.pages, *term.others)]:
         assert pages_of(name), name
+
+
+def test_no_word_stands_for_two_terms() -> None:
+    words = [word for name, term in glossary().words.items() for word in (name, *term.others)]
+    assert [word for word, count in Counter(words).items() if count > 1] == []
+
+
+def test_every_public_name_of_every_version_has_a_page_that_tells_its_fate() -> None:
+    for row in matrix().rows:
+        words = words_of(row.spelled)
+        for status in {*row.status.values()} - {""}:
+            assert status in words or row.name.removeprefix("isa.") in REGISTRY, row.spelled
+
+
+def test_a_public_name_shows_its_calls_by_version_and_the_way_out_where_it_is_missing() -> None:
+    page = words_of("nl.mgrid")
+    # the vendor's stubs: Beta 1 has it, 0.1 took it away
+    assert "- NKI Beta 1: nl.mgrid" in page
+    assert "- NKI 0.1 to 0.7: no such name; index with slices or nl.ds" in page
+    page = words_of("program_id")
+    assert "- NKI Beta 1 to 0.2: nl.program_id(axis)" in page
+    assert "- NKI 0.3 to 0.7: nl.program_id(axis=0)" in page
 
 
 @pytest.mark.parametrize("verb", ["estimate", "profile"])
@@ -315,7 +343,7 @@ def test_a_name_like_no_other_says_what_has_a_page() -> None:
         explanation("zzzzzzzz")
     assert (
         str(caught.value) == "there is no page of zzzzzzzz\n"
-        "  hint: try the name of an instruction, type, chip, metric or rule, or a word such as tile"
+        "  hint: try a public name, type, chip, metric or rule, or a word such as tile"
     )
 
 
@@ -323,8 +351,8 @@ def test_data_has_a_schema_the_text_and_its_parts() -> None:
     document = json.loads(json.dumps(explanation_data("nl.rsqrt")))
     assert document["schema"] == "nkilab.explain/1"
     assert document["name"] == "nl.rsqrt"
-    assert document["page"] == explanation("rsqrt")
-    assert [page["kind"] for page in document["pages"]] == ["operator", "activation function"]
+    assert document["page"].startswith(explanation("rsqrt"))
+    assert [page["kind"] for page in document["pages"]] == ["operator", "activation function", "name"]
     opening = document["pages"][1]["sections"][0]["blocks"]
     assert opening[0] == {"type": "text", "words": "`1 / sqrt(x)`."}
     assert "valid input: `2**-87` to `2**97`" in opening[1]["items"]

@@ -128,9 +128,11 @@ def test_a_wrong_kernel_is_one_document(folder, capfd, verb, wrong):
         assert document["kind"] == kind
         assert captured.err.endswith(f"{document['text']}\n")
         assert document["message"]
-    elif verb == "profile":
-        # what ran until then
+    elif verb in ("estimate", "profile"):
+        # what ran until then, and what ended it
         assert document["notes"][0].startswith("the kernel broke off")
+        assert (document["error"]["kind"], document["error"]["status"]) == (kind, status)
+        assert captured.err.endswith(f"{document['error']['text']}\n")
     else:
         # what a check says of a kernel that breaks a rule is its finding
         assert (document["schema"], document["passes"], document["predicted"]) == (

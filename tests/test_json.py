@@ -111,6 +111,7 @@ CASES = {
     "explain, a chip": (("explain", "trn2"), 0),
     "migrate": (("migrate", "beta.py"), 1),
     "ops": (("ops", "nki.isa.nc_matmul"), 0),
+    "ops, all names": (("ops",), 0),
     "init": (("init", "project"), 0),
     "stubs": (("stubs", "typings", "--nki", "0.3"), 0),
     "doctor": (("doctor",), 0),

@@ -76,7 +76,8 @@ def test_a_change_tells_the_difference_of_latency_and_findings(folder):
     assert {one["rule"] for one in seen[0]["new"]} == {"contiguous_rows", "bigger_transfers"}
     assert [{one["rule"] for one in seen[1][key]} for key in ("new", "gone")] == [set(), {"contiguous_rows"}]
     assert texts[0].endswith(f"watching {folder}/kernels.py:copied; Ctrl-C ends it")
-    assert texts[1].splitlines()[1].startswith("gone: kernels.py:11: advice: 64 transfers in runs of 256 b")
+    # as the list of the round before: the store may save more than the load
+    assert texts[1].splitlines()[1].startswith("gone: kernels.py:12: advice: 64 transfers in runs of 256 b")
     assert texts[1].splitlines()[-1] == f"{first - second:.2f} us less than the last time"
 
 

@@ -88,8 +88,8 @@ rounding, the piece says so (`rounds`).
 What pays only together is one piece of two or three changes (`combined_with`): behind what pays, or
 costs nothing, other edits are tried on the edited program, and are told if they save more there than by
 themselves. Such a piece stands where what it adds would stand; make its first change, and ask again. Changes
-of one line that make the same program are one piece of several names (`also_called`). `nkilab check` tries
-one change at a time.
+of one line that make the same program are one piece of several names (`also_called`). Every verb tries
+the same edits, more of a short program, fewer of a long one, and shows the same list.
 
 The interval of a gain is that of measured pairs of kernels, with the same arguments and timed by the same
 clock on the device. From a predicted gain of 4 % on, nine pairs of ten have the predicted sign; smaller

@@ -17,7 +17,6 @@ from msgspec import structs
 
 from . import api
 from .advice.equal_results import NARROW, REORDERED, ROUNDED, difference
-from .advice.trials import MOST_EDITS
 from .checking import Launch, Options, examined, status_of
 from .checks.report import Prediction, Report
 from .conformal import gain_factors
@@ -143,7 +142,7 @@ def run_advise(
     return status_of([report])
 
 
-def ran(designation: str, call: Launch, target: str, edits: int = MOST_EDITS) -> Ran:
+def ran(designation: str, call: Launch, target: str, *, is_advised: bool = True) -> Ran:
     """Run, check and time a kernel on arrays; findings that fail are told when it is not asked for advice.
 
     Raises:
@@ -151,7 +150,9 @@ def ran(designation: str, call: Launch, target: str, edits: int = MOST_EDITS) ->
     """
     args, kwargs, grid = call
     kernel = api.as_kernel(kernel_from(designation))
-    launched, report = examined(kernel[grid] if grid else kernel, args, kwargs, Options(target, edits=edits))
+    launched, report = examined(
+        kernel[grid] if grid else kernel, args, kwargs, Options(target, is_advised=is_advised)
+    )
     if report.predicted is None:
         raise UsageError(f"{report.kernel} cannot be timed", hint="nkilab check says why")
     results = launched.results if isinstance(launched.results, list | tuple) else [launched.results]
@@ -193,7 +194,7 @@ def _outcome(
     path, name = parts_of(how[0])
     try:
         with changed_copy(path, Path(advice.path), text) as copy, fresh_modules({}):
-            after = ran(f"{copy}:{name}", *how[1:])
+            after = ran(f"{copy}:{name}", *how[1:], is_advised=False)
     except Exception as error:
         failure = failure_of(error)
         if failure.kind == "bug":

@@ -18,7 +18,7 @@ from msgspec import structs
 
 from . import api, checks
 from .advice import findings as advice
-from .advice.trials import IN_CHECK, best_edit
+from .advice.trials import best_edit
 from .argument_checks import need, whole
 from .arguments import Call
 from .arrays import dtype_of, framework_of
@@ -49,7 +49,7 @@ from .errors import (
     did_you_mean,
     printable,
 )
-from .estimates import Estimate, estimate_programs
+from .estimates import Estimate, broken_off, estimate_programs
 from .launches import Launched, launch, launch_ranks
 from .machine import Machine
 from .place import DEPENDENCES, Dependence
@@ -75,7 +75,7 @@ class Options:
         replays: how many other orders to compute.
         has_numerics: whether to compute in float32 beside.
         table: which kinds of pairs are ordered.
-        edits: how many changes to try for advice.
+        is_advised: whether to look for changes that pay.
         is_told: whether the report has what is predicted, and how full memory is.
     """
 
@@ -83,7 +83,7 @@ class Options:
     replays: int = 0
     has_numerics: bool = False
     table: Mapping[str, Dependence] | None = None
-    edits: int = IN_CHECK
+    is_advised: bool = True
     is_told: bool = True
 
 
@@ -137,11 +137,11 @@ def report_of(
     except NkilabError as error:
         if isinstance(error, UnsupportedError) and not error.key:
             raise
-        return _stopped(call[0], call[3], error)
+        return _stopped(call[0], call[3], error, error)
     except Exception as error:
         if (problem := faults.of_python(error)) is None:
             raise
-        return _stopped(call[0], call[3], problem)
+        return _stopped(call[0], call[3], problem, error)
 
 
 def examined(
@@ -170,7 +170,8 @@ def _launched(
     """
     is_asked = bool(options.replays) or options.has_numerics
     is_single = how["launched"] == 1
-    command = command_of(kernel, *calls[0], options) if is_single else ""
+    is_file = Path(definition_of(kernel).file).is_file()
+    command = command_of(kernel, *calls[0], options) if is_single and is_file else ""
     watchers = {rank: Watcher(records=is_asked and is_single) for rank in ranks}
     with _heard() as heard:
         left = launch_ranks(kernel, calls, ranks, machine, **how, watch=around_ranks(watchers))
@@ -186,7 +187,7 @@ def _launched(
         )  # fmt: skip
         graph = Graph(evidence)
         findings += checks.examine(evidence, watcher, graph)
-        own_pieces = advice.find(evidence, options.edits)
+        own_pieces = advice.find(evidence) if options.is_advised else ()
         findings += [advice.finding_of(one, evidence) for one in own_pieces]
         pieces += own_pieces
         tracks += evidence.tracks
@@ -312,9 +313,22 @@ def merged(reports: Sequence[Report]) -> list[Report]:
     return fresh_reports
 
 
-def _stopped(kernel: Kernel, machine: Machine, error: NkilabError) -> Report:
-    """The report of a kernel that does not run to its end."""
-    note = "the kernel stopped before its end, so only its text was checked"
+def _begun(error: Exception) -> str:
+    """What ran of a kernel before an error, and how long it takes; "" where that is nothing."""
+    begun = broken_off(error)
+    if begun is None:
+        return ""
+    program = begun[0]
+    count = f", after {len(program)} instruction{'s' * (len(program) != 1)}"
+    try:
+        return f"{count} ({estimate_programs([program]).latency_us:.2f} us predicted)"
+    except NkilabError:
+        return count
+
+
+def _stopped(kernel: Kernel, machine: Machine, error: NkilabError, cause: Exception) -> Report:
+    """The report of a kernel that does not run to its end: an error as it is told, and as it was raised."""
+    note = f"the kernel stopped before its end{_begun(cause)}, so only its text was checked"
     sources = Sources()
     findings = [faults.from_error(error, kernel), *checks.examine_text(kernel, sources, machine.generation)]
     return _report_on(kernel, machine.name, findings, sources, (note,))

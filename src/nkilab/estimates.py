@@ -19,7 +19,7 @@ from .place import Plan, plan
 from .place.compiler_passes import compiled
 from .progress import phase
 from .timing import Timeline, simulate
-from .trace.program import Program
+from .trace.program import Program, program_until
 from .views.cores import Cores, OneCore, Together
 from .views.guidance import Guidance
 from .views.run import Run
@@ -197,6 +197,18 @@ class Estimate:
             "cores": [cores.to_dict() for cores in self.cores],
             "together": None if self.together is None else self.together.to_dict(),
         }
+
+
+def broken_off(error: Exception) -> tuple[Program, str] | None:
+    """What a kernel did before an error, and a sentence about it; None if that is nothing."""
+    program = program_until(error)
+    if program is None:
+        return None
+    said = getattr(error, "problem", "") or str(error) or type(error).__name__
+    where = getattr(error, "where", "")
+    count = f"{len(program)} instruction{'s' * (len(program) != 1)}"
+    at = f" at {where}" if where else ""
+    return program, f"the kernel broke off{at}, after {count}: {said}"
 
 
 def estimate_programs(programs: Sequence[Program]) -> Estimate:

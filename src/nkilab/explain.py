@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache, partial
 from statistics import median
-from typing import Any
+from typing import Any, TypeVar
 
 from .compiler_codes import COMPILER_CODES, code_in
 from .documents import print_document
@@ -19,6 +19,7 @@ from .isa.operators import NUMPY_NAMES, OPERATORS
 from .ledger.sensitivity import changes, factor_of
 from .machine import MACHINES
 from .machine.chips import ALIASES
+from .ops import name_page, public_names
 from .pages.check_rules import FINDINGS, finding_page, rules_page
 from .pages.content import Page, Section, Text, as_data, code, table
 from .pages.instruction import instruction_page
@@ -34,7 +35,7 @@ from .pages.subjects import (
     term_page,
 )
 from .pages.terminal import print_page, text
-from .pages.terms import TERMS
+from .pages.terms import glossary
 from .pages.tokens import activation_page, dtype_page, operator_page
 from .tiles.dtypes import DTYPES, SYNONYMS
 from .views.bound import BOUNDS
@@ -45,18 +46,23 @@ SCHEMA, RULES_SCHEMA = "nkilab.explain/1", "nkilab.rules/1"
 _PREFIXES = ("neuronxcc.", "nki.", "isa.", "language.", "nisa.", "nl.")
 
 Makers = Mapping[str, Callable[[], list[Page]]]
+T = TypeVar("T")
 
 
 @cache
 def _tables() -> list[Makers]:
     """What there are pages of, by kind; a name may stand in several."""
 
-    def one(make: Callable[[Any], Page], rows: Mapping[str, Any]) -> Makers:
-        return {name: partial(lambda row: [make(row)], row) for name, row in rows.items()}
+    def some(make: Callable[[T], Page], rows: Mapping[str, Sequence[T]]) -> Makers:
+        return {name: partial(lambda own: [*map(make, own)], own) for name, own in rows.items()}
+
+    def one(make: Callable[[T], Page], rows: Mapping[str, T]) -> Makers:
+        return some(make, {name: [row] for name, row in rows.items()})
 
     aliases = {alias: OPERATORS[name] for alias, name in NUMPY_NAMES.items()}
     chips = {**MACHINES, **{alias: MACHINES[name] for alias, name in ALIASES.items()}}
-    return [
+    terms = glossary().words.items()
+    named = [
         one(instruction_page, REGISTRY),
         one(operator_page, {**aliases, **OPERATORS}),
         one(activation_page, ACTIVATIONS),
@@ -64,17 +70,17 @@ def _tables() -> list[Makers]:
         one(chip_page, chips),
         one(metric_page, METRICS),
         one(bound_page, {name: name for name in BOUNDS}),
-        one(term_page, {word: name for name, term in TERMS.items() for word in (name, *term.others)}),
+        one(term_page, {word: name for name, term in terms for word in (name, *term.others)}),
         one(stall_page, {name: name for name in ("stall", *STALLS)}),
         one(finding_page, {name: name for name in FINDINGS}),
         one(error_page, {key: key for key in ERROR_KEYS}),
         one(constant_page, {name: name for name in MACHINES["trn2"].facts()}),
         one(compiler_code_page, {name: name for name in COMPILER_CODES}),
-        {
-            name: partial(lambda uses: [rule_page(*use) for use in uses], uses)
-            for name, uses in rules().items()
-        },
+        some(lambda use: rule_page(*use), rules()),
     ]
+    # a type or a function is more than its name; who types `nl.exp` wants both
+    names = {w: own for w, own in public_names().items() if not any(w in table for table in named[:5])}
+    return [*named, some(name_page, names)]
 
 
 def constant_page(name: str) -> Page:
@@ -115,17 +121,18 @@ def pages_of(name: str) -> list[Page]:
         if other and any(other in makers for makers in tables):
             word = other
             break
-    pages = [page for makers in tables if word in makers for page in makers[word]()]
+    keys = dict.fromkeys((word, name))
+    pages = [page for key in keys for makers in tables if key in makers for page in makers[key]()]
     if not pages:
         known = [other for makers in tables for other in makers]
         hint = did_you_mean(
             word,
             known,
-            "try the name of an instruction, type, chip, metric or rule, or a word such as tile",
+            "try a public name, type, chip, metric or rule, or a word such as tile",
             most=3,
         )
         raise UsageError(f"there is no page of {name}", hint=hint)
-    return pages
+    return list(dict.fromkeys(pages))
 
 
 def known_names() -> list[str]:

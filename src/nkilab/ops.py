@@ -2,22 +2,34 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from functools import cache
+from inspect import cleandoc
 from typing import Any
 
 from ._lazy import rich
 from .dialects.dst_first.tensor import Tensor
 from .dialects.gate import name_in
-from .dialects.history import BETA1, VERSIONS, at, canonical_name, history, spelled, versions_with
+from .dialects.history import (
+    BETA1,
+    VERSIONS,
+    at,
+    canonical_name,
+    history,
+    replacement,
+    spelled,
+    versions_with,
+)
 from .dialects.serve import tables
 from .dialects.support import ACCEPTED, REFUSED, SUPPORTED
 from .dialects.value_returning.tensor import Tensor as ReturnedTensor
 from .errors import UsageError, did_you_mean
 from .isa import REGISTRY
+from .pages.content import Bullets, Page, Section, Text, code
 from .pages.costs import examples
+from .pages.instruction import runs_of
+from .progress import console_for
 
 SCHEMA = "nkilab.ops/1"
 SHOWN = VERSIONS
@@ -28,14 +40,8 @@ STATUSES = {
     "refused": "it raises our error",
     "missing": "nkilab does not have it yet",
 }
-_MARKS = {"supported": "●", "unproven": "◐", "accepted": "○", "refused": "✕", "missing": "?", "": "·"}
-_COLOURS = {
-    "supported": "green",
-    "unproven": "yellow",
-    "accepted": "cyan",
-    "refused": "magenta",
-    "missing": "red",
-}
+_MARKS = {"supported": "[green]●[/]", "unproven": "[yellow]◐[/]", "accepted": "[cyan]○[/]",
+          "refused": "[magenta]✕[/]", "missing": "[red]?[/]", "": "·"}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -152,6 +158,49 @@ def _names() -> Iterator[str]:
             yield name
 
 
+@cache
+def public_names() -> dict[str, list[str]]:
+    """Names in the tables of `history` by spelling and by last word; instructions have pages."""
+    names = [name for name in _names() if name.removeprefix("isa.") not in REGISTRY]
+    by_words: dict[str, list[str]] = {}
+    for name in sorted(names, key=lambda name: name.count(".")):
+        by_words.setdefault(name.rpartition(".")[2], []).append(name)
+    return {**by_words, **{spelled(name): [name] for name in names}}
+
+
+def name_page(name: str) -> Page:
+    """What a public name is for, how each version of NKI spells it, and what nkilab makes of it."""
+    facts: dict[str, list[str]] = {}
+    # what has it comes first
+    for version in sorted(VERSIONS, key=lambda version: at(name, version) is None):
+        event = at(name, version)
+        if event is None:
+            way_out = replacement(name, version)
+            said = [f"no such name{way_out and f'; {way_out}'}"]
+        else:
+            status, reason = status_of(name, version)
+            call = f"({event.text})" if event.kind == "function" else ""
+            verdict = status + (reason and f": {reason}")
+            said = [code(spelled(name) + call), verdict]
+        for fact in said:
+            facts.setdefault(fact, []).append(version)
+    purpose = _purpose(name, versions_with(name)[-1])
+    bullets = Bullets(tuple(f"NKI {runs_of(versions)}: {fact}" for fact, versions in facts.items()))
+    return Page(spelled(name), "name", (Section("", (*purpose, bullets)),))
+
+
+def _purpose(name: str, version: str) -> Iterator[Text]:
+    """The first paragraph about what nkilab serves under a name, where it has one."""
+    tensor = ReturnedTensor if version == BETA1 else Tensor
+    own = (
+        getattr(tensor, name.removeprefix("tensor."), None)
+        if name.startswith("tensor.")
+        else _served(version).get(name)
+    )
+    if own is not None and not isinstance(own, str) and own.__doc__:
+        yield Text(" ".join(cleandoc(own.__doc__).split("\n\n")[0].split()))
+
+
 def matrix(words: str = "", *, only_missing: bool = False) -> Matrix:
     """The matrix, or a part of it.
 
@@ -178,14 +227,12 @@ def matrix(words: str = "", *, only_missing: bool = False) -> Matrix:
 
 def print_matrix(matrix_shown: Matrix) -> None:
     """The matrix as a table on standard output, what its marks mean, and the reasons."""
-    console = rich("console").Console(file=sys.stdout, highlight=False, emoji=False)
-    # wide enough for the longest name: a table that a terminal folds cannot be read
-    console.width = max([console.width, *(len(row.spelled) + 60 for row in matrix_shown.rows)])
+    console = console_for()
     if not matrix_shown.rows:
         console.print("nothing is missing")
         return
-    table = rich("table").Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column("name", no_wrap=True)
+    table = rich("table").Table(box=None, pad_edge=False, header_style="bold", padding=(0, 1, 0, 0))
+    table.add_column("name", overflow="fold")
     for version in SHOWN:
         table.add_column(version, justify="center", no_wrap=True)
     table.add_column("assumed", justify="right", no_wrap=True)
@@ -195,13 +242,13 @@ def print_matrix(matrix_shown: Matrix) -> None:
         texts = [*row.reasons.values()] + ([] if row.is_listed else [_UNLISTED])
         numbers = [str(reasons.setdefault(reason, len(reasons) + 1)) for reason in texts]
         costs = f"{row.assumed_steps}/{row.steps}" if row.steps else ""
-        table.add_row(row.spelled, *(_marked(row.status[v]) for v in SHOWN), costs, ",".join(numbers))
+        table.add_row(row.spelled, *(_MARKS[row.status[v]] for v in SHOWN), costs, ",".join(numbers))
     console.print(table)
     console.print()
     for status, meaning in STATUSES.items():
         count = sum(row.status[v] == status for row in matrix_shown.rows for v in SHOWN)
         if count:
-            console.print(f"{_marked(status)} {status}, {count}: {meaning}")
+            console.print(f"{_MARKS[status]} {status}, {count}: {meaning}")
     steps, assumed = sum(r.steps for r in matrix_shown.rows), sum(r.assumed_steps for r in matrix_shown.rows)
     if steps:
         console.print(f"assumed: steps of the examples whose cost is assumed, {assumed} of {steps}")
@@ -210,8 +257,3 @@ def print_matrix(matrix_shown: Matrix) -> None:
 
 
 _UNLISTED = "no stub has it; published kernels use it"
-
-
-def _marked(status: str) -> str:
-    mark = _MARKS[status]
-    return f"[{_COLOURS[status]}]{mark}[/]" if status else mark

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from dataclasses import replace as dataclass_replace
 from io import StringIO
 from math import isfinite
 from os import PathLike
@@ -18,9 +19,10 @@ from .argument_checks import mapping, need
 from .argument_checks import path as path_of
 from .disk import write_whole, write_whole_folder
 from .errors import NkilabError, UsageError, did_you_mean
+from .estimates import broken_off
 from .files import neff
 from .machine import Machine, Topology
-from .trace.program import Program, program_until, recosted
+from .trace.program import Program, recosted
 from .tracebacks import public
 from .views.difference import Difference
 from .views.explorer.parquet import parquet_files
@@ -165,21 +167,24 @@ def profile_of(programs: Sequence[Program]) -> Profile:
 
 def profile_until(error: Exception) -> Profile | None:
     """The profile of what a kernel did before it broke off; None if that is nothing, or cannot be timed."""
-    program = program_until(error)
-    if program is None:
+    begun = broken_off(error)
+    if begun is None:
         return None
+    program, said = begun
     try:
-        begun = profile_of([program])
+        profile_made = profile_of([program])
     except NkilabError:
         return None
-    said = getattr(error, "problem", "") or str(error) or type(error).__name__
-    where = getattr(error, "where", "")
-    at = f" at {where}" if where else ""
-    count = f"{len(program)} instruction{'s' * (len(program) != 1)}"
-    note = f"the kernel broke off{at}, after {count}: {said}; this is what ran"
-    # half of a kernel is full of work that nobody reads: it gets no advice
-    vars(begun)["run"] = replace(begun.run, guide=Guidance, notes=(note, *begun.run.notes))
-    return begun
+    note = f"{said}; this is what ran"
+    run = replace(profile_made.run, guide=_no_advice, notes=(note, *profile_made.run.notes))
+    profile_made = dataclass_replace(profile_made, notes=(note, *profile_made.notes))
+    vars(profile_made)["run"] = run
+    return profile_made
+
+
+def _no_advice() -> Guidance:
+    """Half of a kernel is full of work that nobody reads: it gets no advice."""
+    return Guidance(why_none="Advice is for kernels that run to their end.")
 
 
 # What a profile is saved as, by the name of its option.

@@ -60,6 +60,9 @@ class Watched:
             return failure.text
         last, self._last = self._last, report
         new, gone = (_others(report, last), _others(last, report)) if last else (report.findings, ())
+        if report.predicted is None:
+            # advice is for kernels that run to their end: it is not gone
+            gone = tuple(one for one in gone if one.severity != "advice")
         document = report.to_dict()
         shown = {key: document[key] for key in ("predicted", "passes")}
         self.rounds.append({**shown, "error": None} | _listed(new, gone))

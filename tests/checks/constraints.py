@@ -197,7 +197,7 @@ def findings_of(example: Example, path: Path) -> list[Finding]:
         kernel = Kernel(k.function, k.spelling, options["--nki"], k.options, k.grid)
         if example.grid:
             kernel = kernel[extents(example.grid)]
-        asked = Options(options["--target"], edits=0)
+        asked = Options(options["--target"], is_advised=False)
         report = report_of(kernel, [argument(a) for a in example.args.values()], {}, asked)
     return [f for f in report.findings if f.fails]
 

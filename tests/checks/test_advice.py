@@ -35,9 +35,9 @@ def test_the_command_of_a_piece_of_advice_gives_its_gain(rule, tmp_path: Path) -
 
 
 def test_a_check_from_another_line_looks_for_advice_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    looked: list[int] = []
+    looked: list[object] = []
     monkeypatch.setattr(findings, "_known", OrderedDict())
-    monkeypatch.setattr(findings, "advice_of", lambda subject, most: looked.append(most) or ())
+    monkeypatch.setattr(findings, "advice_of", lambda subject: looked.append(subject) or ())
     kernel = module("return scaled(x, 2.0)").kernel
     nkilab.check(kernel, x_of(0))
     nkilab.check(kernel, x_of(1))

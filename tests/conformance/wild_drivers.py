@@ -85,9 +85,12 @@ def script(path: str, arguments: Sequence[str] = (), **row: Any) -> None:
             raise WrongValueError(f"the script ends with {request.code}") from None
 
 
-def module(path: str, **row: Any) -> None:
-    """Run a file of a package of the repository as `python -m` does."""
+def module(path: str, bare: Sequence[str] = (), **row: Any) -> None:
+    """Run a file of a package of the repository as `python -m` does, without the code of `bare` packages."""
     sys.argv = [path]
+    for name in bare:
+        sys.modules[name] = package = ModuleType(name)
+        package.__path__ = [name.replace(".", "/")]
     try:
         runpy.run_module(path.removesuffix(".py").replace("/", "."), run_name="__main__", alter_sys=True)
     except SystemExit as request:

@@ -67,7 +67,7 @@ def refused(name: str, line: str, number: str = "") -> str:
     text = case.text
     place = next(n for n, own in enumerate(text.splitlines(), 1) if own.strip().startswith(line))
     with nkilab.activate(), pytest.raises(Refusal) as caught:
-        list(REWRITES[number or case.id](Place(parse("kernel.py", text.encode()), place), "all on scalar"))
+        list(REWRITES[number or case.id](Place(parse("kernel.py", text.encode()), place), "all on ScalarE"))
     return str(caught.value)
 
 

@@ -170,18 +170,56 @@ REFUSED: dict[str, tuple[str, dict[str, object], str]] = {
         f"dtype of A is float8_e4m3fn; it must be one of {TYPES}",
     ),
     # what newcomers write
-    "operators between operands": (
-        "Z[m] = A[m] * B[m]",
+    "no sign between factors": (
+        "Z[m] = A[m] B[m]",
         {},
-        "1:13: einsum.expressions: '*' stands after the end of the expression\n"
-        "  expression: Z[m] = A[m] * B[m]\n"
-        "  hint: write '.' between operands and what is done to them behind ';;': A[m] . B[m] ;; M mul",
+        "1:13: einsum.expressions: 'B' stands where an operator or the end is needed\n"
+        "  expression: Z[m] = A[m] B[m]\n"
+        "  hint: write '*' between factors",
+    ),
+    "a product of matrices by a sign": (
+        "Z[m, n] = A[m, k] @ B[k, n]",
+        {},
+        "1:19: einsum.expressions: '@' stands where an operator or the end is needed\n"
+        "  expression: Z[m, n] = A[m, k] @ B[k, n]\n"
+        "  hint: write Z[m, n] = A[m, k] * B[k, n]",
+    ),
+    "a sum within a function": (
+        "Z[m, n] = silu(A[m, k] * B[k, n])",
+        {},
+        "1:11: einsum.expressions: it is not clear where k is summed\n"
+        "  expression: Z[m, n] = silu(A[m, k] * B[k, n])\n"
+        "  hint: write sum(..., k) around what is summed, or k on the left",
+    ),
+    "a reduction over what the result keeps": (
+        "Z[m, n] = X[m, n] / sum(X[m, n])",
+        {},
+        "1:21: einsum.expressions: sum needs what it reduces over\n"
+        "  expression: Z[m, n] = X[m, n] / sum(X[m, n])\n"
+        "  hint: write sum(..., n)",
+    ),
+    "a reduction over what is not there": (
+        "Z[m, n] = X[m, n] / sum(D[m], n)",
+        {},
+        "1:21: einsum.expressions: what sum reduces has no n\n"
+        "  expression: Z[m, n] = X[m, n] / sum(D[m], n)\n"
+        "  hint: write sum(..., m)",
+    ),
+    "a function of too many values": (
+        "Z[m] = exp(X[m], Y[m])",
+        {},
+        "1:8: einsum.expressions: exp takes 1 value; 2 are given\n  expression: Z[m] = exp(X[m], Y[m])",
+    ),
+    "parentheses that stay open": (
+        "Z[m] = exp(X[m]",
+        {},
+        "1:16: einsum.expressions: the expression ends where exp needs ')'\n  expression: Z[m] = exp(X[m]",
     ),
     "a sum into the result": (
         "Z[m] += A[m]",
         {},
         "1:6: einsum.expressions: '+' stands where the output needs '='\n  expression: Z[m] += A[m]\n"
-        "  hint: write '=', and what sums behind ';;': ;; V add",
+        "  hint: write '='; what has variables that the output lacks is summed",
     ),
     "an operator misspelt": (
         "Z[m] = A[m] ;; M tahn",
@@ -235,7 +273,7 @@ REFUSED: dict[str, tuple[str, dict[str, object], str]] = {
         "Z = A @ B",
         {},
         "Z = A @ B cannot be read: no such file or directory\n"
-        "  hint: give the path of a file, expressions ('Z[m] = A[m, k] ;; V add') or subscripts ('mk->m')",
+        "  hint: give the path of a file, formulas ('Z[m, n] = A[m, k] * B[k, n]') or subscripts ('mk->m')",
     ),
     "a text that is none": (
         "Z equals A\n",

@@ -8,7 +8,7 @@ import pytest
 
 import nkilab.einsum
 from nkilab.einsum.checks.judge import judge
-from nkilab.einsum.grades import ROWS, TABLE, Finding, Grade, enforce
+from nkilab.einsum.grades import Finding, Grade, enforce, table
 from nkilab.einsum.language.sources import Source
 from nkilab.einsum.language.spec import read_spec
 from nkilab.errors import SpecError
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.corpus
 
 PINNED = Path(__file__).with_name("mistakes.txt")
 every = pytest.mark.parametrize("mistake", MISTAKES, ids=lambda m: f"{m.row} {m.name}".strip())
-repairs = [m for m in MISTAKES if TABLE[m.row].grade is Grade.REPAIR]
+repairs = [m for m in MISTAKES if table()[m.row].grade is Grade.REPAIR]
 
 
 def findings(text: str, chip: str = "trn2") -> tuple[Finding, ...]:
@@ -47,25 +47,25 @@ def test_a_mistake_is_told_with_place_key_sentence_and_change(mistake: Mistake) 
 
 
 def test_every_row_has_a_mistake_and_every_pinned_text_too() -> None:
-    assert {m.row for m in MISTAKES} == {row.id for row in ROWS}
+    assert {m.row for m in MISTAKES} == {row.id for row in table().values()}
     assert len(pinned()) == len(MISTAKES)
 
 
 def test_every_fault_of_the_published_example_has_an_answer() -> None:
-    answered = {fault for row in ROWS for fault in row.faults}
+    answered = {fault for row in table().values() for fault in row.faults}
     assert answered | set(BY_CONSTRUCTION) == set(range(1, 31))
     assert not answered & set(BY_CONSTRUCTION)
 
 
 def test_what_is_repaired_is_fixed() -> None:
-    repaired = {fault for row in ROWS if row.grade is Grade.REPAIR for fault in row.faults}
+    repaired = {fault for row in table().values() if row.grade is Grade.REPAIR for fault in row.faults}
     assert repaired == {3, 4, 5, 6, 7, 20}
-    assert all(bool(row.taken) == (row.grade is Grade.REPAIR) for row in ROWS)
+    assert all(bool(row.taken) == (row.grade is Grade.REPAIR) for row in table().values())
 
 
 @every
 def test_errors_stop_and_nothing_else_does(mistake: Mistake) -> None:
-    if TABLE[mistake.row].grade is Grade.ERROR:
+    if table()[mistake.row].grade is Grade.ERROR:
         with pytest.raises(SpecError):
             nkilab.einsum.compile(mistake.text)
     else:

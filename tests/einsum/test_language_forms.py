@@ -110,6 +110,11 @@ CASES: dict[str, tuple[str, dict[str, Any], Callable[..., Any]]] = {
     "parts of an index": (
         "Z[n, d] = X[n // 6, n // 2 % 3, n % 2, d]", {"X": _whole(25, 3, 2, 20)}, lambda x: x.reshape(150, 20)
     ),
+    "axes as one before a product": (
+        "P[n, d] = X[n // 30, n % 30, d]; Z[n, e] = P[n, d] . W[d, e] ;; M mul V add",
+        {"X": _whole(7, 30, 127), "P": _whole(210, 127), "W": _whole(127, 2)},
+        lambda x, p, w: x.reshape(210, 127) @ w,
+    ),
     "an index in parts of the result": (
         "Z[n // 6, n % 6] = X[n]", {"X": _whole(150)}, lambda x: x.reshape(25, 6)
     ),
@@ -118,6 +123,11 @@ CASES: dict[str, tuple[str, dict[str, Any], Callable[..., Any]]] = {
         "S[h, p, m] = Q[h, p, e] . K[h // 4, m, e] ;; M mul V add",
         {"Q": _whole(8, 16, 32), "K": _whole(2, 40, 32)},
         lambda q, k: np.einsum("hpe,hme->hpm", q, np.repeat(k, 4, 0)),
+    ),
+    "heads in groups by a rank": (
+        "S[h, p, m] = Q[h, p, e] . K[h // G, m, e] . L[h % R] ;; M mul V add",
+        {"Q": _whole(8, 16, 32), "K": _whole(2, 40, 32), "L": _whole(2)},
+        lambda q, k, x: np.einsum("hpe,hme,h->hpm", q, np.repeat(k, 4, 0), np.tile(x, 4)),
     ),
     "pixels dealt out": (
         "Z[y, x] = X[2*(y % 2) + x % 2, y // 2, x // 2]", {"X": _whole(4, 20, 35)},
@@ -136,6 +146,8 @@ CASES: dict[str, tuple[str, dict[str, Any], Callable[..., Any]]] = {
 SIZES = {
     "sums by index": {"Z_0": 40}, "a histogram": {"Z_0": 40}, "sums by two indices": {"Z_0": 9, "Z_1": 40},
     "the largest few": {"K": 5}, "parts of an index": {"N": 150}, "heads in groups": {"H": 8},
+    "axes as one before a product": {"N": 210},
+    "heads in groups by a rank": {"H": 8, "G": 4, "R": 2},
     "an index in parts of the result": {"Z_0": 25, "Z_1": 6}, "sums of parts": {"Z_0": 25},
     "pixels dealt out": {"Y": 40, "X": 70}, "patches": {"A": 6, "B": 7},
     "places of the largest few": {"K": 5},
@@ -176,6 +188,7 @@ def test_a_form_computes_what_numpy_does(name: str, dialect: str) -> None:
             "reduce one",
         ),
         ("Z[n] = X[n // 4]", "N X_0", "which do not divide", "a multiple"),
+        ("Z[n] = X[n // G]", "N X_0", "G stands in an index and has no extent", "add G: NUMBER"),
         ("Z[n] = X[n // 2 % 2]", "N X_0", "which do not divide", "a multiple"),
         ("Z[n // 2] = X[n]", "N Z_0", "parts of n vanish", "write ';; V add'"),
         (

@@ -10,7 +10,6 @@ from .declare import CATALOGUE as CATALOGUE
 from .distances import distances_of
 from .subject import Subject as Subject
 from .subject import subject_of as subject_of
-from .trials import IN_PROFILE
 from .trials import advice_of as advice_of
 
 
@@ -21,4 +20,4 @@ def guidance_of(
     if not len(program):
         return Guidance()
     subject = subject_of(written, program, placed, timeline)
-    return Guidance(advice_of(subject, IN_PROFILE), distances_of(subject, summary))
+    return Guidance(advice_of(subject), distances_of(subject, summary))

@@ -6,6 +6,7 @@ Explanations, pages, SARIF and tests follow from the declaration, as for rules o
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Unpack
 
@@ -115,6 +116,8 @@ def usual(id: str) -> int:
     return _USUAL.index(id) if id in _USUAL else len(_USUAL)
 
 
-def plural(count: int, word: str) -> str:
-    """ "1 load", "2 loads"."""
-    return f"{count} {word}{'s' * (count != 1)}"
+def plural(count: int, word: str, verb: str = "") -> str:
+    """ "1 load", "2 loads"; "1 load waits", "2 loads wait"; "1 row multiplies"."""
+    if count == 1:
+        verb = re.sub("y$", "ie", verb) + "s" * bool(verb)
+    return " ".join(filter(None, (f"{count} {word}{'s' * (count != 1)}", verb)))

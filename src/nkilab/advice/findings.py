@@ -34,8 +34,8 @@ def slowest(tracks: tuple[Track, ...]) -> Subject | None:
     return subject_of(track.program, track.compiled, track.plan, track.timeline)
 
 
-def find(evidence: Evidence, most: int) -> tuple[Advice, ...]:
-    """What pays of so many edits of the slowest program of a launch, the most first."""
+def find(evidence: Evidence) -> tuple[Advice, ...]:
+    """What pays of the edits of the slowest program of a launch, the most first."""
     subject = slowest(evidence.tracks)
     if subject is None:
         return ()
@@ -44,10 +44,10 @@ def find(evidence: Evidence, most: int) -> tuple[Advice, ...]:
     # the line of an input is that of the call, which may be any
     named = {own.line for own in program.storages if own.scope != "input"}.union(program.line_column.tolist())
     lines = [program.lines[number] for number in sorted(named)]
-    key = (*rows, *lines, repr(program.values), Same(program.machine), most)
+    key = (*rows, *lines, repr(program.values), Same(program.machine))
     advice = _known.get(key)
     if advice is None:
-        advice = _known[key] = advice_of(subject, most)
+        advice = _known[key] = advice_of(subject)
         while len(_known) > MOST_KNOWN:
             _known.popitem(last=False)
     return advice
@@ -58,9 +58,11 @@ def finding_of(advice: Advice, evidence: Evidence) -> Finding:
     name = f"{advice.id}@{advice.line}"
     latency = next(own for own in [slowest(evidence.tracks)] if own is not None).latency_ns / 1000
     low, high = advice.interval_us
+    # one change is tried out again, several are not
+    command = f"{evidence.command} --what-if {name}" if not advice.combined_with else ""
     return CATALOGUE[advice.id].rule.finding(
-        advice.message, Site(advice.path, advice.line), gain_us=advice.gain_us,
-        command=f"{evidence.command} --what-if {name}" if evidence.command else "",
+        advice.message, Site(advice.path, advice.line), fix=advice.fix, gain_us=advice.gain_us,
+        command=command if evidence.command else "",
         notes=[
             f"{latency:.2f} us predicted, {latency - advice.gain_us:.2f} us with {advice.edit}",
             f"the gain is believed to lie between {low:.2f} and {high:.2f} us",

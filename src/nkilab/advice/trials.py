@@ -23,8 +23,8 @@ from .subject import MOST_ROWS, Subject, edited_latency_ns, subject_of_program
 
 Best = tuple[str, float, Program | None]
 Named = tuple[str, Edit]
-# edits that are tried: in a check, which runs at each change; in a profile; where advice alone is asked for
-IN_CHECK, IN_PROFILE, MOST_EDITS = 4, 8, 24
+# edits that are tried of a program that is neither long nor short, and at most: every verb shows one list
+USUAL_EDITS, MOST_EDITS = 8, 24
 # changes that are told together, those that they begin with, and edits that are tried behind each
 MOST_TOGETHER, MOST_FIRSTS, FOLLOWERS = 3, 3, 3
 # further edits of a candidate that pays; rows of all edits, and of those of a small program for each edit
@@ -89,10 +89,10 @@ def best_edit(subject: Subject, candidate: Candidate, edits: Sequence[Named] = (
     return best
 
 
-def _affordable(subject: Subject, most: int) -> int:
-    """How many edits are tried of a program where `most` are of one that is neither long nor short."""
+def _affordable(subject: Subject) -> int:
+    """How many edits are tried of a program: more of a short one, fewer of a long one."""
     rows = max(1, len(subject.written))
-    return max(1, min(most, TRIED_ROWS // rows), min(3 * most, MOST_EDITS, SMALL_ROWS * most // rows))
+    return max(1, min(USUAL_EDITS, TRIED_ROWS // rows), min(MOST_EDITS, SMALL_ROWS * USUAL_EDITS // rows))
 
 
 def tried(subject: Subject, left: int) -> list[Tried]:
@@ -176,17 +176,15 @@ def _saved(subject: Subject, own: Tried) -> float:
     return _since(subject, own) - own.latency_ns
 
 
-def advice_of(subject: Subject, most: int = MOST_EDITS) -> tuple[Advice, ...]:
-    """What pays of so many edits that are tried, the most first; an interval from 0.1 % on reaches zero.
+def advice_of(subject: Subject) -> tuple[Advice, ...]:
+    """What pays of the edits that are tried, the most first; an interval from 0.1 % on reaches zero.
 
     Several changes stand where what they save beyond each of them would stand. Of gains that the model cannot
     tell apart the change comes first that experts make most often. What computes something else is left out.
     """
     part = subject.part
-    singles = tried(part, _affordable(part, most))
-    # a check, which runs at each change, tries one change at a time
-    is_small = most > IN_CHECK and len(part.written) <= SMALL_ROWS
-    several = list(together(part, singles)) if is_small else []
+    singles = tried(part, _affordable(part))
+    several = list(together(part, singles)) if len(part.written) <= SMALL_ROWS else []
     saved = _saved_by_id(part, singles)
     step = least_gain() * part.latency_ns
     ranked = []

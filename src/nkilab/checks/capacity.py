@@ -23,17 +23,14 @@ _LARGEST = 5
 # samples of the curve of occupancy
 _POINTS = 64
 _SPILLED = """
-tiles: out f32[128,8192] hbm
+tiles: total f32[128,8192] sbuf; out f32[128,8192] hbm < total
 tiles = []
 for i in range({}):
-    tile = nl.ndarray((128, 8192), nl.float32, buffer=nl.sbuf)
-    nisa.dma_copy(tile, x[i])
+    tiles: tile f32[128,8192] sbuf < x[i]
     tiles.append(tile)
-total = nl.ndarray((128, 8192), nl.float32, buffer=nl.sbuf)
 nisa.memset(total, 0.0)
 for tile in tiles:
     nisa.tensor_tensor(total, total, tile, op=nl.add)
-nisa.dma_copy(out, total)
 """
 SPILL = rule(
     "spill", "capacity", "warning",
@@ -48,9 +45,7 @@ SPILL = rule(
 )  # fmt: skip
 
 _BANKS = """
-tiles: left bf16[128,128] sbuf; right bf16[128,512] sbuf; out f32[{0},128,512] hbm
-nisa.dma_copy(left, a)
-nisa.dma_copy(right, b)
+tiles: left bf16[128,128] sbuf < a; right bf16[128,512] sbuf < b; out f32[{0},128,512] hbm
 sums = []
 for i in range({0}):
     total = nl.ndarray((128, 512), nl.float32, buffer=nl.psum)
@@ -72,9 +67,7 @@ PSUM_FULL = rule(
 )  # fmt: skip
 
 _WIDE = """
-tiles: tile f32[128,{width}] sbuf; out f32[128,{width}] hbm
-nisa.dma_copy(tile, x)
-nisa.dma_copy(out, tile)
+tiles: tile f32[128,{width}] sbuf < x; out f32[128,{width}] hbm < tile
 """
 SBUF_FULL = rule(
     "sbuf-full", "capacity", "error",
@@ -87,30 +80,40 @@ SBUF_FULL = rule(
     right=Example(_WIDE.format(width=32768), {"x": "f32[128,32768]"}),
 )  # fmt: skip
 
+_BESIDE = """
+left, right = nl.load(a), nl.load(b)
+tiles: out f32[8,128,512] hbm
+for i in range(8):
+    total = nl.ndarray((128, 512), nl.float32, buffer=nl.psum, address=(0, 2048 * i))
+    other = nl.ndarray((128, 512), nl.float32, buffer=nl.psum{})
+    tiles: result f32[128,512] sbuf
+    nisa.nc_matmul(total, left, right)
+    nisa.tensor_copy(other, total)
+    nisa.tensor_copy(result, other)
+    nisa.dma_copy(out[i], result)
+"""
 MIXED = rule(
     "mixed-addresses", "capacity", "warning",
     title="tiles without an address fit beside those that have one",
     what="tiles at addresses that the kernel gives leave too little of a memory for its other tiles",
-    why="the compiler places the others where none of these ever lies; here they are timed as if they lay "
-    "apart",
+    why="the compiler places the others where none of these ever lies; they are timed as if apart",
     fix="give every tile an address, or none",
     source="direct allocation guide: direct and automatic allocation do not mix",
+    kernel=Example(_BESIDE, {"a": "bf16[128,128]", "b": "bf16[128,512]"}), wrong="", right=", address=(0, 0)",
 )  # fmt: skip
 
 _BOTH = """
 fixed = nl.ndarray((128, 512), nl.float32, buffer=nl.sbuf, address=(0, 8192))
-tiles: other f32[128,512] sbuf{}; out f32[128,512] hbm
+tiles: other f32[128,512] sbuf{}; out f32[128,512] hbm < other
 nisa.dma_copy(fixed, x)
 nisa.tensor_copy(other, fixed)
-nisa.dma_copy(out, other)
 """
 BOTH = rule(
     "mixed-allocation", "capacity",
     Refusal("report", "NCC_EGCA111", "Memory allocation failed; spilling is disabled"),
     title="all tiles in sbuf have an address, or none has",
     what="a kernel of `nki` gives addresses to some of its tiles in sbuf",
-    why="the allocator cannot colour the others around bytes that are taken from the start, and fails with "
-    "room left",
+    why="the allocator cannot colour the others around bytes that are taken, and fails with room left",
     fix="give every tile an address, or none",
     source="nki-moe-megakernel, SBUF allocation; a report of pitfalls on trn2, NKI 0.6",
     kernel=Example(_BOTH, {"x": "f32[128,512]"}), wrong="", right=", address=(0, 16384)",

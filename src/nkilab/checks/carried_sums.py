@@ -32,8 +32,7 @@ nl.store(out, nl.copy(total))
     Refusal("report", "NCC_ITEN404", "NeuronInstComb:Can only handle single store", BETA1, BETA1),
     title="matmuls add up in psum",
     what="a matmul is added by += to a tile that nl.zeros, nl.full, nl.ones or nl.ndarray make in sbuf",
-    why="TensorE adds to psum alone; AWS calls c += nl.matmul(a, b), with c in psum, the one use of += that "
-    "works",
+    why="TensorE adds to psum alone; AWS calls c += nl.matmul(a, b), with c in psum, which works",
     fix="make the tile with buffer=nl.psum, and copy it to sbuf behind the loop",
     source="aws-neuron-sdk issues 1051, 1056",
     kernel=Example(_PRODUCT, _X4, "neuronxcc"), wrong="sbuf", right="psum",
@@ -47,8 +46,7 @@ def _products(scope: Scope) -> Iterator[Place]:
 @text_rule("neuronxcc", "affine-plus-assign",
     Refusal("disputed", "NCC_ITEN404", "NeuronInstComb:Can only handle single store", BETA1, BETA1),
     title="what += adds up in affine_range are matmuls in psum",
-    what="an update such as += in an affine_range loop is of a tile in sbuf, at a place that the loop does "
-    "not move",
+    what="an update such as += in an affine_range loop is of a tile in sbuf, at a place that stays",
     why="compilers before SDK 2.22 make two stores of it and stop; the manual lets such sums be carried, "
     "and kernels of nki-samples do so",
     fix="write total[...] = total + x in a nl.sequential_range loop",

@@ -26,8 +26,7 @@ from .finding import Finding, Site
 from .sources import Ignore, Sources
 
 _SILENCED = """
-tiles: tile f32[128,512] sbuf; out f32[128,512] hbm
-nisa.dma_copy(tile, x)
+tiles: tile f32[128,512] sbuf < x; out f32[128,512] hbm
 nisa.dma_copy(out, tile)  # nkilab: ignore[{}
 """
 BAD_COMMENT = rule(

@@ -47,28 +47,35 @@ _IMPORTS = {
 # lines of examples that make tiles, and one tile of such a line
 _TILES = re.compile(r"^( *)tiles: (.*)$", re.MULTILINE)
 _TILE = re.compile(r"(\w+) ([\w.]+)\[(.*?)\] (\w+)([^;]*)")
-_RETURNED = re.compile(r"^tiles: (.*; )?out .* hbm", re.MULTILINE)
+_RETURNED = re.compile(r"^tiles: (?:.*; )?out [^;<\n]* hbm[^;<\n]*(?:< ([^;\n]*))?", re.MULTILINE)
 _TYPES = {"f32": "nl.float32", "bf16": "nl.bfloat16", "i32": "nl.int32", "u32": "nl.uint32"}
 
 
 def _allocations(line: re.Match[str]) -> str:
-    return "\n".join(
-        f"{line[1]}{name} = nl.ndarray(({shape.replace(',', ', ')}), {_TYPES.get(dtype, dtype)}, "
-        f"buffer=nl.{'shared_hbm' if memory == 'hbm' else memory}{more})"
-        for name, dtype, shape, memory, more in _TILE.findall(line[2])
-    )
+    """What makes the tiles of a line, and loads them."""
+    made, loads = [], []
+    for name, dtype, shape, memory, rest in _TILE.findall(line[2]):
+        more, _, source = rest.partition(" < ")
+        made.append(
+            f"{line[1]}{name} = nl.ndarray(({shape.replace(',', ', ')}), {_TYPES.get(dtype, dtype)}, "
+            f"buffer=nl.{'shared_hbm' if memory == 'hbm' else memory}{more})"
+        )
+        loads += [f"{line[1]}nisa.dma_copy({name}, {source})"] if source and name != "out" else []
+    return "\n".join((*made, *loads))
 
 
 class Example(Struct, frozen=True):
     """A small kernel.
 
     Args:
-        body: of the function, which is called `kernel`. A line `tiles: a f32[128,512] sbuf; ...` makes tiles;
-            one in hbm that is called out is returned at the end.
+        body: of the function, which is called `kernel`. A line `tiles: a f32[128,512] sbuf < x; ...` makes
+            tiles, here one that is loaded from x; one in hbm that is called out is returned at the end, and
+            what stands behind its `<` is stored to it before.
         args: per parameter what it is called with, as on a command line: "f32[128,512]".
         spelling: "nki" or "neuronxcc".
         grid: of the launch, as on a command line.
         above: lines before the kernel.
+        within: the head of a function around it, "made(scale=2.0)", or "".
         options: further options of `nkilab check`.
     """
 
@@ -77,6 +84,7 @@ class Example(Struct, frozen=True):
     spelling: str = "nki"
     grid: str = ""
     above: str = ""
+    within: str = ""
     options: tuple[str, ...] = ()
 
     def around(self, lines: Lines, above: str = "", options: tuple[str, ...] = ()) -> Example:
@@ -92,9 +100,14 @@ class Example(Struct, frozen=True):
         """The file: imports and the kernel."""
         head = f"@nki.jit\ndef kernel({', '.join(self.args)}):\n"
         body = indent(_TILES.sub(_allocations, dedent(self.body).strip("\n")), "    ")
-        body += "\n    return out" if _RETURNED.search(self.body) else ""
-        above = dedent(self.above).strip("\n")
-        return f"{_IMPORTS[self.spelling]}\n{above + chr(10) if above else ''}\n{head}{body}\n"
+        returned = _RETURNED.search(self.body)
+        stored = f"\n    nisa.dma_copy(out, {returned[1]})" if returned and returned[1] else ""
+        body += f"{stored}\n    return out" if returned else ""
+        above, kernel = dedent(self.above).strip("\n"), f"{head}{body}\n"
+        if self.within:
+            made = f"{self.within.partition('(')[0]}()"
+            kernel = f"def {self.within}:\n{indent(kernel, '    ')}    return kernel\n\n\nkernel = {made}\n"
+        return f"{_IMPORTS[self.spelling]}\n{above + chr(10) if above else ''}\n{kernel}"
 
     @property
     def shown(self) -> str:
@@ -107,10 +120,8 @@ Lines = str | tuple[str, ...]
 # copies x to out through a tile
 COPIED = Example(
     """
-tiles: tile f32[128,512] sbuf; out f32[128,512] hbm
-nisa.dma_copy(tile, x)
+tiles: tile f32[128,512] sbuf < x; out f32[128,512] hbm < tile
 {}
-nisa.dma_copy(out, tile)
 """,
     {"x": "f32[128,512]"},
 )

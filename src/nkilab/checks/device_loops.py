@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterator
 
 import numpy as np
+from msgspec.structs import replace
 
 from ..dialects.grammar import LAST_PARSED
 from ..migrate.source import Function
@@ -35,8 +36,7 @@ _DYNAMIC = "language.dynamic_range"
     what="a dynamic_range loop stands in another one, and carries a value from iteration to iteration",
     why="the compiler loses the register of the outer loop",
     fix="use nl.affine_range or nl.static_range for the outer loop",
-    source="NKI 0.4 release notes, known issues, which those of 0.5 carry forward; repaired in 0.6, "
-    "aws-neuron-sdk issue 1346",
+    source="NKI 0.4 and 0.5 release notes, known issues; aws-neuron-sdk issue 1346: repaired in 0.6",
     kernel=COPIED.around(_NESTED), wrong="dynamic_range", right="static_range", options=("--nki", "0.4"),
 )  # fmt: skip
 def _nested_loops(scope: Scope) -> Iterator[Place]:
@@ -54,8 +54,7 @@ def _nested_loops(scope: Scope) -> Iterator[Place]:
     what="a dynamic_range loop stands in another one, and a bound of it is no number, on trn1",
     why="the register of the inner bound is not known where the outer loop begins",
     fix="use nl.static_range for one of the two, or give the inner one numbers",
-    source="public kernels with loops on the device, NKI 0.6 on trn1; loops of numbers nest, "
-    "aws-neuron-sdk issue 1346",
+    source="public kernels, NKI 0.6 on trn1; loops of numbers nest, aws-neuron-sdk issue 1346",
     kernel=COPIED.around("trips = nisa.register_alloc(2)\n" + _NESTED.replace("(3)", "(trips)")),
     wrong="dynamic_range", right="static_range", options=_TRN1,
 )  # fmt: skip
@@ -156,10 +155,9 @@ def _scopes(scope: Scope) -> Iterator[Place]:
 
 
 _COUNTED = """
-tiles: tile f32[32,512] sbuf; out f32[32,512] hbm
+tiles: tile f32[32,512] sbuf; out f32[32,512] hbm < tile
 for i in nl.dynamic_range(0, 128, 32):
     nisa.dma_copy(tile, x.ap([[512, 32], [1, 512]], scalar_offset=i, indirect_dim=0))
-nisa.dma_copy(out, tile)
 """
 
 
@@ -257,15 +255,13 @@ def _kept(node: ast.AST) -> tuple[str, list[ast.expr]]:
 
 
 _GATHERED = """
-tiles: rows i32[32,1] sbuf; tile f32[32,64] sbuf; out f32[32,64] hbm
-nisa.dma_copy(rows, chosen)
+tiles: rows i32[32,1] sbuf < chosen; tile f32[32,64] sbuf; out f32[32,64] hbm < tile
 nisa.memset(tile, 0.0)
 
 def body(i):
     nisa.dma_copy(tile, x.ap([[64, 32], [1, 64]], vector_offset=rows, indirect_dim=0){})
 
 nl.fori_loop(0, 2, body)
-nisa.dma_copy(out, tile)
 """
 
 
@@ -298,6 +294,16 @@ def _bodies(scope: Scope, *loops: str) -> list[ast.FunctionDef]:
     return [f for f in scope.source.functions if isinstance(f, ast.FunctionDef) and f.name in names]
 
 
+_EACH = Example("""
+tiles: tile f32[128,512] sbuf < x; out f32[2,128,512] hbm
+{}
+nisa.dma_copy(out[nl.program_id(0)], tile)
+""", COPIED.args, grid="2")  # fmt: skip
+_TWICE = "    " + SCALED.format("2.0")
+_BY_FUNCTION = ("def body(i):", _TWICE, "nl.fori_loop(0, 3, body)")
+_NEW = ("--nki", "0.6")
+
+
 @text_rule("nki", "device-loop-uneven",
     Refusal("documented", since="0.3", until="0.6", generations=(3, 4), milder="warning"),
     title="both cores run a loop on the device equally often",
@@ -305,6 +311,8 @@ def _bodies(scope: Scope, *loops: str) -> list[ast.FunctionDef]:
     why="the cores of a logical core run one control flow: otherwise they may wait for each other for ever",
     fix="let both cores run as often, and do nothing in the iterations that one of them has too many",
     source="NKI 0.3 release notes, known issues, multi-core",
+    kernel=_EACH, wrong=("for i in nl.dynamic_range(1 + nl.program_id(0)):", _TWICE),
+    right=("for i in nl.dynamic_range(2):", _TWICE), options=("--nki", "0.5"),
 )  # fmt: skip
 def _uneven(scope: Scope) -> Iterator[Place]:
     of_core: set[str] = set()
@@ -327,32 +335,31 @@ LOOP = rule(
     "device-loop-one-core", "compiler",
     Refusal("log", "NCC_IXGM002", "basic blocks, but on core 1 it has 1 basic blocks", "0.6", "0.6", (3, 4)),
     title="loops on the device run on both cores",
-    what="a kernel that calls fori_loop or while_loop is launched as one program on a chip whose logical "
-    "cores are two",
+    what="a kernel that calls fori_loop or while_loop is one program on a chip of logical cores of two",
     why="the other core gets no program, and the compiler wants the same blocks on both; where "
     "NEURON_LOGICAL_NC_CONFIG is 1 there is no other core",
     fix="launch both cores, as kernel[2], and let both run the loop, or set NEURON_LOGICAL_NC_CONFIG=1",
     source="aws-neuron-sdk issue 1388; notes of public kernels on trn2",
+    wrong=replace(_EACH, body=_EACH.body.replace("[2,", "[1,"), grid="1").around(_BY_FUNCTION, options=_NEW),
+    right=_EACH.around(_BY_FUNCTION, options=_NEW),
 )  # fmt: skip
 
 
 _SUMMED = """
 left, right = nl.load(a), nl.load(b)
-tiles: result f32[128,512] sbuf; out f32[128,512] hbm; total f32[128,512] psum
+tiles: result f32[128,512] sbuf; out f32[128,512] hbm < result; total f32[128,512] psum
 
 def body(i):
     {}nisa.nc_matmul(total, left, right)
     nisa.tensor_copy(result, total)
 
 nl.fori_loop(0, 3, body)
-nisa.dma_copy(out, result)
 """
 BANK = rule(
     "psum-into-device-loop", "compiler",
     Refusal("log", "NCC_IBIR092", "Live-in/Live-out MemoryLocation not allocated to MemoryType: DRAM", "0.6"),
     title="sums of a loop on the device are made in it",
-    what="TensorE writes a tile of psum in a loop on the device that does not make the tile, or two such "
-    "loops use one tile",
+    what="TensorE writes a tile of psum in a loop on the device that does not make it, or in two such loops",
     why="what lives on both sides of such a loop is in memory; tiles of sbuf may, sums in psum may not",
     fix="make the tile in psum in the body of the loop",
     source="public kernels with loops on the device, and their probe, NKI 0.6",

@@ -22,19 +22,15 @@ from .finding import Finding, Severity, Site
 from .initialisation import UNWRITTEN_READ
 
 _TOO_WIDE = """
-tiles: left bf16[128,128] sbuf; right bf16[128,{width}] sbuf; result f32[128,{width}] sbuf
-tiles: total f32[128,{width}] psum; out f32[128,{width}] hbm
-nisa.dma_copy(left, a)
-nisa.dma_copy(right, b)
+tiles: left bf16[128,128] sbuf < a; right bf16[128,{width}] sbuf < b; result f32[128,{width}] sbuf
+tiles: total f32[128,{width}] psum; out f32[128,{width}] hbm < result
 nisa.nc_matmul(total, left, right)
 nisa.tensor_copy(result, total)
-nisa.dma_copy(out, result)
 """
 KERNEL_ERROR = rule(
     "kernel-error", "kernel", "error",
     title="the kernel runs to its end",
-    what="the machine or the language does not allow what the kernel asks for; the message is that of "
-    "`nkilab run`",
+    what="the machine or the language does not allow what it asks for; `nkilab run` says the same",
     why="the vendor's compiler refuses it, or the hardware cannot do it",
     fix="do what the hint of the message says",
     source="the page that the message names",
@@ -43,8 +39,7 @@ KERNEL_ERROR = rule(
 )  # fmt: skip
 
 _LONELY = """
-tiles: tile f32[128,512] sbuf; out f32[2,128,512] hbm
-nisa.dma_copy(tile, x)
+tiles: tile f32[128,512] sbuf < x; out f32[2,128,512] hbm
 nisa.dma_copy(out[nl.program_id(0)], tile)
 {call}
 """
@@ -61,10 +56,8 @@ DEADLOCK = rule(
 )  # fmt: skip
 
 _IDLE = """
-tiles: data f32[128,512] sbuf; result f32[128,512] sbuf; total f32[128,1] sbuf; out f32[128,1] hbm
-nisa.dma_copy(data, x)
+tiles: data f32[128,512] sbuf < x; result f32[128,512] sbuf; total f32[128,1] sbuf; out f32[128,1] hbm < total
 nisa.exponential(result, data, reduce_res=total, reduce_cmd=nisa.reduce_cmd.{})
-nisa.dma_copy(out, total)
 """
 KERNEL_WARNING = rule(
     "kernel-warning", "kernel", "warning",

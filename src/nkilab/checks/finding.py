@@ -89,9 +89,11 @@ class Finding(Struct, frozen=True):
 
     @property
     def order(self) -> tuple[Any, ...]:
-        """Findings are told file by file, line by line, errors first."""
+        """Findings are told file by file, line by line, errors first; then advice, as it is ordered."""
+        if self.severity == "advice":
+            return (True,)
         rank = SEVERITIES.index(self.severity)
-        return (self.severity == "advice", self.site, rank, self.rule, self.other_site, self.message)
+        return (False, self.site, rank, self.rule, self.other_site, self.message)
 
 
 def once(findings: Iterable[Finding]) -> Iterator[Finding]:

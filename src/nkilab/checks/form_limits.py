@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 import numpy as np
+from msgspec.structs import replace
 
 from ..dialects.grammar import LAST_PARSED
 from ..dialects.history import BETA1
@@ -13,7 +14,7 @@ from ..trace.program import StorageRecord
 from .declare import COPIED, Example, Refusal, rule
 from .evidence import Evidence, Track
 from .finding import Finding, Site, once
-from .operand_forms import TRANSFERS, Form, Values, called_on, columns_of, form_rule, operators_of, tile_line
+from .operand_forms import TRANSFERS, Form, Values, called_on, columns_of, form_rule, operators_of
 
 _LEARNINGS = "nki-autotune, learnings, trn2"
 
@@ -25,15 +26,15 @@ form_rule("nki", "partition-reduce-integer",
     why="one report has its build refused, which the page of the instruction does not",
     fix="if the build refuses it, copy the integers into a float32 tile first",
     source="a back end of Helion, notes of its lowering, trn2; against it nki.isa.tensor_partition_reduce",
-    kernel="\n".join((tile_line("part", "(128, 4)", "{0}"), tile_line("total", "(1, 4)", "{0}"),
-                      "nisa.memset(part, 1)", "nisa.tensor_partition_reduce(total, op=nl.add, data=part)")),
-    wrong="int32", right="float32",
+    kernel="tiles: part {0}[128,4] sbuf; total {0}[1,4] sbuf\nnisa.memset(part, 1)\n"
+    "nisa.tensor_partition_reduce(total, op=nl.add, data=part)",
+    wrong="i32", right="f32",
 )(lambda form:
   f"data is {form.data.dtype.name}; it is a float"
   if form.data.dtype.is_integer else "")  # fmt: skip
 
 
-_PARTS = (*(tile_line(name, "(128, 2, 2, 2)") for name in ("part", "chosen")), "nisa.memset(part, 1.0)")
+_PARTS = ("tiles: part f32[128,2,2,2] sbuf; chosen f32[128,2,2,2] sbuf", "nisa.memset(part, 1.0)")
 
 
 @form_rule("nki", "affine-select-axes",
@@ -57,8 +58,8 @@ form_rule("nki", "psum-memset-type", Refusal("report", "NCC_IBIR441"), "memset",
     why="a bank is filled word by word; tiles of 16 bits in psum are for transposes, which overwrite them",
     fix="leave the memset out, or make the tile float32",
     source=_LEARNINGS,
-    kernel=f"{tile_line('total', '(128, 512)', '{}', 'psum')}\nnisa.memset(total, 0.0)",
-    wrong="bfloat16", right="float32",
+    kernel="tiles: total {}[128,512] psum\nnisa.memset(total, 0.0)",
+    wrong="bf16", right="f32",
     called="isa.memset",
 )(lambda form:
   "" if form.dst.memory != PSUM or form.dst.dtype.name == "float32"
@@ -71,7 +72,7 @@ form_rule("nki", "psum-memset-type", Refusal("report", "NCC_IBIR441"), "memset",
     why="from NKI 0.3 on the value is of the tile's type; NKI 0.2 cast it",
     fix="write a whole number",
     source="NKI 0.3 update guide, nisa.memset, strict type matching",
-    kernel=tile_line("counts", "(128, 4)", "int32") + "\nnisa.memset(counts, {})", wrong="2.0", right="2",
+    kernel="tiles: counts i32[128,4] sbuf" + "\nnisa.memset(counts, {})", wrong="2.0", right="2",
     called="isa.memset", by_values=True,
 )  # fmt: skip
 def _fill_type(form: Form, values: Values) -> str:
@@ -87,7 +88,7 @@ def _fill_type(form: Form, values: Values) -> str:
     why="the front end pairs partitions: a row is not folded over several, nor are several laid into one",
     fix="store to hbm and load from there in the other shape",
     source="device logs of public kernels, NKI 0.6; nki-moe-megakernel, findings",
-    kernel=tile_line("rows", "({})") + "\nnisa.dma_copy(rows, tile[0:1, :])", wrong="4, 128", right="1, 512",
+    kernel="tiles: rows f32[{}] sbuf" + "\nnisa.dma_copy(rows, tile[0:1, :])", wrong="4,128", right="1,512",
 )  # fmt: skip
 def _fold(form: Form) -> str:
     src, dst = form.src, form.dst
@@ -202,8 +203,7 @@ def _skips(layout: Layout, record: StorageRecord) -> bool:
 @form_rule("nki", "unary-operand", Refusal("documented", since="0.3"), "tensor_scalar",
             "tensor_scalar_reduce",
     title="an operator of one input has no operand",
-    what="tensor_scalar or tensor_scalar_reduce is given an operand other than 0 for an operator of one "
-    "input",
+    what="tensor_scalar or tensor_scalar_reduce is given an operand other than 0 for a unary operator",
     why="the instruction has nowhere to put it",
     fix="pass None or 0",
     source="nki.isa.tensor_scalar, operand0",
@@ -246,9 +246,8 @@ _VIEW = 5
     why="an access pattern has at most five dimensions, some instructions less",
     fix="reshape the tile, so that axes that lie side by side are one",
     source="NKI language guide, tensor values; pages of the instructions",
-    kernel="\n".join((tile_line("part", "({})"), tile_line("most", "(128, 8)"), "nisa.memset(part, 1.0)",
-                      "nisa.max8(most, part)")),
-    wrong="128, 2, 2, 8", right="128, 4, 8",
+    kernel="tiles: part f32[{}] sbuf; most f32[128,8] sbuf\nnisa.memset(part, 1.0)\nnisa.max8(most, part)",
+    wrong="128,2,2,8", right="128,4,8",
 )  # fmt: skip
 def _axes(form: Form) -> str:
     limits = _MOST_AXES.get(form.name, {})
@@ -268,7 +267,7 @@ form_rule("nki", "reduce-result", Refusal("documented", since="0.3", until="0.5"
     why="NKI 0.6 is the first that leaves it out",
     fix="pass a tile [P, 1]",
     source="NKI 0.6 release notes, new features",
-    wrong=_REDUCED.format("None"), right=(tile_line("total", "(128, 1)"), _REDUCED.format("total")),
+    wrong=_REDUCED.format("None"), right=("tiles: total f32[128,1] sbuf", _REDUCED.format("total")),
     options=("--nki", "0.5"),
 )(lambda form: "" if isinstance(form.reduce_res, Layout) else "reduce_res is None")  # fmt: skip
 form_rule("nki", "dma-within-sbuf",
@@ -279,7 +278,7 @@ form_rule("nki", "dma-within-sbuf",
     why="one log of a build of NKI 0.4 refuses it; the pages of every version allow it",
     fix="if the build refuses it, use nisa.tensor_copy",
     source="a log on trn2, SDK 2.30; against it nki.isa.dma_copy",
-    kernel=tile_line("other", "(128, 512)") + "\nnisa.{}(other, tile)", wrong="dma_copy", right="tensor_copy",
+    kernel="tiles: other f32[128,512] sbuf" + "\nnisa.{}(other, tile)", wrong="dma_copy", right="tensor_copy",
     options=("--nki", "0.4"),
 )(lambda form: "" if HBM in (form.src.memory, form.dst.memory) else "both ends are in sbuf")  # fmt: skip
 
@@ -318,7 +317,7 @@ def _dynamic_on_chip(form: Form) -> str:
 
 
 _NOTES = "release notes"
-# Rules that the gallery shows: identifier, refusal, instructions, title, what, why, fix, source, look.
+# Rules: identifier, refusal, instructions, title, what, why, fix, source, look.
 _ROWS: tuple[tuple[str, Refusal, tuple[str, ...], str, str, str, str, str, Callable[..., str]], ...] = (
     ("matmul-columns", Refusal("documented", until="0.4", generations=(4,)), ("nc_matmul",),
      "before NKI 0.5 a product has at most 4096 columns",
@@ -351,8 +350,7 @@ _ROWS: tuple[tuple[str, Refusal, tuple[str, ...], str, str, str, str, str, Calla
      Refusal("report", "NCC_INLA001", "Dynamic Access is not allowed in the instruction", until="0.2"), (),
      "a run-time offset is into hbm",
      "an instruction other than a transfer reads or writes sbuf or psum at a run-time offset",
-     "the compilers of NKI 0.1 and 0.2 know all addresses on the chip beforehand; 0.3 has tensor_copy with "
-     ".ap and scalar_offset",
+     "the compilers of NKI 0.1 and 0.2 know all addresses on the chip; 0.3 has tensor_copy of such an .ap",
      "load what is wanted from hbm by dma_copy with the offset, or use tensor_copy_dynamic_src",
      "nki-moe-megakernel, common pitfalls; NKI 0.3 release notes",
      _dynamic_on_chip),
@@ -360,8 +358,7 @@ _ROWS: tuple[tuple[str, Refusal, tuple[str, ...], str, str, str, str, str, Calla
      Refusal("log", "NCC_IBIR829", "Requested Argument index 1 out of bounds", "0.6", "0.6", (2,)), (),
      "on trn1 transfers alone have run-time offsets",
      "an instruction other than a transfer reads or writes sbuf or psum at a run-time offset, on trn1",
-     "its engines know their addresses beforehand; of nc_matmul the build says NCC_IBIR040, "
-     "tile size must be <= 128x128",
+     "its engines know their addresses beforehand; nc_matmul ends with NCC_IBIR040",
      "load what is wanted from hbm by dma_copy with the offset",
      "public kernels of a mixture of experts, and their probe, NKI 0.6 on trn1",
      _dynamic_on_chip),
@@ -444,25 +441,76 @@ _ROWS: tuple[tuple[str, Refusal, tuple[str, ...], str, str, str, str, str, Calla
      "a kernel of the gated delta rule, NKI 0.6; against it nki.isa.tensor_tensor",
      lambda f: "the engine is gpsimd" if f.engine == "gpsimd" and not f.data1.dtype.is_integer else ""),
 )  # fmt: skip
-_WHOLE = tile_line("whole", "(128, 512)", "int32") + "\nnisa.memset(whole, 1)\n"
-_ADDED = "nisa.tensor_tensor({0}, {0}, {0}, op=nl.add, engine=nisa.engine.{1})"
-# What breaks rows of these, what keeps them, and on which chip.
-_SHOWN: dict[str, tuple[str, ...]] = {
-    "early-operators": ("nisa.tensor_scalar(tile, tile, op0=nl.abs, operand0=0.0)",
-                        "nisa.activation(tile, op=nl.abs, data=tile)", "trn2"),
-    "unary-operators": ("nisa.tensor_scalar(tile, tile, op0=nl.square, operand0=0.0)",
-                        "nisa.activation(tile, op=nl.square, data=tile)", "trn3"),
-    "integers-on-vector": (*(_WHOLE + _ADDED.format("whole", e) for e in ("vector", "gpsimd")), "trn2"),
-    "integer-casts": (*(f"{_WHOLE}nisa.tensor_copy({p})" for p in ("whole, tile", "tile, whole")), "trn2"),
-    "gpsimd-sum": (*(_ADDED.format("tile", engine) for engine in ("gpsimd", "vector")), "trn1"),
-    "priority-descriptors": (*(f"nisa.dma_copy(tile, x, priority=1{rest})"
-                               for rest in (", dge_mode=nisa.dge_mode.none", "")), "trn3"),
+_WHOLE = "tiles: whole i32[128,512] sbuf\nnisa.memset(whole, 1)\n"
+_ADDED = "nisa.tensor_tensor({0}, {0}, {0}, op=nl.add, engine=nisa.engine.{{}})"
+_RESET = "nisa.reduce_cmd.reset_reduce"
+_CHOSEN = Example(
+    "tiles: index i32[1,1] sbuf < at; tile f32[128,512] sbuf < x; part f32[128,1] sbuf\n"
+    "tiles: out f32[128,1] hbm < part\n"
+    "nisa.{}.ap([[512, 128], [1, 1]], scalar_offset=index, indirect_dim=1))",
+    {**COPIED.args, "at": "i32[1,1]"},
+)
+_READ, _LOADED = "tensor_copy(part, tile", "dma_copy(part, x"
+_RANGE = "nisa.range_select(chosen, tile, nl.greater_equal, nl.less, low, high, {1}, top)\n"
+_SELECTED = (
+    "tiles: low f32[128,1] sbuf; high f32[128,1] sbuf; tile f32[128,512] sbuf < x; chosen f32[128,512] sbuf\n"
+    "tiles: top {0}[128,1] sbuf; out {0}[128,1] hbm < top\nnisa.memset(low, 0.0)\nnisa.memset(high, 100.0)\n"
+    + _RANGE
+)
+_FOUND = Example(
+    "tiles: tile f32[128,512] sbuf < x; most f32[128,8] sbuf; places u32[128,8] sbuf\n"
+    "tiles: out u32[128,8] hbm < places\nnisa.max8(most, tile)\nnisa.nc_find_index8(places, tile, most)",
+    COPIED.args,
+)
+_TURNED = {"x": "bf16[128,128]", "y": "bf16[16,4,128]", "chosen": "u32[16,1]"}
+# Of these rows: a kernel, or lines of one; what breaks it there, what keeps it, and on which chip.
+_SHOWN: dict[str, tuple[Example | str, Example | str, Example | str, str]] = {
+    "matmul-columns": (Example(
+        "tiles: left bf16[128,128] sbuf < a; right bf16[128,{0}] sbuf < b[:, 0:{0}]\n"
+        "tiles: total bf16[128,{0}] psum; out bf16[128,{0}] hbm < right\n"
+        "nisa.nc_matmul(total, left, right)\nnisa.tensor_copy(right, total)",
+        {"a": "bf16[128,128]", "b": "bf16[128,8192]"}), "8192", "4096", "trn3"),
+    "sendrecv-rows": (Example(
+        "tiles: sent f32[{0},512] sbuf < x[0:{0}]; received f32[{0},512] sbuf; out f32[2,{0},512] hbm\n"
+        "other = 1 - nl.program_id(0)\nnisa.sendrecv(sent, received, other, other, 0)\n"
+        "nisa.dma_copy(out[1 - other], received)", COPIED.args, grid="2"), "40", "48", "trn2"),
+    "hwdge-transpose": (Example(
+        "tiles: tile bf16[128,4,{0}] sbuf; out bf16[128,4,{0}] hbm < tile\n"
+        "nisa.dma_transpose(tile, y[0:{0}], axes=(2, 1, 0), dge_mode=nisa.dge_mode.hwdge)", _TURNED),
+        "8", "16", "trn2"),
+    "dma-transpose-rank": (Example(
+        "tiles: tile bf16[128,128] sbuf; out bf16[128,128] hbm < tile\nnisa.dma_transpose(tile{0}, x{0})",
+        _TURNED), "", ".reshape((128, 1, 1, 128))", "trn2"),
+    "transpose-line": (Example(
+        "tiles: tile bf16[128,{0}] sbuf; out bf16[128,{0}] hbm < tile\nnisa.dma_transpose(tile, x[0:{0}])",
+        _TURNED), "8", "16", "trn2"),
+    "indirect-transpose-columns": (Example(
+        "tiles: rows u32[16,1] sbuf < chosen; tile bf16[{0},1,1,16] sbuf; out bf16[{0},1,1,16] hbm < tile\n"
+        "part = x.ap([[128, 16], [1, 1], [1, 1], [1, {0}]], vector_offset=rows, indirect_dim=0)\n"
+        "nisa.dma_transpose(tile, part)", _TURNED), "64", "128", "trn2"),
+    "dynamic-on-chip": (_CHOSEN, _READ, _LOADED, "trn2"),
+    "dynamic-compute": (_CHOSEN, _READ, _LOADED, "trn1"),
+    "dma-dynamic-on-chip": (_CHOSEN, "dma_copy(part, tile", _LOADED, "trn2"),
+    "range-select-command": (Example(
+        _SELECTED.format("f32", _RESET) + _RANGE.replace("{1}", "nisa.reduce_cmd.{}"), COPIED.args),
+        "reduce", "reset_reduce", "trn2"),
+    "range-select-rounds": (Example(_SELECTED.replace("{1}", _RESET), COPIED.args), "bf16", "f32", "trn2"),
+    "found-places": (_FOUND, "5", "6", "trn2"),
+    "early-operators": ("nisa.{}", "tensor_scalar(tile, tile, op0=nl.abs, operand0=0.0)",
+                        "activation(tile, op=nl.abs, data=tile)", "trn2"),
+    "unary-operators": ("nisa.{}", "tensor_scalar(tile, tile, op0=nl.square, operand0=0.0)",
+                        "activation(tile, op=nl.square, data=tile)", "trn3"),
+    "integers-on-vector": (_WHOLE + _ADDED.format("whole"), "vector", "gpsimd", "trn2"),
+    "integer-casts": (_WHOLE + "nisa.tensor_copy({})", "whole, tile", "tile, whole", "trn2"),
+    "gpsimd-sum": (_ADDED.format("tile"), "gpsimd", "vector", "trn1"),
+    "priority-descriptors": ("nisa.dma_copy(tile, x, priority=1{})", ", dge_mode=nisa.dge_mode.none", "",
+                             "trn3"),
 }  # fmt: skip
 for _id, _refusal, _names, _title, _what, _why, _fix, _source, _look in _ROWS:
-    _wrong, _right, _chip = _SHOWN.get(_id, (None, None, "trn2"))
+    _kernel, _wrong, _right, _chip = _SHOWN[_id]
     _options = (*(("--nki", _refusal.until) if _refusal.until else ()), "--target", _chip)
     form_rule("nki", _id, _refusal, *_names, title=_title, what=_what, why=_why, fix=_fix, source=_source,
-              wrong=_wrong, right=_right, options=_options)(_look)  # fmt: skip
+              kernel=_kernel, wrong=_wrong, right=_right, options=_options)(_look)  # fmt: skip
 
 form_rule("nki", "nl-copy-psum", Refusal("documented", since="0.3", until="0.5"), "tensor_copy",
     title="before NKI 0.6 nl.copy stays within sbuf",
@@ -471,6 +519,13 @@ form_rule("nki", "nl-copy-psum", Refusal("documented", since="0.3", until="0.5")
     fix="use nisa.tensor_copy",
     source="NKI 0.3 and 0.4 release notes, known issues; NKI 0.6 release notes, nki.language.copy",
     called="language.copy",
+    kernel=Example("""
+tiles: total f32[128,128] psum; moved f32[128,128] sbuf; out f32[128,128] hbm < moved
+tile = nl.load(x)
+nisa.nc_matmul(total, tile, tile)
+nisa.tensor_copy(moved, {})
+""", {"x": "bf16[128,128]"}, options=("--nki", "0.4")),
+    wrong="nl.copy(total)", right="total",
 )(lambda form: "src is in psum" if form.src.memory == PSUM else "")  # fmt: skip
 form_rule("nki", "nl-copy-integers",
     Refusal("documented", since="0.3", until="0.4", milder="note"), "activation", "tensor_copy",
@@ -478,6 +533,8 @@ form_rule("nki", "nl-copy-integers",
     what="nl.copy is given a tile of 32-bit integers in NKI 0.3 or 0.4",
     why="ScalarE copies by way of float32: numbers above 2^23 lose their last bits, without a word",
     fix="use nisa.tensor_copy", source=f"NKI 0.3 and 0.4 {_NOTES}, known issues", called="language.copy",
+    kernel=_WHOLE + "nisa.dma_copy(nl.ndarray((128, 512), nl.int32, buffer=nl.shared_hbm), {})",
+    wrong="nl.copy(whole)", right="whole", options=("--nki", "0.4"),
 )(lambda form: _integers(form))  # fmt: skip
 
 

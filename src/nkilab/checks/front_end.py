@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from symtable import Function as Block
 from symtable import SymbolTable, symtable
 
+from msgspec.structs import replace
+
 from ..dialects.grammar import KNOWN_BUILTINS, KNOWN_MATH, LAST_PARSED, unknown_function
 from ..dialects.history import order
 from .declare import COPIED, SCALED, Example, Refusal
@@ -49,8 +51,7 @@ def _inner_functions(scope: Scope) -> Iterator[Place]:
     f"{', '.join(sorted(KNOWN_BUILTINS))}, or a function of math other than {', '.join(sorted(KNOWN_MATH))}",
     why="the front end specializes the kernel by itself, and has these functions alone",
     fix="write it as a loop over range, or compute it on the host and pass it",
-    source="leanprover/KLR, KLR/Trace/Python.lean; a report of pitfalls on trn2, NKI 0.6; kernels of "
-    "nki-library call no other",
+    source="leanprover/KLR, KLR/Trace/Python.lean; a report on trn2, NKI 0.6; nki-library calls no other",
     wrong=SCALED.format("sum((1.0, 2.0))"),
     right="by = 0.0\nfor part in (1.0, 2.0):\n    by += part\n" + SCALED.format("by"),
 )  # fmt: skip
@@ -74,8 +75,7 @@ _CONSTANT = "language.shared_constant"
 @text_rule("nki", "python-numpy", Refusal("report", until=LAST_PARSED),
     title="a kernel calls no functions of NumPy",
     what="a kernel, or a function that it calls, calls a function of NumPy",
-    why="the compiler does not run NumPy, and the simulator does; math and Python's own functions are known "
-    "to it",
+    why="the compiler does not run NumPy, the simulator does; it knows math and Python's own functions",
     fix="use the function of math, or compute the number on the host and pass it",
     source="a public agent's kernel with np.sqrt on trn2, NKI 0.6; kernels of nki-library call math alone",
     wrong=COPIED.around(SCALED.format("float(np.log2(x.shape[1]))"), "import numpy as np"),
@@ -98,6 +98,8 @@ def _numpy(scope: Scope) -> Iterator[Place]:
     why="the front end looks names up in the module of the kernel, and finds no closures",
     fix="pass the value as an argument, and import in the module",
     source="a probe of NKI 0.5 on trn2; notes of kernels on trn1, NKI 0.6; leanprover/KLR, gather.c",
+    wrong=replace(COPIED.around(SCALED.format("scale")), within="made(scale=2.0)"),
+    right=COPIED.around(SCALED.format("scale"), "scale = 2.0"),
 )  # fmt: skip
 def _closures(scope: Scope) -> Iterator[Place]:
     names = _free(scope) - {function.name for function in scope.functions}
@@ -155,8 +157,7 @@ def _enums(scope: Scope) -> Iterator[Place]:
 @text_rule("nki", "kernel-calls-kernel", Refusal("disputed", until=LAST_PARSED),
     title="kernels call plain functions",
     what="a kernel calls a function that nki.jit decorates too",
-    why="reports have the inner kernel refused, or its arguments taken for tensors of the host; the front "
-    "end knows the decorator",
+    why="reports have the inner kernel refused, or its arguments taken for the host's; KLR knows it",
     fix="take the decorator off the inner one, or call its undecorated function",
     source="nki-autotune, learnings; nki-moe-megakernel, common pitfalls; against them leanprover/KLR",
     wrong=COPIED.around("scaled(tile, 2.0)", f"@nki.jit\n{_HELPER}"),
@@ -186,6 +187,13 @@ def _seeds(scope: Scope) -> Iterator[Place]:
         yield calls["language.rand"], "nl.rand may not see the seed", ""
 
 
+_AT = Example("""
+tiles: index i32[1,2] sbuf < at; tile f32[1,128] sbuf; out f32[1,128] hbm < tile
+nisa.dma_copy(tile, x.ap(pattern=[[128, 1], [1, 128]], scalar_offset={}))
+""", {"x": "f32[4,128]", "at": "i32[1,2]"})  # fmt: skip
+_FIRST = "index.ap(pattern=[[2, 1], [1, 1]], offset=0)"
+
+
 @text_rule("nki", "scalar-offset-place", Refusal("disputed", until="0.3"),
     title="a run-time offset is the first element of its tile",
     what="scalar_offset= is an access pattern that does not begin at the start of its tile",
@@ -193,6 +201,7 @@ def _seeds(scope: Scope) -> Iterator[Place]:
     "a model another element is read",
     fix="copy the element into a tile of its own, and pass that one from its start",
     source="nki-moe-megakernel, common pitfalls, NKI 0.2 and 0.3; against it nki-library, cross_entropy",
+    kernel=_AT, wrong=_FIRST.replace("offset=0", "offset=1"), right=_FIRST, options=("--nki", "0.3"),
 )  # fmt: skip
 def _index_places(scope: Scope) -> Iterator[Place]:
     for value in scope.passed("scalar_offset"):
@@ -275,6 +284,12 @@ def _decorators(scope: Scope) -> Iterator[Place]:
             yield function, f"{function.name} is decorated with {scope.words(decorator)}", ""
 
 
+def _typed(dtype: str) -> Example:
+    """A kernel with a type as the default of a parameter."""
+    kernel = COPIED.around("pass", "import numpy as np", ("--nki", "0.3"))
+    return replace(kernel, args={**COPIED.args, f"dtype={dtype}": "f32[1,1]"})
+
+
 @text_rule("nki", "numpy-type-argument",
     Refusal("log", "", "numpy dtypes are not supported as arguments", until="0.3"),
     title="types that a kernel is given are of nki.language",
@@ -282,6 +297,7 @@ def _decorators(scope: Scope) -> Iterator[Place]:
     why="the front end specializes the kernel for its arguments, and has no types of NumPy",
     fix="write nl.float32 for np.float32",
     source="nki-library, tests of moe_block",
+    wrong=_typed("np.float32"), right=_typed("nl.float32"),
 )  # fmt: skip
 def _numpy_types(scope: Scope) -> Iterator[Place]:
     arguments = scope.kernel.args
@@ -314,6 +330,10 @@ def _block_dimensions(scope: Scope) -> Iterator[Place]:
     why="it hands a column to nisa.tensor_tensor, which takes tiles of one shape",
     fix="square and sum by nisa.activation, nl.rsqrt, and nisa.scalar_tensor_tensor",
     source="xpu-perf, its kernel of the norm",
+    kernel="tiles: weights f32[128,512] sbuf; total f32[128,1] sbuf\nnisa.memset(weights, 1.0)\n{}",
+    wrong="nisa.tensor_copy(tile, nl.rms_norm(tile, weights, 1, 512))",
+    right=("nisa.tensor_tensor(weights, tile, tile, op=nl.multiply)",
+           "nisa.tensor_reduce(total, op=nl.add, data=weights, axis=1)", SCALED.format("nl.rsqrt(total)")),
 )  # fmt: skip
 def _rms_norms(scope: Scope) -> Iterator[Place]:
     yield from ((node, "nl.rms_norm is called", "") for node in scope.calls("language.rms_norm"))
@@ -326,6 +346,7 @@ def _rms_norms(scope: Scope) -> Iterator[Place]:
     "pass registers, whole tiles and access patterns",
     fix="wrap it: offset.ap(pattern=[[1, 1], [1, 1]], offset=0)",
     source="nki-moe-megakernel, common pitfalls",
+    kernel=_AT, wrong="index[0:1, 0:1]", right=_FIRST, options=("--nki", "0.3"),
 )  # fmt: skip
 def _offsets(scope: Scope) -> Iterator[Place]:
     for value in scope.passed("scalar_offset"):

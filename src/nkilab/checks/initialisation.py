@@ -14,9 +14,8 @@ from .finding import Finding, Site
 SOURCE = "NKI simulator guide, uninitialized memory detection"
 
 _PARTLY = """
-tiles: tile f32[128,512] sbuf; out f32[128,512] hbm
+tiles: tile f32[128,512] sbuf; out f32[128,512] hbm < tile
 nisa.dma_copy(tile{0}, x{0})
-nisa.dma_copy(out, tile)
 """
 UNWRITTEN_READ = rule(
     "unwritten-read", "initialisation", "error",
@@ -24,8 +23,7 @@ UNWRITTEN_READ = rule(
     what="an instruction reads elements of a tile, or of an HBM tensor, that nothing has written. What an "
     "instruction on chip makes of them at the same place counts as unwritten in turn, and is told of where "
     "it is stored or other elements depend on it",
-    why="on the device they hold what earlier kernels left there; a simulator shows NaN, or for integers an "
-    "inconspicuous number",
+    why="on the device they hold what earlier kernels left there; simulators show NaN, or some integer",
     fix="write the whole tensor first, with nisa.memset or a full load",
     source=SOURCE,
     kernel=Example(_PARTLY, {"x": "f32[128,512]"}), wrong="[:, 0:500]", right="",
@@ -49,10 +47,7 @@ UNWRITTEN_OUTPUT = rule(
 )  # fmt: skip
 
 _KEPT = """
-tile = nl.ndarray((128, 512), nl.float32, buffer=nl.sbuf)
-out = nl.ndarray((128, 512), nl.float32, buffer=nl.shared_hbm)
-nisa.dma_copy(tile, x)
-nisa.dma_copy(out, tile)
+tiles: tile f32[128,512] sbuf < x; kept f32[128,512] hbm < tile
 """
 NO_OUTPUT = rule(
     "no-output", "initialisation", "warning",

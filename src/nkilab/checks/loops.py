@@ -68,8 +68,7 @@ nl.store(out[i], nl.load(x[i]))
 INSTANCES = rule(
     "instances-output", "loops", "error",
     title="instances of a grid write different places",
-    what="two program instances write the same elements of a tensor in HBM, or one reads what another one "
-    "wrote",
+    what="two program instances write the same elements in HBM, or one reads what another wrote",
     why="instances run in any order, on one core or several; nothing orders them",
     fix="index the tensor with nl.program_id",
     source="NKI programming model, SPMD; err_unexpected_output_dependencies",

@@ -16,13 +16,11 @@ from .loops import carrier_of, updates_by
 from .restarts import Stretch, restarts
 
 _BLOCKS = """
-out = nl.ndarray((512, 512), nl.float32, buffer=nl.shared_hbm)
+tiles: out f32[512,512] hbm
 for i in nl.affine_range(4):
-    tile = nl.ndarray((128, 512), nl.float32, buffer=nl.sbuf)
-    nisa.dma_copy(tile, x[nl.ds(i * 128, 128)])
+    tiles: tile f32[128,512] sbuf < x[nl.ds(i * 128, 128)]
     nisa.dma_copy(out[nl.ds({} * 128, 128)], tile)
-{}return out
-"""
+{}"""
 _REST = "for i in nl.affine_range(4):\n    nisa.dma_copy(out[nl.ds(i * 128, 128)], x[nl.ds(i * 128, 128)])\n"
 OVERWRITTEN = rule(
     "overwritten-result", "loops", "warning",
@@ -38,8 +36,7 @@ OVERWRITTEN = rule(
 )  # fmt: skip
 
 _ROWS = """
-tiles: left bf16[128,256] sbuf; right bf16[128,512] sbuf; total f32[128,256] sbuf; out f32[256,512] hbm
-nisa.dma_copy(left, a)
+tiles: left bf16[128,256] sbuf < a; right bf16[128,512] sbuf; total f32[128,256] sbuf; out f32[256,512] hbm
 nisa.dma_copy(right, b)
 nisa.memset(total, 0.0)
 for m in range(2):
@@ -54,8 +51,7 @@ GOES_ON = rule(
     title="a sum in SBUF that was stored as one result does not begin the next one",
     what="products are added to a sum in SBUF that was stored to HBM; their operands are in it already and "
     "meet other partners now, and what comes out is stored elsewhere",
-    why="the second result has the first one in it. A running sum, each value of which is stored, takes new "
-    "operands instead",
+    why="the second result has the first one in it. A running sum that is stored takes new operands",
     fix="clear the sum within the loop over the results: nisa.memset(total, 0.0)",
     source="nkilab: the same for sums in PSUM is psum-sum-goes-on",
     kernel=Example(_ROWS, {"a": "bf16[128,256]", "b": "bf16[128,512]"}),

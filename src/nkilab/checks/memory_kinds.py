@@ -18,11 +18,9 @@ _COLLECTIVES = (
     "collective_permute_implicit_reduce",
 )  # fmt: skip
 _COLLECTIVE = """
-tiles: given f32[128,512] {0}{1}; summed f32[128,512] hbm, name="summed"
-tiles: out f32[128,512] hbm
-nisa.dma_copy(given, x)
+tiles: given f32[128,512] {0}{1} < x; summed f32[128,512] hbm, name="summed"
+tiles: out f32[128,512] hbm < summed
 ncc.all_reduce([given], [summed], ncc.ReplicaGroup([[0]]), nl.add)
-nisa.dma_copy(out, summed)
 """
 
 
@@ -76,8 +74,7 @@ SHARED = rule(
     Refusal("disputed", "", "Shared memory is only supported on trn2", "0.3", LAST_PARSED, (2,)),
     title="on trn1 scratch lies in private memory",
     what="a kernel for trn1 makes a tensor in nl.shared_hbm that it does not return",
-    why="one port and one issue have the build refused, as trn1 has no memory that cores share; kernels of "
-    "others run there with it",
+    why="one port and one issue have the build refused, as cores of trn1 share none; others run there",
     fix="if the build refuses it, use buffer=nl.private_hbm",
     source="a port of Qwen 3.6 to trn1; aws-neuron-sdk issue 1311; against them public probes on trn1",
     kernel=COPIED.around(_SCRATCH), wrong="shared_hbm", right="private_hbm", options=("--target", "trn1"),

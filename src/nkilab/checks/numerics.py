@@ -31,20 +31,17 @@ from .world import World
 
 _OPTIONS = ("--numerics", "")
 _ADDED = """
-tiles: tile bf16[128,64] sbuf; total nl.{dtype}[128,64] sbuf; out nl.{dtype}[128,64] hbm
+tiles: tile bf16[128,64] sbuf; total nl.{dtype}[128,64] sbuf; out nl.{dtype}[128,64] hbm < total
 nisa.memset(tile, 1.0)
 nisa.memset(total, 0.0)
 for _ in range({count}):
     nisa.tensor_tensor(total, total, tile, op=nl.add)
-nisa.dma_copy(out, total)
 """
 LOST = rule(
     "numerics-lost-sum", "numerics", "warning",
     title="a running sum is kept in float32",
-    what="additions to a tile of a narrow type change nothing any more, while the same sum in float32 goes "
-    "on growing",
-    why="what is added is less than half a unit in the last place of what is there; bfloat16 has 8 bits of "
-    "it",
+    what="additions to a tile of a narrow type change nothing any more; in float32 the sum grows on",
+    why="what is added is less than half a unit in the last place of what is there: 8 bits of bfloat16",
     fix="accumulate in a float32 tile or in PSUM, and cast once at the end",
     source="NKI API common fields, data types; arithmetic of rounding",
     wrong=Example(_ADDED.format(dtype="bfloat16", count=264), {"x": "f32[1,1]"}, options=_OPTIONS),
@@ -52,10 +49,9 @@ LOST = rule(
 )  # fmt: skip
 
 _GROWN = """
-tiles: tile nl.{0}[128,64] sbuf; out nl.{0}[128,64] hbm
+tiles: tile nl.{0}[128,64] sbuf; out nl.{0}[128,64] hbm < tile
 nisa.memset(tile, 60000.0)
 nisa.tensor_scalar(tile, tile, op0=nl.multiply, operand0=4.0)
-nisa.dma_copy(out, tile)
 """
 OVERFLOW = rule(
     "numerics-overflow", "numerics", "error",
@@ -68,17 +64,15 @@ OVERFLOW = rule(
 )  # fmt: skip
 
 _CANCELLED = """
-tiles: tile nl.{0}[128,64] sbuf; other nl.{0}[128,64] sbuf; out nl.{0}[128,64] hbm
+tiles: tile nl.{0}[128,64] sbuf; other nl.{0}[128,64] sbuf; out nl.{0}[128,64] hbm < other
 nisa.memset(tile, 1000.0)
 nisa.tensor_scalar(other, tile, op0=nl.add, operand0=1.0)
 nisa.tensor_tensor(other, other, tile, op=nl.subtract)
-nisa.dma_copy(out, other)
 """
 PARTED = rule(
     "numerics-divergence", "numerics", "warning",
     title="a result is near that of float32",
-    what="a result differs from the same computation in float32 by more than a twentieth of its largest "
-    "element",
+    what="a result differs from the same computation in float32 by a twentieth of its largest element",
     why="rounding between the instructions grew: large numbers that cancel, or many roundings in a row",
     fix="keep the tile at the line where the two part in float32",
     source="arithmetic of rounding",
@@ -359,12 +353,11 @@ def numerics(
 
 _SUMMED = """
 tiles: tile f32[128,64] sbuf; total nl.{}[128,64] sbuf
-tiles: out bf16[128,64] hbm
+tiles: out bf16[128,64] hbm < total
 nisa.memset(total, 0.0)
 for i in range(16):
     nisa.dma_copy(tile, x[i])
     nisa.tensor_tensor(total, total, tile, op=nl.add)
-nisa.dma_copy(out, total)
 """
 NARROW_SUM = rule(
     "numerics-narrow-sum", "numerics", "warning",

@@ -71,23 +71,16 @@ def form_rule(
     return keep
 
 
-def tile_line(name: str, shape: str, dtype: str = "float32", buffer: str = "sbuf") -> str:
-    """The line of an example that makes a tile."""
-    return f"{name} = nl.ndarray({shape}, nl.{dtype}, buffer=nl.{buffer})"
-
-
 form_rule("nki", "activation-bias-number",
     Refusal("log", "NCC_IBIR605", "bias of InstActivation can only be an immediate", generations=(2,)),
             "activation", "activation_reduce",
     title="on trn1 the bias of an activation is a tile",
-    what="an activation other than copy and reciprocal has no bias tile on trn1; nl.exp and its like give "
-    "none",
-    why="the compiler fills in the number 0, which ScalarE of trn1 takes as the bias of copy and reciprocal "
-    "alone",
+    what="an activation other than copy and reciprocal has no bias tile on trn1, as by nl.exp",
+    why="the compiler fills in the number 0, which ScalarE of trn1 takes of copy and reciprocal alone",
     fix="pass bias= as a tile [P, 1] that memset fills with 0",
     source="trnrand issue 2; torchneuronx, device log",
     wrong="nisa.activation(tile, op=nl.exp, data=tile)",
-    right=(tile_line("zero", "(128, 1)"), "nisa.memset(zero, 0.0)",
+    right=("tiles: zero f32[128,1] sbuf", "nisa.memset(zero, 0.0)",
            "nisa.activation(tile, op=nl.exp, data=tile, bias=zero)"),
     options=("--target", "trn1"),
 )(lambda form:
@@ -105,7 +98,7 @@ _DIVIDES = ("divide", "mod", "fmod")
     fix="multiply by nisa.reciprocal, or by nl.reciprocal(y)",
     source="NKI 0.3 and 0.4 release notes, known issues; nki-autotune, kernels",
     wrong="nisa.tensor_tensor(tile, tile, tile, op=nl.divide)",
-    right=(tile_line("inverse", "(128, 512)"), "nisa.reciprocal(inverse, tile)",
+    right=("tiles: inverse f32[128,512] sbuf", "nisa.reciprocal(inverse, tile)",
            "nisa.tensor_tensor(tile, tile, inverse, op=nl.multiply)"),
 )  # fmt: skip
 def _division(form: Form) -> str:
@@ -127,13 +120,12 @@ _ADDRESSES = ("int32", "uint32")
     Refusal("documented", "NCC_INLA001", "immediate dtype must be fp32"), "tensor_scalar",
             "tensor_scalar_reduce",
     title="a column that arithmetic takes is float32",
-    what="tensor_scalar or tensor_scalar_reduce computes with a tile [P, 1] that is not float32 in an "
-    "arithmetic operator",
+    what="tensor_scalar or tensor_scalar_reduce computes with a tile [P, 1] that is not float32",
     why="the engine reads the column as float32 and casts data alone; the compiler refuses other types",
     fix="copy the column into a float32 tile first",
     source="nki.isa.tensor_scalar, data types",
-    kernel=f"{tile_line('column', '(128, 1)', '{}')}\nnisa.memset(column, 2.0)\n{SCALED.format('column')}",
-    wrong="bfloat16", right="float32",
+    kernel=f"tiles: column {{}}[128,1] sbuf\nnisa.memset(column, 2.0)\n{SCALED.format('column')}",
+    wrong="bf16", right="f32",
 )  # fmt: skip
 def _columns(form: Form) -> str:
     for name, op, column in columns_of(form):
@@ -195,11 +187,10 @@ form_rule("nki", "square-and-sum",
     Refusal("disputed", "NCC_IXCG864", "ISA check failed"), "activation_reduce",
     title="a square is summed by another instruction",
     what="activation_reduce computes squares and their sums at once",
-    why="one report has its build refused, another one runs it on trn2; which versions and types refuse it "
-    "is not known",
+    why="one report has its build refused, another one runs it on trn2; for which types is not known",
     fix="if the build refuses it, use nisa.activation(op=nl.square), then nisa.tensor_reduce",
     source="nki-moe-megakernel, common pitfalls; against it nki-autotune",
-    kernel=tile_line("total", "(128, 1)") + "\n{}",
+    kernel="tiles: total f32[128,1] sbuf" + "\n{}",
     wrong="nisa.activation_reduce(tile, op=nl.square, data=tile, reduce_op=nl.add, reduce_res=total)",
     right=("nisa.activation(tile, op=nl.square, data=tile)",
            "nisa.tensor_reduce(total, op=nl.add, data=tile, axis=1)"),
@@ -223,7 +214,7 @@ for _id, _op, _refusal, _why, _nki, _source in _BIASES:
         title=f"an activation that computes a {_op} has no tile as its bias",
         what=f"nl.{_op} is given a tile as its bias on trn1",
         why=_why, fix="add the column with nisa.tensor_scalar", source=_source,
-        kernel=f"{tile_line('by', '(128, 1)')}\nnisa.memset(by, 2.0)\n"
+        kernel="tiles: by f32[128,1] sbuf\nnisa.memset(by, 2.0)\n"
                "nisa.activation(tile, op=nl.{}, data=tile, bias=by)",
         wrong=_op, right="relu", options=("--nki", _nki, "--target", "trn1"),
     )(lambda form, op=_op: f"op is {op}, and bias is a tile"
@@ -237,10 +228,9 @@ for _id, _op, _refusal, _why, _nki, _source in _BIASES:
     why="the instruction adds up in float32, and casts neither; the code for reduce_res is NCC_IBVF013",
     fix="copy the integers into a float32 tile first, or use tensor_tensor and tensor_reduce",
     source="public kernels of a histogram, NKI 0.6",
-    kernel=f"{tile_line('counts', '(128, 512)', '{}')}\n{tile_line('total', '(128, 1)')}\n"
-           "nisa.memset(counts, 1)\n"
+    kernel="tiles: counts {}[128,512] sbuf; total f32[128,1] sbuf\nnisa.memset(counts, 1)\n"
            "nisa.tensor_scalar_reduce(tile, counts, nl.multiply, 2.0, nl.add, total)",
-    wrong="int32", right="float32",
+    wrong="i32", right="f32",
 )  # fmt: skip
 def _reduced_integers(form: Form) -> str:
     layouts = {"data": form.data, "reduce_res": form.reduce_res}

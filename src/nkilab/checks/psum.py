@@ -23,10 +23,8 @@ from .watch import Accumulated
 MODE = "nki.isa.nc_matmul, accumulation mode"
 _ARGS = {"a": "bf16[128,128]", "b": "bf16[128,512]"}
 _HEAD = """
-tiles: left bf16[128,128] sbuf; right bf16[128,512] sbuf; result f32[128,{wide}] sbuf
+tiles: left bf16[128,128] sbuf < a; right bf16[128,512] sbuf < b; result f32[128,{wide}] sbuf
 tiles: out f32[128,{wide}] hbm; total f32[128,{wide}] psum
-nisa.dma_copy(left, a)
-nisa.dma_copy(right, b)
 """
 _TAIL = """
 nisa.tensor_copy(result, total)
@@ -43,8 +41,7 @@ FIRST_WRITE = rule(
     "psum-accumulate-unwritten", "psum", "error",
     title="the first matmul of a sum overwrites",
     what="nc_matmul is given accumulate=True where no matmul and no other instruction has written to dst",
-    why="it adds to what an earlier sum left in the bank: undefined on every chip, and zero in many "
-    "simulators",
+    why="it adds to what an earlier sum left in the bank: undefined on every chip, zero in simulators",
     fix="pass accumulate=(k > 0), or leave accumulate out",
     source=MODE,
     kernel=_kernel(_LOOP), wrong="True", right="k > 0",
@@ -52,10 +49,8 @@ FIRST_WRITE = rule(
 FOREIGN_WRITE = rule(
     "psum-accumulate-foreign", "psum", "error",
     title="matmuls add to what matmuls wrote",
-    what="nc_matmul is given accumulate=True, or adds by itself, where an instruction that is no matmul "
-    "wrote dst",
-    why="on NeuronCore-v2 and v3 a bank that was filled by memset or tensor_copy is no start of a sum: the "
-    "result is undefined",
+    what="nc_matmul is given accumulate=True, or adds by itself, to what no matmul wrote",
+    why="on NeuronCore-v2 and v3 a bank that memset or tensor_copy filled starts no sum: it is undefined",
     fix="start the sum with accumulate=False, and add the initial value on VectorE while copying to sbuf",
     source=f"{MODE}, note",
     wrong=_kernel("nisa.memset(total, 1.0)\nnisa.nc_matmul(total, left, right, accumulate=True)\n"),
@@ -66,8 +61,7 @@ ZEROED = rule(
     "psum-accumulate-zeroed", "psum", "note",
     title="matmuls start their sum by overwriting",
     what="nc_matmul is given accumulate=True where memset or another instruction left zeros",
-    why="the manual calls the result undefined on NeuronCore-v2 and v3; kernels that do so were right on "
-    "trn2",
+    why="the manual calls the result undefined on NeuronCore-v2 and v3; kernels were right on trn2",
     fix="start the sum with accumulate=False, and leave the memset out",
     source=f"{MODE}, note; against it device logs of public kernels on trn2",
     wrong=_kernel("nisa.memset(total, 0.0)\nnisa.nc_matmul(total, left, right, accumulate=True)\n"),
@@ -89,8 +83,7 @@ INTERLEAVED = rule(
     "psum-interleaved", "psum",
     Refusal("documented", "SCH713", "accumulation group interleaving", BETA1, BETA1, milder="warning"),
     title="one sum at a time is made in a bank",
-    what="a matmul of Beta 1 adds to a sum after a matmul started another sum in the same bank and "
-    "partitions",
+    what="a matmul of Beta 1 adds to a sum after another sum was started in its bank and partitions",
     why="a bank holds one open accumulation group; the compiler of Beta 1 refuses such programs as a "
     "violation of accumulation group interleaving, where it notices",
     fix="finish one sum before the next one is started, or give each a bank of its own",
@@ -113,8 +106,7 @@ SHARED = rule(
     why="what starts a sum starts an accumulation group of its nl.ndarray: several in one are tied "
     "together, and the compiler refuses them or leaves all but the last wrong",
     fix="leave accumulate out, or give each sum an nl.ndarray of its own, or finish one before the next",
-    source="nki-library, tensor pools; a report of pitfalls on trn2, NKI 0.6; kernels of nki-library 2.29 "
-    "leave accumulate out",
+    source="nki-library, tensor pools, which leaves accumulate out; a report on trn2, NKI 0.6",
     wrong=_kernel(_SHARED.format(first="k in range(2)", second="half in range(2)")),
     right=_kernel(_SHARED.format(first="half in range(2)", second="k in range(2)")),
 )  # fmt: skip
@@ -127,18 +119,15 @@ LOST = rule(
     "psum-lost-sum", "psum", "warning",
     title="a sum is read before the next one is started in its place",
     what="a matmul overwrites a result of matmuls that nothing has read",
-    why="the first result is lost: it is copied to sbuf too late or never, or accumulate should have been "
-    "True",
+    why="the first result is lost: it is copied to sbuf too late or never, or should have been added to",
     fix="copy the sum to sbuf with tensor_copy before the next one, or let the matmul accumulate",
     source=MODE,
     kernel=_kernel(_OVERWRITTEN), wrong="False", right="k > 0",
 )  # fmt: skip
 
 _GRID = """
-tiles: left bf16[128,2,128] sbuf; right bf16[128,512] sbuf; result f32[128,256] sbuf; out f32[256,512] hbm
-nisa.dma_copy(left, a.reshape((128, 2, 128)))
-nisa.dma_copy(right, b)
-total = nl.ndarray((128, 256), nl.float32, buffer=nl.psum)
+tiles: left bf16[128,2,128] sbuf < a.reshape((128, 2, 128)); right bf16[128,512] sbuf < b
+tiles: result f32[128,256] sbuf; total f32[128,256] psum; out f32[256,512] hbm
 for m in range(2):
     for n in range(2):
         nisa.nc_matmul(total, left[:, m], right[:, nl.ds(n * 256, 256)]{})
@@ -169,6 +158,13 @@ CROSSING = rule(
     right=_kernel("nisa.memset(total, 0.0)\nnisa.nc_matmul(total[:, 512:1024], left, right)\n", 1024),
 )  # fmt: skip
 
+
+_MOVED = """
+begin = {}
+tiles: tile bf16[128,128] sbuf < x; transposed bf16[128,256] psum; out bf16[128,128] hbm < tile
+nisa.nc_transpose(transposed[:, nl.ds(begin, 128)], tile)
+nisa.tensor_copy(tile, transposed[:, nl.ds(begin, 128)])
+"""
 WORD = rule(
     "psum-word-start", "psum", Refusal("report", since="0.6", until="0.6"),
     title="a matmul writes from the start of a word",
@@ -176,6 +172,7 @@ WORD = rule(
     why="PSUM is written word by word; the compiler's verifier refuses the address",
     fix="begin it at an even element",
     source="tests of vLLM's kernels for trn2, rules of the backend's verifier",
+    kernel=Example(_MOVED, {"x": "bf16[128,128]"}, options=("--nki", "0.6")), wrong="1", right="2",
 )  # fmt: skip
 
 # the last generation in which the two rules about matmuls and banks hold

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from .conflicts import BETA_1_DIRECT, CORES, DYNAMIC
 from .declare import COPIED, Example, Rule, rule
 from .registers import OPEN
@@ -11,8 +13,7 @@ RANKS = "two ranks"
 LIFETIME = rule(
     "lifetime-conflict", "races", "error",
     title="no tile is written over while it is still needed",
-    what="a tile at an address of the kernel's is read after another tile at overlapping addresses was "
-    "written",
+    what="a tile at an address of the kernel's is read after one at overlapping addresses was written",
     why="both are the same bytes, so that the read gets what the other one left; simulators that give every "
     "tensor memory of its own do not show it",
     fix="give the two tiles addresses that do not overlap",
@@ -57,20 +58,14 @@ DIRECT_RACE = rule(
 )  # fmt: skip
 
 _SCATTER = """
-index = nl.ndarray((1, 1), nl.int32, buffer=nl.sbuf)
-tile = nl.ndarray((1, 512), nl.float32, buffer=nl.sbuf)
-back = nl.ndarray((1, 512), nl.float32, buffer=nl.sbuf)
-held = nl.ndarray((4, 512), nl.float32, buffer=nl.shared_hbm)
-out = nl.ndarray((1, 512), nl.float32, buffer=nl.shared_hbm)
-zeros = nl.ndarray((4, 512), nl.float32, buffer=nl.sbuf)
+tiles: index i32[1,1] sbuf < i; tile f32[1,512] sbuf < x; back f32[1,512] sbuf; zeros f32[4,512] sbuf
+tiles: held f32[4,512] hbm; result f32[1,512] hbm
 nisa.memset(zeros, 0.0)
 nisa.dma_copy(held, zeros)
-nisa.dma_copy(index, i)
-nisa.dma_copy(tile, x)
 nisa.dma_copy(held.ap(pattern=[[512, 1], [1, 512]], scalar_offset=index, indirect_dim=0), tile)
 nisa.dma_copy(back, {source})
-nisa.dma_copy(out, back)
-return held, out
+nisa.dma_copy(result, back)
+return held, result
 """
 DYNAMIC_RACE = rule(
     "race-dynamic-hbm", "races", "warning",
@@ -87,13 +82,11 @@ DYNAMIC_RACE = rule(
 
 _BLOCK = "with nl.no_reorder():\n{indent}"
 _DROPS = """
-tiles: total f32[128,1] sbuf; part f32[128,512] sbuf; low f32[128,512] sbuf; high f32[128,512] sbuf
-tiles: out f32[128,1] hbm
-nisa.dma_copy(part, x)
+tiles: total f32[128,1] sbuf; part f32[128,512] sbuf < x; low f32[128,512] sbuf; high f32[128,512] sbuf
+tiles: out f32[128,1] hbm < total
 {indent}nisa.activation(low, op=nl.exp, data=part, reduce_op=nl.add, reduce_cmd=nisa.reduce_cmd.reset_reduce)
 {indent}nisa.activation(high, op=nl.square, data=part, reduce_op=nl.add, reduce_res=total,
 {indent}                reduce_cmd=nisa.reduce_cmd.reduce)
-nisa.dma_copy(out, total)
 """
 OPEN_RACE = rule(
     "race-open-schedule", "races", "note",
@@ -110,8 +103,7 @@ OPEN_RACE = rule(
 
 _EXCHANGE = """
 rank = nl.program_id(0)
-tiles: tile f32[128,512] sbuf; back f32[128,512] sbuf; shared f32[2,128,512] hbm; out f32[2,128,512] hbm
-nisa.dma_copy(tile, x)
+tiles: tile f32[128,512] sbuf < x; back f32[128,512] sbuf; shared f32[2,128,512] hbm; out f32[2,128,512] hbm
 nisa.dma_copy(shared[rank], tile)
 {}
 nisa.dma_copy(back, shared[1 - rank])
@@ -128,15 +120,22 @@ CORES_RACE = rule(
     kernel=Example(_EXCHANGE, COPIED.args, grid="2"), wrong="", right="nisa.core_barrier(shared, (0, 1))",
 )  # fmt: skip
 
+_RANKS = Example("""
+tiles: src f32[128,512] hbm < x; dst f32[128,512] hbm; out f32[128,512] hbm
+{}
+""", COPIED.args, above="import nki.collectives as collectives")  # fmt: skip
+_EXCHANGED = "collectives.collective_permute([src], [{0}], [[0, 1], [1, 0]])\nnisa.dma_copy(out, {0})"
+_REDUCED = "collectives.all_reduce([src], [{}], collectives.ReplicaGroup([[0]]), nl.add)\n"
 RANKS_RACE = rule(
     "race-two-ranks", "races", "warning",
     title="a collective receives into memory that no other rank reads from",
-    what="src and dst of a collective share elements, so that what arrives from one rank lies where another "
-    "one still reads",
+    what="src and dst of a collective share elements, so that one rank sends to where another still reads",
     why="ranks run independently, and the reference does not say that all have read before one receives; a "
     "simulator in which everybody brings a copy first shows the right result",
     fix="give dst a tensor of its own",
     source="nki.collectives; assumed",
+    kernel=replace(_RANKS, options=("--nki", "0.7", "--ranks", "2")),
+    wrong=_EXCHANGED.format("src"), right=_EXCHANGED.format("dst"),
 )  # fmt: skip
 
 RECEIVED = rule(
@@ -147,6 +146,9 @@ RECEIVED = rule(
     "before left: on four chips of eight ranks results differed from run to run; two and four ranks agreed",
     fix="give each collective a dst of its own",
     source="sample-spectral-dns-on-aws-neuron, platform rules, 2, NKI 0.6",
+    kernel=replace(_RANKS, options=("--nki", "0.7")),
+    wrong=_REDUCED.format("dst") * 2 + "nisa.dma_copy(out, dst)",
+    right=_REDUCED.format("dst") + _REDUCED.format("out"),
 )  # fmt: skip
 
 UNORDERED = rule(

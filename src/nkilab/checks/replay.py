@@ -154,8 +154,7 @@ _OPTIONS = ("--replay", "4")
 DIFFERS = rule(
     "order-changes-result", "replay", "error",
     title="every order that the framework may choose gives the same result",
-    what="a result of the recorded program differs when its rows are computed in another order that the "
-    "table of dependences allows",
+    what="a result of the recorded program differs when its rows run in another order that is allowed",
     why="the device chooses an order by timing, which differs from run to run. It is a warning where public "
     "documents do not settle whether the two are ordered",
     fix="order the two lines, or let them use memory of their own",

@@ -15,10 +15,10 @@ from ..dialects.grammar import LAST_PARSED, KindOf, refused, refused_value
 from ..dialects.history import order
 from ..dialects.kernel import Kernel
 from ..migrate.source import Function
-from .declare import COPIED, SCALED, Refusal, rule
+from .declare import COPIED, SCALED, Refusal, Rule, rule
 from .finding import Finding, once
 from .scope import Scope, parameters, scope_of
-from .sources import Sources
+from .sources import Sources, tracing_file
 from .text_rules import FINDERS, Place, found_by, text_rule
 from .traced import GROWS
 
@@ -201,8 +201,7 @@ _BASES = ("NKIObject", "Enum", "IntEnum", "StrEnum", "NamedTuple")
 
 @text_rule("nki", "class-base", _DOCUMENTED,
     title="classes of a kernel inherit from NKIObject",
-    what="a kernel makes an object of a class of its file that does not inherit from NKIObject, or of an "
-    "Enum",
+    what="a kernel makes an object of a class of its file that inherits neither from NKIObject nor from Enum",
     why="the compiler takes in only classes that are meant for it",
     fix="let the class inherit from nl.NKIObject and nothing else",
     source=f"{_GUIDE}, class support",
@@ -229,8 +228,7 @@ def _is_known_class(class_def: ast.ClassDef, classes: dict[str, ast.ClassDef]) -
 PURE = rule(
     "impure-kernel", "language", "error",
     title="a kernel depends on its arguments alone",
-    what="a kernel reads the clock, the environment, a random generator of the host or a file, or changes a "
-    "value of its module",
+    what="a kernel reads the clock, the environment, a random generator or a file, or changes its module",
     why="compiled kernels are kept by their arguments: a later call gets what an earlier one saw",
     fix="pass the value as an argument",
     source=f"{_GUIDE}, kernel caching",
@@ -340,5 +338,20 @@ def find(kernel: Kernel, sources: Sources, generation: int) -> Iterator[Finding]
 def violations(scope: Scope, spelling: str, version: str, generation: int) -> Iterator[Finding]:
     """What a version refuses in the text of a kernel for a generation of chips, 0 for any."""
     for own_rule, look in FINDERS[spelling]:
-        if own_rule.refusal is None or own_rule.refusal.applies(version, generation):
-            yield from once(own_rule.finding(said, scope.site(at), fix=fix) for at, said, fix in look(scope))
+        if own_rule.refusal is not None and not own_rule.refusal.applies(version, generation):
+            continue
+        for finding in once(own_rule.finding(said, scope.site(at), fix=fix) for at, said, fix in look(scope)):
+            traces = tracing_file(scope.source.path) if _is_of_parser(own_rule) and finding.fails else ""
+            yield _as_traced(finding, traces) if traces else finding
+
+
+def _is_of_parser(own_rule: Rule) -> bool:
+    """Whether the front end that parses kernels refuses it; errors with a code come from behind it."""
+    refusal = own_rule.refusal
+    return refusal is not None and refusal.until == LAST_PARSED and not refusal.code
+
+
+def _as_traced(finding: Finding, path: str) -> Finding:
+    """A finding of the front end that parses, about a kernel that another one may compile."""
+    said = f"{path} of its project compiles kernels with TracerFrontend, which runs them as Python"
+    return replace(finding, severity="note", certainty="disputed", notes=(*finding.notes, said))

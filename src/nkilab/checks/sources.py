@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import ast
 import io
+import linecache
 import os
 import re
 import tokenize
 from collections.abc import Iterator
 from functools import cached_property, lru_cache
+from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
@@ -18,6 +20,12 @@ from ..errors import UsageError
 from ..migrate.source import Source, parse
 from .finding import Site
 
+# how a text names the front end that runs kernels as Python instead of parsing them
+_TRACER = rb"\bTracer(?:Frontend)"
+_TRACING = re.compile(rb"%b\s*\(|\.%b\b|\bimport [^#\n]*%b\b" % (_TRACER, _TRACER, _TRACER))
+_PROJECT_FILES = (".git", "pyproject.toml", "setup.py", "setup.cfg")
+# of one project that are looked through
+_MOST_FILES = 5000
 _IGNORE = re.compile(r"#\s*nkilab:\s*ignore(?:\[([^\]]*)\])?\s*(.*)")
 
 
@@ -50,7 +58,7 @@ class SourceFile:
 
     Args:
         path: of the file.
-        text: of it; "" where it cannot be read (a notebook's cell, a removed file).
+        text: of it; "" where it cannot be read (a removed file).
     """
 
     def __init__(self, path: str, text: str) -> None:
@@ -162,6 +170,24 @@ def _file(path: str, _changed: int, _size: int) -> SourceFile:
         return SourceFile(path, "")
 
 
+@lru_cache(64)
+def tracing_file(path: str) -> str:
+    """The file of a kernel's project that has kernels compiled by being run, or "".
+
+    A project is what lies below the uppermost folder around the file that has a pyproject.toml or the like,
+    within its repository; else the file's own folder.
+    """
+    folders = Path(path).resolve().parents[:-1]
+    repository = next((n for n, folder in enumerate(folders) if (folder / ".git").exists()), len(folders))
+    around = [f for f in folders[: repository + 1] if any((f / name).exists() for name in _PROJECT_FILES)]
+    pattern = "**/*.py" if around else "*.py"
+    for file in islice((around or folders)[-1 if around else 0].glob(pattern), _MOST_FILES):
+        is_installed = "site-packages" in file.parts
+        if not is_installed and file.is_file() and _TRACING.search(file.read_bytes()):
+            return file.name
+    return ""
+
+
 class Sources:
     """The files of the user's that findings speak of."""
 
@@ -176,7 +202,8 @@ class Sources:
                 status = os.stat(path)
                 known = _file(path, status.st_mtime_ns, status.st_size)
             except OSError:
-                known = SourceFile(path, "")
+                # a notebook keeps the text of its cells here
+                known = SourceFile(path, "".join(linecache.getlines(path)))
             self._files[path] = known
         return known
 

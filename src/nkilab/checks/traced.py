@@ -75,8 +75,7 @@ _NEED_NUMBERS = ("abs", "bool", "divmod", "float", "int", "max", "min", "pow", "
     what="the variable of affine_range or sequential_range, or what is computed from it, chooses from a "
     "list or dictionary of Python's, is an exponent, is multiplied by another one, or goes into range, min, "
     "max, int, float or another function of Python's that needs a number",
-    why=f"{_ONCE}, which has no value: sums, multiples, quotients and remainders of it index tensors, and "
-    "that is all",
+    why=f"{_ONCE}, which has no value: sums, multiples, quotients and remainders index tensors",
     fix="use nl.static_range, or keep the values in a tensor and index that",
     source="NKI programming model, loops; nki.language.affine_range: the variable is symbolic",
     kernel=_STORED.around("""scales = [1.0, 2.0, 3.0, 4.0]

@@ -16,12 +16,10 @@ from .finding import Finding, once
 from .initialisation import holes
 
 _SUM = """
-tiles: out f32[128,512] hbm; left bf16[128,4,128] sbuf; right bf16[128,4,512] sbuf; result f32[128,512] sbuf
-nisa.dma_copy(left, a)
-nisa.dma_copy(right, b)
+tiles: left bf16[128,4,128] sbuf < a; right bf16[128,4,512] sbuf < b
+tiles: result f32[128,512] sbuf; out f32[128,512] hbm < result
 {}
 nisa.tensor_copy(result, total)
-nisa.dma_copy(out, result)
 """
 _TILE = "total = nl.ndarray((128, 512), nl.float32, buffer=nl.psum)\n"
 _LOOP = "for k in nl.affine_range(4):\n    "
@@ -39,12 +37,10 @@ LOST_ITERATIONS = rule(
 )  # fmt: skip
 
 _ROWS = """
-out = nl.ndarray((128, 64 * {0}), nl.float32, buffer=nl.shared_hbm)
+tiles: out f32[128,64 * {0}] hbm
 for i in nl.affine_range({0}):
-    tile = nl.ndarray((128, 64), nl.float32, buffer=nl.sbuf)
-    nisa.dma_copy(tile, x[:, nl.ds(i * 64, 64)])
+    tiles: tile f32[128,64] sbuf < x[:, nl.ds(i * 64, 64)]
     nisa.dma_copy(out[:, nl.ds(i * 64, 64)], tile)
-return out
 """
 UNREAD_INPUT = rule(
     "unread-input", "initialisation", "note",
@@ -59,10 +55,8 @@ UNREAD_INPUT = rule(
 )  # fmt: skip
 
 _SCALED = """
-tiles: out f32[128,512] hbm; tile f32[128,512] sbuf; scaled f32[128,512] sbuf
-nisa.dma_copy(tile, x)
+tiles: out f32[128,512] hbm < {}; tile f32[128,512] sbuf < x; scaled f32[128,512] sbuf
 nisa.tensor_scalar(scaled, tile, nl.multiply, 2.0)
-nisa.dma_copy(out, {})
 """
 UNREAD_RESULT = rule(
     "unread-result", "initialisation", "note",

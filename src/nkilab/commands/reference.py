@@ -39,7 +39,7 @@ SHELLS = ("bash", "zsh", "fish")
 @json_option
 @click.argument("name", type=NAMES)
 def explain(as_json: bool, name: str) -> None:
-    """Explain an instruction, operator, type, chip, constant, metric, rule, error key or compiler code."""
+    """Explain a word, public name, instruction, type, chip, constant, metric, rule, error key or code."""
     if as_json:
         print_document(part("explain").explanation_data(name))
     else:

@@ -92,6 +92,6 @@ def _bound(kernel: Any, positional: Sequence[Any], named: dict[str, Any]) -> Bou
     return bound
 
 
-def print_documents(dicts: list[dict[str, Any]]) -> None:
+def print_documents(dicts: Sequence[dict[str, object]]) -> None:
     """Print one object, or several as a list."""
     print_document(dicts[0] if len(dicts) == 1 else dicts)

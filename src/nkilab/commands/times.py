@@ -22,6 +22,7 @@ from .shapes import (
 )
 
 if TYPE_CHECKING:
+    from ..api import Estimate
     from ..profiles import Profile
 
 text_option = click.option(
@@ -42,11 +43,21 @@ text_option = click.option(
 @of_kernel
 def estimate(kernel: str, as_json: bool, **options: Any) -> None:
     """Predict the latency of a kernel from shapes alone."""
-    results = timed(part("api").estimate, kernel, **options)
+    try:
+        results = timed(part("api").estimate, kernel, **options)
+    except Exception as error:
+        if begun := part("profiles").profile_until(error):
+            _show_estimates([begun], as_json, error)
+        raise
+    _show_estimates(results, as_json)
+
+
+def _show_estimates(results: Sequence[Estimate], as_json: bool, error: Exception | None = None) -> None:
+    """Print estimates of whole kernels, or of what one did before an error."""
     if as_json:
-        print_documents(
-            [{**r.to_dict(), "advice": [own.to_dict() for own in r.run.guidance.advice]} for r in results]
-        )
+        advice = [[own.to_dict() for own in one.run.guidance.advice] for one in results]
+        dicts = [one.to_dict() | {"advice": own} for one, own in zip(results, advice, strict=True)]
+        print_documents(_with_error(dicts, error))
         return
     terminal = part("views.terminal")
     if len(results) > 1:
@@ -82,9 +93,8 @@ def profile(
     try:
         results = timed(profiles.profile, kernel, **options)
     except Exception as error:
-        begun = profiles.profile_until(error)
-        if begun:
-            _show_profiles([begun], files, as_json, as_text)
+        if begun := profiles.profile_until(error):
+            _show_profiles([begun], files, as_json, as_text, error)
         raise
     if changes:
         differences = [r.diff(r.what_if(**changes), ("as it is", "what if"), what_if) for r in results]
@@ -93,12 +103,24 @@ def profile(
     _show_profiles(results, files, as_json, as_text)
 
 
-def _show_profiles(results: Sequence[Profile], files: dict[str, str], as_json: bool, as_text: bool) -> None:
+def _with_error(documents: list[dict[str, object]], error: Exception | None) -> list[dict[str, object]]:
+    """Documents with the error that a kernel broke off with, if it did."""
+    return (
+        documents
+        if error is None
+        else [one | {"error": part("failures").failure_of(error).to_dict()} for one in documents]
+    )
+
+
+def _show_profiles(
+    results: Sequence[Profile], files: dict[str, str], as_json: bool, as_text: bool,
+    error: Exception | None = None,
+) -> None:  # fmt: skip
     """Write the files that are asked for, and print what is asked for besides."""
     for wrote in results[0].save(files):
         click.echo(printable(f"nkilab: wrote {wrote}"), err=True)
     if as_json:
-        print_documents([r.to_profile() for r in results])
+        print_documents(_with_error([r.to_profile() for r in results], error))
     elif as_text or not any(files.values()):
         for result in results:
             click.echo(result.text(), nl=False)

@@ -220,7 +220,7 @@ def resized(place: Place, _: str) -> Iterator[str]:
 def on_engine(place: Place, words: str) -> Iterator[str]:
     """An instruction on the engine that the advice names, in each or in every second iteration."""
     call = place.called(place.statement)
-    name = words.rpartition(" on ")[2]
+    name = words.rpartition(" on ")[2].removesuffix("E").lower()
     if call is None or not isinstance(call.call, ast.Call) or not call.name.startswith("isa."):
         raise Refusal("the line calls no instruction of nki.isa, which alone takes engine=")
     isa = place.source.text_of(call.call.func).rpartition(".")[0]

@@ -20,6 +20,8 @@ from ..tiles.dtypes import DTYPES
 from ..tiles.tile import compact_strides, layout
 from .language.ast import Access, Affine, Cascade, Einsum, Iterate
 from .language.extents import block_extent
+from .plan.normal import live
+from .rewrite.chunks import is_chunked
 from .rewrite.recurrences import with_scans
 
 # operators of one instruction
@@ -30,8 +32,10 @@ TOGETHER = 2
 FEW, MANY = 512, 1024
 
 
-def blocks_ns(cascade: Cascade, machine: Machine, passes: float) -> tuple[float, float]:
+def blocks_ns(cascade: Cascade, machine: Machine, passes: float) -> tuple[float, float, set[str]]:
     """Nanoseconds that blocks need as scans, and that others need, however many engines share their work.
+
+    The variables of blocks that products of chunks compute come third: not even their states need be there.
 
     Args:
         cascade: every rank has an extent.
@@ -40,14 +44,17 @@ def blocks_ns(cascade: Cascade, machine: Machine, passes: float) -> tuple[float,
     """
     distributed, _ = with_scans(cascade)
     scans = [e for e in distributed.einsums if e.recurrence is not None and e.recurrence.kind == "scan"]
-    total = {"scan": 0.0, "chain": 0.0}
+    total, chunked, needed = {"scan": 0.0, "chain": 0.0}, set[str](), live(distributed)[0]
     for block in cascade.blocks:
         own = [e for e in scans if e.name in {b.name for b in block.body}]
+        if own and all(is_chunked(e, needed) for e in own):
+            chunked.add(block.variable)
+            continue
         stepped = block_extent(block, cascade) * _turn_ns(block, cascade, machine, passes)
         scanned = sum(_scan_ns(e, distributed, machine, passes) for e in own)
         is_scan = bool(own) and scanned < stepped
         total["scan" if is_scan else "chain"] += scanned if is_scan else stepped
-    return total["scan"], total["chain"]
+    return total["scan"], total["chain"], chunked
 
 
 def _scan_ns(scan: Einsum, cascade: Cascade, machine: Machine, passes: float) -> float:

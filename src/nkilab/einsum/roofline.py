@@ -79,12 +79,14 @@ def roofline(cascade: Cascade, dtypes: Mapping[str, str], machine: Machine) -> R
     times["hbm"] = total / machine["hbm_bytes_per_ns"]
     narrow = any(as_dtype(dtypes.get(t, "float32")).storage.itemsize == 2 for t in cascade.inputs)
     cascade = normal(cascade, int(machine["partitions"]))
+    floats = 1 if narrow else machine["fp32_passes"]
+    times["scan"], times["chain"], chunked = blocks_ns(cascade, machine, floats)
     passes: dict[tuple[Iterate | None, frozenset[str]], list[Einsum]] = {}
     for einsum, block in cascade.walk():
         if is_contraction(einsum):
-            rate = machine["peak_tflops_bf16"] * 1000 / (1 if narrow else machine["fp32_passes"])
+            rate = machine["peak_tflops_bf16"] * 1000 / floats
             times["tensor"] += 2 * _points(cascade, einsum, block) / rate
-        else:
+        elif block is None or block.variable not in chunked:
             passes.setdefault((block, frozenset(einsum.variables)), []).append(einsum)
     for (block, _), einsums in passes.items():
         points = _points(cascade, einsums[0], block) / machine["partitions"]
@@ -93,11 +95,10 @@ def roofline(cascade: Cascade, dtypes: Mapping[str, str], machine: Machine) -> R
     functions = times["scalar"] * machine["scalar_clock_ghz"]
     times["elementwise"] = (times["elementwise"] + functions) / elementwise_rate(machine, narrow)
     turned = sum(_points(cascade, e, b) for e, b in _turned(cascade)) / machine["partitions"]
-    turned *= (1 if narrow else machine["fp32_passes"]) / machine["tensor_clock_ghz"]
+    turned *= floats / machine["tensor_clock_ghz"]
     times["turned"] = times["tensor"] + turned if turned else 0.0
     times["psum"] = _shared_out(machine, *_psum_passes(cascade, machine))
     times["vectors"] = _with_vectors(cascade, machine) / _vector_rate(machine, narrow)
-    times["scan"], times["chain"] = blocks_ns(cascade, machine, 1 if narrow else machine["fp32_passes"])
     launch = sum(machine[name] for name in ("kernel_start_ns", "dma_start_ns", "kernel_end_ns"))
     return Roofline(times, total, launch)
 

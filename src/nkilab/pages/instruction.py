@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
 from inspect import cleandoc, signature
 from typing import Any
@@ -117,7 +117,7 @@ def _opening(cls: type[Instruction]) -> Iterator[Block]:
     facts = [
         f"engines: {', '.join(map(engine_name, cls.engines))}",
         f"chips: {', '.join(m.name for m in chips_of(cls))}" + _why_not_all(cls),
-        f"NKI: {_versions(cls)}",
+        f"NKI: {runs_of(versions_with(f'{cls.module}.{cls.name}'))}",
         f"source: {cls.source}",
     ]
     if cls.registers:
@@ -127,9 +127,9 @@ def _opening(cls: type[Instruction]) -> Iterator[Block]:
     yield Bullets(tuple(facts))
 
 
-def _versions(cls: type[Instruction]) -> str:
-    """The first and last version of each run of versions that have an instruction."""
-    having = [VERSIONS.index(version) for version in versions_with(f"{cls.module}.{cls.name}")]
+def runs_of(versions: Iterable[str]) -> str:
+    """The first and last of each run of versions of NKI: "Beta 1, 0.2 to 0.7"."""
+    having = [VERSIONS.index(version) for version in versions]
     runs: list[list[int]] = []
     for number in having:
         if runs and runs[-1][1] == number - 1:

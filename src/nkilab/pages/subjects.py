@@ -19,7 +19,7 @@ from ..views.stalls import STALLS
 from ..views.words import HINTS
 from .content import Block, Bullets, Code, Page, Section, Text, code, listed, sentence, table
 from .example import spelled
-from .terms import REMEDIES, TERMS
+from .terms import glossary
 
 _REPLIES = {
     "error": "nkilab raises it as an error.",
@@ -129,10 +129,11 @@ def _refusal(fact: Rule | Limit) -> tuple[str, str]:
 
 def term_page(name: str) -> Page:
     """A word of those who begin, and what to do about it."""
-    term = TERMS[name]
+    term = glossary().words[name]
     others = (f"also called: {', '.join(term.others)}",) if term.others else ()
     facts = Bullets((*others, f"see also: {listed(term.pages)}"))
-    return Page(name, "word", (Section("", (Text(term.meaning), Text(term.remedy), facts)),))
+    texts = (Text(" ".join(words.split())) for words in (term.meaning, term.remedy))
+    return Page(name, "word", (Section("", (*texts, facts)),))
 
 
 def stall_page(name: str) -> Page:
@@ -146,7 +147,7 @@ def stall_page(name: str) -> Page:
 
 def metric_page(metric: Metric) -> Page:
     """The unit and definition of a metric, and what makes it better."""
-    remedy = next(remedy for part, remedy in REMEDIES.items() if part in metric.name)
+    remedy = next(remedy for part, remedy in glossary().remedies.items() if part in metric.name)
     facts = Bullets((f"unit: {metric.unit}", f"what to do: {remedy}"))
     return Page(metric.name, "metric", (Section("", (Text(sentence(metric.definition)), facts)),))
 

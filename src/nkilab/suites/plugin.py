@@ -47,9 +47,9 @@ def checked(
 
 @contextmanager
 def every_launch(replay: int = 0) -> Generator[None, Any, Any]:
-    """Check what is launched in a block, and fail the test at its end."""
+    """Check what is launched in a block, and fail the test at its end; advice is not looked for."""
     checking = part("checking")
-    with checking.every_launch(checking.Options(replays=replay)) as reports:
+    with checking.every_launch(checking.Options(replays=replay, is_advised=False)) as reports:
         yield
     _fail_on(reports)
 

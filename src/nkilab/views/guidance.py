@@ -103,10 +103,12 @@ class Guidance(Struct, frozen=True):
     Args:
         advice: the list, most gain first.
         distances: from the kernel to each limit.
+        why_none: why none was looked for; "" where it was.
     """
 
     advice: tuple[Advice, ...] = ()
     distances: tuple[Distance, ...] = ()
+    why_none: str = ""
 
     @property
     def sentence(self) -> str:
@@ -118,6 +120,8 @@ class Guidance(Struct, frozen=True):
                 f"First thing to try: {first.fix} ({first.name}, {first.where}); it saves "
                 f"{first.gain_us:.2f} us, {low:.2f} to {high:.2f} us."
             )
+        if self.why_none:
+            return self.why_none
         roofline = next((d for d in self.distances if d.limit == "roofline"), None)
         if roofline is not None and roofline.share <= 1.04:
             return "It is within 4 % of its roofline: nothing here pays."

@@ -80,7 +80,7 @@ def blocks(subject: Subject) -> Iterator[Candidate]:
             edits = [far[0], edits[0], far[1], edits[1], *far[2:]]
         yield Candidate(
             loop.line,
-            f"{plural(len(loads), 'transfer')} bring operand tiles that other output tiles use too",
+            f"{plural(len(loads), 'transfer', 'bring')} operand tiles that other output tiles use too",
             subject.weight(loads), tuple(edits), since_ns=0.0 if subject is own else own.renewed_ns,
         )  # fmt: skip
 
@@ -182,7 +182,7 @@ def wider_moving(subject: Subject) -> Iterator[Candidate]:
         counts = [n for n in (4, 2) if n * width <= most]
         yield Candidate(
             int(subject.base.line_column[matmuls[0]]),
-            f"{plural(len(matmuls), 'matmul')} stream {width} columns; {most} are allowed",
+            f"{plural(len(matmuls), 'matmul', 'stream')} {width} columns; {most} are allowed",
             max(subject.weight(matmuls), subject.weight(_transfer_rows(subject, loop))),
             tuple((f"{n * width} columns at once", _wider(subject, Block(loop, n))) for n in counts),
         )

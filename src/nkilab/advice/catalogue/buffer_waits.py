@@ -40,7 +40,7 @@ def banks(subject: Subject) -> Iterator[Candidate]:
     for line, matmuls in by_line(program, np.unique(later[emptied])).items():
         yield Candidate(
             line,
-            f"{plural(len(matmuls), 'matmul')} wait until a bank of PSUM has been copied out",
+            f"{plural(len(matmuls), 'matmul', 'wait')} until a bank of PSUM has been copied out",
             float(subject.spent[matmuls].sum()),
             (("a bank for each sum", partial(_with_banks, subject, line)),),
         )
@@ -81,7 +81,7 @@ def buffers(subject: Subject) -> Iterator[Candidate]:
         tiles = " and ".join(dict.fromkeys(f"{own.dtype}{list(own.shape)}" for own in records))
         yield Candidate(
             line,
-            f"{plural(len(every), 'load')} into one {tiles} wait until what it holds is used up",
+            f"{plural(len(every), 'load')} into one {tiles} must wait until what it holds is used up",
             float(subject.spent[every].sum()),
             tuple(
                 (words, partial(_with_buffers, subject, rows, np.flatnonzero(wanted & np.isin(later, rows))))

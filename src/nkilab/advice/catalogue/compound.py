@@ -192,7 +192,7 @@ def _columns(own: Layout, shape: tuple[int, ...], strides: tuple[int, ...]) -> L
 def selections(subject: Subject) -> Iterator[Candidate]:
     """Selections that select everything."""
     rows = [row for row in subject.rows_of("affine_select").tolist() if _selects_all(subject.base, row)]
-    message = f"{plural(len(rows), 'selection')} change nothing: all their elements are taken"
+    message = f"{plural(len(rows), 'selection', 'change')} nothing: all their elements are taken"
     yield from of_rows(subject, rows, message, ("left out", lambda: without_steps(subject, rows)))
 
 

@@ -48,7 +48,7 @@ def partial_products(subject: Subject) -> Iterator[Candidate]:
     def described(form: Instruction, count: int) -> tuple[str, Callable[[Step], Step]]:
         (used, columns), share = _extent_of_array(form), _share_of_array(form, side)
         array = f"{used} rows and {columns} columns of the {side} x {side} array ({share:.0%})"
-        return f"{plural(count, 'matmul')} use {array}", lambda step: replace(
+        return f"{plural(count, 'matmul', 'use')} {array}", lambda step: replace(
             step, busy_ns=step.busy_ns * share
         )
 

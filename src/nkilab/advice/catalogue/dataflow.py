@@ -75,7 +75,7 @@ def scratch(subject: Subject) -> Iterator[Candidate]:
         rows = np.array([r for s in tensors for r in subject.writers[s] + subject.readers[s]], np.int64)
         yield Candidate(
             line,
-            f"{plural(len(rows), 'transfer')} write {record.dtype}{list(record.shape)} to HBM and read it "
+            f"{plural(len(rows), 'transfer', 'write')} {record.dtype}{list(record.shape)} to HBM and read it "
             "back",
             subject.weight(rows),
             (("read from the tiles that were stored", lambda own=tensors: _kept(subject, own)),),  # type: ignore[misc]
@@ -195,7 +195,7 @@ def _one_after_another(
     title="loops stand in the order that moves least",
     what="another order of the same iterations loads less, or keeps less alive",
     why="a tile that the inner loop uses again stays; one that comes back later is loaded or kept",
-    fix="exchange the two loops",
+    fix="exchange the inner loop and the outer one",
     source="fused Mamba tutorial, loop reordering",
 )
 def interchange(subject: Subject) -> Iterator[Candidate]:
@@ -228,7 +228,7 @@ def finer(subject: Subject) -> Iterator[Candidate]:
         return
     yield Candidate(
         int(subject.base.line_column[rows[0]]),
-        f"{plural(len(rows), 'row')} work on whole tiles at a time",
+        f"{plural(len(rows), 'instruction', 'work')} on whole tiles at a time",
         0.6 * subject.weight(rows),
         tuple((f"each in {count} parts", lambda n=count: _cut(subject, rows, n)) for count in (2, 4, 7)),  # type: ignore[misc]
     )

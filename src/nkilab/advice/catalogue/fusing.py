@@ -94,7 +94,7 @@ def _fusing(
 ) -> Iterator[Candidate]:
     """One candidate of all pairs, at the line of the first."""
     rows = [row for row, _ in pairs]
-    message = message.format(plural(len(rows), "row"))
+    message = message.format(plural(len(rows), "instruction"))
     yield from of_rows(subject, rows, message, (edit, lambda: without_steps(subject, rows)))
 
 
@@ -163,12 +163,13 @@ def activations(subject: Subject) -> Iterator[Candidate]:
     )
     weighted = dict(_weighted_sigmoids(subject))
     yield from of_rows(
-        subject, list(weighted), f"{plural(len(weighted), 'row')} multiply a sigmoid by its own data",
+        subject, list(weighted),
+        f"{plural(len(weighted), 'instruction', 'multiply')} a sigmoid by its own data",
         ("silu in one activation", lambda: without_steps(subject, list(weighted), weighted)),
     )  # fmt: skip
     spelled = list(_spelled_sigmoids(subject))
     rows = [row for own in spelled for row in own[1:]]
-    message = f"{plural(len(rows) + len(spelled), 'row')} compute a sigmoid step by step"
+    message = f"{plural(len(rows) + len(spelled), 'instruction', 'compute')} a sigmoid step by step"
     yield from of_rows(
         subject, rows, message, ("one activation for each", lambda: without_steps(subject, rows))
     )
@@ -234,7 +235,7 @@ def reductions(subject: Subject) -> Iterator[Candidate]:
         (negations, "{} negate a reduced column", "negated by the reduction"),
     ):
         free = partial(with_steps, subject.base, np.array(own, np.int64), read_out)
-        yield from of_rows(subject, own, message.format(plural(len(own), "row")), (edit, free))
+        yield from of_rows(subject, own, message.format(plural(len(own), "instruction")), (edit, free))
 
 
 def read_out(step: Step) -> Step:
@@ -266,7 +267,7 @@ def scalings(subject: Subject) -> Iterator[Candidate]:
         if _scales_rows(subject, row) and _is_contracted(subject, row, 4)
         and forms[column[row]].layouts[0].free_size >= 256
     ]  # fmt: skip
-    message = f"{plural(len(rows), 'row')} scale what a product contracts"
+    message = f"{plural(len(rows), 'instruction', 'scale')} what a product contracts"
     yield from of_rows(
         subject, rows, message, ("scaled behind the product", lambda: without_steps(subject, rows))
     )
@@ -279,7 +280,7 @@ def scalings(subject: Subject) -> Iterator[Candidate]:
     title="a constant factor is part of an operand already",
     what="a tile is multiplied by a number, and a product contracts it afterwards",
     why="the product is linear: the other operand, or an argument, may have the number in it already",
-    fix="multiply the weights by it before the launch, or give it to the scale of what follows the product",
+    fix="multiply the weights by the number before the launch, or give it to the scale of what follows",
     source="fused attention tutorial, scale of queries; NKIBench write-ups",
 )
 def factors(subject: Subject) -> Iterator[Candidate]:
@@ -289,7 +290,7 @@ def factors(subject: Subject) -> Iterator[Candidate]:
         if _scales_rows(subject, row) and len(list(subject.base.accesses(row))) == 2
         and _is_contracted(subject, row, 4, ("stationary", "moving"))
     ]  # fmt: skip
-    message = f"{plural(len(rows), 'row')} multiply by a number what a product contracts"
+    message = f"{plural(len(rows), 'instruction', 'multiply')} by a number what a product contracts"
     yield from of_rows(
         subject,
         rows,
@@ -329,7 +330,7 @@ def _passes_on(subject: Subject, reader: int, tile: int, depth: int, operands: S
     title="instructions read PSUM themselves",
     what="a tile is copied from PSUM to SBUF, and its only reader could have read PSUM",
     why="the copy is one more pass over the tile",
-    fix="leave the copy out and give the PSUM tile to the instruction",
+    fix="leave the copy out, and give the PSUM tile to the instruction that reads the copy",
     source="NKI performance guide, PSUM; trn1 architecture guide",
 )
 def copies(subject: Subject) -> Iterator[Candidate]:
@@ -364,11 +365,11 @@ def casts(subject: Subject) -> Iterator[Candidate]:
     title="every instruction serves a result",
     what="instructions write what nobody reads",
     why="they occupy engines and memory for nothing",
-    fix="leave them out",
+    fix="leave out what writes a tile that nobody reads",
     source="NKI performance guide",
 )
 def unused(subject: Subject) -> Iterator[Candidate]:
     """Rows whose results nothing that leaves the kernel depends on."""
     rows = np.flatnonzero(~live_rows(subject.base))
-    message = f"{plural(len(rows), 'row')} write what nobody reads"
+    message = f"{plural(len(rows), 'instruction', 'write')} what nobody reads"
     yield from of_rows(subject, rows, message, ("left out", lambda: subject.base.without(rows, {})))

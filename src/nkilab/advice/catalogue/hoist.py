@@ -128,7 +128,7 @@ def _fitting(subject: Subject, again: dict[int, int]) -> dict[int, int]:
     title="what SBUF holds is not loaded again",
     what="a transfer loads elements that an earlier one loaded, and nothing has changed in HBM",
     why="HBM is the slowest memory; the same bytes cross it again",
-    fix="load it once, before the loop, and keep the tile",
+    fix="load what the iterations share once, before the loop, and keep the tile",
     source="NKI performance guide, avoid data reloading",
 )
 def repeated_loads(subject: Subject) -> Iterator[Candidate]:
@@ -155,7 +155,7 @@ def repeated_transpositions(subject: Subject) -> Iterator[Candidate]:
     title="what stays the same is computed once",
     what="an instruction computes what an earlier one computed from the same operands",
     why="the engine does the same work in each iteration",
-    fix="compute it before the loop and keep the tile",
+    fix="compute what the iterations share once, before the loop, and keep the tile",
     source="NKI performance guide, loop invariants",
 )
 def repeated_computations(subject: Subject) -> Iterator[Candidate]:

@@ -53,7 +53,7 @@ def other_order(subject: Subject) -> Iterator[Candidate]:
         key = np.arange(len(subject.base), dtype=np.float64)
         key[rows[:, order]] = rows
         yield Candidate(
-            loop.line, f"{plural(loop.length, 'instruction')} stand in another order than they are needed",
+            loop.line, f"{plural(loop.length, 'instruction', 'stand')} in another order than they are needed",
             0.6 * _waiting_ns(subject), (("the longest chain first", _ordered(subject, key)),),
         )  # fmt: skip
         return
@@ -76,7 +76,7 @@ def _lasting_ns(program: Program) -> np.ndarray:
     title="a loop uses what it has just made",
     what="one loop makes tiles and a later loop of as many iterations uses them",
     why="all the tiles between the loops stay alive, and the engines of the second loop wait for the first",
-    fix="make one loop of the two",
+    fix="make one loop of the two that follow each other, so that each tile is used as soon as it is made",
     source="NKI performance guide, operator fusion",
 )
 def one_loop(subject: Subject) -> Iterator[Candidate]:
@@ -89,7 +89,7 @@ def one_loop(subject: Subject) -> Iterator[Candidate]:
         key = np.arange(len(subject.base), dtype=np.float64)
         key[second] = first[:, -1:] + (1 + np.arange(other.length)) / (other.length + 2)
         yield Candidate(
-            other.line, f"{plural(len(first), 'iteration')} use what a loop before them made",
+            other.line, f"{plural(len(first), 'iteration', 'use')} what a loop before them made",
             0.4 * min(_waiting_ns(subject), subject.weight(second.ravel())),
             (("both loops as one", _ordered(subject, key)),),
         )  # fmt: skip

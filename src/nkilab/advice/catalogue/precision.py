@@ -12,6 +12,7 @@ from ...isa.operators import operator_named
 from ...place.slots import ENGINES
 from ...tiles.dtypes import BFLOAT16, FLOAT32
 from ...trace.program import Program
+from ...views.words import ENGINE_NAMES
 from ..declare import POINTWISE, Candidate, Subject, plural, transformation
 from ..draft import Draft, Unfit, retyped_layout, transposes
 from ..subject import MOST_ROWS, rows_where
@@ -178,13 +179,13 @@ def engines(subject: Subject) -> Iterator[Candidate]:
     for line in sorted(own_lines, key=lambda n: -subject.line_spent[n])[:3]:
         own = rows[lines[rows] == line]
         edits = [
-            (f"{words} on {other}", lambda rows=chosen, to=other: _moved(subject, rows, to))
+            (f"{words} on {ENGINE_NAMES[other]}", lambda rows=chosen, to=other: _moved(subject, rows, to))
             for other in busy if other != most and busy[other] < 0.6 * busy[most]
             for words, chosen in (("all", own), ("every second one", own[1::2])) if len(chosen)
         ]  # fmt: skip
         yield Candidate(
             line,
-            f"{plural(len(own), 'row')} keep {most} busy, which works "
+            f"{plural(len(own), 'instruction', 'keep')} {ENGINE_NAMES[most]} busy, which works "
             f"{busy[most] / subject.latency_ns:.0%} of the time",
             0.5 * min(subject.weight(own), busy[most]), tuple(edits),
         )  # fmt: skip

@@ -198,7 +198,7 @@ def repeated_rows(subject: Subject) -> Iterator[Candidate]:
             groups[-1].append(row)
         several = [own for own in groups if len(own) > 1]
         loads = [row for own in several for row in own]
-        message = f"{plural(len(loads), 'transfer')} load equal rows into one partition each"
+        message = f"{plural(len(loads), 'transfer', 'load')} equal rows into one partition each"
         edit = "one transfer for all partitions", partial(_joined, subject, several)
         yield from of_rows(subject, loads, message, edit)
 

@@ -45,7 +45,7 @@ def windows(subject: Subject) -> Iterator[Candidate]:
             groups.setdefault(key, []).append(window)
     several = [own for own in groups.values() if _overlap(subject, own)]
     rows = [window.row for own in several for window in own]
-    message = f"{plural(len(rows), 'load')} bring parts of the same rows several times"
+    message = f"{plural(len(rows), 'load', 'bring')} parts of the same rows several times"
     yield from of_rows(
         subject, rows, message, ("all that they cover loaded once", partial(_covered, subject, several))
     )

@@ -148,17 +148,14 @@ def packing_text(
         f'    """Arguments of {name} by name, from plain arrays.', "", *told, '    """',
         "    given = {", *given, "    }", f"    {'sizes = ' if parameters else ''}_sizes(given, {used!r})",
     ]  # fmt: skip
-    for rank, part in dict.fromkeys(_divided([*inputs, *outputs])):
+    extents = (e for side in (*inputs, *outputs) for parts in side.parts for e in parts)
+    for rank, part in dict.fromkeys(e for e in extents if not isinstance(e, int) and e[1] > 1):
         claim = f"{rank} is {{sizes['{rank}']}}; it is a multiple of {part}"
         lines += [f'    if sizes["{rank}"] % {part}:', f'        raise ValueError(f"{claim}")']
     lines.append("    return {")
     lines += [f'        "{s.tensor}": {_packed(s)},' for s in inputs]
     lines += [f'        "{rank}": sizes["{rank}"],' for rank in parameters]
     return "\n".join([*lines, "    }", "", "", *_unpack(name, outputs, bool(parameters))]) + "\n"
-
-
-def _divided(held: Sequence[Side]) -> list[tuple[str, int]]:
-    return [p for s in held for parts in s.parts for p in parts if not isinstance(p, int) and p[1] > 1]
 
 
 def _packed(side: Side) -> str:

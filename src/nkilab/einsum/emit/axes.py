@@ -15,7 +15,7 @@ from ..language.ast import Cascade
 from ..room import views_of
 from ..tree import nodes
 from ..tree.along import in_order
-from ..tree.expr import Expr, Whole, expr, name_of
+from ..tree.expr import Expr, Whole, expr
 
 Place = Hashable
 Around = Mapping[str, nodes.Loop]
@@ -131,7 +131,9 @@ class Axes:
             (v, around) for s, around in ordered if not isinstance(s, nodes.Select) for _, v in views_of(s)
         )
         runs = [run for v, around in views for run in runs_of(v, around)]
-        pairs = [pair for s, around in ordered for pair in pairs_of(s, around) if is_pair(*pair)]
+        # positions of two axes go together: as many, and more than one
+        every = (pair for s, around in ordered for pair in pairs_of(s, around))
+        pairs = [(one, two) for one, two in every if one.extent == two.extent and one.extent.value != 1]
         self._spread(
             [run for run in runs if run.is_whole],
             [p for p in pairs if not (p[0].is_window or p[1].is_window)],
@@ -203,11 +205,6 @@ class Axes:
                 self._set(run.axis, step.rank, step.unit, factor)
 
 
-def is_pair(one: Part, other: Part) -> bool:
-    """Whether positions of two axes go together: as many, and more than one."""
-    return one.extent == other.extent and one.extent.value != 1
-
-
 def runs_of(view: nodes.View, around: Around) -> Iterator[Run]:
     """The axes of a view that loops go through without gaps."""
     for (axis, index), extent in zip(axes_of(view), view.buffer.shape, strict=False):
@@ -215,7 +212,8 @@ def runs_of(view: nodes.View, around: Around) -> Iterator[Run]:
         if loops:
             factor, loop = loops[0]
             span, whole = factor * (expr(loop.trips).value or 0), expr(extent).value or 0
-            is_whole = span - factor < whole <= span or (whole == span + factor and is_ahead(loop))
+            span += factor * loop.apart
+            is_whole = span - factor < whole <= span
             yield Run(axis, loops, is_whole)
 
 
@@ -265,13 +263,6 @@ def pairs_of(s: nodes.Statement, around: Around) -> Iterator[tuple[Part, Part]]:
             for other in views[1:] if views and views[0] else ():
                 is_reduced = isinstance(s, nodes.Reduce) or len(other) == len(views[0])
                 yield from zip(views[0], other if is_reduced else other[:1], strict=False)
-
-
-def is_ahead(loop: nodes.Loop) -> bool:
-    """Whether the turns of a loop choose versions of a tile."""
-    version = (name_of(loop.variable) % 2).atoms
-    views = (v for s in nodes.statements(loop.body) for _, v in views_of(s) if v.buffer.role == nodes.TURNS)
-    return any(version <= i.at.atoms for v in views for i in v.index if isinstance(i, nodes.At))
 
 
 def aligned(shape: Sequence[int], ranks: Sequence[tuple[str, int]]) -> Iterator[tuple[list[int], list[str]]]:

@@ -6,7 +6,6 @@ from ..room import views_of
 from ..tree import nodes
 from ..tree.along import axes_of, in_order
 from ..tree.expr import expr
-from .axes import is_ahead
 from .text import Printer, number
 
 
@@ -24,7 +23,7 @@ class NeuronxccPrinter(Printer):
         ragged = loop.count_name or any(
             isinstance(s, nodes.Loop) and s.count_name for s in nodes.statements(loop.body)
         )
-        if ragged or is_ahead(loop) or cuts(loop):
+        if ragged or loop.apart or cuts(loop):
             kind = "static_range"
         else:
             kind = "sequential_range" if loop.is_sequential else "affine_range"

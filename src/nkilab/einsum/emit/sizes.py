@@ -15,7 +15,7 @@ from ..room import views_of
 from ..tree import nodes
 from ..tree.along import floored
 from ..tree.expr import ZERO, Atom, Constant, Expr, Rounded, Whole, expr, name_of
-from .axes import Around, Axes, Place, Step, axes_of, axis_of, is_ahead, linear, pairs_of
+from .axes import Around, Axes, Place, Step, axes_of, axis_of, linear, pairs_of
 
 # what tiles of a rank are called, the smallest first
 KINDS = ("TILE", "BLOCK", "PANEL", "GROUP")
@@ -92,7 +92,6 @@ class _Names:
         self.buffers: dict[int, nodes.Buffer] = {}
         self.fixed: set[str] = set()
         self.halos: dict[tuple[str, int], Expr] = {}
-        self.ahead = {id(s) for s, _ in self.axes.statements if isinstance(s, nodes.Loop) and is_ahead(s)}
         # positions of the statement at hand that go with others
         self.partners: dict[tuple[Place | None, Expr], list[Step]] = {}
         self.extents, self.tiles = self._extents(), self._tiles()
@@ -237,12 +236,15 @@ class _Names:
         if not added:
             return total
         for factor, loop in terms:
-            if added % factor == 0 and id(loop) in self.ahead:
+            if added % factor == 0 and loop.apart:
                 return total + self.factor(factor, loop, step) * (added // factor)
         if terms or step is None:
-            if step is not None and any(added % factor == 0 and abs(factor) > 1 for factor, _ in terms):
+            # a tile further on: where it goes on from there, another tile might not
+            tile = self.explained(added, step) if step is not None and added > 1 else None
+            is_step = any(added % factor == 0 and abs(factor) > 1 for factor, _ in terms)
+            if step is not None and (is_step or tile is not None):
                 self.fixed.add(step.rank)
-            return total + added
+            return total + (added if tile is None else tile)
         return self.number(added, step)
 
     def counted(self, count: Expr, step: Step | None, around: Around) -> Expr:
@@ -282,8 +284,7 @@ class _Names:
         step = self.axes.step(id(loop))
         trips, count = expr(loop.trips), loop.count
         if trips.value is not None:
-            ahead = int(id(loop) in self.ahead)
-            trips = self.number(trips.value + ahead, step) - ahead
+            trips = self.number(trips.value + loop.apart, step) - loop.apart
         elif step is not None:
             self.fixed.add(step.rank)
         if count is not None and count.rounded is not None and step is not None:
@@ -366,7 +367,7 @@ class _Names:
         """What a comparison of positions adds to them."""
         ranks = {step.rank for axis, _ in axes_of(s.dst) if (step := self.axes.step(axis)) is not None}
         terms, added = linear(s.offset, around) or ([], 1)
-        if added and not any(added % f == 0 and id(loop) in self.ahead for f, loop in terms):
+        if added and not any(added % f == 0 and loop.apart for f, loop in terms):
             self.fixed |= ranks
         return self.start(s.offset, None, around)
 

@@ -1,4 +1,4 @@
-"""Indices `n // 4` and `n % 4`: a variable of which they are taken counts in parts, n = 4 * n1 + n0."""
+"""Indices `n // 4` and `n % G`: a variable of which they are taken counts in parts, n = 4 * n1 + n0."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def without_digits(cascade: Cascade) -> Cascade:
     def parted(einsum: Einsum, turn: str) -> Einsum:
         cuts: dict[str, set[int]] = {}
         for digit in (name for i in einsum.indices for name, _ in i.terms if isinstance(name, Digit)):
-            cuts.setdefault(digit.variable, set()).update(digit.steps)
+            cuts.setdefault(digit.variable, set()).update(digit.steps(cascade.sizes))
         if not cuts:
             return einsum
         parts: dict[str, list[tuple[str, int]]] = {}
@@ -36,7 +36,7 @@ def without_digits(cascade: Cascade) -> Cascade:
                 known[variable, places] = tuple(map(added.rank, names, sizes))
             names = [rank.lower() for rank in known[variable, places]]
             parts[variable] = [*zip(names, places[:-1], strict=True)]
-        parted_einsum = einsum.with_indices(lambda index: _in_parts(index, parts))
+        parted_einsum = einsum.with_indices(lambda index: _in_parts(index, parts, cascade.sizes))
         if parted_einsum.reduced and not parted_einsum.reduce_op:
             problem = (
                 f"parts of {', '.join(parts)} vanish from the right to the left and nothing reduces them"
@@ -51,14 +51,16 @@ def without_digits(cascade: Cascade) -> Cascade:
     return added.applied(tuple(steps)) if added.sizes != cascade.sizes else cascade
 
 
-def _in_parts(index: Affine, parts: Mapping[str, Sequence[tuple[str, int]]]) -> Affine:
+def _in_parts(
+    index: Affine, parts: Mapping[str, Sequence[tuple[str, int]]], sizes: Mapping[str, int]
+) -> Affine:
     """An index with the parts of variables for these, and for what is taken of them."""
     terms: list[tuple[str, int]] = []
     for name, c in index.terms:
         if isinstance(name, Digit):
-            own = ((v, s) for v, s in parts[name.variable] if s >= name.divisor)
-            own = ((v, s) for v, s in own if not name.modulus or s < name.divisor * name.modulus)
-            terms += [(v, c * s // name.divisor) for v, s in own]
+            low, high = name.steps(sizes)
+            own = ((v, s) for v, s in parts[name.variable] if s >= low and (not high or s < high))
+            terms += [(v, c * s // low) for v, s in own]
         else:
             terms += [(v, c * s) for v, s in parts.get(name, [(name, 1)])]
     return affine(terms, index.constant)

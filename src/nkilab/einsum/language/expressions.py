@@ -20,6 +20,7 @@ from .ast import (
     Position,
     Scalar,
     affine,
+    is_variable,
 )
 from .operators import ALIASES, OPERATORS, SYNONYMS, Operator, operator_named, reducing
 from .shorthand import REDUCTIONS
@@ -27,12 +28,12 @@ from .shorthand import REDUCTIONS
 LONGEST = 4000
 _TOKEN = re.compile(
     r"\s*(?:(?P<number>\d+\.?\d*(?:[eE][-+]?\d+)?|\.\d+)|(?P<name>[A-Za-z_]\w*)"
-    r"|(?P<sign>;;|//|<=|>=|==|!=|[][(),.=+*<>%-]))"
+    r"|(?P<sign>;;|//|\*\*|<=|>=|==|!=|[][(),.=+*/@<>%-]))"
 )
 # what a specification cannot say, and how it says the nearest thing
 UNSAID = {
     "gathered": "gather the indices before, by an expression of their own: K[t] = I[J[t]], then X[K[t]]",
-    "part": "parts are taken of one variable, by a number: n // 4, n % 4, n // 4 % 2",
+    "part": "parts are taken of one variable, by a number or a rank: n // 4, n % 4, n // 4 % 2, n // G",
     "index": "give the tensor of indices as it is used, multiplied and added to before",
     "comparison": "values are compared by an operator, K[m, n] = X[m, n] . L[m] ;; M greater, and multiplied",
 }
@@ -248,21 +249,24 @@ class Reader:
         return self.bounded(token), name
 
     def part(self) -> str:
-        """A name, or what is taken of one: n // 4, n % 4, n // 4 % 2, perhaps in parentheses."""
+        """A name, or what is taken of one: n // 4, n % G, n // 4 % 2, perhaps in parentheses."""
         is_inside = self.take("(")
         name = self.name("an index")
         divisor = self.parts_of(name) if self.take("//") else 1
         modulus = self.parts_of(name) if self.take("%") else 0
         if is_inside:
             self.need(")", "what is taken of an index", UNSAID["part"])
-        return Digit(name, divisor, modulus) if divisor > 1 or modulus else name
+        return Digit(name, divisor, modulus) if divisor != 1 or modulus else name
 
-    def parts_of(self, name: str) -> int:
-        """How many values of a variable a part has."""
+    def parts_of(self, name: str) -> int | str:
+        """How many values of a variable a part has: a number, or a rank with so many elements."""
         token = self.peek()
+        if token.kind == "name" and not is_variable(token.text):
+            self.at += 1
+            return token.text
         if token.kind != "number" or not token.text.isdigit() or not self.bounded(token):
             raise self.fail(
-                f"{self._found()} where {name} needs a whole number of at least 1", UNSAID["part"]
+                f"{self._found()} where {name} needs a whole number of at least 1, or a rank", UNSAID["part"]
             )
         self.at += 1
         return self.bounded(token)

@@ -13,6 +13,7 @@ from typing import Any
 from ...errors import FileError, SpecError, UsageError, shown
 from .ast import Affine, Cascade, Einsum, Place, Scalar, Tensor
 from .expressions import read_einsum
+from .formulas import NAME, read_expression
 from .sources import Source, source_of_file, without_prose
 from .spec import Spec, read_spec, spec_of_cascade
 
@@ -38,7 +39,7 @@ def spec_from(given: Any, scalars: Mapping[str, float] | None = None, outputs: S
         FileError: if the file cannot be read.
         UsageError: if scalars or outputs are given beside anything but expressions.
     """
-    if isinstance(given, str) and _are_expressions(given):
+    if isinstance(given, str) and "=" in given and "[" in given and not _YAML.search(given):
         return spec_of_cascade(_from_expressions(given, scalars or {}, tuple(outputs)))
     option = "scalars" if scalars else "outputs" if outputs else ""
     if option:
@@ -60,10 +61,6 @@ def spec_from(given: Any, scalars: Mapping[str, float] | None = None, outputs: S
     raise UsageError(f"a specification is a text, a path, a dict or a Cascade, no {type(given).__name__}")
 
 
-def _are_expressions(text: str) -> bool:
-    return "=" in text and "[" in text and not _YAML.search(text)
-
-
 def _from_text(text: str) -> Spec:
     """What a text means that holds no expressions."""
     if _YAML.search(text):
@@ -78,7 +75,7 @@ def _from_text(text: str) -> Spec:
     if not exists(text):
         raise FileError(
             f"{text[:200]} cannot be read: no such file or directory",
-            hint="give the path of a file, expressions ('Z[m] = A[m, k] ;; V add') or subscripts ('mk->m')",
+            hint="give the path of a file, formulas ('Z[m, n] = A[m, k] * B[k, n]') or subscripts ('mk->m')",
         )
     return read_spec(source_of_file(Path(text)))
 
@@ -120,8 +117,10 @@ def _misread(terms: Sequence[str], arrow: str, right: str) -> tuple[str, str]:
 
 
 def _from_expressions(text: str, scalars: Mapping[str, float], outputs: tuple[str, ...]) -> Cascade:
-    matches = (match for match in _EXPRESSION.finditer(text) if match[0].strip())
-    return _cascade_of([read_einsum(e[0], _place(text, e.start())) for e in matches], scalars, outputs)
+    matches = [match for match in _EXPRESSION.finditer(text) if match[0].strip()]
+    taken = {*NAME.findall(text)}
+    read = [read_expression(e[0], _place(text, e.start()), "einsum.expressions", taken) for e in matches]
+    return _cascade_of([einsum for einsums in read for einsum in einsums], scalars, outputs)
 
 
 def _cascade_of(einsums: list[Einsum], scalars: Mapping[str, float], outputs: tuple[str, ...]) -> Cascade:

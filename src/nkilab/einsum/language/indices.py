@@ -27,25 +27,30 @@ class Digit(str):
 
     Args:
         variable: of which.
-        divisor: 1 for none.
-        modulus: 0 for none.
+        divisor: a number, or the rank that has so many elements; 1 for none.
+        modulus: the same; 0 for none.
     """
 
     variable: str
-    divisor: int
-    modulus: int
+    divisor: int | str
+    modulus: int | str
 
-    def __new__(cls, variable: str, divisor: int, modulus: int) -> Digit:
+    def __new__(cls, variable: str, divisor: int | str, modulus: int | str) -> Digit:
         """A name that knows what it is made of."""
-        tail = f" // {divisor}" * (divisor > 1) + f" % {modulus}" * (modulus > 0)
+        tail = f" // {divisor}" * (divisor != 1) + f" % {modulus}" * (modulus != 0)
         digit = super().__new__(cls, f"({variable}{tail})")
         digit.variable, digit.divisor, digit.modulus = variable, divisor, modulus
         return digit
 
     @property
-    def steps(self) -> tuple[int, ...]:
-        """Where it cuts the values of its variable."""
-        return (self.divisor, self.divisor * self.modulus) if self.modulus else (self.divisor,)
+    def extents(self) -> tuple[str, ...]:
+        """Ranks whose extents it divides by."""
+        return tuple(n for n in (self.divisor, self.modulus) if isinstance(n, str))
+
+    def steps(self, sizes: Mapping[str, int]) -> tuple[int, int]:
+        """What one step of it is worth of its variable, and where it begins anew; 0 for never."""
+        divisor, modulus = (sizes[n] if isinstance(n, str) else n for n in (self.divisor, self.modulus))
+        return divisor, divisor * modulus
 
 
 @dataclass(frozen=True)
@@ -70,7 +75,8 @@ class Affine:
     @property
     def extents(self) -> tuple[str, ...]:
         """Names of ranks whose extents it counts with."""
-        return tuple(name for name, _ in self.terms if not isinstance(name, Digit) and not is_variable(name))
+        names = ((n.extents if isinstance(n, Digit) else (n,)) for n, _ in self.terms)
+        return tuple(name for several in names for name in several if not is_variable(name))
 
     def coefficient(self, name: str) -> int:
         """What a name is multiplied with; 0 if it does not occur."""

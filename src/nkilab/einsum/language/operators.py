@@ -41,10 +41,6 @@ def _truth(function: Callable[..., Any]) -> Callable[..., Any]:
     return lambda a, b: function(a, b).astype(np.float64)
 
 
-def _activation(name: str) -> Operator:
-    return Operator(name, 1, ACTIVATIONS[name].function, activation=name)
-
-
 _NARY = (
     Operator("multiply", 0, np.multiply, 1.0, True, "multiply"),
     Operator("add", 0, np.add, 0.0, True, "add"),
@@ -70,7 +66,7 @@ _UNARY = (
     Operator("negative", 1, np.negative, steps=(("multiply", (0, -2)),)),
     Operator("reciprocal", 1, np.reciprocal, activation="reciprocal"),
     *(
-        _activation(name)
+        Operator(name, 1, ACTIVATIONS[name].function, activation=name)
         for name in (
             "exp", "log", "sqrt", "rsqrt", "square", "abs", "sign", "relu", "sigmoid", "silu", "gelu", "tanh",
             "gelu_apprx_tanh", "softplus", "mish", "erf", "sin", "arctan",

@@ -10,7 +10,7 @@ from typing import Any
 from ...errors import NkilabError, SpecError
 from ...tiles.dtypes import as_dtype
 from .ast import Cascade, Einsum, Iterate, Step, Tensor
-from .expressions import read_einsum
+from .formulas import NAME, read_expression
 from .nodes import Node, read_nodes, shown
 from .sources import Source
 
@@ -169,7 +169,11 @@ def _cascade(node: Node, outputs: Node | None) -> Cascade:
         if not name.isidentifier():
             raise ranks.fail(f"{name!r} is no name of a tensor", at_key=True)
         tensors[name] = Tensor(name, ranks.words(), ranks.key_place)
-    steps = tuple(_step(entry) for entry in held["expressions"].items())
+    own = {*tensors, *NAME.findall(str(held["expressions"].value))}
+    taken = {*own}
+    steps = tuple(step for entry in held["expressions"].items() for step in _steps(entry, taken))
+    for einsum in (e for step in steps for e in step.body if e.name in taken - own):
+        tensors[einsum.name] = Tensor(einsum.name, tuple(_ranks(einsum, tensors)), einsum.place)
     if not steps:
         raise held["expressions"].fail("there are no expressions", at_key=True)
     count = sum(len(s.body) if isinstance(s, Iterate) else 1 for s in steps)
@@ -180,16 +184,27 @@ def _cascade(node: Node, outputs: Node | None) -> Cascade:
     return _checked(Cascade(tensors, steps, (), scalars, sizes), outputs, node)
 
 
-def _step(node: Node) -> Step:
+def _steps(node: Node, taken: set[str]) -> list[Step]:
+    """What an entry stands for; names of tensors that formulas add join those that are taken."""
     if isinstance(node.value, str):
-        return read_einsum(node.value, node.place, node.path)
+        return [*read_expression(node.value, node.place, node.path, taken)]
     if not isinstance(node.value, dict):
         raise node.fail(f"{shown(node.value)} stands where an expression or an iterate block is needed")
     held = node.only("iterate", "body")
     if set(held) != {"iterate", "body"}:
         raise node.fail("an iterate block has the keys iterate and body")
-    body = tuple(read_einsum(n.text(), n.place, n.path) for n in held["body"].items())
-    return Iterate(held["iterate"].text(), body, held["iterate"].place)
+    entries = held["body"].items()
+    body = tuple(e for n in entries for e in read_expression(n.text(), n.place, n.path, taken))
+    return [Iterate(held["iterate"].text(), body, held["iterate"].place)]
+
+
+def _ranks(einsum: Einsum, tensors: Mapping[str, Tensor]) -> Iterator[str]:
+    """Ranks of what a formula adds: for each variable that of its name, else one that it indexes alone."""
+    known = {rank for tensor in tensors.values() for rank in tensor.ranks}
+    for v in einsum.output.variables:
+        own = (r for a in einsum.accesses if a.tensor in tensors
+               for r, i in zip(tensors[a.tensor].ranks, a.indices, strict=False) if i.plain == v)  # fmt: skip
+        yield v.upper() if v.upper() in known else next(own, v.upper())
 
 
 def _checked(cascade: Cascade, outputs: Node | None, node: Node) -> Cascade:
@@ -280,7 +295,9 @@ def _formats(entries: Mapping[str, Node]) -> dict[str, Any]:
         elif "bit-width" in held:
             dtypes[tensor] = _dtype_of_width(held["bit-width"])
         if "layout" in held:
-            _need_any_layout(held["layout"])
+            node = held["layout"]
+            if node.text() != "any-layout":
+                raise node.fail(f"{node.value!r} is no layout; it is any-layout or left out")
             free.add(tensor)
     return {"rank_order": orders, "dtypes": dtypes, "any_layout": frozenset(free)}
 
@@ -293,11 +310,6 @@ def _dtype_of_width(node: Node) -> str:
             "write dtype: with a name instead",
         )
     return BIT_WIDTHS[width]
-
-
-def _need_any_layout(node: Node) -> None:
-    if node.text() != "any-layout":
-        raise node.fail(f"{node.value!r} is no layout; it is any-layout or left out")
 
 
 def _dtype(node: Node) -> str:

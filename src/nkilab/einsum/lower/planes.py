@@ -109,8 +109,10 @@ def _planes(
     written = [e.output for e in einsums if "hbm" in ctx.homes.get(e.name, "hbm")]
     is_whole = all(part in o.variables for o in outputs) and part not in reduced
     is_whole &= not any(is_barred(ctx, e.output, part) for e in einsums)
-    held = ((e.output, ctx.chip(e.name)) for e in einsums)
-    is_whole &= all(chip is None or chip.part_variable(output) == part for output, chip in held)
+    for einsum in (e for e in einsums if "chip" in ctx.homes.get(e.name, "hbm")):
+        chip, output = ctx.chip(einsum.name), einsum.output
+        plain = [i.plain for i in output.indices]
+        is_whole &= part in plain if chip is None else chip.part_variable(output) == part
     if not is_whole or not all(_can_lie(ctx, a, spans, part) for a in (*read, *written)):
         return None
     natural = max((*read, *outputs), key=lambda a: len(a.variables)).variables

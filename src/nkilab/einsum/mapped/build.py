@@ -8,7 +8,6 @@ other read become one instruction.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import replace
 from math import prod
 
@@ -75,7 +74,8 @@ class _Build:
             self.views.places[tensor] = Place(
                 Buffer(tensor, shape, self.ctx.dtypes[tensor], HBM, "input", tensor), [], axes
             )
-            arguments.append(Argument(tensor, shape, self.ctx.dtypes[tensor]))
+            declared = tuple(self.ranks.size("", r) for r in cascade.tensors[tensor].ranks)
+            arguments.append(Argument(tensor, shape, self.ctx.dtypes[tensor], declared=declared))
         scalars = {o.name for e in cascade.einsums for o in e.operands if isinstance(o, Scalar) and o.name}
         arguments.extend(Argument(n, value=v) for n, v in cascade.scalars.items() if n in scalars)
         for tensor in cascade.outputs:
@@ -389,15 +389,11 @@ class _Build:
         """Whether the result has one column."""
         return all(self.ranks.size(plan.name, r).value == 1 for r in plan.columns)
 
-    def covered_by(self, name: str, ranks: Iterable[str]) -> Expr:
-        """Values of ranks of an Einsum together, where none is cut short."""
-        return prod((self.ranks.size(name, rank) for rank in ranks), start=expr(1))
-
     def like(self, plan: Plan, hint: str, columns: int = 0) -> View:
         """A new float32 tile of the size of an Einsum's result."""
-        name, outer = plan.name, plan.placed.outer
-        rows, width = (self.covered_by(name, ranks) for ranks in (outer, plan.columns))
-        count, wide = (self.views.covered(name, ranks) for ranks in (outer, plan.columns))
+        name, sides = plan.name, (plan.placed.outer, plan.columns)
+        rows, width = (prod((self.ranks.size(name, r) for r in ranks), start=expr(1)) for ranks in sides)
+        count, wide = (self.views.covered(name, ranks) for ranks in sides)
         width, wide = (expr(columns), expr(columns)) if columns else (width, wide)
         buffer = Buffer(self.ctx.build.fresh(hint), (rows, width), "float32", SBUF)
         self.add(Alloc(buffer))

@@ -12,7 +12,7 @@ from ..language.spec import Placement, Spec
 def copied(spec: Spec, views: Sequence[tuple[str, Placement]]) -> Spec:
     """A specification in which tiles are copied for readers that see them in another layout."""
     tensors, placements = dict(spec.cascade.tensors), dict(spec.placements)
-    engines, types = dict(spec.engines), dict(spec.dtypes)
+    types = dict(spec.dtypes)
     steps = list(spec.cascade.steps)
     splits = {e: dict(s) for e, s in spec.partitioning.items()}
     for tensor, placed in views:
@@ -33,6 +33,4 @@ def copied(spec: Spec, views: Sequence[tuple[str, Placement]]) -> Spec:
         if tensor in types:
             types[name] = types[tensor]
     cascade = replace(spec.cascade, tensors=tensors, steps=tuple(steps))
-    return replace(
-        spec, cascade=cascade, placements=placements, engines=engines, dtypes=types, partitioning=splits
-    )
+    return replace(spec, cascade=cascade, placements=placements, dtypes=types, partitioning=splits)

@@ -65,7 +65,7 @@ class Views:
     def row(self, plan: Plan, tensor: str, einsum: str, held: Place) -> View:
         """What a broadcast covers of an HBM tensor by loops and counts: one axis, or trailing axes as one."""
         name, axes = plan.name, self.axes_seen(tensor, einsum)
-        index = [self.along(a, plan, self.spec.loop_order[name]) for a in axes]
+        index = [self.along(a, plan, self.spec.loop_order[name]) for a in axes] or [Cut(ZERO, expr(1))]
         if sum(isinstance(i, Cut) for i in index) == 1:
             return View(held.buffer, tuple(index))
         first = next((n for n, i in enumerate(index) if isinstance(i, Cut)), len(index) - 1)
@@ -112,13 +112,12 @@ class Views:
         if held.buffer.memory != HBM:
             index.append(Cut(ZERO, self.rows_of(placed, held)))
         index += [self.along(axis, plan, names) for axis in self.axes_seen(tensor, plan.name)]
-        if held.buffer.memory != HBM:
-            if not held.axes:
-                index.append(Cut(ZERO, expr(1)))
-            elif not any(isinstance(i, Cut) for i in index[1:]):
-                last = index[-1]
-                assert isinstance(last, At)
-                index[-1] = Cut(last.at, expr(1))
+        if not held.axes:
+            index.append(Cut(ZERO, expr(1)))
+        elif held.buffer.memory != HBM and not any(isinstance(i, Cut) for i in index[1:]):
+            last = index[-1]
+            assert isinstance(last, At)
+            index[-1] = Cut(last.at, expr(1))
         return View(held.buffer, tuple(index))
 
     def axes_seen(self, tensor: str, einsum: str) -> list[Digit]:

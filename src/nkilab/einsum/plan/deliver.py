@@ -76,6 +76,10 @@ def new_tile(ctx: Context, einsum: Einsum, outer: dict[str, Span], part: str, co
     """A tile for what the present scope computes of a tensor."""
     shape = ctx.cascade.shape(einsum.name)
     dims, bases, extents = [], [], []
+    plain = [i.plain for i in einsum.output.indices]
+    if part in einsum.output.variables and part not in plain:
+        # its index has another variable too: the result is transposed on its way
+        part = next((v for v in plain if v and not (v in outer and outer[v].is_point)), "")
     for axis, (extent, index) in enumerate(zip(shape, einsum.output.indices, strict=True)):
         span = outer.get(index.plain) if index.plain else None
         is_gone = not index.plain and all(v in outer for v in index.variables)

@@ -75,7 +75,7 @@ def _apart(loop: Loop, total: View) -> Iterator[Statement]:
         yield from _at(loop, expr(1), None)
     elif trips > 2:
         rest = _at(loop, name_of(loop.variable) + 1, None)
-        yield replace(loop, trips=trips - 1, body=list(rest))
+        yield replace(loop, trips=trips - 1, body=list(rest), apart=1)
 
 
 def _at(loop: Loop, at: Expr, total: View | None) -> Iterator[Statement]:

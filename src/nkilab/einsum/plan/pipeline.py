@@ -72,6 +72,9 @@ def units_of(body: Sequence[nodes.Statement]) -> list[Unit]:
         else:
             reads, writes = _touched(statement)
             tiles = [made.pop(n) for n in list(made) if n in reads | writes]
+            if is_new and isinstance(statement, nodes.Loop) and statement.comment:
+                # what was told before is not of this loop, nor of what follows it
+                comments = ()
             found.append(Unit(statement, tuple(tiles), comments, reads, writes))
             is_new = True
     return found
@@ -240,7 +243,7 @@ class Pipeline:
             *(nodes.Alloc(b) for b in self.handed.values()),
             nodes.Comment(f"the first turn of {loop.variable}, as far as it needs no other"),
             *self.turn(self.early, ZERO, ZERO, is_copy=True),
-            replace(loop, trips=last, body=body),
+            replace(loop, trips=last, body=body, apart=1),
             nodes.Comment(f"the rest of the last turn of {loop.variable}"),
             *self.turn(self.late, expr(last), expr(last % 2), is_copy=True),
         ]

@@ -64,6 +64,11 @@ def with_chunks(cascade: Cascade, partitions: int) -> Cascade:
     return cascade
 
 
+def is_chunked(scan: Einsum, cascade: Cascade) -> bool:
+    """Whether products may compute a recurrence and what reads it, without every one of its states."""
+    return _form_of(scan, cascade) is not None
+
+
 def _form_of(scan: Einsum, cascade: Cascade) -> _Form | None:
     """A recurrence that is linear and read through sums of products alone; None for others."""
     known = scan.recurrence

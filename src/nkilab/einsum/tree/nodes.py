@@ -336,6 +336,7 @@ class Loop(Statement):
         comment: above the loop.
         total, each: where the trips depend on a loop around it: elements that turns of `each` go through.
         usual: how often it runs about, if so.
+        apart: turns that stand before or behind it.
     """
 
     variable: str
@@ -348,6 +349,7 @@ class Loop(Statement):
     total: Expr | None = None
     each: int = 1
     usual: int = 1
+    apart: int = 0
 
     def turns_at(self, names: Mapping[str, int]) -> int:
         """How often it runs, given the values of names."""

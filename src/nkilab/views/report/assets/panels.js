@@ -29,7 +29,8 @@ function drawPanels() {
     ["Spills", metric.get("spill_save_bytes"), `${metric.get("spill_reload_bytes")} reloaded`],
   ];
   $("cards").replaceChildren(...cards.filter(Boolean).map(card));
-  $("sentences").replaceChildren(...profile.verdict.map(sentence));
+  // the last sentence is what the card beside says
+  $("sentences").replaceChildren(...profile.verdict.slice(0, -1).map(sentence));
   drawGuidance(profile);
   drawComparison();
   drawCores();
@@ -67,7 +68,7 @@ const nameOf = ({ id, also_called: also, combined_with: others }) =>
   [[id, ...also].join(" or "), ...others].join(" + ");
 
 // What pays, the most first, and how far the limits are.
-function drawGuidance({ advice, distances, latency_us: latency }) {
+function drawGuidance({ advice, distances, latency_us: latency, verdict }) {
   const us = (value) => duration(value * 1000);
   const rows = advice.map((one) =>
     element(
@@ -75,24 +76,19 @@ function drawGuidance({ advice, distances, latency_us: latency }) {
       { "data-advice": one.id },
       link(one.fix, () => lightAll(one.where)),
       element("div", {}, `saves ${us(one.gain_us)}, ${one.interval_us.map(us).join(" to ")}; ${one.where}`),
-      element(
-        "div",
-        { class: "note" },
-        [one.edit, nameOf(one), one.source].filter(Boolean).join(" · "),
-      ),
+      element("div", { class: "note" }, [one.edit, nameOf(one), one.source].join(" · ")),
     ),
   );
-  const nothing = "No change that is known here pays by more than the model resolves.";
-  $("advice").replaceChildren(...(rows.length ? rows : [element("li", {}, nothing)]));
+  $("advice").replaceChildren(...(rows.length ? rows : [element("li", {}, verdict.at(-1))]));
   const own = { limit: "this kernel", time_us: latency, separates: "" };
   const cells = [own, ...distances].map(({ limit, time_us: time, separates }) => [
     limit,
     us(time),
-    [separates, bar(time / latency, { class: "bar own" })],
+    bar(time / latency, { class: "bar own" }),
+    separates,
   ]);
-  $("distances").replaceChildren(
-    ...(distances.length ? [table(["Limit", "Time", "What separates it"], cells)] : []),
-  );
+  const limits = distances.length ? [table(["Limit", "Time", "", "What separates it"], cells)] : [];
+  $("distances").replaceChildren(...limits);
 }
 
 // Light the instructions of every "file.py:41" of a text, and show the first in the source.
@@ -213,8 +209,7 @@ function drawSizes(profile) {
     counted(size.descriptors),
     [bytes(size.bytes), bar(size.bytes / most, { "data-colour": P.colourOf.dma })],
   ]);
-  const hint =
-    "A descriptor moves a run of contiguous bytes; short ones cost nearly as much time as long ones.";
+  const hint = "A descriptor moves a run of contiguous bytes; short ones take nearly as long as long ones.";
   const drawn = sizes.length
     ? [note(hint), table(["Bytes", "Descriptors", "Moved"], rows)]
     : [note("No transfer.")];
