@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from ..hardware import Hardware
 from ..room import buffers_that_fit, size_of, views_of
@@ -115,55 +114,71 @@ def _sides(statement: Moved) -> tuple[View, View]:
     return (statement.src, statement.dst) if is_load else (statement.dst, statement.src)
 
 
-def _labels(view: View) -> list[Any]:
+def _labels(view: View) -> list[int | Expr]:
     """Axes of a view in HBM as they are seen, blocks of partitions as numbers below zero."""
-    cuts: list[Any] = [n for n, i in enumerate(view.index) if isinstance(i, Cut)]
-    return in_order(replace(view, repeat=None), cuts, lambda n, _: [n, -1 - n], lambda count: count)
+    cuts: list[int | Expr] = [n for n, i in enumerate(view.index) if isinstance(i, Cut)]
+    return in_order(replace(view, repeat=None), cuts, _with_blocks, lambda count: count)
+
+
+def _with_blocks(axis: int | Expr, _: Whole) -> list[int | Expr]:
+    """An axis that is seen as partitions and blocks."""
+    return [axis, -1 - axis]
 
 
 def _way(loop: Loop, statement: Moved) -> Transfer | None:
-    """How several turns of a loop move at once what a load or a store does; None if they cannot."""
-    hbm, tile = _sides(statement)
-    if hbm.is_turned and not hbm.order and hbm.folded is None and len(hbm.cuts) == 2:
-        hbm = replace(hbm, is_turned=False, order=(1, 0))
-    moving = [n for n, i in enumerate(hbm.index) if loop.variable in nodes.names_in([i])]
-    seen, has_row = _labels(hbm), hbm.repeat is not None
+    """How several turns of a loop move at once what a statement does; None if they cannot."""
+    far, tile = _sides(statement)
+    if far.is_turned and not far.order and far.folded is None and len(far.cuts) == 2:
+        far = replace(far, is_turned=False, order=(1, 0))
+    moving = [n for n, i in enumerate(far.index) if loop.variable in nodes.names_in([i])]
+    seen, has_row = _labels(far), far.repeat is not None
     own = [n for n, i in enumerate(tile.index) if isinstance(i, Cut)]
     if len(own) == len(seen) + has_row + 1 > 1 and tile.index[own[-1]] == Cut(ZERO, expr(1)):
         # columns of one
         tile = replace(tile, index=(*tile.index[: own[-1]], At(ZERO), *tile.index[own.pop() + 1 :]))
-    is_plain = len(moving) == 1 and not (hbm.is_turned or tile.is_turned or tile.order or tile.folded)
+    is_plain = len(moving) == 1 and not (far.is_turned or tile.is_turned or tile.order or tile.folded)
     is_plain &= own[:1] == [0] and len(own) == len(seen) + has_row
     if not is_plain or loop.variable in nodes.names_in(tile.index) or len(own) > MOST_AXES:
         return None
-    (number,) = moving
-    index = hbm.index[number]
+    index = far.index[moving[0]]
     each = grown(index.at if isinstance(index, At) else index.start, loop.variable)
-    if each < 1:
-        return None
-    if isinstance(index, Cut):
-        count, label = index.count.value, number
-        if count is None or each != count * index.step:
-            return None
-        if hbm.folded is not None and hbm.folded[0] == number:
-            # turns move along the blocks of partitions
-            count, label = count // (expr(hbm.folded[1]).value or 1), -1 - number
-        axis = own[seen.index(label) + has_row]
-        if tile.index[axis] != Cut(ZERO, expr(count)) or tile.buffer.shape[axis] != count:
-            return None
-        if axis:
-            return Transfer(statement, hbm, tile, number, axis, count, hbm.order, hbm.folded, 0)
-        is_free = hbm.folded is None and not hbm.order and not has_row and index.step == 1
-        return Transfer(statement, hbm, tile, number, 1, 0, (), (number, count), 0) if is_free else None
+    if isinstance(index, At):
+        return _with_axis(statement, far, tile, moving[0], own) if each > 0 else None
+    is_next = index.count.value is not None and each == index.count.value * index.step > 0
+    return _with_longer_axis(statement, far, tile, moving[0], own) if is_next else None
+
+
+def _with_axis(statement: Moved, far: View, tile: View, number: int, own: list[int]) -> Transfer:
+    """Turns that each have one position of an axis, which becomes an axis of the tile, too."""
+    seen, has_row = _labels(far), far.repeat is not None
     later = (n for n, a in enumerate(seen) if isinstance(a, int) and max(a, -1 - a) > number and n + has_row)
     place = next(later, len(seen))
     wanted = [*seen[:place], number, *seen[place:]]
-    wide = replace(hbm, index=(*hbm.index[:number], Cut(ZERO, expr(1)), *hbm.index[number + 1 :]), order=())
-    plain = _labels(wide)
+    index = (*far.index[:number], Cut(ZERO, expr(1)), *far.index[number + 1 :])
+    plain = _labels(replace(far, index=index, order=()))
     order = tuple(plain.index(a) if isinstance(a, int) else a for a in wanted)
     order = () if order == tuple(range(len(plain))) else order
     axis = own[place + has_row] if place + has_row < len(own) else own[-1] + 1
-    return Transfer(statement, hbm, tile, number, axis, 0, order, hbm.folded, 0)
+    return Transfer(statement, far, tile, number, axis, 0, order, far.folded, 0)
+
+
+def _with_longer_axis(
+    statement: Moved, far: View, tile: View, number: int, own: list[int]
+) -> Transfer | None:
+    """Turns that each have the next positions of an axis, which has more of them in the tile, too."""
+    index, label, has_row = far.index[number], number, far.repeat is not None
+    assert isinstance(index, Cut)
+    count = index.count.value or 0
+    if far.folded is not None and far.folded[0] == number:
+        # turns move along the blocks of partitions
+        count, label = count // (expr(far.folded[1]).value or 1), -1 - number
+    axis = own[_labels(far).index(label) + has_row]
+    if tile.index[axis] != Cut(ZERO, expr(count)) or tile.buffer.shape[axis] != count:
+        return None
+    if axis:
+        return Transfer(statement, far, tile, number, axis, count, far.order, far.folded, 0)
+    is_free = far.folded is None and not far.order and not has_row and index.step == 1
+    return Transfer(statement, far, tile, number, 1, 0, (), (number, count), 0) if is_free else None
 
 
 def _memory(buffer: Buffer) -> int:
@@ -177,16 +192,14 @@ def _is_apart(loop: Loop, statement: Moved) -> bool:
     place = next(n for n, s in enumerate(loop.body) if s is statement)
     is_own = any(isinstance(s, Alloc) and s.buffer is tile.buffer for s in loop.body)
     behind = {id(s) for s in nodes.statements(loop.body[place:])}
-    for s in nodes.statements(loop.body):
-        for name, view in views_of(s) if s is not statement else ():
-            is_written = name in ("dst", "total")
-            if view.buffer is tile.buffer:
-                is_own &= len(view.index) == len(view.buffer.shape)
-                is_own &= not (is_written and (is_load or id(s) in behind))
-            elif _memory(view.buffer) == _memory(far.buffer):
-                is_own &= (
-                    _are_disjoint(view, far) if not is_load and is_written else not is_written and is_load
-                )
+    others = (other for other in nodes.statements(loop.body) if other is not statement)
+    for s, name, view in ((other, *named) for other in others for named in views_of(other)):
+        is_written = name in ("dst", "total")
+        if view.buffer is tile.buffer:
+            is_own &= len(view.index) == len(view.buffer.shape)
+            is_own &= not (is_written and (is_load or id(s) in behind))
+        elif _memory(view.buffer) == _memory(far.buffer):
+            is_own &= _are_disjoint(view, far) if not is_load and is_written else not is_written and is_load
     return is_own
 
 
@@ -242,12 +255,13 @@ class Coalescing:
         ways += [(n, parts) for n in sorted({t.needed for t in parts}, reverse=True)]
         for turns, kept in (way for way in ways if way[1]):
             body[place : place + 1] = made = list(self.divided(loop, kept, trips, turns))
-            if buffers_that_fit(self.kernel, self.hardware.machine) == fitting:
-                around = body if turns == trips else next(s.body for s in made if isinstance(s, Loop))
-                for inner in [s for s in (made if turns == trips else around) if isinstance(s, Loop)]:
-                    self.change_loop(inner, around)
-                return
-            body[:] = before
+            if buffers_that_fit(self.kernel, self.hardware.machine) != fitting:
+                body[:] = before
+                continue
+            around = body if turns == trips else next(s.body for s in made if isinstance(s, Loop))
+            for inner in [s for s in (made if turns == trips else around) if isinstance(s, Loop)]:
+                self.change_loop(inner, around)
+            return
 
     def wanted(self, loop: Loop, statement: Moved, trips: int) -> Iterator[Transfer]:
         """How a transfer is made wider, if it is worth it."""
