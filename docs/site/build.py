@@ -65,7 +65,7 @@ CONTENTS = {
     "Inside": ["tiny", "architecture", "contributing", "changelog", "decisions/index", "Readme <readme>"],
 }
 TUTORIALS = [
-    "first-kernel", "from-einsum-to-kernel", "../optimise-a-matmul",
+    "first-kernel", "from-einsum-to-kernel", "from-paper-to-kernel", "../optimise-a-matmul",
     "climb-rmsnorm", "climb-softmax", "climb-product", "climb-convolution",
     "climb-attention", "climb-mlp", "climb-scan", "find-a-race", "two-cores", "calibrate",
     "pytorch-and-jax", "your-own-instruction",

@@ -280,11 +280,15 @@ def _sentence(result: Found, best: Outcome, plan: Plan, climb: Climb) -> str:
     gain = f"{first.latency_us / best.latency_us:.2f} times as fast as by the rules"
     knobs = RULES if best is first else knobs_of(best.point)
     keys = dict(knobs.picks)
-    taken = "; ".join([str(knobs), *(f"{d.what}: {d.taken}" for d in plan[1].decisions if d.key in keys)])
+    decided = [f"{d.what}: {d.taken or 'none'}" for d in plan[1].decisions if d.key in keys]
+    whole = str(replace(knobs, picks=()))
+    taken = "; ".join([*decided] if decided and whole == str(RULES) else [whole, *decided])
+    # choices that compile to one text have one latency and the same bytes
+    kernels = len({(o.latency_us, o.demand) for o in result.timed})
     too_long = result.pruned.get(TOO_LONG, 0)
     refused = len(result.outcomes) - timed - too_long
     tail = f"; {refused} choices gave no kernel" if refused else ""
     tail += f"; {too_long} kernels {TOO_LONG}" if too_long else ""
     ended = "nothing was left to try" if climb.is_exhausted else "its work was spent"
     tail += f"; work of {climb.work:,} statements, whatever the clock says: {ended}"
-    return f"searched {timed} kernels, {gain}; taken: {taken}{tail}"
+    return f"searched {timed} choices, {kernels} kernels, {gain}; taken: {taken}{tail}"
