@@ -8,6 +8,7 @@ import pytest
 from nkilab import einsum
 from nkilab.einsum.lower.planes import PlaneNest
 from nkilab.einsum.plan import contraction
+from nkilab.einsum.plan.coalesced import Coalescing
 from nkilab.einsum.plan.contraction import Contraction
 from nkilab.einsum.plan.nest import Nest
 from nkilab.einsum.plan.pipeline import Pipeline
@@ -39,6 +40,7 @@ def test_a_plan_that_the_proof_refuses_gives_way_to_one_with_another_choice(
     # a wrong kernel
     monkeypatch.setattr(Contraction, "fits", lambda _, access: access.tensor != "I")
     monkeypatch.setattr(Pipeline, "is_summed_over", False)
+    monkeypatch.setattr(Coalescing, "change", lambda _: None)
     d, i = operands(128, 3072, 1024)
     kernel = compiled(d, i)
     assert kernel.changes[0] == (
@@ -76,7 +78,7 @@ def test_sums_on_vector_engine_are_the_last_resort(monkeypatch: pytest.MonkeyPat
     searched = einsum.compile(text, shapes=shapes, search=0.1)
     # a search begins with the plan that was made another way, and says so
     assert searched.changes[0] == first
-    assert searched.source == kernel.source
+    assert searched.estimate.latency_us <= kernel.estimate.latency_us
 
 
 def test_where_no_plan_is_proved_nothing_is_made(monkeypatch: pytest.MonkeyPatch) -> None:

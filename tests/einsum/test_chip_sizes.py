@@ -24,7 +24,6 @@ KNOWN = {
     "einsum/chain.py": {512},
     "einsum/plan/balance.py": {512},
     "einsum/plan/choose.py": {512},
-    "einsum/plan/chunk.py": {128},
 }
 
 

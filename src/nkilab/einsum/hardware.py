@@ -62,9 +62,14 @@ class Hardware:
         """How long a step keeps its engine; of a transfer, what issues it, moves it, or HBM: the longest."""
         if step.engine != "dma":
             return step.busy_ns
+        issued = step.descriptors * self.machine["dma_descriptor_issue_ns"]
+        return max(self.machine["dma_issue_ns"] + issued, self.moving_ns(step))
+
+    def moving_ns(self, step: Step) -> float:
+        """How long what moves in a transfer keeps what issues it, the DMA engines, or HBM: the longest."""
         machine = self.machine
         lanes, work = transfer_lanes(machine, step.descriptors, step.descriptor_bytes)
-        issue = machine["dma_issue_ns"] + step.descriptors * machine["dma_descriptor_issue_ns"]
+        issue = step.descriptors * machine["dma_descriptor_issue_ns"]
         return max(issue, work / lanes, step.moved_bytes / machine["hbm_bytes_per_ns"])
 
     def of(self, statement: Statement) -> tuple[str, float]:

@@ -295,7 +295,8 @@ def _is_ordered(statement: nodes.Statement) -> None:
     """Refuse an order that leaves out an axis of several elements, or has one twice."""
     for _, view in views_of(statement):
         places = [n for n in view.order if isinstance(n, int)]
-        wide = {n for n, cut in enumerate(replace(view, order=()).cuts) if cut.count.value != 1}
+        plain = axes_of(replace(view, order=(), is_turned=False, repeat=None))
+        wide = {n for n, (_, count) in enumerate(plain) if count.value != 1}
         if view.order and (len({*places}) < len(places) or not wide <= {*places}):
             raise ProofError(f"{told(statement)} takes a part of the axes of {view.buffer.name}")
 

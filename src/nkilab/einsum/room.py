@@ -61,16 +61,8 @@ def proved_room(kernel: Kernel, machine: Machine) -> str:
     Raises:
         NoRoomError: if they do not fit with one buffer each.
     """
-    bank = int(machine["psum_bank_bytes"])
-    costs: list[tuple[Callable[[Buffer], int], str, str]] = [
-        (lambda b: size_of(b) if b.memory == SBUF else 0,
-         "sbuf_bytes_per_partition", "bytes per partition of SBUF"),
-        (lambda b: -(-size_of(b) // bank) if b.memory == PSUM else 0, "psum_banks", "banks of PSUM"),
-    ]  # fmt: skip
     told = []
-    for cost, limit, what in costs:
-        most = int(machine[limit])
-        buffers, needed = _buffered(kernel, cost, most)
+    for what, most, buffers, needed in _needed(kernel, machine):
         if needed > most:
             raise NoRoomError(
                 f"tiles of {kernel.name} take {needed} {what} at once; {machine.name} has {most}",
@@ -79,6 +71,24 @@ def proved_room(kernel: Kernel, machine: Machine) -> str:
         many = "two buffers" if buffers == 2 else "one buffer"
         told.append(f"{needed} {what} of {most}, loops with {many} each")
     return "; ".join(told)
+
+
+def buffers_that_fit(kernel: Kernel, machine: Machine) -> list[int]:
+    """With how many buffers each the tiles of a tree fit into SBUF, and into PSUM; 0 if with none."""
+    return [buffers if needed <= most else 0 for _, most, buffers, needed in _needed(kernel, machine)]
+
+
+def _needed(kernel: Kernel, machine: Machine) -> Iterator[tuple[str, int, int, int]]:
+    """Of each memory what it has, how much, with how many buffers tiles fit, and what they then take."""
+    bank = int(machine["psum_bank_bytes"])
+    costs: list[tuple[Callable[[Buffer], int], str, str]] = [
+        (lambda b: size_of(b) if b.memory == SBUF else 0,
+         "sbuf_bytes_per_partition", "bytes per partition of SBUF"),
+        (lambda b: -(-size_of(b) // bank) if b.memory == PSUM else 0, "psum_banks", "banks of PSUM"),
+    ]  # fmt: skip
+    for cost, limit, what in costs:
+        most = int(machine[limit])
+        yield what, most, *_buffered(kernel, cost, most)
 
 
 def _buffered(kernel: Kernel, cost: Callable[[Buffer], int], most: int) -> tuple[int, int]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ..room import views_of
 from ..tree import nodes
+from ..tree.along import axes_of, in_order
 from ..tree.expr import expr
 from .text import Printer, number
 
@@ -51,15 +52,14 @@ class NeuronxccPrinter(Printer):
         return self.view(view)
 
     def in_grids(self, view: nodes.View) -> str:
-        """A view whose axes come in another order, or one of them as blocks of 128: grids of indices."""
-        count = max(len(view.cuts) + (view.folded is not None), 2)
-        places = iter(range(2, count))
-        if view.folded is None:
-            own = [n for n in view.order if isinstance(n, int)]
-            places = iter([view.order.index(n) for n in sorted(own)] if view.order else [1, 0])
+        """A view whose axes come in another order, or one as blocks of partitions: grids of indices."""
+        whole = [(n, False) for n, i in enumerate(view.index) if isinstance(i, nodes.Cut)]
+        axes = in_order(view, whole, lambda axis, _: [axis, (axis[0], True)], lambda _: (-1, False))
+        count = max(len(axes), 2)
 
-        def grid(extent: object, axis: int) -> str:
-            return f"nl.arange({extent})[{', '.join(':' if n == axis else 'None' for n in range(count))}]"
+        def grid(extent: object, axis: tuple[int, bool]) -> str:
+            own = axes.index(axis)
+            return f"nl.arange({extent})[{', '.join(':' if n == own else 'None' for n in range(count))}]"
 
         parts = []
         for axis, index in enumerate(view.index):
@@ -68,14 +68,15 @@ class NeuronxccPrinter(Printer):
                 continue
             start = f"{index.start} + " if index.start.value != 0 else ""
             if view.folded is not None and axis == view.folded[0]:
-                first, second = (1, 0) if view.is_turned else (0, 1)
                 rows = view.folded[1]
-                parts.append(f"{start}{grid(rows, first)} + {rows} * {grid(index.count // rows, second)}")
+                blocks = grid(index.count // rows, (axis, True))
+                parts.append(f"{start}{grid(rows, (axis, False))} + {rows} * {blocks}")
             else:
                 step = f"{index.step} * " if index.step != 1 else ""
-                parts.append(f"{start}{step}{grid(index.count, next(places))}")
-        repeated = "" if all(isinstance(n, int) for n in view.order) else self.counts(view)
-        return f"{self.base(view)}[{', '.join(parts)}]{repeated and f'.broadcast_to({repeated})'}"
+                parts.append(f"{start}{step}{grid(index.count, (axis, False))}")
+        counts = ", ".join(str(c) for _, c in axes_of(view))
+        is_repeated = any(number < 0 for number, _ in axes)
+        return f"{self.base(view)}[{', '.join(parts)}]{f'.broadcast_to(({counts}))' if is_repeated else ''}"
 
     def counts(self, view: nodes.View) -> str:
         """The shape of a view."""

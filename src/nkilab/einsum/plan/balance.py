@@ -211,14 +211,14 @@ def _loops(body: list[nodes.Statement], hardware: Hardware) -> None:
         if any(isinstance(s, nodes.Loop) for s in loop.body):
             _loops(loop.body, hardware)
         elif loop.is_sequential or any(isinstance(s, nodes.Scan) for s in loop.body):
-            _relieved(loop.body, hardware)
+            _relieved(loop, hardware)
 
 
-def _relieved(body: list[nodes.Statement], hardware: Hardware) -> None:
+def _relieved(loop: nodes.Loop, hardware: Hardware) -> None:
     """Change the instructions of one turn in place."""
-    units = units_of(body)
+    body, units = loop.body, units_of(loop.body)
     has_scan = any(isinstance(u.statement, nodes.Scan) for u in units)
-    state = state_of(units)
+    state = state_of(units, loop.variable)
     chain = [u for u in units if u.writes & state] if has_scan else needed_for(state, units)
     if not chain and not has_scan:
         return

@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ..language.ast import Access, Scalar
-from ..tree.expr import ZERO, expr
-from ..tree.nodes import PSUM, At, Copy, Cut, Store, View, all_of, upto
+from ..tree.expr import ZERO
+from ..tree.nodes import PSUM, At, Copy, Store, View, all_of, upto
 from .beside import inside, is_row
 from .build import Span, point, whole
 from .choose import SMALL_ROW_BYTES
@@ -29,12 +29,10 @@ if TYPE_CHECKING:
 SHARE, WHOLE_SHARE = 0.5, 0.95
 # bytes of HBM that one transfer is to move at least before a batch is cut into several
 MOST_MOVED = 1 << 20
-# bytes per partition that one transfer stores, and how storing rows as they come is judged beside that
-MOST_STORED, CLOSE_BY = 16 * 1024, 1.9
+# how products one by one are judged beside products together
+CLOSE_BY = 1.9
 # bytes that lie side by side in HBM, at least, where a batch is cut along them
 LEAST_ROW_BYTES = 32
-# columns, at most, of which each would be copied out of PSUM by itself
-NARROW = 8
 
 
 @dataclass(frozen=True)
@@ -173,7 +171,7 @@ def _results(nest: Contraction, batch: Batch) -> None:
     variable, target, output, part = batch.variable, nest.target, nest.einsum.output, nest.product.part
     rows = _rows(nest, target.hbm) if target.hbm is not None else None
     order = [i.plain for i in output.indices if i.plain in (variable, nest.product.free)]
-    for psum, span in _banks(nest, variable, 1, batch.beside):
+    for psum, span in _banks(nest, variable, batch.beside):
         at = positions(output, {**nest.spans, variable: span})
         for tile in (t for t in (target.tile, rows) if t is not None):
             nest.ctx.build.add(Copy(tile.place(at), _in_order(psum, order.index(variable), len(order))))
@@ -186,52 +184,6 @@ def _results(nest: Contraction, batch: Batch) -> None:
         nest.ctx.build.add(Store(View(target.hbm.buffer, at_hbm, order=order_in_hbm), View(rows.buffer, own)))
 
 
-def are_rows_together(nest: Contraction) -> bool:
-    """Compute blocks of rows of a result side by side, to go on together; whether that is possible."""
-    product, spans, target, lanes = nest.product, nest.spans, nest.target, nest.lanes
-    part, output, tile = product.part, nest.einsum.output, target.tile
-    rows, columns = (spans[v] if v else whole(1) for v in (part, product.free))
-    is_whole = rows.count.value == rows.most > lanes and rows.most % lanes == 0
-    is_plain = not nest.beside and not any(isinstance(o, Scalar) for o in nest.einsum.operands)
-    if not (part and is_whole and is_plain and nest.is_straight()) or columns.count.value is None:
-        return False
-    axis = output.axis_of(part)
-    tiles = (nest.tile(part, lanes), nest.tile(product.free, nest.bank))
-    if columns.most > nest.bank or tiles != (lanes, nest.bank) or axis is None:
-        return False
-    if target.hbm is not None:
-        if tile is not None or not _is_stored_at_once(nest, rows.most // lanes * columns.most):
-            return False
-        tile = _rows(nest, target.hbm)
-    elif tile is None or tile.buffer.memory == PSUM or not tile.has_blocks or columns.most > NARROW:
-        return False
-    blocks, most = rows.most // lanes, nest.bank // columns.most
-    for psum, span in _banks(nest, part, lanes, max(n for n in range(1, most + 1) if blocks % n == 0)):
-        first = tile.view(positions(output, {**spans, part: whole(lanes, span.start)}))
-        block = first.index[1]
-        assert isinstance(block, At)
-        index = (first.index[0], Cut(block.at, span.count // lanes), *first.index[2:])
-        nest.ctx.build.add(Copy(replace(first, index=index), _in_order(psum, 0, len(index) - 1)))
-    if target.hbm is not None:
-        place = View(target.hbm.buffer, tuple(positions(output, spans)), folded=(axis, lanes))
-        nest.ctx.build.add(Store(place, all_of(tile.buffer)))
-        target.hbm.changed()
-    else:
-        tile.changed()
-    return True
-
-
-def _is_stored_at_once(nest: Contraction, elements: int) -> bool:
-    """Whether rows of several blocks of partitions go to HBM in one transfer."""
-    name, size = nest.einsum.name, elements * nest.ctx.bytes_of(nest.target.dtype)
-    index = next(i for i in nest.einsum.output.indices if nest.product.part in i.variables)
-    is_wide = bool(nest.product.free) and nest.spans[nest.product.free].most > 1
-    if index.plain != nest.product.part or not is_wide or size * 2 > min(MOST_STORED, nest.ctx.room() * 0.3):
-        return False
-    ways = ("at once", "as they come")
-    return nest.ctx.pick(f"how rows of {name} are stored", ways, costs=(1.0, CLOSE_BY)) == ways[0]
-
-
 def _rows(nest: Contraction, hbm: Storage) -> Storage:
     """A tile for the results that one transfer stores."""
     output = nest.einsum.output
@@ -239,22 +191,20 @@ def _rows(nest: Contraction, hbm: Storage) -> Storage:
     return nest.ctx.add_tile(output.tensor, axes, hbm.buffer.dtype, f"{output.tensor.lower()}_rows")
 
 
-def _banks(nest: Contraction, variable: str, step: int, count: int) -> Iterator[tuple[View, Span]]:
-    """Results of `step` values of a variable each, `count` to a bank of PSUM, with all values of the bank."""
-    build, every, part = nest.ctx.build, nest.spans[variable], nest.product.part
+def _banks(nest: Contraction, variable: str, count: int) -> Iterator[tuple[View, Span]]:
+    """Results of `count` values of a variable, in a bank of PSUM, with all values of the bank."""
+    build, every, rows = nest.ctx.build, nest.spans[variable], nest.spans[nest.product.part]
     columns = nest.spans[nest.product.free].most if nest.product.free else 1
-    height, rows = (step, expr(step)) if variable == part else (nest.spans[part].most, nest.spans[part].count)
-    with build.tiles(variable, every.most, count * step, over=variable) as group:
-        shape, name = (height, count, columns), f"{nest.einsum.name.lower()}_sums"
+    with build.tiles(variable, every.most, count, over=variable) as group:
+        shape, name = (rows.most, count, columns), f"{nest.einsum.name.lower()}_sums"
         psum = build.buffer(name, shape, "float32", PSUM, "sum")
-        bank = whole(count * step, every.start + group.start)
-        results = View(psum, (upto(rows), upto(count), upto(columns)))
+        bank = whole(count, every.start + group.start)
+        results = View(psum, (upto(rows.count), upto(count), upto(columns)))
         is_beside = _is_beside(nest, variable)
         # in one product, or one by one
-        with build.tiles(variable, count * step, count * step if is_beside else step, over=variable) as one:
-            place = View(psum, (upto(rows), At(one.start // step), upto(columns)))
-            start = bank.start + one.start
-            span = bank if is_beside else whole(step, start) if step > 1 else point(start)
+        with build.tiles(variable, count, count if is_beside else 1, over=variable) as one:
+            place = View(psum, (upto(rows.count), At(one.start), upto(columns)))
+            span = bank if is_beside else point(bank.start + one.start)
             nest.accumulated(results if is_beside else place, {**nest.spans, variable: span})
         yield results, bank
 

@@ -68,7 +68,6 @@ class Context:
         barred: per tensor, axes that readers index in a way that partitions cannot serve.
         overwritten: per tensor that lies where another one did, that one.
         chip_dtypes: types of tensors on chip, where they differ.
-        turns: per variable of a block, the turns whose operands come on chip together.
         declared: shapes that callers see of outputs.
         decisions: in order.
         given: what a mapping fixes.
@@ -94,7 +93,6 @@ class Context:
     barred: dict[str, set[int]] = field(default_factory=dict)
     overwritten: dict[str, str] = field(default_factory=dict)
     chip_dtypes: dict[str, str] = field(default_factory=dict)
-    turns: dict[str, Span] = field(default_factory=dict)
     declared: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     decisions: list[Decision] = field(default_factory=list)
     given: Given = NOTHING

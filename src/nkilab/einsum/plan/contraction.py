@@ -12,7 +12,7 @@ from ..language.ast import Access, Einsum, Scalar
 from ..tree import nodes
 from ..tree.expr import ZERO, expr
 from ..tree.nodes import Cut, View, all_of
-from .batched import are_rows_together, batch_of, lower_batch
+from .batched import batch_of, lower_batch
 from .beside import rows_beside
 from .build import Span, point, whole
 from .choose import is_settled
@@ -375,8 +375,6 @@ class Contraction:
 
     def tiles(self, total: nodes.Buffer | None) -> None:
         """One tile of the result after the other."""
-        if total is None and are_rows_together(self):
-            return
         for rows, columns in self.result_tiles():
             spans = {**self.spans, **self.named(rows, columns)}
             psum = self.summed(spans, rows, columns, total is None)

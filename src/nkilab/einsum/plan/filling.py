@@ -10,7 +10,7 @@ from ...tiles.dtypes import as_dtype
 from ..language.ast import Access
 from ..tree import nodes
 from ..tree.expr import ZERO, expr
-from ..tree.nodes import At, Cut, View, all_of
+from ..tree.nodes import At, Cut, View
 from .build import Span, point, whole
 from .bulk import turned_in_bulk
 from .context import Context, part_of
@@ -74,9 +74,6 @@ class Filling:
         """Fill it by one of the ways that take several blocks or rows at once; whether one does."""
         if self.is_turned_at_once and self.blocks_of_a_bank > 1:
             self.turned_at_once()
-            return True
-        if self.is_turned_in_banks:
-            self.turned_in_banks()
             return True
         if self.source.is_hbm and self.is_loaded_in_blocks:
             self.loaded_in_blocks()
@@ -200,7 +197,7 @@ class Filling:
             self.ctx.build.add(nodes.Copy(place, fetch(self.ctx, want)))
 
     def turned(self, free: str) -> None:
-        """Transposed blocks of at most so many columns as there are partitions, a bank of them at once."""
+        """Transposed blocks of at most so many columns as there are partitions."""
         ctx, columns, lanes = self.ctx, self.at[free], self.ctx.lanes
         if columns.most <= lanes:
             place = self.place
@@ -208,22 +205,8 @@ class Filling:
             return
         total = columns.count.value
         assert total is not None
-        is_even = total % lanes == 0 and self.source.buffer.memory != nodes.PSUM
-        blocks = total // lanes if is_even else 0
-        each = max(
-            (n for n in range(2, blocks + 1) if blocks % n == 0 and n * lanes <= self.of_a_bank), default=1
-        )
-        with ctx.build.tiles("b", total, each * lanes) as group:
-            if each == 1:
-                self.over(free, columns.tile(group)).turned(free)
-                return
-            psum = ctx.temporary("turned", self.rows.most, each * lanes, self.source.buffer.dtype, nodes.PSUM)
-            with ctx.build.loop("r", each) as r:
-                here = self.over(free, whole(lanes, columns.start + group.start + r * lanes))
-                dst = part_of(psum, self.rows.count, lanes, r * lanes)
-                ctx.build.add(nodes.Transpose(dst, fetch(ctx, here.want(free, self.part))))
-            place = self.over(free, columns.tile(group)).place
-            ctx.build.add(nodes.Copy(place, part_of(psum, self.rows.count, each * lanes)))
+        with ctx.build.tiles("b", total, lanes) as block:
+            self.over(free, columns.tile(block)).turned(free)
 
     def turned_in_bulk(self) -> bool:
         """Fill a tile whose partitions run along the last axis in HBM; whether it is done."""
@@ -285,35 +268,6 @@ class Filling:
         if columns.most > lanes and columns.most % lanes:
             return False
         return self.rows.start.value == 0 and total % lanes == 0
-
-    @property
-    def is_turned_in_banks(self) -> bool:
-        """Whether small matrices on chip are transposed side by side into banks of PSUM."""
-        source, ctx = self.source, self.ctx
-        if source.is_hbm or source.buffer.memory == nodes.PSUM or not self.part or len(self.free) != 2:
-            return False
-        across = source.part_variable(self.access)
-        is_small = max(self.rows.most, self.at[across].most if across else 0) <= ctx.lanes
-        return across in self.free and is_small and self.has_extents and self.rows.count.value is not None
-
-    def turned_in_banks(self) -> None:
-        """Transpose matrix by matrix, and copy what a bank holds out at once."""
-        ctx, build, across = self.ctx, self.ctx.build, self.source.part_variable(self.access)
-        (along,) = (v for v in self.free if v != across)
-        columns, span = self.at[across].most, self.at[along]
-        most = max(1, self.of_a_bank // columns)
-        each = max(n for n in range(1, most + 1) if span.most % n == 0)
-        is_behind = self.order.index(along) > self.order.index(across)
-        with build.tiles("g", span.most, each) as group:
-            shape = (self.rows.most, each, columns)
-            psum = build.buffer("turned", shape, self.source.buffer.dtype, nodes.PSUM)
-            with build.loop("r", each) as r:
-                here = self.over(along, point(span.start + group.start + r))
-                source = fetch(ctx, here.want(across, self.part))
-                dst = View(psum, (Cut(ZERO, self.rows.count), At(r), Cut(ZERO, expr(columns))))
-                build.add(nodes.Transpose(dst, source))
-            bank = replace(all_of(psum), order=(0, 2, 1) if is_behind else ())
-            build.add(nodes.Copy(self.over(along, span.tile(group)).place, bank))
 
     @property
     def of_a_bank(self) -> int:

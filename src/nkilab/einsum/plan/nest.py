@@ -14,7 +14,6 @@ from ..tree.expr import expr
 from ..tree.nodes import View, columns_of
 from .build import Span, point, whole
 from .choose import Choice, choose, ordered
-from .chunk import chunks_of
 from .context import Context, part_of, tally
 from .deliver import Target, deliver, targets_of
 from .fetch import fetch
@@ -22,7 +21,6 @@ from .fold import across_partitions, common_copies, folded, is_folded
 from .reach import leaving
 from .stage import stage, staged_before
 from .storage import Storage, counted, first_rows
-from .turns import piece_of, rows_of
 from .values import Tile, Value
 from .want import Want
 
@@ -124,15 +122,11 @@ class Nest:
 
     @contextmanager
     def result_loops(self) -> Iterator[None]:
-        """Loops over what no Einsum reduces, in chunks of several blocks where that saves transfers."""
+        """Loops over what no Einsum reduces."""
         einsums, choice, title = self.cluster.einsums, self.choice, self.cluster.title
         looped = [v for v in self.looped if v not in self.reduced]
         order = self.in_order(ordered(self.ctx, einsums, self.spans, choice, looped))
         loops = [self.tiled(v, "" if n else title) for n, v in enumerate(order)]
-        if [v for v in looped if choice.block(v) < self.spans[v].most] == [choice.part]:
-            chunks = chunks_of(self.ctx, einsums, self.targets, choice, self.spans, self.staged)
-            if chunks is not None:
-                loops = [chunks.turns(self.spans, self.staged, self.targets, title)]
         with ExitStack() as stack:
             for loop in loops:
                 stack.enter_context(loop)
@@ -331,9 +325,7 @@ class Nest:
         staged = self.staged.get(str(operand))
         spans = {**self.spans, part: self.rows} if self.blocks else self.spans
         want = Want(operand, spans, part, self.choice.free, staged, True, self.copies)
-        if staged is None:
-            want = replace(want, storage=piece_of(self.ctx, want))
-        view = (rows_of(self.ctx, want) if staged is None else None) or fetch(self.ctx, want)
+        view = fetch(self.ctx, want)
         is_column = not want.has(self.choice.free) and self.columns.most > 1
         if is_column and "int" in view.buffer.dtype:  # numbers of partitions are float32
             self.ctx.build.add(nodes.Copy(column := self.new_column("numbers"), view))

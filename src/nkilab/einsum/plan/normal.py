@@ -12,7 +12,7 @@ from ...machine import Machine
 from ..language.additions import Additions
 from ..language.ast import Access, Affine, Cascade, Einsum, Iterate, Kind, Step, Tensor
 from ..rewrite.splits import split
-from .knobs import Picker
+from .knobs import Knobs, Picker
 
 # factors of which every order is judged
 MOST_FACTORS = 5
@@ -44,12 +44,12 @@ def normal(
     """
     picker = picker or Picker()
     paired = _pairs(live(cascade)[0], machine, picker)
-    return _rows(paired, partitions, plain, is_spread=picker.knobs.is_spread)
+    return _rows(paired, partitions, plain, picker)
 
 
 def has_few_rows(cascade: Cascade, partitions: int) -> bool:
     """Whether there are long rows that may be spread over the partitions."""
-    return _rows(cascade, partitions, (), is_spread=True) is not cascade
+    return _rows(cascade, partitions, (), Picker(Knobs(is_spread=True))) is not cascade
 
 
 def live(cascade: Cascade) -> tuple[Cascade, list[str]]:
@@ -185,7 +185,7 @@ def _rank_of(variable: str, accesses: Sequence[Access], cascade: Cascade) -> str
     return found
 
 
-def _rows(cascade: Cascade, partitions: int, plain: Collection[str], *, is_spread: bool) -> Cascade:
+def _rows(cascade: Cascade, partitions: int, plain: Collection[str], picker: Picker) -> Cascade:
     """Long vectors, and short rows, as rows of equal length on all partitions; a few long rows if asked."""
     for rank, size in cascade.sizes.items():
         holders = [t for t in cascade.tensors.values() if rank in t.ranks]
@@ -199,8 +199,9 @@ def _rows(cascade: Cascade, partitions: int, plain: Collection[str], *, is_sprea
         if any(i.plain != variable for i in indices) or any(variable not in a.variables for a in whole):
             continue
         is_vector = all(t.ranks == (rank,) for t in holders) and size >= LONG
-        is_few = is_spread and _are_few(cascade, rank, holders)
-        if is_vector or is_few or _are_lanes(cascade, rank, uses, partitions):
+        is_few = picker.knobs.is_spread and _are_few(cascade, rank, holders)
+        is_one = is_vector or is_few or _are_lanes(cascade, rank, uses, partitions)
+        if is_one or (_are_summed(cascade, rank, uses, partitions) and _are_runs(variable, picker)):
             axes = {(t.name, n) for t in holders for n, r in enumerate(t.ranks) if r == rank}
             cascade = split(cascade, axes, (1, size // lanes), ("_COLUMNS", "_ROWS"))
     return cascade
@@ -215,14 +216,32 @@ def _are_few(cascade: Cascade, rank: str, holders: Sequence[Tensor]) -> bool:
 
 def _are_lanes(cascade: Cascade, rank: str, uses: Sequence[Einsum], partitions: int) -> bool:
     """Whether a rank counts short rows, which every Einsum goes through one by one."""
-    variable, size = rank.lower(), cascade.sizes[rank]
+    variable = rank.lower()
     shapes = [t.ranks for t in cascade.tensors.values() if rank in t.ranks]
-    rows = [prod(cascade.sizes[r] for r in ranks) // size for ranks in shapes]
     is_first = all(ranks[0] == rank and ranks.count(rank) == 1 for ranks in shapes)
-    if size < FEWEST_ROWS * partitions or not is_first or not 1 < max(rows) < SHORT_ROW:
-        return False
-    if any(e.is_placed for e in uses):
+    if not is_first or not _are_short(cascade, rank, uses, partitions):
         return False
     sums = [e for e in cascade.einsums if e.reduce_op]
     is_apart = all(variable in a.variables for e in sums for a in e.every_access)
     return is_apart and all(variable in e.output.variables for e in uses)
+
+
+def _are_summed(cascade: Cascade, rank: str, uses: Sequence[Einsum], partitions: int) -> bool:
+    """Whether a rank counts short rows over which there are sums, of which any order is right."""
+    variable = rank.lower()
+    is_held = all(variable in a.variables for e in uses for a in e.accesses)
+    is_held &= any(variable in e.reduced for e in uses)
+    return is_held and _are_short(cascade, rank, uses, partitions)
+
+
+def _are_short(cascade: Cascade, rank: str, uses: Sequence[Einsum], partitions: int) -> bool:
+    """Whether a rank counts several blocks of short rows, and nothing asks which of them one is."""
+    shapes = [t.ranks for t in cascade.tensors.values() if rank in t.ranks]
+    rows = [prod(cascade.sizes[r] for r in ranks[ranks.index(rank) + 1 :]) for ranks in shapes]
+    is_many = cascade.sizes[rank] >= FEWEST_ROWS * partitions
+    return is_many and 1 < max(rows) < SHORT_ROW and not any(e.is_placed for e in uses)
+
+
+def _are_runs(variable: str, picker: Picker) -> bool:
+    """Whether rows that are summed over come in runs, one for each partition, instead of one by one."""
+    return picker.pick(f"sums over {variable} in runs of rows", ("no", "yes"), costs=(1.0, 1.0)) == "yes"

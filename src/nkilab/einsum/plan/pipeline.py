@@ -97,23 +97,26 @@ def local_to(units: Sequence[Unit]) -> set[int]:
     return {id(s.buffer) for s in inner}
 
 
-def state_of(units: Sequence[Unit]) -> set[int]:
-    """Tiles that turns write and do not make."""
-    every = (s for u in units for s in nodes.statements([u.statement]))
-    written = (
-        v.buffer for s in every for n, v in views_of(s) if n in WRITTEN and v.buffer.memory != nodes.HBM
-    )
-    return {id(b) for b in written} - local_to(units)
+def state_of(units: Sequence[Unit], variable: str) -> set[int]:
+    """Tiles that turns write and do not make, but those of which every turn has a part of its own."""
+    every = [s for u in units for s in nodes.statements([u.statement])]
+    views = [(n, v) for s in every for n, v in views_of(s) if v.buffer.memory != nodes.HBM]
+    own: dict[int, set[object]] = {}
+    for _, v in views:
+        parts: set[object] = {(n, i) for n, i in enumerate(v.index) if variable in nodes.names_in([i])}
+        own[id(v.buffer)] = own.get(id(v.buffer), parts) & parts
+    written = {id(v.buffer) for n, v in views if n in WRITTEN}
+    return {b for b in written - local_to(units) if not own[b]}
 
 
-def early_of(units: Sequence[Unit], hardware: Hardware) -> list[Unit]:
+def early_of(units: Sequence[Unit], hardware: Hardware, variable: str) -> list[Unit]:
     """The units that run a turn ahead.
 
     Where turns hand on a state, those that do not need it. Narrow ones, a few elements per partition, come
     along with a state of their own, if nothing else touches that. Where turns are independent, as many as
     share the work of a turn best with the rest, which needs TensorE for what other engines made of products.
     """
-    local, state = local_to(units), state_of(units)
+    local, state = local_to(units), state_of(units, variable)
     free = _without(units, [u for u in units if u.touches & state])
     late = [u for u in units if u not in free and _is_wide(u.statement)]
     if late:
@@ -174,8 +177,8 @@ class Pipeline:
 
     def __init__(self, loop: nodes.Loop, hardware: Hardware) -> None:
         self.loop, self.hardware, self.units = loop, hardware, units_of(loop.body)
-        self.early = early_of(self.units, hardware)
-        self.has_state = bool(state_of(self.units))
+        self.early = early_of(self.units, hardware, loop.variable)
+        self.has_state = bool(state_of(self.units, loop.variable))
         self.late = [u for u in self.units if u not in self.early]
         self.local = {id(a.buffer): a.buffer for u in self.units for a in u.before}
         written = frozenset().union(*(u.writes for u in self.early))

@@ -10,12 +10,14 @@ from math import prod
 
 from ...errors import LimitError, RuleError
 from ...machine import Machine
+from ..hardware import Hardware
 from ..language.ast import Cascade, Einsum, Iterate, Kind, Scalar, Step
 from ..lower.planes import PlaneNest, planes_for
 from ..tree.nodes import Argument, Buffer, Kernel, Loop
 from .balance import balanced, set_aside
 from .build import Builder, Span, whole
 from .choose import choices_for
+from .coalesced import Coalescing
 from .context import Context, PlanError
 from .contraction import Contraction
 from .deliver import targets_of
@@ -34,7 +36,6 @@ from .reach import beyond_edges
 from .shortened import without_ruled_out
 from .solve import solve_of, substitution_in
 from .storage import in_hbm
-from .turns import turns_at_once
 from .units import Units
 
 # bytes of a partition that a turn over rows moves of one tensor
@@ -114,9 +115,13 @@ class Lowering:
 
     def finish(self, kernel: Kernel) -> None:
         """Leave out what comparisons of indices rule out, and zeros that first values overwrite."""
-        if not self.ctx.given.is_watched:
+        is_given = self.ctx.given.is_watched
+        if not is_given:
             self.ctx.choices.extend(without_ruled_out(kernel, self.ctx.lanes, self.ctx.build.fresh))
             peeled(kernel)
+        ways = ("together", "turn by turn")
+        if self.ctx.pick("transfers of several turns", ways, costs=(1.0, 1.9)) == "together":
+            Coalescing(kernel, Hardware(self.ctx.machine), self.ctx.build, is_given).change()
 
     def copy_edged(self, name: str) -> None:
         """Copy a tensor with zeros around it."""
@@ -312,40 +317,21 @@ class Lowering:
         if solve is not None:
             solve.lower()
             return
-        with self.turn(block, extent) as span:
-            ctx.loops.append((block.variable, extent))
+        turn, told = block.variable, f"turns of {block.variable}"
+        with ctx.build.tiles(turn, extent, 1, is_sequential=True, comment=told, over=turn) as span:
+            ctx.loops.append((turn, extent))
             known = {t: list(ctx.storages.get(t, ())) for t in written}
             for storage in (s for storages in known.values() for s in storages):
                 storage.depth = ctx.build.depth
                 storage.changed()
             self.lower_run(list(block.body), {**outer, block.variable: span}, later | state_of(block))
         ctx.loops.pop()
-        ctx.turns.pop(block.variable, None)
         for tensor in written:
             kept = known[tensor] if extent > 1 else ctx.storages.get(tensor, [])
             ctx.storages[tensor] = kept
             for storage in kept:
                 storage.depth = before.get(id(storage), ctx.build.depth)
                 storage.changed()
-
-    @contextmanager
-    def turn(self, block: Iterate, extent: int) -> Iterator[Span]:
-        """The loop over the turns of an iterate block, in pieces of as many as come on chip at once."""
-        ctx, variable = self.ctx, block.variable
-        each, told = turns_at_once(ctx, block.body, variable, extent), f"turns of {variable}"
-        with ExitStack() as stack:
-            chunk = whole(extent)
-            if each < extent:
-                chunk = ctx.turns[variable] = stack.enter_context(
-                    ctx.build.tiles(
-                        f"{variable}_chunk", extent, each, is_sequential=True, comment=told, over=variable
-                    )
-                )
-                told = ""
-            turn = stack.enter_context(
-                ctx.build.tiles(variable, each, 1, is_sequential=True, comment=told, over=variable)
-            )
-            yield Span(chunk.start + turn.start, turn.count, 1)
 
     def prepare(self, block: Iterate, outer: dict[str, Span]) -> None:
         """Make the places of what is read after a block, before its loop opens."""

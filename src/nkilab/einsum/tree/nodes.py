@@ -84,9 +84,13 @@ class View:
 
     @property
     def cuts(self) -> tuple[Cut, ...]:
-        """Axes that are left, in order."""
+        """Axes that are left, in order; blocks of partitions count as one axis, where it lies."""
         cuts = tuple(i for i in self.index if isinstance(i, Cut))
-        return tuple(cuts[n] if isinstance(n, int) else Cut(ZERO, n, 0) for n in self.order) or cuts
+        return (
+            cuts
+            if self.folded is not None
+            else tuple(cuts[n] if isinstance(n, int) else Cut(ZERO, n, 0) for n in self.order) or cuts
+        )
 
 
 def columns_of(view: View, start: Expr, count: Expr) -> View:

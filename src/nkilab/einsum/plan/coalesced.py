@@ -1,0 +1,338 @@
+"""Transfers of several turns of a loop as one, where issuing each takes longer than moving it.
+
+A tile that a turn loads, or stores, becomes a part of one that several turns have; what is moved is then a
+wider part of the tensor in HBM, in one transfer before these turns, or behind them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from ..hardware import Hardware
+from ..room import buffers_that_fit, size_of, views_of
+from ..tree import nodes
+from ..tree.along import in_order
+from ..tree.expr import ZERO, Atom, Expr, Whole, expr, name_of
+from ..tree.nodes import (
+    PSUM,
+    Alloc,
+    At,
+    Buffer,
+    Copy,
+    Cut,
+    Kernel,
+    Load,
+    Loop,
+    MatMul,
+    Statement,
+    Store,
+    View,
+)
+from ..tree.rewrite import Change, copied
+from .build import Builder
+
+# times that moving takes as long as issuing, from which a transfer is large enough
+ENOUGH = 4.0
+# turns that share what issuing takes, from which more save nothing
+MOST_TURNS = 32
+# part of the busiest engine's time that transfers take at least, where they are worth a change
+LEAST = 0.25
+# axes of what one transfer moves, at most
+MOST_AXES = 4
+
+
+Moved = Load | Store | Copy
+
+
+@dataclass(frozen=True)
+class Transfer:
+    """What every turn of a loop moves, and how several turns move it at once.
+
+    Args:
+        statement: the load, store or copy of a turn.
+        far: what turns move to or from.
+        tile: what a turn has for itself.
+        number: axis of the tensor in HBM along which turns move.
+        axis: of the tile: a new one, or that which has more elements.
+        each: elements that it has of a turn; 0 for a new axis.
+        order: of the axes in HBM, the new one in its place; () where it is that of the tensor.
+        needed: turns that make it large enough.
+    """
+
+    statement: Moved
+    far: View
+    tile: View
+    number: int
+    axis: int
+    each: int
+    order: tuple[int | Expr, ...]
+    folded: tuple[int, Whole] | None
+    needed: int
+
+    def part(self, held: View, turn: Expr) -> View:
+        """A view of the wide tile, for one of a turn's."""
+        index = list(held.index)
+        if not self.each:
+            return replace(held, index=(*index[: self.axis], At(turn), *index[self.axis :]))
+        old = index[self.axis]
+        at = turn * self.each
+        index[self.axis] = At(old.at + at) if isinstance(old, At) else replace(old, start=old.start + at)
+        return replace(held, index=tuple(index))
+
+    def buffer(self, turns: int) -> Buffer:
+        """The wide tile."""
+        old, axis = self.tile.buffer, self.axis
+        rest = old.shape[axis + 1 :] if self.each else old.shape[axis:]
+        return replace(old, shape=(*old.shape[:axis], turns * max(self.each, 1), *rest))
+
+    def wide(self, buffer: Buffer, variable: str, turns: int) -> Moved:
+        """The transfer of several turns, the first of which a variable counts."""
+        first: dict[Atom, Expr] = {variable: name_of(variable) * turns}
+        index, old = [*self.far.index], self.far.index[self.number]
+        at = old.at if isinstance(old, At) else old.start
+        own = old.count if isinstance(old, Cut) else expr(1)
+        step = grown(at, variable) if isinstance(old, At) else old.step
+        index[self.number] = Cut(at.replaced(first), own * turns, step)
+        moved = replace(self.far, index=tuple(index), order=self.order, folded=self.folded)
+        parts, count = [*self.tile.index], Cut(ZERO, expr(turns * max(self.each, 1)))
+        parts[self.axis : self.axis + bool(self.each)] = [count]
+        tile = View(buffer, tuple(parts))
+        dst, src = (tile, moved) if isinstance(self.statement, Load) else (moved, tile)
+        return replace(self.statement, dst=dst, src=src)
+
+
+def grown(at: Expr, variable: str) -> int:
+    """By how much a position grows from turn to turn; 0 if it is no number."""
+    held = [(factors, c) for factors, c in at.terms if variable in Expr(((factors, c),)).names]
+    return held[0][1] if [factors for factors, _ in held] == [(variable,)] else 0
+
+
+def _sides(statement: Moved) -> tuple[View, View]:
+    """What turns move to or from, and the tile that a turn has for itself."""
+    is_load = isinstance(statement, Load)
+    return (statement.src, statement.dst) if is_load else (statement.dst, statement.src)
+
+
+def _labels(view: View) -> list[int | Expr]:
+    """Axes of a view in HBM as they are seen, blocks of partitions as numbers below zero."""
+    cuts: list[int | Expr] = [n for n, i in enumerate(view.index) if isinstance(i, Cut)]
+    return in_order(replace(view, repeat=None), cuts, _with_blocks, lambda count: count)
+
+
+def _with_blocks(axis: int | Expr, _: Whole) -> list[int | Expr]:
+    """An axis that is seen as partitions and blocks."""
+    return [axis, -1 - axis]
+
+
+def _way(loop: Loop, statement: Moved) -> Transfer | None:
+    """How several turns of a loop move at once what a statement does; None if they cannot."""
+    far, tile = _sides(statement)
+    if far.is_turned and not far.order and far.folded is None and len(far.cuts) == 2:
+        far = replace(far, is_turned=False, order=(1, 0))
+    moving = [n for n, i in enumerate(far.index) if loop.variable in nodes.names_in([i])]
+    seen, has_row = _labels(far), far.repeat is not None
+    own = [n for n, i in enumerate(tile.index) if isinstance(i, Cut)]
+    if len(own) == len(seen) + has_row + 1 > 1 and tile.index[own[-1]] == Cut(ZERO, expr(1)):
+        # columns of one
+        tile = replace(tile, index=(*tile.index[: own[-1]], At(ZERO), *tile.index[own.pop() + 1 :]))
+    is_plain = len(moving) == 1 and not (far.is_turned or tile.is_turned or tile.order or tile.folded)
+    is_plain &= own[:1] == [0] and len(own) == len(seen) + has_row
+    if not is_plain or loop.variable in nodes.names_in(tile.index) or len(own) > MOST_AXES:
+        return None
+    index = far.index[moving[0]]
+    each = grown(index.at if isinstance(index, At) else index.start, loop.variable)
+    if isinstance(index, At):
+        return _with_axis(statement, far, tile, moving[0], own) if each > 0 else None
+    is_next = index.count.value is not None and each == index.count.value * index.step > 0
+    return _with_longer_axis(statement, far, tile, moving[0], own) if is_next else None
+
+
+def _with_axis(statement: Moved, far: View, tile: View, number: int, own: list[int]) -> Transfer:
+    """Turns that each have one position of an axis, which becomes an axis of the tile, too."""
+    seen, has_row = _labels(far), far.repeat is not None
+    later = (n for n, a in enumerate(seen) if isinstance(a, int) and max(a, -1 - a) > number and n + has_row)
+    place = next(later, len(seen))
+    wanted = [*seen[:place], number, *seen[place:]]
+    index = (*far.index[:number], Cut(ZERO, expr(1)), *far.index[number + 1 :])
+    plain = _labels(replace(far, index=index, order=()))
+    order = tuple(plain.index(a) if isinstance(a, int) else a for a in wanted)
+    order = () if order == tuple(range(len(plain))) else order
+    axis = own[place + has_row] if place + has_row < len(own) else own[-1] + 1
+    return Transfer(statement, far, tile, number, axis, 0, order, far.folded, 0)
+
+
+def _with_longer_axis(
+    statement: Moved, far: View, tile: View, number: int, own: list[int]
+) -> Transfer | None:
+    """Turns that each have the next positions of an axis, which has more of them in the tile, too."""
+    index, label, has_row = far.index[number], number, far.repeat is not None
+    assert isinstance(index, Cut)
+    count = index.count.value or 0
+    if far.folded is not None and far.folded[0] == number:
+        # turns move along the blocks of partitions
+        count, label = count // (expr(far.folded[1]).value or 1), -1 - number
+    axis = own[_labels(far).index(label) + has_row]
+    if tile.index[axis] != Cut(ZERO, expr(count)) or tile.buffer.shape[axis] != count:
+        return None
+    if axis:
+        return Transfer(statement, far, tile, number, axis, count, far.order, far.folded, 0)
+    is_free = far.folded is None and not far.order and not has_row and index.step == 1
+    return Transfer(statement, far, tile, number, 1, 0, (), (number, count), 0) if is_free else None
+
+
+def _memory(buffer: Buffer) -> int:
+    """What a buffer is a view of."""
+    return id(buffer.base or buffer)
+
+
+def _is_apart(loop: Loop, statement: Moved) -> bool:
+    """Whether a transfer may go before a loop, or behind it, and nothing else of the loop notices."""
+    is_load, (far, tile) = isinstance(statement, Load), _sides(statement)
+    place = next(n for n, s in enumerate(loop.body) if s is statement)
+    is_own = any(isinstance(s, Alloc) and s.buffer is tile.buffer for s in loop.body)
+    behind = {id(s) for s in nodes.statements(loop.body[place:])}
+    others = (other for other in nodes.statements(loop.body) if other is not statement)
+    for s, name, view in ((other, *named) for other in others for named in views_of(other)):
+        is_written = name in ("dst", "total")
+        if view.buffer is tile.buffer:
+            is_own &= len(view.index) == len(view.buffer.shape)
+            is_own &= not (is_written and (is_load or id(s) in behind))
+        elif _memory(view.buffer) == _memory(far.buffer):
+            is_own &= _are_disjoint(view, far) if not is_load and is_written else not is_written and is_load
+    return is_own
+
+
+def _are_disjoint(one: View, other: View) -> bool:
+    """Whether two parts of a buffer have nothing in common, which an axis shows that no loop moves along."""
+    ends = [
+        [(i.at, i.at + 1) if isinstance(i, At) else (i.start, i.start + i.count * i.step) for i in view.index]
+        for view in (one, other)
+    ]
+    known = [[(a.value, b.value) for a, b in own] for own in ends]
+    return any(None not in (*a, *b) and (a[1] <= b[0] or b[1] <= a[0]) for a, b in zip(*known, strict=False))
+
+
+class Coalescing:
+    """Makes transfers of a kernel wider.
+
+    Args:
+        kernel: changed in place.
+        hardware: what transfers take.
+        build: knows the names that are taken.
+        is_given: whether a mapping names parts: then loops stay, and transfers of parts, too.
+    """
+
+    def __init__(self, kernel: Kernel, hardware: Hardware, build: Builder, is_given: bool) -> None:
+        self.kernel, self.hardware, self.build, self.is_given = kernel, hardware, build, is_given
+        times = hardware.total(kernel.body)
+        busiest = max((t for e, t in times.items() if e != "dma"), default=0.0)
+        self.is_moving = times.get("dma", 0.0) > LEAST * busiest
+
+    def change(self) -> None:
+        """Change all loops."""
+        loops = [s for s in nodes.statements(self.kernel.body) if isinstance(s, Loop)]
+        self.build.taken |= {name for loop in loops for name in (loop.variable, loop.count_name)}
+        self.in_body(self.kernel.body)
+
+    def in_body(self, body: list[Statement]) -> None:
+        """Change the loops of a body, the innermost first."""
+        for loop in [s for s in body if isinstance(s, Loop)]:
+            self.in_body(loop.body)
+            self.change_loop(loop, body)
+
+    def change_loop(self, loop: Loop, body: list[Statement]) -> None:
+        """Change one loop of a body, and what comes of it, as long as that is possible."""
+        trips = expr(loop.trips).value
+        if trips is None or loop.count_name or loop.total is not None:
+            return
+        transfers = [t for s in loop.body if isinstance(s, Moved) for t in self.wanted(loop, s, trips)]
+        before, place = list(body), next(n for n, s in enumerate(body) if s is loop)
+        fitting = buffers_that_fit(self.kernel, self.hardware.machine)
+        # what all turns share goes before the loop, or behind it; for the others a loop is divided once
+        parts = [t for t in transfers if t.needed < trips and not self.is_given]
+        ways = [(trips, [t for t in transfers if t.needed == trips])]
+        ways += [(n, parts) for n in sorted({t.needed for t in parts}, reverse=True)]
+        for turns, kept in (way for way in ways if way[1]):
+            body[place : place + 1] = made = list(self.divided(loop, kept, trips, turns))
+            if buffers_that_fit(self.kernel, self.hardware.machine) != fitting:
+                body[:] = before
+                continue
+            around = body if turns == trips else next(s.body for s in made if isinstance(s, Loop))
+            for inner in [s for s in (made if turns == trips else around) if isinstance(s, Loop)]:
+                self.change_loop(inner, around)
+            return
+
+    def wanted(self, loop: Loop, statement: Moved, trips: int) -> Iterator[Transfer]:
+        """How a transfer is made wider, if it is worth it."""
+        way = _way(loop, statement)
+        is_part = self.is_given and way is not None and isinstance(way.far.index[way.number], Cut)
+        if way is None or is_part or not _is_apart(loop, statement):
+            return
+        parts = [n for n in range(2, trips + 1) if trips % n == 0]
+        if isinstance(statement, Copy):
+            most = int(self.hardware.machine["psum_bank_bytes"]) // size_of(way.tile.buffer)
+            fitting = [n for n in parts if n <= most]
+            if way.tile.buffer.memory == PSUM and fitting:
+                yield replace(way, needed=fitting[-1])
+            return
+        start_ns = ENOUGH * self.hardware.machine["dma_issue_ns"]
+        moving_ns = self.hardware.moving_ns(self.hardware.steps(statement)[0])
+        if self.is_moving and moving_ns < start_ns:
+            yield replace(
+                way, needed=next((n for n in parts if n * moving_ns >= start_ns or n >= MOST_TURNS), trips)
+            )
+
+    def divided(
+        self, loop: Loop, transfers: Sequence[Transfer], trips: int, turns: int
+    ) -> Iterator[Statement]:
+        """A loop over so many turns at once, with a loop over these inside."""
+        variable = loop.variable
+        inner = variable if turns == trips else self.build.fresh(variable)
+        outer = name_of(variable) * turns
+        wide = {id(t.tile.buffer): t for t in transfers}
+        buffers = {n: t.buffer(turns) for n, t in wide.items()}
+
+        def view(held: View) -> View:
+            way = wide.get(id(held.buffer))
+            return (
+                held
+                if way is None
+                else replace(way.part(held, name_of(inner)), buffer=buffers[id(held.buffer)])
+            )
+
+        names: dict[Atom, Expr] = {} if inner == variable else {variable: outer + name_of(inner)}
+        moved = {id(t.statement) for t in transfers}
+        rest = [
+            s for s in loop.body
+            if id(s) not in moved and not (isinstance(s, Alloc) and id(s.buffer) in wide)
+        ]  # fmt: skip
+        kept = copied(rest, Change(names, view, {}))
+        if names:
+            kept = _summed(kept, variable, inner)
+        made = [t.wide(buffers[id(t.tile.buffer)], variable, turns) for t in transfers]
+        loads, stores = ([t for t in made if isinstance(t, Load) is is_load] for is_load in (True, False))
+        body: list[Statement] = [*map(Alloc, buffers.values()), *loads]
+        is_empty = all(isinstance(s, Alloc | nodes.Comment) for s in kept)
+        body += [] if is_empty else [replace(loop, variable=inner, trips=turns, body=kept, comment="")]
+        body += stores
+        if turns == trips:
+            start: dict[Atom, Expr] = {variable: ZERO}
+            unchanged = Change(start, lambda held: held, {})
+            body = [s if isinstance(s, Loop | Alloc) else copied([s], unchanged)[0] for s in body]
+            yield from [nodes.Comment(loop.comment)] if loop.comment else []
+            yield from body
+        else:
+            yield replace(loop, trips=trips // turns, body=body)
+
+
+def _summed(body: list[Statement], variable: str, inner: str) -> list[Statement]:
+    """Statements whose sums run over two loops instead of one."""
+    found: list[Statement] = []
+    for s in body:
+        if isinstance(s, Loop):
+            s = replace(s, body=_summed(s.body, variable, inner))
+        elif isinstance(s, MatMul) and variable in s.over:
+            s = replace(s, over=(*s.over, inner))
+        found.append(s)
+    return found

@@ -1,0 +1,46 @@
+"""Transfers and copies of several turns are one, and kernels compute what they did."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import nkilab.einsum
+
+# subscripts, shapes, and transfers at most: each operand and the result in a few, not one for each turn
+CASES = [
+    ("bnk,bmk->bnm", [(16, 50, 300), (16, 50, 300)], 16),
+    ("btd,bsd->bts", [(6, 512, 64), (6, 77, 64)], 16),
+    ("bhwc->bwc", [(3, 20, 30, 40)], 20),
+    ("nd,nk->dk", [(4096, 64), (4096, 48)], 4),
+]
+
+
+@pytest.mark.parametrize("dialect", ["nki", "neuronxcc"])
+@pytest.mark.parametrize(("subscripts", "shapes", "most"), CASES, ids=[c[0] for c in CASES])
+def test_small_transfers_of_many_turns_are_few(
+    subscripts: str, shapes: list[tuple[int, ...]], most: int, dialect: str
+) -> None:
+    operands = subscripts.partition("->")[0].split(",")
+    names = {
+        letter.upper(): n
+        for o, s in zip(operands, shapes, strict=True)
+        for letter, n in zip(o, s, strict=True)
+    }
+    kernel = nkilab.einsum.compile(subscripts, sizes=names, dialect=dialect)
+    rng = np.random.default_rng(5)
+    # whole numbers, which no type rounds
+    arrays = [rng.integers(-3, 4, shape).astype(np.float32) for shape in shapes]
+    assert np.array_equal(np.asarray(kernel(*arrays)), np.einsum(subscripts, *arrays))
+    assert kernel.estimate.program.opcodes()["dma_copy"] <= most
+
+
+def test_two_stores_of_a_turn_keep_what_they_write() -> None:
+    # even and odd columns of a row, which every turn stores
+    text = "Z[t, 2*h] = X[t, 2*h] . C[t, h] ;; M mul\nZ[t, 2*h+1] = X[t, 2*h+1] . C[t, h] ;; M mul"
+    kernel = nkilab.einsum.compile(text, sizes={"T": 300, "H": 24, "X_1": 48, "Z_1": 48})
+    rng = np.random.default_rng(6)
+    inputs = {"X": rng.integers(-3, 4, (300, 48)), "C": rng.integers(-3, 4, (300, 24))}
+    x, c = (inputs[name].astype(np.float32) for name in ("X", "C"))
+    result = np.asarray(kernel(*(inputs[name].astype(np.float32) for name in kernel.inputs)))
+    assert np.array_equal(result, x * np.repeat(c, 2, axis=1))
