@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 import numpy as np
-from msgspec.structs import replace
 
 from ..dialects.grammar import LAST_PARSED
 from ..dialects.history import BETA1
