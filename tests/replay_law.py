@@ -2,8 +2,9 @@
 
     pytest -p tests.replay_law tests/FOLDER
 
-Each launch on data that a tape may repeat is followed by four more, as if none had been: a first one, two
-on other data, the same elements in the reverse order, and one that is held against the first: the bits of its
+Each launch on data that a tape may repeat is followed by five more, as if none had been: a first one of which
+the kernel runs on data, two on other data, the same elements in the reverse order, one that is replayed, and
+a first one that may be traced from shapes. The last two are held against the first: the bits of their
 results, which of their elements were written, and what the user was told.
 """
 
@@ -72,14 +73,20 @@ def _held_to_the_law(kernel: Any, call: Any, *others: Any) -> launches.Launched:
         tuple(map_arrays(a, "", _reversed) for a in args),
         {name: map_arrays(a, "", _reversed) for name, a in kwargs.items()},
     )
-    first = _left(lambda: _on_data(kernel, call, *others))
+    with pytest.MonkeyPatch.context() as changes:
+        changes.setattr(launches, "has_uniform_loops", lambda function: False)
+        first = _left(lambda: _on_data(kernel, call, *others))
     for _ in range(2):
         with suppress(NkilabError):
             # data that the kernel may not take
             _left(lambda: _on_data(kernel, other, *others))
     again = _left(lambda: _on_data(kernel, call, *others))
-    replayed += 1
     assert again == first, f"{kernel.name}: replayed, it leaves something else"
+    if launches.has_uniform_loops(kernel.function):
+        forget_tapes()
+        traced = _left(lambda: _on_data(kernel, call, *others))
+        assert traced == first, f"{kernel.name}: traced from shapes, it leaves something else"
+    replayed += 1
     return launched
 
 

@@ -11,8 +11,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import nkilab
-from nkilab import tapes
-from tests.test_tapes import module, outcome, x_of
+from nkilab import launches, tapes
+from nkilab.runner import kernel_from
+from tests.test_tapes import HEAD, module, outcome, x_of
 
 with nkilab.activate():
     import neuronxcc.nki as beta1
@@ -36,8 +37,8 @@ def nobody_looks_on(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "gettrace", lambda: None)
 
 
-def drawn(steps: list[tuple[str, int, int]], unwritten: int) -> Any:
-    """A kernel on three tiles, of which the last ones are written by its steps alone."""
+def head(unwritten: int) -> list[str]:
+    """The beginning of a kernel on three tiles, of which it leaves the last ones unwritten."""
     lines = [
         "out = nl.ndarray((4, 4), x.dtype, buffer=nl.shared_hbm)",
         "rows = nl.ndarray((4, 1), nl.int32, buffer=nl.sbuf)",
@@ -46,12 +47,22 @@ def drawn(steps: list[tuple[str, int, int]], unwritten: int) -> Any:
         "nisa.dma_copy(flags, marks)",
     ]
     lines += [f"tile_{k} = nl.ndarray((4, 4), x.dtype, buffer=nl.sbuf)" for k in range(3)]
-    lines += [f"nisa.dma_copy(tile_{k}, x)" for k in range(3 - unwritten)]
+    return lines + [f"nisa.dma_copy(tile_{k}, x[0:4])" for k in range(3 - unwritten)]
+
+
+def steps_of(steps: list[tuple[str, int, int]]) -> list[str]:
+    lines = []
     for line, written, read in steps:
         columns, width = ("2:4", 2) if written > 2 else ("0:4", 4)
         dst, src = f"tile_{written % 3}[:, {columns}]", f"tile_{read}[:, {columns}]"
         lines.append(line.format(dst=dst, src=src, columns=columns, width=width))
-    return module("\n".join([*lines, "return out"]), ", chosen, marks").kernel
+    return lines
+
+
+def drawn(steps: list[tuple[str, int, int]], unwritten: int) -> Any:
+    """A kernel of these steps."""
+    lines = [*head(unwritten), *steps_of(steps), "return out"]
+    return module("\n".join(lines), ", chosen, marks").kernel
 
 
 def arrays_of(seed: int) -> tuple[np.ndarray, ...]:
@@ -69,6 +80,36 @@ def test_every_launch_of_a_drawn_program_leaves_what_the_first_would(steps: Any,
         first.append(outcome(kernel, *arrays_of(n)))
     tapes.forget_tapes()
     assert [outcome(kernel, *arrays_of(n)) for n in range(4)] == first
+
+
+LOOPS = ("range(24)", "nl.affine_range(9)", "nl.sequential_range(12)", "range(1, 20, 3)")
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    steps=st.lists(STEPS, min_size=1, max_size=5), loop=st.sampled_from(LOOPS), unwritten=st.integers(0, 1)
+)
+def test_a_first_launch_traced_from_shapes_leaves_what_the_kernel_leaves_on_data(
+    tmp_path_factory: pytest.TempPathFactory, steps: Any, loop: str, unwritten: int
+) -> None:
+    # iterations that follow from others are found by the text of a file
+    iteration = [
+        line.replace(f"{tensor}[:, ", f"{tensor}[i : i + 4, ")
+        for line in steps_of([*steps, (LINES[-1], 0, 0)])
+        for tensor in ["x" if " x[" in line else "out"]
+    ]
+    lines = [*head(unwritten), f"for i in {loop}:", *(f"    {line}" for line in iteration), "return out"]
+    text = HEAD.format(parameters=", chosen, marks") + "".join(f"    {line}\n" for line in lines)
+    path = tmp_path_factory.mktemp("drawn") / "kernels.py"
+    path.write_text(text.replace("out = nl.ndarray((4, 4)", "out = nl.ndarray(x.shape"))
+    with nkilab.activate():
+        kernel = kernel_from(f"{path}:kernel")
+    arrays = x_of(1, (32, 4)), *arrays_of(1)[1:]
+    traced = outcome(kernel, *arrays)
+    tapes.forget_tapes()
+    with pytest.MonkeyPatch.context() as changes:
+        changes.setattr(launches, "has_uniform_loops", lambda function: False)
+        assert outcome(kernel, *arrays) == traced
 
 
 @beta1.jit

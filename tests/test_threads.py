@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import sys
 import threading
 import time
 from typing import Any
@@ -13,10 +14,57 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import nkilab
+from nkilab.execute import batch
 from nkilab.execute.threads import LARGE, Threads
 from nkilab.isa.elementwise import Reciprocal
+from nkilab.tapes import forget_tapes
 from nkilab.tiles.dtypes import FLOAT32
 from nkilab.tiles.tile import Storage
+
+with nkilab.activate():
+    import nki
+    import nki.isa as nisa
+    import nki.language as nl
+
+
+@nki.jit
+def summed(a, b, breaks_off):  # type: ignore[no-untyped-def]
+    """a.T @ b of [512, 128] and [512, 512], of which less than a whole tile is written; or nothing."""
+    out = nl.ndarray((128, 512), a.dtype, buffer=nl.shared_hbm)
+    total = nl.ndarray((128, 512), nl.float32, buffer=nl.psum)
+    for k in range(4):
+        left = nl.ndarray((128, 160), a.dtype, buffer=nl.sbuf)
+        right = nl.ndarray((128, 600), a.dtype, buffer=nl.sbuf)
+        nisa.dma_copy(left[:, 0:128], a[128 * k : 128 * k + 128, :])
+        nisa.dma_copy(right[:, 0:512], b[128 * k : 128 * k + 128, :])
+        nisa.nc_matmul(total, left[:, 0:128], right[:, 0:512])
+    if breaks_off:
+        raise KeyboardInterrupt
+    copy = nl.ndarray((128, 512), a.dtype, buffer=nl.sbuf)
+    nisa.tensor_copy(copy, total)
+    nisa.dma_copy(out, copy)
+    return out
+
+
+@pytest.fixture
+def joined(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Of each product that was computed with others, how many added up."""
+    # what measures coverage looks on, and has everything computed at once
+    monkeypatch.setattr(sys, "gettrace", lambda: None)
+    counts: list[int] = []
+    compute = batch.compute
+
+    def counted(block: Any, *factors: Any) -> None:
+        counts.append(len(block[0][0].moving))
+        compute(block, *factors)
+
+    monkeypatch.setattr(batch, "compute", counted)
+    return counts
+
+
+def matrices(seed: int) -> list[np.ndarray]:
+    draw = np.random.default_rng(seed)
+    return [draw.standard_normal((512, columns), np.float32) for columns in (128, 512)]
 
 
 def storage(name: str) -> Storage:
@@ -88,6 +136,21 @@ def test_an_interrupt_leaves_out_what_waits_to_be_computed(two: Threads) -> None
             two.drain()
     two.drain()
     assert len(begun) < 60
+
+
+def test_an_interrupted_kernel_leaves_nothing_to_compute(joined: list[int]) -> None:
+    a, b = matrices(0)
+    with pytest.raises(KeyboardInterrupt):
+        summed(a, b, True)
+    assert not joined
+    # nobody hears of it later
+    np.testing.assert_allclose(summed(a, b, False), a.T @ b, rtol=1e-4, atol=1e-3)
+
+
+def test_products_of_parts_of_tiles_add_up_in_every_launch_alike(joined: list[int]) -> None:
+    forget_tapes()
+    assert len({summed(*matrices(0), False).tobytes() for _ in range(4)}) == 1
+    assert {*joined} == {4}
 
 
 @pytest.mark.parametrize("is_single", [False, True])

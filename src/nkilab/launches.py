@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from functools import partial
 from inspect import BoundArguments
 from pathlib import Path
@@ -45,7 +45,7 @@ from .dialects.kernel import Kernel, raise_typed
 from .dialects.loops import with_ranges
 from .dialects.outputs import changed_inputs, check_outputs, inputs_to_write_back, note_holes
 from .dialects.schedules import check_schedule
-from .dialects.uniform import can_start_again
+from .dialects.uniform import can_start_again, has_uniform_loops
 from .errors import NkilabError
 from .execute import execute, one_blas_thread, open_threads
 from .machine import Machine, Topology
@@ -54,7 +54,7 @@ from .place.limits import refuse_what_cannot_exist
 from .progress import phase
 from .remembered import asked, recalled, remember
 from .tapes import TAPE, Tape, explain, tape_of
-from .trace.affine import REPEATS, Repeats, TraceAgain
+from .trace.affine import PATIENCE, REPEATS, Repeats, TraceAgain
 from .trace.builder import FORMS
 from .trace.program import Program, errors_know
 from .trace.session import Execute, MemoryKey, RunNeeded, Session, Together, TurnsNeeded, tracing
@@ -92,6 +92,10 @@ class Launched(Struct, frozen=True):
         return self.programs[0]
 
 
+# runs a kernel with what its sessions know from the beginning
+Run = Callable[[Keyed], list[Launched]]
+
+
 def launch(
     kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any], machine: Machine, *, has_data: bool,
     keyed: Keyed | None = None, watch: Watch | None = None,
@@ -112,9 +116,8 @@ def launch(
 
 
 def _on_data(
-    kernel: Kernel, call: Call, program_grid: ProgramGrid, machine: Machine,
-    run: Callable[[Keyed], list[Launched]],
-) -> Launched:  # fmt: skip
+    kernel: Kernel, call: Call, program_grid: ProgramGrid, machine: Machine, run: Run, on_shapes: Run
+) -> Launched:
     """Run a kernel on data, compute again what launches like this one compute, or look up what it left."""
     tape = tape_of(kernel, call, machine)
     launch_asked = asked(tape, call)
@@ -124,8 +127,11 @@ def _on_data(
     if tape is None or not tape.lock.acquire(blocking=False):
         return run({})[0]
     try:
+        if not tape.was_tried and kernel.spelling == "nki" and has_uniform_loops(kernel.function):
+            _trace(tape, on_shapes)
         launched, is_fixed = _on_tape(tape, kernel, call, program_grid, machine, run)
     finally:
+        tape.was_tried = True
         tape.rewind()
         tape.lock.release()
     if is_fixed and not any(launched.origins):
@@ -133,10 +139,21 @@ def _on_data(
     return launched
 
 
+def _trace(tape: Tape, on_shapes: Run) -> None:
+    """Have a tape keep the rows of a launch that shapes alone tell, where they follow from a few iterations.
+
+    What goes wrong then, or would be told, is left to the launch on data.
+    """
+    repeats, known = Repeats(patience=PATIENCE), None
+    with catch_warnings(record=True) as messages, suppress(Exception, TraceAgain):
+        known = _with_repeats(on_shapes, {TAPE: tape}, repeats)
+    if known is None or messages or not repeats.is_used or tape.says_more:
+        tape.launched = None
+
+
 def _on_tape(
-    tape: Tape, kernel: Kernel, call: Call, program_grid: ProgramGrid, machine: Machine,
-    run: Callable[[Keyed], list[Launched]],
-) -> tuple[Launched, bool]:  # fmt: skip
+    tape: Tape, kernel: Kernel, call: Call, program_grid: ProgramGrid, machine: Machine, run: Run
+) -> tuple[Launched, bool]:
     """Run a kernel whose rows a tape may keep, or compute those that it has.
 
     Returns:
@@ -160,9 +177,8 @@ def _on_tape(
 
 
 def _on_shapes(
-    kernel: Kernel, calls: Sequence[Call], program_grid: ProgramGrid, keyed: Keyed,
-    run: Callable[[Keyed], list[Launched]],
-) -> list[Launched]:  # fmt: skip
+    kernel: Kernel, calls: Sequence[Call], program_grid: ProgramGrid, keyed: Keyed, run: Run
+) -> list[Launched]:
     """Run a kernel on shapes alone: where one program runs, iterations of loops may follow from others.
 
     What then asks for the value of an index, or goes wrong, runs again: at last as it stands.
@@ -171,20 +187,27 @@ def _on_shapes(
         return run(keyed)
     args, kwargs = calls[0]
     repeats = (keyed.get(REPEATS) or Repeats()).of_launch()
-    goes_on = repeats.is_wanted and can_start_again(kernel.function, [*args, *kwargs.values()])
+    is_wanted = repeats.is_wanted and can_start_again(kernel.function, [*args, *kwargs.values()])
+    launched = _with_repeats(run, keyed, repeats) if is_wanted else None
+    if launched is not None:
+        return launched
+    repeats.is_off = True
+    return run({**keyed, REPEATS: repeats})
+
+
+def _with_repeats(run: Run, keyed: Keyed, repeats: Repeats) -> list[Launched] | None:
+    """The programs of a run of which iterations follow from others; None where it is to run as it stands."""
+    goes_on = True
     while goes_on:
         launched = _unless_repeats_fail(run, {**keyed, REPEATS: repeats}, repeats)
         if launched is not None and not repeats.is_broken:
             return launched
         may_go_on = repeats.is_broken
         goes_on = repeats.start_again() and may_go_on
-    repeats.is_off = True
-    return run({**keyed, REPEATS: repeats})
+    return None
 
 
-def _unless_repeats_fail(
-    run: Callable[[Keyed], list[Launched]], keyed: Keyed, repeats: Repeats
-) -> list[Launched] | None:
+def _unless_repeats_fail(run: Run, keyed: Keyed, repeats: Repeats) -> list[Launched] | None:
     """The programs of a run; None where iterations that follow from others may be why it went wrong."""
     try:
         return run(keyed)
@@ -228,11 +251,12 @@ def launch_ranks(
         # what is alike in several programs is checked once
         shared: Keyed = {FORMS: {}} if launched > 1 else {}
 
-        def run(keyed: Keyed) -> list[Launched]:
+        def run(keyed: Keyed, compute: Execute | None = compute) -> list[Launched]:
             return _launch(kernel, calls, program_grid, machine, topology, compute, {**shared, **keyed}, own)
 
         if has_data and len(program_grid) == 1 and not (launched > 1 or own or keyed or watch):
-            return [_on_data(kernel, calls[0], program_grid, machine, run)]
+            on_shapes = partial(run, compute=None)
+            return [_on_data(kernel, calls[0], program_grid, machine, run, on_shapes)]
         if has_data and len(program_grid) > 1:
             explain(kernel.name, "several programs run together")
         alike = not has_data and not own and are_alike(calls, program_grid)

@@ -51,7 +51,6 @@ class Row(NamedTuple):
     Args:
         where: file and line of the user's, for warnings.
         form, operands, values, mask: as `execute` gets them, once addresses that data say are settled.
-        last: views of the storages that no later row names.
     """
 
     where: tuple[str, int]
@@ -59,13 +58,14 @@ class Row(NamedTuple):
     operands: Sequence[object]
     values: tuple[object, ...]
     mask: np.ndarray | None
-    last: list[View]
 
     def view(self, slot: int) -> View:
         """An operand that is a view."""
         return cast(View, self.operands[slot])
 
 
+# what the program leaves unsaid of most rows
+_NOTHING: tuple[None, tuple[()]] = (None, ())
 # storage, offset and layout of a view
 Place = tuple[int, int, Layout]
 # of an operand at an address that data say, per index: its source, and what else an `Index` says
@@ -80,6 +80,7 @@ class Tape:
         results: what the kernel returned.
         size: rows.
         kept_bytes: of the arrays that it keeps from launch to launch.
+        was_tried: whether a launch used it, or tried to.
         lock: held by the launch that uses it.
     """
 
@@ -87,9 +88,13 @@ class Tape:
         self.launched: object = None
         self.results: object = None
         self.size = self.kept_bytes = 0
+        self.was_tried = False
         self.lock = Lock()
         self._program: Program
+        # rows that are alike are one object
         self._rows: list[Row] = []
+        # by number of a row, views of the storages that no later one names
+        self._last: dict[int, list[View]] = {}
         # what the program does not say of a row: its mask, of equal ones one, and per slot its indices
         self._unsaid: dict[int, tuple[np.ndarray | None, tuple[Indices, ...]]] = {}
         self._masks: dict[object, np.ndarray] = {}
@@ -106,6 +111,11 @@ class Tape:
         self._log: Log = []
         self._factors: list[Factor] = []
 
+    @property
+    def says_more(self) -> bool:
+        """Whether some rows have more than the program says of them: masks, or addresses that data say."""
+        return bool(self._unsaid)
+
     @contextmanager
     def watches(self, session: Session) -> Iterator[None]:
         """Watch the function of a kernel, which runs in a block."""
@@ -116,7 +126,7 @@ class Tape:
         if looks:
             self._why_not = f"it looks at the elements of {looks[0].describe()}"
 
-    def _note(self, row: int, mask: np.ndarray | None, operands: Sequence[object] = ()) -> None:
+    def _note(self, row: int, mask: np.ndarray | None, operands: Sequence[object]) -> None:
         indices = (
             tuple((_place(source), *said) for source, *said in getattr(o, "indices", ())) for o in operands
         )
@@ -154,22 +164,29 @@ class Tape:
         """Make rows of those of the first launch."""
         program = self._program
         stored, start = program.storage_column, program.operand_start
-        slots = list(zip(stored.tolist(), program.offset_column.tolist(), strict=True))
+        slots, offsets = stored.tolist(), program.offset_column.tolist()
+        widths = [len(form.view_slots) for form in program.forms]
         columns = (program.form_column, program.line_column, program.value_column, start[:-1])
-        alike: dict[object, tuple[list[object], tuple[object, ...]]] = {}
-        for row, (number, line, known, first) in enumerate(zip(*(c.tolist() for c in columns), strict=True)):
-            form, (mask, indices) = program.forms[number], self._unsaid.get(row, (None, ()))
-            key = (number, known, indices, *slots[first : first + len(form.view_slots)])
-            operands, values = alike.get(key) or alike.setdefault(key, self._call(form, *key[1:]))
-            self._rows.append(Row(program.lines[line], form, operands, values, mask, []))
-            self._are_calls &= not indices
+        alike: dict[tuple[object, ...], Row] = {}
+        for number, (kind, line, known, first) in enumerate(zip(*(c.tolist() for c in columns), strict=True)):
+            own = slice(first, first + widths[kind])
+            mask, indices = self._unsaid.get(number, _NOTHING)
+            key = (kind, line, known, id(mask), indices, *slots[own], *offsets[own])
+            row = alike.get(key)
+            if row is None:
+                form, places = program.forms[kind], zip(slots[own], offsets[own], strict=True)
+                call = self._call(form, known, indices, *places)
+                row = alike[key] = Row(program.lines[line], form, *call, mask)
+            self._rows.append(row)
+        self._are_calls = not any(indices for _, indices in self._unsaid.values())
         views: dict[int, list[View]] = {}
         for view in self._views.values():
             views.setdefault(view.storage.number, []).append(view)
         numbers, behind = np.unique(stored[::-1], return_index=True)
         last = np.searchsorted(start, len(stored) - 1 - behind, side="right") - 1
         for number, row in zip(numbers.tolist(), last.tolist(), strict=True):
-            self._rows[row].last.extend(() if number in self._kept else views[number])
+            if number not in self._kept:
+                self._last.setdefault(row, []).extend(views[number])
 
     def _call(
         self, form: Instruction, known: int, indices: tuple[Indices, ...], *slots: tuple[int, int]
@@ -219,28 +236,33 @@ class Tape:
                 compute(*arguments)
             self._hand_on()
             return
-        borrowing = self._borrowing() if self._are_calls else set[int]()
-        needed = sum(prod(s.shape) * s.dtype.itemsize for n, s in known.items() if n not in borrowing)
-        is_kept = self._are_calls and needed <= MOST_BYTES and all(map(self._is_whole, self._returned))
+        # arrays that stay are worth it from the second of its launches on
+        may_keep = self.was_tried and self._are_calls and all(map(self._is_whole, self._returned))
+        needed = self._needed() if may_keep else 0
+        is_kept = may_keep and needed <= MOST_BYTES
         for storage, data in own:
             storage.allocate(data.copy() if is_kept else data)
         if is_kept:
-            self._record(session, borrowing, needed)
+            self._record(session, needed)
         else:
             self._compute(session)
 
     def _compute(self, session: Session) -> None:
         """Compute row after row, and let go of what no later one names."""
-        for row in self._rows:
-            session.where = row.where
-            self._keep_only(session, row)
-            operands = settle(session, row.form, row.operands) if row.form.is_indirect else row.operands
-            execute(session, row.form, operands, row.values, row.mask)
-            for view in row.last:
+        for number, row in enumerate(self._rows):
+            session.where, form, operands, values, mask = row
+            if form.keeps or form.is_indirect:
+                self._keep_only(session, row)
+                operands = settle(session, form, operands)
+            execute(session, form, operands, values, mask)
+            for view in self._last.get(number, ()):
                 view.forget()
 
-    def _record(self, session: Session, borrowing: set[int], needed: int) -> None:
-        """Compute rows on arrays that stay, and write down what is called, if that is so in each launch."""
+    def _record(self, session: Session, needed: int) -> None:
+        """Compute rows on arrays that stay, and write down what is called, if that is so in each launch.
+
+        Loads lend as they do in a first launch: what waits with others, and adds up with them, is the same.
+        """
         log: Log = []
         session.threads = threads = Threads(0, log)
         is_fit = True
@@ -250,11 +272,19 @@ class Tape:
             if form.reads_dst or form.reads_result(row.values):
                 reads += form.written_slots
             # what nothing wrote is told of, or counts as unwritten in turn: that is looked at each time
-            is_fit &= all(view.storage.written.of(view) == "all" for view in map(row.view, reads))
-            borrows = form.is_plain_copy and row.view(0).storage.number in borrowing
+            if any(view.storage.written.of(view) != "all" for view in map(row.view, reads)):
+                is_fit = False
+                threads.drain()
             self._keep_only(session, row)
-            if not (borrows and row.mask is None and lend(row.view(0), row.view(1))):
-                compute_row(session, form, row.operands, row.values, row.mask)
+            if form.is_plain_copy and row.mask is None and lend(row.view(0), row.view(1)):
+                continue
+            for slot in form.view_slots:
+                view = row.view(slot)
+                lent = view.storage.lent
+                if lent is not None and (slot in form.written_slots or not self._is_whole(view)):
+                    view.storage.own()
+                    log.append(Call(np.copyto, (view.storage.data, lent), (), ()))
+            compute_row(session, form, row.operands, row.values, row.mask)
         threads.drain()
         if not is_fit:
             return
@@ -283,15 +313,16 @@ class Tape:
         for view in self._returned:
             view.storage.data = self._buffers[view.storage.number].copy()
 
-    def _borrowing(self) -> set[int]:
-        """Tiles that one row loads from an input and all name whole, which take over its elements."""
+    def _needed(self) -> int:
+        """Bytes of arrays that stay: none for tiles that are loaded from inputs alone, and named whole."""
+        copies = [row for row in self._rows if row.form.is_plain_copy]
+        loads = Counter(r.view(0).storage.number for r in copies if r.view(1).storage.scope == "input")
         writers = Counter(
             row.view(slot).storage.number for row in self._rows for slot in row.form.written_slots
         )
         parts = {view.storage.number for view in self._views.values() if not self._is_whole(view)}
-        copies = [row for row in self._rows if row.form.is_plain_copy]
-        loads = {r.view(0).storage.number for r in copies if r.view(1).storage.scope == "input"}
-        return {number for number in loads - parts if writers[number] == 1}
+        own = [s for n, s in self._storages.items() if n in parts or n not in loads or writers[n] > loads[n]]
+        return sum(max(1, loads[s.number]) * prod(s.shape) * s.dtype.itemsize for s in own)
 
     def _is_whole(self, view: View) -> bool:
         """Whether a view is that of all that this launch makes there, as its type has it."""

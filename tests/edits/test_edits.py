@@ -132,3 +132,31 @@ def test_a_change_of_the_results_is_refused(tmp_path: Path) -> None:
         " is not mechanical: bigger_transfers: the results of the changed kernel differ by 1.0e+00 of the "
         "largest\n  hint: move several iterations' pieces in one transfer, into one wider tile"
     )
+
+
+SEVERAL_BUFFERS = """\
+import nki
+import nki.isa as nisa
+import nki.language as nl
+
+@nki.jit
+def kernel(a, b):
+    out = nl.ndarray(a.shape, nl.float32, buffer=nl.shared_hbm)
+    left = nl.ndarray((128, 512), nl.float32, buffer=nl.sbuf)  # of a
+    right = nl.ndarray((128, 512), nl.float32, buffer=nl.sbuf)
+    for i in range(8):
+        nisa.dma_copy(left, a[nl.ds(i * 128, 128), :])
+        nisa.dma_copy(right, b[nl.ds(i * 128, 128), :])
+        nisa.tensor_tensor(left, left, right, op=nl.add)
+        nisa.dma_copy(out[nl.ds(i * 128, 128), :], left)
+    return out
+"""
+
+
+def test_all_tiles_that_a_loop_loads_get_buffers_and_a_result_in_hbm_stays() -> None:
+    with nkilab.activate():
+        place = Place(parse("kernel.py", SEVERAL_BUFFERS.encode()), 11)
+        first, *_ = REWRITES["buffers"](place, "a buffer for each load")
+    loop = first.index("    for i")
+    assert first.index("out = ") < loop < first.index("left = ") < first.index("right = ")
+    assert "buffer=nl.sbuf)  # of a\n" in first

@@ -64,6 +64,9 @@ def _unknown(scope: Scope) -> Iterator[Place]:
         called = scope.source.dotted(node.func) or plain
         if plain not in functions and unknown_function(called, scope.version):
             yield node, f"{called} is called in a kernel, which its front end does not know", ""
+        asked = node.args[1:] if called == "isinstance" else ()
+        for kind in (a for a in asked if scope.source.dotted(a).startswith("enum.")):
+            yield kind, f"{scope.words(kind)} is a class that its front end does not know", ""
 
 
 # what describes types, which published kernels give to instructions
@@ -291,12 +294,12 @@ def _typed(dtype: str) -> Example:
 
 
 @text_rule("nki", "numpy-type-argument",
-    Refusal("log", "", "numpy dtypes are not supported as arguments", until="0.3"),
+    Refusal("log", "", "numpy dtypes are not supported as arguments", until=LAST_PARSED),
     title="types that a kernel is given are of nki.language",
     what="a parameter of a kernel has a type of NumPy as its default",
     why="the front end specializes the kernel for its arguments, and has no types of NumPy",
     fix="write nl.float32 for np.float32",
-    source="nki-library, tests of moe_block",
+    source="nki-library, tests of moe_block, NKI 0.3; xpu-perf, changes of its kernels, NKI 0.6",
     wrong=_typed("np.float32"), right=_typed("nl.float32"),
 )  # fmt: skip
 def _numpy_types(scope: Scope) -> Iterator[Place]:

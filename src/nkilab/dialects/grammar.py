@@ -11,7 +11,10 @@ from __future__ import annotations
 
 import ast
 import builtins
+import sys
 from collections.abc import Callable, Iterator
+from importlib import import_module
+from inspect import isbuiltin
 
 from msgspec import Struct
 
@@ -294,10 +297,15 @@ def refused_value(node: ast.AST, kind_of: KindOf, version: str) -> Construct | N
 
 
 def unknown_function(called: str, version: str) -> bool:
-    """Whether a name is of a function of Python's, or `math.` one, that the front end of a version lacks."""
+    """Whether a name is of a function of Python's or its modules that the front end of a version lacks.
+
+    It reads the source of what a kernel calls; functions of modules that have none are unknown to it.
+    """
     if not order(FIRST_PARSED) <= order(version) <= order(LAST_PARSED):
         return False
     module, _, name = called.rpartition(".")
     if module == "math":
         return name not in KNOWN_MATH
+    if module in sys.stdlib_module_names:
+        return isbuiltin(getattr(import_module(module), name, None))
     return not module and hasattr(builtins, name) and name not in KNOWN_BUILTINS

@@ -8,7 +8,7 @@ from types import FrameType, FunctionType
 from typing import Any
 
 from ..errors import SpellingError, UseError, did_you_mean
-from ..trace.affine import FEWEST, REPEATS, Affine, Repeats
+from ..trace.affine import FEWEST, REPEATS, Affine, Repeats, TraceAgain
 from ..trace.repeats import Plan, shared_tiles
 from ..trace.session import Session, ask, current
 from ..tracebacks import leave_out_ours
@@ -120,6 +120,8 @@ def plan_of(session: Session, repeats: Repeats, frame: FrameType, count: int) ->
     if count < FEWEST:
         return None
     name = (frame.f_code, frame.f_lasti)
+    if not repeats.is_used and len(session.program) > repeats.patience:
+        raise TraceAgain
     if name in repeats.refused or not repeats.pays(name, count):
         return None
     shared = shared_by(frame)

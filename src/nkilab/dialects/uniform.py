@@ -78,6 +78,12 @@ def shared_by(frame: FrameType) -> list[Storage] | None:
     return storages if all(_is_plain(value, storages) for value in known) else None
 
 
+def has_uniform_loops(function: Any) -> bool:
+    """Whether the iterations of some loop in a function's text may be the same function of their index."""
+    text = function_of(function.__code__) if type(function) is FunctionType else None
+    return text is not None and bool(text.loops)
+
+
 def _is_plain(value: Any, storages: list[Storage]) -> bool:
     """Whether a value is a number, a tensor or a list of such; storages of tensors are added to a list."""
     kind = type(value)

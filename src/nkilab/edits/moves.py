@@ -114,12 +114,15 @@ def made_inside(place: Place, _: str) -> Iterator[str]:
 
 
 def _written_alike(place: Place, loop: ast.For) -> list[str]:
-    """Tiles made before a loop that statements of its body write as the place's statement writes its own."""
+    """Tiles made before a loop that its body writes as the place's statement writes its own, and reads."""
     own = place.called(place.statement)
     alike = [s for s in loop.body if own and (call := place.called(s)) and call.name == own.name]
     names = dict.fromkeys(place.target(s) for s in alike)
     makers = {name: place.allocation(name) for name in names}
-    return [name for name, maker in makers.items() if maker is not None and maker.lineno < loop.lineno]
+    # what nothing reads here is for who comes after the loop: a result in HBM
+    taken = {name for own in loop.body for name in place.taken(own)}
+    made = {name: maker for name, maker in makers.items() if maker is not None and name in taken}
+    return [name for name, maker in made.items() if maker.lineno < loop.lineno]
 
 
 def _made_in(place: Place, loop: ast.For, names: Sequence[str]) -> str:

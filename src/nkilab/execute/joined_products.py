@@ -22,9 +22,9 @@ from ..tiles.dtypes import DType
 
 # products that add up in one: beyond, memory for their joined operands would grow without bound
 LONGEST = 32
-# rows of what several sums are computed in as one, and elements: more make no product faster, and leave other
-# threads without work
-HIGHEST, LARGEST = 1024, 1 << 20
+# rows of what several sums are computed in as one, and multiplications, of sums at least so deep: more make
+# no product faster, leave other threads without work, and keep whoever interrupts waiting
+HIGHEST, LARGEST, DEEP = 1024, 1 << 30, 1 << 10
 
 
 class Product(NamedTuple):
@@ -115,7 +115,8 @@ def together(sums: Sequence[Sum]) -> Iterator[tuple[list[list[Sum]], Factor, Fac
     for column in chain.from_iterable(columns.values()):
         key = column[0].form.factors, tuple(_place(one.stationary) for one in column)
         alike = blocks.setdefault(key, [])
-        if not alike or (len(alike[-1]) + 1) * sum(s.dst.size for s in column) > LARGEST:
+        work = sum(s.dst.size for s in column) * max(DEEP, sum(map(len, column[0].moving)))
+        if not alike or (len(alike[-1]) + 1) * work > LARGEST:
             alike.append([])
         alike[-1].append(column)
     for alike in blocks.values():

@@ -108,7 +108,6 @@ def compute_row(
     arrays = _arrays(session, form, operands, values)
     part = _part(form, arrays, mask, unwritten) if form.keeps else mask
     if mask is not None:
-        session.note_row(len(session.program) - 1, mask)
         compute_masked = partial(_compute_masked, session.where, form, arrays, values, mask)
         compute_masked() if behind is None else behind.at_once(compute_masked, ())
     elif behind is None:

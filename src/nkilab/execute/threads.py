@@ -182,6 +182,11 @@ class Threads:
         if failure is not None:
             raise failure
 
+    def give_up(self, error: BaseException) -> None:
+        """Compute nothing more of what is under way, which nobody will see; whoever waits next hears why."""
+        self._failure = None if self.is_idle else error
+        self._batch = Batch()
+
     def _wait(self, count: int) -> None:
         """Wait for the first of the calls under way."""
         try:
@@ -189,8 +194,7 @@ class Threads:
                 self._under_way[0].wait()
                 self._under_way.popleft()
         except KeyboardInterrupt as error:
-            # nobody will see what is not computed yet
-            self._failure = error
+            self.give_up(error)
             raise
 
     @np.errstate(all="ignore")
@@ -234,6 +238,10 @@ def one_blas_thread() -> Iterator[None]:
     with threadpools().limit(limits=1):
         try:
             yield
+        except KeyboardInterrupt as error:
+            if _threads is not None:
+                _threads.give_up(error)
+            raise
         finally:
             settle_elements()
 

@@ -127,15 +127,16 @@ def fill(session: Session, view: View, mask: np.ndarray | None = None, *, is_tol
 
     Where a mask over the result fits the view, what it leaves out counts as not read.
     """
-    settle_elements()
     storage = view.storage
     if storage.place is not None:
+        settle_elements()
         storage.place.recall(storage)
-    if storage.data is None:
-        storage.own()
     state = storage.written.of(view)
     if state == "all":
         return
+    settle_elements()
+    if storage.data is None:
+        storage.own()
     assert storage.data is not None
     value = unwritten_value(storage.dtype)
     storage.data.reshape(-1)[~storage.written.bits] = value

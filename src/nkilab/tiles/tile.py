@@ -366,10 +366,15 @@ def check_room(shape: tuple[int, ...], dtype: DType) -> None:
         )
 
 
-def array_of(view: View) -> np.ndarray:
-    """The elements of a view without indices, sharing memory with its storage, which must hold data."""
+def note_look(view: View) -> None:
+    """Note that somebody looks at the elements of a view, or would if there were data."""
     if _looks is not None:
         _looks.append(view)
+
+
+def array_of(view: View) -> np.ndarray:
+    """The elements of a view without indices, sharing memory with its storage, which must hold data."""
+    note_look(view)
     return elements_now(view)
 
 

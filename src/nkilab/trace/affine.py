@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from math import inf
 from types import FrameType
 from typing import Any, NoReturn
 
@@ -15,6 +16,8 @@ REPEATS = "repeats"
 MOST_STARTS = 32
 # a loop of fewer iterations is run as it stands, and one whose further iterations have fewer rows
 FEWEST, FEWEST_ROWS = 4, 24
+# rows of a launch on data that are traced from shapes first, if no iteration follows from others by then
+PATIENCE = 256
 
 
 class TraceAgain(BaseException):
@@ -26,6 +29,7 @@ class Repeats:
 
     Args:
         is_wanted: whether iterations may follow from others at all.
+        patience: rows after which a launch is given up if no iteration was found to follow by then.
 
     Attributes:
         refused: loops that are traced in full, by what names them.
@@ -43,8 +47,9 @@ class Repeats:
         warned: which warnings it gave.
     """
 
-    def __init__(self, *, is_wanted: bool = True) -> None:
+    def __init__(self, *, is_wanted: bool = True, patience: float = inf) -> None:
         self.is_wanted = is_wanted
+        self.patience = patience
         self.refused: set[Any] = set()
         self.late: set[Any] = set()
         self.lengths: dict[Any, int] = {}

@@ -84,21 +84,21 @@ def record(
     if session.pending is not None:
         session.flush()
     session.where = where = where or user_site(1)
-    if known is not None and known[0].is_plain:
+    if known is not None and known[0].is_plain and mask is None:
         target = operands[cls.result_slot].storage
         if target.is_mutable and target.place is None:
             row = session.program.append_numbers(known[1], where, session.position, 0, operands)
             if session.execute is not None:
-                session.execute(session, known[0], operands, (), mask)
+                session.execute(session, known[0], operands, (), None)
             return row
     try:
-        if cls.list_name:
-            operands = _spread(cls, operands)
+        operands = _spread(cls, operands) if cls.list_name else operands
         form, number = known or _form_of(session, cls, operands, attributes)
         named = views = operands if form.has_views_only else [operands[i] for i in form.view_slots]
+        if mask is not None or form.is_indirect:
+            session.note_row(len(session.program), mask, operands)
         if form.is_indirect:
             named = [*views, *[index.source for v in views for index in v.indices]]
-            session.note_row(len(session.program), mask, operands)
             operands = settle(session, form, operands)
             views = [operands[i] for i in form.view_slots]
         if values or cls.call_rules or cls.resolves:

@@ -10,7 +10,7 @@ from ...errors import RuleError, SpellingError
 from ...isa.activations import ACTIVATIONS
 from ...isa.operators import OPERATORS
 from ...tiles.dtypes import DTYPES
-from ...tiles.tile import PSUM, elements_text
+from ...tiles.tile import PSUM, elements_text, note_look
 from ...trace.builder import no_tensor
 from ...trace.session import ask, current
 from ...trace.source import place_of, user_frame
@@ -161,6 +161,7 @@ def device_print(print_prefix: str, tensor: Any) -> None:
             "tensor is in psum; it is in sbuf or hbm", hint="copy it to sbuf with tensor_copy first",
             source="nki.language.device_print",
         )  # fmt: skip
+    note_look(tensor)
     if current().has_data:
         print(f"{print_prefix}{elements_text(tensor)}")
 

@@ -14,7 +14,7 @@ from ...errors import NkilabError, RuleError, UseError
 from ...isa.declare import NUMBER, Instruction
 from ...isa.elementwise import TensorCopy
 from ...tiles.dtypes import FLOAT32, TFLOAT32, DType, as_dtype
-from ...tiles.tile import HBM, PSUM, SBUF, Index, Layout, Storage, View, array_of, elements_text
+from ...tiles.tile import HBM, PSUM, SBUF, Index, Layout, Storage, View, array_of, elements_text, note_look
 from ...tiles.views import derived, reinterpreted, reshaped
 from ...trace.builder import check_form, record
 from ...trace.session import Known, Session, current, running
@@ -205,6 +205,7 @@ class Tensor(View):
         return np.array(array_of(self))
 
     def __repr__(self) -> str:
+        note_look(self)
         if self.pending is not None or not has_data(self):
             return f"<{self.describe()}>"
         return f"<{self.describe()}>\n{elements_text(self)}"
