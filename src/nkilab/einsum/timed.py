@@ -33,7 +33,7 @@ Result = TypeVar("Result")
 CLOSE = 2.0
 # kernels that are timed besides the first, and statements that all of them run together
 MOST_TIMED, MOST_STATEMENTS = 6, 12_000
-# Einsums of all plans that are made besides the first together, and plans at least
+# Einsums of all plans that are made besides the first together, and plans at least, if one has not more
 MOST_PLANNED, FEWEST_PLANS = 144, 6
 # blocks of partitions that tiles of loops which Einsums share may have instead
 MORE_BLOCKS = 4
@@ -62,7 +62,7 @@ def best_timed(
     def best(knobs: Knobs) -> Plan:
         nonlocal most
         plan, notes, tried = built(knobs), list[str](), list[str]()
-        if knobs.picks:
+        if knobs.picks or len(plan[1].cascade.einsums) > MOST_PLANNED:
             return plan
         budget = MOST_STATEMENTS - run_by(plan[0].body)
         known = dict[Measure, float]()
