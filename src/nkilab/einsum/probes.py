@@ -197,13 +197,10 @@ def _distinct(shape: tuple[int, ...], dtype: DType, rng: np.random.Generator) ->
         # very small ones would not show beside large ones
         values = values[(np.abs(values) <= 1) & (np.abs(values) >= 2.0**-7)]
     values = rng.permutation(values)
-    return np.resize(values if size <= len(values) else values[: _prime_below(len(values))], size).reshape(
-        shape
-    )
-
-
-def _prime_below(number: int) -> int:
-    return next(n for n in range(number, 1, -1) if all(n % d for d in range(2, int(n**0.5) + 1)))
+    if size > len(values):
+        primes = (n for n in range(len(values), 1, -1) if all(n % d for d in range(2, int(n**0.5) + 1)))
+        values = values[: next(primes)]
+    return np.resize(values, size).reshape(shape)
 
 
 def index_limits(cascade: Cascade) -> dict[str, int]:

@@ -18,7 +18,7 @@ from typing import TypeVar
 from ..errors import NkilabError
 from .plan.context import Context, Plan, Planner
 from .plan.groups import groups_of, ordered_steps
-from .plan.knobs import Decision, Key, Knobs
+from .plan.knobs import Decision, Knobs
 from .plan.normal import has_few_rows
 from .plan.reach import beyond_edges
 from .plan.recomputed import far_results
@@ -33,7 +33,7 @@ Result = TypeVar("Result")
 CLOSE = 2.0
 # kernels that are timed besides the first, and statements that all of them run together
 MOST_TIMED, MOST_STATEMENTS = 6, 12_000
-# Einsums of all plans that are made besides the first together, and plans at least
+# Einsums of all plans that are made besides the first together, and plans at least, if one has not more
 MOST_PLANNED, FEWEST_PLANS = 144, 6
 # blocks of partitions that tiles of loops which Einsums share may have instead
 MORE_BLOCKS = 4
@@ -62,13 +62,15 @@ def best_timed(
     def best(knobs: Knobs) -> Plan:
         nonlocal most
         plan, notes, tried = built(knobs), list[str](), list[str]()
-        if knobs.picks:
+        if knobs.picks or len(plan[1].cascade.einsums) > MOST_PLANNED:
             return plan
         budget = MOST_STATEMENTS - run_by(plan[0].body)
         known = dict[Measure, float]()
         plans.clear()
         most = max(FEWEST_PLANS, MOST_PLANNED // len(plan[1].cascade.einsums))
-        rewrites, seen = by_price(plan, _rewrites(plan[1])), set[str]()
+        # changes of the cascade itself that were possible and are not made
+        close = (each for d in plan[1].decisions if d.is_rewrite for each in _others(d))
+        rewrites, seen = by_price(plan, [(what, change) for _, what, change in close]), set[str]()
         changes = [*rewrites, *by_price(plan, _changes(plan[1]))]
         while changes:
             what, change = changes.pop(0)
@@ -123,18 +125,14 @@ def _attempt(make: Callable[[Option], Result], option: Option) -> Result | None:
     return None
 
 
-def _rewrites(ctx: Context) -> list[tuple[str, Change]]:
-    """Changes of the cascade itself that were possible and are not made."""
-    return [(what, change) for d in ctx.decisions if d.is_rewrite for _, what, change in _others(d)]
-
-
 def _others(decision: Decision) -> Iterator[tuple[float, str, Change]]:
     """Options of a decision that are judged close to the best: how close, in a few words, and the change."""
     for rank, cost in enumerate(decision.costs):
         option = decision.options[rank]
         if rank and cost <= CLOSE * decision.costs[0]:
             told = decision.what if option == "yes" else f"{decision.what}: {option}"
-            yield cost / max(decision.costs[0], 1e-9), told, _picking(decision.key, rank)
+            change = partial(Knobs.picking, key=decision.key, rank=rank)
+            yield cost / max(decision.costs[0], 1e-9), told, change
 
 
 def _changes(ctx: Context) -> list[tuple[str, Change]]:
@@ -163,7 +161,3 @@ def _close(ctx: Context) -> Iterator[tuple[str, Change]]:
         yield "what HBM holds between its readers computed again", lambda k: replace(k, is_recomputed=True)
     options = [each for d in ctx.decisions if not d.is_rewrite for each in _others(d)]
     yield from ((what, change) for _, what, change in sorted(options, key=lambda each: each[0]))
-
-
-def _picking(key: Key, rank: int) -> Change:
-    return lambda knobs: knobs.picking(key, rank)

@@ -319,7 +319,7 @@ class Cascade:
         computed = [t for t in self.tensors if t not in self.derived or not self.derived[t].kind.is_copy]
         return {t: dtypes.get(declared(t, computed, self.derived), "float32") for t in self.tensors}
 
-    @property
+    @cached_property
     def einsums(self) -> tuple[Einsum, ...]:
         """All Einsums, those of iterate blocks too, in order."""
         return tuple(einsum for einsum, _ in self.walk())

@@ -294,11 +294,10 @@ def _formats(entries: Mapping[str, Node]) -> dict[str, Any]:
             dtypes[tensor] = _dtype(held["dtype"])
         elif "bit-width" in held:
             dtypes[tensor] = _dtype_of_width(held["bit-width"])
-        if "layout" in held:
-            node = held["layout"]
-            if node.text() != "any-layout":
-                raise node.fail(f"{node.value!r} is no layout; it is any-layout or left out")
-            free.add(tensor)
+        layout = held.get("layout")
+        if layout is not None and layout.text() != "any-layout":
+            raise layout.fail(f"{layout.value!r} is no layout; it is any-layout or left out")
+        free |= {tensor} if layout is not None else set()
     return {"rank_order": orders, "dtypes": dtypes, "any_layout": frozenset(free)}
 
 

@@ -72,9 +72,9 @@ def units_of(body: Sequence[nodes.Statement]) -> list[Unit]:
         else:
             reads, writes = _touched(statement)
             tiles = [made.pop(n) for n in list(made) if n in reads | writes]
-            if is_new and isinstance(statement, nodes.Loop) and statement.comment:
-                # what was told before is not of this loop, nor of what follows it
-                comments = ()
+            # what was told before a loop that tells of itself is not of it, nor of what follows it
+            is_other = is_new and isinstance(statement, nodes.Loop) and statement.comment
+            comments = () if is_other else comments
             found.append(Unit(statement, tuple(tiles), comments, reads, writes))
             is_new = True
     return found

@@ -119,7 +119,9 @@ def _assignments(
     """Variables that may be summed over, lie on the partitions of the result, and lie along its columns."""
     held = [a for a in (left, right) if a is not None]
     for over in einsum.reduced:
-        if not spans[over].is_point and all(_is_alone(a, over) for a in held):
+        # it is exactly one index of each
+        own = [[i.plain == over for i in a.indices if over in i.variables] for a in held]
+        if not spans[over].is_point and all(places == [True] for places in own):
             parts, frees = (_own(einsum, spans, a, b, over) for a, b in ((left, right), (right, left)))
             yield from pairs([over], parts, frees)
 
@@ -132,11 +134,6 @@ def _can_lie(
     if not all(_can_fetch(ctx, a, spans, over, v) for a, v in zip(sides, (part, free), strict=True) if a):
         return False
     return _can_deliver(ctx, einsum, spans, part, free) and _can_mask(einsum, spans, over, part, free)
-
-
-def _is_alone(access: Access, variable: str) -> bool:
-    """Whether a variable is exactly one index of an access."""
-    return [i.plain == variable for i in access.indices if variable in i.variables] == [True]
 
 
 def _own(

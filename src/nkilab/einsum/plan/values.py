@@ -163,7 +163,9 @@ class Tile:
         if value.op == "multiply" and left.is_scalar != right.is_scalar:
             factor, other = (left, right) if left.is_scalar else (right, left)
             return as_it_is if not self.is_scale(factor) else (other, self.scalar(factor), None)
-        if value.op in ("add", "subtract") and self.is_bias(right) and not left.is_scalar:
+        # one element per partition, that lies somewhere or can
+        is_bias = right.is_column or (self.is_narrow and right.number is None)
+        if value.op in ("add", "subtract") and is_bias and not left.is_scalar:
             return left, 1.0, self.view(right) if value.op == "add" else self.negated(right)
         if value.op == "add" and left.is_column and not right.is_scalar:
             return right, 1.0, self.view(left)
@@ -174,10 +176,6 @@ class Tile:
         if value.view is None:
             return value.number is not None
         return value.view.buffer.memory == nodes.SBUF and value.view.buffer.dtype == "float32"
-
-    def is_bias(self, value: Value) -> bool:
-        """Whether a value is one element per partition that lies somewhere or can."""
-        return value.is_column or (self.is_narrow and value.number is None)
 
     def negated(self, column: Value) -> View:
         """Minus a column; computed once as long as the column stays."""
