@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 import numpy as np
+from msgspec.structs import replace
 
 from ..dialects.grammar import LAST_PARSED
 from ..dialects.history import BETA1
@@ -494,7 +495,8 @@ _SHOWN: dict[str, tuple[Example | str, Example | str, Example | str, str]] = {
         _SELECTED.format("f32", _RESET) + _RANGE.replace("{1}", "nisa.reduce_cmd.{}"), COPIED.args),
         "reduce", "reset_reduce", "trn2"),
     "range-select-rounds": (Example(_SELECTED.replace("{1}", _RESET), COPIED.args), "bf16", "f32", "trn2"),
-    "found-places": (_FOUND, "5", "6", "trn2"),
+    "found-places": ("", replace(_FOUND, options=("--nki", "0.5")),
+                     replace(_FOUND, options=("--nki", "0.6")), "trn2"),
     "early-operators": ("nisa.{}", "tensor_scalar(tile, tile, op0=nl.abs, operand0=0.0)",
                         "activation(tile, op=nl.abs, data=tile)", "trn2"),
     "unary-operators": ("nisa.{}", "tensor_scalar(tile, tile, op0=nl.square, operand0=0.0)",
