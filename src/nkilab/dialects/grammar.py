@@ -185,8 +185,8 @@ FORMS: tuple[tuple[type[ast.AST], Callable[..., bool], Construct], ...] = (
 
 # Functions of Python's that the front end has; it resolves no other name of `builtins`.
 KNOWN_BUILTINS = frozenset((
-    "abs", "bool", "dict", "divmod", "float", "hasattr", "int", "isinstance", "len", "list", "max", "min", "print",
-    "range", "slice", "str", "tuple", "type",
+    "abs", "bool", "dict", "divmod", "float", "hasattr", "int", "isinstance", "len", "list", "max", "min",
+    "print", "range", "slice", "str", "tuple", "type",
 ))  # fmt: skip
 KNOWN_MATH = frozenset(("ceil", "floor", "gcd", "log2", "log10", "pow", "sqrt", "pi", "e", "inf", "nan"))
 
