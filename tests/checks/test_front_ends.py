@@ -37,8 +37,8 @@ def findings(folder: Path, line: str = COMPREHENSION, above: str = "") -> list[t
     path.write_text(KERNEL.format(line=line, above=above))
     source = read(str(path))
     (kernel,) = source.kernels
-    found = violations(Scope(source, kernel, "0.6"), "nki", "0.6", 3)
-    return [(f.rule, f.severity, " ".join(f.notes)) for f in found]
+    violated = violations(Scope(source, kernel, "0.6"), "nki", "0.6", 3)
+    return [(f.rule, f.severity, " ".join(f.notes)) for f in violated]
 
 
 def host(folder: Path, text: str) -> None:
@@ -81,12 +81,12 @@ def test_files_beside_the_project_say_nothing(tmp_path: Path) -> None:
 
 def test_what_every_front_end_refuses_stays_an_error(tmp_path: Path) -> None:
     host(tmp_path, f"from nki.compiler.frontend import {NAME}\n")
-    found = findings(tmp_path, "kernel.count = 1; table.append(x)", "table = []")
-    assert [(rule, severity) for rule, severity, _ in found] == [("impure-kernel", "error")]
+    errors = findings(tmp_path, "kernel.count = 1; table.append(x)", "table = []")
+    assert [(rule, severity) for rule, severity, _ in errors] == [("impure-kernel", "error")]
 
 
 @pytest.mark.parametrize(
-    ("line", "above", "told"),
+    ("line", "above", "is_refused"),
     [
         # a function in C has no text to parse; one of Python's has
         ("n = functools.reduce(max, x.shape)", "", True),
@@ -98,6 +98,6 @@ def test_what_every_front_end_refuses_stays_an_error(tmp_path: Path) -> None:
     ],
 )
 def test_functions_without_a_text_are_unknown_to_a_parser(
-    tmp_path: Path, line: str, above: str, *, told: bool
+    tmp_path: Path, line: str, above: str, *, is_refused: bool
 ) -> None:
-    assert [rule for rule, _, _ in findings(tmp_path, line, above)] == ["python-builtin"] * told
+    assert [rule for rule, _, _ in findings(tmp_path, line, above)] == ["python-builtin"] * is_refused
