@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -133,3 +134,28 @@ def test_drawn_masks_are_those_of_the_first_launch(steps: list[tuple[int, int, i
         first.append(outcome(masked, x_of(n), tuple(steps)))
     tapes.forget_tapes()
     assert [outcome(masked, x_of(n), tuple(steps)) for n in range(4)] == first
+
+
+@pytest.mark.parametrize("line", ['nl.device_print("first", tile[0:1, 0:1])', "str(tile)"])
+def test_a_loop_before_a_look_at_elements_is_no_reason_to_trace_from_shapes(
+    tmp_path: Path, line: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = [
+        "out = scaled(x, 1.0)",
+        "tile = nl.ndarray(x.shape, x.dtype, buffer=nl.sbuf)",
+        "nisa.dma_copy(tile, x)",
+        "for i in range(40):",
+        "    nisa.tensor_scalar(tile, tile, op0=nl.add, operand0=1.0)",
+        line,
+        "nisa.dma_copy(out, tile)",
+        "return out",
+    ]
+    path = tmp_path / "looking.py"
+    path.write_text(HEAD.format(parameters="") + "".join(f"    {line}\n" for line in lines))
+    with nkilab.activate():
+        kernel = kernel_from(f"{path}:kernel")
+    tapes.forget_tapes()
+    for n in range(3):
+        np.testing.assert_allclose(kernel(x_of(n)), x_of(n) + 40, rtol=1e-5)
+    assert capsys.readouterr().out.count("first") == (3 if "print" in line else 0)
+    assert all(tape.launched is None for tape in tapes._tapes.values())

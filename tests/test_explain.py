@@ -17,6 +17,7 @@ from nkilab.isa import REGISTRY
 from nkilab.isa.activations import ACTIVATIONS
 from nkilab.isa.declare import Rule
 from nkilab.isa.operators import OPERATORS
+from nkilab.ledger.sensitivity import other_of
 from nkilab.machine import MACHINES
 from nkilab.ops import matrix
 from nkilab.pages.check_rules import FINDINGS
@@ -196,9 +197,17 @@ def test_a_constant_shows_its_value_on_every_chip_and_what_hangs_on_it() -> None
     assert [row[0] for row in facts.rows] == ["trn1", "trn2", "trn3"]
     assert facts.rows[1][1:3] == ("40", "fitted")
     changes = {row[0]: row[1:] for row in matter.blocks[1].rows}
-    # fitted to within exp(0.3), assumed within exp(0.5); on trn1 there is none
-    assert {chip: row[0] for chip, row in changes.items()} == {"trn2": "1.35", "trn3": "1.65"}
+    # documented to within exp(0.1), fitted exp(0.3), assumed exp(0.5)
+    factors = {"trn1": "1.11", "trn2": "1.35", "trn3": "1.65"}
+    assert {chip: row[0] for chip, row in changes.items()} == factors
     assert all(0 < float(row[2].rstrip("%")) < 35 for row in changes.values())
+
+
+@pytest.mark.parametrize(
+    ("constant", "value", "thrown"), [("engine_choice", 1, "off"), ("engines_in_order", 0, "on")]
+)
+def test_a_constant_that_is_a_switch_is_thrown(constant: str, value: int, thrown: str) -> None:
+    assert other_of(constant, MACHINES["trn2"]) == (1 - value, thrown)
 
 
 def test_every_rule_carries_what_the_declaration_says() -> None:

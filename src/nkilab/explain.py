@@ -16,7 +16,7 @@ from .hook import activate
 from .isa import REGISTRY
 from .isa.activations import ACTIVATIONS
 from .isa.operators import NUMPY_NAMES, OPERATORS
-from .ledger.sensitivity import changes, factor_of
+from .ledger.sensitivity import changes, other_of
 from .machine import MACHINES
 from .machine.chips import ALIASES
 from .ops import name_page, public_names
@@ -91,17 +91,18 @@ def constant_page(name: str) -> Page:
         fact = machine.facts()[name]
         known.append((machine.name, f"{fact.value:.10g}", fact.certainty, fact.source))
         with activate():
-            moved = changes(name, machine) if fact.value else {}
+            other, words = other_of(name, machine)
+            moved = changes(name, machine) if other != fact.value else {}
         if moved:
             most = max(moved, key=lambda structure: moved[structure])
-            cells = (f"{factor_of(name, machine):.2f}", f"{median(moved.values()):.1%}", f"{moved[most]:.1%}")
+            cells = (words, f"{median(moved.values()):.1%}", f"{moved[most]:.1%}")
             matter.append((machine.name, *cells, code(most) if moved[most] else ""))
-    words = (
+    sentence = (
         "How much longer or shorter short kernels of the ledger take, one of each structure, if the constant "
-        "is off by a factor, its uncertainty."
+        "is off by a factor, its uncertainty, or where it is a switch, if that is thrown."
     )
     heads = ("chip", "factor", "median", "most", "kernel")
-    blocks = (Text(words), table(heads, matter, ["factor", "median", "most"]))
+    blocks = (Text(sentence), table(heads, matter, ["factor", "median", "most"]))
     facts = table(("chip", "value", "certainty", "source"), known, ["value"])
     return Page(name, "constant", (Section("", (facts,)), Section("How much it matters", blocks)))
 

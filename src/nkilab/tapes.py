@@ -278,12 +278,7 @@ class Tape:
             self._keep_only(session, row)
             if form.is_plain_copy and row.mask is None and lend(row.view(0), row.view(1)):
                 continue
-            for slot in form.view_slots:
-                view = row.view(slot)
-                lent = view.storage.lent
-                if lent is not None and (slot in form.written_slots or not self._is_whole(view)):
-                    view.storage.own()
-                    log.append(Call(np.copyto, (view.storage.data, lent), (), ()))
+            log += self._owned(row)
             compute_row(session, form, row.operands, row.values, row.mask)
         threads.drain()
         if not is_fit:
@@ -298,6 +293,15 @@ class Tape:
             if sum(t.kept_bytes for t in _tapes.values()) > MOST_OF_ALL and tape is not self:
                 tape.let_go()
         self._hand_on()
+
+    def _owned(self, row: Row) -> Iterator[Call]:
+        """Give tiles of a row elements of their own where those that were lent do not do; the copies."""
+        for slot in row.form.view_slots:
+            view = row.view(slot)
+            lent = view.storage.lent
+            if lent is not None and (slot in row.form.written_slots or not self._is_whole(view)):
+                view.storage.own()
+                yield Call(np.copyto, (view.storage.data, lent), (), ())
 
     def _keep_only(self, session: Session, row: Row) -> None:
         """Give the tape up before a row of which data say what it leaves written, if a launch is replayed."""

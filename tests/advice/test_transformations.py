@@ -26,6 +26,10 @@ from nkilab.trace.program import Program
 COSTS_ALONE = {"combine_products", "contiguous_rows", "reduce_partitions", "table_reload"}
 
 with nkilab.activate():
+    import nki
+    import nki.isa as nisa
+    import nki.language as nl
+
     from . import pairs_of_layouts as pairs_of_layouts
     from . import pairs_of_memory as pairs_of_memory
     from . import pairs_of_order as pairs_of_order
@@ -350,3 +354,34 @@ def test_bits_that_nothing_wrote_compare_without_a_warning() -> None:
     one, other = np.array([np.inf, 2.0], np.float32), np.array([np.inf, 3.0], np.float32)
     assert difference(one, other) == 0.5
     assert difference(one, np.array([1.0, 2.0], np.float32)) == np.inf
+
+
+def test_a_running_sum_is_a_scan_too() -> None:
+    @nki.jit
+    def running(x):
+        out = nl.ndarray(x.shape, nl.float32, buffer=nl.shared_hbm)
+        for i in range(2):
+            tile = nl.ndarray((128, 64), nl.float32, buffer=nl.sbuf)
+            nisa.dma_copy(tile, x[nl.ds(i * 128, 128), :])
+            for t in range(1, 64):
+                before, own = tile[:, t - 1 : t], tile[:, t : t + 1]
+                nisa.tensor_tensor(own, own, before, op=nl.add)
+            nisa.dma_copy(out[nl.ds(i * 128, 128), :], tile)
+        return out
+
+    @nki.jit
+    def scanned(x):
+        out = nl.ndarray(x.shape, nl.float32, buffer=nl.shared_hbm)
+        ones = nl.ndarray((128, 64), nl.float32, buffer=nl.sbuf)
+        nisa.memset(ones, 1.0)
+        for i in range(2):
+            tile = nl.ndarray((128, 64), nl.float32, buffer=nl.sbuf)
+            nisa.dma_copy(tile, x[nl.ds(i * 128, 128), :])
+            nisa.tensor_tensor_scan(tile, ones, tile, initial=0.0, op0=nl.multiply, op1=nl.add)
+            nisa.dma_copy(out[nl.ds(i * 128, 128), :], tile)
+        return out
+
+    slow, fast = (nkilab.profile(kernel, argument("f32[256,64]")) for kernel in (running, scanned))
+    first = slow.run.guidance.advice[0]
+    assert (first.id, first.equal) == ("use_scan", "computed")
+    assert slow.latency_us - first.gain_us == pytest.approx(fast.latency_us, rel=0.02)

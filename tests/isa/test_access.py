@@ -37,14 +37,14 @@ def busy_ns(name: str, *layouts: Layout | None, **attributes: object) -> float:
     ],
 )
 def test_from_16_bytes_between_neighbours_on_a_copy_takes_twice_as_long(dtype, apart, cycles):
-    # VectorE at 1.12 GHz, nothing besides
+    # VectorE at 1.12 GHz, 60 cycles besides
     far = busy_ns("tensor_copy", tile(512, dtype=dtype), tile(512, apart, dtype), engine="vector")
-    assert far == pytest.approx(cycles / 1.12)
+    assert far == pytest.approx((cycles + 60) / 1.12)
 
 
 def test_it_is_the_same_for_what_is_written_and_on_other_engines():
     written = busy_ns("tensor_copy", tile(512, 4), tile(512), engine="vector")
-    assert written == pytest.approx(1024 / 1.12)
+    assert written == pytest.approx(1084 / 1.12)
     gathered = busy_ns("tensor_copy", tile(512, 4), tile(512), engine="gpsimd")
     assert gathered == pytest.approx((150 + 1024) / 1.4)
 
@@ -55,7 +55,7 @@ def test_what_takes_two_cycles_an_element_anyway_is_no_slower():
         busy_ns("tensor_tensor", tile(512), tile(512), tile(512, apart), op=OPERATORS["add"], engine="vector")
         for apart in (1, 4)
     )
-    assert near == far == pytest.approx(1024 / 1.12)
+    assert near == far == pytest.approx(1084 / 1.12)
 
 
 def test_a_column_has_no_neighbours():

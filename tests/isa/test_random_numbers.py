@@ -190,9 +190,9 @@ def test_dropout_draws_new_numbers_each_time(session: Session) -> None:
 
 
 def test_a_random_number_takes_the_documented_cycles() -> None:
-    # 2.26 costs, dropout: max(64, N); trn3 guide: four random values per lane and cycle
+    # 2.26 costs, dropout: max(64, N), and 60 to access a tensor; trn3 guide: four values per lane and cycle
     cases = [
-        (DROPOUT, "trn1", 512 / 1.12),
+        (DROPOUT, "trn1", 572 / 1.12),
         (RNG, "trn3", 128 / 1.2 + 32),
         (RAND2, "trn3", 128 / 1.2 + 32),
     ]

@@ -15,16 +15,15 @@ def test_an_instruction_occupies_vector_engine_for_the_documented_cycles(fact: C
     cls = REGISTRY[fact.instruction]
     form = form_of(cls, MACHINES[fact.chip], smallest_use(cls, fact.changes))
     assert [step.engine for step in form.steps] == ["vector"]
-    expected = [cycles / fact.clock_ghz + fact.overhead_ns for cycles in fact.cycles]
-    assert [step.busy_ns for step in form.steps] == pytest.approx(expected)
+    assert [step.busy_ns for step in form.steps] == pytest.approx(fact.busy_ns)
 
 
 def test_reading_row_results_out_is_a_second_instruction_of_64_cycles() -> None:
-    # 2.26 costs, tensor_scalar_reduce: max(MIN_II, N) + MIN_II
+    # 2.26 costs, tensor_scalar_reduce: max(MIN_II, N) + MIN_II; trn1 guide: 60 cycles to access a tensor
     cls = REGISTRY["tensor_scalar_reduce"]
     use = smallest_use(cls, {"F": 512, "reduce_res.dtype": "float32"})
     first, second = form_of(cls, MACHINES["trn1"], use).steps
-    assert first.busy_ns == pytest.approx(512 / 1.12)
+    assert first.busy_ns == pytest.approx(572 / 1.12)
     assert second.busy_ns == pytest.approx(64 / 1.12)
 
 

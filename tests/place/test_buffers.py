@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from nkilab.machine import MACHINES
 from nkilab.machine.model import assumed
 from nkilab.place import plan
-from nkilab.place.buffers import buffer_edges, phase_edges
+from nkilab.place.buffers import buffer_edges, order_edges, phase_edges
 from nkilab.place.slots import slots_of
 from nkilab.place.walk import FLOW, REUSE
 from nkilab.tiles.tile import View
@@ -203,3 +203,36 @@ def test_phases_delay_a_load_until_the_last_store_of_the_loop_before() -> None:
     waits = plan(kept_in_hbm(MIDDLE_END).program).waits
     assert (8, "flow") in waits.of(9)
     assert (8, "flow") not in plan(kept_in_hbm(STANDALONE).program).waits.of(9)
+
+
+@pytest.mark.parametrize(("in_order", "expected"), [(0, []), (1, [(3, 0), (4, 2)])])
+def test_engines_take_rows_in_their_order_where_a_constant_says_so(
+    in_order: int, expected: list[tuple[int, int]]
+) -> None:
+    # rows 0 and 3 are of VectorE, 2 and 4 of ScalarE; transfers wait for none before them
+    k = Kernel("trn2")
+    k.copy(k.tile(128, 8), k.tile(128, 8))
+    k.load(k.tile(128, 8), k.hbm(128, 8))
+    for engine in ("scalar", "vector", "scalar"):
+        k.copy(k.tile(128, 8), k.tile(128, 8), engine=engine)
+    k.load(k.tile(128, 8), k.hbm(128, 8))
+    k.program.machine = k.program.machine.with_constants({"engines_in_order": in_order}, "a test")
+    later, earlier, kind = order_edges(k.program, slots_of(k.program))
+    assert sorted(zip(later.tolist(), earlier.tolist(), strict=True)) == expected
+    assert (kind == REUSE).all()
+
+
+@pytest.mark.parametrize(("first_part", "expected"), [(1, [(3, 2)]), (0, [(3, 2), (4, 2)])])
+def test_every_part_of_a_block_waits_for_its_buffer_where_a_constant_says_so(
+    first_part: int, expected: list[tuple[int, int]]
+) -> None:
+    # two blocks of one line, which has one buffer; each is filled in two parts and read
+    k = Kernel()
+    k.line = 1
+    blocks = [k.tile(128, 2, 8) for _ in range(2)]
+    for block in blocks:
+        for half in (0, 1):
+            k.fill(part(block, (0, 128), (half, half + 1), (0, 8)))
+        k.copy(k.tile(128, 8), part(block, (0, 128), (0, 1), (0, 8)))
+    k.program.machine = k.program.machine.with_constants({"block_first_part": first_part}, "a test")
+    assert turns(k, 1, 0) == expected

@@ -12,12 +12,12 @@ from nkilab.machine.model import assumed
 from nkilab.place import plan
 from nkilab.place.balance import balanced
 from nkilab.place.buffers import buffer_edges
-from nkilab.place.compiler_passes import AS_WRITTEN, MIDDLE_END, STANDALONE, compiled
+from nkilab.place.compiler_passes import AS_WRITTEN, MIDDLE_END, PASSES, STANDALONE, compiled
 from nkilab.place.invariants import without_loop_invariants
 from nkilab.place.slots import slots_of
 from nkilab.tiles.tile import View
 from nkilab.trace.program import Program
-from tests.place.handmade import Kernel, columns, names, repeated
+from tests.place.handmade import Kernel, columns, names, part, repeated
 
 
 def engines(program: Program) -> str:
@@ -293,7 +293,7 @@ def test_transposes_that_an_outer_loop_repeats_are_done_once(operand: str, trans
 
 def test_without_nested_invariants_each_run_of_an_inner_loop_computes_its_own() -> None:
     k = Kernel("trn1")
-    k.program.machine = k.program.machine.with_constants({"nested_invariants": 0}, "a test")
+    k.program.machine = k.program.machine.with_constants({"loop_invariants": 1}, "a test")
     transposes(k, "moving")
     assert without_loop_invariants(k.program) is k.program
 
@@ -434,3 +434,52 @@ def test_a_compiler_without_a_window_leaves_the_program_as_it_is() -> None:
         write(k)
     k.program.compiler = STANDALONE
     assert compiled(k.program) is k.program
+
+
+@pytest.mark.parametrize(
+    ("switch", "changes"),
+    [
+        ("", []),
+        ("block_tiles", ["tiles"]),
+        ("spare_fills", ["memset"]),
+        ("loop_invariants", ["activation", "tensor_copy"]),
+        ("repeats_in_psum", ["tensor_copy"]),
+        ("engine_choice", ["engines"]),
+        ("static_descriptors", ["descriptors"]),
+        ("resident_loads", ["dma_copy"]),
+    ],
+)
+def test_each_transformation_is_made_where_its_constant_says(switch: str, changes: list[str]) -> None:
+    k = Kernel("trn2")
+    block, product, source = k.tile(128, 2, 64), k.psum(128, 512), k.hbm(128, 64)
+    for number in (0, 1):
+        k.fill(part(block, (0, 128), (number, number + 1), (0, 64)))
+    k.fill(product)
+    k.matmul(product, k.tile(128, 128), k.tile(128, 512))
+    repeated(k, "tensor_tensor")
+    for _ in range(2):
+        k.load(k.tile(128, 64), source)
+    k.copy(k.tile(128, 512), k.tile(128, 512), engine="unknown")
+    squared(k, k.tile(128, 64), in_turns(k, 0, 7, 2))
+    k.program.compiler = MIDDLE_END
+    constants = {name: int(name == switch) for name, _, _ in PASSES[MIDDLE_END]}
+    k.program.machine = k.program.machine.with_constants(constants, "a test")
+    program = compiled(k.program)
+    before, after = k.program.opcodes(), program.opcodes()
+    fewer = [name for name in sorted(before) if after.get(name, 0) < before[name]]
+    others = {
+        "tiles": len(program.storages) > len(k.program.storages),
+        "engines": not fewer and engines(program) != engines(k.program),
+        "descriptors": program.has_static_descriptors,
+    }
+    assert [*fewer, *(name for name, is_so in others.items() if is_so)] == changes
+    assert (program is k.program) == (not changes)
+
+
+@pytest.mark.parametrize(("choice", "expected"), [(0, "vvvv"), (1, "vsvv")])
+def test_the_back_end_alone_chooses_engines_where_its_constant_says(choice: int, expected: str) -> None:
+    k = copies("unknown", 4)
+    k.program.compiler = AS_WRITTEN
+    constants = {"engine_choice": 1 - choice, "engine_choice_as_written": choice}
+    k.program.machine = k.program.machine.with_constants(constants, "a test")
+    assert engines(compiled(k.program)) == expected

@@ -57,7 +57,7 @@ def test_a_call_of_a_collective_is_one_operation_and_lasts_until_its_last_byte()
     assert summary["cc_op_count"] == 2
     assert summary["cc_op_time"] == pytest.approx(lasts * 1e-9)
     assert summary["cc_op_active_time"] == pytest.approx(lasts * 1e-9)
-    assert summary["cc_op_active_time_percent"] == pytest.approx(lasts / timeline.latency_ns)
+    assert summary["cc_op_active_time_percent"] == pytest.approx(lasts / (timeline.latency_ns + 5000))
     # programs of CC-cores are not predicted
     assert [value for name, value in summary.items() if name.startswith("cc_cores")] == [None] * 4
     assert re.search(r"^cc_op_count +2$", summary_text(run), re.M)

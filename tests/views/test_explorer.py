@@ -108,13 +108,14 @@ def test_passes_of_a_float32_product_share_its_operations() -> None:
 def test_the_summary_has_seconds_and_shares() -> None:
     run = run_of(loaded_copied_stored())
     (row,) = rows_of("Summary", run)
-    assert row["total_time"] == pytest.approx(5988.8e-9)
+    # under the profiler it lasts 5 us more
+    assert row["total_time"] == pytest.approx(10988.8e-9)
     assert row["dma_active_time"] == pytest.approx(3276.8e-9)
-    assert row["dma_active_time_percent"] == pytest.approx(3276.8 / 5988.8)
+    assert row["dma_active_time_percent"] == pytest.approx(3276.8 / 10988.8)
     assert row["total_active_time"] == pytest.approx((3276.8 + 612) * 1e-9)
     assert row["total_exec_time"] == pytest.approx(4988.8e-9)
     # at 1 GHz
-    assert row["neuroncore_cycle_count"] == 5989
+    assert row["neuroncore_cycle_count"] == 10989
     assert (row["hbm_read_bytes"], row["dma_transfer_count"], row["cc_op_count"]) == (262144, 2, 0)
     # schema: "will be 0 if HLO stats are missing, which is the case for NKI kernels"
     assert row["mfu_hlo_max_achievable_estimated_percent"] == 0

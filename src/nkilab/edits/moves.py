@@ -121,8 +121,8 @@ def _written_alike(place: Place, loop: ast.For) -> list[str]:
     makers = {name: place.allocation(name) for name in names}
     # what nothing reads here is for who comes after the loop: a result in HBM
     taken = {name for own in loop.body for name in place.taken(own)}
-    made = {name: maker for name, maker in makers.items() if maker is not None and name in taken}
-    return [name for name, maker in made.items() if maker.lineno < loop.lineno]
+    tiles = {name: maker for name, maker in makers.items() if maker is not None and name in taken}
+    return [name for name, maker in tiles.items() if maker.lineno < loop.lineno]
 
 
 def _made_in(place: Place, loop: ast.For, names: Sequence[str]) -> str:

@@ -239,11 +239,15 @@ def one_blas_thread() -> Iterator[None]:
         try:
             yield
         except KeyboardInterrupt as error:
-            if _threads is not None:
-                _threads.give_up(error)
+            _give_up(error)
             raise
         finally:
             settle_elements()
+
+
+def _give_up(error: BaseException) -> None:
+    if _threads is not None:
+        _threads.give_up(error)
 
 
 def is_at_once() -> bool:

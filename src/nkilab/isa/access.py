@@ -32,8 +32,13 @@ def slowed(machine: Machine, operands: Mapping[str, Any], steps: Sequence[Any]) 
     """
     stationary = operands.get("stationary")
     if stationary is not None and stationary.itemsize > 2 and is_far_apart(machine, stationary):
+        slower = machine["far_weight_slowdown"]
         steps = [
-            replace(step, hidden_ns=2 * step.hidden_ns, latency_ns=step.latency_ns + step.hidden_ns)
+            replace(
+                step,
+                hidden_ns=slower * step.hidden_ns,
+                latency_ns=step.latency_ns + (slower - 1) * step.hidden_ns,
+            )
             for step in steps
         ]
     on_chip = [

@@ -41,7 +41,7 @@ def engine_step(
     machine: Machine, engine: str, label: str, cycles: float, *, table: str = "", later_ns: float = 0.0,
     widening: float = 1.0,
 ) -> Step:  # fmt: skip
-    """A step of VectorE, ScalarE or GpSimdE of so many cycles, at least MIN_II, plus the engine's overhead.
+    """A step of VectorE, ScalarE or GpSimdE of so many cycles plus the engine's overhead, at least MIN_II.
 
     Its result is visible `later_ns` after that of a copy.
 
@@ -54,9 +54,9 @@ def engine_step(
         # the engine takes the next instruction before the result of this one is visible
         overhead = machine[f"{engine}_overhead_ns"]
         lag = machine[f"{engine}_duration_ns"] - overhead + later_ns
-        if cycles < MIN_INTERVAL_CYCLES:
-            lag -= (MIN_INTERVAL_CYCLES - cycles) / clock
-        busy = max(cycles, MIN_INTERVAL_CYCLES) / clock + overhead
+        busy, least = cycles / clock + overhead, MIN_INTERVAL_CYCLES / clock
+        if busy < least:
+            busy, lag = least, lag - (least - busy)
         return Step(engine, label, busy, max(lag, 0.0), table=table, widening=widening)
     return Step(engine, label, busy_ns=busy, table=table, widening=widening)
 

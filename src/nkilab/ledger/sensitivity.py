@@ -7,6 +7,7 @@ from math import exp, log
 
 from ..errors import NkilabError
 from ..machine import Machine
+from ..machine.model import MAY_BE_ZERO
 from .fitting import SPREAD
 from .identified import STEPWISE
 from .predict import Predictor
@@ -19,9 +20,13 @@ LONG_US = 400.0
 OFF = {**SPREAD, "documented": SPREAD["measured"]}
 
 
-def factor_of(name: str, machine: Machine) -> float:
-    """By how much a constant is taken to be off."""
-    return STEPWISE.get(name, exp(OFF[machine.facts()[name].certainty]))
+def other_of(name: str, machine: Machine) -> tuple[float, str]:
+    """The value that a constant is taken to have instead, and what that is: a factor, or a switch thrown."""
+    value = machine[name]
+    if name in MAY_BE_ZERO and name not in STEPWISE and value in (0, 1):
+        return 1 - value, "off" if value else "on"
+    factor = STEPWISE.get(name, exp(OFF[machine.facts()[name].certainty]))
+    return value * factor, f"{factor:.2f}"
 
 
 def changes(name: str, machine: Machine) -> dict[str, float]:
@@ -29,7 +34,7 @@ def changes(name: str, machine: Machine) -> dict[str, float]:
 
     Kernels that the chip does not run are left out.
     """
-    nudged = machine.with_constants({name: machine[name] * factor_of(name, machine)}, "off")
+    nudged = machine.with_constants({name: other_of(name, machine)[0]}, "off")
     predictor, result = Predictor(), {}
     for row in _shortest(machine):
         try:

@@ -148,13 +148,21 @@ TRN2 = Machine(
     redundant_load_window_bytes=fitted(
         47 * 1024, "bytes of tiled and blocked products under NKI 0.6: those of 44.5 to 48 KiB, and no others"
     ),
-    scratch_phases=measured(
-        1,
-        "attention under Beta 1, scores and weights in HBM between loops; 0: a load waits for its store",
+    scratch_phases=measured(1, "attention under Beta 1, scores in HBM; 0: a load waits for its store alone"),
+    block_tiles=assumed(1, "Beta 1: blocks of a tensor may become tiles; 0: it stays one tile"),
+    spare_fills=measured(1, "NKIBench: VectorE is idle in products that fill every tile; 0: fills stay"),
+    loop_invariants=measured(2, "attention of autocomp; 1: in innermost loops alone; 0: all computed anew"),
+    repeats_in_psum=documented(1, "tutorial on Mamba: a repetition is one instruction; 0: it is copied"),
+    engine_choice=measured(1, "Beta 1: ScalarE copies in published attention; 0: VectorE does"),
+    engine_choice_as_written=measured(1, "a convolution that skips the middle end; 0: as engine_choice"),
+    static_descriptors=measured(1, "36 products under Beta 1; 0: each transfer has its descriptors made"),
+    resident_loads=measured(1, "NKIBench: bytes of products under Beta 1; 0: each load is made"),
+    late_loads=measured(1, "NKIBench, the guide: bytes of products that do not fit; 0: they spill"),
+    block_first_part=measured(1, "order of block sizes under NKI 0.6; 0: every part waits for the buffer"),
+    far_weight_slowdown=documented(
+        2, "trn1 guide, access pattern: half the rate; 1: float32 weights as near"
     ),
-    nested_invariants=measured(
-        1, "attention of autocomp: values turned once, not per block of queries; 0: in innermost loops alone"
-    ),
+    engines_in_order=assumed(0, "the compiler lays streams out; 1: each engine takes rows in their order"),
     kernel_start_ns=fitted(9200.0, "launches: 10.56 us on the device clock; one-tile kernels last 15 us"),
     kernel_end_ns=measured(
         2300.0, "course profiles: about 2.5 us after the last transfer, part of its signal included"
@@ -191,9 +199,7 @@ TRN1 = replace(
     vector_clock_ghz=documented(1.12, "trn1 guide, engines"),
     scalar_clock_ghz=documented(1.4, "trn1 guide, engines"),
     gpsimd_clock_ghz=documented(1.4, "trn1 guide, engines"),
-    vector_overhead_ns=documented(
-        0.0, "2.26 costs: max(MIN_II, N); a convolution of autocomp has one of MIN_II every 61 ns"
-    ),
+    vector_overhead_ns=documented(60 / 1.12, "trn1 guide, tensor access overhead: about 60 cycles"),
     vector_duration_ns=documented(90.0, "performance guide: about 100 cycles"),
     scalar_function_ns=documented(0.0, "performance guide: in scalar_duration_ns"),
     vector_operand_ns=documented(0.0, "2.26 costs: as tensor_copy"),

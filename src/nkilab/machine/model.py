@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from math import isfinite
 from typing import Any, Literal
 
-from msgspec import Struct
+from msgspec import Struct, defstruct
 from msgspec.structs import replace
 
 Certainty = Literal["documented", "measured", "fitted", "assumed"]
@@ -46,7 +46,36 @@ def assumed(value: float, source: str) -> Fact:
     return Fact(value, "assumed", source)
 
 
-class Machine(Struct, frozen=True, kw_only=True):
+# The numbers of a chip, in the order in which they are shown.
+CONSTANTS = (
+    "cores_per_logical_core", "partitions", "sbuf_bytes_per_partition", "sbuf_physical_bytes_per_partition",
+    "psum_banks", "psum_bank_bytes", "psum_shared_bytes", "stationary_free_max", "moving_free_max",
+    "moving_free_max_two_bytes", "vector_transpose_max", "bn_stats_free_max", "max8_free_max",
+    "tensor_clock_ghz", "vector_clock_ghz", "scalar_clock_ghz", "gpsimd_clock_ghz",
+    "matmul_interval_cycles", "matmul_overhead_cycles", "fp32_passes", "weight_columns",
+    "fast_weight_columns", "fp32_weight_columns", "weight_load_ns", "tensor_latency_ns",
+    "tensor_warm_up_ns", "tensor_sustained_rate", "tensor_cold_rate", "vector_overhead_ns",
+    "scalar_overhead_ns", "vector_duration_ns", "scalar_duration_ns", "scalar_function_ns",
+    "vector_operand_ns", "gpsimd_overhead_cycles", "activation_table_load_ns", "vector_mode_speedup",
+    "vector_fp32_lanes", "reciprocal_cycles", "far_stride_bytes", "scalar_engine_first", "shared_ports",
+    "accumulator_read_cycles", "semaphore_ns", "dma_done_ns", "dma_engines", "dma_rings", "dma_start_ns",
+    "dma_static_start_ns", "dma_spread_ns", "dma_issue_ns", "dma_descriptor_issue_ns",
+    "dma_issue_by_partition", "dma_static_issue_ns", "dma_bytes_per_ns", "dma_run_ns", "dma_run_min_ns",
+    "dma_group_ns", "dma_group_bytes", "dma_semaphore_write_ns", "dma_issuing_units", "dma_packet_bytes",
+    "hbm_bytes_per_ns", "hbm_stack_bytes_per_ns", "hbm_stacks", "cores_per_chip", "chips_per_node",
+    "neuronlink_bytes_per_ns", "collective_hop_ns", "network_bytes_per_ns", "network_hop_ns", "torus",
+    "collective_mesh_bytes", "collective_rdh_bytes", "collective_ring_ranks", "collective_flat_ring_bytes",
+    "collective_channel_ns", "collective_peer_engines", "collective_launch_ns",
+    "redundant_load_window_bytes", "tile_buffers", "spare_block_buffers", "spill_rest_rows",
+    "scratch_phases", "block_tiles", "spare_fills", "loop_invariants", "repeats_in_psum", "engine_choice",
+    "engine_choice_as_written", "static_descriptors", "resident_loads", "late_loads", "block_first_part",
+    "far_weight_slowdown", "engines_in_order", "kernel_start_ns", "kernel_end_ns", "profile_extra_ns",
+    "peak_tflops_bf16",
+)  # fmt: skip
+_Facts = defstruct("_Facts", [(name, Fact) for name in CONSTANTS], frozen=True, kw_only=True)
+
+
+class Machine(_Facts, frozen=True, kw_only=True):  # type: ignore[call-arg, misc, valid-type]
     """One NeuronCore of a chip: its name, generation and every number about it, each a `Fact`.
 
     `calibration` is the name of the file that constants were taken from, "" for the chip as it is known.
@@ -55,95 +84,6 @@ class Machine(Struct, frozen=True, kw_only=True):
     name: str
     generation: int
     calibration: str = ""
-    cores_per_logical_core: Fact
-    partitions: Fact
-    sbuf_bytes_per_partition: Fact
-    sbuf_physical_bytes_per_partition: Fact
-    psum_banks: Fact
-    psum_bank_bytes: Fact
-    psum_shared_bytes: Fact
-    stationary_free_max: Fact
-    moving_free_max: Fact
-    moving_free_max_two_bytes: Fact
-    vector_transpose_max: Fact
-    bn_stats_free_max: Fact
-    max8_free_max: Fact
-    tensor_clock_ghz: Fact
-    vector_clock_ghz: Fact
-    scalar_clock_ghz: Fact
-    gpsimd_clock_ghz: Fact
-    matmul_interval_cycles: Fact
-    matmul_overhead_cycles: Fact
-    fp32_passes: Fact
-    weight_columns: Fact
-    fast_weight_columns: Fact
-    fp32_weight_columns: Fact
-    weight_load_ns: Fact
-    tensor_latency_ns: Fact
-    tensor_warm_up_ns: Fact
-    tensor_sustained_rate: Fact
-    tensor_cold_rate: Fact
-    vector_overhead_ns: Fact
-    scalar_overhead_ns: Fact
-    vector_duration_ns: Fact
-    scalar_duration_ns: Fact
-    scalar_function_ns: Fact
-    vector_operand_ns: Fact
-    gpsimd_overhead_cycles: Fact
-    activation_table_load_ns: Fact
-    vector_mode_speedup: Fact
-    vector_fp32_lanes: Fact
-    reciprocal_cycles: Fact
-    far_stride_bytes: Fact
-    scalar_engine_first: Fact
-    shared_ports: Fact
-    accumulator_read_cycles: Fact
-    semaphore_ns: Fact
-    dma_done_ns: Fact
-    dma_engines: Fact
-    dma_rings: Fact
-    dma_start_ns: Fact
-    dma_static_start_ns: Fact
-    dma_spread_ns: Fact
-    dma_issue_ns: Fact
-    dma_descriptor_issue_ns: Fact
-    dma_issue_by_partition: Fact
-    dma_static_issue_ns: Fact
-    dma_bytes_per_ns: Fact
-    dma_run_ns: Fact
-    dma_run_min_ns: Fact
-    dma_group_ns: Fact
-    dma_group_bytes: Fact
-    dma_semaphore_write_ns: Fact
-    dma_issuing_units: Fact
-    dma_packet_bytes: Fact
-    hbm_bytes_per_ns: Fact
-    hbm_stack_bytes_per_ns: Fact
-    hbm_stacks: Fact
-    cores_per_chip: Fact
-    chips_per_node: Fact
-    neuronlink_bytes_per_ns: Fact
-    collective_hop_ns: Fact
-    network_bytes_per_ns: Fact
-    network_hop_ns: Fact
-    torus: Fact
-    collective_mesh_bytes: Fact
-    collective_rdh_bytes: Fact
-    collective_ring_ranks: Fact
-    collective_flat_ring_bytes: Fact
-    collective_channel_ns: Fact
-    collective_peer_engines: Fact
-    collective_launch_ns: Fact
-    redundant_load_window_bytes: Fact
-    tile_buffers: Fact
-    spare_block_buffers: Fact
-    spill_rest_rows: Fact
-    scratch_phases: Fact
-    nested_invariants: Fact
-    kernel_start_ns: Fact
-    kernel_end_ns: Fact
-    profile_extra_ns: Fact
-    peak_tflops_bf16: Fact
 
     def __getitem__(self, constant: str) -> float:
         """The bare value of a fact, by name."""
@@ -194,13 +134,16 @@ class Machine(Struct, frozen=True, kw_only=True):
 
     def facts(self) -> dict[str, Fact]:
         """Every fact of this row by name."""
-        return {name: v for name in self.__struct_fields__ if isinstance(v := getattr(self, name), Fact)}
+        return {name: getattr(self, name) for name in CONSTANTS}
 
 
 # Constants that are 0 where there is nothing of what they tell, besides times.
 MAY_BE_ZERO = (
     "scalar_engine_first", "shared_ports", "torus", "dma_issue_by_partition", "scratch_phases",
-    "nested_invariants", "spare_block_buffers", "spill_rest_rows", "redundant_load_window_bytes",
+    "spare_block_buffers", "spill_rest_rows", "redundant_load_window_bytes",
+    "block_tiles", "spare_fills", "loop_invariants", "repeats_in_psum", "engine_choice",
+    "engine_choice_as_written", "static_descriptors", "resident_loads", "late_loads", "block_first_part",
+    "engines_in_order",
     "collective_mesh_bytes", "collective_rdh_bytes", "collective_ring_ranks", "collective_flat_ring_bytes",
 )  # fmt: skip
 _TIMES = ("_ns", "_cycles")

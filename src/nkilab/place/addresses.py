@@ -11,7 +11,7 @@ from ..records import column
 from ..tiles.tile import PSUM, SBUF
 from ..trace.program import Program
 from .boxes import Boxes
-from .buffers import buffer_edges, phase_edges
+from .buffers import buffer_edges, order_edges, phase_edges
 from .direct_allocation import Edges, direct_edges, is_fixed, reserved
 from .edges import Waits, Within, with_edges, within_tensors
 from .lifetimes import Parts, frontier_of, parts_of, psum_unit
@@ -44,10 +44,10 @@ def plan(program: Program, known: Within | None = None) -> Plan:
     in_psum, in_sbuf = task.placed(psum), task.placed(sbuf)
 
     nodes = len(program) + len(in_sbuf.transfers)
-    more = in_psum.edges, in_sbuf.edges, buffer_edges(program, slots), phase_edges(program, slots)
+    added = (edges(program, slots) for edges in (buffer_edges, phase_edges, order_edges))
     return Plan(
         len(program),
-        with_edges(waits, *more, count=nodes),
+        with_edges(waits, in_psum.edges, in_sbuf.edges, *added, count=nodes),
         in_sbuf.transfers,
         in_sbuf.placements,
         in_psum.placements,

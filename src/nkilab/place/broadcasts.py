@@ -17,6 +17,7 @@ from ..isa.tensor_engine import NcMatmul
 from ..tiles.tile import PSUM, Layout, layout
 from ..trace.program import Program
 from .direct_allocation import has_address
+from .lifetimes import Lives
 from .slots import Slots, slots_of
 
 
@@ -29,11 +30,16 @@ def without_broadcast_copies(program: Program) -> Program:
     if not copies:
         return program
     readers = _Readers(program, slots)
-    banks = _Banks(program, slots)
+    most, bank = (program.machine.limit(name) for name in ("psum_banks", "psum_bank_bytes"))
+    banks = [-(-s.bytes_per_partition // bank) if s.memory == PSUM else 0 for s in program.storages]
+    lives = Lives(program, slots, banks)
     removed, stands_for = [], {}
     for copy, tile, source in copies:
-        rows = readers.rows(tile)
-        if len(rows) and readers.may_read_psum(rows, tile) and banks.hold(source, copy, int(rows[-1])):
+        rows, own = readers.rows(tile), banks[source]
+        if not len(rows) or not readers.may_read_psum(rows, tile):
+            continue
+        # another as large finds room beside it for as long
+        if lives.keep(own, copy + 1, int(rows[-1]) + 1, most - own):
             readers.move(rows, tile)
             removed.append(copy)
             stands_for[tile] = source
@@ -129,30 +135,3 @@ class _Readers:
                 self._moved[key] = len(self.forms)
                 self.forms.append(new_form)
         return self._moved[key]
-
-
-class _Banks:
-    """How many banks of PSUM are in use, row by row."""
-
-    def __init__(self, program: Program, slots: Slots) -> None:
-        machine = program.machine
-        self._most, bank = machine.limit("psum_banks"), machine.limit("psum_bank_bytes")
-        self._needs = [-(-s.bytes_per_partition // bank) if s.memory == PSUM else 0 for s in program.storages]
-        first = np.zeros(len(program.storages), np.int64)
-        last = np.full(len(program.storages), -1, np.int64)
-        first[slots.storage[::-1]] = slots.row[::-1]
-        last[slots.storage] = slots.row
-        # a tile that is never used begins and ends before row 0
-        change, needs = np.zeros(len(program) + 1, np.int64), np.array(self._needs, np.int64)
-        np.add.at(change, first, needs)
-        np.add.at(change, last + 1, -needs)
-        self._used = np.cumsum(change)[:-1]
-
-    def hold(self, tile: int, copied: int, until: int) -> bool:
-        """Keep a tile beyond the row that copied it, if that leaves another as much; whether it does."""
-        needs = self._needs[tile]
-        beyond = self._used[copied + 1 : until + 1]
-        if len(beyond) and beyond.max() + 2 * needs > self._most:
-            return False
-        beyond += needs
-        return True

@@ -20,7 +20,8 @@ from ..machine import Machine
 from ..tiles.tile import HBM, SBUF
 from ..trace.program import MIDDLE_END, Program
 from .direct_allocation import has_address
-from .slots import Slots
+from .lifetimes import ends_of
+from .slots import DMA, Slots
 from .walk import FLOW, REUSE
 
 Edges = tuple[np.ndarray, np.ndarray, np.ndarray]
@@ -29,11 +30,9 @@ Edges = tuple[np.ndarray, np.ndarray, np.ndarray]
 def buffer_edges(program: Program, slots: Slots) -> Edges:
     """Per tile that gets the buffer of an earlier one: its first row, the last row of that one, and why."""
     count = len(program.storages)
-    first, last = np.full(count, -1, np.int64), np.full(count, -1, np.int64)
-    first[slots.storage[::-1]] = slots.row[::-1]
-    last[slots.storage] = slots.row
+    first, last = ends_of(slots.storage, slots.row, count)
     site = np.where(has_address(program), -1, _sites(program, slots))
-    tiles = np.flatnonzero((first >= 0) & (site >= 0))
+    tiles = np.flatnonzero((last >= 0) & (site >= 0))
     tiles = tiles[np.lexsort((first[tiles], site[tiles]))]
     bounds = np.flatnonzero(np.diff(site[tiles], prepend=-1)).tolist()
     given_up = np.full(count, -1, np.int64)
@@ -44,7 +43,20 @@ def buffer_edges(program: Program, slots: Slots) -> Edges:
         if len(own) > buffers:
             given_up[own[buffers:]] = _given_up(last[own], buffers)
     later = np.flatnonzero(given_up >= 0)
-    return first[later], given_up[later], np.full(len(later), REUSE)
+    rows = first[later]
+    if not program.machine["block_first_part"]:
+        writes = np.flatnonzero(slots.is_written & (given_up[slots.storage] >= 0))
+        later, rows = slots.storage[writes], slots.row[writes]
+    return rows, given_up[later], np.full(len(later), REUSE)
+
+
+def order_edges(program: Program, slots: Slots) -> Edges:
+    """Per instruction the one before it on its engine, where engines take them in program order."""
+    engine = slots.engine[: len(program) * int(program.machine["engines_in_order"])]
+    rows = np.flatnonzero(engine != DMA)
+    rows = rows[np.argsort(engine[rows], kind="stable")]
+    is_next = np.diff(engine[rows]) == 0
+    return rows[1:][is_next], rows[:-1][is_next], np.full(int(is_next.sum()), REUSE)
 
 
 def phase_edges(program: Program, slots: Slots) -> Edges:

@@ -46,7 +46,7 @@ def _candidates(program: Program, slots: Slots) -> np.ndarray:
     A tile at an address may be written through another one.
     """
     writes = np.bincount(slots.storage[slots.is_written], minlength=len(program.storages))
-    memories = (SBUF, PSUM) if program.machine["nested_invariants"] else (SBUF,)
+    memories = (SBUF, PSUM) if program.machine["loop_invariants"] > 1 else (SBUF,)
     pure = np.array([_is_pure(form, memories) for form in program.forms], np.bool_)
     several = np.zeros(len(program), np.bool_)
     several[slots.row[(writes > 1)[slots.storage] | has_address(program)[slots.storage]]] = True
@@ -126,7 +126,7 @@ def _repeated(program: Program, rows: np.ndarray) -> dict[int, tuple[int, int]]:
 
 def _loops(program: Program) -> np.ndarray:
     """Per position the outermost loop that the compiler sees, or the innermost one; -1 outside of all."""
-    unrolled, is_nested = set(program.unrolled), program.machine["nested_invariants"]
+    unrolled, is_nested = set(program.unrolled), program.machine["loop_invariants"] > 1
     result: list[int] = []
     for outer, loop, _ in program.positions:
         around = result[outer] if result else -1

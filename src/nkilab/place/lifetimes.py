@@ -7,6 +7,8 @@ is whole units: see `psum_unit`.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from msgspec import Struct
 
@@ -84,7 +86,7 @@ def parts_of(
         is_root[place[first_slot]] = slots.is_written[own[first_slot]]
         count += len(begins)
     owner, offset, end = np.concatenate(columns, axis=1).astype(np.int32)
-    first, last = _ends(of_slot, slots.row[slot], count)
+    first, last = ends_of(of_slot, slots.row[slot], count)
     is_root |= slots.row[slot] == first[of_slot]
     is_whole = slots.is_written[slot] & _is_whole(slots, slot, (end - offset)[of_slot])
     return Parts(slot, of_slot, owner, offset, end - offset, first, last, is_root, is_whole)
@@ -131,13 +133,62 @@ def free_intervals(slots: Slots, boxes: Boxes) -> tuple[np.ndarray, np.ndarray]:
     return low, high
 
 
-def _ends(of_slot: np.ndarray, row: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
-    """Per part the first and the last row; `row` ascends."""
-    first, last = np.zeros(count, np.int64), np.zeros(count, np.int64)
+def ends_of(number: np.ndarray, row: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
+    """Of each of `count` things the first and the last row that accesses it, 0 and -1 if none does.
+
+    Args:
+        number, row: per access the thing and the row; rows ascend.
+        count: of the things.
+    """
+    first, last = np.zeros(count, np.int64), np.full(count, -1, np.int64)
     # of several assignments to one place the last one stays
-    first[of_slot[::-1]] = row[::-1]
-    last[of_slot] = row
+    first[number[::-1]] = row[::-1]
+    last[number] = row
     return first, last
+
+
+class Lives:
+    """From where to where tiles live, and how much of a memory they take row by row.
+
+    Args:
+        program: whose tiles they are.
+        slots: of the program.
+        sizes: per tile what it takes of the memory, 0 if it lies elsewhere.
+        counts: per slot whether it is an access for which its tile must live.
+    """
+
+    def __init__(
+        self, program: Program, slots: Slots, sizes: Sequence[int], counts: np.ndarray | slice = slice(None)
+    ) -> None:
+        self.sizes, self._rows = np.array(sizes, np.int64), len(program)
+        self.first, self.last = ends_of(slots.storage[counts], slots.row[counts], len(self.sizes))
+        self.used = self.of(np.arange(len(self.sizes)))
+
+    def of(self, tiles: np.ndarray) -> np.ndarray:
+        """Per row what some tiles take."""
+        change = np.zeros(self._rows + 1, np.int64)
+        # one that nothing accesses begins and ends before row 0
+        np.add.at(change, self.first[tiles], self.sizes[tiles])
+        np.add.at(change, self.last[tiles] + 1, -self.sizes[tiles])
+        return np.cumsum(change)[:-1]
+
+    def keep(self, size: int, begin: int, end: int, most: int) -> bool:
+        """Take so much more from one row to before another, if no more than `most` is then taken."""
+        between = self.used[begin:end]
+        if len(between) and between.max() + size > most:
+            return False
+        between += size
+        return True
+
+    def extend(self, known: int, tile: int, row: int, most: int) -> bool:
+        """Keep a tile until a row and take it for another one from there on, if `most` is enough for it."""
+        size = self.sizes[tile]
+        if not self.keep(size, self.last[known] + 1, row, most):
+            return False
+        # where both would have lived there is one of them from here on
+        self.used[row : min(self.last[known], self.last[tile]) + 1] -= size
+        self.last[known] = max(self.last[known], self.last[tile])
+        return True
 
 
 def _is_whole(slots: Slots, slot: np.ndarray, size: np.ndarray) -> np.ndarray:

@@ -25,6 +25,7 @@ from ..isa.data_movement import DmaCopy
 from ..tiles.tile import HBM, SBUF
 from ..trace.program import Program
 from .direct_allocation import has_address
+from .lifetimes import Lives
 from .slots import Slots, slots_of
 
 # a load: its instruction, the tensor in HBM, and where in it
@@ -50,19 +51,20 @@ class Ring:
     """
 
     def __init__(self, program: Program, slots: Slots) -> None:
-        self._room = Occupancy(program, slots)
+        self._lives, self._sizes, self._most = lives_in_sbuf(program, slots)
         buffers = zip((s.line for s in program.storages), slots.kinds.of_storage.tolist(), strict=True)
-        self._room.most -= sum(dict(zip(buffers, self._room.sizes, strict=True)).values())
+        self._most -= sum(dict(zip(buffers, self._sizes, strict=True)).values())
         self._loads: dict[Key, tuple[int, float]] = {}
         self._loaded, self._window = 0.0, program.machine["redundant_load_window_bytes"]
 
     def find(self, key: Key, tile: int, row: int) -> int | None:
         """See `Hold.find`."""
         known = self._loads.get(key)
-        if known and self._loaded - known[1] <= self._window and self._room.extend(known[0], tile, row):
+        is_held = known and self._loaded - known[1] <= self._window
+        if known and is_held and self._lives.extend(known[0], tile, row, self._most):
             return known[0]
         self._loads[key] = (tile, self._loaded)
-        self._loaded += self._room.sizes[tile]
+        self._loaded += self._sizes[tile]
         return None
 
 
@@ -75,57 +77,29 @@ class Room:
     """
 
     def __init__(self, program: Program, slots: Slots) -> None:
-        self._room = Occupancy(program, slots)
-        self._left = self._room.most
+        self._lives, self._sizes, self._most = lives_in_sbuf(program, slots)
+        self._left = self._most
         self._resident: OrderedDict[Key, int] = OrderedDict()
 
     def find(self, key: Key, tile: int, row: int) -> int | None:
         """See `Hold.find`."""
-        known, sizes = self._resident.pop(key, None), self._room.sizes
+        known = self._resident.pop(key, None)
         if known is not None:
             self._resident[key] = known
-            if self._room.extend(known, tile, row):
+            if self._lives.extend(known, tile, row, self._most):
                 return known
         else:
-            self._left -= sizes[tile]
+            self._left -= self._sizes[tile]
         self._resident[key] = tile
         while self._left < 0:
-            self._left += sizes[self._resident.popitem(last=False)[1]]
+            self._left += self._sizes[self._resident.popitem(last=False)[1]]
         return None
 
 
-class Occupancy:
-    """How much of SBUF lives at each row.
-
-    Args:
-        program: whose tiles they are.
-        slots: of the program.
-    """
-
-    def __init__(self, program: Program, slots: Slots) -> None:
-        self.sizes = [s.bytes_per_partition if s.memory == SBUF else 0 for s in program.storages]
-        self.most = int(program.machine["sbuf_bytes_per_partition"])
-        first, self._last = np.zeros((2, len(self.sizes)), np.int64)
-        self._last -= 1
-        first[slots.storage[::-1]] = slots.row[::-1]
-        self._last[slots.storage] = slots.row
-        # a tile that is never used begins and ends before row 0
-        change, sizes = np.zeros(len(program) + 1, np.int64), np.array(self.sizes, np.int64)
-        np.add.at(change, first, sizes)
-        np.add.at(change, self._last + 1, -sizes)
-        self._used = np.cumsum(change)[:-1]
-
-    def extend(self, known: int, tile: int, row: int) -> bool:
-        """Keep a tile until a row and take it for another one from there on, if SBUF has room for it."""
-        size = self.sizes[tile]
-        between = self._used[self._last[known] + 1 : row]
-        if len(between) and between.max() + size > self.most:
-            return False
-        between += size
-        # where both would have lived there is one of them from here on
-        self._used[row : min(self._last[known], self._last[tile]) + 1] -= size
-        self._last[known] = max(self._last[known], self._last[tile])
-        return True
+def lives_in_sbuf(program: Program, slots: Slots) -> tuple[Lives, list[int], int]:
+    """The lives of tiles in SBUF, their bytes per partition, and how many it has."""
+    sizes = [s.bytes_per_partition if s.memory == SBUF else 0 for s in program.storages]
+    return Lives(program, slots, sizes), sizes, program.machine.limit("sbuf_bytes_per_partition")
 
 
 def without_redundant_loads(program: Program, hold: Callable[[Program, Slots], Hold]) -> Program:

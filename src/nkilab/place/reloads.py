@@ -16,15 +16,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
-from msgspec import Struct
-from msgspec.structs import replace
 
 from ..tiles.tile import SBUF, Layout, layout
 from ..trace.program import Program
 from .blocks import with_blocks_apart
 from .boxes import boxes_of, told_apart
 from .direct_allocation import is_fixed, reserved
-from .lifetimes import free_intervals, only_fills
+from .lifetimes import Lives, free_intervals, only_fills
 from .plan import Finding
 from .redundant import loads_of_whole_tiles
 from .slots import Slots, slots_of
@@ -39,7 +37,7 @@ def with_reloads(program: Program, *, in_pieces: bool) -> Program:
         in_pieces: whether tiles that are read in pieces move, too.
     """
     capacity = program.machine.limit("sbuf_bytes_per_partition") - len(reserved(program, SBUF, 1))
-    if not len(program) or _Lives.of(program, slots_of(program)).most <= capacity:
+    if not len(program) or _lives(program, slots_of(program)).used.max() <= capacity:
         return program
     result, current = program, with_blocks_apart(program)
     helpless = set[int]()
@@ -80,53 +78,23 @@ def _bytes(program: Program, loads: np.ndarray) -> int:
 
 def _finding(program: Program, result: Program, capacity: int) -> Finding:
     """What lives at the first row at which SBUF does not hold it all."""
-    lives = _Lives.of(program, slots_of(program))
+    lives = _lives(program, slots_of(program))
     row = int(np.flatnonzero(lives.used > capacity)[0])
-    live = np.flatnonzero((lives.first >= 0) & (lives.first <= row) & (lives.last >= row))
-    largest = live[np.argsort(-lives.size[live], kind="stable")].tolist()
+    live = np.flatnonzero((lives.first <= row) & (lives.last >= row))
+    largest = live[np.argsort(-lives.sizes[live], kind="stable")].tolist()
     more = len(result) - len(program)
     consequence = f", so {more} loads are made again" if more else ", so loads are made late"
     return crowded(program, capacity, largest, row, consequence)
 
 
-class _Lives(Struct, frozen=True):
-    """From where to where the tiles in SBUF live that the compiler places.
+def _lives(program: Program, slots: Slots) -> Lives:
+    """The lives of the tiles in SBUF that the compiler places, in bytes per partition.
 
-    Args:
-        first, last: per storage, its first and last row; -1 outside of SBUF.
-        size: per storage, bytes per partition.
-        used: per row, bytes per partition that are live.
+    Fills move to the first use of what they fill, if need be: see `parts_of`.
     """
-
-    first: np.ndarray
-    last: np.ndarray
-    size: np.ndarray
-    used: np.ndarray
-
-    @classmethod
-    def of(cls, program: Program, slots: Slots) -> _Lives:
-        """The lives of the tiles of a program."""
-        first, last = np.full((2, len(program.storages)), -1, np.int64)
-        # fills move to the first use of what they fill, if need be: see `parts_of`
-        in_sbuf = slots.kinds.lie_in(SBUF) & ~is_fixed(program)
-        here = np.flatnonzero(in_sbuf[slots.storage] & ~only_fills(program, slots))
-        first[slots.storage[here[::-1]]] = slots.row[here[::-1]]
-        last[slots.storage[here]] = slots.row[here]
-        size = np.array([s.bytes_per_partition for s in program.storages], np.int64)
-        lives = cls(first, last, size, np.zeros(0, np.int64))
-        return replace(lives, used=lives.live(np.flatnonzero(first >= 0), len(program)))
-
-    @property
-    def most(self) -> int:
-        """Most bytes per partition that live at once."""
-        return int(self.used.max())
-
-    def live(self, tiles: np.ndarray, rows: int) -> np.ndarray:
-        """Per row, bytes per partition of some tiles that are live."""
-        change = np.zeros(rows + 1, np.int64)
-        np.add.at(change, self.first[tiles], self.size[tiles])
-        np.add.at(change, self.last[tiles] + 1, -self.size[tiles])
-        return np.cumsum(change)[:-1]
+    in_sbuf = slots.kinds.lie_in(SBUF) & ~is_fixed(program)
+    here = in_sbuf[slots.storage] & ~only_fills(program, slots)
+    return Lives(program, slots, [s.bytes_per_partition for s in program.storages], here)
 
 
 def _kind(program: Program, loads: np.ndarray) -> np.ndarray:
@@ -136,19 +104,19 @@ def _kind(program: Program, loads: np.ndarray) -> np.ndarray:
 
 def _fits(program: Program, loads: np.ndarray, capacity: int) -> bool:
     """Whether SBUF holds all that lives wherever what some rows load does."""
-    lives = _Lives.of(program, slots_of(program))
-    live = lives.live(program.storage_column[program.operand_start[loads]], len(program))
+    lives = _lives(program, slots_of(program))
+    live = lives.of(program.storage_column[program.operand_start[loads]])
     return bool((lives.used[live > 0] <= capacity).all())
 
 
 def _candidates(program: Program, capacity: int, helpless: set[int]) -> Iterator[np.ndarray]:
     """The loads of each kind whose tiles live where SBUF is too full and would not be without them."""
     slots = slots_of(program)
-    lives, loads = _Lives.of(program, slots), loads_of_whole_tiles(program, slots)
+    lives, loads = _lives(program, slots), loads_of_whole_tiles(program, slots)
     kind = _kind(program, loads)
     tile = program.storage_column[program.operand_start[loads]]
     for own in np.unique(kind[~np.isin(kind, list(helpless))]).tolist():
-        live = lives.live(tile[kind == own], len(program))
+        live = lives.of(tile[kind == own])
         is_full = (live > 0) & (lives.used > capacity)
         if is_full.any() and (lives.used - live)[is_full].max() <= capacity:
             yield loads[kind == own]

@@ -13,7 +13,7 @@ from .state import NOTHING, Clock
 from .timeline import REASONS, Timeline
 from .work import Work, starts_of
 
-MODEL_VERSION = "11"
+MODEL_VERSION = "12"
 # What is read of the nodes of a finished simulation: what decides when their steps end, and the rest.
 _ENDS = ("slowdown", "start", "background_start", "done")
 _TIMES = ("queue", "ready", "issued", "issuer", "loads_table")

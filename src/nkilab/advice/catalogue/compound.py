@@ -9,6 +9,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from ...isa.costs import engine_step
+from ...isa.elementwise import Memset
 from ...isa.operators import operator_named
 from ...isa.scans import TensorTensorScan
 from ...isa.select import AffineSelect
@@ -98,13 +99,15 @@ def _gathered(
     source="nki.isa.tensor_tensor_scan; fused Mamba tutorial",
 )
 def scans(subject: Subject) -> Iterator[Candidate]:
-    """Steps r = a * r + b, column by column, as one scan."""
+    """Steps r = a * r + b, or r = r + b, column by column, as one scan."""
     steps = _steps(subject)
-    chains: list[list[tuple[list[int], list[Slot]]]] = []
+    chains: list[list[tuple[list[int], list[Slot | None]]]] = []
     for rows, (result, one, other, summand) in steps:
         before = chains[-1][-1][1][0] if chains else None
         # factors may stand either way
-        continued, factor = (other, one) if other in (before, _column_before(result)) else (one, other)
+        assert result is not None
+        is_other = other is not None and other in (before, _column_before(result))
+        continued, factor = (other, one) if is_other else (one, other)
         if continued != before:
             chains.append([])
         chains[-1].append((rows, [result, continued, factor, summand]))
@@ -121,9 +124,12 @@ def _column_before(slot: Slot) -> Slot:
     return storage, offset - 1, own
 
 
-def _steps(subject: Subject) -> list[tuple[list[int], list[Slot]]]:
-    """Per step of a recurrence its rows, and its result, what it continues, the factor and the summand."""
-    base, result = subject.base, list[tuple[list[int], list[Slot]]]()
+def _steps(subject: Subject) -> list[tuple[list[int], list[Slot | None]]]:
+    """Per step of a recurrence its rows, and its result, what it continues, the factor and the summand.
+
+    Of a running sum the factor is None.
+    """
+    base, result = subject.base, list[tuple[list[int], list[Slot | None]]]()
     draft = Draft(base) if len(subject.rows_of("tensor_tensor", "tensor_scalar")) else None
     products: dict[Slot, tuple[int, list[Slot]]] = {}
     for row in subject.rows_of("tensor_tensor", "tensor_scalar").tolist() if draft is not None else ():
@@ -132,25 +138,38 @@ def _steps(subject: Subject) -> list[tuple[list[int], list[Slot]]]:
             continue
         names = [getattr(getattr(form, name, None), "name", "") for name in ("op", "op0", "op1")]
         if names[1:] == ["multiply", "add"] and len(slots) == 4:
-            result.append(([row], slots))
+            result.append(([row], [*slots]))
         elif "multiply" in names[:2] and not names[2] and len(slots) == 3:
             products[slots[0]] = row, slots
         elif "add" in names[:2] and not names[2] and len(slots) == 3:
             product = next((s for s in slots[1:] if s in products), slots[0])
             before, operands = products.pop(product, (row, slots))
             other = slots[2] if slots[1] == product else slots[1]
-            result += [([before, row], [slots[0], *operands[1:], other])] if before != row else []
+            if before != row:
+                result.append(([before, row], [slots[0], *operands[1:], other]))
+            elif (last := _column_before(slots[0])) in slots[1:]:
+                result.append(([row], [slots[0], last, None, slots[1] if slots[2] == last else slots[2]]))
     return result
 
 
-def _scanned(subject: Subject, chains: list[list[tuple[list[int], list[Slot]]]]) -> Program:
+def _scanned(subject: Subject, chains: list[list[tuple[list[int], list[Slot | None]]]]) -> Program:
     """A program with a scan behind the last step of each recurrence instead of its steps."""
     base, draft = subject.base, Draft(subject.base)
     op0, op1 = (operator_named(name) for name in ("multiply", "add"))
+    ones: dict[Layout, Slot] = {}
     for chain in chains:
         rows = [row for own, _ in chain for row in own]
-        result, _, factor, summand = (_row_of([slots[n] for _, slots in chain]) for n in range(4))
-        start = chain[0][1][1]
+        result, summand, start = _row_of(chain, 0), _row_of(chain, 3), chain[0][1][1]
+        assert start is not None
+        if chain[0][1][2] is not None:
+            factor = _row_of(chain, 2)
+        elif (known := ones.get(result[2])) is not None:
+            factor = known
+        else:
+            tile = draft.new_tile(result[0], base.storages[result[0]].shape)
+            factor = ones[result[2]] = (tile, result[1], result[2])
+            form = draft.shared_form(Memset, base.machine, (result[2],), ("unknown",))
+            draft.insert(rows[0], form, (1.0,), [factor])
         form = draft.shared_form(
             TensorTensorScan,
             base.machine,
@@ -162,12 +181,13 @@ def _scanned(subject: Subject, chains: list[list[tuple[list[int], list[Slot]]]])
     return draft.program()
 
 
-def _row_of(columns: list[Slot]) -> Slot:
-    """Columns side by side, as one operand.
+def _row_of(chain: list[tuple[list[int], list[Slot | None]]], place: int) -> Slot:
+    """The columns that the steps of a recurrence have at a place, side by side, as one operand.
 
     Raises:
         Unfit: if they do not lie at one distance in one tile.
     """
+    columns = [column for _, slots in chain if (column := slots[place]) is not None]
     storage, offset, own = columns[0]
     steps = {b[1] - a[1] for a, b in pairwise(columns)}
     if len({(c[0], c[2]) for c in columns}) > 1 or len(steps) != 1 or own.indices:

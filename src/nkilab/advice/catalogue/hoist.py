@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from ...place.redundant import Occupancy
+from ...place.redundant import lives_in_sbuf
 from ...tiles.tile import SBUF
 from ..declare import Candidate, Edit, Subject, plural, transformation
 from ..draft import Unfit, transposes
@@ -110,12 +110,12 @@ def _fitting(subject: Subject, again: dict[int, int]) -> dict[int, int]:
     Raises:
         Unfit: if there is none.
     """
-    room = Occupancy(subject.base, subject.slots)
+    lives, _, most = lives_in_sbuf(subject.base, subject.slots)
     result: dict[int, int] = {}
     for tile in sorted(again, key=lambda t: subject.equals.writers[t][0]):
         if subject.base.storages[tile].memory != SBUF:
             continue
-        if room.extend(again[tile], tile, subject.equals.writers[tile][0]):
+        if lives.extend(again[tile], tile, subject.equals.writers[tile][0], most):
             result[tile] = again[tile]
     if not result:
         raise Unfit

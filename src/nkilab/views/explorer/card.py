@@ -147,7 +147,7 @@ def _refuse(path: Path, name: str, value: object, text: str) -> NoReturn:
     at = re.search(rf"\b{name}\b", text)
     problem = f"{name} is {value!r}; it must be a number {'above 0' if name == _TIME else 'from 0 on'}"
     if at is None:
-        raise FileError(f"{path}: {problem}", hint=HINT)
+        raise FileError(f"{path}, row 1: {problem}", hint=HINT)
     raise _wrong(path, text.count("\n", 0, at.start()) + 1, problem)
 
 
