@@ -80,7 +80,7 @@ SBUF_FULL = rule(
     right=Example(_WIDE.format(width=32768), {"x": "f32[128,32768]"}),
 )  # fmt: skip
 
-_BESIDE = """
+_FIXED = """
 left, right = nl.load(a), nl.load(b)
 tiles: out f32[8,128,512] hbm
 for i in range(8):
@@ -99,7 +99,7 @@ MIXED = rule(
     why="the compiler places the others where none of these ever lies; they are timed as if apart",
     fix="give every tile an address, or none",
     source="direct allocation guide: direct and automatic allocation do not mix",
-    kernel=Example(_BESIDE, {"a": "bf16[128,128]", "b": "bf16[128,512]"}), wrong="", right=", address=(0, 0)",
+    kernel=Example(_FIXED, {"a": "bf16[128,128]", "b": "bf16[128,512]"}), wrong="", right=", address=(0, 0)",
 )  # fmt: skip
 
 _BOTH = """

@@ -53,15 +53,15 @@ _TYPES = {"f32": "nl.float32", "bf16": "nl.bfloat16", "i32": "nl.int32", "u32": 
 
 def _allocations(line: re.Match[str]) -> str:
     """What makes the tiles of a line, and loads them."""
-    made, loads = [], []
+    lines, loads = [], []
     for name, dtype, shape, memory, rest in _TILE.findall(line[2]):
         more, _, source = rest.partition(" < ")
-        made.append(
+        lines.append(
             f"{line[1]}{name} = nl.ndarray(({shape.replace(',', ', ')}), {_TYPES.get(dtype, dtype)}, "
             f"buffer=nl.{'shared_hbm' if memory == 'hbm' else memory}{more})"
         )
         loads += [f"{line[1]}nisa.dma_copy({name}, {source})"] if source and name != "out" else []
-    return "\n".join((*made, *loads))
+    return "\n".join((*lines, *loads))
 
 
 class Example(Struct, frozen=True):
@@ -105,8 +105,8 @@ class Example(Struct, frozen=True):
         body += f"{stored}\n    return out" if returned else ""
         above, kernel = dedent(self.above).strip("\n"), f"{head}{body}\n"
         if self.within:
-            made = f"{self.within.partition('(')[0]}()"
-            kernel = f"def {self.within}:\n{indent(kernel, '    ')}    return kernel\n\n\nkernel = {made}\n"
+            call = f"{self.within.partition('(')[0]}()"
+            kernel = f"def {self.within}:\n{indent(kernel, '    ')}    return kernel\n\n\nkernel = {call}\n"
         return f"{_IMPORTS[self.spelling]}\n{above + chr(10) if above else ''}\n{kernel}"
 
     @property

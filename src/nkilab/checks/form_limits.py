@@ -8,12 +8,13 @@ import numpy as np
 
 from ..dialects.grammar import LAST_PARSED
 from ..dialects.history import BETA1
-from ..tiles.tile import HBM, PSUM, SBUF, Layout
+from ..tiles.tile import HBM, PSUM, Layout
 from ..trace.program import StorageRecord
 from .declare import COPIED, Example, Refusal, rule
 from .evidence import Evidence, Track
 from .finding import Finding, Site, once
-from .operand_forms import TRANSFERS, Form, Values, called_on, columns_of, form_rule, operators_of
+from .operand_forms import TRANSFERS, Form, Values, called_on, columns_of, form_rule
+from .version_limits import NOTES, WHOLE
 
 _LEARNINGS = "nki-autotune, learnings, trn2"
 
@@ -309,208 +310,6 @@ def _engine_of_software(form: Form) -> str:
     return f"engine is {form.engine}, and dge_mode {form.dge_mode}" if is_named else ""
 
 
-def _dynamic_on_chip(form: Form) -> str:
-    slots = () if form.name.startswith("tensor_copy_dynamic") else form.tile_slots()
-    return next((f"{name} is in {layout.memory} at a run-time offset" for name, _, layout in slots
-                 if layout.indices and layout.memory != HBM), "")  # fmt: skip
-
-
-_NOTES = "release notes"
-# Rules: identifier, refusal, instructions, title, what, why, fix, source, look.
-_ROWS: tuple[tuple[str, Refusal, tuple[str, ...], str, str, str, str, str, Callable[..., str]], ...] = (
-    ("matmul-columns", Refusal("documented", until="0.4", generations=(4,)), ("nc_matmul",),
-     "before NKI 0.5 a product has at most 4096 columns",
-     "moving of nc_matmul has more than 4096 elements per partition",
-     "NKI 0.5 is the first that takes 8192 for a dst of 16 bits",
-     "split the free axis of moving, or use NKI 0.5", f"NKI 0.5 {_NOTES}, new features",
-     lambda f: f"moving has {f.moving.free_size} columns" if f.moving.free_size > 4096 else ""),
-    ("sendrecv-rows", Refusal("documented", until="0.3"), ("sendrecv",),
-     "before NKI 0.4 sendrecv moves partitions by sixteens",
-     "src and dst of sendrecv have a number of partitions that is no multiple of 16",
-     "NKI 0.4 is the first that lifts the restriction", "send 16, 32, ... partitions",
-     f"NKI 0.4 {_NOTES}, improvements",
-     lambda f: f"src has {f.src.partitions} partitions" if f.src.partitions % 16 else ""),
-    ("hwdge-transpose", Refusal("documented", since="0.3", until="0.5"), ("dma_transpose",),
-     "before NKI 0.6 hardware transposes 16 rows of 128",
-     "dma_transpose with dge_mode.hwdge has a source whose first axis is not 16 or whose last is not 128",
-     "NKI 0.6 is the first that takes 1, 2, 4 or 8 rows, and fewer than 128 elements",
-     "pad the source, or leave dge_mode out", f"NKI 0.6 {_NOTES}, DmaTranspose relaxations",
-     lambda f: f"the axes of src are {f.src.shape[0]} to {f.src.shape[-1]} elements"
-     if f.dge_mode == "hwdge" and (f.src.shape[0], f.src.shape[-1]) != (16, 128) else ""),
-    ("dma-transpose-rank",
-     Refusal("log", build_error="source tensor must have 4 dimmensions", since="0.2", until="0.2"),
-     ("dma_transpose",), "in NKI 0.2 dma_transpose takes four axes",
-     "the source of dma_transpose has fewer axes than four",
-     "the documents allow two to four; the compiler of 0.2 takes four alone",
-     "reshape the source to four axes, (rows, 1, 1, columns), or use nisa.nc_transpose",
-     "aws-neuron-sdk issue 1301",
-     lambda f: f"src has {len(f.src.shape)} axes; four are taken" if len(f.src.shape) != 4 else ""),
-    ("dynamic-on-chip",
-     Refusal("report", "NCC_INLA001", "Dynamic Access is not allowed in the instruction", until="0.2"), (),
-     "a run-time offset is into hbm",
-     "an instruction other than a transfer reads or writes sbuf or psum at a run-time offset",
-     "the compilers of NKI 0.1 and 0.2 know all addresses on the chip; 0.3 has tensor_copy of such an .ap",
-     "load what is wanted from hbm by dma_copy with the offset, or use tensor_copy_dynamic_src",
-     "nki-moe-megakernel, common pitfalls; NKI 0.3 release notes",
-     _dynamic_on_chip),
-    ("dynamic-compute",
-     Refusal("log", "NCC_IBIR829", "Requested Argument index 1 out of bounds", "0.6", "0.6", (2,)), (),
-     "on trn1 transfers alone have run-time offsets",
-     "an instruction other than a transfer reads or writes sbuf or psum at a run-time offset, on trn1",
-     "its engines know their addresses beforehand; nc_matmul ends with NCC_IBIR040",
-     "load what is wanted from hbm by dma_copy with the offset",
-     "public kernels of a mixture of experts, and their probe, NKI 0.6 on trn1",
-     _dynamic_on_chip),
-    ("indirect-transpose-columns", Refusal("documented", since="0.2", until="0.3"), ("dma_transpose",),
-     "before NKI 0.4 indirect transposes read rows of 128",
-     "src of dma_transpose has a run-time index, and its last axis is not 128",
-     "NKI 0.4 is the first that takes fewer elements", "pad the rows to 128 elements, or use NKI 0.4",
-     f"NKI 0.4 {_NOTES}, improvements",
-     lambda f: f"rows of src have {f.src.shape[-1]} elements"
-     if f.src.indices and f.src.shape[-1] != 128 else ""),
-    ("range-select-command", Refusal("documented", until="0.2", milder="warning"), ("range_select",),
-     "before NKI 0.3 range_select begins its maximum anew",
-     "range_select is given a reduce_cmd other than reset_reduce",
-     "the compiler ignores it: the result is the maximum of this call alone, without a word",
-     "take the maximum of the two results by tensor_tensor", f"NKI 0.2 {_NOTES}, known issues",
-     lambda f: f"reduce_cmd is {f.reduce_cmd}" if f.reduce_cmd != "reset_reduce" else ""),
-    ("transpose-line", Refusal("report", since="0.6", until="0.6"), ("dma_transpose",),
-     "a transfer that transposes writes whole lines of sbuf",
-     "a partition of the tile that dma_transpose writes is no multiple of 32 bytes",
-     "the compiler's verifier refuses the step from row to row",
-     "make the tile wider, and write a slice of it",
-     "tests of vLLM's kernels for trn2, rules of the backend's verifier",
-     lambda f: f"a row of dst is {f.dst.byte_strides[0]} bytes"
-     if f.dst.memory == SBUF and f.dst.byte_strides[0] % 32 else ""),
-    *((name, Refusal("documented", "", "unsupported operator", until=last),
-       ("tensor_scalar", "tensor_tensor", "tensor_scalar_reduce"),
-       f"up to NKI {last} no operator is {' or '.join(words)}",
-       f"tensor_scalar, tensor_scalar_reduce or tensor_tensor is given {' or '.join(words)}",
-       "the table of operators of these versions lacks them", "use nisa.activation, or a later NKI", source,
-       lambda f, words=words: next((f"the operator is {n}" for n in operators_of(f) if n in words), ""))
-      for name, last, words, source in (
-          ("early-operators", "0.1", ("abs", "rsqrt", "power"), f"NKI 0.2 {_NOTES}, bug fixes"),
-          ("unary-operators", "0.3", ("square", "relu"), f"NKI 0.4 {_NOTES}, new opcodes of tensor_scalar"))),
-    ("dma-dynamic-on-chip", Refusal("report", "", "Segmentation fault", "0.3", "0.5"), TRANSFERS[:1],
-     "transfers read sbuf at places that are known",
-     "dma_copy reads sbuf at a run-time offset",
-     "the compiler ends without a message: it has no descriptor of an address on the chip that moves",
-     "use nisa.tensor_copy with .ap and scalar_offset, or copy by a static slice",
-     "aws-neuron-sdk issue 1373, trn2",
-     lambda f: "src is in sbuf at a run-time offset" if f.src.memory == SBUF and f.src.indices else ""),
-    ("integers-on-vector", Refusal("documented", since="0.3", until="0.6", milder="note"),
-     ("tensor_tensor",), "integers of 32 bits are added by GpSimdE",
-     "tensor_tensor adds, subtracts or multiplies 32-bit integers with engine=vector",
-     "VectorE casts to float32, and integers above 2^24 are rounded, without a word",
-     "leave engine out, so that GpSimdE computes with 32 bits",
-     "nki.isa.tensor_tensor, int32 and uint32 types",
-     lambda f: f"data1 is {f.data1.dtype.name}" if f.engine == "vector" and not f.op.is_bitvec
-     and f.data1.dtype.is_integer and f.data1.itemsize == 4 else ""),
-    ("integer-casts", Refusal("documented", since="0.3", until="0.5", milder="note"), ("tensor_copy",),
-     "the chip rounds where it casts to integers", "tensor_copy casts floats to integers before NKI 0.6",
-     "the chip rounds to the nearest, ties to even, and saturates; nki.simulate before 0.6 cuts off",
-     "compare with results of the chip, or of NKI 0.6", f"NKI 0.6 {_NOTES}, bug fixes",
-     lambda f: f"{f.src.dtype.name} becomes {f.dst.dtype.name}"
-     if f.dst.dtype.is_integer and not f.src.dtype.is_integer else ""),
-    ("found-places", Refusal("documented", since="0.3", until="0.5", milder="note"),
-     ("nc_find_index8", "nc_match_replace8"), "places of equal values are found as the chip finds them",
-     "nc_find_index8 or nc_match_replace8 runs in NKI 0.3 to 0.5",
-     "of equal values the chip takes the last first, and gives all ones for one that is not there; "
-     "nki.simulate before 0.6 takes the first, and gives 0",
-     "compare with results of the chip, or of NKI 0.6", f"NKI 0.6 {_NOTES}, bug fixes",
-     lambda f: "the simulator of this version finds other places"),
-    ("range-select-rounds", Refusal("documented", since="0.3", until="0.6", milder="note"),
-     ("range_select",), "the largest of a row that is left out stays finite",
-     "reduce_res of range_select has 16 bits",
-     "the least float32, which stands for what is left out, is rounded to -inf: for a row of which nothing "
-     "is chosen, -inf minus -inf is nan",
-     "make reduce_res float32", "nki.isa.range_select, note on numerical stability",
-     lambda f: f"reduce_res is {f.reduce_res.dtype.name}"
-     if isinstance(f.reduce_res, Layout) and f.reduce_res.itemsize == 2 else ""),
-    ("priority-descriptors", Refusal("documented", since="0.4", until="0.4"), TRANSFERS[:1],
-     "in NKI 0.4 transfers with a priority have descriptors made as they run",
-     "dma_copy is given priority= and dge_mode.none", "descriptors in memory carry no priority there",
-     "leave dge_mode out", "nki.isa.dma_copy of NKI 0.4, priority",
-     lambda f: "dge_mode is none" if f.priority is not None and f.dge_mode == "none" else ""),
-    ("gpsimd-sum", Refusal("disputed", "NCC_IXCG965", generations=(2,)), ("tensor_tensor",),
-     "on trn1 VectorE computes with two tiles",
-     "tensor_tensor is given engine=gpsimd on trn1",
-     "one report has the build of a sum of two tiles refused there; the page of the instruction allows it",
-     "if the build refuses it, use nisa.engine.vector",
-     "a kernel of the gated delta rule, NKI 0.6; against it nki.isa.tensor_tensor",
-     lambda f: "the engine is gpsimd" if f.engine == "gpsimd" and not f.data1.dtype.is_integer else ""),
-)  # fmt: skip
-_WHOLE = "tiles: whole i32[128,512] sbuf\nnisa.memset(whole, 1)\n"
-_ADDED = "nisa.tensor_tensor({0}, {0}, {0}, op=nl.add, engine=nisa.engine.{{}})"
-_RESET = "nisa.reduce_cmd.reset_reduce"
-_CHOSEN = Example(
-    "tiles: index i32[1,1] sbuf < at; tile f32[128,512] sbuf < x; part f32[128,1] sbuf\n"
-    "tiles: out f32[128,1] hbm < part\n"
-    "nisa.{}.ap([[512, 128], [1, 1]], scalar_offset=index, indirect_dim=1))",
-    {**COPIED.args, "at": "i32[1,1]"},
-)
-_READ, _LOADED = "tensor_copy(part, tile", "dma_copy(part, x"
-_RANGE = "nisa.range_select(chosen, tile, nl.greater_equal, nl.less, low, high, {1}, top)\n"
-_SELECTED = (
-    "tiles: low f32[128,1] sbuf; high f32[128,1] sbuf; tile f32[128,512] sbuf < x; chosen f32[128,512] sbuf\n"
-    "tiles: top {0}[128,1] sbuf; out {0}[128,1] hbm < top\nnisa.memset(low, 0.0)\nnisa.memset(high, 100.0)\n"
-    + _RANGE
-)
-_FOUND = Example(
-    "tiles: tile f32[128,512] sbuf < x; most f32[128,8] sbuf; places u32[128,8] sbuf\n"
-    "tiles: out u32[128,8] hbm < places\nnisa.max8(most, tile)\nnisa.nc_find_index8(places, tile, most)",
-    COPIED.args,
-)
-_TURNED = {"x": "bf16[128,128]", "y": "bf16[16,4,128]", "chosen": "u32[16,1]"}
-# Of these rows: a kernel, or lines of one; what breaks it there, what keeps it, and on which chip.
-_SHOWN: dict[str, tuple[Example | str, Example | str, Example | str, str]] = {
-    "matmul-columns": (Example(
-        "tiles: left bf16[128,128] sbuf < a; right bf16[128,{0}] sbuf < b[:, 0:{0}]\n"
-        "tiles: total bf16[128,{0}] psum; out bf16[128,{0}] hbm < right\n"
-        "nisa.nc_matmul(total, left, right)\nnisa.tensor_copy(right, total)",
-        {"a": "bf16[128,128]", "b": "bf16[128,8192]"}), "8192", "4096", "trn3"),
-    "sendrecv-rows": (Example(
-        "tiles: sent f32[{0},512] sbuf < x[0:{0}]; received f32[{0},512] sbuf; out f32[2,{0},512] hbm\n"
-        "other = 1 - nl.program_id(0)\nnisa.sendrecv(sent, received, other, other, 0)\n"
-        "nisa.dma_copy(out[1 - other], received)", COPIED.args, grid="2"), "40", "48", "trn2"),
-    "hwdge-transpose": (Example(
-        "tiles: tile bf16[128,4,{0}] sbuf; out bf16[128,4,{0}] hbm < tile\n"
-        "nisa.dma_transpose(tile, y[0:{0}], axes=(2, 1, 0), dge_mode=nisa.dge_mode.hwdge)", _TURNED),
-        "8", "16", "trn2"),
-    "dma-transpose-rank": (Example(
-        "tiles: tile bf16[128,128] sbuf; out bf16[128,128] hbm < tile\nnisa.dma_transpose(tile{0}, x{0})",
-        _TURNED), "", ".reshape((128, 1, 1, 128))", "trn2"),
-    "transpose-line": (Example(
-        "tiles: tile bf16[128,{0}] sbuf; out bf16[128,{0}] hbm < tile\nnisa.dma_transpose(tile, x[0:{0}])",
-        _TURNED), "8", "16", "trn2"),
-    "indirect-transpose-columns": (Example(
-        "tiles: rows u32[16,1] sbuf < chosen; tile bf16[{0},1,1,16] sbuf; out bf16[{0},1,1,16] hbm < tile\n"
-        "part = x.ap([[128, 16], [1, 1], [1, 1], [1, {0}]], vector_offset=rows, indirect_dim=0)\n"
-        "nisa.dma_transpose(tile, part)", _TURNED), "64", "128", "trn2"),
-    "dynamic-on-chip": (_CHOSEN, _READ, _LOADED, "trn2"),
-    "dynamic-compute": (_CHOSEN, _READ, _LOADED, "trn1"),
-    "dma-dynamic-on-chip": (_CHOSEN, "dma_copy(part, tile", _LOADED, "trn2"),
-    "range-select-command": (Example(
-        _SELECTED.format("f32", _RESET) + _RANGE.replace("{1}", "nisa.reduce_cmd.{}"), COPIED.args),
-        "reduce", "reset_reduce", "trn2"),
-    "range-select-rounds": (Example(_SELECTED.replace("{1}", _RESET), COPIED.args), "bf16", "f32", "trn2"),
-    "found-places": (_FOUND, "5", "6", "trn2"),
-    "early-operators": ("nisa.{}", "tensor_scalar(tile, tile, op0=nl.abs, operand0=0.0)",
-                        "activation(tile, op=nl.abs, data=tile)", "trn2"),
-    "unary-operators": ("nisa.{}", "tensor_scalar(tile, tile, op0=nl.square, operand0=0.0)",
-                        "activation(tile, op=nl.square, data=tile)", "trn3"),
-    "integers-on-vector": (_WHOLE + _ADDED.format("whole"), "vector", "gpsimd", "trn2"),
-    "integer-casts": (_WHOLE + "nisa.tensor_copy({})", "whole, tile", "tile, whole", "trn2"),
-    "gpsimd-sum": (_ADDED.format("tile"), "gpsimd", "vector", "trn1"),
-    "priority-descriptors": ("nisa.dma_copy(tile, x, priority=1{})", ", dge_mode=nisa.dge_mode.none", "",
-                             "trn3"),
-}  # fmt: skip
-for _id, _refusal, _names, _title, _what, _why, _fix, _source, _look in _ROWS:
-    _kernel, _wrong, _right, _chip = _SHOWN[_id]
-    _options = (*(("--nki", _refusal.until) if _refusal.until else ()), "--target", _chip)
-    form_rule("nki", _id, _refusal, *_names, title=_title, what=_what, why=_why, fix=_fix, source=_source,
-              kernel=_kernel, wrong=_wrong, right=_right, options=_options)(_look)  # fmt: skip
-
 form_rule("nki", "nl-copy-psum", Refusal("documented", since="0.3", until="0.5"), "tensor_copy",
     title="before NKI 0.6 nl.copy stays within sbuf",
     what="nl.copy is given a tile in psum",
@@ -531,8 +330,8 @@ form_rule("nki", "nl-copy-integers",
     title="before NKI 0.5 nl.copy is for floats",
     what="nl.copy is given a tile of 32-bit integers in NKI 0.3 or 0.4",
     why="ScalarE copies by way of float32: numbers above 2^23 lose their last bits, without a word",
-    fix="use nisa.tensor_copy", source=f"NKI 0.3 and 0.4 {_NOTES}, known issues", called="language.copy",
-    kernel=_WHOLE + "nisa.dma_copy(nl.ndarray((128, 512), nl.int32, buffer=nl.shared_hbm), {})",
+    fix="use nisa.tensor_copy", source=f"NKI 0.3 and 0.4 {NOTES}, known issues", called="language.copy",
+    kernel=WHOLE + "nisa.dma_copy(nl.ndarray((128, 512), nl.int32, buffer=nl.shared_hbm), {})",
     wrong="nl.copy(whole)", right="whole", options=("--nki", "0.4"),
 )(lambda form: _integers(form))  # fmt: skip
 

@@ -57,7 +57,7 @@ NO_OUTPUT = rule(
     fix="return the tensor in shared_hbm that holds the result",
     source="err_tensor_output_not_written_to",
     wrong=Example(_KEPT, {"x": "f32[128,512]"}),
-    right=Example(f"{_KEPT.rstrip()}\nreturn out\n", {"x": "f32[128,512]"}),
+    right=Example(f"{_KEPT.rstrip()}\nreturn kept\n", {"x": "f32[128,512]"}),
 )  # fmt: skip
 
 

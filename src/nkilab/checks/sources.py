@@ -22,7 +22,9 @@ from .finding import Site
 
 # how a text names the front end that runs kernels as Python instead of parsing them
 _TRACER = rb"\bTracer(?:Frontend)"
-_TRACING = re.compile(rb"%b\s*\(|\.%b\b|\bimport [^#\n]*%b\b" % (_TRACER, _TRACER, _TRACER))
+_TRACING = re.compile(
+    rb"^[^#\n]*(?:%b\s*\(|\.%b\b|\bimport [^#\n]*%b\b)" % (_TRACER, _TRACER, _TRACER), re.MULTILINE
+)
 _PROJECT_FILES = (".git", "pyproject.toml", "setup.py", "setup.cfg")
 # of one project that are looked through
 _MOST_FILES = 5000

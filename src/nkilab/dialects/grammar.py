@@ -185,8 +185,8 @@ FORMS: tuple[tuple[type[ast.AST], Callable[..., bool], Construct], ...] = (
 
 # Functions of Python's that the front end has; it resolves no other name of `builtins`.
 KNOWN_BUILTINS = frozenset((
-    "abs", "bool", "dict", "divmod", "float", "int", "isinstance", "len", "list", "max", "min", "print",
-    "range", "slice", "str", "tuple", "type",
+    "abs", "bool", "dict", "divmod", "float", "hasattr", "int", "isinstance", "len", "list", "max", "min",
+    "print", "range", "slice", "str", "tuple", "type",
 ))  # fmt: skip
 KNOWN_MATH = frozenset(("ceil", "floor", "gcd", "log2", "log10", "pow", "sqrt", "pi", "e", "inf", "nan"))
 
@@ -306,6 +306,6 @@ def unknown_function(called: str, version: str) -> bool:
     module, _, name = called.rpartition(".")
     if module == "math":
         return name not in KNOWN_MATH
-    if module in sys.stdlib_module_names:
+    if module in sys.stdlib_module_names and module not in ("os", "random", "time"):  # of a rule of their own
         return isbuiltin(getattr(import_module(module), name, None))
     return not module and hasattr(builtins, name) and name not in KNOWN_BUILTINS
