@@ -145,11 +145,19 @@ def _steps(subject: Subject) -> list[tuple[list[int], list[Slot | None]]]:
             product = next((s for s in slots[1:] if s in products), slots[0])
             before, operands = products.pop(product, (row, slots))
             other = slots[2] if slots[1] == product else slots[1]
-            if before != row:
-                result.append(([before, row], [slots[0], *operands[1:], other]))
-            elif (last := _column_before(slots[0])) in slots[1:]:
-                result.append(([row], [slots[0], last, None, slots[1] if slots[2] == last else slots[2]]))
+            rows = [before, row] if before != row else [row]
+            result += [
+                (rows, step) for step in (_step(slots, operands, other, is_sum=before == row),) if step
+            ]
     return result
+
+
+def _step(slots: list[Slot], operands: list[Slot], other: Slot, *, is_sum: bool) -> list[Slot | None]:
+    """Result, what it continues, factor and summand of a step; none of a sum that continues no column."""
+    if not is_sum:
+        return [slots[0], *operands[1:], other]
+    last = _column_before(slots[0])
+    return [slots[0], last, None, slots[1] if slots[2] == last else slots[2]] if last in slots[1:] else []
 
 
 def _scanned(subject: Subject, chains: list[list[tuple[list[int], list[Slot | None]]]]) -> Program:

@@ -290,15 +290,18 @@ def _formats(entries: Mapping[str, Node]) -> dict[str, Any]:
         held = entry.only("rank-order", "bit-width", "dtype", "layout")
         if "rank-order" in held:
             orders[tensor] = {e: n.words() for e, n in held["rank-order"].entries().items()}
-        if "dtype" in held:
-            dtypes[tensor] = _dtype(held["dtype"])
-        elif "bit-width" in held:
-            dtypes[tensor] = _dtype_of_width(held["bit-width"])
-        layout = held.get("layout")
-        if layout is not None and layout.text() != "any-layout":
-            raise layout.fail(f"{layout.value!r} is no layout; it is any-layout or left out")
-        free |= {tensor} if layout is not None else set()
+        given = held.get("dtype") or held.get("bit-width")
+        if given is not None:
+            dtypes[tensor] = _dtype(given) if "dtype" in held else _dtype_of_width(given)
+        if "layout" in held:
+            _need_any_layout(held["layout"])
+            free.add(tensor)
     return {"rank_order": orders, "dtypes": dtypes, "any_layout": frozenset(free)}
+
+
+def _need_any_layout(node: Node) -> None:
+    if node.text() != "any-layout":
+        raise node.fail(f"{node.value!r} is no layout; it is any-layout or left out")
 
 
 def _dtype_of_width(node: Node) -> str:

@@ -73,8 +73,8 @@ def units_of(body: Sequence[nodes.Statement]) -> list[Unit]:
             reads, writes = _touched(statement)
             tiles = [made.pop(n) for n in list(made) if n in reads | writes]
             # what was told before a loop that tells of itself is not of it, nor of what follows it
-            is_other = is_new and isinstance(statement, nodes.Loop) and statement.comment
-            comments = () if is_other else comments
+            is_other = is_new and isinstance(statement, nodes.Loop) and bool(statement.comment)
+            comments = comments * (not is_other)
             found.append(Unit(statement, tuple(tiles), comments, reads, writes))
             is_new = True
     return found
