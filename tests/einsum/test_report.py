@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
+
 import nkilab.einsum
+from nkilab.einsum import report
 from nkilab.einsum.report import data, explain, summary
 from tests.einsum.test_mapped_forms import CASES
 
@@ -57,6 +60,17 @@ def test_a_summary_says_why_a_kernel_is_far_from_its_roofline() -> None:
     assert words[-3:-1] == ["VectorE", "works"]
     assert float(words[-1]) >= 68.3
     assert float(words[2].rstrip("x")) > 4
+
+
+def test_a_summary_blames_transfers_as_its_bound_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(report, "FAR", 1.0)
+    kernel = nkilab.einsum.compile(
+        "Z[j, i, c] = X[i, j, c]", sizes={"I": 256, "J": 256, "C": 4}, dtypes="bfloat16"
+    )
+    text = summary(kernel)
+    # 65,536 runs of 8 bytes cannot be moved in fewer descriptors, and each takes an issuing unit's time
+    assert "bound by DMA issue\n" in text
+    assert "because it is bound by DMA issue: issuing units" in text
 
 
 def test_a_summary_gives_no_reason_for_a_kernel_near_its_roofline() -> None:

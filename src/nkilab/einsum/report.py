@@ -8,6 +8,7 @@ from math import prod
 from typing import Any
 
 from ..tiles.dtypes import as_dtype
+from ..views.bound import is_of_transfers
 from ..views.words import ENGINE_NAMES
 from .compiled import CompiledEinsum
 from .language.ast import Cascade
@@ -115,7 +116,7 @@ def summary(compiled: CompiledEinsum) -> str:
 
 
 def _reason(compiled: CompiledEinsum) -> str:
-    """What takes most of the latency of a kernel: an engine, bytes that are moved again, or waiting."""
+    """What takes most of the latency of a kernel: an engine, bytes moved again, transfers, or waiting."""
     latency, moved = compiled.estimate.latency_us, traffic(compiled)
     works = {engine: time / 1000 for engine, time in work_of(compiled.estimate).items()}
     engine = max(works, key=lambda name: works[name])
@@ -124,6 +125,9 @@ def _reason(compiled: CompiledEinsum) -> str:
         return f"{start} {name} works {works[engine]:.1f}"
     if 2 * moved / compiled.machine["hbm_bytes_per_ns"] >= 1000 * latency:
         return f"{start} it moves {moved:,} bytes; inputs and outputs have {compiled.roofline.bytes:,}"
+    run = compiled.estimate.summary
+    if is_of_transfers(run.bound):
+        return f"{start} it is bound by {run.bound}: {run.bound_text}"
     waits = "instructions and transfers wait for each other"
     return f"{start} {waits}: the busiest engine, {name}, works {works[engine]:.1f}"
 
