@@ -30,8 +30,8 @@ FALSE = {OPEN: 0, HELD_OUT: 0}
 OTHERWISE = {
     "ag-act-reciprocal", "ag-is-not-none", "ag-rmw-one-source", "b1-activation-of-slice",
     "b1-broadcast-multiply", "fe-jit-subkernel", "fe-list-remove-all", "nu-mx-from-hbm",
-    "nu-eight-activations", "nu-offset-of-index", "nu-range-select-bf16", "sd-activation-zeroes",
-    "ver-scale-tile-activation-reduce", "vw-ap-of-view", "vw-blocks-folded",
+    "nu-eight-activations", "nu-offset-of-index", "nu-range-select-bf16", "product-of-tf32",
+    "sd-activation-zeroes", "ver-scale-tile-activation-reduce", "vw-ap-of-view", "vw-blocks-folded",
 }  # fmt: skip
 
 

@@ -379,9 +379,9 @@ def test_mappings_of_an_einsum_are_at_least_as_fast_as_the_rules(einsum):
     own = next(o for o in document["outcomes"] if o["point"] == rules)
     assert own["values"]["latency"] == document["rules_us"]
     assert document["best"]["values"]["latency"] <= document["rules_us"]
-    # the compiler knows nothing of the tuner
+    # the compiler knows nothing of the tuner, and tries a few plans beside that of its rules
     sizes = {"K": 256, "M": 256, "N": 1024}
-    assert compile(einsum / "spec.yaml", sizes=sizes).estimate.latency_us == document["rules_us"]
+    assert compile(einsum / "spec.yaml", sizes=sizes).estimate.latency_us <= document["rules_us"]
 
 
 def test_workers_find_the_same_mappings(einsum):
