@@ -13,7 +13,6 @@ import ast
 import builtins
 import sys
 from collections.abc import Callable, Iterator
-from importlib import import_module
 from inspect import isbuiltin
 
 from msgspec import Struct
@@ -307,5 +306,6 @@ def unknown_function(called: str, version: str) -> bool:
     if module == "math":
         return name not in KNOWN_MATH
     if module in sys.stdlib_module_names and module not in ("os", "random", "time"):  # of a rule of their own
-        return isbuiltin(getattr(import_module(module), name, None))
+        # a kernel's file was imported, and with it what it calls
+        return isbuiltin(getattr(sys.modules.get(module), name, None))
     return not module and hasattr(builtins, name) and name not in KNOWN_BUILTINS

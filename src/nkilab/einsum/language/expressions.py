@@ -139,16 +139,13 @@ class Reader:
         operands = [self.operand()]
         while self.take("."):
             operands.append(self.operand())
-        map_op, reduce_op, condition, otherwise = "", "", None, 0.0
+        map_op = reduce_op = ""
         if self.take(";;"):
             map_op, reduce_op = self.actions(len(operands))
         if len(operands) == 1 and map_op and not OPERATORS[map_op].arity:
             # what combines any number of operands leaves one as it is
             map_op = ""
-        if self.take("if"):
-            condition = self.condition()
-            self.need("else", "a condition", "write 'else' and the number that stands elsewhere: else 0")
-            otherwise = self.number()
+        condition, otherwise = self.choice()
         if self.peek().kind != "end":
             raise self.fail(
                 f"{self._found()} after the end of the expression",
@@ -164,6 +161,14 @@ class Reader:
         )
         self._check(read)
         return read
+
+    def choice(self) -> tuple[Condition | None, float]:
+        """if CONDITION else NUMBER, where it stands."""
+        if not self.take("if"):
+            return None, 0.0
+        condition = self.condition()
+        self.need("else", "a condition", "write 'else' and the number that stands elsewhere: else 0")
+        return condition, self.number()
 
     def _check(self, read: Einsum) -> None:
         if len(read.operands) > 1 and not read.map_op:

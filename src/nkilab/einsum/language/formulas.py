@@ -114,20 +114,30 @@ class FormulaReader(Reader):
             if depth and token.kind == "name" and then.text != "[":
                 self.indexing |= {token.text, token.text.upper()}
 
+    def is_formula(self) -> bool:
+        """Whether signs or functions of arithmetic stand here, instead of operands and actions."""
+        if any(token.text in (".", ";;") for token in self.tokens):
+            return False
+        try:
+            self.access("the output")
+            self.need("=", "the output")
+            self.operand()
+            return self.peek().text not in ("", "if")
+        except SpecError:
+            return True
+        finally:
+            self.at = 0
+
     def formula(self) -> tuple[Part, Einsum]:
         """What the output is, and an Einsum with the output and the condition that stands behind."""
         self.output = self.access("the output")
         self.need("=", "the output", "write '='; what has variables that the output lacks is summed")
         value = self.compared()
-        shell = Einsum(self.output, (), text=self.text.strip(), place=self.place)
-        if self.take("if"):
-            asked = self.condition()
-            self.need("else", "a condition", "write 'else' and the number that stands elsewhere: else 0")
-            shell = replace(shell, condition=asked, otherwise=self.number())
+        condition, otherwise = self.choice()
         if self.peek().kind != "end":
             hint = INSTEAD.get(self.peek().text, "write '*' between factors")
             raise self.fail(f"{self._found()} where an operator or the end is needed", hint)
-        return value, shell
+        return value, Einsum(self.output, (), "", "", condition, otherwise, self.text.strip(), self.place)
 
     def compared(self) -> Part:
         """A sum, or a comparison of two: one where it holds, zero elsewhere."""
@@ -143,8 +153,7 @@ class FormulaReader(Reader):
             parts[op].append(inner())
             op = signs.get(self.peek().text, "")
             self.at += bool(op)
-        first = next(iter(parts))
-        yield from (combined(first, own, at) if own else None for own in parts.values())
+        yield from (combined(next(iter(parts)), own, at) if own else None for own in parts.values())
 
     def total(self) -> Part:
         """Products that are added and subtracted."""
@@ -314,20 +323,6 @@ class Formula:
         return name
 
 
-def _is_formula(text: str) -> bool:
-    """Whether an expression has signs or functions of arithmetic, instead of operands and actions."""
-    reader = Reader(text)
-    if any(token.text in (".", ";;") for token in reader.tokens):
-        return False
-    try:
-        reader.access("the output")
-        reader.need("=", "the output")
-        reader.operand()
-    except SpecError:
-        return True
-    return reader.peek().text not in ("", "if")
-
-
 def read_expression(text: str, place: Place, called: str, taken: set[str]) -> list[Einsum]:
     """The Einsums that an expression stands for, in order.
 
@@ -341,4 +336,4 @@ def read_expression(text: str, place: Place, called: str, taken: set[str]) -> li
         SpecError: at the column where it stops to make sense.
     """
     reader = FormulaReader(text, place, called)
-    return Formula(reader, taken).written() if _is_formula(text) else [reader.einsum()]
+    return Formula(reader, taken).written() if reader.is_formula() else [reader.einsum()]
