@@ -146,10 +146,8 @@ def _steps(subject: Subject) -> list[tuple[list[int], list[Slot | None]]]:
             before, operands = products.pop(product, (row, slots))
             other = slots[2] if slots[1] == product else slots[1]
             rows = [before, row] if before != row else [row]
-            result += [
-                (rows, step) for step in (_step(slots, operands, other, is_sum=before == row),) if step
-            ]
-    return result
+            result.append((rows, _step(slots, operands, other, is_sum=before == row)))
+    return [own for own in result if own[1]]
 
 
 def _step(slots: list[Slot], operands: list[Slot], other: Slot, *, is_sum: bool) -> list[Slot | None]:
