@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import linecache
 from collections.abc import Iterator, Sequence
-from functools import lru_cache
+from functools import cache, lru_cache
 from types import CodeType
 
 from msgspec import Struct, field
@@ -107,12 +107,14 @@ class _Reader:
     def __init__(self, code: CodeType) -> None:
         self.own = {*code.co_varnames, *code.co_cellvars, *code.co_freevars}
         self.function = Function()
+        # a loop within another one is read several times
+        self.read_by, self.written_by, self.text_in = cache(_read), cache(_written), cache(self.text_of)
 
     def read(self, node: ast.FunctionDef) -> Function:
         body = node.body[1:] if ast.get_docstring(node) is not None else node.body
         self.before(body, set())
         if not node.args.vararg and not node.args.kwarg:
-            self.function.whole = self.text_of(body, may_return=True)
+            self.function.whole = self.text_of(*body, may_return=True)
         return self.function
 
     def before(self, body: Sequence[ast.stmt], live: set[str]) -> set[str]:
@@ -126,27 +128,27 @@ class _Reader:
             case ast.For():
                 return self.over_loop(node, live)
             case ast.If():
-                return self.before(node.body, live) | self.before(node.orelse, live) | _read(node.test)
+                return self.before(node.body, live) | self.before(node.orelse, live) | self.read_by(node.test)
             case ast.Return():
-                return _read(node)
+                return self.read_by(node)
             case ast.Assign() if all(isinstance(t, ast.Name | ast.Tuple) for t in node.targets):
-                return (live - _written(*node.targets)) | _read(node.value)
+                return (live - self.written_by(*node.targets)) | self.read_by(node.value)
             case _:
                 # what is written here may be alive before, too
-                return live | _read(node) | _written(node)
+                return live | self.read_by(node) | self.written_by(node)
 
     def over_loop(self, node: ast.For, live: set[str]) -> set[str]:
-        target = _written(node.target)
+        target = self.written_by(node.target)
         head = set(live) | (self.before(node.orelse, live) if node.orelse else set())
         while True:
             wider = head | (self.before(node.body, head) - target)
             if wider == head:
                 break
             head = wider
-        carried = head & (_written(*node.body) | target)
+        carried = head & (self.written_by(*node.body) | target)
         text, run = None, node.iter
         if not carried and not node.orelse and isinstance(node.target, ast.Name) and _is_range(run):
-            text = self.text_of(node.body, may_return=False)
+            text = self.text_in(*node.body, may_return=False)
         for part in (node, run):
             # versions of Python differ in the place of the step that asks for the first iteration
             place = (part.lineno, part.end_lineno, part.col_offset, part.end_col_offset)
@@ -154,9 +156,9 @@ class _Reader:
             self.function.loops.pop(place, None)
             if text is not None:
                 self.function.loops[place] = text
-        return head | _read(run)
+        return head | self.read_by(run)
 
-    def text_of(self, body: Sequence[ast.stmt], *, may_return: bool) -> Text | None:
+    def text_of(self, *body: ast.stmt, may_return: bool) -> Text | None:
         """What statements use; None if one is of no known kind."""
         outer: set[tuple[str, ...]] = set()
         names: set[str] = set()

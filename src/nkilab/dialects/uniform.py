@@ -95,6 +95,7 @@ def _is_plain(value: Any, storages: list[Storage]) -> bool:
     return isinstance(value, NUMBERS)
 
 
+@lru_cache(maxsize=512)
 def only_goes_through_ranges(code: CodeType) -> bool:
     """Whether each `range` in a function's text is what a `for` runs over."""
     node, known = functions_of(code.co_filename).get((code.co_name, code.co_firstlineno), (None, None))

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import fields
+from dataclasses import dataclass, fields
+from functools import cache
+from itertools import accumulate
 from math import prod
 
 from ..errors import UnsupportedError
 from ..machine import Machine
 from ..tiles.dtypes import as_dtype
 from .tree.expr import expr
-from .tree.nodes import PSUM, SBUF, Alloc, Buffer, Kernel, Loop, Statement, View, statements
+from .tree.nodes import PSUM, SBUF, Alloc, Buffer, Kernel, Loop, Statement, View
 
 # a tile of a loop has one buffer at least; a second lets the next turn begin
 BUFFERS = (2, 1)
@@ -25,34 +27,65 @@ def size_of(buffer: Buffer) -> int:
     return prod(expr(e).value or 1 for e in buffer.shape[1:]) * as_dtype(buffer.dtype).storage.itemsize
 
 
+@cache
+def _names(kind: type[Statement]) -> tuple[str, ...]:
+    return tuple(field.name for field in fields(kind))
+
+
 def views_of(statement: Statement) -> Iterator[tuple[str, View]]:
     """The views of a statement with the names of its fields."""
-    for field in fields(statement):
-        value = getattr(statement, field.name)
+    for name in _names(type(statement)):
+        value = getattr(statement, name)
         if isinstance(value, View):
-            yield field.name, value
+            yield name, value
 
 
-def peak(body: list[Statement], cost: Callable[[Buffer], int], buffers: int, depth: int = 0) -> int:
-    """The most that tiles which live at once take.
+@dataclass(frozen=True)
+class Lives:
+    """When the tiles of a body live.
 
     Args:
-        body: statements in order.
-        cost: of a tile.
-        buffers: of each tile of a loop.
-        depth: loops around the body.
+        length: statements of the body.
+        tiles: each with the first and the last statement that uses it.
+        loops: those of the body, by their place.
+        used: all tiles that statements use, those of loops too, by identity.
     """
-    uses = [{id(view.buffer) for s in statements([one]) for _, view in views_of(s)} for one in body]
-    live: list[tuple[int, int, int]] = []
+
+    length: int
+    tiles: tuple[tuple[Buffer, int, int], ...]
+    loops: dict[int, Lives]
+    used: frozenset[int]
+
+    def peak(self, cost: Callable[[Buffer], int], buffers: int, depth: int = 0) -> int:
+        """The most that tiles which live at once take.
+
+        Args:
+            cost: of a tile.
+            buffers: of each tile of a loop.
+            depth: loops around the body.
+        """
+        change = [0] * (self.length + 1)
+        for buffer, first, last in self.tiles:
+            size = cost(buffer) * (buffers if depth else 1)
+            change[first] += size
+            change[last + 1] -= size
+        inside = {n: loop.peak(cost, buffers, depth + 1) for n, loop in self.loops.items()}
+        return max((inside.get(n, 0) + own for n, own in enumerate(accumulate(change))), default=0)
+
+
+def lives_of(body: list[Statement]) -> Lives:
+    """When the tiles of a body live, and those of its loops."""
+    loops = {n: lives_of(s.body) for n, s in enumerate(body) if isinstance(s, Loop)}
+    first: dict[int, int] = {}
+    last: dict[int, int] = {}
     for number, statement in enumerate(body):
-        if isinstance(statement, Alloc) and (size := cost(statement.buffer)):
-            used = [n for n, held in enumerate(uses) if id(statement.buffer) in held] or [number]
-            live.append((used[0], used[-1], size * (buffers if depth else 1)))
-    most = 0
-    for number, statement in enumerate(body):
-        inside = peak(statement.body, cost, buffers, depth + 1) if isinstance(statement, Loop) else 0
-        most = max(most, inside + sum(size for first, last, size in live if first <= number <= last))
-    return most
+        used = {id(view.buffer) for _, view in views_of(statement)}
+        for buffer in used | loops[number].used if number in loops else used:
+            first.setdefault(buffer, number)
+            last[buffer] = number
+    allocated = [(n, s.buffer) for n, s in enumerate(body) if isinstance(s, Alloc)]
+    tiles = tuple((b, first.get(id(b), n), last.get(id(b), n)) for n, b in allocated)
+    return Lives(len(body), tiles, loops, frozenset(first))
 
 
 def proved_room(kernel: Kernel, machine: Machine) -> str:
@@ -86,15 +119,9 @@ def _needed(kernel: Kernel, machine: Machine) -> Iterator[tuple[str, int, int, i
          "sbuf_bytes_per_partition", "bytes per partition of SBUF"),
         (lambda b: -(-size_of(b) // bank) if b.memory == PSUM else 0, "psum_banks", "banks of PSUM"),
     ]  # fmt: skip
+    lives = lives_of(kernel.body)
     for cost, limit, what in costs:
         most = int(machine[limit])
-        yield what, most, *_buffered(kernel, cost, most)
-
-
-def _buffered(kernel: Kernel, cost: Callable[[Buffer], int], most: int) -> tuple[int, int]:
-    """With how many buffers tiles fit, one if with none, and the most that they then take."""
-    for buffers in BUFFERS:
-        needed = peak(kernel.body, cost, buffers)
-        if needed <= most:
-            break
-    return buffers, needed
+        needed = {buffers: lives.peak(cost, buffers) for buffers in BUFFERS}
+        buffers = next((n for n in BUFFERS if needed[n] <= most), BUFFERS[-1])
+        yield what, most, buffers, needed[buffers]

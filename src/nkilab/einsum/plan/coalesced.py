@@ -248,6 +248,8 @@ class Coalescing:
             return
         transfers = [t for s in loop.body if isinstance(s, Moved) for t in self.wanted(loop, s, trips)]
         before, place = list(body), next(n for n, s in enumerate(body) if s is loop)
+        if not transfers:
+            return
         fitting = buffers_that_fit(self.kernel, self.hardware.machine)
         # what all turns share goes before the loop, or behind it; for the others a loop is divided once
         parts = [t for t in transfers if t.needed < trips and not self.is_given]

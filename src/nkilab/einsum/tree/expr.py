@@ -121,19 +121,22 @@ class Expr:
         atom = self.terms[0][0][0] if is_atom else ""
         return None if isinstance(atom, str) else atom
 
-    @property
+    @cached_property
     def atoms(self) -> frozenset[Atom]:
         """Its factors."""
         return frozenset(atom for factors, _ in self.terms for atom in factors)
 
-    @property
+    @cached_property
     def names(self) -> frozenset[str]:
         """Names that occur."""
         return frozenset(n for a in self.atoms for n in ((a,) if isinstance(a, str) else a.names))
 
     def __add__(self, other: Whole) -> Expr:
+        added = expr(other)
+        if not added.terms or not self.terms:
+            return self if self.terms else added
         terms = dict(self.terms)
-        for factors, c in expr(other).terms:
+        for factors, c in added.terms:
             terms[factors] = terms.get(factors, 0) + c
         return _normal(terms)
 
@@ -146,9 +149,12 @@ class Expr:
         return expr(other) - self
 
     def __mul__(self, other: Whole) -> Expr:
+        times = expr(other)
+        if (number := times.value) is not None:
+            return Expr(tuple((f, c * number) for f, c in self.terms)) if number else ZERO
         terms: dict[tuple[Atom, ...], int] = {}
         for factors, c in self.terms:
-            for others, d in expr(other).terms:
+            for others, d in times.terms:
                 key = tuple(sorted((*factors, *others), key=str))
                 terms[key] = terms.get(key, 0) + c * d
         return _normal(terms)
@@ -229,7 +235,9 @@ Whole = int | Expr
 
 def _normal(terms: Mapping[tuple[Atom, ...], int]) -> Expr:
     kept = [term for term in terms.items() if term[1]]
-    return Expr(tuple(sorted(kept, key=lambda term: (*map(str, term[0]),))))
+    if len(kept) > 1:
+        kept.sort(key=lambda term: (*map(str, term[0]),))
+    return Expr(tuple(kept))
 
 
 def expr(value: Whole) -> Expr:
