@@ -187,7 +187,7 @@ def test_scalar_engine_takes_over_the_copies_that_end_both_soonest() -> None:
         b: View(b, (Cut(ZERO, expr(128)), Cut(ZERO, expr(4)), Cut(ZERO, expr(512)))) for b in (psum, copied)
     }
     loop = Loop("i", 8, [Copy(whole[copied], whole[psum])])
-    balanced(Kernel("kernel", (), [loop], ()), TRN2)
+    balanced(Kernel("kernel", (), [loop], ()), Hardware(TRN2))
     assert [(s.engine, str(s.dst.index[2].start), str(s.dst.index[2].count)) for s in loop.body] == [
         ("scalar", "0", "256"),
         ("", "256", "256"),

@@ -28,6 +28,8 @@ class Hardware:
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
         self._steps: dict[tuple[object, ...], list[Step]] = {}
+        # the same of statements that were priced, by identity, and they themselves
+        self._priced: dict[int, tuple[Statement, list[Step]]] = {}
 
     def steps(self, statement: Statement) -> list[Step]:
         """The steps of a statement, a ragged tile taken as a full one.
@@ -35,6 +37,11 @@ class Hardware:
         Raises:
             KernelError: if the chip has no such instruction.
         """
+        if id(statement) not in self._priced:
+            self._priced[id(statement)] = statement, self._steps_of(statement)
+        return self._priced[id(statement)][1]
+
+    def _steps_of(self, statement: Statement) -> list[Step]:
         call = instruction_of(statement)
         if call is None:
             return []

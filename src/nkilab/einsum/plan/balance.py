@@ -13,7 +13,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from math import inf
 
-from ...machine import Machine
 from ...tiles.dtypes import as_dtype
 from ..hardware import Hardware
 from ..room import views_of
@@ -38,11 +37,11 @@ def columns_of(view: nodes.View) -> int:
     return found
 
 
-def balanced(kernel: nodes.Kernel, machine: Machine) -> nodes.Kernel:
+def balanced(kernel: nodes.Kernel, hardware: Hardware) -> nodes.Kernel:
     """A kernel in which ScalarE takes over copies, nest after nest, where VectorE has most to do."""
     for statement in kernel.body:
         if isinstance(statement, nodes.Loop):
-            _Part(statement, Hardware(machine)).relieve()
+            _Part(statement, hardware).relieve()
     return kernel
 
 
@@ -200,9 +199,9 @@ def _exchange(body: list[nodes.Statement], old: nodes.Statement, new: list[nodes
             _exchange(statement.body, old, new)
 
 
-def set_aside(kernel: nodes.Kernel, machine: Machine) -> nodes.Kernel:
+def set_aside(kernel: nodes.Kernel, hardware: Hardware) -> nodes.Kernel:
     """A kernel whose turns compute on VectorE what the next one waits for, as far as GpSimdE has time."""
-    _loops(kernel.body, Hardware(machine))
+    _loops(kernel.body, hardware)
     return kernel
 
 

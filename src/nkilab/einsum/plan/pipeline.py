@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from ...machine import Machine
 from ..hardware import Hardware
 from ..room import NoRoomError, proved_room, views_of
 from ..tree import nodes
@@ -331,15 +330,14 @@ def _is_wide(statement: nodes.Statement) -> bool:
     return any(count >= WIDE for count in free)
 
 
-def pipelined(kernel: nodes.Kernel, machine: Machine, may: Callable[[nodes.Loop], bool]) -> nodes.Kernel:
+def pipelined(kernel: nodes.Kernel, hardware: Hardware, may: Callable[[nodes.Loop], bool]) -> nodes.Kernel:
     """A kernel whose loops run a turn ahead what they can, where that is useful and its tiles fit.
 
     Args:
         kernel: as it is.
-        machine: the chip.
+        hardware: what statements take.
         may: whether a loop is to be changed.
     """
-    hardware = Hardware(machine)
 
     def changed(body: list[nodes.Statement]) -> bool:
         """Change the loops of a body in place, the innermost that can be; whether one was."""
@@ -357,7 +355,7 @@ def pipelined(kernel: nodes.Kernel, machine: Machine, may: Callable[[nodes.Loop]
         place, before = next(n for n, s in enumerate(body) if s is loop), list(body)
         body[place : place + 1] = pipeline.statements()
         try:
-            proved_room(kernel, machine)
+            proved_room(kernel, hardware.machine)
         except NoRoomError:
             body[:] = before
             return False

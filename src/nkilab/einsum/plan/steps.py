@@ -62,6 +62,7 @@ class Lowering:
         self.group: Group | None = None
         self.units = Units(self.ctx)
         self.homes = Homes(self.ctx, self.units)
+        self.hardware = Hardware(machine)
         self.later: set[str] = set()
 
     def planned(self) -> tuple[Kernel, Context]:
@@ -110,8 +111,8 @@ class Lowering:
         is_shared = ctx.pick("copies out of PSUM", ("shared with ScalarE", "VectorE")) != "VectorE"
         # what is given an engine keeps it
         if is_shared and not ctx.given.instructions:
-            kernel = set_aside(balanced(kernel, ctx.machine), ctx.machine)
-        return pipelined(kernel, ctx.machine, self.is_ahead), ctx
+            kernel = set_aside(balanced(kernel, self.hardware), self.hardware)
+        return pipelined(kernel, self.hardware, self.is_ahead), ctx
 
     def finish(self, kernel: Kernel) -> None:
         """Leave out what comparisons of indices rule out, and zeros that first values overwrite."""
@@ -121,7 +122,7 @@ class Lowering:
             peeled(kernel)
         ways = ("together", "turn by turn")
         if self.ctx.pick("transfers of several turns", ways, costs=(1.0, 1.9)) == "together":
-            Coalescing(kernel, Hardware(self.ctx.machine), self.ctx.build, is_given).change()
+            Coalescing(kernel, self.hardware, self.ctx.build, is_given).change()
 
     def copy_edged(self, name: str) -> None:
         """Copy a tensor with zeros around it."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import product
 from math import prod
 from operator import floordiv, mod
@@ -242,7 +242,12 @@ def _normal(terms: Mapping[tuple[Atom, ...], int]) -> Expr:
 
 def expr(value: Whole) -> Expr:
     """A number or expression as an expression."""
-    return value if isinstance(value, Expr) else Expr((((), value),) if value else ())
+    return value if isinstance(value, Expr) else _number(value)
+
+
+@lru_cache(maxsize=4096)
+def _number(value: int) -> Expr:
+    return Expr((((), value),) if value else ())
 
 
 def _of(atom: Atom) -> Expr:
