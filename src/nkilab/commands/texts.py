@@ -51,7 +51,11 @@ from .shapes import target_option
     help="Show loops, where tensors lie, traffic, and what limits the speed.",
 )  # fmt: skip
 @click.option(
-    "--size", "sizes", multiple=True, metavar="RANK=N", help="Extent of a rank that SPEC leaves open."
+    "--size",
+    "sizes",
+    multiple=True,
+    metavar="RANK=N",
+    help="Extent of a rank that SPEC leaves open, or all of FIRST..LAST:STEP.",
 )
 @click.option("--dtype", "dtypes", multiple=True, metavar="[TENSOR=]TYPE", help="Type of inputs and outputs.")
 @target_option

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from numbers import Real
@@ -36,6 +36,7 @@ from .plan.lower import lower
 from .plan.normal import live
 from .probes import Verdict, verdicts
 from .prove import proved
+from .ranged import compiled_over
 from .search import Plans, Search, searched
 from .timed import best_timed
 from .tree.nodes import Kernel
@@ -67,7 +68,8 @@ def compile(
 
     Args:
         spec: see `language.forms.spec_from`.
-        sizes: extents of ranks that the specification leaves open.
+        sizes: extents of ranks that the specification leaves open; of a `range` of them the kernel
+            takes the one that it runs at as an argument.
         shapes: of tensors, instead of or beside `sizes`.
         dtypes: of inputs and outputs by name, or one for all; float32, or that of the inputs, if not given.
         scalars, outputs: for expressions, which alone take them.
@@ -88,6 +90,11 @@ def compile(
     dialect = _dialect(dialect, as_written)
     machine = machine_named(target)
     held = spec_from(spec, scalars, outputs)
+    if any(isinstance(size, range) for size in (sizes or {}).values()) and not as_written:
+        at = partial(
+            compile, held, dtypes=dtypes, dialect=dialect, strict=strict, search=search, target=target
+        )
+        return _over_ranges(held, sizes or {}, shapes or {}, partial(at, name=name))
     held = replace(held, kernel_name=name or held.kernel_name or "kernel")
     cascade = _with_extents(held.cascade, sizes or {}, shapes or {})
     known = replace(held, cascade=cascade)
@@ -107,6 +114,21 @@ def compile(
         return replace(result, changes=(*parts, *result.changes), target=target)
     result = _planned(held, sized(cascade), dtypes, dialect, machine, search)
     return replace(result, findings=found, target=target)
+
+
+def _over_ranges(
+    spec: Spec, sizes: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]],
+    compiled: Callable[..., CompiledEinsum],
+) -> CompiledEinsum:  # fmt: skip
+    """One kernel for all sizes of ranks that have several."""
+    known = known_ranks(spec.cascade)
+    sizes = {name if name in known else name.upper(): size for name, size in sizes.items()}
+    ranges = {rank: size for rank, size in sizes.items() if isinstance(size, range)}
+    return compiled_over(
+        ranges,
+        lambda chosen: compiled(sizes={**sizes, **chosen}, shapes=shapes),
+        lambda chosen: sized(_with_extents(spec.cascade, {**sizes, **chosen}, shapes)).sizes,
+    )
 
 
 def _planned(
@@ -228,7 +250,8 @@ def _check_options(sizes: Any, shapes: Any, scalars: Any, dtypes: Any, strict: A
         if given is not None and not (name == "dtypes" and isinstance(given, str)):
             mapping(name, given, example)
     for rank, extent in (sizes or {}).items():
-        whole(f"the size of {rank}", extent, 1)
+        if not isinstance(extent, range):
+            whole(f"the size of {rank}", extent, 1)
     for tensor, shape in (shapes or {}).items():
         need(f"the shape of {tensor}", shape, (tuple, list), "a tuple of extents")
         for extent in shape:

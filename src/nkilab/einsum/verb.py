@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -45,18 +46,26 @@ def pairs(given: Sequence[str], option: str) -> dict[str, str]:
     return found
 
 
-def sizes_of(given: Sequence[str]) -> dict[str, int]:
-    """Extents of --size.
+_RANGE = re.compile(r"(\d{1,18})\.\.(\d{1,18})(?::(\d{1,18}))?")
+
+
+def sizes_of(given: Sequence[str]) -> dict[str, int | range]:
+    """Extents of --size; of FIRST..LAST or FIRST..LAST:STEP all that it has.
 
     Raises:
         UsageError: if one is no positive whole number.
     """
-    found = {}
+    found: dict[str, int | range] = {}
     parts = [part for text in given for part in text.split(",")]
     for name, value in pairs(parts, "--size").items():
-        if not value.isdecimal() or len(value) > 18 or not int(value):
-            raise UsageError(f"--size {name} is {value}; it must be a whole number of at least 1")
-        found[name] = int(value)
+        if (ends := _RANGE.fullmatch(value)) and int(ends[3] or 1):
+            found[name] = range(int(ends[1]), int(ends[2]) + 1, int(ends[3] or 1))
+        elif value.isdecimal() and len(value) <= 18 and int(value):
+            found[name] = int(value)
+        else:
+            raise UsageError(
+                f"--size {name} is {value}; it must be a whole number of at least 1, or FIRST..LAST:STEP"
+            )
     return found
 
 

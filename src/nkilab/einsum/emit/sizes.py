@@ -8,7 +8,7 @@ the tiles of its rank are fixed: another tile might need another number there, a
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 
 from ..language.ast import Cascade
 from ..room import views_of
@@ -31,12 +31,14 @@ class Named:
         tiles: names of tiles, and their values.
         ranks: the extents of the ranks of tiles, by the tiles' names.
         fixed: names of tiles that nothing but a plan changes.
+        extents: the ranks whose extents have names, by the names.
     """
 
     kernel: nodes.Kernel
     tiles: Mapping[str, int]
     ranks: Mapping[str, int]
     fixed: frozenset[str]
+    extents: Mapping[str, str] = field(default_factory=dict)
 
     def at(self, values: Mapping[str, int]) -> nodes.Kernel:
         """The tree of numbers alone, with some tiles of other sizes."""
@@ -123,6 +125,7 @@ class _Names:
             values,
             {name: sizes[rank] for name, (rank, _) in tiles.items()},
             frozenset(name for name, (rank, _) in tiles.items() if rank in self.fixed),
+            {name: rank for rank, name in self.extents.items() if name in names},
         )
 
     # names
