@@ -44,20 +44,20 @@ def test_two_sizes_of_a_softmax_and_what_was_proved():
 
 
 def test_where_no_plan_serves_all_the_error_says_which_sizes_one_serves():
-    with pytest.raises(UnsupportedError, match=r"no plan serves all 4 sizes: .* fails at K=\d+: ") as told:
+    with pytest.raises(UnsupportedError, match=r"no plan serves all 4 sizes: .* fails at K=\d+: ") as refused:
         compile(PRODUCT, sizes={"K": range(128, 513, 128), "N": 512, "M": 128})
-    served = [int(n) for n in told.value.hint.partition("K ")[2].partition(", and")[0].split(", ")]
+    served = [int(n) for n in refused.value.hint.partition("K ")[2].partition(", and")[0].split(", ")]
     step = served[1] - served[0]
     kernel = compile(PRODUCT, sizes={"K": range(served[0], served[-1] + 1, step), "N": 512, "M": 128})
     assert kernel.parameters == ("K",)
 
 
 @pytest.mark.parametrize(
-    ("sizes", "told"),
+    ("sizes", "sentence"),
     [(range(128, 128), "the sizes of M are"), (range(4), "at least 1"), (range(1, 1000), "at most 64")],
 )
-def test_ranges_without_sense_are_refused(sizes, told):
-    with pytest.raises(UsageError, match=told):
+def test_ranges_without_sense_are_refused(sizes, sentence):
+    with pytest.raises(UsageError, match=sentence):
         compile(PRODUCT, sizes={"M": sizes, "N": 64, "K": 128})
 
 

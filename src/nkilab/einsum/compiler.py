@@ -52,7 +52,7 @@ TYPES_OF_NKI = (*TYPES, "float8_e4m3fn")
 def compile(
     spec: Any,
     *,
-    sizes: Mapping[str, int] | None = None,
+    sizes: Mapping[str, int | range] | None = None,
     shapes: Mapping[str, tuple[int, ...]] | None = None,
     dtypes: Mapping[str, Any] | str | None = None,
     scalars: Mapping[str, float] | None = None,
@@ -84,49 +84,54 @@ def compile(
         SpecError: if the specification has no meaning, or contradicts itself.
         UnsupportedError: if no nest covers an Einsum.
     """
-    _check_options(sizes, shapes, scalars, dtypes, strict)
+    _check_options(sizes, shapes, scalars, dtypes, strict, as_written)
     _check_names(outputs, name)
     search = search if isinstance(search, Search) else Search(seconds("search", search))
     dialect = _dialect(dialect, as_written)
     machine = machine_named(target)
     held = spec_from(spec, scalars, outputs)
-    if any(isinstance(size, range) for size in (sizes or {}).values()) and not as_written:
-        at = partial(
-            compile, held, dtypes=dtypes, dialect=dialect, strict=strict, search=search, target=target
-        )
-        return _over_ranges(held, sizes or {}, shapes or {}, partial(at, name=name))
     held = replace(held, kernel_name=name or held.kernel_name or "kernel")
-    cascade = _with_extents(held.cascade, sizes or {}, shapes or {})
+    numbers = {r: size for r, size in (sizes or {}).items() if not isinstance(size, range)}
+    if ranges := {r: size for r, size in (sizes or {}).items() if isinstance(size, range)}:
+        at = partial(compile, dtypes=dtypes, dialect=dialect, strict=strict, search=search, target=target)
+        return _over_ranges(held, ranges, numbers, shapes or {}, at)
+    cascade = _with_extents(held.cascade, numbers, shapes or {})
     known = replace(held, cascade=cascade)
     if as_written:
         enforce(check_cascade(known))
         return _as_written(held, cascade, target)
     _need_types(known, dtypes, TYPES if dialect == "neuronxcc" else TYPES_OF_NKI)
+    held, known, parts, found = _judged(held, known, machine)
+    enforce(found, strict=strict)
+    if held.is_mapped:
+        held = _decided(held, dtypes, search.seconds) if is_whole(held) else _completed(known, dtypes)
+        result = _mapped(held, cascade, machine, dialect, found, strict, search)
+        return replace(result, changes=(*parts, *result.changes), target=target)
+    made = partial(_planned, held, sized(cascade), dtypes, dialect)
+    return replace(made(machine, search), findings=found, target=target)
+
+
+def _judged(
+    held: Spec, known: Spec, machine: Machine
+) -> tuple[Spec, Spec, tuple[str, ...], tuple[Finding, ...]]:
+    """A specification, and it with extents, with what a mapping needs; what was done, what is found."""
     known, parts = with_parts(known, machine)
     held = replace(held, partitioning=known.partitioning)
     held, known, copies = _with_copies(held, known, machine)
     is_partial = held.is_mapped and not is_whole(held)
-    found = (*copies, *(judge(known, machine, GIVEN) if is_partial else judge(known, machine)))
-    enforce(found, strict=strict)
-    if held.is_mapped:
-        held = _completed(known, dtypes) if is_partial else _decided(held, dtypes, search.seconds)
-        result = _mapped(held, cascade, machine, dialect, found, strict, search)
-        return replace(result, changes=(*parts, *result.changes), target=target)
-    result = _planned(held, sized(cascade), dtypes, dialect, machine, search)
-    return replace(result, findings=found, target=target)
+    found = judge(known, machine, GIVEN) if is_partial else judge(known, machine)
+    return held, known, tuple(parts), (*copies, *found)
 
 
 def _over_ranges(
-    spec: Spec, sizes: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]],
-    compiled: Callable[..., CompiledEinsum],
+    spec: Spec, ranges: Mapping[str, range], sizes: Mapping[str, int],
+    shapes: Mapping[str, tuple[int, ...]], compiled: Callable[..., CompiledEinsum],
 ) -> CompiledEinsum:  # fmt: skip
     """One kernel for all sizes of ranks that have several."""
     known = known_ranks(spec.cascade)
-    sizes = {name if name in known else name.upper(): size for name, size in sizes.items()}
-    ranges = {rank: size for rank, size in sizes.items() if isinstance(size, range)}
     return compiled_over(
-        ranges,
-        lambda chosen: compiled(sizes={**sizes, **chosen}, shapes=shapes),
+        {name if name in known else name.upper(): several for name, several in ranges.items()},
+        lambda chosen: compiled(spec, sizes={**sizes, **chosen}, shapes=shapes),
         lambda chosen: sized(_with_extents(spec.cascade, {**sizes, **chosen}, shapes)).sizes,
     )
 
@@ -236,7 +241,9 @@ def _check_names(outputs: Sequence[str], kernel_name: str) -> None:
         raise UsageError(f"name is {shown(kernel_name)}; a function's name has letters, digits and _")
 
 
-def _check_options(sizes: Any, shapes: Any, scalars: Any, dtypes: Any, strict: Any) -> None:
+def _check_options(
+    sizes: Any, shapes: Any, scalars: Any, dtypes: Any, strict: Any, as_written: object
+) -> None:
     """Refuse what is no extent, shape, number or type by name.
 
     Raises:
@@ -250,7 +257,7 @@ def _check_options(sizes: Any, shapes: Any, scalars: Any, dtypes: Any, strict: A
         if given is not None and not (name == "dtypes" and isinstance(given, str)):
             mapping(name, given, example)
     for rank, extent in (sizes or {}).items():
-        if not isinstance(extent, range):
+        if as_written or not isinstance(extent, range):
             whole(f"the size of {rank}", extent, 1)
     for tensor, shape in (shapes or {}).items():
         need(f"the shape of {tensor}", shape, (tuple, list), "a tuple of extents")

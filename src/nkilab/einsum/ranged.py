@@ -69,8 +69,8 @@ def compiled_over(
         if not sizes or min(sizes) < 1:
             raise UsageError(f"the sizes of {rank} are {sizes}; they are whole numbers of at least 1")
     if (count := prod(map(len, ranges.values()))) > MOST_SIZES:
-        told = f"there are {count:,} sizes in the ranges; each is proved, and at most {MOST_SIZES} are"
-        raise UsageError(told, hint="give a larger step")
+        problem = f"there are {count:,} sizes in the ranges; each is proved, and at most {MOST_SIZES} are"
+        raise UsageError(problem, hint="give a larger step")
     chosen = (dict(zip(ranges, sizes)) for sizes in product(*ranges.values()))
     points = sorted((Point(c, extents_at(c)) for c in chosen), key=lambda p: prod(p.chosen.values()))
     unfit = []
@@ -84,10 +84,10 @@ def compiled_over(
             unfit.append(error)
     best = max(unfit, key=lambda error: len(error.served))
     served = {rank: sorted({p.chosen[rank] for p in best.served}) for rank in ranges}
-    told = "; ".join(f"{rank} {', '.join(map(str, sizes))}" for rank, sizes in served.items())
+    listed = "; ".join(f"{rank} {', '.join(map(str, sizes))}" for rank, sizes in served.items())
     raise UnsupportedError(
         f"no plan serves all {count} sizes: {best.problem}",
-        hint=f"give what one plan serves, {told}, and compile the others apart",
+        hint=f"give what one plan serves, {listed}, and compile the others apart",
     )
 
 
@@ -100,18 +100,19 @@ def _opened(
         UnfitError: if its plan does not serve one.
     """
     assert base.tree is not None
-    held = named(base.tree, base.cascade)
-    names = {rank: name for name, rank in held.extents.items()}
+    base_names = named(base.tree, base.cascade)
+    names = {rank: name for name, rank in base_names.extents.items()}
     if unnamed := [rank for rank in ranges if rank not in names]:
         raise UnfitError(
             f"the kernel for {point} has the size of {unnamed[0]} in numbers that have no name", [point]
         )
-    _need_all(base, point, [(p, held.at({names[r]: p.sizes[r] for r in ranges})) for p in points])
+    _need_all(base, point, [(p, base_names.at({names[r]: p.sizes[r] for r in ranges})) for p in points])
     known: dict[Atom, Expr] = {names[r]: name_of(r) for r in ranges}
     groups = (
-        (what, {n: v for n, v in group.items() if n not in known}) for what, group in held.kernel.constants
+        (what, {n: v for n, v in group.items() if n not in known})
+        for what, group in base_names.kernel.constants
     )
-    tree = replace(held.kernel, constants=tuple(group for group in groups if group[1]))
+    tree = replace(base_names.kernel, constants=tuple(group for group in groups if group[1]))
     opened = mapped(tree, lambda e: e.replaced(known), {})
     assert isinstance(opened, Kernel)
     claims = [f"{rank} in {sizes}" for rank, sizes in ranges.items()]

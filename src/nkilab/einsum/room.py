@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, fields
-from functools import cache
+from dataclasses import dataclass
 from itertools import accumulate
 from math import prod
 
@@ -27,14 +26,9 @@ def size_of(buffer: Buffer) -> int:
     return prod(expr(e).value or 1 for e in buffer.shape[1:]) * as_dtype(buffer.dtype).storage.itemsize
 
 
-@cache
-def _names(kind: type[Statement]) -> tuple[str, ...]:
-    return tuple(field.name for field in fields(kind))
-
-
 def views_of(statement: Statement) -> Iterator[tuple[str, View]]:
     """The views of a statement with the names of its fields."""
-    for name in _names(type(statement)):
+    for name in statement.__dataclass_fields__:
         value = getattr(statement, name)
         if isinstance(value, View):
             yield name, value
