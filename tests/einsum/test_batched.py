@@ -10,6 +10,8 @@ import pytest
 import nkilab.einsum
 from nkilab.einsum.compiled import CompiledEinsum
 
+pytestmark = pytest.mark.corpus
+
 TRIANGLE = "Z[i, j, c] = A[k, i, c] . B[k, j, c] ;; M mul V add"
 SIZES = {"I": 48, "J": 40, "K": 130, "C": 12}
 

@@ -12,6 +12,8 @@ from nkilab.einsum.tree.nodes import HBM, PSUM, SBUF, At, Buffer, Cut, Load, Mat
 from nkilab.machine import MACHINES
 from tests.einsum.test_batched import loaded, values
 
+pytestmark = pytest.mark.corpus
+
 TRN2 = MACHINES["trn2"]
 
 
