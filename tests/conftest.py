@@ -12,6 +12,7 @@ from zlib import crc32
 
 import pytest
 from hypothesis import is_hypothesis_test, settings
+from xdist.scheduler import WorkStealingScheduling
 
 from nkilab.machine import MACHINES, Machine
 from nkilab.trace.session import Session
@@ -59,6 +60,12 @@ def pytest_collection() -> Generator[None]:
     finally:
         gc.freeze()
         gc.enable()
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> WorkStealingScheduling:
+    """Who has nothing left takes over from who has: tests of Einsums stand together and take longest."""
+    return WorkStealingScheduling(config, log)
 
 
 def pytest_report_header(config: pytest.Config) -> list[str]:
