@@ -71,8 +71,8 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> WorkSteal
 def pytest_report_header(config: pytest.Config) -> list[str]:
     """What nobody asked for; of tests that are left out pytest itself counts no more than some."""
     asked = config.option.markexpr or ""
-    words = {"slow": "tests marked slow: -m slow", "corpus": "further cases of laws: -m corpus"}
-    return [f"left out: {told}" for mark, told in words.items() if mark not in asked]
+    marked = {"slow": "tests marked slow: -m slow", "corpus": "further cases of laws: -m corpus"}
+    return [f"left out: {tests}" for mark, tests in marked.items() if mark not in asked]
 
 
 @pytest.hookimpl(tryfirst=True)
