@@ -79,17 +79,22 @@ def pytest_report_header(config: pytest.Config) -> list[str]:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Slow tests, and all cases of laws over many kernels, run when asked for: -m slow, -m corpus.
 
-    A random test is a law as well; fewer of its examples run instead.
+    A random test is a law as well; fewer of its examples run instead. Of a law that is marked `drawn=False`,
+    as it compiles kernels for seconds, no case runs.
     """
     asked = config.option.markexpr or ""
     laws: dict[str, list[str]] = defaultdict(list)
+    further = set()
     for item in items:
+        mark = item.get_closest_marker("corpus")
         if is_hypothesis_test(getattr(item, "obj", None)):
             item.add_marker(pytest.mark.corpus)
-        elif item.get_closest_marker("corpus"):
+        elif mark and mark.kwargs.get("drawn", True):
             laws[item.nodeid.partition("[")[0]].append(item.nodeid)
+        elif mark:
+            further.add(item.nodeid)
     first = {name for cases in laws.values() for name in drawn(cases)}
-    further = {name for cases in laws.values() for name in cases} - first
+    further |= {name for cases in laws.values() for name in cases} - first
     left_out = first if config.option.further else set() if "corpus" in asked else further
 
     def runs(item: pytest.Item) -> bool:

@@ -30,13 +30,14 @@ class Item:
     """What is asked of a test that was collected."""
 
     def __init__(self, nodeid: str, *marks: str, obj: object = None) -> None:
-        self.nodeid, self.marks, self.obj = nodeid, set(marks), obj
+        self.nodeid, self.obj = nodeid, obj
+        self.marks: dict[str, object] = {name: getattr(pytest.mark, name) for name in marks}
 
-    def get_closest_marker(self, name: str) -> bool:
-        return name in self.marks
+    def get_closest_marker(self, name: str) -> object:
+        return self.marks.get(name)
 
     def add_marker(self, mark: pytest.MarkDecorator) -> None:
-        self.marks.add(mark.name)
+        self.marks[mark.name] = mark
 
 
 def run_by(markexpr: str, *, further: bool = False) -> list[str]:
@@ -47,7 +48,8 @@ def run_by(markexpr: str, *, further: bool = False) -> list[str]:
 
     items: Any = [Item(f"law[{n}]", "corpus", *["slow"] * (n == 18)) for n in range(19)]
     items += [Item("random[nki]", obj=random), Item("random[neuronxcc]", obj=random)]
-    items += [Item("plain", obj=run_by), Item("slow", "slow")]
+    items += [Item("plain", obj=run_by), Item("slow", "slow"), Item("seconds")]
+    items[-1].add_marker(pytest.mark.corpus(drawn=False))
     before, left_out = list(items), []
     hook = SimpleNamespace(pytest_deselected=lambda items: left_out.extend(items))
     config: Any = SimpleNamespace(option=SimpleNamespace(markexpr=markexpr, further=further), hook=hook)
@@ -60,10 +62,11 @@ def run_by(markexpr: str, *, further: bool = False) -> list[str]:
 def test_what_the_first_run_leaves_out_of_a_law_the_further_one_runs_and_random_tests_run_in_both() -> None:
     laws = {f"law[{n}]" for n in range(18)}
     by_default, further = run_by(""), run_by("corpus", further=True)
-    assert {*by_default, *further} == laws | {"random[nki]", "random[neuronxcc]", "plain"}
+    assert {*by_default, *further} == laws | {"random[nki]", "random[neuronxcc]", "plain", "seconds"}
+    assert "seconds" not in by_default
     assert {*by_default} & {*further} == {"random[nki]", "random[neuronxcc]"}
     assert 2 <= len(laws & {*by_default}) <= 3
-    assert {*run_by("corpus")} == laws | {"random[nki]", "random[neuronxcc]"}
+    assert {*run_by("corpus")} == laws | {"random[nki]", "random[neuronxcc]", "seconds"}
     assert {*run_by("slow")} > {"slow"}
 
 

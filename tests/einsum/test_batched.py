@@ -58,6 +58,7 @@ def test_a_bias_is_added_to_what_lies_in_psum() -> None:
     assert np.array_equal(np.asarray(kernel(a, b, c)), a @ b + c)
 
 
+@pytest.mark.corpus(drawn=False)
 def test_the_order_of_factors_is_the_faster_of_those_that_are_close() -> None:
     sizes = {"I": 128, "J": 256, "K": 128, "R": 16}
     kernel = nkilab.einsum.compile("ijk,ir,kr->jr", sizes=sizes, dtypes="bfloat16")

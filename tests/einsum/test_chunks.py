@@ -147,6 +147,7 @@ def _long() -> einsum.CompiledEinsum:
     return einsum.compile(FORMS["decays of turns and heads"], sizes=LONG)
 
 
+@pytest.mark.corpus(drawn=False)
 def test_long_recurrences_are_several_times_as_fast_in_chunks() -> None:
     text = FORMS["decays of turns and heads"]
     scan = einsum.compile(
@@ -156,6 +157,7 @@ def test_long_recurrences_are_several_times_as_fast_in_chunks() -> None:
     assert _long().estimate.latency_us < scan.estimate.latency_us / 4
 
 
+@pytest.mark.corpus(drawn=False)
 def test_a_roofline_asks_for_no_state_where_chunks_need_none() -> None:
     roofline = _long().roofline
     assert roofline.times_ns["scan"] == 0

@@ -153,6 +153,7 @@ def test_a_search_keeps_the_kernel_of_the_rules_where_no_other_is_predicted_fast
     assert len(result.alternatives) > 1
 
 
+@pytest.mark.corpus(drawn=False)
 def test_two_workers_find_the_same_kernel() -> None:
     sizes = {"K": 256, "M": 256, "N": 512}
     one = nkilab.einsum.compile(PRODUCT, sizes=sizes, search=0.4)
@@ -164,6 +165,7 @@ def test_two_workers_find_the_same_kernel() -> None:
     )
 
 
+@pytest.mark.corpus(drawn=False)
 def test_a_search_that_is_interrupted_goes_on_from_its_journal(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
