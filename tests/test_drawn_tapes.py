@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 import nkilab
 from nkilab import launches, tapes
 from nkilab.runner import kernel_from
+from tests.examples import examples
 from tests.test_tapes import HEAD, module, outcome, x_of
 
 with nkilab.activate():
@@ -72,7 +73,9 @@ def arrays_of(seed: int) -> tuple[np.ndarray, ...]:
     return x_of(seed, (4, 4)), rows, marks
 
 
-@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=examples(80), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(steps=st.lists(STEPS, min_size=1, max_size=9), unwritten=st.sampled_from([0, 0, 1]))
 def test_every_launch_of_a_drawn_program_leaves_what_the_first_would(steps: Any, unwritten: int) -> None:
     kernel, first = drawn([*steps, (LINES[-1], 0, 0), (LINES[-1], 3, 1)], unwritten), []
@@ -86,7 +89,9 @@ def test_every_launch_of_a_drawn_program_leaves_what_the_first_would(steps: Any,
 LOOPS = ("range(24)", "nl.affine_range(9)", "nl.sequential_range(12)", "range(1, 20, 3)")
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=examples(60), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(
     steps=st.lists(STEPS, min_size=1, max_size=5), loop=st.sampled_from(LOOPS), unwritten=st.integers(0, 1)
 )
@@ -125,7 +130,9 @@ def masked(x, steps):  # type: ignore[no-untyped-def]
     return out
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=examples(40), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(steps=st.lists(st.tuples(st.integers(0, 3), st.integers(1, 15), st.integers(1, 3)), max_size=3))
 def test_drawn_masks_are_those_of_the_first_launch(steps: list[tuple[int, int, int]]) -> None:
     first = []

@@ -20,6 +20,7 @@ from nkilab.isa.elementwise import Reciprocal
 from nkilab.tapes import forget_tapes
 from nkilab.tiles.dtypes import FLOAT32
 from nkilab.tiles.tile import Storage
+from tests.examples import examples
 
 with nkilab.activate():
     import nki
@@ -80,7 +81,7 @@ def two() -> Threads:
 calls = st.lists(st.tuples(st.lists(st.integers(0, 3), max_size=2), st.integers(0, 3)), max_size=40)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(calls)
 def test_any_order_of_reads_and_writes_ends_as_in_sequence(two: Threads, given_calls: Any) -> None:
     tiles = [storage(str(n)) for n in range(4)]

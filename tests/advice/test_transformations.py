@@ -47,6 +47,7 @@ def subject(name: str, *, rewritten: bool) -> Subject:
     return subject_of(program, estimate.program, estimate.plan, estimate.timeline)
 
 
+@pytest.mark.corpus
 @pytest.mark.parametrize("name", PAIRS)
 def test_an_edit_gains_what_the_rewritten_kernel_gains(name: str) -> None:
     slow, fast = (subject(name, rewritten=rewritten).latency_ns for rewritten in (False, True))
@@ -56,12 +57,14 @@ def test_an_edit_gains_what_the_rewritten_kernel_gains(name: str) -> None:
     assert min(edited) == pytest.approx(fast, rel=PAIRS[name][2])
 
 
+@pytest.mark.corpus
 @pytest.mark.parametrize("name", sorted(set(PAIRS) - SILENT))
 def test_a_kernel_that_needs_a_transformation_is_told_so(name: str) -> None:
     pieces = advice_of(subject(name, rewritten=False))
     assert name in {id for own in pieces for id in (own.id, *own.also_called)}
 
 
+@pytest.mark.corpus
 @pytest.mark.parametrize("name", sorted(name for name in PAIRS if not CATALOGUE[name].by_formula))
 def test_an_edited_program_computes_what_the_kernel_computes(name: str, monkeypatch) -> None:
     monkeypatch.setattr(equal_results, "MOST_ELEMENTS", 1 << 27)
@@ -110,6 +113,7 @@ def test_edits_that_make_one_program_are_one_piece_and_others_are_not() -> None:
     assert {own.id for own in pieces if not own.also_called} >= {"fuse_alu", "hoist_compute"}
 
 
+@pytest.mark.corpus
 @pytest.mark.parametrize("name", PAIRS)
 def test_a_rewritten_kernel_is_not_told_again(name: str) -> None:
     assert name not in {own.id for own in advice_of(subject(name, rewritten=True))}

@@ -37,6 +37,7 @@ def reported(planted_case: case.Case, table: Mapping[str, Dependence] | None = N
     return report_of(k, planted_case.args, {}, asked)
 
 
+@pytest.mark.corpus
 @every_case
 def test_a_kernel_has_the_findings_that_its_lines_are_marked_with(planted_case: case.Case) -> None:
     findings = reported(planted_case).findings

@@ -93,6 +93,7 @@ ONE_TILE = set(NL) - NO_TILE - NO_ROW - set(SPECIAL) - TWO_TILES - {"transpose",
 BY_ELEMENT = sorted(ONE_TILE | TWO_TILES | {"where", "dropout"})
 
 
+@pytest.mark.corpus
 @pytest.mark.parametrize("axis", [0, 1])
 @pytest.mark.parametrize("name", BY_ELEMENT)
 def test_what_a_mask_leaves_out_passes_every_function_and_is_found_where_it_is_stored(name, axis) -> None:

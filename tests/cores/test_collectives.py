@@ -17,6 +17,7 @@ from tests.dialects.spellings import marked_line
 from tests.dialects.spellings import nisa2 as nisa
 from tests.dialects.spellings import nki2 as nki
 from tests.dialects.spellings import nl2 as nl
+from tests.examples import examples
 
 with nkilab.activate():
     import nki.collectives as ncc
@@ -121,7 +122,7 @@ CASES = given(
 )
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @CASES
 def test_reductions_are_numpys(groups: Any, dtype: Any, tail: Any, op: str, seed: int) -> None:
     ranks, n = sum(map(len, groups)), len(groups[0])
@@ -138,7 +139,7 @@ def test_reductions_are_numpys(groups: Any, dtype: Any, tail: Any, op: str, seed
         np.testing.assert_array_equal(parts[rank], expected[at : at + 2])
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @CASES
 def test_moves_are_numpys(groups: Any, dtype: Any, tail: Any, op: str, seed: int) -> None:
     ranks, n = sum(map(len, groups)), len(groups[0])
@@ -156,7 +157,7 @@ def test_moves_are_numpys(groups: Any, dtype: Any, tail: Any, op: str, seed: int
         np.testing.assert_array_equal(passed[rank], xs[members[place - 1]])
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=examples(10), deadline=None)
 @CASES
 def test_a_ring_passes_what_it_reduced(groups: Any, dtype: Any, tail: Any, op: str, seed: int) -> None:
     ranks = sum(map(len, groups))

@@ -17,6 +17,7 @@ from nkilab import Topology
 from nkilab.isa.collectives import AllReduce
 from tests.cores.test_collectives import gathers, passes_on, reduces, scatters, swaps
 from tests.dialects.spellings import nl2 as nl
+from tests.examples import examples
 
 with nkilab.activate():
     import nki.collectives as ncc
@@ -197,7 +198,7 @@ def gathered(shape: tuple[int, int, int]) -> Counter[int]:
     return Counter({axis: count // len(holds) for axis, count in received.items()})
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(st.tuples(*[st.integers(1, 3)] * 3).filter(lambda shape: np.prod(shape) > 1))
 def test_bytes_of_each_link_are_those_of_chunks_that_are_moved_about(shape: tuple[int, int, int]) -> None:
     nodes, chips, on_chip = shape

@@ -316,10 +316,10 @@ def test_ctrl_c_in_one_program_ends_the_one_that_waits() -> None:
         schedule.meet(rank, wait("a"))
         if rank == 0:
             interrupt()
-            time.sleep(5)
+            time.sleep(60)
         schedule.meet(rank, wait("b"))
 
     started = time.monotonic()
     with pytest.raises(KeyboardInterrupt):
         schedule_of(work, work).run()
-    assert time.monotonic() - started < 4
+    assert time.monotonic() - started < 50

@@ -21,6 +21,8 @@ from nkilab.errors import UsageError
 from tests.einsum.mapped import SCALED_SUM
 from tests.einsum.specs import PRODUCT
 
+pytestmark = pytest.mark.corpus
+
 dialects = pytest.mark.parametrize("dialect", ["nki", "neuronxcc"])
 # a layout in HBM whose axes are not in the order of the declaration
 TRANSPOSED = PRODUCT.replace(

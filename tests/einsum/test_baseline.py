@@ -21,6 +21,7 @@ SHORT = (
 CHOSEN = [s for s in subjects() if s.size == "real" and s.dtype == "bfloat16" and s.name in SHORT]
 
 
+@pytest.mark.corpus
 @pytest.mark.parametrize("subject", CHOSEN, ids=lambda s: s.key)
 def test_no_kernel_weighs_more_than_it_did(subject: Subject) -> None:
     assert worse(read()[1][subject.key], weighed(subject), STRUCTURE) == []

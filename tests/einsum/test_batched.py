@@ -10,6 +10,8 @@ import pytest
 import nkilab.einsum
 from nkilab.einsum.compiled import CompiledEinsum
 
+pytestmark = pytest.mark.corpus
+
 TRIANGLE = "Z[i, j, c] = A[k, i, c] . B[k, j, c] ;; M mul V add"
 SIZES = {"I": 48, "J": 40, "K": 130, "C": 12}
 
@@ -56,6 +58,7 @@ def test_a_bias_is_added_to_what_lies_in_psum() -> None:
     assert np.array_equal(np.asarray(kernel(a, b, c)), a @ b + c)
 
 
+@pytest.mark.corpus(drawn=False)
 def test_the_order_of_factors_is_the_faster_of_those_that_are_close() -> None:
     sizes = {"I": 128, "J": 256, "K": 128, "R": 16}
     kernel = nkilab.einsum.compile("ijk,ir,kr->jr", sizes=sizes, dtypes="bfloat16")

@@ -7,6 +7,8 @@ import pytest
 
 import nkilab.einsum
 
+pytestmark = pytest.mark.corpus
+
 # subscripts, shapes, and transfers at most: each operand and the result in a few, not one for each turn
 CASES = [
     ("bnk,bmk->bnm", [(16, 50, 300), (16, 50, 300)], 16),

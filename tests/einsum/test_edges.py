@@ -12,6 +12,8 @@ from nkilab import einsum
 from nkilab.errors import UnsupportedError
 from tests.einsum.numbers import numbers_of
 
+pytestmark = pytest.mark.corpus
+
 dialects = pytest.mark.parametrize("dialect", ["nki", "neuronxcc"])
 CONVOLUTION = "Z[b, k, p, q] = X[b, c, p + r - 1, q + s - 1] . F[k, c, r, s] ;; M mul V add"
 STEM = "Z[b, k, p, q] = X[b, c, 2*p + r - 3, 2*q + s - 3] . F[k, c, r, s] ;; M mul V add"

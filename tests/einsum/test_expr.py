@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nkilab.einsum.tree.expr import Expr, at_most, expr, name_of
+from tests.examples import examples
 
 NAMES = {"a": 7, "b": 3, "c": 100}
 exprs = st.recursive(
@@ -24,7 +25,7 @@ exprs = st.recursive(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(exprs)
 def test_the_text_has_the_value(value: Expr) -> None:
     assert eval(str(value), {"min": min}, dict(NAMES)) == value.at(NAMES)
@@ -36,14 +37,14 @@ products = st.lists(st.sampled_from(sorted(NAMES)), max_size=4).map(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(st.lists(st.tuples(products, st.integers(1, 2)), min_size=2, max_size=4))
 def test_the_text_of_powers_has_the_value(terms: list[tuple[Expr, int]]) -> None:
     value = sum((product * count for product, count in terms), expr(0))
     assert eval(str(value), {"min": min}, dict(NAMES)) == value.at(NAMES)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(exprs)
 def test_names_inside_of_quotients_are_replaced_too(value: Expr) -> None:
     replaced = value.replaced({"a": name_of("b") + 4})

@@ -12,6 +12,8 @@ from nkilab.einsum.language.forms import spec_from
 from nkilab.einsum.reference import evaluate
 from tests.examples import examples
 
+pytestmark = pytest.mark.corpus
+
 RNG = np.random.default_rng(0)
 M, N, K = 70, 90, 50
 X, Y, A, B, C, V = (RNG.standard_normal(s).astype(np.float32)

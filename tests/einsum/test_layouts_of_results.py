@@ -12,6 +12,8 @@ from nkilab.einsum.tree.nodes import HBM, PSUM, SBUF, At, Buffer, Cut, Load, Mat
 from nkilab.machine import MACHINES
 from tests.einsum.test_batched import loaded, values
 
+pytestmark = pytest.mark.corpus
+
 TRN2 = MACHINES["trn2"]
 
 
@@ -46,6 +48,7 @@ def test_a_product_leaves_its_result_where_the_next_one_can_read_it() -> None:
     assert kernel.estimate.latency_us < 4 * kernel.roofline.least_us
 
 
+@pytest.mark.corpus(drawn=False)
 def test_the_order_of_four_factors_is_tried() -> None:
     kernel = nkilab.einsum.compile("ijkl,jr,kr,lr->ir", sizes={**dict.fromkeys("IJKL", 32), "R": 16})
     shapes = ((32, 32, 32, 32), (32, 16), (32, 16), (32, 16))
@@ -54,6 +57,7 @@ def test_the_order_of_four_factors_is_tried() -> None:
     assert any("which factors of Z go first" in line for line in (*kernel.changes, *kernel.alternatives))
 
 
+@pytest.mark.corpus(drawn=False)
 def test_rows_come_whole_of_which_a_loop_reads_short_pieces() -> None:
     text = """
     Y[b, p, q, k] = X[b, 4*p + r, 4*q + s, c] . F[r, s, c, k] ;; M mul V add
@@ -94,6 +98,7 @@ def test_values_that_the_moving_operand_alone_has_are_columns_of_one_product() -
     assert products <= sizes["I"] * sizes["J"] / 16
 
 
+@pytest.mark.corpus(drawn=False)
 def test_sums_with_a_filter_per_channel_stay_on_chip_for_the_next_product() -> None:
     text = """
     Y[b, c, p, q] = X[b, c, p + r, q + s] . F[c, r, s] ;; M mul V add

@@ -20,6 +20,7 @@ def chain(count: int) -> str:
     return "; ".join((first, *rest))
 
 
+@pytest.mark.corpus(drawn=False)
 @pytest.mark.parametrize("dialect", ["nki", "neuronxcc"])
 def test_a_long_chain_fits_on_chip_and_is_right(dialect: str) -> None:
     kernel = einsum.compile(chain(120), sizes={"M": 128, "N": 512}, dialect=dialect)

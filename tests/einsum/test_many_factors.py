@@ -15,6 +15,8 @@ from nkilab.einsum.language.forms import spec_from
 from nkilab.einsum.plan.normal import normal
 from nkilab.machine import machine_named
 
+pytestmark = pytest.mark.corpus
+
 # a chain whose cheapest pair, D and E, is none of the best order
 CHAIN = "ab,bc,cd,de,ef,fg->ag"
 EXTENTS = {"a": 30, "b": 35, "c": 15, "d": 5, "e": 10, "f": 20, "g": 25}

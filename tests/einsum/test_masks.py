@@ -84,6 +84,7 @@ def test_what_is_ruled_out_is_left_out_where_that_changes_nothing(
     assert np.abs(result - wanted).max() <= 1e-5 * np.abs(wanted).max()
 
 
+@pytest.mark.corpus(drawn=False)
 def test_a_causal_mask_halves_the_work_of_long_sequences() -> None:
     whole, causal = (
         einsum.compile(masked([c], 2048, 2048, -1e30)).estimate.program.opcodes()

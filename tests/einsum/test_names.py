@@ -130,6 +130,7 @@ print(nkilab.einsum.compile(text, sizes=sizes, shapes={"X": (64, 16, 16)}).sourc
 """
 
 
+@pytest.mark.corpus(drawn=False)
 def test_no_order_of_a_set_is_in_a_kernel() -> None:
     # the loops over both windows once stood in the order in which Python hashed their names
     command = [sys.executable, "-c", HASHED]

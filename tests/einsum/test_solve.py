@@ -86,6 +86,7 @@ def test_a_system_of_thousands_fits_on_chip() -> None:
     assert "for i_strip in range(4)" in numbers_of(kernel)
 
 
+@pytest.mark.corpus(drawn=False)
 def test_a_search_goes_on_where_a_choice_leaves_numbers_that_no_turn_can_reach() -> None:
     # one by one, turns would read a number from the middle of a tile's partitions
     text = solved(256, 8, DIVIDED, ", T: [I, N], D: [I]")

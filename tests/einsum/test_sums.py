@@ -16,6 +16,8 @@ from nkilab.einsum.tree.nodes import Kernel, Loop, Statement, Tally
 from nkilab.machine import machine_named
 from tests.einsum.specs import PRODUCT, SUMS
 
+pytestmark = pytest.mark.corpus
+
 TRN2 = machine_named("trn2")
 SPECS = {
     "a product": ("Z[m, n] = A[k, m] . B[k, n] ;; M mul V add", {"M": 200, "N": 600, "K": 300}),

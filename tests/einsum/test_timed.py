@@ -10,6 +10,8 @@ from nkilab.einsum import timed
 from nkilab.einsum.plan.groups import ordered_steps
 from tests.einsum.numbers import numbers_of
 
+pytestmark = pytest.mark.corpus
+
 SMALL = "Z[k, p, q] = X[c, p + r, q + s] . F[k, c, r, s] ;; M mul V add"
 DEPTHWISE = "Z[c, p, q] = X[c, p + r, q + s] . F[c, r, s] ;; M mul V add"
 SHIFT = "Z[t, d] = X[t, d] . X[t-1, d] ;; M binary(subtract)"

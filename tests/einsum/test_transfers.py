@@ -201,6 +201,7 @@ def test_both_operands_of_a_product_that_fit_together_are_read_once() -> None:
     assert max(transfers_of(kernel, name) for name in "AB") <= 16
 
 
+@pytest.mark.corpus(drawn=False)
 def test_weights_that_no_turn_exchanges_take_one_buffer() -> None:
     # 43 KiB of a partition each; U took two buffers, did not fit, and was read anew for every 128 rows of X
     text = """
@@ -216,6 +217,7 @@ def test_weights_that_no_turn_exchanges_take_one_buffer() -> None:
     assert max(transfers_of(kernel, name) for name in "WU") <= 8
 
 
+@pytest.mark.corpus(drawn=False)
 def test_what_is_on_chip_whole_is_not_loaded_again_in_parts() -> None:
     text = """
 SB[r, m] = AI[r, n] . DO[m, n] ;; M mul V add

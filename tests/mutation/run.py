@@ -82,6 +82,7 @@ def _collected(folder: str, act: Callable[[Items], None]) -> int:
     """Collect the tests of a folder for a function; the exit status of pytest."""
     # what is loaded before the fork, hypothesis, has no assertions to rewrite
     quiet = ["-qq", "-s", "-p", "no:cacheprovider", "-W", "ignore::pytest.PytestAssertRewriteWarning"]
+    quiet += ["-m", "corpus or not corpus"]
     return int(pytest.main([*FOLDERS[folder], *quiet], plugins=[Collected(act)]))
 
 
