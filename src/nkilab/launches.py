@@ -36,7 +36,6 @@ from .cores import (
     joined,
     note_rendezvous,
     of_all_ranks,
-    passing,
     run_in_turns,
 )
 from .dialects.dst_first.collectives import ReplicaGroup
@@ -76,6 +75,7 @@ class Launched(Struct, frozen=True):
         memories: per memory that all programs see, the number of its storage in each program, or None where
             the program has none.
         rendezvous: where the programs met, in the order in which they did.
+        is_rank_asked: whether something else than collectives asked which rank it is.
     """
 
     programs: tuple[Program, ...]
@@ -84,6 +84,7 @@ class Launched(Struct, frozen=True):
     changed: tuple[str, ...] = ()
     memories: dict[MemoryKey, tuple[int | None, ...]] = field(default_factory=dict)
     rendezvous: tuple[Rendezvous, ...] = ()
+    is_rank_asked: bool = False
 
     @property
     def program(self) -> Program:
@@ -276,30 +277,25 @@ def _traced_once(
     """What ranks leave that are called alike, of which the first is traced; None where others may differ."""
     args, kwargs = call
     values = [v for v in (*args, *kwargs.values()) if not isinstance(v, ReplicaGroup)]
-    single = ProgramGrid(program_grid.ranks[:1], program_grid.cores)
+    single = replace(program_grid, ranks=program_grid.ranks[:1])
 
-    def trace() -> tuple[list[Program], list[Launched]] | None:
-        rank = _prepared(kernel, call, _sessions(kernel, machine, program_grid, 0, topology, None), keyed)
-        sessions, met_within = rank.sessions, list[Rendezvous]()
-        works = [partial(_run, s, kernel, rank.bound, at) for s, at in zip(sessions, cores, strict=True)]
+    def trace() -> tuple[tuple[Program, ...], list[Launched]] | None:
         with catch_warnings(record=True) as messages:
             try:
-                results = _run_together(works, sessions, single, met_within, passing)
-                first = _finished(kernel, rank, results)
-            except (Exception, TurnsNeeded):
+                (first,) = _launch(kernel, [call], single, machine, topology, None, keyed, of_one_rank=True)
+            except Exception:
                 # told of where all ranks run
                 return None
-        known = (
-            None if messages else of_all_ranks(first.programs, sessions[0].together, program_grid, met_within)
-        )
+        known = None
+        if not (messages or first.is_rank_asked):
+            known = of_all_ranks(first.programs, program_grid, first.rendezvous)
         if known is None:
             return None
         programs, met = known
         note_rendezvous([p for of_rank in programs for p in of_rank], program_grid, met)
-        left = [replace(first, programs=tuple(of_rank)) for of_rank in programs]
-        return programs[0], [replace(left[0], rendezvous=tuple(met)), *left[1:]]
+        left = [replace(first, programs=tuple(of_rank), rendezvous=()) for of_rank in programs]
+        return left[0].programs, [replace(left[0], rendezvous=tuple(met)), *left[1:]]
 
-    cores = _instances(kernel, machine)
     return as_each_rank(trace, lambda: Lasting(kernel.function, values), len(program_grid.ranks))
 
 
@@ -319,7 +315,7 @@ def _launch(
     kernel: Kernel, calls: Sequence[Call], program_grid: ProgramGrid, machine: Machine,
     topology: Topology | None,
     compute: Execute | None, keyed: Keyed, own: Sequence[Kernel] = (), *,
-    takes_turns: bool = False,
+    takes_turns: bool = False, of_one_rank: bool = False,
 ) -> list[Launched]:  # fmt: skip
     cores = _instances(kernel, machine)
     kernels = own or [kernel] * len(calls)
@@ -336,13 +332,16 @@ def _launch(
     all_rendezvous: list[Rendezvous] = []
     try:
         with nullcontext() if compute is None else one_blas_thread():
-            results = _run_together(works, sessions, program_grid, all_rendezvous)
+            results = _run_together(works, sessions, program_grid, all_rendezvous, of_one_rank=of_one_rank)
     except TurnsNeeded:
         # nothing left the launch yet: it starts again
         if compute is not None:
             explain(kernel.name, "instances of its grid meet")
         others = {name: known for name, known in keyed.items() if name not in (REPEATS, TAPE)}
-        return _launch(kernel, calls, program_grid, machine, topology, compute, others, own, takes_turns=True)
+        return _launch(
+            kernel, calls, program_grid, machine, topology, compute, others, own, takes_turns=True,
+            of_one_rank=of_one_rank,
+        )  # fmt: skip
     note_rendezvous([session.program for session in sessions], program_grid, all_rendezvous)
     if compute is execute:
         # who watches plans, and so does who computes nothing
@@ -396,7 +395,8 @@ def _finished(kernel: Kernel, rank: _Rank, results: list[Any]) -> Launched:
     }
     storages = [tensor.storage for tensor in tensors_in(results[0])]
     origins = tuple(storage.name if storage.scope == "input" else "" for storage in storages)
-    launched = Launched(programs, converted, origins, changed_inputs(sessions), memories)
+    launched = Launched(programs, converted, origins, changed_inputs(sessions), memories,
+                        is_rank_asked=first.together.is_rank_asked)  # fmt: skip
     if TAPE in first.keyed:
         first.keyed[TAPE].finish(first, replace(launched, results=None), results[0])
     return launched
@@ -467,14 +467,14 @@ def _run_together(
     sessions: list[Session],
     program_grid: ProgramGrid,
     all_rendezvous: list[Rendezvous],
-    wrap: Callable[[Execute], Execute] | None = None,
+    *,
+    of_one_rank: bool = False,
 ) -> list[Any]:
     """Run the programs of all cores; returns what each returns."""
-    if len(works) == 1 and wrap is None:
+    if len(works) == 1 and not of_one_rank:
         return [works[0]()]
     schedule = Schedule(works, program_grid.names)
-    step = joined(schedule, program_grid, sessions[0].execute, all_rendezvous)
-    step = step if wrap is None else wrap(step)
+    step = joined(schedule, program_grid, sessions[0].execute, all_rendezvous, of_one_rank=of_one_rank)
     for session in sessions:
         session.execute = step
     return schedule.run()

@@ -19,9 +19,7 @@ from ..arguments import Call
 from ..arrays import ArraySpec
 from ..dialects.lasting import Lasting
 from ..isa.collectives import Collective
-from ..isa.declare import Instruction
 from ..trace.program import Program
-from ..trace.session import Execute, Session, Together
 from .common_clock import signature
 from .grid import ProgramGrid
 from .rendezvous import Rendezvous
@@ -46,7 +44,7 @@ def _are_equal(mine: Call, theirs: Call) -> bool:
 
 
 def as_each_rank(
-    trace: Callable[[], tuple[list[Program], Traced] | None], reach: Callable[[], Lasting], ranks: int
+    trace: Callable[[], tuple[Sequence[Program], Traced] | None], reach: Callable[[], Lasting], ranks: int
 ) -> Traced | None:
     """What ranks leave that all find what the first does; None if some may not, and then all is as it was.
 
@@ -90,35 +88,16 @@ def _quietly(trace: Callable[[], Traced], texts: list[str]) -> Traced:
     return left
 
 
-def passing(step: Execute) -> Execute:
-    """Compute rows of one rank as a step does; collectives, in which it meets others, pass."""
-
-    def own(
-        session: Session,
-        form: Instruction,
-        operands: Sequence[object],
-        values: tuple[object, ...],
-        mask: object,
-    ) -> None:
-        if not isinstance(form, Collective):
-            step(session, form, operands, values, mask)
-
-    return own
-
-
 def of_all_ranks(
-    programs: Sequence[Program], together: Together, program_grid: ProgramGrid, of_first: Sequence[Rendezvous]
+    programs: Sequence[Program], program_grid: ProgramGrid, of_first: Sequence[Rendezvous]
 ) -> tuple[list[list[Program]], list[Rendezvous]] | None:
     """The programs of all ranks, and where they meet, from those of the first; None where they may differ.
 
     Args:
         programs: of the cores of the first rank.
-        together: what they have in common.
         program_grid: of all ranks.
         of_first: where its cores met.
     """
-    if together.is_rank_asked:
-        return None
     ranks = program_grid.ranks
     met = [Rendezvous(r.name, r.rows, program_grid.of_rank(rank)) for rank in ranks for r in of_first]
     groups = [_groups(program, len(ranks)) for program in programs]

@@ -40,17 +40,8 @@ SILENT_MODULES = {"nki", "neuronxcc", "numpy", "math", "operator", "itertools", 
 # of these, what tells of more than it is given; and what NumPy reads elsewhere
 ODD = {"getattr", "hash", "id", "object"}
 FILES = {
-    "",
-    "fromfile",
-    "fromregex",
-    "genfromtxt",
-    "lib",
-    "load",
-    "loadtxt",
-    "memmap",
-    "ctypeslib",
-    "DataSource",
-}
+    "", "fromfile", "fromregex", "genfromtxt", "lib", "load", "loadtxt", "memmap", "ctypeslib", "DataSource"
+}  # fmt: skip
 # what is the same of the storages of tensors that are alike
 ALIKE = ("shape", "dtype", "name", "line", "is_mutable", "place")
 MODULES = ("nki.language", "nki.isa")
