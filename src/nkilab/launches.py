@@ -277,12 +277,12 @@ def _traced_once(
     """What ranks leave that are called alike, of which the first is traced; None where others may differ."""
     args, kwargs = call
     values = [v for v in (*args, *kwargs.values()) if not isinstance(v, ReplicaGroup)]
-    single = replace(program_grid, ranks=program_grid.ranks[:1])
+    single = replace(program_grid, ranks=program_grid.ranks[:1], is_one_for_all=True)
 
     def trace() -> tuple[tuple[Program, ...], list[Launched]] | None:
         with catch_warnings(record=True) as messages:
             try:
-                (first,) = _launch(kernel, [call], single, machine, topology, None, keyed, of_one_rank=True)
+                (first,) = _launch(kernel, [call], single, machine, topology, None, keyed)
             except Exception:
                 # told of where all ranks run
                 return None
@@ -315,7 +315,7 @@ def _launch(
     kernel: Kernel, calls: Sequence[Call], program_grid: ProgramGrid, machine: Machine,
     topology: Topology | None,
     compute: Execute | None, keyed: Keyed, own: Sequence[Kernel] = (), *,
-    takes_turns: bool = False, of_one_rank: bool = False,
+    takes_turns: bool = False,
 ) -> list[Launched]:  # fmt: skip
     cores = _instances(kernel, machine)
     kernels = own or [kernel] * len(calls)
@@ -332,16 +332,13 @@ def _launch(
     all_rendezvous: list[Rendezvous] = []
     try:
         with nullcontext() if compute is None else one_blas_thread():
-            results = _run_together(works, sessions, program_grid, all_rendezvous, of_one_rank=of_one_rank)
+            results = _run_together(works, sessions, program_grid, all_rendezvous)
     except TurnsNeeded:
         # nothing left the launch yet: it starts again
         if compute is not None:
             explain(kernel.name, "instances of its grid meet")
         others = {name: known for name, known in keyed.items() if name not in (REPEATS, TAPE)}
-        return _launch(
-            kernel, calls, program_grid, machine, topology, compute, others, own, takes_turns=True,
-            of_one_rank=of_one_rank,
-        )  # fmt: skip
+        return _launch(kernel, calls, program_grid, machine, topology, compute, others, own, takes_turns=True)
     note_rendezvous([session.program for session in sessions], program_grid, all_rendezvous)
     if compute is execute:
         # who watches plans, and so does who computes nothing
@@ -467,14 +464,12 @@ def _run_together(
     sessions: list[Session],
     program_grid: ProgramGrid,
     all_rendezvous: list[Rendezvous],
-    *,
-    of_one_rank: bool = False,
 ) -> list[Any]:
     """Run the programs of all cores; returns what each returns."""
-    if len(works) == 1 and not of_one_rank:
+    if len(works) == 1 and not program_grid.is_one_for_all:
         return [works[0]()]
     schedule = Schedule(works, program_grid.names)
-    step = joined(schedule, program_grid, sessions[0].execute, all_rendezvous, of_one_rank=of_one_rank)
+    step = joined(schedule, program_grid, sessions[0].execute, all_rendezvous)
     for session in sessions:
         session.execute = step
     return schedule.run()

@@ -184,8 +184,12 @@ def _asks_who_remembers() -> list[int]:
     return _remembers(1)
 
 
+def _sets_by_name() -> None:
+    setattr(_asks_the_time, "calls", 1)  # noqa: B010
+
+
 UNKNOWN = [_reads_a_file, _asks_the_time, _asks_the_process, _draws, _draws_of_numpy, _counts, _has_slots,
-           _asks_who_remembers]  # fmt: skip
+           _asks_who_remembers, _sets_by_name]  # fmt: skip
 
 
 @pytest.mark.parametrize("function", UNKNOWN)

@@ -50,9 +50,8 @@ class _Letter(Struct, frozen=True):
 
 
 def joined(
-    schedule: Schedule, program_grid: ProgramGrid, execute: Execute | None, all_rendezvous: list[Rendezvous],
-    *, of_one_rank: bool = False,
-) -> Execute:  # fmt: skip
+    schedule: Schedule, program_grid: ProgramGrid, execute: Execute | None, all_rendezvous: list[Rendezvous]
+) -> Execute:
     """What computes the rows of programs that are not alone.
 
     Args:
@@ -60,7 +59,6 @@ def joined(
         program_grid: who sits where in it.
         execute: computes a row; None where only shapes are known.
         all_rendezvous: grows by every rendezvous.
-        of_one_rank: whether collectives pass, where one rank is traced for all.
     """
 
     def step(
@@ -71,8 +69,10 @@ def joined(
             if execute is not None:
                 execute(session, form, operands, values, mask)
             return
-        if (meet is gather and of_one_rank) or (isinstance(form, CoreBarrier) and len(form.cores) == 1):
+        if isinstance(form, CoreBarrier) and len(form.cores) == 1:
             # a rank of one core waits for nobody
+            return
+        if meet is gather and program_grid.is_one_for_all:
             return
         parties = program_grid.of_rank(session.together.own_rank)
         try:

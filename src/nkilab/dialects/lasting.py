@@ -10,7 +10,15 @@ from collections.abc import Iterable, Sequence
 from enum import Enum, EnumMeta
 from functools import partial
 from itertools import chain
-from types import BuiltinFunctionType, CellType, CodeType, FunctionType, MethodType, ModuleType
+from types import (
+    BuiltinFunctionType,
+    CellType,
+    CodeType,
+    FunctionType,
+    GetSetDescriptorType,
+    MethodType,
+    ModuleType,
+)
 from typing import Any
 
 import numpy as np
@@ -23,18 +31,10 @@ from .uniform import NUMBERS, SILENT, SILENT_MODULES, is_constant, names_of, ste
 
 # of Python's own, what changes nothing but what it is called with
 _PURE = {*SILENT_MODULES, "_operator", "abc", "collections", "copy", "dataclasses", "enum", "types", "typing"}
-_CALLED = {
-    *SILENT, "NotImplemented", "__name__", "classmethod", "print", "property", "setattr",
-    "staticmethod", "super",
-}  # fmt: skip
+_CALLED = {*SILENT, "NotImplemented", "__name__", "classmethod", "print", "property", "staticmethod", "super"}
 # kinds of values, and packages of such, that stay what they are
-_FIXED = (bytes, complex, range, slice, type(...), Enum, np.generic, np.dtype, np.ufunc)
-_FIXED_PACKAGES = {"dataclasses", "ml_dtypes", "nkilab", "typing"}
-# of a class of the user's, what says nothing of what its objects do
-_WORDS = {
-    "__abstractmethods__", "__annotations__", "__dataclass_fields__", "__dataclass_params__", "__dict__",
-    "__doc__", "__match_args__", "__module__", "__orig_bases__", "__parameters__", "__weakref__", "_abc_impl",
-}  # fmt: skip
+_FIXED = (bytes, complex, range, slice, type(...), Enum, GetSetDescriptorType, np.generic, np.dtype, np.ufunc)
+_FIXED_PACKAGES = {"_abc", "dataclasses", "ml_dtypes", "nkilab", "typing"}
 
 
 class Lasting:
@@ -124,7 +124,7 @@ class Lasting:
     def _beyond_class(self, cls: type) -> Iterable[Any]:
         if _package(cls) in {*_PURE, "builtins", "nkilab"}:
             return ()
-        own = [part for name, part in vars(cls).items() if name not in _WORDS]
+        own = [part for name, part in vars(cls).items() if name != "__annotations__"]
         if isinstance(cls, EnumMeta):
             return [part for part in own if type(part) in (FunctionType, property)]
         self.objects.append(cls)
