@@ -28,7 +28,8 @@ _OPTIONS = {"no_cfunc_wrapper": True, "error_model": "numpy", "_nrt": False}
 # Records that are read or written at once, column by column: few enough for the cache.
 _PIECE = 2048
 # Numbers that take one or two bytes in an array.
-Byte = Short = int
+Byte = int
+Short = int
 # What a field of a record is in an array, by its annotation.
 COLUMN_TYPES = {"int": "i4", "float": "f8", "bool": "b1", "Byte": "i1", "Short": "i2"}
 
