@@ -3,7 +3,8 @@
     python benchmarks/megakernel.py NKI_LIBRARY
 
 NKI_LIBRARY is a checkout of aws-neuron/nki-library; its `transformer_tkg` runs from shapes, a layer of the
-dimensions of Llama 3 70B, on two cores of each rank. Seconds are of the processor.
+dimensions of Llama 3 70B, on two cores of each rank. Seconds are of the processor. Its release of 2026-04-13
+needs nkilib/core/mlp/mlp.py mended: a part of a docstring stands there twice, the second time outside of it.
 """
 
 from __future__ import annotations

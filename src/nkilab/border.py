@@ -5,7 +5,8 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from types import TracebackType
+from typing import Any, NoReturn
 
 from .arrays import (
     ArraySpec,
@@ -23,15 +24,17 @@ from .arrays import (
 )
 from .dialects.annotations import is_mutable
 from .dialects.dst_first.tensor import Tensor as DstFirstTensor
-from .dialects.kernel import Kernel
+from .dialects.foreign import about_host_value
+from .dialects.kernel import Kernel, raise_typed
 from .dialects.value_returning.tensor import Tensor as ValueReturningTensor
 from .dialects.versions import require
-from .errors import RuleError, UseError, did_you_mean
+from .errors import NkilabError, RuleError, UseError, did_you_mean
 from .tiles.coverage import covers_all
 from .tiles.dtypes import unwritten_value
 from .tiles.tile import HBM, View, array_of, whole_layout
 from .trace.run_notes import Returned
 from .trace.session import MemoryKey, Session, ask
+from .trace.source import is_named, place_of, user_frame
 
 TENSORS: dict[str, type[View]] = {"neuronxcc": ValueReturningTensor, "nki": DstFirstTensor}
 # From 0.3 on a kernel may write to any input, and the caller's array has the new values.
@@ -198,3 +201,31 @@ def bind(kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any]) -> inspe
         listed = f"{kernel.name} takes {', '.join(names) or 'none'}"
         hint = did_you_mean(unknown, names, listed) if unknown else listed
         raise UseError(f"the arguments do not fit the kernel: {error}", hint=hint) from None
+
+
+def raise_placed(error: NkilabError | AttributeError, kernel: Kernel) -> NoReturn:
+    """Raise an error of a kernel with the user's line, as the types that are documented for it."""
+    meant = error if isinstance(error, NkilabError) else about_host_value(error)
+    if meant is None:
+        raise error
+    if not meant.where:
+        meant.located(_place_in(error.__traceback__, kernel), kernel.name)
+    meant.__suppress_context__ = meant is not error
+    raise_typed(meant, kernel.spelling)
+
+
+def _place_in(trace: TracebackType | None, kernel: Kernel) -> str:
+    """ "file.py:41" of the innermost frame of the user's in a traceback; of his call if there is none.
+
+    Where our command line is the caller, of the kernel.
+    """
+    place_found = None
+    while trace is not None:
+        if is_named(trace.tb_frame.f_code):
+            place_found = trace
+        trace = trace.tb_next
+    if place_found is None:
+        caller = user_frame()
+        is_ours = caller.f_globals.get("__name__", "").startswith("click.")
+        return definition(kernel) if is_ours else place_of(caller)
+    return f"{Path(place_found.tb_frame.f_code.co_filename).name}:{place_found.tb_lineno}"

@@ -7,9 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from functools import partial
 from inspect import BoundArguments
-from pathlib import Path
-from types import TracebackType
-from typing import Any, NoReturn
+from typing import Any
 from warnings import catch_warnings
 
 from msgspec import Struct, field
@@ -20,11 +18,11 @@ from .arrays import chosen_framework, write_back
 from .border import (
     bind,
     check_results,
-    definition,
     input_tensor,
     map_arrays,
     map_tensors,
     output_array,
+    raise_placed,
     seen_by,
     tensors_in,
 )
@@ -33,6 +31,7 @@ from .cores import (
     Rendezvous,
     Schedule,
     are_alike,
+    as_each_rank,
     instances_of,
     joined,
     note_rendezvous,
@@ -40,12 +39,12 @@ from .cores import (
     run_in_turns,
 )
 from .dialects.dst_first.collectives import ReplicaGroup
-from .dialects.foreign import about_host_value
-from .dialects.kernel import Kernel, raise_typed
+from .dialects.kernel import Kernel
+from .dialects.lasting import Lasting, can_start_again
 from .dialects.loops import with_ranges
 from .dialects.outputs import changed_inputs, check_outputs, inputs_to_write_back, note_holes
 from .dialects.schedules import check_schedule
-from .dialects.uniform import can_start_again, has_uniform_loops
+from .dialects.uniform import has_uniform_loops
 from .errors import NkilabError
 from .execute import execute, one_blas_thread, open_threads
 from .machine import Machine, Topology
@@ -58,7 +57,6 @@ from .trace.affine import PATIENCE, REPEATS, Repeats, TraceAgain
 from .trace.builder import FORMS
 from .trace.program import Program, errors_know
 from .trace.session import Execute, MemoryKey, RunNeeded, Session, Together, TurnsNeeded, tracing
-from .trace.source import is_named, place_of, user_frame
 
 # From what computes a row, what computes it and looks on.
 Watch = Callable[[Execute], Execute]
@@ -77,6 +75,7 @@ class Launched(Struct, frozen=True):
         memories: per memory that all programs see, the number of its storage in each program, or None where
             the program has none.
         rendezvous: where the programs met, in the order in which they did.
+        is_rank_asked: whether something else than collectives asked which rank it is.
     """
 
     programs: tuple[Program, ...]
@@ -85,6 +84,7 @@ class Launched(Struct, frozen=True):
     changed: tuple[str, ...] = ()
     memories: dict[MemoryKey, tuple[int | None, ...]] = field(default_factory=dict)
     rendezvous: tuple[Rendezvous, ...] = ()
+    is_rank_asked: bool = False
 
     @property
     def program(self) -> Program:
@@ -267,7 +267,7 @@ def launch_ranks(
             return run(keyed or {})
         return _on_shapes(kernel, calls, program_grid, keyed or {}, run)
     except (NkilabError, AttributeError) as error:
-        _raise_placed(error, kernel)
+        raise_placed(error, kernel)
 
 
 def _traced_once(
@@ -276,24 +276,27 @@ def _traced_once(
 ) -> list[Launched] | None:  # fmt: skip
     """What ranks leave that are called alike, of which the first is traced; None where others may differ."""
     args, kwargs = call
-    values = [value for value in (*args, *kwargs.values()) if not isinstance(value, ReplicaGroup)]
-    if not can_start_again(kernel.function, values):
-        return None
-    rank = _prepared(kernel, call, _sessions(kernel, machine, program_grid, 0, topology, None), keyed)
-    (session,), (instances,) = rank.sessions, _instances(kernel, machine)
-    with catch_warnings(record=True) as messages:
-        try:
-            first = _finished(kernel, rank, [_run(session, kernel, rank.bound, instances)])
-        except (Exception, TurnsNeeded):
-            # told of where all ranks run
+    values = [v for v in (*args, *kwargs.values()) if not isinstance(v, ReplicaGroup)]
+    single = replace(program_grid, ranks=program_grid.ranks[:1], is_one_for_all=True)
+
+    def trace() -> tuple[tuple[Program, ...], list[Launched]] | None:
+        with catch_warnings(record=True) as messages:
+            try:
+                (first,) = _launch(kernel, [call], single, machine, topology, None, keyed)
+            except Exception:
+                # told of where all ranks run
+                return None
+        known = None
+        if not (messages or first.is_rank_asked):
+            known = of_all_ranks(first.programs, program_grid, first.rendezvous)
+        if known is None:
             return None
-    known = None if messages else of_all_ranks(session.program, session.together, program_grid)
-    if known is None:
-        return None
-    programs, met = known
-    note_rendezvous(programs, program_grid, met)
-    left = [replace(first, programs=(program,)) for program in programs]
-    return [replace(left[0], rendezvous=tuple(met)), *left[1:]]
+        programs, met = known
+        note_rendezvous([p for of_rank in programs for p in of_rank], program_grid, met)
+        left = [replace(first, programs=tuple(of_rank), rendezvous=()) for of_rank in programs]
+        return left[0].programs, [replace(left[0], rendezvous=tuple(met)), *left[1:]]
+
+    return as_each_rank(trace, lambda: Lasting(kernel.function, values), len(program_grid.ranks))
 
 
 def _instances(kernel: Kernel, machine: Machine) -> list[list[tuple[int, ...]]]:
@@ -389,7 +392,8 @@ def _finished(kernel: Kernel, rank: _Rank, results: list[Any]) -> Launched:
     }
     storages = [tensor.storage for tensor in tensors_in(results[0])]
     origins = tuple(storage.name if storage.scope == "input" else "" for storage in storages)
-    launched = Launched(programs, converted, origins, changed_inputs(sessions), memories)
+    launched = Launched(programs, converted, origins, changed_inputs(sessions), memories,
+                        is_rank_asked=first.together.is_rank_asked)  # fmt: skip
     if TAPE in first.keyed:
         first.keyed[TAPE].finish(first, replace(launched, results=None), results[0])
     return launched
@@ -462,38 +466,10 @@ def _run_together(
     all_rendezvous: list[Rendezvous],
 ) -> list[Any]:
     """Run the programs of all cores; returns what each returns."""
-    if len(works) == 1:
+    if len(works) == 1 and not program_grid.is_one_for_all:
         return [works[0]()]
     schedule = Schedule(works, program_grid.names)
     step = joined(schedule, program_grid, sessions[0].execute, all_rendezvous)
     for session in sessions:
         session.execute = step
     return schedule.run()
-
-
-def _raise_placed(error: NkilabError | AttributeError, kernel: Kernel) -> NoReturn:
-    """Raise an error of a kernel with the user's line, as the types that are documented for it."""
-    meant = error if isinstance(error, NkilabError) else about_host_value(error)
-    if meant is None:
-        raise error
-    if not meant.where:
-        meant.located(_place_in(error.__traceback__, kernel), kernel.name)
-    meant.__suppress_context__ = meant is not error
-    raise_typed(meant, kernel.spelling)
-
-
-def _place_in(trace: TracebackType | None, kernel: Kernel) -> str:
-    """ "file.py:41" of the innermost frame of the user's in a traceback; of his call if there is none.
-
-    Where our command line is the caller, of the kernel.
-    """
-    place_found = None
-    while trace is not None:
-        if is_named(trace.tb_frame.f_code):
-            place_found = trace
-        trace = trace.tb_next
-    if place_found is None:
-        caller = user_frame()
-        is_ours = caller.f_globals.get("__name__", "").startswith("click.")
-        return definition(kernel) if is_ours else place_of(caller)
-    return f"{Path(place_found.tb_frame.f_code.co_filename).name}:{place_found.tb_lineno}"

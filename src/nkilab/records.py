@@ -27,8 +27,11 @@ LONG = 30_000
 _OPTIONS = {"no_cfunc_wrapper": True, "error_model": "numpy", "_nrt": False}
 # Records that are read or written at once, column by column: few enough for the cache.
 _PIECE = 2048
+# Numbers that take one or two bytes in an array.
+Byte = int
+Short = int
 # What a field of a record is in an array, by its annotation.
-COLUMN_TYPES = {"int": "i4", "float": "f8", "bool": "b1"}
+COLUMN_TYPES = {"int": "i4", "float": "f8", "bool": "b1", "Byte": "i1", "Short": "i2"}
 
 
 JOBS: list[Job] = []
@@ -181,10 +184,11 @@ def _filled(record: type[Struct], columns: dict[str, Any], count: int) -> np.nda
 
 @cache
 def dtype_of(record: type[Struct]) -> np.dtype:
-    """The type of an array of records."""
-    return np.dtype(
-        [(name, COLUMN_TYPES[record.__annotations__[name]]) for name in record.__struct_fields__], align=True
-    )
+    """The type of an array of records, wide fields first, so that none is padded."""
+    fields = [
+        (name, np.dtype(COLUMN_TYPES[record.__annotations__[name]])) for name in record.__struct_fields__
+    ]
+    return np.dtype(sorted(fields, key=lambda field: -field[1].itemsize), align=True)
 
 
 def column(records: Any, name: str) -> np.ndarray:

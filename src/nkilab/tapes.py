@@ -23,7 +23,8 @@ import numpy as np
 from .arguments import Call as Arguments
 from .arrays import dtype_of, framework_of, shape_of
 from .dialects.kernel import Kernel
-from .dialects.uniform import Same, can_start_again, readings
+from .dialects.lasting import can_start_again
+from .dialects.uniform import Same, readings
 from .errors import NkilabError
 from .execute import Call, Factor, Log, Threads, compute_row, execute, is_at_once, lend, one_blas_thread
 from .isa.declare import Instruction

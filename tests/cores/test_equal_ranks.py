@@ -56,6 +56,65 @@ def asking(x: Any, group: Any) -> Any:
     return dst
 
 
+@nki.jit
+def of_two_cores(x: Any, group: Any) -> Any:
+    src, dst = _results(x)
+    nisa.core_barrier(src, cores=(0, 1))
+    other, own, theirs = 1 - nl.program_id(0), *(nl.ndarray(x.shape, x.dtype, buffer=nl.sbuf) for _ in "ab")
+    nisa.dma_copy(own, src)
+    nisa.sendrecv(own, theirs, other, other, 0)
+    ncc.all_reduce([src], [dst], group, nl.add)
+    nisa.core_barrier(dst, cores=(0, 1))
+    return dst
+
+
+class Rows(nl.NKIObject):
+    """What a kernel keeps for as long as it runs, and prints."""
+
+    def __init__(self) -> None:
+        self.names: list[str] = []
+
+    def tile(self, x: Any) -> Any:
+        self.names.append(f"row {len(self.names)}")
+        print(self.names[-1])
+        return nl.ndarray(x.shape, x.dtype, buffer=nl.sbuf, name=self.names[-1])
+
+
+KEPT: dict[str, Any] = {"depth": 0, "shapes": {}}
+
+
+@nki.jit
+def with_own_notes(x: Any, group: Any) -> Any:
+    rows, (src, dst) = Rows(), _results(x)
+    KEPT["depth"] += 1
+    nisa.dma_copy(rows.tile(x), x)
+    nisa.dma_copy(rows.tile(x), x)
+    KEPT["depth"] -= 1
+    ncc.all_reduce([src], [dst], group, nl.add)
+    return dst
+
+
+@nki.jit
+def remembering(x: Any, group: Any) -> Any:
+    """The first rank fills what the others find."""
+    src, dst = _results(x)
+    print("new" if x.shape not in KEPT["shapes"] else "known")
+    KEPT["shapes"].setdefault(x.shape, []).append(None)
+    del KEPT["shapes"][x.shape][1:]
+    ncc.all_reduce([src], [dst], group, nl.add)
+    return dst
+
+
+@nki.jit
+def fewer_behind_the_first(x: Any, group: Any) -> Any:
+    src, dst = _results(x)
+    if not KEPT["shapes"]:
+        nisa.dma_copy(src, x)
+    KEPT["shapes"]["seen"] = True
+    ncc.all_reduce([src], [dst], group, nl.add)
+    return dst
+
+
 COUNTS: list[int] = []
 
 
@@ -90,11 +149,16 @@ def _left(kernel: Any, calls: list[Any]) -> list[Launched]:
 
 def _described(left: list[Launched]) -> list[Any]:
     """Everything that estimates and checks read of programs."""
-    programs = [one.program for one in left]
+    programs = [program for one in left for program in one.programs]
     rows = [[(p.form_of(r).name, p.values_of(r), p.place_of(r), [*p.accesses(r)]) for r in range(len(p))]
             for p in programs]  # fmt: skip
     known = [(p.title, p.core, p.met, p.storages, p.notes, p.marks) for p in programs]
-    return [rows, known, [(one.results, one.origins, one.memories) for one in left], left[0].rendezvous]
+    return [
+        rows,
+        known,
+        [(one.results, one.origins, one.memories) for one in left],
+        sorted(left[0].rendezvous, key=repr),
+    ]
 
 
 def _as_they_run(make: Callable[[], list[Launched]], monkeypatch: pytest.MonkeyPatch) -> list[Launched]:
@@ -138,7 +202,31 @@ def test_ranks_that_may_differ_all_run(kernel: Any, calls: list[Any], runs: list
     COUNTS.clear()
     _left(kernel, calls)
     assert runs[-RANKS:] == [0, 1, 2, 3]
-    assert len(COUNTS) in (0, RANKS)
+    # what ran to see whether ranks are equal left nothing
+    assert len(COUNTS) == (RANKS if kernel is counting else 0)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "tried"), [(of_two_cores[2], [0, 0]), (with_own_notes, [0]), (remembering, [0, 0])]
+)
+def test_ranks_of_which_each_leaves_what_it_finds_are_traced_once(
+    kernel: Any, tried: list[int], runs: list[int], monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    KEPT["shapes"].clear()
+    left = _left(kernel, [((X, ALL), {})] * RANKS)
+    assert runs == tried
+    printed, kept = capsys.readouterr().out, repr(KEPT)
+    KEPT["shapes"].clear()
+    all_run = _as_they_run(lambda: _left(kernel, [((X, ALL), {})] * RANKS), monkeypatch)
+    assert repr(_described(left)) == repr(_described(all_run))
+    assert (capsys.readouterr().out, repr(KEPT)) == (printed, kept)
+
+
+def test_ranks_behind_a_first_that_leaves_them_less_to_do_all_run(runs: list[int]) -> None:
+    KEPT["shapes"].clear()
+    sizes = [len(one.program) for one in _left(fewer_behind_the_first, [((X, ALL), {})] * RANKS)]
+    assert sizes == [4, 3, 3, 3]
+    assert runs[-RANKS:] == [0, 1, 2, 3]
 
 
 def test_ranks_of_other_shapes_are_refused_as_ever() -> None:

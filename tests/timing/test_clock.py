@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from msgspec.structs import replace
 
 from nkilab.machine import Machine
-from nkilab.timing import Timeline
+from nkilab.timing import Timeline, clock
 from tests.place.handmade import Kernel, part, rows
 
 from .round_numbers import ROUND, fact, spans, start_of, timed, why
@@ -104,6 +106,21 @@ def test_a_function_table_is_loaded_when_the_function_changes() -> None:
 
 def test_the_same_program_gives_the_same_events() -> None:
     assert long_loop() == long_loop()
+
+
+def test_a_simulation_in_pieces_gives_the_events_of_one_as_a_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole, calls = long_loop(), list[int]()
+
+    def counted(*asked: Any) -> float:
+        calls.append(asked[1])
+        return clock.run_on(*asked)
+
+    # compiled code knows the number as it was
+    monkeypatch.setattr(clock._JOB, "chosen", lambda steps: (counted, False))
+    monkeypatch.setattr(clock, "AT_ONCE", 7)
+    assert long_loop() == whole
+    assert calls[0] == clock.BEGIN
+    assert len(calls) > len(whole) / 7
 
 
 def test_a_long_chain_lasts_as_many_times_as_long_as_its_link() -> None:

@@ -4,6 +4,7 @@ from .common_clock import neighbours as neighbours
 from .common_clock import signature as signature
 from .common_clock import simulate_together as simulate_together
 from .equal_ranks import are_alike as are_alike
+from .equal_ranks import as_each_rank as as_each_rank
 from .equal_ranks import of_all_ranks as of_all_ranks
 from .grid import ProgramGrid as ProgramGrid
 from .grid import instances_of as instances_of

@@ -72,7 +72,7 @@ def gather(
     parties = program_grid.of_group(group, session.rank)
     wait = Wait(wait.key, wait.what, wait.called, wait.where, wait.letter, parties, ADVICE, PAGE)
     met = schedule.meet(
-        program_grid.of(session.together.rank, session.rank), wait, partial(_combine, form, members)
+        program_grid.of(session.together.own_rank, session.rank), wait, partial(_combine, form, members)
     )
     if session.has_data:
         written = [operands[slot].storage.written for slot in form.written_slots]

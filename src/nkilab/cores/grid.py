@@ -85,11 +85,13 @@ class ProgramGrid(Struct, frozen=True, dict=True):
         ranks: those that run together here, ascending.
         cores: programs of each rank.
         launched: ranks of the whole launch, here and elsewhere.
+        is_one_for_all: whether one rank is traced for all, so that collectives wait for nobody.
     """
 
     ranks: tuple[int, ...] = (0,)
     cores: int = 1
     launched: int = 1
+    is_one_for_all: bool = False
 
     def __len__(self) -> int:
         return len(self.ranks) * self.cores

@@ -72,7 +72,9 @@ def joined(
         if isinstance(form, CoreBarrier) and len(form.cores) == 1:
             # a rank of one core waits for nobody
             return
-        parties = program_grid.of_rank(session.together.rank)
+        if meet is gather and program_grid.is_one_for_all:
+            return
+        parties = program_grid.of_rank(session.together.own_rank)
         try:
             if meet is gather:
                 parties = program_grid.of_group(values[0][1:], session.rank)
@@ -82,7 +84,7 @@ def joined(
         except NkilabError as error:
             raise located(error, form.name, type(form), operands, session.where) from None
         session.catch_up()
-        if parties[0] == program_grid.of(session.together.rank, session.rank):
+        if parties[0] == program_grid.of(session.together.own_rank, session.rank):
             all_rendezvous.append(Rendezvous(form.name, tuple(wait.letter.row for wait in met), parties))
 
     return step
@@ -109,7 +111,7 @@ def _exchange(
         execute(session, form, [src, sent], values, None)
     row = len(session.program) - 1
     what = f"sendrecv with pipe_id {pipe_id}"
-    key = ("sendrecv", session.together.rank, pipe_id)
+    key = ("sendrecv", session.together.own_rank, pipe_id)
     wait = _wait(session, form, key, what, _Letter(row, form, sent), parties)
     met = _meet(session, schedule, parties, wait, partial(_check_agreement, form, partner))
     if execute is not None:
@@ -161,7 +163,7 @@ def _gather(
     where = ("sbuf", data.layout.shape) if key is None else key
     what = f"core_barrier on {name + ': ' if name else ''}{data.layout}"
     letter = _Letter(len(session.program) - 1, form)
-    key = ("core_barrier", session.together.rank, where)
+    key = ("core_barrier", session.together.own_rank, where)
     return _meet(session, schedule, parties, _wait(session, form, key, what, letter, parties))
 
 

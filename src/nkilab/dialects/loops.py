@@ -14,7 +14,7 @@ from ..trace.session import Session, ask, current
 from ..tracebacks import leave_out_ours
 from .indexing import whole_number
 from .places import placed
-from .uniform import only_goes_through_ranges, shared_by, stores_outside, takes_evenly
+from .uniform import only_goes_through_ranges, shared_by, steps_of, takes_evenly
 
 
 class LoopIndex(int):
@@ -107,7 +107,7 @@ def with_ranges(function: Callable[..., Any]) -> Callable[..., Any]:
     if not isinstance(function, FunctionType) or "range" in function.__globals__:
         return function
     code = function.__code__
-    if function.__closure__ or stores_outside(code) or not only_goes_through_ranges(code):
+    if function.__closure__ or steps_of(code).stores or not only_goes_through_ranges(code):
         return function
     names = {**function.__globals__, "range": PlainRange}
     other = FunctionType(code, names, function.__name__, function.__defaults__)

@@ -10,15 +10,14 @@ from __future__ import annotations
 import ast
 import builtins
 import dis
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from functools import lru_cache
 from itertools import chain, islice, pairwise
 from types import CodeType, FrameType, FunctionType, ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..arrays import framework_of
 from ..tiles.tile import PSUM, Storage, View
 from ..trace.affine import Affine
 from ..trace.source import is_users
@@ -41,17 +40,8 @@ SILENT_MODULES = {"nki", "neuronxcc", "numpy", "math", "operator", "itertools", 
 # of these, what tells of more than it is given; and what NumPy reads elsewhere
 ODD = {"getattr", "hash", "id", "object"}
 FILES = {
-    "",
-    "fromfile",
-    "fromregex",
-    "genfromtxt",
-    "lib",
-    "load",
-    "loadtxt",
-    "memmap",
-    "ctypeslib",
-    "DataSource",
-}
+    "", "fromfile", "fromregex", "genfromtxt", "lib", "load", "loadtxt", "memmap", "ctypeslib", "DataSource"
+}  # fmt: skip
 # what is the same of the storages of tensors that are alike
 ALIKE = ("shape", "dtype", "name", "line", "is_mutable", "place")
 MODULES = ("nki.language", "nki.isa")
@@ -61,6 +51,7 @@ REFUSED = {
     "ptr", "rand", "random_seed", "rng", "sendrecv", "shared_constant", "shared_identity_matrix",
     "while_loop",
 }  # fmt: skip
+_STORES = {"STORE_GLOBAL", "DELETE_GLOBAL", "STORE_ATTR", "DELETE_ATTR", "STORE_NAME"}
 # values that nobody changes, and that say what they are
 NUMBERS = (int, float, str, bool, type(None))
 
@@ -215,31 +206,13 @@ def _is_harmless(value: Any, under_way: set[CodeType]) -> bool:
         return True
     function = function_of(code)
     defaults = (*(value.__defaults__ or ()), *(value.__kwdefaults__ or {}).values())
-    if (
-        function is None
-        or function.whole is None
-        or value.__closure__
-        or not all(map(_is_constant, defaults))
-    ):
+    if function is None or function.whole is None or value.__closure__ or not all(map(is_constant, defaults)):
         return False
     return _are_harmless(function.whole.outer, value.__globals__, vars(builtins), {*under_way, code})
 
 
-def _is_constant(value: Any) -> bool:
-    return type(value) in NUMBERS or (type(value) is tuple and all(map(_is_constant, value)))
-
-
-def can_start_again(function: Any, values: Sequence[Any]) -> bool:
-    """Whether nobody notices that a kernel runs more than once: it prints nothing, and keeps nothing.
-
-    Args:
-        function: the kernel's.
-        values: its arguments, of which it may change lists and other objects.
-    """
-    if type(function) is not FunctionType or function.__closure__:
-        return False
-    is_fixed = all(type(v) in NUMBERS or framework_of(v) for v in values)
-    return is_fixed and _is_silent(function, set())
+def is_constant(value: Any) -> bool:
+    return type(value) in NUMBERS or (type(value) is tuple and all(map(is_constant, value)))
 
 
 class Same:
@@ -272,7 +245,7 @@ def _is_read_by(function: FunctionType, known: dict[CodeType, list[Any]]) -> boo
     if code in known:
         return True
     values = known[code] = [*map(_comparable, _kept_by(function))]
-    called, functions = _names_of(code), list[Any]()
+    called, functions = names_of(code), list[Any]()
     for name in called:
         value = names.get(name, builtins)
         value = value.function if type(value) is Kernel else value
@@ -290,14 +263,8 @@ def _kept_by(function: FunctionType) -> list[Any]:
     return [*(function.__defaults__ or ()), *chain.from_iterable(named)]
 
 
-def _is_unchanging(value: Any) -> bool:
-    """Whether a value is what it is as long as it lives: a number, a text, a word of ours."""
-    is_ours = type(value).__module__.startswith("nkilab.") and not isinstance(value, View)
-    return is_ours or _is_constant(value)
-
-
 def _comparable(value: Any) -> Any:
-    return (type(value), repr(value)) if _is_constant(value) else Same(value)
+    return (type(value), repr(value)) if is_constant(value) else Same(value)
 
 
 @lru_cache(maxsize=512)
@@ -310,52 +277,25 @@ def _members(code: CodeType, module: str) -> frozenset[str]:
 
 
 @lru_cache(maxsize=512)
-def _names_of(code: CodeType) -> tuple[str, ...]:
+def names_of(code: CodeType) -> tuple[str, ...]:
     return tuple(sorted({name for own in codes_of(code) for name in own.co_names}))
 
 
-def _is_silent(function: FunctionType, under_way: set[CodeType]) -> bool:
-    code = function.__code__
-    if code in under_way:
-        return True
-    under_way.add(code)
-    if function.__closure__ or not all(map(_is_unchanging, _kept_by(function))) or stores_outside(code):
-        return False
-    if not all(map(_is_silent_module, _imported_by(code))):
-        return False
-    names = {name for own in codes_of(code) for name in own.co_names}
-    # numpy.random goes on from where it was
-    if "random" in names:
-        return False
-    global_names = function.__globals__
-    if any(hasattr(builtins, name) and name not in SILENT for name in names - global_names.keys()):
-        return False
-    return all(_is_silent_global(global_names[name], under_way) for name in names & global_names.keys())
+class Steps(NamedTuple):
+    """What the steps of a function do beyond it: names of its module or of Python that it reads, and modules
+    that it imports; and whether it gives such names, or attributes of objects, new values."""
+
+    read: frozenset[str]
+    imported: frozenset[str]
+    stores: bool
 
 
-def _is_silent_global(value: Any, under_way: set[CodeType]) -> bool:
-    value = value.function if type(value) is Kernel else value
-    if isinstance(value, ModuleType):
-        return _is_silent_module(value.__name__)
-    if type(value) is FunctionType:
-        return not is_users(value.__code__) or _is_silent(value, under_way)
-    return _is_constant(value) or type(value).__module__.startswith("nkilab.")
-
-
-def _is_silent_module(name: str) -> bool:
-    first, *further = name.split(".")
-    return first in SILENT_MODULES and "random" not in further
-
-
-@lru_cache(maxsize=512)
-def _imported_by(code: CodeType) -> frozenset[str]:
-    """The modules that a function imports when it runs."""
-    steps = (i for own in codes_of(code) for i in dis.get_instructions(own))
-    return frozenset(i.argval for i in steps if i.opname == "IMPORT_NAME")
-
-
-@lru_cache(maxsize=512)
-def stores_outside(code: CodeType) -> bool:
-    """Whether a function gives names of its module, or attributes of objects, new values."""
-    words = {i.opname for own in codes_of(code) for i in dis.get_instructions(own)}
-    return bool(words & {"STORE_GLOBAL", "DELETE_GLOBAL", "STORE_ATTR", "DELETE_ATTR", "STORE_NAME"})
+@lru_cache(maxsize=1024)
+def steps_of(code: CodeType) -> Steps:
+    """What the steps of a function do."""
+    steps = [(i.opname, i.argval) for own in codes_of(code) for i in dis.get_instructions(own)]
+    return Steps(
+        frozenset(name for word, name in steps if word in ("LOAD_GLOBAL", "LOAD_NAME")),
+        frozenset(name for word, name in steps if word == "IMPORT_NAME"),
+        not _STORES.isdisjoint(word for word, _ in steps),
+    )

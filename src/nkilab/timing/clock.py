@@ -22,6 +22,8 @@ from .work import Work, work_of
 
 # the first call of `run_on`
 BEGIN = -2
+# steps of one call: compiled code does not hear who interrupts it
+AT_ONCE = 100_000
 
 
 def simulate(program: Program, plan: Plan, work: Work | None = None) -> Timeline:
@@ -47,7 +49,9 @@ def latency_ns(program: Program, plan: Plan, known: Work | None = None) -> float
 def _run_out(program: Program, work: Work) -> Clock:
     """The clock of a program at its end."""
     run, clock = opened(program, work)
-    run(clock, BEGIN, 0.0, FOREVER)
+    coming = run(clock, BEGIN, 0.0, FOREVER)
+    while coming < FOREVER:
+        coming = run(clock, NOBODY, 0.0, FOREVER)
     _check_all_happened(clock)
     return clock
 
@@ -70,7 +74,9 @@ def opened(program: Program, work: Work) -> tuple[Any, Clock]:
 
 
 def run_on(clock: Clock, number: int, at: float, until: float) -> float:
-    """Run nodes in the order of time, until a time or until one comes to a rendezvous.
+    """Run nodes in the order of time, until a time or until one comes to a rendezvous, or some of them.
+
+    Where cores share HBM, a call goes as far as it can: the next one shares out anew.
 
     Args:
         clock: where it stands.
@@ -82,6 +88,7 @@ def run_on(clock: Clock, number: int, at: float, until: float) -> float:
     Returns:
         When the next event is; infinite if there is none before a rendezvous is complete.
     """
+    left = AT_ONCE
     if number == BEGIN:
         for back in range(len(clock.nodes)):
             note(clock, len(clock.nodes) - 1 - back)
@@ -98,8 +105,10 @@ def run_on(clock: Clock, number: int, at: float, until: float) -> float:
                 soonest, engine = at, number
         moved = next_event(clock)
         coming = min(soonest, moved)
-        if coming == FOREVER or coming > until or clock.moment.first_met != NOBODY:
+        if coming == FOREVER or coming > until or clock.moment.first_met != NOBODY or left == 0:
             break
+        if not clock.moment.shares_hbm:
+            left -= 1
         if moved <= soonest:
             last = step(clock)
             if last < 0:

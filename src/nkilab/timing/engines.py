@@ -113,10 +113,11 @@ def issue(clock: Clock, engine_number: int, number: int) -> None:
         node.loads_table = True
         start += moment.table_ns
     if engine_number == TENSOR and is_cold(moment, engine, start):
-        node.slowdown = moment.slowdown
-    busy = cost.busy * node.slowdown
+        node.is_slow = True
+    slower = moment.slowdown if node.is_slow else 1.0
+    busy = cost.busy * slower
     engine.used += busy
-    node.start, engine.weights_free = start, start + cost.weights_free * node.slowdown
+    node.start, engine.weights_free = start, start + cost.weights_free * slower
     if node.meets:
         # it takes nothing else until all have come
         engine.free, engine.last_node, engine.array_node = FOREVER, number, number
@@ -195,7 +196,7 @@ def occupy(clock: Clock, engine: Engine, number: int, busy: float) -> None:
         engine.array_free, engine.array_node = until, number
     if cost.array_tile == 0:
         return
-    engine.free = node.start + cost.interval * node.slowdown
+    engine.free = node.start + cost.interval * (clock.moment.slowdown if node.is_slow else 1.0)
     for place in range(ARRAY_TILES):
         if cost.array_tile >> place & 1:
             part = clock.array_tiles[place]

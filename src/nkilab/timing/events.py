@@ -15,7 +15,7 @@ from .work import Work, starts_of
 
 MODEL_VERSION = "12"
 # What is read of the nodes of a finished simulation: what decides when their steps end, and the rest.
-_ENDS = ("slowdown", "start", "background_start", "done")
+_ENDS = ("is_slow", "start", "background_start", "done")
 _TIMES = ("queue", "ready", "issued", "issuer", "loads_table")
 _CAUSES = ("cause", "previous", "blocked_on", "held_by")
 _NONE, _DMA, _ENGINE, _REUSE, _SPILL, _ORDER, _ISSUE, _QUEUE, _PORT, _RENDEZVOUS = range(len(REASONS))
@@ -29,9 +29,8 @@ def outcome_of(work: Work, clock: Clock) -> Nodes:
     count = len(work.share)
     why = {"reason": np.int8, "waited": np.int32, "ready_reason": np.int8, "ready_node": np.int32}
     nodes |= {name: np.empty(count, dtype) for name, dtype in why.items()}
-    causes = _columns(clock, *_CAUSES)
     for piece in pieces(count):
-        own = {name: values[piece] for name, values in causes.items()}
+        own = dict(zip(_CAUSES, columns_of(clock.nodes[piece], *_CAUSES), strict=True))
         ready_reason, ready_node = _readiness(work, own["cause"])
         reason, waited = _reasons(work, work.engine[piece], own, ready_reason, ready_node)
         for name, values in zip(why, (reason, waited, ready_reason, ready_node), strict=True):
@@ -40,20 +39,23 @@ def outcome_of(work: Work, clock: Clock) -> Nodes:
 
 
 def _columns(clock: Clock, *names: str) -> Nodes:
-    return dict(zip(names, columns_of(clock.nodes, *names), strict=True))
+    columns = dict(zip(names, columns_of(clock.nodes, *names), strict=True))
+    return columns | {"slowdown": np.array([1.0, clock.moment.slowdown])}
 
 
 def timeline_of(machine: Machine, work: Work, nodes: Nodes) -> Timeline:
-    """The events of a finished simulation."""
+    """The events of a finished simulation, whose outcome is given up column by column."""
     labels: dict[str, int] = {}
     node, label, began, ended, busy = _sorted(
         _step_events(work, nodes, labels), _table_events(machine["activation_table_load_ns"], nodes, labels)
     )
+    for name in (*_ENDS, "loads_table"):
+        del nodes[name]
     engine = work.engine.astype(np.int8)[node]
     moving = np.flatnonzero(engine == DMA)
     moving = moving if len(moving) else np.arange(len(node))
     begin = machine["kernel_start_ns"]
-    waited = nodes["waited"]
+    waited = nodes.pop("waited")
     waited_row = np.where(waited >= 0, work.row[waited], -1) if len(waited) else waited
     return Timeline(
         machine.label,
@@ -63,21 +65,21 @@ def timeline_of(machine: Machine, work: Work, nodes: Nodes) -> Timeline:
         float(np.array([s.issue_ns for s in work.shares])[work.share].sum()),
         tuple(labels),
         engine,
-        nodes["queue"].astype(np.int16)[node],
+        nodes.pop("queue").astype(np.int16)[node],
         began,
         ended,
         busy,
-        nodes["ready"][node],
-        nodes["issued"][node],
+        nodes.pop("ready")[node],
+        nodes.pop("issued")[node],
         work.row.astype(np.int32)[node],
         node,
         label,
-        nodes["reason"][node],
+        nodes.pop("reason")[node],
         waited_row.astype(np.int32)[node],
         waited[node],
-        nodes["ready_reason"][node],
-        nodes["ready_node"][node],
-        nodes["issuer"].astype(np.int32)[node],
+        nodes.pop("ready_reason")[node],
+        nodes.pop("ready_node")[node],
+        nodes.pop("issuer").astype(np.int32)[node],
     )
 
 
@@ -88,17 +90,19 @@ def latency_of(machine: Machine, work: Work, clock: Clock) -> float:
 
 
 # node, label, start, end, occupancy
-Events = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]
+Events = list[np.ndarray]
 
 
 def _sorted(steps: Events, tables: Events) -> Events:
-    """Events in order of start, then of node; those of steps stand in order of node."""
-    if not len(tables[0]):
-        narrow = np.argsort(steps[2], kind="stable").astype(np.int32)
-        return tuple(column[narrow] for column in steps)  # type: ignore[return-value]
-    node, label, began, ended, busy = (np.concatenate(column) for column in zip(steps, tables, strict=True))
-    order = np.lexsort((node, began))
-    return node[order], label[order], began[order], ended[order], busy[order]
+    """Events in order of start, then of node; those of steps stand in order of node, and are given up."""
+    if len(tables[0]):
+        steps = [np.concatenate(column) for column in zip(steps, tables, strict=True)]
+        order = np.lexsort((steps[0], steps[2]))
+    else:
+        order = np.argsort(steps[2], kind="stable").astype(np.int32)
+    for place in range(len(steps)):
+        steps[place] = steps[place][order]
+    return steps
 
 
 def _step_events(work: Work, nodes: Nodes, labels: dict[str, int]) -> Events:
@@ -124,7 +128,7 @@ def _step_events(work: Work, nodes: Nodes, labels: dict[str, int]) -> Events:
         step = np.repeat(first[share] - (np.cumsum(each) - each), each) + np.arange(len(own))
         node[events], label[events] = own, label_of[step]
         # what is pipelined behind the work itself keeps its time
-        slower = nodes["slowdown"][own]
+        slower = nodes["slowdown"][nodes["is_slow"][own].astype(np.int8)]
         begin = offsets[step] * slower + nodes["start"][own]
         busy[events] = occupied[step] * slower
         lasts = durations[step] + occupied[step] * (slower - 1)
@@ -135,7 +139,7 @@ def _step_events(work: Work, nodes: Nodes, labels: dict[str, int]) -> Events:
         end[here] = nodes["done"][own[here]]
         began[events], ended[events] = begin, end
         busy[start + here] = end[here] - begin[here]
-    return node, label, began, ended, busy
+    return [node, label, began, ended, busy]
 
 
 def _table_events(table_ns: float, nodes: Nodes, labels: dict[str, int]) -> Events:
@@ -144,7 +148,7 @@ def _table_events(table_ns: float, nodes: Nodes, labels: dict[str, int]) -> Even
     ended = nodes["start"][node]
     lasts = np.full(len(node), table_ns)
     label = np.full(len(node), labels.setdefault("ACT_TABLE_LOAD", len(labels)) if len(node) else 0, np.int16)
-    return node, label, ended - lasts, ended, lasts
+    return [node, label, ended - lasts, ended, lasts]
 
 
 def _step_columns(steps: tuple[Step, ...], labels: dict[str, int]) -> list[tuple[float, float, float, int]]:

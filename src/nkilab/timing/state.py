@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from ..machine import Machine
 from ..place.slots import DMA
-from ..records import Entry, numbers, table
+from ..records import Byte, Entry, Short, numbers, table
 from .work import PSUM_PORT, QUEUES, SBUF_PORT, Share, Work
 
 NOT_YET = -1.0
@@ -42,23 +42,23 @@ class Node(Struct):
         first_watcher, last_watcher: the list of nodes to wake when it is done.
         meets: whether it waits for what runs on other cores.
         loads_table: whether it loads a function table first.
-        slowdown: by how much its engine takes longer for it than when warm.
+        is_slow: whether its engine takes longer for it than when warm.
     """
 
     share: int
-    engine: int
+    engine: Byte
     order: int
     wait: int
     last_wait: int
     ready: float
-    ring: int = 0
+    ring: Byte = 0
     start: float = NOT_YET
     done: float = NOT_YET
     background_start: float = NOT_YET
     cause: int = NOBODY
     previous: int = NOBODY
-    queue: int = NOBODY
-    blocked_on: int = NOTHING
+    queue: Short = NOBODY
+    blocked_on: Byte = NOTHING
     held_by: int = NOBODY
     issued: float = NOT_YET
     issuer: int = NOBODY
@@ -67,7 +67,7 @@ class Node(Struct):
     last_watcher: int = NOBODY
     meets: bool = False
     loads_table: bool = False
-    slowdown: float = 1.0
+    is_slow: bool = False
 
 
 class Cost(Struct):
