@@ -162,7 +162,7 @@ def test_a_rule_shows_its_counterexample_and_the_message_that_follows() -> None:
     assert explanation("scalar_tensor_tensor.one_input_in_sbuf") == "\n".join([
         "scalar_tensor_tensor.one_input_in_sbuf  rule",
         "",
-        "  Refused: data and operand1 are both in psum; at least one is in sbuf.",
+        "  Refused: data and operand1 are both in psum; at least one must be in sbuf.",
         "",
         "  - instruction: scalar_tensor_tensor",
         "  - chips: trn1, trn2, trn3",
@@ -177,7 +177,7 @@ def test_a_rule_shows_its_counterexample_and_the_message_that_follows() -> None:
         "  - operand1.memory = 'psum'",
         "",
         "  On trn2 the message reads, behind the line of the kernel:",
-        "  scalar_tensor_tensor: data and operand1 are both in psum; at least one is in sbuf",
+        "  scalar_tensor_tensor: data and operand1 are both in psum; at least one must be in sbuf",
         "    hint: copy one of them to sbuf with tensor_copy",
         "    source: nki.isa.scalar_tensor_tensor",
         "    key: err_unsupported_memory",

@@ -418,7 +418,8 @@ def _folder(shown: Any) -> Path:
     if not folder.is_absolute() or not folder.parent.is_dir() or (folder.exists() and not folder.is_dir()):
         shown_path = "not given" if shown is None else repr(str(shown))
         raise FileError(
-            f"working_directory is {shown_path}; it is the absolute path of a folder, whose parent exists",
+            f"working_directory is {shown_path}; it must be the absolute path of a folder, whose parent "
+            f"exists",
             hint="pass working_directory=Path.cwd()",
         )
     return folder

@@ -308,7 +308,7 @@ def test_a_tile_is_no_register():
         nisa2.register_move(x, 1)  # refused
 
     assert refusal(nki2.jit(wrong), ramp(1, 1), kind=UseError).startswith(
-        "HERE: register_move: dst is of type Tensor; it is a register"
+        "HERE: register_move: dst is of type Tensor; it must be a register"
     )
 
 

@@ -140,7 +140,7 @@ BAD = {
         "space.yaml:1: a space has either parameters or points: values to combine, or a list of points"
     ),
     "schema: nkilab.space/1\npoints: {a: 1}\n": (
-        "space.yaml:1: points is {'a': 1}; it is a list of points, as in [{rows: 8}, {rows: 16}]"
+        "space.yaml:1: points is {'a': 1}; it must be a list of points, as in [{rows: 8}, {rows: 16}]"
     ),
     "schema: nkilab.space/1\npoints: []\n": (
         "space.yaml:1: the space lists 0 points; it has at least one and at most 100,000"
@@ -166,23 +166,23 @@ BAD = {
         "space.yaml:3: a has no value: no powers of two lie between 5 and 7"
     ),
     "schema: nkilab.space/1\nparameters:\n  a: {integers: [1, 2.5]}\n": (
-        "space.yaml:3: integers of a is [1, 2.5]; it is the lowest and the highest, as in [1, 8]"
+        "space.yaml:3: integers of a is [1, 2.5]; it must be the lowest and the highest, as in [1, 8]"
     ),
     "schema: nkilab.space/1\nparameters:\n  a: {integers: [1, 8], step: 0}\n": (
         "space.yaml:3: the step of a is 0; it must be a whole number of at least 1"
     ),
     "schema: nkilab.space/1\nparameters:\n  a: {choices: []}\n": (
-        "space.yaml:3: choices of a is []; it is a list with at least one value"
+        "space.yaml:3: choices of a is []; it must be a list with at least one value"
     ),
     "schema: nkilab.space/1\nparameters:\n  a: [1, 1]\n": "space.yaml:3: choices of a has a value twice",
     "schema: nkilab.space/1\nparameters:\n  a: [[1]]\n": (
-        "space.yaml:3: a choice of a is [1]; it is a finite number or a word"
+        "space.yaml:3: a choice of a is [1]; it must be a finite number or a word"
     ),
     "schema: nkilab.space/1\nparameters:\n  a: [1, .nan]\n": (
-        "space.yaml:3: a choice of a is nan; it is a finite number or a word"
+        "space.yaml:3: a choice of a is nan; it must be a finite number or a word"
     ),
     "schema: nkilab.space/1\nparameters:\n  a: [1, .inf]\n": (
-        "space.yaml:3: a choice of a is inf; it is a finite number or a word"
+        "space.yaml:3: a choice of a is inf; it must be a finite number or a word"
     ),
     "schema: nkilab.space/1\nparameters: {a: [1, 2]}\nconstraints:\n  - a < 3\n  - a > 5\n": (
         "space.yaml:5: the space has no point: a > 5 holds for none of 2 combinations"

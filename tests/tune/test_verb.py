@@ -298,7 +298,7 @@ REFUSED = {
         *ARG,
         "--objective",
         "sbuf",
-    ): "the objective is 'sbuf'; it is latency, or latency and some of",
+    ): "the objective is 'sbuf'; it must be latency, or latency and some of",
     (*TUNE[1:], *ARG, "--workers", "none"): "--workers is 'none'; it must be a number of processes",
     (*TUNE[1:], *ARG, "--weights", "x"): "--weights is 'x'; write numbers, as in 3,1",
     (*TUNE[1:], *ARG, "--weights", "1,2"): (

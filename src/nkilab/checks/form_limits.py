@@ -30,7 +30,7 @@ form_rule("nki", "partition-reduce-integer",
     "nisa.tensor_partition_reduce(total, op=nl.add, data=part)",
     wrong="i32", right="f32",
 )(lambda form:
-  f"data is {form.data.dtype.name}; it is a float"
+  f"data is {form.data.dtype.name}; it must be a float"
   if form.data.dtype.is_integer else "")  # fmt: skip
 
 
@@ -63,7 +63,7 @@ form_rule("nki", "psum-memset-type", Refusal("report", "NCC_IBIR441"), "memset",
     called="isa.memset",
 )(lambda form:
   "" if form.dst.memory != PSUM or form.dst.dtype.name == "float32"
-  else f"dst is {form.dst.dtype.name} in psum; it is float32")  # fmt: skip
+  else f"dst is {form.dst.dtype.name} in psum; it must be float32")  # fmt: skip
 
 
 @form_rule("nki", "memset-type", Refusal("documented", since="0.3"), "memset",

@@ -173,7 +173,7 @@ def refuse_operand(tensor: View, called: str, other: Any) -> Any:
     if type(other).__module__.startswith("nkilab."):
         return NotImplemented
     hint = _LOAD if hasattr(other, "__array__") else ""
-    raise HostUseError(f"an operand is {shown(other)}; it is a tile or a number", hint=hint).located(
+    raise HostUseError(f"an operand is {shown(other)}; it must be a tile or a number", hint=hint).located(
         place_of(user_frame()), called, [tensor.describe()]
     )
 

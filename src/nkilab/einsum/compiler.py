@@ -424,7 +424,7 @@ def verify(kernel: Any, spec: Any, seed: int = 0) -> list[Verdict]:
         seed: of the probes.
     """
     if not callable(kernel):
-        raise UsageError(f"kernel is {shown(kernel)}; it is a function of plain arrays")
+        raise UsageError(f"kernel is {shown(kernel)}; it must be a function of plain arrays")
     whole("seed", seed, 0)
     held = spec_from(spec)
     cascade = sized(held.cascade)

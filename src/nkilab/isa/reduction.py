@@ -26,7 +26,7 @@ def _axes(spelled: Any) -> tuple[int, ...]:
     try:
         return tuple(int(a) for a in spelled)
     except (TypeError, ValueError):
-        raise RuleError(f"axis is {spelled!r}; it is an integer or a list of them") from None
+        raise RuleError(f"axis is {spelled!r}; it must be an integer or a list of them") from None
 
 
 class TensorReduce(Instruction):

@@ -85,7 +85,7 @@ def _with_profile(path: Path, entry: dict[str, Any], line: int) -> dict[str, obj
     if "profile" not in entry:
         return entry
     if not isinstance(entry["profile"], str):
-        raise _wrong(path, line, f"profile is {entry['profile']!r}; it is the path of a profile")
+        raise _wrong(path, line, f"profile is {entry['profile']!r}; it must be the path of a profile")
     measured = quantities_in(read_profile(path.parent / entry["profile"]).metrics)
     own = {k: v for k, v in entry.items() if k != "profile"}
     return {**own, "measured": {**measured, **entry.get("measured", {})}}
@@ -95,7 +95,7 @@ def _listed(path: Path, document: Any, name: str) -> Iterable[Any]:
     """The mappings in a list that a mapping holds by name."""
     entries, line = document.get(name), line_of(document)
     if not isinstance(entries, list) or not entries:
-        raise _wrong(path, line, f"{name} is {entries!r}; it is a list with at least one entry")
+        raise _wrong(path, line, f"{name} is {entries!r}; it must be a list with at least one entry")
     for place, entry in enumerate(entries):
         if not isinstance(entry, Mapping):
             line = line_of(entries, place)
@@ -139,7 +139,7 @@ def _faults(entry: Mapping[str, Any], sources: Mapping[str, Source]) -> Iterator
         yield f"the row has no {', '.join(missing)}", ""
     for name, (kind, kind_words) in _OF_TYPE.items():
         if name in entry and not isinstance(entry[name], kind):
-            yield f"{name} is {entry[name]!r}; it is {kind_words}", ""
+            yield f"{name} is {entry[name]!r}; it must be {kind_words}", ""
     if not _calls(entry) or not all(_is_call(call) for call in _calls(entry)):
         yield "an entry of calls is neither a list of args nor kernel and args", ""
     for name, words in _WORDS.items():

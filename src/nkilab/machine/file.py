@@ -62,7 +62,7 @@ def machine_named(name: str) -> Machine:
         FileError: if the file cannot be read or is no machine file.
     """
     if not isinstance(name, str | PathLike):
-        raise UsageError(f"target is {name!r}; it is the name of a chip or the path of a machine file")
+        raise UsageError(f"target is {name!r}; it must be the name of a chip or the path of a machine file")
     path = Path(name)
     if path.suffix.lower() not in SUFFIXES:
         return chip_named(str(name))

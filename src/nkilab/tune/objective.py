@@ -319,7 +319,7 @@ def known_goals(goals: Sequence[str]) -> tuple[str, ...]:
     unknown = [goal for goal in goals if goal not in GOALS]
     if unknown or not goals or goals[0] != "latency" or len(set(goals)) < len(goals):
         raise UsageError(
-            f"the objective is {','.join(goals)!r}; it is latency, or latency and some of "
+            f"the objective is {','.join(goals)!r}; it must be latency, or latency and some of "
             f"{', '.join(list(GOALS)[1:])}",
             hint=did_you_mean(unknown[0], GOALS)
             if unknown

@@ -177,7 +177,7 @@ class Tensor(View):
     def reshape(self, shape: Any = None, dtype: Any = None, *, new_shape: Any = None) -> Tensor:
         """A view of the same elements under another shape; on chip the partition axis stays."""
         if shape is not None and new_shape is not None:
-            raise UseError("shape and new_shape are both given; they are two words for one")
+            raise UseError("shape and new_shape are both given; they mean the same")
         view = self if dtype is None else reinterpreted(self, as_dtype(dtype))
         return self._reshaped(view, as_shape(new_shape if shape is None else shape))
 
@@ -425,7 +425,8 @@ def assign(session: Session, dst: View, value: Any) -> None:
         shapes = (value.layout.shape, dst.layout.shape)
         if shapes[0] != shapes[1] and not (is_transfer and _longer(shapes[0]) == _longer(shapes[1])):
             raise RuleError(
-                f"the value is {list(value.layout.shape)} and its place {list(dst.layout.shape)}; they agree"
+                f"the value is {list(value.layout.shape)} and its place {list(dst.layout.shape)}; they "
+                f"must agree"
             )
         cls = DmaCopy if is_transfer else TensorCopy
         record(session, cls, [dst, value], plain(cls), ())

@@ -68,7 +68,9 @@ class Allocator:
 
     def __init__(self, memory: str, called: str, place: Place) -> None:
         if not callable(place):
-            raise UseError(f"func is of type {type(place).__name__}; it is a function that gives addresses")
+            raise UseError(
+                f"func is of type {type(place).__name__}; it must be a function that gives addresses"
+            )
         self.memory = memory
         self.called = called
         self.place = place
@@ -114,7 +116,7 @@ class Allocator:
             numbers = []
         if len(numbers) != len(wanted):
             raise RuleError(
-                f"the address of block {block} is {position!r}; it is ({', '.join(wanted)}), integers",
+                f"the address of block {block} is {position!r}; it must be ({', '.join(wanted)}), integers",
                 source=GUIDE,
             )
         return Address(*numbers) if self.memory == PSUM else Address(0, *numbers)

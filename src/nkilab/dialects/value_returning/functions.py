@@ -133,7 +133,7 @@ def binary(name: str, x: Any, y: Any, dtype: Any = None, mask: Any = None) -> Te
         x, y = tile_of(x), tile_of(y)
         element_type = result_dtype(dtype, BOOL if name in COMPARISONS else _promoted(op, x, y))
         if not isinstance(x, Tensor) and not isinstance(y, Tensor):
-            raise UseError("both arguments are numbers; one is a tile")
+            raise UseError("both arguments are numbers; one must be a tile")
         if not isinstance(y, Tensor):
             return common.with_number(RESULTS, op, x, y, False, element_type, mask)
         if not isinstance(x, Tensor):
@@ -186,7 +186,7 @@ def a_tile(x: Any) -> Tensor:
     """
     tile = tile_of(x)
     if not isinstance(tile, Tensor):
-        raise UseError(f"the argument is the number {tile}; it is a tile")
+        raise UseError(f"the argument is the number {tile}; it must be a tile")
     return tile
 
 

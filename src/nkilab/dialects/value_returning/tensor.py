@@ -223,7 +223,7 @@ def shape_given(extents: tuple[Any, ...], shape: Any) -> Any:
         UseError: if it is given twice.
     """
     if shape is not None and extents:
-        raise UseError("the shape is given by position and as shape=; it is given once")
+        raise UseError("the shape is given by position and as shape=; it must be given once")
     if shape is not None:
         return shape
     return extents[0] if len(extents) == 1 and not isinstance(extents[0], int) else extents
