@@ -55,7 +55,9 @@ def test_the_reason_is_told_once(
             assert "load" in body
     lines = [line for line in capsys.readouterr().err.splitlines() if "runs anew" in line]
     assert len(lines) == 1
-    assert lines[0].startswith(f"nkilab: notice: kernel runs anew at each launch: {why}")
+    assert lines[0].startswith(
+        f"nkilab: notice: kernel runs as Python at each launch, not from its tape: {why}"
+    )
 
 
 def test_nothing_is_told_of_a_kernel_that_is_replayed_nor_without_being_asked(

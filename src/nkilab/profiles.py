@@ -256,6 +256,8 @@ def told_apart(first: str, second: str, keywords: Sequence[str], changes: Sequen
         first, second = f"{_short(first)} {' '.join(own)}".strip(), f"{_short(second)} {' '.join(changes)}"
         return first, second
     one, other = _short(first), _short(second)
+    if first == second:
+        first, second = f"A: {one}", f"B: {other}"
     return (one, other) if one != other else (first, second)
 
 

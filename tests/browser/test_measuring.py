@@ -212,7 +212,7 @@ def test_a_kernel_that_no_change_helps_is_told_so(opened) -> None:
     page = opened(report_html(replace(kernel_run("tiled"), guide=Guidance)))
     assert (
         page.page.inner_text("#advice")
-        == "No change that nkilab knows of pays here by more than the model resolves."
+        == "No change that nkilab knows would save more time here than its model can tell apart."
     )
     assert page.page.locator("#distances table").count() == 0
 

@@ -45,7 +45,7 @@ ELEMENT = (
     f"a column [P, 1] "
     "where they take a number; print the tile to see its elements"
 )
-TO_HOST = ELEMENT.replace("it asks the host for an element", "it gives elements to the host")
+TO_HOST = ELEMENT.replace("it asks the host for an element", "it takes elements to the host")
 MEMBER = f"; functions of nki.language take it{TILE}\n  hint: write "
 ELSEWHERE = "compute on the host before the call, or with functions of nki.language and nki.isa"
 ARRAYS = "only arrays that a kernel is given become tensors\n  hint: pass "

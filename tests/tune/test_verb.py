@@ -289,7 +289,7 @@ def test_a_search_that_is_killed_goes_on_from_its_journal(folder):
 REFUSED = {
     ("kernels.py:copied",): "no parameter is named\n  hint: write --param NAME=VALUE,VALUE or --space",
     ("kernels.py:copied", "--param", "columns"): "--param is 'columns'; write NAME=VALUE,VALUE",
-    (*TUNE[1:], *ARG, "--param", "columns=64"): "--param is given beside --space",
+    (*TUNE[1:], *ARG, "--param", "columns=64"): "--param and --space are both given",
     ("kernels.py:copied", "--space", "none.yaml"): "none.yaml cannot be read",
     ("kernels.py:other", "--space", "space.yaml"): "kernels.py has no other",
     (*TUNE[1:], *ARG, "--kw", "columns=64"): "columns is in the search space and is also given a value",

@@ -21,7 +21,7 @@ _LEARNINGS = "nki-autotune, learnings, trn2"
 
 form_rule("nki", "partition-reduce-integer",
     Refusal("disputed", "NCC_IXCG864", "ISA check failed"), "tensor_partition_reduce",
-    title="sums over partitions are of floats",
+    title="sums over partitions take floats",
     what="tensor_partition_reduce is given integers",
     why="one report has its build refused, which the page of the instruction does not",
     fix="if the build refuses it, copy the integers into a float32 tile first",
@@ -284,7 +284,7 @@ form_rule("nki", "dma-within-sbuf",
 
 
 @form_rule("nki", "dma-skip-static", Refusal("documented", since="0.3"), "dma_transpose", "dma_compute",
-    title="what is skipped lies behind an index",
+    title="only accesses by an index skip",
     what="dma_transpose or dma_compute is given oob_mode.skip, and no operand of it has a run-time index",
     why="the mode is valid with indirect access alone; the instruction's checks refuse it",
     fix="leave oob_mode out",

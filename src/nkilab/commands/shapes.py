@@ -27,19 +27,25 @@ version_option = optional(
 )
 arg_option = click.option(
     "--arg", "args", multiple=True, metavar="ARG",
-    help="An argument: f32[128,512], @FILE.npy, or name=either.",
+    help="An array argument: f32[128,512] or @FILE.npy; NAME=... gives it by name.",
 )  # fmt: skip
 kw_option = click.option(
-    "--kw", "keywords", multiple=True, metavar="NAME=VALUE", help="A keyword argument that is no array."
+    "--kw",
+    "keywords",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="A keyword argument other than an array: factor=2.",
 )
-grid_option = optional("--grid", metavar="N[,...]", help="Program instances along each axis: 4,8.")
+grid_option = optional(
+    "--grid", metavar="N[,...]", help="The launch grid, program instances along each axis: 4,8."
+)
 ranks_option = click.option(
     "--ranks", default=1, metavar="N", type=Number(int, 1, MOST_RANKS, "no cluster has more"),
-    help="Ranks that run it together.",
+    help="How many ranks run it together.",
 )  # fmt: skip
 trips_option = click.option(
     "--trips", multiple=True, metavar="FILE.py:LINE=N",
-    help="Iterations of the loop in this line, where only the data decides how many.",
+    help="How often the loop in this line runs, where only the data decides it.",
 )  # fmt: skip
 kernel_argument = click.argument("kernel", metavar="FILE.py:KERNEL", type=PATH)
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ..profiles import Profile
 
 text_option = click.option(
-    "--text", "as_text", is_flag=True, help="Print, as it does if no file is asked for."
+    "--text", "as_text", is_flag=True, help="Print the report although a file is written."
 )
 
 
@@ -167,7 +167,7 @@ def diff(
     profiles = part("profiles")
     is_profile = part("views.explorer.card").is_profile
     if is_profile(first):
-        raise UsageError(f"{first} is a profile; it stands behind the kernel that predicts it")
+        raise UsageError(f"{first} is a profile; name it after the kernel that predicts it")
     if is_profile(second):
         if html or keywords_b:
             raise UsageError(
@@ -234,17 +234,21 @@ def _show_comparisons(results: Sequence[object], measured: str, as_json: bool) -
 @optional("--space", metavar="SPACE.yaml", type=PATH, help="Parameters, their values and constraints.")
 @click.option(
     "--arg", "args", multiple=True, metavar="ARG",
-    help="As of estimate; 'f32[128,512] | f32[128,4096]' for two cases.",
+    help="As for estimate; 'f32[128,512] | f32[128,4096]' for two cases.",
 )  # fmt: skip
 @kw_option
 @grid_option
-@optional("--weights", metavar="W,...", help="How often each case counts.")
+@optional("--weights", metavar="W,...", help="Weights of the cases, as in 3,1.")
 @click.option(
     "--objective", default="latency", show_default=True, metavar="GOAL,...",
     help="latency, or latency,sbuf or latency,dma.",
 )  # fmt: skip
-@click.option("--trials", default=1000, show_default=True, type=Number(int, 1), help="Points at most.")
-@click.option("--seconds", default=0.0, type=Number(float, 0), help="Seconds at most; 0 for no limit.")
+@click.option(
+    "--trials", default=1000, show_default=True, type=Number(int, 1), help="How many points to try at most."
+)
+@click.option(
+    "--seconds", default=0.0, type=Number(float, 0), help="How long to search at most; 0 for no limit."
+)
 @click.option(
     "--point-seconds", default=600.0, show_default=True, type=Number(float, 0),
     help="Seconds that one point may take; 0 for no limit.",
@@ -262,7 +266,7 @@ def _show_comparisons(results: Sequence[object], measured: str, as_json: bool) -
 )  # fmt: skip
 @optional(
     "--journal", metavar="FILE", type=OUTPUT,
-    help="A file for the results; the same command goes on from there.",
+    help="A file that keeps the results; the same command continues from it.",
 )  # fmt: skip
 @optional(
     "--confirm", metavar="FILE.yaml", type=PATH,
@@ -274,7 +278,7 @@ def _show_comparisons(results: Sequence[object], measured: str, as_json: bool) -
 )  # fmt: skip
 @click.option(
     "--measurements", default=8, show_default=True, type=Number(int, 1),
-    help="Points that it measures at most.",
+    help="How many points it measures at most.",
 )  # fmt: skip
 @optional("--picture", metavar="FILE.svg", type=OUTPUT, help="Draw the points.")
 @json_option

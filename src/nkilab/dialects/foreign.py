@@ -131,7 +131,7 @@ def refuse_member(tensor: View, name: str, words: Mapping[str, Any]) -> None:
     frame = user_frame()
     word = counterpart(name, words)
     if name in TO_HOST:
-        problem, hint = f"it gives elements to the host; {_WHEN}", NUMBER_HINT
+        problem, hint = f"it takes elements to the host; {_WHEN}", NUMBER_HINT
     elif word or name in CASTS:
         problem = f"a tensor of a kernel has no {name}; functions of nki.language take it"
         hint = _hint(word, [tensor], {}, frame) if word else "write nl.copy(tile, dtype=...)"

@@ -64,7 +64,7 @@ class TensorReduce(Instruction):
         return 0 not in self.reduced
 
     @rule(
-        "axis is not a run of neighbours that ends at the last axis",
+        "axis does not name the last axes, side by side",
         broken_by={"axis": 1, "data.shape": (16, 4, 4)},
         hint="reorder the axes of the view so that those to reduce stand last",
     )

@@ -99,6 +99,12 @@ class Machine(_Facts, frozen=True, kw_only=True):  # type: ignore[call-arg, misc
         """The name that results show: "trn2", or "trn2 (mine.yaml)"."""
         return f"{self.name} ({self.calibration})" if self.calibration else self.name
 
+    def sbuf_words(self, room: int) -> str:
+        """So many bytes per partition, with what the chip has besides if that is all that kernels have."""
+        own, whole = self.limit("sbuf_bytes_per_partition"), self.limit("sbuf_physical_bytes_per_partition")
+        both = f" ({own / 1024:.4g} KiB; the compiler keeps the rest of the chip's {whole / 1024:.4g})"
+        return f"{room} bytes per partition{both if room == own < whole else ''}"
+
     @property
     def psum_bytes_per_partition(self) -> int:
         """Bytes of PSUM each partition holds, over all banks."""

@@ -147,8 +147,8 @@ def _stalled(run: Run, engine: str) -> str:
     stall = next(s for s in run.stalls.stalls if s.engine == engine and s.reason == reason)
     where = run.program.place_of(int(run.timeline.row[stall.event]))
     return (
-        f"{ENGINE_NAMES[engine]} stands still for {100 * share:.1f} % of the time ({duration(time)}) and "
-        f"waits for {_waits_for(reason)}, the longest at {where} ({duration(stall.longest_ns)})."
+        f"{ENGINE_NAMES[engine]} waits for {_waits_for(reason)} {100 * share:.1f} % of the time "
+        f"({duration(time)}); the longest wait is at {where} ({duration(stall.longest_ns)})."
     )
 
 

@@ -180,7 +180,9 @@ def _bound(value: Any, what: str) -> int:
 
 def _step(step: Any) -> int:
     if isinstance(step, VirtualRegister):
-        raise UseError("the step of a range is a register; it must be a whole number known beforehand")
+        raise UseError(
+            "the step of a range is a register; it must be a whole number known before the kernel runs"
+        )
     count = whole_number(step, "the step of a range")
     if count < 1:
         raise UseError(f"the step of a range is {count}; it must be at least 1")

@@ -12,7 +12,7 @@ from ...errors import NkilabError, RuleError, SpellingError, UnsupportedError, U
 from ...isa.data_movement import DmaCopy
 from ...isa.elementwise import Memset, TensorCopy
 from ...tiles.dtypes import NUMBERS, as_dtype
-from ...tiles.tile import HBM, View, array_of, elements_text, note_look, whole_layout
+from ...tiles.tile import HBM, View, array_of, whole_layout
 from ...tiles.views import reinterpreted, reshaped
 from ...trace.affine import REPEATS, Affine
 from ...trace.builder import no_tensor, record
@@ -21,7 +21,7 @@ from ...trace.source import name_of, place_of, user_frame, user_site
 from ..history import order
 from ..indexing import OUT_OF_BOUND, as_shape, basic, cut, in_this_iteration, rectangle
 from ..kernel import TENSORS
-from ..places import described, placed
+from ..places import described, placed, printed
 from ..tile_functions import plain
 from . import dynamic, view_methods
 from .regions import REGIONS, MemoryPointer, MemoryRegion, address_of
@@ -232,10 +232,7 @@ class Tensor(View):
         return np.array(array_of(self))
 
     def __repr__(self) -> str:
-        note_look(self)
-        if not self.storage.is_known:
-            return f"<{self.describe()}>"
-        return f"<{self.describe()}>\n{elements_text(self)}"
+        return printed(self)
 
 
 TENSORS["nki"] = Tensor

@@ -150,7 +150,8 @@ class Allocator:
             unit = "bank" if in_psum else "partition"
             raise LimitError(
                 f"the tile takes bytes {address.byte} to {address.byte + size} of a {unit}; "
-                f"on {machine.name} it begins below {first} and ends at {whole}",
+                f"on {machine.name} it must begin below {first} and end by {whole}"
+                + (", as the compiler keeps what lies between" if first < whole else ""),
                 source=GUIDE,
             )
 
