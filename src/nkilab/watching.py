@@ -36,6 +36,7 @@ class Watched:
 
     def __init__(self) -> None:
         self._last: Report | None = None
+        self._timed: Report | None = None
         self.rounds: list[dict[str, object]] = []
         self.files: Stamps = {}
 
@@ -68,7 +69,8 @@ class Watched:
         self.rounds.append({**shown, "error": None} | _listed(new, gone))
         lines = [f"gone: {one.where}: {one.severity}: {one.message} [{one.rule}]" for one in gone]
         lines += [f"{terminal.text_of(replace(report, findings=new))}\n"] if new else []
-        return "\n".join([*lines, _headline(report, last)])
+        timed, self._timed = self._timed, self._timed if report.predicted is None else report
+        return "\n".join([*lines, _headline(report, timed)])
 
 
 def _listed(new: Iterable[Finding], gone: Iterable[Finding]) -> dict[str, object]:

@@ -174,9 +174,9 @@ def crowded(program: Program, capacity: int, live: Sequence[int], row: int, cons
     listed = "; ".join(largest_of(program, live))
     return Finding(
         "spill",
-        f"sbuf does not hold all live tiles: {program.machine.name} has "
-        f"{program.machine.sbuf_words(capacity)}"
-        f"{consequence}; the largest live here are {listed}",
+        f"sbuf does not hold all live tiles: {program.machine.name} has {capacity} bytes "
+        f"per partition{program.machine.sbuf_note(capacity)}{consequence}; the largest live here are "
+        f"{listed}",
         program.place_of(row),
         fix="make the tiles smaller, or use one up before the next is loaded",
     )
@@ -196,8 +196,8 @@ def _too_large(program: Program, slots: Slots, parts: Parts, access: int, capaci
     ]
     total = sum(int(parts.size[p]) for p in largest_of_tile)
     error = LimitError(
-        f"its operands lie in tiles of {total} bytes per partition; {program.machine.name} has "
-        f"{program.machine.sbuf_words(capacity)}",
+        f"its operands lie in tiles of {total} bytes per partition; {program.machine.name} allows "
+        f"{capacity} bytes of sbuf{program.machine.sbuf_note(capacity)}",
         hint="split the tile along a free axis into tiles of their own",
         source="architecture guides, SBUF",
     )

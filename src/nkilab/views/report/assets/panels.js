@@ -51,7 +51,7 @@ function drawPanels() {
     (one) => `${one.where}: ${one.rule}: ${one.message}${one.fix ? ` — ${one.fix}` : ""}`,
   );
   const notes = [...profile.notes, ...findings];
-  $("sbuf-words").textContent = T.sbufWords;
+  $("sbuf-note").textContent = `SBUF has ${counted(T.sbufBytes)} bytes a partition${T.sbufNote}.`;
   $("notes").hidden = !notes.length;
   $("note-list").replaceChildren(...notes.map(sentence));
 }
