@@ -100,9 +100,9 @@ def test_estimate_raises_what_the_kernel_asks_for_as_a_call_would():
         ((), "a spec has shape []; extents are at least 1"), ((0, 3), "a spec has shape [0, 3]; extents "
          "are at least 1"),
         ((-2,), "a spec has shape [-2]; extents are at least 1"),
-        ((2.5,), "a spec has shape (2.5,); it must be a tuple of whole numbers"),
-        ("ab", "a spec has shape ('a', 'b'); it must be a tuple of whole numbers"),
-        (3.5, "a spec has shape 3.5; it must be a tuple of whole numbers"),
+        ((2.5,), "a spec has shape (2.5,); it must be whole numbers"),
+        ("ab", "a spec has shape ('a', 'b'); it must be whole numbers"),
+        (3.5, "a spec has shape 3.5; it must be whole numbers"),
     ],
     ids=repr,
 )  # fmt: skip

@@ -266,11 +266,9 @@ def estimate(
         UsageError: if no loop that asks stands on a line of `trips`.
     """
     estimates_of_all = estimate_programs(traced(kernel, args, kwargs, target, trips, ranks, topology))
-    return (
-        estimates_of_all
-        if ranks > 1
-        else beside_one_core(estimates_of_all, as_kernel(kernel), args, kwargs, target, trips)
-    )
+    if ranks > 1:
+        return estimates_of_all
+    return beside_one_core(estimates_of_all, as_kernel(kernel), args, kwargs, target, trips)
 
 
 def beside_one_core(

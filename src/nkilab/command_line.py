@@ -353,9 +353,7 @@ def optional(*names: str, metavar: str, help: str, type: click.ParamType | None 
     return click.option(*names, default="", metavar=metavar, type=type, help=help)
 
 
-json_option = click.option(
-    "--json", "as_json", is_flag=True, help="Print one JSON document alone on standard output."
-)
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON alone on standard output.")
 
 
 def show(document: T, text: Callable[[T], str], *, as_json: bool) -> None:

@@ -151,11 +151,9 @@ def profile(
         kwargs: as args.
     """
     profile_made = profile_of(traced(kernel, args, kwargs, target, trips, ranks, topology))
-    return (
-        profile_made
-        if ranks > 1
-        else beside_one_core(profile_made, as_kernel(kernel), args, kwargs, target, trips)
-    )
+    if ranks > 1:
+        return profile_made
+    return beside_one_core(profile_made, as_kernel(kernel), args, kwargs, target, trips)
 
 
 def profile_of(programs: Sequence[Program]) -> Profile:

@@ -382,7 +382,7 @@ REFUSED = [
     (one_number_for_an_address, RuleError,
      "ndarray: the address of block () is 0; it must be (partition, byte), integers"),
     (no_function, UseError,
-     "sbuf.alloc: func is of type int; it must be a function that gives addresses"),
+     "sbuf.alloc: func is of type int; it must be a function of addresses"),
     (no_tile, RuleError,
      "sbuf.mod_alloc: num_free_tiles is (0,); it holds a tile or more along each block axis"),
     (counts_of_another_rank, RuleError,

@@ -344,8 +344,7 @@ def numerics(
     shadow = Shadow(evidence, recording)
     shadow.run()
     notes = [
-        f"numerics: {count} instructions are not followed in float32: {why}"
-        for why, count in shadow.skipped.items()
+        f"numerics: {n} instructions are not followed in float32: {why}" for why, n in shadow.skipped.items()
     ]
     still = {finding.site for finding in shadow.findings if finding.rule == LOST.id}
     sums = [f for f in shadow.sums.findings(shadow._name) if f.site not in still]

@@ -235,9 +235,7 @@ for _id, _op, _refusal, _why, _nki, _source in _BIASES:
 def _reduced_integers(form: Form) -> str:
     layouts = {"data": form.data, "reduce_res": form.reduce_res}
     types = {name: t.dtype for name, t in layouts.items() if isinstance(t, Layout)}
-    wrong = (
-        f"{name} is {dtype.name}; it must be a float" for name, dtype in types.items() if dtype.is_integer
-    )
+    wrong = (f"{name} is {own.name}; it must be a float" for name, own in types.items() if own.is_integer)
     return next(wrong, "")
 
 

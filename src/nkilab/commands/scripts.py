@@ -12,7 +12,7 @@ from .. import __version__
 from .._lazy import part
 from ..command_line import FOLDER, OUTPUT, PATH, Number, OneOf, Verb, json_option, optional
 from ..errors import EXIT_FINE, UsageError
-from .shapes import arg_option, grid_option, kernel_argument, kw_option, target_option, version_option
+from .shapes import arg_option, grid_option, kw_option, of_call, target_option, version_option
 
 if TYPE_CHECKING:
     from ..checking import Launch
@@ -146,12 +146,7 @@ def check(
         "nkilab watch kernel.py:product --arg 'bf16[512,512]' --arg 'bf16[512,512]' --target trn3",
     ],
 )
-@target_option
-@version_option
-@kernel_argument
-@arg_option
-@kw_option
-@grid_option
+@of_call
 @json_option
 def watch(kernel: str, version: str, target: str, as_json: bool, **call: str) -> None:
     """Time and check a kernel again whenever its file is saved, and tell what has changed; Ctrl-C ends it."""
@@ -167,12 +162,7 @@ def watch(kernel: str, version: str, target: str, as_json: bool, **call: str) ->
         "nkilab advise kernel.py:softmax --arg 'f32[512,2048]' --apply 1 --write",
     ],
 )
-@target_option
-@version_option
-@kernel_argument
-@arg_option
-@kw_option
-@grid_option
+@of_call
 @click.option(
     "--apply", "number", metavar="N", type=Number(int, 1),
     help="Print the change that advice N asks for, with results and times before and after.",

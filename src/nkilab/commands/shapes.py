@@ -30,15 +30,10 @@ arg_option = click.option(
     help="An array argument: f32[128,512] or @FILE.npy; NAME=... gives it by name.",
 )  # fmt: skip
 kw_option = click.option(
-    "--kw",
-    "keywords",
-    multiple=True,
-    metavar="NAME=VALUE",
+    "--kw", "keywords", multiple=True, metavar="NAME=VALUE",
     help="A keyword argument other than an array: factor=2.",
-)
-grid_option = optional(
-    "--grid", metavar="N[,...]", help="The launch grid, program instances along each axis: 4,8."
-)
+)  # fmt: skip
+grid_option = optional("--grid", metavar="N[,...]", help="Launch grid, instances along each axis: 4,8.")
 ranks_option = click.option(
     "--ranks", default=1, metavar="N", type=Number(int, 1, MOST_RANKS, "no cluster has more"),
     help="How many ranks run it together.",
@@ -48,6 +43,13 @@ trips_option = click.option(
     help="How often the loop in this line runs, where only the data decides it.",
 )  # fmt: skip
 kernel_argument = click.argument("kernel", metavar="FILE.py:KERNEL", type=PATH)
+
+
+def of_call(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a verb the kernel, what it is called on, and the one chip and version that it is for."""
+    for add in (grid_option, kw_option, arg_option, kernel_argument, version_option, target_option):
+        command = add(command)
+    return command
 
 
 def of_kernel(command: Callable[..., Any]) -> Callable[..., Any]:

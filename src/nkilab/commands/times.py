@@ -105,11 +105,8 @@ def profile(
 
 def _with_error(documents: list[dict[str, object]], error: Exception | None) -> list[dict[str, object]]:
     """Documents with the error that a kernel broke off with, if it did."""
-    return (
-        documents
-        if error is None
-        else [one | {"error": part("failures").failure_of(error).to_dict()} for one in documents]
-    )
+    more = {} if error is None else {"error": part("failures").failure_of(error).to_dict()}
+    return [one | more for one in documents]
 
 
 def _show_profiles(
@@ -243,12 +240,8 @@ def _show_comparisons(results: Sequence[object], measured: str, as_json: bool) -
     "--objective", default="latency", show_default=True, metavar="GOAL,...",
     help="latency, or latency,sbuf or latency,dma.",
 )  # fmt: skip
-@click.option(
-    "--trials", default=1000, show_default=True, type=Number(int, 1), help="How many points to try at most."
-)
-@click.option(
-    "--seconds", default=0.0, type=Number(float, 0), help="How long to search at most; 0 for no limit."
-)
+@click.option("--trials", default=1000, show_default=True, type=Number(int, 1), help="Most points to try.")
+@click.option("--seconds", default=0.0, type=Number(float, 0), help="Most seconds to search; 0 for no limit.")
 @click.option(
     "--point-seconds", default=600.0, show_default=True, type=Number(float, 0),
     help="Seconds that one point may take; 0 for no limit.",

@@ -52,9 +52,8 @@ class NcStreamShuffle(Instruction):
     )
 
     types_agree = common_rules.types_agree(
-        "dst", "src", "dst and src have different types; they must have "
-                      "the same", broken_by={"src.dtype": "bfloat16"},
-        hint="cast one of them with tensor_copy first",
+        "dst", "src", "dst and src have different types; they must have the same",
+        broken_by={"src.dtype": "bfloat16"}, hint="cast one of them with tensor_copy first",
     )  # fmt: skip
 
     @rule(

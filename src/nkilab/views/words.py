@@ -153,10 +153,5 @@ def _stalled(run: Run, engine: str) -> str:
 
 
 def _waits_for(reason: str) -> str:
-    if reason in ENGINE_NAMES:
-        return "transfers" if reason == "dma" else ENGINE_NAMES[reason]
-    return {
-        "buffer": "a buffer to be free",
-        "spill": "spills",
-        "port": "a port",
-    }.get(reason, reason)
+    others = {"dma": "transfers", "buffer": "a buffer to be free", "spill": "spills", "port": "a port"}
+    return (ENGINE_NAMES | others).get(reason, reason)

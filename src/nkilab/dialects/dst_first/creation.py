@@ -160,9 +160,7 @@ def shared_constant(constant: Any, dtype: Any = None) -> Tensor:
         try:
             constant = np.load(constant, allow_pickle=False)
         except (OSError, ValueError) as error:
-            raise UseError(
-                f"constant is {str(constant)!r}; it must be the path of a .npy file: {error}"
-            ) from None
+            raise UseError(f"constant is {str(constant)!r}; it must be a .npy file: {error}") from None
     if not isinstance(constant, np.ndarray) or not constant.size:
         raise UseError(
             f"constant is of type {type(constant).__name__}; it must be a NumPy array of an element or "

@@ -150,9 +150,7 @@ def register_move(dst: Any, src: Any = None, imm: Any = None) -> None:
     """Put an integer or another register's value into the register dst; NKI 0.1 and 0.2 call it imm."""
     source = imm if src is None else src
     if source is None or (src is not None and imm is not None):
-        raise SpellingError(
-            "src is not given" if source is None else "src and imm are both given; give one of them"
-        )
+        raise SpellingError("src is not given" if source is None else "src and imm are both given; give one")
     value = source if isinstance(source, VirtualRegister) else whole_number(source, "src")
     record(current(), RegisterMove, [_register(dst, "dst"), value], (), ())
 
@@ -180,9 +178,7 @@ def _bound(value: Any, what: str) -> int:
 
 def _step(step: Any) -> int:
     if isinstance(step, VirtualRegister):
-        raise UseError(
-            "the step of a range is a register; it must be a whole number known before the kernel runs"
-        )
+        raise UseError("the step of a range is a register; it must be a whole number known before the run")
     count = whole_number(step, "the step of a range")
     if count < 1:
         raise UseError(f"the step of a range is {count}; it must be at least 1")

@@ -52,11 +52,9 @@ class Tensor(View):
         memory = self.layout.memory
         if memory != HBM:
             return REGIONS[memory]
-        return (
-            MemoryRegion.shared_hbm
-            if self.storage.scope in ("shared", "output")
-            else MemoryRegion.private_hbm
-        )
+        if self.storage.scope in ("shared", "output"):
+            return MemoryRegion.shared_hbm
+        return MemoryRegion.private_hbm
 
     @property
     def strides(self) -> tuple[int, ...]:

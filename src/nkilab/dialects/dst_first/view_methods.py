@@ -271,9 +271,7 @@ def access_pattern(
     pairs = [(whole_number(s, "a step"), whole_number(n, "a count")) for s, n in pattern]
     if not pairs or min(n for _, n in pairs) < 1:
         steps_and_counts = [list(pair) for pair in pattern]
-        raise UseError(
-            f"pattern is {steps_and_counts}; it must be a list of [step, count], counts at least 1"
-        )
+        raise UseError(f"pattern is {steps_and_counts}; it must be a list of [step, count], count at least 1")
     element_type = dtype or view.layout.dtype
     scale = storage.dtype.itemsize / element_type.itemsize
     if is_gathered:

@@ -123,7 +123,7 @@ def shared_constant(constant: Any, dtype: Any = None) -> Tensor:
     """
     if not isinstance(constant, np.ndarray):
         raise UseError(
-            f"constant is of type {type(constant).__name__}; it must be a NumPy array of an element or more"
+            f"constant is of type {type(constant).__name__}; it must be a NumPy array with elements"
         )
     if not constant.size:
         raise UseError(f"constant is an array {list(constant.shape)}; it must have an element or more")

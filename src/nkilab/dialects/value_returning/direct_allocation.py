@@ -68,9 +68,7 @@ class Allocator:
 
     def __init__(self, memory: str, called: str, place: Place) -> None:
         if not callable(place):
-            raise UseError(
-                f"func is of type {type(place).__name__}; it must be a function that gives addresses"
-            )
+            raise UseError(f"func is of type {type(place).__name__}; it must be a function of addresses")
         self.memory = memory
         self.called = called
         self.place = place
