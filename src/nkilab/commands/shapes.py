@@ -7,6 +7,7 @@ from inspect import BoundArguments
 from typing import Any
 
 import click
+from click.decorators import FC
 
 from .._lazy import part
 from ..arguments import MOST_RANKS
@@ -45,21 +46,18 @@ trips_option = click.option(
 kernel_argument = click.argument("kernel", metavar="FILE.py:KERNEL", type=PATH)
 
 
-def of_call(command: Callable[..., Any]) -> Callable[..., Any]:
+def of_call(command: FC) -> FC:
     """Give a verb the kernel, what it is called on, and the one chip and version that it is for."""
     for add in (grid_option, kw_option, arg_option, kernel_argument, version_option, target_option):
         command = add(command)
     return command
 
 
-def of_kernel(command: Callable[..., Any]) -> Callable[..., Any]:
+def of_kernel(command: FC) -> FC:
     """Give a verb the options of all that time a kernel from shapes."""
-    for option in (
-        json_option, trips_option, ranks_option, grid_option, kw_option, arg_option, version_option,
-        targets_option,
-    ):  # fmt: skip
-        command = option(command)
-    return command
+    for add in (json_option, trips_option, ranks_option, grid_option, kw_option, arg_option, version_option):
+        command = add(command)
+    return targets_option(command)
 
 
 def timed(

@@ -75,7 +75,6 @@ class Difference(Struct, frozen=True, eq=False):
         subject, other = self.names[1], f" {self.names[0]}"
         if self.changes:
             subject, other = f"with {self.changes} it", ""
-        # 0.05 % is what four digits show
         if abs(self.speedup - 1) < 5e-4:
             return f"{subject} takes as long as {other.strip() or 'before'}: {duration(second)}"
         if self.speedup > 1:

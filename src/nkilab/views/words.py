@@ -30,6 +30,7 @@ ENGINE_NAMES = {
     "tensor": "TensorE", "vector": "VectorE", "scalar": "ScalarE", "gpsimd": "GpSimdE", "sync": "SyncE",
     "dma": "DMA",
 }  # fmt: skip
+_AWAITED = ENGINE_NAMES | {"dma": "transfers", "buffer": "a free buffer", "spill": "spills", "port": "a port"}
 # Transfers that a kernel asks for, that planning inserts, and those of collectives are told apart.
 _SORTS = ("", "spill", "collective")
 
@@ -147,11 +148,6 @@ def _stalled(run: Run, engine: str) -> str:
     stall = next(s for s in run.stalls.stalls if s.engine == engine and s.reason == reason)
     where = run.program.place_of(int(run.timeline.row[stall.event]))
     return (
-        f"{ENGINE_NAMES[engine]} waits for {_waits_for(reason)} {100 * share:.1f} % of the time "
+        f"{ENGINE_NAMES[engine]} waits for {_AWAITED.get(reason, reason)} {100 * share:.1f} % of the time "
         f"({duration(time)}); the longest wait is at {where} ({duration(stall.longest_ns)})."
     )
-
-
-def _waits_for(reason: str) -> str:
-    others = {"dma": "transfers", "buffer": "a buffer to be free", "spill": "spills", "port": "a port"}
-    return (ENGINE_NAMES | others).get(reason, reason)
