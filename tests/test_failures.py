@@ -214,8 +214,8 @@ def least_call(verb):
     """Words that a verb takes, whatever they mean."""
     required = [parameter for parameter in verb.params if parameter.required]
     pairs = [[*parameter.opts[:1], "bash"] for parameter in required if isinstance(parameter, click.Option)]
-    given = ["bash"] * (len(required) - len(pairs))
-    return [*(word for pair in pairs for word in pair), *given]
+    arguments = ["bash"] * (len(required) - len(pairs))
+    return [*(word for pair in pairs for word in pair), *arguments]
 
 
 @pytest.mark.parametrize("verb", EVERY_VERB)

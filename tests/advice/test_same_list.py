@@ -49,5 +49,5 @@ def test_terminal_page_and_documents_have_the_same_advice(
     lines = printed("profile", kernel, *arg).replace("\n ", " ")
     shown = re.findall(r"(\S+:\d+): [^\[]*\[(\w+)[^\]]*\]\s+gain: ([\d.]+) us", lines)
     assert shown == [(where, own, f"{gain:.2f}") for own, where, gain, _ in expected]
-    found = re.findall(r"(\S+:\d+): advice: [^\[]*\[(\w+)[^\]]*\]", printed("check", kernel, *arg))
-    assert found == [(where, own) for own, where, _, _ in expected]
+    checked = re.findall(r"(\S+:\d+): advice: [^\[]*\[(\w+)[^\]]*\]", printed("check", kernel, *arg))
+    assert checked == [(where, own) for own, where, _, _ in expected]

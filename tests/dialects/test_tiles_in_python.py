@@ -103,7 +103,7 @@ def test_print_says_what_a_tile_holds_or_why_nothing_is_shown(capsys: pytest.Cap
         return out
 
     @nki2.jit
-    def made(x):
+    def copied(x):
         tile = nl2.ndarray((1, 2), nl2.float32, buffer=nl2.sbuf)
         print(tile)
         nisa2.dma_copy(tile, x)
@@ -113,13 +113,13 @@ def test_print_says_what_a_tile_holds_or_why_nothing_is_shown(capsys: pytest.Cap
     # what a call returned is not written anywhere yet: print is the first to look at it
     loaded(np.array([[1, 2]], np.float32))
     assert capsys.readouterr().out == "<rows: float32[1, 2] in sbuf>\n[[1. 2.]]\n"
-    made(np.array([[1, 2]], np.float32))
+    copied(np.array([[1, 2]], np.float32))
     what = "<tile: float32[1, 2] in sbuf"
     assert capsys.readouterr().out == f"{what}, never written>\n{what}>\n[[1. 2.]]\n"
     nkilab.estimate(loaded, nkilab.spec((1, 2), "float32"))
-    nkilab.estimate(made, nkilab.spec((1, 2), "float32"))
-    alone = ", whose shape alone is known>\n"
-    assert capsys.readouterr().out == f"<rows: float32[1, 2] in sbuf{alone}{what}{alone}{what}{alone}"
+    nkilab.estimate(copied, nkilab.spec((1, 2), "float32"))
+    no_data = ", whose shape alone is known>\n"
+    assert capsys.readouterr().out == f"<rows: float32[1, 2] in sbuf{no_data}{what}{no_data}{what}{no_data}"
 
 
 @pytest.mark.parametrize(("nki", "nl"), [(nki1, nl1), (nki2, nl2)])
