@@ -55,8 +55,7 @@ def estimate(kernel: str, as_json: bool, **options: Any) -> None:
 def _show_estimates(results: Sequence[Estimate], as_json: bool, error: Exception | None = None) -> None:
     """Print estimates of whole kernels, or of what one did before an error."""
     if as_json:
-        advice = [[own.to_dict() for own in one.run.guidance.advice] for one in results]
-        dicts = [one.to_dict() | {"advice": own} for one, own in zip(results, advice, strict=True)]
+        dicts = [r.to_dict() | {"advice": [own.to_dict() for own in r.run.guidance.advice]} for r in results]
         print_documents(_with_error(dicts, error))
         return
     terminal = part("views.terminal")
@@ -176,11 +175,9 @@ def diff(
     profiles.check_files({"html": html}, options["target"])
     second_options = {**options, "keywords": profiles.with_changes(options["keywords"], keywords_b)}
     runs = []
-    for kernel, kernel_options in ((first, options), (second, second_options)):
-        if kernel.endswith(".neff"):
-            runs.append([profiles.profile_in(kernel)])
-        else:
-            runs.append(timed(profiles.profile, kernel, **kernel_options))
+    for kernel, own in ((first, options), (second, second_options)):
+        is_program = kernel.endswith(".neff")
+        runs.append([profiles.profile_in(kernel)] if is_program else timed(profiles.profile, kernel, **own))
     names = profiles.told_apart(first, second, options["keywords"], keywords_b)
     pairs = zip(*runs, strict=False)
     _show_differences([one.diff(other, names) for one, other in pairs], as_json, as_text, html)
