@@ -14,7 +14,7 @@ from nkilab.errors import FileError, UsageError
 NAN = float("nan")
 PRODUCT = "mk,kn->mn"
 SIZES = {"M": 128, "K": 128, "N": 128}
-CHIP = "it is the name of a chip or the path of a machine file"
+CHIP = "it must be the name of a chip or the path of a machine file"
 
 
 @pytest.fixture(scope="module")
@@ -87,7 +87,7 @@ REFUSED = {
     ),
     "a space that is none": (
         lambda k: nkilab.tune.autotune([1, 2]),
-        "a point is 1; it holds a value per name, as in {rows: 8}",
+        "a point is 1; it must hold a value per name, as in {rows: 8}",
     ),
     "no trials": (
         lambda k: nkilab.tune.autotune({"n": [1, 2]}, trials=0),

@@ -176,7 +176,7 @@ def test_a_rule_shows_its_counterexample_and_the_message_that_follows() -> None:
         "  - data.memory = 'psum'",
         "  - operand1.memory = 'psum'",
         "",
-        "  On trn2 the message reads, behind the line of the kernel:",
+        "  On trn2 the message reads, after the line of the kernel:",
         "  scalar_tensor_tensor: data and operand1 are both in psum; at least one must be in sbuf",
         "    hint: copy one of them to sbuf with tensor_copy",
         "    source: nki.isa.scalar_tensor_tensor",

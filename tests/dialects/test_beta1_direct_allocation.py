@@ -363,7 +363,7 @@ def missing_address(x):
     ncc.sbuf.mod_alloc(num_free_tiles=(2,))  # refused
 
 
-SPACE = "on trn2 it begins below 212984 and ends at 229376"
+SPACE = "on trn2 it must begin below 212984 and end by 229376, as the compiler keeps what lies between"
 BLOCKS = "blocks: float32[4, 8, 6] in sbuf"
 REFUSED = [
     (tile_beside_an_address, RuleError,
@@ -376,7 +376,7 @@ REFUSED = [
      f"ndarray: the tile takes bytes -4 to 20 of a partition; {SPACE}"),
     (ninth_bank, LimitError, "ndarray: bank is 8; trn2 has 8"),
     (more_than_a_bank, LimitError,
-     "ndarray: the tile takes bytes 0 to 2052 of a bank; on trn2 it begins below 2048 and ends at 2048"),
+     "ndarray: the tile takes bytes 0 to 2052 of a bank; on trn2 it must begin below 2048 and end by 2048"),
     (inside_a_bank, RuleError,
      "ndarray: the tile starts at partition 0 and byte 8 of its bank; in psum both are 0"),
     (one_number_for_an_address, RuleError,
@@ -384,7 +384,7 @@ REFUSED = [
     (no_function, UseError,
      "sbuf.alloc: func is of type int; it must be a function of addresses"),
     (no_tile, RuleError,
-     "sbuf.mod_alloc: num_free_tiles is (0,); it holds a tile or more along each block axis"),
+     "sbuf.mod_alloc: num_free_tiles is (0,); it must hold a tile or more along each block axis"),
     (counts_of_another_rank, RuleError,
      "ndarray: a number of tiles is (2,), for 1 block axes; the tensor has 2"),
     (fifth_block, UseError, f"subscript: index 4 is outside axis 0 of {BLOCKS}, which has 4 elements"),

@@ -342,7 +342,7 @@ def test_shapes_alone_suffice_for_gathers_and_offsets() -> None:
         ("partition", "the index of the partition axis is known at run time only; on chip it is fixed"),
         ("twice", "the view has an index known at run time already; a view has at most one"),
         ("compute", "src is float32[4, 8] in hbm at run-time rows, which indices choose; "
-         "it is at fixed rows"),
+         "it must be at fixed rows"),
     ],
 )  # fmt: skip
 def test_refusals(spelled: str, problem: str) -> None:

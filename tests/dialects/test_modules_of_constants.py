@@ -270,7 +270,7 @@ def test_arrays_of_the_host_are_those_of_numpy():
 
 
 EXTENTS = "a tensor has at least one axis and one element along each"
-ELEMENTS = "it has an element or more"
+ELEMENTS = "it must have an element or more"
 
 
 @pytest.mark.parametrize(

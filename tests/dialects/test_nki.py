@@ -398,8 +398,7 @@ VALUE_ERRORS = [
      "  tile: float32[4, 6] in sbuf\n  hint: keep the first extent"),
     (viewed_unevenly, RuleError,
      "view: a view of bfloat16[4, 5] in sbuf as float32 needs a contiguous last axis of a multiple of 4 "
-     "bytes; it must be "
-     "10 bytes with stride 1\n  tile: bfloat16[4, 5] in sbuf"),
+     "bytes; it is 10 bytes with stride 1\n  tile: bfloat16[4, 5] in sbuf"),
     (printed_number, UseError, "device_print: tensor is of type int; it must be a tensor of the kernel"),
     (array_as_operand, UseError,
      "tensor_copy: an operand is of type ndarray; operands are tensors of the kernel or numbers\n"

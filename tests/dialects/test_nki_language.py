@@ -368,8 +368,8 @@ REFUSED = [
      "sbuf\n  hint: copy it to sbuf first, with nl.copy\n  key: err_unsupported_memory"),
     (loaded_on_chip, RuleError, "load: src is in sbuf; nl.load takes it in hbm\n"
      "  hint: use nl.copy or nisa.tensor_copy within the chip\n  key: err_unsupported_memory"),
-    (reduced_in_the_middle, RuleError, "tensor_reduce: axis is not a run of neighbours that ends at the last "
-     "axis\n  dst = float32[4, 3] in sbuf\n  data = float32[4, 2, 3] in sbuf\n"
+    (reduced_in_the_middle, RuleError, "tensor_reduce: axis does not name the last axes, side by side\n"
+     "  dst = float32[4, 3] in sbuf\n  data = float32[4, 2, 3] in sbuf\n"
      "  hint: reorder the axes of the view so that those to reduce stand last\n"
      "  source: nki.isa.tensor_reduce"),
     (tall_load, LimitError, "load: the first axis of src has 200 elements, which become partitions; trn2 has "

@@ -41,7 +41,7 @@ BAD = {
     HEAD + "  - {columns: 64, latency_us: 5}\n  - {columns: 64, latency_us: 6}\n": (
         "measured.yaml:4: columns=64 is measured twice"
     ),
-    HEAD + "  - 7\n": "measured.yaml:3: an entry of points is 7; it holds names and values",
+    HEAD + "  - 7\n": "measured.yaml:3: an entry of points is 7; it must hold names and values",
     "schema: nkilab.measured/1\npoints: []\n": (
         "measured.yaml:1: points is []; it must be a list with at least one entry"
     ),

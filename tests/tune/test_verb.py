@@ -302,7 +302,7 @@ REFUSED = {
     (*TUNE[1:], *ARG, "--workers", "none"): "--workers is 'none'; it must be a number of processes",
     (*TUNE[1:], *ARG, "--weights", "x"): "--weights is 'x'; write numbers, as in 3,1",
     (*TUNE[1:], *ARG, "--weights", "1,2"): (
-        "--weights is 1,2; it has a number above 0 for each of 1 cases, 1e+12 at most"
+        "--weights is 1,2; it must have a number above 0 for each of 1 cases, 1e+12 at most"
     ),
     (*TUNE[1:], *ARG, "--sampler", "random", "--seed", "-1"): (
         "the seed is -1; it must be a whole number from 0 to 4,294,967,295"

@@ -99,14 +99,14 @@ def _listed(path: Path, document: Any, name: str) -> Iterable[Any]:
     for place, entry in enumerate(entries):
         if not isinstance(entry, Mapping):
             line = line_of(entries, place)
-            raise _wrong(path, line, f"an entry of {name} is {entry!r}; it holds names and values")
+            raise _wrong(path, line, f"an entry of {name} is {entry!r}; it must hold names and values")
     return entries
 
 
 def _sources(path: Path, document: Any) -> dict[str, Source]:
     sources_by_name: dict[str, Source] = {}
     if not isinstance(document, Mapping):
-        raise _wrong(path, 1, f"sources is {document!r}; it holds a source by each name")
+        raise _wrong(path, 1, f"sources is {document!r}; it must hold a source by each name")
     line = line_of(document)
     for name, entry in document.items():
         unknown = set(entry) - {"ref", "commit", "link"} if isinstance(entry, Mapping) else {"..."}
@@ -159,7 +159,7 @@ def _faults(entry: Mapping[str, Any], sources: Mapping[str, Source]) -> Iterator
 def _constant_faults(options: Mapping[str, object], chip: Machine) -> Iterator[tuple[str, str]]:
     constants = options.get("constants", {})
     if not isinstance(constants, Mapping):
-        yield f"constants is {constants!r}; it holds names and values", ""
+        yield f"constants is {constants!r}; it must hold names and values", ""
         return
     known = chip.facts()
     for name, value in constants.items():

@@ -148,7 +148,7 @@ def read_measured(path: Path, space: Space) -> list[Measured]:
 
 def _measured(path: Path, entry: Any, line: int, space: Space) -> Measured:
     if not isinstance(entry, Mapping):
-        raise wrong(path, line, f"an entry of points is {entry!r}; it holds names and values", HINT)
+        raise wrong(path, line, f"an entry of points is {entry!r}; it must hold names and values", HINT)
     point = {str(k): v for k, v in entry.items() if k not in ("latency_us", "noise")}
     for name, value in point.items():
         kind = next((one for one in (bool, int, float, str) if isinstance(value, one)), None)

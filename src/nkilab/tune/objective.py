@@ -433,7 +433,7 @@ def cases_of(args: Sequence[str], keywords: Sequence[str], weights: Sequence[flo
             )
     if weights and (len(weights) != count or min(weights) <= 0 or max(weights) > MOST_WEIGHT):
         raise UsageError(
-            f"--weights is {','.join(f'{w:g}' for w in weights)}; it has a number above 0 for each of "
+            f"--weights is {','.join(f'{w:g}' for w in weights)}; it must have a number above 0 for each of "
             f"{count} cases, {MOST_WEIGHT:g} at most"
         )
     cases = []

@@ -275,7 +275,7 @@ def read_space(path: Path) -> Space:
     if (entries is None) == (points is None):
         raise first("a space has either parameters or points: values to combine, or a list of points")
     if points is None and not isinstance(entries, Mapping):
-        raise first(f"parameters is {entries!r}; it holds the values of a parameter by its name")
+        raise first(f"parameters is {entries!r}; it must hold the values of a parameter by its name")
     if entries is None and not isinstance(points, list):
         raise first(
             f"points is {_plain(points)!r}; it must be a list of points, as in [{{rows: 8}}, {{rows: 16}}]"
@@ -306,7 +306,7 @@ def _combined(
 ) -> tuple[Parameter, ...]:
     """Parameters whose values are combined."""
     if not entries:
-        raise whole("the space is empty; it has at least one parameter")
+        raise whole("the space is empty; it needs at least one parameter")
     return tuple(_parameter(name, entry, at(name)) for name, entry in entries.items())
 
 
@@ -315,12 +315,12 @@ def _listed(
 ) -> tuple[tuple[Parameter, ...], tuple[Point, ...]]:
     """Parameters of points that are written one by one, and the points."""
     if not 0 < len(points) <= COUNTED:
-        raise whole(f"the space lists {len(points):,} points; it has at least one and at most {COUNTED:,}")
+        raise whole(f"the space lists {len(points):,} points; it must list one to {COUNTED:,}")
     listed: list[Point] = []
     for number, entry in enumerate(points):
         fault = at(number)
         if not isinstance(entry, Mapping) or not entry:
-            raise fault(f"a point is {_plain(entry)!r}; it holds a value per name, as in {{rows: 8}}")
+            raise fault(f"a point is {_plain(entry)!r}; it must hold a value per name, as in {{rows: 8}}")
         if listed and entry.keys() != listed[0].keys():
             raise fault(f"a point has {_names(entry)}; the first one has {_names(listed[0])}")
         listed.append({_name(name, fault): _value(name, value, fault) for name, value in entry.items()})

@@ -134,7 +134,7 @@ def ones(shape: Any, dtype: Any, buffer: Any = None, name: str = "") -> Tensor:
 
 def _a_tensor(x: Any) -> Tensor:
     if not isinstance(x, Tensor):
-        raise no_tensor("x", x, "it is a tensor")
+        raise no_tensor("x", x, "it must be a tensor")
     return x
 
 

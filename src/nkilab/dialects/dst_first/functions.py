@@ -76,7 +76,7 @@ def a_tile(x: Any, name: str = "x") -> Tensor:
         RuleError: if it lies in HBM.
     """
     if not isinstance(x, Tensor):
-        raise no_tensor(name, x, "it is a tile")
+        raise no_tensor(name, x, "it must be a tile")
     if not x.layout.is_on_chip:
         raise RuleError(
             f"{name} is in hbm; it must be in sbuf or psum", hint="load it to sbuf first, with nl.load",
@@ -289,7 +289,7 @@ def _fits(partitions: int, sentence: str, hint: str) -> None:
 
 def _in_hbm(name: str, called: str, tensor: Any) -> Tensor:
     if not isinstance(tensor, Tensor):
-        raise no_tensor(name, tensor, "it is a tensor in hbm")
+        raise no_tensor(name, tensor, "it must be a tensor in hbm")
     if tensor.layout.memory != HBM:
         raise RuleError(
             f"{name} is in {tensor.layout.memory}; nl.{called} takes it in hbm",

@@ -427,7 +427,7 @@ def assign(session: Session, dst: View, value: Any) -> None:
         record(session, cls, [dst, value], plain(cls), ())
         return
     if not isinstance(value, int | float | np.generic):
-        raise no_tensor("the value", value, "it is a tensor or a number")
+        raise no_tensor("the value", value, "it must be a tensor or a number")
     if not dst.layout.is_on_chip:
         raise RuleError("a number is assigned to a tensor in hbm", hint="store a tile of it")
     record(session, Memset, [dst], plain(Memset), (value,))

@@ -156,7 +156,7 @@ def ones(shape: Any, dtype: Any, *, buffer: Any = None, name: str = "") -> Tenso
 
 def _like(a: Any) -> tuple[Any, ...]:
     if not isinstance(a, Tensor):
-        raise no_tensor("a", a, "it is a tensor")
+        raise no_tensor("a", a, "it must be a tensor")
     axis = a.layout.partition_axis
     return tuple(PartitionDim(n) if i == axis else n for i, n in enumerate(a.shape))
 

@@ -130,7 +130,7 @@ class Allocator:
             allowed = "0, 32, 64 or 96" if step == 32 else "0 or 64" if step == 64 else "0"
             raise RuleError(
                 f"the tile starts at partition {address.partition} with {partitions} partitions; "
-                f"it starts at {allowed}",
+                f"it must start at {allowed}",
                 source=GUIDE,
             )
         if in_psum and (address.partition or address.byte):
