@@ -79,8 +79,8 @@ def _labelled(word: str, text: str) -> Iterator[Line]:
 
 def _wrapped(text: str, indent: str) -> list[str]:
     """A text in lines that fit the terminal, all but the first with an indent."""
-    how = {"break_long_words": False, "break_on_hyphens": False}
-    return wrap(text, columns(), subsequent_indent=indent, **how) or [""]
+    lines = wrap(text, columns(), subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+    return lines or [""]
 
 
 def text_of(report: Report) -> str:
