@@ -10,7 +10,7 @@ A NeuronCore, the thing that is programmed, has these parts, and they work side 
 
     HBM                       large and far: where the arguments and results of a kernel are
     DMA queues                move rectangles between HBM and the memories on the chip
-    SBUF                      128 partitions (rows) of 224 KiB: where tiles are worked on
+    SBUF                      128 partitions (rows) of 224 KiB, 208 for kernels: tiles are worked on here
     TensorE -> PSUM           multiplies matrices; sums land in PSUM, 128 partitions of 16 KiB
     VectorE, ScalarE, ...     work on tiles: one lane per partition, one element per cycle
 

@@ -100,9 +100,9 @@ def test_estimate_raises_what_the_kernel_asks_for_as_a_call_would():
         ((), "a spec has shape []; extents are at least 1"), ((0, 3), "a spec has shape [0, 3]; extents "
          "are at least 1"),
         ((-2,), "a spec has shape [-2]; extents are at least 1"),
-        ((2.5,), "a spec has shape (2.5,); it is a tuple of whole numbers"),
-        ("ab", "a spec has shape ('a', 'b'); it is a tuple of whole numbers"),
-        (3.5, "a spec has shape 3.5; it is a tuple of whole numbers"),
+        ((2.5,), "a spec has shape (2.5,); it must be whole numbers"),
+        ("ab", "a spec has shape ('a', 'b'); it must be whole numbers"),
+        (3.5, "a spec has shape 3.5; it must be whole numbers"),
     ],
     ids=repr,
 )  # fmt: skip
@@ -196,7 +196,7 @@ def test_a_target_of_another_kind_is_refused(target):
     with pytest.raises(UsageError) as caught:
         nkilab.estimate(copied, nkilab.spec((4, 4), "float32"), target=target)
     kinds = "the name of a chip or the path of a machine file"
-    assert caught.value.problem == f"target is {target!r}; it is {kinds}"
+    assert caught.value.problem == f"target is {target!r}; it must be {kinds}"
 
 
 @pytest.mark.parametrize("replay", [-1, "a", float("nan")])

@@ -14,7 +14,7 @@ from nkilab.errors import FileError, UsageError
 NAN = float("nan")
 PRODUCT = "mk,kn->mn"
 SIZES = {"M": 128, "K": 128, "N": 128}
-CHIP = "it is the name of a chip or the path of a machine file"
+CHIP = "it must be the name of a chip or the path of a machine file"
 
 
 @pytest.fixture(scope="module")
@@ -42,58 +42,62 @@ REFUSED = {
         "it must be a whole number from 1 to 65536",
     ),
     "trips that name no line": (
-        lambda k: nkilab.estimate(k, trips=8), 'trips is 8; it is a dictionary, such as {"kernel.py:41": 8}',
+        lambda k: nkilab.estimate(k, trips=8), 'trips is 8; it must be a dictionary, such as '
+                                               '{"kernel.py:41": 8}',
     ),
-    "numerics of a number": (lambda k: nkilab.check(k, numerics=2), "numerics is 2; it is True or False"),
+    "numerics of a number": (
+        lambda k: nkilab.check(k, numerics=2), "numerics is 2; it must be True or False",
+    ),
     "an empty specification": (
         lambda k: nkilab.einsum.compile(""),
-        "the specification is ''; it is the path of a file, YAML, expressions or subscripts",
+        "the specification is ''; it must be the path of a file, YAML, expressions or subscripts",
     ),
     "a path with a null byte": (
         lambda k: nkilab.einsum.compile("a\0b"),
-        "the specification is 'a\\x00b'; it is the path of a file, YAML, expressions or subscripts",
+        "the specification is 'a\\x00b'; it must be the path of a file, YAML, expressions or subscripts",
     ),
     "an open file": (
         lambda k: nkilab.einsum.compile(io.StringIO(PRODUCT)),
         "a specification is a text, a path, a dict or a Cascade, no StringIO",
     ),
     "sizes that are none": (
-        lambda k: compiled(sizes=128), 'sizes is 128; it is a dictionary, such as {"M": 128}',
+        lambda k: compiled(sizes=128), 'sizes is 128; it must be a dictionary, such as {"M": 128}',
     ),
     "a size that is no number": (
         lambda k: compiled(sizes={**SIZES, "M": NAN}),
         "the size of M is nan; it must be a whole number of at least 1",
     ),
     "a shape that is a number": (
-        lambda k: compiled(shapes={"A": 128}), "the shape of A is 128; it is a tuple of extents",
+        lambda k: compiled(shapes={"A": 128}), "the shape of A is 128; it must be a tuple of extents",
     ),
     "a search without end": (
         lambda k: compiled(search=float("inf")), "search is inf; it must be a number of seconds, at least 0",
     ),
     "a dialect in a list": (
         lambda k: compiled(dialect=["nki"]),
-        "dialect is ['nki']; it is one of nki, neuronxcc",
+        "dialect is ['nki']; it must be one of nki, neuronxcc",
     ),
     "what no generator reads": (
         lambda k: compiled(as_written=True),
         "as_written is given; the published generator reads YAML with a mapping alone",
     ),
     "a kernel that is no function": (
-        lambda k: nkilab.einsum.verify(None, PRODUCT), "kernel is None; it is a function of plain arrays",
+        lambda k: nkilab.einsum.verify(None, PRODUCT), "kernel is None; it must be a function of "
+                                                       "plain arrays",
     ),
     "a space that is none": (
         lambda k: nkilab.tune.autotune([1, 2]),
-        "a point is 1; it holds a value per name, as in {rows: 8}",
+        "a point is 1; it must hold a value per name, as in {rows: 8}",
     ),
     "no trials": (
         lambda k: nkilab.tune.autotune({"n": [1, 2]}, trials=0),
         "trials is 0; it must be a whole number of at least 1",
     ),
     "a space file that is no path": (
-        lambda k: nkilab.tune.read_space(3), "path is 3; it is the path of a file or folder",
+        lambda k: nkilab.tune.read_space(3), "path is 3; it must be the path of a file or folder",
     ),
     "a search that found nothing": (
-        lambda k: nkilab.tune.verdict_of(None), "found is None; it is what nkilab.tune.search returns",
+        lambda k: nkilab.tune.verdict_of(None), "found is None; it must be what nkilab.tune.search returns",
     ),
 }  # fmt: skip
 
@@ -113,13 +117,13 @@ def profile():
 
 
 def test_a_profile_is_written_to_paths_alone(profile, tmp_path):
-    with pytest.raises(UsageError, match=r"^path is None; it is the path of a file or folder"):
+    with pytest.raises(UsageError, match=r"^path is None; it must be the path of a file or folder"):
         profile.save_html(None)
     with pytest.raises(UsageError, match=r"^files names 'pdf'; there are html, trace, parquet"):
         profile.save({"pdf": str(tmp_path / "a.pdf")})
     with pytest.raises(FileError, match="cannot be written: is a directory"):
         profile.save_html(tmp_path)
-    with pytest.raises(UsageError, match=r"^the other run is 3; it is an Estimate or a Profile"):
+    with pytest.raises(UsageError, match=r"^the other run is 3; it must be an Estimate or a Profile"):
         profile.diff(3)
     named = tmp_path / "ünïcode ñ.html"
     profile.save_html(named)

@@ -70,15 +70,15 @@ COUNTS = [
     (("run", "--ranks", "0", "k.py"), "nkilab: --ranks is 0; it must be a whole number of at least 1\n"),
     (
         ("run", "--ranks", "100000", "k.py"),
-        "nkilab: --ranks is 100000; it is at most 1024: each rank runs SCRIPT on a thread of its own\n",
+        "nkilab: --ranks is 100000; it must be at most 1024: each rank runs SCRIPT on a thread of its own\n",
     ),
     (
         ("estimate", "k.py:kernel", "--arg", "f32[128,512]", "--ranks", "100000"),
-        "nkilab: --ranks is 100000; it is at most 65536: no cluster has more\n",
+        "nkilab: --ranks is 100000; it must be at most 65536: no cluster has more\n",
     ),
     (
         ("check", "k.py:kernel", "--arg", "f32[128,512]", "--replay", "10001"),
-        "nkilab: --replay is 10001; it is at most 10000: each computes the whole kernel again\n",
+        "nkilab: --replay is 10001; it must be at most 10000: each computes the whole kernel again\n",
     ),
 ]
 

@@ -139,7 +139,7 @@ def test_a_file_changes_the_constants_it_names(tmp_path: Path) -> None:
         ("source:", "sauce:", "ours.yaml:1: 'sauce' is no key; there are schema, chip, source, constants"),
         ("gen3", "gpu", "ours.yaml:1: chip is 'gpu'; it must be one of trn1, trn2, trn3"),
         ("constants:\n  dma_start_ns: 900", "constants: 7",
-         "ours.yaml:1: constants is 7; it holds names and values"),
+         "ours.yaml:1: constants is 7; it must hold names and values"),
         ("dma_start_ns: 900", "dma_begin_ns: 900", "ours.yaml:5: 'dma_begin_ns' is no constant of a chip"),
         ("900", "soon", "ours.yaml:5: dma_start_ns is 'soon'; it must be a number of at least 0"),
         ("900", "-1", "ours.yaml:5: dma_start_ns is -1; it must be a number of at least 0"),

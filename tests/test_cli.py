@@ -430,7 +430,7 @@ def test_doctor_shows_and_clears_what_is_kept_on_disk(tmp_path, monkeypatch):
     assert [*place.iterdir()] == []
     done = call("doctor", "--clear")
     assert (done.returncode, done.stderr) == (
-        2, "nkilab: --clear takes away what --cache tells of\n  hint: give both\n",
+        2, "nkilab: --clear deletes what --cache shows\n  hint: give both\n",
     )  # fmt: skip
 
 

@@ -201,7 +201,7 @@ def test_diff_with_a_profile_writes_no_page_and_predicts_one_kernel(kernels):
         )  # fmt: skip
     assert not (kernels / "d.html").exists()
     done = diff(kernels, "card.txt", first, *args)
-    words = "nkilab: card.txt is a profile; it stands behind the kernel that predicts it\n"
+    words = "nkilab: card.txt is a profile; name it after the kernel that predicts it\n"
     assert outcome_of(done) == (2, "", words)
 
 

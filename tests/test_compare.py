@@ -185,7 +185,7 @@ def test_a_row_of_a_ledger_names_a_profile(tmp_path: Path) -> None:
     ("written", "problem"),
     [
         ("profile: none.txt", "none.txt cannot be read"),
-        ("profile: 5", "mine.yaml:8: profile is 5; it is the path of a profile"),
+        ("profile: 5", "mine.yaml:8: profile is 5; it must be the path of a profile"),
         ("measured: {nc_latency_us: .nan}", "mine.yaml:8: nc_latency_us is nan; it must be a number above 0"),
         ("measured: {nc_latency_us: .inf}", "mine.yaml:8: nc_latency_us is inf; it must be a number above 0"),
     ],

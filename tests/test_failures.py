@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 
+import click
 import pytest
 
 from nkilab.cli import VERBS
+from nkilab.command_line import Number, OneOf
 from nkilab.documents import print_document
+from nkilab.errors import UsageError
 from nkilab.neuron_profile import command as neuron_profile
 from tests.command_line import call, inside, script
 from tests.test_json import KERNELS, LEDGER, check
@@ -30,6 +33,10 @@ BROKEN = {
     "ending.py": "print('said at import')\nimport sys\nsys.exit(0)\n",
     "raising.py": KERNELS.replace(HEAD, f"{HEAD}    raise ValueError('mine')\n"),
     "interrupted.py": KERNELS.replace(HEAD, f"{HEAD}    raise KeyboardInterrupt\n"),
+    "half.py": KERNELS.replace(
+        "    nisa.tensor_scalar(dst=tile, data=tile", "    nisa.tensor_scalar(dst=tile, data=tyle"
+    ),
+    "bytes.py": "\0",
     "limited.py": KERNELS.replace("nl.ndarray(x.shape, dtype", "nl.ndarray((200, 4), dtype"),
 }
 # What is wrong: the kernel's designation, further words, the kind of the failure, the exit status.
@@ -43,6 +50,8 @@ WRONG = {
     "a module that is not there": ("module.py:double", (), "exception", 1),
     "a file that ends Python": ("ending.py:double", (), "exit", 1),
     "an exception of the kernel": ("raising.py:double", (), "exception", 1),
+    "a kernel that breaks off half way": ("half.py:double", (), "exception", 1),
+    "a file that is no text": ("bytes.py:double", (), "syntax", 1),
     "an error of ours": ("limited.py:double", (), "kernel", 1),
     "Ctrl-C": ("interrupted.py:double", (), "interrupted", 130),
     "an --arg that is none": ("kernels.py:double", ("--arg", "f32[0,"), "usage", 2),
@@ -59,7 +68,12 @@ KERNEL_VERBS = {
     "compare": ("compare", "KERNEL", "card.txt"), "tune": ("tune", "KERNEL", "--space", "factors.yaml"),
 }  # fmt: skip
 # A search goes on where a point fails; that no point is left is the space's fault.
-OF_POINTS = ("an exception of the kernel", "an error of ours", "an --arg too many")
+OF_POINTS = (
+    "an exception of the kernel",
+    "a kernel that breaks off half way",
+    "an error of ours",
+    "an --arg too many",
+)
 # Verbs without a kernel of the command line, used wrongly: arguments, the kind, the exit status.
 OTHERS = {
     "demo": (("demo", "--output", "card.txt"), "usage", 2),
@@ -156,6 +170,94 @@ def test_every_verb_with_json_has_a_failure_here():
     lines = [case[0] for case in OTHERS.values()] + list(KERNEL_VERBS.values())
     named = {line[0] for line in lines} | {line[1] for line in lines if line[0] == "neuron-profile"}
     assert {verb.name for verb in VERBS} - {"run"} | set(neuron_profile.commands) <= named
+
+
+# Verbs on a file of the wrong content, which stands for FILE.
+OF_FILES = {
+    "einsum": ("einsum", "FILE"), "validate": ("validate", "FILE"), "migrate": ("migrate", "FILE"),
+    "calibrate": ("calibrate", "--from", "FILE", "-o", "ours.yaml"),
+    "estimate, an array": ("estimate", "kernels.py:double", "--arg", "@FILE"),
+    "check, a baseline": ("check", "kernels.py:double", "--arg", "f32[128,512]", "--baseline", "FILE"),
+    "compare, a profile": ("compare", "kernels.py:double", "FILE", "--arg", "f32[128,512]"),
+    "diff, a program": ("diff", "kernels.py:double", "FILE.neff", "--arg", "f32[128,512]"),
+    "tune, a space": ("tune", "kernels.py:double", "--space", "FILE", "--arg", "f32[128,512]"),
+    "tune, an Einsum": ("tune", "FILE.yaml"),
+    "neuron-profile capture": ("neuron-profile", "capture", "-n", "FILE", "-s", "x.ntff"),
+    "neuron-profile view": ("neuron-profile", "view", "-n", "FILE"),
+    "neuron-profile summary": ("neuron-profile", "summary", "-n", "FILE"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["nowhere", "binary", "folder"])
+@pytest.mark.parametrize("verb", OF_FILES)
+def test_a_file_that_cannot_be_read_is_one_document(folder, capfd, verb, name):
+    """No such file, bytes that are no text, and a folder."""
+    for own in (folder / "binary", folder / "binary.neff", folder / "binary.yaml"):
+        own.write_bytes(bytes(range(256)))
+    for own in (folder / "folder", folder / "folder.neff", folder / "folder.yaml"):
+        own.mkdir(exist_ok=True)
+    line = [word.replace("FILE", name) for word in OF_FILES[verb]]
+    status = inside(*line, "--json", folder=folder)
+    captured = capfd.readouterr()
+    document = only_document(captured.out, status)
+    assert (document["schema"], status in (1, 2)) == ("nkilab.error/1", True)
+    assert document["kind"] in ("usage", "file", "specification")
+    assert name in document["text"]
+    assert captured.err.endswith(f"{document['text']}\n")
+
+
+EVERY_VERB = {verb.name: (verb.name, verb) for verb in VERBS if verb.name not in ("run", "neuron-profile")}
+EVERY_VERB |= {f"neuron-profile {n}": (f"neuron-profile {n}", v) for n, v in neuron_profile.commands.items()}
+
+
+def least_call(verb):
+    """Words that a verb takes, whatever they mean."""
+    required = [parameter for parameter in verb.params if parameter.required]
+    pairs = [[*parameter.opts[:1], "bash"] for parameter in required if isinstance(parameter, click.Option)]
+    arguments = ["bash"] * (len(required) - len(pairs))
+    return [*(word for pair in pairs for word in pair), *arguments]
+
+
+@pytest.mark.parametrize("verb", EVERY_VERB)
+def test_a_bad_value_of_any_option_is_one_document(folder, capfd, verb):
+    """A word for a number, another word than those listed, a value that is missing, and no such option."""
+    called, command = EVERY_VERB[verb]
+    typed = [
+        parameter for parameter in command.params
+        if isinstance(parameter, click.Option) and isinstance(parameter.type, Number | OneOf)
+    ]  # fmt: skip
+    wrong = [[parameter.opts[0], "bad value"] for parameter in typed] + [["--no-such-option"], ["--json=1"]]
+    wrong += [[p.opts[0]] for p in command.params if isinstance(p, click.Option) and not p.is_flag][:1]
+    for words in wrong:
+        status = inside(*called.split(), *least_call(command), "--json", *words, folder=folder)
+        captured = capfd.readouterr()
+        document = only_document(captured.out, status)
+        assert (document["schema"], document["kind"], status) == ("nkilab.error/1", "usage", 2), words
+        assert captured.err == f"{document['text']}\n"
+
+
+RAISED = {
+    "interrupted": (KeyboardInterrupt(), 130), "bug": (ZeroDivisionError("ours"), 3),
+    "memory": (MemoryError(), 1), "exit": (SystemExit("said"), 1), "usage": (UsageError("mine"), 2),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", RAISED)
+@pytest.mark.parametrize("verb", EVERY_VERB)
+def test_whatever_ends_a_verb_is_one_document(folder, capfd, monkeypatch, verb, kind):
+    """Wherever a verb is when it is ended, and whatever was printed by then."""
+    called, command = EVERY_VERB[verb]
+    error, status = RAISED[kind]
+
+    def callback(**options):
+        print("said by a module of the user's")
+        raise error
+
+    monkeypatch.setattr(command, "callback", callback)
+    monkeypatch.setattr("nkilab.failures.is_bug", lambda raised: raised is error)
+    assert inside(*called.split(), *least_call(command), "--json", folder=folder) == status
+    document = only_document(capfd.readouterr().out, status)
+    assert (document["schema"], document["kind"]) == ("nkilab.error/1", kind)
 
 
 RUNS = {

@@ -165,7 +165,9 @@ def test_nothing_is_kept_where_nobody_wants_it(place: Path, monkeypatch: pytest.
     estimates.estimate_program(loaded_copied_stored())
     assert not place.exists()
     monkeypatch.setenv("NKILAB_ESTIMATES", "many")
-    sentence = "NKILAB_ESTIMATES is 'many'; it is a whole number, the megabytes of estimates that are kept"
+    sentence = (
+        "NKILAB_ESTIMATES is 'many'; it must be a whole number, the megabytes of estimates that are kept"
+    )
     with pytest.raises(UseError, match=sentence):
         estimates.estimate_program(loaded_copied_stored())
 

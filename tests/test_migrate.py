@@ -151,7 +151,7 @@ SILENT = [
     ("nisa.rng(t)", "0.4", "0.5", "engine is not given: it was engine.unknown and is now engine.vector"),
     # source: NKI 0.2 stubs and the 0.3 update guide
     ("nisa.range_select(t, t, nl.less, nl.less, b, b)", "0.1", "0.2",
-     "reduce_cmd is reset_reduce where it was idle: the running maximum starts anew"),
+     "reduce_cmd is reset_reduce where it was idle: the running maximum starts again"),
     ("nisa.quantize_mx(t, t, s)", "0.4", "0.5", "the block scale is twice what it was"),
     ("nisa.nc_transpose(t, t, engine=nisa.engine.vector)", "0.3", "0.4",
      "engine= was ignored and now decides"),

@@ -178,7 +178,7 @@ def test_kernels_are_refused_one_more(kernel: Any, shapes: Any, problem: str, hi
 
 def test_a_tile_may_start_in_its_upper_half() -> None:
     form_of(TensorCopy, ODD, smallest_use(TensorCopy, {"P": 64, "src.start": 192}))
-    with pytest.raises(RuleError, match=r"with 64 partitions; it starts at 0, 64, 128 or 192\n"):
+    with pytest.raises(RuleError, match=r"with 64 partitions; it must start at 0, 64, 128 or 192\n"):
         form_of(TensorCopy, ODD, smallest_use(TensorCopy, {"P": 64, "src.start": 32}))
 
 

@@ -197,7 +197,8 @@ def test_a_limit_that_is_no_number_is_refused(monkeypatch: pytest.MonkeyPatch) -
     place, said = str(raised.value).split(": ", 1)
     assert place.startswith("test_remembered.py:")
     assert said == (
-        "kernel: NKILAB_REMEMBER is '2 GB'; it is a whole number, the megabytes of arrays that are kept\n"
+        "kernel: NKILAB_REMEMBER is '2 GB'; it must be a whole number, the megabytes of arrays that "
+        "are kept\n"
         "  hint: set it to 256, or take it away"
     )
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import linecache
 import os
 import signal
 import subprocess
 import sys
 import threading
 import time
-from types import ModuleType
+from importlib import import_module
+from types import ModuleType, SimpleNamespace
 
 import pytest
 
@@ -213,10 +215,39 @@ def test_a_watch_without_watchfiles_says_what_to_install(folder, capfd, monkeypa
 # the extension of IPython
 
 
-@pytest.fixture
-def shell():
-    testing = pytest.importorskip("IPython.core.interactiveshell")
-    shell = testing.InteractiveShell()
+class Shell:
+    """What the extension asks of IPython: magics by name, cells in one namespace, their text kept."""
+
+    def __init__(self):
+        self.user_ns, self.magics = {}, {}
+
+    def register_magic_function(self, function, kind):
+        self.magics[kind, function.__name__] = function
+
+    def run_line_magic(self, name, line):
+        assert name == "load_ext"
+        import_module(line).load_ipython_extension(self)
+
+    def run_cell_magic(self, name, line, cell):
+        self.magics["cell", name](line, cell)
+
+    def run_cell(self, cell):
+        file = f"<cell {len(linecache.cache)}>"
+        linecache.cache[file] = len(cell), None, cell.splitlines(keepends=True), file
+        try:
+            exec(compile(cell, file, "exec"), self.user_ns)
+        except Exception as error:
+            print(f"the shell tells of {type(error).__name__}")
+            return SimpleNamespace(success=False)
+        return SimpleNamespace(success=True)
+
+
+@pytest.fixture(params=["IPython", "a shell like it"])
+def shell(request):
+    if request.param == "IPython":
+        shell = pytest.importorskip("IPython.core.interactiveshell").InteractiveShell()
+    else:
+        shell = Shell()
     finders, modules = list(sys.meta_path), set(sys.modules)
     shell.run_line_magic("load_ext", "nkilab")
     yield shell
@@ -232,7 +263,7 @@ CELL = KERNEL.replace("from helper import COLUMNS", "COLUMNS = 64")
 def test_a_cell_is_timed_checked_and_compared_with_the_last(shell, capsys):
     line = "copied --arg f32[128,4096]"
     shell.run_cell_magic("nki", line, CELL)
-    assert "copied on trn2: 0 errors, 0 warnings, 2 pieces of advice" in capsys.readouterr().out
+    assert "copied on trn2: 0 errors, 0 warnings, 3 pieces of advice" in capsys.readouterr().out
     shell.run_cell_magic("nki", line, CELL.replace("COLUMNS = 64", "COLUMNS = 512"))
     assert capsys.readouterr().out.splitlines()[-1].endswith("us less than the last time")
     assert "copied" in shell.user_ns
@@ -250,3 +281,17 @@ def test_a_cell_is_timed_checked_and_compared_with_the_last(shell, capsys):
 def test_a_wrong_line_above_a_cell_is_one_message(shell, capsys, line, problem):
     shell.run_cell_magic("nki", line, CELL)
     assert capsys.readouterr().out.startswith(problem)
+
+
+def test_a_cell_that_fails_is_the_shells_to_tell_and_the_next_one_is_compared(shell, capsys):
+    line = "copied --arg f32[128,4096]"
+    shell.run_cell_magic("nki", line, CELL)
+    shell.run_cell_magic("nki", line, "1 / 0")
+    assert "predicted" in capsys.readouterr().out.partition("ZeroDivisionError")[0]
+    broken = CELL.replace("    return out", "    raise LookupError('mine')")
+    shell.run_cell_magic("nki", line, broken)
+    assert capsys.readouterr().out.splitlines()[-1].endswith("it cannot be timed")
+    shell.run_cell_magic("nki", line, f"{CELL}# the same\n")
+    assert capsys.readouterr().out.splitlines()[-1] == "as long as the last time"
+    shell.run_cell_magic("nki", "copied --arg f32[128,4096] --target trn1", CELL)
+    assert "copied on trn1" in capsys.readouterr().out

@@ -16,14 +16,14 @@ from tests.test_tapes import module, x_of
     [
         (
             "print('here')\nreturn scaled(x, 2.0)",
-            "it prints, draws at random, or keeps something, or something",
+            "it prints, uses random numbers, or changes something",
         ),
-        ("import os\nreturn scaled(x, float(len(os.environ)))", "it prints, draws at random, or keeps"),
+        ("import os\nreturn scaled(x, float(len(os.environ)))", "it prints, uses random numbers, or"),
         (
             "own = np\nreturn scaled(x, float(own.load('factor.npy')))",
             "what it reads, or an argument, cannot be",
         ),
-        ("print(np.asarray(x))\nreturn scaled(x, 2.0)", "it prints, draws at random, or keeps"),
+        ("print(np.asarray(x))\nreturn scaled(x, 2.0)", "it prints, uses random numbers, or"),
         ("str(x)\nreturn scaled(x, 2.0)", "it looks at the elements of x: float32[4, 6] in hbm"),
         ("nisa.dma_copy(x, scaled(x, 2.0))\nreturn x", "it writes to an input"),
         ("nisa.register_alloc(1)\nreturn scaled(x, 2.0)", "it has registers"),
@@ -53,9 +53,11 @@ def test_the_reason_is_told_once(
             kernel(x_of(0))
         except FileNotFoundError:
             assert "load" in body
-    lines = [line for line in capsys.readouterr().err.splitlines() if "runs anew" in line]
+    lines = [line for line in capsys.readouterr().err.splitlines() if "runs as Python" in line]
     assert len(lines) == 1
-    assert lines[0].startswith(f"nkilab: notice: kernel runs anew at each launch: {why}")
+    assert lines[0].startswith(
+        f"nkilab: notice: kernel runs as Python at each launch, not from its tape: {why}"
+    )
 
 
 def test_nothing_is_told_of_a_kernel_that_is_replayed_nor_without_being_asked(
@@ -68,4 +70,4 @@ def test_nothing_is_told_of_a_kernel_that_is_replayed_nor_without_being_asked(
     kernel = module("return scaled(x, 2.0)").kernel
     for n in range(3):
         np.testing.assert_array_equal(kernel(x_of(n)), x_of(n) * 2)
-    assert "runs anew" not in capsys.readouterr().err
+    assert "runs as Python" not in capsys.readouterr().err

@@ -6,6 +6,9 @@ import re
 
 import pytest
 
+from nkilab.checks.finding import Finding
+from nkilab.checks.sources import Sources
+from nkilab.checks.terminal import lines_of
 from tests.command_line import inside
 from tests.test_json import CASES, folder  # noqa: F401
 
@@ -25,3 +28,14 @@ def test_text_fits_eighty_columns(folder, capfd, monkeypatch, case):  # noqa: F8
     lines = capfd.readouterr().out.splitlines()
     assert [line for line in lines if len(line) > 80 and not WHOLE.search(line)] == []
     assert lines
+
+
+@pytest.mark.parametrize("letters", range(1, 12))
+def test_a_finding_fits_eighty_columns_wherever_its_words_end(monkeypatch, letters):
+    monkeypatch.setenv("COLUMNS", "80")
+    words = " ".join(["w" * letters] * 60)
+    finding = Finding("a-rule", words, "kernel.py:1", fix=words, notes=(words,))
+    lines = ["".join(part for part, _ in line) for line in lines_of(finding, Sources())]
+    assert max(map(len, lines)) <= 80
+    # one word more would not fit
+    assert max(map(len, lines)) > 80 - letters - 1

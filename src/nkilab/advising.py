@@ -137,7 +137,7 @@ def run_advise(
         first, *rest = own.lines()
         for line in (f"{place:>2}  {first}", *(f"  {line}" for line in rest)):
             print(printable(fill(line, columns(), subsequent_indent="      ")))
-    nothing = "no change that nkilab knows of pays here by more than the model resolves"
+    nothing = "no change that nkilab knows would save more time here than its model can tell apart"
     print("--apply N writes one as a diff, runs it and compares" if before.advice else nothing)
     return status_of([report])
 
@@ -167,7 +167,7 @@ def applied_to(designation: str, call: Launch, target: str, number: int, before:
     """
     if number > len(before.advice):
         count = len(before.advice)
-        hint = f"give a number from 1 to {count}" if count else "nothing that nkilab knows of pays here"
+        hint = f"give a number from 1 to {count}" if count else "no change that nkilab knows pays here"
         raise UsageError(f"there is no advice {number}", hint=hint)
     advice = before.advice[number - 1]
     source = read(advice.path)

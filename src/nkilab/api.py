@@ -266,11 +266,9 @@ def estimate(
         UsageError: if no loop that asks stands on a line of `trips`.
     """
     estimates_of_all = estimate_programs(traced(kernel, args, kwargs, target, trips, ranks, topology))
-    return (
-        estimates_of_all
-        if ranks > 1
-        else beside_one_core(estimates_of_all, as_kernel(kernel), args, kwargs, target, trips)
-    )
+    if ranks > 1:
+        return estimates_of_all
+    return beside_one_core(estimates_of_all, as_kernel(kernel), args, kwargs, target, trips)
 
 
 def beside_one_core(
@@ -418,7 +416,8 @@ def _folder(shown: Any) -> Path:
     if not folder.is_absolute() or not folder.parent.is_dir() or (folder.exists() and not folder.is_dir()):
         shown_path = "not given" if shown is None else repr(str(shown))
         raise FileError(
-            f"working_directory is {shown_path}; it is the absolute path of a folder, whose parent exists",
+            f"working_directory is {shown_path}; it must be the absolute path of a folder, whose parent "
+            f"exists",
             hint="pass working_directory=Path.cwd()",
         )
     return folder

@@ -27,7 +27,7 @@ def need(name: str, value: Any, kinds: type | tuple[type, ...], kind_words: str,
         UsageError: if it is of none.
     """
     if not isinstance(value, kinds):
-        raise UsageError(f"{name} is {shown(value)}; it is {kind_words}", hint=hint)
+        raise UsageError(f"{name} is {shown(value)}; it must be {kind_words}", hint=hint)
 
 
 def whole(name: str, value: Any, least: int, most: int | None = None) -> int:
@@ -63,7 +63,7 @@ def path(name: str, value: Any) -> Path:
     """
     need(name, value, (str, PathLike), "the path of a file or folder")
     if "\0" in str(fspath(value)) or not str(fspath(value)):
-        raise UsageError(f"{name} is {shown(value)}; it is the path of a file or folder")
+        raise UsageError(f"{name} is {shown(value)}; it must be the path of a file or folder")
     return Path(value)
 
 
@@ -74,7 +74,7 @@ def mapping(name: str, value: Any, kind_words: str) -> None:
         UsageError: if it is none, or a key is no name.
     """
     if not isinstance(value, Mapping) or not all(isinstance(key, str) for key in value):
-        raise UsageError(f"{name} is {shown(value)}; it is a dictionary, such as {kind_words}")
+        raise UsageError(f"{name} is {shown(value)}; it must be a dictionary, such as {kind_words}")
 
 
 def megabytes(variable: str, default: str, what: str) -> int:
@@ -85,6 +85,6 @@ def megabytes(variable: str, default: str, what: str) -> int:
     """
     text = os.environ.get(variable) or default
     if not text.isdecimal():
-        problem = f"{variable} is {text!r}; it is a whole number, the megabytes of {what} that are kept"
+        problem = f"{variable} is {text!r}; it must be a whole number, the megabytes of {what} that are kept"
         raise UseError(problem, hint="set it to 256, or take it away")
     return int(text) << 20

@@ -32,7 +32,7 @@ class ArraySpec(Struct, frozen=True):
         try:
             shape = tuple(as_index(n) for n in self.shape)
         except TypeError:
-            raise UsageError(f"a spec has shape {self.shape!r}; it is a tuple of whole numbers") from None
+            raise UsageError(f"a spec has shape {self.shape!r}; it must be whole numbers") from None
         force_setattr(self, "shape", shape)
         if not self.shape or min(self.shape) < 1:
             raise UsageError(f"a spec has shape {list(self.shape)}; extents are at least 1")

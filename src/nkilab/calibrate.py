@@ -96,7 +96,7 @@ def _print(calibrated: Fitted, pairs: Pairs, output: str) -> None:
     for name, (before, after) in calibrated.changed.items():
         say(f"{name:<40}{before:>10,.4g}{after:>10,.4g}")
     if not calibrated.changed:
-        say("none moved: the measurements agree with what is known, or tell nothing about it")
+        say("no constant changed: the measurements agree with what is known, or say nothing about it")
     errors = f"{calibrated.before:.1%} before, {calibrated.after:.1%} after"
     say(f"\nmean error of {calibrated.rows} rows: {errors}")
     say(printable(f"written: {output}; use it with --target {output}"))

@@ -297,7 +297,7 @@ class Number(click.ParamType):
             bound = "" if self.least is None else f" of at least {self.least}"
             raise UsageError(f"{_called(param)} is {value}; it must be {what}{bound}")
         if self.most is not None and number > self.most:
-            problem = f"{_called(param)} is {value}; it is at most {self.most}: {self.reason}"
+            problem = f"{_called(param)} is {value}; it must be at most {self.most}: {self.reason}"
             raise UsageError(problem)
         return number
 

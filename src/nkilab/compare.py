@@ -118,11 +118,11 @@ class Comparison:
         if engines and abs(off["profile_us"]) > 0.05:
             worst = max(engines, key=lambda p: abs(p.predicted - p.card))
             lines.append(
-                f"{worst.name} parts most: {quantity(worst.card, 'us')} on the card, "
+                f"{worst.name} differs most: {quantity(worst.card, 'us')} on the card, "
                 f"{quantity(worst.predicted, 'us')} predicted"
             )
         elif abs(off["profile_us"]) > 0.05:
-            lines.append("engines and transfers are active as long as predicted: they overlap otherwise")
+            lines.append("engines and transfers are active as long as predicted, but overlap differently")
         return lines
 
     def to_dict(self) -> dict[str, object]:
@@ -229,9 +229,9 @@ def print_comparison(one: Comparison) -> None:
         say(f"  total_time is the predicted latency and {one.extra_us:.2f} us that the profiler adds")
     say(f"times are off by {one.error:.1%} on average")
     if not one.explanations:
-        say("no constant of the clock explains it alone")
+        say("no single constant of the timing model explains it")
         return
-    say(f"constants that would explain it, each alone:{'now':>12}{'then':>12}{'left':>10}")
+    say(f"constants that would explain it, each by itself:{'now':>12}{'then':>12}{'left':>10}")
     for constant in one.explanations:
         name = f"  {constant.constant} ({constant.certainty})"
         say(f"{name:<44}{constant.before:>12,.4g}{constant.after:>12,.4g}{constant.left:>10.1%}")

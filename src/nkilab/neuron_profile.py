@@ -38,7 +38,7 @@ neff_option = click.option(
 )
 trace_option = click.option(
     "-s", "--session-file", "trace_path", default="", metavar="FILE.ntff", type=PATH,
-    help="Its NTFF; timed anew if not given.",
+    help="Its trace; without one the program is timed again.",
 )  # fmt: skip
 
 

@@ -151,11 +151,9 @@ def profile(
         kwargs: as args.
     """
     profile_made = profile_of(traced(kernel, args, kwargs, target, trips, ranks, topology))
-    return (
-        profile_made
-        if ranks > 1
-        else beside_one_core(profile_made, as_kernel(kernel), args, kwargs, target, trips)
-    )
+    if ranks > 1:
+        return profile_made
+    return beside_one_core(profile_made, as_kernel(kernel), args, kwargs, target, trips)
 
 
 def profile_of(programs: Sequence[Program]) -> Profile:
@@ -256,6 +254,8 @@ def told_apart(first: str, second: str, keywords: Sequence[str], changes: Sequen
         first, second = f"{_short(first)} {' '.join(own)}".strip(), f"{_short(second)} {' '.join(changes)}"
         return first, second
     one, other = _short(first), _short(second)
+    if first == second:
+        first, second = f"A: {one}", f"B: {other}"
     return (one, other) if one != other else (first, second)
 
 

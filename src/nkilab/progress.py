@@ -48,11 +48,9 @@ def say(text: str, indent: str = "    ") -> None:
 
 def _folded(line: str, indent: str) -> list[str]:
     room = columns()
-    return (
-        [line]
-        if len(line) <= room
-        else wrap(line, room, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
-    )
+    if len(line) <= room:
+        return [line]
+    return wrap(line, room, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
 
 
 @contextmanager

@@ -131,11 +131,11 @@ def _check_options(ranks: int, topology: Any, executor: Any, groups: Any) -> Non
     """
     if topology is not None and not isinstance(topology, Topology):
         raise UsageError(
-            f"topology is {topology!r}; it is an nkilab.Topology",
+            f"topology is {topology!r}; it must be an nkilab.Topology",
             hint="pass nkilab.Topology(ranks_per_chip=4, ranks_per_node=64)",
         )
     if executor is not None and not callable(getattr(executor, "submit", None)):
-        raise UsageError(f"executor is {executor!r}; it is a concurrent.futures.Executor")
+        raise UsageError(f"executor is {executor!r}; it must be a concurrent.futures.Executor")
     if groups is None:
         return
     try:
@@ -378,7 +378,7 @@ def run_ranked(ranks: int, work: Callable[[], object]) -> None:
         DeadlockError: if a rank ends, or waits elsewhere, while others wait for it.
     """
     if ranks < 1:
-        raise UsageError(f"--ranks is {ranks}; it is at least 1")
+        raise UsageError(f"--ranks is {ranks}; it must be at least 1")
     world = RankedWorld(ranks, work)
     before = ask()
     set_world(world)

@@ -384,7 +384,7 @@ def _why_not_fixed(session: Session) -> str:
     # an input that the kernel wrote is mutable by now; what registers and other inputs hold, the host gave
     inputs = [storage for key, storage in session.shared.items() if key[0] == "input"]
     reasons = {
-        "the user was warned": session.together.warned,
+        "it raised a warning": session.together.warned,
         "it gives addresses to its tiles": program.addresses,
         f"it has more than {MOST_ROWS:,} instructions": len(program) > MOST_ROWS,
         "it reads constants of the host": len(inputs) < sum(r.scope == "input" for r in program.storages),
@@ -397,7 +397,7 @@ def _why_not_fixed(session: Session) -> str:
 def explain(kernel: str, why: str) -> None:
     """Say why launches of a kernel are not computed from a tape, once, if the user asks for it."""
     if os.environ.get("NKILAB_EXPLAIN") == "1":
-        ask().notice(f"{kernel} runs anew at each launch: {why}")
+        ask().notice(f"{kernel} runs as Python at each launch, not from its tape: {why}")
 
 
 _tapes: OrderedDict[object, Tape] = OrderedDict()
@@ -407,7 +407,7 @@ def tape_of(kernel: Kernel, call: Arguments, machine: Machine) -> Tape | None:
     """The tape of launches like this one, a blank one for the first; None where each may differ."""
     function, (args, kwargs) = kernel.function, call
     is_watched = is_at_once() or sys.gettrace() is not None or sys.getprofile() is not None
-    why = "somebody looks on" if is_watched else "it has a schedule" if kernel.schedule else ""
+    why = "a check or a debugger watches it" if is_watched else "it has a schedule" if kernel.schedule else ""
     known = None if why else readings(function)
     outlines = None if why else _outlines([*args, *kwargs.values()])
     if known is None or outlines is None:
@@ -421,7 +421,7 @@ def tape_of(kernel: Kernel, call: Arguments, machine: Machine) -> Tape | None:
     tape = _tapes.get(key)
     if tape is None:
         if not can_start_again(function, [*args, *kwargs.values()]):
-            explain(kernel.name, "it prints, draws at random, or keeps something, or something of the host")
+            explain(kernel.name, "it prints, uses random numbers, or changes something outside of the kernel")
             return None
         tape = _tapes[key] = Tape()
         while len(_tapes) > MOST_TAPES or sum(t.size for t in _tapes.values()) > MOST_ROWS:

@@ -36,6 +36,7 @@ class Watched:
 
     def __init__(self) -> None:
         self._last: Report | None = None
+        self._timed: Report | None = None
         self.rounds: list[dict[str, object]] = []
         self.files: Stamps = {}
 
@@ -68,7 +69,8 @@ class Watched:
         self.rounds.append({**shown, "error": None} | _listed(new, gone))
         lines = [f"gone: {one.where}: {one.severity}: {one.message} [{one.rule}]" for one in gone]
         lines += [f"{terminal.text_of(replace(report, findings=new))}\n"] if new else []
-        return "\n".join([*lines, _headline(report, last)])
+        timed, self._timed = self._timed, self._timed if report.predicted is None else report
+        return "\n".join([*lines, _headline(report, timed)])
 
 
 def _listed(new: Iterable[Finding], gone: Iterable[Finding]) -> dict[str, object]:
@@ -93,19 +95,15 @@ def _same_as(finding: Finding) -> tuple[str, str]:
 def _headline(report: Report, last: Report | None) -> str:
     """Latency, bound and number of findings, and how the latency differs from the last."""
     counts = f"{report.kernel} on {report.target}: {summary_line([report])}"
-    if report.predicted is None:
+    if (own := report.predicted) is None:
         return f"{counts}; it cannot be timed"
-    latency, (low, high), bound = (
-        report.predicted.latency_us,
-        report.predicted.interval_us,
-        report.predicted.bound,
-    )
-    text = f"{counts}\n{latency:.2f} us predicted, {low:.2f} to {high:.2f} us; bound by {bound}"
+    latency, (low, high) = own.latency_us, own.interval_us
+    text = f"{counts}\n{latency:.2f} us predicted, {low:.2f} to {high:.2f} us; bound by {own.bound}"
     if last is None or last.predicted is None:
         return text
     before = last.predicted.latency_us
     change = f"{abs(before - latency):.2f} us {'less' if latency < before else 'more'} than the last time"
-    text += f" instead of {last.predicted.bound}" if last.predicted.bound != bound else ""
+    text += f" instead of {last.predicted.bound}" if last.predicted.bound != own.bound else ""
     return f"{text}\n{change if latency != before else 'as long as the last time'}"
 
 

@@ -197,8 +197,8 @@ def test_advice_and_distances_are_shown_with_the_lines_they_speak_of(opened) -> 
     )  # fmt: skip
     page = opened(report_html(replace(run, guide=lambda: Guidance((hoist,), (half,)))))
     shown = page.page.inner_text("#advice")
-    assert "load the tile once, before the loop" in shown
-    assert "saves 3.2 µs, 1.1 µs to 4 µs; matmul.py:50" in shown
+    assert "Load the tile once, before the loop" in shown
+    assert "saves 3.2 µs (1.1 µs to 4 µs); matmul.py:50" in shown
     page.page.click("#advice button")
     lit = page.js("nkilab.search.masks[0].reduce((a, b) => a + b)")
     assert lit == sum(1 for row in run.timeline.row if run.program.place_of(int(row)) == "matmul.py:50")
@@ -208,11 +208,40 @@ def test_advice_and_distances_are_shown_with_the_lines_they_speak_of(opened) -> 
     assert "bytes moved twice" in page.page.inner_text("#distances")
 
 
+def test_the_first_cards_show_everything_and_further_advice_unfolds(opened) -> None:
+    run = kernel_run("attention")
+    limits = tuple(Distance(f"limit {n}", run.timeline.latency_us / n, n, "words " * 20) for n in range(1, 6))
+    advice = tuple(
+        Advice(
+            f"change_{n}", "attention.py:50", "said", 9.0 - n, (1.0, 10.0), "edit", f"do {n}", "guide " * 9
+        )
+        for n in range(5)
+    )
+    page = opened(report_html(replace(run, guide=lambda: Guidance(advice, limits))), width=1440)
+    # whatever is drawn in a card lies within it, to its last row
+    below = page.js(
+        "[...document.querySelectorAll('#guidance, #guidance + section')].flatMap((card) =>"
+        " [...card.querySelectorAll('li, tr')].filter((one) => one.checkVisibility() &&"
+        " one.getBoundingClientRect().bottom > card.getBoundingClientRect().bottom))"
+        ".map((one) => one.textContent)"
+    )
+    assert below == []
+    assert page.js("document.querySelector('#guidance + section').scrollHeight") <= page.js(
+        "document.querySelector('#guidance + section').clientHeight"
+    )
+    shown = "[...document.querySelectorAll('[data-advice]')].filter((one) => one.checkVisibility()).length"
+    assert page.js(shown) == 3
+    assert page.page.inner_text("#advice summary") == "2 more"
+    page.page.click("#advice summary")
+    assert page.js(shown) == 5
+    assert page.js("document.querySelector('#advice details ol').start") == 4
+
+
 def test_a_kernel_that_no_change_helps_is_told_so(opened) -> None:
     page = opened(report_html(replace(kernel_run("tiled"), guide=Guidance)))
     assert (
         page.page.inner_text("#advice")
-        == "No change that nkilab knows of pays here by more than the model resolves."
+        == "No change that nkilab knows would save more time here than its model can tell apart."
     )
     assert page.page.locator("#distances table").count() == 0
 

@@ -246,7 +246,7 @@ def test_colours_tell_who_works_or_what_it_waited_for(opened) -> None:
         reason = REASONS[timeline.reason[event]]
         waited = int(timeline.waited_node[event])
         expected = {
-            "dma": "transfers", "none": "launch, end, own turn", "order": "launch, end, own turn",
+            "dma": "transfers", "none": "launch, end, program order", "order": "launch, end, program order",
             "issue": "a transfer that begins", "queue": "a transfer that begins",
             "reuse": "a buffer that is not free",
         }.get(reason) or engines[ENGINES[engine_of_node[waited]]]  # fmt: skip

@@ -320,7 +320,7 @@ def test_a_copy_to_partition_one_is_told_with_the_partitions_that_may_begin() ->
 
     (finding,) = [f for f in nkilab.check(kernel, argument("i32[3,2]")) if f.fails]
     assert finding.message == (
-        "tensor_copy: dst starts at partition 1 with 2 partitions; it starts at 0, 32, 64 or 96"
+        "tensor_copy: dst starts at partition 1 with 2 partitions; it must start at 0, 32, 64 or 96"
     )
     assert finding.code == "NCC_INLA001"
 

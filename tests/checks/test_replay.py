@@ -187,4 +187,4 @@ def test_the_line_where_two_part_is_the_first() -> None:
     case = BY_NAME["python.wrong_a_variance_cancels_in_bfloat16"]
     report = report_of(case.kernel, case.args, {}, Options(has_numerics=True))
     (finding,) = [f for f in report.findings if f.rule == "numerics-divergence"]
-    assert finding.notes == (f"float32 and the stored types part first at {finding.where}",)
+    assert finding.notes == (f"float32 and the stored types first differ at {finding.where}",)

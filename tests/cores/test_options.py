@@ -42,9 +42,9 @@ def test_launches_that_make_no_sense_are_refused() -> None:
         nkilab.Topology(4, 6)
     with pytest.raises(UsageError, match=r"ranks_per_chip is 4\.0; it must be a whole number"):
         nkilab.Topology(4.0, 8)  # type: ignore[arg-type]
-    with pytest.raises(UsageError, match=r"topology is \(4, 64\); it is an nkilab.Topology"):
+    with pytest.raises(UsageError, match=r"topology is \(4, 64\); it must be an nkilab.Topology"):
         nkilab.launch(reduces, 2, topology=(4, 64))  # type: ignore[arg-type]
-    with pytest.raises(UsageError, match="executor is 3; it is a concurrent"):
+    with pytest.raises(UsageError, match="executor is 3; it must be a concurrent"):
         nkilab.launch(reduces, 2, executor=3)  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="groups is 3; each of the ranks 0 to 1"):
         nkilab.launch(reduces, 2, groups=3)  # type: ignore[arg-type]
@@ -69,13 +69,13 @@ def test_a_kernel_launches_no_ranks() -> None:
 @pytest.mark.parametrize(
     ("groups", "text"),
     [
-        ([], "groups is []; it has groups, and each of them ranks"),
-        ([[0, 1], []], "groups is [[0, 1], []]; it has groups, and each of them ranks"),
+        ([], "groups is []; it must hold groups of at least one rank"),
+        ([[0, 1], []], "groups is [[0, 1], []]; it must hold groups of at least one rank"),
         ([[[0], [1]]], "groups is [[[0], [1]]]; ranks are whole numbers of at least 0"),
         ([[0, True]], "groups is [[0, True]]; ranks are whole numbers of at least 0"),
         ([[0, 1.0]], "groups is [[0, 1.0]]; ranks are whole numbers of at least 0"),
         ([[0, -1]], "groups is [[0, -1]]; ranks are whole numbers of at least 0"),
-        ([0, 1], "groups is [0, 1]; it is a list of lists of ranks"),
+        ([0, 1], "groups is [0, 1]; it must be a list of lists of ranks"),
         ([[0, 1], [1, 2]], "rank 1 stands in groups [[0, 1], [1, 2]] more than once; groups do not overlap"),
     ],
 )

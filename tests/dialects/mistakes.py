@@ -45,7 +45,7 @@ ELEMENT = (
     f"a column [P, 1] "
     "where they take a number; print the tile to see its elements"
 )
-TO_HOST = ELEMENT.replace("it asks the host for an element", "it gives elements to the host")
+TO_HOST = ELEMENT.replace("it asks the host for an element", "it takes elements to the host")
 MEMBER = f"; functions of nki.language take it{TILE}\n  hint: write "
 ELSEWHERE = "compute on the host before the call, or with functions of nki.language and nki.isa"
 ARRAYS = "only arrays that a kernel is given become tensors\n  hint: pass "
@@ -133,16 +133,17 @@ BETA1 = {
         "  key: err_unsupported_expression_in_mask"
     ),
     "t + np.ones((128, 64))": (
-        f"add: an operand is of type ndarray; it is a tile or a number{TILE}\n"
+        f"add: an operand is of type ndarray; it must be a tile or a number{TILE}\n"
         "  hint: pass the array as an argument of the kernel, and load it"
     ),
-    "t + '1'": f"add: an operand is '1'; it is a tile or a number{TILE}",
+    "t + '1'": f"add: an operand is '1'; it must be a tile or a number{TILE}",
     "t // 2": f"operator //: tiles have no operator //{TILE}\n  hint: write nl.floor(nl.divide(x, y))",
     "nl.load([[1.0]])": (
-        "load: src is of type list; it is a tensor in hbm\n  hint: pass np.array(...) of it to the kernel"
+        "load: src is of type list; it must be a tensor in hbm\n  hint: pass np.array(...) of it to "
+        "the kernel"
     ),
     "nl.exp(np.ones(3))": (
-        "exp: an argument is of type ndarray; it is a tile or a number\n"
+        "exp: an argument is of type ndarray; it must be a tile or a number\n"
         "  hint: pass arrays as arguments of the kernel"
     ),
     "nl.max(t, dim=1)": (

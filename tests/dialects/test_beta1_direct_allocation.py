@@ -363,28 +363,28 @@ def missing_address(x):
     ncc.sbuf.mod_alloc(num_free_tiles=(2,))  # refused
 
 
-SPACE = "on trn2 it begins below 212984 and ends at 229376"
+SPACE = "on trn2 it must begin below 212984 and end by 229376, as the compiler keeps what lies between"
 BLOCKS = "blocks: float32[4, 8, 6] in sbuf"
 REFUSED = [
     (tile_beside_an_address, RuleError,
      "ndarray: a tile in sbuf has no address; in a kernel that gives addresses every tile has one"),
     (middle_of_the_partitions, RuleError,
-     "ndarray: the tile starts at partition 8 with 8 partitions; it starts at 0, 32, 64 or 96"),
+     "ndarray: the tile starts at partition 8 with 8 partitions; it must start at 0, 32, 64 or 96"),
     (beyond_the_partition, LimitError,
      f"ndarray: the tile takes bytes 262144 to 262168 of a partition; {SPACE}"),
     (below_the_partition, LimitError,
      f"ndarray: the tile takes bytes -4 to 20 of a partition; {SPACE}"),
     (ninth_bank, LimitError, "ndarray: bank is 8; trn2 has 8"),
     (more_than_a_bank, LimitError,
-     "ndarray: the tile takes bytes 0 to 2052 of a bank; on trn2 it begins below 2048 and ends at 2048"),
+     "ndarray: the tile takes bytes 0 to 2052 of a bank; on trn2 it must begin below 2048 and end by 2048"),
     (inside_a_bank, RuleError,
      "ndarray: the tile starts at partition 0 and byte 8 of its bank; in psum both are 0"),
     (one_number_for_an_address, RuleError,
-     "ndarray: the address of block () is 0; it is (partition, byte), integers"),
+     "ndarray: the address of block () is 0; it must be (partition, byte), integers"),
     (no_function, UseError,
-     "sbuf.alloc: func is of type int; it is a function that gives addresses"),
+     "sbuf.alloc: func is of type int; it must be a function of addresses"),
     (no_tile, RuleError,
-     "sbuf.mod_alloc: num_free_tiles is (0,); it holds a tile or more along each block axis"),
+     "sbuf.mod_alloc: num_free_tiles is (0,); it must hold a tile or more along each block axis"),
     (counts_of_another_rank, RuleError,
      "ndarray: a number of tiles is (2,), for 1 block axes; the tensor has 2"),
     (fifth_block, UseError, f"subscript: index 4 is outside axis 0 of {BLOCKS}, which has 4 elements"),

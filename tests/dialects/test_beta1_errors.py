@@ -53,11 +53,12 @@ REFUSED = [
      "load: src is in sbuf; load needs it in hbm\n  src = (unnamed): float32[8, 6] in sbuf" + IN_HBM),
     (of.stores_to_sbuf, RuleError, "store: dst is in sbuf; store needs it in hbm" + IN_HBM),
     (of.stores_from_hbm, RuleError, "store: value is in hbm; store needs it in sbuf or psum" + MEMORY),
-    (of.loads_a_number, UseError, "load: src is of type int; it is a tensor in hbm"),
+    (of.loads_a_number, UseError, "load: src is of type int; it must be a tensor in hbm"),
     (of.adds_words, UseError,
-     "add: an argument is of type str; it is a tile or a number\n  x = (unnamed): float32[8, 6] in sbuf"),
-    (of.adds_numbers, UseError, "add: both arguments are numbers; one is a tile"),
-    (of.exp_of_a_number, UseError, "exp: the argument is the number 2.0; it is a tile"),
+     "add: an argument is of type str; it must be a tile or a number\n  x = (unnamed): float32[8, 6] "
+     "in sbuf"),
+    (of.adds_numbers, UseError, "add: both arguments are numbers; one must be a tile"),
+    (of.exp_of_a_number, UseError, "exp: the argument is the number 2.0; it must be a tile"),
     (of.adds_shapes, RuleError,
      "add: shapes [8, 3] and [8, 2] do not broadcast\n"
      "  x = tile: float32[8, 3] in sbuf\n  y = tile: float32[8, 2] in sbuf\n"
@@ -73,7 +74,7 @@ REFUSED = [
      "tile to it\n"
      "  key: err_hbm_tensor_with_init_value_not_supported"),
     (of.unknown_buffer, RuleError,
-     "ndarray: buffer is 'sram'; it is nl.sbuf, nl.psum, nl.hbm, nl.private_hbm or nl.shared_hbm"),
+     "ndarray: buffer is 'sram'; it must be nl.sbuf, nl.psum, nl.hbm, nl.private_hbm or nl.shared_hbm"),
     (of.float64_tile, RuleError,
      f"ndarray: dtype is float64; it must be one of {TYPES}\n  hint: cast it on the host first"),
     (of.empty_tile, UseError,
@@ -152,31 +153,32 @@ REFUSED = [
      f"{TRUTH}  key: err_ambiguous_tensor_truth_value"),
     (of.arange_of_words, UseError, "arange: a bound is 'n'; it must be a whole number"),
     (of.arange_of_nothing, UseError,
-     "arange: an index grid from 4 to 4 by 1 is empty; it holds an index or more"),
+     "arange: an index grid from 4 to 4 by 1 is empty; it must hold an index or more"),
     (of.arange_without_bounds, UseError,
      "arange: 0 bounds are given; arange takes an end, a start and an end, or these and a step"),
     (of.mgrid_of_integers, UseError,
      "mgrid: a subscript of mgrid is no slice with an end\n  hint: write nl.mgrid[0:128, 0:512]"),
     (of.word_as_mask, UseError,
-     "dma_copy: mask is of type str; it is a comparison of index grids\n"
+     "dma_copy: mask is of type str; it must be a comparison of index grids\n"
      "  hint: write mask=(i_p < rows) with i_p = nl.arange(128)[:, None]"),
     (of.mask_of_another_shape, UseError, "dma_copy: the mask has shape [1, 5]; the tile it masks has [8, 6]"),
     (of.floats_as_index, RuleError,
-     "subscript: the index is float32[8, 1] in sbuf; it is a tile of integers in sbuf\n"
+     "subscript: the index is float32[8, 1] in sbuf; it must be a tile of integers in sbuf\n"
      "  hint: load the indices with nl.load first, and cast floats with nl.copy(..., dtype=nl.int32)\n"
      "  source: nki.language.load, indirect DMA"),
     (of.row_as_index, RuleError,
-     "subscript: the index is int32[1, 8] in sbuf; it is one element, or one for each partition, [N, 1]\n"
+     "subscript: the index is int32[1, 8] in sbuf; it must be one element, or one for each partition, "
+     "[N, 1]\n"
      "  hint: index one column of it: idx[i_p, 0]\n  source: nki.language.load, indirect DMA"),
     (of.partition_sum, RuleError,
      "sum: axis holds 0, the partition axis; only free axes are reduced\n"
      "  hint: transpose the tile first, or multiply by a column of ones on TensorE\n  source: "
      "nki.isa.tensor_reduce"),
     (of.axis_beyond, RuleError, "max: axis is [1, 2]; the tile has 2 axes\n  source: nki.isa.tensor_reduce"),
-    (of.word_as_axis, RuleError, "mean: axis is 'all'; it is an integer or a list of them"),
+    (of.word_as_axis, RuleError, "mean: axis is 'all'; it must be an integer or a list of them"),
     (of.triangle_sum, UseError, "sum: the mask of a reduction is not a rectangle of the tile"),
     (of.transpose_of_a_cube, RuleError,
-     "transpose: x is 3-dimensional [4, 3, 5]; it has two axes\n"
+     "transpose: x is 3-dimensional [4, 3, 5]; it must have two axes\n"
      "  (unnamed): float32[4, 3, 5] in sbuf\n  key: err_exceed_max_supported_dimension"),
     (of.reshape_of_the_partition, RuleError,
      "reshape: a reshape from [8, 6] to [4, 12] would split or join the partition axis\n"
@@ -196,7 +198,8 @@ REFUSED = [
     (of.range_of_words, UseError, "affine_range: the end of a range is 'n'; it must be a whole number"),
     (of.range_of_four, UseError,
      "sequential_range: 4 bounds are given; a range has an end, a start and an end, or these and a step"),
-    (of.range_without_step, UseError, "static_range: the step of a range is 0; it is another whole number"),
+    (of.range_without_step, UseError, "static_range: the step of a range is 0; it must be another "
+                                      "whole number"),
     (of.program_axis, UseError, "program_id: axis is 'row'; it must be a whole number"),
     (of.flat_iota, UseError,
      "iota: expr is no index expression of two or more axes\n  hint: give it axes with None: "
@@ -207,7 +210,7 @@ REFUSED = [
      "  hint: write to a tensor of its own, made with nl.ndarray(..., buffer=nl.shared_hbm)\n"
      "  key: err_cannot_update_immutable_parameter"),
     (of.computes_in_hbm, RuleError,
-     "activation: data is in hbm; it is in sbuf or psum\n  dst = float32[8, 6] in sbuf\n"
+     "activation: data is in hbm; it must be in sbuf or psum\n  dst = float32[8, 6] in sbuf\n"
      "  data = x: float32[8, 6] in hbm\n  scale = 1.0\n  hint: load it to sbuf first\n  source: "
      "nki.isa.activation" + MEMORY),
     (of.stores_too_much, RuleError,
@@ -217,7 +220,7 @@ REFUSED = [
      "assignment: the value [8, 6] has 8 partitions; the destination [4, 12] has 4\n"
      "  key: err_num_partition_mismatch"),
     (of.psum_product, RuleError,
-     "nc_matmul: stationary is in psum; it is in sbuf\n  dst = float32[6, 6] in psum\n"
+     "nc_matmul: stationary is in psum; it must be in sbuf\n  dst = float32[6, 6] in psum\n"
      "  stationary = tile: float32[8, 6] in psum\n  moving = float32[8, 6] in sbuf\n"
      "  hint: copy it to sbuf first, with tensor_copy\n  source: nki.isa.nc_matmul" + MEMORY),
 ]  # fmt: skip

@@ -118,7 +118,7 @@ def test_profile_needs_an_absolute_folder():
     with pytest.raises(FileError) as caught:
         profiled_without_options(ramp(4, 4))
     assert str(caught.value) == (
-        "working_directory is not given; it is the absolute path of a folder, whose parent exists\n"
+        "working_directory is not given; it must be the absolute path of a folder, whose parent exists\n"
         "  hint: pass working_directory=Path.cwd()"
     )
 
@@ -128,7 +128,7 @@ def test_profile_refuses_a_folder_that_is_relative_or_has_no_parent(folder):
     with pytest.raises(FileError) as caught:
         nki.profile(plain, working_directory=folder)(ramp(4, 4))
     assert str(caught.value) == (
-        f"working_directory is '{folder}'; it is the absolute path of a folder, whose parent exists\n"
+        f"working_directory is '{folder}'; it must be the absolute path of a folder, whose parent exists\n"
         "  hint: pass working_directory=Path.cwd()"
     )
 

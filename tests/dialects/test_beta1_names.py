@@ -176,7 +176,7 @@ def of_nothing(x):
 
 def test_a_constant_without_elements_is_refused_by_its_shape():
     assert first_line(of_nothing, ramp(4, 4)) == (
-        "shared_constant: constant is an array [0, 4]; it has an element or more"
+        "shared_constant: constant is an array [0, 4]; it must have an element or more"
     )
 
 
@@ -421,7 +421,8 @@ def scale_missing(x):
 @pytest.mark.parametrize(("body", "line"), [
     (custom_operator,
      "builtin_custom_op: builtin_custom_op runs compiled code of the vendor's, which nkilab does not have"),
-    (copy_of_another_shape, "_tiled_offloaded_memcpy: src is [4, 3] and dst [2, 3]; they have one shape"),
+    (copy_of_another_shape, "_tiled_offloaded_memcpy: src is [4, 3] and dst [2, 3]; they must have "
+                            "one shape"),
     (scale_missing, "_tiled_offloaded_fma: there are 2 sources and 1 scales; each source has one"),
 ])  # fmt: skip
 def test_what_the_vendor_keeps_to_itself_is_refused(body, line):
@@ -473,5 +474,5 @@ def test_scalar_takes_one_element():
     with pytest.raises(UseError) as caught:
         nki.jit(body)(ramp(4, 3))
     assert str(caught.value).splitlines()[0] == (
-        f"{marked_line(body)}: scalar: value is (unnamed): float32[4, 3] in sbuf; it has one element"
+        f"{marked_line(body)}: scalar: value is (unnamed): float32[4, 3] in sbuf; it must have one element"
     )

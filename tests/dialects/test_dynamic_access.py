@@ -336,13 +336,13 @@ def test_shapes_alone_suffice_for_gathers_and_offsets() -> None:
         ("on_chip_rows", "a tile of indices chooses rows of a tensor in sbuf; it chooses rows in hbm"),
         ("second_axis", "indirect_dim is 1 with a vector_offset; only axis 0 takes one"),
         ("both", "scalar_offset and vector_offset are both given; an access has at most one of them"),
-        ("float", "the index is float32[4, 1] in sbuf; it is an integer in sbuf or a register"),
+        ("float", "the index is float32[4, 1] in sbuf; it must be an integer in sbuf or a register"),
         ("sliced", "axis 0 of float32[4, 8] in hbm at run-time rows, which the indices select, is sliced or "
          "reshaped; it stays as it is"),
         ("partition", "the index of the partition axis is known at run time only; on chip it is fixed"),
         ("twice", "the view has an index known at run time already; a view has at most one"),
         ("compute", "src is float32[4, 8] in hbm at run-time rows, which indices choose; "
-         "it is at fixed rows"),
+         "it must be at fixed rows"),
     ],
 )  # fmt: skip
 def test_refusals(spelled: str, problem: str) -> None:

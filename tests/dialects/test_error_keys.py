@@ -246,7 +246,7 @@ def assigned_from_an_offset(x):
 RAISED = [
     ("err_1d_arange_not_supported", flat_arange, "subscript: a tile is indexed with an arange of one axis"),
     ("err_activation_bias_invalid_type", bias_of_integers,
-     "activation: bias is a tile of int8; it is float32, float16 or bfloat16"),
+     "activation: bias is a tile of int8; it must be float32, float16 or bfloat16"),
     ("err_activation_scale_invalid_type", scale_of_bfloat16,
      "activation: scale is a tile that is not float32"),
     ("err_activation_scale_scalar_or_vector", scale_of_a_row,
@@ -271,9 +271,10 @@ RAISED = [
     ("err_dynamic_control_flow_not_supported", branch_on_an_element,
      "bool: the truth of a tensor is not defined inside a kernel"),
     ("err_exceed_max_supported_dimension", transpose_of_a_cube,
-     "transpose: x is 3-dimensional [8, 4, 2]; it has two axes"),
+     "transpose: x is 3-dimensional [8, 4, 2]; it must have two axes"),
     ("err_failed_to_infer_tile_from_local_tensor", sum_of_blocks,
-     "tensor_scalar: data is [4, 8, 8] with its partitions along axis 1; it is a tile whose first axis is "
+     "tensor_scalar: data is [4, 8, 8] with its partitions along axis 1; it must be a tile whose first "
+     "axis is "
      "the partition"),
     ("err_failed_to_infer_tile_from_local_tensor", product_of_blocks_at_addresses,
      "multiply: blocks: float32[4, 8, 8] in sbuf has block axes; an instruction takes a tile"),
@@ -312,7 +313,7 @@ RAISED = [
     ("err_unsupported_expression_in_mask", remainder_in_a_mask,
      "index grid: // and % of an index grid are not affine"),
     ("err_unsupported_memory", load_of_a_tile, "load: src is in sbuf; load needs it in hbm"),
-    ("err_unsupported_memory", exponential_in_hbm, "activation: data is in hbm; it is in sbuf or psum"),
+    ("err_unsupported_memory", exponential_in_hbm, "activation: data is in hbm; it must be in sbuf or psum"),
     ("err_unsupported_mixing_basic_advanced_tensor_indexing", slice_beside_a_grid,
      "subscript: a subscript mixes slices with index grids"),
     ("err_while_loop_requires_unconditional_entry", loop_that_looks_first,

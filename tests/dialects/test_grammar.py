@@ -102,7 +102,7 @@ def test_integers_have_a_sign_until_0_2() -> None:
 
 
 def test_defaults_behind_a_bare_star_are_lost_in_0_1() -> None:
-    assert constructs("def f(a, *, b=1):\n    pass", "0.1") == ["a default behind a bare *"]
+    assert constructs("def f(a, *, b=1):\n    pass", "0.1") == ["a default after a bare *"]
     assert constructs("def f(a, *, b=1):\n    pass", "0.2") == []
 
 

@@ -162,7 +162,7 @@ def test_beta1_tells_a_wrong_keyword_by_line_and_way_out(body: Any) -> None:
         (steps_given_twice, "affine_range: stop is given twice"),
         (
             shape_given_twice,
-            "reshape: the shape is given by position and as shape=; it is given once\n"
+            "reshape: the shape is given by position and as shape=; it must be given once\n"
             "  float32[8, 16] in sbuf",
         ),
     ],

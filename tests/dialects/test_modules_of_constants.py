@@ -270,7 +270,7 @@ def test_arrays_of_the_host_are_those_of_numpy():
 
 
 EXTENTS = "a tensor has at least one axis and one element along each"
-ELEMENTS = "it has an element or more"
+ELEMENTS = "it must have an element or more"
 
 
 @pytest.mark.parametrize(
@@ -308,7 +308,7 @@ def test_a_tile_is_no_register():
         nisa2.register_move(x, 1)  # refused
 
     assert refusal(nki2.jit(wrong), ramp(1, 1), kind=UseError).startswith(
-        "HERE: register_move: dst is of type Tensor; it is a register"
+        "HERE: register_move: dst is of type Tensor; it must be a register"
     )
 
 

@@ -384,12 +384,12 @@ VALUE_ERRORS = [
      "subscript: a subscript of x: float32[4, 6] in hbm is of type ndarray; subscripts are integers, "
      "slices and nl.ds"),
     (tensor_as_subscript, RuleError,
-     "subscript: the index is float32[4, 6] in sbuf; it is an integer in sbuf or a register"),
+     "subscript: the index is float32[4, 6] in sbuf; it must be an integer in sbuf or a register"),
     (assigned_a_list, UseError,
-     "assignment: the value is of type list; it is a tensor or a number\n"
+     "assignment: the value is of type list; it must be a tensor or a number\n"
      "  hint: pass np.array(...) of it to the kernel"),
     (assigned_another_shape, RuleError,
-     "assignment: the value is [4, 2] and its place [4, 6]; they agree"),
+     "assignment: the value is [4, 2] and its place [4, 6]; they must agree"),
     (partition_reshaped, RuleError,
      "reshape: a reshape from [4, 6] to [8, 3] changes the partition axis\n"
      "  tile: float32[4, 6] in sbuf\n  hint: keep the first extent"),
@@ -398,15 +398,14 @@ VALUE_ERRORS = [
      "  tile: float32[4, 6] in sbuf\n  hint: keep the first extent"),
     (viewed_unevenly, RuleError,
      "view: a view of bfloat16[4, 5] in sbuf as float32 needs a contiguous last axis of a multiple of 4 "
-     "bytes; it is "
-     "10 bytes with stride 1\n  tile: bfloat16[4, 5] in sbuf"),
-    (printed_number, UseError, "device_print: tensor is of type int; it is a tensor of the kernel"),
+     "bytes; it is 10 bytes with stride 1\n  tile: bfloat16[4, 5] in sbuf"),
+    (printed_number, UseError, "device_print: tensor is of type int; it must be a tensor of the kernel"),
     (array_as_operand, UseError,
      "tensor_copy: an operand is of type ndarray; operands are tensors of the kernel or numbers\n"
      "  dst is of type ndarray\n"
      "  src = x: float32[4, 6] in hbm\n  hint: pass arrays as arguments of the kernel"),
     (number_as_operand, RuleError,
-     "tensor_copy: src is a number; it is a tile [P, F*]\n  dst = float32[4, 6] in sbuf\n  src = 3\n"
+     "tensor_copy: src is a number; it must be a tile [P, F*]\n  dst = float32[4, 6] in sbuf\n  src = 3\n"
      "  source: nki.isa.tensor_copy"),
     (unknown_engine, RuleError,
      "tensor_copy: engine is 'dma'; it must be one of unknown, vector, scalar, gpsimd"),

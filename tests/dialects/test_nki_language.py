@@ -351,25 +351,25 @@ REFUSED = [
     (shapes_that_differ, RuleError, "add: x is [4, 6] and y is [4, 1]; nl.add takes tiles of one shape\n"
      "  hint: repeat the smaller one with nl.broadcast_to, or use nisa.tensor_scalar for a column [P, 1]\n"
      "  source: NKI 0.4 release notes, NKI Language (experimental)"),
-    (two_numbers, UseError, "add: both arguments are numbers; one is a tile"),
-    (of_a_string, UseError, "exp: x is of type str; it is a tile"),
-    (of_hbm, RuleError, "exp: x is in hbm; it is in sbuf or psum\n"
+    (two_numbers, UseError, "add: both arguments are numbers; one must be a tile"),
+    (of_a_string, UseError, "exp: x is of type str; it must be a tile"),
+    (of_hbm, RuleError, "exp: x is in hbm; it must be in sbuf or psum\n"
      "  hint: load it to sbuf first, with nl.load\n  key: err_unsupported_memory"),
-    (power_of_nothing, UseError, "power: y is of type NoneType; it is a tile"),
+    (power_of_nothing, UseError, "power: y is of type NoneType; it must be a tile"),
     (random_numbers_in_a_piece, RuleError, "rand: buffer is a piece of memory; nl.rand makes a tile in "
      "nl.sbuf or nl.psum\n  hint: copy the tile to one of nl.ndarray(buffer=...)"),
     (power_of_a_number, RuleError, "power: an argument is a number; nl.power takes two tiles\n"
      "  hint: use nisa.tensor_scalar(op0=nl.power) for a number\n"
      "  source: NKI 0.4 release notes, NKI Language (experimental)"),
-    (seed_of_a_number, RuleError, "random_seed: seed is of type int; it is a tile [1, 1]\n"
+    (seed_of_a_number, RuleError, "random_seed: seed is of type int; it must be a tile [1, 1]\n"
      "  hint: write nl.random_seed(nl.full((1, 1), 42, dtype=nl.int32))\n"
      "  source: NKI 0.4 release notes, NKI Language (experimental)"),
     (stored_from_psum, RuleError, "store: value is in psum, which no transfer reads; nl.store takes it in "
      "sbuf\n  hint: copy it to sbuf first, with nl.copy\n  key: err_unsupported_memory"),
     (loaded_on_chip, RuleError, "load: src is in sbuf; nl.load takes it in hbm\n"
      "  hint: use nl.copy or nisa.tensor_copy within the chip\n  key: err_unsupported_memory"),
-    (reduced_in_the_middle, RuleError, "tensor_reduce: axis is not a run of neighbours that ends at the last "
-     "axis\n  dst = float32[4, 3] in sbuf\n  data = float32[4, 2, 3] in sbuf\n"
+    (reduced_in_the_middle, RuleError, "tensor_reduce: axis does not name the last axes, side by side\n"
+     "  dst = float32[4, 3] in sbuf\n  data = float32[4, 2, 3] in sbuf\n"
      "  hint: reorder the axes of the view so that those to reduce stand last\n"
      "  source: nki.isa.tensor_reduce"),
     (tall_load, LimitError, "load: the first axis of src has 200 elements, which become partitions; trn2 has "

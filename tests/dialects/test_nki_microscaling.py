@@ -164,7 +164,7 @@ def test_packed_tiles_are_filled_with_zero_only():
 
 def test_packed_tiles_are_not_computed_on():
     text = refusal(added, words(4, 4), kind=RuleError)
-    assert text.startswith("HERE: tensor_tensor: dst is float8_e5m2_x4; it is float32 or tfloat32 or ")
+    assert text.startswith("HERE: tensor_tensor: dst is float8_e5m2_x4; it must be float32 or tfloat32 or ")
 
 
 def test_a_chip_before_trn3_has_no_microscaling():

@@ -106,7 +106,7 @@ def test_an_instruction_depends_on_others():
         second = nisa.tensor_copy(dst=tile, src=tile)
         assert isinstance(first, nisa.NkiInstruction)
         assert second.depends_on(first) is second
-        with pytest.raises(UseError, match="a producer is of type str; it is what a call of nki"):
+        with pytest.raises(UseError, match="a producer is of type str; it must be what a call of nki"):
             second.depends_on("in")
         return copied(x)
 
@@ -167,8 +167,8 @@ def test_a_schedule_with_a_name_that_is_none_is_refused():
 @pytest.mark.parametrize(
     ("schedule", "text"),
     [
-        (["out"], "an edge is 'out'; it is a pair: consumer, producer or list of producers"),
-        ([("out", 3)], r"an edge is \('out', 3\); it holds names of instructions, as name= gives them"),
+        (["out"], "an edge is 'out'; it must be a pair: consumer, producer or list of producers"),
+        ([("out", 3)], r"an edge is \('out', 3\); it must hold names of instructions, as name= gives them"),
         ([("a", "b"), ("b", "a")], "the schedule goes round in a circle: "),
     ],
 )
@@ -317,7 +317,7 @@ def test_wide_storage_of_narrow_types_is_refused(monkeypatch):
         ):
             run(ramp(4, 6))
     monkeypatch.setenv("NKI_PRECISE_FP", "maybe")
-    with pytest.raises(UseError, match="NKI_PRECISE_FP is 'maybe'; it is 0 or 1"):
+    with pytest.raises(UseError, match="NKI_PRECISE_FP is 'maybe'; it must be 0 or 1"):
         named(ramp(4, 6))
 
 

@@ -206,7 +206,7 @@ REFUSED = [
      "  hint: write address=(0, bank * 2048)" + MIGRATION),
     (address_in_hbm, RuleError,
      "ndarray: address is given with a buffer in hbm; addresses are of sbuf and psum"),
-    (address_of_one_number, UseError, "ndarray: address is 3; it is a pair: partitions, bytes in each"),
+    (address_of_one_number, UseError, "ndarray: address is 3; it must be a pair: partitions, bytes in each"),
     (too_large_for_its_region, LimitError,
      "ndarray: the tensor has 4 partitions of 32 bytes; the region has 4 of 16"),
     (piece_of_hbm, RuleError,

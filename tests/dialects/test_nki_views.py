@@ -128,18 +128,18 @@ def test_a_rearrangement_splits_and_reorders() -> None:
         (lambda t: t.rearrange(("p", "a"), ("p", "a")), "src is ('p', 'a'), 2 axes; the tensor has 3"),
         (
             lambda t: t.rearrange(("p", (), "a", "c"), ("p", "a", "c")),
-            "an axis of rearrange is (); it is a name or a tuple of names",
+            "an axis of rearrange is (); it must be a name or a tuple of names",
         ),
         (lambda t: t.slice(1, strat=2, end=3), "there is no keyword strat; it takes dim, start, end, step"),
         (lambda t: t.slice(1, 2), "missing 1 required positional argument: 'end'"),
         (
             lambda t: t.reshape((8, 24), new_shape=(8, 24)),
-            "shape and new_shape are both given; they are two words for one",
+            "shape and new_shape are both given; they mean the same",
         ),
         (lambda t: t.reshape_dim(1, (4, 2)), "axis 1 has 6 elements; [4, 2] does not split it"),
         (lambda t: t.reshape_dim(1, (-2, -3)), "axis 1 has 6 elements; [-2, -3] does not split it"),
         (lambda t: t.reshape_dim(1, (-1, -3)), "axis 1 has 6 elements; [-1, -3] does not split it"),
-        (lambda t: t.slice(1, 0, 1).broadcast(1, 0), "size is 0; it is at least 1"),
+        (lambda t: t.slice(1, 0, 1).broadcast(1, 0), "size is 0; it must be at least 1"),
         (lambda t: t.expand_dim(7), "dim is 7; the result has 4 axes"),
         (
             lambda t: t.ap([[7, 4]]),

@@ -89,8 +89,37 @@ def test_a_partly_written_tile_prints_no_garbage(capsys: pytest.CaptureFixture[s
         print(tile)
 
     kernel(ramp(2, 3))
-    rows = "[[7.0 7.0 --]\n [7.0 7.0 --]]\n"
+    rows = "[[7.0 7.0 --]\n [7.0 7.0 --]]\n(-- was never written)\n"
     assert capsys.readouterr().out == f"tile {rows}<tile: float32[2, 3] in sbuf>\n{rows}"
+
+
+def test_print_says_what_a_tile_holds_or_why_nothing_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    @nki1.jit
+    def loaded(x):
+        out = nl1.ndarray(x.shape, x.dtype, buffer=nl1.shared_hbm)
+        rows = nl1.load(x)
+        print(rows)
+        nl1.store(out, rows)
+        return out
+
+    @nki2.jit
+    def copied(x):
+        tile = nl2.ndarray((1, 2), nl2.float32, buffer=nl2.sbuf)
+        print(tile)
+        nisa2.dma_copy(tile, x)
+        print(tile)
+        return x
+
+    # what a call returned is not written anywhere yet: print is the first to look at it
+    loaded(np.array([[1, 2]], np.float32))
+    assert capsys.readouterr().out == "<rows: float32[1, 2] in sbuf>\n[[1. 2.]]\n"
+    copied(np.array([[1, 2]], np.float32))
+    what = "<tile: float32[1, 2] in sbuf"
+    assert capsys.readouterr().out == f"{what}, never written>\n{what}>\n[[1. 2.]]\n"
+    nkilab.estimate(loaded, nkilab.spec((1, 2), "float32"))
+    nkilab.estimate(copied, nkilab.spec((1, 2), "float32"))
+    no_data = ", whose shape alone is known>\n"
+    assert capsys.readouterr().out == f"<rows: float32[1, 2] in sbuf{no_data}{what}{no_data}{what}{no_data}"
 
 
 @pytest.mark.parametrize(("nki", "nl"), [(nki1, nl1), (nki2, nl2)])
@@ -106,7 +135,8 @@ def test_a_tile_that_no_memory_holds_is_refused_where_it_is_made(nki: Any, nl: A
         call(np.ones((4, 6), np.float32))
     # 60,000 elements of 4 bytes; 208 KiB less 8 bytes are there
     assert str(caught.value).partition("ndarray: ")[2] == (
-        "the tile has 240,000 bytes per partition; sbuf of trn2 has 212,984\n"
+        "the tile has 240,000 bytes per partition; sbuf of trn2 has 212,984"
+        " (208 KiB; the compiler keeps the rest of the chip's 224)\n"
         "  hint: split the free axes into tiles\n  source: trn1 architecture guide, SBUF\n"
         "  key: NCC_IBIR229"
     )

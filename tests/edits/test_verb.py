@@ -73,7 +73,8 @@ def test_write_changes_the_file_alone(folder: Path, capfd) -> None:
             # the first of finer_tiles + shift_engine
             "advice 3 is not mechanical: finer_tiles: no constant says the size of a tile; give it a name, "
             "as in TILE = 128\n  hint: cut the tile into parts along its free axis, each loaded, computed "
-            "and stored by itself; then give some of the instructions to the idle engine by engine=",
+            "and stored by itself; then give some of the instructions to the idle engine, by "
+            "engine=nisa.engine.NAME",
         ),
     ],
 )

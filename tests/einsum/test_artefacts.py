@@ -91,7 +91,7 @@ def test_shapes_are_checked_at_entry(shapes: list[tuple[int, ...]], message: str
 def test_extents_that_splits_do_not_divide_are_refused_at_entry() -> None:
     text = PRODUCT.replace("shape: {K: 256, M: 512, J: 512}", "shape: {M: 512, J: 512}")
     x, y, d = (np.zeros(s, np.float32) for s in ((200, 512), (200, 512), (512, 512)))
-    with pytest.raises(UsageError, match=r"K is 200; it is a multiple of 128"):
+    with pytest.raises(UsageError, match=r"K is 200; it must be a multiple of 128"):
         compile_einsum(text)(x, y, d)
 
 

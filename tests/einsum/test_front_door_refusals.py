@@ -67,7 +67,7 @@ REFUSED: dict[str, tuple[str, dict[str, object], str]] = {
     "a text for outputs": (
         "Z[m] = A[m]",
         {"sizes": {"M": 4}, "outputs": "Z"},
-        "outputs is 'Z'; it is a tuple of names, such as (\"Z\",)",
+        "outputs is 'Z'; it must be a tuple of names, such as (\"Z\",)",
     ),
     "no name of a function": (
         "Z[m] = A[m]",
@@ -278,7 +278,8 @@ REFUSED: dict[str, tuple[str, dict[str, object], str]] = {
     "a text that is none": (
         "Z equals A\n",
         {},
-        "the specification is 'Z equals A\\n'; it is the path of a file, YAML, expressions or subscripts\n"
+        "the specification is 'Z equals A\\n'; it must be the path of a file, YAML, expressions or "
+        "subscripts\n"
         '  hint: pass "mk,kn->mn", or the path of a specification',
     ),
 }

@@ -139,7 +139,7 @@ def test_a_search_beside_a_mapping_keeps_what_is_given() -> None:
 
 
 def test_a_search_is_refused_beside_a_mapping_that_leaves_nothing_open() -> None:
-    with pytest.raises(UsageError, match="search is given beside a mapping, which decides"):
+    with pytest.raises(UsageError, match="search is given with a mapping, which decides"):
         nkilab.einsum.compile(PRODUCT, search=1)
     # 256 is no multiple of 100: no plan has such tiles, and rules complete it in one way
     text = spec("A: M; Z: M", ["Z[m] = A[m] ;; M unary(exp)"], {"M": 300}, mapping=split("Z", M=[256, 100]))

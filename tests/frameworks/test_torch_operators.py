@@ -478,13 +478,13 @@ def test_tensors_without_elements_give_shapes():
 @pytest.mark.parametrize(
     ("options", "problem"),
     [
-        ({"saves": ("outputs",)}, "saves is ('outputs',); it is a tuple of 'inputs' and 'results'"),
+        ({"saves": ("outputs",)}, "saves is ('outputs',); it must be a tuple of 'inputs' and 'results'"),
         ({"mutates": ("z",)}, "mutates names 'z'; the parameters of product are x, y"),
         (
             {"mutates": ("x",), "backward": product_backward},
             "product is wrapped with backward and mutates\n  hint: return new tensors where gradients flow",
         ),
-        ({"backward": 3}, "backward is 3; it is a kernel or a function"),
+        ({"backward": 3}, "backward is 3; it must be a kernel or a function"),
     ],
 )
 def test_arguments_of_wrap_that_make_no_sense_are_refused(options, problem):

@@ -47,8 +47,8 @@ def test_gpsimd_dma_moves_1024_bytes_of_words_512_of_halves_256_of_bytes(dtype: 
 
 @pytest.mark.parametrize("memory", ["psum", "hbm"])
 def test_tiles_of_other_memories_than_sbuf_are_not_exchanged(memory: str) -> None:
-    assert refused(SENDRECV, {"src.memory": memory}).startswith(f"src is in {memory}; it is in sbuf\n")
-    assert refused(SENDRECV, {"dst.memory": memory}).startswith(f"dst is in {memory}; it is in sbuf\n")
+    assert refused(SENDRECV, {"src.memory": memory}).startswith(f"src is in {memory}; it must be in sbuf\n")
+    assert refused(SENDRECV, {"dst.memory": memory}).startswith(f"dst is in {memory}; it must be in sbuf\n")
 
 
 def test_a_transfer_may_start_at_any_partition() -> None:
@@ -90,7 +90,7 @@ def test_other_cores_are_refused(spelled: Any) -> None:
     with pytest.raises(RuleError) as caught:
         CORE_BARRIER.attributes["cores"].canonical("cores", spelled)
     assert str(caught.value) == (
-        f"cores is {spelled!r}; it is (0, 1), or (0,) on one core\n  source: nki.isa.core_barrier"
+        f"cores is {spelled!r}; it must be (0, 1), or (0,) on one core\n  source: nki.isa.core_barrier"
     )
 
 

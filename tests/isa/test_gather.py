@@ -156,10 +156,10 @@ REFUSED = [
         "  source: release notes of NKI 0.6, known issues",
     ),
     (LOCAL_GATHER, {"num_elem_per_idx": 3}, "num_elem_per_idx is 3; it must be one of 1, 2, 4, 8, 16, 32"),
-    (LOCAL_GATHER, {"num_valid_indices": 2.5}, "num_valid_indices is 2.5; it is an integer"),
+    (LOCAL_GATHER, {"num_valid_indices": 2.5}, "num_valid_indices is 2.5; it must be an integer"),
     (
         LOCAL_GATHER, {"index.dtype": "int32"},
-        "index is int32; it is uint16\n  source: nki.isa.local_gather",
+        "index is int32; it must be uint16\n  source: nki.isa.local_gather",
     ),
     (
         NC_N_GATHER, {"dst.dtype": "bfloat16"},
@@ -168,7 +168,7 @@ REFUSED = [
     ),
     (
         NC_N_GATHER, {"data.memory": "psum"},
-        "data is in psum; it is in sbuf\n  hint: copy it to sbuf first, with tensor_copy\n"
+        "data is in psum; it must be in sbuf\n  hint: copy it to sbuf first, with tensor_copy\n"
         "  source: nki.isa.nc_n_gather\n  key: err_unsupported_memory",
     ),
     (TOPK, {"n": 7}, "n is not between 8 and 65535\n  source: nki.isa.topk, constraints"),

@@ -232,7 +232,7 @@ def test_unequal_contraction_sizes_are_named() -> None:
     a, b = new_tile(session, np.ones((4, 8))), new_tile(session, np.ones((5, 16)))
     with pytest.raises(RuleError) as caught:
         call(session, NC_MATMUL, dst=psum(session), stationary=a, moving=b)
-    assert caught.value.problem == "moving is 5 along K; it is 4, as in the operands before it"
+    assert caught.value.problem == "moving is 5 along K; it must be 4, as in the operands before it"
 
 
 def test_a_double_row_of_ocp_numbers_mixes_with_e5m2_on_trn3() -> None:
@@ -280,7 +280,7 @@ def test_products_of_column_tiles_lie_below_each_other() -> None:
 def test_a_tile_position_is_a_pair() -> None:
     with pytest.raises(RuleError) as caught:
         NC_MATMUL.attributes["tile_size"].canonical("tile_size", (64, 64, 64))
-    assert caught.value.problem == "a tile position or size has 3 numbers; it is (row, column)"
+    assert caught.value.problem == "a tile position or size has 3 numbers; it must be (row, column)"
 
 
 def test_trn3_fills_psum_with_one_product() -> None:

@@ -42,7 +42,7 @@ def a(session: Session) -> View:
 def test_an_operand_in_the_wrong_memory_is_told_where_it_belongs(session: Session, a: View) -> None:
     far = new_tile(session, Tile((16, 8), memory="hbm"), name="far")
     assert refusal(session, TENSOR_COPY, dst=a, src=far) == (
-        "tensor_copy: src is in hbm; it is in sbuf or psum\n"
+        "tensor_copy: src is in hbm; it must be in sbuf or psum\n"
         "  dst = a: float32[16, 8] in sbuf\n"
         "  src = far: float32[16, 8] in hbm\n"
         "  hint: load it to sbuf first\n"
@@ -55,7 +55,8 @@ def test_an_operand_of_the_wrong_type_is_told_the_types(session: Session) -> Non
     dst = new_tile(session, Tile((8, 8), memory="psum"), name="acc")
     x, y = new_tile(session, Tile((8, 8), "int8"), name="x"), new_tile(session, Tile((8, 8)), name="y")
     assert refusal(session, NC_MATMUL, dst=dst, stationary=x, moving=y) == (
-        "nc_matmul: stationary is int8; it is float8_e4m3 or float8_e5m2 or float8_e4m3fn or bfloat16 or "
+        "nc_matmul: stationary is int8; it must be float8_e4m3 or float8_e5m2 or float8_e4m3fn or "
+        "bfloat16 or "
         "float16 or tfloat32 or float32\n"
         "  dst = acc: float32[8, 8] in psum\n"
         "  stationary = x: int8[8, 8] in sbuf\n"
@@ -78,7 +79,7 @@ def test_operands_over_other_partitions_are_counted(session: Session, a: View) -
 def test_operands_of_other_free_sizes_are_counted(session: Session, a: View) -> None:
     b = new_tile(session, Tile((16, 3, 3)), name="b")
     assert refusal(session, TENSOR_COPY, dst=a, src=b) == (
-        "tensor_copy: src is 9 along F; it is 8, as in the operands before it\n"
+        "tensor_copy: src is 9 along F; it must be 8, as in the operands before it\n"
         "  dst = a: float32[16, 8] in sbuf\n"
         "  src = b: float32[16, 3, 3] in sbuf\n"
         "  source: nki.isa.tensor_copy"
@@ -88,7 +89,7 @@ def test_operands_of_other_free_sizes_are_counted(session: Session, a: View) -> 
 def test_a_column_operand_with_two_elements_per_partition_is_refused(session: Session, a: View) -> None:
     bias = new_tile(session, Tile((16, 2)), name="bias")
     assert refusal(session, ACTIVATION, dst=a, op="copy", data=a, bias=bias) == (
-        "activation: bias is 2 along the free axes; it is 1\n"
+        "activation: bias is 2 along the free axes; it must be 1\n"
         "  dst = a: float32[16, 8] in sbuf\n"
         "  data = a: float32[16, 8] in sbuf\n"
         "  bias = bias: float32[16, 2] in sbuf\n"
@@ -99,7 +100,7 @@ def test_a_column_operand_with_two_elements_per_partition_is_refused(session: Se
 
 def test_a_number_where_a_tile_belongs_is_refused(session: Session, a: View) -> None:
     assert refusal(session, TENSOR_COPY, dst=a, src=3.0) == (
-        "tensor_copy: src is a number; it is a tile [P, F*]\n"
+        "tensor_copy: src is a number; it must be a tile [P, F*]\n"
         "  dst = a: float32[16, 8] in sbuf\n"
         "  src = 3.0\n"
         "  source: nki.isa.tensor_copy"
@@ -108,7 +109,7 @@ def test_a_number_where_a_tile_belongs_is_refused(session: Session, a: View) -> 
 
 def test_a_missing_operand_is_named(session: Session, a: View) -> None:
     assert refusal(session, TENSOR_COPY, dst=a, src=None) == (
-        "tensor_copy: src is missing; it is [P, F*]\n"
+        "tensor_copy: src is missing; it must be [P, F*]\n"
         "  dst = a: float32[16, 8] in sbuf\n"
         "  source: nki.isa.tensor_copy"
     )
@@ -136,7 +137,7 @@ def test_a_slice_starts_at_a_partition_that_engines_reach(
         call(session, MEMSET, dst=rows, value=0)
         return
     assert refusal(session, MEMSET, dst=rows, value=0) == (
-        f"memset: dst starts at partition {start} with {count} partitions; it starts at {allowed}\n"
+        f"memset: dst starts at partition {start} with {count} partitions; it must start at {allowed}\n"
         f"  dst = t: float32[{count}, 4] in sbuf\n"
         "  hint: copy the rows to a tile of their own with dma_copy, or choose another split\n"
         "  source: trn1 architecture guide, start partition\n"
@@ -179,9 +180,14 @@ def test_an_input_of_the_kernel_may_not_be_written(session: Session, a: View) ->
     [
         (TENSOR_TENSOR, "engine", "tensor", "engine is 'tensor'; it must be one of unknown, vector, gpsimd"),
         (REGISTRY["tensor_scalar"], "reverse0", "yes", "reverse0 is 'yes'; it must be one of True, False"),
-        (IOTA, "pattern", 3, "pattern is 3; it is a list of up to four [step, count]"),
-        (REGISTRY["tensor_reduce"], "axis", "x", "axis is 'x'; it is an integer or a list of them"),
-        (NC_MATMUL, "tile_size", (1, 2, 3), "a tile position or size has 3 numbers; it is (row, column)"),
+        (IOTA, "pattern", 3, "pattern is 3; it must be a list of up to four [step, count]"),
+        (REGISTRY["tensor_reduce"], "axis", "x", "axis is 'x'; it must be an integer or a list of them"),
+        (
+            NC_MATMUL,
+            "tile_size",
+            (1, 2, 3),
+            "a tile position or size has 3 numbers; it must be (row, column)",
+        ),
     ],
 )
 def test_an_attribute_that_spells_nothing_lists_what_it_may_be(

@@ -214,7 +214,7 @@ def test_a_misfit_of_scales_and_data_is_named() -> None:
     operands["moving_scale"] = placed(session, some_scales(1, 4, 8), "uint8", "scales")
     with pytest.raises(RuleError) as caught:
         call(session, MATMUL, dst=psum(session, 4, 6), **operands)
-    assert caught.value.problem == "moving_scale is 8 along N; it is 6, as in the operands before it"
+    assert caught.value.problem == "moving_scale is 8 along N; it must be 6, as in the operands before it"
 
 
 def test_columns_of_dst_are_those_of_stationary() -> None:

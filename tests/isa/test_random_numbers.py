@@ -225,7 +225,8 @@ REFUSED = [
     ),
     (
         RNG, "trn2", {"dst.dtype": "float32"},
-        "dst is float32; it is int32 or int16 or int8 or uint32 or uint16 or uint8\n  source: nki.isa.rng",
+        "dst is float32; it must be int32 or int16 or int8 or uint32 or uint16 or uint8\n  source: "
+        "nki.isa.rng",
     ),
     (
         RAND2, "trn2", {},
@@ -241,11 +242,11 @@ REFUSED = [
     (GET_STATE, "trn3", {"dst.memory": "psum"}, NO_PSUM.format("rand_get_state")),
     (
         SET_SEED, "trn2", {"src_seeds.dtype": "int16"},
-        "src_seeds is int16; it is float32 or int32 or uint32\n  source: nki.isa.set_rng_seed",
+        "src_seeds is int16; it must be float32 or int32 or uint32\n  source: nki.isa.set_rng_seed",
     ),
     (
         SET_SEED, "trn2", {"src_seeds.shape": (1, 2)},
-        "src_seeds is 2 along the free axes; it is 1\n  source: nki.isa.set_rng_seed",
+        "src_seeds is 2 along the free axes; it must be 1\n  source: nki.isa.set_rng_seed",
     ),
 ]  # fmt: skip
 

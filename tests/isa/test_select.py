@@ -163,11 +163,11 @@ REFUSED = [
         "the counts of pattern do not multiply to the elements per partition of dst\n"
         "  source: nki.isa.affine_select, tile size",
     ),
-    (AFFINE_SELECT, {"pattern": 7}, "pattern is 7; it is a list of up to four [step, count]"),
+    (AFFINE_SELECT, {"pattern": 7}, "pattern is 7; it must be a list of up to four [step, count]"),
     (AFFINE_SELECT, {"cmp_op": "add"}, "cmp_op is no comparison\n  source: nki.isa.affine_select, cmp_op"),
     (
         AFFINE_SELECT, {"on_true_tile.memory": "psum"},
-        "on_true_tile is in psum; it is in sbuf\n  hint: copy it to sbuf first, with tensor_copy\n"
+        "on_true_tile is in psum; it must be in sbuf\n  hint: copy it to sbuf first, with tensor_copy\n"
         "  source: nki.isa.affine_select\n  key: err_unsupported_memory",
     ),
     (
@@ -182,12 +182,13 @@ REFUSED = [
     ),
     (
         REDUCE, {"dst.shape": (2, 16)},
-        "dst is 2 along axis 0; it is 1\n  source: nki.isa.tensor_partition_reduce",
+        "dst is 2 along axis 0; it must be 1\n  source: nki.isa.tensor_partition_reduce",
     ),
-    (BOUNDS, {"dst.shape": (1, 3, 16)}, "dst is 3 along axis 1; it is 2\n  source: nki.isa.sequence_bounds"),
+    (BOUNDS, {"dst.shape": (1, 3, 16)}, "dst is 3 along axis 1; it must be 2\n  source: "
+                                        "nki.isa.sequence_bounds"),
     (
         BOUNDS, {"segment_ids.dtype": "int16"},
-        "segment_ids is int16; it is float32 or int32\n  source: nki.isa.sequence_bounds",
+        "segment_ids is int16; it must be float32 or int32\n  source: nki.isa.sequence_bounds",
     ),
     (
         NONZERO, {"G": 16},

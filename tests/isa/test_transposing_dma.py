@@ -73,7 +73,7 @@ REFUSED = [
         "axes is not (1, 0) for two axes of src, (2, 1, 0) for three, (3, 1, 2, 0) for four\n"
         "  source: nki.isa.dma_transpose, axes",
     ),
-    (TRANSPOSE, "trn2", {"axes": 1}, "axes is 1; it is None or a tuple of integers"),
+    (TRANSPOSE, "trn2", {"axes": 1}, "axes is 1; it must be None or a tuple of integers"),
     (
         TRANSPOSE, "trn2", {"src.shape": (16, 1, 1, 16)},
         "the shape of dst is not that of src with its axes permuted\n"
@@ -102,7 +102,7 @@ REFUSED = [
     (TRANSPOSE, "trn3", {"priority": 4}, "priority is 4; it must be one of None, 0, 1, 2, 3"),
     (
         TRANSPOSE, "trn2", {"dge_mode": "swdge"},
-        "dge_mode is swdge or none and no vector_offset gathers rows of src; it is unknown or hwdge\n"
+        "dge_mode is swdge or none and no vector_offset gathers rows of src; it must be unknown or hwdge\n"
         f"  hint: leave dge_mode out\n  source: {DIRECT}",
     ),
     (
@@ -137,7 +137,7 @@ REFUSED = [
         "scales holds a number that is not 1.0\n  hint: scale the tile with tensor_scalar first\n"
         "  source: nki.isa.dma_compute, scales",
     ),
-    (COMPUTE, "trn2", {"scales": "one"}, "scales is 'one'; it is None or a list of numbers"),
+    (COMPUTE, "trn2", {"scales": "one"}, "scales is 'one'; it must be None or a list of numbers"),
     (
         COMPUTE, "trn2", {"srcs[1].shape": (16, 5)},
         "dst and one of srcs hold different numbers of elements\n  source: nki.isa.dma_compute, tile size",
@@ -149,7 +149,7 @@ REFUSED = [
     ),
     (
         COMPUTE, "trn2", {"srcs[0].memory": "psum"},
-        "srcs[0] is in psum; it is in hbm or sbuf\n  source: nki.isa.dma_compute\n"
+        "srcs[0] is in psum; it must be in hbm or sbuf\n  source: nki.isa.dma_compute\n"
         "  key: err_unsupported_memory",
     ),
 ]  # fmt: skip
@@ -210,7 +210,7 @@ def test_lists_of_two_lengths_are_two_forms() -> None:
 
 @pytest.mark.parametrize(
     ("count", "problem"),
-    [(0, "srcs holds 0 tiles; it holds 1 to 16"), (17, "srcs holds 17 tiles; it holds 1 to 16")],
+    [(0, "srcs holds 0 tiles; it must hold 1 to 16"), (17, "srcs holds 17 tiles; it must hold 1 to 16")],
 )
 def test_a_list_that_is_too_long_or_empty_is_refused(count: int, problem: str) -> None:
     session = open_session(MACHINES["trn2"])
@@ -231,7 +231,7 @@ def test_one_tile_where_a_list_belongs_is_refused() -> None:
     with pytest.raises(KernelError) as caught:
         call(session, COMPUTE, dst=dst, srcs=src, reduce_op="add")
     assert str(caught.value).split(": ", 1)[1] == (
-        "dma_compute: srcs is of type View; it is a list of tensors\n"
+        "dma_compute: srcs is of type View; it must be a list of tensors\n"
         "  dst = sum: float32[4, 8] in sbuf\n  srcs[0] = part: float32[4, 8] in sbuf"
     )
 
@@ -240,7 +240,7 @@ def test_a_number_in_a_list_of_tiles_is_refused() -> None:
     dst = Tile((4, 8)).layout()
     with pytest.raises(KernelError) as caught:
         COMPUTE(MACHINES["trn2"], [dst, dst, NUMBER], (*smallest_attributes(),))
-    assert str(caught.value) == "srcs[1] is a number; it is a tile [*]\n  source: nki.isa.dma_compute"
+    assert str(caught.value) == "srcs[1] is a number; it must be a tile [*]\n  source: nki.isa.dma_compute"
 
 
 def smallest_attributes() -> list[Any]:

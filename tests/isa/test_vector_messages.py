@@ -16,7 +16,7 @@ from tests.uses import Tile, call, new_tile, open_session, part_of, smallest_use
 MESSAGES: list[tuple[str, str, dict[str, Any], str]] = [
     (
         "tensor_copy_predicated", "trn2", {"src.memory": "psum", "predicate.memory": "psum"},
-        "tensor_copy_predicated: src and predicate are both in psum; at least one is in sbuf\n"
+        "tensor_copy_predicated: src and predicate are both in psum; at least one must be in sbuf\n"
         "  dst = float32[16, 16] in sbuf\n"
         "  src = float32[16, 16] in psum\n"
         "  predicate = uint8[16, 16] in psum\n"
@@ -26,7 +26,7 @@ MESSAGES: list[tuple[str, str, dict[str, Any], str]] = [
     ),
     (
         "tensor_copy_predicated", "trn2", {"src.dtype": "bfloat16"},
-        "tensor_copy_predicated: src and dst are of two types; they share one\n"
+        "tensor_copy_predicated: src and dst have different types; they must have the same\n"
         "  dst = float32[16, 16] in sbuf\n"
         "  src = bfloat16[16, 16] in sbuf\n"
         "  predicate = uint8[16, 16] in sbuf\n"
@@ -35,7 +35,7 @@ MESSAGES: list[tuple[str, str, dict[str, Any], str]] = [
     ),
     (
         "select_reduce", "trn2", {"on_true.memory": "psum", "predicate.memory": "psum"},
-        "select_reduce: on_true and predicate are both in psum; at least one is in sbuf\n"
+        "select_reduce: on_true and predicate are both in psum; at least one must be in sbuf\n"
         "  dst = float32[16, 16] in sbuf\n"
         "  predicate = uint8[16, 16] in psum\n"
         "  on_true = float32[16, 16] in psum\n"
@@ -132,7 +132,7 @@ MESSAGES: list[tuple[str, str, dict[str, Any], str]] = [
     ),
     (
         "tensor_tensor_scan", "trn2", {"data0.memory": "psum", "data1.memory": "psum"},
-        "tensor_tensor_scan: data0 and data1 are both in psum; at least one is in sbuf\n"
+        "tensor_tensor_scan: data0 and data1 are both in psum; at least one must be in sbuf\n"
         "  dst = float32[16, 16] in sbuf\n"
         "  data0 = float32[16, 16] in psum\n"
         "  data1 = float32[16, 16] in psum\n"
@@ -143,7 +143,8 @@ MESSAGES: list[tuple[str, str, dict[str, Any], str]] = [
     ),
     (
         "tensor_tensor_scan", "trn2", {"op0": "bitwise_and"},
-        "tensor_tensor_scan: an operator is bitwise or takes one input; both are arithmetic and take two\n"
+        "tensor_tensor_scan: an operator is bitwise or takes one input; both must be arithmetic and "
+        "take two\n"
         "  dst = float32[16, 16] in sbuf\n"
         "  data0 = float32[16, 16] in sbuf\n"
         "  data1 = float32[16, 16] in sbuf\n"
@@ -161,7 +162,7 @@ MESSAGES: list[tuple[str, str, dict[str, Any], str]] = [
     ),
     (
         "tensor_scalar_cumulative", "trn2", {"op0": "bitwise_or"},
-        "tensor_scalar_cumulative: op0 is bitwise; it is arithmetic\n"
+        "tensor_scalar_cumulative: op0 is bitwise; it must be arithmetic\n"
         "  dst = float32[16, 16] in sbuf\n"
         "  src = float32[16, 16] in sbuf\n"
         "  imm0 = float32[16, 1] in sbuf\n"
@@ -194,7 +195,7 @@ MESSAGES: list[tuple[str, str, dict[str, Any], str]] = [
     ),
     (
         "tensor_scalar_reduce", "trn2", {"op0": "bitwise_or"},
-        "tensor_scalar_reduce: op0 is bitwise; it is arithmetic\n"
+        "tensor_scalar_reduce: op0 is bitwise; it must be arithmetic\n"
         "  dst = float32[16, 16] in sbuf\n"
         "  data = float32[16, 16] in sbuf\n"
         "  operand0 = float32[16, 1] in sbuf\n"
@@ -209,7 +210,7 @@ MESSAGES: list[tuple[str, str, dict[str, Any], str]] = [
     ),
     (
         "tensor_scalar_reduce", "trn2", {"op0": "abs"},
-        "tensor_scalar_reduce: op0 takes one input and operand0 is a tile; it is None or 0\n"
+        "tensor_scalar_reduce: op0 takes one input and operand0 is a tile; it must be None or 0\n"
         "  dst = float32[16, 16] in sbuf\n"
         "  data = float32[16, 16] in sbuf\n"
         "  operand0 = float32[16, 1] in sbuf\n"
@@ -312,7 +313,7 @@ MESSAGES: list[tuple[str, str, dict[str, Any], str]] = [
     ),
     (
         "nc_stream_shuffle", "trn2", {"src.dtype": "bfloat16"},
-        "nc_stream_shuffle: dst and src are of two types; they share one\n"
+        "nc_stream_shuffle: dst and src have different types; they must have the same\n"
         "  dst = float32[16, 16] in sbuf\n"
         "  src = bfloat16[128, 16] in sbuf\n"
         "  hint: cast one of them with tensor_copy first\n"
@@ -403,9 +404,12 @@ def test_a_shuffle_of_two_sizes_starts_where_the_larger_may() -> None:
 @pytest.mark.parametrize(
     ("mask", "problem"),
     [
-        ([0] * 31, "shuffle_mask has 31 elements; it has 32\n  source: nki.isa.nc_stream_shuffle"),
-        ([32] * 32, "shuffle_mask holds 32; it holds 0 to 31, or 255\n  source: nki.isa.nc_stream_shuffle"),
-        ("all", "shuffle_mask is 'all'; it is a list of 32 integers"),
+        ([0] * 31, "shuffle_mask has 31 elements; it must have 32\n  source: nki.isa.nc_stream_shuffle"),
+        (
+            [32] * 32,
+            "shuffle_mask holds 32; it must hold 0 to 31, or 255\n  source: nki.isa.nc_stream_shuffle",
+        ),
+        ("all", "shuffle_mask is 'all'; it must be a list of 32 integers"),
     ],
 )
 def test_a_shuffle_mask_of_another_form_is_refused(mask: Any, problem: str) -> None:
@@ -440,7 +444,7 @@ def test_a_result_of_another_size_is_told_its_size() -> None:
     with pytest.raises(RuleError) as caught:
         call(session, REGISTRY["max8"], dst=dst, src=src)
     assert str(caught.value).split(": ", 1)[1] == (
-        "max8: dst is 4 along the free axes; it is 8\n"
+        "max8: dst is 4 along the free axes; it must be 8\n"
         "  dst = top: float32[16, 4] in sbuf\n"
         "  src = x: float32[16, 64] in sbuf\n"
         "  source: nki.isa.max8"

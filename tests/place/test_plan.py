@@ -200,7 +200,7 @@ def test_operands_that_do_not_fit_together_are_refused() -> None:
         plan(k.program)
     assert str(refused.value) == (
         "kernel.py:2: tensor_copy: its operands lie in tiles of 240000 bytes per partition; trn2 allows "
-        "212984 (sbuf bytes per partition)\n"
+        "212984 bytes of sbuf (208 KiB; the compiler keeps the rest of the chip's 224)\n"
         "  dst = float32[128, 30000] in sbuf\n"
         "  src = float32[128, 30000] in sbuf\n"
         "  dst lies in b: float32[128, 30000], 120000 bytes per partition, kernel.py:1\n"
@@ -310,8 +310,9 @@ def test_the_finding_of_a_spill_names_the_largest_live_tiles_with_their_lines() 
     (finding,) = plan(k.program).findings
     assert finding.to_dict() == {
         "rule": "spill",
-        "message": "sbuf does not hold all live tiles: trn2 has 4096 bytes per partition; the largest live "
-        "here are a: float32[128, 512], 2048 bytes per partition, kernel.py:1; "
+        "message": "sbuf does not hold all live tiles: trn2 has 4096 bytes per partition "
+        "(4 KiB; the compiler keeps the rest of the chip's 224); the largest live here are a: "
+        "float32[128, 512], 2048 bytes per partition, kernel.py:1; "
         "b: float32[128, 512], 2048 bytes per partition, kernel.py:1",
         "where": "kernel.py:3",
         "other_where": "",
@@ -331,7 +332,8 @@ def test_the_finding_of_a_spill_names_the_largest_first_and_equal_ones_once() ->
     (finding,) = plan(k.program).findings
     assert finding.where == "kernel.py:4"
     assert finding.message == (
-        "sbuf does not hold all live tiles: trn2 has 6144 bytes per partition; the largest live here are "
+        "sbuf does not hold all live tiles: trn2 has 6144 bytes per partition "
+        "(6 KiB; the compiler keeps the rest of the chip's 224); the largest live here are "
         "2 x whole: float32[128, 512], 2048 bytes per partition, kernel.py:1; "
         "half: float32[128, 256], 1024 bytes per partition, kernel.py:1"
     )

@@ -132,7 +132,8 @@ def test_the_line_moves_whose_loads_cost_the_fewest_bytes() -> None:
     assert loads_of(program) == 2 * 6 + 20
     (finding,) = plan(program).findings
     assert finding.message.startswith(
-        "sbuf does not hold all live tiles: trn2 has 212984 bytes per partition, so 6 loads are made again; "
+        "sbuf does not hold all live tiles: trn2 has 212984 bytes per partition "
+        "(208 KiB; the compiler keeps the rest of the chip's 224), so 6 loads are made again; "
     )
     assert "20 x tile: float32[128, 2048], 8192 bytes per partition, test_reloads.py:" in finding.message
     # the first of them is loaded in the first row
@@ -436,7 +437,8 @@ def test_loads_that_are_read_once_are_said_to_be_made_late() -> None:
     assert (finding.rule, finding.where) == ("spill", "kernel.py:100")
     # the second load is the first row at which 3 KiB are live
     assert finding.message == (
-        "sbuf does not hold all live tiles: trn2 has 2048 bytes per partition, so loads are made late; the "
+        "sbuf does not hold all live tiles: trn2 has 2048 bytes per partition "
+        "(2 KiB; the compiler keeps the rest of the chip's 224), so loads are made late; the "
         "largest live here are (unnamed): float32[128, 256], 1024 bytes per partition, kernel.py:1; "
         "2 x (unnamed): float32[128, 256], 1024 bytes per partition, kernel.py:2"
     )

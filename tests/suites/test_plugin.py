@@ -188,8 +188,8 @@ def test_chips_are_parameters_and_workers_send_what_they_predict(run, workers):
         ((), {"latency": 10}, "nki_budget takes no latency; it takes latency_us, mfu, mbu, kernel, target, "
          "strict; did you mean latency_us?"),
         ((), {"kernel": "k"}, "nki_budget bounds nothing; give it latency_us, mfu or mbu"),
-        ((), {"mfu": 40}, "nki_budget has mfu=40; it is a fraction between 0 and 1"),
-        ((), {"latency_us": "9"}, "nki_budget has latency_us='9'; it is microseconds above 0"),
+        ((), {"mfu": 40}, "nki_budget has mfu=40; it must be a fraction between 0 and 1"),
+        ((), {"latency_us": "9"}, "nki_budget has latency_us='9'; it must be microseconds above 0"),
         ((), {"mfu": 0.1, "target": "trn9"}, "nki_budget has target='trn9'; "
         "it must be one of trn1, trn2, trn3"),
     ],
@@ -204,7 +204,9 @@ def test_such_a_budget_fails_its_test_before_it_runs_and_no_other(run):
     result = run(
         "import pytest\n@pytest.mark.nki_budget(mfu=40)\ndef test_it(): 1 / 0\ndef test_other(): pass\n"
     )
-    result.stdout.fnmatch_lines(["*ERROR at setup of test_it*", "nki_budget has mfu=40; it is a fraction*"])
+    result.stdout.fnmatch_lines(
+        ["*ERROR at setup of test_it*", "nki_budget has mfu=40; it must be a fraction*"]
+    )
     result.assert_outcomes(errors=1, passed=1)
 
 

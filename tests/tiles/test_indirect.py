@@ -324,13 +324,15 @@ def test_an_index_is_an_integer_on_chip() -> None:
     numbers = view_on(np.zeros((1, 1), np.float32), "sbuf")
     with pytest.raises(RuleError) as caught:
         indexed(counted(5, 4), Index(numbers, 16, 5, False))
-    assert str(caught.value) == ("the index is float32[1, 1] in sbuf; it is an integer in sbuf or a register")
-    with pytest.raises(RuleError, match=r"^the index is int32\[1, 1\] in hbm; it is an integer in sbuf"):
+    assert str(caught.value) == (
+        "the index is float32[1, 1] in sbuf; it must be an integer in sbuf or a register"
+    )
+    with pytest.raises(RuleError, match=r"^the index is int32\[1, 1\] in hbm; it must be an integer in sbuf"):
         indexed(counted(5, 4), Index(view_on(np.zeros((1, 1), np.int32)), 16, 5, False))
 
 
 def test_a_scalar_index_is_one_element() -> None:
-    with pytest.raises(RuleError, match=r"^the index is int32\[2, 1\] in sbuf; it has one element"):
+    with pytest.raises(RuleError, match=r"^the index is int32\[2, 1\] in sbuf; it must have one element"):
         indexed(counted(5, 4), Index(integers(0, 1), 16, 5, False))
 
 

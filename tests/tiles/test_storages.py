@@ -271,4 +271,8 @@ def test_a_tile_in_print_shows_what_nothing_wrote_as_dashes() -> None:
     view = View(storage, 0, tiles.whole_layout(storage))
     assert tiles.elements_text(view) == "[[1. 2. 3.]]"
     storage.written.remove_where(view, np.array([[False, True, False]]))
-    assert tiles.elements_text(view) == "[[1.0 -- 3.0]]"
+    assert tiles.elements_text(view) == "[[1.0 -- 3.0]]\n(-- was never written)"
+    # of more than 256 elements three stand at each end
+    many = Storage(1, "m", (1, 300), DTYPES["int32"], SBUF, "tile", 0)
+    many.allocate(np.arange(300, dtype=np.int32)[None])
+    assert tiles.elements_text(View(many, 0, tiles.whole_layout(many))) == "[[  0   1   2 ... 297 298 299]]"

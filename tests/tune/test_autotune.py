@@ -148,6 +148,6 @@ def test_what_the_caller_gives_is_a_value_of_a_space(kernel, cache):
     x = np.ones((128, 2048), np.float32)
     assert tuned.choice(x, columns=np.int64(64)) == {"fault": "none"}
     with pytest.raises(
-        UsageError, match="columns is None; beside parameters that are chosen it is a number or a word"
+        UsageError, match="columns is None; where parameters are chosen it must be a number or a word"
     ):
         tuned.choice(x, columns=None)

@@ -36,14 +36,14 @@ BAD = {
     "it must be a number above 0",
     HEAD + "  - {columns: 64.0, latency_us: 5}\n": "measured.yaml:3: columns=64.0 is no point of the space",
     HEAD + "  - {columns: 64, latency_us: 5, noise: 3}\n": (
-        "measured.yaml:3: noise is 3; it is a relative spread, 0.02 for 2 %"
+        "measured.yaml:3: noise is 3; it must be a relative spread, 0.02 for 2 %"
     ),
     HEAD + "  - {columns: 64, latency_us: 5}\n  - {columns: 64, latency_us: 6}\n": (
         "measured.yaml:4: columns=64 is measured twice"
     ),
-    HEAD + "  - 7\n": "measured.yaml:3: an entry of points is 7; it holds names and values",
+    HEAD + "  - 7\n": "measured.yaml:3: an entry of points is 7; it must hold names and values",
     "schema: nkilab.measured/1\npoints: []\n": (
-        "measured.yaml:1: points is []; it is a list with at least one entry"
+        "measured.yaml:1: points is []; it must be a list with at least one entry"
     ),
 }
 

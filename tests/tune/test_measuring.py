@@ -75,7 +75,7 @@ def test_a_program_that_measures_nothing_is_named_with_its_point(program, proble
 def test_a_program_that_is_not_there_or_is_told_no_file_is_refused(folder):
     for command, rest in {
         "no-such-program {file}": " cannot be started: No such file or directory",
-        "python3 measure.py": "; it has {file} where the path of the point belongs",
+        "python3 measure.py": "; it needs {file} where the path of the point belongs",
     }.items():
         problem = f"--measure{'' if '{' in command else ' is'} {command!r}{rest}"
         status, _, complaint = outcome_of(call(*TUNE, *ARG, "--measure", command, folder=folder))

@@ -289,7 +289,7 @@ def test_a_search_that_is_killed_goes_on_from_its_journal(folder):
 REFUSED = {
     ("kernels.py:copied",): "no parameter is named\n  hint: write --param NAME=VALUE,VALUE or --space",
     ("kernels.py:copied", "--param", "columns"): "--param is 'columns'; write NAME=VALUE,VALUE",
-    (*TUNE[1:], *ARG, "--param", "columns=64"): "--param is given beside --space",
+    (*TUNE[1:], *ARG, "--param", "columns=64"): "--param and --space are both given",
     ("kernels.py:copied", "--space", "none.yaml"): "none.yaml cannot be read",
     ("kernels.py:other", "--space", "space.yaml"): "kernels.py has no other",
     (*TUNE[1:], *ARG, "--kw", "columns=64"): "columns is in the search space and is also given a value",
@@ -298,11 +298,11 @@ REFUSED = {
         *ARG,
         "--objective",
         "sbuf",
-    ): "the objective is 'sbuf'; it is latency, or latency and some of",
+    ): "the objective is 'sbuf'; it must be latency, or latency and some of",
     (*TUNE[1:], *ARG, "--workers", "none"): "--workers is 'none'; it must be a number of processes",
     (*TUNE[1:], *ARG, "--weights", "x"): "--weights is 'x'; write numbers, as in 3,1",
     (*TUNE[1:], *ARG, "--weights", "1,2"): (
-        "--weights is 1,2; it has a number above 0 for each of 1 cases, 1e+12 at most"
+        "--weights is 1,2; it must have a number above 0 for each of 1 cases, 1e+12 at most"
     ),
     (*TUNE[1:], *ARG, "--sampler", "random", "--seed", "-1"): (
         "the seed is -1; it must be a whole number from 0 to 4,294,967,295"

@@ -68,10 +68,10 @@ def test_collectives_bound_what_they_take_most_of() -> None:
     sentences = verdict(run_of(2))
     assert sentences[0] == (
         "It is bound by collectives: ranks exchange bytes at least 80 % of the time from first to last "
-        "event, or take most of the critical path."
+        "event or for most of the critical path."
     )
     assert "a collective moves bytes, most of it at test_collectives.py:" in sentences[1]
-    assert sentences[-1].startswith("No change that nkilab knows of pays here")
+    assert sentences[-1].startswith("No change that nkilab knows would save more")
 
 
 def test_the_path_tells_collectives_from_transfers() -> None:

@@ -74,7 +74,7 @@ def _perfect_overlap(subject: Subject) -> tuple[str, float, str]:
 def _best_order(subject: Subject, free: float, waits: Waits) -> tuple[str, float, str]:
     ordered, _ = reordered(subject.program, -_levels(waits, subject.work), waits)
     best = min(free, _timed(subject, ordered, dependences(ordered)), subject.latency_ns)
-    words = "the order of the text, and waits for buffers to be free"
+    words = "the order of the instructions, and waits for free buffers"
     return "best order", best, words
 
 
@@ -106,5 +106,6 @@ def _least_traffic(subject: Subject, free: float) -> tuple[str, float, str]:
     records = program.storages
     again = sum(records[tile].partitions * records[tile].bytes_per_partition for tile in loads)
     spilled = sum(transfer.total_bytes for transfer in subject.plan.transfers)
-    words = f"{quantity(again + spilled, 'bytes')} are moved more than once, spills included"
+    twice = quantity(again + spilled, "bytes")
+    words = f"{twice} moved more than once, spills included" if again + spilled else "no byte is moved twice"
     return "least traffic", min(free, subject.latency_ns), words

@@ -33,7 +33,7 @@ nl.store(out, nl.copy(total))
     title="matmuls add up in psum",
     what="a matmul is added by += to a tile that nl.zeros, nl.full, nl.ones or nl.ndarray make in sbuf",
     why="TensorE adds to psum alone; AWS calls c += nl.matmul(a, b), with c in psum, which works",
-    fix="make the tile with buffer=nl.psum, and copy it to sbuf behind the loop",
+    fix="make the tile with buffer=nl.psum, and copy it to sbuf after the loop",
     source="aws-neuron-sdk issues 1051, 1056",
     kernel=Example(_PRODUCT, _X4, "neuronxcc"), wrong="sbuf", right="psum",
 )  # fmt: skip

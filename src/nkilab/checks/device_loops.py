@@ -224,7 +224,7 @@ _GROWS = ("append", "extend", "insert", "update", "setdefault")
 @text_rule("nki", "loop-body-tile", Refusal("documented", since="0.6", until="0.6"),
     title="tiles of a loop's body stay within it",
     what="the body of fori_loop or while_loop puts what it makes into a list or dictionary of the kernel",
-    why="what a body makes is the device's of one iteration: behind the loop there is no such tensor",
+    why="what a body makes is the device's of one iteration: after the loop there is no such tensor",
     fix="make the tile before the loop, and write into it",
     source="NKI 0.6 migration guide, rules for migrated loops",
     wrong="tiles = {}\n\ndef body(i):\n    own = nl.ndarray((128, 512), nl.float32, buffer=nl.sbuf)\n"

@@ -21,7 +21,7 @@ _LEARNINGS = "nki-autotune, learnings, trn2"
 
 form_rule("nki", "partition-reduce-integer",
     Refusal("disputed", "NCC_IXCG864", "ISA check failed"), "tensor_partition_reduce",
-    title="sums over partitions are of floats",
+    title="sums over partitions take floats",
     what="tensor_partition_reduce is given integers",
     why="one report has its build refused, which the page of the instruction does not",
     fix="if the build refuses it, copy the integers into a float32 tile first",
@@ -30,7 +30,7 @@ form_rule("nki", "partition-reduce-integer",
     "nisa.tensor_partition_reduce(total, op=nl.add, data=part)",
     wrong="i32", right="f32",
 )(lambda form:
-  f"data is {form.data.dtype.name}; it is a float"
+  f"data is {form.data.dtype.name}; it must be a float"
   if form.data.dtype.is_integer else "")  # fmt: skip
 
 
@@ -63,7 +63,7 @@ form_rule("nki", "psum-memset-type", Refusal("report", "NCC_IBIR441"), "memset",
     called="isa.memset",
 )(lambda form:
   "" if form.dst.memory != PSUM or form.dst.dtype.name == "float32"
-  else f"dst is {form.dst.dtype.name} in psum; it is float32")  # fmt: skip
+  else f"dst is {form.dst.dtype.name} in psum; it must be float32")  # fmt: skip
 
 
 @form_rule("nki", "memset-type", Refusal("documented", since="0.3"), "memset",
@@ -284,7 +284,7 @@ form_rule("nki", "dma-within-sbuf",
 
 
 @form_rule("nki", "dma-skip-static", Refusal("documented", since="0.3"), "dma_transpose", "dma_compute",
-    title="what is skipped lies behind an index",
+    title="only accesses by an index skip",
     what="dma_transpose or dma_compute is given oob_mode.skip, and no operand of it has a run-time index",
     why="the mode is valid with indirect access alone; the instruction's checks refuse it",
     fix="leave oob_mode out",

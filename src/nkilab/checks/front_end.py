@@ -311,7 +311,7 @@ def _numpy_types(scope: Scope) -> Iterator[Place]:
 
 @text_rule("nki", "block-dimension", Refusal("documented", until=LAST_PARSED),
     title="the partition axis stands first",
-    what="nl.par_dim stands behind another axis of a shape",
+    what="nl.par_dim stands after another axis of a shape",
     why="there are no block axes in `nki`: the first axis is the partition axis, whatever par_dim says",
     fix="make a list of tiles, or lay the blocks out in the free axis",
     source="NKI migration guide, removing block dimensions",

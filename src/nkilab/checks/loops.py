@@ -85,7 +85,7 @@ nl.store(out, tile)
 SCOPE = rule(
     "out-of-scope", "loops", "error",
     title="a tile is used in the iteration that makes it",
-    what="a tile that was made inside a loop is used behind the loop, or in a later iteration",
+    what="a tile that was made inside a loop is used after the loop, or in a later iteration",
     why="the body is traced once and its tiles live in one iteration; Python's name still holds the last one",
     fix="make the tile before the loop and write it with tile[...] = inside",
     source="err_local_variable_used_out_of_scope",

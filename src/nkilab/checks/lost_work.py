@@ -29,7 +29,7 @@ OVERWRITTEN = rule(
     "anything reads what it stored first, and nothing of the first iteration is in the second value",
     why="all but the last iteration work in vain: an index lacks the variable of a loop, or a sum that "
     "should go on over the iterations is made anew in each of them",
-    fix="index the destination with the variable of the loop, or add up and store behind the loop",
+    fix="index the destination with the variable of the loop, or add up and store after the loop",
     source="nkilab: a value that is stored and never read is lost",
     wrong=Example(_BLOCKS.format("0", _REST), {"x": "f32[512,512]"}),
     right=Example(_BLOCKS.format("i", ""), {"x": "f32[512,512]"}),

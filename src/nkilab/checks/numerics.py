@@ -271,7 +271,7 @@ class Shadow:
                 f"{track.describe(tensor.storage)} is off by {drift.last:.1%} of its largest element, "
                 f"{drift.ulp:.3g} units in the last place",
                 site, maker, "the result is made here",
-                notes=[f"float32 and the stored types part first at {site}"],
+                notes=[f"float32 and the stored types first differ at {site}"],
             )  # fmt: skip
 
     def _parting(self) -> tuple[int, int] | None:
@@ -344,7 +344,7 @@ def numerics(
     shadow = Shadow(evidence, recording)
     shadow.run()
     notes = [
-        f"numerics: {count} rows are not followed in float32: {why}" for why, count in shadow.skipped.items()
+        f"numerics: {n} instructions are not followed in float32: {why}" for why, n in shadow.skipped.items()
     ]
     still = {finding.site for finding in shadow.findings if finding.rule == LOST.id}
     sums = [f for f in shadow.sums.findings(shadow._name) if f.site not in still]

@@ -223,7 +223,7 @@ for _id, _op, _refusal, _why, _nki, _source in _BIASES:
 
 @form_rule("nki", "scalar-reduce-integers",
     Refusal("log", "NCC_IBVF012", "ISA check failed", since="0.3"), "tensor_scalar_reduce",
-    title="tensor_scalar_reduce is of floats",
+    title="tensor_scalar_reduce takes floats",
     what="data or reduce_res of tensor_scalar_reduce is of integers",
     why="the instruction adds up in float32, and casts neither; the code for reduce_res is NCC_IBVF013",
     fix="copy the integers into a float32 tile first, or use tensor_tensor and tensor_reduce",
@@ -235,7 +235,7 @@ for _id, _op, _refusal, _why, _nki, _source in _BIASES:
 def _reduced_integers(form: Form) -> str:
     layouts = {"data": form.data, "reduce_res": form.reduce_res}
     types = {name: t.dtype for name, t in layouts.items() if isinstance(t, Layout)}
-    wrong = (f"{name} is {dtype.name}; it is a float" for name, dtype in types.items() if dtype.is_integer)
+    wrong = (f"{name} is {own.name}; it must be a float" for name, own in types.items() if own.is_integer)
     return next(wrong, "")
 
 

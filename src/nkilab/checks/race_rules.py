@@ -111,7 +111,7 @@ nisa.dma_copy(out[rank], back)
 """
 CORES_RACE = rule(
     "race-two-cores", "races", "error",
-    title="what one core writes to shared memory the other one reads behind a barrier",
+    title="what one core writes to shared memory the other one reads after a barrier",
     what="the two cores of a launch access the same elements of shared HBM, one of them writes, and neither "
     "sendrecv nor core_barrier stands between",
     why="the cores run independently; in a simulator that runs one after the other the result looks right",

@@ -75,11 +75,11 @@ def orderings(graph: Graph, races: list[Pair], seed: int = 0) -> Iterator[Orderi
         word = ENGINES[number]
         yield Ordering(f"{word} ahead of the others", laid_out(lambda n, e=number: (int(engine[n] != e), n)))  # type: ignore[misc]
         yield Ordering(f"{word} behind the others", laid_out(lambda n, e=number: (int(engine[n] == e), n)))  # type: ignore[misc]
-    yield Ordering("the latest row that may run", laid_out(lambda n: (-n,)))
+    yield Ordering("the latest instruction that may run", laid_out(lambda n: (-n,)))
     rng = np.random.default_rng(seed)
     while count > 1:
         chance = rng.permutation(count)
-        yield Ordering("the rows at random", laid_out(lambda n, chance=chance: (int(chance[n]),)))  # type: ignore[misc]
+        yield Ordering("the instructions at random", laid_out(lambda n, chance=chance: (int(chance[n]),)))  # type: ignore[misc]
 
 
 def _constraints(graph: Graph, *, has_streams: bool = True) -> tuple[np.ndarray, list[list[int]]]:
@@ -379,7 +379,7 @@ def _findings(evidence: Evidence, graph: Graph, done: list[Replay]) -> Iterator[
             f"{tensor} differs in {replay.differing} element{'s' * (replay.differing > 1)} with "
             f"{replay.ordering.name}: [{', '.join(map(str, place))}] is {replayed:g} instead of {recorded:g}",
             site if site.file else evidence.definition, other, "it came first when the program was recorded",
-            notes=[f"rows that change places with a neighbour: {replay.swapped}"], severity=severity,
+            notes=[f"instructions that change places with a neighbour: {replay.swapped}"], severity=severity,
         )  # fmt: skip
 
 

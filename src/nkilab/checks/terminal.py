@@ -29,11 +29,10 @@ def lines_of(finding: Finding, sources: Sources) -> Iterator[Line]:
     style = _STYLES[finding.severity]
     where = f"{finding.where}: " if finding.where else ""
     head = f"{where}{finding.severity}: {finding.message} [{finding.rule}]"
-    first, *rest = wrap(head, columns(), break_long_words=False, break_on_hyphens=False) or [""]
+    first, *rest = _wrapped(head, "  ")
     lead = len(where) + len(finding.severity) + 1
     yield [(first[: len(where)], "bold"), (first[len(where) : lead], style), (first[lead:], "bold")]
-    for line in rest:
-        yield [(f"  {line}", "bold")]
+    yield from ([(line, "bold")] for line in rest)
     yield from _excerpt(finding.site, sources, "^", style)
     if finding.other_where:
         yield [(f"  {finding.other_where}: {finding.other_message or 'the other side'}", "")]
@@ -73,10 +72,15 @@ def _excerpt(site: Site, sources: Sources, mark: str, style: str) -> Iterator[Li
 
 
 def _labelled(word: str, text: str) -> Iterator[Line]:
-    first, *rest = wrap(f"{word}: {text}", columns() - 2, break_long_words=False, break_on_hyphens=False)
-    yield [(f"  {first[: len(word) + 1]}", "bold"), (first[len(word) + 1 :], "")]
-    for line in rest:
-        yield [(f"    {line}", "")]
+    first, *rest = _wrapped(f"  {word}: {text}", "    ")
+    yield [(first[: len(word) + 3], "bold"), (first[len(word) + 3 :], "")]
+    yield from ([(line, "")] for line in rest)
+
+
+def _wrapped(text: str, indent: str) -> list[str]:
+    """A text in lines that fit the terminal, all but the first with an indent."""
+    lines = wrap(text, columns(), subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+    return lines or [""]
 
 
 def text_of(report: Report) -> str:

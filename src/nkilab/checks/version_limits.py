@@ -71,7 +71,7 @@ _ROWS: tuple[tuple[str, Refusal, tuple[str, ...], str, str, str, str, str, Calla
      lambda f: f"rows of src have {f.src.shape[-1]} elements"
      if f.src.indices and f.src.shape[-1] != 128 else ""),
     ("range-select-command", Refusal("documented", until="0.2", milder="warning"), ("range_select",),
-     "before NKI 0.3 range_select begins its maximum anew",
+     "before NKI 0.3 range_select begins its maximum again",
      "range_select is given a reduce_cmd other than reset_reduce",
      "the compiler ignores it: the result is the maximum of this call alone, without a word",
      "take the maximum of the two results by tensor_tensor", f"NKI 0.2 {NOTES}, known issues",

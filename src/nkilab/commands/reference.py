@@ -72,12 +72,12 @@ def ops(only_missing: bool, as_json: bool, name: str) -> None:
     ],
 )
 @json_option
-@click.option("--cache", is_flag=True, help="Tell what is kept on disk: compiled code and estimates.")
-@click.option("--clear", is_flag=True, help="With --cache: take it away; it is made again when it is needed.")
+@click.option("--cache", is_flag=True, help="Show what is kept on disk: compiled code and estimates.")
+@click.option("--clear", is_flag=True, help="With --cache: delete it; it is made again when needed.")
 def doctor(as_json: bool, cache: bool, clear: bool) -> None:
-    """Tell what is installed, whether real vendor wheels are present, and what is kept."""
+    """Show what is installed, whether AWS's own packages are, and what nkilab keeps."""
     if clear and not cache:
-        raise UsageError("--clear takes away what --cache tells of", hint="give both")
+        raise UsageError("--clear deletes what --cache shows", hint="give both")
     own = part("doctor")
     show(own.report(has_cache=cache, is_cleared=clear), own.report_text, as_json=as_json)
 
@@ -111,11 +111,11 @@ def completion(as_json: bool, shell: str) -> None:
         "nkilab validate --regret",
     ],
 )
-@optional("--family", metavar="NAME", help="Only rows whose family begins so.")
+@optional("--family", metavar="NAME", help="Only rows whose family begins with NAME.")
 @json_option
 @optional("--picture", metavar="FILE.svg", type=OUTPUT, help="Draw predicted against measured.")
 @click.option("--leave-out", is_flag=True, help="Predict each family with constants fitted to the others.")
-@click.option("--regret", is_flag=True, help="What choosing block sizes by prediction costs, grid by grid.")
+@click.option("--regret", is_flag=True, help="Show what is lost by choosing block sizes by prediction.")
 @click.argument("ledger", metavar="[LEDGER.yaml]", default="", type=PATH)
 def validate(
     family: str, as_json: bool, picture: str, leave_out: bool, regret: bool, ledger: str

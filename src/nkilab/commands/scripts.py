@@ -12,7 +12,7 @@ from .. import __version__
 from .._lazy import part
 from ..command_line import FOLDER, OUTPUT, PATH, Number, OneOf, Verb, json_option, optional
 from ..errors import EXIT_FINE, UsageError
-from .shapes import arg_option, grid_option, kernel_argument, kw_option, target_option, version_option
+from .shapes import arg_option, grid_option, kw_option, of_call, target_option, version_option
 
 if TYPE_CHECKING:
     from ..checking import Launch
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 @json_option
 @click.option(
     "--output", default="nkilab-demo", show_default=True, metavar="DIR", type=FOLDER,
-    help="Folder for the files it writes.",
+    help="Folder that its files are written to.",
 )  # fmt: skip
 def demo(as_json: bool, output: str) -> int:
-    """Do the main job on real input: run, check, time, save a profile."""
+    """Run, check, time and profile two small kernels that nkilab brings."""
     status: int = part("demo").run_demo(Path(output), as_json=as_json)
     return status
 
@@ -48,11 +48,11 @@ def demo(as_json: bool, output: str) -> int:
     help="Check every kernel that runs; exit status 1 if there is a finding.",
 )  # fmt: skip
 @optional(
-    "--profile", "folder", metavar="DIR", type=FOLDER, help="Write a report of every kernel launch there."
+    "--profile", "folder", metavar="DIR", type=FOLDER, help="Write a report of every kernel launch to DIR."
 )
 @optional(
     "--json", "json_file", metavar="FILE", type=OUTPUT,
-    help="Write there what was launched, with predictions, as JSON.",
+    help="Write all launches, with predictions, to FILE as JSON.",
 )  # fmt: skip
 @click.option(
     "--ranks", metavar="N", type=Number(int, 1, 1024, "each rank runs SCRIPT on a thread of its own"),
@@ -104,9 +104,7 @@ def run(backend: str, **options: object) -> int:
     help="Run the instructions in N other legal orders, and compare the results.",
 )  # fmt: skip
 @click.option("--numerics", is_flag=True, help="Compute everything in float32 too, and compare.")
-@optional(
-    "--what-if", metavar="RULE@LINE", help="Show what the kernel takes without what this advice is about."
-)
+@optional("--what-if", metavar="RULE@LINE", help="Show the predicted time with this advice followed.")
 @optional("--sarif", metavar="FILE", type=OUTPUT, help="Write the findings as SARIF 2.1.0.")
 @optional("--baseline", metavar="FILE", type=PATH, help="Leave out the findings that FILE lists.")
 @optional(
@@ -148,12 +146,7 @@ def check(
         "nkilab watch kernel.py:product --arg 'bf16[512,512]' --arg 'bf16[512,512]' --target trn3",
     ],
 )
-@target_option
-@version_option
-@kernel_argument
-@arg_option
-@kw_option
-@grid_option
+@of_call
 @json_option
 def watch(kernel: str, version: str, target: str, as_json: bool, **call: str) -> None:
     """Time and check a kernel again whenever its file is saved, and tell what has changed; Ctrl-C ends it."""
@@ -169,12 +162,7 @@ def watch(kernel: str, version: str, target: str, as_json: bool, **call: str) ->
         "nkilab advise kernel.py:softmax --arg 'f32[512,2048]' --apply 1 --write",
     ],
 )
-@target_option
-@version_option
-@kernel_argument
-@arg_option
-@kw_option
-@grid_option
+@of_call
 @click.option(
     "--apply", "number", metavar="N", type=Number(int, 1),
     help="Print the change that advice N asks for, with results and times before and after.",

@@ -7,6 +7,7 @@ from inspect import BoundArguments
 from typing import Any
 
 import click
+from click.decorators import FC
 
 from .._lazy import part
 from ..arguments import MOST_RANKS
@@ -27,31 +28,36 @@ version_option = optional(
 )
 arg_option = click.option(
     "--arg", "args", multiple=True, metavar="ARG",
-    help="An argument: f32[128,512], @FILE.npy, or name=either.",
+    help="An array argument: f32[128,512] or @FILE.npy; NAME=... gives it by name.",
 )  # fmt: skip
 kw_option = click.option(
-    "--kw", "keywords", multiple=True, metavar="NAME=VALUE", help="A keyword argument that is no array."
-)
-grid_option = optional("--grid", metavar="N[,...]", help="Program instances along each axis: 4,8.")
+    "--kw", "keywords", multiple=True, metavar="NAME=VALUE",
+    help="A keyword argument other than an array: factor=2.",
+)  # fmt: skip
+grid_option = optional("--grid", metavar="N[,...]", help="Launch grid, instances along each axis: 4,8.")
 ranks_option = click.option(
     "--ranks", default=1, metavar="N", type=Number(int, 1, MOST_RANKS, "no cluster has more"),
-    help="Ranks that run it together.",
+    help="How many ranks run it together.",
 )  # fmt: skip
 trips_option = click.option(
     "--trips", multiple=True, metavar="FILE.py:LINE=N",
-    help="Iterations of the loop in this line, where only the data decides how many.",
+    help="How often the loop in this line runs, where only the data decides it.",
 )  # fmt: skip
 kernel_argument = click.argument("kernel", metavar="FILE.py:KERNEL", type=PATH)
 
 
-def of_kernel(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a verb the options of all that time a kernel from shapes."""
-    for option in (
-        json_option, trips_option, ranks_option, grid_option, kw_option, arg_option, version_option,
-        targets_option,
-    ):  # fmt: skip
-        command = option(command)
+def of_call(command: FC) -> FC:
+    """Give a verb the kernel, what it is called on, and the one chip and version that it is for."""
+    for add in (grid_option, kw_option, arg_option, kernel_argument, version_option, target_option):
+        command = add(command)
     return command
+
+
+def of_kernel(command: FC) -> FC:
+    """Give a verb the options of all that time a kernel from shapes."""
+    for add in (json_option, trips_option, ranks_option, grid_option, kw_option, arg_option, version_option):
+        command = add(command)
+    return targets_option(command)
 
 
 def timed(

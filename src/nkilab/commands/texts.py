@@ -23,16 +23,16 @@ from .shapes import target_option
         "nkilab einsum attention.yaml --dialect neuronxcc --search 30 --explain",
     ],
 )
-@optional("-o", "output", metavar="KERNEL.py", type=OUTPUT, help="Write the kernel's module there.")
+@optional("-o", "output", metavar="KERNEL.py", type=OUTPUT, help="Write the kernel to this file.")
 @click.option(
     "--dialect", type=OneOf("nki", "neuronxcc"), default=None, metavar="nki|neuronxcc",
-    help="Spelling; nki if not given.",
+    help="Which spelling of NKI to write; nki if not given.",
 )  # fmt: skip
 @click.option("--as-written", is_flag=True, help="Print what the published generator prints, faults and all.")
 @click.option("--strict", is_flag=True, help="Stop at faults of SPEC that are otherwise repaired.")
 @click.option(
     "--search", default=0.0, metavar="SECONDS", type=Number(float, 0),
-    help="Spend so long trying other loops and tiles on the timing model.",
+    help="Try other loops and tiles on the timing model for so long.",
 )  # fmt: skip
 @click.option(
     "--workers", default="1", show_default=True, metavar="N",
@@ -40,7 +40,7 @@ from .shapes import target_option
 )  # fmt: skip
 @optional(
     "--journal", metavar="FILE", type=OUTPUT,
-    help="A file for the results of --search; the same command goes on from there.",
+    help="A file that keeps the results of --search; the same command continues from it.",
 )  # fmt: skip
 @click.option(
     "--test", "tests", is_flag=True, help="Run the kernel on probes; with -o write test and drivers."
@@ -86,7 +86,7 @@ def einsum(
 @json_option
 @click.argument("file", metavar="FILE.py", type=PATH)
 def migrate(to: str, since: str, shows_diff: bool, write: bool, as_json: bool, file: str) -> int:
-    """List what FILE.py has to change for another NKI version; exit status 1 if anything."""
+    """List what to change in FILE.py for another NKI version; exit status 1 if anything."""
     if as_json and shows_diff:
         raise UsageError("--json and --diff are both given", hint="leave one of them out")
     part_of = part("migrate")

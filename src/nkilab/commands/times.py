@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ..profiles import Profile
 
 text_option = click.option(
-    "--text", "as_text", is_flag=True, help="Print, as it does if no file is asked for."
+    "--text", "as_text", is_flag=True, help="Print the report although a file is written."
 )
 
 
@@ -55,8 +55,7 @@ def estimate(kernel: str, as_json: bool, **options: Any) -> None:
 def _show_estimates(results: Sequence[Estimate], as_json: bool, error: Exception | None = None) -> None:
     """Print estimates of whole kernels, or of what one did before an error."""
     if as_json:
-        advice = [[own.to_dict() for own in one.run.guidance.advice] for one in results]
-        dicts = [one.to_dict() | {"advice": own} for one, own in zip(results, advice, strict=True)]
+        dicts = [r.to_dict() | {"advice": [own.to_dict() for own in r.run.guidance.advice]} for r in results]
         print_documents(_with_error(dicts, error))
         return
     terminal = part("views.terminal")
@@ -105,11 +104,8 @@ def profile(
 
 def _with_error(documents: list[dict[str, object]], error: Exception | None) -> list[dict[str, object]]:
     """Documents with the error that a kernel broke off with, if it did."""
-    return (
-        documents
-        if error is None
-        else [one | {"error": part("failures").failure_of(error).to_dict()} for one in documents]
-    )
+    more = {} if error is None else {"error": part("failures").failure_of(error).to_dict()}
+    return [one | more for one in documents]
 
 
 def _show_profiles(
@@ -167,7 +163,7 @@ def diff(
     profiles = part("profiles")
     is_profile = part("views.explorer.card").is_profile
     if is_profile(first):
-        raise UsageError(f"{first} is a profile; it stands behind the kernel that predicts it")
+        raise UsageError(f"{first} is a profile; name it after the kernel that predicts it")
     if is_profile(second):
         if html or keywords_b:
             raise UsageError(
@@ -179,11 +175,9 @@ def diff(
     profiles.check_files({"html": html}, options["target"])
     second_options = {**options, "keywords": profiles.with_changes(options["keywords"], keywords_b)}
     runs = []
-    for kernel, kernel_options in ((first, options), (second, second_options)):
-        if kernel.endswith(".neff"):
-            runs.append([profiles.profile_in(kernel)])
-        else:
-            runs.append(timed(profiles.profile, kernel, **kernel_options))
+    for kernel, own in ((first, options), (second, second_options)):
+        is_program = kernel.endswith(".neff")
+        runs.append([profiles.profile_in(kernel)] if is_program else timed(profiles.profile, kernel, **own))
     names = profiles.told_apart(first, second, options["keywords"], keywords_b)
     pairs = zip(*runs, strict=False)
     _show_differences([one.diff(other, names) for one, other in pairs], as_json, as_text, html)
@@ -234,17 +228,17 @@ def _show_comparisons(results: Sequence[object], measured: str, as_json: bool) -
 @optional("--space", metavar="SPACE.yaml", type=PATH, help="Parameters, their values and constraints.")
 @click.option(
     "--arg", "args", multiple=True, metavar="ARG",
-    help="As of estimate; 'f32[128,512] | f32[128,4096]' for two cases.",
+    help="As for estimate; 'f32[128,512] | f32[128,4096]' for two cases.",
 )  # fmt: skip
 @kw_option
 @grid_option
-@optional("--weights", metavar="W,...", help="How often each case counts.")
+@optional("--weights", metavar="W,...", help="Weights of the cases, as in 3,1.")
 @click.option(
     "--objective", default="latency", show_default=True, metavar="GOAL,...",
     help="latency, or latency,sbuf or latency,dma.",
 )  # fmt: skip
-@click.option("--trials", default=1000, show_default=True, type=Number(int, 1), help="Points at most.")
-@click.option("--seconds", default=0.0, type=Number(float, 0), help="Seconds at most; 0 for no limit.")
+@click.option("--trials", default=1000, show_default=True, type=Number(int, 1), help="Most points to try.")
+@click.option("--seconds", default=0.0, type=Number(float, 0), help="Most seconds to search; 0 for no limit.")
 @click.option(
     "--point-seconds", default=600.0, show_default=True, type=Number(float, 0),
     help="Seconds that one point may take; 0 for no limit.",
@@ -262,7 +256,7 @@ def _show_comparisons(results: Sequence[object], measured: str, as_json: bool) -
 )  # fmt: skip
 @optional(
     "--journal", metavar="FILE", type=OUTPUT,
-    help="A file for the results; the same command goes on from there.",
+    help="A file that keeps the results; the same command continues from it.",
 )  # fmt: skip
 @optional(
     "--confirm", metavar="FILE.yaml", type=PATH,
@@ -274,7 +268,7 @@ def _show_comparisons(results: Sequence[object], measured: str, as_json: bool) -
 )  # fmt: skip
 @click.option(
     "--measurements", default=8, show_default=True, type=Number(int, 1),
-    help="Points that it measures at most.",
+    help="How many points it measures at most.",
 )  # fmt: skip
 @optional("--picture", metavar="FILE.svg", type=OUTPUT, help="Draw the points.")
 @json_option

@@ -32,7 +32,7 @@ def is_set(name: str) -> bool:
     """
     value = environ.get(name, "").strip().lower()
     if value not in ("", "0", "1", "true", "false"):
-        raise UseError(f"{name} is {environ[name]!r}; it is 0 or 1")
+        raise UseError(f"{name} is {environ[name]!r}; it must be 0 or 1")
     return value in ("1", "true")
 
 
@@ -70,7 +70,7 @@ def configured_grid(name: str, grid: tuple[Any, ...], version: str) -> tuple[Any
     if not setting:
         return grid
     if not setting.isdigit():
-        raise UseError(f"{CORES} is {setting!r}; it is 1 or 2")
+        raise UseError(f"{CORES} is {setting!r}; it must be 1 or 2")
     configures = not version or order(version) >= order(CONFIGURES)
     launched = grid[0] if grid else 1
     if launched == int(setting):

@@ -131,7 +131,7 @@ def refuse_member(tensor: View, name: str, words: Mapping[str, Any]) -> None:
     frame = user_frame()
     word = counterpart(name, words)
     if name in TO_HOST:
-        problem, hint = f"it gives elements to the host; {_WHEN}", NUMBER_HINT
+        problem, hint = f"it takes elements to the host; {_WHEN}", NUMBER_HINT
     elif word or name in CASTS:
         problem = f"a tensor of a kernel has no {name}; functions of nki.language take it"
         hint = _hint(word, [tensor], {}, frame) if word else "write nl.copy(tile, dtype=...)"
@@ -173,7 +173,7 @@ def refuse_operand(tensor: View, called: str, other: Any) -> Any:
     if type(other).__module__.startswith("nkilab."):
         return NotImplemented
     hint = _LOAD if hasattr(other, "__array__") else ""
-    raise HostUseError(f"an operand is {shown(other)}; it is a tile or a number", hint=hint).located(
+    raise HostUseError(f"an operand is {shown(other)}; it must be a tile or a number", hint=hint).located(
         place_of(user_frame()), called, [tensor.describe()]
     )
 

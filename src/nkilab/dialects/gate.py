@@ -309,11 +309,9 @@ def _as_served(module: str, name: str, value: Any, version: str) -> Any:
     full, value = _listed(module, name), value.member() if isinstance(value, AtFirstUse) else value
     if full not in history():
         return value
-    return (
-        _of_beta1(module, name, value, version)
-        if module.startswith("neuronxcc")
-        else _limited(full, value, version)
-    )
+    if module.startswith("neuronxcc"):
+        return _of_beta1(module, name, value, version)
+    return _limited(full, value, version)
 
 
 def _limited(name: str, value: Any, version: str) -> Any:

@@ -134,7 +134,7 @@ def _is_large(node: ast.Constant, least: int = 2**32) -> bool:
     return type(node.value) is int and node.value >= least
 
 
-_ELSE = "set a flag in the loop, and ask for it behind"
+_ELSE = "set a flag in the loop, and ask for it after the loop"
 # Forms of what is parsed that are refused: kind of node, condition, what is said.
 FORMS: tuple[tuple[type[ast.AST], Callable[..., bool], Construct], ...] = (
     (ast.For, lambda n: not isinstance(n.target, ast.Name),
@@ -176,7 +176,7 @@ FORMS: tuple[tuple[type[ast.AST], Callable[..., bool], Construct], ...] = (
     (ast.FormattedValue, lambda n: n.format_spec is not None,
      Construct("a format of an f-string", "NKI does no support format specifiers", "leave the format out")),
     (ast.arguments, lambda n: any(n.kw_defaults),
-     Construct("a default behind a bare *", "missing argument", "write the parameter before it",
+     Construct("a default after a bare *", "missing argument", "write the parameter before it",
                until="0.1")),
     (ast.arguments, lambda n: n.vararg is not None,
      Construct("a parameter *", "varargs are not supported in NKI", "name the parameters, or pass a tuple")),

@@ -419,9 +419,10 @@ def check_tile(machine: Machine, memory: str, extents: tuple[int, ...], dtype: D
         )  # fmt: skip
     is_psum = memory == PSUM
     room = machine.psum_bytes_per_partition if is_psum else machine.limit("sbuf_bytes_per_partition")
+    note = "" if is_psum else machine.sbuf_note(room)
     if size > room:
         raise TileLimitError(
-            f"the tile has {size:,} bytes per partition; {memory} of {machine.name} has {room:,}",
+            f"the tile has {size:,} bytes per partition; {memory} of {machine.name} has {room:,}{note}",
             hint="split the free axes into tiles", source=ARCHITECTURE,
             key="" if memory == PSUM else "NCC_IBIR229",
         )  # fmt: skip

@@ -55,7 +55,7 @@ class LoopRange:
         words = ("the end",) if len(bounds) == 1 else ("the start", "the end", "the step")
         numbers = [whole_number(b, f"{word} of a range") for word, b in zip(words, bounds, strict=False)]
         if numbers[2:] == [0]:
-            raise UseError("the step of a range is 0; it is another whole number")
+            raise UseError("the step of a range is 0; it must be another whole number")
         self._range = range(*numbers)
 
     def __len__(self) -> int:

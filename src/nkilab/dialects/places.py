@@ -8,7 +8,7 @@ from inspect import signature
 from typing import Any, TypeVar
 
 from ..errors import NkilabError, SpellingError
-from ..tiles.tile import View
+from ..tiles.tile import View, elements_text, note_look
 from ..trace.session import running
 from ..trace.source import assigned_name, name_of, place_of, user_frame
 from ..tracebacks import leave_out_ours
@@ -78,3 +78,13 @@ def described(view: View) -> str:
     if not name and session is not None:
         name = assigned_name(*session.program.lines[view.storage.line])
     return f"{name or '(unnamed)'}: {view.layout}"
+
+
+def printed(view: View) -> str:
+    """A tensor as Python prints it: `described`, and its elements, or why there are none."""
+    note_look(view)
+    if view.storage.is_known:
+        return f"<{described(view)}>\n{elements_text(view)}"
+    session = running()
+    why = "" if session is None else ", never written" if session.has_data else ", whose shape alone is known"
+    return f"<{described(view)}{why}>"

@@ -28,11 +28,11 @@ def as_schedule(value: Any) -> Schedule:
     edges = []
     for pair in value if isinstance(value, list | tuple) else (value,):
         if not isinstance(pair, list | tuple) or len(pair) != 2:
-            raise UseError(f"an edge is {pair!r}; it is a pair: consumer, producer or list of producers")
+            raise UseError(f"an edge is {pair!r}; it must be a pair: consumer, producer or list of producers")
         consumer, producers = pair
         producers = tuple(producers) if isinstance(producers, list | tuple) else (producers,)
         if not all(isinstance(name, str) for name in (consumer, *producers)):
-            raise UseError(f"an edge is {pair!r}; it holds names of instructions, as name= gives them")
+            raise UseError(f"an edge is {pair!r}; it must hold names of instructions, as name= gives them")
         edges.append((consumer, producers))
     graph: TopologicalSorter[str] = TopologicalSorter()
     for consumer, producers in edges:

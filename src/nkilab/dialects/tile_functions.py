@@ -92,7 +92,7 @@ def _check_tiles(cls: type[Instruction], operands: dict[str, Any]) -> None:
         may_be_else = spec.is_written or spec.is_optional or spec.may_be_number
         if not may_be_else and not isinstance(operands[name], Layout):
             got = "missing" if operands[name] is None else "no tile"
-            raise RuleError(f"{name} is {got}; it is [{', '.join(spec.axes)}]", source=cls.source)
+            raise RuleError(f"{name} is {got}; it must be [{', '.join(spec.axes)}]", source=cls.source)
 
 
 def result_layout(
@@ -351,7 +351,7 @@ def need_two_axes(x: View) -> None:
     """Refuse to transpose a tile that has other than two axes."""
     shape = x.layout.shape
     if len(shape) != 2:
-        problem = f"x is {len(shape)}-dimensional {list(shape)}; it has two axes"
+        problem = f"x is {len(shape)}-dimensional {list(shape)}; it must have two axes"
         raise RuleError(problem, key="err_exceed_max_supported_dimension")
 
 

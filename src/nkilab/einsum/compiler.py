@@ -183,7 +183,7 @@ def _decided(held: Spec, dtypes: Mapping[str, Any] | str | None, search: float) 
     need_instructions(held.cascade)
     option = "search" if search else "dtypes" if dtypes else ""
     if option:
-        raise UsageError(f"{option} is given beside a mapping, which decides", hint="leave one of them out")
+        raise UsageError(f"{option} is given with a mapping, which decides", hint="leave one of them out")
     return held
 
 
@@ -392,7 +392,7 @@ def _searched(
     if guide is None or not plans:
         told = "is whole, or has open extents" if guide is None else "is followed by one kernel, not by plans"
         raise UsageError(
-            f"search is given beside a mapping that {told}: nothing is left to try", hint="leave search out"
+            f"search is given with a mapping that {told}: nothing is left to try", hint="leave search out"
         )
 
     first = replace(planned(spec, plans[0], found, compiled), knobs=plans[0].knobs)
@@ -424,7 +424,7 @@ def verify(kernel: Any, spec: Any, seed: int = 0) -> list[Verdict]:
         seed: of the probes.
     """
     if not callable(kernel):
-        raise UsageError(f"kernel is {shown(kernel)}; it is a function of plain arrays")
+        raise UsageError(f"kernel is {shown(kernel)}; it must be a function of plain arrays")
     whole("seed", seed, 0)
     held = spec_from(spec)
     cascade = sized(held.cascade)

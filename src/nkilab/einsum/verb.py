@@ -39,7 +39,7 @@ def pairs(given: Sequence[str], option: str) -> dict[str, str]:
     for text in given:
         name, equals, value = text.partition("=")
         if not equals or not name or not value:
-            raise UsageError(f"{option} is {text!r}; it is NAME=VALUE")
+            raise UsageError(f"{option} is {text!r}; it must be NAME=VALUE")
         if name.strip() in found:
             raise UsageError(f"{option} {name.strip()} is given twice", hint="leave one of them out")
         found[name.strip()] = value.strip()

@@ -296,7 +296,7 @@ def checked(kernel: Any, backward: Any, saves: Sequence[str], grid: Any) -> Kern
     """
     checked_kernel = api.as_kernel(kernel)
     if isinstance(saves, str) or any(kind not in SAVES for kind in saves):
-        raise UsageError(f"saves is {saves!r}; it is a tuple of {' and '.join(map(repr, SAVES))}")
+        raise UsageError(f"saves is {saves!r}; it must be a tuple of {' and '.join(map(repr, SAVES))}")
     if backward is not None and not callable(backward):
-        raise UsageError(f"backward is {backward!r}; it is a kernel or a function")
+        raise UsageError(f"backward is {backward!r}; it must be a kernel or a function")
     return checked_kernel[grid] if grid else checked_kernel

@@ -21,7 +21,7 @@ def pair(spelled: Any) -> tuple[int, ...]:
     pair = tuple(int(n) for n in spelled)
     if len(pair) != 2:
         raise RuleError(
-            f"a tile position or size has {len(pair)} numbers; it is (row, column)", source=TILING
+            f"a tile position or size has {len(pair)} numbers; it must be (row, column)", source=TILING
         )
     return pair
 

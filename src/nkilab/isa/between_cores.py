@@ -45,7 +45,7 @@ def _cores(spelled: Any) -> tuple[int, ...]:
     except (TypeError, ValueError):
         cores = ()
     if cores not in ((0,), (0, 1)):
-        raise RuleError(f"cores is {spelled!r}; it is (0, 1), or (0,) on one core", source=BARRIER)
+        raise RuleError(f"cores is {spelled!r}; it must be (0, 1), or (0,) on one core", source=BARRIER)
     return cores
 
 
@@ -74,7 +74,7 @@ class Sendrecv(Instruction):
     chip_has_it = common_rules.chip_has_it(3, "sendrecv needs NeuronCore-v3 or newer, which trn1 is not")
 
     @rule(
-        "dst and src are of two types; they share one",
+        "dst and src have different types; they must have the same",
         source=", constraints",
         broken_by={"src.dtype": "bfloat16"},
         hint="cast one of them with tensor_copy first",
@@ -83,7 +83,7 @@ class Sendrecv(Instruction):
         return self.dst.dtype is self.src.dtype
 
     @rule(
-        "dst and src have two shapes; they share one",
+        "dst and src have different shapes; they must have the same",
         source=", constraints",
         broken_by={"src.shape": (16, 4, 4)},
         hint="reshape one of them",

@@ -54,7 +54,7 @@ def _count(spelled: Any) -> int:
 def _axis(spelled: Any) -> int:
     if spelled not in (0, 1):
         raise RuleError(
-            f"collective_dim is {spelled!r}; it is 0, or 1 for an all_gather in sbuf", source=PAGE
+            f"collective_dim is {spelled!r}; it must be 0, or 1 for an all_gather in sbuf", source=PAGE
         )
     return int(spelled)
 
@@ -80,7 +80,7 @@ def agreeing_types() -> Rule:
     return common_rules.types_agree(
         "src",
         "dst",
-        "src and dst are of two types; they share one",
+        "src and dst have different types; they must have the same",
         broken_by={"src.dtype": "bfloat16"},
         hint=CAST,
     )
@@ -156,7 +156,7 @@ class AllReduce(Collective):
 
     types_agree = agreeing_types()
 
-    @rule("src and dst have two shapes; they share one", broken_by={"src.shape": (16, 8)})
+    @rule("src and dst have different shapes; they must have the same", broken_by={"src.shape": (16, 8)})
     def shapes_agree(self) -> bool:
         return self.src.shape == self.dst.shape
 
@@ -391,7 +391,7 @@ class CollectivePermuteImplicitReduce(Collective):
         return self.src0.memory == self.dst.memory == self.src1.memory
 
     @rule(
-        "src0, src1 and dst are of several types; they share one",
+        "src0, src1 and dst have different types; they must have the same",
         broken_by={"src1.dtype": "bfloat16"},
         hint=CAST,
     )

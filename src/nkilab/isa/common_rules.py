@@ -21,7 +21,7 @@ def one_input_in_sbuf(first: str, second: str, source: str = "") -> Rule:
     """Not both of two inputs lie in PSUM; a number lies nowhere."""
 
     @rule(
-        f"{first} and {second} are both in psum; at least one is in sbuf",
+        f"{first} and {second} are both in psum; at least one must be in sbuf",
         source=source,
         broken_by={f"{first}.memory": "psum", f"{second}.memory": "psum"},
         hint=TO_SBUF,

@@ -110,7 +110,7 @@ def sizes_along(layout: Layout, axes: tuple[str, ...]) -> tuple[int, ...]:
         return (*shape[: len(axes) - 1], prod(shape[len(axes) - 1 :]))
     if len(shape) != len(axes):
         raise RuleError(
-            f"an operand is {len(shape)}-dimensional {list(shape)}; it is [{', '.join(axes)}]",
+            f"an operand is {len(shape)}-dimensional {list(shape)}; it must be [{', '.join(axes)}]",
             key="err_exceed_max_supported_dimension",
         )
     return shape

@@ -332,7 +332,7 @@ class Instruction:
         vars(self)["operands"] = self.slots(count)
         tiles, most = self.layouts[len(type(self).operands) - 1 :], type(self).operands[self.list_name].most
         if not 1 <= len(tiles) <= most:
-            problem = f"{self.list_name} holds {len(tiles)} tiles; it holds 1 to {most}"
+            problem = f"{self.list_name} holds {len(tiles)} tiles; it must hold 1 to {most}"
             raise RuleError(problem, source=self.source)
         vars(self)[self.list_name] = tiles
 
@@ -348,7 +348,7 @@ class Instruction:
     def _check_operand(self, name: str, spec: Operand, layout: Any) -> None:
         def need(ok: bool, got: object, allowed: str, key: str = "", hint: str = "") -> None:
             if not ok:
-                problem = f"{name} is {got}; it is {allowed}"
+                problem = f"{name} is {got}; it must be {allowed}"
                 raise RuleError(problem, source=self.source, key=key, hint=hint)
 
         if layout is None:
@@ -407,7 +407,7 @@ class Instruction:
             *places, last = map(str, range(0, self.machine.limit("partitions"), step))
             allowed = f"{', '.join(places)} or {last}" if places else last
             raise RuleError(
-                f"{name} starts at partition {start} with {count} partitions; it starts at {allowed}",
+                f"{name} starts at partition {start} with {count} partitions; it must start at {allowed}",
                 hint="copy the rows to a tile of their own with dma_copy, or choose another split",
                 source="trn1 architecture guide, start partition", key="NCC_INLA001",
             )  # fmt: skip

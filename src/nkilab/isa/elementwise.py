@@ -209,7 +209,7 @@ class TensorScalar(Instruction):
     )
 
     @rule(
-        "op0 and op1 are of two kinds; both are bitwise or both arithmetic",
+        "op0 and op1 are of two kinds; both must be bitwise or both arithmetic",
         broken_by={
             "op0": "add",
             "op1": "bitwise_and",

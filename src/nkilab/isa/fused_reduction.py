@@ -62,7 +62,7 @@ class TensorScalarReduce(Instruction):
         {"op0": "multiply", "reduce_op": "add"},
     )
 
-    @rule("op0 is bitwise; it is arithmetic", broken_by={"op0": "bitwise_or"})
+    @rule("op0 is bitwise; it must be arithmetic", broken_by={"op0": "bitwise_or"})
     def operator_is_arithmetic(self) -> bool:
         return not self.op0.is_bitvec
 
@@ -70,7 +70,7 @@ class TensorScalarReduce(Instruction):
     def operand_is_given(self) -> bool:
         return self.op0.is_unary or self.operand0 is not None
 
-    @rule("op0 takes one input and operand0 is a tile; it is None or 0", broken_by={"op0": "abs"})
+    @rule("op0 takes one input and operand0 is a tile; it must be None or 0", broken_by={"op0": "abs"})
     def operand_is_left_out(self) -> bool:
         return not self.op0.is_unary or self.operand0 is None or self.operand0 is NUMBER
 

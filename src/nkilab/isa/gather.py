@@ -22,7 +22,7 @@ CORE_PARTITIONS = 16
 
 def _whole(name: str, spelled: Any) -> int:
     if isinstance(spelled, bool) or not isinstance(spelled, int | np.integer):
-        raise RuleError(f"{name} is {spelled!r}; it is an integer")
+        raise RuleError(f"{name} is {spelled!r}; it must be an integer")
     return int(spelled)
 
 

@@ -19,7 +19,7 @@ def access_pattern(spelled: Any) -> tuple[tuple[int, int], ...]:
     try:
         return tuple((int(step), int(count)) for step, count in spelled)
     except (TypeError, ValueError):
-        raise RuleError(f"pattern is {spelled!r}; it is a list of up to four [step, count]") from None
+        raise RuleError(f"pattern is {spelled!r}; it must be a list of up to four [step, count]") from None
 
 
 def is_int32(value: Any) -> bool:

@@ -82,7 +82,7 @@ class TensorCopyPredicated(Instruction):
     one_input_in_sbuf = common_rules.one_input_in_sbuf("src", "predicate")
 
     @rule(
-        "src and dst are of two types; they share one",
+        "src and dst have different types; they must have the same",
         broken_by={"src.dtype": "bfloat16"},
         hint="cast src with tensor_copy first",
     )

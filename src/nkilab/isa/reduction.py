@@ -26,7 +26,7 @@ def _axes(spelled: Any) -> tuple[int, ...]:
     try:
         return tuple(int(a) for a in spelled)
     except (TypeError, ValueError):
-        raise RuleError(f"axis is {spelled!r}; it is an integer or a list of them") from None
+        raise RuleError(f"axis is {spelled!r}; it must be an integer or a list of them") from None
 
 
 class TensorReduce(Instruction):
@@ -64,7 +64,7 @@ class TensorReduce(Instruction):
         return 0 not in self.reduced
 
     @rule(
-        "axis is not a run of neighbours that ends at the last axis",
+        "axis does not name the last axes, side by side",
         broken_by={"axis": 1, "data.shape": (16, 4, 4)},
         hint="reorder the axes of the view so that those to reduce stand last",
     )

@@ -53,7 +53,7 @@ class TensorTensorScan(Instruction):
     one_input_in_sbuf = common_rules.one_input_in_sbuf("data0", "data1")
 
     @rule(
-        "an operator is bitwise or takes one input; both are arithmetic and take two",
+        "an operator is bitwise or takes one input; both must be arithmetic and take two",
         broken_by={"op0": "bitwise_and"},
     )
     def operators_are_binary(self) -> bool:
@@ -100,7 +100,7 @@ class TensorScalarCumulative(Instruction):
         {"op0": "add", "op1": "add"},
     )
 
-    @rule("op0 is bitwise; it is arithmetic", broken_by={"op0": "bitwise_or"})
+    @rule("op0 is bitwise; it must be arithmetic", broken_by={"op0": "bitwise_or"})
     def scalar_operator_is_arithmetic(self) -> bool:
         return not self.op0.is_bitvec
 

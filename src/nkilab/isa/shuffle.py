@@ -22,12 +22,12 @@ def _mask(spelled: Any) -> tuple[int, ...]:
     try:
         mask = tuple(int(m) for m in spelled)
     except (TypeError, ValueError):
-        raise RuleError(f"shuffle_mask is {spelled!r}; it is a list of 32 integers") from None
+        raise RuleError(f"shuffle_mask is {spelled!r}; it must be a list of 32 integers") from None
     if len(mask) != QUADRANT:
-        raise RuleError(f"shuffle_mask has {len(mask)} elements; it has 32", source=SOURCE)
+        raise RuleError(f"shuffle_mask has {len(mask)} elements; it must have 32", source=SOURCE)
     wrong = next((m for m in mask if not 0 <= m < QUADRANT and m != KEEP), None)
     if wrong is not None:
-        raise RuleError(f"shuffle_mask holds {wrong}; it holds 0 to 31, or 255", source=SOURCE)
+        raise RuleError(f"shuffle_mask holds {wrong}; it must hold 0 to 31, or 255", source=SOURCE)
     return mask
 
 
@@ -52,8 +52,8 @@ class NcStreamShuffle(Instruction):
     )
 
     types_agree = common_rules.types_agree(
-        "dst", "src", "dst and src are of two types; they share one", broken_by={"src.dtype": "bfloat16"},
-        hint="cast one of them with tensor_copy first",
+        "dst", "src", "dst and src have different types; they must have the same",
+        broken_by={"src.dtype": "bfloat16"}, hint="cast one of them with tensor_copy first",
     )  # fmt: skip
 
     @rule(

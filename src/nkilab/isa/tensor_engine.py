@@ -173,7 +173,7 @@ class NcMatmul(Instruction):
             agree_on_axes(self, name)
 
     @rule(
-        "one operand is float32 or tfloat32 and the other is not; both are or neither",
+        "one operand is float32 or tfloat32 and the other is not; both must be or neither",
         source=", data types",
         broken_by={"stationary.dtype": "bfloat16", "moving.dtype": "float32"},
         hint="cast one of them with tensor_copy",

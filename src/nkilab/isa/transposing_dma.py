@@ -31,7 +31,7 @@ def _axes(spelled: Any) -> tuple[int, ...] | None:
     try:
         return tuple(int(a) for a in spelled)
     except (TypeError, ValueError):
-        raise RuleError(f"axes is {spelled!r}; it is None or a tuple of integers") from None
+        raise RuleError(f"axes is {spelled!r}; it must be None or a tuple of integers") from None
 
 
 def _scales(spelled: Any) -> tuple[float, ...] | None:
@@ -40,7 +40,7 @@ def _scales(spelled: Any) -> tuple[float, ...] | None:
     try:
         return tuple(float(s) for s in spelled)
     except (TypeError, ValueError):
-        raise RuleError(f"scales is {spelled!r}; it is None or a list of numbers") from None
+        raise RuleError(f"scales is {spelled!r}; it must be None or a list of numbers") from None
 
 
 class DmaTranspose(Instruction):
@@ -107,7 +107,7 @@ class DmaTranspose(Instruction):
     priorities_exist = DmaCopy.priorities_exist
 
     @rule(
-        "dge_mode is swdge or none and no vector_offset gathers rows of src; it is unknown or hwdge",
+        "dge_mode is swdge or none and no vector_offset gathers rows of src; it must be unknown or hwdge",
         source=", direct transpose constraints",
         broken_by={"dge_mode": "swdge"},
         hint="leave dge_mode out",

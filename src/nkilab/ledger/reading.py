@@ -85,7 +85,7 @@ def _with_profile(path: Path, entry: dict[str, Any], line: int) -> dict[str, obj
     if "profile" not in entry:
         return entry
     if not isinstance(entry["profile"], str):
-        raise _wrong(path, line, f"profile is {entry['profile']!r}; it is the path of a profile")
+        raise _wrong(path, line, f"profile is {entry['profile']!r}; it must be the path of a profile")
     measured = quantities_in(read_profile(path.parent / entry["profile"]).metrics)
     own = {k: v for k, v in entry.items() if k != "profile"}
     return {**own, "measured": {**measured, **entry.get("measured", {})}}
@@ -95,18 +95,18 @@ def _listed(path: Path, document: Any, name: str) -> Iterable[Any]:
     """The mappings in a list that a mapping holds by name."""
     entries, line = document.get(name), line_of(document)
     if not isinstance(entries, list) or not entries:
-        raise _wrong(path, line, f"{name} is {entries!r}; it is a list with at least one entry")
+        raise _wrong(path, line, f"{name} is {entries!r}; it must be a list with at least one entry")
     for place, entry in enumerate(entries):
         if not isinstance(entry, Mapping):
             line = line_of(entries, place)
-            raise _wrong(path, line, f"an entry of {name} is {entry!r}; it holds names and values")
+            raise _wrong(path, line, f"an entry of {name} is {entry!r}; it must hold names and values")
     return entries
 
 
 def _sources(path: Path, document: Any) -> dict[str, Source]:
     sources_by_name: dict[str, Source] = {}
     if not isinstance(document, Mapping):
-        raise _wrong(path, 1, f"sources is {document!r}; it holds a source by each name")
+        raise _wrong(path, 1, f"sources is {document!r}; it must hold a source by each name")
     line = line_of(document)
     for name, entry in document.items():
         unknown = set(entry) - {"ref", "commit", "link"} if isinstance(entry, Mapping) else {"..."}
@@ -139,7 +139,7 @@ def _faults(entry: Mapping[str, Any], sources: Mapping[str, Source]) -> Iterator
         yield f"the row has no {', '.join(missing)}", ""
     for name, (kind, kind_words) in _OF_TYPE.items():
         if name in entry and not isinstance(entry[name], kind):
-            yield f"{name} is {entry[name]!r}; it is {kind_words}", ""
+            yield f"{name} is {entry[name]!r}; it must be {kind_words}", ""
     if not _calls(entry) or not all(_is_call(call) for call in _calls(entry)):
         yield "an entry of calls is neither a list of args nor kernel and args", ""
     for name, words in _WORDS.items():
@@ -159,7 +159,7 @@ def _faults(entry: Mapping[str, Any], sources: Mapping[str, Source]) -> Iterator
 def _constant_faults(options: Mapping[str, object], chip: Machine) -> Iterator[tuple[str, str]]:
     constants = options.get("constants", {})
     if not isinstance(constants, Mapping):
-        yield f"constants is {constants!r}; it holds names and values", ""
+        yield f"constants is {constants!r}; it must hold names and values", ""
         return
     known = chip.facts()
     for name, value in constants.items():

@@ -62,7 +62,7 @@ def machine_named(name: str) -> Machine:
         FileError: if the file cannot be read or is no machine file.
     """
     if not isinstance(name, str | PathLike):
-        raise UsageError(f"target is {name!r}; it is the name of a chip or the path of a machine file")
+        raise UsageError(f"target is {name!r}; it must be the name of a chip or the path of a machine file")
     path = Path(name)
     if path.suffix.lower() not in SUFFIXES:
         return chip_named(str(name))
@@ -95,7 +95,8 @@ def _read(path: Path, changed_at: int) -> Machine:
         )
     constants = document.get("constants")
     if not isinstance(constants, Mapping):
-        raise wrong(path, line_of(document), f"constants is {constants!r}; it holds names and values", HINT)
+        problem = f"constants is {constants!r}; it must hold names and values"
+        raise wrong(path, line_of(document), problem, HINT)
     checked = {str(key): _constant(path, constants, key, chip_named(chip)) for key in constants}
     return MachineFile(chip, checked, str(document.get("source", ""))).machine(path.name)
 

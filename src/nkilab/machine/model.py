@@ -99,6 +99,12 @@ class Machine(_Facts, frozen=True, kw_only=True):  # type: ignore[call-arg, misc
         """The name that results show: "trn2", or "trn2 (mine.yaml)"."""
         return f"{self.name} ({self.calibration})" if self.calibration else self.name
 
+    def sbuf_note(self, room: int) -> str:
+        """What the chip has in a partition besides these bytes, if they are all that kernels have of it."""
+        own, whole = self.limit("sbuf_bytes_per_partition"), self.limit("sbuf_physical_bytes_per_partition")
+        both = f" ({own / 1024:.4g} KiB; the compiler keeps the rest of the chip's {whole / 1024:.4g})"
+        return both if room == own < whole else ""
+
     @property
     def psum_bytes_per_partition(self) -> int:
         """Bytes of PSUM each partition holds, over all banks."""

@@ -67,7 +67,7 @@ RULES: tuple[Rule, ...] = (
          "dge_mode is numbered otherwise: none was 0 and is 3, unknown was 3 and is 0", "use the member",
          "stubs of NKI beta1 and 0.1", until="0.2", only_from=_BETA1),
     Rule("0.2", SILENT, forms.named("isa.range_select", forms.is_left_out("reduce_cmd")),
-         "reduce_cmd is reset_reduce where it was idle: the running maximum starts anew", "give reduce_cmd=",
+         "reduce_cmd is reset_reduce where it was idle: the running maximum starts again", "give reduce_cmd=",
          _UPDATE, only_from=("beta1", "0.1")),
     Rule("0.3", MUST, forms.jit_keyword("platform_target"), "NKI 0.3 removed it",
          "leave it out and set NEURON_PLATFORM_TARGET_OVERRIDE", "NKI 0.3 release notes"),

@@ -74,7 +74,7 @@ def _counterexample(cls: type[Instruction], rule: Rule | CallRule, chip: str) ->
     )
     if isinstance(rule, Rule):
         message = _message(cls, rule, chip)
-        yield Text(f"On {chip} the message reads, behind the line of the kernel:")
+        yield Text(f"On {chip} the message reads, after the line of the kernel:")
         yield Code(message, "text")
 
 

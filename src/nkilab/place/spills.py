@@ -175,7 +175,8 @@ def crowded(program: Program, capacity: int, live: Sequence[int], row: int, cons
     return Finding(
         "spill",
         f"sbuf does not hold all live tiles: {program.machine.name} has {capacity} bytes "
-        f"per partition{consequence}; the largest live here are {listed}",
+        f"per partition{program.machine.sbuf_note(capacity)}{consequence}; the largest live here are "
+        f"{listed}",
         program.place_of(row),
         fix="make the tiles smaller, or use one up before the next is loaded",
     )
@@ -196,7 +197,7 @@ def _too_large(program: Program, slots: Slots, parts: Parts, access: int, capaci
     total = sum(int(parts.size[p]) for p in largest_of_tile)
     error = LimitError(
         f"its operands lie in tiles of {total} bytes per partition; {program.machine.name} allows "
-        f"{capacity} (sbuf bytes per partition)",
+        f"{capacity} bytes of sbuf{program.machine.sbuf_note(capacity)}",
         hint="split the tile along a free axis into tiles of their own",
         source="architecture guides, SBUF",
     )

@@ -90,7 +90,7 @@ def budget_of(mark: pytest.Mark) -> Budget:
         is_number = isinstance(value, int | float) and value > 0
         if value is not None and not (is_number and (word == "latency_us" or value <= 1)):
             what = "microseconds above 0" if word == "latency_us" else "a fraction between 0 and 1"
-            raise pytest.UsageError(f"nki_budget has {word}={value!r}; it is {what}")
+            raise pytest.UsageError(f"nki_budget has {word}={value!r}; it must be {what}")
     target, chips = mark.kwargs.get("target"), part("machine").MACHINES
     if target and str(target).partition(" ")[0] not in chips:
         raise pytest.UsageError(f"nki_budget has target={target!r}; it must be one of {', '.join(chips)}")

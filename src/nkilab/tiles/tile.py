@@ -388,9 +388,12 @@ def elements_now(view: View) -> np.ndarray:
 
 
 def elements_text(view: View) -> str:
-    """The elements of a view as NumPy writes them, those that were never written as --."""
+    """The elements of a view as NumPy writes them, unwritten ones as --; of many the outer ones."""
     elements, written = array_of(view), view.storage.written
-    return str(elements if written.of(view) == "all" else np.ma.array(elements, mask=written.missing(view)))
+    with np.printoptions(threshold=256, linewidth=100):
+        if written.of(view) == "all":
+            return str(elements)
+        return f"{np.ma.array(elements, mask=written.missing(view))}\n(-- was never written)"
 
 
 def memory_of(view: View) -> np.ndarray:

@@ -48,14 +48,14 @@ def indexed(view: V, index: Index) -> V:
     """
     known, index_layout = view.layout, index.source.layout
     if not index_layout.dtype.is_integer or index_layout.memory not in (SBUF, SEQUENCER):
-        raise RuleError(f"the index is {index_layout}; it is an integer in sbuf or a register")
+        raise RuleError(f"the index is {index_layout}; it must be an integer in sbuf or a register")
     strides = known.strides
     if index.is_vector:
         if index_layout.size < known.shape[0]:
             raise RuleError(f"{index_layout.size} indices are given for {known.shape[0]} rows")
         strides = (0, *strides[1:])
     elif index_layout.size != 1:
-        raise RuleError(f"the index is {index_layout}; it has one element")
+        raise RuleError(f"the index is {index_layout}; it must have one element")
     lay = layout(
         known.shape, strides, known.dtype, known.memory, known.partition_axis, known.start_partition,
         (*known.indices, index.layout),

@@ -217,7 +217,7 @@ def _exported(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """
     if not isinstance(model, torch().nn.Module):
         raise UsageError(
-            f"model is {type(model).__name__}; it is a torch.nn.Module or an exported program",
+            f"model is {type(model).__name__}; it must be a torch.nn.Module or an exported program",
             hint="pass the module, then what it is called with",
         )
     try:

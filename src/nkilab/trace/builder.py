@@ -195,7 +195,7 @@ def _spread(cls: type[Instruction], operands: Sequence[Any]) -> Sequence[Any]:
     """Operands with the tiles of the list that stands last, one after another."""
     *fixed, tiles = operands
     if not isinstance(tiles, list | tuple):
-        raise UseError(f"{cls.list_name} is of type {type(tiles).__name__}; it is a list of tensors")
+        raise UseError(f"{cls.list_name} is of type {type(tiles).__name__}; it must be a list of tensors")
     return [*fixed, *tiles]
 
 

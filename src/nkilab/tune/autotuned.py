@@ -181,7 +181,7 @@ def _plain(name: str, value: Any) -> Value:
     value = value.item() if isinstance(value, np.generic) else value
     if not isinstance(value, int | float | str):
         raise UsageError(
-            f"{name} is {value!r}; beside parameters that are chosen it is a number or a word",
+            f"{name} is {value!r}; where parameters are chosen it must be a number or a word",
             hint="give all parameters, or call .kernel",
         )
     return value

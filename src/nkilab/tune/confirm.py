@@ -128,7 +128,7 @@ def read_measured(path: Path, space: Space) -> list[Measured]:
     points = document.get("points")
     if not isinstance(points, list) or not points:
         raise wrong(
-            path, line_of(document), f"points is {points!r}; it is a list with at least one entry", HINT
+            path, line_of(document), f"points is {points!r}; it must be a list with at least one entry", HINT
         )
     measured_points = [
         _measured(path, entry, line_of(points, i), space)
@@ -148,7 +148,7 @@ def read_measured(path: Path, space: Space) -> list[Measured]:
 
 def _measured(path: Path, entry: Any, line: int, space: Space) -> Measured:
     if not isinstance(entry, Mapping):
-        raise wrong(path, line, f"an entry of points is {entry!r}; it holds names and values", HINT)
+        raise wrong(path, line, f"an entry of points is {entry!r}; it must hold names and values", HINT)
     point = {str(k): v for k, v in entry.items() if k not in ("latency_us", "noise")}
     for name, value in point.items():
         kind = next((one for one in (bool, int, float, str) if isinstance(value, one)), None)
@@ -167,7 +167,7 @@ def _measured(path: Path, entry: Any, line: int, space: Space) -> Measured:
         if isinstance(value, bool) or not isinstance(value, int | float) or not isfinite(value) or value <= 0:
             raise wrong(path, line, f"{name} is {value!r}; it must be a number above 0", HINT)
     if noise >= 1:
-        raise wrong(path, line, f"noise is {noise!r}; it is a relative spread, 0.02 for 2 %", HINT)
+        raise wrong(path, line, f"noise is {noise!r}; it must be a relative spread, 0.02 for 2 %", HINT)
     assert latency is not None
     return Measured(point, float(latency), float(noise), line)
 

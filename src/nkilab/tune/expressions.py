@@ -85,7 +85,7 @@ def constraint(text: str, names: frozenset[str], where: str = "") -> Constraint:
         UsageError: if it is no expression, or uses anything that is not allowed.
     """
     if len(text) > MOST_CHARACTERS:
-        raise _refused(f"a constraint has {len(text)} characters; it has at most {MOST_CHARACTERS}", where)
+        raise _refused(f"a constraint has {len(text)} characters; it may have {MOST_CHARACTERS}", where)
     try:
         tree = ast.parse(text.strip(), mode="eval").body
         used = frozenset(_names_in(tree, names))

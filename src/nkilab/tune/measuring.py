@@ -50,7 +50,7 @@ class Command:
     def __post_init__(self) -> None:
         if PLACE not in self.text:
             raise UsageError(
-                f"--measure is {self.text!r}; it has {PLACE} where the path of the point belongs",
+                f"--measure is {self.text!r}; it needs {PLACE} where the path of the point belongs",
                 hint=f"write --measure 'python3 measure.py {PLACE}'",
             )
 

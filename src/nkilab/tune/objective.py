@@ -319,7 +319,7 @@ def known_goals(goals: Sequence[str]) -> tuple[str, ...]:
     unknown = [goal for goal in goals if goal not in GOALS]
     if unknown or not goals or goals[0] != "latency" or len(set(goals)) < len(goals):
         raise UsageError(
-            f"the objective is {','.join(goals)!r}; it is latency, or latency and some of "
+            f"the objective is {','.join(goals)!r}; it must be latency, or latency and some of "
             f"{', '.join(list(GOALS)[1:])}",
             hint=did_you_mean(unknown[0], GOALS)
             if unknown
@@ -433,7 +433,7 @@ def cases_of(args: Sequence[str], keywords: Sequence[str], weights: Sequence[flo
             )
     if weights and (len(weights) != count or min(weights) <= 0 or max(weights) > MOST_WEIGHT):
         raise UsageError(
-            f"--weights is {','.join(f'{w:g}' for w in weights)}; it has a number above 0 for each of "
+            f"--weights is {','.join(f'{w:g}' for w in weights)}; it must have a number above 0 for each of "
             f"{count} cases, {MOST_WEIGHT:g} at most"
         )
     cases = []

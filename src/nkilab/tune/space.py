@@ -235,7 +235,7 @@ def space_of(entries: Mapping[str, object] | Sequence[object], constraints: Sequ
     """
 
     if isinstance(constraints, str) or not isinstance(constraints, Sequence):
-        raise UsageError(f"constraints is {shown(constraints)}; it is a list of expressions")
+        raise UsageError(f"constraints is {shown(constraints)}; it must be a list of expressions")
 
     def fault(problem: str, hint: str = HINT) -> Exception:
         return UsageError(problem, hint=hint)
@@ -275,13 +275,13 @@ def read_space(path: Path) -> Space:
     if (entries is None) == (points is None):
         raise first("a space has either parameters or points: values to combine, or a list of points")
     if points is None and not isinstance(entries, Mapping):
-        raise first(f"parameters is {entries!r}; it holds the values of a parameter by its name")
+        raise first(f"parameters is {entries!r}; it must hold the values of a parameter by its name")
     if entries is None and not isinstance(points, list):
         raise first(
-            f"points is {_plain(points)!r}; it is a list of points, as in [{{rows: 8}}, {{rows: 16}}]"
+            f"points is {_plain(points)!r}; it must be a list of points, as in [{{rows: 8}}, {{rows: 16}}]"
         )
     if not isinstance(texts, list):
-        raise first(f"constraints is {texts!r}; it is a list of expressions")
+        raise first(f"constraints is {texts!r}; it must be a list of expressions")
     placed = [(text, f"{path.name}:{line_of(texts, i)}") for i, text in enumerate(texts)]
     if entries is None:
         return _constrained(*_listed(points, lambda i: at(line_of(points, i)), first), placed)
@@ -294,7 +294,7 @@ def _constrained(
     names = frozenset(p.name for p in parameters)
     for text, where in constraints:
         if not isinstance(text, str):
-            error = UsageError(f"a constraint is {text!r}; it is an expression", hint=HINT)
+            error = UsageError(f"a constraint is {text!r}; it must be an expression", hint=HINT)
             error.located(where, "")
             raise error
     own = tuple(constraint(text, names, where) for text, where in constraints)
@@ -306,7 +306,7 @@ def _combined(
 ) -> tuple[Parameter, ...]:
     """Parameters whose values are combined."""
     if not entries:
-        raise whole("the space is empty; it has at least one parameter")
+        raise whole("the space is empty; it needs at least one parameter")
     return tuple(_parameter(name, entry, at(name)) for name, entry in entries.items())
 
 
@@ -315,12 +315,12 @@ def _listed(
 ) -> tuple[tuple[Parameter, ...], tuple[Point, ...]]:
     """Parameters of points that are written one by one, and the points."""
     if not 0 < len(points) <= COUNTED:
-        raise whole(f"the space lists {len(points):,} points; it has at least one and at most {COUNTED:,}")
+        raise whole(f"the space lists {len(points):,} points; it must list one to {COUNTED:,}")
     listed: list[Point] = []
     for number, entry in enumerate(points):
         fault = at(number)
         if not isinstance(entry, Mapping) or not entry:
-            raise fault(f"a point is {_plain(entry)!r}; it holds a value per name, as in {{rows: 8}}")
+            raise fault(f"a point is {_plain(entry)!r}; it must hold a value per name, as in {{rows: 8}}")
         if listed and entry.keys() != listed[0].keys():
             raise fault(f"a point has {_names(entry)}; the first one has {_names(listed[0])}")
         listed.append({_name(name, fault): _value(name, value, fault) for name, value in entry.items()})
@@ -386,7 +386,7 @@ def _is_whole(value: object) -> bool:
 
 def _bounds(name: str, kind: str, bounds: Any, fault: Entry) -> tuple[int, int]:
     if not isinstance(bounds, list | tuple) or len(bounds) != 2 or not all(map(_is_whole, bounds)):
-        raise fault(f"{kind} of {name} is {bounds!r}; it is the lowest and the highest, as in [1, 8]")
+        raise fault(f"{kind} of {name} is {bounds!r}; it must be the lowest and the highest, as in [1, 8]")
     if abs(bounds[0]) > 2**40 or abs(bounds[1]) > 2**40:
         raise fault(f"{kind} of {name} is {list(bounds)}; the bounds are below 2 ** 40")
     return int(bounds[0]), int(bounds[1])
@@ -394,7 +394,7 @@ def _bounds(name: str, kind: str, bounds: Any, fault: Entry) -> tuple[int, int]:
 
 def _choices(name: str, listed: object, fault: Entry) -> Parameter:
     if not isinstance(listed, list | tuple) or not listed:
-        raise fault(f"choices of {name} is {listed!r}; it is a list with at least one value")
+        raise fault(f"choices of {name} is {listed!r}; it must be a list with at least one value")
     values = [_value(name, value, fault) for value in listed]
     if len({(type(v), v) for v in values}) < len(values):
         raise fault(f"choices of {name} has a value twice")
@@ -406,4 +406,4 @@ def _value(name: str, value: Any, fault: Entry) -> Value:
     for plain in (bool, int, float, str):
         if isinstance(value, plain) and (not isinstance(value, float) or isfinite(value)):
             return plain(value)
-    raise fault(f"a choice of {name} is {value!r}; it is a finite number or a word")
+    raise fault(f"a choice of {name} is {value!r}; it must be a finite number or a word")

@@ -75,7 +75,7 @@ def _space(options: Options) -> Space | None:
         UsageError: if there are two.
     """
     if options.space and options.parameters:
-        raise UsageError("--param is given beside --space", hint="leave one of them out")
+        raise UsageError("--param and --space are both given", hint="leave one of them out")
     if options.parameters:
         return space_of(dict(map(_values, options.parameters)))
     return read_space(Path(options.space)) if options.space else None

@@ -15,7 +15,7 @@ from .path import KINDS, Path, path_of
 # pipeline of a short kernel takes its part of that.
 _BOUND_SHARE = 0.8
 
-_WAITING = "nothing is busy 80 % of the time; steps wait for each other, mostly for"
+_WAITING = "nothing is busy 80 % of the time; instructions and transfers wait for each other, mostly for"
 BOUNDS = {
     "tensor engine": "TensorE is occupied at least 80 % of the time between first and last event",
     "vector engine": "VectorE is occupied at least 80 % of the time between first and last event",
@@ -24,10 +24,10 @@ BOUNDS = {
     "sync engine": "SyncE is occupied at least 80 % of the time between first and last event",
     "DMA bandwidth": "DMA engines move bytes at least 80 % of the time from first to last event",
     "HBM bandwidth": "the HBM stack moves at least 80 % of what it can from first to last event",
-    "DMA issue": "issuing units are occupied at least 80 % of the time from first to last event, or take "
-    "most of a critical path on which transfers take more time than engines",
-    "collectives": "ranks exchange bytes at least 80 % of the time from first to last event, or take most "
-    "of the critical path",
+    "DMA issue": "transfers wait for the units that issue them, which are occupied at least 80 % of the time "
+    "from first to last event or take most of a critical path of transfers",
+    "collectives": "ranks exchange bytes at least 80 % of the time from first to last event or for most of "
+    "the critical path",
     "DMA latency": f"{_WAITING} transfers",
     "dependence": f"{_WAITING} engines",
     "nothing": "the program has no instructions",

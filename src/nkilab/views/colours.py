@@ -16,7 +16,7 @@ MEANINGS = {
     "buffer": ("a buffer that is not free", "#8666fc", "#8671fc"),
     "issue": ("a transfer that begins", "#dc7b05", "#fcb130"),
     "signal": ("signals, ports, other cores", "#3b4650", "#f2f2fc"),
-    "none": ("launch, end, own turn", "#86919c", "#7b8691"),
+    "none": ("launch, end, program order", "#86919c", "#7b8691"),
 }
 # Other reasons to wait, and pieces of the critical path, that mean the same.
 _SAME = {

@@ -75,7 +75,7 @@ class Difference(Struct, frozen=True, eq=False):
         subject, other = self.names[1], f" {self.names[0]}"
         if self.changes:
             subject, other = f"with {self.changes} it", ""
-        if abs(self.speedup - 1) < 5e-5:
+        if abs(self.speedup - 1) < 5e-4:
             return f"{subject} takes as long as {other.strip() or 'before'}: {duration(second)}"
         if self.speedup > 1:
             return f"{subject} is {self.speedup:.4g} times as fast{other and ' as' + other}: {comparison}"

@@ -12,7 +12,7 @@ _EQUAL: dict[Equality, str] = {
     "computed": "computed on random numbers: equal results",
     "proved": "values proved equal",
     "by formula": "equal by the formulas of the instructions",
-    "assumed": "as if, by its costs alone",
+    "assumed": "timed by its costs alone, results not compared",
 }
 
 
@@ -125,4 +125,4 @@ class Guidance(Struct, frozen=True):
         roofline = next((d for d in self.distances if d.limit == "roofline"), None)
         if roofline is not None and roofline.share <= 1.04:
             return "It is within 4 % of its roofline: nothing here pays."
-        return "No change that nkilab knows of pays here by more than the model resolves."
+        return "No change that nkilab knows would save more time here than its model can tell apart."

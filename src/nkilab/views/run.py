@@ -78,7 +78,7 @@ class Run(Struct, frozen=True, eq=False, dict=True):
     @cached_property
     def stalls(self) -> Stalls:
         """Where the time of each engine went."""
-        return stalls_of(self.timeline, self.nodes)
+        return stalls_of(self.timeline, self.nodes, self.program.machine["kernel_start_ns"])
 
     @cached_property
     def traffic(self) -> Traffic:

@@ -69,8 +69,8 @@ class Stalls(Struct, frozen=True, eq=False):
 _NUMBER = {name: number for number, name in enumerate(STALLS)}
 
 
-def stalls_of(timeline: Timeline, nodes: Nodes) -> Stalls:
-    """Attribute every gap of every engine that does anything."""
+def stalls_of(timeline: Timeline, nodes: Nodes, launch_ns: float) -> Stalls:
+    """Attribute every gap of every engine that does anything; until `launch_ns` none can begin."""
     why = _readiness(timeline, nodes)
     ready, issued = timeline.ready_ns[nodes.event], timeline.issued_ns[nodes.event]
     busy: dict[str, float] = {}
@@ -85,7 +85,9 @@ def stalls_of(timeline: Timeline, nodes: Nodes) -> Stalls:
         since, until = reached[:-1], nodes.start[here] - weights[here]
         gap = np.maximum(until - since, 0.0)
         waiting = np.clip(ready[here] - since, 0.0, gap)
-        parts = [(waiting, why[here]), *_rest(number, since, until, waiting, issued[here])]
+        launch = np.clip(launch_ns - since, 0.0, waiting)
+        parts = [(launch, np.full(len(here), _NUMBER["start"])), (waiting - launch, why[here])]
+        parts += _rest(number, since, until, waiting, issued[here])
         before[nodes.event[here]] = gap
         tail = timeline.latency_ns - float(reached[-1])
         busy[engine] = timeline.latency_ns - float(gap.sum()) - tail

@@ -30,6 +30,7 @@ ENGINE_NAMES = {
     "tensor": "TensorE", "vector": "VectorE", "scalar": "ScalarE", "gpsimd": "GpSimdE", "sync": "SyncE",
     "dma": "DMA",
 }  # fmt: skip
+_AWAITED = ENGINE_NAMES | {"dma": "transfers", "buffer": "a free buffer", "spill": "spills", "port": "a port"}
 # Transfers that a kernel asks for, that planning inserts, and those of collectives are told apart.
 _SORTS = ("", "spill", "collective")
 
@@ -147,16 +148,6 @@ def _stalled(run: Run, engine: str) -> str:
     stall = next(s for s in run.stalls.stalls if s.engine == engine and s.reason == reason)
     where = run.program.place_of(int(run.timeline.row[stall.event]))
     return (
-        f"{ENGINE_NAMES[engine]} stands still for {100 * share:.1f} % of the time ({duration(time)}) and "
-        f"waits for {_waits_for(reason)}, the longest at {where} ({duration(stall.longest_ns)})."
+        f"{ENGINE_NAMES[engine]} waits for {_AWAITED.get(reason, reason)} {100 * share:.1f} % of the time "
+        f"({duration(time)}); the longest wait is at {where} ({duration(stall.longest_ns)})."
     )
-
-
-def _waits_for(reason: str) -> str:
-    if reason in ENGINE_NAMES:
-        return "transfers" if reason == "dma" else ENGINE_NAMES[reason]
-    return {
-        "buffer": "a buffer to be free",
-        "spill": "spills",
-        "port": "a port",
-    }.get(reason, reason)

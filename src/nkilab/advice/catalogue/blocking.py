@@ -247,7 +247,8 @@ def phases(subject: Subject) -> Iterator[Candidate]:
         tensor = np.intersect1d(own, rows_where(subject.base, lambda f: f.steps[0].engine == "tensor"))
         if len(set(names)) < 3 or len(tensor) < 2 * len(loop.start):
             continue
-        edits = [(f"{count} iterations in step", _edit(subject, Block(loop, count), shares=False))
+        edits = [(f"the same work of {count} iterations "
+                  f"grouped", _edit(subject, Block(loop, count), shares=False))
                  for count in (4, 2, 8) if len(loop.start) % count == 0]  # fmt: skip
         if edits:
             yield Candidate(

@@ -269,7 +269,7 @@ def scalings(subject: Subject) -> Iterator[Candidate]:
     ]  # fmt: skip
     message = f"{plural(len(rows), 'instruction', 'scale')} what a product contracts"
     yield from of_rows(
-        subject, rows, message, ("scaled behind the product", lambda: without_steps(subject, rows))
+        subject, rows, message, ("scaled after the product", lambda: without_steps(subject, rows))
     )
 
 

@@ -53,7 +53,8 @@ def other_order(subject: Subject) -> Iterator[Candidate]:
         key = np.arange(len(subject.base), dtype=np.float64)
         key[rows[:, order]] = rows
         yield Candidate(
-            loop.line, f"{plural(loop.length, 'instruction', 'stand')} in another order than they are needed",
+            loop.line, f"{plural(loop.length, 'instruction', 'stand')} in another order than their "
+                       f"results are needed",
             0.6 * _waiting_ns(subject), (("the longest chain first", _ordered(subject, key)),),
         )  # fmt: skip
         return

@@ -164,7 +164,7 @@ def _multiply_parts(draft: Draft, row: int, halves: dict[int, tuple[int, int]]) 
     title="work is shared out between the engines",
     what="one of VectorE, ScalarE and GpSimdE is busy while another that knows the instruction idles",
     why="they run side by side",
-    fix="give some of the instructions to the idle engine by engine=",
+    fix="give some of the instructions to the idle engine, by engine=nisa.engine.NAME",
     source="NKI performance guide, balance engines",
 )
 def engines(subject: Subject) -> Iterator[Candidate]:

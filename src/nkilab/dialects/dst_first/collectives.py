@@ -51,9 +51,9 @@ class ReplicaGroup(NKIObject):
         try:
             members = [list(group) for group in groups]
         except TypeError:
-            raise UseError(f"groups is {groups!r}; it is a list of lists of ranks") from None
+            raise UseError(f"groups is {groups!r}; it must be a list of lists of ranks") from None
         if not members or [] in members:
-            raise UseError(f"groups is {groups!r}; it has groups, and each of them ranks")
+            raise UseError(f"groups is {groups!r}; it must hold groups of at least one rank")
         try:
             members = [[_rank(rank) for rank in group] for group in members]
         except TypeError:
@@ -95,7 +95,7 @@ def _groups_of(session: Session, replica_group: Any) -> list[tuple[int, ...]]:
     """
     if not isinstance(replica_group, ReplicaGroup):
         raise UseError(
-            f"replica_group is of type {type(replica_group).__name__}; it is a ReplicaGroup",
+            f"replica_group is of type {type(replica_group).__name__}; it must be a ReplicaGroup",
             hint="pass nki.collectives.ReplicaGroup([[0, 1]])",
         )
     together = session.together
@@ -193,7 +193,7 @@ def _check_priority(session: Session, priority: Any) -> None:
             source=PAGE,
         )
     if priority not in (0, 1, 2, 3):
-        raise RuleError(f"priority is {priority!r}; it is 0 to 3", source=PAGE)
+        raise RuleError(f"priority is {priority!r}; it must be 0 to 3", source=PAGE)
 
 
 def _run(
@@ -350,7 +350,7 @@ def _rings(pairs_given: Any) -> dict[int, int]:
         pairs = [(as_index(a), as_index(b)) for a, b in pairs_given]
     except (TypeError, ValueError):
         raise UseError(
-            f"source_target_pairs is {pairs_given!r}; it is a list of pairs of ranks (source, target)"
+            f"source_target_pairs is {pairs_given!r}; it must be a list of pairs of ranks (source, target)"
         ) from None
     if not pairs or min(min(pair) for pair in pairs) < 0:
         raise UseError(f"source_target_pairs is {pairs_given!r}; ranks are whole numbers of at least 0")
@@ -378,7 +378,7 @@ def _channels(session: Session, lists: Sequence[Any], ids: Any, group: tuple[int
     numbers = list(ids)
     if numbers != list(range(len(numbers))) or not numbers:
         raise RuleError(
-            f"channel_ids is {numbers}; they are 0, 1, ... without a gap", source=f"{PAGE}, channel_ids"
+            f"channel_ids is {numbers}; they must be 0, 1, ... without a gap", source=f"{PAGE}, channel_ids"
         )
     most = MOST_CHANNELS if len(group) >= _topology(session).ranks_per_node else FEWER_CHANNELS
     if len(numbers) > most:
@@ -436,7 +436,7 @@ def collective_permute_implicit_current_processing_rank_id(
         else whole_number(iteration_id, "iteration_id")
     )
     if whole_number(channel_id, "channel_id") not in range(MOST_CHANNELS):
-        raise RuleError(f"channel_id is {channel_id}; it is 0 to {MOST_CHANNELS - 1}", source=PAGE)
+        raise RuleError(f"channel_id is {channel_id}; it must be 0 to {MOST_CHANNELS - 1}", source=PAGE)
     place = group.index(session.together.rank)
     return _register(session, group[(place - step) % len(group)], name)
 

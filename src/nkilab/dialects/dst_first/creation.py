@@ -134,7 +134,7 @@ def ones(shape: Any, dtype: Any, buffer: Any = None, name: str = "") -> Tensor:
 
 def _a_tensor(x: Any) -> Tensor:
     if not isinstance(x, Tensor):
-        raise no_tensor("x", x, "it is a tensor")
+        raise no_tensor("x", x, "it must be a tensor")
     return x
 
 
@@ -160,10 +160,11 @@ def shared_constant(constant: Any, dtype: Any = None) -> Tensor:
         try:
             constant = np.load(constant, allow_pickle=False)
         except (OSError, ValueError) as error:
-            raise UseError(f"constant is {str(constant)!r}; it is the path of a .npy file: {error}") from None
+            raise UseError(f"constant is {str(constant)!r}; it must be a .npy file: {error}") from None
     if not isinstance(constant, np.ndarray) or not constant.size:
         raise UseError(
-            f"constant is of type {type(constant).__name__}; it is a NumPy array of an element or more, or "
+            f"constant is of type {type(constant).__name__}; it must be a NumPy array of an element or "
+            f"more, or "
             "the path of a .npy file"
         )
     element_type = as_dtype(constant.dtype if dtype is None else dtype)
@@ -215,7 +216,7 @@ def random_seed(seed: Any) -> None:
     """Start the random generator of VectorE from a tile [1, 1] with a 32-bit number."""
     if not isinstance(seed, Tensor):
         raise RuleError(
-            f"seed is of type {type(seed).__name__}; it is a tile [1, 1]",
+            f"seed is of type {type(seed).__name__}; it must be a tile [1, 1]",
             hint="write nl.random_seed(nl.full((1, 1), 42, dtype=nl.int32))",
             source="NKI 0.4 release notes, NKI Language (experimental)",
         )
@@ -245,7 +246,7 @@ def is_psum(buffer: Any) -> bool:
 def _memory(buffer: Any) -> str:
     region = buffer.region if isinstance(buffer, MemoryPointer) else region_of(buffer)
     if region is None or buffer is None:
-        raise UseError(f"buffer is {buffer!r}; it is a memory region such as nl.sbuf")
+        raise UseError(f"buffer is {buffer!r}; it must be a memory region such as nl.sbuf")
     return region.memory
 
 

@@ -62,7 +62,7 @@ def access_pattern(
 
 def _need_tile(value: Any, name: str) -> None:
     if not is_dynamic(value) or value.layout.memory == SEQUENCER:
-        raise UseError(f"{name} is of type {type(value).__name__}; it is a tile of integers in sbuf")
+        raise UseError(f"{name} is of type {type(value).__name__}; it must be a tile of integers in sbuf")
 
 
 def _refuse_partition(view: View, axis: int) -> None:

@@ -76,10 +76,10 @@ def a_tile(x: Any, name: str = "x") -> Tensor:
         RuleError: if it lies in HBM.
     """
     if not isinstance(x, Tensor):
-        raise no_tensor(name, x, "it is a tile")
+        raise no_tensor(name, x, "it must be a tile")
     if not x.layout.is_on_chip:
         raise RuleError(
-            f"{name} is in hbm; it is in sbuf or psum", hint="load it to sbuf first, with nl.load",
+            f"{name} is in hbm; it must be in sbuf or psum", hint="load it to sbuf first, with nl.load",
             key="err_unsupported_memory",
         )  # fmt: skip
     return x
@@ -124,7 +124,7 @@ def binary(name: str, x: Any, y: Any, dtype: Any) -> Tensor:
     elif isinstance(y, Tensor):
         result = common.with_number(RESULTS, op, y, x, True, _result_dtype(dtype, y))
     else:
-        raise UseError("both arguments are numbers; one is a tile")
+        raise UseError("both arguments are numbers; one must be a tile")
     return result
 
 
@@ -289,7 +289,7 @@ def _fits(partitions: int, sentence: str, hint: str) -> None:
 
 def _in_hbm(name: str, called: str, tensor: Any) -> Tensor:
     if not isinstance(tensor, Tensor):
-        raise no_tensor(name, tensor, "it is a tensor in hbm")
+        raise no_tensor(name, tensor, "it must be a tensor in hbm")
     if tensor.layout.memory != HBM:
         raise RuleError(
             f"{name} is in {tensor.layout.memory}; nl.{called} takes it in hbm",
@@ -317,7 +317,7 @@ def load_transpose2d(src: Any, dtype: Any = None) -> Tensor:
     src = _in_hbm("src", "load_transpose2d", src)
     if len(src.shape) != 2:
         raise RuleError(
-            f"src is {len(src.shape)}-dimensional {list(src.shape)}; it has two axes",
+            f"src is {len(src.shape)}-dimensional {list(src.shape)}; it must have two axes",
             key="err_exceed_max_supported_dimension",
         )
     _fits(src.shape[1], f"src has {src.shape[1]} columns", "load at most {} columns at once")
@@ -353,7 +353,7 @@ def broadcast_to(x: Any, shape: Any, dtype: Any = None) -> Tensor:
     if tile.shape == target:
         return tile if element_type is tile.layout.dtype else common.cast(RESULTS, tile, element_type)
     if len(target) != len(tile.shape):
-        raise RuleError(f"shape is {list(target)}; it has as many axes as x, {len(tile.shape)}")
+        raise RuleError(f"shape is {list(target)}; it must have as many axes as x, {len(tile.shape)}")
     rest = broadcast(tile, (tile.shape[0], *target[1:]))
     if target[0] == tile.shape[0]:
         return RESULTS.make(TensorCopy, [None, rest], plain(TensorCopy), dtype=element_type, memory=SBUF)
@@ -373,7 +373,7 @@ def expand_dims(x: Any, axis: Any) -> Tensor:
 def gather_flattened(data: Any, indices: Any, axis: Any = 0, dtype: Any = None) -> Tensor:
     """Per partition, the elements of the flattened free axes of data that uint32 indices name."""
     if whole_number(axis, "axis") != 0:
-        raise RuleError(f"axis is {axis}; it is 0: each partition gathers from its own free elements")
+        raise RuleError(f"axis is {axis}; it must be 0: each partition gathers from its own free elements")
     source, places = a_tile(data, "data"), a_tile(indices, "indices")
     gathered = RESULTS.make(NcNGather, [None, source, places], plain(NcNGather), memory=SBUF)
     kind = _result_dtype(dtype, source)

@@ -155,10 +155,10 @@ def _in_order() -> Iterator[None]:
 def device_print(print_prefix: str, tensor: Any) -> None:
     """Print a tensor to standard output, after a prefix."""
     if not isinstance(tensor, Tensor):
-        raise no_tensor("tensor", tensor, "it is a tensor of the kernel")
+        raise no_tensor("tensor", tensor, "it must be a tensor of the kernel")
     if tensor.layout.memory == PSUM:
         raise RuleError(
-            "tensor is in psum; it is in sbuf or hbm", hint="copy it to sbuf with tensor_copy first",
+            "tensor is in psum; it must be in sbuf or hbm", hint="copy it to sbuf with tensor_copy first",
             source="nki.language.device_print",
         )  # fmt: skip
     note_look(tensor)

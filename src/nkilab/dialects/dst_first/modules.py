@@ -162,7 +162,7 @@ def arange(start: Any, stop: Any = None, step: Any = 1, dtype: Any = "int32") ->
         if not isinstance(number, int | float | np.number):
             raise UseError(f"{name} is {number!r}; it must be a number")
     if not step or (last - first) / step <= 0:
-        raise UseError(f"an array from {first} to {last} by {step} is empty; it has an element or more")
+        raise UseError(f"an array from {first} to {last} by {step} is empty; it must have an element or more")
     return np.arange(first, last, step).astype(as_dtype(dtype).storage)
 
 

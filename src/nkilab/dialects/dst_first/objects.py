@@ -124,7 +124,7 @@ class NkiInstruction:
     def _refusal(self, producer: Any) -> NkilabError | None:
         if not isinstance(producer, NkiInstruction):
             return UseError(
-                f"a producer is of type {type(producer).__name__}; it is what a call of nki.isa returns"
+                f"a producer is of type {type(producer).__name__}; it must be what a call of nki.isa returns"
             )
         session = current()
         around, mine = device_loops(session, producer.row), device_loops(session, self.row)

@@ -195,7 +195,7 @@ def as_pair(value: Any, what: str) -> tuple[int, int]:
         UseError: if it is none, or one of them is negative.
     """
     if not isinstance(value, tuple | list) or len(value) != 2:
-        raise UseError(f"{what} is {value!r}; it is a pair: partitions, bytes in each")
+        raise UseError(f"{what} is {value!r}; it must be a pair: partitions, bytes in each")
     first, second = (whole_number(n, what) for n in value)
     if min(first, second) < 0:
         raise UseError(f"{what} is {value!r}; neither number is negative")

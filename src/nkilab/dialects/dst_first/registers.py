@@ -139,7 +139,7 @@ def register_alloc(x: Any = None) -> VirtualRegister:
 def _register(value: Any, name: str) -> VirtualRegister:
     if not isinstance(value, VirtualRegister):
         raise UseError(
-            f"{name} is of type {type(value).__name__}; it is a register",
+            f"{name} is of type {type(value).__name__}; it must be a register",
             hint="allocate it with nisa.register_alloc()",
         )
     return value
@@ -150,7 +150,7 @@ def register_move(dst: Any, src: Any = None, imm: Any = None) -> None:
     """Put an integer or another register's value into the register dst; NKI 0.1 and 0.2 call it imm."""
     source = imm if src is None else src
     if source is None or (src is not None and imm is not None):
-        raise SpellingError("src is not given" if source is None else "src and imm are given; they are one")
+        raise SpellingError("src is not given" if source is None else "src and imm are both given; give one")
     value = source if isinstance(source, VirtualRegister) else whole_number(source, "src")
     record(current(), RegisterMove, [_register(dst, "dst"), value], (), ())
 
@@ -178,10 +178,10 @@ def _bound(value: Any, what: str) -> int:
 
 def _step(step: Any) -> int:
     if isinstance(step, VirtualRegister):
-        raise UseError("the step of a range is a register; it must be a whole number known beforehand")
+        raise UseError("the step of a range is a register; it must be a whole number known before the run")
     count = whole_number(step, "the step of a range")
     if count < 1:
-        raise UseError(f"the step of a range is {count}; it is at least 1")
+        raise UseError(f"the step of a range is {count}; it must be at least 1")
     return count
 
 

@@ -12,7 +12,7 @@ from ...errors import NkilabError, RuleError, SpellingError, UnsupportedError, U
 from ...isa.data_movement import DmaCopy
 from ...isa.elementwise import Memset, TensorCopy
 from ...tiles.dtypes import NUMBERS, as_dtype
-from ...tiles.tile import HBM, View, array_of, elements_text, note_look, whole_layout
+from ...tiles.tile import HBM, View, array_of, whole_layout
 from ...tiles.views import reinterpreted, reshaped
 from ...trace.affine import REPEATS, Affine
 from ...trace.builder import no_tensor, record
@@ -21,7 +21,7 @@ from ...trace.source import name_of, place_of, user_frame, user_site
 from ..history import order
 from ..indexing import OUT_OF_BOUND, as_shape, basic, cut, in_this_iteration, rectangle
 from ..kernel import TENSORS
-from ..places import described, placed
+from ..places import described, placed, printed
 from ..tile_functions import plain
 from . import dynamic, view_methods
 from .regions import REGIONS, MemoryPointer, MemoryRegion, address_of
@@ -52,11 +52,9 @@ class Tensor(View):
         memory = self.layout.memory
         if memory != HBM:
             return REGIONS[memory]
-        return (
-            MemoryRegion.shared_hbm
-            if self.storage.scope in ("shared", "output")
-            else MemoryRegion.private_hbm
-        )
+        if self.storage.scope in ("shared", "output"):
+            return MemoryRegion.shared_hbm
+        return MemoryRegion.private_hbm
 
     @property
     def strides(self) -> tuple[int, ...]:
@@ -177,7 +175,7 @@ class Tensor(View):
     def reshape(self, shape: Any = None, dtype: Any = None, *, new_shape: Any = None) -> Tensor:
         """A view of the same elements under another shape; on chip the partition axis stays."""
         if shape is not None and new_shape is not None:
-            raise UseError("shape and new_shape are both given; they are two words for one")
+            raise UseError("shape and new_shape are both given; they mean the same")
         view = self if dtype is None else reinterpreted(self, as_dtype(dtype))
         return self._reshaped(view, as_shape(new_shape if shape is None else shape))
 
@@ -232,10 +230,7 @@ class Tensor(View):
         return np.array(array_of(self))
 
     def __repr__(self) -> str:
-        note_look(self)
-        if not self.storage.is_known:
-            return f"<{self.describe()}>"
-        return f"<{self.describe()}>\n{elements_text(self)}"
+        return printed(self)
 
 
 TENSORS["nki"] = Tensor
@@ -425,13 +420,14 @@ def assign(session: Session, dst: View, value: Any) -> None:
         shapes = (value.layout.shape, dst.layout.shape)
         if shapes[0] != shapes[1] and not (is_transfer and _longer(shapes[0]) == _longer(shapes[1])):
             raise RuleError(
-                f"the value is {list(value.layout.shape)} and its place {list(dst.layout.shape)}; they agree"
+                f"the value is {list(value.layout.shape)} and its place {list(dst.layout.shape)}; they "
+                f"must agree"
             )
         cls = DmaCopy if is_transfer else TensorCopy
         record(session, cls, [dst, value], plain(cls), ())
         return
     if not isinstance(value, int | float | np.generic):
-        raise no_tensor("the value", value, "it is a tensor or a number")
+        raise no_tensor("the value", value, "it must be a tensor or a number")
     if not dst.layout.is_on_chip:
         raise RuleError("a number is assigned to a tensor in hbm", hint="store a tile of it")
     record(session, Memset, [dst], plain(Memset), (value,))

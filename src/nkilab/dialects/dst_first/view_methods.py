@@ -80,7 +80,7 @@ def permute(view: V, dims: Sequence[int]) -> V:
     known = view.layout
     order = tuple(whole_number(d, "dims") for d in dims)
     if sorted(order) != list(range(len(known.shape))):
-        raise UseError(f"dims is {list(order)}; it is an order of {len(known.shape)} axes")
+        raise UseError(f"dims is {list(order)}; it must be an order of {len(known.shape)} axes")
     if known.partition_axis is not None and order[0] != 0:
         raise RuleError(f"dims is {list(order)}; on chip axis 0 stays first", source=GUIDE)
     shape, strides = tuple(known.shape[d] for d in order), tuple(known.strides[d] for d in order)
@@ -95,7 +95,7 @@ def broadcast_axis(view: V, dim: Any, size: Any) -> V:
         raise UseError(f"axis {axis} has {known.shape[axis]} elements; broadcast repeats an axis of one")
     times = whole_number(size, "size")
     if times < 1:
-        raise UseError(f"size is {times}; it is at least 1")
+        raise UseError(f"size is {times}; it must be at least 1")
     shape, strides = list(known.shape), list(known.strides)
     shape[axis], strides[axis] = times, 0
     return derived(view, view.offset, tuple(shape), tuple(strides), known.partition_axis)
@@ -214,7 +214,7 @@ def _groups(side: Sequence[Any]) -> list[list[str]]:
     groups = [[group] if isinstance(group, str) else group for group in side]
     for group in groups:
         if not isinstance(group, list | tuple) or not group or not all(isinstance(n, str) for n in group):
-            raise UseError(f"an axis of rearrange is {group!r}; it is a name or a tuple of names")
+            raise UseError(f"an axis of rearrange is {group!r}; it must be a name or a tuple of names")
     return [list(group) for group in groups]
 
 
@@ -271,7 +271,7 @@ def access_pattern(
     pairs = [(whole_number(s, "a step"), whole_number(n, "a count")) for s, n in pattern]
     if not pairs or min(n for _, n in pairs) < 1:
         steps_and_counts = [list(pair) for pair in pattern]
-        raise UseError(f"pattern is {steps_and_counts}; it is a list of [step, count], counts at least 1")
+        raise UseError(f"pattern is {steps_and_counts}; it must be a list of [step, count], count at least 1")
     element_type = dtype or view.layout.dtype
     scale = storage.dtype.itemsize / element_type.itemsize
     if is_gathered:

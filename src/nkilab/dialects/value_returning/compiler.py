@@ -120,7 +120,7 @@ def _rotation(base_name: str, base: Any, name: str, counts: Any) -> tuple[int, t
     counts_given = counts if isinstance(counts, tuple | list) else (counts,)
     whole = tuple(whole_number(n, name) for n in counts_given)
     if any(n < 1 for n in whole):
-        raise RuleError(f"{name} is {counts}; it holds a tile or more along each block axis")
+        raise RuleError(f"{name} is {counts}; it must hold a tile or more along each block axis")
     return whole_number(base, base_name), whole
 
 

@@ -123,10 +123,10 @@ def shared_constant(constant: Any, dtype: Any = None) -> Tensor:
     """
     if not isinstance(constant, np.ndarray):
         raise UseError(
-            f"constant is of type {type(constant).__name__}; it is a NumPy array of an element or more"
+            f"constant is of type {type(constant).__name__}; it must be a NumPy array with elements"
         )
     if not constant.size:
-        raise UseError(f"constant is an array {list(constant.shape)}; it has an element or more")
+        raise UseError(f"constant is an array {list(constant.shape)}; it must have an element or more")
     element_type = as_dtype(constant.dtype if dtype is None else dtype)
     storage = common.constant_storage(constant, element_type)
     return Tensor(storage, 0, whole_layout(storage))
@@ -153,7 +153,7 @@ def random_seed(seed: Any, *, mask: Any = None) -> None:
     elif isinstance(seed, int | np.integer):
         tile = settled(fresh(session, Memset, [None], ("unknown",), (int(seed),), dtype=INT32, shape=(1, 1)))
     else:
-        raise RuleError(f"seed is of type {type(seed).__name__}; it is an integer or a tile [1, 1]")
+        raise RuleError(f"seed is of type {type(seed).__name__}; it must be an integer or a tile [1, 1]")
     record(session, SetRngSeed, [None, tile], (), ())
 
 

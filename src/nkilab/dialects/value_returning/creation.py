@@ -91,7 +91,7 @@ def _allocate(session: Session, shape: Any, dtype: Any, buffer: Any, name: str) 
     chosen = _chosen(session, buffer)
     if not isinstance(chosen, Buffer | Allocator):
         raise RuleError(
-            f"buffer is {buffer!r}; it is nl.sbuf, nl.psum, nl.hbm, nl.private_hbm or nl.shared_hbm"
+            f"buffer is {buffer!r}; it must be nl.sbuf, nl.psum, nl.hbm, nl.private_hbm or nl.shared_hbm"
         )
     extents = tuple(shape) if isinstance(shape, tuple | list) else (shape,)
     marked = [axis for axis, n in enumerate(extents) if isinstance(n, PartitionDim)]
@@ -156,7 +156,7 @@ def ones(shape: Any, dtype: Any, *, buffer: Any = None, name: str = "") -> Tenso
 
 def _like(a: Any) -> tuple[Any, ...]:
     if not isinstance(a, Tensor):
-        raise no_tensor("a", a, "it is a tensor")
+        raise no_tensor("a", a, "it must be a tensor")
     axis = a.layout.partition_axis
     return tuple(PartitionDim(n) if i == axis else n for i, n in enumerate(a.shape))
 

@@ -68,7 +68,7 @@ class Allocator:
 
     def __init__(self, memory: str, called: str, place: Place) -> None:
         if not callable(place):
-            raise UseError(f"func is of type {type(place).__name__}; it is a function that gives addresses")
+            raise UseError(f"func is of type {type(place).__name__}; it must be a function of addresses")
         self.memory = memory
         self.called = called
         self.place = place
@@ -114,7 +114,7 @@ class Allocator:
             numbers = []
         if len(numbers) != len(wanted):
             raise RuleError(
-                f"the address of block {block} is {position!r}; it is ({', '.join(wanted)}), integers",
+                f"the address of block {block} is {position!r}; it must be ({', '.join(wanted)}), integers",
                 source=GUIDE,
             )
         return Address(*numbers) if self.memory == PSUM else Address(0, *numbers)
@@ -130,7 +130,7 @@ class Allocator:
             allowed = "0, 32, 64 or 96" if step == 32 else "0 or 64" if step == 64 else "0"
             raise RuleError(
                 f"the tile starts at partition {address.partition} with {partitions} partitions; "
-                f"it starts at {allowed}",
+                f"it must start at {allowed}",
                 source=GUIDE,
             )
         if in_psum and (address.partition or address.byte):
@@ -148,7 +148,8 @@ class Allocator:
             unit = "bank" if in_psum else "partition"
             raise LimitError(
                 f"the tile takes bytes {address.byte} to {address.byte + size} of a {unit}; "
-                f"on {machine.name} it begins below {first} and ends at {whole}",
+                f"on {machine.name} it must begin below {first} and end by {whole}"
+                + (", as the compiler keeps what lies between" if first < whole else ""),
                 source=GUIDE,
             )
 

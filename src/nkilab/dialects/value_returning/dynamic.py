@@ -67,7 +67,7 @@ def subscripted(view: V, key: tuple[Any, ...]) -> V:
     """
     known = view.layout
     if known.indices:
-        raise RuleError("the view is indexed with a tile already; a view is so once")
+        raise RuleError("the view is indexed with a tile already; a view takes one such index")
     parts = _parts(view, key)
     count = max((p.tile.layout.size for p in parts if p.tile is not None and p.is_vector), default=1)
     ndim = max((len(p.grid.shape) for p in parts), default=0)
@@ -166,13 +166,13 @@ def _index_tile(tile: View) -> View:
     index_layout = tile.layout
     if not index_layout.dtype.is_integer or index_layout.memory != SBUF:
         raise RuleError(
-            f"the index is {index_layout}; it is a tile of integers in sbuf",
+            f"the index is {index_layout}; it must be a tile of integers in sbuf",
             hint="load the indices with nl.load first, and cast floats with nl.copy(..., dtype=nl.int32)",
             source="nki.language.load, indirect DMA",
         )
     if index_layout.size > 1 and index_layout.free_size != 1:
         raise RuleError(
-            f"the index is {index_layout}; it is one element, or one for each partition, [N, 1]",
+            f"the index is {index_layout}; it must be one element, or one for each partition, [N, 1]",
             hint="index one column of it: idx[i_p, 0]",
             source="nki.language.load, indirect DMA",
         )

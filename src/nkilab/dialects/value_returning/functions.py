@@ -85,7 +85,7 @@ def tile_of(x: Any) -> Any:
     if isinstance(x, TileIndex):
         return settled(binary("add", x.tile, x.grid))
     refuse_blocks(x)
-    raise no_tensor("an argument", x, "it is a tile or a number")
+    raise no_tensor("an argument", x, "it must be a tile or a number")
 
 
 def index_tile(expr: Index, dtype: DType, mask: Any = None) -> Tensor:
@@ -133,7 +133,7 @@ def binary(name: str, x: Any, y: Any, dtype: Any = None, mask: Any = None) -> Te
         x, y = tile_of(x), tile_of(y)
         element_type = result_dtype(dtype, BOOL if name in COMPARISONS else _promoted(op, x, y))
         if not isinstance(x, Tensor) and not isinstance(y, Tensor):
-            raise UseError("both arguments are numbers; one is a tile")
+            raise UseError("both arguments are numbers; one must be a tile")
         if not isinstance(y, Tensor):
             return common.with_number(RESULTS, op, x, y, False, element_type, mask)
         if not isinstance(x, Tensor):
@@ -186,7 +186,7 @@ def a_tile(x: Any) -> Tensor:
     """
     tile = tile_of(x)
     if not isinstance(tile, Tensor):
-        raise UseError(f"the argument is the number {tile}; it is a tile")
+        raise UseError(f"the argument is the number {tile}; it must be a tile")
     return tile
 
 
@@ -280,7 +280,7 @@ def hbm_side(name: str, called: str, tensor: Any) -> Tensor:
         RuleError: if it lies on chip.
     """
     if not isinstance(tensor, Tensor):
-        raise no_tensor(name, tensor, "it is a tensor in hbm")
+        raise no_tensor(name, tensor, "it must be a tensor in hbm")
     settled(tensor)
     if tensor.layout.memory != HBM:
         raise RuleError(
@@ -465,7 +465,7 @@ def loop_reduce(x: Any, op: Any, loop_indices: Any, *, dtype: Any = None, mask: 
 def expand_dims(data: Any, axis: Any) -> Tensor:
     """A view with an axis of one at `axis`."""
     if not isinstance(data, Tensor):
-        raise no_tensor("data", data, "it is a tensor").located(place_of(user_frame()), "expand_dims")
+        raise no_tensor("data", data, "it must be a tensor").located(place_of(user_frame()), "expand_dims")
     return data.expand_dims(axis)
 
 

@@ -311,7 +311,7 @@ def box_of(mask: Any, shape: tuple[int, ...]) -> tuple[Box | None, np.ndarray | 
         )
     if not isinstance(mask, Mask):
         raise UseError(
-            f"mask is of type {type(mask).__name__}; it is a comparison of index grids",
+            f"mask is of type {type(mask).__name__}; it must be a comparison of index grids",
             hint="write mask=(i_p < rows) with i_p = nl.arange(128)[:, None]",
         )
     return _with_the_joined(mask).box(shape)
@@ -349,11 +349,12 @@ def arange(*args: Any) -> Index:
 
 def _run(*bounds: int) -> range:
     if bounds[2:] == (0,):
-        raise UseError("the step of an index grid is 0; it is another whole number")
+        raise UseError("the step of an index grid is 0; it must be another whole number")
     run = range(*bounds)
     if not run:
         raise UseError(
-            f"an index grid from {run.start} to {run.stop} by {run.step} is empty; it holds an index or more"
+            f"an index grid from {run.start} to {run.stop} by {run.step} is empty; it must hold an "
+            f"index or more"
         )
     return run
 

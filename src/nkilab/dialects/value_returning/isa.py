@@ -168,7 +168,7 @@ def _check_vectors(session: Session, cls: type[Instruction], operands: list[Any]
         require_automatic(session, "bias is not given", BIAS_KEY)
     if isinstance(bias, Tensor) and bias.layout.dtype.name not in ("float32", "float16", "bfloat16"):
         raise RuleError(
-            f"bias is a tile of {bias.layout.dtype}; it is float32, float16 or bfloat16",
+            f"bias is a tile of {bias.layout.dtype}; it must be float32, float16 or bfloat16",
             hint="cast it with nisa.tensor_copy", source=cls.source, key="err_activation_bias_invalid_type",
         )  # fmt: skip
 

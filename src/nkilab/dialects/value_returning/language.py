@@ -88,7 +88,7 @@ def finfo(dtype: Any) -> Any:
     try:
         return ml_dtypes.finfo(dtype)
     except (TypeError, ValueError):
-        raise UseError(f"dtype is {dtype!r}; it is a type of floats, such as nl.float32") from None
+        raise UseError(f"dtype is {dtype!r}; it must be a type of floats, such as nl.float32") from None
 
 
 NAMES: dict[str, Any] = {

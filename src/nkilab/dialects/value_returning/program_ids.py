@@ -99,9 +99,9 @@ def tiled_offloaded_memcpy(src: Any, dst: Any, dtype: Any = None) -> None:
 def _same_shape(src: Any, dst: Any) -> None:
     for name, side in (("src", src), ("dst", dst)):
         if not isinstance(side, Tensor):
-            raise UseError(f"{name} is of type {type(side).__name__}; it is a tensor")
+            raise UseError(f"{name} is of type {type(side).__name__}; it must be a tensor")
     if src.shape != dst.shape:
-        raise RuleError(f"src is {list(src.shape)} and dst {list(dst.shape)}; they have one shape")
+        raise RuleError(f"src is {list(src.shape)} and dst {list(dst.shape)}; they must have one shape")
 
 
 @placed("_tiled_offloaded_fma")

@@ -113,7 +113,7 @@ def scalar(value: Any) -> Scalar:
     session = current()
     tile = settled(value)
     if tile.layout.size != 1:
-        raise UseError(f"value is {tile.describe()}; it has one element", hint="index it: scalar(tile[0, 0])")
+        raise UseError(f"value is {tile.describe()}; it must have one element", hint="index one: tile[0, 0]")
     return Scalar(_element(session, tile))
 
 

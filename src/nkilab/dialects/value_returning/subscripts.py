@@ -180,11 +180,9 @@ def cropped(tensor: V, box: tuple[slice, ...]) -> V:
     if tensor.indices:
         return dynamic.cropped(tensor, box)
     if _overhang(tensor) is None:
-        return (
-            basic(tensor, box)
-            if any(s.stop - s.start != n for s, n in zip(box, tensor.layout.shape))
-            else tensor
-        )
+        if any(s.stop - s.start != n for s, n in zip(box, tensor.layout.shape)):
+            return basic(tensor, box)
+        return tensor
     view, parts = _overhang(tensor)
     shape = common_shape(*(p.shape for p in parts if isinstance(p, Index)))
     smaller = []

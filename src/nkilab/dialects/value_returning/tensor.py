@@ -14,14 +14,14 @@ from ...errors import NkilabError, RuleError, UseError
 from ...isa.declare import NUMBER, Instruction
 from ...isa.elementwise import TensorCopy
 from ...tiles.dtypes import FLOAT32, TFLOAT32, DType, as_dtype
-from ...tiles.tile import HBM, PSUM, SBUF, Index, Layout, Storage, View, array_of, elements_text, note_look
+from ...tiles.tile import HBM, PSUM, SBUF, Index, Layout, Storage, View, array_of
 from ...tiles.views import derived, reinterpreted, reshaped
 from ...trace.builder import check_form, record
 from ...trace.session import Known, Session, current, running
 from ...trace.source import Site, place_of, user_frame, user_site
 from ..indexing import as_shape, basic, whole_number
 from ..kernel import TENSORS
-from ..places import described, placed
+from ..places import described, placed, printed
 from ..tile_functions import result_layout
 from .grids import Box, box_of
 from .subscripts import crop_operands, cropped, indexed, inside_bounds
@@ -205,10 +205,10 @@ class Tensor(View):
         return np.array(array_of(self))
 
     def __repr__(self) -> str:
-        note_look(self)
-        if self.pending is not None or not has_data(self):
-            return f"<{self.describe()}>"
-        return f"<{self.describe()}>\n{elements_text(self)}"
+        # where there are elements to be shown, a result is given a tile of its own
+        if self.pending is not None and not self.pending.session.has_data:
+            return printed(self.pending.result())
+        return printed(settled(self))
 
     __hash__ = object.__hash__
 
@@ -223,7 +223,7 @@ def shape_given(extents: tuple[Any, ...], shape: Any) -> Any:
         UseError: if it is given twice.
     """
     if shape is not None and extents:
-        raise UseError("the shape is given by position and as shape=; it is given once")
+        raise UseError("the shape is given by position and as shape=; it must be given once")
     if shape is not None:
         return shape
     return extents[0] if len(extents) == 1 and not isinstance(extents[0], int) else extents

@@ -45,7 +45,7 @@ def _cropped(dst: Any, src: Any, mask: Any) -> tuple[Any, Any, Any] | None:
     """Both sides where a mask lets something through, and what of it is no rectangle; None if nothing is."""
     for name, side in (("dst", dst), ("src", src)):
         if not isinstance(side, Tensor):
-            raise UseError(f"{name} is of type {type(side).__name__}; it is a tensor")
+            raise UseError(f"{name} is of type {type(side).__name__}; it must be a tensor")
     if mask is None:
         return inside_bounds(dst), inside_bounds(src), None
     box, rest = box_of(mask, dst.shape if len(dst.shape) >= len(src.shape) else src.shape)

@@ -150,7 +150,7 @@ def packing_text(
     ]  # fmt: skip
     extents = (e for side in (*inputs, *outputs) for parts in side.parts for e in parts)
     for rank, part in dict.fromkeys(e for e in extents if not isinstance(e, int) and e[1] > 1):
-        claim = f"{rank} is {{sizes['{rank}']}}; it is a multiple of {part}"
+        claim = f"{rank} is {{sizes['{rank}']}}; it must be a multiple of {part}"
         lines += [f'    if sizes["{rank}"] % {part}:', f'        raise ValueError(f"{claim}")']
     lines.append("    return {")
     lines += [f'        "{s.tensor}": {_packed(s)},' for s in inputs]

@@ -135,7 +135,7 @@ class Reader:
     def einsum(self) -> Einsum:
         """The whole expression."""
         output = self.access("the output")
-        self.need("=", "the output", "write '=', and what sums behind ';;': ;; V add")
+        self.need("=", "the output", "write '=', and what sums after ';;': ;; V add")
         operands = [self.operand()]
         while self.take("."):
             operands.append(self.operand())
@@ -149,7 +149,7 @@ class Reader:
         if self.peek().kind != "end":
             raise self.fail(
                 f"{self._found()} after the end of the expression",
-                "write '.' between operands and what is done to them behind ';;': A[m] . B[m] ;; M mul",
+                "write '.' between operands and what is done to them after ';;': A[m] . B[m] ;; M mul",
             )
         accessed = {v for o in (output, *operands) for v in o.variables}
         operands = [

@@ -69,7 +69,8 @@ def _from_text(text: str) -> Spec:
         return spec_of_cascade(_from_subscripts(text))
     if not text.strip() or "\0" in text or "\n" in text:
         raise UsageError(
-            f"the specification is {shown(text)}; it is the path of a file, YAML, expressions or subscripts",
+            f"the specification is {shown(text)}; it must be the path of a file, YAML, expressions or "
+            f"subscripts",
             hint='pass "mk,kn->mn", or the path of a specification',
         )
     if not exists(text):

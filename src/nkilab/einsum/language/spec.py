@@ -301,7 +301,7 @@ def _formats(entries: Mapping[str, Node]) -> dict[str, Any]:
 
 def _need_any_layout(node: Node) -> None:
     if node.text() != "any-layout":
-        raise node.fail(f"{node.value!r} is no layout; it is any-layout or left out")
+        raise node.fail(f"{node.value!r} is no layout; it must be any-layout or left out")
 
 
 def _dtype_of_width(node: Node) -> str:

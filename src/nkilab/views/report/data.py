@@ -228,6 +228,7 @@ def _tables(run: Run) -> dict[str, Any]:
         "files": [[short[f.path], f.name, f.lines] for f in run.sources.values()],
         "lines": [[list(run.sources).index(path), line] for path, line in program.lines],
         "sbufBytes": machine.limit("sbuf_bytes_per_partition"),
+        "sbufNote": machine.sbuf_note(machine.limit("sbuf_bytes_per_partition")),
         "psumBanks": machine.limit("psum_banks"),
         "psumBankBytes": machine.limit("psum_bank_bytes"),
     }

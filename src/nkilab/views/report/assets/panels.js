@@ -51,6 +51,7 @@ function drawPanels() {
     (one) => `${one.where}: ${one.rule}: ${one.message}${one.fix ? ` — ${one.fix}` : ""}`,
   );
   const notes = [...profile.notes, ...findings];
+  $("sbuf-note").textContent = `SBUF has ${counted(T.sbufBytes)} bytes a partition${T.sbufNote}.`;
   $("notes").hidden = !notes.length;
   $("note-list").replaceChildren(...notes.map(sentence));
 }
@@ -74,20 +75,24 @@ function drawGuidance({ advice, distances, latency_us: latency, verdict }) {
     element(
       "li",
       { "data-advice": one.id },
-      link(one.fix, () => lightAll(one.where)),
-      element("div", {}, `saves ${us(one.gain_us)}, ${one.interval_us.map(us).join(" to ")}; ${one.where}`),
+      link(capital(one.fix), () => lightAll(one.where)),
+      element("div", {}, `saves ${us(one.gain_us)} (${one.interval_us.map(us).join(" to ")}); ${one.where}`),
       element("div", { class: "note" }, [one.edit, nameOf(one), one.source].join(" · ")),
     ),
   );
-  $("advice").replaceChildren(...(rows.length ? rows : [element("li", {}, verdict.at(-1))]));
+  // the first three are in view, further ones unfold
+  const more = rows.splice(3);
+  const unfold = element("summary", {}, `${more.length} more`);
+  const rest = more.length ? [element("details", {}, unfold, element("ol", { start: 4 }, ...more))] : [];
+  $("advice").replaceChildren(rows.length ? element("ol", {}, ...rows) : verdict.at(-1), ...rest);
   const own = { limit: "this kernel", time_us: latency, separates: "" };
   const cells = [own, ...distances].map(({ limit, time_us: time, separates }) => [
     limit,
     us(time),
     bar(time / latency, { class: "bar own" }),
-    separates,
+    micro(separates),
   ]);
-  const limits = distances.length ? [table(["Limit", "Time", "", "What separates it"], cells)] : [];
+  const limits = distances.length ? [table(["Limit", "Time", "Of this kernel", "What separates it"], cells)] : [];
   $("distances").replaceChildren(...limits);
 }
 
@@ -104,13 +109,13 @@ function drawComparison() {
   const { comparison } = P;
   $("comparison").hidden = $("changed").hidden = $("own-scales").hidden = !comparison;
   if (!comparison) return;
-  $("headline").textContent = micro(comparison.headline);
+  $("headline").textContent = capital(micro(comparison.headline));
   const [lines] = comparison.tables[0].slice(2);
   const changed = (gain) => lines.filter((row) => row.gain === gain).flatMap((row) => row.lines);
   const words = { 1: "▲ better", "-1": "▼ worse", 0: "" };
   const lights = [1, -1].map((gain) => {
     const light = () => search.light(changed(gain), "", words[gain]);
-    return element("button", { type: "button", onclick: light }, `Light what is ${words[gain]}`);
+    return element("button", { type: "button", onclick: light }, `Highlight what is ${words[gain]}`);
   });
   $("changes").replaceChildren(capital(comparison.bounds), ". ", ...lights);
   const drawn = comparison.tables.map(([title, heads, rows]) => {
