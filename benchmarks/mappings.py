@@ -21,7 +21,6 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from tests.conformance.corpus import corpus
 
 from nkilab import einsum
-from nkilab.records import prepare
 
 FORK = get_context("fork")
 # after what is taken: what was not timed, and why the search ended
@@ -124,7 +123,6 @@ def in_a_process(name: str, seconds: float, limit: float) -> dict[str, Any] | st
 
 def main(seconds: float, limit: float, names: list[str]) -> None:
     """Print a row per cascade, and how many are at least as fast."""
-    prepare()
     print(f"| Cascade | Rules, us | Search of {seconds:g} s, us | Gain | Kernels | Taken |")
     print("|---|---|---|---|---|---|")
     gains, failed = [], []

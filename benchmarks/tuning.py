@@ -21,7 +21,6 @@ from nkilab.ledger.kernels import __file__ as KERNELS
 from nkilab.machine import Machine
 from nkilab.place import plan
 from nkilab.place.compiler_passes import compiled
-from nkilab.records import prepare
 from nkilab.timing import simulate
 from nkilab.trace.affine import REPEATS, Repeats
 from nkilab.tune.executors import Pooled, Work, evaluate_in_worker
@@ -61,7 +60,6 @@ def evaluated(make: Callable[[], KernelObjective], points: list[Any]) -> float:
 def main() -> None:
     """Measure and print."""
     points = list(SPACE.points())
-    prepare()
     with nkilab.activate():
         from nkilab.ledger.kernels import matmul
 

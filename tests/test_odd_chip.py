@@ -149,7 +149,7 @@ def test_the_machine_file_and_the_row_of_the_tests_are_one_chip(odd: str) -> Non
 def test_kernels_use_all_of_it(kernel: Any, args: tuple[Any, ...], reference: Callable[..., Any]) -> None:
     np.testing.assert_allclose(kernel(*args), reference(*args), rtol=1e-5, atol=1e-4)
     assert nkilab.estimate(kernel, *args).latency_us > 0
-    assert [f.rule for f in nkilab.check(kernel, *args) if f.fails] == []
+    assert [f.rule for f in nkilab.check(kernel, *args).verdict if f.fails] == []
 
 
 def test_broadcasts_come_in_pieces_of_its_banks(odd: str) -> None:
@@ -195,8 +195,8 @@ def test_tile_size_is_that_of_the_chip() -> None:
 def test_tiles_at_addresses_in_its_upper_half_are_told_apart() -> None:
     x = RANDOM.standard_normal((64, 64), dtype=np.float32)
     overlapping, apart = addressed(P - 32), addressed(P - 64)
-    assert [f.rule for f in nkilab.check(overlapping, x, replay=2) if f.fails and f.origin == "hardware"] == [
-        "lifetime-conflict"
-    ]
-    assert [f for f in nkilab.check(apart, x, replay=2) if f.fails and f.origin == "hardware"] == []
+    assert [
+        f.rule for f in nkilab.check(overlapping, x, replay=2).verdict if f.fails and f.origin == "hardware"
+    ] == ["lifetime-conflict"]
+    assert [f for f in nkilab.check(apart, x, replay=2).verdict if f.fails and f.origin == "hardware"] == []
     np.testing.assert_array_equal(apart(x), x.reshape(2, 32, 64))

@@ -45,6 +45,7 @@ def numba_events() -> ModuleType:
     return import_module("numba.core.event")
 
 
+@cache
 def torch(name: str = "") -> ModuleType:
     """PyTorch, or a module of it by its name below `torch`."""
     return import_module(f"torch.{name}" if name else "torch")

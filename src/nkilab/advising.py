@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
@@ -45,9 +45,9 @@ class Ran(NamedTuple):
     predicted: Prediction
 
     @property
-    def advice(self) -> tuple[Advice, ...]:
+    def advice(self) -> Sequence[Advice]:
         """What pays, the most first."""
-        return cast("tuple[Advice, ...]", self.report.pieces)
+        return cast("Sequence[Advice]", self.report.pieces)
 
 
 @dataclass(frozen=True)
@@ -142,7 +142,7 @@ def run_advise(
     return status_of([report])
 
 
-def ran(designation: str, call: Launch, target: str, *, is_advised: bool = True) -> Ran:
+def ran(designation: str, call: Launch, target: str) -> Ran:
     """Run, check and time a kernel on arrays; findings that fail are told when it is not asked for advice.
 
     Raises:
@@ -150,9 +150,7 @@ def ran(designation: str, call: Launch, target: str, *, is_advised: bool = True)
     """
     args, kwargs, grid = call
     kernel = api.as_kernel(kernel_from(designation))
-    launched, report = examined(
-        kernel[grid] if grid else kernel, args, kwargs, Options(target, is_advised=is_advised)
-    )
+    launched, report = examined(kernel[grid] if grid else kernel, args, kwargs, Options(target))
     if report.predicted is None:
         raise UsageError(f"{report.kernel} cannot be timed", hint="nkilab check says why")
     results = launched.results if isinstance(launched.results, list | tuple) else [launched.results]
@@ -194,7 +192,7 @@ def _outcome(
     path, name = parts_of(how[0])
     try:
         with changed_copy(path, Path(advice.path), text) as copy, fresh_modules({}):
-            after = ran(f"{copy}:{name}", *how[1:], is_advised=False)
+            after = ran(f"{copy}:{name}", *how[1:])
     except Exception as error:
         failure = failure_of(error)
         if failure.kind == "bug":
@@ -204,8 +202,8 @@ def _outcome(
     is_narrow = any(own.itemsize < 4 for own in before.results)
     if not most <= (ROUNDED if advice.rounds else NARROW if is_narrow else REORDERED):
         return f"the results of the changed kernel differ by {most:.1e} of the largest"
-    known = {own.rule for own in before.report.findings}
-    fresh = [own for own in after.report.findings if own.fails and own.rule not in known]
+    known = {own.rule for own in before.report.findings.verdict}
+    fresh = [own for own in after.report.findings.verdict if own.fails and own.rule not in known]
     if fresh:
         return f"the changed kernel fails a check: {fresh[0].message} [{fresh[0].rule}]"
     # the first of several changes may only prepare the others

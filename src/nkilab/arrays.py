@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from functools import lru_cache
 from operator import index as as_index
 from typing import Any
 
@@ -56,7 +57,7 @@ def framework_of(value: Any) -> str:
         return "spec"
     if isinstance(value, np.ndarray):
         return "numpy"
-    roots = {cls.__module__.partition(".")[0] for cls in type(value).__mro__}
+    roots = _roots(type(value))  # type: ignore[arg-type]
     if "torch" in roots and hasattr(value, "detach"):
         return "torch"
     if roots & {"jax", "jaxlib"} and hasattr(value, "dtype"):
@@ -66,6 +67,12 @@ def framework_of(value: Any) -> str:
     if hasattr(value, "__array__"):
         return "array"
     return "dlpack" if hasattr(value, "__dlpack__") else ""
+
+
+@lru_cache(maxsize=256)
+def _roots(kind: type) -> frozenset[str]:
+    """The packages that a type and its bases are of."""
+    return frozenset(cls.__module__.partition(".")[0] for cls in kind.__mro__)
 
 
 def array_namespace(value: Any) -> Any:

@@ -6,9 +6,10 @@ import json
 import shlex
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass, replace
+from functools import cache, partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -31,7 +32,7 @@ from .checks.graph import Graph
 from .checks.numerics import numerics
 from .checks.recording import Recording
 from .checks.replay import Replay, replays
-from .checks.report import SCHEMA, Prediction, Report, summary_line
+from .checks.report import SCHEMA, Advised, Prediction, Report, summary_line
 from .checks.sources import Sources
 from .checks.watch import Watcher, around_ranks
 from .cores import Rendezvous
@@ -75,7 +76,7 @@ class Options:
         replays: how many other orders to compute.
         has_numerics: whether to compute in float32 beside.
         table: which kinds of pairs are ordered.
-        is_advised: whether to look for changes that pay.
+        is_advised: whether to look for changes that pay, once somebody asks for them.
         is_told: whether the report has what is predicted, and how full memory is.
     """
 
@@ -90,7 +91,7 @@ class Options:
 @public
 def check(
     kernel: Any, *args: Any, target: str = "", replay: int = 0, numerics: bool = False, **kwargs: Any
-) -> list[Finding]:
+) -> Advised[Finding]:
     """Run a kernel once and return what is wrong with it, and advice, without what comments silence.
 
     Args:
@@ -102,7 +103,8 @@ def check(
         kwargs: as args.
 
     Returns:
-        Findings in the order of lines, advice last; `Finding.fails` tells the two apart.
+        Findings in the order of lines, advice last; `Finding.fails` tells the two apart. Advice, which takes
+        many times as long as the rest, is looked for when it is looked at; `verdict` has all before it.
 
     Raises:
         UnsupportedError: where nkilab does not model what the kernel does.
@@ -111,7 +113,7 @@ def check(
     whole("replay", replay, 0, MOST_REPLAYS)
     need("numerics", numerics, bool, "True or False")
     options = Options(target, replay, numerics, is_told=False)
-    return list(report_of(kernel, args, kwargs, options).findings)
+    return report_of(kernel, args, kwargs, options).findings
 
 
 @contextmanager
@@ -176,8 +178,7 @@ def _launched(
     with _heard() as heard:
         left = launch_ranks(kernel, calls, ranks, machine, **how, watch=around_ranks(watchers))
     findings, sources = list(faults.from_warnings(heard)), Sources()
-    tracks: list[Track] = []
-    pieces: list[Advice] = []
+    launches: list[Evidence] = []
     done, apart, notes, tensors = list[Replay](), list[Finding](), list[str](), list[dict[str, Any]]()
     for place, (watcher, launched) in enumerate(zip(watchers.values(), left, strict=True)):
         own = structs.replace(launched, rendezvous=left[0].rendezvous)
@@ -187,21 +188,20 @@ def _launched(
         )  # fmt: skip
         graph = Graph(evidence)
         findings += checks.examine(evidence, watcher, graph)
-        own_pieces = advice.find(evidence) if options.is_advised else ()
-        findings += [advice.finding_of(one, evidence) for one in own_pieces]
-        pieces += own_pieces
-        tracks += evidence.tracks
+        launches.append(evidence)
         if watcher.recording is not None:
             done, apart, notes, tensors = _computed_again(graph, watcher.recording, options)
     if is_asked and not is_single:
         notes.append("a launch over several ranks is neither replayed nor compared with float32")
+    tracks = [track for evidence in launches for track in evidence.tracks]
     occupancies = _occupancies(tracks) if options.is_told else ()
-    report = _report_on(kernel, machine.name, findings + apart, sources, tuple(notes), occupancies)
-    shown, predicted = tuple(one.to_dict() for one in done), None
-    if is_single and options.is_told:
-        predicted = _predicted(tracks)
-    report = replace(report, predicted=predicted, pieces=tuple(pieces))
-    return left, replace(report, replays=shown, tensors=tuple(tensors))
+    advised = launches if options.is_advised else ()
+    report = _report_on(kernel, machine.name, findings + apart, sources, tuple(notes), advised)
+    predicted = _predicted(tracks) if is_single and options.is_told else None
+    shown = tuple(one.to_dict() for one in done)
+    return left, replace(
+        report, occupancy=occupancies, predicted=predicted, replays=shown, tensors=tuple(tensors)
+    )
 
 
 def _computed_again(
@@ -292,6 +292,8 @@ def every_launch(options: Options = Options()) -> Iterator[list[Report]]:
     ) -> list[Launched]:
         left, report = _launched(kernel, calls, ranks, machine, options, how)
         reports.append(report)
+        # advice that was looked for keeps nothing of the launch
+        report.to_dict()
         return left
 
     before, api.WORLD.launching = api.WORLD.launching, checked
@@ -306,7 +308,7 @@ def merged(reports: Sequence[Report]) -> list[Report]:
     seen: set[tuple[Any, ...]] = set()
     fresh_reports = []
     for report in reports:
-        fresh = tuple(f for f in report.findings if (f.rule, f.site, f.other_site) not in seen)
+        fresh = Advised(f for f in report.findings if (f.rule, f.site, f.other_site) not in seen)
         seen |= {(f.rule, f.site, f.other_site) for f in fresh}
         if fresh:
             fresh_reports.append(replace(report, findings=fresh))
@@ -359,18 +361,29 @@ def _predicted(tracks: Sequence[Track]) -> Prediction | None:
 
 def _report_on(
     kernel: Kernel, target: str, findings: list[Finding], sources: Sources, notes: tuple[str, ...],
-    occupancy: tuple[dict[str, Any], ...] = (),
+    launches: Sequence[Evidence] = (),
 ) -> Report:  # fmt: skip
-    """The report of some findings, ordered, without what is silenced."""
+    """The report of some findings, ordered, without what is silenced; and of advice on some launches."""
     home = definition_of(kernel)
     files = dict.fromkeys(f for f in (home.file, *(f.site.file for f in findings)) if f)
     findings += comments.find(sources, files)
     settings = comments.settings_near(home.file) if home.file else comments.Settings()
-    kept: list[Finding] = []
-    silenced: list[Finding] = []
-    for finding in dict.fromkeys(sorted(findings, key=lambda f: f.order)):
-        (silenced if comments.is_silenced(finding, sources, settings) else kept).append(finding)
-    return Report(kernel.name, target, tuple(kept), tuple(silenced), notes, occupancy, sources=sources)
+
+    @cache
+    def advised() -> list[tuple[Finding, Advice]]:
+        return [(advice.finding_of(own, of), own) for of in launches for own in advice.find(of)]
+
+    def chosen(known: Iterable[Finding], is_silent: bool) -> Iterator[Finding]:
+        every = dict.fromkeys(known)
+        return (f for f in every if comments.is_silenced(f, sources, settings) == is_silent)
+
+    def of_advice(is_silent: bool) -> Iterator[Finding]:
+        return chosen((finding for finding, _ in advised()), is_silent)
+
+    ordered = sorted(findings, key=lambda f: f.order)
+    kept, silenced = (Advised(chosen(ordered, own), partial(of_advice, own)) for own in (False, True))
+    pieces = Advised((), lambda: (own for _, own in advised()))
+    return Report(kernel.name, target, kept, silenced, notes, sources=sources, pieces=pieces)
 
 
 def filled(value: Any) -> Any:

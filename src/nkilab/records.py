@@ -34,16 +34,6 @@ Short = int
 COLUMN_TYPES = {"int": "i4", "float": "f8", "bool": "b1", "Byte": "i1", "Short": "i2"}
 
 
-JOBS: list[Job] = []
-
-
-def prepare() -> None:
-    """Compile every job, unless NUMBA_DISABLE_JIT forbids it: worth it before many short programs."""
-    if not numba().config.DISABLE_JIT:
-        for job in JOBS:
-            _ = job.compiled
-
-
 class Job:
     """A function of records, and of the functions that it calls, that is compiled when it is worth it.
 
@@ -56,11 +46,15 @@ class Job:
     def __init__(self, function: Callable[..., Any], what: str) -> None:
         self._function = function
         self._what = what
-        JOBS.append(self)
+        self._steps = 0
 
     def chosen(self, steps: int) -> tuple[Callable[..., Any], bool]:
-        """The function to run for so many steps, and whether it takes arrays; honours NUMBA_DISABLE_JIT."""
-        is_long = steps >= LONG or "compiled" in vars(self)
+        """The function to run for so many steps, and whether it takes arrays; honours NUMBA_DISABLE_JIT.
+
+        Many short programs are as long as a long one: what ran before counts too.
+        """
+        self._steps += steps
+        is_long = self._steps >= LONG or "compiled" in vars(self)
         if is_long and not numba().config.DISABLE_JIT:
             return self.compiled, True
         return self._function, False

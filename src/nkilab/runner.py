@@ -19,7 +19,6 @@ from .disk import read_bytes
 from .errors import EXIT_FINE, UsageError, did_you_mean, reason_of
 from .failures import Failure, failure_of
 from .hook import check_free, switch_on
-from .migrate.source import read
 from .packages import home_of, home_of_script, imported, put_in_front
 
 # kernels of a file that a hint names
@@ -138,11 +137,8 @@ def parts_of(designation: str) -> tuple[Path, str]:
     filename, _, name = designation.rpartition(":")
     if not filename or not name:
         file = designation.strip(":") if designation.endswith((".py", ":")) else "FILE.py"
-        kernels = (
-            [kernel.name for kernel in sorted(read(file).kernels, key=lambda kernel: kernel.lineno)]
-            if Path(file).is_file()
-            else []
-        )
+        in_file = part("migrate.source").read(file).kernels if Path(file).is_file() else []
+        kernels = [kernel.name for kernel in sorted(in_file, key=lambda kernel: kernel.lineno)]
         names = " or ".join(f"{file}:{name}" for name in kernels[:_MOST_NAMES] or ["KERNEL"])
         raise UsageError(f"{designation} does not name a kernel", hint=f"write {names}")
     path = Path(filename)

@@ -24,7 +24,7 @@ from .arguments import Call as Arguments
 from .arrays import dtype_of, framework_of, shape_of
 from .dialects.kernel import Kernel
 from .dialects.lasting import can_start_again
-from .dialects.uniform import Same, readings
+from .dialects.uniform import itself, readings
 from .errors import NkilabError
 from .execute import Call, Factor, Log, Threads, compute_row, execute, is_at_once, lend, one_blas_thread
 from .isa.declare import Instruction
@@ -415,8 +415,8 @@ def tape_of(kernel: Kernel, call: Arguments, machine: Machine) -> Tape | None:
         return None
     variables = [(name, os.environ[name]) for name in os.environ if name.startswith(_VARIABLES)]
     key = (
-        Same(function), known, outlines, *kwargs, Same(machine), kernel.spelling, kernel.version, kernel.grid,
-        repr(kernel.options), *sorted(variables),
+        itself(function), known, outlines, *kwargs, itself(machine), kernel.spelling, kernel.version,
+        kernel.grid, repr(kernel.options), *sorted(variables),
     )  # fmt: skip
     tape = _tapes.get(key)
     if tape is None:

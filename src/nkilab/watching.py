@@ -16,7 +16,7 @@ from ._lazy import watchfiles
 from .checking import Launch, Options, report_of
 from .checks import terminal
 from .checks.finding import Finding
-from .checks.report import Report, summary_line
+from .checks.report import Advised, Report, summary_line
 from .dialects.loop_text import forget_files
 from .documents import print_document
 from .errors import UsageError, printable
@@ -68,7 +68,7 @@ class Watched:
         shown = {key: document[key] for key in ("predicted", "passes")}
         self.rounds.append({**shown, "error": None} | _listed(new, gone))
         lines = [f"gone: {one.where}: {one.severity}: {one.message} [{one.rule}]" for one in gone]
-        lines += [f"{terminal.text_of(replace(report, findings=new))}\n"] if new else []
+        lines += [f"{terminal.text_of(replace(report, findings=Advised(new)))}\n"] if new else []
         timed, self._timed = self._timed, self._timed if report.predicted is None else report
         return "\n".join([*lines, _headline(report, timed)])
 

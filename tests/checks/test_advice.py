@@ -11,6 +11,7 @@ import pytest
 
 import nkilab
 from nkilab.advice import CATALOGUE, findings
+from nkilab.checks.report import Advised
 from tests.command_line import call, script
 from tests.test_tapes import module, x_of
 
@@ -34,18 +35,40 @@ def test_the_command_of_a_piece_of_advice_gives_its_gain(rule, tmp_path: Path) -
     assert tried["latency_us"] - tried["without_us"] == pytest.approx(tried["gain_us"])
 
 
-def test_a_check_from_another_line_looks_for_advice_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    looked: list[object] = []
+@pytest.fixture
+def looked(monkeypatch: pytest.MonkeyPatch) -> list[object]:
+    """The programs that advice was looked for on; none was before."""
+    subjects: list[object] = []
     monkeypatch.setattr(findings, "_known", OrderedDict())
-    monkeypatch.setattr(findings, "advice_of", lambda subject: looked.append(subject) or ())
+    monkeypatch.setattr(findings, "advice_of", lambda subject: subjects.append(subject) or ())
+    return subjects
+
+
+def test_a_check_from_another_line_looks_for_advice_once(looked: list[object]) -> None:
     kernel = module("return scaled(x, 2.0)").kernel
-    nkilab.check(kernel, x_of(0))
-    nkilab.check(kernel, x_of(1))
+    assert list(nkilab.check(kernel, x_of(0))) == list(nkilab.check(kernel, x_of(1))) == []
     assert len(looked) == 1
     # the same rows, of which one is written on another line
-    nkilab.check(module("\nout = scaled(x, 2.0)\nnisa.dma_copy(out, x)\nreturn out").kernel, x_of(0))
-    nkilab.check(module("out = scaled(x, 2.0)\nnisa.dma_copy(out, x)\nreturn out").kernel, x_of(0))
+    for text in ("\nout = scaled(x, 2.0)", "out = scaled(x, 2.0)"):
+        _ = nkilab.check(module(f"{text}\nnisa.dma_copy(out, x)\nreturn out").kernel, x_of(0))[:]
     assert len(looked) == 3
+
+
+def test_who_asks_for_the_verdict_alone_waits_for_no_advice(looked: list[object]) -> None:
+    report = nkilab.check(module("return scaled(nl.ndarray(x.shape, x.dtype), 2.0)").kernel, x_of(0))
+    verdict = report.verdict
+    assert [(one.rule, one.fails) for one in verdict] == [("unwritten-read", True)]
+    assert not looked
+    assert report == list(verdict)
+    assert len(looked) == 1
+
+
+def test_advice_stands_behind_the_verdict_and_is_looked_for_once() -> None:
+    calls: list[int] = []
+    report = Advised("ab", lambda: calls.append(1) or "c")
+    assert (report.verdict, calls) == (("a", "b"), [])
+    assert (list(report), report[-1], len(report), calls) == (["a", "b", "c"], "c", 3, [1])
+    assert report == ["a", "b", "c"] != ["a", "b"]
 
 
 SCALED_IN_PLACE = """

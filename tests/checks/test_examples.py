@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from nkilab.advice import CATALOGUE
 from nkilab.arguments import argument, extents
 from nkilab.checking import Options, every_launch, filled, report_of
 from nkilab.checks.declare import FAMILIES, RULES, Example, Rule, rule
+from nkilab.checks.finding import Finding
 from nkilab.checks.report import Report
 from nkilab.dialects.kernel import Kernel
 
@@ -49,12 +51,17 @@ def reported(example: Example, path: Path) -> Report:
         return report_of(kernel, args, {}, asked)
 
 
+def _of_its_kind(rule: Rule, report: Report) -> Sequence[Finding]:
+    """What a report tells, advice where the rule is about it."""
+    return report.findings if rule.severity == "advice" else report.findings.verdict
+
+
 @every_rule
 def test_the_wrong_example_breaks_its_rule_and_no_other(rule: Rule, tmp_path: Path) -> None:
     if rule.wrong is None:
         assert rule.id in WITHOUT_EXAMPLE or rule.id in CATALOGUE
         return
-    findings = reported(rule.wrong, tmp_path / "kernel_file.py").findings
+    findings = _of_its_kind(rule, reported(rule.wrong, tmp_path / "kernel_file.py"))
     if rule.severity == "advice":
         assert rule.id in {f.rule for f in findings}
         assert not [f for f in findings if f.severity != "advice"]
@@ -68,7 +75,7 @@ def test_the_right_example_keeps_every_rule(rule: Rule, tmp_path: Path) -> None:
     if rule.right is None:
         assert rule.id in WITHOUT_EXAMPLE or rule.id in CATALOGUE
         return
-    findings = reported(rule.right, tmp_path / "kernel_file.py").findings
+    findings = _of_its_kind(rule, reported(rule.right, tmp_path / "kernel_file.py"))
     # what an example shows need not be read
     assert not [f for f in findings if f.severity != "advice" and not f.rule.startswith("unread-")]
     assert rule.id not in {f.rule for f in findings}

@@ -140,7 +140,7 @@ def checked(kernel: Any, replays: int = 0) -> Report:
 
 def rules(report: Report) -> set[str]:
     """What fails, but for the text: kernels that interpret a list of steps are not what front ends parse."""
-    return {f.rule for f in report.findings if f.fails and RULES[f.rule].family != "language"}
+    return {f.rule for f in report.findings.verdict if f.fails and RULES[f.rule].family != "language"}
 
 
 @both

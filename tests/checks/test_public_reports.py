@@ -25,7 +25,7 @@ with nkilab.activate():
 
 def failing(kernel: Any, *args: str) -> set[str]:
     """The rules for which a kernel fails."""
-    return {f.rule for f in nkilab.check(kernel, *(argument(a) for a in args)) if f.fails}
+    return {f.rule for f in nkilab.check(kernel, *(argument(a) for a in args)).verdict if f.fails}
 
 
 def noted(kernel: Any, *args: str) -> set[str]:
@@ -149,7 +149,7 @@ def test_two_tiles_that_fill_sbuf_are_found_without_a_compiler() -> None:
 
     findings = nkilab.check(kernel, argument("f32[128,24642]"), target="trn1")
     assert [f.rule for f in findings if f.fails] == ["sbuf-full"]
-    assert not [f for f in nkilab.check(kernel, argument("f32[128,24642]"), target="trn2") if f.fails]
+    assert not [f for f in nkilab.check(kernel, argument("f32[128,24642]"), target="trn2").verdict if f.fails]
 
 
 def test_a_memset_in_the_wrong_place_is_found() -> None:
@@ -296,7 +296,7 @@ def test_an_address_beyond_sbuf_is_an_error_with_the_bytes_of_the_tile() -> None
             nl1.store(out[i], tile[i])
         return out
 
-    (finding,) = [f for f in nkilab.check(kernel, argument("f32[100,128,1000]")) if f.fails]
+    (finding,) = [f for f in nkilab.check(kernel, argument("f32[100,128,1000]")).verdict if f.fails]
     # trn2 has 208 KiB, less 8 bytes of the compiler's, to begin in: block 53 would end at 4000 * 54
     assert finding.rule == "kernel-error"
     assert "bytes 216000 to 220000" in finding.message
@@ -318,7 +318,7 @@ def test_a_copy_to_partition_one_is_told_with_the_partitions_that_may_begin() ->
         nl.store(out, turn)
         return out
 
-    (finding,) = [f for f in nkilab.check(kernel, argument("i32[3,2]")) if f.fails]
+    (finding,) = [f for f in nkilab.check(kernel, argument("i32[3,2]")).verdict if f.fails]
     assert finding.message == (
         "tensor_copy: dst starts at partition 1 with 2 partitions; it must start at 0, 32, 64 or 96"
     )

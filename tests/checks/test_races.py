@@ -127,7 +127,9 @@ def test_a_race_names_both_accesses_in_one_message() -> None:
 
 def test_of_a_place_that_only_the_run_knows_no_race_claims_the_same_elements() -> None:
     (finding,) = [
-        f for f in as_marked(BY_NAME["races.wrong_a_cache_row_is_read_back_unordered"]).findings if f.fails
+        f
+        for f in as_marked(BY_NAME["races.wrong_a_cache_row_is_read_back_unordered"]).findings.verdict
+        if f.fails
     ]
     assert finding.message == (
         "dma_copy reads cache: float32[64, 512] in hbm; dma_copy writes the same tensor at an offset that "

@@ -123,7 +123,9 @@ def run_one(row: Mapping[str, Any]) -> None:
             except Exception as error:
                 entry["error"] = f"{type(error).__name__}: {error}"
                 raise
-            entry["findings"] = [f"{f.rule}: {f.site}: {f.message}" for f in reports[-1].findings if f.fails]
+            entry["findings"] = [
+                f"{f.rule}: {f.site}: {f.message}" for f in reports[-1].findings.verdict if f.fails
+            ]
             programs = [program for launched in left for program in launched.programs]
             entry["latency_us"] = api.estimate_programs(programs).latency_us
             return left

@@ -134,7 +134,7 @@ def test_an_address_that_nothing_wrote_is_refused(kernel, problem, hint):
 
 @pytest.mark.parametrize(("kernel", "problem", "hint"), REFUSED, ids=lambda value: getattr(value, "name", ""))
 def test_it_is_an_unwritten_read_to_the_checks(kernel, problem, hint):
-    (finding,) = [f for f in report_of(kernel, [ramp(4, 6)], {}).findings if f.fails]
+    (finding,) = [f for f in report_of(kernel, [ramp(4, 6)], {}).findings.verdict if f.fails]
     assert (finding.rule, finding.message, finding.fix) == ("unwritten-read", problem, hint)
     assert finding.where == marked_line(kernel.func)
 

@@ -66,7 +66,7 @@ def test_run_estimate_profile_and_check_agree_on_what_exists(kernel: Any, expect
     assert said(lambda: kernel(X)) == expected
     assert said(lambda: nkilab.simulate(kernel)(X)) == expected
     assert said(lambda: nkilab.estimate(kernel, nkilab.spec((1, 1), "float32"))) == expected
-    messages = [f.message for f in nkilab.check(kernel, X) if f.fails and f.origin == "hardware"]
+    messages = [f.message for f in nkilab.check(kernel, X).verdict if f.fails and f.origin == "hardware"]
     assert [message.partition(": ")[2] for message in messages] == ([expected] if expected else [])
 
 
@@ -102,4 +102,4 @@ def test_512_small_sums_in_psum_are_computed_and_timed_with_a_warning() -> None:
     estimate = nkilab.estimate(kernel, nkilab.spec((1, 1), "float32"))
     assert estimate.latency_us > 0
     assert [finding.rule for finding in estimate.plan.findings] == ["psum-full"]
-    assert "psum-full" in {f.rule for f in nkilab.check(kernel, X) if f.fails}
+    assert "psum-full" in {f.rule for f in nkilab.check(kernel, X).verdict if f.fails}

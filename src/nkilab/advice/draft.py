@@ -16,7 +16,7 @@ from ..errors import LimitError, RuleError
 from ..isa.declare import Instruction
 from ..machine import Machine
 from ..place.direct_allocation import has_address
-from ..place.slots import slots_of
+from ..place.slots import distinct, slots_of
 from ..tiles.dtypes import DType
 from ..tiles.tile import HBM, Layout, layout
 from ..trace.program import Program, StorageRecord
@@ -283,7 +283,7 @@ def with_steps(program: Program, rows: np.ndarray, change: Callable[..., object]
     """A program in which some rows have other costs; forms are shared by the rows that change."""
     column = np.array(program.form_column, np.int64)
     forms = list(program.forms)
-    for number in np.unique(column[rows]).tolist():
+    for number in distinct(column[rows]).tolist():
         changed = object.__new__(type(forms[number]))
         vars(changed).update(vars(forms[number]))
         changed.steps = tuple(change(step) for step in changed.steps)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from ..checks.evidence import Evidence, Track
 from ..checks.finding import Finding, Site
 from ..cores import signature
-from ..dialects.uniform import Same
+from ..dialects.uniform import itself
 from ..errors import LimitError
 from ..views.guidance import Advice
 from .declare import CATALOGUE, Candidate
@@ -44,7 +44,7 @@ def find(evidence: Evidence) -> tuple[Advice, ...]:
     # the line of an input is that of the call, which may be any
     named = {own.line for own in program.storages if own.scope != "input"}.union(program.line_column.tolist())
     lines = [program.lines[number] for number in sorted(named)]
-    key = (*rows, *lines, repr(program.values), Same(program.machine))
+    key = (*rows, *lines, repr(program.values), itself(program.machine))
     advice = _known.get(key)
     if advice is None:
         advice = _known[key] = advice_of(subject)

@@ -8,7 +8,7 @@ import numpy as np
 
 from ..place import dependences
 from ..place.edges import Waits
-from ..place.slots import slots_of
+from ..place.slots import distinct, slots_of
 from ..tiles.tile import HBM
 from ..trace.program import Program
 
@@ -70,7 +70,7 @@ def as_needed(program: Program) -> np.ndarray:
     """Keys by which each row comes for the first store that needs it, so that results follow each other."""
     waits = dependences(program)
     slots = slots_of(program)
-    stores = np.unique(slots.row[slots.is_written & slots.kinds.lie_in(HBM)[slots.storage]])
+    stores = distinct(slots.row[slots.is_written & slots.kinds.lie_in(HBM)[slots.storage]])
     need = np.full(len(program), len(program), np.int64)
     need[stores] = np.arange(len(stores))
     starts, nodes = waits.start.tolist(), waits.node.tolist()

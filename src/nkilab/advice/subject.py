@@ -14,7 +14,7 @@ from ..place import Plan, plan
 from ..place.blocks import with_blocks_apart
 from ..place.compiler_passes import MIDDLE_END, compiled
 from ..place.edges import Waits
-from ..place.slots import DMA, ENGINES, Slots, slots_of
+from ..place.slots import DMA, ENGINES, Slots, distinct, slots_of
 from ..tiles.tile import HBM, Layout
 from ..timing import Timeline, latency_ns, simulate
 from ..timing.work import Work, work_of
@@ -280,7 +280,7 @@ def by_line(program: Program, rows: np.ndarray) -> dict[int, np.ndarray]:
     """Rows by the number of their source line."""
     rows = np.asarray(rows, np.int64)
     lines = np.asarray(program.line_column, np.int64)[rows]
-    return {int(line): rows[lines == line] for line in np.unique(lines)}
+    return {int(line): rows[lines == line] for line in distinct(lines)}
 
 
 def later_of(waits: Waits) -> np.ndarray:
@@ -309,9 +309,9 @@ def renewed(base: Program, slots: Slots, begins: np.ndarray, *, every: bool = Tr
     if not len(starts):
         return None
     draft = Draft(base)
-    for storage in np.unique(slots.storage[starts]).tolist():
+    for storage in distinct(slots.storage[starts]).tolist():
         own = slots.row[starts[slots.storage[starts] == storage]]
-        rows = np.unique(slots.row[slots.storage == storage])
+        rows = distinct(slots.row[slots.storage == storage])
         shape = base.storages[storage].shape
         tiles = [storage, storage, *(draft.new_tile(storage, shape) for _ in own[1:])]
         for row, turn in zip(rows.tolist(), np.searchsorted(own, rows, "right").tolist(), strict=True):

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from ..errors import UsageError, reason_of
 from .finding import Finding, Site
-from .report import Report
+from .report import Advised, Report
 from .sources import Sources
 
 SCHEMA = "nkilab.baseline/1"
@@ -91,7 +91,7 @@ def without_known(report: Report, baseline: Baseline, folder: Path) -> Report:
         entry = _entry(finding, report, folder)
         (known if left[entry] > 0 else fresh).append(finding)
         left[entry] -= 1
-    return replace(report, findings=tuple(fresh), known=tuple(known))
+    return replace(report, findings=Advised(fresh), known=tuple(known))
 
 
 def updated(report: Report, baseline: Baseline, folder: Path) -> bytes:

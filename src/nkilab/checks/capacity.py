@@ -13,7 +13,8 @@ from ..dialects.history import BETA1
 from ..errors import LimitError
 from ..place.plan import Finding as PlanFinding
 from ..place.plan import Placements
-from ..tiles.tile import HBM, SBUF
+from ..place.slots import distinct
+from ..tiles.tile import HBM, PSUM, SBUF
 from ..trace.program import Program
 from .declare import Example, Refusal, rule
 from .evidence import Evidence, Track
@@ -214,7 +215,7 @@ def _curve(program: Program, use: Use) -> list[dict[str, Any]]:
         return []
     stretch = use.row * np.int64(_POINTS) // max(1, int(use.row[-1]) + 1)
     samples = []
-    for number in np.unique(stretch).tolist():
+    for number in distinct(stretch).tolist():
         own = np.flatnonzero(stretch == number)
         most = own[int(np.argmax(use.used[own]))]
         row = int(use.row[most])
@@ -233,7 +234,7 @@ def find(evidence: Evidence) -> Iterator[Finding]:
         if not len(track.program):
             continue
         try:
-            plan = track.plan
+            plan_findings = track.compiled.findings if _fits_at_once(track) else track.plan.findings
         except LimitError as error:
             yield _shortage(track, error)
             continue
@@ -241,8 +242,19 @@ def find(evidence: Evidence) -> Iterator[Finding]:
         mixture = list(_mixture(track)) if is_parsed else []
         yield from mixture
         yield from () if is_parsed else _scratch(track)
-        others = (f for f in plan.findings if not mixture or f.rule != MIXED.id)
+        others = (f for f in plan_findings if not mixture or f.rule != MIXED.id)
         yield from (_planned(track, plan_finding) for plan_finding in others)
+
+
+def _fits_at_once(track: Track) -> bool:
+    """Whether all tiles fit into memory beside each other: planning then has nothing to tell."""
+    program, machine = track.compiled, track.program.machine
+    room = {SBUF: machine.limit("sbuf_bytes_per_partition"), PSUM: machine.limit("psum_banks")}
+    unit = {SBUF: 1, PSUM: machine.limit("psum_bank_bytes")}
+    for record in program.storages:
+        if record.memory in room:
+            room[record.memory] -= -(-record.bytes_per_partition // unit[record.memory])
+    return not program.addresses and min(room.values()) >= 0
 
 
 def _mixture(track: Track) -> Iterator[Finding]:

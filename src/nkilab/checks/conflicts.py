@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from ..place.boxes import Overlaps, boxes_for, overlaps_of
 from ..place.direct_allocation import Accesses, chains_of, crowded_spaces, in_space, reads_first
 from ..place.edges import waits_of
-from ..place.slots import DMA, Slots
+from ..place.slots import DMA, Slots, distinct
 from ..place.walk import DIRECT as DIRECT_CODE
 from ..tiles.tile import HBM, Layout
 from .evidence import Evidence, Track
@@ -99,9 +99,9 @@ class Conflicts:
         if self.evidence.leaves_open(DYNAMIC):
             indexed = np.array([bool(layout.indices) for layout in slots.layouts], np.bool_)
             if indexed.any():
-                here = np.unique(slots.storage[indexed[slots.layout]]).tolist()
+                here = distinct(slots.storage[indexed[slots.layout]]).tolist()
                 rows |= {s for s in here if track.program.storages[s].memory == HBM}
-        return sorted(rows & set(np.unique(slots.storage[slots.is_written]).tolist())) if rows else []
+        return sorted(rows & set(distinct(slots.storage[slots.is_written]).tolist())) if rows else []
 
     def through_one(self) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
         """Pairs of rows of one program that share a tensor, or bytes at addresses: later, earlier, kind."""

@@ -8,6 +8,7 @@ import numpy as np
 
 from ..dialects.grammar import LAST_PARSED
 from ..dialects.history import BETA1
+from ..place.slots import distinct
 from ..tiles.tile import HBM, PSUM, Layout
 from ..trace.program import StorageRecord
 from .declare import COPIED, Example, Refusal, rule
@@ -177,7 +178,7 @@ def _local_transposes(track: Track) -> list[int]:
     slots, rows = track.slots, track.program.machine.limit("partitions")
     large = [s.memory == HBM and s.scope != "input" and s.partitions > rows for s in track.program.storages]
     here = ~slots.is_written & np.array(large, np.bool_)[slots.storage]
-    return [int(row) for row in np.unique(slots.row[here])]
+    return [int(row) for row in distinct(slots.row[here])]
 
 
 def _rows_with_steps(track: Track) -> list[int]:
@@ -189,7 +190,7 @@ def _rows_with_steps(track: Track) -> list[int]:
     wrong = [(n, k) for n, k in pairs if _skips(slots.layouts[n], slots.kinds.samples[k])]
     slots_with_steps = [np.flatnonzero((slots.layout == n) & (kinds == k)) for n, k in wrong]
     rows = slots.row[np.concatenate(slots_with_steps)] if wrong else np.zeros(0, np.int64)
-    return [int(row) for row in np.unique(rows[are_plain[program.form_column[rows]]])]
+    return [int(row) for row in distinct(rows[are_plain[program.form_column[rows]]])]
 
 
 def _skips(layout: Layout, record: StorageRecord) -> bool:

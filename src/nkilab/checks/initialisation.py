@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterator
 
 import numpy as np
 
+from ..place.slots import distinct
 from ..tiles.tile import HBM
 from .declare import Example, rule
 from .evidence import Evidence, Track
@@ -98,7 +99,7 @@ def _leaves_result(evidence: Evidence) -> bool:
     return any(
         track.program.storages[storage].scope == "input"
         for track in evidence.tracks
-        for storage in np.unique(track.slots.storage[track.slots.is_written]).tolist()
+        for storage in distinct(track.slots.storage[track.slots.is_written]).tolist()
     )
 
 

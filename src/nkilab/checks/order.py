@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from ..place.slots import distinct
 from ..records import Job, numbers
 
 NOBODY = -1
@@ -92,7 +93,7 @@ def _streams(stream: np.ndarray, sequence: np.ndarray) -> tuple[np.ndarray, np.n
     """Per node the one before it in its stream, and its place there, from 1."""
     previous = np.full(len(stream), NOBODY)
     place = np.zeros(len(stream), np.int64)
-    for own in np.unique(stream[stream >= 0]):
+    for own in distinct(stream[stream >= 0]):
         nodes = sequence[stream[sequence] == own]
         previous[nodes[1:]] = nodes[:-1]
         place[nodes] = np.arange(1, len(nodes) + 1)

@@ -14,7 +14,7 @@ import numpy as np
 from msgspec import Struct
 
 from ..errors import UnsupportedError
-from ..place.slots import DMA, ENGINES
+from ..place.slots import DMA, ENGINES, distinct
 from ..tiles.convert import widen
 from ..tiles.dtypes import DType
 from .conflicts import Pair
@@ -71,7 +71,7 @@ def orderings(graph: Graph, races: list[Pair], seed: int = 0) -> Iterator[Orderi
         if len(permuted) and (np.diff(permuted) < 0).any() and len(graph.tracks) == 1:
             yield Ordering("iterations of affine_range backwards", permuted, permutes=True)
     yield Ordering("transfers as early as possible", laid_out(lambda n: (int(engine[n] != DMA), n)))
-    for number in np.unique(engine[engine != DMA]).tolist():
+    for number in distinct(engine[engine != DMA]).tolist():
         word = ENGINES[number]
         yield Ordering(f"{word} ahead of the others", laid_out(lambda n, e=number: (int(engine[n] != e), n)))  # type: ignore[misc]
         yield Ordering(f"{word} behind the others", laid_out(lambda n, e=number: (int(engine[n] == e), n)))  # type: ignore[misc]
@@ -87,7 +87,7 @@ def _constraints(graph: Graph, *, has_streams: bool = True) -> tuple[np.ndarray,
     count = int(graph.base[-1])
     edges = {(later, earlier) for later, earlier in graph.edges.tolist() if later != earlier}
     stream = graph.streams
-    for own in np.unique(stream[stream != NOBODY]).tolist() if has_streams else ():
+    for own in distinct(stream[stream != NOBODY]).tolist() if has_streams else ():
         nodes = graph.sequence[stream[graph.sequence] == own].tolist()
         edges |= set(zip(nodes[1:], nodes[:-1], strict=True))
     partner = {a: b for one, other in graph.joins for a, b in ((one, other), (other, one))}

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Sequence
+from collections import Counter, UserList
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from functools import cached_property
+from typing import Any, Protocol, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import asdict
@@ -14,6 +15,25 @@ from .finding import SEVERITIES, Finding
 from .sources import Sources
 
 SCHEMA = "nkilab.check/1"
+T = TypeVar("T")
+
+
+class Advised(UserList[T]):
+    """What a check tells at once, and advice behind it, which is looked for when somebody looks at it.
+
+    Args:
+        verdict: what is told at once.
+        advice: looks for what follows.
+    """
+
+    def __init__(self, verdict: Iterable[T], advice: Callable[[], Iterable[T]] = tuple) -> None:
+        self.verdict, self._advice = tuple(verdict), advice
+
+    @cached_property
+    def data(self) -> list[T]:  # type: ignore[override]
+        """The verdict and the advice; what looks for it keeps the launch, and goes."""
+        advice, self._advice = self._advice, tuple
+        return [*self.verdict, *advice()]
 
 
 class Shown(Protocol):
@@ -53,8 +73,8 @@ class Report:
 
     kernel: str
     target: str
-    findings: tuple[Finding, ...]
-    silenced: tuple[Finding, ...] = ()
+    findings: Advised[Finding]
+    silenced: Sequence[Finding] = ()
     notes: tuple[str, ...] = ()
     occupancy: tuple[dict[str, Any], ...] = ()
     replays: tuple[dict[str, Any], ...] = ()
@@ -62,12 +82,12 @@ class Report:
     known: tuple[Finding, ...] = ()
     predicted: Prediction | None = None
     sources: Sources = field(default_factory=Sources, repr=False)
-    pieces: tuple[Shown, ...] = ()
+    pieces: Sequence[Shown] = ()
 
     @property
     def passes(self) -> bool:
         """Whether nothing but notes and advice was found."""
-        return not any(finding.fails for finding in self.findings)
+        return not any(finding.fails for finding in self.findings.verdict)
 
     @property
     def counts(self) -> dict[str, int]:

@@ -8,6 +8,7 @@ from itertools import product
 import numpy as np
 
 from ..place.boxes import Boxes
+from ..place.slots import distinct
 from ..tiles.tile import HBM, PSUM, SBUF
 from ..trace.program import StorageRecord
 from .declare import Example, rule
@@ -157,7 +158,7 @@ def _unread_inputs(track: Track) -> Iterator[Finding]:
         written, read = own[slots.is_written[own]], own[~slots.is_written[own]]
         if not _may_be_left_out(track, record, own, written):
             continue
-        loaded, used = (np.unique(track.boxes.of_slot[which]) for which in (written, read))
+        loaded, used = (distinct(track.boxes.of_slot[which]) for which in (written, read))
         key = record.line, loaded.tobytes(), used.tobytes()
         unread = () if key in seen else _unread_part(track.boxes, record, loaded, used)
         seen.add(key)
@@ -203,6 +204,9 @@ def _unread(
     It lies in boxes that are loaded, if those are given. The borders of boxes cut the tensor into cells.
     """
     ends = (*shape[:-1], shape[-1] * itemsize)
+    low, high = (side[:, : len(ends)] for side in read)
+    if ((low == 0) & (high == ends)).all(axis=1).any():
+        return ()
     corners = [*read, *(loaded or ())]
     borders = [
         np.unique([0, end, *(n for c in corners for n in c[:, axis])]) for axis, end in enumerate(ends)

@@ -13,7 +13,7 @@ import dis
 from collections.abc import Iterable
 from functools import lru_cache
 from itertools import chain, islice, pairwise
-from types import CodeType, FrameType, FunctionType, ModuleType
+from types import CodeType, FrameType, FunctionType, MethodType, ModuleType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -215,17 +215,12 @@ def is_constant(value: Any) -> bool:
     return type(value) in NUMBERS or (type(value) is tuple and all(map(is_constant, value)))
 
 
-class Same:
-    """A value that equals itself alone, kept so that no other one gets its identity."""
+def itself(value: object) -> MethodType:
+    """A value that equals itself alone, kept so that no other one gets its identity.
 
-    def __init__(self, value: Any) -> None:
-        self._value = value
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Same) and self._value is other._value
-
-    def __hash__(self) -> int:
-        return id(self._value)
+    Bound methods are compared by what they are bound to, its identity alone, without a call of Python.
+    """
+    return MethodType(itself, value)
 
 
 def readings(function: Any) -> tuple[Any, ...] | None:
@@ -233,18 +228,18 @@ def readings(function: Any) -> tuple[Any, ...] | None:
 
     Numbers and texts by value, functions of the user's by what they read in turn, anything else as itself.
     """
-    known: dict[CodeType, list[Any]] = {}
+    known: dict[FunctionType, list[Any]] = {}
     if type(function) is not FunctionType or not _is_read_by(function, known):
         return None
-    return tuple((code, *values) for code, values in known.items())
+    return tuple((one.__code__, *values) for one, values in known.items())
 
 
-def _is_read_by(function: FunctionType, known: dict[CodeType, list[Any]]) -> bool:
-    """Whether it is clear what a function reads, which is noted by its code."""
-    code, names = function.__code__, function.__globals__
-    if code in known:
+def _is_read_by(function: FunctionType, known: dict[FunctionType, list[Any]]) -> bool:
+    """Whether it is clear what a function reads, which is noted by function."""
+    if function in known:
         return True
-    values = known[code] = [*map(_comparable, _kept_by(function))]
+    code, names = function.__code__, function.__globals__
+    values = known[function] = [*map(_comparable, _kept_by(function))]
     called, functions = names_of(code), list[Any]()
     for name in called:
         value = names.get(name, builtins)
@@ -264,7 +259,7 @@ def _kept_by(function: FunctionType) -> list[Any]:
 
 
 def _comparable(value: Any) -> Any:
-    return (type(value), repr(value)) if is_constant(value) else Same(value)
+    return (type(value), repr(value)) if is_constant(value) else itself(value)
 
 
 @lru_cache(maxsize=512)

@@ -9,8 +9,8 @@ from typing import Any, Self
 from msgspec import Struct
 
 from .. import api
-from ..arrays import ArraySpec, dtype_of, framework_of, shape_of
-from ..border import bind
+from ..arrays import ArraySpec, dtype_of, shape_of
+from ..border import bind, map_arrays
 from ..dialects.kernel import Kernel
 from ..errors import UsageError, UseError
 from ..launches import launch
@@ -98,14 +98,12 @@ def taken_apart(
 
 def slotted(value: Any, name: str, arrays: list[Any]) -> Any:
     """`value` with slots in place of arrays, which are added to a list."""
-    if framework_of(value):
-        arrays.append(value)
-        return Slot(len(arrays) - 1, name)
-    if isinstance(value, dict):
-        return {k: slotted(v, f"{name}[{k!r}]", arrays) for k, v in value.items()}
-    if isinstance(value, list | tuple):
-        return _like(value, [slotted(v, f"{name}[{i}]", arrays) for i, v in enumerate(value)])
-    return value
+
+    def slot(array: object, place: str) -> Slot:
+        arrays.append(array)
+        return Slot(len(arrays) - 1, place)
+
+    return map_arrays(value, name, slot)
 
 
 def filled(value: Any, of: Callable[[Slot], Any]) -> Any:
@@ -115,12 +113,9 @@ def filled(value: Any, of: Callable[[Slot], Any]) -> Any:
     if isinstance(value, dict):
         return {k: filled(v, of) for k, v in value.items()}
     if isinstance(value, list | tuple):
-        return _like(value, [filled(v, of) for v in value])
+        items = [filled(v, of) for v in value]
+        return value._make(items) if hasattr(value, "_make") else type(value)(items)
     return value
-
-
-def _like(value: Any, items: list[Any]) -> Any:
-    return value._make(items) if hasattr(value, "_make") else type(value)(items)
 
 
 def run(kernel: Kernel, call: Call, arrays: Sequence[Any]) -> tuple[Any, list[Any]]:

@@ -16,7 +16,7 @@ from ..trace.program import Program, StorageRecord
 from .boxes import boxes_of, told_apart
 from .direct_allocation import has_address
 from .lifetimes import free_intervals
-from .slots import Slots, slots_of
+from .slots import Slots, distinct, slots_of
 
 
 def with_blocks_apart(program: Program) -> Program:
@@ -80,7 +80,7 @@ class _Apart:
         stored, offset = self._slots.storage.copy(), self._slots.offset.copy()
         offset[cut] = self._offsets(cut)
         stored[cut] = self._tiles(cut)
-        rows = np.unique(self._slots.row[cut])
+        rows = distinct(self._slots.row[cut])
         column = np.array(self._program.form_column, np.int32)
         column[rows] = self._columns(rows)
         return self._program.with_forms(self._forms, column).with_operands(self._storages, stored, offset)

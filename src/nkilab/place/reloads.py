@@ -25,7 +25,7 @@ from .direct_allocation import is_fixed, reserved
 from .lifetimes import Lives, free_intervals, only_fills
 from .plan import Finding
 from .redundant import loads_of_whole_tiles
-from .slots import Slots, slots_of
+from .slots import Slots, distinct, slots_of
 from .spills import crowded
 
 
@@ -115,7 +115,7 @@ def _candidates(program: Program, capacity: int, helpless: set[int]) -> Iterator
     lives, loads = _lives(program, slots), loads_of_whole_tiles(program, slots)
     kind = _kind(program, loads)
     tile = program.storage_column[program.operand_start[loads]]
-    for own in np.unique(kind[~np.isin(kind, list(helpless))]).tolist():
+    for own in distinct(kind[~np.isin(kind, list(helpless))]).tolist():
         live = lives.of(tile[kind == own])
         is_full = (live > 0) & (lives.used > capacity)
         if is_full.any() and (lives.used - live)[is_full].max() <= capacity:

@@ -81,13 +81,19 @@ def runs(column: np.ndarray) -> list[tuple[int, int]]:
     return list(zip(starts, [*starts[1:], len(column)], strict=False))
 
 
+def distinct(values: np.ndarray) -> np.ndarray:
+    """The distinct numbers, ascending: `np.unique` loads the module of masked arrays for them, 13 ms."""
+    ordered = np.sort(values)
+    return ordered[np.append(True, ordered[1:] != ordered[:-1])[: len(ordered)]]
+
+
 def distinct_numbers(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The distinct numbers, ascending, and the place of each value among them."""
-    distinct = np.unique(np.concatenate([values[:0], *(np.unique(values[p]) for p in pieces(len(values)))]))
+    every = distinct(np.concatenate([values[:0], *(distinct(values[p]) for p in pieces(len(values)))]))
     place = np.empty(len(values), np.int32)
     for piece in pieces(len(values)):
-        place[piece] = np.searchsorted(distinct, values[piece])
-    return distinct, place
+        place[piece] = np.searchsorted(every, values[piece])
+    return every, place
 
 
 def pieces(count: int) -> Iterator[slice]:

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from contextlib import ExitStack, contextmanager
 from importlib import import_module
 from types import TracebackType
@@ -37,12 +37,13 @@ MARKER = "nki_check(replay=0): check every kernel that the test launches"
 
 def checked(
     kernel: Any, args: tuple[Any, ...], kwargs: dict[str, Any], *, replay: int, target: str
-) -> list[Any]:
+) -> Sequence[Any]:
     """The findings of a kernel on arrays or specs; fails the test on them; advice does not count."""
     checking = part("checking")
     report = checking.report_of(kernel, args, kwargs, checking.Options(target, replay))
     _fail_on([report])
-    return list(report.findings)
+    findings: Sequence[object] = report.findings
+    return findings
 
 
 @contextmanager
@@ -160,7 +161,7 @@ def nki_simulate(nki_target: str) -> Callable[..., Any]:
 
 
 @pytest.fixture
-def nki_check(nki_target: str) -> Callable[..., list[Any]]:
+def nki_check(nki_target: str) -> Callable[..., Sequence[Any]]:
     """Check a kernel on arrays or specs; fails the test on findings; advice does not count.
 
     Returns:
@@ -169,7 +170,7 @@ def nki_check(nki_target: str) -> Callable[..., list[Any]]:
 
     def held_to_the_checks(
         kernel: Any, *args: Any, replay: int = 0, target: str = "", **kwargs: Any
-    ) -> list[Any]:
+    ) -> Sequence[Any]:
         chip = target or nki_target
         return checked(kernel, args, kwargs, replay=replay, target=chip)
 

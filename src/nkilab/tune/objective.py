@@ -26,7 +26,6 @@ from ..launches import Launched, launch_ranks
 from ..ledger.choice import demand_of
 from ..ledger.predict import recosted
 from ..machine import Machine
-from ..records import LONG, prepare
 from ..tiles.dtypes import as_dtype
 from ..timing import MODEL_VERSION
 from ..trace.affine import REPEATS, Repeats
@@ -140,7 +139,6 @@ class KernelObjective:
         self._timed: OrderedDict[Hashable, Timed] = OrderedDict()
         self._forms: dict[Hashable, Instruction] = {}
         self._repeats = repeats or Repeats()
-        self._rows = 0
 
     @property
     def name(self) -> str:
@@ -249,13 +247,6 @@ class KernelObjective:
             program.kept = (-1, None)
         return known
 
-    def _count(self, programs: Sequence[Program]) -> None:
-        """Load compiled code once many short programs make one long job of it."""
-        before = self._rows
-        self._rows += _rows(programs)
-        if before < LONG <= self._rows:
-            prepare()
-
     def _programs(self, number: int, point: Point) -> tuple[Program, ...]:
         """What a point traces on a case; the chip's limits and rules are kept from here on."""
         key = (number, repr(sorted(point.items())))
@@ -270,7 +261,6 @@ class KernelObjective:
             _keep(self._traces)
             while len(self._traces) > 1 and sum(map(_rows, self._traces.values())) > ROWS_KEPT:
                 self._traces.popitem(last=False)
-            self._count(known)
         return known
 
     def _launched(self, call: BoundCall) -> list[Launched]:

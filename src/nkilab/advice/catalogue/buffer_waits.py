@@ -7,7 +7,7 @@ from functools import partial
 
 import numpy as np
 
-from ...place.slots import DMA, slots_of
+from ...place.slots import DMA, distinct, slots_of
 from ...place.walk import KINDS
 from ...tiles.tile import SBUF
 from ...trace.program import Program
@@ -37,7 +37,7 @@ def banks(subject: Subject) -> Iterator[Candidate]:
     later = later_of(waits)
     emptied = is_product[later] & ~is_product[waits.node]
     emptied &= np.isin(waits.kind, [KINDS.index(name) for name in ("reuse", "anti", "output")])
-    for line, matmuls in by_line(program, np.unique(later[emptied])).items():
+    for line, matmuls in by_line(program, distinct(later[emptied])).items():
         yield Candidate(
             line,
             f"{plural(len(matmuls), 'matmul', 'wait')} until a bank of PSUM has been copied out",
@@ -71,7 +71,7 @@ def buffers(subject: Subject) -> Iterator[Candidate]:
     on_chip = slots.kinds.lie_in(SBUF)[dst] if len(dst) else np.zeros(0, np.bool_)
     is_load[: len(program)] = (slots.engine == DMA) & on_chip
     wanted = is_load[later] & np.isin(waits.kind, [KINDS.index("anti"), KINDS.index("output")])
-    for lines in _interleaved(by_line(program, np.unique(later[wanted]))):
+    for lines in _interleaved(by_line(program, distinct(later[wanted]))):
         every = np.concatenate(list(lines.values()))
         line = max(lines, key=lambda own: float(subject.spent[lines[own]].sum()))
         ways = [("a buffer for each load", every)]
@@ -92,7 +92,7 @@ def buffers(subject: Subject) -> Iterator[Candidate]:
 
 def _with_buffers(subject: Subject, loads: np.ndarray, dropped: np.ndarray) -> Program | float:
     """A tile for each of some loads; where they fill parts of tiles, the waits left out."""
-    slots, lines = subject.slots, np.unique(np.asarray(subject.program.line_column)[loads])
+    slots, lines = subject.slots, distinct(np.asarray(subject.program.line_column)[loads])
     edited = subject.renewed_at(lines, slots.engine[slots.row] == DMA)
     return subject.without_waits(dropped) if edited is None else edited
 

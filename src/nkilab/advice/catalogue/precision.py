@@ -9,7 +9,7 @@ import numpy as np
 from ...isa.declare import Instruction
 from ...isa.elementwise import TensorCopy, TensorTensor
 from ...isa.operators import operator_named
-from ...place.slots import ENGINES
+from ...place.slots import ENGINES, distinct
 from ...tiles.dtypes import BFLOAT16, FLOAT32
 from ...trace.program import Program
 from ...views.words import ENGINE_NAMES
@@ -175,7 +175,7 @@ def engines(subject: Subject) -> Iterator[Candidate]:
         return
     base, lines = subject.base, np.asarray(subject.base.line_column)
     rows = rows_where(base, lambda form: form.steps[0].engine == most and "engine" in form.attributes)
-    own_lines = [int(n) for n in np.unique(lines[rows]) if n < len(subject.line_spent)]
+    own_lines = [int(n) for n in distinct(lines[rows]) if n < len(subject.line_spent)]
     for line in sorted(own_lines, key=lambda n: -subject.line_spent[n])[:3]:
         own = rows[lines[rows] == line]
         edits = [

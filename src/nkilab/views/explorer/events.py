@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ...place.slots import DMA, ENGINES
+from ...place.slots import DMA, ENGINES, distinct
 from ...place.walk import ANTI, DIRECT, KINDS, OUTPUT
 from ...tiles.tile import HBM
 from ...timing.work import QUEUES
@@ -45,7 +45,7 @@ def instructions(run: Run) -> Columns:
     hidden = is_hidden(timeline)[here]
     lanes = [ENGINE_LANES[name] for name in ENGINES[:-1]]
     pc = np.zeros(len(here), np.int64)
-    for number in np.unique(engine).tolist():
+    for number in distinct(engine).tolist():
         own = engine == number
         pc[own] = np.arange(np.count_nonzero(own))
     texts = _operand_texts(run)
@@ -172,7 +172,7 @@ def transfers(run: Run) -> Columns:
 def _within(queue: np.ndarray) -> np.ndarray:
     """Per transfer its number within its queue."""
     result = np.zeros(len(queue), np.int32)
-    for number in np.unique(queue).tolist():
+    for number in distinct(queue).tolist():
         own = queue == number
         result[own] = np.arange(np.count_nonzero(own))
     return result
@@ -254,7 +254,7 @@ def opcode_summary(run: Run) -> Columns:
     opcode = np.array([names.index(name) for name in names], np.int64)[timeline.label]
     for number, engine in enumerate(ENGINES[:-1]):
         own = timeline.engine == number
-        for label in np.unique(opcode[own]).tolist():
+        for label in distinct(opcode[own]).tolist():
             here = np.flatnonzero(own & (opcode == label))
             start, end = timeline.start_ns[here], timeline.end_ns[here]
             reached = np.maximum.accumulate(end)
