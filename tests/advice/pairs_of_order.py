@@ -67,3 +67,34 @@ def a_loop_for_each_step(x, rewritten):
     for i in range(0 if rewritten else 12):
         used(i)
     return out
+
+
+@pair("software_pipeline", "bf16[128,1024]", "bf16[128,512]")
+def what_is_multiplied_again_is_computed_first(left, right, rewritten):
+    out = nl.ndarray((8, 512, 512), nl.float32, buffer=nl.shared_hbm)
+    a, b = loaded(left, nl.bfloat16), loaded(right, nl.bfloat16)
+
+    def first(i):
+        total, powers = psum((128, 512)), sbuf((128, 512), nl.bfloat16)
+        nisa.nc_matmul(total, a[:, i * 128 : i * 128 + 128], b)
+        nisa.activation(powers, op=nl.exp, data=total)
+        return powers
+
+    def last(i, powers):
+        for m in range(4):
+            total, result = psum((128, 512)), sbuf((128, 512))
+            nisa.nc_matmul(total, powers[:, m * 128 : m * 128 + 128], b)
+            nisa.tensor_copy(result, total)
+            nisa.dma_copy(out[i, m * 128 : m * 128 + 128], result)
+
+    before = None
+    for i in range(8):
+        powers = first(i)
+        if not rewritten:
+            last(i, powers)
+        elif before is not None:
+            last(i - 1, before)
+        before = powers
+    if rewritten:
+        last(7, before)
+    return out

@@ -73,7 +73,7 @@ _FIRST = (
     "dead_work", "hoist_loads", "hoist_transposes", "keep_on_chip", "avoid_spill", "fuse_activation",
     "fuse_alu", "fuse_reduction", "use_statistics", "use_scan", "fill_partitions", "block_mn",
     "widen_moving", "block_k", "bigger_transfers", "interchange_loops", "buffers", "fuse_loops",
-    "finer_tiles", "software_pipeline",
+    "finer_tiles", "software_pipeline", "split_precision",
 )  # fmt: skip
 
 

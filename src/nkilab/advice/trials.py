@@ -204,7 +204,9 @@ def advice_of(subject: Subject) -> tuple[Advice, ...]:
     for own, piece in _in_order(ranked):
         # edits of a line that make one program are one, whatever they are called
         same = piece.id if own.program is None else signature(own.program)
-        key = piece.line, own.latency_ns, piece.combined_with, same
+        # and so are the same changes one after the other, whichever comes first
+        several = frozenset((piece.id, *piece.combined_with)) if own.before else (piece.line, same)
+        key = own.latency_ns, several
         known = result.setdefault(key, piece)
         if piece.id not in (known.id, *known.also_called):
             result[key] = replace(known, also_called=(*known.also_called, piece.id))
@@ -244,7 +246,9 @@ def _with_places(pieces: Iterable[Advice]) -> tuple[Advice, ...]:
         if number is None:
             result.append(own)
         else:
-            result[number] = replace(result[number], places=(*result[number].places, own.where))
+            one, where = result[number], own.where
+            message = f"{one.message}{' and' if one.places else '; as much is gained at'} {where}"
+            result[number] = replace(one, message=message, places=(*one.places, where))
     return tuple(result)
 
 

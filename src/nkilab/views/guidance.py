@@ -69,9 +69,8 @@ class Advice(Struct, frozen=True):
     def lines(self) -> tuple[str, str, str]:
         """What is the matter, what it gains and what to do, as text."""
         low, high = self.interval_us
-        places = f", as much at {' or '.join(self.places)}" if self.places else ""
         return (
-            f"{self.where}: {self.message}{places} [{self.name}]",
+            f"{self.where}: {self.message} [{self.name}]",
             f"  gain: {self.gain_us:.2f} us by simulation, {low:.2f} to {high:.2f}: {self.edit} "
             f"({_EQUAL[self.equal]}{', but for rounding' if self.rounds else ''})",
             f"  hint: {self.fix}",
