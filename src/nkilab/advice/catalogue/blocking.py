@@ -288,7 +288,7 @@ def _stages(subject: Subject, loop: Loop) -> list[int]:
     "software_pipeline",
     relieves=(),
     title="the next iteration begins before this one ends",
-    what="an iteration multiplies, computes with the result and multiplies again, and TensorE waits in between",
+    what="an iteration multiplies, computes with the result and multiplies again; TensorE waits in between",
     why="an engine takes its instructions in the order of the text: what could begin in the next iteration "
     "stands behind what waits in this one",
     fix="issue the first products of the next iteration before the last ones of this one",
