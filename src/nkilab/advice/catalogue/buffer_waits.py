@@ -17,6 +17,9 @@ from ..declare import Candidate, Subject, plural, transformation
 from ..draft import Unfit
 from ..subject import by_line, later_of
 
+# kinds of waits that a tile of its own ends
+_ENDED = [KINDS.index(name) for name in ("reuse", "anti", "output")]
+
 
 @transformation(
     "psum_in_flight",
@@ -38,41 +41,29 @@ def banks(subject: Subject) -> Iterator[Candidate]:
     # nodes beyond the rows are no products
     is_product = np.pad(is_product[program.form_column], (0, len(waits.start) - 1 - len(program)))
     later = later_of(waits)
-    emptied = is_product[later] & ~is_product[waits.node]
-    emptied &= np.isin(waits.kind, [KINDS.index(name) for name in ("reuse", "anti", "output")])
+    emptied = is_product[later] & ~is_product[waits.node] & np.isin(waits.kind, _ENDED)
     for line, matmuls in by_line(program, np.unique(later[emptied])).items():
-        ended = np.flatnonzero(emptied & np.isin(later, matmuls))
         yield Candidate(
             line,
             f"{plural(len(matmuls), 'matmul', 'wait')} until a bank of PSUM has been copied out",
             float(subject.spent[matmuls].sum()),
-            (("a bank for each sum", partial(_with_banks, subject, line, ended)),),
+            (("a bank for each sum", partial(_without_waits, subject, matmuls, emptied)),),
         )
 
 
-def _with_banks(subject: Subject, line: int, ended: np.ndarray) -> Program:
-    """A tile for each sum.
+def _without_waits(subject: Subject, rows: np.ndarray, ended: np.ndarray) -> Program | float:
+    """A tile for each time that the lines of some rows fill one; where they fill parts, the waits left out.
 
     Raises:
-        Unfit: if nothing is gained where the waits end, or sums fill parts of tiles.
+        Unfit: if that gains nothing that the model resolves, which is quick to tell.
     """
-    _worth_ending(subject, ended)
-    edited = subject.renewed_at(np.array([line]), np.ones(len(subject.slots.row), np.bool_))
-    if edited is None:
-        raise Unfit
-    return edited
-
-
-def _worth_ending(subject: Subject, waits: np.ndarray) -> float:
-    """Nanoseconds without some waits, which is quick to tell.
-
-    Raises:
-        Unfit: if that is no gain which the model resolves.
-    """
+    waits = np.flatnonzero(ended & np.isin(later_of(subject.plan.waits), rows))
     latency = subject.without_waits(waits)
     if latency > (1 - least_gain()) * subject.latency_ns:
         raise Unfit
-    return latency
+    lines = np.unique(np.asarray(subject.program.line_column)[rows])
+    edited = subject.renewed_at(lines, np.ones(len(subject.slots.row), np.bool_))
+    return latency if edited is None else edited
 
 
 @transformation(
@@ -93,8 +84,7 @@ def buffers(subject: Subject) -> Iterator[Candidate]:
     dst = slots.storage[np.asarray(program.operand_start)[:-1].clip(max=max(len(slots.storage) - 1, 0))]
     fills[: len(program)] = slots.kinds.lie_in(SBUF)[dst] if len(dst) else False
     moves[: len(program)] = slots.engine == DMA
-    wanted = fills[later] & (moves[later] | moves[waits.node])
-    wanted &= np.isin(waits.kind, [KINDS.index("anti"), KINDS.index("output")])
+    wanted = fills[later] & (moves[later] | moves[waits.node]) & np.isin(waits.kind, _ENDED[1:])
     for lines in _interleaved(by_line(program, np.unique(later[wanted]))):
         every = np.concatenate(list(lines.values()))
         line = max(lines, key=lambda own: float(subject.spent[lines[own]].sum()))
@@ -106,10 +96,7 @@ def buffers(subject: Subject) -> Iterator[Candidate]:
             line,
             f"{plural(len(every), word)} must wait until what {_tiles(program, dst[every])} held is used up",
             float(subject.spent[every].sum()),
-            tuple(
-                (words, partial(_with_buffers, subject, rows, np.flatnonzero(wanted & np.isin(later, rows))))
-                for words, rows in ways
-            ),
+            tuple((words, partial(_without_waits, subject, rows, wanted)) for words, rows in ways),
         )
 
 
@@ -118,17 +105,6 @@ def _tiles(program: Program, storages: np.ndarray) -> str:
     records = [program.storages[own] for own in np.unique(storages).tolist()]
     counts = Counter(f"{own.dtype}{list(own.shape)}" for own in records)
     return " and ".join(f"{count if count > 1 else 'one'} {words}" for words, count in counts.items())
-
-
-def _with_buffers(subject: Subject, rows: np.ndarray, ended: np.ndarray) -> Program | float:
-    """A tile for each of some rows; where they fill parts of tiles, the waits left out.
-
-    Raises:
-        Unfit: if nothing is gained where the waits end.
-    """
-    latency, lines = _worth_ending(subject, ended), np.unique(np.asarray(subject.program.line_column)[rows])
-    edited = subject.renewed_at(lines, np.ones(len(subject.slots.row), np.bool_))
-    return latency if edited is None else edited
 
 
 def _interleaved(lines: dict[int, np.ndarray]) -> Iterator[dict[int, np.ndarray]]:
