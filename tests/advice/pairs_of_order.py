@@ -69,32 +69,34 @@ def a_loop_for_each_step(x, rewritten):
     return out
 
 
-@pair("software_pipeline", "bf16[128,1024]", "bf16[128,512]")
-def what_is_multiplied_again_is_computed_first(left, right, rewritten):
-    out = nl.ndarray((8, 512, 512), nl.float32, buffer=nl.shared_hbm)
-    a, b = loaded(left, nl.bfloat16), loaded(right, nl.bfloat16)
+@pair("software_pipeline", "bf16[128,1024]", "bf16[128,1024]", "bf16[128,1024]", near=0.15)
+def what_is_multiplied_again_is_computed_first(queries, keys, values, rewritten):
+    out = nl.ndarray((8, 128, 128), nl.float32, buffer=nl.shared_hbm)
+    q, k, v = (loaded(own, nl.bfloat16) for own in (queries, keys, values))
 
     def first(i):
-        total, powers = psum((128, 512)), sbuf((128, 512), nl.bfloat16)
-        nisa.nc_matmul(total, a[:, i * 128 : i * 128 + 128], b)
-        nisa.activation(powers, op=nl.exp, data=total)
+        powers = sbuf((128, 1024), nl.bfloat16)
+        for n in range(2):
+            scores = psum((128, 512))
+            nisa.nc_matmul(scores, q[:, i * 128 : i * 128 + 128], k[:, n * 512 : n * 512 + 512])
+            nisa.activation(powers[:, n * 512 : n * 512 + 512], op=nl.exp, data=scores)
         return powers
 
     def last(i, powers):
-        for m in range(4):
-            total, result = psum((128, 512)), sbuf((128, 512))
-            nisa.nc_matmul(total, powers[:, m * 128 : m * 128 + 128], b)
-            nisa.tensor_copy(result, total)
-            nisa.dma_copy(out[i, m * 128 : m * 128 + 128], result)
+        total, result = psum((128, 128)), sbuf((128, 128))
+        for n in range(8):
+            bank, turned = nl.ndarray((128, 128), nl.bfloat16, buffer=nl.psum), sbuf((128, 128), nl.bfloat16)
+            nisa.nc_transpose(bank, powers[:, n * 128 : n * 128 + 128])
+            nisa.tensor_copy(turned, bank)
+            nisa.nc_matmul(total, turned, v[:, n * 128 : n * 128 + 128])
+        nisa.tensor_copy(result, total)
+        nisa.dma_copy(out[i], result)
 
-    before = None
-    for i in range(8):
-        powers = first(i)
-        if not rewritten:
-            last(i, powers)
-        elif before is not None:
-            last(i - 1, before)
-        before = powers
-    if rewritten:
-        last(7, before)
+    before = first(0)
+    for i in range(1, 8):
+        if rewritten:
+            powers = first(i)
+        last(i - 1, before)
+        before = powers if rewritten else first(i)
+    last(7, before)
     return out
