@@ -224,7 +224,7 @@ def test_equal_changes_of_several_lines_are_one_piece_with_its_places() -> None:
 
 
 def test_of_gains_as_good_as_equal_what_experts_do_first_comes_first() -> None:
-    """Blocks before an order of loops, a second piece of one change behind the first of another; then the rest."""
+    """Blocks before an order of loops; a second piece of one change behind the first of all others."""
     gains = [
         (10.0, "interchange_loops"),
         (9.0, "block_mn"),
@@ -232,6 +232,12 @@ def test_of_gains_as_good_as_equal_what_experts_do_first_comes_first() -> None:
         (5.0, "hoist_loads"),
         (-1.0, "buffers"),
     ]
-    pieces = [(gain, Tried(id, Candidate(0, "", 0.0, ()), "", 0.0), Advice(id, str(gain), "", gain, (0, 0), "", "", ""))
-              for gain, id in gains]  # fmt: skip
+    pieces = [
+        (
+            gain,
+            Tried(id, Candidate(0, "", 0.0, ()), "", 0.0),
+            Advice(id, str(gain), "", gain, (0, 0), "", "", ""),
+        )
+        for gain, id in gains
+    ]
     assert [piece.where for _, piece in _in_order(pieces)] == ["9.0", "10.0", "5.0", "-1.0", "8.0"]

@@ -213,25 +213,20 @@ def advice_of(subject: Subject) -> tuple[Advice, ...]:
     return _with_places(result.values())
 
 
-def _in_order(ranked: Sequence[tuple[float, Tried, Advice]]) -> Iterator[tuple[Tried, Advice]]:
+def _in_order(ranked: Sequence[tuple[float, Tried, Advice]]) -> list[tuple[Tried, Advice]]:
     """What saves most first; of gains that are as good as equal what experts do first.
 
     A second piece of the same changes comes behind the first of all the others.
     """
-    left = sorted(ranked, key=lambda one: -one[0])
-    seen, later = set[object](), list[tuple[Tried, Advice]]()
+    left, ordered = sorted(ranked, key=lambda one: -one[0]), list[tuple[Tried, Advice]]()
     while left:
         most = left[0][0]
-        near = [one for one in left if one[0] >= min(most, NEAR * most)]
+        near = [one[1:] for one in left if one[0] >= min(most, NEAR * most)]
         left = left[len(near) :]
-        for _, own, piece in sorted(near, key=lambda one: place_of(one[1].id)):
-            name = piece.id, piece.combined_with
-            if name in seen:
-                later.append((own, piece))
-            else:
-                yield own, piece
-            seen.add(name)
-    yield from later
+        ordered += sorted(near, key=lambda one: place_of(one[1].id))
+    names = [(piece.id, piece.combined_with) for _, piece in ordered]
+    numbers = sorted(range(len(names)), key=lambda n: names.index(names[n]) != n)
+    return [ordered[n] for n in numbers]
 
 
 def _with_places(pieces: Iterable[Advice]) -> tuple[Advice, ...]:

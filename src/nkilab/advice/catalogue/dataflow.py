@@ -11,7 +11,7 @@ import numpy as np
 from ...isa.declare import Instruction
 from ...isa.scans import TensorTensorScan
 from ...place.slots import DMA
-from ...tiles.tile import HBM, SBUF, layout
+from ...tiles.tile import HBM, SBUF, Layout, layout
 from ...trace.program import Program
 from ..declare import Candidate, Edit, Subject, plural, transformation
 from ..draft import Draft, Slot, Unfit, cut, whole_tile
@@ -283,19 +283,25 @@ def _cut(subject: Subject, rows: np.ndarray, count: int) -> Program:
         if not draft.accepts(form, layouts):
             continue
         changed = True
-        fresh, values = draft.form_with(row, layouts), subject.base.values_of(row)
-        for number, part in enumerate(parts):
-            moved = [
-                (s, o + one[0], one[1]) for (s, o, _), one in zip(slots, part, strict=True) if one is not None
-            ]
-            if number and isinstance(fresh, TensorTensorScan):
-                moved = [*moved[:3], _last_column(moved[0])]
-                fresh, values = _continued(draft, fresh, moved), ()
-            draft.insert(row, fresh, values, moved)
+        _insert(draft, row, draft.form_with(row, layouts), parts)
         draft.drop([row])
     if not changed:
         raise Unfit
     return draft.program()
+
+
+def _insert(
+    draft: Draft, row: int, form: Instruction, parts: Sequence[Sequence[tuple[int, Layout] | None]]
+) -> None:
+    """Put the parts of a row in its place; each of a scan goes on where the one before it ended."""
+    values = draft.base.values_of(row)
+    for number, part in enumerate(parts):
+        pairs = zip(draft.slots(row), part, strict=True)
+        moved = [(s, o + one[0], one[1]) for (s, o, _), one in pairs if one is not None]
+        if number and isinstance(form, TensorTensorScan):
+            moved = [*moved[:3], _last_column(moved[0])]
+            form, values = _continued(draft, form, moved), ()
+        draft.insert(row, form, values, moved)
 
 
 def _last_column(slot: Slot) -> Slot:
