@@ -17,7 +17,7 @@ from msgspec import structs
 
 from . import api
 from .advice.equal_results import NARROW, REORDERED, ROUNDED, difference
-from .checking import Launch, Options, examined, status_of
+from .checking import Launch, Options, begun_before, examined, status_of
 from .checks.report import Prediction, Report
 from .conformal import gain_factors
 from .disk import replace_whole
@@ -29,6 +29,7 @@ from .migrate.source import read, unified
 from .packages import home_of
 from .progress import columns
 from .runner import kernel_from, parts_of
+from .trace.program import Program
 from .views.guidance import Advice
 from .watching import fresh_modules
 
@@ -38,9 +39,10 @@ MOST_TRIED = 16
 
 
 class Ran(NamedTuple):
-    """What a kernel left: its results, and the report of a check."""
+    """What a kernel left: its results, programs, and the report of a check."""
 
     results: list[np.ndarray]
+    programs: Sequence[Program]
     report: Report
     predicted: Prediction
 
@@ -48,6 +50,11 @@ class Ran(NamedTuple):
     def advice(self) -> Sequence[Advice]:
         """What pays, the most first."""
         return cast("Sequence[Advice]", self.report.pieces)
+
+    @property
+    def why_none(self) -> str:
+        """The sentence where nothing pays: how near the roofline is."""
+        return api.estimate_programs(self.programs).run.guidance.sentence
 
 
 @dataclass(frozen=True)
@@ -111,7 +118,12 @@ def run_advise(
     """
     if writes and not number:
         raise UsageError("--write has nothing to write", hint="name a piece of advice: --apply 1 --write")
-    before = ran(designation, call, target)
+    try:
+        before = ran(designation, call, target)
+    except Exception as error:
+        if not as_json and (begun := begun_before(error)):
+            print(f"note: the kernel stopped before its end{begun}; advice is for kernels that run to it")
+        raise
     report = before.report
     applied = applied_to(designation, call, target, number, before) if number else None
     path = applied.advice.path if applied and writes else ""
@@ -137,8 +149,7 @@ def run_advise(
         first, *rest = own.lines()
         for line in (f"{place:>2}  {first}", *(f"  {line}" for line in rest)):
             print(printable(fill(line, columns(), subsequent_indent="      ")))
-    nothing = "no change that nkilab knows would save more time here than its model can tell apart"
-    print("--apply N writes one as a diff, runs it and compares" if before.advice else nothing)
+    print("--apply N writes one as a diff, runs it and compares" if before.advice else before.why_none)
     return status_of([report])
 
 
@@ -154,7 +165,7 @@ def ran(designation: str, call: Launch, target: str) -> Ran:
     if report.predicted is None:
         raise UsageError(f"{report.kernel} cannot be timed", hint="nkilab check says why")
     results = launched.results if isinstance(launched.results, list | tuple) else [launched.results]
-    return Ran([np.asarray(own) for own in results], report, report.predicted)
+    return Ran([np.asarray(own) for own in results], launched.programs, report, report.predicted)
 
 
 def applied_to(designation: str, call: Launch, target: str, number: int, before: Ran) -> Applied:

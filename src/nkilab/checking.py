@@ -315,7 +315,7 @@ def merged(reports: Sequence[Report]) -> list[Report]:
     return fresh_reports
 
 
-def _begun(error: Exception) -> str:
+def begun_before(error: Exception) -> str:
     """What ran of a kernel before an error, and how long it takes; "" where that is nothing."""
     begun = broken_off(error)
     if begun is None:
@@ -330,7 +330,7 @@ def _begun(error: Exception) -> str:
 
 def _stopped(kernel: Kernel, machine: Machine, error: NkilabError, cause: Exception) -> Report:
     """The report of a kernel that does not run to its end: an error as it is told, and as it was raised."""
-    note = f"the kernel stopped before its end{_begun(cause)}, so only its text was checked"
+    note = f"the kernel stopped before its end{begun_before(cause)}, so only its text was checked"
     sources = Sources()
     findings = [faults.from_error(error, kernel), *checks.examine_text(kernel, sources, machine.generation)]
     return _report_on(kernel, machine.name, findings, sources, (note,))

@@ -67,3 +67,36 @@ def a_loop_for_each_step(x, rewritten):
     for i in range(0 if rewritten else 12):
         used(i)
     return out
+
+
+@pair("software_pipeline", "bf16[128,1024]", "bf16[128,1024]", "bf16[128,1024]", near=0.15)
+def what_is_multiplied_again_is_computed_first(queries, keys, values, rewritten):
+    out = nl.ndarray((8, 128, 128), nl.float32, buffer=nl.shared_hbm)
+    q, k, v = (loaded(own, nl.bfloat16) for own in (queries, keys, values))
+
+    def first(i):
+        powers = sbuf((128, 1024), nl.bfloat16)
+        for n in range(2):
+            scores = psum((128, 512))
+            nisa.nc_matmul(scores, q[:, i * 128 : i * 128 + 128], k[:, n * 512 : n * 512 + 512])
+            nisa.activation(powers[:, n * 512 : n * 512 + 512], op=nl.exp, data=scores)
+        return powers
+
+    def last(i, powers):
+        total, result = psum((128, 128)), sbuf((128, 128))
+        for n in range(8):
+            bank, turned = nl.ndarray((128, 128), nl.bfloat16, buffer=nl.psum), sbuf((128, 128), nl.bfloat16)
+            nisa.nc_transpose(bank, powers[:, n * 128 : n * 128 + 128])
+            nisa.tensor_copy(turned, bank)
+            nisa.nc_matmul(total, turned, v[:, n * 128 : n * 128 + 128])
+        nisa.tensor_copy(result, total)
+        nisa.dma_copy(out[i], result)
+
+    before = first(0)
+    for i in range(1, 8):
+        if rewritten:
+            powers = first(i)
+        last(i - 1, before)
+        before = powers if rewritten else first(i)
+    last(7, before)
+    return out

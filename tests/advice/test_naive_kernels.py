@@ -6,13 +6,17 @@ import pytest
 
 import nkilab
 from nkilab.advice import CATALOGUE, Subject, subject_of
+from nkilab.advice.catalogue.dataflow import _in_pieces
+from nkilab.advice.declare import Candidate
 from nkilab.advice.draft import Unfit
 from nkilab.advice.equal_results import are_equal, results_of
+from nkilab.advice.trials import Tried, _in_order, _with_places
 from nkilab.api import machine_for
 from nkilab.arguments import argument
 from nkilab.estimates import estimate_program
 from nkilab.launches import launch
 from nkilab.trace.program import Program
+from nkilab.views.guidance import Advice
 
 with nkilab.activate():
     import nki
@@ -159,3 +163,81 @@ def test_a_tile_that_something_else_reads_whole_is_no_window() -> None:
     edits = [e for c in CATALOGUE["hoist_loads"].find(own) for w, e in c.edits if w.startswith("all that")]
     with pytest.raises(Unfit):
         edits[0]()
+
+
+with nkilab.activate():
+
+    @nki.jit
+    def decayed(x):  # type: ignore[no-untyped-def]
+        """A running sum with a factor, of what is doubled first."""
+        out = nl.ndarray((128, 4096), nl.float32, buffer=nl.shared_hbm)
+        tile = nl.ndarray((128, 4096), nl.float32, buffer=nl.sbuf)
+        nisa.dma_copy(tile, x)
+        factor = nl.ndarray((128, 4096), nl.float32, buffer=nl.sbuf)
+        nisa.tensor_scalar(factor, tile, op0=nl.multiply, operand0=0.25)
+        result = nl.ndarray((128, 4096), nl.float32, buffer=nl.sbuf)
+        nisa.tensor_tensor_scan(result, factor, tile, 1.0, op0=nl.multiply, op1=nl.add)
+        nisa.dma_copy(out, result)
+        return out
+
+    @nki.jit
+    def buffered(x, y):  # type: ignore[no-untyped-def]
+        """Two tiles that every iteration fills again, and one whose results are stored."""
+        out = nl.ndarray((8, 128, 2048), nl.float32, buffer=nl.shared_hbm)
+        one, other, total = (nl.ndarray((128, 2048), nl.float32, buffer=nl.sbuf) for _ in range(3))
+        for i in range(8):
+            nisa.dma_copy(one, x[i])
+            nisa.dma_copy(other, y[i])
+            nisa.tensor_tensor(total, one, other, op=nl.add)
+            nisa.dma_copy(out[i], total)
+        return out
+
+
+@pytest.mark.parametrize("count", [2, 8])
+def test_a_scan_in_pieces_goes_on_where_the_last_piece_ended(count: int) -> None:
+    own = subject(decayed, "f32[128,4096]")
+    rows = own.rows_of("dma_copy", "tensor_scalar", "tensor_tensor_scan")
+    program = _in_pieces(own, rows, count)
+    assert program.opcodes()["tensor_tensor_scan"] == count
+    expected, results = results_of(own.base), results_of(program)
+    assert expected is not None
+    assert results is not None
+    assert are_equal(expected, results, own.base, rounds=False)
+    # a piece is stored before the next is computed
+    names = [program.form_of(row).name for row in range(len(program))]
+    assert names.index("tensor_tensor_scan") < names.index("dma_copy", 2) < len(names) - 3
+
+
+def test_each_tile_that_is_waited_for_is_counted() -> None:
+    (own,) = CATALOGUE["buffers"].find(subject(buffered, "f32[8,128,2048]", "f32[8,128,2048]"))
+    assert own.message.endswith("must wait until what 3 float32[128, 2048] held is used up")
+
+
+def test_equal_changes_of_several_lines_are_one_piece_with_its_places() -> None:
+    gains = {"a.py:4": 13.0, "a.py:9": 12.5, "a.py:7": 10.0, "a.py:8": 4.0}
+    pieces = [Advice("shift_engine", where, "busy", gain, (1.0, 20.0), "all on ScalarE", "", "")
+              for where, gain in gains.items()]  # fmt: skip
+    first, second = _with_places(pieces)
+    assert first.places == ("a.py:9", "a.py:7")
+    assert first.message == "busy; as much is gained at a.py:9 and a.py:7"
+    assert (second.where, second.places) == ("a.py:8", ())
+
+
+def test_of_gains_as_good_as_equal_what_experts_do_first_comes_first() -> None:
+    """Blocks before an order of loops; a second piece of one change behind the first of all others."""
+    gains = [
+        (10.0, "interchange_loops"),
+        (9.0, "block_mn"),
+        (8.0, "block_mn"),
+        (5.0, "hoist_loads"),
+        (-1.0, "buffers"),
+    ]
+    pieces = [
+        (
+            gain,
+            Tried(id, Candidate(0, "", 0.0, ()), "", 0.0),
+            Advice(id, str(gain), "", gain, (0, 0), "", "", ""),
+        )
+        for gain, id in gains
+    ]
+    assert [piece.where for _, piece in _in_order(pieces)] == ["9.0", "10.0", "5.0", "-1.0", "8.0"]

@@ -237,6 +237,26 @@ return out
         ("f32[128,2048]",),
         "nisa.activation(dst=fresh, op=nl.tanh, data=tile, scale=0.5)",
     ),
+    "what an activation has no place for, nki": Case(
+        "fuse_activation",
+        text(_DST_FIRST, "x", """
+out = nl.ndarray((16, 128, 2048), nl.float32, buffer=nl.shared_hbm)
+tile = nl.ndarray((128, 2048), nl.float32, buffer=nl.sbuf)
+nisa.dma_copy(tile, x)
+for i in range(16):
+    largest = nl.ndarray((128, 1), nl.float32, buffer=nl.sbuf)
+    nisa.tensor_reduce(largest, op=nl.maximum, data=tile, axis=1)
+    less = nl.ndarray((128, 2048), nl.float32, buffer=nl.sbuf)
+    # the largest is zero
+    nisa.tensor_scalar(less, tile, op0=nl.subtract, operand0=largest)
+    powers = nl.ndarray((128, 2048), nl.float32, buffer=nl.sbuf)
+    nisa.activation(powers, op=nl.exp, data=less)
+    nisa.dma_copy(out[i], powers)
+return out
+"""),
+        ("f32[128,2048]",),
+        "nisa.tensor_reduce(largest, op=nl.maximum, data=tile, axis=1, negate=True)",
+    ),
     "fuse_reduction, nki": Case(
         "fuse_reduction",
         text(_DST_FIRST, "x", """

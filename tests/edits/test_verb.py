@@ -130,3 +130,36 @@ def test_a_kernel_that_fails_is_told_as_by_its_run(folder: Path, capfd) -> None:
     (folder / "kernel.py").write_text(FUSE.text.replace("operand0=0.5", "operand0=half"))
     assert inside("advise", "kernel.py:kernel", *ARGS, folder=folder) == 1
     assert "kernel.py:15: tensor_scalar: " in capfd.readouterr().err
+
+
+def test_a_kernel_that_breaks_off_tells_what_ran(folder: Path, capfd) -> None:
+    broken = FUSE.text.replace("return out", "nisa.nc_matmul(out, out, out)\n    return out")
+    (folder / "kernel.py").write_text(broken)
+    assert inside("advise", "kernel.py:kernel", *ARGS, folder=folder) == 1
+    printed = capfd.readouterr()
+    assert printed.out.startswith("note: the kernel stopped before its end, after ")
+    assert "us predicted); advice is for kernels that run to it\n" in printed.out
+    assert "nc_matmul: dst is in " in printed.err
+
+
+COPY = """
+import nki
+import nki.isa as nisa
+import nki.language as nl
+
+
+@nki.jit
+def kernel(x):
+    out = nl.ndarray((128, 65536), nl.float32, buffer=nl.shared_hbm)
+    for i in range(16):
+        tile = nl.ndarray((128, 4096), nl.float32, buffer=nl.sbuf)
+        nisa.dma_copy(tile, x[:, nl.ds(i * 4096, 4096)])
+        nisa.dma_copy(out[:, nl.ds(i * 4096, 4096)], tile)
+    return out
+"""
+
+
+def test_a_kernel_near_its_roofline_is_told_so(folder: Path, capfd) -> None:
+    (folder / "kernel.py").write_text(COPY)
+    assert inside("advise", "kernel.py:kernel", "--arg", "f32[128,65536]", folder=folder) == 0
+    assert capfd.readouterr().out == "It is within 4 % of its roofline: nothing here pays.\n"

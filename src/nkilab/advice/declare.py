@@ -54,21 +54,26 @@ class Transformation(Struct, frozen=True):
         relieves: the engines, and "dma", that have less to do with it; the others are as busy as before.
         by_formula: whether an edited program only lasts as long as the changed kernel: what goes is part of
             another instruction, or of an argument, whose formula gives the same values.
+        narrows: whether values have fewer bits afterwards, which the results may be too narrow for.
     """
 
     rule: Rule
     find: Detector
     relieves: frozenset[str]
     by_formula: bool
+    narrows: bool
 
 
 # engines that work element by element, and take over from each other
 POINTWISE = ENGINES[1:4]
 CATALOGUE: dict[str, Transformation] = {}
-# measured: what experts change most often in the published sequences of docs/ladders.md
-_USUAL = (
-    "finer_tiles", "bigger_transfers", "block_mn", "block_k", "hoist_loads", "fuse_loops", "hoist_transposes",
-    "keep_on_chip", "fill_partitions", "lower_precision", "widen_moving", "split_precision",
+# What experts do first of changes that gain as much: what need not be done goes, then one instruction does
+# what several did; then tiles get another size, loops another order, and engines other work.
+_FIRST = (
+    "dead_work", "hoist_loads", "hoist_transposes", "keep_on_chip", "avoid_spill", "fuse_activation",
+    "fuse_alu", "fuse_reduction", "use_statistics", "use_scan", "fill_partitions", "block_mn",
+    "widen_moving", "block_k", "bigger_transfers", "interchange_loops", "buffers", "fuse_loops",
+    "finer_tiles", "software_pipeline", "split_precision",
 )  # fmt: skip
 
 
@@ -78,6 +83,7 @@ def transformation(
     *,
     moves_rows: bool = True,
     by_formula: bool = False,
+    narrows: bool = False,
     **facts: Unpack[Facts],
 ) -> Callable[[Detector], Detector]:
     """Declare a transformation, with what a rule of the checks says; the function below finds it.
@@ -90,7 +96,7 @@ def transformation(
         def candidates(subject: Subject) -> Iterator[Candidate]:
             return find(subject) if subject.may_be_edited or not moves_rows else iter(())
 
-        CATALOGUE[id] = Transformation(own, candidates, frozenset(relieves), by_formula)
+        CATALOGUE[id] = Transformation(own, candidates, frozenset(relieves), by_formula, narrows)
         return find
 
     return register
@@ -111,9 +117,9 @@ def site_of(program: Program, line: int) -> Site:
     return Site(*program.lines[line])
 
 
-def usual(id: str) -> int:
-    """The place of a transformation among those that experts make, the most usual first."""
-    return _USUAL.index(id) if id in _USUAL else len(_USUAL)
+def place_of(id: str) -> int:
+    """The place of a transformation in the order in which experts make them."""
+    return _FIRST.index(id) if id in _FIRST else len(_FIRST)
 
 
 def plural(count: int, word: str, verb: str = "") -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cached_property
 
 import numpy as np
@@ -102,7 +102,11 @@ class Subject(Struct, frozen=True, eq=False, dict=True):
 
     def most_ns(self, relieved: frozenset[str]) -> float:
         """The most that a change can save by which these engines alone have less to do."""
-        others = [busy for name, busy in self.occupied_ns.items() if name not in relieved]
+        machine = self.program.machine
+        # TensorE may warm up
+        warm = machine["tensor_cold_rate"] if machine["tensor_warm_up_ns"] else 1.0
+        others = [busy * (warm if name == ENGINES[0] else 1.0) for name, busy in self.occupied_ns.items()
+                  if name not in relieved]  # fmt: skip
         return self.latency_ns - self.fixed_ns - max(others, default=0.0)
 
     def left_share(self, relieved: frozenset[str]) -> float:
@@ -236,9 +240,12 @@ class Subject(Struct, frozen=True, eq=False, dict=True):
         """Whether a storage is a tensor in HBM."""
         return self.base.storages[storage].memory == HBM
 
-    def with_costs(self, rows: np.ndarray, change: Callable[..., object]) -> float:
+    def with_costs(self, changes: Sequence[tuple[np.ndarray, Callable[..., object]]]) -> float:
         """Nanoseconds of `program` with other costs of some rows, under the same plan."""
-        return latency_ns(with_steps(self.program, rows, change), self.plan, self.work)
+        program = self.program
+        for rows, change in changes:
+            program = with_steps(program, rows, change)
+        return latency_ns(program, self.plan, self.work)
 
     def without_waits(self, dropped: np.ndarray) -> float:
         """Nanoseconds where some waits of the plan, by position, are left out."""

@@ -6,7 +6,7 @@ edited programs more is tried: what saves more together than one by one is told 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -16,21 +16,26 @@ from ..cores import signature
 from ..errors import NkilabError
 from ..trace.program import Program
 from ..views.guidance import Advice, Equality
-from .declare import CATALOGUE, Candidate, Edit, site_of, usual
+from .declare import CATALOGUE, Candidate, Edit, place_of, site_of
 from .draft import Unfit
 from .equal_results import are_equal, results_of
 from .subject import MOST_ROWS, Subject, edited_latency_ns, subject_of_program
 
 Best = tuple[str, float, Program | None]
 Named = tuple[str, Edit]
-# edits that are tried of a program that is neither long nor short, and at most: every verb shows one list
+# edits that are tried of most programs, and at most: every verb shows one list
 USUAL_EDITS, MOST_EDITS = 8, 24
 # changes that are told together, those that they begin with, and edits that are tried behind each
 MOST_TOGETHER, MOST_FIRSTS, FOLLOWERS = 3, 3, 3
-# further edits of a candidate that pays; rows of all edits, and of those of a small program for each edit
+# further edits of a candidate that pays; rows of all edits, of a long program and of a short one
 MOST_OTHERS = 2
-TRIED_ROWS = 4 * MOST_ROWS
+TRIED_ROWS, FEW_ROWS = 4 * MOST_ROWS, 72_000
+# rows of a program from which on no changes are tried together
 SMALL_ROWS = 2_500
+# gains from this share of a larger one on are as good as equal to it
+NEAR = 0.75
+# how much a gain counts that is only supposed, and one that the results may be too narrow for
+SUPPOSED, NARROWED = 0.5, 0.3
 
 
 class Tried(Struct, frozen=True):
@@ -92,7 +97,7 @@ def best_edit(subject: Subject, candidate: Candidate, edits: Sequence[Named] = (
 def _affordable(subject: Subject) -> int:
     """How many edits are tried of a program: more of a short one, fewer of a long one."""
     rows = max(1, len(subject.written))
-    return max(1, min(USUAL_EDITS, TRIED_ROWS // rows), min(MOST_EDITS, SMALL_ROWS * USUAL_EDITS // rows))
+    return max(1, min(USUAL_EDITS, TRIED_ROWS // rows), min(MOST_EDITS, FEW_ROWS // rows))
 
 
 def tried(subject: Subject, left: int) -> list[Tried]:
@@ -128,7 +133,8 @@ def _firsts(
         place, best = next(((n, own) for n, own in enumerate(outcomes) if own is not None), (0, None))
         if best is not None:
             result.append((Tried(id, candidate, *best), candidate.edits[place + 1 :][:MOST_OTHERS]))
-            left -= 1
+            # what changes costs or waits alone is timed at once
+            left -= best[2] is not None
     return result, left
 
 
@@ -177,31 +183,68 @@ def _saved(subject: Subject, own: Tried) -> float:
 
 
 def advice_of(subject: Subject) -> tuple[Advice, ...]:
-    """What pays of the edits that are tried, the most first; an interval from 0.1 % on reaches zero.
+    """What pays of the edits that are tried; an interval from 0.1 % on reaches zero.
 
-    Several changes stand where what they save beyond each of them would stand. Of gains that the model cannot
-    tell apart the change comes first that experts make most often. What computes something else is left out.
+    Several changes stand where what they save beyond each of them would stand. What computes something else
+    is left out.
     """
     part = subject.part
     singles = tried(part, _affordable(part))
     several = list(together(part, singles)) if len(part.written) <= SMALL_ROWS else []
     saved = _saved_by_id(part, singles)
-    step = least_gain() * part.latency_ns
-    ranked = []
+    ranked: list[tuple[float, Tried, Advice]] = []
     for own in (*singles, *several):
         piece, gain = _advice(subject, own), _saved(part, own)
         gain -= sum(saved.get(one.id, 0.0) for one in own.changes) if own.before else 0.0
         if piece.interval_us[0] > 1e-6 * subject.latency_ns and (equal := _equality(part, own)):
-            ranked.append(((-round(gain / step), usual(own.id), -gain), own, replace(piece, equal=equal)))
+            gain *= SUPPOSED if equal == "assumed" else 1.0
+            gain *= NARROWED if any(CATALOGUE[one.id].narrows for one in own.changes) else 1.0
+            ranked.append((gain, own, replace(piece, equal=equal)))
     result: dict[tuple[object, ...], Advice] = {}
-    for _, own, piece in sorted(ranked, key=lambda one: one[0]):
+    for own, piece in _in_order(ranked):
         # edits of a line that make one program are one, whatever they are called
         same = piece.id if own.program is None else signature(own.program)
-        key = piece.line, own.latency_ns, piece.combined_with, same
+        # and so are the same changes one after the other, whichever comes first
+        several = frozenset((piece.id, *piece.combined_with)) if own.before else (piece.line, same)
+        key = own.latency_ns, several
         known = result.setdefault(key, piece)
         if piece.id not in (known.id, *known.also_called):
             result[key] = replace(known, also_called=(*known.also_called, piece.id))
-    return tuple(result.values())
+    return _with_places(result.values())
+
+
+def _in_order(ranked: Sequence[tuple[float, Tried, Advice]]) -> list[tuple[Tried, Advice]]:
+    """What saves most first; of gains that are as good as equal what experts do first.
+
+    A second piece of the same changes comes behind the first of all the others.
+    """
+    left, ordered = sorted(ranked, key=lambda one: -one[0]), list[tuple[Tried, Advice]]()
+    while left:
+        most = left[0][0]
+        near = [one[1:] for one in left if one[0] >= min(most, NEAR * most)]
+        left = left[len(near) :]
+        ordered += sorted(near, key=lambda one: place_of(one[1].id))
+    names = [(piece.id, piece.combined_with) for _, piece in ordered]
+    numbers = sorted(range(len(names)), key=lambda n: names.index(names[n]) != n)
+    return [ordered[n] for n in numbers]
+
+
+def _with_places(pieces: Iterable[Advice]) -> tuple[Advice, ...]:
+    """Pieces that make the same change at several places and gain about as much are one, with its places."""
+    result = list[Advice]()
+    for own in pieces:
+        alike = (
+            n for n, one in enumerate(result) if (one.id, one.edit) == (own.id, own.edit)
+            and own.gain_us >= NEAR * one.gain_us and own.where not in (one.where, *one.places)
+        )  # fmt: skip
+        number = next(alike, None)
+        if number is None:
+            result.append(own)
+        else:
+            one, where = result[number], own.where
+            message = f"{one.message}{' and' if one.places else '; as much is gained at'} {where}"
+            result[number] = replace(one, message=message, places=(*one.places, where))
+    return tuple(result)
 
 
 def _equality(subject: Subject, own: Tried) -> Equality | None:

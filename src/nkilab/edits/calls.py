@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator, Mapping
 
 from ..migrate.source import Edit
 from .statements import Called, Place, Refusal, read
 
 _COPIES = {"isa.tensor_copy": "src", "language.copy": "src", "isa.activation": "data"}
+_ROLES = {"multiply": "scale", "add": "bias", "subtract": "bias"}
 _FUNCTIONS = ("add", "subtract", "multiply", "divide", "maximum", "minimum")
 
 
@@ -62,17 +64,43 @@ def scaled(place: Place, _: str) -> Iterator[str]:
         )
         return
     data, operator, operand, is_reversed = _operation(place, first)
-    word = {"multiply": "scale", "add": "bias"}.get(operator.rpartition(".")[2], "")
+    word = _ROLES.get(operator.rpartition(".")[2], "")
     if not word or is_reversed or word in then.arguments:
         raise Refusal(
             f"an activation multiplies by one scale and adds one bias; it has no place for {operator}"
         )
     if word == "bias" and _is_number(operand):
         raise Refusal("the bias of an activation is a tile with a value per partition, not a number")
+    edits = _left_out(place, name)
+    if operator.endswith("subtract") and (maximum := _negatable(place, operand)):
+        edits += place.with_argument(maximum, "negate=True")
+    elif operator.endswith("subtract"):
+        operand, text = _negative(place, operand, is_given="dst" in first.arguments)
+        edits.append(place.inserted(text, reader))
     call = {key: place.source.text_of(own) for key, own in then.arguments.items() if key != "dst"}
     called = then.name.rpartition(".")[2]
     changed = _written(place, then, called, call | {"data": data, word: operand}, then.arguments)
-    yield place.text([*_left_out(place, name), changed])
+    yield place.text([*edits, changed])
+
+
+def _negatable(place: Place, name: str) -> Called | None:
+    """The reduction that alone makes a tile which the line of the advice alone reads, if there is one."""
+    makers = [s for s in place.statements if name in place.written(s) and isinstance(s, ast.Assign | ast.Expr)
+              and s is not place.allocation(name)]  # fmt: skip
+    readers = {id(place.statement_of(node)) for node in place.readers(name)}
+    own = place.called(makers[0]) if len(makers) == 1 and readers == {id(place.statement)} else None
+    return own if own and own.name == "isa.tensor_reduce" and "negate" not in own.arguments else None
+
+
+def _negative(place: Place, operand: str, *, is_given: bool) -> tuple[str, str]:
+    """A name for the negative of a tile, and the lines that make it."""
+    name = f"negative_{re.sub(r'[^0-9A-Za-z]+', '_', operand).strip('_')}"
+    nl, indent = place.module("language"), place.indent(place.statement)
+    call = f"{place.module('isa')}.tensor_scalar({{}}data={operand}, op0={nl}.multiply, operand0=-1.0)"
+    if not is_given:
+        return name, f"{indent}{name} = {call.format('')}\n"
+    tile = f"{indent}{name} = {nl}.ndarray({operand}.shape, {nl}.float32, buffer={nl}.sbuf)\n"
+    return name, f"{tile}{indent}{call.format(f'dst={name}, ')}\n"
 
 
 def reduced(place: Place, _: str) -> Iterator[str]:

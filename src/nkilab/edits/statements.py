@@ -160,9 +160,12 @@ class Place:
         ]
 
     def erased(self, statements: Iterable[ast.stmt]) -> list[Edit]:
-        """What takes statements out and leaves their comments, and a block that is not empty."""
-        edits = []
-        for own in statements:
+        """What takes statements out and leaves their comments, and loops of nothing else with them."""
+        edits, gone = [], [*statements]
+        for loop in reversed([s for s in self.statements if isinstance(s, ast.For)]):
+            if all(own in gone for own in loop.body) and not loop.orelse:
+                gone = [own for own in gone if own not in loop.body] + [loop]
+        for own in gone:
             start, end = self.source.starts[own.lineno - 1], self.source.starts[own.end_lineno or own.lineno]
             after = self.source.whole[self.source.span(own)[1] : end].decode().strip()
             edits.append(Edit(start, end, f"{self.indent(own)}{after}\n" if after.startswith("#") else ""))

@@ -33,6 +33,7 @@ class Advice(Struct, frozen=True):
         combined_with: transformations that it makes besides, one after the other: alone each saves less.
         also_called: other transformations that make the same program of it.
         equal: how it is known that results stay as they are, but for rounding.
+        places: other lines where the same change gains about as much, as `where` has them.
     """
 
     id: str
@@ -49,6 +50,7 @@ class Advice(Struct, frozen=True):
     combined_with: tuple[str, ...] = ()
     also_called: tuple[str, ...] = ()
     equal: Equality = "assumed"
+    places: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, object]:
         """Ready for JSON."""
@@ -56,7 +58,7 @@ class Advice(Struct, frozen=True):
             "id": self.id, "where": self.where, "message": self.message, "gain_us": self.gain_us,
             "interval_us": list(self.interval_us), "edit": self.edit, "fix": self.fix, "source": self.source,
             "rounds": self.rounds, "combined_with": list(self.combined_with),
-            "also_called": list(self.also_called), "equal": self.equal,
+            "also_called": list(self.also_called), "equal": self.equal, "places": list(self.places),
         }  # fmt: skip
 
     @property

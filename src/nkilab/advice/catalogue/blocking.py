@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 
 import numpy as np
 
@@ -12,6 +13,7 @@ from ..declare import POINTWISE, Candidate, Edit, Subject, plural, transformatio
 from ..draft import FREE, PARTITIONS, Unfit
 from ..jam import Block, jammed
 from ..loops import Loop
+from ..reorder import reordered
 from ..subject import rows_where
 from .added_products import longer_sums
 
@@ -243,17 +245,72 @@ def phases(subject: Subject) -> Iterator[Candidate]:
     """Iterations in step: each does one thing before the first does the next."""
     for loop in subject.loops:
         names = _names(subject.base, loop)
-        own = loop.rows().ravel()
-        tensor = np.intersect1d(own, rows_where(subject.base, lambda f: f.steps[0].engine == "tensor"))
-        if len(set(names)) < 3 or len(tensor) < 2 * len(loop.start):
+        tensor = _tensor_rows(subject, loop)
+        if len(set(names)) < 3 or len(tensor) < 2 * len(loop.start) or len(_stages(subject, loop)) > 1:
             continue
-        edits = [(f"the same work of {count} iterations "
-                  f"grouped", _edit(subject, Block(loop, count), shares=False))
-                 for count in (4, 2, 8) if len(loop.start) % count == 0]  # fmt: skip
+        edits = _in_step(subject, loop, (4, 2, 8))
         if edits:
             yield Candidate(
                 loop.line,
                 f"{plural(len(loop.start), 'iteration')} do {len(set(names))} kinds of work in turn",
-                subject.weight(tensor) / 2, tuple(edits),
+                subject.weight(tensor) / 2, edits,
             )  # fmt: skip
             return
+
+
+def _tensor_rows(subject: Subject, loop: Loop) -> np.ndarray:
+    """Rows of a loop on TensorE."""
+    on_tensor = rows_where(subject.base, lambda form: form.steps[0].engine == "tensor")
+    return np.intersect1d(loop.rows().ravel(), on_tensor)
+
+
+def _in_step(subject: Subject, loop: Loop, counts: tuple[int, ...]) -> tuple[Named, ...]:
+    """So many iterations, each of which does one thing before the first does the next."""
+    return tuple(
+        (f"{count} iterations in step", _edit(subject, Block(loop, count), shares=False))
+        for count in counts if len(loop.start) % count == 0
+    )  # fmt: skip
+
+
+def _stages(subject: Subject, loop: Loop) -> list[int]:
+    """Places in an iteration where TensorE begins, first and behind what computes with its results."""
+    result, computed = list[int](), True
+    for place, row in enumerate(loop.rows()[0].tolist()):
+        form = subject.base.form_of(row)
+        if form.steps[0].engine == "tensor":
+            result += [place] if computed else []
+            computed = False
+        computed |= form.name in ("activation", "activation_reduce", "tensor_reduce", "tensor_tensor")
+    return result
+
+
+@transformation(
+    "software_pipeline",
+    relieves=(),
+    title="the next iteration begins before this one ends",
+    what="an iteration multiplies, computes with the result and multiplies again; TensorE waits in between",
+    why="an engine takes its instructions in the order of the text: what could begin in the next iteration "
+    "stands behind what waits in this one",
+    fix="issue the first products of the next iteration before the last ones of this one",
+    source="fused attention tutorial, software pipelining; NKI performance guide, engine parallelism",
+)
+def pipelined(subject: Subject) -> Iterator[Candidate]:
+    """The first stage of each iteration before the later ones of the iteration before it, and in step."""
+    for loop in subject.loops:
+        stages = _stages(subject, loop)
+        if len(stages) < 2:
+            continue
+        edits = [("the first products of the next iteration before the last of this one",
+                  partial(_staged, subject, loop, stages[-1])), *_in_step(subject, loop, (2, 4))]  # fmt: skip
+        message = (
+            f"{plural(len(loop.start), 'iteration')} of {len(stages)} stages on TensorE, one after another"
+        )
+        yield Candidate(loop.line, message, subject.weight(_tensor_rows(subject, loop)), tuple(edits))
+        return
+
+
+def _staged(subject: Subject, loop: Loop, cut: int) -> Program:
+    """A program whose iterations begin where those before them come to a place."""
+    rows, key = loop.rows(), np.arange(len(subject.base), dtype=np.float64)
+    key[rows[1:, :cut]] = rows[:-1, cut, None] - 1 + np.arange(1, cut + 1) / (cut + 1)
+    return reordered(subject.base, key)[0]

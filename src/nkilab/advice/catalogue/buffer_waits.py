@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from functools import partial
 
 import numpy as np
 
+from ...conformal import least_gain
 from ...place.slots import DMA, distinct, slots_of
 from ...place.walk import KINDS
 from ...tiles.tile import SBUF
 from ...trace.program import Program
 from ..declare import Candidate, Subject, plural, transformation
+from ..draft import Unfit
 from ..subject import by_line, later_of
+
+# kinds of waits that a tile of its own ends
+_ENDED = [KINDS.index(name) for name in ("reuse", "anti", "output")]
 
 
 @transformation(
@@ -35,66 +41,70 @@ def banks(subject: Subject) -> Iterator[Candidate]:
     # nodes beyond the rows are no products
     is_product = np.pad(is_product[program.form_column], (0, len(waits.start) - 1 - len(program)))
     later = later_of(waits)
-    emptied = is_product[later] & ~is_product[waits.node]
-    emptied &= np.isin(waits.kind, [KINDS.index(name) for name in ("reuse", "anti", "output")])
+    emptied = is_product[later] & ~is_product[waits.node] & np.isin(waits.kind, _ENDED)
     for line, matmuls in by_line(program, distinct(later[emptied])).items():
         yield Candidate(
             line,
             f"{plural(len(matmuls), 'matmul', 'wait')} until a bank of PSUM has been copied out",
             float(subject.spent[matmuls].sum()),
-            (("a bank for each sum", partial(_with_banks, subject, line)),),
+            (("a bank for each sum", partial(_without_waits, subject, matmuls, emptied)),),
         )
 
 
-def _with_banks(subject: Subject, line: int) -> Program | float:
-    """A tile for each sum; nothing changes where sums fill parts of tiles."""
-    edited = subject.renewed_at(np.array([line]), np.ones(len(subject.slots.row), np.bool_))
-    return subject.latency_ns if edited is None else edited
+def _without_waits(subject: Subject, rows: np.ndarray, ended: np.ndarray) -> Program | float:
+    """A tile for each time that the lines of some rows fill one; where they fill parts, the waits left out.
+
+    Raises:
+        Unfit: if that gains nothing that the model resolves, which is quick to tell.
+    """
+    waits = np.flatnonzero(ended & np.isin(later_of(subject.plan.waits), rows))
+    latency = subject.without_waits(waits)
+    if latency > (1 - least_gain()) * subject.latency_ns:
+        raise Unfit
+    lines = np.unique(np.asarray(subject.program.line_column)[rows])
+    edited = subject.renewed_at(lines, np.ones(len(subject.slots.row), np.bool_))
+    return latency if edited is None else edited
 
 
 @transformation(
     "buffers",
     moves_rows=False,
     relieves=(),
-    title="loads go into buffers that nobody uses",
-    what="a loop loads into one tile, so that each load waits until the last use of what the tile held",
+    title="loads and results go into buffers that nobody uses",
+    what="a loop fills one tile, so that each iteration waits until what the tile held is used or stored",
     why="DMA and compute alternate instead of overlapping",
     fix="make the tile inside the loop, or rotate through two",
     source="NKI performance guide, overlap data loading with computation",
 )
 def buffers(subject: Subject) -> Iterator[Candidate]:
-    """Loads that wait until the tile they fill has been used up, as if they did not."""
+    """Transfers that wait for the last use of a tile, and results that wait for it to be stored."""
     program, waits = subject.program, subject.plan.waits
     later, slots = later_of(waits), slots_of(program)
-    is_load = np.zeros(len(waits.start) - 1, np.bool_)
+    fills, moves = (np.zeros(len(waits.start) - 1, np.bool_) for _ in range(2))
     dst = slots.storage[np.asarray(program.operand_start)[:-1].clip(max=max(len(slots.storage) - 1, 0))]
-    on_chip = slots.kinds.lie_in(SBUF)[dst] if len(dst) else np.zeros(0, np.bool_)
-    is_load[: len(program)] = (slots.engine == DMA) & on_chip
-    wanted = is_load[later] & np.isin(waits.kind, [KINDS.index("anti"), KINDS.index("output")])
+    fills[: len(program)] = slots.kinds.lie_in(SBUF)[dst] if len(dst) else False
+    moves[: len(program)] = slots.engine == DMA
+    wanted = fills[later] & (moves[later] | moves[waits.node]) & np.isin(waits.kind, _ENDED[1:])
     for lines in _interleaved(by_line(program, distinct(later[wanted]))):
         every = np.concatenate(list(lines.values()))
         line = max(lines, key=lambda own: float(subject.spent[lines[own]].sum()))
-        ways = [("a buffer for each load", every)]
+        ways = [("a buffer for each of them", every)]
         if len(lines) > 1:
-            ways.append((f"a buffer for each load of line {program.lines[line][1]} alone", lines[line]))
-        records = [program.storages[int(dst[rows[0]])] for rows in lines.values()]
-        tiles = " and ".join(dict.fromkeys(f"{own.dtype}{list(own.shape)}" for own in records))
+            ways.append((f"a buffer for each of line {program.lines[line][1]} alone", lines[line]))
+        word = "load" if moves[every].all() else "result"
         yield Candidate(
             line,
-            f"{plural(len(every), 'load')} into one {tiles} must wait until what it holds is used up",
+            f"{plural(len(every), word)} must wait until what {_tiles(program, dst[every])} held is used up",
             float(subject.spent[every].sum()),
-            tuple(
-                (words, partial(_with_buffers, subject, rows, np.flatnonzero(wanted & np.isin(later, rows))))
-                for words, rows in ways
-            ),
+            tuple((words, partial(_without_waits, subject, rows, wanted)) for words, rows in ways),
         )
 
 
-def _with_buffers(subject: Subject, loads: np.ndarray, dropped: np.ndarray) -> Program | float:
-    """A tile for each of some loads; where they fill parts of tiles, the waits left out."""
-    slots, lines = subject.slots, distinct(np.asarray(subject.program.line_column)[loads])
-    edited = subject.renewed_at(lines, slots.engine[slots.row] == DMA)
-    return subject.without_waits(dropped) if edited is None else edited
+def _tiles(program: Program, storages: np.ndarray) -> str:
+    """How many tiles there are of each type and shape: "one float32[128, 2048] and 4 bfloat16[128, 512]"."""
+    records = [program.storages[own] for own in distinct(storages).tolist()]
+    counts = Counter(f"{own.dtype}{list(own.shape)}" for own in records)
+    return " and ".join(f"{count if count > 1 else 'one'} {words}" for words, count in counts.items())
 
 
 def _interleaved(lines: dict[int, np.ndarray]) -> Iterator[dict[int, np.ndarray]]:

@@ -22,11 +22,21 @@ def _by_line(
     subject: Subject, rows: np.ndarray, spent: np.ndarray, words: str,
     described: Callable[[Instruction, int], tuple[str, Callable[[Step], Step]]],
 ) -> Iterator[Candidate]:  # fmt: skip
-    """Rows with other steps, line by line: what is said of a form and its rows, and what steps become."""
-    for line, own in by_line(subject.program, rows).items():
-        message, change = described(subject.program.form_of(int(own[0])), len(own))
-        edit = words, partial(subject.with_costs, own, change)
-        yield Candidate(line, message, float(spent[own].sum()), (edit,))
+    """Rows with other steps, at the line that spends most on them.
+
+    `described` says of a form and its rows on a line what is told of them, and what their steps become.
+    """
+    lines = by_line(subject.program, rows)
+    if not lines:
+        return
+    each = {line: described(subject.program.form_of(int(own[0])), len(own)) for line, own in lines.items()}
+    most = max(lines, key=lambda line: float(spent[lines[line]].sum()))
+    others = f"; {len(rows) - len(lines[most])} more at {plural(len(lines) - 1, 'other line')}"
+    changes = [(lines[line], change) for line, (_, change) in each.items()]
+    yield Candidate(
+        most, each[most][0] + others * (len(lines) > 1), float(spent[rows].sum()),
+        ((words, partial(subject.with_costs, changes)),),
+    )  # fmt: skip
 
 
 @transformation(
@@ -154,7 +164,7 @@ def table_loads(subject: Subject) -> Iterator[Candidate]:
     first = {names[i]: i for i in reversed(range(len(names)))}
     # each table is loaded once, where it is first used
     kept = rows[[i for i in range(len(names)) if i not in first.values()]]
-    once = partial(subject.with_costs, kept, lambda step: replace(step, table=""))
+    once = partial(subject.with_costs, [(kept, lambda step: replace(step, table=""))])
     yield Candidate(
         int(program.line_column[rows[switches[-1]]]),
         f"ScalarE loads a function table {len(switches) + 1} times for {len(set(names))} tables: "

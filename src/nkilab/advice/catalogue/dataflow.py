@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from functools import partial
 from math import prod
 
 import numpy as np
 
+from ...isa.declare import Instruction
+from ...isa.scans import TensorTensorScan
 from ...place.slots import DMA
-from ...tiles.tile import HBM, SBUF
+from ...tiles.tile import HBM, SBUF, Layout, layout
 from ...trace.program import Program
-from ..declare import Candidate, Subject, plural, transformation
+from ..declare import Candidate, Edit, Subject, plural, transformation
 from ..draft import Draft, Slot, Unfit, cut, whole_tile
 from ..equal_values import is_at_rest, live_rows
 from ..jam import interchanged
@@ -19,6 +22,8 @@ from ..subject import rows_where
 
 # where in a tensor: offset, shape, strides
 Region = tuple[int, tuple[int, ...], tuple[int, ...]]
+# a result is made with about so many tiles at once
+_FEW_TILES = 8
 
 
 @transformation(
@@ -41,12 +46,26 @@ def spills(subject: Subject) -> Iterator[Candidate]:
     timeline = subject.timeline
     own = timeline.node >= len(subject.program)
     spent = float((timeline.end_ns - timeline.start_ns)[own].sum())
+    edits: list[tuple[str, Edit]] = [
+        ("each result finished before the next", lambda: _in_need_order(subject.base))
+    ]
+    whole = np.union1d(_elementwise(subject), subject.rows_of("tensor_tensor_scan"))
+    widest = max((subject.base.storages[t].bytes_per_partition for t in subject.writers), default=0)
+    # a few tiles of one result fill SBUF
+    if _FEW_TILES * widest > subject.base.machine.limit("sbuf_bytes_per_partition") and len(whole):
+        words = "rows in {} pieces, each finished before the next"
+        pieces = [(words.format(n), partial(_in_pieces, subject, whole, n)) for n in (16, 4)]
+        edits = [*pieces, *edits]
     yield Candidate(
         int(np.bincount(lines).argmax()),
         f"{moved} bytes are spilled, reloaded or loaded again because SBUF is full",
-        max(min(spent, subject.latency_ns), 0.05 * subject.latency_ns),
-        (("each result finished before the next", lambda: _in_need_order(subject.base)),),
-    )
+        max(min(spent, subject.latency_ns), 0.05 * subject.latency_ns), tuple(edits),
+    )  # fmt: skip
+
+
+def _in_pieces(subject: Subject, rows: np.ndarray, count: int) -> Program:
+    """A program that finishes a piece of each row before the next; scans go on where the last piece ended."""
+    return _in_need_order(_cut(subject, rows, count))
 
 
 def _in_need_order(program: Program) -> Program:
@@ -264,13 +283,38 @@ def _cut(subject: Subject, rows: np.ndarray, count: int) -> Program:
         if not draft.accepts(form, layouts):
             continue
         changed = True
-        fresh = draft.form_with(row, layouts)
-        for part in parts:
-            moved = [
-                (s, o + one[0], one[1]) for (s, o, _), one in zip(slots, part, strict=True) if one is not None
-            ]
-            draft.insert(row, fresh, subject.base.values_of(row), moved)
+        _insert(draft, row, draft.form_with(row, layouts), parts)
         draft.drop([row])
     if not changed:
         raise Unfit
     return draft.program()
+
+
+def _insert(
+    draft: Draft, row: int, form: Instruction, parts: Sequence[Sequence[tuple[int, Layout] | None]]
+) -> None:
+    """Put the parts of a row in its place; each of a scan goes on where the one before it ended."""
+    values = draft.base.values_of(row)
+    for number, part in enumerate(parts):
+        pairs = zip(draft.slots(row), part, strict=True)
+        moved = [(s, o + one[0], one[1]) for (s, o, _), one in pairs if one is not None]
+        if number and isinstance(form, TensorTensorScan):
+            moved = [*moved[:3], _last_column(moved[0])]
+            form, values = _continued(draft, form, moved), ()
+        draft.insert(row, form, values, moved)
+
+
+def _last_column(slot: Slot) -> Slot:
+    """The column before what a part of a scan writes."""
+    storage, offset, own = slot
+    column = layout(
+        (own.shape[0], 1), (own.strides[0], own.strides[1]), own.dtype, own.memory, own.partition_axis,
+        own.start_partition,
+    )  # fmt: skip
+    return storage, offset - own.strides[1], column
+
+
+def _continued(draft: Draft, form: Instruction, slots: Sequence[Slot]) -> Instruction:
+    """A scan that begins with a column."""
+    layouts = tuple(own for _, _, own in slots)
+    return draft.shared_form(TensorTensorScan, draft.base.machine, layouts, form.attribute_values)

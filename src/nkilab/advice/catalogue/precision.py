@@ -63,6 +63,7 @@ def _is_sum(subject: Subject, tile: int) -> bool:
 
 @transformation(
     "lower_precision",
+    narrows=True,
     title="operands are held in bfloat16 where that is precise enough",
     what="float32 operands are multiplied, moved or kept",
     why=f"{_FLOAT32_PRODUCT}; half the bytes move, and VectorE runs faster",

@@ -43,7 +43,7 @@ def windows(subject: Subject) -> Iterator[Candidate]:
     for row in subject.rows_of("dma_copy").tolist():
         for key, window in _window(subject, row):
             groups.setdefault(key, []).append(window)
-    several = [own for own in groups.values() if _overlap(subject, own)]
+    several = _kept(subject, [own for own in groups.values() if _overlap(subject, own)])
     rows = [window.row for own in several for window in own]
     message = f"{plural(len(rows), 'load', 'bring')} parts of the same rows several times"
     yield from of_rows(
@@ -74,6 +74,24 @@ def _overlap(subject: Subject, group: list[Window]) -> bool:
     loaded = sum(prod(own.source[2].shape[1:]) for own in group)
     size = subject.base.storages[group[0].tile].dtype.itemsize
     return loaded > LEAST_OFTEN * covered and covered * size <= MOST_BYTES
+
+
+def _kept(subject: Subject, groups: list[list[Window]]) -> list[list[Window]]:
+    """Those of the groups whose tiles SBUF holds at once, each from its first load to the last use."""
+    base, left = (
+        subject.base,
+        np.full(len(subject.base), subject.base.machine.limit("sbuf_bytes_per_partition")),
+    )
+    result = []
+    for own in groups:
+        last = max((row for window in own for row in subject.readers.get(window.tile, ())), default=0)
+        size = max(w.end for w in own) - min(w.begin for w in own)
+        size *= base.storages[own[0].tile].dtype.itemsize
+        alive = left[own[0].row : last + 1]
+        if len(alive) and alive.min() >= size:
+            alive -= size
+            result.append(own)
+    return result
 
 
 def _covered(subject: Subject, groups: list[list[Window]]) -> Program:
