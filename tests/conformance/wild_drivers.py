@@ -48,7 +48,7 @@ def kernels_of(path: str) -> SimpleNamespace:
     sys.path.insert(0, str(where.parent))
     names: dict[str, Any] = {"__name__": f"wild_{where.stem}", "__file__": str(where)}
     for node in ast.parse(where.read_text()).body:
-        if isinstance(node, ast.Import | ast.ImportFrom | ast.FunctionDef | ast.Assign):
+        if isinstance(node, ast.Import | ast.ImportFrom | ast.FunctionDef | ast.ClassDef | ast.Assign):
             with suppress(ImportError, NameError, AttributeError):
                 exec(compile(ast.Module([node], []), str(where), "exec"), names)
     return SimpleNamespace(**names)
@@ -70,7 +70,9 @@ def compare(results: Any, expected: Any, tolerance: float = TOLERANCE) -> None:
 
 def calls(code: str, **row: Any) -> None:
     """Run statements of the row, which call kernels and compare."""
-    helpers = {"np": np, "module_of": module_of, "kernels_of": kernels_of, "compare": compare}
+    helpers = {
+        "np": np, "sys": sys, "module_of": module_of, "kernels_of": kernels_of, "compare": compare,
+    }  # fmt: skip
     exec(compile(code, "row", "exec"), {**helpers, **row})
 
 
