@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ..errors import UsageError, reason_of
+from .faults import KERNEL_ERROR
 from .finding import Finding, Site
 from .report import Report
 from .sources import Sources
@@ -83,24 +85,44 @@ def _is_row(row: object) -> bool:
 
 
 def without_known(report: Report, baseline: Baseline, folder: Path) -> Report:
-    """A report whose findings are those that a baseline in a folder does not have."""
+    """A report whose findings are those that a baseline in a folder does not have, with a note of what is gone.
+
+    A kernel that has another name now keeps the findings of names that its file defines no more.
+    """
     left = Counter(baseline)
+    own = _of_kernel(report, baseline, folder)
+    names = [report.kernel, *sorted({e.kernel for e in own} - {report.kernel})]
     fresh: list[Finding] = []
     known: list[Finding] = []
     for finding in report.findings:
         entry = _entry(finding, report, folder)
+        entry = next((e for name in names if left[e := entry._replace(kernel=name)] > 0), entry)
         (known if left[entry] > 0 else fresh).append(finding)
         left[entry] -= 1
-    return replace(report, findings=tuple(fresh), known=tuple(known))
+    gone = sum(max(0, left[entry]) for entry in own)
+    notes = report.notes
+    if gone and all(finding.rule != KERNEL_ERROR.id for finding in report.findings):
+        words = "a finding of the baseline is" if gone == 1 else f"{gone} findings of the baseline are"
+        notes = (*notes, f"{words} no longer found; --write-baseline leaves {'it' if gone == 1 else 'them'} out")
+    return replace(report, findings=tuple(fresh), known=tuple(known), notes=notes, has_baseline=True)
 
 
 def updated(report: Report, baseline: Baseline, folder: Path) -> bytes:
     """The baseline with the findings of a report in the place of those of its kernel."""
     counts = Counter(_entry(finding, report, folder) for finding in report.findings)
-    files = {entry.file for entry in counts} | {_relative(file, folder) for file in report.sources.paths}
-    rows = {e: n for e, n in baseline.items() if e.kernel != report.kernel or e.file not in files} | counts
+    own = _of_kernel(report, baseline, folder)
+    rows = {entry: count for entry, count in baseline.items() if entry not in own} | counts
     listed = [{**entry._asdict(), "count": rows[entry]} for entry in sorted(rows)]
     return (json.dumps({"schema": SCHEMA, "findings": listed}, indent=1) + "\n").encode()
+
+
+def _of_kernel(report: Report, baseline: Baseline, folder: Path) -> set[Entry]:
+    """The entries of a kernel, and of those that its files define no more."""
+    texts = {_relative(path, folder): report.sources.file(path).text for path in report.sources.paths}
+    return {
+        e for e in baseline if e.kernel == report.kernel and (e.file in texts or not e.file)
+        or e.file in texts and not re.search(rf"\bdef {re.escape(e.kernel)}\b", texts[e.file])
+    }  # fmt: skip
 
 
 def _entry(finding: Finding, report: Report, folder: Path) -> Entry:
