@@ -68,7 +68,7 @@ def test_what_is_no_longer_found_is_told(tmp_path: Path) -> None:
     written(tmp_path)
     status, text, _ = again(tmp_path, HEAD.replace("0:64", "0:128") + STORE + END)
     assert (status, text) == (
-        0, "note: a finding of the baseline is no longer found; --write-baseline leaves it out\n"
+        0, "note: no longer found: 1 of the baseline, which --write-baseline leaves out\n"
         "holes on trn2: 0 errors, 0 warnings\n",
     )  # fmt: skip
 

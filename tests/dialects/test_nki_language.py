@@ -341,7 +341,7 @@ def reduced_in_the_middle(x):
 
 @pytest.mark.parametrize("columns", [(0,), (1,)])
 def test_a_column_is_an_operand_of_tensor_scalar_in_0_5_alone(columns):
-    """Two public kernels of NKI 0.5 repeat a [P, 1] tile, one of them on trn2; notes of 0.3 and 0.4 forbid it."""
+    """Two public kernels of NKI 0.5 repeat a [P, 1] tile, one on trn2; notes of 0.3 and 0.4 forbid it."""
 
     def difference(x, y):
         tiles = [nl.load(x), nl.load(y)]

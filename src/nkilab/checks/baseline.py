@@ -85,25 +85,22 @@ def _is_row(row: object) -> bool:
 
 
 def without_known(report: Report, baseline: Baseline, folder: Path) -> Report:
-    """A report whose findings are those that a baseline in a folder does not have, with a note of what is gone.
+    """A report whose findings are those that a baseline in a folder does not have.
 
-    A kernel that has another name now keeps the findings of names that its file defines no more.
+    A note says how many of the baseline are gone, unless the kernel stopped on its way.
     """
-    left = Counter(baseline)
-    own = _of_kernel(report, baseline, folder)
-    names = [report.kernel, *sorted({e.kernel for e in own} - {report.kernel})]
+    left = Counter[Entry]()
+    for entry in _of_kernel(report, baseline, folder):
+        left[entry._replace(kernel=report.kernel)] += baseline[entry]
     fresh: list[Finding] = []
     known: list[Finding] = []
     for finding in report.findings:
         entry = _entry(finding, report, folder)
-        entry = next((e for name in names if left[e := entry._replace(kernel=name)] > 0), entry)
         (known if left[entry] > 0 else fresh).append(finding)
         left[entry] -= 1
-    gone = sum(max(0, left[entry]) for entry in own)
-    notes = report.notes
+    gone, notes = (+left).total(), report.notes
     if gone and all(finding.rule != KERNEL_ERROR.id for finding in report.findings):
-        words = "a finding of the baseline is" if gone == 1 else f"{gone} findings of the baseline are"
-        notes = (*notes, f"{words} no longer found; --write-baseline leaves {'it' if gone == 1 else 'them'} out")
+        notes = (*notes, f"no longer found: {gone} of the baseline, which --write-baseline leaves out")
     return replace(report, findings=tuple(fresh), known=tuple(known), notes=notes, has_baseline=True)
 
 
@@ -117,12 +114,11 @@ def updated(report: Report, baseline: Baseline, folder: Path) -> bytes:
 
 
 def _of_kernel(report: Report, baseline: Baseline, folder: Path) -> set[Entry]:
-    """The entries of a kernel, and of those that its files define no more."""
+    """The entries of a kernel, and of those that its files no longer define: it may have had such a name."""
     texts = {_relative(path, folder): report.sources.file(path).text for path in report.sources.paths}
-    return {
-        e for e in baseline if e.kernel == report.kernel and (e.file in texts or not e.file)
-        or e.file in texts and not re.search(rf"\bdef {re.escape(e.kernel)}\b", texts[e.file])
-    }  # fmt: skip
+    own = {e for e in baseline if e.kernel == report.kernel and (e.file in texts or not e.file)}
+    rest = (e for e in baseline if e.file in texts)
+    return own | {e for e in rest if not re.search(rf"\bdef {re.escape(e.kernel)}\b", texts[e.file])}
 
 
 def _entry(finding: Finding, report: Report, folder: Path) -> Entry:

@@ -130,7 +130,9 @@ class Source:
     def _imported_names(self) -> Iterator[tuple[str, str]]:
         """What imports bind, the name in the file and the full one: what an except imports before its try."""
         imports = [node for node in ast.walk(self.tree) if isinstance(node, ast.Import | ast.ImportFrom)]
-        imports.sort(key=lambda n: sum(isinstance(a, ast.ExceptHandler) for a in self.around(n)), reverse=True)
+        imports.sort(
+            key=lambda n: sum(isinstance(a, ast.ExceptHandler) for a in self.around(n)), reverse=True
+        )
         for node in imports:
             if isinstance(node, ast.Import):
                 yield from map(_imported, node.names)
@@ -234,6 +236,12 @@ class Source:
 def compiled(function: Function) -> Iterator[ast.AST]:
     """Every node of a function, without its decorators, which run on the host."""
     return (node for part in (function.args, *function.body) for node in ast.walk(part))
+
+
+def names_in(node: ast.AST, *, stored: bool = False) -> set[str]:
+    """The plain names that stand in a node; those that it binds alone, if `stored`."""
+    names = (n for n in ast.walk(node) if isinstance(n, ast.Name))
+    return {n.id for n in names if not stored or isinstance(n.ctx, ast.Store)}
 
 
 MODULES = (

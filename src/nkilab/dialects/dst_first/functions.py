@@ -117,17 +117,13 @@ def _same_shape(name: str, **tiles: Tensor) -> None:
 _COLUMNS_IN = "0.5"
 
 
-def _repeats_column(x: Tensor, y: Tensor) -> bool:
-    is_version = current().version == _COLUMNS_IN
-    return is_version and x.shape[0] == y.shape[0] and 1 in (x.layout.free_size, y.layout.free_size)
-
-
 def binary(name: str, x: Any, y: Any, dtype: Any) -> Tensor:
     """`x <op> y` over two tiles of one shape, a tile and a number, or a tile and a column in NKI 0.5."""
     op = OPERATORS[name]
     x, y = _operand(x, "x"), _operand(y, "y")
     if isinstance(x, Tensor) and isinstance(y, Tensor):
-        if not _repeats_column(x, y):
+        is_repeated = x.shape[0] == y.shape[0] and 1 in (x.layout.free_size, y.layout.free_size)
+        if not (is_repeated and current().version == _COLUMNS_IN):
             _same_shape(name, x=x, y=y)
         result: Tensor = common.two_tiles(RESULTS, op, x, y, _result_dtype(dtype, x))
     elif isinstance(x, Tensor):
