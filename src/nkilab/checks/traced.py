@@ -241,20 +241,15 @@ def _masks(scope: Scope) -> Iterator[Place]:
     wrong="cube[:, 0, :]", right="nl.load(x[i])", options=("--target", "trn1"),
 )  # fmt: skip
 def _sliced(scope: Scope) -> Iterator[Place]:
-    calls = [n for n in scope.of(ast.Assign) if isinstance(n.value, ast.Call)]
     reshaped = {
-        name
-        for n in calls
-        if ast.unparse(n.value.func).endswith(".reshape")
-        for name in names_in(n.targets[0])
-    }
+        name for n in scope.of(ast.Assign) for name in names_in(n.targets[0])
+        if isinstance(n.value, ast.Call) and ast.unparse(n.value.func).endswith(".reshape")
+    }  # fmt: skip
     for data in scope.passed("data"):
-        is_part = isinstance(data, ast.Subscript) and names_in(data.value) <= reshaped
-        if (
-            is_part
-            and isinstance(data.slice, ast.Tuple)
-            and any(not isinstance(e, ast.Slice) for e in data.slice.elts)
-        ):
+        if not isinstance(data, ast.Subscript) or not names_in(data.value) <= reshaped:
+            continue
+        keys = data.slice.elts if isinstance(data.slice, ast.Tuple) else []
+        if not all(isinstance(key, ast.Slice) for key in keys):
             yield data, f"{scope.words(data)} is a slice of a reshaped tile", ""
 
 
