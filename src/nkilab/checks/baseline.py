@@ -16,9 +16,8 @@ from typing import NamedTuple
 
 from ..errors import UsageError, reason_of
 from .faults import KERNEL_ERROR
-from .finding import Finding, Site
+from .finding import Finding
 from .report import Report
-from .sources import Sources
 
 SCHEMA = "nkilab.baseline/1"
 _PARTS = ("file", "kernel", "rule", "text", "other_text")
@@ -122,12 +121,8 @@ def _of_kernel(report: Report, baseline: Baseline, folder: Path) -> set[Entry]:
 
 
 def _entry(finding: Finding, report: Report, folder: Path) -> Entry:
-    texts = (_text(site, report.sources) for site in (finding.site, finding.other_site))
+    texts = (report.sources.line(site).strip() for site in (finding.site, finding.other_site))
     return Entry(_relative(finding.site.file, folder), report.kernel, finding.rule, *texts)
-
-
-def _text(site: Site, sources: Sources) -> str:
-    return sources.line(site).strip()
 
 
 def _relative(file: str, folder: Path) -> str:

@@ -271,8 +271,10 @@ nl.store(out, total)
     wrong="0:128", right="0:128, 0",
 )  # fmt: skip
 def _few_axes(scope: Scope) -> Iterator[Place]:
-    shapes = {name: _shape(call) for name, call in bound_to(scope, _CREATED).items()}
-    for call in scope.calls(*_CREATED):
+    bound = bound_to(scope, _CREATED)
+    shapes = {name: _shape(call) for name, call in bound.items()}
+    unused = {call for name, call in bound.items() if _is_bound_anew(scope, name, call)}
+    for call in (c for c in scope.calls(*_CREATED) if c not in unused):
         if len(_shape(call)) == 1 and not any("hbm" in scope.words(k.value) for k in call.keywords):
             yield call, "a tile has one axis", ""
     for node in scope.of(ast.Subscript):
@@ -280,6 +282,13 @@ def _few_axes(scope: Scope) -> Iterator[Place]:
         is_thin = len(shape) == 2 and any(isinstance(n, ast.Constant) and n.value == 1 for n in shape)
         if is_thin and isinstance(node.slice, ast.Slice):
             yield node, f"{scope.words(node)} has one index of two", ""
+
+
+def _is_bound_anew(scope: Scope, name: str, call: ast.Call) -> bool:
+    """Whether a name that a call is bound to is bound to something else before it is read."""
+    later = [n for n in scope.of(ast.Name) if n.id == name and n.lineno > (call.end_lineno or 0)]
+    first = min(later, key=lambda n: (n.lineno, isinstance(n.ctx, ast.Store)), default=None)
+    return first is not None and isinstance(first.ctx, ast.Store)
 
 
 def _shape(call: ast.Call) -> list[ast.expr]:
