@@ -51,6 +51,19 @@ def test_a_code_that_nobody_knows_names_near_ones() -> None:
     assert outcome_of(done) == (2, "", text)
 
 
+@pytest.mark.parametrize(
+    ("line", "names"),
+    [
+        ("op 'dst' free total elements 64 != 'rhs' free total elements 1", ["nl-rms-norm"]),
+        ("k.py:7:0: source tensor must have 4 dimmensions", ["dma-transpose-rank"]),
+        ("[NCC_INLA001] Expected 2D tensor but got 3D AP", ["NCC_INLA001", "affine-select-axes"]),
+    ],
+)  # fmt: skip
+def test_a_sentence_of_a_build_names_the_rules_that_it_answers(line: str, names: list[str]) -> None:
+    """Sentences of public logs; sizes are those of another kernel than the rule's."""
+    assert [page.name for page in pages_of(line)] == names
+
+
 def test_words_without_a_code_stay_unknown() -> None:
     with pytest.raises(UsageError):
         pages_of("[INTERNAL_ERROR]")

@@ -252,6 +252,14 @@ def test_a_file_with_both_spellings_is_held_to_both(folder):
     ]  # fmt: skip
 
 
+def test_what_an_except_imports_does_not_hide_what_its_try_does(folder):
+    parts = ["import nki.language as nl", "import neuronxcc.nki.language as nl", "nl = None"]
+    text = "try:\n {}\nexcept ImportError:\n try:\n  {}\n except ImportError:\n  {}\nnl.arange(4)\n"
+    assert parse("k.py", text.format(*parts).encode()).uses[-1].spelling == "nki"
+    parts[:2] = parts[1::-1]
+    assert parse("k.py", text.format(*parts).encode()).uses[-1].spelling == "neuronxcc"
+
+
 def test_aliases_and_names_imported_alone_are_recognised(folder):
     text = (
         "from neuronxcc.nki.language import arange as ar, load\nimport neuronxcc.nki.isa as machine\nar(3)\n"

@@ -448,6 +448,8 @@ def _with_files(report: Report, files: Files, version: str) -> Report:
         path = Path(files.new_baseline)
         before = baseline.read(path) if path.exists() else {}
         write_whole(path, baseline.updated(report, before, path.parent))
+        note = f"{path} holds what this kernel shows now; --baseline {path} leaves it out"
+        fresh = replace(fresh, notes=(*fresh.notes, note))
     return fresh
 
 

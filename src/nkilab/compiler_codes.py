@@ -152,8 +152,8 @@ COMPILER_CODES: dict[str, CompilerCode] = {
         f"{_SCALED} has batches of different sizes", "let both sides have as many matrices"),
     "NCC_EVRF049": _graph(f"{_SCALED} has a configuration that is no JSON", "list axes as whole numbers"),
     "NCC_EVRF050": _graph(f"{_SCALED} sums over axes of different sizes", "let both axes be as long"),
-    "NCC_EVRF051": _graph("float8_e4m3fn is not supported before trn3", "compile for trn3 or later"),
-    "NCC_EVRF052": _graph("float8_e4m3 is not supported after trn3", "use float8_e4m3fn"),
+    "NCC_EVRF051": _graph("the type float8_e4m3fn is not supported before trn3", "compile for trn3 or later"),
+    "NCC_EVRF052": _graph("the type float8_e4m3 is not supported after trn3", "use float8_e4m3fn"),
     "NCC_EVRF053": _graph(f"{_SCALED} sums over an axis of its batch", "keep the two apart"),
     "NCC_EVRF054": _graph(f"{_SCALED} names a batch axis that is not there", "count axes from 0"),
     "NCC_EVRF055": _graph(f"{_SCALED} sums over an axis that is not there", "count axes from 0"),
@@ -209,7 +209,7 @@ COMPILER_CODES: dict[str, CompilerCode] = {
         "what a collective reads may be unwritten", "", "outputs of kernels that go into collectives",
         "repaired in SDK 2.30", _NOTES),
     "NCC_IBIR229": CompilerCode(
-        "sbuf cannot hold the tensors of the program", "use smaller tiles",
+        "the tensors of the program do not fit into sbuf", "use smaller tiles",
         "tiles wider than a partition; large bfloat16 models", "repaired in parts in SDK 2.29 and 2.30",
         _NOTES),
     "NCC_IBIR243": CompilerCode(
@@ -261,7 +261,7 @@ COMPILER_CODES: dict[str, CompilerCode] = {
         "a tensor of no elements is left", "", "a whole decode step in nl.dynamic_range", "seen in NKI 0.6",
         "a report of pitfalls on trn2"),
     "NCC_IGCA030": CompilerCode(
-        "sbuf cannot hold the tiles", "use smaller tiles", "tiles of more than 64 latents",
+        "the tiles do not fit into sbuf", "use smaller tiles", "tiles of more than 64 latents",
                                 source="neuronx-distributed-inference, LTX-2"),
     "NCC_IGCA090": CompilerCode(
         "a result is never written", "store to every result", "a tensor that is returned alone",
@@ -286,7 +286,7 @@ COMPILER_CODES: dict[str, CompilerCode] = {
     "NCC_ISFV902": CompilerCode("the vectoriser itself failed", "transpose on TensorE",
                                 "dma_transpose of float32 in Beta 1", "Beta 1", "kda-for-trainium"),
     "NCC_ISIM074": CompilerCode(
-        "sbuf or psum is read where nothing was written", "write the whole tile first",
+        "a part of sbuf or psum is read where nothing was written", "write the whole tile first",
                                 source="aws-neuron/nkipy"),
     "NCC_INKI016": CompilerCode("the kernel's own assertion failed", "read its text",
                                 "kernel_assert of nki-library", source="nki-library, kernel_assert"),

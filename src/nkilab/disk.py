@@ -21,7 +21,7 @@ from .errors import FileError, UsageError, reason_of
 
 AnyPath = str | os.PathLike[str]
 # Where Python's own modules and those of packages lie: too many to compare, and nobody's outputs.
-_INSTALLED = tuple(sysconfig.get_path(key) + os.sep for key in ("stdlib", "platstdlib", "purelib", "platlib"))
+INSTALLED = tuple(sysconfig.get_path(key) + os.sep for key in ("stdlib", "platstdlib", "purelib", "platlib"))
 
 
 def cache_folder() -> Path:
@@ -184,7 +184,7 @@ def check_no_source(path: AnyPath) -> None:
         return
     for name, module in sorted(sys.modules.items()):
         file = getattr(module, "__dict__", {}).get("__file__")
-        if isinstance(file, str) and not file.startswith(_INSTALLED) and is_same(file, path):
+        if isinstance(file, str) and not file.startswith(INSTALLED) and is_same(file, path):
             raise FileError(f"{path} is the source of the module {name}", hint="name another file")
 
 

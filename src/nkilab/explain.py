@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache, partial
 from statistics import median
 from typing import Any, TypeVar
 
+from .checks.declare import RULES
 from .compiler_codes import COMPILER_CODES, code_in
 from .documents import print_document
 from .error_keys import ERROR_KEYS
@@ -109,7 +111,7 @@ def constant_page(name: str) -> Page:
 
 def pages_of(name: str) -> list[Page]:
     """All pages of a name: an instruction, an operator, a data type, a chip, a constant, a metric, a rule, an
-    error key, a code of the compiler, which may stand within a line of its log.
+    error key, a code of the compiler, which may stand within a line of its log, as a sentence of a build may.
 
     Raises:
         UsageError: if there is none.
@@ -122,12 +124,15 @@ def pages_of(name: str) -> list[Page]:
         if other and any(other in makers for makers in tables):
             word = other
             break
-    keys = dict.fromkeys((word, name))
+    # sizes and places within a sentence are those of another kernel
+    plain = partial(re.sub, r"\d+", "0")
+    said = [(r.id, r.refusal.build_error) for r in RULES.values() if r.refusal and r.refusal.build_error]
+    keys = dict.fromkeys((word, name, *(key for key, error in said if plain(error) in plain(name))))
     pages = [page for key in keys for makers in tables if key in makers for page in makers[key]()]
     if not pages:
         known = [other for makers in tables for other in makers]
         hint = did_you_mean(
-            word,
+            code_in(name) or word,
             known,
             "try a public name, type, chip, metric or rule, or a word such as tile",
             most=3,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import os
 import sys
-import sysconfig
 from collections.abc import Iterator
 from importlib import import_module, util
 from pathlib import Path
@@ -14,15 +13,12 @@ from warnings import catch_warnings, simplefilter
 
 from msgspec import Struct
 
-from .disk import is_same, read_bytes
+from .disk import INSTALLED, is_same, read_bytes
 from .errors import UsageError
 from .tracebacks import is_users_file
 
 # Packages that nkilab serves; a folder of such a name is no package of a kernel's.
 SERVED = ("nki", "neuronxcc")
-_INSTALLED = tuple(
-    {sysconfig.get_path(key) + os.sep for key in ("stdlib", "platstdlib", "purelib", "platlib")}
-)
 
 
 class Home(Struct, frozen=True):
@@ -248,7 +244,7 @@ def users_file(module: ModuleType) -> str:
 
 
 def _is_users(file: str) -> bool:
-    return is_users_file(file) and not file.startswith(_INSTALLED)
+    return is_users_file(file) and not file.startswith(INSTALLED)
 
 
 def _file_of(module: ModuleType | None) -> str:

@@ -50,6 +50,29 @@ def test_a_known_finding_stays_known_where_lines_move(tmp_path: Path) -> None:
     assert again(tmp_path, "# a line\n\n" + HEAD + "\n" + STORE + END) == (0, FINE, "")
 
 
+def test_a_kernel_that_is_renamed_keeps_its_findings(tmp_path: Path) -> None:
+    written(tmp_path)
+    path = script(tmp_path, (HEAD + STORE + END).replace("holes", "gaps"), "kernels.py")
+    done = outcome_of(call("check", f"{path}:gaps", *ARG, "--baseline", tmp_path / "known.json"))
+    assert done == (0, FINE.replace("holes", "gaps"), "")
+
+
+def test_a_kernel_beside_the_known_one_has_findings_of_its_own(tmp_path: Path) -> None:
+    written(tmp_path)
+    path = script(tmp_path, HEAD + STORE + END + "\n\n@nki.jit" + OTHER, "kernels.py")
+    known = ("--baseline", tmp_path / "known.json")
+    assert call("check", f"{path}:more_holes", *ARG, *known).returncode == 1
+
+
+def test_what_is_no_longer_found_is_told(tmp_path: Path) -> None:
+    written(tmp_path)
+    status, text, _ = again(tmp_path, HEAD.replace("0:64", "0:128") + STORE + END)
+    assert (status, text) == (
+        0, "note: no longer found: 1 of the baseline, which --write-baseline leaves out\n"
+        "holes on trn2: 0 errors, 0 warnings\n",
+    )  # fmt: skip
+
+
 def test_a_second_finding_of_the_same_text_is_new(tmp_path: Path) -> None:
     written(tmp_path)
     fill = "".join(line for line in HEAD.splitlines(keepends=True) if " tile" in line or "(tile" in line)
@@ -102,6 +125,23 @@ def test_what_is_known_stands_in_json_and_sarif(tmp_path: Path) -> None:
     assert [finding["rule"] for finding in report["known"]] == ["unwritten-read"]
     (result,) = json.loads((tmp_path / "found.sarif").read_text())["runs"][0]["results"]
     assert (result["ruleId"], result["baselineState"]) == ("unwritten-read", "unchanged")
+
+
+def test_all_results_of_a_run_have_a_state_or_none_has(tmp_path: Path) -> None:
+    """SARIF 2.1.0, 3.27.24. The place is a URI, in which a space is %20."""
+    written(tmp_path)
+    path = script(tmp_path, HEAD + STORE + "    nisa.dma_copy(out,  tile)\n" + END, "kernels.py")
+    states = []
+    for known in (("--baseline", tmp_path / "known.json"), ()):
+        call("check", f"{path}:holes", *ARG, *known, "--sarif", tmp_path / "found.sarif", folder=tmp_path)
+        results = json.loads((tmp_path / "found.sarif").read_text())["runs"][0]["results"]
+        states.append([result.get("baselineState") for result in results])
+    assert states == [["new", "unchanged"], [None, None]]
+    path = path.rename(tmp_path / "two words.py")
+    call("check", f"{path}:holes", *ARG, "--sarif", tmp_path / "found.sarif", folder=tmp_path)
+    result = json.loads((tmp_path / "found.sarif").read_text())["runs"][0]["results"][0]
+    place = result["locations"][0]["physicalLocation"]["artifactLocation"]
+    assert place == {"uri": "two%20words.py"}
 
 
 @pytest.mark.parametrize(

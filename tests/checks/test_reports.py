@@ -266,3 +266,11 @@ def test_the_summary_counts_each_kind() -> None:
 def test_tensors_of_two_cores_have_both_lines() -> None:
     case = next(c for c in CASES if c.name == "cores.right_halves_are_sent")
     assert report_of(case.kernel, case.args, {}).passes
+
+
+def test_what_pythons_own_code_raises_is_told_at_the_line_that_called_it(tmp_path: Path) -> None:
+    text = "import json\nimport nki\n\n\n@nki.jit\ndef k(x):\n    json.loads('{')\n    return x\n"
+    (tmp_path / "kernel.py").write_text(text)
+    done = call("check", "kernel.py:k", "--arg", "f32[4,4]", "--json", folder=tmp_path)
+    (finding,) = json.loads(done.stdout)["findings"]
+    assert (finding["rule"], finding["where"]) == ("kernel-error", "kernel.py:7")

@@ -84,7 +84,7 @@ def _by_file(folder: Path, row: dict[str, Any]) -> Iterator[dict[str, Any]]:
 def outcome_of(folder: Path, row: Mapping[str, Any]) -> Outcome:
     """Run a row in a process of its own."""
     begin = time.monotonic()
-    command = [sys.executable, "-m", "tests.conformance.wild_launches", "--one", json.dumps(row)]
+    command = [sys.executable, "-P", "-m", "tests.conformance.wild_launches", "--one", json.dumps(row)]
     root = Path(__file__).parents[2]
     paths = os.pathsep.join([str(root), str(root / "src"), os.environ.get("PYTHONPATH", "")])
     done, error = None, f"it takes more than {TIME_LIMIT_S} s"

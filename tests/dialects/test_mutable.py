@@ -27,8 +27,10 @@ def written_to(a, out):
 
 
 @pytest.mark.parametrize(
-    "annotation", [NT["mutable_tensor"], NT["mutable_tensor"][4, 8], "nt.mutable_tensor"]
-)
+    "annotation",
+    [NT["mutable_tensor"], NT["mutable_tensor"][4, 8], NT["tensor"][NT["mutable"]], "nt.mutable_tensor",
+     "nt.tensor[nt.mutable]"],
+)  # fmt: skip
 def test_an_annotated_parameter_is_written_in_place(annotation):
     doubled_in_place.__annotations__ = {"x": annotation}
     x = np.arange(32, dtype=np.float32).reshape(4, 8)

@@ -339,6 +339,23 @@ def reduced_in_the_middle(x):
     nl.sum(nl.load(x).reshape((4, 2, 3)), axis=1)  # refused
 
 
+@pytest.mark.parametrize("columns", [(0,), (1,)])
+def test_a_column_is_an_operand_of_tensor_scalar_in_0_5_alone(columns):
+    """Two public kernels of NKI 0.5 repeat a [P, 1] tile, one on trn2; notes of 0.3 and 0.4 forbid it."""
+
+    def difference(x, y):
+        tiles = [nl.load(x), nl.load(y)]
+        out = nl.ndarray((8, 6), nl.float32, buffer=nl.shared_hbm)
+        nl.store(out, nl.subtract(*tiles))
+        return out
+
+    x, y = (array[:, :1].copy() if place in columns else array for place, array in enumerate((X, Y)))
+    np.testing.assert_array_equal(tables("nki", "0.5")["nki"]["jit"](difference)(x, y), x - y)
+    for version in ("0.4", "0.6", ""):
+        with pytest.raises(RuleError, match=r"nl.subtract takes tiles of one shape"):
+            tables("nki", version)["nki"]["jit"](difference)(x, y)
+
+
 def keyword_misspelt(x):
     nl.exp(nl.load(x), dtyp=nl.float32)  # refused
 

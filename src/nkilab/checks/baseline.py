@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -14,9 +15,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ..errors import UsageError, reason_of
-from .finding import Finding, Site
+from .faults import KERNEL_ERROR
+from .finding import Finding
 from .report import Advised, Report
-from .sources import Sources
 
 SCHEMA = "nkilab.baseline/1"
 _PARTS = ("file", "kernel", "rule", "text", "other_text")
@@ -83,33 +84,45 @@ def _is_row(row: object) -> bool:
 
 
 def without_known(report: Report, baseline: Baseline, folder: Path) -> Report:
-    """A report whose findings are those that a baseline in a folder does not have."""
-    left = Counter(baseline)
+    """A report whose findings are those that a baseline in a folder does not have.
+
+    A note says how many of the baseline are gone, unless the kernel stopped on its way.
+    """
+    left = Counter[Entry]()
+    for entry in _of_kernel(report, baseline, folder):
+        left[entry._replace(kernel=report.kernel)] += baseline[entry]
     fresh: list[Finding] = []
     known: list[Finding] = []
     for finding in report.findings:
         entry = _entry(finding, report, folder)
         (known if left[entry] > 0 else fresh).append(finding)
         left[entry] -= 1
-    return replace(report, findings=Advised(fresh), known=tuple(known))
+    gone, notes = (+left).total(), report.notes
+    if gone and all(finding.rule != KERNEL_ERROR.id for finding in report.findings):
+        notes = (*notes, f"no longer found: {gone} of the baseline, which --write-baseline leaves out")
+    return replace(report, findings=Advised(fresh), known=tuple(known), notes=notes, has_baseline=True)
 
 
 def updated(report: Report, baseline: Baseline, folder: Path) -> bytes:
     """The baseline with the findings of a report in the place of those of its kernel."""
     counts = Counter(_entry(finding, report, folder) for finding in report.findings)
-    files = {entry.file for entry in counts} | {_relative(file, folder) for file in report.sources.paths}
-    rows = {e: n for e, n in baseline.items() if e.kernel != report.kernel or e.file not in files} | counts
+    own = _of_kernel(report, baseline, folder)
+    rows = {entry: count for entry, count in baseline.items() if entry not in own} | counts
     listed = [{**entry._asdict(), "count": rows[entry]} for entry in sorted(rows)]
     return (json.dumps({"schema": SCHEMA, "findings": listed}, indent=1) + "\n").encode()
 
 
+def _of_kernel(report: Report, baseline: Baseline, folder: Path) -> set[Entry]:
+    """The entries of a kernel, and of those that its files no longer define: it may have had such a name."""
+    texts = {_relative(path, folder): report.sources.file(path).text for path in report.sources.paths}
+    own = {e for e in baseline if e.kernel == report.kernel and (e.file in texts or not e.file)}
+    rest = (e for e in baseline if e.file in texts)
+    return own | {e for e in rest if not re.search(rf"\bdef {re.escape(e.kernel)}\b", texts[e.file])}
+
+
 def _entry(finding: Finding, report: Report, folder: Path) -> Entry:
-    texts = (_text(site, report.sources) for site in (finding.site, finding.other_site))
+    texts = (report.sources.line(site).strip() for site in (finding.site, finding.other_site))
     return Entry(_relative(finding.site.file, folder), report.kernel, finding.rule, *texts)
-
-
-def _text(site: Site, sources: Sources) -> str:
-    return sources.line(site).strip()
 
 
 def _relative(file: str, folder: Path) -> str:

@@ -184,13 +184,13 @@ def largest_live(track: Track, memory: str, row: int) -> list[str]:
     placements = track.plan.sbuf if memory == "sbuf" else track.plan.psum
     live = np.flatnonzero((placements.first_row <= row) & (placements.last_row >= row))
     live = live[np.argsort(-placements.size[live], kind="stable")]
-    largest = Counter(_tile(track, int(placements.storage[p]), int(placements.size[p])) for p in live)
+    tiles = ((int(placements.storage[p]), int(placements.size[p])) for p in live)
+    largest = Counter(
+        f"{track.describe(storage)}, {size} bytes per partition, {track.birthplace(storage)}"
+        for storage, size in tiles
+    )
     several = [f"{count} x {text}" if count > 1 else text for text, count in largest.items()]
     return several[:_LARGEST]
-
-
-def _tile(track: Track, storage: int, size: int) -> str:
-    return f"{track.describe(storage)}, {size} bytes per partition, {track.birthplace(storage)}"
 
 
 def occupancy(track: Track) -> dict[str, Any]:

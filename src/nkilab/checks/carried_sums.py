@@ -6,6 +6,7 @@ import ast
 from collections.abc import Iterator
 
 from ..dialects.history import BETA1
+from ..migrate.source import names_in
 from .declare import Example, Refusal
 from .front_end import bound_to, root_of
 from .scope import Scope
@@ -60,7 +61,7 @@ def _added(scope: Scope) -> Iterator[Place]:
         loop = next((a for a in scope.source.around(target) if a in scope.traced_loops), None)
         if not isinstance(loop, ast.For) or _is_matmul(scope, value):
             continue
-        if _is_affine(scope, loop) and not _is_moved(scope, target, loop):
+        if loop in scope.loops_over("language.affine_range") and not _is_moved(scope, target, loop):
             yield target, f"{scope.words(target)} is in sbuf and updated in every iteration", ""
 
 
@@ -83,15 +84,11 @@ def _is_matmul(scope: Scope, node: ast.expr) -> bool:
     return called in ("isa.nc_matmul", "language.matmul")
 
 
-def _is_affine(scope: Scope, loop: ast.For) -> bool:
-    return isinstance(loop.iter, ast.Call) and scope.name_of(loop.iter.func) == "language.affine_range"
-
-
 def _is_moved(scope: Scope, target: ast.expr, loop: ast.For) -> bool:
     """Whether the place of an update has the loop's variable in it, or the tile is made within the loop."""
-    moving = {n.id for n in ast.walk(loop.target) if isinstance(n, ast.Name)}
-    stored = {n.id for n in ast.walk(loop) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
-    names = {n.id for n in ast.walk(target) if isinstance(n, ast.Name)}
+    moving = names_in(loop.target)
+    stored = names_in(loop, stored=True)
+    names = names_in(target)
     derived = any(scope.symbol_in(part) for part in _chosen(target))
     return (
         bool(names & moving) or derived or (root_of(target) in stored and isinstance(target, ast.Subscript))

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from ..place.boxes import Overlaps, boxes_for, overlaps_of
 from ..place.direct_allocation import Accesses, chains_of, crowded_spaces, in_space, reads_first
 from ..place.edges import waits_of
-from ..place.slots import DMA, Slots, distinct
+from ..place.slots import DMA, distinct
 from ..place.walk import DIRECT as DIRECT_CODE
 from ..tiles.tile import HBM, Layout
 from .evidence import Evidence, Track
@@ -109,7 +109,9 @@ class Conflicts:
             special = self._special(track)
             waits = track.within.waits
             if special:
-                slots = _without(track.slots, special)
+                # as if these tensors were never touched
+                slots, out = track.slots, np.isin(track.slots.storage, special)
+                slots = replace(slots, is_read=slots.is_read & ~out, is_written=slots.is_written & ~out)
                 waits = waits_of(track.program, slots, track.boxes, track.overlaps)
             later = np.repeat(np.arange(len(track.program)), np.diff(waits.start))
             base = int(self.base[number])
@@ -281,12 +283,6 @@ class _FirstWrites:
             mine = self._is_written & (self._storage == key[0]) & np.isin(self._accesses.box, near)
             self._known[key] = int(np.argmax(mine)) if mine.any() else len(mine)
         return self._known[key]
-
-
-def _without(slots: Slots, storages: list[int]) -> Slots:
-    """Slots as if some storages were never touched."""
-    out = np.isin(slots.storage, storages)
-    return replace(slots, is_read=slots.is_read & ~out, is_written=slots.is_written & ~out)
 
 
 def queue_of(track: Track, row: int) -> int:

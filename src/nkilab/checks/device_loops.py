@@ -10,7 +10,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from ..dialects.grammar import LAST_PARSED
-from ..migrate.source import Function
+from ..migrate.source import Function, names_in
 from ..tiles.tile import PSUM
 from .declare import COPIED, SCALED, Example, Refusal, rule
 from .evidence import Evidence, Track
@@ -40,7 +40,7 @@ _DYNAMIC = "language.dynamic_range"
     kernel=COPIED.around(_NESTED), wrong="dynamic_range", right="static_range", options=("--nki", "0.4"),
 )  # fmt: skip
 def _nested_loops(scope: Scope) -> Iterator[Place]:
-    loops = _dynamic_loops(scope)
+    loops = scope.loops_over(_DYNAMIC)
     for loop in loops:
         outer = next((a for a in scope.source.around(loop) if a in loops), None)
         carried = _carried(loop, outer) if isinstance(outer, ast.For) else ""
@@ -59,24 +59,18 @@ def _nested_loops(scope: Scope) -> Iterator[Place]:
     wrong="dynamic_range", right="static_range", options=_TRN1,
 )  # fmt: skip
 def _nested_registers(scope: Scope) -> Iterator[Place]:
-    loops = _dynamic_loops(scope)
+    loops = scope.loops_over(_DYNAMIC)
     for loop in loops:
         bounds = loop.iter.args if isinstance(loop.iter, ast.Call) else []
-        if any(a in loops for a in scope.source.around(loop)) and not all(map(_is_number, bounds)):
+        if any(a in loops for a in scope.source.around(loop)) and not all(
+            isinstance(b, ast.Constant) for b in bounds
+        ):
             yield loop, "a loop on the device whose bound is a register stands in another one", ""
-
-
-def _is_number(node: ast.expr) -> bool:
-    return isinstance(node, ast.Constant)
-
-
-def _is_dynamic(scope: Scope, loop: ast.For) -> bool:
-    return isinstance(loop.iter, ast.Call) and scope.name_of(loop.iter.func) == _DYNAMIC
 
 
 def _carried(loop: ast.For, outer: ast.For) -> str:
     """A name from before the outer loop that a call in the inner one both writes and reads, or ""."""
-    own = {n.id for n in ast.walk(outer) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+    own = names_in(outer, stored=True)
     for call in (n for n in ast.walk(loop) if isinstance(n, ast.Call)):
         written = next(
             (k.value for k in call.keywords if k.arg == "dst"), call.args[0] if call.args else None
@@ -124,7 +118,7 @@ def _registers(scope: Scope) -> set[tuple[Function | None, str]]:
 
 def _in_loops(scope: Scope) -> Iterator[tuple[str, ast.AST]]:
     """What stands in dynamic_range loops, each with the name of the loop's variable."""
-    for loop in _dynamic_loops(scope):
+    for loop in scope.loops_over(_DYNAMIC):
         name = loop.target.id if isinstance(loop.target, ast.Name) else ""
         yield from ((name, node) for node in ast.walk(loop))
 
@@ -151,7 +145,7 @@ def _asked(node: ast.AST) -> list[str]:
     wrong="dynamic_range", right="static_range",
 )  # fmt: skip
 def _scopes(scope: Scope) -> Iterator[Place]:
-    yield from ((loop, "accesses before the loop may come late", "") for loop in _dynamic_loops(scope))
+    yield from ((loop, "accesses before the loop may come late", "") for loop in scope.loops_over(_DYNAMIC))
 
 
 _COUNTED = """
@@ -236,13 +230,10 @@ def _tiles(scope: Scope) -> Iterator[Place]:
     containers = {t.id for n in displays for t in n.targets if isinstance(t, ast.Name)}
     for body, statement in ((b, n) for b in _bodies(scope, *_DEVICE_LOOPS) for n in ast.walk(b)):
         container, values = _kept(statement)
-        names = {n.id for one in values for n in ast.walk(one) if isinstance(n, ast.Name)} & _stored(body)
-        if names and container in containers - _stored(body):
+        stored = names_in(body, stored=True)
+        names = {name for one in values for name in names_in(one)} & stored
+        if names and container in containers - stored:
             yield statement, f"{container} keeps {min(names)}, which the body of a loop makes", ""
-
-
-def _stored(body: ast.FunctionDef) -> set[str]:
-    return {n.id for n in ast.walk(body) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
 
 
 def _kept(node: ast.AST) -> tuple[str, list[ast.expr]]:
@@ -277,14 +268,10 @@ nl.fori_loop(0, 2, body)
     wrong=", oob_mode=nisa.oob_mode.skip", right="",
 )  # fmt: skip
 def _skips(scope: Scope) -> Iterator[Place]:
-    blocks = (*_dynamic_loops(scope), *_bodies(scope, *_DEVICE_LOOPS))
+    blocks = (*scope.loops_over(_DYNAMIC), *_bodies(scope, *_DEVICE_LOOPS))
     for node in (n for block in blocks for n in ast.walk(block)):
         if isinstance(node, ast.keyword) and scope.words(node.value).endswith("oob_mode.skip"):
             yield node.value, "a transfer that may skip stands in a loop on the device", ""
-
-
-def _dynamic_loops(scope: Scope) -> list[ast.For]:
-    return [n for n in scope.of(ast.For) if _is_dynamic(scope, n)]
 
 
 def _bodies(scope: Scope, *loops: str) -> list[ast.FunctionDef]:

@@ -15,6 +15,7 @@ from ..dialects.kernel import Kernel
 from ..errors import DeadlockError, KernelError, NkilabError, NkilabNote
 from ..tiles.indirect import UnwrittenError
 from ..trace.source import is_named
+from ..tracebacks import is_library
 from .capacity import PSUM_FULL, SBUF_FULL
 from .declare import Example, Rule, rule
 from .evidence import definition_of
@@ -110,7 +111,10 @@ def _site(error: NkilabError, kernel: Kernel) -> Site:
 
 def of_python(error: Exception) -> NkilabError | None:
     """What Python raised in a line of the user's, as an error of his kernel; None for a fault of nkilab."""
-    *_, (frame, line) = walk_tb(error.__traceback__)
+    frames = [*walk_tb(error.__traceback__)]
+    named = [(f, n) for f, n in frames if is_named(f.f_code) and not is_library(f.f_code.co_filename)]
+    # where Python's own code raised, the line that called it is told
+    frame, line = named[-1] if named and is_named(frames[-1][0].f_code) else frames[-1]
     where = f"{Path(frame.f_code.co_filename).name}:{line}"
     problem = KernelError(f"{type(error).__name__}: {error}").located(where, "")
     return problem.with_traceback(error.__traceback__) if is_named(frame.f_code) else None

@@ -118,7 +118,8 @@ def _carried(track: Track) -> Iterator[Finding]:
     later = np.repeat(np.arange(len(program)), np.diff(waits.start))
     earlier, kind = waits.node, waits.kind
     position = np.asarray(program.position_column, np.int64)
-    instance = _instances(track)
+    starts = np.array([first for first, _ in track.marks.instances] or [0], np.int64)
+    instance = np.searchsorted(starts, np.arange(len(program)), "right") - 1
     apart = (position[later] != position[earlier]) | (instance[later] != instance[earlier])
     line = np.asarray(program.line_column, np.int64)
     is_carried = cache(lambda here, there: carrier_of(track, here, there) is not None)
@@ -137,12 +138,6 @@ def _carried(track: Track) -> Iterator[Finding]:
             reported.add(pair)
             storages.add(violation[0])
             yield violation[1]
-
-
-def _instances(track: Track) -> np.ndarray:
-    """Per row the number of its program instance."""
-    starts = np.array([first for first, _ in track.marks.instances] or [0], np.int64)
-    return np.searchsorted(starts, np.arange(len(track.program)), "right") - 1
 
 
 def _broken(

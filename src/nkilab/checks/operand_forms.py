@@ -239,6 +239,23 @@ def _reduced_integers(form: Form) -> str:
     return next(wrong, "")
 
 
+_SPREAD = Refusal("report", since=BETA1, until=BETA1, generations=(2,), milder="note")
+form_rule("neuronxcc", "rows-alike", _SPREAD, "tensor_tensor",
+    title="builds of Beta 1 for trn1 repeat rows of a product with a spread column",
+    what="an operand of three axes is computed with one that is spread over the last axis, on trn1",
+    why="a report shows equal rows on the chip; simulation is right, and the build says nothing",
+    fix="compute row by row, tile[:, i, :] with the column factor[:, i:i + 1], or compare on the chip",
+    source="aws-neuron-sdk issue 1138",
+    kernel=Example("tiles: out f32[128,4,64] hbm\nrows, factor = nl.load(x), nl.load(y)\n{}",
+                   {"x": "f32[128,4,64]", "y": "f32[128,4]"}, "neuronxcc"),
+    wrong="nl.store(out, nl.multiply(rows, factor.reshape((128, 4, 1))))",
+    right=("for i in nl.static_range(4):",
+           "    nl.store(out[:, i, :], nl.multiply(rows[:, i, :], factor[:, i:i + 1]))"),
+    options=("--target", "trn1"),
+)(lambda form: next((f"{name} is one column for each row of {list(layout.shape[1:])}"
+                     for name, _, layout in form.tile_slots()
+                     if len(layout.shape) == 3 and layout.strides[2] == 0 != layout.strides[1]),
+                    ""))  # fmt: skip
 _SUMMED = """
 tiles: out x.dtype[128,512] hbm
 nl.store(out, nisa.activation(nl.square, nl.load(x){}))

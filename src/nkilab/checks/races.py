@@ -57,19 +57,15 @@ def _races(graph: Graph, pairs: Iterable[Pair]) -> Iterator[Pair]:
     """Of the pairs of two lines the first that nothing orders."""
     line = np.concatenate([np.asarray(track.program.line_column, np.int64) for track in graph.tracks])
     seen: set[tuple[str, int, int]] = set()
+    is_before = graph.order.is_before
     for pair in pairs:
         key = (pair.kind, int(line[pair.later]), int(line[pair.earlier]))
-        if key in seen or not _is_race(graph, pair):
+        if key in seen or is_before(pair.earlier, pair.later) or is_before(pair.later, pair.earlier):
             continue
         if pair.kind == CORES and _is_repetition(graph, pair):
             continue
         seen.add(key)
         yield pair
-
-
-def _is_race(graph: Graph, pair: Pair) -> bool:
-    order = graph.order
-    return not order.is_before(pair.earlier, pair.later) and not order.is_before(pair.later, pair.earlier)
 
 
 def _once(findings: Iterator[Finding]) -> Iterator[Finding]:
@@ -124,13 +120,9 @@ def _is_repetition(graph: Graph, pair: Pair) -> bool:
     if one.site(row) != other.site(other_row):
         return False
     is_same = {(one.rank, row), (other.rank, other_row)} & set(graph.evidence.repeated)
-    return bool(is_same) or _are_one_collective(graph, one, row, other, other_row)
-
-
-def _are_one_collective(graph: Graph, one: Track, row: int, other: Track, other_row: int) -> bool:
-    """Whether both cores of a rank call a collective on the same shared memory, as published kernels do."""
+    # in published kernels both cores of a rank call a collective on the same shared memory
     here, there = _collective_of(graph, one, row), _collective_of(graph, other, other_row)
-    return here is not None and here == there
+    return bool(is_same) or (here is not None and here == there)
 
 
 def _collective_of(graph: Graph, track: Track, row: int) -> tuple[Any, ...] | None:

@@ -274,7 +274,9 @@ def _computed(
 
 def _in_order(evidence: Evidence, actions: dict[int, list[Action]], ordering: Ordering) -> Iterator[Action]:
     """The actions in an order; of two rows that meet, both send before either receives."""
-    joined = {a: b for one, other in _joins(evidence) for a, b in ((one, other), (other, one))}
+    base = len(evidence.tracks[0].program)
+    pairs_of_rows = [(m.rows[0], base + m.rows[1]) for m in evidence.rendezvous]
+    joined = dict(pairs_of_rows) | {other: one for one, other in pairs_of_rows}
     late: dict[int, list[Action]] = {}
     for node in ordering.sequence.tolist():
         own = actions.get(node, [])
@@ -285,11 +287,6 @@ def _in_order(evidence: Evidence, actions: dict[int, list[Action]], ordering: Or
         late[node] = own[1:]
         if joined[node] in late:
             yield from (*late.pop(joined[node]), *late.pop(node))
-
-
-def _joins(evidence: Evidence) -> list[tuple[int, int]]:
-    base = len(evidence.tracks[0].program)
-    return [(m.rows[0], base + m.rows[1]) for m in evidence.rendezvous]
 
 
 class _Groups:

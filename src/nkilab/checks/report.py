@@ -65,7 +65,7 @@ class Report:
         occupancy: per program, how full SBUF and PSUM are at their peak.
         replays: what replaying in other orders showed, one entry per order.
         tensors: what `--numerics` measured, one entry per tensor.
-        known: what a baseline has.
+        known: what a baseline has; `has_baseline` says whether one was read.
         predicted: latency and bound; None where it does not fit or does not run to its end.
         sources: the user's files.
         pieces: of advice, most gain first; they stand among the findings too.
@@ -83,6 +83,7 @@ class Report:
     predicted: Prediction | None = None
     sources: Sources = field(default_factory=Sources, repr=False)
     pieces: Sequence[Shown] = ()
+    has_baseline: bool = False
 
     @property
     def passes(self) -> bool:

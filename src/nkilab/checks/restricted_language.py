@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from ..dialects.grammar import LAST_PARSED, KindOf, refused, refused_value
 from ..dialects.history import order
 from ..dialects.kernel import Kernel
-from ..migrate.source import Function
+from ..migrate.source import Function, names_in
 from .declare import COPIED, SCALED, Refusal, Rule, rule
 from .finding import Finding, once
 from .scope import Scope, parameters, scope_of
@@ -271,12 +271,7 @@ def _values_of_module(scope: Scope) -> set[str]:
 def _is_local(scope: Scope, name: ast.Name) -> bool:
     """Whether a function around a name has a variable of that name."""
     functions = [a for a in scope.source.around(name) if isinstance(a, Function)]
-    return any(name.id in parameters(f) or name.id in _bound(f) for f in functions)
-
-
-def _bound(function: Function) -> set[str]:
-    names = (n for n in ast.walk(function) if isinstance(n, ast.Name))
-    return {n.id for n in names if isinstance(n.ctx, ast.Store)}
+    return any(name.id in parameters(f) or name.id in names_in(f, stored=True) for f in functions)
 
 
 @text_rule("nki", "dynamic-exit", _DOCUMENTED,
@@ -289,9 +284,7 @@ def _bound(function: Function) -> set[str]:
     right=f"for i in nl.dynamic_range(4):\n    {SCALED.format('2.0')}",
 )  # fmt: skip
 def _exits(scope: Scope) -> Iterator[Place]:
-    for loop in scope.of(ast.For):
-        if not isinstance(loop.iter, ast.Call) or scope.name_of(loop.iter.func) != "language.dynamic_range":
-            continue
+    for loop in scope.loops_over("language.dynamic_range"):
         if any(_keeps_order(scope, around) for around in scope.source.around(loop)):
             yield loop, "a dynamic_range loop stands in a no_reorder block", ""
         exits = [n for n in ast.walk(loop) if isinstance(n, ast.Break | ast.Continue | ast.Return)]

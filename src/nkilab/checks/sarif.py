@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from .declare import RULES, Rule
 from .finding import Finding, Site
@@ -23,15 +24,14 @@ def sarif(reports: Sequence[Report], version: str, folder: Path) -> dict[str, An
     """One run with the findings of all reports; paths below `folder` are told relative to it."""
     used = list(dict.fromkeys(f.rule for r in reports for f in (*r.findings, *r.silenced, *r.known)))
     place = {name: number for number, name in enumerate(used)}
+    silenced = {"suppressions": [{"kind": "inSource"}]}
     results = []
     for report in reports:
-        for finding in report.findings:
-            results.append(_result(finding, report.sources, place, folder))
-        for finding in report.silenced:
-            entry = _result(finding, report.sources, place, folder)
-            results.append({**entry, "suppressions": [{"kind": "inSource"}]})
-        for finding in report.known:
-            results.append({**_result(finding, report.sources, place, folder), "baselineState": "unchanged"})
+        # all results of a run have a state, or none has: section 3.27.24
+        new, known = ({"baselineState": s} if report.has_baseline else {} for s in ("new", "unchanged"))
+        groups = ((report.findings, new), (report.silenced, new | silenced), (report.known, known))
+        for findings, state in groups:
+            results += [{**_result(f, report.sources, place, folder), **state} for f in findings]
     driver = {"name": "nkilab", "version": version, "rules": [_rule(RULES[name]) for name in used]}
     run = {"tool": {"driver": driver}, "columnKind": "unicodeCodePoints", "results": results}
     return {"$schema": _SCHEMA, "version": VERSION, "runs": [run]}
@@ -67,8 +67,10 @@ def _result(finding: Finding, sources: Sources, place: dict[str, int], folder: P
     }
     if finding.code:
         result["properties"]["code"] = finding.code
-    if finding.site.file:
-        result["locations"] = [_location(finding.site, sources, folder)]
+    # code hosts refuse a result without a place: the kernel's file stands for none
+    site = finding.site if finding.site.file or not sources.paths else Site(sources.paths[0], 1)
+    if site.file:
+        result["locations"] = [_location(site, sources, folder)]
     if finding.other_site.file:
         other = _location(finding.other_site, sources, folder)
         result["relatedLocations"] = [
@@ -90,9 +92,9 @@ def _location(site: Site, sources: Sources, folder: Path) -> dict[str, Any]:
 def _uri(file: str, folder: Path) -> str:
     path = Path(file)
     if not path.is_absolute():
-        return path.as_posix()
+        return quote(path.as_posix())
     try:
-        return path.resolve().relative_to(folder.resolve()).as_posix()
+        return quote(path.resolve().relative_to(folder.resolve()).as_posix())
     except ValueError:
         return path.as_uri()
 

@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from ..dialects.history import BETA1, NEWEST
 from ..dialects.kernel import Kernel
-from ..migrate.source import Function, Source, compiled
+from ..migrate.source import Function, Source, compiled, names_in
 from .finding import Site
 from .sources import Sources
 
@@ -73,16 +73,18 @@ class Scope(Struct, frozen=True, dict=True):
     @cached_property
     def traced_loops(self) -> list[ast.For]:
         """The loops whose body is traced once."""
+        return self.loops_over(*self.traced)
+
+    def loops_over(self, *names: str) -> list[ast.For]:
+        """The loops over a call of one of the names."""
         return [
-            node
-            for node in self.of(ast.For)
-            if isinstance(node.iter, ast.Call) and self.name_of(node.iter.func) in self.traced
+            n for n in self.of(ast.For) if isinstance(n.iter, ast.Call) and self.name_of(n.iter.func) in names
         ]
 
     def is_symbol(self, name: ast.Name) -> bool:
         """Whether a name stands for a variable of such a loop, or for what is computed from one."""
         for around in self.source.around(name):
-            if isinstance(around, ast.For) and _binds(around.target, name.id):
+            if isinstance(around, ast.For) and name.id in names_in(around.target):
                 return around in self.traced_loops
             if not isinstance(around, Function):
                 continue
@@ -130,10 +132,6 @@ class Scope(Struct, frozen=True, dict=True):
             return ""
         inner = (self.symbol_in(c) for c in ast.iter_child_nodes(node) if isinstance(c, ast.expr))
         return next((name for name in inner if name), "")
-
-
-def _binds(target: ast.expr, name: str) -> bool:
-    return any(isinstance(n, ast.Name) and n.id == name for n in ast.walk(target))
 
 
 def parameters(function: Function) -> list[str]:

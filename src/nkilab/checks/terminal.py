@@ -11,7 +11,7 @@ from .._lazy import rich
 from ..errors import printable
 from ..progress import columns
 from .declare import RULES
-from .finding import Finding, Site
+from .finding import CERTAIN, Finding, Site
 from .report import Report
 from .sources import Sources
 
@@ -51,10 +51,11 @@ def lines_of(finding: Finding, sources: Sources) -> Iterator[Line]:
 
 
 def _refusal(finding: Finding) -> str:
-    """Who says that the build refuses it, and with which words."""
+    """Who says that the build refuses it, and with which words, or that it does not."""
     said = " ".join(filter(None, (finding.code and f"[{finding.code}]", finding.build_error)))
     known = {"log": "the log of a build", "report": "a report of a build", "derived": "concluded, not seen"}
-    return f"{said or 'refused'} ({known.get(finding.certainty, finding.certainty)})"
+    verdict = "refused" if finding.severity == "error" or finding.certainty not in CERTAIN else "takes it"
+    return f"{said or verdict} ({known.get(finding.certainty, finding.certainty)})"
 
 
 def _excerpt(site: Site, sources: Sources, mark: str, style: str) -> Iterator[Line]:

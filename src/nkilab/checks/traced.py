@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from msgspec.structs import replace
 
 from ..dialects.history import BETA1
-from ..migrate.source import Function
+from ..migrate.source import Function, names_in
 from .branches import escapes, is_condition
 from .declare import Example, Refusal
 from .front_end import bound_to
@@ -141,12 +141,11 @@ def _made_within(loop: ast.For) -> set[str]:
     """Names that a loop binds to what does not depend on what they were."""
     assigned = [n for n in ast.walk(loop) if isinstance(n, ast.Assign)]
     return {
-        t.id for n in assigned for t in n.targets if isinstance(t, ast.Name) and not _names(n.value) & {t.id}
+        t.id
+        for n in assigned
+        for t in n.targets
+        if isinstance(t, ast.Name) and not names_in(n.value) & {t.id}
     }
-
-
-def _names(node: ast.AST) -> set[str]:
-    return {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
 
 
 def _effect(scope: Scope, node: ast.AST, plain: set[str], lists: set[str]) -> str:
@@ -159,7 +158,7 @@ def _effect(scope: Scope, node: ast.AST, plain: set[str], lists: set[str]) -> st
         case ast.AugAssign(target=ast.Name(id=name)):
             is_counted = name in plain
         case ast.Assign(targets=[ast.Name(id=name)], value=value):
-            is_counted = name in plain and name in _names(value)
+            is_counted = name in plain and name in names_in(value)
         case ast.Assign(targets=[ast.Tuple(elts=targets)], value=ast.Tuple(elts=values)):
             names = [t.id for t in targets if isinstance(t, ast.Name)]
             names_given = [v.id for v in values if isinstance(v, ast.Name)]
@@ -228,6 +227,32 @@ def _masks(scope: Scope) -> Iterator[Place]:
             yield mask, f"mask holds {scope.words(part)}, which is not affine", ""
 
 
+@text_rule("neuronxcc", "activation-of-slice",
+    Refusal("report", since=BETA1, until=BETA1, generations=(2,), milder="note"),
+    title="builds of Beta 1 for trn1 may get an activation of a slice wrong",
+    what="nisa.activation reads a slice of a tile that was reshaped to more axes, on trn1",
+    why="a report shows wrong values for even batches from 4 to 16; simulation is right, and the build says "
+    "nothing",
+    fix="apply nisa.activation to the tile before reshape, or compare on the chip",
+    source="aws-neuron-sdk issue 1255",
+    kernel=_STORED.around("""for i in nl.affine_range(4):
+    cube = nl.load(x[i]).reshape((128, 1, 512))
+    nl.store(out[i], nisa.activation(op=nl.exp, data={}))"""),
+    wrong="cube[:, 0, :]", right="nl.load(x[i])", options=("--target", "trn1"),
+)  # fmt: skip
+def _sliced(scope: Scope) -> Iterator[Place]:
+    reshaped = {
+        name for n in scope.of(ast.Assign) for name in names_in(n.targets[0])
+        if isinstance(n.value, ast.Call) and ast.unparse(n.value.func).endswith(".reshape")
+    }  # fmt: skip
+    for data in scope.passed("data"):
+        if not isinstance(data, ast.Subscript) or not names_in(data.value) <= reshaped:
+            continue
+        keys = data.slice.elts if isinstance(data.slice, ast.Tuple) else []
+        if not all(isinstance(key, ast.Slice) for key in keys):
+            yield data, f"{scope.words(data)} is a slice of a reshaped tile", ""
+
+
 _CREATED = tuple(f"language.{name}" for name in ("ndarray", "zeros", "ones", "full", "empty"))
 _TOTAL = """
 tiles: out f32[128,1] hbm; total f32[128,1] sbuf
@@ -246,15 +271,24 @@ nl.store(out, total)
     wrong="0:128", right="0:128, 0",
 )  # fmt: skip
 def _few_axes(scope: Scope) -> Iterator[Place]:
-    shapes = {name: _shape(call) for name, call in bound_to(scope, _CREATED).items()}
-    for call in scope.calls(*_CREATED):
+    bound = bound_to(scope, _CREATED)
+    shapes = {name: _shape(call) for name, call in bound.items()}
+    unused = {call for name, call in bound.items() if _is_bound_anew(scope, name, call)}
+    for call in (c for c in scope.calls(*_CREATED) if c not in unused):
         if len(_shape(call)) == 1 and not any("hbm" in scope.words(k.value) for k in call.keywords):
-            yield call, "a tile is shapes with one axis", ""
+            yield call, "a tile has one axis", ""
     for node in scope.of(ast.Subscript):
         shape = shapes.get(node.value.id, []) if isinstance(node.value, ast.Name) else []
         is_thin = len(shape) == 2 and any(isinstance(n, ast.Constant) and n.value == 1 for n in shape)
         if is_thin and isinstance(node.slice, ast.Slice):
             yield node, f"{scope.words(node)} has one index of two", ""
+
+
+def _is_bound_anew(scope: Scope, name: str, call: ast.Call) -> bool:
+    """Whether a name that a call is bound to is bound to something else before it is read."""
+    later = [n for n in scope.of(ast.Name) if n.id == name and n.lineno > (call.end_lineno or 0)]
+    first = min(later, key=lambda n: (n.lineno, isinstance(n.ctx, ast.Store)), default=None)
+    return first is not None and isinstance(first.ctx, ast.Store)
 
 
 def _shape(call: ast.Call) -> list[ast.expr]:

@@ -11,7 +11,6 @@ import numpy as np
 from ..errors import NkilabError, UnsupportedError
 from ..execute import execute, one_blas_thread, open_threads
 from ..isa.declare import Instruction
-from ..machine import Machine
 from ..place.direct_allocation import WIDTH, bytes_of_memory, in_memory
 from ..tiles.convert import widen
 from ..tiles.dtypes import UINT8, DType
@@ -39,10 +38,6 @@ def typed(record: StorageRecord, shown: Layout, offset: int, address: Address) -
 Retype = Callable[[DType], DType]
 
 
-def _same(dtype: DType) -> DType:
-    return dtype
-
-
 class World:
     """Memories with elements of their own, as a run found them when it began.
 
@@ -56,7 +51,8 @@ class World:
     """
 
     def __init__(
-        self, evidence: Evidence, recording: Recording, retype: Retype = _same, *, has_addresses: bool = True,
+        self, evidence: Evidence, recording: Recording, retype: Retype = lambda dtype: dtype, *,
+        has_addresses: bool = True,
         has_threads: bool = False,
     ) -> None:  # fmt: skip
         self._has_addresses = has_addresses
@@ -67,7 +63,9 @@ class World:
         self._views: dict[Operand, View] = {}
         self._shared = _shared(evidence)
         machine = self.tracks[0].program.machine
-        self.sessions = {track.rank: _session(machine, track.rank) for track in self.tracks}
+        self.sessions = {
+            track.rank: Session(machine, Program(machine), execute, rank=track.rank) for track in self.tracks
+        }
         self.sessions[-1] = self.sessions[self.tracks[0].rank]
         if has_threads and len(self.tracks) == 1:
             self.sessions[self.tracks[0].rank].threads = open_threads()
@@ -191,10 +189,6 @@ class World:
         if not storage.written.is_full:
             storage.data.reshape(-1)[~storage.written.bits] = np.zeros((), storage.dtype.storage)
         return storage.data
-
-
-def _session(machine: Machine, rank: int) -> Session:
-    return Session(machine, Program(machine), execute, rank=rank)
 
 
 def _shared(evidence: Evidence) -> dict[Memory, tuple[str, MemoryKey]]:

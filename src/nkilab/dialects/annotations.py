@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any, NoReturn
 
@@ -13,11 +14,14 @@ from .places import placed
 class TensorAnnotation:
     """`nt.tensor[128, 512]`: a tensor; it has no effect at run time.
 
-    `nt.tensor[[128, 512], nl.float32]` stands for an array where a kernel of Beta 1 is measured.
+    `nt.tensor[[128, 512], nl.float32]` stands for an array where a kernel of Beta 1 is measured;
+    `nt.tensor[nt.mutable]` may be written.
     """
 
     def __class_getitem__(cls, key: Any) -> type | ArraySpec:
         match key:
+            case type() if issubclass(key, MutableAnnotation):
+                return key
             case (list() | tuple() as shape, dtype):
                 return ArraySpec(tuple(shape), dtype)
         return cls
@@ -55,5 +59,5 @@ def is_mutable(function: Callable[..., Any], parameter: str) -> bool:
     """Whether a parameter of a kernel is annotated as one that may be written."""
     annotation = getattr(function, "__annotations__", {}).get(parameter)
     if isinstance(annotation, str):
-        return annotation.partition("[")[0].rpartition(".")[2] in ("mutable_tensor", "mutable")
+        return not {"mutable_tensor", "mutable"}.isdisjoint(re.split(r"\W+", annotation))
     return isinstance(annotation, type) and issubclass(annotation, MutableAnnotation)

@@ -116,10 +116,6 @@ def _unpacks_otherwise(node: ast.Assign) -> bool:
     return not all(isinstance(part, ast.Name | ast.Starred) for t in tuples for part in _parts(t))
 
 
-def _changes_several(node: ast.Assign) -> bool:
-    return sum(isinstance(target, ast.Subscript | ast.Attribute) for target in node.targets) > 1
-
-
 def _compares_identity(node: ast.Compare) -> bool:
     """Whether `is` asks for anything but None."""
     pairs = zip(node.ops, node.comparators, strict=True)
@@ -150,7 +146,7 @@ FORMS: tuple[tuple[type[ast.AST], Callable[..., bool], Construct], ...] = (
     (ast.Assign, _unpacks_otherwise,
      Construct("an unpacking into what is no name", "expecting pattern",
                "unpack into names, then assign each")),
-    (ast.Assign, _changes_several,
+    (ast.Assign, lambda n: sum(isinstance(t, ast.Subscript | ast.Attribute) for t in n.targets) > 1,
      Construct("one assignment of several places", "mutating assignments must be in separate statements",
                "assign each in a line of its own")),
     (ast.Compare, _compares_identity,

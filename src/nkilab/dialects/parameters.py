@@ -48,8 +48,9 @@ class Word:
 
     @public
     def __call__(self, *args: Any, **kwargs: Any) -> NoReturn:
-        later = [v for v in versions_with(f"language.{self.name}") if order(v) > order(self._version)]
-        called = next((v for v in later if _kind(f"language.{self.name}", v) == "function"), "")
+        own = f"language.{self.name}"
+        later = [v for v in versions_with(own) if order(v) > order(self._version)]
+        called = next((v for v in later if (event := at(own, v)) and event.kind == "function"), "")
         raise SpellingError(
             f"nl.{self.name} is a word for op= in NKI {self._version}, not a function"
             + (f"; NKI {called} makes it one" if called else ""),
@@ -59,11 +60,6 @@ class Word:
 
     def __repr__(self) -> str:
         return f"nl.{self.name}"
-
-
-def _kind(name: str, version: str) -> str:
-    event = at(name, version)
-    return event.kind if event is not None else ""
 
 
 def limited_to_version(name: str, target: Any, version: str) -> Any:

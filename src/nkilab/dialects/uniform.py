@@ -161,13 +161,10 @@ def _subscripts(code: CodeType) -> dict[tuple[int | None, ...], tuple[ast.expr, 
     return {
         (n.lineno, n.end_lineno, n.col_offset, n.end_col_offset): (n.value, isinstance(n.slice, ast.Slice))
         for n in ast.walk(tree)
-        if isinstance(n, ast.Subscript) and _is_even(n.slice)
-    }
-
-
-def _is_even(key: ast.expr) -> bool:
-    """Whether a subscript is no slice, or one with both ends and no step."""
-    return not isinstance(key, ast.Slice) or (None not in (key.lower, key.upper) and key.step is None)
+        # no slice, or one with both ends and no step
+        if isinstance(n, ast.Subscript) and (not isinstance(key := n.slice, ast.Slice)
+                                             or (None not in (key.lower, key.upper) and key.step is None))
+    }  # fmt: skip
 
 
 def _are_harmless(

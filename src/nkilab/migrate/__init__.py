@@ -228,9 +228,7 @@ def _rewritten(source: Source, groups: Sequence[tuple[Edit, ...]]) -> str:
 
 
 def _meet(a: Edit, b: Edit) -> bool:
-    if a == b:
-        return True
-    return a.start < b.end and b.start < a.end
+    return a == b or (a.start < b.end and b.start < a.end)
 
 
 def _is_python(text: str) -> bool:

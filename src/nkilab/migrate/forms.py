@@ -231,14 +231,10 @@ def operators(source: Source, before: str) -> Iterator[Place]:
                 yield node, "a comparison of a tile", ()
 
 
-def _is_product(source: Source, value: ast.expr) -> bool:
-    product = creation_by(source, value)
-    return product is not None and product.creator in _PRODUCTS
-
-
 def _changes_tile(source: Source, node: ast.AugAssign) -> bool:
     """Whether a tile is the target, and not of a product, which `added_matmul` finds."""
-    return tile_of(source, node.target) is not None and not _is_product(source, node.value)
+    value = creation_by(source, node.value)
+    return tile_of(source, node.target) is not None and (value is None or value.creator not in _PRODUCTS)
 
 
 def _compares_tiles(source: Source, node: ast.Compare) -> bool:

@@ -74,7 +74,7 @@ class Source:
 
     def __post_init__(self) -> None:
         self.parents = {c: p for p in ast.walk(self.tree) for c in ast.iter_child_nodes(p)}
-        self.bindings = dict(_bindings(self.tree))
+        self.bindings = dict(self._imported_names())
 
     @cached_property
     def lines(self) -> list[bytes]:
@@ -126,6 +126,18 @@ class Source:
     def resolve(self, node: ast.expr) -> tuple[str, str] | None:
         """Spelling and name, below `nki`, that an expression stands for."""
         return split(self.dotted(node))
+
+    def _imported_names(self) -> Iterator[tuple[str, str]]:
+        """What imports bind, the name in the file and the full one: what an except imports before its try."""
+        imports = [node for node in ast.walk(self.tree) if isinstance(node, ast.Import | ast.ImportFrom)]
+        imports.sort(
+            key=lambda n: sum(isinstance(a, ast.ExceptHandler) for a in self.around(n)), reverse=True
+        )
+        for node in imports:
+            if isinstance(node, ast.Import):
+                yield from map(_imported, node.names)
+            elif node.module and not node.level:
+                yield from _imported_from(node.module, node.names)
 
     def nodes(self, kind: type[N]) -> Iterator[N]:
         """The nodes of a kind, outer ones first."""
@@ -226,6 +238,12 @@ def compiled(function: Function) -> Iterator[ast.AST]:
     return (node for part in (function.args, *function.body) for node in ast.walk(part))
 
 
+def names_in(node: ast.AST, *, stored: bool = False) -> set[str]:
+    """The plain names that stand in a node; those that it binds alone, if `stored`."""
+    names = (n for n in ast.walk(node) if isinstance(n, ast.Name))
+    return {n.id for n in names if not stored or isinstance(n.ctx, ast.Store)}
+
+
 MODULES = (
     "language",
     "isa",
@@ -254,15 +272,6 @@ def split(dotted: str) -> tuple[str, str] | None:
             name = dotted[len(root) + 1 :]
             return spelling, name.replace("isa.constants.", "isa.", 1)
     return None
-
-
-def _bindings(tree: ast.Module) -> Iterator[tuple[str, str]]:
-    """What imports bind: the name in the file, and the full name."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            yield from map(_imported, node.names)
-        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            yield from _imported_from(node.module, node.names)
 
 
 def _imported(alias: ast.alias) -> tuple[str, str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from functools import partialmethod
 from math import inf
 from types import FrameType
 from typing import Any, NoReturn
@@ -205,11 +206,8 @@ class Affine:
             self.begin_later()
         return holds(low)
 
-    def __lt__(self, other: Any) -> bool:
-        return self._compared(other, lambda d: d < 0)
-
-    def __le__(self, other: Any) -> bool:
-        return self._compared(other, lambda d: d <= 0)
+    __lt__ = partialmethod(_compared, holds=lambda d: d < 0)
+    __le__ = partialmethod(_compared, holds=lambda d: d <= 0)
 
     def __gt__(self, other: Any) -> bool:
         return not self <= other

@@ -155,6 +155,28 @@ def right_a_condition_is_narrowed_step_by_step(x, window=2):
     return out
 
 
+# ---- a tile has a partition axis and a free one
+
+
+@case("f32[128,64]", "f32[128]")
+@nki.jit
+def wrong_a_tile_of_one_axis_is_filled(x, bias):
+    out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
+    column = nl.zeros((128,), x.dtype, buffer=nl.sbuf)  # finds: tile-axes
+    nl.store(out, nl.add(nl.load(x), column))
+    return out
+
+
+@case("f32[128,64]", "f32[128]")
+@nki.jit
+def right_the_name_of_a_tile_of_one_axis_is_bound_anew(x, bias):
+    out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
+    column = nl.ndarray((128,), x.dtype, buffer=nl.sbuf)
+    column = nl.load(bias)
+    nl.store(out, nl.add(nl.load(x), column))
+    return out
+
+
 # ---- Python's own values change once
 
 

@@ -267,7 +267,7 @@ def _tensor_rows(subject: Subject, loop: Loop) -> np.ndarray:
 def _in_step(subject: Subject, loop: Loop, counts: tuple[int, ...]) -> tuple[Named, ...]:
     """So many iterations, each of which does one thing before the first does the next."""
     return tuple(
-        (f"{count} iterations in step", _edit(subject, Block(loop, count), shares=False))
+        (f"the same work of {count} iterations grouped", _edit(subject, Block(loop, count), shares=False))
         for count in counts if len(loop.start) % count == 0
     )  # fmt: skip
 

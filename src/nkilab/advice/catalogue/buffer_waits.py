@@ -61,7 +61,7 @@ def _without_waits(subject: Subject, rows: np.ndarray, ended: np.ndarray) -> Pro
     latency = subject.without_waits(waits)
     if latency > (1 - least_gain()) * subject.latency_ns:
         raise Unfit
-    lines = np.unique(np.asarray(subject.program.line_column)[rows])
+    lines = distinct(np.asarray(subject.program.line_column)[rows])
     edited = subject.renewed_at(lines, np.ones(len(subject.slots.row), np.bool_))
     return latency if edited is None else edited
 

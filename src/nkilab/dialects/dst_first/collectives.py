@@ -149,10 +149,6 @@ def _check_launched(session: Session, ranks: Sequence[int], name: str) -> None:
         )
 
 
-def _members(session: Session, group: tuple[int, ...]) -> tuple[int, ...]:
-    return (group.index(session.together.own_rank), *group)
-
-
 def _pairs(srcs: Any, dsts: Any, names: str = "srcs and dsts") -> list[tuple[Any, Any]]:
     """The tensors of a call, side by side.
 
@@ -210,7 +206,8 @@ def _run(
         )
     except RuleError as error:
         raise located(error, cls.name, cls, operands) from None
-    row = record(session, cls, operands, attributes, (_members(session, group.ranks), *further))
+    own = group.ranks.index(session.together.own_rank)
+    row = record(session, cls, operands, attributes, ((own, *group.ranks), *further))
     if name is not None:
         note_name(session, name, row)
 

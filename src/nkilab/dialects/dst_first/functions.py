@@ -112,12 +112,19 @@ def _same_shape(name: str, **tiles: Tensor) -> None:
         )
 
 
+# Builds of 0.5 give a column to tensor_scalar (two public kernels, one of them run on trn2); notes of 0.3
+# and 0.4 say that nothing is repeated, and a log of 0.6 that tensor_tensor gets the column.
+_COLUMNS_IN = "0.5"
+
+
 def binary(name: str, x: Any, y: Any, dtype: Any) -> Tensor:
-    """`x <op> y` over two tiles of one shape, or a tile and a number."""
+    """`x <op> y` over two tiles of one shape, a tile and a number, or a tile and a column in NKI 0.5."""
     op = OPERATORS[name]
     x, y = _operand(x, "x"), _operand(y, "y")
     if isinstance(x, Tensor) and isinstance(y, Tensor):
-        _same_shape(name, x=x, y=y)
+        is_repeated = x.shape[0] == y.shape[0] and 1 in (x.layout.free_size, y.layout.free_size)
+        if not (is_repeated and current().version == _COLUMNS_IN):
+            _same_shape(name, x=x, y=y)
         result: Tensor = common.two_tiles(RESULTS, op, x, y, _result_dtype(dtype, x))
     elif isinstance(x, Tensor):
         result = common.with_number(RESULTS, op, x, y, False, _result_dtype(dtype, x))

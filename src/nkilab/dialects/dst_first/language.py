@@ -63,32 +63,22 @@ class Function:
         return f"nl.{self.name}"
 
 
-def _binary(name: str) -> Callable[..., Tensor]:
+_OF_TWO = " of two tiles of one shape, or a tile and a number"
+_Compute = Callable[..., Tensor]
+
+
+def _binary(name: str, compute: _Compute = functions.binary, what: str = _OF_TWO) -> _Compute:
     def call(x: Any, y: Any, dtype: Any = None) -> Tensor:
-        return functions.binary(name, x, y, dtype)
+        return compute(name, x, y, dtype)
 
-    return _documented(call, f"`x {name} y` of two tiles of one shape, or a tile and a number.")
-
-
-def _simulated(name: str) -> Callable[..., Tensor]:
-    def call(x: Any, y: Any, dtype: Any = None) -> Tensor:
-        return functions.simulated(name, x, y, dtype)
-
-    return _documented(call, f"`x {name} y`, in simulation only: no engine divides.")
+    return _documented(call, f"`x {name} y`{what}.")
 
 
-def _unary(name: str) -> Callable[..., Tensor]:
+def _unary(name: str, compute: _Compute = functions.unary, engine: str = "ScalarE") -> _Compute:
     def call(x: Any, dtype: Any = None) -> Tensor:
-        return functions.unary(name, x, dtype)
+        return compute(name, x, dtype)
 
-    return _documented(call, f"`{name}(x)`, element by element, on ScalarE.")
-
-
-def _of_vector_engine(name: str) -> Callable[..., Tensor]:
-    def call(x: Any, dtype: Any = None) -> Tensor:
-        return functions.of_vector_engine(name, x, dtype)
-
-    return _documented(call, f"`{name}(x)`, element by element, on VectorE.")
+    return _documented(call, f"`{name}(x)`, element by element, on {engine}.")
 
 
 def _reducing(name: str, operator: str) -> Callable[..., Tensor]:
@@ -127,9 +117,9 @@ _BINARY = [
 _UNARY = [n for n in ACTIVATIONS if n not in _OWN_FUNCTIONS and n not in ("bypass", "prelu")]
 _FUNCTIONS: dict[str, Callable[..., Any]] = {
     **{n: _binary(n) for n in _BINARY},
-    **{n: _simulated(n) for n in _SIMULATED},
+    **{n: _binary(n, functions.simulated, ", in simulation only: no engine divides") for n in _SIMULATED},
     **{n: _unary(n) for n in _UNARY},
-    **{n: _of_vector_engine(n) for n in _ON_VECTOR},
+    **{n: _unary(n, functions.of_vector_engine, "VectorE") for n in _ON_VECTOR},
     **{n: _reducing(n, op) for n, op in _REDUCING.items()},
     **_OWN_FUNCTIONS,
 }

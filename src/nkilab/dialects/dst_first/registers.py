@@ -15,7 +15,7 @@ from ...errors import SpellingError, UnsupportedError, UseError
 from ...isa.registers import RegisterLoad, RegisterMove, RegisterStore
 from ...tiles.dtypes import INT32
 from ...tiles.indirect import numbers_in
-from ...tiles.tile import SEQUENCER, Storage, View, layout
+from ...tiles.tile import SEQUENCER, View, layout
 from ...trace.builder import record
 from ...trace.origins import arguments_behind
 from ...trace.session import current, running
@@ -118,15 +118,10 @@ def _trips() -> Trips | None:
     return known
 
 
-def _new() -> VirtualRegister:
-    storage: Storage = current().new_storage((1,), INT32, SEQUENCER, "tile")
-    return VirtualRegister(storage, 0, _CELL)
-
-
 @placed("register_alloc")
 def register_alloc(x: Any = None) -> VirtualRegister:
     """A new register; `x` is what it holds at first: an integer, a tensor of one element, or None."""
-    register = _new()
+    register = VirtualRegister(current().new_storage((1,), INT32, SEQUENCER, "tile"), 0, _CELL)
     if isinstance(x, Tensor):
         record(current(), RegisterLoad, [register, x], (), ())
     elif isinstance(x, VirtualRegister):

@@ -6,6 +6,7 @@ grids is a strided view. Loop variables and program ids are plain integers here.
 
 from __future__ import annotations
 
+from functools import partialmethod
 from typing import Any, NoReturn
 
 import numpy as np
@@ -175,17 +176,10 @@ class Index:
             return Mask(compare(self.values(), int(other)), self - int(other), compare.__name__)
         return NotImplemented
 
-    def __lt__(self, other: Any) -> Any:
-        return self._compared(other, np.less)
-
-    def __le__(self, other: Any) -> Any:
-        return self._compared(other, np.less_equal)
-
-    def __gt__(self, other: Any) -> Any:
-        return self._compared(other, np.greater)
-
-    def __ge__(self, other: Any) -> Any:
-        return self._compared(other, np.greater_equal)
+    __lt__ = partialmethod(_compared, compare=np.less)
+    __le__ = partialmethod(_compared, compare=np.less_equal)
+    __gt__ = partialmethod(_compared, compare=np.greater)
+    __ge__ = partialmethod(_compared, compare=np.greater_equal)
 
     def __eq__(self, other: Any) -> Any:
         return self._compared(other, np.equal)
