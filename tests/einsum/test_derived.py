@@ -19,6 +19,8 @@ from nkilab.einsum.plan.recomputed import recomputed
 from nkilab.einsum.plan.recurrence import without_turns
 from nkilab.einsum.plan.turned import turned_once
 from nkilab.einsum.reference import evaluate
+from nkilab.einsum.rewrite.batch_order import with_batches_first
+from nkilab.einsum.rewrite.few_rows import with_full_lanes
 from nkilab.einsum.rewrite.recurrences import with_scans
 from nkilab.einsum.rewrite.repeated import with_repeated_operands
 from nkilab.einsum.rewrite.window_rows import with_windows_as_rows
@@ -72,6 +74,12 @@ LAWS: dict[Kind, tuple[Callable[[Cascade], Cascade], Cascade]] = {
                   {"C": 3, "H": 8, "W": 12, "K": 5, "R": 2, "S": 3, "P": 4, "Q": 4})),
     Kind.REPEATED: (with_repeated_operands, cascade_of("X: B C S, W: C, Z: B C S",
                     ["Z[b, c, s] = X[b, c, s] . W[c] ;; M mul"], "Z", {"B": 4, "C": 3, "S": 32})),
+    Kind.PARTS: (lambda c: with_full_lanes(c, 128),
+                 cascade_of("X: N P G, S: N G, R: N G, Z: N P G",
+                            ["S[n, g] = X[n, p, g] . X[n, p, g] ;; M mul V add",
+                             "R[n, g] = S[n, g] ;; M unary(tanh)",
+                             "Z[n, p, g] = X[n, p, g] . R[n, g] ;; M mul"],
+                            "Z S", {"N": 3, "P": 80, "G": 4})),
     Kind.NOW: (without_turns, HISTORY),
     Kind.NEXT: (without_turns, SWAPPED),
     Kind.SUM: (deferred, cascade_of("S: M P, R: P, A: M P, V: M F, Z: P F",
@@ -107,7 +115,8 @@ def test_both_sides_of_a_law_are_equal(kind: Kind) -> None:
     views = {t: array.reshape(other.shape(t)) for t, array in inputs.items()}
     before, after = evaluate(cascade, inputs), evaluate(other, views | unread)
     for name in cascade.outputs:
-        np.testing.assert_allclose(after[name], before[name], rtol=1e-12, atol=1e-12)
+        got = after[name].reshape(cascade.shape(name))
+        np.testing.assert_allclose(got, before[name], rtol=1e-12, atol=1e-12)
 
 
 def test_every_kind_has_a_law_that_is_tried() -> None:
@@ -130,3 +139,30 @@ def test_an_added_tensor_takes_no_name_of_another() -> None:
 def test_an_added_rank_is_named_as_no_variable() -> None:
     cascade = cascade_of("X: M, Z: M", ["Z[m_rows] = X[m_rows]"], "Z", {"M": 3})
     assert Additions(cascade).rank("M_ROWS", 128) == "M_ROWS_"
+
+
+def test_tensors_of_a_batch_have_it_in_front_and_the_same_results() -> None:
+    # an input, a computed operand and an output end with c, of which each value is a product by itself
+    cascade = cascade_of(
+        "A: K I C, B: K J C, P: K I C, Z: I J C",
+        ["P[k, i, c] = A[k, i, c] ;; M unary(tanh)", "Z[i, j, c] = P[k, i, c] . B[k, j, c] ;; M mul V add"],
+        "Z", {"K": 3, "I": 4, "J": 5, "C": 2},
+    )  # fmt: skip
+    other = with_batches_first(cascade)
+    product = next(e for e in other.einsums if e.reduce_op)
+    assert [[i.plain for i in a.indices] for a in product.every_access] == [
+        list("cij"),
+        list("cki"),
+        list("ckj"),
+    ]
+    rng = np.random.default_rng(0)
+    inputs = {t: rng.standard_normal(cascade.shape(t)) for t in cascade.inputs}
+    expected = np.einsum("kic,kjc->ijc", np.tanh(inputs["A"]), inputs["B"])
+    np.testing.assert_allclose(evaluate(other, inputs)["Z"], expected, rtol=1e-12)
+
+
+def test_rows_that_a_mask_or_a_scan_asks_for_stay_whole() -> None:
+    masked = cascade_of("X: N P, Z: N P", ["Z[n, p] = X[n, p] if p <= n else 0"], "Z", {"N": 3, "P": 80})
+    assert with_full_lanes(masked, 128) is masked
+    full = cascade_of("X: N P, Z: N P", ["Z[n, p] = X[n, p] ;; M unary(tanh)"], "Z", {"N": 100, "P": 80})
+    assert with_full_lanes(full, 128) is full

@@ -261,6 +261,7 @@ class Kind(Enum):
     REVERSED = "an index that runs backwards reads a reversed copy forwards"
     AGAIN = "what is computed twice of the same has the same values"
     REPEATED = "a tensor has the same elements at each value of a rank that it lacks"
+    PARTS = "a sum is the sum of the sums of its parts"
     WINDOW = "windows are rows of a matrix"
     PADDED = "beyond a tensor are the zeros of a copy with a border"
 

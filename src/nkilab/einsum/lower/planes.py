@@ -8,7 +8,7 @@ over what is loaded once.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from math import prod
@@ -75,8 +75,11 @@ def planes_for(ctx: Context, einsums: Sequence[Einsum], spans: dict[str, Span]) 
         or any(leaving(ctx, a, spans) for a in accesses)
     ):
         return None
-    single = _single(einsums, spans)
-    options = (_planes(ctx, einsums, spans, part, single) for part in wide if part not in single)
+    indices = [i for a in accesses for i in a.indices]
+    shortest = sorted(indices, key=lambda i: sum(not spans[v].is_point for v in i.variables))
+    reduced = {v for e in einsums for v in e.reduced}
+    ways = {_single(order, spans, reduced) for order in (indices, shortest)}
+    options = (_planes(ctx, einsums, spans, p, single) for single in sorted(ways, key=sorted) for p in wide)
     return min((p for p in options if p is not None), key=lambda p: p.cost_ns, default=None)
 
 
@@ -88,11 +91,10 @@ def _is_simple(access: Access) -> bool:
     return is_upwards and len(set(variables)) == len(variables)
 
 
-def _single(einsums: Sequence[Einsum], spans: dict[str, Span]) -> frozenset[str]:
+def _single(indices: Sequence[Index], spans: Mapping[str, Span], reduced: Container[str]) -> frozenset[str]:
     """Variables without which no index has two of several values: those of sums, and of few values."""
     single: set[str] = set()
-    reduced = {v for e in einsums for v in e.reduced}
-    for index in (i for e in einsums for a in (e.output, *e.accesses) for i in a.indices):
+    for index in indices:
         wide = [v for v in index.variables if not spans[v].is_point and v not in single]
         single |= set(sorted(wide, key=lambda v: (v not in reduced, spans[v].most))[:-1])
     return frozenset(single)
@@ -106,8 +108,9 @@ def _planes(
     own = {e.name for e in einsums}
     outputs = [e.output for e in einsums if not e.reduced]
     read = [a for e in einsums for a in e.accesses if a.tensor not in own]
-    written = [e.output for e in einsums if "hbm" in ctx.homes.get(e.name, "hbm")]
-    is_whole = all(part in o.variables for o in outputs) and part not in reduced
+    behind = {t for e in ctx.cascade.einsums if e not in einsums for t in e.reads} | {*ctx.cascade.outputs}
+    written = [e.output for e in einsums if "hbm" in ctx.homes.get(e.name, "hbm") and e.name in behind]
+    is_whole = all(part in o.variables for o in outputs) and part not in reduced and part not in single
     is_whole &= not any(is_barred(ctx, e.output, part) for e in einsums)
     for einsum in (e for e in einsums if "chip" in ctx.homes.get(e.name, "hbm")):
         chip, output = ctx.chip(einsum.name), einsum.output
@@ -121,18 +124,40 @@ def _planes(
     blocks = {v: 1 for v in every if v in single}
     if spans[part].most > ctx.lanes:
         blocks[part] = ctx.lanes
-    bytes_of_all = 2 * 4 * (len({str(a) for a in (*read, *written)}) + len(einsums))
-    room = min(MOST_ELEMENTS, int(ctx.room() * 0.8) // bytes_of_all)
+    moved = (*read, *written)
+    parts = {str(o): prod(spans[v].most for v in o.variables if v in single) for o in written}
+    each = {str(a): ctx.bytes_of(ctx.dtypes[a.tensor]) * parts.get(str(a), 1) for a in moved}
+    bytes_of_all = 2 * (sum(each.values()) + 4 * len(einsums))
+    room = max(1, min(MOST_ELEMENTS, int(ctx.room() * 0.8) // bytes_of_all))
+    options = []
+    for sizes in _tiles(axes, {v: spans[v].most for v in axes}, moved, room):
+        tile = [v for v in axes if sizes.get(v) != 1][-MOST_AXES:]
+        cut = {**blocks, **sizes, **{v: 1 for v in axes if v not in tile}}
+        if any(spans[v].count.value is None for v in cut if v != part or spans[v].most > ctx.lanes):
+            return None
+        planes = Planes(part, tuple(tile), cut, single, 0.0)
+        options.append(replace(planes, cost_ns=_cost(ctx, einsums, spans, planes, moved)))
+    return min(options, key=lambda p: p.cost_ns)
+
+
+def _tiles(
+    axes: Sequence[str], extents: Mapping[str, int], moved: Sequence[Access], room: int
+) -> Iterator[dict[str, int]]:
+    """Elements of the axes that a tile cuts: the outer ones, or both that rows of what is moved lie along."""
+    sizes, left = dict[str, int](), room
     for v in reversed(axes):
-        most = spans[v].most
-        blocks |= {v: max(room, 1)} if most > room else {}
-        room //= most
-    tile = [v for v in axes if blocks.get(v) != 1][-MOST_AXES:]
-    blocks |= {v: 1 for v in axes if v not in tile}
-    if any(spans[v].count.value is None for v in blocks if v != part or spans[v].most > ctx.lanes):
-        return None
-    cost = _cost(ctx, einsums, spans, Planes(part, tuple(tile), blocks, single, 0.0), (*read, *written))
-    return Planes(part, tuple(tile), blocks, single, cost)
+        sizes |= {v: max(left, 1)} if extents[v] > left else {}
+        left //= extents[v]
+    yield sizes
+    last = {next((v for i in reversed(a.indices) for v in i.variables if v in axes), "") for a in moved} - {
+        ""
+    }
+    if len(last) == 2 and prod(extents[v] for v in last) > room:
+        first, second = sorted(last, key=axes.index)
+        for power in range(room.bit_length()):
+            size = min(extents[first], 1 << power)
+            other = min(extents[second], 1 << (max(room // size, 1).bit_length() - 1))
+            yield {**dict.fromkeys(axes, 1), first: size, second: other}
 
 
 def _can_lie(ctx: Context, access: Access, spans: dict[str, Span], part: str) -> bool:
@@ -175,9 +200,10 @@ def _cost(
 
 def _run(access: Access, spans: dict[str, Span], planes: Planes) -> int:
     """Elements side by side of what a tile takes of an access."""
-    run = 1
+    run, cut = 1, {v: n for v, n in planes.blocks.items() if v not in planes.single}
     for index in reversed(access.indices):
-        run *= prod(spans[v].most for v in index.variables if v != planes.part)
+        own = (v for v in index.variables if v != planes.part)
+        run *= prod(min(spans[v].most, cut.get(v, spans[v].most)) for v in own)
         if planes.part in index.variables or any(v in planes.blocks for v in index.variables):
             break
     return run
@@ -218,6 +244,8 @@ class PlaneNest(Nest):
         super().__init__(ctx, cluster, outer, Choice(planes.part, "", tuple(planes.blocks), planes.blocks))
         self.planes, self.base, self.copies = planes, dict(self.spans), 1
         self.results: dict[str, Storage] = {}
+        # where loops over parts of results begin, and stores of what they make
+        self.depth, self.whole = ctx.build.depth, list[tuple[nodes.Store, Storage]]()
 
     def lower(self) -> None:
         """Append the nest."""
@@ -230,9 +258,17 @@ class PlaneNest(Nest):
         looped = [v for v in self.planes.blocks if v not in self.reduced]
         with ExitStack() as stack:
             self.ctx.build.add(nodes.Comment(self.cluster.title))
-            for v in sorted(looped, key=lambda v: v in self.planes.single):
+            for v in (v for v in looped if v not in self.planes.single):
                 stack.enter_context(self.tiled(v, ""))
+            self.depth = self.ctx.build.depth
+            parts = stack.enter_context(ExitStack())
+            for v in (v for v in looped if v in self.planes.single):
+                parts.enter_context(self.tiled(v, ""))
             yield
+            parts.close()
+            for store, hbm in self.whole:
+                self.ctx.build.add(store)
+                hbm.changed()
 
     # tiles
 
@@ -316,7 +352,7 @@ class PlaneNest(Nest):
         """What is moved along one axis, for constants from `low` to `high`; no more if it is exact."""
         index, part = access.indices[number], self.choice.part
         assert isinstance(index, Affine)
-        spans = {**self.spans, **{v: self.base[v] for v in self.planes.single}}
+        spans = {**self.spans, **{v: self.base[v] for v in self.planes.single if not is_exact}}
         wide = [name for name in index.variables if not spans[name].is_point]
         if high - low > sum(index.coefficient(v) * spans[v].most for v in wide):
             low = high = index.constant
@@ -376,19 +412,24 @@ class PlaneNest(Nest):
         writers = [e for e in self.cluster.einsums if self.is_beside(e.output, output)]
         axes = [self.axis(output, n, *_constants([e.output for e in writers], n)) for n in numbers]
         elements = prod(a.most for a in axes if a.dim == "free")
-        own = prod(self.spans[v].most for v in output.variables if v != self.choice.part)
-        if elements != own * len(writers):
-            writers = [einsum]
+        parts = {v for v in output.variables if v in self.planes.single and not self.base[v].is_point}
+        spans = {**self.spans, **{v: self.base[v] for v in parts}}
+        if elements != prod(spans[v].most for v in output.variables if v != self.choice.part) * len(writers):
+            writers, parts = [einsum], set()
             axes = [self.axis(output, n, *_constants([output], n), is_exact=True) for n in numbers]
         if writers[0] is einsum:
-            self.results[einsum.name] = self.block(f"{einsum.name.lower()}_out", axes, hbm.buffer.dtype)
+            with self.ctx.build.hoisted(self.depth if parts else self.ctx.build.depth):
+                self.results[einsum.name] = self.block(f"{einsum.name.lower()}_out", axes, hbm.buffer.dtype)
         made = self.results[einsum.name]
         tile.into(
             value, self.arranged(self.rows_in(made, output), self.axes_in(made, output), einsum.reduced)
         )
         if writers[-1] is einsum:
-            whole = _whole(made, axes, self.rows.count)
-            self.ctx.build.add(nodes.Store(self.in_hbm(hbm, axes), whole))
+            store = nodes.Store(self.in_hbm(hbm, axes), _whole(made, axes, self.rows.count))
+            if parts:
+                self.whole.append((store, hbm))
+                return
+            self.ctx.build.add(store)
             hbm.changed()
 
     def sum_along(self, einsum: Einsum, value: Value, sums: list[Partial], tile: Tile) -> None:

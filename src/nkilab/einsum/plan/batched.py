@@ -78,7 +78,8 @@ def batch_of(nest: Contraction) -> Batch | None:
         if each == 1:
             continue
         options, costs = ("together", "one by one"), (1.0, CLOSE_BY)
-        if rows > nest.lanes or _is_cut(nest, variable, each, SMALL_ROW_BYTES):
+        is_high = rows > nest.lanes and not _is_last(nest, variable)
+        if is_high or _is_cut(nest, variable, each, SMALL_ROW_BYTES):
             # judged equal: both are timed
             options, costs = options[::-1], (1.0, 1.0)
         if nest.ctx.pick(f"products of {einsum.name} over {variable}", options, costs=costs) == "together":

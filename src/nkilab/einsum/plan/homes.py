@@ -7,6 +7,7 @@ from itertools import pairwise
 from math import prod
 
 from ..language.ast import Einsum, Iterate, Kind, Scalar
+from ..roofline import is_contraction
 from ..tree.expr import name_of
 from ..tree.nodes import PSUM
 from .build import Span, point
@@ -96,7 +97,7 @@ class Homes:
                 size = 0
             # what two variables index together and one reads goes by way of HBM
             origin = ctx.cascade.derived.get(name)
-            is_far = origin is not None and origin.kind is Kind.REPEATED
+            is_far = origin is not None and origin.kind in (Kind.REPEATED, Kind.PARTS)
             kept_before = ctx.hbm(name) is not None and ctx.chip(name) is None
             home = "hbm" if is_output or crosses or kept_before or is_far else ""
             kept_before = kept_before and (name in self.written or not is_output)
@@ -113,7 +114,7 @@ class Homes:
         ctx.homes |= dict.fromkeys(far, "hbm")
         if sum(size for n, size in sizes.items() if n not in far) * buffers > ctx.room() * NEAR:
             ctx.build.single |= sizes.keys() - far
-        inner = ctx.chip_dtypes.keys() - later - {*ctx.cascade.outputs}
+        inner = ctx.chip_dtypes.keys() - {*ctx.cascade.outputs}
         ctx.dtypes |= {n: ctx.chip_dtypes[n] for n in inner if ctx.homes[n] == "hbm" and not ctx.hbm(n)}
 
     def ended(self, group: Group) -> set[str]:
@@ -197,8 +198,9 @@ class Homes:
 
     def narrow(self, einsum: Einsum, group: Group) -> str:
         """The type in which TensorE alone reads a result, sums apart; "" if others read it too."""
-        readers = [e for e in group.einsums if einsum.name in e.reads]
-        products = [e for e in readers if e in self.products and len(set(map(str, e.accesses))) > 1]
+        readers = [e for e in self.ctx.cascade.einsums if einsum.name in e.reads]
+        is_product = {id(e): e in self.products if e in group.einsums else is_contraction(e) for e in readers}
+        products = [e for e in readers if is_product[id(e)] and len(set(map(str, e.accesses))) > 1]
         if any(e.map_op or e.reduce_op != "add" for e in readers if e not in products):
             return ""
         types = {matmul_dtype(self.ctx, *e.accesses) for e in products}
@@ -306,7 +308,8 @@ class Homes:
             ]
             is_needed = single * 4 <= ctx.room() * 0.6 < tiled * 2 and min(work) >= ctx.lanes**2
             if is_needed and self.is_as_fast(group, variable):
-                return variable
+                names = ", ".join(dict.fromkeys(e.name for e in group.einsums))
+                return ctx.pick(f"single values around {names}", (variable, ""), costs=(1.0, 1.0))
         return ""
 
     def is_as_fast(self, group: Group, variable: str) -> bool:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
+from math import prod
 
 from ..hardware import Hardware
 from ..room import NoRoomError, proved_room, views_of
@@ -96,10 +97,10 @@ def local_to(units: Sequence[Unit]) -> set[int]:
     return {id(s.buffer) for s in inner}
 
 
-def state_of(units: Sequence[Unit], variable: str) -> set[int]:
-    """Tiles that turns write and do not make, but those of which every turn has a part of its own."""
+def state_of(units: Sequence[Unit], variable: str, *, is_far: bool = False) -> set[int]:
+    """Tiles, also in HBM if asked, that turns write and do not make, but those with a part for every turn."""
     every = [s for u in units for s in nodes.statements([u.statement])]
-    views = [(n, v) for s in every for n, v in views_of(s) if v.buffer.memory != nodes.HBM]
+    views = [(n, v) for s in every for n, v in views_of(s) if is_far or v.buffer.memory != nodes.HBM]
     own: dict[int, set[object]] = {}
     for _, v in views:
         parts: set[object] = {(n, i) for n, i in enumerate(v.index) if variable in nodes.names_in([i])}
@@ -166,6 +167,12 @@ def _without(units: Sequence[Unit], late: Sequence[Unit], local: Collection[int]
         late = [*late, *more]
 
 
+def is_summed_over(loop: nodes.Loop) -> bool:
+    """Whether products of all turns are one sum in PSUM, which a turn outside would begin anew."""
+    products = (s for s in nodes.statements(loop.body) if isinstance(s, nodes.MatMul))
+    return any(loop.variable in s.over for s in products)
+
+
 class Pipeline:
     """A loop whose statements are divided.
 
@@ -190,21 +197,13 @@ class Pipeline:
         trips = expr(self.loop.trips).value
         if trips is None or trips < FEWEST_TURNS or self.loop.count_name or not self.handed:
             return False
-        if self.is_summed_over:
+        if is_summed_over(self.loop):
             return False
         ahead, behind = (
             set[str]().union(*(self.hardware.total([u.statement]) for u in held if _is_wide(u.statement)))
             for held in (self.early, self.late)
         )
         return bool(ahead & behind - {"dma"}) and all(map(self.may_have_versions, self.early))
-
-    @property
-    def is_summed_over(self) -> bool:
-        """Whether products of all turns are one sum in PSUM, which a turn outside would begin anew."""
-        return any(
-            isinstance(s, nodes.MatMul) and self.loop.variable in s.over
-            for s in nodes.statements(self.loop.body)
-        )
 
     @property
     def is_bound(self) -> bool:
@@ -326,8 +325,7 @@ def _versions(buffer: nodes.Buffer) -> nodes.Buffer:
 def _is_wide(statement: nodes.Statement) -> bool:
     """Whether an instruction of a statement works on many columns."""
     views = (view for inner in nodes.statements([statement]) for _, view in views_of(inner))
-    free = (cut.count.value or WIDE for view in views for cut in view.cuts[1:])
-    return any(count >= WIDE for count in free)
+    return any(prod(cut.count.value or WIDE for cut in view.cuts[1:]) >= WIDE for view in views)
 
 
 def pipelined(kernel: nodes.Kernel, hardware: Hardware, may: Callable[[nodes.Loop], bool]) -> nodes.Kernel:

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from ..language.ast import Cascade
+from ..rewrite.batch_order import with_batches_first
 from ..rewrite.chunks import with_chunks
+from ..rewrite.few_rows import with_full_lanes
+from ..rewrite.ranks import with_joined_ranks
 from ..rewrite.repeated import with_repeated_operands
 from ..rewrite.splits import with_split_ranks
 from ..rewrite.window_rows import with_windows_as_rows
@@ -20,10 +23,19 @@ def _in_chunks(cascade: Cascade, partitions: int) -> Cascade:
     return cascade if chunked is needed else with_split_ranks(chunked)
 
 
+def _in_lanes(cascade: Cascade, partitions: int) -> Cascade:
+    """Rows in parts, once what lies side by side is one rank."""
+    joined = with_joined_ranks(live(cascade)[0], partitions)
+    parted = with_full_lanes(joined, partitions)
+    return cascade if parted is joined else parted
+
+
 REWRITES: Mapping[str, Callable[[Cascade, int], Cascade]] = {
     "recurrences in chunks, as products": _in_chunks,
     "small operands along ranks that they lack": lambda cascade, _: with_repeated_operands(cascade),
     "windows as rows of a matrix": lambda cascade, _: with_windows_as_rows(cascade),
+    "batches of products before their matrices": lambda cascade, _: with_batches_first(cascade),
+    "few rows in parts, one for each lane": _in_lanes,
     "axes in the parts that indices name": lambda cascade, _: with_split_ranks(cascade),
 }
 

@@ -16,7 +16,7 @@ from ..lower.planes import PlaneNest, planes_for
 from ..tree.nodes import Argument, Buffer, Kernel, Loop
 from .balance import balanced, set_aside
 from .build import Builder, Span, whole
-from .choose import choices_for
+from .choose import ROW_NS, choices_for
 from .coalesced import Coalescing
 from .context import Context, PlanError
 from .contraction import Contraction
@@ -36,6 +36,7 @@ from .reach import beyond_edges
 from .shortened import without_ruled_out
 from .solve import solve_of, substitution_in
 from .storage import in_hbm
+from .strips import in_strips
 from .units import Units
 
 # bytes of a partition that a turn over rows moves of one tensor
@@ -112,6 +113,7 @@ class Lowering:
         # what is given an engine keeps it
         if is_shared and not ctx.given.instructions:
             kernel = set_aside(balanced(kernel, self.hardware), self.hardware)
+        in_strips(kernel, self.hardware, ctx.build.fresh, self.is_strip)
         return pipelined(kernel, self.hardware, self.is_ahead), ctx
 
     def finish(self, kernel: Kernel) -> None:
@@ -137,6 +139,14 @@ class Lowering:
             is_needed = name not in live(self.given)[1]
             return "it is a part of a scan" if is_needed else "no output depends on it"
         return f"what {reader.name} does not sum over is multiplied after the sum"
+
+    def is_strip(self, loop: Loop, size: int) -> bool:
+        """Whether turns of a loop are taken together, so many at a time."""
+        option = f"{size} turns of {loop.variable} together, part by part"
+        ways = (option, "one by one")
+        is_taken = self.ctx.pick(f"turns of {loop.variable} together", ways, costs=(1.0, 1.0)) == option
+        self.ctx.choices.extend([option] * is_taken)
+        return is_taken
 
     def is_ahead(self, loop: Loop) -> bool:
         """Whether a loop that can runs its next turn ahead."""
@@ -227,6 +237,8 @@ class Lowering:
             if v not in forced and all(given.may_turn(v, e.name, e.output.variables) for e in group.einsums)
         ]  # fmt: skip
         single = [v for v in batches(products, shared) if not all(self.is_together(e, v) for e in products)]
+        across = [v for v in single if self.is_across(group, v)]
+        single, shared = ([v for v in names if v not in across] for names in (single, shared))
         rest = [v for v in shared if v not in single and not self.units.is_scattering(v, products)]
         if any(isinstance(s, Iterate) and substitution_in(s, cascade, self.ctx.lanes) for s in group.steps):
             rest = []
@@ -244,6 +256,25 @@ class Lowering:
                 loops += self.rows_apart(group, [v for v in shared if v != tiled])
         order = given.sorted(names, [v for v, _, _ in loops])
         return sorted(loops, key=lambda held: order.index(held[0]))
+
+    def is_across(self, group: Group, variable: str) -> bool:
+        """Whether a loop over single values of a variable moves elements one by one, for more than it saves.
+
+        It saves what goes to HBM and back between Einsums that share no loop.
+        """
+        ctx, moved = self.ctx, {a.tensor: a for e in group.einsums for a in e.every_access}
+        between = {e.name for e in group.einsums} & {t for e in group.einsums for t in e.reads}
+        far = [
+            a for t, a in moved.items() if t not in between and a.indices and a.indices[-1].plain == variable
+        ]
+        far = [a for a in far if len(a.indices) > 1 and not a.gathers]
+        single_ns = sum(prod(ctx.cascade.shape(a.tensor)) for a in far) * ROW_NS
+        apart_ns = sum(prod(ctx.cascade.shape(t)) * 4 * 2 for t in between) / ctx.machine["hbm_bytes_per_ns"]
+        if not far or single_ns < apart_ns:
+            return False
+        names, options = ", ".join(dict.fromkeys(e.name for e in group.einsums)), ("apart", "shared")
+        what = f"the loop over single values of {variable} around {names}"
+        return ctx.pick(what, options, costs=(apart_ns, single_ns)) == "apart"
 
     def is_together(self, einsum: Einsum, variable: str) -> bool:
         """Whether products with one value of a variable each have their transfers together."""
@@ -400,7 +431,8 @@ class Lowering:
                 return self.lower_product(Contraction(self.ctx, unit[0], product, mine), behind, ending)
         may_be = not outer and len(unit) == 1 and not self.ctx.given.is_watched
         if not (may_be and self.is_diagonal(unit[0])):
-            self.lower_cluster(unit, behind, outer)
+            # what was to take its tiles out of PSUM reads it from where it lies
+            self.lower_cluster(unit, behind | {t for e in ending for t in e.reads}, outer)
         return False
 
     def lower_product(self, nest: Contraction, behind: set[str], ending: list[Einsum]) -> bool:

@@ -15,7 +15,7 @@ from ..language.additions import Additions
 from ..language.ast import Access, Affine, Cascade, Einsum, Kind, Step, affine
 
 # times the elements of a tensor that its windows may have
-MOST_OVERLAP = 2
+MOST_OVERLAP = 16
 
 
 def with_windows_as_rows(cascade: Cascade) -> Cascade:

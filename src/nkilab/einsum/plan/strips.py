@@ -1,0 +1,172 @@
+"""Several turns of a loop together: each part of a turn is computed for all of them before the next part.
+
+Engines take their instructions in order. Where an engine works on what others made of its own results, it
+waits for them in every turn, though the next turn has work for it. Turns that need nothing of each other
+are taken a few at a time, in a strip: a loop over the strip for each part of a turn. Tiles that one part
+hands to another have a version for each turn of the strip; what goes through PSUM stays in one part, as
+that has few banks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+
+from ..hardware import Hardware
+from ..room import buffers_that_fit
+from ..tree import nodes
+from ..tree.expr import expr, name_of
+from ..tree.rewrite import Change, copied
+from .pipeline import Unit, is_summed_over, local_to, state_of, units_of
+
+# turns of a strip that are judged, and turns that are looked at to do so
+SIZES, TURNS = (8, 4, 2), 16
+# part of the time of a loop that strips may take at most, to be worth a longer kernel
+WORTH = 0.85
+# nanoseconds that one engine waits for another
+WAIT_NS = 60.0
+
+
+def parts_of(units: Sequence[Unit]) -> list[list[Unit]]:
+    """The units of a turn, those together that hand each other tiles in PSUM."""
+    parts: list[list[Unit]] = []
+    last: dict[int, int] = {}
+    for number, unit in enumerate(units):
+        last |= dict.fromkeys(unit.touches, number)
+    banks = {id(a.buffer) for u in units for a in u.before if a.buffer.memory == nodes.PSUM}
+    end = -1
+    for number, unit in enumerate(units):
+        if number > end:
+            parts.append([])
+        parts[-1].append(unit)
+        end = max([end, number, *(last[n] for n in unit.touches & banks)])
+    return parts
+
+
+class Strips:
+    """A loop whose turns may be taken a few at a time.
+
+    Args:
+        loop: as it is.
+        hardware: what instructions take.
+    """
+
+    def __init__(self, loop: nodes.Loop, hardware: Hardware) -> None:
+        self.loop, self.units = loop, units_of(loop.body)
+        self.parts = parts_of(self.units)
+        # transfers run ahead as they are
+        self.times = {
+            id(u): {e: ns for e, ns in hardware.total([u.statement]).items() if e != "dma"}
+            for u in self.units
+        }
+        local = local_to(self.units)
+        tiles = {id(a.buffer): a.buffer for u in self.units for a in u.before}
+        touched = [frozenset[int]().union(*(u.touches for u in part)) for part in self.parts]
+        self.handed = {n: b for n, b in tiles.items() if n in local and sum(n in t for t in touched) > 1}
+
+    @property
+    def is_free(self) -> bool:
+        """Whether turns need nothing of each other, and are as many as are known."""
+        loop = self.loop
+        is_plain = not (loop.is_sequential or loop.count_name or loop.total is not None or loop.apart)
+        if not is_plain or expr(loop.trips).value is None or len(self.parts) < 2 or is_summed_over(loop):
+            return False
+        return not state_of(self.units, loop.variable, is_far=True)
+
+    def best(self) -> Iterator[int]:
+        """Turns of a strip, those first that save most; none where that is not worth it."""
+        trips = expr(self.loop.trips).value or 1
+        plain = self.time(1, min(trips, TURNS))
+        sizes = [n for n in SIZES if trips % n == 0 and trips >= n]
+        judged = sorted((self.time(n, min(trips, TURNS)), n) for n in sizes)
+        yield from (n for ns, n in judged if ns <= WORTH * plain)
+
+    def time(self, size: int, turns: int) -> float:
+        """How long some turns take in strips, on engines that take instructions in order."""
+        free: dict[str, float] = {}
+        ready: dict[tuple[int, int], float] = {}
+        order = (
+            (part, first, n) for first in range(0, turns, size) for part in self.parts for n in range(size)
+        )
+        for part, first, n in order:
+            for unit in part:
+                self.issue(unit, first + n, free, ready)
+        return max(free.values(), default=0.0)
+
+    def issue(
+        self, unit: Unit, turn: int, free: dict[str, float], ready: dict[tuple[int, int], float]
+    ) -> None:
+        """Put a unit of a turn behind what its engines do, once what it touches is there."""
+        begin = max((ready.get((turn, n), 0.0) for n in unit.touches), default=0.0)
+        done = begin
+        for engine, ns in self.times[id(unit)].items():
+            start = max(begin, free.get(engine, 0.0))
+            free[engine] = start + ns
+            done = max(done, free[engine] + WAIT_NS)
+        ready |= {(turn, n): done for n in unit.writes}
+
+    def statement(self, size: int, variable: str) -> nodes.Loop:
+        """What stands for the loop, with strips of so many turns."""
+        loop, versions = self.loop, {n: _versions(b, size) for n, b in self.handed.items()}
+        at, version = name_of(loop.variable) * size + name_of(variable), name_of(variable)
+
+        def view(one: nodes.View) -> nodes.View:
+            handed = versions.get(id(one.buffer))
+            if handed is None:
+                return one
+            place = 1 + len(one.index) - len(one.buffer.shape)
+            index = (*one.index[:place], nodes.At(version), *one.index[place:])
+            return replace(one, buffer=handed, index=index)
+
+        change = Change({loop.variable: at}, view, {})
+        body: list[nodes.Statement] = []
+        shown: tuple[nodes.Comment, ...] = ()
+        for part in self.parts:
+            inner: list[nodes.Statement] = []
+            for unit in part:
+                # names are given where tiles are first touched: a loop before may have the same
+                body += [nodes.Alloc(versions[n]) for a in unit.before if (n := id(a.buffer)) in versions]
+                inner += [a for a in unit.before if id(a.buffer) not in versions]
+                inner += [*(unit.comments if unit.comments is not shown else ()), unit.statement, *unit.after]
+                shown = unit.comments
+            body.append(nodes.Loop(variable, size, copied(inner, change)))
+        return replace(loop, trips=(expr(loop.trips).value or 1) // size, body=body)
+
+
+def _versions(buffer: nodes.Buffer, count: int) -> nodes.Buffer:
+    return replace(buffer, shape=(buffer.shape[0], count, *buffer.shape[1:]))
+
+
+def in_strips(
+    kernel: nodes.Kernel,
+    hardware: Hardware,
+    fresh: Callable[[str], str],
+    may: Callable[[nodes.Loop, int], bool],
+) -> None:
+    """Take turns of loops together where that is judged to pay and tiles fit, of the outermost that can be.
+
+    Args:
+        kernel: changed in place.
+        hardware: the chip's.
+        fresh: a name that nothing has.
+        may: whether a loop is to be changed, to strips of so many turns.
+    """
+
+    def changed(body: list[nodes.Statement]) -> None:
+        for place, loop in [(n, s) for n, s in enumerate(body) if isinstance(s, nodes.Loop)]:
+            if not taken(loop, place, body):
+                changed(loop.body)
+
+    def taken(loop: nodes.Loop, place: int, body: list[nodes.Statement]) -> bool:
+        strips = Strips(loop, hardware)
+        sizes = list(strips.best()) if strips.is_free else []
+        before = buffers_that_fit(kernel, hardware.machine) if sizes else []
+        for size in sizes:
+            body[place] = strips.statement(size, fresh(loop.variable))
+            # a strip that takes the second buffers of tiles hides less than it saves
+            if buffers_that_fit(kernel, hardware.machine) >= before and may(loop, size):
+                return True
+            body[place] = loop
+        return False
+
+    changed(kernel.body)

@@ -1,0 +1,87 @@
+"""Tensors of many products with the ranks of the batch in front: each product's matrix lies by itself.
+
+`T[i, j, c] = P[k, i, c] . Q[k, j, c]` has one product for each c, and takes single elements for it. With
+`P'[c, k, i]`, `Q'[c, k, j]` and `T'[c, i, j]` its transfers are rows. What lies between Einsums is kept so
+from the start; inputs are copied before, and outputs behind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from ..language.additions import Additions, free_variable
+from ..language.ast import Access, Affine, Cascade, Einsum, Iterate, Kind, Step, Tensor
+
+
+def with_batches_first(cascade: Cascade) -> Cascade:
+    """The cascade with such tensors in another order; every rank has an extent."""
+    added = Additions(cascade)
+    orders = _orders(cascade)
+    names = {t: t for t in orders}
+    for tensor in (t for t in orders if t in cascade.inputs or t in cascade.outputs):
+        names[tensor] = added.tensor(f"{tensor}_batches", (), tensor, Kind.TRANSPOSED)
+    for tensor, order in orders.items():
+        ranks = cascade.tensors[tensor].ranks
+        added.tensors[names[tensor]] = Tensor(names[tensor], tuple(ranks[n] for n in order))
+
+    def ordered(access: Access) -> Access:
+        order = orders.get(access.tensor)
+        if order is None:
+            return access
+        return replace(access, tensor=names[access.tensor], indices=tuple(access.indices[n] for n in order))
+
+    def changed(einsum: Einsum) -> Einsum:
+        other = replace(einsum.reading(ordered), output=ordered(einsum.output))
+        return einsum if other == einsum else replace(other, before=einsum.title)
+
+    steps: list[Step] = [_copy(ordered, t, cascade, True) for t in orders if t in cascade.inputs]
+    steps += [step.with_body(map(changed, step.body)) for step in cascade.steps]
+    steps += [_copy(ordered, t, cascade, False) for t in orders if t in cascade.outputs]
+    return added.applied(tuple(steps)) if orders else cascade
+
+
+def _orders(cascade: Cascade) -> dict[str, tuple[int, ...]]:
+    """Tensors of which products take single elements, and the order of axes in which they take rows."""
+    bound = {t for s in cascade.steps if isinstance(s, Iterate) for e in s.body for t in (e.name, *e.reads)}
+    bound |= {t for e in cascade.einsums if e.recurrence for t in (e.name, *e.reads)}
+    bound |= {tensor for tensor, _ in cascade.index_ranks}
+    orders: dict[str, tuple[int, ...]] = {}
+    for einsum, access in ((e, a) for e in cascade.einsums if _batch(e, cascade) for a in e.every_access):
+        order = _order(einsum, access, _batch(einsum, cascade))
+        if order and access.tensor not in bound:
+            orders.setdefault(access.tensor, order)
+    return orders
+
+
+def _order(einsum: Einsum, access: Access, batch: Sequence[str]) -> tuple[int, ...]:
+    """The order of axes of an operand or result that has the batch last; () if it has not."""
+    names = [i.plain if isinstance(i, Affine) else "" for i in access.indices]
+    if not all(names) or names[-1] not in batch:
+        return ()
+    kinds = (batch, einsum.reduced, einsum.output.variables)
+    key = [next(n for n, kind in enumerate(kinds) if v in kind) for v in names]
+    return tuple(sorted(range(len(names)), key=key.__getitem__))
+
+
+def _batch(einsum: Einsum, cascade: Cascade) -> Sequence[str]:
+    """Variables of which each value is a product of two matrices by itself, if the Einsum is one."""
+    is_sum = (einsum.map_op, einsum.reduce_op) == ("multiply", "add") and not einsum.is_placed
+    if not is_sum or len(einsum.accesses) != 2 or len({*einsum.reads}) != 2:
+        return ()
+    every = [{*a.variables} for a in einsum.every_access]
+    own = [
+        {*a.variables} - b - {*einsum.reduced}
+        for a, b in zip(einsum.accesses, reversed(every[1:]), strict=True)
+    ]
+    is_matrix = all(any(cascade.extent(v, einsum) > 1 for v in o) for o in own)
+    return [v for v in einsum.output.variables if is_matrix and all(v in e for e in every)]
+
+
+def _copy(ordered: Callable[[Access], Access], tensor: str, cascade: Cascade, is_before: bool) -> Einsum:
+    """What brings a tensor into the other order, or back."""
+    ranks = cascade.tensors[tensor].ranks
+    names = [free_variable(f"{tensor.lower()}_{n}", cascade) for n in range(len(ranks))]
+    plain = Access(tensor, tuple(Affine(((name, 1),)) for name in names))
+    other = ordered(plain)
+    return Einsum(other, (plain,)) if is_before else Einsum(plain, (other,))
