@@ -85,10 +85,13 @@ def what_is_multiplied_again_is_computed_first(queries, keys, values, rewritten)
     def last(i, powers):
         total, result = psum((128, 128)), sbuf((128, 128))
         for n in range(8):
-            bank, turned = nl.ndarray((128, 128), nl.bfloat16, buffer=nl.psum), sbuf((128, 128), nl.bfloat16)
+            bank, transposed = (
+                nl.ndarray((128, 128), nl.bfloat16, buffer=nl.psum),
+                sbuf((128, 128), nl.bfloat16),
+            )
             nisa.nc_transpose(bank, powers[:, n * 128 : n * 128 + 128])
-            nisa.tensor_copy(turned, bank)
-            nisa.nc_matmul(total, turned, v[:, n * 128 : n * 128 + 128])
+            nisa.tensor_copy(transposed, bank)
+            nisa.nc_matmul(total, transposed, v[:, n * 128 : n * 128 + 128])
         nisa.tensor_copy(result, total)
         nisa.dma_copy(out[i], result)
 

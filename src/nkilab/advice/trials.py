@@ -205,8 +205,8 @@ def advice_of(subject: Subject) -> tuple[Advice, ...]:
         # edits of a line that make one program are one, whatever they are called
         same = piece.id if own.program is None else signature(own.program)
         # and so are the same changes one after the other, whichever comes first
-        several = frozenset((piece.id, *piece.combined_with)) if own.before else (piece.line, same)
-        key = own.latency_ns, several
+        changed = frozenset((piece.id, *piece.combined_with)) if own.before else (piece.line, same)
+        key = own.latency_ns, changed
         known = result.setdefault(key, piece)
         if piece.id not in (known.id, *known.also_called):
             result[key] = replace(known, also_called=(*known.also_called, piece.id))

@@ -300,12 +300,15 @@ def pipelined(subject: Subject) -> Iterator[Candidate]:
         stages = _stages(subject, loop)
         if len(stages) < 2:
             continue
-        edits = [("the first products of the next iteration before the last of this one",
-                  partial(_staged, subject, loop, stages[-1])), *_in_step(subject, loop, (2, 4))]  # fmt: skip
+        ahead = partial(_staged, subject, loop, stages[-1])
+        edits: tuple[Named, ...] = (
+            ("the first products of the next iteration before the last of this one", ahead),
+            *_in_step(subject, loop, (2, 4)),
+        )
         message = (
             f"{plural(len(loop.start), 'iteration')} of {len(stages)} stages on TensorE, one after another"
         )
-        yield Candidate(loop.line, message, subject.weight(_tensor_rows(subject, loop)), tuple(edits))
+        yield Candidate(loop.line, message, subject.weight(_tensor_rows(subject, loop)), edits)
         return
 
 
