@@ -127,10 +127,7 @@ def pages_of(name: str) -> list[Page]:
     if not pages:
         known = [other for makers in tables for other in makers]
         hint = did_you_mean(
-            word,
-            known,
-            "try a public name, type, chip, metric or rule, or a word such as tile",
-            most=3,
+            word, known, "try a public name, type, chip, metric or rule, or a word such as tile", most=3
         )
         raise UsageError(f"there is no page of {name}", hint=hint)
     return list(dict.fromkeys(pages))

@@ -73,10 +73,8 @@ SBUF_FULL = rule(
     "sbuf-full", "capacity", "error",
     title="the operands of one instruction fit into SBUF together",
     what="the tiles in which the operands of an instruction lie need more bytes per partition than SBUF has",
-    why="nothing can be spilled to make room for them",
-    fix="split the free axis into smaller tiles",
-    source="trn1 architecture guide, SBUF",
-    wrong=Example(_WIDE.format(width=65536), {"x": "f32[128,65536]"}),
+    why="nothing can be spilled to make room for them", fix="split the free axis into smaller tiles",
+    source="trn1 architecture guide, SBUF", wrong=Example(_WIDE.format(width=65536), {"x": "f32[128,65536]"}),
     right=Example(_WIDE.format(width=32768), {"x": "f32[128,32768]"}),
 )  # fmt: skip
 

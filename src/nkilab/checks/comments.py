@@ -34,8 +34,7 @@ BAD_COMMENT = rule(
     title="a comment that silences a rule names the rule and a reason",
     what="a comment `# nkilab: ignore` names no rule, a rule that does not exist, or no reason",
     why="without a name it would hide what is found later; without a reason nobody dares to remove it",
-    fix="write `# nkilab: ignore[RULE] reason`",
-    source="docs/checks.md, Silencing",
+    fix="write `# nkilab: ignore[RULE] reason`", source="docs/checks.md, Silencing",
     kernel=Example(_SILENCED, {"x": "f32[128,512]"}),
     wrong="unwritten-read]", right="unwritten-read] the pad is never used",
 )  # fmt: skip

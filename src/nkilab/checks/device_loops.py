@@ -145,8 +145,7 @@ def _asked(node: ast.AST) -> list[str]:
     title="in NKI 0.3 the body of a loop on the device keeps to itself",
     what="a kernel has a dynamic_range loop",
     why="accesses of the body that overlap those before the loop are not ordered on the chip",
-    fix="use nl.static_range, or NKI 0.4",
-    source="NKI 0.4 release notes, bug fixes",
+    fix="use nl.static_range, or NKI 0.4", source="NKI 0.4 release notes, bug fixes",
     kernel=f"for i in nl.{{}}(3):\n    {_DOUBLED}", options=("--nki", "0.3", "--target", "trn1"),
     wrong="dynamic_range", right="static_range",
 )  # fmt: skip

@@ -32,8 +32,7 @@ KERNEL_ERROR = rule(
     title="the kernel runs to its end",
     what="the machine or the language does not allow what it asks for; `nkilab run` says the same",
     why="the vendor's compiler refuses it, or the hardware cannot do it",
-    fix="do what the hint of the message says",
-    source="the page that the message names",
+    fix="do what the hint of the message says", source="the page that the message names",
     wrong=Example(_TOO_WIDE.format(width=1024), {"a": "bf16[128,128]", "b": "bf16[128,1024]"}),
     right=Example(_TOO_WIDE.format(width=512), {"a": "bf16[128,128]", "b": "bf16[128,512]"}),
 )  # fmt: skip

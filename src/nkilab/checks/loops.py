@@ -37,8 +37,7 @@ CARRIED = rule(
     "do not accumulate by one associative operator",
     why="the compiler runs iterations in any order and side by side; only sums of matmuls, loop_reduce and "
     "updates such as `t += x` may be carried",
-    fix="use nl.sequential_range",
-    source=AFFINE,
+    fix="use nl.sequential_range", source=AFFINE,
     kernel=Example(_RUNNING, _X, "neuronxcc"), wrong="affine_range", right="sequential_range",
 )  # fmt: skip
 
@@ -54,8 +53,7 @@ TWICE = rule(
     title="iterations of affine_range write different places",
     what="two iterations of an affine_range loop write the same elements without accumulating",
     why="iterations run in any order: any of them may be the last",
-    fix="index the destination with the loop variable, or use nl.sequential_range",
-    source=AFFINE,
+    fix="index the destination with the loop variable, or use nl.sequential_range", source=AFFINE,
     kernel=Example(_FILL, _X, "neuronxcc"), wrong="out[0]", right="out[i]",
 )  # fmt: skip
 

@@ -74,8 +74,7 @@ PARTED = rule(
     title="a result is near that of float32",
     what="a result differs from the same computation in float32 by a twentieth of its largest element",
     why="rounding between the instructions grew: large numbers that cancel, or many roundings in a row",
-    fix="keep the tile at the line where the two part in float32",
-    source="arithmetic of rounding",
+    fix="keep the tile at the line where the two part in float32", source="arithmetic of rounding",
     kernel=Example(_CANCELLED, {"x": "f32[1,1]"}, options=_OPTIONS), wrong="bfloat16", right="float32",
 )  # fmt: skip
 

@@ -78,8 +78,7 @@ form_rule("nki", "activation-bias-number",
     what="an activation other than copy and reciprocal has no bias tile on trn1, as by nl.exp",
     why="the compiler fills in the number 0, which ScalarE of trn1 takes of copy and reciprocal alone",
     fix="pass bias= as a tile [P, 1] that memset fills with 0",
-    source="trnrand issue 2; torchneuronx, device log",
-    wrong="nisa.activation(tile, op=nl.exp, data=tile)",
+    source="trnrand issue 2; torchneuronx, device log", wrong="nisa.activation(tile, op=nl.exp, data=tile)",
     right=("tiles: zero f32[128,1] sbuf", "nisa.memset(zero, 0.0)",
            "nisa.activation(tile, op=nl.exp, data=tile, bias=zero)"),
     options=("--target", "trn1"),
@@ -122,8 +121,7 @@ _ADDRESSES = ("int32", "uint32")
     title="a column that arithmetic takes is float32",
     what="tensor_scalar or tensor_scalar_reduce computes with a tile [P, 1] that is not float32",
     why="the engine reads the column as float32 and casts data alone; the compiler refuses other types",
-    fix="copy the column into a float32 tile first",
-    source="nki.isa.tensor_scalar, data types",
+    fix="copy the column into a float32 tile first", source="nki.isa.tensor_scalar, data types",
     kernel=f"tiles: column {{}}[128,1] sbuf\nnisa.memset(column, 2.0)\n{SCALED.format('column')}",
     wrong="bf16", right="f32",
 )  # fmt: skip
@@ -157,8 +155,7 @@ nl.store(out, tile)
     why="the compiler of Beta 1 makes no transfer of an address that stays where the partition goes on",
     fix="load the row into one partition, and use it by broadcast_to",
     source="kda-for-trainium, log of a build",
-    kernel=Example(_ROW, COPIED.args, "neuronxcc"), wrong="3 + p * 0", right="p",
-    called="isa.dma_copy",
+    kernel=Example(_ROW, COPIED.args, "neuronxcc"), wrong="3 + p * 0", right="p", called="isa.dma_copy",
 )  # fmt: skip
 def _broadcast(form: Form) -> str:
     src = form.src
@@ -253,6 +250,21 @@ form_rule("neuronxcc", "activation-sum-unread", Refusal("report", "NCC_INIC902",
     kernel=Example(_SUMMED, {"x": "f32[128,512]"}, "neuronxcc"), wrong=", reduce_op=nl.add", right="",
 )(lambda form: "reduce_op is given, and nothing takes the sum" if form.reduce_op is not None
   and form.reduce_res is None and form.reduce_cmd == "idle" else "")  # fmt: skip
+
+
+_TURNED = """
+tiles: out {0}.dtype[128,128] hbm
+nl.store(out, nisa.dma_transpose({0}))
+"""
+form_rule("neuronxcc", "transpose-float32", Refusal("log", "NCC_ISFV902", "SFKVectorizer", BETA1, BETA1),
+          "dma_transpose",
+    title="transfers of Beta 1 transpose elements of 2 bytes",
+    what="dma_transpose of Beta 1 is given elements of 4 bytes",
+    why="the pass that makes the transfer fails, without a word on types",
+    fix="load the tile, and use nisa.nc_transpose", source="kda-for-trainium, log of a build on trn2",
+    kernel=Example(_TURNED, {"x": "f32[128,128]", "y": "bf16[128,128]"}, "neuronxcc"), wrong="x", right="y",
+    called="isa.dma_transpose",
+)(lambda form: f"src is {form.src.dtype.name}" if form.src.itemsize == 4 else "")  # fmt: skip
 
 
 def find(evidence: Evidence) -> Iterator[Finding]:

@@ -42,8 +42,7 @@ FIRST_WRITE = rule(
     title="the first matmul of a sum overwrites",
     what="nc_matmul is given accumulate=True where no matmul and no other instruction has written to dst",
     why="it adds to what an earlier sum left in the bank: undefined on every chip, zero in simulators",
-    fix="pass accumulate=(k > 0), or leave accumulate out",
-    source=MODE,
+    fix="pass accumulate=(k > 0), or leave accumulate out", source=MODE,
     kernel=_kernel(_LOOP), wrong="True", right="k > 0",
 )  # fmt: skip
 FOREIGN_WRITE = rule(
@@ -121,8 +120,7 @@ LOST = rule(
     what="a matmul overwrites a result of matmuls that nothing has read",
     why="the first result is lost: it is copied to sbuf too late or never, or should have been added to",
     fix="copy the sum to sbuf with tensor_copy before the next one, or let the matmul accumulate",
-    source=MODE,
-    kernel=_kernel(_OVERWRITTEN), wrong="False", right="k > 0",
+    source=MODE, kernel=_kernel(_OVERWRITTEN), wrong="False", right="k > 0",
 )  # fmt: skip
 
 _GRID = """
@@ -142,8 +140,7 @@ GOES_ON = rule(
     "other partners, and what comes out is stored elsewhere",
     why="reading a sum does not end it: the second result has the first one in it. A running sum, each "
     "value of which is stored, takes new operands instead",
-    fix="make the tile in PSUM within the loop over the results, or pass accumulate=(k > 0)",
-    source=MODE,
+    fix="make the tile in PSUM within the loop over the results, or pass accumulate=(k > 0)", source=MODE,
     kernel=Example(_GRID, _GRID_ARGS), wrong="", right=", accumulate=False",
 )  # fmt: skip
 

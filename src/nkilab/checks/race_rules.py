@@ -132,8 +132,7 @@ RANKS_RACE = rule(
     what="src and dst of a collective share elements, so that one rank sends to where another still reads",
     why="ranks run independently, and the reference does not say that all have read before one receives; a "
     "simulator in which everybody brings a copy first shows the right result",
-    fix="give dst a tensor of its own",
-    source="nki.collectives; assumed",
+    fix="give dst a tensor of its own", source="nki.collectives; assumed",
     kernel=replace(_RANKS, options=("--nki", "0.7", "--ranks", "2")),
     wrong=_EXCHANGED.format("src"), right=_EXCHANGED.format("dst"),
 )  # fmt: skip
@@ -156,9 +155,7 @@ UNORDERED = rule(
     title="every pair of accesses that disturb each other is ordered",
     what="two accesses of one memory, one of which writes, are of a kind that the table of dependences does "
     "not order. With nkilab's own table it does not occur; tests and studies give tables of their own",
-    why=_UNORDERED_WHY,
-    fix="order the two accesses",
-    source="nkilab.place.DEPENDENCES",
+    why=_UNORDERED_WHY, fix="order the two accesses", source="nkilab.place.DEPENDENCES",
 )  # fmt: skip
 
 RULES_OF_KIND: dict[str, Rule] = {

@@ -242,8 +242,7 @@ nl.store(out, total)
     why="the compiler of Beta 1 has tiles of a partition and a free axis: Insufficient rank",
     fix="make it (N, 1), and write tile[0:N, 0] or tile[...]",
     source="NKI known issues of Beta 1, unsupported syntax",
-    kernel=Example(_TOTAL, {"x": "f32[128,512]"}, "neuronxcc"),
-    wrong="0:128", right="0:128, 0",
+    kernel=Example(_TOTAL, {"x": "f32[128,512]"}, "neuronxcc"), wrong="0:128", right="0:128, 0",
 )  # fmt: skip
 def _few_axes(scope: Scope) -> Iterator[Place]:
     shapes = {name: _shape(call) for name, call in bound_to(scope, _CREATED).items()}
@@ -266,10 +265,8 @@ def _shape(call: ast.Call) -> list[ast.expr]:
 @text_rule("neuronxcc", "shared-hbm-level", _BETA1,
     title="tensors in shared_hbm are made at the top of the kernel",
     what="a tensor in shared_hbm is made inside a loop, or in a function that the kernel calls",
-    why="the compiler of Beta 1 refuses it",
-    fix="make it at the top of the kernel and pass it on",
-    source="err_shared_hbm_must_in_kernel_level",
-    kernel=_STORED,
+    why="the compiler of Beta 1 refuses it", fix="make it at the top of the kernel and pass it on",
+    source="err_shared_hbm_must_in_kernel_level", kernel=_STORED,
     wrong=(_LOOP, f"    {_PART}", *_THROUGH_PART), right=(_PART, _LOOP, *_THROUGH_PART),
 )  # fmt: skip
 def _levels(scope: Scope) -> Iterator[Place]:

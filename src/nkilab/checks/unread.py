@@ -64,8 +64,7 @@ UNREAD_RESULT = rule(
     what="what a line loads or computes fills tiles that no instruction reads, each time that it runs",
     why="a bias that is loaded and never added, or a tile stored in the place of the one that was scaled, "
     "looks right but for its values; what is meant so, as products that warm up TensorE, only takes time",
-    fix="use the result, or leave the line out",
-    source="nkilab: a value that nothing reads is lost",
+    fix="use the result, or leave the line out", source="nkilab: a value that nothing reads is lost",
     kernel=Example(_SCALED, {"x": "f32[128,512]"}), wrong="tile", right="scaled",
 )  # fmt: skip
 

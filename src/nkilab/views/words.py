@@ -155,8 +155,4 @@ def _stalled(run: Run, engine: str) -> str:
 def _waits_for(reason: str) -> str:
     if reason in ENGINE_NAMES:
         return "transfers" if reason == "dma" else ENGINE_NAMES[reason]
-    return {
-        "buffer": "a buffer to be free",
-        "spill": "spills",
-        "port": "a port",
-    }.get(reason, reason)
+    return {"buffer": "a buffer to be free", "spill": "spills", "port": "a port"}.get(reason, reason)
