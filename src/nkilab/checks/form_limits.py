@@ -26,8 +26,7 @@ form_rule("nki", "partition-reduce-integer",
     fix="if the build refuses it, copy the integers into a float32 tile first",
     source="a back end of Helion, notes of its lowering, trn2; against it nki.isa.tensor_partition_reduce",
     kernel="tiles: part {0}[128,4] sbuf; total {0}[1,4] sbuf\nnisa.memset(part, 1)\n"
-    "nisa.tensor_partition_reduce(total, op=nl.add, data=part)",
-    wrong="i32", right="f32",
+    "nisa.tensor_partition_reduce(total, op=nl.add, data=part)", wrong="i32", right="f32",
 )(lambda form:
   f"data is {form.data.dtype.name}; it is a float"
   if form.data.dtype.is_integer else "")  # fmt: skip
@@ -75,8 +74,7 @@ def _fill_type(form: Form, values: Values) -> str:
 
 @form_rule("nki", "dma-fold",
     Refusal("log", build_error="cannot align DMA operands: source has A elements but destination has B"),
-            "dma_copy",
-    title="transfers on chip keep elements to their partitions",
+            "dma_copy", title="transfers on chip keep elements to their partitions",
     what="src and dst of dma_copy are both on chip, and have different numbers of elements per partition",
     why="the front end pairs partitions: a row is not folded over several, nor are several laid into one",
     fix="store to hbm and load from there in the other shape",
@@ -90,8 +88,7 @@ def _fold(form: Form) -> str:
     return f"src has {src.free_size} elements per partition, dst {dst.free_size}"
 
 
-STEP = rule(
-    "partition-step", "compiler", Refusal("report", "NCC_IBIR158", "illegal access pattern"),
+STEP = rule("partition-step", "compiler", Refusal("report", "NCC_IBIR158", "illegal access pattern"),
     title="operands on chip are partitions in a row",
     what="an operand in sbuf or psum leaves out partitions, as tile[::2] does",
     why="an access pattern on chip begins at a partition and goes on with the next ones",
@@ -108,8 +105,7 @@ for i in range(2):
     nl.store(scratch[i * 128 : i * 128 + 128], nl.load(x[i * 128 : i * 128 + 128]))
 nl.store(out, nl.load_transpose2d({}[0:128]))
 """
-LOCAL = rule(
-    "load-transpose-local", "compiler", Refusal("report", until=LAST_PARSED, generations=(2,)),
+LOCAL = rule("load-transpose-local", "compiler", Refusal("report", until=LAST_PARSED, generations=(2,)),
     title="on trn1 nl.load_transpose2d reads arguments of the kernel",
     what="nl.load_transpose2d reads a tensor in hbm that the kernel itself makes, on trn1, and that has more "
     "rows than there are partitions; a kernel of trntensor with one of fewer rows ran there",
@@ -121,8 +117,7 @@ LOCAL = rule(
 )  # fmt: skip
 
 _STEPS = "for i in range(2):\n    nisa.tensor_scalar(tile, tile, nl.add, 1.0, name={})"
-NAMED = rule(
-    "instruction-name-twice", "compiler", Refusal("report", "", "duplicate op name", "0.6", "0.6"),
+NAMED = rule("instruction-name-twice", "compiler", Refusal("report", "", "duplicate op name", "0.6", "0.6"),
     title="each instruction has a name of its own",
     what="two instructions of a program are given the same name=",
     why="the compiler knows instructions by their names, and loops are unrolled",
@@ -131,8 +126,7 @@ NAMED = rule(
     kernel=_STEPS, wrong='"step"', right='f"step_{i}"',
 )  # fmt: skip
 
-REPEATED = rule(
-    "operator-partitions", "compiler", Refusal("documented", since=BETA1, until=BETA1),
+REPEATED = rule("operator-partitions", "compiler", Refusal("documented", since=BETA1, until=BETA1),
     title="operators of Python repeat no partitions",
     what="an operator as + or * is between a tile of one partition and one of several",
     why="operators have no broadcast over partitions; the functions of nl have",
@@ -194,8 +188,7 @@ def _skips(layout: Layout, record: StorageRecord) -> bool:
 
 
 @form_rule("nki", "unary-operand", Refusal("documented", since="0.3"), "tensor_scalar",
-            "tensor_scalar_reduce",
-    title="an operator of one input has no operand",
+            "tensor_scalar_reduce", title="an operator of one input has no operand",
     what="tensor_scalar or tensor_scalar_reduce is given an operand other than 0 for a unary operator",
     why="the instruction has nowhere to put it", fix="pass None or 0",
     source="nki.isa.tensor_scalar, operand0",
@@ -306,8 +299,7 @@ tiles: total f32[128,128] psum; moved f32[128,128] sbuf; out f32[128,128] hbm < 
 tile = nl.load(x)
 nisa.nc_matmul(total, tile, tile)
 nisa.tensor_copy(moved, {})
-""", {"x": "bf16[128,128]"}, options=("--nki", "0.4")),
-    wrong="nl.copy(total)", right="total",
+""", {"x": "bf16[128,128]"}, options=("--nki", "0.4")), wrong="nl.copy(total)", right="total",
 )(lambda form: "src is in psum" if form.src.memory == PSUM else "")  # fmt: skip
 form_rule("nki", "nl-copy-integers",
     Refusal("documented", since="0.3", until="0.4", milder="note"), "activation", "tensor_copy",

@@ -127,8 +127,7 @@ def _free(scope: Scope) -> set[str]:
     why="NKI 0.4 made an error of what was a warning", fix="import the name from nki",
     source="NKI 0.4 release notes, breaking changes",
     wrong=COPIED.around(SCALED.format("2.0").replace("nl.m", "old.m"),
-                        "import neuronxcc.nki.language as old"),
-    right=SCALED.format("2.0"),
+                        "import neuronxcc.nki.language as old"), right=SCALED.format("2.0"),
 )  # fmt: skip
 def _legacy(scope: Scope) -> Iterator[Place]:
     for node in scope.of(ast.Attribute):
@@ -216,8 +215,7 @@ def _index_places(scope: Scope) -> Iterator[Place]:
     fix="load the left side transposed, and pass transpose_x=True",
     source="NKI 0.3 and 0.4 release notes, known issues",
     kernel=Example("tiles: out f32[128,128] hbm\nnl.store(out, nl.copy(nl.matmul(nl.load(a), nl.load(b){})))",
-                   {"a": "f32[128,128]", "b": "f32[128,128]"}),
-    wrong="", right=", transpose_x=True",
+                   {"a": "f32[128,128]", "b": "f32[128,128]"}), wrong="", right=", transpose_x=True",
 )  # fmt: skip
 def _matmuls(scope: Scope) -> Iterator[Place]:
     for node in scope.calls("language.matmul"):
@@ -262,8 +260,7 @@ def _program_axes(scope: Scope) -> Iterator[Place]:
             yield axis, f"the axis is {axis.value}", ""
 
 
-@text_rule("nki", "helper-decorator",
-    Refusal("documented", "", "unsupported decorator", until="0.3"),
+@text_rule("nki", "helper-decorator", Refusal("documented", "", "unsupported decorator", until="0.3"),
     title="functions that a kernel calls have no decorators",
     what="a kernel calls a function that is decorated with other than staticmethod, dataclass or nki.jit",
     why="the front end reads the text of the function, and knows these decorators alone",
@@ -326,8 +323,7 @@ def _numpy_types(scope: Scope) -> Iterator[Place]:
     fix="make a list of tiles, or lay the blocks out in the free axis",
     source="NKI migration guide, removing block dimensions",
     kernel=SCALED.format("2.0") + "\nblocks = nl.ndarray({}, nl.float32, buffer=nl.sbuf)\n"
-           "nisa.memset(blocks, 0.0)",
-    wrong="(4, nl.par_dim(128), 64)", right="(nl.par_dim(128), 4, 64)",
+           "nisa.memset(blocks, 0.0)", wrong="(4, nl.par_dim(128), 64)", right="(nl.par_dim(128), 4, 64)",
 )  # fmt: skip
 def _block_dimensions(scope: Scope) -> Iterator[Place]:
     shapes = [n for n in scope.of(ast.Tuple) if "hbm" not in ast.unparse(scope.source.parents[n])]

@@ -36,8 +36,7 @@ def _collective(buffer: str, name: str = ', name="given"', loop: str = "", is_al
     return Example(body, COPIED.args, grid=grid, above=above, options=("--nki", "0.6"))
 
 
-NAMES = rule(
-    "collective-tensors", "compiler",
+NAMES = rule("collective-tensors", "compiler",
     Refusal("log", "NCC_IBIR440", "DRAM allocation failure", "0.3", LAST_PARSED),
     title="collectives take tensors of the kernel that have names",
     what="a collective is given an argument or a result of the kernel, or a tensor in hbm without name=",
@@ -47,16 +46,14 @@ NAMES = rule(
     source="nki-library, collectives and their tests; public kernels on many ranks, NKI 0.6",
     wrong=_collective("shared_hbm", ""), right=_collective("shared_hbm"),
 )  # fmt: skip
-KINDS = rule(
-    "collective-memories", "compiler", Refusal("report", since="0.6", until=LAST_PARSED),
+KINDS = rule("collective-memories", "compiler", Refusal("report", since="0.6", until=LAST_PARSED),
     title="the tensors of a collective are of one kind of memory",
     what="a collective is given tensors of nl.private_hbm and of nl.shared_hbm",
     why="the build ends with an internal error that names something else",
     fix="make both by buffer=nl.shared_hbm", source="public kernels on many ranks, NKI 0.6",
     wrong=_collective("private_hbm", is_alone=True), right=_collective("shared_hbm"),
 )  # fmt: skip
-LOOPED = rule(
-    "collective-in-device-loop", "compiler", Refusal("report", since="0.6", until=LAST_PARSED),
+LOOPED = rule("collective-in-device-loop", "compiler", Refusal("report", since="0.6", until=LAST_PARSED),
     title="collectives stand outside of loops on the device",
     what="a collective runs in dynamic_range, fori_loop or while_loop",
     why="the compiler takes no collective in a loop whose iterations it does not see",
@@ -65,8 +62,7 @@ LOOPED = rule(
     wrong=_collective("shared_hbm", loop="for i in nl.dynamic_range(1):\n    "),
     right=_collective("shared_hbm", loop="for i in nl.static_range(1):\n    "),
 )  # fmt: skip
-ALONE = rule(
-    "collective-one-core", "compiler",
+ALONE = rule("collective-one-core", "compiler",
     Refusal("disputed", "NCC_ILLC059", "Could not find MemoryLocation", "0.4", LAST_PARSED, (3, 4)),
     title="collectives run on both cores",
     what="a kernel with a collective is one program on a chip of logical cores of two",
@@ -77,8 +73,7 @@ ALONE = rule(
     wrong=_collective("shared_hbm", is_alone=True), right=_collective("shared_hbm"),
 )  # fmt: skip
 
-STORED = rule(
-    "mutable-unstored", "compiler",
+STORED = rule("mutable-unstored", "compiler",
     Refusal("report", "NCC_IGCA090", "mutable_tensor must have at least one store", "0.3", LAST_PARSED),
     title="a kernel stores to what it may write",
     what="nothing is stored to a parameter that is annotated as nt.mutable_tensor",
@@ -94,8 +89,7 @@ STORED = rule(
 
 _SCRATCH = "kept = nl.ndarray((128, 512), nl.float32, buffer=nl.{})\nnisa.dma_copy(kept, tile)\n" \
            "nisa.dma_copy(tile, kept)"  # fmt: skip
-SHARED = rule(
-    "shared-scratch", "compiler",
+SHARED = rule("shared-scratch", "compiler",
     Refusal("disputed", "", "Shared memory is only supported on trn2", "0.3", LAST_PARSED, (2,)),
     title="on trn1 scratch lies in private memory",
     what="a kernel for trn1 makes a tensor in nl.shared_hbm that it does not return",
@@ -104,8 +98,7 @@ SHARED = rule(
     source="a port of Qwen 3.6 to trn1; aws-neuron-sdk issue 1311; against them public probes on trn1",
     kernel=COPIED.around(_SCRATCH), wrong="shared_hbm", right="private_hbm", options=("--target", "trn1"),
 )  # fmt: skip
-WORDS = rule(
-    "psum-type", "compiler",
+WORDS = rule("psum-type", "compiler",
     Refusal("log", "", "Cannot create non-FP32 PSUM tensor in CoreV2", "0.2", generations=(2,)),
     title="on trn1 tiles of psum are float32",
     what="a kernel for trn1 makes a tile in nl.psum of another type than float32",
@@ -117,8 +110,7 @@ WORDS = rule(
 )  # fmt: skip
 _KEPT = "\nkept = nl.ndarray((128, 512), nl.float32, buffer=nl.private_hbm)\n" \
         "nisa.dma_copy(kept, tile{0})\nnisa.dma_copy(tile, kept{0})"  # fmt: skip
-UNORDERED = rule(
-    "descriptors-unordered", "compiler", Refusal("disputed", since="0.3"),
+UNORDERED = rule("descriptors-unordered", "compiler", Refusal("disputed", since="0.3"),
     title="what is stored to scratch and loaded again has descriptors made as it runs",
     what="a transfer with dge_mode.none stores to a tensor in hbm that the kernel loads again",
     why="its descriptors lie ready beside the program, and one report has the load come first, now and then, "
@@ -205,7 +197,7 @@ def _types(evidence: Evidence, track: Track) -> Iterator[Finding]:
     for number, record in enumerate(track.program.storages):
         if record.memory == PSUM and record.dtype.name != "float32":
             site = track.birthplace(number)
-            if "language.ndarray" in called_on(evidence, site):
+            if called_on(evidence, site) & {"language.ndarray", "language.zeros"}:
                 yield WORDS.finding(f"{track.describe(number)} is not float32", site)
 
 

@@ -152,8 +152,7 @@ def _parameters(scope: Scope) -> Iterator[Place]:
     why="these versions read the text of a kernel and specialize it; the simulator runs any Python",
     fix="do it on the host, before the kernel is called",
     source="leanprover/KLR, gather.c and Simplify.lean; device logs of public kernels, NKI 0.3 to 0.6; "
-    f"{_GUIDE}",
-    wrong=COPIED.around(SCALED.format("factor(x)"),
+    f"{_GUIDE}", wrong=COPIED.around(SCALED.format("factor(x)"),
                         "def factor(x):\n    if x.shape[0] > 128:\n        raise ValueError\n    return 2.0"),
     right=COPIED.around(SCALED.format("factor(x)"),
                         "def factor(x):\n    assert x.shape[0] <= 128\n    return 2.0\n"),
@@ -195,8 +194,7 @@ def _dictionaries(scope: Scope) -> Iterator[Place]:
 _BASES = ("NKIObject", "Enum", "IntEnum", "StrEnum", "NamedTuple")
 
 
-@text_rule("nki", "class-base", _DOCUMENTED,
-    title="classes of a kernel inherit from NKIObject",
+@text_rule("nki", "class-base", _DOCUMENTED, title="classes of a kernel inherit from NKIObject",
     what="a kernel makes an object of a class of its file that inherits neither from NKIObject nor from Enum",
     why="the compiler takes in only classes that are meant for it",
     fix="let the class inherit from nl.NKIObject and nothing else", source=f"{_GUIDE}, class support",
@@ -220,9 +218,7 @@ def _is_known_class(class_def: ast.ClassDef, classes: dict[str, ast.ClassDef]) -
     return False
 
 
-PURE = rule(
-    "impure-kernel", "language", "error",
-    title="a kernel depends on its arguments alone",
+PURE = rule("impure-kernel", "language", "error", title="a kernel depends on its arguments alone",
     what="a kernel reads the clock, the environment, a random generator or a file, or changes its module",
     why="compiled kernels are kept by their arguments: a later call gets what an earlier one saw",
     fix="pass the value as an argument", source=f"{_GUIDE}, kernel caching",

@@ -112,10 +112,10 @@ _ROWS: tuple[tuple[str, Refusal, tuple[str, ...], str, str, str, str, str, Calla
     ("tensor-quarter", Refusal("disputed", "NCC_IBIR058", "does not support PE tile size 32x32", "0.6",
                                generations=(2,)),
      ("nc_matmul",), "on trn1 products of 32 rows and columns lie on halves",
-     "stationary of nc_matmul has at most 32 partitions and 32 columns, and one of the two begins at 32 or 96",
+     "stationary of nc_matmul is at most 32 partitions and columns, and it or dst begins at 32 or 96",
      "TensorE of trn1 has halves and no quarters, and the compiler made a quarter of it in one report",
      "multiply 64 columns at once, or begin at 0 or 64", "kernels of a mixture of experts on trn1",
-     lambda f: _quarter(f)),
+     _quarter),
     *((name, Refusal("documented", "", "unsupported operator", until=last),
        ("tensor_scalar", "tensor_tensor", "tensor_scalar_reduce"),
        f"up to NKI {last} no operator is {' or '.join(words)}",
@@ -239,7 +239,7 @@ _SHOWN: dict[str, tuple[Example | str, Example | str, Example | str, str]] = {
     "tensor-quarter": (Example(
         "tiles: left bf16[128,32] sbuf < x[:, 0:32]; total f32[64,32] psum; part f32[64,32] sbuf\n"
         "tiles: out f32[64,32] hbm < part\nfor i in range(2):\n"
-        "    nisa.nc_matmul(total[i * 32:i * 32 + 32], left[0:{0}], left[0:{0}])\nnisa.tensor_copy(part, total)",
+        "    nisa.nc_matmul(total[i * 32:i * 32 + 32], left[:{0}], left[:{0}])\nnisa.tensor_copy(part, total)",
         _TRANSPOSED), "32", "64", "trn1"),
     "indirect-transpose-columns": (_rows_of("{0}"), "64", "128", "trn2"),
     "dynamic-on-chip": (_CHOSEN, _READ, _LOADED, "trn2"),
