@@ -239,7 +239,8 @@ _SHOWN: dict[str, tuple[Example | str, Example | str, Example | str, str]] = {
     "tensor-quarter": (Example(
         "tiles: left bf16[128,32] sbuf < x[:, 0:32]; total f32[64,32] psum; part f32[64,32] sbuf\n"
         "tiles: out f32[64,32] hbm < part\nfor i in range(2):\n"
-        "    nisa.nc_matmul(total[i * 32:i * 32 + 32], left[:{0}], left[:{0}])\nnisa.tensor_copy(part, total)",
+        "    nisa.nc_matmul(total[i * 32:i * 32 + 32], left[:{0}], left[:{0}])\n"
+        "nisa.tensor_copy(part, total)",
         _TRANSPOSED), "32", "64", "trn1"),
     "indirect-transpose-columns": (_rows_of("{0}"), "64", "128", "trn2"),
     "dynamic-on-chip": (_CHOSEN, _READ, _LOADED, "trn2"),
