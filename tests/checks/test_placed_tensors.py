@@ -29,8 +29,8 @@ def rules(
 )
 def test_tiles_of_psum_are_float32_on_trn1_from_0_2_on(tmp_path, dtype, chip, version):
     body = COPIED.body.format(f"tiles: half {dtype}[128,512] psum\nnisa.tensor_copy(half, tile)")
-    found = rules(tmp_path, body, options=("--target", chip, "--nki", version))
-    assert ("psum-type" in found) == (dtype != "f32" and chip == "trn1" and version != "0.1")
+    broken = rules(tmp_path, body, options=("--target", chip, "--nki", version))
+    assert ("psum-type" in broken) == (dtype != "f32" and chip == "trn1" and version != "0.1")
 
 
 @pytest.mark.parametrize("maker", ["ndarray", "zeros"])
@@ -46,8 +46,8 @@ def test_transfers_of_trn1_transpose_what_lies_in_hbm(tmp_path, chip, source):
         "tiles: loaded bf16[128,128] sbuf < x; tile bf16[128,128] sbuf; out bf16[128,128] hbm < tile\n"
         f"nisa.dma_transpose(tile, {source})"
     )
-    found = rules(tmp_path, body, SQUARE, ("--target", chip))
-    assert ("transpose-within-sbuf" in found) == (chip == "trn1" and source == "loaded")
+    broken = rules(tmp_path, body, SQUARE, ("--target", chip))
+    assert ("transpose-within-sbuf" in broken) == (chip == "trn1" and source == "loaded")
 
 
 @pytest.mark.parametrize(("chip", "dtype", "is_taken"), [
@@ -73,9 +73,9 @@ def test_trn1_has_halves_of_tensore_and_no_quarters(tmp_path, chip, columns, sta
         f"nisa.nc_matmul(total[{start}:{start + columns}], left[0:32], left[0:32])\n"
         f"nisa.tensor_copy(part[{start}:{start + columns}], total[{start}:{start + columns}])"
     )
-    found = rules(tmp_path, body, SQUARE, ("--target", chip))
-    assert "kernel-error" not in found
-    assert ("tensor-quarter" in found) == (chip == "trn1" and columns == 32 and start in (32, 96))
+    broken = rules(tmp_path, body, SQUARE, ("--target", chip))
+    assert "kernel-error" not in broken
+    assert ("tensor-quarter" in broken) == (chip == "trn1" and columns == 32 and start in (32, 96))
 
 
 @pytest.mark.parametrize(("chip", "dtype", "is_told"), [
@@ -98,8 +98,8 @@ def test_bytes_come_out_of_tensore_of_trn2_as_two(tmp_path, chip, dtype, is_told
 ])  # fmt: skip
 def test_a_range_is_part_of_a_loop_and_no_value(tmp_path, version, line, is_value):
     body = COPIED.body.format(f"{line}\nnisa.tensor_scalar(tile, tile, op0=nl.multiply, operand0=float(by))")
-    found = rules(tmp_path, body, options=("--nki", version))
-    assert ("unsupported-python" in found) == (is_value and version != "0.7")
+    broken = rules(tmp_path, body, options=("--nki", version))
+    assert ("unsupported-python" in broken) == (is_value and version != "0.7")
 
 
 @pytest.mark.parametrize("version", ["0.1", "0.6", "0.7"])
@@ -123,8 +123,8 @@ NCC = "import nki.collectives as ncc"
     ("for j in nl.static_range(2):\n    for i in nl.dynamic_range(2):\n        ", True),
 ])  # fmt: skip
 def test_collectives_stand_outside_of_loops_on_the_device(tmp_path, head, is_told):
-    found = rules(tmp_path, COLLECTIVE.format(head), options=("--nki", "0.6"), above=NCC)
-    assert ("collective-in-device-loop" in found) == is_told
+    broken = rules(tmp_path, COLLECTIVE.format(head), options=("--nki", "0.6"), above=NCC)
+    assert ("collective-in-device-loop" in broken) == is_told
 
 
 @pytest.mark.parametrize(("chip", "config", "is_told"), [
@@ -136,10 +136,10 @@ def test_a_collective_on_one_of_two_cores_is_told(tmp_path, monkeypatch, chip, c
     if config is not None:
         monkeypatch.setenv("NEURON_LOGICAL_NC_CONFIG", config)
     grid = "2" if config == "2" else ""
-    found = rules(
+    broken = rules(
         tmp_path, COLLECTIVE.format(""), options=("--nki", "0.6", "--target", chip), above=NCC, grid=grid
     )
-    assert ("collective-one-core" in found) == is_told
+    assert ("collective-one-core" in broken) == is_told
 
 
 KEPT = "\nkept = nl.ndarray((128, 512), nl.float32, buffer=nl.private_hbm)\nnisa.dma_copy(kept, tile{})"
@@ -160,8 +160,8 @@ def test_stores_without_dge_that_are_loaded_again_are_told(tmp_path, mode, loads
 ])  # fmt: skip
 def test_an_argument_that_is_written_is_returned(tmp_path, parameter, line, is_told):
     args = {**X, parameter: "f32[128,512]"}
-    found = rules(tmp_path, COPIED.body.format(line), args, above="import nki.typing as nt")
-    assert ("argument-unreturned" in found) == is_told
+    broken = rules(tmp_path, COPIED.body.format(line), args, above="import nki.typing as nt")
+    assert ("argument-unreturned" in broken) == is_told
 
 
 @pytest.mark.parametrize(("head", "call", "version", "is_told"), [
@@ -170,8 +170,8 @@ def test_an_argument_that_is_written_is_returned(tmp_path, parameter, line, is_t
 ])  # fmt: skip
 def test_a_keyword_default_is_passed(tmp_path, head, call, version, is_told):
     helper = f"def scaled({head}):\n    nisa.tensor_scalar(t, t, op0=nl.multiply, operand0=by)\n"
-    found = rules(tmp_path, COPIED.body.format(call), options=("--nki", version), above=helper)
-    assert ("keyword-default" in found) == is_told
+    broken = rules(tmp_path, COPIED.body.format(call), options=("--nki", version), above=helper)
+    assert ("keyword-default" in broken) == is_told
 
 
 @pytest.mark.parametrize(
@@ -180,5 +180,5 @@ def test_a_keyword_default_is_passed(tmp_path, head, call, version, is_told):
 def test_transfers_of_beta_1_transpose_two_bytes(tmp_path, dtype, is_told):
     body = "tiles: out x.dtype[128,128] hbm\nnl.store(out, nisa.dma_transpose(x))"
     example = Example(body, {"x": f"{dtype}[128,128]"}, "neuronxcc")
-    found = {f.rule for f in reported(example, tmp_path / "kernel_file.py").findings}
-    assert ("transpose-float32" in found) == is_told
+    broken = {f.rule for f in reported(example, tmp_path / "kernel_file.py").findings}
+    assert ("transpose-float32" in broken) == is_told

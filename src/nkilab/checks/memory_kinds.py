@@ -62,7 +62,7 @@ LOOPED = rule("collective-in-device-loop", "compiler", Refusal("report", since="
     wrong=_collective("shared_hbm", loop="for i in nl.dynamic_range(1):\n    "),
     right=_collective("shared_hbm", loop="for i in nl.static_range(1):\n    "),
 )  # fmt: skip
-ALONE = rule("collective-one-core", "compiler",
+ONE_CORE = rule("collective-one-core", "compiler",
     Refusal("disputed", "NCC_ILLC059", "Could not find MemoryLocation", "0.4", LAST_PARSED, (3, 4)),
     title="collectives run on both cores",
     what="a kernel with a collective is one program on a chip of logical cores of two",
@@ -159,7 +159,7 @@ def _of_collectives(evidence: Evidence, track: Track) -> Iterator[Finding]:
         if any(loops[loop] == "dynamic" for loop, _ in around):
             yield LOOPED.finding(f"{called} runs in a loop on the device", site)
         if is_alone:
-            yield ALONE.finding(f"{called} runs on one of two cores", site)
+            yield ONE_CORE.finding(f"{called} runs on one of two cores", site)
 
 
 def _unfit(track: Track, number: int) -> str:
@@ -194,11 +194,11 @@ def _scratch(track: Track) -> Iterator[Finding]:
 
 def _types(evidence: Evidence, track: Track) -> Iterator[Finding]:
     """Tiles of PSUM that the kernel makes itself of another type than float32."""
-    for number, record in enumerate(track.program.storages):
-        if record.memory == PSUM and record.dtype.name != "float32":
-            site = track.birthplace(number)
-            if called_on(evidence, site) & {"language.ndarray", "language.zeros"}:
-                yield WORDS.finding(f"{track.describe(number)} is not float32", site)
+    storages = track.program.storages
+    for number in (n for n, s in enumerate(storages) if s.memory == PSUM and s.dtype.name != "float32"):
+        site = track.birthplace(number)
+        if called_on(evidence, site) & {"language.ndarray", "language.zeros"}:
+            yield WORDS.finding(f"{track.describe(number)} is not float32", site)
 
 
 def _unordered(track: Track) -> Iterator[Finding]:

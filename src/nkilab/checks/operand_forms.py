@@ -246,7 +246,7 @@ form_rule("neuronxcc", "activation-sum-unread", Refusal("report", "NCC_INIC902",
   and form.reduce_res is None and form.reduce_cmd == "idle" else "")  # fmt: skip
 
 
-_TURNED = """
+_TURNING = """
 tiles: out {0}.dtype[128,128] hbm
 nl.store(out, nisa.dma_transpose({0}))
 """
@@ -255,7 +255,7 @@ form_rule("neuronxcc", "transpose-float32", Refusal("log", "NCC_ISFV902", "SFKVe
     what="dma_transpose of Beta 1 is given elements of 4 bytes",
     why="the pass that makes the transfer fails, without a word on types",
     fix="load the tile, and use nisa.nc_transpose", source="kda-for-trainium, log of a build on trn2",
-    kernel=Example(_TURNED, {"x": "f32[128,128]", "y": "bf16[128,128]"}, "neuronxcc"), wrong="x", right="y",
+    kernel=Example(_TURNING, {"x": "f32[128,128]", "y": "bf16[128,128]"}, "neuronxcc"), wrong="x", right="y",
     called="isa.dma_transpose",
 )(lambda form: f"src is {form.src.dtype.name}" if form.src.itemsize == 4 else "")  # fmt: skip
 
