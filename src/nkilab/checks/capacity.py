@@ -33,9 +33,7 @@ nisa.memset(total, 0.0)
 for tile in tiles:
     nisa.tensor_tensor(total, total, tile, op=nl.add)
 """
-SPILL = rule(
-    "spill", "capacity", "warning",
-    title="all tiles that are live at once fit into SBUF",
+SPILL = rule("spill", "capacity", "warning", title="all tiles that are live at once fit into SBUF",
     what="more bytes per partition are live than SBUF has, so that tiles are saved to HBM and read back",
     why="the vendor's compiler spills too, and the traffic takes its time; it is counted in "
     "`spill_save_bytes` and `spill_reload_bytes`",
@@ -58,8 +56,7 @@ for i in range({0}):
     nisa.dma_copy(out[i], result)
 """
 PSUM_FULL = rule(
-    "psum-full", "capacity", "error",
-    title="no more banks of PSUM are live at once than there are",
+    "psum-full", "capacity", "error", title="no more banks of PSUM are live at once than there are",
     what="a tile in PSUM is needed while all eight banks hold results that are read later",
     why="PSUM is not spilled: the compiler gives up, though every simulator without a memory model runs on",
     fix="copy finished tiles to sbuf before the next one is computed",
@@ -71,13 +68,10 @@ _WIDE = """
 tiles: tile f32[128,{width}] sbuf < x; out f32[128,{width}] hbm < tile
 """
 SBUF_FULL = rule(
-    "sbuf-full", "capacity", "error",
-    title="the operands of one instruction fit into SBUF together",
+    "sbuf-full", "capacity", "error", title="the operands of one instruction fit into SBUF together",
     what="the tiles in which the operands of an instruction lie need more bytes per partition than SBUF has",
-    why="nothing can be spilled to make room for them",
-    fix="split the free axis into smaller tiles",
-    source="trn1 architecture guide, SBUF",
-    wrong=Example(_WIDE.format(width=65536), {"x": "f32[128,65536]"}),
+    why="nothing can be spilled to make room for them", fix="split the free axis into smaller tiles",
+    source="trn1 architecture guide, SBUF", wrong=Example(_WIDE.format(width=65536), {"x": "f32[128,65536]"}),
     right=Example(_WIDE.format(width=32768), {"x": "f32[128,32768]"}),
 )  # fmt: skip
 
@@ -94,8 +88,7 @@ for i in range(8):
     nisa.dma_copy(out[i], result)
 """
 MIXED = rule(
-    "mixed-addresses", "capacity", "warning",
-    title="tiles without an address fit beside those that have one",
+    "mixed-addresses", "capacity", "warning", title="tiles without an address fit beside those that have one",
     what="tiles at addresses that the kernel gives leave too little of a memory for its other tiles",
     why="the compiler places the others where none of these ever lies; they are timed as if apart",
     fix="give every tile an address, or none",
@@ -109,8 +102,7 @@ tiles: other f32[128,512] sbuf{}; out f32[128,512] hbm < other
 nisa.dma_copy(fixed, x)
 nisa.tensor_copy(other, fixed)
 """
-BOTH = rule(
-    "mixed-allocation", "capacity",
+BOTH = rule("mixed-allocation", "capacity",
     Refusal("report", "NCC_EGCA111", "Memory allocation failed; spilling is disabled"),
     title="all tiles in sbuf have an address, or none has",
     what="a kernel of `nki` gives addresses to some of its tiles in sbuf",
@@ -128,8 +120,7 @@ tile[...] = nl.load(x)
 {}
 nl.store(out, tile)
 """
-ALLOCATED = rule(
-    "allocated-scratch", "compiler",
+ALLOCATED = rule("allocated-scratch", "compiler",
     Refusal("documented", "", "Non IO HBM tensor is not supported in allocated NKI kernel", BETA1, BETA1),
     title="a kernel with addresses has arguments and results in hbm, and nothing else",
     what="a kernel that gives tiles their addresses makes a tensor in hbm that it does not return",

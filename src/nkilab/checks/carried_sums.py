@@ -49,8 +49,7 @@ def _products(scope: Scope) -> Iterator[Place]:
     title="what += adds up in affine_range are matmuls in psum",
     what="an update such as += in an affine_range loop is of a tile in sbuf, at a place that stays",
     why="compilers before SDK 2.22 make two stores of it and stop; the manual lets such sums be carried, "
-    "and kernels of nki-samples do so",
-    fix="write total[...] = total + x in a nl.sequential_range loop",
+    "and kernels of nki-samples do so", fix="write total[...] = total + x in a nl.sequential_range loop",
     source="aws-neuron-sdk issues 1047, 1051, 1056; SDK 2.22 release notes; nki-samples",
     wrong=Example(_SUM.format(kind="affine_range", update="total[...] += nl.load(x[i])"), _X4, "neuronxcc"),
     right=Example(_SUM.format(kind="sequential_range", update="total[...] = total + nl.load(x[i])"), _X4,

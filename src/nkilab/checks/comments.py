@@ -29,13 +29,11 @@ _SILENCED = """
 tiles: tile f32[128,512] sbuf < x; out f32[128,512] hbm
 nisa.dma_copy(out, tile)  # nkilab: ignore[{}
 """
-BAD_COMMENT = rule(
-    "ignore-comment", "comments", "warning",
+BAD_COMMENT = rule("ignore-comment", "comments", "warning",
     title="a comment that silences a rule names the rule and a reason",
     what="a comment `# nkilab: ignore` names no rule, a rule that does not exist, or no reason",
     why="without a name it would hide what is found later; without a reason nobody dares to remove it",
-    fix="write `# nkilab: ignore[RULE] reason`",
-    source="docs/checks.md, Silencing",
+    fix="write `# nkilab: ignore[RULE] reason`", source="docs/checks.md, Silencing",
     kernel=Example(_SILENCED, {"x": "f32[128,512]"}),
     wrong="unwritten-read]", right="unwritten-read] the pad is never used",
 )  # fmt: skip

@@ -139,8 +139,7 @@ def _asked(node: ast.AST) -> list[str]:
     title="in NKI 0.3 the body of a loop on the device keeps to itself",
     what="a kernel has a dynamic_range loop",
     why="accesses of the body that overlap those before the loop are not ordered on the chip",
-    fix="use nl.static_range, or NKI 0.4",
-    source="NKI 0.4 release notes, bug fixes",
+    fix="use nl.static_range, or NKI 0.4", source="NKI 0.4 release notes, bug fixes",
     kernel=f"for i in nl.{{}}(3):\n    {_DOUBLED}", options=("--nki", "0.3", "--target", "trn1"),
     wrong="dynamic_range", right="static_range",
 )  # fmt: skip
@@ -258,8 +257,7 @@ nl.fori_loop(0, 2, body)
 
 @text_rule("nki", "skip-in-device-loop",
     Refusal("report", "NCC_IGCA103", "Cannot spill memorylocation defined by DMA skipping inside of loop",
-            "0.6", "0.6"),
-    title="transfers in a loop on the device skip nothing",
+            "0.6", "0.6"), title="transfers in a loop on the device skip nothing",
     what="a transfer in the body of a loop on the device is given oob_mode.skip",
     why="the allocator cannot spill what such a transfer may leave as it was",
     fix="clamp the indices to the tensor, or unroll the loop",
@@ -318,8 +316,7 @@ def _is_of_core(scope: Scope, node: ast.expr, names: set[str]) -> bool:
     return "language.program_id" in calls or any(isinstance(n, ast.Name) and n.id in names for n in parts)
 
 
-LOOP = rule(
-    "device-loop-one-core", "compiler",
+LOOP = rule("device-loop-one-core", "compiler",
     Refusal("log", "NCC_IXGM002", "basic blocks, but on core 1 it has 1 basic blocks", "0.6", "0.6", (3, 4)),
     title="loops on the device run on both cores",
     what="a kernel that calls fori_loop or while_loop is one program on a chip of logical cores of two",
@@ -342,8 +339,7 @@ def body(i):
 
 nl.fori_loop(0, 3, body)
 """
-BANK = rule(
-    "psum-into-device-loop", "compiler",
+BANK = rule("psum-into-device-loop", "compiler",
     Refusal("log", "NCC_IBIR092", "Live-in/Live-out MemoryLocation not allocated to MemoryType: DRAM", "0.6"),
     title="sums of a loop on the device are made in it",
     what="TensorE writes a tile of psum in a loop on the device that does not make it, or in two such loops",

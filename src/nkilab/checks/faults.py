@@ -28,13 +28,10 @@ tiles: total f32[128,{width}] psum; out f32[128,{width}] hbm < result
 nisa.nc_matmul(total, left, right)
 nisa.tensor_copy(result, total)
 """
-KERNEL_ERROR = rule(
-    "kernel-error", "kernel", "error",
-    title="the kernel runs to its end",
+KERNEL_ERROR = rule("kernel-error", "kernel", "error", title="the kernel runs to its end",
     what="the machine or the language does not allow what it asks for; `nkilab run` says the same",
     why="the vendor's compiler refuses it, or the hardware cannot do it",
-    fix="do what the hint of the message says",
-    source="the page that the message names",
+    fix="do what the hint of the message says", source="the page that the message names",
     wrong=Example(_TOO_WIDE.format(width=1024), {"a": "bf16[128,128]", "b": "bf16[128,1024]"}),
     right=Example(_TOO_WIDE.format(width=512), {"a": "bf16[128,128]", "b": "bf16[128,512]"}),
 )  # fmt: skip
@@ -44,9 +41,7 @@ tiles: tile f32[128,512] sbuf < x; out f32[2,128,512] hbm
 nisa.dma_copy(out[nl.program_id(0)], tile)
 {call}
 """
-DEADLOCK = rule(
-    "deadlock", "kernel", "error",
-    title="programs that wait for each other meet",
+DEADLOCK = rule("deadlock", "kernel", "error", title="programs that wait for each other meet",
     what="each program of a launch waits in sendrecv or core_barrier for one that does not come",
     why="the device hangs until the runtime gives up",
     fix="let all programs come to the same calls of sendrecv and core_barrier, in the same order",
@@ -61,8 +56,7 @@ tiles: data f32[128,512] sbuf < x; result f32[128,512] sbuf; total f32[128,1] sb
 nisa.exponential(result, data, reduce_res=total, reduce_cmd=nisa.reduce_cmd.{})
 """
 KERNEL_WARNING = rule(
-    "kernel-warning", "kernel", "warning",
-    title="nothing runs that does not mean what it says",
+    "kernel-warning", "kernel", "warning", title="nothing runs that does not mean what it says",
     what="an instruction runs, but cannot mean what its author hopes; the message is that of the warning",
     why="the result depends on what the hardware happened to hold, or is not what the text says",
     fix="do what the message says, or silence it with a reason",

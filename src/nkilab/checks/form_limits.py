@@ -28,8 +28,7 @@ form_rule("nki", "partition-reduce-integer",
     fix="if the build refuses it, copy the integers into a float32 tile first",
     source="a back end of Helion, notes of its lowering, trn2; against it nki.isa.tensor_partition_reduce",
     kernel="tiles: part {0}[128,4] sbuf; total {0}[1,4] sbuf\nnisa.memset(part, 1)\n"
-    "nisa.tensor_partition_reduce(total, op=nl.add, data=part)",
-    wrong="i32", right="f32",
+    "nisa.tensor_partition_reduce(total, op=nl.add, data=part)", wrong="i32", right="f32",
 )(lambda form:
   f"data is {form.data.dtype.name}; it must be a float"
   if form.data.dtype.is_integer else "")  # fmt: skip
@@ -43,8 +42,7 @@ _PARTS = ("tiles: part f32[128,2,2,2] sbuf; chosen f32[128,2,2,2] sbuf", "nisa.m
     title="affine_select writes tiles of at most three axes",
     what="dst of affine_select has four axes or more",
     why="the back end has no access pattern of so many axes for it",
-    fix="select per index of an outer axis, or reshape the tile to three axes",
-    source=_LEARNINGS,
+    fix="select per index of an outer axis, or reshape the tile to three axes", source=_LEARNINGS,
     wrong=(*_PARTS, "nisa.affine_select(chosen, [[4, 2], [2, 2], [1, 2]], 1, part, 0.0)"),
     right=(*_PARTS, "nisa.affine_select(chosen.reshape((128, 8)), [[1, 8]], 1, part.reshape((128, 8)), 0.0)"),
 )  # fmt: skip
@@ -54,13 +52,10 @@ def _select_axes(form: Form) -> str:
 
 
 form_rule("nki", "psum-memset-type", Refusal("report", "NCC_IBIR441"), "memset",
-    title="memset fills float32 tiles of psum",
-    what="memset fills a tile in psum that is not float32",
+    title="memset fills float32 tiles of psum", what="memset fills a tile in psum that is not float32",
     why="a bank is filled word by word; tiles of 16 bits in psum are for transposes, which overwrite them",
-    fix="leave the memset out, or make the tile float32",
-    source=_LEARNINGS,
-    kernel="tiles: total {}[128,512] psum\nnisa.memset(total, 0.0)",
-    wrong="bf16", right="f32",
+    fix="leave the memset out, or make the tile float32", source=_LEARNINGS,
+    kernel="tiles: total {}[128,512] psum\nnisa.memset(total, 0.0)", wrong="bf16", right="f32",
     called="isa.memset",
 )(lambda form:
   "" if form.dst.memory != PSUM or form.dst.dtype.name == "float32"
@@ -68,10 +63,8 @@ form_rule("nki", "psum-memset-type", Refusal("report", "NCC_IBIR441"), "memset",
 
 
 @form_rule("nki", "memset-type", Refusal("documented", since="0.3"), "memset",
-    title="memset fills integers with integers",
-    what="memset is given a float for a tile of integers",
-    why="from NKI 0.3 on the value is of the tile's type; NKI 0.2 cast it",
-    fix="write a whole number",
+    title="memset fills integers with integers", what="memset is given a float for a tile of integers",
+    why="from NKI 0.3 on the value is of the tile's type; NKI 0.2 cast it", fix="write a whole number",
     source="NKI 0.3 update guide, nisa.memset, strict type matching",
     kernel="tiles: counts i32[128,4] sbuf" + "\nnisa.memset(counts, {})", wrong="2.0", right="2",
     called="isa.memset", by_values=True,
@@ -83,8 +76,7 @@ def _fill_type(form: Form, values: Values) -> str:
 
 @form_rule("nki", "dma-fold",
     Refusal("log", build_error="cannot align DMA operands: source has A elements but destination has B"),
-            "dma_copy",
-    title="transfers on chip keep elements to their partitions",
+            "dma_copy", title="transfers on chip keep elements to their partitions",
     what="src and dst of dma_copy are both on chip, and have different numbers of elements per partition",
     why="the front end pairs partitions: a row is not folded over several, nor are several laid into one",
     fix="store to hbm and load from there in the other shape",
@@ -98,8 +90,7 @@ def _fold(form: Form) -> str:
     return f"src has {src.free_size} elements per partition, dst {dst.free_size}"
 
 
-STEP = rule(
-    "partition-step", "compiler", Refusal("report", "NCC_IBIR158", "illegal access pattern"),
+STEP = rule("partition-step", "compiler", Refusal("report", "NCC_IBIR158", "illegal access pattern"),
     title="operands on chip are partitions in a row",
     what="an operand in sbuf or psum leaves out partitions, as tile[::2] does",
     why="an access pattern on chip begins at a partition and goes on with the next ones",
@@ -116,8 +107,7 @@ for i in range(2):
     nl.store(scratch[i * 128 : i * 128 + 128], nl.load(x[i * 128 : i * 128 + 128]))
 nl.store(out, nl.load_transpose2d({}[0:128]))
 """
-LOCAL = rule(
-    "load-transpose-local", "compiler", Refusal("report", until=LAST_PARSED, generations=(2,)),
+LOCAL = rule("load-transpose-local", "compiler", Refusal("report", until=LAST_PARSED, generations=(2,)),
     title="on trn1 nl.load_transpose2d reads arguments of the kernel",
     what="nl.load_transpose2d reads a tensor in hbm that the kernel itself makes, on trn1, and that has more "
     "rows than there are partitions; a kernel of trntensor with one of fewer rows ran there",
@@ -129,8 +119,7 @@ LOCAL = rule(
 )  # fmt: skip
 
 _STEPS = "for i in range(2):\n    nisa.tensor_scalar(tile, tile, nl.add, 1.0, name={})"
-NAMED = rule(
-    "instruction-name-twice", "compiler", Refusal("report", "", "duplicate op name", "0.6", "0.6"),
+NAMED = rule("instruction-name-twice", "compiler", Refusal("report", "", "duplicate op name", "0.6", "0.6"),
     title="each instruction has a name of its own",
     what="two instructions of a program are given the same name=",
     why="the compiler knows instructions by their names, and loops are unrolled",
@@ -139,8 +128,7 @@ NAMED = rule(
     kernel=_STEPS, wrong='"step"', right='f"step_{i}"',
 )  # fmt: skip
 
-REPEATED = rule(
-    "operator-partitions", "compiler", Refusal("documented", since=BETA1, until=BETA1),
+REPEATED = rule("operator-partitions", "compiler", Refusal("documented", since=BETA1, until=BETA1),
     title="operators of Python repeat no partitions",
     what="an operator as + or * is between a tile of one partition and one of several",
     why="operators have no broadcast over partitions; the functions of nl have",
@@ -202,11 +190,9 @@ def _skips(layout: Layout, record: StorageRecord) -> bool:
 
 
 @form_rule("nki", "unary-operand", Refusal("documented", since="0.3"), "tensor_scalar",
-            "tensor_scalar_reduce",
-    title="an operator of one input has no operand",
+            "tensor_scalar_reduce", title="an operator of one input has no operand",
     what="tensor_scalar or tensor_scalar_reduce is given an operand other than 0 for a unary operator",
-    why="the instruction has nowhere to put it",
-    fix="pass None or 0",
+    why="the instruction has nowhere to put it", fix="pass None or 0",
     source="nki.isa.tensor_scalar, operand0",
     kernel="nisa.tensor_scalar(tile, tile, op0=nl.abs, operand0={})", wrong="2.0", right="0.0",
     by_values=True,
@@ -222,11 +208,9 @@ def _unary(form: Form, values: Values) -> str:
 
 
 form_rule("nki", "scalar-engine-copy", Refusal("documented", since="0.3", generations=(2,)), "tensor_copy",
-    title="on trn1 ScalarE copies by nisa.activation",
-    what="tensor_copy is given engine=scalar on trn1",
+    title="on trn1 ScalarE copies by nisa.activation", what="tensor_copy is given engine=scalar on trn1",
     why="ScalarE of the second generation has no such instruction",
-    fix="use nisa.activation(op=nl.copy), or VectorE",
-    source="nki.isa.tensor_copy",
+    fix="use nisa.activation(op=nl.copy), or VectorE", source="nki.isa.tensor_copy",
     kernel="nisa.tensor_copy(tile, tile, engine=nisa.engine.{})", wrong="scalar", right="vector",
     options=("--target", "trn1"),
 )(lambda form: "ScalarE of trn1 has no tensor_copy" if form.engine == "scalar" else "")  # fmt: skip
@@ -264,18 +248,15 @@ _REDUCED = "nisa.tensor_scalar_reduce(tile, tile, nl.multiply, 2.0, nl.add, {})"
 
 form_rule("nki", "reduce-result", Refusal("documented", since="0.3", until="0.5"), "tensor_scalar_reduce",
     title="before NKI 0.6 tensor_scalar_reduce gives its sum",
-    what="reduce_res of tensor_scalar_reduce is None",
-    why="NKI 0.6 is the first that leaves it out",
-    fix="pass a tile [P, 1]",
-    source="NKI 0.6 release notes, new features",
+    what="reduce_res of tensor_scalar_reduce is None", why="NKI 0.6 is the first that leaves it out",
+    fix="pass a tile [P, 1]", source="NKI 0.6 release notes, new features",
     wrong=_REDUCED.format("None"), right=("tiles: total f32[128,1] sbuf", _REDUCED.format("total")),
     options=("--nki", "0.5"),
 )(lambda form: "" if isinstance(form.reduce_res, Layout) else "reduce_res is None")  # fmt: skip
 form_rule("nki", "dma-within-sbuf",
     Refusal("disputed", "", "dma_copy source and destination cannot both be in SBUF", "0.4", "0.4"),
             *TRANSFERS[:1],
-    title="in NKI 0.4 transfers have an end in hbm",
-    what="src and dst of dma_copy are both in sbuf",
+    title="in NKI 0.4 transfers have an end in hbm", what="src and dst of dma_copy are both in sbuf",
     why="one log of a build of NKI 0.4 refuses it; the pages of every version allow it",
     fix="if the build refuses it, use nisa.tensor_copy",
     source="a log on trn2, SDK 2.30; against it nki.isa.dma_copy",
@@ -301,8 +282,7 @@ def _skips_nothing(form: Form) -> str:
     title="an engine is named where hardware makes the descriptors",
     what="dma_copy is given engine= without dge_mode=nisa.dge_mode.hwdge",
     why="the engine is that of the hardware's generator of descriptors, and valid with it alone",
-    fix="pass dge_mode=nisa.dge_mode.hwdge too, or leave engine out",
-    source="nki.isa.dma_copy, engine",
+    fix="pass dge_mode=nisa.dge_mode.hwdge too, or leave engine out", source="nki.isa.dma_copy, engine",
     kernel="nisa.dma_copy(tile, x, engine=nisa.engine.sync{})",
     wrong="", right=", dge_mode=nisa.dge_mode.hwdge",
 )  # fmt: skip
@@ -312,10 +292,8 @@ def _engine_of_software(form: Form) -> str:
 
 
 form_rule("nki", "nl-copy-psum", Refusal("documented", since="0.3", until="0.5"), "tensor_copy",
-    title="before NKI 0.6 nl.copy stays within sbuf",
-    what="nl.copy is given a tile in psum",
-    why="it does not copy from one memory to another until 0.6",
-    fix="use nisa.tensor_copy",
+    title="before NKI 0.6 nl.copy stays within sbuf", what="nl.copy is given a tile in psum",
+    why="it does not copy from one memory to another until 0.6", fix="use nisa.tensor_copy",
     source="NKI 0.3 and 0.4 release notes, known issues; NKI 0.6 release notes, nki.language.copy",
     called="language.copy",
     kernel=Example("""
@@ -323,8 +301,7 @@ tiles: total f32[128,128] psum; moved f32[128,128] sbuf; out f32[128,128] hbm < 
 tile = nl.load(x)
 nisa.nc_matmul(total, tile, tile)
 nisa.tensor_copy(moved, {})
-""", {"x": "bf16[128,128]"}, options=("--nki", "0.4")),
-    wrong="nl.copy(total)", right="total",
+""", {"x": "bf16[128,128]"}, options=("--nki", "0.4")), wrong="nl.copy(total)", right="total",
 )(lambda form: "src is in psum" if form.src.memory == PSUM else "")  # fmt: skip
 form_rule("nki", "nl-copy-integers",
     Refusal("documented", since="0.3", until="0.4", milder="note"), "activation", "tensor_copy",

@@ -123,14 +123,11 @@ def _free(scope: Scope) -> set[str]:
 
 
 @text_rule("nki", "legacy-namespace", Refusal("documented", since="0.4", until=LAST_PARSED),
-    title="kernels of `nki` use its names alone",
-    what="a kernel of `nki` uses a name of neuronxcc.nki",
-    why="NKI 0.4 made an error of what was a warning",
-    fix="import the name from nki",
+    title="kernels of `nki` use its names alone", what="a kernel of `nki` uses a name of neuronxcc.nki",
+    why="NKI 0.4 made an error of what was a warning", fix="import the name from nki",
     source="NKI 0.4 release notes, breaking changes",
     wrong=COPIED.around(SCALED.format("2.0").replace("nl.m", "old.m"),
-                        "import neuronxcc.nki.language as old"),
-    right=SCALED.format("2.0"),
+                        "import neuronxcc.nki.language as old"), right=SCALED.format("2.0"),
 )  # fmt: skip
 def _legacy(scope: Scope) -> Iterator[Place]:
     for node in scope.of(ast.Attribute):
@@ -146,8 +143,7 @@ _ENUMS = ("dge_mode", "oob_mode", "reduce_cmd", "engine", "perf_mode")
     title="members of enumerations are named",
     what="an instruction is given a number for dge_mode, oob_mode, reduce_cmd, engine or perf_mode",
     why="from NKI 0.3 on these take members alone, which are numbered otherwise",
-    fix="write the member, as nisa.dge_mode.swdge",
-    source="NKI 0.3 update guide, integer enum constants",
+    fix="write the member, as nisa.dge_mode.swdge", source="NKI 0.3 update guide, integer enum constants",
     kernel="nisa.dma_copy(tile, x, dge_mode={})", wrong="2", right="nisa.dge_mode.unknown",
 )  # fmt: skip
 def _enums(scope: Scope) -> Iterator[Place]:
@@ -158,8 +154,7 @@ def _enums(scope: Scope) -> Iterator[Place]:
 
 
 @text_rule("nki", "kernel-calls-kernel", Refusal("disputed", until=LAST_PARSED),
-    title="kernels call plain functions",
-    what="a kernel calls a function that nki.jit decorates too",
+    title="kernels call plain functions", what="a kernel calls a function that nki.jit decorates too",
     why="reports have the inner kernel refused, or its arguments taken for the host's; KLR knows it",
     fix="take the decorator off the inner one, or call its undecorated function",
     source="nki-autotune, learnings; nki-moe-megakernel, common pitfalls; against them leanprover/KLR",
@@ -215,14 +210,12 @@ def _index_places(scope: Scope) -> Iterator[Place]:
 
 
 @text_rule("nki", "nl-matmul-transposed", Refusal("documented", since="0.3"),
-    title="nl.matmul is given its left side transposed",
-    what="nl.matmul is called without transpose_x=True",
+    title="nl.matmul is given its left side transposed", what="nl.matmul is called without transpose_x=True",
     why="the call is not lowered for the device; it works in simulation",
     fix="load the left side transposed, and pass transpose_x=True",
     source="NKI 0.3 and 0.4 release notes, known issues",
     kernel=Example("tiles: out f32[128,128] hbm\nnl.store(out, nl.copy(nl.matmul(nl.load(a), nl.load(b){})))",
-                   {"a": "f32[128,128]", "b": "f32[128,128]"}),
-    wrong="", right=", transpose_x=True",
+                   {"a": "f32[128,128]", "b": "f32[128,128]"}), wrong="", right=", transpose_x=True",
 )  # fmt: skip
 def _matmuls(scope: Scope) -> Iterator[Place]:
     for node in scope.calls("language.matmul"):
@@ -255,10 +248,8 @@ def _pairs(target: ast.expr, value: ast.expr) -> Iterator[tuple[str, ast.Call]]:
 
 @text_rule("nki", "program-axis",
     Refusal("documented", "", "invalid program axis 1 (must be zero)", until=LAST_PARSED),
-    title="a grid has one axis",
-    what="nl.program_id or nl.num_programs is asked for an axis other than 0",
-    why="the programs of a launch are the cores of one logical core, in a row",
-    fix="use nl.program_id(0)",
+    title="a grid has one axis", what="nl.program_id or nl.num_programs is asked for an axis other than 0",
+    why="the programs of a launch are the cores of one logical core, in a row", fix="use nl.program_id(0)",
     source="leanprover/KLR, KLR/Trace/Lang.lean",
     kernel=SCALED.format("float(nl.program_id({}) + 1)"), wrong="1", right="0",
 )  # fmt: skip
@@ -269,13 +260,11 @@ def _program_axes(scope: Scope) -> Iterator[Place]:
             yield axis, f"the axis is {axis.value}", ""
 
 
-@text_rule("nki", "helper-decorator",
-    Refusal("documented", "", "unsupported decorator", until="0.3"),
+@text_rule("nki", "helper-decorator", Refusal("documented", "", "unsupported decorator", until="0.3"),
     title="functions that a kernel calls have no decorators",
     what="a kernel calls a function that is decorated with other than staticmethod, dataclass or nki.jit",
     why="the front end reads the text of the function, and knows these decorators alone",
-    fix="take the decorator off",
-    source="leanprover/KLR, KLR/NKI/Simplify.lean, decorator",
+    fix="take the decorator off", source="leanprover/KLR, KLR/NKI/Simplify.lean, decorator",
     wrong=COPIED.around("scaled(tile, 2.0)", f"import functools\n\n@functools.cache\n{_HELPER}", _OLD),
     right=COPIED.around("scaled(tile, 2.0)", _HELPER, _OLD),
 )  # fmt: skip
@@ -285,6 +274,25 @@ def _decorators(scope: Scope) -> Iterator[Place]:
         name = decorator.func if isinstance(decorator, ast.Call) else decorator
         if ast.unparse(name).rpartition(".")[2] not in ("staticmethod", "dataclass", "jit"):
             yield function, f"{function.name} is decorated with {scope.words(decorator)}", ""
+
+
+@text_rule("nki", "keyword-default", Refusal("disputed", "", "missing argument", "0.2", LAST_PARSED),
+    title="a call of a helper passes what stands behind a bare *",
+    what="a kernel calls a function without a keyword-only argument, for which it has a default",
+    why="public kernels of NKI 0.6 have the front end lose such defaults; its own tests of 0.2 keep them",
+    fix="pass the argument, or write the parameter before the *",
+    source="kernels of vLLM for trn2, comments at their helpers; against them NKI 0.2",
+    kernel=COPIED.around("{}", _HELPER.replace("by)", "*, by=2.0)", 1)),
+    wrong="scaled(tile)", right="scaled(tile, by=2.0)",
+)  # fmt: skip
+def _keyword_defaults(scope: Scope) -> Iterator[Place]:
+    by_name = {function.name: function.args for function in scope.functions}
+    for name, call in scope.plain_calls():
+        arguments = by_name.get(name)
+        pairs = zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True) if arguments else ()
+        left_out = {a.arg for a, default in pairs if default is not None} - {k.arg for k in call.keywords}
+        if left_out:
+            yield call, f"{min(left_out)} of {name} is left to its default", ""
 
 
 def _typed(dtype: str) -> Example:
@@ -316,8 +324,7 @@ def _numpy_types(scope: Scope) -> Iterator[Place]:
     fix="make a list of tiles, or lay the blocks out in the free axis",
     source="NKI migration guide, removing block dimensions",
     kernel=SCALED.format("2.0") + "\nblocks = nl.ndarray({}, nl.float32, buffer=nl.sbuf)\n"
-           "nisa.memset(blocks, 0.0)",
-    wrong="(4, nl.par_dim(128), 64)", right="(nl.par_dim(128), 4, 64)",
+           "nisa.memset(blocks, 0.0)", wrong="(4, nl.par_dim(128), 64)", right="(nl.par_dim(128), 4, 64)",
 )  # fmt: skip
 def _block_dimensions(scope: Scope) -> Iterator[Place]:
     shapes = [n for n in scope.of(ast.Tuple) if "hbm" not in ast.unparse(scope.source.parents[n])]
@@ -328,8 +335,7 @@ def _block_dimensions(scope: Scope) -> Iterator[Place]:
 
 @text_rule("nki", "nl-rms-norm",
     Refusal("log", "", "'dst' free total elements 5120 != 'rhs' free total elements 1", "0.6", "0.6"),
-    title="nl.rms_norm is written out in NKI 0.6",
-    what="a kernel calls nl.rms_norm",
+    title="nl.rms_norm is written out in NKI 0.6", what="a kernel calls nl.rms_norm",
     why="it hands a column to nisa.tensor_tensor, which takes tiles of one shape",
     fix="square and sum by nisa.activation, nl.rsqrt, and nisa.scalar_tensor_tensor",
     source="xpu-perf, its kernel of the norm",
@@ -343,8 +349,7 @@ def _rms_norms(scope: Scope) -> Iterator[Place]:
 
 
 @text_rule("nki", "scalar-offset-slice", Refusal("report", "NCC_IBIR030", until="0.3"),
-    title="a run-time offset says how large it may be",
-    what="scalar_offset= is a slice of a tile",
+    title="a run-time offset says how large it may be", what="scalar_offset= is a slice of a tile",
     why="the compiler takes the largest index from the access pattern of the offset; kernels of nki-library "
     "pass registers, whole tiles and access patterns",
     fix="wrap it: offset.ap(pattern=[[1, 1], [1, 1]], offset=0)",

@@ -19,14 +19,12 @@ tiles: tile f32[128,512] sbuf; out f32[128,512] hbm < tile
 nisa.dma_copy(tile{0}, x{0})
 """
 UNWRITTEN_READ = rule(
-    "unwritten-read", "initialisation", "error",
-    title="every element is written before it is read",
+    "unwritten-read", "initialisation", "error", title="every element is written before it is read",
     what="an instruction reads elements of a tile, or of an HBM tensor, that nothing has written. What an "
     "instruction on chip makes of them at the same place counts as unwritten in turn, and is told of where "
     "it is stored or other elements depend on it",
     why="on the device they hold what earlier kernels left there; simulators show NaN, or some integer",
-    fix="write the whole tensor first, with nisa.memset or a full load",
-    source=SOURCE,
+    fix="write the whole tensor first, with nisa.memset or a full load", source=SOURCE,
     kernel=Example(_PARTLY, {"x": "f32[128,512]"}), wrong="[:, 0:500]", right="",
 )  # fmt: skip
 
@@ -38,25 +36,20 @@ for i in nl.affine_range({}):
 return out
 """
 UNWRITTEN_OUTPUT = rule(
-    "unwritten-output", "initialisation", "error",
-    title="every element of a result is written",
+    "unwritten-output", "initialisation", "error", title="every element of a result is written",
     what="a kernel returns a tensor of which it wrote a part only",
     why="the rest of the result is what lay in that memory before",
-    fix="store the missing part, or make the tensor smaller",
-    source=SOURCE,
+    fix="store the missing part, or make the tensor smaller", source=SOURCE,
     kernel=Example(_STORED, {"x": "f32[512,64]"}, "neuronxcc"), wrong="3", right="4",
 )  # fmt: skip
 
 _KEPT = """
 tiles: tile f32[128,512] sbuf < x; kept f32[128,512] hbm < tile
 """
-NO_OUTPUT = rule(
-    "no-output", "initialisation", "warning",
-    title="a kernel leaves a result",
-    what="a kernel returns no tensor and writes to none of its arguments",
+NO_OUTPUT = rule("no-output", "initialisation", "warning",
+    title="a kernel leaves a result", what="a kernel returns no tensor and writes to none of its arguments",
     why="what it computed is lost; the compiler of Beta 1 refuses such kernels",
-    fix="return the tensor in shared_hbm that holds the result",
-    source="err_tensor_output_not_written_to",
+    fix="return the tensor in shared_hbm that holds the result", source="err_tensor_output_not_written_to",
     wrong=Example(_KEPT, {"x": "f32[128,512]"}),
     right=Example(f"{_KEPT.rstrip()}\nreturn kept\n", {"x": "f32[128,512]"}),
 )  # fmt: skip

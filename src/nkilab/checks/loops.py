@@ -31,14 +31,11 @@ nl.store(out, state)
 """
 _X = {"x": "f32[4,128,512]"}
 CARRIED = rule(
-    "affine-carried", "loops", "error",
-    title="an iteration of affine_range needs nothing of another one",
+    "affine-carried", "loops", "error", title="an iteration of affine_range needs nothing of another one",
     what="an iteration of an affine_range loop touches what another iteration wrote or reads, and the two "
     "do not accumulate by one associative operator",
     why="the compiler runs iterations in any order and side by side; only sums of matmuls, loop_reduce and "
-    "updates such as `t += x` may be carried",
-    fix="use nl.sequential_range",
-    source=AFFINE,
+    "updates such as `t += x` may be carried", fix="use nl.sequential_range", source=AFFINE,
     kernel=Example(_RUNNING, _X, "neuronxcc"), wrong="affine_range", right="sequential_range",
 )  # fmt: skip
 
@@ -49,13 +46,10 @@ for i in nl.affine_range(4):
 for i in nl.affine_range(4):
     nl.store({}, nl.load(x[i]))
 """
-TWICE = rule(
-    "affine-output", "loops", "error",
-    title="iterations of affine_range write different places",
+TWICE = rule("affine-output", "loops", "error", title="iterations of affine_range write different places",
     what="two iterations of an affine_range loop write the same elements without accumulating",
     why="iterations run in any order: any of them may be the last",
-    fix="index the destination with the loop variable, or use nl.sequential_range",
-    source=AFFINE,
+    fix="index the destination with the loop variable, or use nl.sequential_range", source=AFFINE,
     kernel=Example(_FILL, _X, "neuronxcc"), wrong="out[0]", right="out[i]",
 )  # fmt: skip
 
@@ -65,9 +59,7 @@ i = nl.program_id(0)
 nl.store(out[i], nl.load(x[i]))
 {}
 """
-INSTANCES = rule(
-    "instances-output", "loops", "error",
-    title="instances of a grid write different places",
+INSTANCES = rule("instances-output", "loops", "error", title="instances of a grid write different places",
     what="two program instances write the same elements in HBM, or one reads what another wrote",
     why="instances run in any order, on one core or several; nothing orders them",
     fix="index the tensor with nl.program_id",
@@ -89,8 +81,7 @@ SCOPE = rule(
     why="the body is traced once and its tiles live in one iteration; Python's name still holds the last one",
     fix="make the tile before the loop and write it with tile[...] = inside",
     source="err_local_variable_used_out_of_scope",
-    wrong=Example(_AFTER.format(before="", key=""), _X, "neuronxcc"),
-    right=Example(
+    wrong=Example(_AFTER.format(before="", key=""), _X, "neuronxcc"), right=Example(
         _AFTER.format(before="tile = nl.zeros((128, 512), x.dtype, buffer=nl.sbuf)\n", key="[...]"),
         _X, "neuronxcc",
     ),
@@ -167,8 +158,7 @@ def _finding_of(
     return rule.finding(
         f"{track.called(row)} {verb} {track.describe(storage)}, which {track.called(before)} {other} in "
         f"another "
-        f"{who}",
-        track.site(row), track.site(before), f"{track.called(before)} {now} it here",
+        f"{who}", track.site(row), track.site(before), f"{track.called(before)} {now} it here",
     )  # fmt: skip
 
 

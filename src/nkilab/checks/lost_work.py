@@ -22,8 +22,7 @@ for i in nl.affine_range(4):
     nisa.dma_copy(out[nl.ds({} * 128, 128)], tile)
 {}"""
 _REST = "for i in nl.affine_range(4):\n    nisa.dma_copy(out[nl.ds(i * 128, 128)], x[nl.ds(i * 128, 128)])\n"
-OVERWRITTEN = rule(
-    "overwritten-result", "loops", "warning",
+OVERWRITTEN = rule("overwritten-result", "loops", "warning",
     title="what one iteration stores, the next one does not write over",
     what="a line stores to the same elements of a tensor in HBM again, in another iteration, before "
     "anything reads what it stored first, and nothing of the first iteration is in the second value",
@@ -46,8 +45,7 @@ for m in range(2):
         nisa.tensor_tensor(total, total, product, op=nl.add)
         nisa.dma_copy(out[nl.ds(m * 128, 128), nl.ds(n * 256, 256)], total)
 """
-GOES_ON = rule(
-    "sbuf-sum-goes-on", "loops", "warning",
+GOES_ON = rule("sbuf-sum-goes-on", "loops", "warning",
     title="a sum in SBUF that was stored as one result does not begin the next one",
     what="products are added to a sum in SBUF that was stored to HBM; their operands are in it already and "
     "meet other partners now, and what comes out is stored elsewhere",

@@ -1,38 +1,42 @@
-"""Which tensors in HBM builds take where: arguments, results, scratch, and those of collectives."""
+"""What builds take of tensors where they lie: arguments, results, scratch, tiles of PSUM, collectives."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 
 import numpy as np
 
 from ..dialects.annotations import is_mutable
 from ..dialects.grammar import LAST_PARSED
-from ..tiles.tile import HBM
-from .declare import COPIED, Example, Refusal, rule
+from ..tiles.tile import HBM, PSUM
+from .declare import COPIED, RULES, Example, Refusal, rule
 from .evidence import Evidence, Track
 from .finding import Finding, once
+from .operand_forms import called_on
 
 _COLLECTIVES = (
     "all_reduce", "all_gather", "reduce_scatter", "all_to_all", "collective_permute",
     "collective_permute_implicit_reduce",
 )  # fmt: skip
 _COLLECTIVE = """
-tiles: given f32[128,512] {0}{1} < x; summed f32[128,512] hbm, name="summed"
-tiles: out f32[128,512] hbm < summed
-ncc.all_reduce([given], [summed], ncc.ReplicaGroup([[0]]), nl.add)
+core = {0}
+tiles: given f32[{1},128,512] {3}{4}; summed f32[{1},128,512] hbm, name="summed"; out f32[{1},128,512] hbm
+nisa.dma_copy(given[core], x)
+{2}
+{5}ncc.all_reduce([given], [summed], ncc.ReplicaGroup([[0]]), nl.add)
+nisa.dma_copy(out[core], summed[core])
 """
+_CORES = ("nl.program_id(0)", 2, "nisa.core_barrier(given, (0, 1))")
 
 
-def _collective(buffer: str, name: str) -> Example:
-    return Example(
-        _COLLECTIVE.format(buffer, name), COPIED.args, above="import nki.collectives as ncc",
-        options=("--nki", "0.6"),
-    )  # fmt: skip
+def _collective(buffer: str, name: str = ', name="given"', loop: str = "", is_alone: bool = False) -> Example:
+    body = _COLLECTIVE.format(*(("0", 1, "") if is_alone else _CORES), buffer, name, loop)
+    grid, above = "" if is_alone else "2", "import nki.collectives as ncc"
+    return Example(body, COPIED.args, grid=grid, above=above, options=("--nki", "0.6"))
 
 
-NAMES = rule(
-    "collective-tensors", "compiler",
+NAMES = rule("collective-tensors", "compiler",
     Refusal("log", "NCC_IBIR440", "DRAM allocation failure", "0.3", LAST_PARSED),
     title="collectives take tensors of the kernel that have names",
     what="a collective is given an argument or a result of the kernel, or a tensor in hbm without name=",
@@ -40,20 +44,36 @@ NAMES = rule(
     "tensors are allocated by their names",
     fix="copy to and from an nl.ndarray(..., buffer=nl.shared_hbm, name=...)",
     source="nki-library, collectives and their tests; public kernels on many ranks, NKI 0.6",
-    wrong=_collective("shared_hbm", ""), right=_collective("shared_hbm", ', name="given"'),
+    wrong=_collective("shared_hbm", ""), right=_collective("shared_hbm"),
 )  # fmt: skip
-KINDS = rule(
-    "collective-memories", "compiler", Refusal("report", since="0.6", until=LAST_PARSED),
+KINDS = rule("collective-memories", "compiler", Refusal("report", since="0.6", until=LAST_PARSED),
     title="the tensors of a collective are of one kind of memory",
     what="a collective is given tensors of nl.private_hbm and of nl.shared_hbm",
     why="the build ends with an internal error that names something else",
-    fix="make both by buffer=nl.shared_hbm",
-    source="public kernels on many ranks, NKI 0.6",
-    wrong=_collective("private_hbm", ', name="given"'), right=_collective("shared_hbm", ', name="given"'),
+    fix="make both by buffer=nl.shared_hbm", source="public kernels on many ranks, NKI 0.6",
+    wrong=_collective("private_hbm", is_alone=True), right=_collective("shared_hbm"),
+)  # fmt: skip
+LOOPED = rule("collective-in-device-loop", "compiler", Refusal("report", since="0.6", until=LAST_PARSED),
+    title="collectives stand outside of loops on the device",
+    what="a collective runs in dynamic_range, fori_loop or while_loop",
+    why="the compiler takes no collective in a loop whose iterations it does not see",
+    fix="use nl.static_range, up to the most iterations there may be, and mask what is too much",
+    source="public kernels of context-parallel attention on trn2, neuronx-cc 2.27",
+    wrong=_collective("shared_hbm", loop="for i in nl.dynamic_range(1):\n    "),
+    right=_collective("shared_hbm", loop="for i in nl.static_range(1):\n    "),
+)  # fmt: skip
+ONE_CORE = rule("collective-one-core", "compiler",
+    Refusal("disputed", "NCC_ILLC059", "Could not find MemoryLocation", "0.4", LAST_PARSED, (3, 4)),
+    title="collectives run on both cores",
+    what="a kernel with a collective is one program on a chip of logical cores of two",
+    why="the tensors of a collective lie on both cores where logical cores are two, and on one here; where "
+    "NEURON_LOGICAL_NC_CONFIG is 1 there is no other core",
+    fix="launch both cores, as kernel[2], or set NEURON_LOGICAL_NC_CONFIG=1",
+    source="public kernels on many ranks, NKI 0.4 and 0.6; builds for one core per rank take it",
+    wrong=_collective("shared_hbm", is_alone=True), right=_collective("shared_hbm"),
 )  # fmt: skip
 
-STORED = rule(
-    "mutable-unstored", "compiler",
+STORED = rule("mutable-unstored", "compiler",
     Refusal("report", "NCC_IGCA090", "mutable_tensor must have at least one store", "0.3", LAST_PARSED),
     title="a kernel stores to what it may write",
     what="nothing is stored to a parameter that is annotated as nt.mutable_tensor",
@@ -69,8 +89,7 @@ STORED = rule(
 
 _SCRATCH = "kept = nl.ndarray((128, 512), nl.float32, buffer=nl.{})\nnisa.dma_copy(kept, tile)\n" \
            "nisa.dma_copy(tile, kept)"  # fmt: skip
-SHARED = rule(
-    "shared-scratch", "compiler",
+SHARED = rule("shared-scratch", "compiler",
     Refusal("disputed", "", "Shared memory is only supported on trn2", "0.3", LAST_PARSED, (2,)),
     title="on trn1 scratch lies in private memory",
     what="a kernel for trn1 makes a tensor in nl.shared_hbm that it does not return",
@@ -79,21 +98,56 @@ SHARED = rule(
     source="a port of Qwen 3.6 to trn1; aws-neuron-sdk issue 1311; against them public probes on trn1",
     kernel=COPIED.around(_SCRATCH), wrong="shared_hbm", right="private_hbm", options=("--target", "trn1"),
 )  # fmt: skip
+WORDS = rule("psum-type", "compiler",
+    Refusal("log", "", "Cannot create non-FP32 PSUM tensor in CoreV2", "0.2", generations=(2,)),
+    title="on trn1 tiles of psum are float32",
+    what="a kernel for trn1 makes a tile in nl.psum of another type than float32",
+    why="TensorE of trn1 writes float32 alone, transposes too",
+    fix="make the tile float32, and cast where it is copied to sbuf",
+    source="a port of attention_cte to trn1; nki-library, types of its transposes by generation",
+    kernel="tiles: half {}[128,512] psum\nnisa.tensor_copy(half, tile)\nnisa.tensor_copy(tile, half)",
+    wrong="bf16", right="f32", options=("--target", "trn1"),
+)  # fmt: skip
+_KEPT = "\nkept = nl.ndarray((128, 512), nl.float32, buffer=nl.private_hbm)\n" \
+        "nisa.dma_copy(kept, tile{0})\nnisa.dma_copy(tile, kept{0})"  # fmt: skip
+UNORDERED = rule("descriptors-unordered", "compiler", Refusal("disputed", since="0.3"),
+    title="what is stored to scratch and loaded again has descriptors made as it runs",
+    what="a transfer with dge_mode.none stores to a tensor in hbm that the kernel loads again",
+    why="its descriptors lie ready beside the program, and one report has the load come first, now and then, "
+    "without a word; the framework orders the two otherwise",
+    fix="leave dge_mode out", source="kernels of top-k on trn2, comment at their stores",
+    kernel=_KEPT, wrong=", dge_mode=nisa.dge_mode.none", right="",
+)  # fmt: skip
+WRITTEN = rule(
+    "argument-unreturned", "compiler", Refusal("report", since="0.2", until=LAST_PARSED, milder="note"),
+    title="a kernel returns what it writes",
+    what="a kernel stores to an argument that it neither returns nor annotates as nt.mutable_tensor",
+    why="a graph of a framework sees results alone: after the call the argument holds what it held before",
+    fix="return the argument beside the results",
+    source="notes on debugging kernels of attention_block_tkg, trn2",
+    wrong=Example(COPIED.body.format("nisa.dma_copy(y, tile)"), {"x": "f32[128,512]", "y": "f32[128,512]"}),
+    right=Example(COPIED.body.format("nisa.dma_copy(y, tile)"),
+                  {"x": "f32[128,512]", "y: nt.mutable_tensor": "f32[128,512]"},
+                  above="import nki.typing as nt"),
+)  # fmt: skip
 
 
 def find(evidence: Evidence) -> Iterator[Finding]:
-    """Tensors in HBM that a build does not take where they are, once per line and rule."""
+    """Tensors that a build does not take where they are, once per line and rule."""
     if evidence.kernel.spelling != "nki":
         return
-    applying = {r.id for r in (NAMES, KINDS, STORED, SHARED) if evidence.refuses(r)}
     for track in evidence.tracks:
-        findings = (*_of_collectives(track), *_unstored(evidence, track), *_scratch(track))
-        yield from once(f for f in findings if f.rule in applying)
+        findings = (
+            *_of_collectives(evidence, track), *_arguments(evidence, track), *_scratch(track),
+            *_types(evidence, track), *_unordered(track),
+        )  # fmt: skip
+        yield from once(f for f in findings if evidence.refuses(RULES[f.rule]))
 
 
-def _of_collectives(track: Track) -> Iterator[Finding]:
-    program = track.program
+def _of_collectives(evidence: Evidence, track: Track) -> Iterator[Finding]:
+    program, loops = track.program, track.marks.loops
     numbers = [n for n, form in enumerate(program.forms) if form.name in _COLLECTIVES]
+    is_alone = len(evidence.tracks) == 1 and os.environ.get("NEURON_LOGICAL_NC_CONFIG") != "1"
     for row in np.flatnonzero(np.isin(program.form_column, numbers)).tolist() if numbers else ():
         operands = {a.storage for a in program.accesses(row) if program.storages[a.storage].memory == HBM}
         site, called = track.site(row), track.called(row)
@@ -101,6 +155,11 @@ def _of_collectives(track: Track) -> Iterator[Finding]:
             yield NAMES.finding(f"{track.name(number)}, which {called} takes, {said}", site)
         if len({program.storages[n].scope == "private" for n in operands}) > 1:
             yield KINDS.finding(f"{called} takes private and shared tensors", site)
+        around = track.loops_of_position[program.position_of(row)]
+        if any(loops[loop] == "dynamic" for loop, _ in around):
+            yield LOOPED.finding(f"{called} runs in a loop on the device", site)
+        if is_alone:
+            yield ONE_CORE.finding(f"{called} runs on one of two cores", site)
 
 
 def _unfit(track: Track, number: int) -> str:
@@ -112,12 +171,16 @@ def _unfit(track: Track, number: int) -> str:
     return "is what the kernel returns" if is_returned else "" if record.name else "has no name="
 
 
-def _unstored(evidence: Evidence, track: Track) -> Iterator[Finding]:
+def _arguments(evidence: Evidence, track: Track) -> Iterator[Finding]:
+    """Arguments that are to be written and are not, or are written and not handed on."""
     written = set(track.slots.storage[track.slots.is_written].tolist())
+    returned = {r.storage for r in track.marks.returned}
     for number, record in enumerate(track.program.storages):
-        is_result = record.scope == "input" and is_mutable(evidence.kernel.function, record.name)
-        if is_result and number not in written:
+        is_result = is_mutable(evidence.kernel.function, record.name)
+        if record.scope == "input" and is_result and number not in written:
             yield STORED.finding(f"nothing is stored to {record.name}, a mutable tensor", evidence.definition)
+        if record.scope == "input" and not is_result and number in written - returned:
+            yield WRITTEN.finding(f"{record.name} is written, and not returned", evidence.definition)
 
 
 def _scratch(track: Track) -> Iterator[Finding]:
@@ -127,3 +190,23 @@ def _scratch(track: Track) -> Iterator[Finding]:
         if is_shared and number not in returned:
             words = f"{track.describe(number)} is shared, and not returned"
             yield SHARED.finding(words, track.birthplace(number))
+
+
+def _types(evidence: Evidence, track: Track) -> Iterator[Finding]:
+    """Tiles of PSUM that the kernel makes itself of another type than float32."""
+    storages = track.program.storages
+    for number in (n for n, s in enumerate(storages) if s.memory == PSUM and s.dtype.name != "float32"):
+        site = track.birthplace(number)
+        if called_on(evidence, site) & {"language.ndarray", "language.zeros"}:
+            yield WORDS.finding(f"{track.describe(number)} is not float32", site)
+
+
+def _unordered(track: Track) -> Iterator[Finding]:
+    """Stores to scratch whose descriptors are ready beforehand."""
+    slots, forms = track.slots, track.program.forms
+    loaded = set(slots.storage[~slots.is_written].tolist())
+    for slot in np.flatnonzero(slots.is_written & slots.kinds.lie_in(HBM)[slots.storage]).tolist():
+        row, storage = int(slots.row[slot]), int(slots.storage[slot])
+        form = forms[int(track.program.form_column[row])]
+        if storage in loaded and getattr(form, "dge_mode", "") == "none":
+            yield track.finding(UNORDERED, f"{track.name(storage)} is loaded again", row, storage)

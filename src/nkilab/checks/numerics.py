@@ -37,9 +37,7 @@ nisa.memset(total, 0.0)
 for _ in range({count}):
     nisa.tensor_tensor(total, total, tile, op=nl.add)
 """
-LOST = rule(
-    "numerics-lost-sum", "numerics", "warning",
-    title="a running sum is kept in float32",
+LOST = rule("numerics-lost-sum", "numerics", "warning", title="a running sum is kept in float32",
     what="additions to a tile of a narrow type change nothing any more; in float32 the sum grows on",
     why="what is added is less than half a unit in the last place of what is there: 8 bits of bfloat16",
     fix="accumulate in a float32 tile or in PSUM, and cast once at the end",
@@ -54,8 +52,7 @@ nisa.memset(tile, 60000.0)
 nisa.tensor_scalar(tile, tile, op0=nl.multiply, operand0=4.0)
 """
 OVERFLOW = rule(
-    "numerics-overflow", "numerics", "error",
-    title="what is finite in float32 is finite where it is stored",
+    "numerics-overflow", "numerics", "error", title="what is finite in float32 is finite where it is stored",
     what="an element becomes infinite or NaN in its type, while it is finite in float32",
     why="the number is beyond the largest one of the type",
     fix="scale it before, or store it in a type with more exponent: bfloat16 or float32",
@@ -69,13 +66,10 @@ nisa.memset(tile, 1000.0)
 nisa.tensor_scalar(other, tile, op0=nl.add, operand0=1.0)
 nisa.tensor_tensor(other, other, tile, op=nl.subtract)
 """
-PARTED = rule(
-    "numerics-divergence", "numerics", "warning",
-    title="a result is near that of float32",
+PARTED = rule("numerics-divergence", "numerics", "warning", title="a result is near that of float32",
     what="a result differs from the same computation in float32 by a twentieth of its largest element",
     why="rounding between the instructions grew: large numbers that cancel, or many roundings in a row",
-    fix="keep the tile at the line where the two part in float32",
-    source="arithmetic of rounding",
+    fix="keep the tile at the line where the two part in float32", source="arithmetic of rounding",
     kernel=Example(_CANCELLED, {"x": "f32[1,1]"}, options=_OPTIONS), wrong="bfloat16", right="float32",
 )  # fmt: skip
 
@@ -195,8 +189,7 @@ class Shadow:
             self._tell(OVERFLOW.finding(
                 f"{action.form.name} writes {self._name(operand.memory)}: {int(bad.sum())} of {bad.size} "
                 f"elements are "
-                f"not finite in {dtype}; in float32 the largest is {np.abs(exact[bad]).max():.4g}",
-                site,
+                f"not finite in {dtype}; in float32 the largest is {np.abs(exact[bad]).max():.4g}", site,
             ))  # fmt: skip
         fine = np.isfinite(stored) & np.isfinite(exact)
         drift = self.drifts.setdefault(self.stored.home(operand.memory), Drift())
@@ -243,8 +236,7 @@ class Shadow:
             self._tell(LOST.finding(
                 f"{action.form.name} adds to {self._name(operand.memory)} and nothing changes: "
                 f"{float(after[0].reshape(-1)[at]):g} in {operand.layout.dtype} where float32 has "
-                f"{float(after[1].reshape(-1)[at]):g}",
-                site,
+                f"{float(after[1].reshape(-1)[at]):g}", site,
             ))  # fmt: skip
 
     def _tell(self, finding: Finding) -> None:
@@ -359,9 +351,7 @@ for i in range(16):
     nisa.dma_copy(tile, x[i])
     nisa.tensor_tensor(total, total, tile, op=nl.add)
 """
-NARROW_SUM = rule(
-    "numerics-narrow-sum", "numerics", "warning",
-    title="a long sum is rounded once",
+NARROW_SUM = rule("numerics-narrow-sum", "numerics", "warning", title="a long sum is rounded once",
     what="four additions or more are each rounded to a type narrower than float32, and the sum is further "
     "from that in float32 than one rounding explains",
     why="an addition is off by up to u, half a unit in the last place; the errors of n have either sign and "
@@ -436,8 +426,7 @@ class NarrowSums:
             yield NARROW_SUM.finding(
                 f"{worst.length} additions to {name(worst.memory)} are rounded to {worst.dtype} each: "
                 f"the sum is off by {relative:.2%} of its largest element, {units:.3g} units in the last "
-                "place; rounded once it is off by half a unit",
-                site,
+                "place; rounded once it is off by half a unit", site,
             )  # fmt: skip
 
 

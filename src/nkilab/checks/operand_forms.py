@@ -6,7 +6,7 @@ A form is what an instruction's calls share: operands' layouts and attributes. E
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 from itertools import product
 from typing import Any, NamedTuple, TypeVar, Unpack
 
@@ -73,16 +73,13 @@ def form_rule(
 
 form_rule("nki", "activation-bias-number",
     Refusal("log", "NCC_IBIR605", "bias of InstActivation can only be an immediate", generations=(2,)),
-            "activation", "activation_reduce",
-    title="on trn1 the bias of an activation is a tile",
+            "activation", "activation_reduce", title="on trn1 the bias of an activation is a tile",
     what="an activation other than copy and reciprocal has no bias tile on trn1, as by nl.exp",
     why="the compiler fills in the number 0, which ScalarE of trn1 takes of copy and reciprocal alone",
     fix="pass bias= as a tile [P, 1] that memset fills with 0",
-    source="trnrand issue 2; torchneuronx, device log",
-    wrong="nisa.activation(tile, op=nl.exp, data=tile)",
+    source="trnrand issue 2; torchneuronx, device log", wrong="nisa.activation(tile, op=nl.exp, data=tile)",
     right=("tiles: zero f32[128,1] sbuf", "nisa.memset(zero, 0.0)",
-           "nisa.activation(tile, op=nl.exp, data=tile, bias=zero)"),
-    options=("--target", "trn1"),
+           "nisa.activation(tile, op=nl.exp, data=tile, bias=zero)"), options=("--target", "trn1"),
 )(lambda form:
   "" if isinstance(form.bias, Layout) or form.op.name in ("copy", "reciprocal")
   else f"{form.op.name} has no tile as its bias")  # fmt: skip
@@ -118,12 +115,10 @@ _ADDRESSES = ("int32", "uint32")
 
 @form_rule("nki", "operand-float32",
     Refusal("documented", "NCC_INLA001", "immediate dtype must be fp32"), "tensor_scalar",
-            "tensor_scalar_reduce",
-    title="a column that arithmetic takes is float32",
+            "tensor_scalar_reduce", title="a column that arithmetic takes is float32",
     what="tensor_scalar or tensor_scalar_reduce computes with a tile [P, 1] that is not float32",
     why="the engine reads the column as float32 and casts data alone; the compiler refuses other types",
-    fix="copy the column into a float32 tile first",
-    source="nki.isa.tensor_scalar, data types",
+    fix="copy the column into a float32 tile first", source="nki.isa.tensor_scalar, data types",
     kernel=f"tiles: column {{}}[128,1] sbuf\nnisa.memset(column, 2.0)\n{SCALED.format('column')}",
     wrong="bf16", right="f32",
 )  # fmt: skip
@@ -157,8 +152,7 @@ nl.store(out, tile)
     why="the compiler of Beta 1 makes no transfer of an address that stays where the partition goes on",
     fix="load the row into one partition, and use it by broadcast_to",
     source="kda-for-trainium, log of a build",
-    kernel=Example(_ROW, COPIED.args, "neuronxcc"), wrong="3 + p * 0", right="p",
-    called="isa.dma_copy",
+    kernel=Example(_ROW, COPIED.args, "neuronxcc"), wrong="3 + p * 0", right="p", called="isa.dma_copy",
 )  # fmt: skip
 def _broadcast(form: Form) -> str:
     src = form.src
@@ -169,8 +163,7 @@ def _broadcast(form: Form) -> str:
 
 @form_rule("nki", "input-partitions",
     Refusal("report", build_error="'lhs' and 'rhs' have different partition start offsets", since="0.3"),
-            "tensor_tensor",
-    title="two inputs in sbuf start at one partition",
+            "tensor_tensor", title="two inputs in sbuf start at one partition",
     what="data1 and data2 of tensor_tensor lie in sbuf from different partitions on",
     why="a lane of the engine reads both inputs from its own partition; the front end refuses others",
     fix="copy one input to the partitions of the other with tensor_copy first",
@@ -203,8 +196,7 @@ _BIASES = (
      "aws-neuron-sdk issue 1296"),
     ("copy-bias-tile", "copy",
      Refusal("log", "NCC_IBVF043", "Activation function with type Copy only supports immediate bias", "0.3",
-             generations=(2,)),
-     "ScalarE of trn1 adds a number to what it copies, and no column", "0.6",
+             generations=(2,)), "ScalarE of trn1 adds a number to what it copies, and no column", "0.6",
      "public kernels that attend to long contexts on trn1; a port of Qwen 3.6 to trn1"),
     ("reciprocal-bias", "reciprocal", Refusal("documented", generations=(2,)),
      "ScalarE of trn1 adds nothing to what it inverts", "0.6", "NKI ISA API common fields, engine selection"),
@@ -261,8 +253,7 @@ tiles: out x.dtype[128,512] hbm
 nl.store(out, nisa.activation(nl.square, nl.load(x){}))
 """
 form_rule("neuronxcc", "activation-sum-unread", Refusal("report", "NCC_INIC902", since=BETA1, until=BETA1),
-          "activation",
-    title="an activation that sums hands its sum over",
+          "activation", title="an activation that sums hands its sum over",
     what="activation of Beta 1 is given reduce_op, and neither reduce_res nor reduce_cmd",
     why="the function returns the activation itself; the compiler ends at the sum that nothing takes",
     fix="use nisa.activation_reduce with reduce_res, or leave reduce_op out",
@@ -270,6 +261,20 @@ form_rule("neuronxcc", "activation-sum-unread", Refusal("report", "NCC_INIC902",
     kernel=Example(_SUMMED, {"x": "f32[128,512]"}, "neuronxcc"), wrong=", reduce_op=nl.add", right="",
 )(lambda form: "reduce_op is given, and nothing takes the sum" if form.reduce_op is not None
   and form.reduce_res is None and form.reduce_cmd == "idle" else "")  # fmt: skip
+
+
+_TURNING = """
+tiles: out {0}.dtype[128,128] hbm
+nl.store(out, nisa.dma_transpose({0}))
+"""
+form_rule("neuronxcc", "transpose-float32", Refusal("log", "NCC_ISFV902", "SFKVectorizer", BETA1, BETA1),
+          "dma_transpose", title="transfers of Beta 1 transpose elements of 2 bytes",
+    what="dma_transpose of Beta 1 is given elements of 4 bytes",
+    why="the pass that makes the transfer fails, without a word on types",
+    fix="load the tile, and use nisa.nc_transpose", source="kda-for-trainium, log of a build on trn2",
+    kernel=Example(_TURNING, {"x": "f32[128,128]", "y": "bf16[128,128]"}, "neuronxcc"), wrong="x", right="y",
+    called="isa.dma_transpose",
+)(lambda form: f"src is {form.src.dtype.name}" if form.src.itemsize == 4 else "")  # fmt: skip
 
 
 def find(evidence: Evidence) -> Iterator[Finding]:
@@ -296,7 +301,7 @@ def _findings(
             yield finder.rule.finding(f"{form.name}: {said}", site)
 
 
-def called_on(evidence: Evidence, site: Site) -> Collection[str]:
+def called_on(evidence: Evidence, site: Site) -> set[str]:
     """The names of NKI, below `nki`, that a line calls."""
     file = evidence.sources.file(site.file)
     resolved = (file.source.resolve(call.func) for call in file.calls_on(site.line) if file.source)

@@ -37,18 +37,13 @@ def _kernel(body: str, wide: int = 512) -> Example:
 
 
 _LOOP = "for k in range(4):\n    nisa.nc_matmul(total, left, right, accumulate={})\n"
-FIRST_WRITE = rule(
-    "psum-accumulate-unwritten", "psum", "error",
-    title="the first matmul of a sum overwrites",
+FIRST_WRITE = rule("psum-accumulate-unwritten", "psum", "error", title="the first matmul of a sum overwrites",
     what="nc_matmul is given accumulate=True where no matmul and no other instruction has written to dst",
     why="it adds to what an earlier sum left in the bank: undefined on every chip, zero in simulators",
-    fix="pass accumulate=(k > 0), or leave accumulate out",
-    source=MODE,
+    fix="pass accumulate=(k > 0), or leave accumulate out", source=MODE,
     kernel=_kernel(_LOOP), wrong="True", right="k > 0",
 )  # fmt: skip
-FOREIGN_WRITE = rule(
-    "psum-accumulate-foreign", "psum", "error",
-    title="matmuls add to what matmuls wrote",
+FOREIGN_WRITE = rule("psum-accumulate-foreign", "psum", "error", title="matmuls add to what matmuls wrote",
     what="nc_matmul is given accumulate=True, or adds by itself, to what no matmul wrote",
     why="on NeuronCore-v2 and v3 a bank that memset or tensor_copy filled starts no sum: it is undefined",
     fix="start the sum with accumulate=False, and add the initial value on VectorE while copying to sbuf",
@@ -57,9 +52,7 @@ FOREIGN_WRITE = rule(
     right=_kernel("nisa.nc_matmul(total, left, right, accumulate=False)\n"),
 )  # fmt: skip
 
-ZEROED = rule(
-    "psum-accumulate-zeroed", "psum", "note",
-    title="matmuls start their sum by overwriting",
+ZEROED = rule("psum-accumulate-zeroed", "psum", "note", title="matmuls start their sum by overwriting",
     what="nc_matmul is given accumulate=True where memset or another instruction left zeros",
     why="the manual calls the result undefined on NeuronCore-v2 and v3; kernels were right on trn2",
     fix="start the sum with accumulate=False, and leave the memset out",
@@ -79,8 +72,7 @@ nl.store(out, nl.copy(total))
 """
 _TURNS = "for k in nl.static_range(2):\n    for half in nl.static_range(2):"
 _NESTED = "for half in nl.static_range(2):\n    for k in nl.static_range(2):"
-INTERLEAVED = rule(
-    "psum-interleaved", "psum",
+INTERLEAVED = rule("psum-interleaved", "psum",
     Refusal("documented", "SCH713", "accumulation group interleaving", BETA1, BETA1, milder="warning"),
     title="one sum at a time is made in a bank",
     what="a matmul of Beta 1 adds to a sum after another sum was started in its bank and partitions",
@@ -99,8 +91,7 @@ for {first}:
         nisa.nc_matmul(total[:, columns], left, right[:, columns], accumulate=k > 0)
 """
 SHARED = rule(
-    "psum-shared-sums", "psum", Refusal("report", "NCC_ISCH714"),
-    title="a tensor in psum holds one open sum",
+    "psum-shared-sums", "psum", Refusal("report", "NCC_ISCH714"), title="a tensor in psum holds one open sum",
     what="a matmul of `nki` that is given accumulate= adds to a sum after a matmul started another sum in "
     "the same tensor, bank and partitions, which no other instruction has filled",
     why="what starts a sum starts an accumulation group of its nl.ndarray: several in one are tied "
@@ -116,13 +107,11 @@ for k in range(4):
     nisa.nc_matmul(total, left, right, accumulate={})
 """
 LOST = rule(
-    "psum-lost-sum", "psum", "warning",
-    title="a sum is read before the next one is started in its place",
+    "psum-lost-sum", "psum", "warning", title="a sum is read before the next one is started in its place",
     what="a matmul overwrites a result of matmuls that nothing has read",
     why="the first result is lost: it is copied to sbuf too late or never, or should have been added to",
     fix="copy the sum to sbuf with tensor_copy before the next one, or let the matmul accumulate",
-    source=MODE,
-    kernel=_kernel(_OVERWRITTEN), wrong="False", right="k > 0",
+    source=MODE, kernel=_kernel(_OVERWRITTEN), wrong="False", right="k > 0",
 )  # fmt: skip
 
 _GRID = """
@@ -135,21 +124,17 @@ for m in range(2):
         nisa.dma_copy(out[nl.ds(m * 128, 128), nl.ds(n * 256, 256)], result)
 """
 _GRID_ARGS = {"a": "bf16[128,256]", "b": "bf16[128,512]"}
-GOES_ON = rule(
-    "psum-sum-goes-on", "psum", "warning",
+GOES_ON = rule("psum-sum-goes-on", "psum", "warning",
     title="a sum that was stored as one result does not begin the next one",
     what="matmuls add to a sum that was stored to HBM, with operands that are in it already and now meet "
     "other partners, and what comes out is stored elsewhere",
     why="reading a sum does not end it: the second result has the first one in it. A running sum, each "
     "value of which is stored, takes new operands instead",
-    fix="make the tile in PSUM within the loop over the results, or pass accumulate=(k > 0)",
-    source=MODE,
+    fix="make the tile in PSUM within the loop over the results, or pass accumulate=(k > 0)", source=MODE,
     kernel=Example(_GRID, _GRID_ARGS), wrong="", right=", accumulate=False",
 )  # fmt: skip
 
-CROSSING = rule(
-    "psum-bank-crossing", "psum", "error",
-    title="a matmul writes within one bank",
+CROSSING = rule("psum-bank-crossing", "psum", "error", title="a matmul writes within one bank",
     what="the destination of a matmul reaches over the end of a bank of PSUM",
     why="until trn2 TensorE writes to one bank at a time; a tile that is larger than a bank is several banks",
     fix="begin the destination at a multiple of the bank, 2048 bytes per partition, or write it in two parts",
@@ -165,8 +150,7 @@ tiles: tile bf16[128,128] sbuf < x; transposed bf16[128,256] psum; out bf16[128,
 nisa.nc_transpose(transposed[:, nl.ds(begin, 128)], tile)
 nisa.tensor_copy(tile, transposed[:, nl.ds(begin, 128)])
 """
-WORD = rule(
-    "psum-word-start", "psum", Refusal("report", since="0.6", until="0.6"),
+WORD = rule("psum-word-start", "psum", Refusal("report", since="0.6", until="0.6"),
     title="a matmul writes from the start of a word",
     what="the destination of a matmul or of nc_transpose begins within the 4 bytes of a word of PSUM",
     why="PSUM is written word by word; the compiler's verifier refuses the address",

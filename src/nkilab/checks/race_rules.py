@@ -11,12 +11,10 @@ from .registers import OPEN
 RANKS = "two ranks"
 
 LIFETIME = rule(
-    "lifetime-conflict", "races", "error",
-    title="no tile is written over while it is still needed",
+    "lifetime-conflict", "races", "error", title="no tile is written over while it is still needed",
     what="a tile at an address of the kernel's is read after one at overlapping addresses was written",
     why="both are the same bytes, so that the read gets what the other one left; simulators that give every "
-    "tensor memory of its own do not show it",
-    fix="give the two tiles addresses that do not overlap",
+    "tensor memory of its own do not show it", fix="give the two tiles addresses that do not overlap",
     source="direct allocation guide, common errors, lifetime conflicts",
     kernel=Example("""
         tiles: a f32[128,512] sbuf, address=(0, 0); b f32[128,512] sbuf, address=(0, {})
@@ -26,8 +24,7 @@ LIFETIME = rule(
         nisa.tensor_tensor(b, a, b, op=nl.add)
         nisa.dma_copy(out, b)
         return out
-        """, COPIED.args),
-    wrong="1024", right="2048",
+        """, COPIED.args), wrong="1024", right="2048",
 )  # fmt: skip
 
 _UNORDERED_WHY = (
@@ -46,8 +43,7 @@ b[...] = nisa.memset((128, 512), 1.0, x.dtype)
 nl.store(out[1], b)
 """
 DIRECT_RACE = rule(
-    "race-direct-overlap", "races", "warning",
-    title="accesses of tiles at overlapping addresses are ordered",
+    "race-direct-overlap", "races", "warning", title="accesses of tiles at overlapping addresses are ordered",
     what="two tensors that a kernel of Beta 1 places at overlapping addresses are accessed by different "
     "engines or queues, one of the accesses writes, and nothing orders the two",
     why="the guide calls accesses of the tiles of one tensor serialized, says nothing of two tensors, and "
@@ -67,8 +63,7 @@ nisa.dma_copy(back, {source})
 nisa.dma_copy(result, back)
 return held, result
 """
-DYNAMIC_RACE = rule(
-    "race-dynamic-hbm", "races", "warning",
+DYNAMIC_RACE = rule("race-dynamic-hbm", "races", "warning",
     title="what is stored to HBM at a run-time offset is not loaded again unordered",
     what="a transfer at an offset that only the run knows and another transfer of the same HBM tensor go "
     "through different queues, one of them writes, and nothing orders the two",
@@ -88,8 +83,7 @@ tiles: out f32[128,1] hbm < total
 {indent}nisa.activation(high, op=nl.square, data=part, reduce_op=nl.add, reduce_res=total,
 {indent}                reduce_cmd=nisa.reduce_cmd.reduce)
 """
-OPEN_RACE = rule(
-    "race-open-schedule", "races", "note",
+OPEN_RACE = rule("race-open-schedule", "races", "note",
     title="instructions that share registers of an engine keep their order",
     what="an instruction goes on with what another one left in an engine's accumulator registers or random "
     "generator, and no tensor, schedule or no_reorder block orders the two",
@@ -126,20 +120,17 @@ tiles: src f32[128,512] hbm < x; dst f32[128,512] hbm; out f32[128,512] hbm
 """, COPIED.args, above="import nki.collectives as collectives")  # fmt: skip
 _EXCHANGED = "collectives.collective_permute([src], [{0}], [[0, 1], [1, 0]])\nnisa.dma_copy(out, {0})"
 _REDUCED = "collectives.all_reduce([src], [{}], collectives.ReplicaGroup([[0]]), nl.add)\n"
-RANKS_RACE = rule(
-    "race-two-ranks", "races", "warning",
+RANKS_RACE = rule("race-two-ranks", "races", "warning",
     title="a collective receives into memory that no other rank reads from",
     what="src and dst of a collective share elements, so that one rank sends to where another still reads",
     why="ranks run independently, and the reference does not say that all have read before one receives; a "
     "simulator in which everybody brings a copy first shows the right result",
-    fix="give dst a tensor of its own",
-    source="nki.collectives; assumed",
+    fix="give dst a tensor of its own", source="nki.collectives; assumed",
     kernel=replace(_RANKS, options=("--nki", "0.7", "--ranks", "2")),
     wrong=_EXCHANGED.format("src"), right=_EXCHANGED.format("dst"),
 )  # fmt: skip
 
-RECEIVED = rule(
-    "collective-receives-twice", "races", "note",
+RECEIVED = rule("collective-receives-twice", "races", "note",
     title="each collective of a step receives into a tensor of its own",
     what="two collectives of a program receive into one tensor",
     why="what a rank sends arrives as soon as it enters, also where the receiver still reads what the one "
@@ -151,17 +142,12 @@ RECEIVED = rule(
     right=_REDUCED.format("dst") + _REDUCED.format("out"),
 )  # fmt: skip
 
-UNORDERED = rule(
-    "race", "races", "error",
-    title="every pair of accesses that disturb each other is ordered",
+UNORDERED = rule("race", "races", "error", title="every pair of accesses that disturb each other is ordered",
     what="two accesses of one memory, one of which writes, are of a kind that the table of dependences does "
     "not order. With nkilab's own table it does not occur; tests and studies give tables of their own",
-    why=_UNORDERED_WHY,
-    fix="order the two accesses",
-    source="nkilab.place.DEPENDENCES",
+    why=_UNORDERED_WHY, fix="order the two accesses", source="nkilab.place.DEPENDENCES",
 )  # fmt: skip
 
 RULES_OF_KIND: dict[str, Rule] = {
-    BETA_1_DIRECT: DIRECT_RACE, DYNAMIC: DYNAMIC_RACE, OPEN: OPEN_RACE, CORES: CORES_RACE,
-    RANKS: RANKS_RACE,
+    BETA_1_DIRECT: DIRECT_RACE, DYNAMIC: DYNAMIC_RACE, OPEN: OPEN_RACE, CORES: CORES_RACE, RANKS: RANKS_RACE,
 }  # fmt: skip

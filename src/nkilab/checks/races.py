@@ -182,10 +182,8 @@ def _race(graph: Graph, pair: Pair) -> Finding:
     notes = () if row_of_table is None else (f"kind of pair: {pair.kind}; source: {row_of_table.source}",)
     return rule.finding(
         f"{track.called(row)}{cores} {verb} {tile}{at}; {other_track.called(other_row)}{others} "
-        f"{other_verb} {place}{other_at}, and {end}",
-        track.site(row), other_track.site(other_row),
-        f"{other_track.called(other_row)}{others} {other_verb} here",
-        notes=notes, severity=severity,
+        f"{other_verb} {place}{other_at}, and {end}", track.site(row), other_track.site(other_row),
+        f"{other_track.called(other_row)}{others} {other_verb} here", notes=notes, severity=severity,
     )  # fmt: skip
 
 
@@ -261,8 +259,7 @@ def _placed(evidence: Evidence) -> Iterator[Finding]:
             names = [program.form_of(row).name for row in rows]
             yield UNORDERED.finding(
                 f"{names[0]} touches bytes that {names[1]} used before, and the table does not order "
-                f"{KINDS[plan.waits.kind[edge]]}",
-                sites[0], sites[1], f"{names[1]} uses them here",
+                f"{KINDS[plan.waits.kind[edge]]}", sites[0], sites[1], f"{names[1]} uses them here",
             )  # fmt: skip
 
 

@@ -151,14 +151,12 @@ _SWAPPED = REUSED.replace(
     "b[...]", "# nkilab: ignore[race-direct-overlap] replayed to see what it does\nb[...]"
 )
 _OPTIONS = ("--replay", "4")
-DIFFERS = rule(
-    "order-changes-result", "replay", "error",
+DIFFERS = rule("order-changes-result", "replay", "error",
     title="every order that the framework may choose gives the same result",
     what="a result of the recorded program differs when its rows run in another order that is allowed",
     why="the device chooses an order by timing, which differs from run to run. It is a warning where public "
     "documents do not settle whether the two are ordered",
-    fix="order the two lines, or let them use memory of their own",
-    source="nkilab.place.DEPENDENCES",
+    fix="order the two lines, or let them use memory of their own", source="nkilab.place.DEPENDENCES",
     kernel=Example(_SWAPPED, {"x": "f32[128,512]"}, "neuronxcc", options=_OPTIONS), wrong="0", right="2048",
 )  # fmt: skip
 

@@ -132,8 +132,7 @@ _DOCUMENTED = Refusal("documented", until=LAST_PARSED)
     title="parameters of a kernel are positional and take tuples",
     what="a kernel has parameters after a bare *, or a list as a default",
     why="the compiler of NKI 0.3 to 0.6 has no keyword-only parameters and no list arguments",
-    fix="leave the * out, and write a tuple",
-    source=_UPDATE,
+    fix="leave the * out, and write a tuple", source=_UPDATE,
     wrong=replace(COPIED.around("pass"), args={**COPIED.args, "shape=[128, 512]": "f32[1,1]"}),
     right=replace(COPIED.around("pass"), args={**COPIED.args, "shape=(128, 512)": "f32[1,1]"}),
 )  # fmt: skip
@@ -153,8 +152,7 @@ def _parameters(scope: Scope) -> Iterator[Place]:
     why="these versions read the text of a kernel and specialize it; the simulator runs any Python",
     fix="do it on the host, before the kernel is called",
     source="leanprover/KLR, gather.c and Simplify.lean; device logs of public kernels, NKI 0.3 to 0.6; "
-    f"{_GUIDE}",
-    wrong=COPIED.around(SCALED.format("factor(x)"),
+    f"{_GUIDE}", wrong=COPIED.around(SCALED.format("factor(x)"),
                         "def factor(x):\n    if x.shape[0] > 128:\n        raise ValueError\n    return 2.0"),
     right=COPIED.around(SCALED.format("factor(x)"),
                         "def factor(x):\n    assert x.shape[0] <= 128\n    return 2.0\n"),
@@ -174,12 +172,9 @@ def _constructs(scope: Scope) -> Iterator[Place]:
 
 
 @text_rule("nki", "dictionary-key", _DOCUMENTED,
-    title="keys of dictionaries are strings",
-    what="a dictionary in a kernel has a key that is no string",
-    why="dictionaries of the NKI language have string keys only",
-    fix="use str(key), or a list",
-    source=f"{_GUIDE}, values",
-    wrong=("scales = {0: 2.0}", SCALED.format("scales[0]")),
+    title="keys of dictionaries are strings", what="a dictionary in a kernel has a key that is no string",
+    why="dictionaries of the NKI language have string keys only", fix="use str(key), or a list",
+    source=f"{_GUIDE}, values", wrong=("scales = {0: 2.0}", SCALED.format("scales[0]")),
     right=('scales = {"0": 2.0}', SCALED.format('scales["0"]')),
 )  # fmt: skip
 def _dictionaries(scope: Scope) -> Iterator[Place]:
@@ -199,12 +194,10 @@ def _dictionaries(scope: Scope) -> Iterator[Place]:
 _BASES = ("NKIObject", "Enum", "IntEnum", "StrEnum", "NamedTuple")
 
 
-@text_rule("nki", "class-base", _DOCUMENTED,
-    title="classes of a kernel inherit from NKIObject",
+@text_rule("nki", "class-base", _DOCUMENTED, title="classes of a kernel inherit from NKIObject",
     what="a kernel makes an object of a class of its file that inherits neither from NKIObject nor from Enum",
     why="the compiler takes in only classes that are meant for it",
-    fix="let the class inherit from nl.NKIObject and nothing else",
-    source=f"{_GUIDE}, class support",
+    fix="let the class inherit from nl.NKIObject and nothing else", source=f"{_GUIDE}, class support",
     wrong=COPIED.around(SCALED.format("Scale(2.0).by"),
                         "class Scale:\n    def __init__(self, by):\n        self.by = by\n"),
     right=COPIED.around(SCALED.format("Scale(2.0).by"), "class Scale(nl.NKIObject):\n    by: float = 1.0\n"),
@@ -225,13 +218,10 @@ def _is_known_class(class_def: ast.ClassDef, classes: dict[str, ast.ClassDef]) -
     return False
 
 
-PURE = rule(
-    "impure-kernel", "language", "error",
-    title="a kernel depends on its arguments alone",
+PURE = rule("impure-kernel", "language", "error", title="a kernel depends on its arguments alone",
     what="a kernel reads the clock, the environment, a random generator or a file, or changes its module",
     why="compiled kernels are kept by their arguments: a later call gets what an earlier one saw",
-    fix="pass the value as an argument",
-    source=f"{_GUIDE}, kernel caching",
+    fix="pass the value as an argument", source=f"{_GUIDE}, kernel caching",
     kernel=COPIED.around(("by = {}", SCALED.format("by")), "import time"),
     wrong="float(time.time() > 0)", right="1.0",
 )  # fmt: skip

@@ -41,13 +41,11 @@ _THROUGH_PART = ("    nl.store(part, nl.load(x[i]))", "    nl.store(out[i], nl.l
     "Python takes one branch for all iterations, or the compiler refuses the question",
     fix="use nl.static_range, hide elements with mask=, or treat the special iteration outside of the loop",
     source="NKI programming model, loops; err_control_flow_condition_depending_on_arange; attention with a "
-    "sliding window of NxD Inference",
-    kernel=_STORED.around("""for i in nl.{}(4):
+    "sliding window of NxD Inference", kernel=_STORED.around("""for i in nl.{}(4):
     tile = nl.load(x[i])
     if i == 0:
         tile = nl.exp(tile)
-    nl.store(out[i], tile)"""),
-    wrong="affine_range", right="static_range",
+    nl.store(out[i], tile)"""), wrong="affine_range", right="static_range",
 )  # fmt: skip
 def _index_branches(scope: Scope) -> Iterator[Place]:
     # a build of 2026 branched on the variable of sequential_range, and the chip was right
@@ -80,8 +78,7 @@ _NEED_NUMBERS = ("abs", "bool", "divmod", "float", "int", "max", "min", "pow", "
     source="NKI programming model, loops; nki.language.affine_range: the variable is symbolic",
     kernel=_STORED.around("""scales = [1.0, 2.0, 3.0, 4.0]
 for i in nl.{}(4):
-    nl.store(out[i], nl.load(x[i]) * scales[i])"""),
-    wrong="affine_range", right="static_range",
+    nl.store(out[i], nl.load(x[i]) * scales[i])"""), wrong="affine_range", right="static_range",
 )  # fmt: skip
 def _index_values(scope: Scope) -> Iterator[Place]:
     _, lists = _python_values(scope)
@@ -112,8 +109,7 @@ _ADDRESSES = ("buffer", "base_addr", "base_bank", "base_partition")
 GROWS = ("append", "extend", "insert", "pop", "remove", "update", "setdefault")
 
 
-@text_rule("neuronxcc", "traced-effect", _BETA1,
-    title="Python's own values do not change in a traced loop",
+@text_rule("neuronxcc", "traced-effect", _BETA1, title="Python's own values do not change in a traced loop",
     what="a list grows, an item of a list or dictionary is set, a number of Python's changes, or names "
     "change places, inside an affine_range or sequential_range loop",
     why=f"{_ONCE}: it happens once, not once per iteration",
@@ -122,8 +118,7 @@ GROWS = ("append", "extend", "insert", "pop", "remove", "update", "setdefault")
     kernel=_STORED.around("""tiles = []
 for i in nl.{}(4):
     tiles.append(i * 2)
-    nl.store(out[i], nl.load(x[i]))"""),
-    wrong="affine_range", right="static_range",
+    nl.store(out[i], nl.load(x[i]))"""), wrong="affine_range", right="static_range",
 )  # fmt: skip
 def _traced_effects(scope: Scope) -> Iterator[Place]:
     plain, lists = _python_values(scope)
@@ -207,13 +202,11 @@ def _is_collection(node: ast.expr) -> bool:
 _COLLECTIONS = ("list", "dict")
 
 
-@text_rule("neuronxcc", "mask-expression", _BETA1,
-    title="a mask is an affine comparison",
+@text_rule("neuronxcc", "mask-expression", _BETA1, title="a mask is an affine comparison",
     what="mask= holds a remainder, a division or a product of variables of affine_range or sequential_range",
     why="the compiler of Beta 1 makes bounds of a mask, which only sums and multiples of indices have",
     fix="write the mask with sums and multiples of indices alone, or split the range",
-    source="err_unsupported_expression_in_mask",
-    kernel=_STORED.around("""i_p, i_f = nl.mgrid[0:128, 0:512]
+    source="err_unsupported_expression_in_mask", kernel=_STORED.around("""i_p, i_f = nl.mgrid[0:128, 0:512]
 for i in nl.affine_range(4):
     nl.store(out[i, i_p, i_f], nl.load(x[i, i_p, i_f]), mask=i_p >= {})"""),
     wrong="128 * (i // 4)", right="0",
@@ -261,14 +254,12 @@ nl.store(out, total)
 """
 
 
-@text_rule("neuronxcc", "tile-axes", _BETA1,
-    title="tiles have two axes, and are indexed by both",
+@text_rule("neuronxcc", "tile-axes", _BETA1, title="tiles have two axes, and are indexed by both",
     what="a tile in sbuf or psum is made with one axis, or a [N, 1] or [1, M] tile is indexed by one index",
     why="the compiler of Beta 1 has tiles of a partition and a free axis: Insufficient rank",
     fix="make it (N, 1), and write tile[0:N, 0] or tile[...]",
     source="NKI known issues of Beta 1, unsupported syntax",
-    kernel=Example(_TOTAL, {"x": "f32[128,512]"}, "neuronxcc"),
-    wrong="0:128", right="0:128, 0",
+    kernel=Example(_TOTAL, {"x": "f32[128,512]"}, "neuronxcc"), wrong="0:128", right="0:128, 0",
 )  # fmt: skip
 def _few_axes(scope: Scope) -> Iterator[Place]:
     bound = bound_to(scope, _CREATED)
@@ -300,10 +291,8 @@ def _shape(call: ast.Call) -> list[ast.expr]:
 @text_rule("neuronxcc", "shared-hbm-level", _BETA1,
     title="tensors in shared_hbm are made at the top of the kernel",
     what="a tensor in shared_hbm is made inside a loop, or in a function that the kernel calls",
-    why="the compiler of Beta 1 refuses it",
-    fix="make it at the top of the kernel and pass it on",
-    source="err_shared_hbm_must_in_kernel_level",
-    kernel=_STORED,
+    why="the compiler of Beta 1 refuses it", fix="make it at the top of the kernel and pass it on",
+    source="err_shared_hbm_must_in_kernel_level", kernel=_STORED,
     wrong=(_LOOP, f"    {_PART}", *_THROUGH_PART), right=(_PART, _LOOP, *_THROUGH_PART),
 )  # fmt: skip
 def _levels(scope: Scope) -> Iterator[Place]:

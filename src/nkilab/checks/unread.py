@@ -26,8 +26,7 @@ _TILE = "total = nl.ndarray((128, 512), nl.float32, buffer=nl.psum)\n"
 _LOOP = "for k in nl.affine_range(4):\n    "
 _PRODUCT = "nisa.nc_matmul(total, left[:, k], right[:, k])\n"
 LOST_ITERATIONS = rule(
-    "lost-iterations", "loops", "warning",
-    title="each iteration leaves something that is read",
+    "lost-iterations", "loops", "warning", title="each iteration leaves something that is read",
     what="a line in a loop makes a new tile in each iteration, a matmul of other operands fills it, and only "
     "the tile of the last iteration is ever read",
     why="all iterations but the last work in vain: what should add up over them begins anew in each",
@@ -43,9 +42,7 @@ for i in nl.affine_range({0}):
     tiles: tile f32[128,64] sbuf < x[:, nl.ds(i * 64, 64)]
     nisa.dma_copy(out[:, nl.ds(i * 64, 64)], tile)
 """
-UNREAD_INPUT = rule(
-    "unread-input", "initialisation", "note",
-    title="a kernel uses all of its inputs",
+UNREAD_INPUT = rule("unread-input", "initialisation", "note", title="a kernel uses all of its inputs",
     what="no instruction reads some elements of an argument that others are read of, or of a tile that was "
     "loaded, at addresses that are known before the kernel runs",
     why="a loop that ends too soon, an index that stays where it was, or a stride that is too short leaves "
@@ -59,14 +56,11 @@ _SCALED = """
 tiles: out f32[128,512] hbm < {}; tile f32[128,512] sbuf < x; scaled f32[128,512] sbuf
 nisa.tensor_scalar(scaled, tile, nl.multiply, 2.0)
 """
-UNREAD_RESULT = rule(
-    "unread-result", "initialisation", "note",
-    title="a kernel uses all of its results",
+UNREAD_RESULT = rule("unread-result", "initialisation", "note", title="a kernel uses all of its results",
     what="what a line loads or computes fills tiles that no instruction reads, each time that it runs",
     why="a bias that is loaded and never added, or a tile stored in the place of the one that was scaled, "
     "looks right but for its values; what is meant so, as products that warm up TensorE, only takes time",
-    fix="use the result, or leave the line out",
-    source="nkilab: a value that nothing reads is lost",
+    fix="use the result, or leave the line out", source="nkilab: a value that nothing reads is lost",
     kernel=Example(_SCALED, {"x": "f32[128,512]"}), wrong="tile", right="scaled",
 )  # fmt: skip
 

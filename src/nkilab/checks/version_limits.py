@@ -17,6 +17,13 @@ def _dynamic_on_chip(form: Form) -> str:
                  if layout.indices and layout.memory != HBM), "")  # fmt: skip
 
 
+def _quarter(form: Form) -> str:
+    part, dst = form.stationary, form.dst
+    starts = (part.start_partition, dst.start_partition)
+    is_small = part.partitions <= 32 and part.free_size <= 32
+    return f"its parts begin at {starts[0]} and {starts[1]}" if is_small and {*starts} & {32, 96} else ""
+
+
 NOTES = "release notes"
 # Rules: identifier, refusal, instructions, title, what, why, fix, source, look.
 _ROWS: tuple[tuple[str, Refusal, tuple[str, ...], str, str, str, str, str, Callable[..., str]], ...] = (
@@ -84,6 +91,31 @@ _ROWS: tuple[tuple[str, Refusal, tuple[str, ...], str, str, str, str, str, Calla
      "tests of vLLM's kernels for trn2, rules of the backend's verifier",
      lambda f: f"a row of dst is {f.dst.byte_strides[0]} bytes"
      if f.dst.memory == SBUF and f.dst.byte_strides[0] % 32 else ""),
+    ("transpose-within-sbuf",
+     Refusal("log", "NCC_INLA001", "transpose only supported for HBM->SB", "0.2", generations=(2,)),
+     ("dma_transpose",), "on trn1 transfers transpose what lies in hbm", "dma_transpose on trn1 reads sbuf",
+     "the compiler has no such transfer for trn1", "use nisa.nc_transpose, then nisa.tensor_copy",
+     "a port of attention_cte to trn1, NKI 0.2; a port of Qwen3-VL to trn1, neuronx-cc 2.24",
+     lambda f: "src is in sbuf" if f.src.memory == SBUF else ""),
+    ("indirect-transpose-skip", Refusal("report", since="0.6", until="0.6", milder="note"),
+     ("dma_transpose",), "transposes of chosen rows skip nothing",
+     "dma_transpose of rows that a tile chooses is given oob_mode.skip",
+     "where some rows of a group are skipped and others not, the transfer is broken off on the chip",
+     "clamp the indices to the tensor, and mask the rows behind", "aws-neuron-sdk issue 1390, trn2 and trn3",
+     lambda f: "oob_mode is skip" if f.oob_mode == "skip" and f.src.indices else ""),
+    ("transpose-bytes", Refusal("documented", generations=(3,), milder="note"), ("nc_transpose",),
+     "TensorE of trn2 transposes elements of 8 bits into 16",
+     "nc_transpose of a tile of 8 bits runs on TensorE of trn2",
+     "an element comes out with 8 bits of zeros above it, which the page of nc_transpose does not say",
+     "cast the tile to bfloat16 first", "Trainium2 architecture guide, transpose mode; nki-library",
+     lambda f: f"data is {f.data.dtype.name}" if f.runs_on == "tensor" and f.data.itemsize == 1 else ""),
+    ("tensor-quarter", Refusal("disputed", "NCC_IBIR058", "does not support PE tile size 32x32", "0.6",
+                               generations=(2,)),
+     ("nc_matmul",), "on trn1 products of 32 rows and columns lie on halves",
+     "stationary of nc_matmul is at most 32 partitions and columns, and it or dst begins at 32 or 96",
+     "TensorE of trn1 has halves and no quarters, and the compiler made a quarter of it in one report",
+     "multiply 64 columns at once, or begin at 0 or 64", "kernels of a mixture of experts on trn1",
+     _quarter),
     *((name, Refusal("documented", "", "unsupported operator", until=last),
        ("tensor_scalar", "tensor_tensor", "tensor_scalar_reduce"),
        f"up to NKI {last} no operator is {' or '.join(words)}",
@@ -164,6 +196,17 @@ _PLACES = Example(
     COPIED.args,
 )
 _TRANSPOSED = {"x": "bf16[128,128]", "y": "bf16[16,4,128]", "chosen": "u32[16,1]"}
+
+
+def _rows_of(columns: str, more: str = "") -> Example:
+    """A transpose of rows that a tile chooses."""
+    return Example(
+        f"tiles: rows u32[16,1] sbuf < chosen; tile bf16[{columns},1,1,16] sbuf\nnisa.memset(tile, 0.0)\n"
+        f"tiles: out bf16[{columns},1,1,16] hbm < tile\n"
+        f"part = x.ap([[128, 16], [1, 1], [1, 1], [1, {columns}]], vector_offset=rows, indirect_dim=0)\n"
+        f"nisa.dma_transpose(tile, part{more})", _TRANSPOSED)  # fmt: skip
+
+
 # Of these rows: a kernel, or lines of one; what breaks it there, what keeps it, and on which chip.
 _SHOWN: dict[str, tuple[Example | str, Example | str, Example | str, str]] = {
     "matmul-columns": (Example(
@@ -185,10 +228,21 @@ _SHOWN: dict[str, tuple[Example | str, Example | str, Example | str, str]] = {
     "transpose-line": (Example(
         "tiles: tile bf16[128,{0}] sbuf; out bf16[128,{0}] hbm < tile\nnisa.dma_transpose(tile, x[0:{0}])",
         _TRANSPOSED), "8", "16", "trn2"),
-    "indirect-transpose-columns": (Example(
-        "tiles: rows u32[16,1] sbuf < chosen; tile bf16[{0},1,1,16] sbuf; out bf16[{0},1,1,16] hbm < tile\n"
-        "part = x.ap([[128, 16], [1, 1], [1, 1], [1, {0}]], vector_offset=rows, indirect_dim=0)\n"
-        "nisa.dma_transpose(tile, part)", _TRANSPOSED), "64", "128", "trn2"),
+    "transpose-within-sbuf": (Example(
+        "tiles: loaded bf16[128,128] sbuf < x; tile bf16[128,128] sbuf; out bf16[128,128] hbm < tile\n"
+        "nisa.dma_transpose(tile, {0})", _TRANSPOSED), "loaded", "x", "trn1"),
+    "indirect-transpose-skip": (_rows_of("128", "{0}"), ", oob_mode=nisa.oob_mode.skip", "", "trn2"),
+    "transpose-bytes": (Example(
+        "tiles: tile {0}[128,128] sbuf; turned {0}[128,128] psum; out {0}[128,128] hbm\n"
+        "nisa.memset(tile, 0.0)\nnisa.nc_transpose(turned, tile)\nnisa.tensor_copy(tile, turned)\n"
+        "nisa.dma_copy(out, tile)", _TRANSPOSED), "nl.float8_e4m3", "bf16", "trn2"),
+    "tensor-quarter": (Example(
+        "tiles: left bf16[128,32] sbuf < x[:, 0:32]; total f32[64,32] psum; part f32[64,32] sbuf\n"
+        "tiles: out f32[64,32] hbm < part\nfor i in range(2):\n"
+        "    nisa.nc_matmul(total[i * 32:i * 32 + 32], left[:{0}], left[:{0}])\n"
+        "nisa.tensor_copy(part, total)",
+        _TRANSPOSED), "32", "64", "trn1"),
+    "indirect-transpose-columns": (_rows_of("{0}"), "64", "128", "trn2"),
     "dynamic-on-chip": (_CHOSEN, _READ, _LOADED, "trn2"),
     "dynamic-compute": (_CHOSEN, _READ, _LOADED, "trn1"),
     "dma-dynamic-on-chip": (_CHOSEN, "dma_copy(part, tile", _LOADED, "trn2"),

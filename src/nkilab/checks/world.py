@@ -158,8 +158,7 @@ class World:
             layout(
                 known.shape, known.strides, retyped, known.memory, known.partition_axis,
                 known.start_partition, known.indices,
-            ),
-            offset,
+            ), offset,
         )  # fmt: skip
 
     def compute(

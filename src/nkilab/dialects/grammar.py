@@ -233,6 +233,12 @@ def _subscripts_otherwise(node: ast.Subscript, kind: KindOf) -> bool:
     return of == "str" or (of in ("list", "tuple") and is_backwards) or is_set
 
 
+def _is_range(node: ast.AST) -> bool:
+    """Whether Python's range is called, which is part of the grammar of loops there and no value."""
+    return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "range"
+
+
+_USES = (ast.Call, ast.Assign, ast.Return, ast.Subscript, ast.List, ast.Tuple, ast.Compare)
 _NO_ITERABLE = ("dict", "str")
 _WRITTEN_OUT = "write it with what they have: list.append, list.pop(), dict.get, + of strings"
 
@@ -242,11 +248,18 @@ def _of_values(words: str, sentence: str, way_out: str, until: str = _LAST_KNOWN
 
 
 # Forms that are refused where they are reached, by the kinds of the values in them.
-VALUE_FORMS: tuple[tuple[type[ast.AST], Callable[..., bool], Construct], ...] = (
+VALUE_FORMS: tuple[
+    tuple[type[ast.AST] | tuple[type[ast.AST], ...], Callable[..., bool], Construct], ...
+] = (
     (ast.Call, lambda n, kind: _method(n, kind) and kind(n.func.value) in ("int", "float"),
      _of_values("a method of a number", "is not an attribute of", "call it above the kernel", LAST_PARSED)),
     (ast.Call, _method,
      _of_values("a method that the value has not in NKI", "is not an attribute of", _WRITTEN_OUT)),
+    (ast.Call, lambda n, kind: _method(n, kind, "list.sort"),
+     _of_values("list.sort", "is not an attribute of", "write the elements in order", LAST_PARSED)),
+    (_USES, lambda n, kind: any(map(_is_range, ast.iter_child_nodes(n))),
+     _of_values("a range outside of the head of a loop", "failed to resolve name 'range'",
+                "append its numbers to a list in a for loop, or write them out", LAST_PARSED)),
     (ast.Call, lambda n, kind: bool(n.args) and _method(n, kind, "list.pop", "list.count"),
      _of_values("an argument of list.pop or list.count", "invalid arguments",
                 "go through the list in a loop")),

@@ -9,15 +9,7 @@ from .._lazy import part
 from .annotations import TYPING, ScalarAnnotation
 from .dst_first import modules as dst_first
 from .dst_first.tensor import Tensor
-from .enums import (
-    dge_mode,
-    dma_engine,
-    engine,
-    matmul_perf_mode,
-    nc_version,
-    oob_mode,
-    reduce_cmd,
-)
+from .enums import dge_mode, dma_engine, engine, matmul_perf_mode, nc_version, oob_mode, reduce_cmd
 from .foreign import keep_from_host
 from .gate import ServedModule, held_tables, hold_members
 

@@ -14,15 +14,7 @@ import numpy as np
 from ..errors import UseError
 from ..machine import Span
 from ..tiles.tile import HBM
-from .collectives import (
-    HBM_ONLY,
-    PAGE,
-    Brought,
-    Collective,
-    agreeing_types,
-    bytes_of,
-    members_only,
-)
+from .collectives import HBM_ONLY, PAGE, Brought, Collective, agreeing_types, bytes_of, members_only
 from .declare import EVERY_DTYPE, Example, Flag, In, Out, Rule, Step, rule
 from .links import GATHER, exchanging, gathering
 

@@ -34,11 +34,7 @@ Pass = tuple[str, Callable[[Program], Program], str]
 _MIDDLE_END: tuple[Pass, ...] = (
     ("block_tiles", with_blocks_apart, ""),
     ("spare_fills", without_zero_fills, "fills with zeroes are left out: a product writes over them"),
-    (
-        "loop_invariants",
-        without_loop_invariants,
-        "instructions are left out: their loop did the same before",
-    ),
+    ("loop_invariants", without_loop_invariants, "instructions are left out: their loop did the same before"),
     (
         "repeats_in_psum",
         without_broadcast_copies,

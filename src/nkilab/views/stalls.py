@@ -108,11 +108,7 @@ def _readiness(timeline: Timeline, nodes: Nodes) -> np.ndarray:
 
 
 def _rest(
-    engine: int,
-    since: np.ndarray,
-    until: np.ndarray,
-    waiting: np.ndarray,
-    issued: np.ndarray,
+    engine: int, since: np.ndarray, until: np.ndarray, waiting: np.ndarray, issued: np.ndarray
 ) -> list[tuple[np.ndarray, np.ndarray]]:
     """What remains of gaps once the next one was ready: lengths and reasons."""
     rest = np.maximum(until - since, 0.0) - waiting

@@ -27,11 +27,7 @@ _STYLE = (
 
 
 def timeline_svg(
-    run: Run,
-    width: int = 960,
-    start_ns: float = 0.0,
-    end_ns: float | None = None,
-    title: str = "",
+    run: Run, width: int = 960, start_ns: float = 0.0, end_ns: float | None = None, title: str = ""
 ) -> str:
     """The lanes of a run as SVG.
 
