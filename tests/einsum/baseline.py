@@ -29,7 +29,7 @@ import nkilab.einsum
 from nkilab.api import traced
 from nkilab.einsum.compiled import CompiledEinsum, module_of
 from nkilab.einsum.language.ast import Cascade
-from nkilab.einsum.room import peak, size_of
+from nkilab.einsum.room import lives_of, size_of
 from nkilab.einsum.tree.nodes import PSUM, SBUF, run_by
 from nkilab.errors import NkilabError
 from nkilab.estimates import estimate_programs
@@ -154,8 +154,8 @@ def weighed(subject: Subject) -> Row:
     return replace(
         timed(traced_program(kernel.source, kernel.specs, kernel.name)),
         statements=run_by(body),
-        sbuf=peak(body, lambda b: size_of(b) if b.memory == SBUF else 0, 1),
-        psum=peak(body, lambda b: -(-size_of(b) // bank) if b.memory == PSUM else 0, 1),
+        sbuf=lives_of(body).peak(lambda b: size_of(b) if b.memory == SBUF else 0, 1),
+        psum=lives_of(body).peak(lambda b: -(-size_of(b) // bank) if b.memory == PSUM else 0, 1),
         roofline=round(kernel.roofline.least_us, 3),
         text=hashlib.sha256(" ".join(shape_of(kernel.source)).encode()).hexdigest()[:10],
     )

@@ -70,7 +70,7 @@ def test_a_summary_blames_transfers_as_its_bound_does(monkeypatch: pytest.Monkey
     text = summary(kernel)
     # 65,536 runs of 8 bytes cannot be moved in fewer descriptors, and each takes an issuing unit's time
     assert "bound by DMA issue\n" in text
-    assert "because it is bound by DMA issue: issuing units" in text
+    assert "because it is bound by DMA issue: transfers wait for the units that issue them" in text
 
 
 def test_a_summary_gives_no_reason_for_a_kernel_near_its_roofline() -> None:

@@ -231,8 +231,6 @@ class Coalescing:
 
     def change(self) -> None:
         """Change all loops."""
-        loops = [s for s in nodes.statements(self.kernel.body) if isinstance(s, Loop)]
-        self.build.taken |= {name for loop in loops for name in (loop.variable, loop.count_name)}
         self.in_body(self.kernel.body)
 
     def in_body(self, body: list[Statement]) -> None:

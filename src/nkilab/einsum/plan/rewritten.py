@@ -13,7 +13,7 @@ from ..rewrite.repeated import with_repeated_operands
 from ..rewrite.splits import with_split_ranks
 from ..rewrite.window_rows import with_windows_as_rows
 from .knobs import Picker
-from .normal import live
+from .normal import has_few_rows, live
 
 
 def _in_chunks(cascade: Cascade, partitions: int) -> Cascade:
@@ -24,7 +24,9 @@ def _in_chunks(cascade: Cascade, partitions: int) -> Cascade:
 
 
 def _in_lanes(cascade: Cascade, partitions: int) -> Cascade:
-    """Rows in parts, once what lies side by side is one rank."""
+    """Rows in parts, once what lies side by side is one rank; where rows cannot be spread as they are."""
+    if has_few_rows(cascade, partitions):
+        return cascade
     joined = with_joined_ranks(live(cascade)[0], partitions)
     parted = with_full_lanes(joined, partitions)
     return cascade if parted is joined else parted

@@ -13,7 +13,7 @@ from ...machine import Machine
 from ..hardware import Hardware
 from ..language.ast import Cascade, Einsum, Iterate, Kind, Scalar, Step
 from ..lower.planes import PlaneNest, planes_for
-from ..tree.nodes import Argument, Buffer, Kernel, Loop
+from ..tree.nodes import Argument, Buffer, Kernel, Loop, statements
 from .balance import balanced, set_aside
 from .build import Builder, Span, whole
 from .choose import ROW_NS, choices_for
@@ -113,7 +113,9 @@ class Lowering:
         # what is given an engine keeps it
         if is_shared and not ctx.given.instructions:
             kernel = set_aside(balanced(kernel, self.hardware), self.hardware)
-        in_strips(kernel, self.hardware, ctx.build.fresh, self.is_strip)
+        self.take_names(kernel)
+        if not ctx.given.is_watched:
+            in_strips(kernel, self.hardware, ctx.build.fresh, self.is_strip)
         return pipelined(kernel, self.hardware, self.is_ahead), ctx
 
     def finish(self, kernel: Kernel) -> None:
@@ -122,9 +124,15 @@ class Lowering:
         if not is_given:
             self.ctx.choices.extend(without_ruled_out(kernel, self.ctx.lanes, self.ctx.build.fresh))
             peeled(kernel)
+        self.take_names(kernel)
         ways = ("together", "turn by turn")
         if self.ctx.pick("transfers of several turns", ways, costs=(1.0, 1.9)) == "together":
             Coalescing(kernel, self.hardware, self.ctx.build, is_given).change()
+
+    def take_names(self, kernel: Kernel) -> None:
+        """Have no new loop called as one that the kernel has by now."""
+        loops = [s for s in statements(kernel.body) if isinstance(s, Loop)]
+        self.ctx.build.taken |= {name for loop in loops for name in (loop.variable, loop.count_name)}
 
     def copy_edged(self, name: str) -> None:
         """Copy a tensor with zeros around it."""
