@@ -30,6 +30,8 @@ WORDS = (
     "The machine file to",
     "The NTFF to",
     "A file for",
+    "A file that keeps",
+    "Folder that its files",
 )
 
 

@@ -47,7 +47,8 @@ def cli() -> str:
 
 
 def _verbs(command: click.Command, name: str) -> list[str]:
-    context = click.Context(command, info_name=name, max_content_width=100, terminal_width=100)
+    width = {"max_content_width": 100, "terminal_width": 100}
+    context = click.Context(command, info_name=name, **width, **command.context_settings)
     help_text = command.get_help(context)
     parts = [] if command is program else [f"## {name}"]
     parts.append(f"```text\n{_plain(help_text)}\n```")

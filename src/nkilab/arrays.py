@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from functools import lru_cache
 from operator import index as as_index
 from typing import Any
 
@@ -69,10 +68,15 @@ def framework_of(value: Any) -> str:
     return "dlpack" if hasattr(value, "__dlpack__") else ""
 
 
-@lru_cache(maxsize=256)
+# `functools.lru_cache` would make torch.compile warn
+_KNOWN_ROOTS: dict[type, frozenset[str]] = {}
+
+
 def _roots(kind: type) -> frozenset[str]:
     """The packages that a type and its bases are of."""
-    return frozenset(cls.__module__.partition(".")[0] for cls in kind.__mro__)
+    if kind not in _KNOWN_ROOTS:
+        _KNOWN_ROOTS[kind] = frozenset(cls.__module__.partition(".")[0] for cls in kind.__mro__)
+    return _KNOWN_ROOTS[kind]
 
 
 def array_namespace(value: Any) -> Any:

@@ -10,6 +10,7 @@ import nki.language as nl
 import numpy as np
 
 RANK, RANKS = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+ALL = ncc.ReplicaGroup([list(range(RANKS))])
 
 
 @nki.jit
@@ -17,7 +18,7 @@ def kernel(x):
     src = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm, name="src")
     dst = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm, name="dst")
     nisa.dma_copy(src, x)
-    ncc.all_reduce([src], [dst], ncc.ReplicaGroup([list(range(RANKS))]), nl.add)
+    ncc.all_reduce([src], [dst], ALL, nl.add)
     out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
     nisa.dma_copy(out, dst)
     return out

@@ -411,8 +411,8 @@ def test_a_group_or_operator_that_does_not_fit_is_refused(op: str, groups: Any, 
 BAD_PAIRS = [
     ([(0, 1)], RuleError, "in it every rank that sends also receives"),
     ([(0, 1), (0, 0)], UseError, "a rank sends twice, or receives twice"),
-    ([(0, 1, 2)], UseError, "it is a list of pairs of ranks"),
-    ([(0.5, 1), (1, 0)], UseError, "it is a list of pairs of ranks"),
+    ([(0, 1, 2)], UseError, "it must be a list of pairs of ranks"),
+    ([(0.5, 1), (1, 0)], UseError, "it must be a list of pairs of ranks"),
     ([(0, 2), (2, 0)], RuleError, "source_target_pairs names rank 2; this launch has ranks 0 to 1"),
 ]
 

@@ -182,10 +182,11 @@ def test_launches_of_ranks_are_reported_and_checked(tmp_path: Path) -> None:
     ]
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
     assert done.returncode == 0
-    assert done.stderr.splitlines() == [
-        "nkilab: wrote r/001-kernel.html", "nkilab: wrote r/002-kernel.html",
-        "2 launches checked: 0 errors, 0 warnings",
-    ]  # fmt: skip
+    lines = done.stderr.splitlines()
+    assert lines[:2] == ["nkilab: wrote r/001-kernel.html", "nkilab: wrote r/002-kernel.html"]
+    # where logical cores are of two, sources disagree about a collective on one of them
+    assert "[collective-one-core]" in done.stderr
+    assert lines[-1] == "2 launches checked: 0 errors, 0 warnings, 1 note"
     page = (tmp_path / "r" / "001-kernel.html").read_text()
     assert "rank 0 to rank 2 (3 programs)" in page
 
