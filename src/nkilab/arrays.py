@@ -56,7 +56,7 @@ def framework_of(value: Any) -> str:
         return "spec"
     if isinstance(value, np.ndarray):
         return "numpy"
-    roots = _roots(type(value))  # type: ignore[arg-type]
+    roots = _roots(type(value))
     if "torch" in roots and hasattr(value, "detach"):
         return "torch"
     if roots & {"jax", "jaxlib"} and hasattr(value, "dtype"):

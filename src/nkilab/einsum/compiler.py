@@ -257,7 +257,7 @@ def _check_options(
         if given is not None and not (name == "dtypes" and isinstance(given, str)):
             mapping(name, given, example)
     for rank, extent in (sizes or {}).items():
-        if as_written or not isinstance(extent, range):
+        if as_written is True or not isinstance(extent, range):
             whole(f"the size of {rank}", extent, 1)
     for tensor, shape in (shapes or {}).items():
         need(f"the shape of {tensor}", shape, (tuple, list), "a tuple of extents")
