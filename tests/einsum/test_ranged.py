@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from nkilab.einsum import compile
+from nkilab.einsum import compile, report
 from nkilab.einsum.verb import sizes_of
 from nkilab.errors import UnsupportedError, UsageError
 
@@ -21,6 +21,17 @@ def test_a_kernel_takes_the_size_it_runs_at(dialect):
     for rows in (128, 256, 384):
         a, b = RNG.standard_normal((rows, 128), np.float32), RNG.standard_normal((128, 64), np.float32)
         assert np.allclose(kernel(a, b), a @ b, atol=1e-3)
+
+
+def test_what_is_told_of_it_is_of_the_size_that_it_was_planned_for():
+    kernel = compile(PRODUCT, sizes={"M": range(128, 385, 128), "N": 64, "K": 128})
+    assert "planned for M=384" in report.explain(kernel)
+    # each input once, and the result
+    assert report.data(kernel)["traffic_bytes"] == 4 * (384 * 128 + 128 * 64 + 384 * 64)
+    assert (
+        kernel.estimate.latency_us
+        == compile(PRODUCT, sizes={"M": 384, "N": 64, "K": 128}).estimate.latency_us
+    )
 
 
 def test_sizes_that_leave_ragged_tiles():
