@@ -404,8 +404,9 @@ def wrong_narrow_stripes(x):
     out = hbm((128, 8192))
     for i in range(128):
         tile = sb((128, 64))
+        # one piece, whose places are both lines
         nisa.dma_copy(tile, x[:, i * 64 : (i + 1) * 64])  # finds: contiguous_rows
-        nisa.dma_copy(out[:, i * 64 : (i + 1) * 64], tile)  # finds: contiguous_rows
+        nisa.dma_copy(out[:, i * 64 : (i + 1) * 64], tile)
     return out
 
 
