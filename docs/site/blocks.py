@@ -200,8 +200,8 @@ class Runner:
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False,
         )  # fmt: skip
         # whether code is compiled first depends on what ran on this computer before
-        told = re.sub(r"nkilab: compiling .*, once\n", "", done.stdout)
-        return self._without_places(told), done.returncode != 0
+        printed = re.sub(r"nkilab: compiling .*, once\n", "", done.stdout)
+        return self._without_places(printed), done.returncode != 0
 
     def python(self, text: str, name: str) -> tuple[str, bool]:
         """What a block prints, and whether it raised."""

@@ -13,7 +13,7 @@ from ...machine import Machine
 from ..hardware import Hardware
 from ..language.ast import Cascade, Einsum, Iterate, Kind, Scalar, Step
 from ..lower.planes import PlaneNest, planes_for
-from ..tree.nodes import Argument, Buffer, Kernel, Loop, statements
+from ..tree.nodes import Argument, Buffer, Kernel, Loop, run_by, statements
 from .balance import balanced, set_aside
 from .build import Builder, Span, whole
 from .choose import ROW_NS, choices_for
@@ -41,6 +41,8 @@ from .units import Units
 
 # bytes of a partition that a turn over rows moves of one tensor
 ROW_BYTES = 8192
+# statements of a kernel from which on few others like it are timed
+LONG = 6_000
 
 
 class Lowering:
@@ -115,7 +117,7 @@ class Lowering:
             kernel = set_aside(balanced(kernel, self.hardware), self.hardware)
         self.take_names(kernel)
         if not ctx.given.is_watched:
-            in_strips(kernel, self.hardware, ctx.build.fresh, self.is_strip)
+            in_strips(kernel, self.hardware, ctx.build.fresh, partial(self.is_strip, kernel))
         return pipelined(kernel, self.hardware, self.is_ahead), ctx
 
     def finish(self, kernel: Kernel) -> None:
@@ -148,11 +150,14 @@ class Lowering:
             return "it is a part of a scan" if is_needed else "no output depends on it"
         return f"what {reader.name} does not sum over is multiplied after the sum"
 
-    def is_strip(self, loop: Loop, size: int) -> bool:
-        """Whether turns of a loop are taken together, so many at a time."""
+    def is_strip(self, kernel: Kernel, loop: Loop, size: int, share: float) -> bool:
+        """Whether turns of a loop are taken together: by the timing model, where the kernel can be timed."""
         option = f"{size} turns of {loop.variable} together, part by part"
-        ways = (option, "one by one")
-        is_taken = self.ctx.pick(f"turns of {loop.variable} together", ways, costs=(1.0, 1.0)) == option
+        ways: tuple[str, str] = ("one by one", option)
+        costs = (1.0, share)
+        if run_by(kernel.body) > LONG:
+            ways, costs = (option, "one by one"), (1.0, 1.0)
+        is_taken = self.ctx.pick(f"turns of {loop.variable} together", ways, costs=costs) == option
         self.ctx.choices.extend([option] * is_taken)
         return is_taken
 

@@ -73,13 +73,13 @@ class Strips:
             return False
         return not state_of(self.units, loop.variable, is_far=True)
 
-    def best(self) -> Iterator[int]:
-        """Turns of a strip, those first that save most; none where that is not worth it."""
+    def best(self) -> Iterator[tuple[int, float]]:
+        """Turns of a strip and the part of the time that it takes, the least first; none above `WORTH`."""
         trips = expr(self.loop.trips).value or 1
         plain = self.time(1, min(trips, TURNS))
         sizes = [n for n in SIZES if trips % n == 0 and trips >= n]
         judged = sorted((self.time(n, min(trips, TURNS)), n) for n in sizes)
-        yield from (n for ns, n in judged if ns <= WORTH * plain)
+        yield from ((n, ns / plain) for ns, n in judged if ns < WORTH * plain)
 
     def time(self, size: int, turns: int) -> float:
         """How long some turns take in strips, on engines that take instructions in order."""
@@ -105,10 +105,11 @@ class Strips:
             done = max(done, free[engine] + WAIT_NS)
         ready |= {(turn, n): done for n in unit.writes}
 
-    def statement(self, size: int, variable: str) -> nodes.Loop:
-        """What stands for the loop, with strips of so many turns."""
+    def statements(self, size: int, variable: str) -> list[nodes.Statement]:
+        """What stands for the loop, with strips of so many turns; one strip needs no loop around it."""
         loop, versions = self.loop, {n: _versions(b, size) for n, b in self.handed.items()}
-        at, version = name_of(loop.variable) * size + name_of(variable), name_of(variable)
+        strips, version = (expr(loop.trips).value or 1) // size, name_of(variable)
+        at = version if strips == 1 else name_of(loop.variable) * size + version
 
         def view(one: nodes.View) -> nodes.View:
             handed = versions.get(id(one.buffer))
@@ -130,7 +131,9 @@ class Strips:
                 inner += [*(unit.comments if unit.comments is not shown else ()), unit.statement, *unit.after]
                 shown = unit.comments
             body.append(nodes.Loop(variable, size, copied(inner, change)))
-        return replace(loop, trips=(expr(loop.trips).value or 1) // size, body=body)
+        if strips > 1:
+            return [replace(loop, trips=strips, body=body)]
+        return [*([nodes.Comment(loop.comment)] if loop.comment else []), *body]
 
 
 def _versions(buffer: nodes.Buffer, count: int) -> nodes.Buffer:
@@ -141,7 +144,7 @@ def in_strips(
     kernel: nodes.Kernel,
     hardware: Hardware,
     fresh: Callable[[str], str],
-    may: Callable[[nodes.Loop, int], bool],
+    may: Callable[[nodes.Loop, int, float], bool],
 ) -> None:
     """Take turns of loops together where that is judged to pay and tiles fit, of the outermost that can be.
 
@@ -149,24 +152,25 @@ def in_strips(
         kernel: changed in place.
         hardware: the chip's.
         fresh: a name that nothing has.
-        may: whether a loop is to be changed, to strips of so many turns.
+        may: whether a loop is to be changed, to strips of so many turns, which take that part of its time.
     """
 
     def changed(body: list[nodes.Statement]) -> None:
-        for place, loop in [(n, s) for n, s in enumerate(body) if isinstance(s, nodes.Loop)]:
-            if not taken(loop, place, body):
+        for loop in [s for s in body if isinstance(s, nodes.Loop)]:
+            if not taken(loop, next(n for n, s in enumerate(body) if s is loop), body):
                 changed(loop.body)
 
     def taken(loop: nodes.Loop, place: int, body: list[nodes.Statement]) -> bool:
         strips = Strips(loop, hardware)
         sizes = list(strips.best()) if strips.is_free else []
         before = buffers_that_fit(kernel, hardware.machine) if sizes else []
-        for size in sizes:
-            body[place] = strips.statement(size, fresh(loop.variable))
+        plain = list(body)
+        for size, share in sizes:
+            body[place : place + 1] = strips.statements(size, fresh(loop.variable))
             # a strip that takes the second buffers of tiles hides less than it saves
-            if buffers_that_fit(kernel, hardware.machine) >= before and may(loop, size):
+            if buffers_that_fit(kernel, hardware.machine) >= before and may(loop, size, share):
                 return True
-            body[place] = loop
+            body[:] = plain
         return False
 
     changed(kernel.body)
