@@ -33,14 +33,22 @@ nisa.memset(total, 0.0)
 for tile in tiles:
     nisa.tensor_tensor(total, total, tile, op=nl.add)
 """
+_SPILLED_BETA1 = """
+tiles: out f32[128,8192] hbm < total
+tiles = [nl.load(x[i]) for i in nl.static_range({})]
+total = tiles[0]
+for tile in tiles:
+    total = nl.add(total, tile)
+"""
+_BLOCKS = {"x": "f32[{},128,8192]"}
 SPILL = rule("spill", "capacity", "warning", title="all tiles that are live at once fit into SBUF",
     what="more bytes per partition are live than SBUF has, so that tiles are saved to HBM and read back",
     why="the vendor's compiler spills too, and the traffic takes its time; it is counted in "
     "`spill_save_bytes` and `spill_reload_bytes`",
     fix="make the tiles smaller, or use one up before the next is loaded",
     source="trn1 architecture guide, SBUF; profile schema, spill_save_bytes",
-    wrong=Example(_SPILLED.format(8), {"x": "f32[8,128,8192]"}),
-    right=Example(_SPILLED.format(4), {"x": "f32[4,128,8192]"}),
+    kernel=Example(_SPILLED, _BLOCKS), other=Example(_SPILLED_BETA1, _BLOCKS, "neuronxcc"),
+    wrong="8", right="4",
 )  # fmt: skip
 
 _BANKS = """
@@ -55,24 +63,29 @@ for i in range({0}):
     nisa.tensor_copy(result, sums[i])
     nisa.dma_copy(out[i], result)
 """
+_BANKS_BETA1 = """
+tiles: left bf16[128,128] sbuf < a; right bf16[128,512] sbuf < b; out f32[{0},128,512] hbm
+sums = [nisa.nc_matmul(left, right) for i in nl.static_range({0})]
+for i in nl.static_range({0}):
+    nl.store(out[i], nl.copy(sums[i]))
+"""
+_OPERANDS = {"a": "bf16[128,128]", "b": "bf16[128,512]"}
 PSUM_FULL = rule(
     "psum-full", "capacity", "error", title="no more banks of PSUM are live at once than there are",
     what="a tile in PSUM is needed while all eight banks hold results that are read later",
     why="PSUM is not spilled: the compiler gives up, though every simulator without a memory model runs on",
     fix="copy finished tiles to sbuf before the next one is computed",
     source="trn1 architecture guide, PSUM: 8 banks of 2 KiB per partition",
-    kernel=Example(_BANKS, {"a": "bf16[128,128]", "b": "bf16[128,512]"}), wrong="9", right="8",
+    kernel=Example(_BANKS, _OPERANDS), other=Example(_BANKS_BETA1, _OPERANDS, "neuronxcc"),
+    wrong="9", right="8",
 )  # fmt: skip
 
-_WIDE = """
-tiles: tile f32[128,{width}] sbuf < x; out f32[128,{width}] hbm < tile
-"""
+_WIDE = Example("tiles: tile f32[128,{0}] sbuf < x; out f32[128,{0}] hbm < tile", {"x": "f32[128,{}]"})
 SBUF_FULL = rule(
     "sbuf-full", "capacity", "error", title="the operands of one instruction fit into SBUF together",
     what="the tiles in which the operands of an instruction lie need more bytes per partition than SBUF has",
     why="nothing can be spilled to make room for them", fix="split the free axis into smaller tiles",
-    source="trn1 architecture guide, SBUF", wrong=Example(_WIDE.format(width=65536), {"x": "f32[128,65536]"}),
-    right=Example(_WIDE.format(width=32768), {"x": "f32[128,32768]"}),
+    source="trn1 architecture guide, SBUF", kernel=_WIDE, other=_WIDE.in_beta1, wrong="65536", right="32768",
 )  # fmt: skip
 
 _FIXED = """
@@ -93,7 +106,8 @@ MIXED = rule(
     why="the compiler places the others where none of these ever lies; they are timed as if apart",
     fix="give every tile an address, or none",
     source="direct allocation guide: direct and automatic allocation do not mix",
-    kernel=Example(_FIXED, {"a": "bf16[128,128]", "b": "bf16[128,512]"}), wrong="", right=", address=(0, 0)",
+    kernel=Example(_FIXED, _OPERANDS), wrong="", right=", address=(0, 0)",
+    alone="a kernel of Beta 1 that gives an address and leaves one out stops, as `kernel-error` tells",
 )  # fmt: skip
 
 _BOTH = """

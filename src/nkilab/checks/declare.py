@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from functools import partial
 from textwrap import dedent, indent
-from typing import Literal, NotRequired, TypedDict, Unpack
+from typing import Literal, NamedTuple, NotRequired, TypedDict, Unpack
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -51,16 +52,23 @@ _RETURNED = re.compile(r"^tiles: (?:.*; )?out [^;<\n]* hbm[^;<\n]*(?:< ([^;\n]*)
 _TYPES = {"f32": "nl.float32", "bf16": "nl.bfloat16", "i32": "nl.int32", "u32": "nl.uint32"}
 
 
-def _allocations(line: re.Match[str]) -> str:
-    """What makes the tiles of a line, and loads them."""
+# what loads a tile or stores to a tensor, by spelling
+_LOADED = {"nki": "nisa.dma_copy({}, {})", "neuronxcc": "{} = nl.load({})"}
+_STORED = {"nki": "nisa.dma_copy({}, {})", "neuronxcc": "nl.store({}, {})"}
+
+
+def _allocations(line: re.Match[str], spelling: str) -> str:
+    """What makes the tiles of a line, and loads them; in Beta 1 loading makes them."""
     lines, loads = [], []
     for name, dtype, shape, memory, rest in _TILE.findall(line[2]):
         more, _, source = rest.partition(" < ")
-        lines.append(
-            f"{line[1]}{name} = nl.ndarray(({shape.replace(',', ', ')}), {_TYPES.get(dtype, dtype)}, "
-            f"buffer=nl.{'shared_hbm' if memory == 'hbm' else memory}{more})"
-        )
-        loads += [f"{line[1]}nisa.dma_copy({name}, {source})"] if source and name != "out" else []
+        filled = (_STORED if memory == "hbm" else _LOADED)[spelling].format(name, source)
+        loads += [line[1] + filled] if source and name != "out" else []
+        if not (source and filled.startswith(f"{name} = ")):
+            lines.append(
+                f"{line[1]}{name} = nl.ndarray(({shape.replace(',', ', ')}), {_TYPES.get(dtype, dtype)}, "
+                f"buffer=nl.{'shared_hbm' if memory == 'hbm' else memory}{more})"
+            )
     return "\n".join((*lines, *loads))
 
 
@@ -88,26 +96,42 @@ class Example(Struct, frozen=True):
     options: tuple[str, ...] = ()
 
     def around(self, lines: Lines, above: str = "", options: tuple[str, ...] = ()) -> Example:
-        """The same with lines in the place of `{}` in its body."""
+        """The same with lines in the place of `{}` in its body and in the arguments."""
         middle = lines if isinstance(lines, str) else "\n".join(lines)
         options = (*self.options, *options)
-        return replace(
-            self, body=self.body.format(middle.strip("\n")), above=above or self.above, options=options
-        )
+        body, *specs = (text.format(middle.strip("\n")) for text in (self.body, *self.args.values()))
+        args = dict(zip(self.args, specs, strict=True))
+        return replace(self, body=body, args=args, above=above or self.above, options=options)
+
+    @property
+    def in_beta1(self) -> Example:
+        """The same in the other spelling, of a kernel whose text holds in both."""
+        return replace(self, spelling="neuronxcc")
+
+    def pair(self, wrong: Lines, right: Lines) -> Pair:
+        """The same around what breaks a rule and around what keeps it."""
+        return Pair(self.around(wrong), self.around(right))
 
     @property
     def text(self) -> str:
         """The file: imports and the kernel."""
         head = f"@nki.jit\ndef kernel({', '.join(self.args)}):\n"
-        body = indent(_TILES.sub(_allocations, dedent(self.body).strip("\n")), "    ")
+        made = partial(_allocations, spelling=self.spelling)
+        body = indent(_TILES.sub(made, dedent(self.body).strip("\n")), "    ")
         returned = _RETURNED.search(self.body)
-        stored = f"\n    nisa.dma_copy(out, {returned[1]})" if returned and returned[1] else ""
+        source = returned[1] if returned else ""
+        stored = f"\n    {_STORED[self.spelling].format('out', source)}" if source else ""
         body += f"{stored}\n    return out" if returned else ""
         above, kernel = dedent(self.above).strip("\n"), f"{head}{body}\n"
         if self.within:
             call = f"{self.within.partition('(')[0]}()"
             kernel = f"def {self.within}:\n{indent(kernel, '    ')}    return kernel\n\n\nkernel = {call}\n"
         return f"{_IMPORTS[self.spelling]}\n{above + chr(10) if above else ''}\n{kernel}"
+
+    @property
+    def package(self) -> str:
+        """What its file imports."""
+        return "nki" if self.spelling == "nki" else "neuronxcc.nki"
 
     @property
     def shown(self) -> str:
@@ -162,6 +186,13 @@ class Refusal(Struct, frozen=True):
         return is_within and (not generation or not self.generations or generation in self.generations)
 
 
+class Pair(NamedTuple):
+    """A kernel that breaks a rule, and no other that fails, and the same, repaired."""
+
+    wrong: Example
+    right: Example
+
+
 class Rule(Struct, frozen=True):
     """A rule of the checks.
 
@@ -174,8 +205,9 @@ class Rule(Struct, frozen=True):
         why: what the hardware or the compiler does then.
         fix: one thing to do, imperative.
         source: document and heading.
-        wrong: breaks it, and no other rule that fails.
-        right: the same, repaired.
+        pairs: examples, of one spelling or of both; none where only a damaged installation, another table of
+            dependences or a slow kernel can break it.
+        alone: why one spelling alone has such a mistake; "" where both have it, or versions say so.
         refusal: that the vendor's build refuses it; None where the hardware punishes it.
     """
 
@@ -187,8 +219,8 @@ class Rule(Struct, frozen=True):
     why: str
     fix: str
     source: str
-    wrong: Example | None
-    right: Example | None
+    pairs: tuple[Pair, ...]
+    alone: str = ""
     refusal: Refusal | None = None
 
     @property
@@ -218,16 +250,22 @@ class Rule(Struct, frozen=True):
 
 
 class Facts(TypedDict):
-    """What a rule says, as `Rule` has it; lines of `wrong` and `right` stand in `kernel`."""
+    """What a rule says, as `Rule` has it.
+
+    Lines of `wrong` and `right` stand in `kernel`. `other` is the pair in the other spelling, or the kernel
+    in which the same lines stand there.
+    """
 
     title: str
     what: str
     why: str
     fix: str
     source: str
-    wrong: NotRequired[Example | Lines | None]
-    right: NotRequired[Example | Lines | None]
+    wrong: NotRequired[Example | Lines]
+    right: NotRequired[Example | Lines]
     kernel: NotRequired[Example | str]
+    other: NotRequired[Example | Pair]
+    alone: NotRequired[str]
     options: NotRequired[tuple[str, ...]]
 
 
@@ -244,14 +282,19 @@ def rule(id: str, family: str, severity: Severity | Refusal, **facts: Unpack[Fac
         raise TypeError(f"rule {id}: {', '.join(missing) or 'its family or identifier'} will not do")
     refusal = severity if isinstance(severity, Refusal) else None
     level = severity.severity if isinstance(severity, Refusal) else severity
-    wrong, right = _example(facts, facts.get("wrong")), _example(facts, facts.get("right"))
-    RULES[id] = Rule(id, family, level, **parts, wrong=wrong, right=right, refusal=refusal)
+    own, other = _pair(facts, facts.get("kernel", COPIED)), facts.get("other")
+    pairs = (own, _pair(facts, other) if isinstance(other, Example) else other)
+    kept = tuple(pair for pair in pairs if pair)
+    RULES[id] = Rule(id, family, level, **parts, pairs=kept, alone=facts.get("alone", ""), refusal=refusal)
     return RULES[id]
 
 
-def _example(facts: Facts, lines: Example | Lines | None) -> Example | None:
-    if lines is None or isinstance(lines, Example):
-        return lines
-    kernel = facts.get("kernel", COPIED)
-    kernel = COPIED.around(kernel) if isinstance(kernel, str) else kernel
-    return kernel.around(lines, options=facts.get("options", ()))
+def _pair(facts: Facts, kernel: Example | str) -> Pair | None:
+    """Both examples of a rule, with its lines in a kernel."""
+    around = COPIED.around(kernel) if isinstance(kernel, str) else kernel
+    options = facts.get("options", ())
+
+    def example(lines: Example | Lines) -> Example:
+        return lines if isinstance(lines, Example) else around.around(lines, options=options)
+
+    return Pair(example(facts["wrong"]), example(facts["right"])) if "wrong" in facts else None

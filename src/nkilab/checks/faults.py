@@ -23,37 +23,46 @@ from .finding import Finding, Severity, Site
 from .initialisation import UNWRITTEN_READ
 
 _TOO_WIDE = """
-tiles: left bf16[128,128] sbuf < a; right bf16[128,{width}] sbuf < b; result f32[128,{width}] sbuf
-tiles: total f32[128,{width}] psum; out f32[128,{width}] hbm < result
+tiles: left bf16[128,128] sbuf < a; right bf16[128,{0}] sbuf < b; result f32[128,{0}] sbuf
+tiles: total f32[128,{0}] psum; out f32[128,{0}] hbm < result
 nisa.nc_matmul(total, left, right)
 nisa.tensor_copy(result, total)
 """
+_TOO_WIDE_BETA1 = """
+tiles: left bf16[128,128] sbuf < a; right bf16[128,{0}] sbuf < b; out f32[128,{0}] hbm < nl.copy(total)
+total = nisa.nc_matmul(left, right)
+"""
+_WIDE = {"a": "bf16[128,128]", "b": "bf16[128,{}]"}
 KERNEL_ERROR = rule("kernel-error", "kernel", "error", title="the kernel runs to its end",
     what="the machine or the language does not allow what it asks for; `nkilab run` says the same",
     why="the vendor's compiler refuses it, or the hardware cannot do it",
     fix="do what the hint of the message says", source="the page that the message names",
-    wrong=Example(_TOO_WIDE.format(width=1024), {"a": "bf16[128,128]", "b": "bf16[128,1024]"}),
-    right=Example(_TOO_WIDE.format(width=512), {"a": "bf16[128,128]", "b": "bf16[128,512]"}),
+    kernel=Example(_TOO_WIDE, _WIDE), other=Example(_TOO_WIDE_BETA1, _WIDE, "neuronxcc"),
+    wrong="1024", right="512",
 )  # fmt: skip
 
 _LONELY = """
 tiles: tile f32[128,512] sbuf < x; out f32[2,128,512] hbm
 nisa.dma_copy(out[nl.program_id(0)], tile)
-{call}
+{}
 """
 DEADLOCK = rule("deadlock", "kernel", "error", title="programs that wait for each other meet",
     what="each program of a launch waits in sendrecv or core_barrier for one that does not come",
     why="the device hangs until the runtime gives up",
     fix="let all programs come to the same calls of sendrecv and core_barrier, in the same order",
     source="nki.isa.sendrecv, pipe_id; nki.isa.core_barrier",
-    wrong=Example(_LONELY.format(call="if nl.program_id(0) == 0:\n    nisa.core_barrier(out, (0, 1))"),
-                  {"x": "f32[128,512]"}, grid="2"),
-    right=Example(_LONELY.format(call="nisa.core_barrier(out, (0, 1))"), {"x": "f32[128,512]"}, grid="2"),
+    kernel=Example(_LONELY, {"x": "f32[128,512]"}, grid="2"),
+    wrong="if nl.program_id(0) == 0:\n    nisa.core_barrier(out, (0, 1))",
+    right="nisa.core_barrier(out, (0, 1))", alone="Beta 1 has neither sendrecv nor core_barrier",
 )  # fmt: skip
 
 _IDLE = """
 tiles: data f32[128,512] sbuf < x; result f32[128,512] sbuf; total f32[128,1] sbuf; out f32[128,1] hbm < total
 nisa.exponential(result, data, reduce_res=total, reduce_cmd=nisa.reduce_cmd.{})
+"""
+_SINE = """
+tiles: out f32[128,512] hbm < nl.sin(angles)
+angles = nl.full((128, 512), {}, nl.float32)
 """
 KERNEL_WARNING = rule(
     "kernel-warning", "kernel", "warning", title="nothing runs that does not mean what it says",
@@ -63,6 +72,7 @@ KERNEL_WARNING = rule(
     source="the page of the instruction: `nkilab explain NAME`",
     kernel=Example(_IDLE, {"x": "f32[128,512]"}, options=("--target", "trn3")),
     wrong="reduce", right="reset_reduce",
+    other=Example(_SINE, {"x": "f32[1,1]"}, "neuronxcc").pair("4.0", "1.0"),
 )  # fmt: skip
 
 # warnings that shadow bits tell better

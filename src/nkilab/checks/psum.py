@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from ..dialects.history import BETA1
 from ..place.boxes import Overlaps
@@ -36,12 +37,24 @@ def _kernel(body: str, wide: int = 512) -> Example:
     return Example(_HEAD.format(wide=wide) + body + _TAIL, _ARGS)
 
 
+# the same in Beta 1, with zeros in the tile in PSUM
+_BETA1 = Example("""
+tiles: left bf16[128,128] sbuf < a; right bf16[128,512] sbuf < b; out f32[128,{wide}] hbm < nl.copy(total)
+total = nl.zeros((128, {wide}), nl.float32, buffer=nl.psum)
+""", _ARGS, "neuronxcc")  # fmt: skip
+
+
+def _beta1(body: str, wide: int = 512) -> Example:
+    return replace(_BETA1, body=_BETA1.body.format(wide=wide) + body)
+
+
+_ADDS = "`+=` starts and adds up sums in Beta 1, whose nc_matmul has no accumulate="
 _LOOP = "for k in range(4):\n    nisa.nc_matmul(total, left, right, accumulate={})\n"
 FIRST_WRITE = rule("psum-accumulate-unwritten", "psum", "error", title="the first matmul of a sum overwrites",
     what="nc_matmul is given accumulate=True where no matmul and no other instruction has written to dst",
     why="it adds to what an earlier sum left in the bank: undefined on every chip, zero in simulators",
     fix="pass accumulate=(k > 0), or leave accumulate out", source=MODE,
-    kernel=_kernel(_LOOP), wrong="True", right="k > 0",
+    kernel=_kernel(_LOOP), wrong="True", right="k > 0", alone=_ADDS,
 )  # fmt: skip
 FOREIGN_WRITE = rule("psum-accumulate-foreign", "psum", "error", title="matmuls add to what matmuls wrote",
     what="nc_matmul is given accumulate=True, or adds by itself, to what no matmul wrote",
@@ -50,6 +63,7 @@ FOREIGN_WRITE = rule("psum-accumulate-foreign", "psum", "error", title="matmuls 
     source=f"{MODE}, note",
     wrong=_kernel("nisa.memset(total, 1.0)\nnisa.nc_matmul(total, left, right, accumulate=True)\n"),
     right=_kernel("nisa.nc_matmul(total, left, right, accumulate=False)\n"),
+    alone=f"{_ADDS}; what it makes of other values than zeros is not documented",
 )  # fmt: skip
 
 ZEROED = rule("psum-accumulate-zeroed", "psum", "note", title="matmuls start their sum by overwriting",
@@ -59,16 +73,13 @@ ZEROED = rule("psum-accumulate-zeroed", "psum", "note", title="matmuls start the
     source=f"{MODE}, note; against it device logs of public kernels on trn2",
     wrong=_kernel("nisa.memset(total, 0.0)\nnisa.nc_matmul(total, left, right, accumulate=True)\n"),
     right=_kernel("nisa.nc_matmul(total, left, right, accumulate=False)\n"),
+    alone=f"{_ADDS} and leaves the zeros out",
 )  # fmt: skip
 
 _INTERLEAVED = """
-tiles: out f32[128,512] hbm
-left, right = nl.load(a), nl.load(b)
-total = nl.zeros((128, 512), nl.float32, buffer=nl.psum)
-{loops}
+{}
         columns = nl.ds(half * 256, 256)
         total[:, columns] += nisa.nc_matmul(left, right[:, columns])
-nl.store(out, nl.copy(total))
 """
 _TURNS = "for k in nl.static_range(2):\n    for half in nl.static_range(2):"
 _NESTED = "for half in nl.static_range(2):\n    for k in nl.static_range(2):"
@@ -80,8 +91,7 @@ INTERLEAVED = rule("psum-interleaved", "psum",
     "violation of accumulation group interleaving, where it notices",
     fix="finish one sum before the next one is started, or give each a bank of its own",
     source="direct allocation guide, lifetime conflicts; trn1 architecture guide, accumulation groups",
-    wrong=Example(_INTERLEAVED.format(loops=_TURNS), _ARGS, "neuronxcc"),
-    right=Example(_INTERLEAVED.format(loops=_NESTED), _ARGS, "neuronxcc"),
+    kernel=_beta1(_INTERLEAVED), wrong=_TURNS, right=_NESTED,
 )  # fmt: skip
 
 _SHARED = """
@@ -112,6 +122,8 @@ LOST = rule(
     why="the first result is lost: it is copied to sbuf too late or never, or should have been added to",
     fix="copy the sum to sbuf with tensor_copy before the next one, or let the matmul accumulate",
     source=MODE, kernel=_kernel(_OVERWRITTEN), wrong="False", right="k > 0",
+    other=_beta1("for _ in nl.static_range(4):\n    total[...] {} nisa.nc_matmul(left, right)")
+    .pair("=", "+="),
 )  # fmt: skip
 
 _GRID = """
@@ -123,6 +135,15 @@ for m in range(2):
         nisa.tensor_copy(result, total)
         nisa.dma_copy(out[nl.ds(m * 128, 128), nl.ds(n * 256, 256)], result)
 """
+_GRID_BETA1 = """
+tiles: left bf16[128,256] sbuf < a; right bf16[128,512] sbuf < b; out f32[256,512] hbm
+total = nl.zeros((128, 256), nl.float32, buffer=nl.psum)
+for m in nl.static_range(2):
+    for n in nl.static_range(2):
+        {}total += nisa.nc_matmul(left[:, nl.ds(m * 128, 128)], right[:, nl.ds(n * 256, 256)])
+        nl.store(out[nl.ds(m * 128, 128), nl.ds(n * 256, 256)], nl.copy(total))
+"""
+_NEW_SUM = "total = nl.zeros((128, 256), nl.float32, buffer=nl.psum)\n        "
 _GRID_ARGS = {"a": "bf16[128,256]", "b": "bf16[128,512]"}
 GOES_ON = rule("psum-sum-goes-on", "psum", "warning",
     title="a sum that was stored as one result does not begin the next one",
@@ -132,6 +153,7 @@ GOES_ON = rule("psum-sum-goes-on", "psum", "warning",
     "value of which is stored, takes new operands instead",
     fix="make the tile in PSUM within the loop over the results, or pass accumulate=(k > 0)", source=MODE,
     kernel=Example(_GRID, _GRID_ARGS), wrong="", right=", accumulate=False",
+    other=Example(_GRID_BETA1, _GRID_ARGS, "neuronxcc").pair("", _NEW_SUM),
 )  # fmt: skip
 
 CROSSING = rule("psum-bank-crossing", "psum", "error", title="a matmul writes within one bank",
@@ -139,8 +161,8 @@ CROSSING = rule("psum-bank-crossing", "psum", "error", title="a matmul writes wi
     why="until trn2 TensorE writes to one bank at a time; a tile that is larger than a bank is several banks",
     fix="begin the destination at a multiple of the bank, 2048 bytes per partition, or write it in two parts",
     source="direct allocation guide, known limitations: a PSUM tile cannot cross bank boundaries",
-    wrong=_kernel("nisa.memset(total, 0.0)\nnisa.nc_matmul(total[:, 256:768], left, right)\n", 1024),
-    right=_kernel("nisa.memset(total, 0.0)\nnisa.nc_matmul(total[:, 512:1024], left, right)\n", 1024),
+    kernel=_kernel("nisa.memset(total, 0.0)\nnisa.nc_matmul(total[:, {}], left, right)\n", 1024),
+    other=_beta1("total[:, {}] = nisa.nc_matmul(left, right)", 1024), wrong="256:768", right="512:1024",
 )  # fmt: skip
 
 

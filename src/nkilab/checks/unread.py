@@ -15,6 +15,7 @@ from .declare import Example, rule
 from .evidence import Evidence, Track
 from .finding import Finding, once
 from .initialisation import holes
+from .loops import in_traced_loop
 
 _SUM = """
 tiles: left bf16[128,4,128] sbuf < a; right bf16[128,4,512] sbuf < b
@@ -25,6 +26,15 @@ nisa.tensor_copy(result, total)
 _TILE = "total = nl.ndarray((128, 512), nl.float32, buffer=nl.psum)\n"
 _LOOP = "for k in nl.affine_range(4):\n    "
 _PRODUCT = "nisa.nc_matmul(total, left[:, k], right[:, k])\n"
+_SUM_BETA1 = """
+tiles: left bf16[128,4,128] sbuf < a; right bf16[128,4,512] sbuf < b; out f32[128,512] hbm < nl.copy(total)
+{}total += nisa.nc_matmul(left[:, k], right[:, k])
+"""
+_OPERANDS = {"a": "bf16[128,4,128]", "b": "bf16[128,4,512]"}
+_ZEROS, _TURNS = (
+    "total = nl.zeros((128, 512), nl.float32, buffer=nl.psum)\n",
+    "for k in nl.static_range(4):\n    ",
+)
 LOST_ITERATIONS = rule(
     "lost-iterations", "loops", "warning", title="each iteration leaves something that is read",
     what="a line in a loop makes a new tile in each iteration, a matmul of other operands fills it, and only "
@@ -32,16 +42,17 @@ LOST_ITERATIONS = rule(
     why="all iterations but the last work in vain: what should add up over them begins anew in each",
     fix="make the tile before the loop that adds up in it",
     source="nkilab: a value that nothing reads is lost",
-    kernel=Example(_SUM, {"a": "bf16[128,4,128]", "b": "bf16[128,4,512]"}),
+    kernel=Example(_SUM, _OPERANDS),
     wrong=f"{_LOOP}{_TILE}    {_PRODUCT}", right=f"{_TILE}{_LOOP}{_PRODUCT}",
+    other=Example(_SUM_BETA1, _OPERANDS, "neuronxcc").pair(f"{_TURNS}{_ZEROS}    ", f"{_ZEROS}{_TURNS}"),
 )  # fmt: skip
 
-_ROWS = """
+_ROWS = Example("""
 tiles: out f32[128,64 * {0}] hbm
 for i in nl.affine_range({0}):
     tiles: tile f32[128,64] sbuf < x[:, nl.ds(i * 64, 64)]
-    nisa.dma_copy(out[:, nl.ds(i * 64, 64)], tile)
-"""
+    nisa.dma_copy(dst=out[:, nl.ds(i * 64, 64)], src=tile)
+""", {"x": "f32[128,256]"})  # fmt: skip
 UNREAD_INPUT = rule("unread-input", "initialisation", "note", title="a kernel uses all of its inputs",
     what="no instruction reads some elements of an argument that others are read of, or of a tile that was "
     "loaded, at addresses that are known before the kernel runs",
@@ -49,12 +60,16 @@ UNREAD_INPUT = rule("unread-input", "initialisation", "note", title="a kernel us
     "out part of the data; no value looks wrong by itself. Some kernels are called with more than they need",
     fix="compare the loop and the offsets that read it with its shape",
     source="nkilab: an input that nothing reads has no effect",
-    kernel=Example(_ROWS, {"x": "f32[128,256]"}), wrong="3", right="4",
+    kernel=_ROWS, other=_ROWS.in_beta1, wrong="3", right="4",
 )  # fmt: skip
 
 _SCALED = """
 tiles: out f32[128,512] hbm < {}; tile f32[128,512] sbuf < x; scaled f32[128,512] sbuf
 nisa.tensor_scalar(scaled, tile, nl.multiply, 2.0)
+"""
+_SCALED_BETA1 = """
+tiles: out f32[128,512] hbm < {}; tile f32[128,512] sbuf < x
+scaled = nl.multiply(tile, 2.0)
 """
 UNREAD_RESULT = rule("unread-result", "initialisation", "note", title="a kernel uses all of its results",
     what="what a line loads or computes fills tiles that no instruction reads, each time that it runs",
@@ -62,6 +77,7 @@ UNREAD_RESULT = rule("unread-result", "initialisation", "note", title="a kernel 
     "looks right but for its values; what is meant so, as products that warm up TensorE, only takes time",
     fix="use the result, or leave the line out", source="nkilab: a value that nothing reads is lost",
     kernel=Example(_SCALED, {"x": "f32[128,512]"}), wrong="tile", right="scaled",
+    other=Example(_SCALED_BETA1, {"x": "f32[128,512]"}, "neuronxcc"),
 )  # fmt: skip
 
 # first and last corners of boxes, a row each
@@ -73,18 +89,18 @@ _MOST_ACCESSES, _MOST_CELLS = 100_000, 4_000_000
 def find(evidence: Evidence) -> Iterator[Finding]:
     """Iterations that are lost, once per line; inputs and loaded tiles of one program that are read in part.
 
-    Beta 1 refuses a tile behind the loop that makes it (`out-of-scope`). What was never written tells of a
-    loop that ends too soon by itself.
+    Beta 1 refuses a tile behind the traced loop that makes it (`out-of-scope`). What was never written tells
+    of a loop that ends too soon by itself.
     """
-    if evidence.kernel.spelling == "nki":
-        yield from once(finding for track in evidence.tracks for finding in _lost_iterations(track))
+    is_traced = evidence.kernel.spelling == "neuronxcc"
+    yield from once(f for track in evidence.tracks for f in _lost_iterations(track, is_traced=is_traced))
     track, *others = evidence.tracks
     if not others and not track.marks.unwritten and not any(holes(evidence)):
         yield from once(_unread_inputs(track))
         yield from _unread_results(track)
 
 
-def _lost_iterations(track: Track) -> Iterator[Finding]:
+def _lost_iterations(track: Track, *, is_traced: bool) -> Iterator[Finding]:
     slots, program = track.slots, track.program
     start = np.asarray(track.slot_start)
     is_read, filled = np.zeros((2, len(program.storages)), np.int64)
@@ -94,7 +110,10 @@ def _lost_iterations(track: Track) -> Iterator[Finding]:
     written = np.flatnonzero(slots.is_written & on_chip & adds[slots.row])
     filled[slots.storage[written]] = written + 1
     tiles = dict[tuple[int, int, int], list[int]]()
+    births = track.marks.births
     for storage in np.flatnonzero(filled).tolist():
+        if is_traced and in_traced_loop(track, births[storage]):
+            continue
         slot = int(filled[storage]) - 1
         row = int(slots.row[slot])
         key = program.storages[storage].line, int(program.line_column[row]), slot - int(start[row])

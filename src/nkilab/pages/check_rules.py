@@ -26,15 +26,17 @@ def finding_page(name: str) -> Page:
         f"way out: {rule.fix}",
         f"silence it: {code(f'# nkilab: ignore[{rule.id}] reason')}",
         f"source: {rule.source}",
+        *([f"{rule.pairs[0].wrong.package} alone: {rule.alone}"] if rule.alone else []),
         *_refusal(rule),
     )
     verb = "Pays" if rule.family == "advice" else "Broken"
     opening = (Text(sentence(rule.title)), Text(f"{verb} where {rule.what}."), Text(sentence(rule.why)),
                Bullets(facts))  # fmt: skip
     sections = [Section("", opening)]
-    for title, example in (("Broken by", rule.wrong), ("Kept by", rule.right)):
-        if example is not None:
-            sections.append(Section(title, (Code(example.shown),)))
+    for pair in rule.pairs:
+        where = f" ({pair.wrong.package})" if len(rule.pairs) > 1 else ""
+        sections.append(Section(f"Broken by{where}", (Code(pair.wrong.shown),)))
+        sections.append(Section(f"Kept by{where}", (Code(pair.right.shown),)))
     return Page(name, "finding", tuple(sections))
 
 
