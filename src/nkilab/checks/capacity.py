@@ -33,51 +33,34 @@ nisa.memset(total, 0.0)
 for tile in tiles:
     nisa.tensor_tensor(total, total, tile, op=nl.add)
 """
-_SPILLED_BETA1 = """
-tiles: out f32[128,8192] hbm < total
-tiles = [nl.load(x[i]) for i in nl.static_range({})]
-total = tiles[0]
-for tile in tiles:
-    total = nl.add(total, tile)
-"""
-_BLOCKS = {"x": "f32[{},128,8192]"}
 SPILL = rule("spill", "capacity", "warning", title="all tiles that are live at once fit into SBUF",
     what="more bytes per partition are live than SBUF has, so that tiles are saved to HBM and read back",
     why="the vendor's compiler spills too, and the traffic takes its time; it is counted in "
     "`spill_save_bytes` and `spill_reload_bytes`",
     fix="make the tiles smaller, or use one up before the next is loaded",
     source="trn1 architecture guide, SBUF; profile schema, spill_save_bytes",
-    kernel=Example(_SPILLED, _BLOCKS), other=Example(_SPILLED_BETA1, _BLOCKS, "neuronxcc"),
-    wrong="8", right="4",
+    kernel=Example(_SPILLED, {"x": "f32[{},128,8192]"}), wrong="8", right="4",
 )  # fmt: skip
 
 _BANKS = """
 tiles: left bf16[128,128] sbuf < a; right bf16[128,512] sbuf < b; out f32[{0},128,512] hbm
 sums = []
 for i in range({0}):
-    total = nl.ndarray((128, 512), nl.float32, buffer=nl.psum)
+    tiles: total f32[128,512] psum
     nisa.nc_matmul(total, left, right)
     sums.append(total)
 for i in range({0}):
-    result = nl.ndarray((128, 512), nl.float32, buffer=nl.sbuf)
+    tiles: result f32[128,512] sbuf
     nisa.tensor_copy(result, sums[i])
     nisa.dma_copy(out[i], result)
 """
-_BANKS_BETA1 = """
-tiles: left bf16[128,128] sbuf < a; right bf16[128,512] sbuf < b; out f32[{0},128,512] hbm
-sums = [nisa.nc_matmul(left, right) for i in nl.static_range({0})]
-for i in nl.static_range({0}):
-    nl.store(out[i], nl.copy(sums[i]))
-"""
-_OPERANDS = {"a": "bf16[128,128]", "b": "bf16[128,512]"}
 PSUM_FULL = rule(
     "psum-full", "capacity", "error", title="no more banks of PSUM are live at once than there are",
     what="a tile in PSUM is needed while all eight banks hold results that are read later",
     why="PSUM is not spilled: the compiler gives up, though every simulator without a memory model runs on",
     fix="copy finished tiles to sbuf before the next one is computed",
     source="trn1 architecture guide, PSUM: 8 banks of 2 KiB per partition",
-    kernel=Example(_BANKS, _OPERANDS), other=Example(_BANKS_BETA1, _OPERANDS, "neuronxcc"),
-    wrong="9", right="8",
+    kernel=Example(_BANKS, {"a": "bf16[128,128]", "b": "bf16[128,512]"}), wrong="9", right="8",
 )  # fmt: skip
 
 _WIDE = Example("tiles: tile f32[128,{0}] sbuf < x; out f32[128,{0}] hbm < tile", {"x": "f32[128,{}]"})
@@ -85,16 +68,13 @@ SBUF_FULL = rule(
     "sbuf-full", "capacity", "error", title="the operands of one instruction fit into SBUF together",
     what="the tiles in which the operands of an instruction lie need more bytes per partition than SBUF has",
     why="nothing can be spilled to make room for them", fix="split the free axis into smaller tiles",
-    source="trn1 architecture guide, SBUF", kernel=_WIDE, other=_WIDE.in_beta1, wrong="65536", right="32768",
+    source="trn1 architecture guide, SBUF", kernel=_WIDE, wrong="65536", right="32768",
 )  # fmt: skip
 
 _FIXED = """
-left, right = nl.load(a), nl.load(b)
-tiles: out f32[8,128,512] hbm
+tiles: left bf16[128,128] sbuf < a; right bf16[128,512] sbuf < b; out f32[8,128,512] hbm
 for i in range(8):
-    total = nl.ndarray((128, 512), nl.float32, buffer=nl.psum, address=(0, 2048 * i))
-    other = nl.ndarray((128, 512), nl.float32, buffer=nl.psum{})
-    tiles: result f32[128,512] sbuf
+    tiles: total f32[128,512] psum, address=(0, 2048 * i); other f32[128,512] psum{}; result f32[128,512] sbuf
     nisa.nc_matmul(total, left, right)
     nisa.tensor_copy(other, total)
     nisa.tensor_copy(result, other)
@@ -106,14 +86,13 @@ MIXED = rule(
     why="the compiler places the others where none of these ever lies; they are timed as if apart",
     fix="give every tile an address, or none",
     source="direct allocation guide: direct and automatic allocation do not mix",
-    kernel=Example(_FIXED, _OPERANDS), wrong="", right=", address=(0, 0)",
+    kernel=Example(_FIXED, {"a": "bf16[128,128]", "b": "bf16[128,512]"}), wrong="", right=", address=(0, 0)",
     alone="a kernel of Beta 1 that gives an address and leaves one out stops, as `kernel-error` tells",
 )  # fmt: skip
 
 _BOTH = """
-fixed = nl.ndarray((128, 512), nl.float32, buffer=nl.sbuf, address=(0, 8192))
-tiles: other f32[128,512] sbuf{}; out f32[128,512] hbm < other
-nisa.dma_copy(fixed, x)
+tiles: fixed f32[128,512] sbuf, address=(0, 8192) < x; other f32[128,512] sbuf{}
+tiles: out f32[128,512] hbm < other
 nisa.tensor_copy(other, fixed)
 """
 BOTH = rule("mixed-allocation", "capacity",
@@ -127,13 +106,7 @@ BOTH = rule("mixed-allocation", "capacity",
 )  # fmt: skip
 
 
-_KEPT = """
-tiles: out x.dtype[128,512] hbm
-tile = nl.ndarray((nl.par_dim(128), 512), x.dtype, buffer=ncc.sbuf.mod_alloc(base_addr=0))
-tile[...] = nl.load(x)
-{}
-nl.store(out, tile)
-"""
+_KEPT = "tiles: tile f32[128,512] sbuf, address=(0, 0) < x; out f32[128,512] hbm < tile\n{}"
 ALLOCATED = rule("allocated-scratch", "compiler",
     Refusal("documented", "", "Non IO HBM tensor is not supported in allocated NKI kernel", BETA1, BETA1),
     title="a kernel with addresses has arguments and results in hbm, and nothing else",

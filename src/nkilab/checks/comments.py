@@ -25,16 +25,16 @@ from .declare import RULES, Example, rule
 from .finding import Finding, Site
 from .sources import Ignore, Sources
 
-_SILENCED = Example("""
+_SILENCED = """
 tiles: tile f32[128,512] sbuf < x; out f32[128,512] hbm
-nisa.dma_copy(dst=out, src=tile)  # nkilab: ignore[{}
-""", {"x": "f32[128,512]"})  # fmt: skip
+nisa.dma_copy(out, tile)  # nkilab: ignore[{}
+"""
 BAD_COMMENT = rule("ignore-comment", "comments", "warning",
     title="a comment that silences a rule names the rule and a reason",
     what="a comment `# nkilab: ignore` names no rule, a rule that does not exist, or no reason",
     why="without a name it would hide what is found later; without a reason nobody dares to remove it",
     fix="write `# nkilab: ignore[RULE] reason`", source="docs/checks.md, Silencing",
-    kernel=_SILENCED, other=_SILENCED.in_beta1,
+    kernel=Example(_SILENCED, {"x": "f32[128,512]"}),
     wrong="unwritten-read]", right="unwritten-read] the pad is never used",
 )  # fmt: skip
 

@@ -6,6 +6,7 @@ of the examples follow from the declaration.
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Sequence
 from functools import partial
@@ -38,6 +39,7 @@ _PARTS: tuple[Literal["title", "what", "why", "fix", "source"], ...] = (
     "title", "what", "why", "fix", "source",
 )  # fmt: skip
 
+PACKAGES = {"nki": "nki", "neuronxcc": "neuronxcc.nki"}
 _IMPORTS = {
     "nki": "import nki\nimport nki.isa as nisa\nimport nki.language as nl\n",
     "neuronxcc": "import neuronxcc.nki as nki\nimport neuronxcc.nki.compiler as ncc\n"
@@ -52,24 +54,45 @@ _RETURNED = re.compile(r"^tiles: (?:.*; )?out [^;<\n]* hbm[^;<\n]*(?:< ([^;\n]*)
 _TYPES = {"f32": "nl.float32", "bf16": "nl.bfloat16", "i32": "nl.int32", "u32": "nl.uint32"}
 
 
+# a line that calls an instruction with operands by place
+_CALL = re.compile(r"^( *)(nisa\.\w+\(\w+[\[,].*\))", re.MULTILINE)
 # what loads a tile or stores to a tensor, by spelling
-_LOADED = {"nki": "nisa.dma_copy({}, {})", "neuronxcc": "{} = nl.load({})"}
+_LOADED = {"nki": "nisa.dma_copy({}, {})", "neuronxcc": "{}[...] = nl.load({})"}
 _STORED = {"nki": "nisa.dma_copy({}, {})", "neuronxcc": "nl.store({}, {})"}
+_PLACED = re.compile(r"nl.(\w+), address=\(0, (\w+)\)")
 
 
 def _allocations(line: re.Match[str], spelling: str) -> str:
-    """What makes the tiles of a line, and loads them; in Beta 1 loading makes them."""
+    """What makes the tiles of a line, and loads them."""
     lines, loads = [], []
     for name, dtype, shape, memory, rest in _TILE.findall(line[2]):
         more, _, source = rest.partition(" < ")
         filled = (_STORED if memory == "hbm" else _LOADED)[spelling].format(name, source)
         loads += [line[1] + filled] if source and name != "out" else []
-        if not (source and filled.startswith(f"{name} = ")):
-            lines.append(
-                f"{line[1]}{name} = nl.ndarray(({shape.replace(',', ', ')}), {_TYPES.get(dtype, dtype)}, "
-                f"buffer=nl.{'shared_hbm' if memory == 'hbm' else memory}{more})"
-            )
-    return "\n".join((*lines, *loads))
+        lines.append(
+            f"{line[1]}{name} = nl.ndarray(({shape.replace(',', ', ')}), {_TYPES.get(dtype, dtype)}, "
+            f"buffer=nl.{'shared_hbm' if memory == 'hbm' else memory}{more})"
+        )
+    text = "\n".join((*lines, *loads))
+    return text if spelling == "nki" else _PLACED.sub(r"ncc.\1.mod_alloc(base_addr=\2)", text)
+
+
+def _assigned(found: re.Match[str]) -> str:
+    """A call that writes to its first operand, as Beta 1 has it: what the call returns is assigned."""
+    call = ast.parse(found[2], mode="eval").body
+    assert isinstance(call, ast.Call)
+    dst, *args = map(ast.unparse, call.args)
+    named = [f"{k.arg}={ast.unparse(k.value)}" for k in call.keywords]
+    called, target = ast.unparse(call.func), dst if dst.endswith("]") else f"{dst}[...]"
+    # a sum begins where nothing is written yet
+    sign = "+=" if called == "nisa.nc_matmul" and "accumulate=False" not in named else "="
+    match called:
+        case "nisa.dma_copy":
+            return f"{found[1]}{called}(dst={dst}, src={args[0]})"
+        case "nisa.memset":
+            args = [f"{dst}.shape", *args, f"{dst}.dtype"]
+    words = (*args, *(word for word in named if not word.startswith("accumulate=")))
+    return f"{found[1]}{target} {sign} {called}({', '.join(words)})"
 
 
 class Example(Struct, frozen=True):
@@ -105,8 +128,8 @@ class Example(Struct, frozen=True):
 
     @property
     def in_beta1(self) -> Example:
-        """The same in the other spelling, of a kernel whose text holds in both."""
-        return replace(self, spelling="neuronxcc")
+        """The same in the spelling of Beta 1, whose instructions return what others write to an operand."""
+        return replace(self, spelling="neuronxcc", body=_CALL.sub(_assigned, self.body))
 
     def pair(self, wrong: Lines, right: Lines) -> Pair:
         """The same around what breaks a rule and around what keeps it."""
@@ -127,11 +150,6 @@ class Example(Struct, frozen=True):
             call = f"{self.within.partition('(')[0]}()"
             kernel = f"def {self.within}:\n{indent(kernel, '    ')}    return kernel\n\n\nkernel = {call}\n"
         return f"{_IMPORTS[self.spelling]}\n{above + chr(10) if above else ''}\n{kernel}"
-
-    @property
-    def package(self) -> str:
-        """What its file imports."""
-        return "nki" if self.spelling == "nki" else "neuronxcc.nki"
 
     @property
     def shown(self) -> str:
@@ -252,8 +270,8 @@ class Rule(Struct, frozen=True):
 class Facts(TypedDict):
     """What a rule says, as `Rule` has it.
 
-    Lines of `wrong` and `right` stand in `kernel`. `other` is the pair in the other spelling, or the kernel
-    in which the same lines stand there.
+    Lines of `wrong` and `right` stand in `kernel`. What the hardware punishes has both in the other spelling
+    too, unless it is `alone`: as `other`, a kernel for the same lines or a pair, or `Example.in_beta1`.
     """
 
     title: str
@@ -282,10 +300,13 @@ def rule(id: str, family: str, severity: Severity | Refusal, **facts: Unpack[Fac
         raise TypeError(f"rule {id}: {', '.join(missing) or 'its family or identifier'} will not do")
     refusal = severity if isinstance(severity, Refusal) else None
     level = severity.severity if isinstance(severity, Refusal) else severity
-    own, other = _pair(facts, facts.get("kernel", COPIED)), facts.get("other")
-    pairs = (own, _pair(facts, other) if isinstance(other, Example) else other)
-    kept = tuple(pair for pair in pairs if pair)
-    RULES[id] = Rule(id, family, level, **parts, pairs=kept, alone=facts.get("alone", ""), refusal=refusal)
+    own, other, alone = _pair(facts, facts.get("kernel", COPIED)), facts.get("other"), facts.get("alone", "")
+    if isinstance(other, Example):
+        other = _pair(facts, other)
+    elif own and not other and not alone and refusal is None:
+        other = Pair(own.wrong.in_beta1, own.right.in_beta1)
+    pairs = tuple(pair for pair in (own, other) if pair)
+    RULES[id] = Rule(id, family, level, **parts, pairs=pairs, alone=alone, refusal=refusal)
     return RULES[id]
 
 

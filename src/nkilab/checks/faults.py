@@ -6,7 +6,6 @@ import warnings
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from traceback import walk_tb
-from types import TracebackType
 
 from msgspec.structs import replace
 
@@ -28,17 +27,11 @@ tiles: total f32[128,{0}] psum; out f32[128,{0}] hbm < result
 nisa.nc_matmul(total, left, right)
 nisa.tensor_copy(result, total)
 """
-_TOO_WIDE_BETA1 = """
-tiles: left bf16[128,128] sbuf < a; right bf16[128,{0}] sbuf < b; out f32[128,{0}] hbm < nl.copy(total)
-total = nisa.nc_matmul(left, right)
-"""
-_WIDE = {"a": "bf16[128,128]", "b": "bf16[128,{}]"}
 KERNEL_ERROR = rule("kernel-error", "kernel", "error", title="the kernel runs to its end",
     what="the machine or the language does not allow what it asks for; `nkilab run` says the same",
     why="the vendor's compiler refuses it, or the hardware cannot do it",
     fix="do what the hint of the message says", source="the page that the message names",
-    kernel=Example(_TOO_WIDE, _WIDE), other=Example(_TOO_WIDE_BETA1, _WIDE, "neuronxcc"),
-    wrong="1024", right="512",
+    kernel=Example(_TOO_WIDE, {"a": "bf16[128,128]", "b": "bf16[128,{}]"}), wrong="1024", right="512",
 )  # fmt: skip
 
 _LONELY = """
@@ -51,18 +44,15 @@ DEADLOCK = rule("deadlock", "kernel", "error", title="programs that wait for eac
     why="the device hangs until the runtime gives up",
     fix="let all programs come to the same calls of sendrecv and core_barrier, in the same order",
     source="nki.isa.sendrecv, pipe_id; nki.isa.core_barrier",
-    kernel=Example(_LONELY, {"x": "f32[128,512]"}, grid="2"),
+    kernel=Example(_LONELY, {"x": "f32[128,512]"}, grid="2"), right="nisa.core_barrier(out, (0, 1))",
     wrong="if nl.program_id(0) == 0:\n    nisa.core_barrier(out, (0, 1))",
-    right="nisa.core_barrier(out, (0, 1))", alone="Beta 1 has neither sendrecv nor core_barrier",
+    alone="Beta 1 has neither sendrecv nor core_barrier",
 )  # fmt: skip
 
-_IDLE = """
-tiles: data f32[128,512] sbuf < x; result f32[128,512] sbuf; total f32[128,1] sbuf; out f32[128,1] hbm < total
-nisa.exponential(result, data, reduce_res=total, reduce_cmd=nisa.reduce_cmd.{})
-"""
 _SINE = """
-tiles: out f32[128,512] hbm < nl.sin(angles)
-angles = nl.full((128, 512), {}, nl.float32)
+tiles: angles f32[128,512] sbuf; out f32[128,512] hbm < angles
+nisa.memset(angles, {})
+nisa.activation(angles, nl.sin, angles)
 """
 KERNEL_WARNING = rule(
     "kernel-warning", "kernel", "warning", title="nothing runs that does not mean what it says",
@@ -70,9 +60,7 @@ KERNEL_WARNING = rule(
     why="the result depends on what the hardware happened to hold, or is not what the text says",
     fix="do what the message says, or silence it with a reason",
     source="the page of the instruction: `nkilab explain NAME`",
-    kernel=Example(_IDLE, {"x": "f32[128,512]"}, options=("--target", "trn3")),
-    wrong="reduce", right="reset_reduce",
-    other=Example(_SINE, {"x": "f32[1,1]"}, "neuronxcc").pair("4.0", "1.0"),
+    kernel=Example(_SINE, {"x": "f32[1,1]"}), wrong="4.0", right="1.0",
 )  # fmt: skip
 
 # warnings that shadow bits tell better
@@ -104,9 +92,10 @@ def _broken_by(error: NkilabError) -> Rule:
 def _site(error: NkilabError, kernel: Kernel) -> Site:
     """The user's line of an error: the frame of his that its message names."""
     name, _, number = error.where.rpartition(":")
-    for site in _frames(error.__traceback__):
-        if str(site.line) == number and Path(site.file).name == name:
-            return site
+    for frame, line in walk_tb(error.__traceback__):
+        file = frame.f_code.co_filename
+        if is_named(frame.f_code) and str(line) == number and Path(file).name == name:
+            return Site(file, line)
     home = definition_of(kernel)
     if name and number.isdigit() and name == Path(home.file).name:
         return Site(home.file, int(number))
@@ -122,14 +111,6 @@ def of_python(error: Exception) -> NkilabError | None:
     where = f"{Path(frame.f_code.co_filename).name}:{line}"
     problem = KernelError(f"{type(error).__name__}: {error}").located(where, "")
     return problem.with_traceback(error.__traceback__) if is_named(frame.f_code) else None
-
-
-def _frames(trace: TracebackType | None) -> Iterator[Site]:
-    while trace is not None:
-        code = trace.tb_frame.f_code
-        if is_named(code):
-            yield Site(code.co_filename, trace.tb_lineno)
-        trace = trace.tb_next
 
 
 def from_warnings(heard: Iterable[warnings.WarningMessage]) -> Iterator[Finding]:

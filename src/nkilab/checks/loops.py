@@ -24,11 +24,10 @@ from .finding import Finding, once
 _UNROLLED = "`nki` unrolls every loop in order"
 AFFINE = "nki.language.affine_range; err_unexpected_output_dependencies"
 _RUNNING = """
-tiles: out x.dtype[128,512] hbm
+tiles: out x.dtype[128,512] hbm < state
 state = nl.zeros((128, 512), x.dtype, buffer=nl.sbuf)
 for i in nl.{}(4):
     state[...] = nl.exp(state) + nl.load(x[i])
-nl.store(out, state)
 """
 _X = {"x": "f32[4,128,512]"}
 CARRIED = rule(
@@ -73,10 +72,10 @@ INSTANCES = rule("instances-output", "loops", "error", title="instances of a gri
 )  # fmt: skip
 
 _AFTER = """
-tiles: out x.dtype[128,512] hbm
-{before}for i in nl.sequential_range(4):
-    tile{key} = nl.load(x[i])
-nl.store(out, tile)
+tiles: out x.dtype[128,512] hbm < tile
+tile = nl.zeros((128, 512), x.dtype, buffer=nl.sbuf)
+for i in nl.sequential_range(4):
+    tile{} = nl.load(x[i])
 """
 SCOPE = rule(
     "out-of-scope", "loops", "error",
@@ -85,10 +84,8 @@ SCOPE = rule(
     why="the body is traced once and its tiles live in one iteration; Python's name still holds the last one",
     fix="make the tile before the loop and write it with tile[...] = inside",
     source="err_local_variable_used_out_of_scope",
-    wrong=Example(_AFTER.format(before="", key=""), _X, "neuronxcc"), right=Example(
-        _AFTER.format(before="tile = nl.zeros((128, 512), x.dtype, buffer=nl.sbuf)\n", key="[...]"),
-        _X, "neuronxcc",
-    ), alone=f"{_UNROLLED}; `lost-iterations` tells of what is lost there",
+    kernel=Example(_AFTER, _X, "neuronxcc"), wrong="", right="[...]",
+    alone=f"{_UNROLLED}; `lost-iterations` tells of what is lost there",
 )  # fmt: skip
 
 # kinds of loops whose body the compiler of Beta 1 traces once

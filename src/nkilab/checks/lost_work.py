@@ -15,13 +15,13 @@ from .lineage import Lineage
 from .loops import carrier_of, updates_by
 from .restarts import Stretch, restarts
 
-_BLOCKS = Example("""
+_BLOCKS = """
 tiles: out f32[640,512] hbm
-nisa.dma_copy(dst=out[nl.ds(128, 512)], src=x)
+nisa.dma_copy(out[nl.ds(128, 512)], x)
 for i in nl.static_range(4):
     tiles: tile f32[128,512] sbuf < x[nl.ds(i * 128, 128)]
-    nisa.dma_copy(dst=out[nl.ds({} * 128, 128)], src=tile)
-""", {"x": "f32[512,512]"})  # fmt: skip
+    nisa.dma_copy(out[nl.ds({} * 128, 128)], tile)
+"""
 OVERWRITTEN = rule("overwritten-result", "loops", "warning",
     title="what one iteration stores, the next one does not write over",
     what="a line stores to the same elements of a tensor in HBM again, in another iteration, before "
@@ -30,7 +30,7 @@ OVERWRITTEN = rule("overwritten-result", "loops", "warning",
     "should go on over the iterations is made anew in each of them",
     fix="index the destination with the variable of the loop, or add up and store after the loop",
     source="nkilab: a value that is stored and never read is lost",
-    kernel=_BLOCKS, other=_BLOCKS.in_beta1, wrong="0", right="i",
+    kernel=Example(_BLOCKS, {"x": "f32[512,512]"}), wrong="0", right="i",
 )  # fmt: skip
 
 _ROWS = """
@@ -44,17 +44,6 @@ for m in range(2):
         nisa.tensor_tensor(total, total, product, op=nl.add)
         nisa.dma_copy(out[nl.ds(m * 128, 128), nl.ds(n * 256, 256)], total)
 """
-_ROWS_BETA1 = """
-tiles: left bf16[128,256] sbuf < a; right bf16[128,512] sbuf < b; out f32[256,512] hbm
-total = nl.zeros((128, 256), nl.float32, buffer=nl.sbuf)
-for m in nl.static_range(2):
-    for n in nl.static_range(2):
-        {}product = nisa.nc_matmul(left[:, nl.ds(m * 128, 128)], right[:, nl.ds(n * 256, 256)])
-        total[...] = nl.add(total, product)
-        nl.store(out[nl.ds(m * 128, 128), nl.ds(n * 256, 256)], total)
-"""
-_CLEARED = "total[...] = nl.zeros_like(total)"
-_OPERANDS = {"a": "bf16[128,256]", "b": "bf16[128,512]"}
 GOES_ON = rule("sbuf-sum-goes-on", "loops", "warning",
     title="a sum in SBUF that was stored as one result does not begin the next one",
     what="products are added to a sum in SBUF that was stored to HBM; their operands are in it already and "
@@ -62,8 +51,8 @@ GOES_ON = rule("sbuf-sum-goes-on", "loops", "warning",
     why="the second result has the first one in it. A running sum that is stored takes new operands",
     fix="clear the sum within the loop over the results: nisa.memset(total, 0.0)",
     source="nkilab: the same for sums in PSUM is psum-sum-goes-on",
-    kernel=Example(_ROWS, _OPERANDS), wrong="", right="nisa.memset(total, 0.0)\n        ",
-    other=Example(_ROWS_BETA1, _OPERANDS, "neuronxcc").pair("", f"{_CLEARED}\n        "),
+    kernel=Example(_ROWS, {"a": "bf16[128,256]", "b": "bf16[128,512]"}),
+    wrong="", right="nisa.memset(total, 0.0)\n        ",
 )  # fmt: skip
 
 # pairs of stores of one line that are looked at

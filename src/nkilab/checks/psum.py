@@ -9,7 +9,6 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 from msgspec import Struct, field
-from msgspec.structs import replace
 
 from ..dialects.history import BETA1
 from ..place.boxes import Overlaps
@@ -25,27 +24,12 @@ MODE = "nki.isa.nc_matmul, accumulation mode"
 _ARGS = {"a": "bf16[128,128]", "b": "bf16[128,512]"}
 _HEAD = """
 tiles: left bf16[128,128] sbuf < a; right bf16[128,512] sbuf < b; result f32[128,{wide}] sbuf
-tiles: out f32[128,{wide}] hbm; total f32[128,{wide}] psum
-"""
-_TAIL = """
-nisa.tensor_copy(result, total)
-nisa.dma_copy(out, result)
+tiles: out f32[128,{wide}] hbm < result; total f32[128,{wide}] psum
 """
 
 
 def _kernel(body: str, wide: int = 512) -> Example:
-    return Example(_HEAD.format(wide=wide) + body + _TAIL, _ARGS)
-
-
-# the same in Beta 1, with zeros in the tile in PSUM
-_BETA1 = Example("""
-tiles: left bf16[128,128] sbuf < a; right bf16[128,512] sbuf < b; out f32[128,{wide}] hbm < nl.copy(total)
-total = nl.zeros((128, {wide}), nl.float32, buffer=nl.psum)
-""", _ARGS, "neuronxcc")  # fmt: skip
-
-
-def _beta1(body: str, wide: int = 512) -> Example:
-    return replace(_BETA1, body=_BETA1.body.format(wide=wide) + body)
+    return Example(f"{_HEAD.format(wide=wide)}{body}nisa.tensor_copy(result, total)", _ARGS)
 
 
 _ADDS = "`+=` starts and adds up sums in Beta 1, whose nc_matmul has no accumulate="
@@ -77,6 +61,8 @@ ZEROED = rule("psum-accumulate-zeroed", "psum", "note", title="matmuls start the
 )  # fmt: skip
 
 _INTERLEAVED = """
+tiles: left bf16[128,128] sbuf < a; right bf16[128,512] sbuf < b; out f32[128,512] hbm < nl.copy(total)
+total = nl.zeros((128, 512), nl.float32, buffer=nl.psum)
 {}
         columns = nl.ds(half * 256, 256)
         total[:, columns] += nisa.nc_matmul(left, right[:, columns])
@@ -91,11 +77,10 @@ INTERLEAVED = rule("psum-interleaved", "psum",
     "violation of accumulation group interleaving, where it notices",
     fix="finish one sum before the next one is started, or give each a bank of its own",
     source="direct allocation guide, lifetime conflicts; trn1 architecture guide, accumulation groups",
-    kernel=_beta1(_INTERLEAVED), wrong=_TURNS, right=_NESTED,
+    kernel=Example(_INTERLEAVED, _ARGS, "neuronxcc"), wrong=_TURNS, right=_NESTED,
 )  # fmt: skip
 
-_SHARED = """
-for {first}:
+_SHARED = """for {first}:
     for {second}:
         columns = nl.ds(half * 256, 256)
         nisa.nc_matmul(total[:, columns], left, right[:, columns], accumulate=k > 0)
@@ -112,38 +97,23 @@ SHARED = rule(
     right=_kernel(_SHARED.format(first="half in range(2)", second="k in range(2)")),
 )  # fmt: skip
 
-_OVERWRITTEN = """
-for k in range(4):
-    nisa.nc_matmul(total, left, right, accumulate={})
-"""
 LOST = rule(
     "psum-lost-sum", "psum", "warning", title="a sum is read before the next one is started in its place",
     what="a matmul overwrites a result of matmuls that nothing has read",
     why="the first result is lost: it is copied to sbuf too late or never, or should have been added to",
     fix="copy the sum to sbuf with tensor_copy before the next one, or let the matmul accumulate",
-    source=MODE, kernel=_kernel(_OVERWRITTEN), wrong="False", right="k > 0",
-    other=_beta1("for _ in nl.static_range(4):\n    total[...] {} nisa.nc_matmul(left, right)")
-    .pair("=", "+="),
+    source=MODE, kernel=_kernel(_LOOP), wrong="False", right="k > 0",
 )  # fmt: skip
 
 _GRID = """
-tiles: left bf16[128,2,128] sbuf < a.reshape((128, 2, 128)); right bf16[128,512] sbuf < b
+tiles: left bf16[128,256] sbuf < a; right bf16[128,512] sbuf < b
 tiles: result f32[128,256] sbuf; total f32[128,256] psum; out f32[256,512] hbm
 for m in range(2):
     for n in range(2):
-        nisa.nc_matmul(total, left[:, m], right[:, nl.ds(n * 256, 256)]{})
+        nisa.nc_matmul(total, left[:, nl.ds(m * 128, 128)], right[:, nl.ds(n * 256, 256)]{})
         nisa.tensor_copy(result, total)
         nisa.dma_copy(out[nl.ds(m * 128, 128), nl.ds(n * 256, 256)], result)
 """
-_GRID_BETA1 = """
-tiles: left bf16[128,256] sbuf < a; right bf16[128,512] sbuf < b; out f32[256,512] hbm
-total = nl.zeros((128, 256), nl.float32, buffer=nl.psum)
-for m in nl.static_range(2):
-    for n in nl.static_range(2):
-        {}total += nisa.nc_matmul(left[:, nl.ds(m * 128, 128)], right[:, nl.ds(n * 256, 256)])
-        nl.store(out[nl.ds(m * 128, 128), nl.ds(n * 256, 256)], nl.copy(total))
-"""
-_NEW_SUM = "total = nl.zeros((128, 256), nl.float32, buffer=nl.psum)\n        "
 _GRID_ARGS = {"a": "bf16[128,256]", "b": "bf16[128,512]"}
 GOES_ON = rule("psum-sum-goes-on", "psum", "warning",
     title="a sum that was stored as one result does not begin the next one",
@@ -153,7 +123,6 @@ GOES_ON = rule("psum-sum-goes-on", "psum", "warning",
     "value of which is stored, takes new operands instead",
     fix="make the tile in PSUM within the loop over the results, or pass accumulate=(k > 0)", source=MODE,
     kernel=Example(_GRID, _GRID_ARGS), wrong="", right=", accumulate=False",
-    other=Example(_GRID_BETA1, _GRID_ARGS, "neuronxcc").pair("", _NEW_SUM),
 )  # fmt: skip
 
 CROSSING = rule("psum-bank-crossing", "psum", "error", title="a matmul writes within one bank",
@@ -162,7 +131,7 @@ CROSSING = rule("psum-bank-crossing", "psum", "error", title="a matmul writes wi
     fix="begin the destination at a multiple of the bank, 2048 bytes per partition, or write it in two parts",
     source="direct allocation guide, known limitations: a PSUM tile cannot cross bank boundaries",
     kernel=_kernel("nisa.memset(total, 0.0)\nnisa.nc_matmul(total[:, {}], left, right)\n", 1024),
-    other=_beta1("total[:, {}] = nisa.nc_matmul(left, right)", 1024), wrong="256:768", right="512:1024",
+    wrong="256:768", right="512:1024",
 )  # fmt: skip
 
 

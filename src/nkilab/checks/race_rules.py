@@ -10,31 +10,20 @@ from .registers import OPEN
 
 RANKS = "two ranks"
 
-# in Beta 1, the second at an address that is left open
 _PLACED = """
-tiles: out x.dtype[2,128,512] hbm
-a = nl.ndarray((nl.par_dim(128), 512), x.dtype, buffer=ncc.sbuf.mod_alloc(base_addr=0))
-b = nl.ndarray((nl.par_dim(128), 512), x.dtype, buffer=ncc.sbuf.mod_alloc(base_addr={{}})){}"""
+tiles: a f32[128,512] sbuf, address=(0, 0) < x; b f32[128,512] sbuf, address=(0, {})
+"""
 LIFETIME = rule(
     "lifetime-conflict", "races", "error", title="no tile is written over while it is still needed",
     what="a tile at an address of the kernel's is read after one at overlapping addresses was written",
     why="both are the same bytes, so that the read gets what the other one left; simulators that give every "
     "tensor memory of its own do not show it", fix="give the two tiles addresses that do not overlap",
     source="direct allocation guide, common errors, lifetime conflicts",
-    kernel=Example("""
-        tiles: a f32[128,512] sbuf, address=(0, 0); b f32[128,512] sbuf, address=(0, {})
-        tiles: out f32[128,512] hbm
-        nisa.dma_copy(a, x)
-        nisa.tensor_scalar(b, a, op0=nl.multiply, operand0=2.0)
-        nisa.tensor_tensor(b, a, b, op=nl.add)
-        nisa.dma_copy(out, b)
-        return out
-        """, COPIED.args), wrong="1024", right="2048", other=Example(_PLACED.format("""
-a[...] = nl.load(x)
-b[...] = nl.multiply(a, 2.0)
-nl.store(out[0], nl.add(a, b))
-nl.store(out[1], b)
-"""), COPIED.args, "neuronxcc"),
+    kernel=Example(f"""{_PLACED}
+tiles: out f32[128,512] hbm < b
+nisa.tensor_scalar(b, a, op0=nl.multiply, operand0=2.0)
+nisa.tensor_tensor(b, a, b, op=nl.add)
+""", COPIED.args), wrong="1024", right="2048",
 )  # fmt: skip
 
 _UNORDERED_WHY = (
@@ -43,12 +32,12 @@ _UNORDERED_WHY = (
 )
 _UNORDERED = _UNORDERED_WHY[0].upper() + _UNORDERED_WHY[1:]
 
-REUSED = _PLACED.format("""
-a[...] = nl.load(x)
+REUSED = f"""{_PLACED}
+tiles: out f32[2,128,512] hbm
 nl.store(out[0], a)
 b[...] = nisa.memset((128, 512), 1.0, x.dtype)
 nl.store(out[1], b)
-""")
+"""
 DIRECT_RACE = rule(
     "race-direct-overlap", "races", "warning", title="accesses of tiles at overlapping addresses are ordered",
     what="two tensors that a kernel of Beta 1 places at overlapping addresses are accessed by different "
@@ -89,18 +78,11 @@ DYNAMIC_RACE = rule("race-dynamic-hbm", "races", "warning",
     other=replace(SCATTERED, body=_SCATTER_BETA1, spelling="neuronxcc").pair("nl.load(held[0:1])", "tile"),
 )  # fmt: skip
 
-_BLOCK = "with nl.no_reorder():\n{indent}"
 _DROPS = """
 tiles: total f32[128,1] sbuf; part f32[128,512] sbuf < x; low f32[128,512] sbuf; high f32[128,512] sbuf
 tiles: out f32[128,1] hbm < total
-{indent}nisa.activation(low, op=nl.exp, data=part, reduce_op=nl.add, reduce_cmd=nisa.reduce_cmd.reset_reduce)
-{indent}nisa.activation(high, op=nl.square, data=part, reduce_op=nl.add, reduce_res=total,
-{indent}                reduce_cmd=nisa.reduce_cmd.reduce)
-"""
-_DROPS_BETA1 = """
-tiles: part f32[128,512] sbuf < x; total f32[128,1] sbuf; out f32[128,1] hbm < total
-low = nisa.activation(op=nl.exp, data=part, reduce_op=nl.add, reduce_cmd=nisa.reduce_cmd.reset_reduce)
-nisa.activation(op=nl.square, data={}, reduce_op=nl.add, reduce_res=total, reduce_cmd=nisa.reduce_cmd.reduce)
+nisa.activation(low, nl.exp, part, reduce_op=nl.add, reduce_cmd=nisa.reduce_cmd.reset_reduce)
+nisa.activation(high, nl.exp, {}, reduce_op=nl.add, reduce_res=total, reduce_cmd=nisa.reduce_cmd.reduce)
 """
 OPEN_RACE = rule("race-open-schedule", "races", "note",
     title="instructions that share registers of an engine keep their order",
@@ -110,9 +92,7 @@ OPEN_RACE = rule("race-open-schedule", "races", "note",
     "looks at registers, and examples of the documents rely on it",
     fix="put both into one `with nl.no_reorder():` block, or let the second read what the first wrote",
     source="nki.language.no_reorder; NKI scheduling guide; assumed",
-    wrong=Example(_DROPS.format(indent=""), COPIED.args),
-    right=Example(_DROPS.replace("{indent}", _BLOCK, 1).format(indent="    "), COPIED.args),
-    other=Example(_DROPS_BETA1, COPIED.args, "neuronxcc").pair("part", "low"),
+    kernel=Example(_DROPS, COPIED.args), wrong="part", right="low",
 )  # fmt: skip
 
 _EXCHANGE = """

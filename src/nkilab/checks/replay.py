@@ -48,7 +48,7 @@ def orderings(graph: Graph, races: list[Pair], seed: int = 0) -> Iterator[Orderi
     count = int(graph.base[-1])
     waits, followers = _constraints(graph)
     row = np.arange(count)
-    engine = np.concatenate([track.slots_engine for track in graph.tracks]) if count else row
+    engine = np.concatenate([track.slots.engine for track in graph.tracks]) if count else row
 
     def laid_out(key: Callable[[int], tuple[int, ...]]) -> np.ndarray:
         return _listed(waits, followers, key)

@@ -24,17 +24,8 @@ tiles: result f32[128,512] sbuf; out f32[128,512] hbm < result
 nisa.tensor_copy(result, total)
 """
 _TILE = "total = nl.ndarray((128, 512), nl.float32, buffer=nl.psum)\n"
-_LOOP = "for k in nl.affine_range(4):\n    "
+_LOOP = "for k in range(4):\n    "
 _PRODUCT = "nisa.nc_matmul(total, left[:, k], right[:, k])\n"
-_SUM_BETA1 = """
-tiles: left bf16[128,4,128] sbuf < a; right bf16[128,4,512] sbuf < b; out f32[128,512] hbm < nl.copy(total)
-{}total += nisa.nc_matmul(left[:, k], right[:, k])
-"""
-_OPERANDS = {"a": "bf16[128,4,128]", "b": "bf16[128,4,512]"}
-_ZEROS, _TURNS = (
-    "total = nl.zeros((128, 512), nl.float32, buffer=nl.psum)\n",
-    "for k in nl.static_range(4):\n    ",
-)
 LOST_ITERATIONS = rule(
     "lost-iterations", "loops", "warning", title="each iteration leaves something that is read",
     what="a line in a loop makes a new tile in each iteration, a matmul of other operands fills it, and only "
@@ -42,17 +33,16 @@ LOST_ITERATIONS = rule(
     why="all iterations but the last work in vain: what should add up over them begins anew in each",
     fix="make the tile before the loop that adds up in it",
     source="nkilab: a value that nothing reads is lost",
-    kernel=Example(_SUM, _OPERANDS),
+    kernel=Example(_SUM, {"a": "bf16[128,4,128]", "b": "bf16[128,4,512]"}),
     wrong=f"{_LOOP}{_TILE}    {_PRODUCT}", right=f"{_TILE}{_LOOP}{_PRODUCT}",
-    other=Example(_SUM_BETA1, _OPERANDS, "neuronxcc").pair(f"{_TURNS}{_ZEROS}    ", f"{_ZEROS}{_TURNS}"),
 )  # fmt: skip
 
-_ROWS = Example("""
+_ROWS = """
 tiles: out f32[128,64 * {0}] hbm
 for i in nl.affine_range({0}):
     tiles: tile f32[128,64] sbuf < x[:, nl.ds(i * 64, 64)]
-    nisa.dma_copy(dst=out[:, nl.ds(i * 64, 64)], src=tile)
-""", {"x": "f32[128,256]"})  # fmt: skip
+    nisa.dma_copy(out[:, nl.ds(i * 64, 64)], tile)
+"""
 UNREAD_INPUT = rule("unread-input", "initialisation", "note", title="a kernel uses all of its inputs",
     what="no instruction reads some elements of an argument that others are read of, or of a tile that was "
     "loaded, at addresses that are known before the kernel runs",
@@ -60,24 +50,17 @@ UNREAD_INPUT = rule("unread-input", "initialisation", "note", title="a kernel us
     "out part of the data; no value looks wrong by itself. Some kernels are called with more than they need",
     fix="compare the loop and the offsets that read it with its shape",
     source="nkilab: an input that nothing reads has no effect",
-    kernel=_ROWS, other=_ROWS.in_beta1, wrong="3", right="4",
+    kernel=Example(_ROWS, {"x": "f32[128,256]"}), wrong="3", right="4",
 )  # fmt: skip
 
-_SCALED = """
-tiles: out f32[128,512] hbm < {}; tile f32[128,512] sbuf < x; scaled f32[128,512] sbuf
-nisa.tensor_scalar(scaled, tile, nl.multiply, 2.0)
-"""
-_SCALED_BETA1 = """
-tiles: out f32[128,512] hbm < {}; tile f32[128,512] sbuf < x
-scaled = nl.multiply(tile, 2.0)
-"""
+_SCALED = "tiles: out f32[128,512] hbm < {}; tile f32[128,512] sbuf < x; scaled f32[128,512] sbuf\n" \
+          "nisa.tensor_scalar(scaled, tile, nl.multiply, 2.0)"  # fmt: skip
 UNREAD_RESULT = rule("unread-result", "initialisation", "note", title="a kernel uses all of its results",
     what="what a line loads or computes fills tiles that no instruction reads, each time that it runs",
     why="a bias that is loaded and never added, or a tile stored in the place of the one that was scaled, "
     "looks right but for its values; what is meant so, as products that warm up TensorE, only takes time",
     fix="use the result, or leave the line out", source="nkilab: a value that nothing reads is lost",
     kernel=Example(_SCALED, {"x": "f32[128,512]"}), wrong="tile", right="scaled",
-    other=Example(_SCALED_BETA1, {"x": "f32[128,512]"}, "neuronxcc"),
 )  # fmt: skip
 
 # first and last corners of boxes, a row each

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ..advice import catalogue as catalogue
-from ..checks.declare import FAMILIES, RULES, Refusal, Rule
+from ..checks.declare import FAMILIES, PACKAGES, RULES, Refusal, Rule
 from ..checks.restricted_language import NOT_COVERED
 from ..dialects.grammar import FIRST_PARSED, FORMS, KNOWN_BUILTINS, KNOWN_MATH, LAST_PARSED, REFUSED
 from ..dialects.history import VERSIONS
@@ -26,7 +26,7 @@ def finding_page(name: str) -> Page:
         f"way out: {rule.fix}",
         f"silence it: {code(f'# nkilab: ignore[{rule.id}] reason')}",
         f"source: {rule.source}",
-        *([f"{rule.pairs[0].wrong.package} alone: {rule.alone}"] if rule.alone else []),
+        *([f"{PACKAGES[rule.pairs[0].wrong.spelling]} alone: {rule.alone}"] if rule.alone else []),
         *_refusal(rule),
     )
     verb = "Pays" if rule.family == "advice" else "Broken"
@@ -34,7 +34,7 @@ def finding_page(name: str) -> Page:
                Bullets(facts))  # fmt: skip
     sections = [Section("", opening)]
     for pair in rule.pairs:
-        where = f" ({pair.wrong.package})" if len(rule.pairs) > 1 else ""
+        where = f" ({PACKAGES[pair.wrong.spelling]})" if len(rule.pairs) > 1 else ""
         sections.append(Section(f"Broken by{where}", (Code(pair.wrong.shown),)))
         sections.append(Section(f"Kept by{where}", (Code(pair.right.shown),)))
     return Page(name, "finding", tuple(sections))
