@@ -76,6 +76,37 @@ def test_the_right_example_keeps_every_rule(rule: Rule, pair: Pair, tmp_path: Pa
     assert rule.id not in {f.rule for f in findings}
 
 
+def test_an_example_of_nki_is_written_out_in_the_spelling_of_beta1() -> None:
+    example = Example(
+        """
+tiles: a f32[128,64] sbuf, address=(0, 256) < x; total f32[128,64] psum; out f32[128,64] hbm < a
+nisa.memset(a[:, 0:8], 1.0)
+for k in range(2):
+    nisa.nc_matmul(total, a, a[:, nl.ds(0, 64)], accumulate=k > 0)
+nisa.nc_matmul(total, a, a, accumulate=False)
+nisa.dma_copy(a, x)  # the end
+""",
+        {"x": "f32[128,64]"},
+    )
+    kernel = example.in_beta1.text.partition("def kernel")[2]
+    assert (
+        kernel
+        == """(x):
+    a = nl.ndarray((128, 64), nl.float32, buffer=ncc.sbuf.mod_alloc(base_addr=256))
+    total = nl.ndarray((128, 64), nl.float32, buffer=nl.psum)
+    out = nl.ndarray((128, 64), nl.float32, buffer=nl.shared_hbm)
+    a[...] = nl.load(x)
+    a[:, 0:8] = nisa.memset(a[:, 0:8].shape, 1.0, a[:, 0:8].dtype)
+    for k in range(2):
+        total[...] += nisa.nc_matmul(a, a[:, nl.ds(0, 64)])
+    total[...] = nisa.nc_matmul(a, a)
+    nisa.dma_copy(dst=a, src=x)  # the end
+    nl.store(out, a)
+    return out
+"""
+    )
+
+
 def test_a_rule_has_examples_in_both_spellings_or_says_why_one_alone_has_the_mistake() -> None:
     for one in RULES.values():
         spellings = {pair.wrong.spelling for pair in one.pairs}
@@ -87,7 +118,7 @@ def test_a_rule_has_examples_in_both_spellings_or_says_why_one_alone_has_the_mis
             refusing = {v for v in VERSIONS if one.refusal.applies(v, 0)}
             assert spellings == {"neuronxcc" if v == BETA1 else "nki" for v in refusing}, one.id
         needs_reason = one.refusal is None and len(spellings) == 1
-        assert bool(one.alone) == needs_reason, one.id
+        assert bool(one.one_spelling) == needs_reason, one.id
 
 
 @every_rule

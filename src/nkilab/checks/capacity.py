@@ -87,7 +87,7 @@ MIXED = rule(
     fix="give every tile an address, or none",
     source="direct allocation guide: direct and automatic allocation do not mix",
     kernel=Example(_FIXED, {"a": "bf16[128,128]", "b": "bf16[128,512]"}), wrong="", right=", address=(0, 0)",
-    alone="a kernel of Beta 1 that gives an address and leaves one out stops, as `kernel-error` tells",
+    one_spelling="a kernel of Beta 1 that gives an address and leaves one out stops, as `kernel-error` tells",
 )  # fmt: skip
 
 _BOTH = """

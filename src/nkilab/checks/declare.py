@@ -77,9 +77,9 @@ def _allocations(line: re.Match[str], spelling: str) -> str:
     return text if spelling == "nki" else _PLACED.sub(r"ncc.\1.mod_alloc(base_addr=\2)", text)
 
 
-def _assigned(found: re.Match[str]) -> str:
+def _assigned(line: re.Match[str]) -> str:
     """A call that writes to its first operand, as Beta 1 has it: what the call returns is assigned."""
-    call = ast.parse(found[2], mode="eval").body
+    call = ast.parse(line[2], mode="eval").body
     assert isinstance(call, ast.Call)
     dst, *args = map(ast.unparse, call.args)
     named = [f"{k.arg}={ast.unparse(k.value)}" for k in call.keywords]
@@ -88,11 +88,11 @@ def _assigned(found: re.Match[str]) -> str:
     sign = "+=" if called == "nisa.nc_matmul" and "accumulate=False" not in named else "="
     match called:
         case "nisa.dma_copy":
-            return f"{found[1]}{called}(dst={dst}, src={args[0]})"
+            return f"{line[1]}{called}(dst={dst}, src={args[0]})"
         case "nisa.memset":
             args = [f"{dst}.shape", *args, f"{dst}.dtype"]
     words = (*args, *(word for word in named if not word.startswith("accumulate=")))
-    return f"{found[1]}{target} {sign} {called}({', '.join(words)})"
+    return f"{line[1]}{target} {sign} {called}({', '.join(words)})"
 
 
 class Example(Struct, frozen=True):
@@ -139,8 +139,8 @@ class Example(Struct, frozen=True):
     def text(self) -> str:
         """The file: imports and the kernel."""
         head = f"@nki.jit\ndef kernel({', '.join(self.args)}):\n"
-        made = partial(_allocations, spelling=self.spelling)
-        body = indent(_TILES.sub(made, dedent(self.body).strip("\n")), "    ")
+        allocations = partial(_allocations, spelling=self.spelling)
+        body = indent(_TILES.sub(allocations, dedent(self.body).strip("\n")), "    ")
         returned = _RETURNED.search(self.body)
         source = returned[1] if returned else ""
         stored = f"\n    {_STORED[self.spelling].format('out', source)}" if source else ""
@@ -225,7 +225,7 @@ class Rule(Struct, frozen=True):
         source: document and heading.
         pairs: examples, of one spelling or of both; none where only a damaged installation, another table of
             dependences or a slow kernel can break it.
-        alone: why one spelling alone has such a mistake; "" where both have it, or versions say so.
+        one_spelling: why one spelling alone has such a mistake; "" where both have it, or versions say so.
         refusal: that the vendor's build refuses it; None where the hardware punishes it.
     """
 
@@ -238,7 +238,7 @@ class Rule(Struct, frozen=True):
     fix: str
     source: str
     pairs: tuple[Pair, ...]
-    alone: str = ""
+    one_spelling: str = ""
     refusal: Refusal | None = None
 
     @property
@@ -271,7 +271,7 @@ class Facts(TypedDict):
     """What a rule says, as `Rule` has it.
 
     Lines of `wrong` and `right` stand in `kernel`. What the hardware punishes has both in the other spelling
-    too, unless it is `alone`: as `other`, a kernel for the same lines or a pair, or `Example.in_beta1`.
+    too, unless `one_spelling` says why not: `other`, a kernel for the same lines or a pair, or `in_beta1`.
     """
 
     title: str
@@ -283,7 +283,7 @@ class Facts(TypedDict):
     right: NotRequired[Example | Lines]
     kernel: NotRequired[Example | str]
     other: NotRequired[Example | Pair]
-    alone: NotRequired[str]
+    one_spelling: NotRequired[str]
     options: NotRequired[tuple[str, ...]]
 
 
@@ -298,15 +298,15 @@ def rule(id: str, family: str, severity: Severity | Refusal, **facts: Unpack[Fac
     missing = [name for name, part in parts.items() if not part]
     if missing or family not in FAMILIES or id in RULES:
         raise TypeError(f"rule {id}: {', '.join(missing) or 'its family or identifier'} will not do")
-    refusal = severity if isinstance(severity, Refusal) else None
-    level = severity.severity if isinstance(severity, Refusal) else severity
-    own, other, alone = _pair(facts, facts.get("kernel", COPIED)), facts.get("other"), facts.get("alone", "")
+    refusal, level = (severity, severity.severity) if isinstance(severity, Refusal) else (None, severity)
+    reason, other = facts.get("one_spelling", ""), facts.get("other")
+    own = _pair(facts, facts.get("kernel", COPIED))
     if isinstance(other, Example):
         other = _pair(facts, other)
-    elif own and not other and not alone and refusal is None:
+    elif own and not other and not reason and refusal is None:
         other = Pair(own.wrong.in_beta1, own.right.in_beta1)
     pairs = tuple(pair for pair in (own, other) if pair)
-    RULES[id] = Rule(id, family, level, **parts, pairs=pairs, alone=alone, refusal=refusal)
+    RULES[id] = Rule(id, family, level, **parts, pairs=pairs, one_spelling=reason, refusal=refusal)
     return RULES[id]
 
 

@@ -46,7 +46,7 @@ DEADLOCK = rule("deadlock", "kernel", "error", title="programs that wait for eac
     source="nki.isa.sendrecv, pipe_id; nki.isa.core_barrier",
     kernel=Example(_LONELY, {"x": "f32[128,512]"}, grid="2"), right="nisa.core_barrier(out, (0, 1))",
     wrong="if nl.program_id(0) == 0:\n    nisa.core_barrier(out, (0, 1))",
-    alone="Beta 1 has neither sendrecv nor core_barrier",
+    one_spelling="Beta 1 has neither sendrecv nor core_barrier",
 )  # fmt: skip
 
 _SINE = """

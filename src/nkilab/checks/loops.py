@@ -37,7 +37,7 @@ CARRIED = rule(
     why="the compiler runs iterations in any order and side by side; only sums of matmuls, loop_reduce and "
     "updates such as `t += x` may be carried", fix="use nl.sequential_range", source=AFFINE,
     kernel=Example(_RUNNING, _X, "neuronxcc"), wrong="affine_range", right="sequential_range",
-    alone=_UNROLLED,
+    one_spelling=_UNROLLED,
 )  # fmt: skip
 
 _FILL = """
@@ -52,7 +52,7 @@ TWICE = rule("affine-output", "loops", "error", title="iterations of affine_rang
     why="iterations run in any order: any of them may be the last",
     fix="index the destination with the loop variable, or use nl.sequential_range", source=AFFINE,
     kernel=Example(_FILL, _X, "neuronxcc"), wrong="out[0]", right="out[i]",
-    alone=f"{_UNROLLED}; `overwritten-result` tells of what is lost there",
+    one_spelling=f"{_UNROLLED}; `overwritten-result` tells of what is lost there",
 )  # fmt: skip
 
 _OF_INSTANCES = """
@@ -68,7 +68,7 @@ INSTANCES = rule("instances-output", "loops", "error", title="instances of a gri
     source="NKI programming model, SPMD; err_unexpected_output_dependencies",
     kernel=Example(_OF_INSTANCES, _X, "neuronxcc", grid="4"),
     wrong="nl.store(out[0], nl.load(x[i]))", right="",
-    alone="a grid of `nki` is cores, of which `race-two-cores` tells",
+    one_spelling="a grid of `nki` is cores, of which `race-two-cores` tells",
 )  # fmt: skip
 
 _AFTER = """
@@ -85,7 +85,7 @@ SCOPE = rule(
     fix="make the tile before the loop and write it with tile[...] = inside",
     source="err_local_variable_used_out_of_scope",
     kernel=Example(_AFTER, _X, "neuronxcc"), wrong="", right="[...]",
-    alone=f"{_UNROLLED}; `lost-iterations` tells of what is lost there",
+    one_spelling=f"{_UNROLLED}; `lost-iterations` tells of what is lost there",
 )  # fmt: skip
 
 # kinds of loops whose body the compiler of Beta 1 traces once

@@ -38,7 +38,7 @@ FIRST_WRITE = rule("psum-accumulate-unwritten", "psum", "error", title="the firs
     what="nc_matmul is given accumulate=True where no matmul and no other instruction has written to dst",
     why="it adds to what an earlier sum left in the bank: undefined on every chip, zero in simulators",
     fix="pass accumulate=(k > 0), or leave accumulate out", source=MODE,
-    kernel=_kernel(_LOOP), wrong="True", right="k > 0", alone=_ADDS,
+    kernel=_kernel(_LOOP), wrong="True", right="k > 0", one_spelling=_ADDS,
 )  # fmt: skip
 FOREIGN_WRITE = rule("psum-accumulate-foreign", "psum", "error", title="matmuls add to what matmuls wrote",
     what="nc_matmul is given accumulate=True, or adds by itself, to what no matmul wrote",
@@ -47,7 +47,7 @@ FOREIGN_WRITE = rule("psum-accumulate-foreign", "psum", "error", title="matmuls 
     source=f"{MODE}, note",
     wrong=_kernel("nisa.memset(total, 1.0)\nnisa.nc_matmul(total, left, right, accumulate=True)\n"),
     right=_kernel("nisa.nc_matmul(total, left, right, accumulate=False)\n"),
-    alone=f"{_ADDS}; what it makes of other values than zeros is not documented",
+    one_spelling=f"{_ADDS}; what it makes of other values than zeros is not documented",
 )  # fmt: skip
 
 ZEROED = rule("psum-accumulate-zeroed", "psum", "note", title="matmuls start their sum by overwriting",
@@ -57,7 +57,7 @@ ZEROED = rule("psum-accumulate-zeroed", "psum", "note", title="matmuls start the
     source=f"{MODE}, note; against it device logs of public kernels on trn2",
     wrong=_kernel("nisa.memset(total, 0.0)\nnisa.nc_matmul(total, left, right, accumulate=True)\n"),
     right=_kernel("nisa.nc_matmul(total, left, right, accumulate=False)\n"),
-    alone=f"{_ADDS} and leaves the zeros out",
+    one_spelling=f"{_ADDS}; its compiler leaves the zeros out",
 )  # fmt: skip
 
 _INTERLEAVED = """

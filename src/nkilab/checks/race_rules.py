@@ -47,7 +47,7 @@ DIRECT_RACE = rule(
     fix="give the second tensor bytes of its own, or make both of them tiles of one tensor",
     source="direct allocation guide, known limitations: race conditions are not all caught",
     kernel=Example(REUSED, COPIED.args, "neuronxcc"), wrong="0", right="2048",
-    alone="the compiler of `nki` orders such accesses; migration guide, direct allocation",
+    one_spelling="the compiler of `nki` orders such accesses; migration guide, direct allocation",
 )  # fmt: skip
 
 SCATTERED = Example("""
@@ -112,7 +112,7 @@ CORES_RACE = rule(
     fix="call nisa.core_barrier on the tensor between the two",
     source="logical core guide; nki.isa.core_barrier",
     kernel=Example(_EXCHANGE, COPIED.args, grid="2"), wrong="", right="nisa.core_barrier(shared, (0, 1))",
-    alone="nothing orders instances of Beta 1, of which `instances-output` tells",
+    one_spelling="nothing orders instances of Beta 1, of which `instances-output` tells",
 )  # fmt: skip
 
 _COLLECTIVES = "Beta 1 has no nki.collectives"
@@ -129,7 +129,7 @@ RANKS_RACE = rule("race-two-ranks", "races", "warning",
     "simulator in which everybody brings a copy first shows the right result",
     fix="give dst a tensor of its own", source="nki.collectives; assumed",
     kernel=replace(_RANKS, options=("--nki", "0.7", "--ranks", "2")),
-    wrong=_EXCHANGED.format("src"), right=_EXCHANGED.format("dst"), alone=_COLLECTIVES,
+    wrong=_EXCHANGED.format("src"), right=_EXCHANGED.format("dst"), one_spelling=_COLLECTIVES,
 )  # fmt: skip
 
 RECEIVED = rule("collective-receives-twice", "races", "note",
@@ -141,7 +141,7 @@ RECEIVED = rule("collective-receives-twice", "races", "note",
     source="sample-spectral-dns-on-aws-neuron, platform rules, 2, NKI 0.6",
     kernel=replace(_RANKS, options=("--nki", "0.7")),
     wrong=_REDUCED.format("dst") * 2 + "nisa.dma_copy(out, dst)",
-    right=_REDUCED.format("dst") + _REDUCED.format("out"), alone=_COLLECTIVES,
+    right=_REDUCED.format("dst") + _REDUCED.format("out"), one_spelling=_COLLECTIVES,
 )  # fmt: skip
 
 UNORDERED = rule("race", "races", "error", title="every pair of accesses that disturb each other is ordered",

@@ -26,8 +26,7 @@ def finding_page(name: str) -> Page:
         f"way out: {rule.fix}",
         f"silence it: {code(f'# nkilab: ignore[{rule.id}] reason')}",
         f"source: {rule.source}",
-        *([f"{PACKAGES[rule.pairs[0].wrong.spelling]} alone: {rule.alone}"] if rule.alone else []),
-        *_refusal(rule),
+        *_scope(rule),
     )
     verb = "Pays" if rule.family == "advice" else "Broken"
     opening = (Text(sentence(rule.title)), Text(f"{verb} where {rule.what}."), Text(sentence(rule.why)),
@@ -40,8 +39,10 @@ def finding_page(name: str) -> Page:
     return Page(name, "finding", tuple(sections))
 
 
-def _refusal(rule: Rule) -> Iterator[str]:
-    """Which builds refuse what breaks a rule, and how they say it."""
+def _scope(rule: Rule) -> Iterator[str]:
+    """Which spelling has a rule, which builds refuse what breaks it, and how they say it."""
+    if rule.one_spelling:
+        yield f"{code(PACKAGES[rule.pairs[0].wrong.spelling])} alone: {rule.one_spelling}"
     refusal = rule.refusal
     if refusal is None:
         return
