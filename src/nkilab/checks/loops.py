@@ -21,7 +21,7 @@ from .declare import Example, Rule, rule
 from .evidence import Evidence, Track
 from .finding import Finding, once
 
-_UNROLLED = "`nki` unrolls every loop in order"
+_UNROLLED = "`nki` runs the iterations of these ranges in order"
 AFFINE = "nki.language.affine_range; err_unexpected_output_dependencies"
 _RUNNING = """
 tiles: out x.dtype[128,512] hbm < state
