@@ -61,3 +61,9 @@ def test_there_are_many_wrong_kernels_in_both_spellings() -> None:
     spellings = {c.kernel.spelling for c in wrong}
     assert len(wrong) >= 60
     assert spellings == {"nki", "neuronxcc"}
+
+
+def test_no_case_breaks_a_rule_in_the_spelling_that_its_declaration_says_not_to_have_the_mistake() -> None:
+    examples = {rule.id: {p.wrong.spelling for p in rule.pairs} for rule in RULES.values() if rule.pairs}
+    broken = {(rule, c.kernel.spelling) for c in CASES for rule, _ in c.expected if rule in examples}
+    assert not [(rule, spelling) for rule, spelling in broken if spelling not in examples[rule]]

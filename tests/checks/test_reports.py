@@ -191,8 +191,7 @@ def kernel(x):
 
 
 def test_warnings_fail_and_advice_does_not(tmp_path: Path) -> None:
-    warned = RULES["spill"].wrong
-    assert warned is not None
+    warned = RULES["spill"].pairs[0].wrong
     path = script(tmp_path, warned.text, "spilled.py")
     done = call("check", f"{path}:kernel", "--arg", *warned.args.values(), "--json")
     assert (done.returncode, json.loads(done.stdout)["passes"]) == (1, False)
@@ -204,8 +203,7 @@ def test_warnings_fail_and_advice_does_not(tmp_path: Path) -> None:
 
 
 def test_an_error_of_the_kernel_is_a_finding_and_nothing_else_is_checked(tmp_path: Path) -> None:
-    example = RULES["kernel-error"].wrong
-    assert example is not None
+    example = RULES["kernel-error"].pairs[0].wrong
     path = script(tmp_path, example.text, "wide.py")
     args = [part for spec in example.args.values() for part in ("--arg", spec)]
     document = json.loads(call("check", f"{path}:kernel", *args, "--json").stdout)

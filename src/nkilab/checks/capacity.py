@@ -39,19 +39,18 @@ SPILL = rule("spill", "capacity", "warning", title="all tiles that are live at o
     "`spill_save_bytes` and `spill_reload_bytes`",
     fix="make the tiles smaller, or use one up before the next is loaded",
     source="trn1 architecture guide, SBUF; profile schema, spill_save_bytes",
-    wrong=Example(_SPILLED.format(8), {"x": "f32[8,128,8192]"}),
-    right=Example(_SPILLED.format(4), {"x": "f32[4,128,8192]"}),
+    kernel=Example(_SPILLED, {"x": "f32[{},128,8192]"}), wrong="8", right="4",
 )  # fmt: skip
 
 _BANKS = """
 tiles: left bf16[128,128] sbuf < a; right bf16[128,512] sbuf < b; out f32[{0},128,512] hbm
 sums = []
 for i in range({0}):
-    total = nl.ndarray((128, 512), nl.float32, buffer=nl.psum)
+    tiles: total f32[128,512] psum
     nisa.nc_matmul(total, left, right)
     sums.append(total)
 for i in range({0}):
-    result = nl.ndarray((128, 512), nl.float32, buffer=nl.sbuf)
+    tiles: result f32[128,512] sbuf
     nisa.tensor_copy(result, sums[i])
     nisa.dma_copy(out[i], result)
 """
@@ -64,24 +63,18 @@ PSUM_FULL = rule(
     kernel=Example(_BANKS, {"a": "bf16[128,128]", "b": "bf16[128,512]"}), wrong="9", right="8",
 )  # fmt: skip
 
-_WIDE = """
-tiles: tile f32[128,{width}] sbuf < x; out f32[128,{width}] hbm < tile
-"""
+_WIDE = Example("tiles: tile f32[128,{0}] sbuf < x; out f32[128,{0}] hbm < tile", {"x": "f32[128,{}]"})
 SBUF_FULL = rule(
     "sbuf-full", "capacity", "error", title="the operands of one instruction fit into SBUF together",
     what="the tiles in which the operands of an instruction lie need more bytes per partition than SBUF has",
     why="nothing can be spilled to make room for them", fix="split the free axis into smaller tiles",
-    source="trn1 architecture guide, SBUF", wrong=Example(_WIDE.format(width=65536), {"x": "f32[128,65536]"}),
-    right=Example(_WIDE.format(width=32768), {"x": "f32[128,32768]"}),
+    source="trn1 architecture guide, SBUF", kernel=_WIDE, wrong="65536", right="32768",
 )  # fmt: skip
 
 _FIXED = """
-left, right = nl.load(a), nl.load(b)
-tiles: out f32[8,128,512] hbm
+tiles: left bf16[128,128] sbuf < a; right bf16[128,512] sbuf < b; out f32[8,128,512] hbm
 for i in range(8):
-    total = nl.ndarray((128, 512), nl.float32, buffer=nl.psum, address=(0, 2048 * i))
-    other = nl.ndarray((128, 512), nl.float32, buffer=nl.psum{})
-    tiles: result f32[128,512] sbuf
+    tiles: total f32[128,512] psum, address=(0, 2048 * i); other f32[128,512] psum{}; result f32[128,512] sbuf
     nisa.nc_matmul(total, left, right)
     nisa.tensor_copy(other, total)
     nisa.tensor_copy(result, other)
@@ -94,12 +87,12 @@ MIXED = rule(
     fix="give every tile an address, or none",
     source="direct allocation guide: direct and automatic allocation do not mix",
     kernel=Example(_FIXED, {"a": "bf16[128,128]", "b": "bf16[128,512]"}), wrong="", right=", address=(0, 0)",
+    one_spelling="a kernel of Beta 1 that gives an address and leaves one out stops, as `kernel-error` tells",
 )  # fmt: skip
 
 _BOTH = """
-fixed = nl.ndarray((128, 512), nl.float32, buffer=nl.sbuf, address=(0, 8192))
-tiles: other f32[128,512] sbuf{}; out f32[128,512] hbm < other
-nisa.dma_copy(fixed, x)
+tiles: fixed f32[128,512] sbuf, address=(0, 8192) < x; other f32[128,512] sbuf{}
+tiles: out f32[128,512] hbm < other
 nisa.tensor_copy(other, fixed)
 """
 BOTH = rule("mixed-allocation", "capacity",
@@ -113,13 +106,7 @@ BOTH = rule("mixed-allocation", "capacity",
 )  # fmt: skip
 
 
-_KEPT = """
-tiles: out x.dtype[128,512] hbm
-tile = nl.ndarray((nl.par_dim(128), 512), x.dtype, buffer=ncc.sbuf.mod_alloc(base_addr=0))
-tile[...] = nl.load(x)
-{}
-nl.store(out, tile)
-"""
+_KEPT = "tiles: tile f32[128,512] sbuf, address=(0, 0) < x; out f32[128,512] hbm < tile\n{}"
 ALLOCATED = rule("allocated-scratch", "compiler",
     Refusal("documented", "", "Non IO HBM tensor is not supported in allocated NKI kernel", BETA1, BETA1),
     title="a kernel with addresses has arguments and results in hbm, and nothing else",

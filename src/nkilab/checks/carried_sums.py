@@ -13,19 +13,16 @@ from .scope import Scope
 from .text_rules import Place, text_rule
 
 _SUM = """
-tiles: out x.dtype[128,512] hbm
+tiles: out x.dtype[128,512] hbm < total
 total = nl.zeros((nl.par_dim(128), 512), x.dtype, buffer=nl.sbuf)
-for i in nl.{kind}(4):
-    {update}
-nl.store(out, total)
+for i in nl.{} nl.load(x[i])
 """
 _X4 = {"x": "f32[4,128,512]"}
 _PRODUCT = """
-tiles: out f32[128,512] hbm
+tiles: out f32[128,512] hbm < nl.copy(total)
 total = nl.zeros((nl.par_dim(128), 512), nl.float32, buffer=nl.{})
 for i in nl.affine_range(4):
     total[...] += nisa.nc_matmul(nl.load(x[i, :, 0:128]), nl.load(x[i]))
-nl.store(out, nl.copy(total))
 """
 
 
@@ -51,9 +48,8 @@ def _products(scope: Scope) -> Iterator[Place]:
     why="compilers before SDK 2.22 make two stores of it and stop; the manual lets such sums be carried, "
     "and kernels of nki-samples do so", fix="write total[...] = total + x in a nl.sequential_range loop",
     source="aws-neuron-sdk issues 1047, 1051, 1056; SDK 2.22 release notes; nki-samples",
-    wrong=Example(_SUM.format(kind="affine_range", update="total[...] += nl.load(x[i])"), _X4, "neuronxcc"),
-    right=Example(_SUM.format(kind="sequential_range", update="total[...] = total + nl.load(x[i])"), _X4,
-                  "neuronxcc"),
+    kernel=Example(_SUM, _X4, "neuronxcc"), wrong="affine_range(4):\n    total[...] +=",
+    right="sequential_range(4):\n    total[...] = total +",
 )  # fmt: skip
 def _added(scope: Scope) -> Iterator[Place]:
     for target, value in _updates(scope):

@@ -25,10 +25,8 @@ from .declare import RULES, Example, rule
 from .finding import Finding, Site
 from .sources import Ignore, Sources
 
-_SILENCED = """
-tiles: tile f32[128,512] sbuf < x; out f32[128,512] hbm
-nisa.dma_copy(out, tile)  # nkilab: ignore[{}
-"""
+_SILENCED = "tiles: tile f32[128,512] sbuf < x; out f32[128,512] hbm\n" \
+            "nisa.dma_copy(out, tile)  # nkilab: ignore[{}"  # fmt: skip
 BAD_COMMENT = rule("ignore-comment", "comments", "warning",
     title="a comment that silences a rule names the rule and a reason",
     what="a comment `# nkilab: ignore` names no rule, a rule that does not exist, or no reason",

@@ -6,10 +6,12 @@ of the examples follow from the declaration.
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Sequence
+from functools import partial
 from textwrap import dedent, indent
-from typing import Literal, NotRequired, TypedDict, Unpack
+from typing import Literal, NamedTuple, NotRequired, TypedDict, Unpack
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -37,6 +39,7 @@ _PARTS: tuple[Literal["title", "what", "why", "fix", "source"], ...] = (
     "title", "what", "why", "fix", "source",
 )  # fmt: skip
 
+PACKAGES = {"nki": "nki", "neuronxcc": "neuronxcc.nki"}
 _IMPORTS = {
     "nki": "import nki\nimport nki.isa as nisa\nimport nki.language as nl\n",
     "neuronxcc": "import neuronxcc.nki as nki\nimport neuronxcc.nki.compiler as ncc\n"
@@ -51,17 +54,45 @@ _RETURNED = re.compile(r"^tiles: (?:.*; )?out [^;<\n]* hbm[^;<\n]*(?:< ([^;\n]*)
 _TYPES = {"f32": "nl.float32", "bf16": "nl.bfloat16", "i32": "nl.int32", "u32": "nl.uint32"}
 
 
-def _allocations(line: re.Match[str]) -> str:
+# a line that calls an instruction with operands by place
+_CALL = re.compile(r"^( *)(nisa\.\w+\(\w+[\[,].*\))", re.MULTILINE)
+# what loads a tile or stores to a tensor, by spelling
+_LOADED = {"nki": "nisa.dma_copy({}, {})", "neuronxcc": "{}[...] = nl.load({})"}
+_STORED = {"nki": "nisa.dma_copy({}, {})", "neuronxcc": "nl.store({}, {})"}
+_PLACED = re.compile(r"nl.(\w+), address=\(0, (\w+)\)")
+
+
+def _allocations(line: re.Match[str], spelling: str) -> str:
     """What makes the tiles of a line, and loads them."""
     lines, loads = [], []
     for name, dtype, shape, memory, rest in _TILE.findall(line[2]):
         more, _, source = rest.partition(" < ")
+        filled = (_STORED if memory == "hbm" else _LOADED)[spelling].format(name, source)
+        loads += [line[1] + filled] if source and name != "out" else []
         lines.append(
             f"{line[1]}{name} = nl.ndarray(({shape.replace(',', ', ')}), {_TYPES.get(dtype, dtype)}, "
             f"buffer=nl.{'shared_hbm' if memory == 'hbm' else memory}{more})"
         )
-        loads += [f"{line[1]}nisa.dma_copy({name}, {source})"] if source and name != "out" else []
-    return "\n".join((*lines, *loads))
+    text = "\n".join((*lines, *loads))
+    return text if spelling == "nki" else _PLACED.sub(r"ncc.\1.mod_alloc(base_addr=\2)", text)
+
+
+def _assigned(line: re.Match[str]) -> str:
+    """A call that writes to its first operand, as Beta 1 has it: what the call returns is assigned."""
+    call = ast.parse(line[2], mode="eval").body
+    assert isinstance(call, ast.Call)
+    dst, *args = map(ast.unparse, call.args)
+    named = [f"{k.arg}={ast.unparse(k.value)}" for k in call.keywords]
+    called, target = ast.unparse(call.func), dst if dst.endswith("]") else f"{dst}[...]"
+    # a sum begins where nothing is written yet
+    sign = "+=" if called == "nisa.nc_matmul" and "accumulate=False" not in named else "="
+    match called:
+        case "nisa.dma_copy":
+            return f"{line[1]}{called}(dst={dst}, src={args[0]})"
+        case "nisa.memset":
+            args = [f"{dst}.shape", *args, f"{dst}.dtype"]
+    words = (*args, *(word for word in named if not word.startswith("accumulate=")))
+    return f"{line[1]}{target} {sign} {called}({', '.join(words)})"
 
 
 class Example(Struct, frozen=True):
@@ -88,20 +119,31 @@ class Example(Struct, frozen=True):
     options: tuple[str, ...] = ()
 
     def around(self, lines: Lines, above: str = "", options: tuple[str, ...] = ()) -> Example:
-        """The same with lines in the place of `{}` in its body."""
+        """The same with lines in the place of `{}` in its body and in the arguments."""
         middle = lines if isinstance(lines, str) else "\n".join(lines)
         options = (*self.options, *options)
-        return replace(
-            self, body=self.body.format(middle.strip("\n")), above=above or self.above, options=options
-        )
+        body, *specs = (text.format(middle.strip("\n")) for text in (self.body, *self.args.values()))
+        args = dict(zip(self.args, specs, strict=True))
+        return replace(self, body=body, args=args, above=above or self.above, options=options)
+
+    @property
+    def in_beta1(self) -> Example:
+        """The same in the spelling of Beta 1, whose instructions return what others write to an operand."""
+        return replace(self, spelling="neuronxcc", body=_CALL.sub(_assigned, self.body))
+
+    def pair(self, wrong: Lines, right: Lines) -> Pair:
+        """The same around what breaks a rule and around what keeps it."""
+        return Pair(self.around(wrong), self.around(right))
 
     @property
     def text(self) -> str:
         """The file: imports and the kernel."""
         head = f"@nki.jit\ndef kernel({', '.join(self.args)}):\n"
-        body = indent(_TILES.sub(_allocations, dedent(self.body).strip("\n")), "    ")
+        allocations = partial(_allocations, spelling=self.spelling)
+        body = indent(_TILES.sub(allocations, dedent(self.body).strip("\n")), "    ")
         returned = _RETURNED.search(self.body)
-        stored = f"\n    nisa.dma_copy(out, {returned[1]})" if returned and returned[1] else ""
+        source = returned[1] if returned else ""
+        stored = f"\n    {_STORED[self.spelling].format('out', source)}" if source else ""
         body += f"{stored}\n    return out" if returned else ""
         above, kernel = dedent(self.above).strip("\n"), f"{head}{body}\n"
         if self.within:
@@ -162,6 +204,13 @@ class Refusal(Struct, frozen=True):
         return is_within and (not generation or not self.generations or generation in self.generations)
 
 
+class Pair(NamedTuple):
+    """A kernel that breaks a rule, and no other that fails, and the same, repaired."""
+
+    wrong: Example
+    right: Example
+
+
 class Rule(Struct, frozen=True):
     """A rule of the checks.
 
@@ -174,8 +223,9 @@ class Rule(Struct, frozen=True):
         why: what the hardware or the compiler does then.
         fix: one thing to do, imperative.
         source: document and heading.
-        wrong: breaks it, and no other rule that fails.
-        right: the same, repaired.
+        pairs: examples, of one spelling or of both; none where only a damaged installation, another table of
+            dependences or a slow kernel can break it.
+        one_spelling: why one spelling alone has such a mistake; "" where both have it, or versions say so.
         refusal: that the vendor's build refuses it; None where the hardware punishes it.
     """
 
@@ -187,8 +237,8 @@ class Rule(Struct, frozen=True):
     why: str
     fix: str
     source: str
-    wrong: Example | None
-    right: Example | None
+    pairs: tuple[Pair, ...]
+    one_spelling: str = ""
     refusal: Refusal | None = None
 
     @property
@@ -218,16 +268,22 @@ class Rule(Struct, frozen=True):
 
 
 class Facts(TypedDict):
-    """What a rule says, as `Rule` has it; lines of `wrong` and `right` stand in `kernel`."""
+    """What a rule says, as `Rule` has it.
+
+    Lines of `wrong` and `right` stand in `kernel`. What the hardware punishes has both in the other spelling
+    too, unless `one_spelling` says why not: `other`, a kernel for the same lines or a pair, or `in_beta1`.
+    """
 
     title: str
     what: str
     why: str
     fix: str
     source: str
-    wrong: NotRequired[Example | Lines | None]
-    right: NotRequired[Example | Lines | None]
+    wrong: NotRequired[Example | Lines]
+    right: NotRequired[Example | Lines]
     kernel: NotRequired[Example | str]
+    other: NotRequired[Example | Pair]
+    one_spelling: NotRequired[str]
     options: NotRequired[tuple[str, ...]]
 
 
@@ -242,16 +298,24 @@ def rule(id: str, family: str, severity: Severity | Refusal, **facts: Unpack[Fac
     missing = [name for name, part in parts.items() if not part]
     if missing or family not in FAMILIES or id in RULES:
         raise TypeError(f"rule {id}: {', '.join(missing) or 'its family or identifier'} will not do")
-    refusal = severity if isinstance(severity, Refusal) else None
-    level = severity.severity if isinstance(severity, Refusal) else severity
-    wrong, right = _example(facts, facts.get("wrong")), _example(facts, facts.get("right"))
-    RULES[id] = Rule(id, family, level, **parts, wrong=wrong, right=right, refusal=refusal)
+    refusal, level = (severity, severity.severity) if isinstance(severity, Refusal) else (None, severity)
+    reason, other = facts.get("one_spelling", ""), facts.get("other")
+    own = _pair(facts, facts.get("kernel", COPIED))
+    if isinstance(other, Example):
+        other = _pair(facts, other)
+    elif own and not other and not reason and refusal is None:
+        other = Pair(own.wrong.in_beta1, own.right.in_beta1)
+    pairs = tuple(pair for pair in (own, other) if pair)
+    RULES[id] = Rule(id, family, level, **parts, pairs=pairs, one_spelling=reason, refusal=refusal)
     return RULES[id]
 
 
-def _example(facts: Facts, lines: Example | Lines | None) -> Example | None:
-    if lines is None or isinstance(lines, Example):
-        return lines
-    kernel = facts.get("kernel", COPIED)
-    kernel = COPIED.around(kernel) if isinstance(kernel, str) else kernel
-    return kernel.around(lines, options=facts.get("options", ()))
+def _pair(facts: Facts, kernel: Example | str) -> Pair | None:
+    """Both examples of a rule, with its lines in a kernel."""
+    around = COPIED.around(kernel) if isinstance(kernel, str) else kernel
+    options = facts.get("options", ())
+
+    def example(lines: Example | Lines) -> Example:
+        return lines if isinstance(lines, Example) else around.around(lines, options=options)
+
+    return Pair(example(facts["wrong"]), example(facts["right"])) if "wrong" in facts else None

@@ -153,11 +153,6 @@ class Track:
             loops.append(() if loop < 0 else (*loops[outer], (loop, value)))
         return loops
 
-    @property
-    def slots_engine(self) -> np.ndarray:
-        """Per row the engine that completes it."""
-        return self.slots.engine
-
     @cached_property
     def queue_of_form(self) -> np.ndarray:
         """Per form which queues carry it, if it is a transfer: loads, stores, on chip."""

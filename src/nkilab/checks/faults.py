@@ -6,7 +6,6 @@ import warnings
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from traceback import walk_tb
-from types import TracebackType
 
 from msgspec.structs import replace
 
@@ -23,8 +22,8 @@ from .finding import Finding, Severity, Site
 from .initialisation import UNWRITTEN_READ
 
 _TOO_WIDE = """
-tiles: left bf16[128,128] sbuf < a; right bf16[128,{width}] sbuf < b; result f32[128,{width}] sbuf
-tiles: total f32[128,{width}] psum; out f32[128,{width}] hbm < result
+tiles: left bf16[128,128] sbuf < a; right bf16[128,{0}] sbuf < b; result f32[128,{0}] sbuf
+tiles: total f32[128,{0}] psum; out f32[128,{0}] hbm < result
 nisa.nc_matmul(total, left, right)
 nisa.tensor_copy(result, total)
 """
@@ -32,28 +31,28 @@ KERNEL_ERROR = rule("kernel-error", "kernel", "error", title="the kernel runs to
     what="the machine or the language does not allow what it asks for; `nkilab run` says the same",
     why="the vendor's compiler refuses it, or the hardware cannot do it",
     fix="do what the hint of the message says", source="the page that the message names",
-    wrong=Example(_TOO_WIDE.format(width=1024), {"a": "bf16[128,128]", "b": "bf16[128,1024]"}),
-    right=Example(_TOO_WIDE.format(width=512), {"a": "bf16[128,128]", "b": "bf16[128,512]"}),
+    kernel=Example(_TOO_WIDE, {"a": "bf16[128,128]", "b": "bf16[128,{}]"}), wrong="1024", right="512",
 )  # fmt: skip
 
 _LONELY = """
 tiles: tile f32[128,512] sbuf < x; out f32[2,128,512] hbm
 nisa.dma_copy(out[nl.program_id(0)], tile)
-{call}
+{}
 """
 DEADLOCK = rule("deadlock", "kernel", "error", title="programs that wait for each other meet",
     what="each program of a launch waits in sendrecv or core_barrier for one that does not come",
     why="the device hangs until the runtime gives up",
     fix="let all programs come to the same calls of sendrecv and core_barrier, in the same order",
     source="nki.isa.sendrecv, pipe_id; nki.isa.core_barrier",
-    wrong=Example(_LONELY.format(call="if nl.program_id(0) == 0:\n    nisa.core_barrier(out, (0, 1))"),
-                  {"x": "f32[128,512]"}, grid="2"),
-    right=Example(_LONELY.format(call="nisa.core_barrier(out, (0, 1))"), {"x": "f32[128,512]"}, grid="2"),
+    kernel=Example(_LONELY, {"x": "f32[128,512]"}, grid="2"), right="nisa.core_barrier(out, (0, 1))",
+    wrong="if nl.program_id(0) == 0:\n    nisa.core_barrier(out, (0, 1))",
+    one_spelling="Beta 1 has neither sendrecv nor core_barrier",
 )  # fmt: skip
 
-_IDLE = """
-tiles: data f32[128,512] sbuf < x; result f32[128,512] sbuf; total f32[128,1] sbuf; out f32[128,1] hbm < total
-nisa.exponential(result, data, reduce_res=total, reduce_cmd=nisa.reduce_cmd.{})
+_SINE = """
+tiles: angles f32[128,512] sbuf; out f32[128,512] hbm < angles
+nisa.memset(angles, {})
+nisa.activation(angles, nl.sin, angles)
 """
 KERNEL_WARNING = rule(
     "kernel-warning", "kernel", "warning", title="nothing runs that does not mean what it says",
@@ -61,8 +60,7 @@ KERNEL_WARNING = rule(
     why="the result depends on what the hardware happened to hold, or is not what the text says",
     fix="do what the message says, or silence it with a reason",
     source="the page of the instruction: `nkilab explain NAME`",
-    kernel=Example(_IDLE, {"x": "f32[128,512]"}, options=("--target", "trn3")),
-    wrong="reduce", right="reset_reduce",
+    kernel=Example(_SINE, {"x": "f32[1,1]"}), wrong="4.0", right="1.0",
 )  # fmt: skip
 
 # warnings that shadow bits tell better
@@ -94,9 +92,10 @@ def _broken_by(error: NkilabError) -> Rule:
 def _site(error: NkilabError, kernel: Kernel) -> Site:
     """The user's line of an error: the frame of his that its message names."""
     name, _, number = error.where.rpartition(":")
-    for site in _frames(error.__traceback__):
-        if str(site.line) == number and Path(site.file).name == name:
-            return site
+    for frame, line in walk_tb(error.__traceback__):
+        file = frame.f_code.co_filename
+        if is_named(frame.f_code) and str(line) == number and Path(file).name == name:
+            return Site(file, line)
     home = definition_of(kernel)
     if name and number.isdigit() and name == Path(home.file).name:
         return Site(home.file, int(number))
@@ -112,14 +111,6 @@ def of_python(error: Exception) -> NkilabError | None:
     where = f"{Path(frame.f_code.co_filename).name}:{line}"
     problem = KernelError(f"{type(error).__name__}: {error}").located(where, "")
     return problem.with_traceback(error.__traceback__) if is_named(frame.f_code) else None
-
-
-def _frames(trace: TracebackType | None) -> Iterator[Site]:
-    while trace is not None:
-        code = trace.tb_frame.f_code
-        if is_named(code):
-            yield Site(code.co_filename, trace.tb_lineno)
-        trace = trace.tb_next
 
 
 def from_warnings(heard: Iterable[warnings.WarningMessage]) -> Iterator[Finding]:

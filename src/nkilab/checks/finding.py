@@ -97,10 +97,10 @@ class Finding(Struct, frozen=True):
 
 
 def once(findings: Iterable[Finding]) -> Iterator[Finding]:
-    """The first finding of each rule at the same lines."""
-    places: set[tuple[str, Site, Site]] = set()
+    """The first finding of each rule at the same two lines."""
+    places: set[tuple[str, frozenset[Site]]] = set()
     for finding in findings:
-        place = (finding.rule, finding.site, finding.other_site)
+        place = (finding.rule, frozenset((finding.site, finding.other_site)))
         if place not in places:
             places.add(place)
             yield finding

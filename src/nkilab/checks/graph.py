@@ -50,7 +50,7 @@ class Graph:
 
     @cached_property
     def _engines(self) -> np.ndarray:
-        return np.concatenate([track.slots_engine for track in self.tracks])
+        return np.concatenate([track.slots.engine for track in self.tracks])
 
     def _governing(self, pair: Pair) -> str:
         """The row of the table that decides: its own, or that of the signal of a transfer."""
@@ -105,7 +105,7 @@ class Graph:
         streams_of = np.full(int(self.base[-1]), NOBODY)
         width = len(ENGINES) + 3
         for number, track in enumerate(self.tracks):
-            engine = track.slots_engine
+            engine = track.slots.engine
             stream = np.full(len(engine), NOBODY)
             if self.evidence.orders(ENGINE):
                 stream[engine != DMA] = engine[engine != DMA] + number * width

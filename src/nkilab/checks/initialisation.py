@@ -14,10 +14,7 @@ from .finding import Finding, Site
 
 SOURCE = "NKI simulator guide, uninitialized memory detection"
 
-_PARTLY = """
-tiles: tile f32[128,512] sbuf; out f32[128,512] hbm < tile
-nisa.dma_copy(tile{0}, x{0})
-"""
+_PARTLY = "tiles: tile f32[128,512] sbuf; out f32[128,512] hbm < tile\nnisa.dma_copy(tile{0}, x{0})"
 UNWRITTEN_READ = rule(
     "unwritten-read", "initialisation", "error", title="every element is written before it is read",
     what="an instruction reads elements of a tile, or of an HBM tensor, that nothing has written. What an "
@@ -29,29 +26,25 @@ UNWRITTEN_READ = rule(
 )  # fmt: skip
 
 _STORED = """
-out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
+tiles: out f32[512,64] hbm
 for i in nl.affine_range({}):
-    rows = nl.ds(i * 128, 128)
-    nl.store(out[rows], nl.load(x[rows]))
-return out
+    tiles: tile f32[128,64] sbuf < x[nl.ds(i * 128, 128)]
+    nisa.dma_copy(out[nl.ds(i * 128, 128)], tile)
 """
 UNWRITTEN_OUTPUT = rule(
     "unwritten-output", "initialisation", "error", title="every element of a result is written",
     what="a kernel returns a tensor of which it wrote a part only",
     why="the rest of the result is what lay in that memory before",
     fix="store the missing part, or make the tensor smaller", source=SOURCE,
-    kernel=Example(_STORED, {"x": "f32[512,64]"}, "neuronxcc"), wrong="3", right="4",
+    kernel=Example(_STORED, {"x": "f32[512,64]"}), wrong="3", right="4",
 )  # fmt: skip
 
-_KEPT = """
-tiles: tile f32[128,512] sbuf < x; kept f32[128,512] hbm < tile
-"""
+_KEPT = "tiles: tile f32[128,512] sbuf < x; kept f32[128,512] hbm < tile\n{}"
 NO_OUTPUT = rule("no-output", "initialisation", "warning",
     title="a kernel leaves a result", what="a kernel returns no tensor and writes to none of its arguments",
     why="what it computed is lost; the compiler of Beta 1 refuses such kernels",
     fix="return the tensor in shared_hbm that holds the result", source="err_tensor_output_not_written_to",
-    wrong=Example(_KEPT, {"x": "f32[128,512]"}),
-    right=Example(f"{_KEPT.rstrip()}\nreturn kept\n", {"x": "f32[128,512]"}),
+    kernel=Example(_KEPT, {"x": "f32[128,512]"}), wrong="", right="return kept",
 )  # fmt: skip
 
 

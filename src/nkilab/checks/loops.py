@@ -21,13 +21,13 @@ from .declare import Example, Rule, rule
 from .evidence import Evidence, Track
 from .finding import Finding, once
 
+_UNROLLED = "`nki` runs the iterations of these ranges in order"
 AFFINE = "nki.language.affine_range; err_unexpected_output_dependencies"
 _RUNNING = """
-tiles: out x.dtype[128,512] hbm
+tiles: out x.dtype[128,512] hbm < state
 state = nl.zeros((128, 512), x.dtype, buffer=nl.sbuf)
 for i in nl.{}(4):
     state[...] = nl.exp(state) + nl.load(x[i])
-nl.store(out, state)
 """
 _X = {"x": "f32[4,128,512]"}
 CARRIED = rule(
@@ -37,6 +37,7 @@ CARRIED = rule(
     why="the compiler runs iterations in any order and side by side; only sums of matmuls, loop_reduce and "
     "updates such as `t += x` may be carried", fix="use nl.sequential_range", source=AFFINE,
     kernel=Example(_RUNNING, _X, "neuronxcc"), wrong="affine_range", right="sequential_range",
+    one_spelling=_UNROLLED,
 )  # fmt: skip
 
 _FILL = """
@@ -51,6 +52,7 @@ TWICE = rule("affine-output", "loops", "error", title="iterations of affine_rang
     why="iterations run in any order: any of them may be the last",
     fix="index the destination with the loop variable, or use nl.sequential_range", source=AFFINE,
     kernel=Example(_FILL, _X, "neuronxcc"), wrong="out[0]", right="out[i]",
+    one_spelling=f"{_UNROLLED}; `overwritten-result` tells of what is lost there",
 )  # fmt: skip
 
 _OF_INSTANCES = """
@@ -66,13 +68,14 @@ INSTANCES = rule("instances-output", "loops", "error", title="instances of a gri
     source="NKI programming model, SPMD; err_unexpected_output_dependencies",
     kernel=Example(_OF_INSTANCES, _X, "neuronxcc", grid="4"),
     wrong="nl.store(out[0], nl.load(x[i]))", right="",
+    one_spelling="a grid of `nki` is cores, of which `race-two-cores` tells",
 )  # fmt: skip
 
 _AFTER = """
-tiles: out x.dtype[128,512] hbm
-{before}for i in nl.sequential_range(4):
-    tile{key} = nl.load(x[i])
-nl.store(out, tile)
+tiles: out x.dtype[128,512] hbm < tile
+tile = nl.zeros((128, 512), x.dtype, buffer=nl.sbuf)
+for i in nl.sequential_range(4):
+    tile{} = nl.load(x[i])
 """
 SCOPE = rule(
     "out-of-scope", "loops", "error",
@@ -81,10 +84,8 @@ SCOPE = rule(
     why="the body is traced once and its tiles live in one iteration; Python's name still holds the last one",
     fix="make the tile before the loop and write it with tile[...] = inside",
     source="err_local_variable_used_out_of_scope",
-    wrong=Example(_AFTER.format(before="", key=""), _X, "neuronxcc"), right=Example(
-        _AFTER.format(before="tile = nl.zeros((128, 512), x.dtype, buffer=nl.sbuf)\n", key="[...]"),
-        _X, "neuronxcc",
-    ),
+    kernel=Example(_AFTER, _X, "neuronxcc"), wrong="", right="[...]",
+    one_spelling=f"{_UNROLLED}; `lost-iterations` tells of what is lost there",
 )  # fmt: skip
 
 # kinds of loops whose body the compiler of Beta 1 traces once
@@ -259,6 +260,11 @@ def _scopes(track: Track) -> Iterator[Finding]:
             f"{track.called(row)} uses {track.describe(storage)} outside of the iteration that made it",
             track.site(row), track.birthplace(storage), "made here, inside a loop",
         )  # fmt: skip
+
+
+def in_traced_loop(track: Track, position: int) -> bool:
+    """Whether the body around a position is one that Beta 1 traces once."""
+    return any(track.marks.loops.get(loop) in _TRACED for loop, _ in track.loops_of_position[position])
 
 
 def _is_outside(track: Track, birth: int, position: int) -> bool:

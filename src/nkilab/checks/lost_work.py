@@ -16,12 +16,12 @@ from .loops import carrier_of, updates_by
 from .restarts import Stretch, restarts
 
 _BLOCKS = """
-tiles: out f32[512,512] hbm
-for i in nl.affine_range(4):
+tiles: out f32[640,512] hbm
+nisa.dma_copy(out[nl.ds(128, 512)], x)
+for i in nl.static_range(4):
     tiles: tile f32[128,512] sbuf < x[nl.ds(i * 128, 128)]
     nisa.dma_copy(out[nl.ds({} * 128, 128)], tile)
-{}"""
-_REST = "for i in nl.affine_range(4):\n    nisa.dma_copy(out[nl.ds(i * 128, 128)], x[nl.ds(i * 128, 128)])\n"
+"""
 OVERWRITTEN = rule("overwritten-result", "loops", "warning",
     title="what one iteration stores, the next one does not write over",
     what="a line stores to the same elements of a tensor in HBM again, in another iteration, before "
@@ -30,8 +30,7 @@ OVERWRITTEN = rule("overwritten-result", "loops", "warning",
     "should go on over the iterations is made anew in each of them",
     fix="index the destination with the variable of the loop, or add up and store after the loop",
     source="nkilab: a value that is stored and never read is lost",
-    wrong=Example(_BLOCKS.format("0", _REST), {"x": "f32[512,512]"}),
-    right=Example(_BLOCKS.format("i", ""), {"x": "f32[512,512]"}),
+    kernel=Example(_BLOCKS, {"x": "f32[512,512]"}), wrong="0", right="i",
 )  # fmt: skip
 
 _ROWS = """

@@ -73,6 +73,8 @@ ONE_CORE = rule("collective-one-core", "compiler",
     wrong=_collective("shared_hbm", is_alone=True), right=_collective("shared_hbm"),
 )  # fmt: skip
 
+_ARGS = {**COPIED.args, "y: nt.mutable_tensor": "f32[128,512]"}
+_MUTABLE, _STORES = Example(COPIED.body, _ARGS, above="import nki.typing as nt"), "nisa.dma_copy(y, tile)"
 STORED = rule("mutable-unstored", "compiler",
     Refusal("report", "NCC_IGCA090", "mutable_tensor must have at least one store", "0.3", LAST_PARSED),
     title="a kernel stores to what it may write",
@@ -80,11 +82,7 @@ STORED = rule("mutable-unstored", "compiler",
     why="the compiler takes the tensor for a result, which has no value then",
     fix="store to it, or annotate it as nt.tensor",
     source="nki-library, router_topk: skip_store_router_logits",
-    wrong=Example(COPIED.body.format(""), {"x": "f32[128,512]", "y: nt.mutable_tensor": "f32[128,512]"},
-                  above="import nki.typing as nt"),
-    right=Example(COPIED.body.format("nisa.dma_copy(y, tile)"),
-                  {"x": "f32[128,512]", "y: nt.mutable_tensor": "f32[128,512]"},
-                  above="import nki.typing as nt"),
+    kernel=_MUTABLE, wrong="", right=_STORES,
 )  # fmt: skip
 
 _SCRATCH = "kept = nl.ndarray((128, 512), nl.float32, buffer=nl.{})\nnisa.dma_copy(kept, tile)\n" \
@@ -125,10 +123,8 @@ WRITTEN = rule(
     why="a graph of a framework sees results alone: after the call the argument holds what it held before",
     fix="return the argument beside the results",
     source="notes on debugging kernels of attention_block_tkg, trn2",
-    wrong=Example(COPIED.body.format("nisa.dma_copy(y, tile)"), {"x": "f32[128,512]", "y": "f32[128,512]"}),
-    right=Example(COPIED.body.format("nisa.dma_copy(y, tile)"),
-                  {"x": "f32[128,512]", "y: nt.mutable_tensor": "f32[128,512]"},
-                  above="import nki.typing as nt"),
+    wrong=Example(COPIED.body, {**COPIED.args, "y": "f32[128,512]"}).around(_STORES),
+    right=_MUTABLE.around(_STORES),
 )  # fmt: skip
 
 

@@ -31,10 +31,10 @@ from .world import World
 
 _OPTIONS = ("--numerics", "")
 _ADDED = """
-tiles: tile bf16[128,64] sbuf; total nl.{dtype}[128,64] sbuf; out nl.{dtype}[128,64] hbm < total
+tiles: tile bf16[128,64] sbuf; total nl.{0}[128,64] sbuf; out nl.{0}[128,64] hbm < total
 nisa.memset(tile, 1.0)
 nisa.memset(total, 0.0)
-for _ in range({count}):
+for _ in range(264):
     nisa.tensor_tensor(total, total, tile, op=nl.add)
 """
 LOST = rule("numerics-lost-sum", "numerics", "warning", title="a running sum is kept in float32",
@@ -42,8 +42,7 @@ LOST = rule("numerics-lost-sum", "numerics", "warning", title="a running sum is 
     why="what is added is less than half a unit in the last place of what is there: 8 bits of bfloat16",
     fix="accumulate in a float32 tile or in PSUM, and cast once at the end",
     source="NKI API common fields, data types; arithmetic of rounding",
-    wrong=Example(_ADDED.format(dtype="bfloat16", count=264), {"x": "f32[1,1]"}, options=_OPTIONS),
-    right=Example(_ADDED.format(dtype="float32", count=264), {"x": "f32[1,1]"}, options=_OPTIONS),
+    kernel=Example(_ADDED, {"x": "f32[1,1]"}, options=_OPTIONS), wrong="bfloat16", right="float32",
 )  # fmt: skip
 
 _GROWN = """
@@ -257,7 +256,8 @@ class Shadow:
             if drift is None or drift.last <= FAR:
                 continue
             maker = track.birthplace(tensor.storage)
-            parting = self._parting()
+            parted = [d.parted for d in self.drifts.values() if d.parted is not None]
+            parting = min(parted, key=lambda place: place[1], default=None)
             site = maker if parting is None else self.evidence.tracks[parting[0]].site(parting[1])
             yield PARTED.finding(
                 f"{track.describe(tensor.storage)} is off by {drift.last:.1%} of its largest element, "
@@ -265,11 +265,6 @@ class Shadow:
                 site, maker, "the result is made here",
                 notes=[f"float32 and the stored types first differ at {site}"],
             )  # fmt: skip
-
-    def _parting(self) -> tuple[int, int] | None:
-        """The first row at which anything parts."""
-        parted = [d.parted for d in self.drifts.values() if d.parted is not None]
-        return min(parted, key=lambda p: p[1]) if parted else None
 
     def tensors(self) -> list[dict[str, Any]]:
         """What was measured per tensor, those that differ most first."""

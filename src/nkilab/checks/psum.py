@@ -24,24 +24,21 @@ MODE = "nki.isa.nc_matmul, accumulation mode"
 _ARGS = {"a": "bf16[128,128]", "b": "bf16[128,512]"}
 _HEAD = """
 tiles: left bf16[128,128] sbuf < a; right bf16[128,512] sbuf < b; result f32[128,{wide}] sbuf
-tiles: out f32[128,{wide}] hbm; total f32[128,{wide}] psum
-"""
-_TAIL = """
-nisa.tensor_copy(result, total)
-nisa.dma_copy(out, result)
+tiles: out f32[128,{wide}] hbm < result; total f32[128,{wide}] psum
 """
 
 
 def _kernel(body: str, wide: int = 512) -> Example:
-    return Example(_HEAD.format(wide=wide) + body + _TAIL, _ARGS)
+    return Example(f"{_HEAD.format(wide=wide)}{body}nisa.tensor_copy(result, total)", _ARGS)
 
 
+_ADDS = "`+=` starts and adds up sums in Beta 1, whose nc_matmul has no accumulate="
 _LOOP = "for k in range(4):\n    nisa.nc_matmul(total, left, right, accumulate={})\n"
 FIRST_WRITE = rule("psum-accumulate-unwritten", "psum", "error", title="the first matmul of a sum overwrites",
     what="nc_matmul is given accumulate=True where no matmul and no other instruction has written to dst",
     why="it adds to what an earlier sum left in the bank: undefined on every chip, zero in simulators",
     fix="pass accumulate=(k > 0), or leave accumulate out", source=MODE,
-    kernel=_kernel(_LOOP), wrong="True", right="k > 0",
+    kernel=_kernel(_LOOP), wrong="True", right="k > 0", one_spelling=_ADDS,
 )  # fmt: skip
 FOREIGN_WRITE = rule("psum-accumulate-foreign", "psum", "error", title="matmuls add to what matmuls wrote",
     what="nc_matmul is given accumulate=True, or adds by itself, to what no matmul wrote",
@@ -50,6 +47,7 @@ FOREIGN_WRITE = rule("psum-accumulate-foreign", "psum", "error", title="matmuls 
     source=f"{MODE}, note",
     wrong=_kernel("nisa.memset(total, 1.0)\nnisa.nc_matmul(total, left, right, accumulate=True)\n"),
     right=_kernel("nisa.nc_matmul(total, left, right, accumulate=False)\n"),
+    one_spelling=f"{_ADDS}; what it makes of other values than zeros is not documented",
 )  # fmt: skip
 
 ZEROED = rule("psum-accumulate-zeroed", "psum", "note", title="matmuls start their sum by overwriting",
@@ -59,16 +57,15 @@ ZEROED = rule("psum-accumulate-zeroed", "psum", "note", title="matmuls start the
     source=f"{MODE}, note; against it device logs of public kernels on trn2",
     wrong=_kernel("nisa.memset(total, 0.0)\nnisa.nc_matmul(total, left, right, accumulate=True)\n"),
     right=_kernel("nisa.nc_matmul(total, left, right, accumulate=False)\n"),
+    one_spelling=f"{_ADDS}; its compiler leaves the zeros out",
 )  # fmt: skip
 
 _INTERLEAVED = """
-tiles: out f32[128,512] hbm
-left, right = nl.load(a), nl.load(b)
+tiles: left bf16[128,128] sbuf < a; right bf16[128,512] sbuf < b; out f32[128,512] hbm < nl.copy(total)
 total = nl.zeros((128, 512), nl.float32, buffer=nl.psum)
-{loops}
+{}
         columns = nl.ds(half * 256, 256)
         total[:, columns] += nisa.nc_matmul(left, right[:, columns])
-nl.store(out, nl.copy(total))
 """
 _TURNS = "for k in nl.static_range(2):\n    for half in nl.static_range(2):"
 _NESTED = "for half in nl.static_range(2):\n    for k in nl.static_range(2):"
@@ -80,12 +77,10 @@ INTERLEAVED = rule("psum-interleaved", "psum",
     "violation of accumulation group interleaving, where it notices",
     fix="finish one sum before the next one is started, or give each a bank of its own",
     source="direct allocation guide, lifetime conflicts; trn1 architecture guide, accumulation groups",
-    wrong=Example(_INTERLEAVED.format(loops=_TURNS), _ARGS, "neuronxcc"),
-    right=Example(_INTERLEAVED.format(loops=_NESTED), _ARGS, "neuronxcc"),
+    kernel=Example(_INTERLEAVED, _ARGS, "neuronxcc"), wrong=_TURNS, right=_NESTED,
 )  # fmt: skip
 
-_SHARED = """
-for {first}:
+_SHARED = """for {first}:
     for {second}:
         columns = nl.ds(half * 256, 256)
         nisa.nc_matmul(total[:, columns], left, right[:, columns], accumulate=k > 0)
@@ -102,24 +97,20 @@ SHARED = rule(
     right=_kernel(_SHARED.format(first="half in range(2)", second="k in range(2)")),
 )  # fmt: skip
 
-_OVERWRITTEN = """
-for k in range(4):
-    nisa.nc_matmul(total, left, right, accumulate={})
-"""
 LOST = rule(
     "psum-lost-sum", "psum", "warning", title="a sum is read before the next one is started in its place",
     what="a matmul overwrites a result of matmuls that nothing has read",
     why="the first result is lost: it is copied to sbuf too late or never, or should have been added to",
     fix="copy the sum to sbuf with tensor_copy before the next one, or let the matmul accumulate",
-    source=MODE, kernel=_kernel(_OVERWRITTEN), wrong="False", right="k > 0",
+    source=MODE, kernel=_kernel(_LOOP), wrong="False", right="k > 0",
 )  # fmt: skip
 
 _GRID = """
-tiles: left bf16[128,2,128] sbuf < a.reshape((128, 2, 128)); right bf16[128,512] sbuf < b
+tiles: left bf16[128,256] sbuf < a; right bf16[128,512] sbuf < b
 tiles: result f32[128,256] sbuf; total f32[128,256] psum; out f32[256,512] hbm
 for m in range(2):
     for n in range(2):
-        nisa.nc_matmul(total, left[:, m], right[:, nl.ds(n * 256, 256)]{})
+        nisa.nc_matmul(total, left[:, nl.ds(m * 128, 128)], right[:, nl.ds(n * 256, 256)]{})
         nisa.tensor_copy(result, total)
         nisa.dma_copy(out[nl.ds(m * 128, 128), nl.ds(n * 256, 256)], result)
 """
@@ -139,8 +130,8 @@ CROSSING = rule("psum-bank-crossing", "psum", "error", title="a matmul writes wi
     why="until trn2 TensorE writes to one bank at a time; a tile that is larger than a bank is several banks",
     fix="begin the destination at a multiple of the bank, 2048 bytes per partition, or write it in two parts",
     source="direct allocation guide, known limitations: a PSUM tile cannot cross bank boundaries",
-    wrong=_kernel("nisa.memset(total, 0.0)\nnisa.nc_matmul(total[:, 256:768], left, right)\n", 1024),
-    right=_kernel("nisa.memset(total, 0.0)\nnisa.nc_matmul(total[:, 512:1024], left, right)\n", 1024),
+    kernel=_kernel("nisa.memset(total, 0.0)\nnisa.nc_matmul(total[:, {}], left, right)\n", 1024),
+    wrong="256:768", right="512:1024",
 )  # fmt: skip
 
 

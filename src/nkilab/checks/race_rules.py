@@ -10,21 +10,20 @@ from .registers import OPEN
 
 RANKS = "two ranks"
 
+_PLACED = """
+tiles: a f32[128,512] sbuf, address=(0, 0) < x; b f32[128,512] sbuf, address=(0, {})
+"""
 LIFETIME = rule(
     "lifetime-conflict", "races", "error", title="no tile is written over while it is still needed",
     what="a tile at an address of the kernel's is read after one at overlapping addresses was written",
     why="both are the same bytes, so that the read gets what the other one left; simulators that give every "
     "tensor memory of its own do not show it", fix="give the two tiles addresses that do not overlap",
     source="direct allocation guide, common errors, lifetime conflicts",
-    kernel=Example("""
-        tiles: a f32[128,512] sbuf, address=(0, 0); b f32[128,512] sbuf, address=(0, {})
-        tiles: out f32[128,512] hbm
-        nisa.dma_copy(a, x)
-        nisa.tensor_scalar(b, a, op0=nl.multiply, operand0=2.0)
-        nisa.tensor_tensor(b, a, b, op=nl.add)
-        nisa.dma_copy(out, b)
-        return out
-        """, COPIED.args), wrong="1024", right="2048",
+    kernel=Example(f"""{_PLACED}
+tiles: out f32[128,512] hbm < b
+nisa.tensor_scalar(b, a, op0=nl.multiply, operand0=2.0)
+nisa.tensor_tensor(b, a, b, op=nl.add)
+""", COPIED.args), wrong="1024", right="2048",
 )  # fmt: skip
 
 _UNORDERED_WHY = (
@@ -33,11 +32,8 @@ _UNORDERED_WHY = (
 )
 _UNORDERED = _UNORDERED_WHY[0].upper() + _UNORDERED_WHY[1:]
 
-REUSED = """
-tiles: out x.dtype[2,128,512] hbm
-a = nl.ndarray((nl.par_dim(128), 512), x.dtype, buffer=ncc.sbuf.mod_alloc(base_addr=0))
-b = nl.ndarray((nl.par_dim(128), 512), x.dtype, buffer=ncc.sbuf.mod_alloc(base_addr={}))
-a[...] = nl.load(x)
+REUSED = f"""{_PLACED}
+tiles: out f32[2,128,512] hbm
 nl.store(out[0], a)
 b[...] = nisa.memset((128, 512), 1.0, x.dtype)
 nl.store(out[1], b)
@@ -51,16 +47,24 @@ DIRECT_RACE = rule(
     fix="give the second tensor bytes of its own, or make both of them tiles of one tensor",
     source="direct allocation guide, known limitations: race conditions are not all caught",
     kernel=Example(REUSED, COPIED.args, "neuronxcc"), wrong="0", right="2048",
+    one_spelling="the compiler of `nki` orders such accesses; migration guide, direct allocation",
 )  # fmt: skip
 
-_SCATTER = """
+SCATTERED = Example("""
 tiles: index i32[1,1] sbuf < i; tile f32[1,512] sbuf < x; back f32[1,512] sbuf; zeros f32[4,512] sbuf
 tiles: held f32[4,512] hbm; result f32[1,512] hbm
 nisa.memset(zeros, 0.0)
 nisa.dma_copy(held, zeros)
 nisa.dma_copy(held.ap(pattern=[[512, 1], [1, 512]], scalar_offset=index, indirect_dim=0), tile)
-nisa.dma_copy(back, {source})
+nisa.{}
 nisa.dma_copy(result, back)
+return held, result
+""", {"x": "f32[1,512]", "i": "i32[1,1]"})  # fmt: skip
+_SCATTER_BETA1 = """
+tiles: index i32[1,1] sbuf < i; tile f32[1,512] sbuf < x; result f32[1,512] hbm
+tiles: held f32[4,512] hbm < nl.zeros((4, 512), x.dtype)
+nl.store(held[index, nl.arange(512)[None, :]], tile)
+nl.store(result, {})
 return held, result
 """
 DYNAMIC_RACE = rule("race-dynamic-hbm", "races", "warning",
@@ -70,18 +74,15 @@ DYNAMIC_RACE = rule("race-dynamic-hbm", "races", "warning",
     why="which elements meet is not known when waits are inserted. " + _UNORDERED,
     fix="keep the values in sbuf, or order the two with depends_on, with_schedule or no_reorder",
     source="dynamic loops guide; NKI 0.4 release notes, hardware race conditions in dynamic loops",
-    wrong=Example(_SCATTER.format(source="held[0:1]"), {"x": "f32[1,512]", "i": "i32[1,1]"}),
-    right=Example(_SCATTER.format(source="tile").replace("dma_copy(back", "tensor_copy(back"),
-                  {"x": "f32[1,512]", "i": "i32[1,1]"}),
+    kernel=SCATTERED, wrong="dma_copy(back, held[0:1])", right="tensor_copy(back, tile)",
+    other=replace(SCATTERED, body=_SCATTER_BETA1, spelling="neuronxcc").pair("nl.load(held[0:1])", "tile"),
 )  # fmt: skip
 
-_BLOCK = "with nl.no_reorder():\n{indent}"
 _DROPS = """
 tiles: total f32[128,1] sbuf; part f32[128,512] sbuf < x; low f32[128,512] sbuf; high f32[128,512] sbuf
 tiles: out f32[128,1] hbm < total
-{indent}nisa.activation(low, op=nl.exp, data=part, reduce_op=nl.add, reduce_cmd=nisa.reduce_cmd.reset_reduce)
-{indent}nisa.activation(high, op=nl.square, data=part, reduce_op=nl.add, reduce_res=total,
-{indent}                reduce_cmd=nisa.reduce_cmd.reduce)
+nisa.activation(low, nl.exp, part, reduce_op=nl.add, reduce_cmd=nisa.reduce_cmd.reset_reduce)
+nisa.activation(high, nl.exp, {}, reduce_op=nl.add, reduce_res=total, reduce_cmd=nisa.reduce_cmd.reduce)
 """
 OPEN_RACE = rule("race-open-schedule", "races", "note",
     title="instructions that share registers of an engine keep their order",
@@ -89,10 +90,9 @@ OPEN_RACE = rule("race-open-schedule", "races", "note",
     "generator, and no tensor, schedule or no_reorder block orders the two",
     why="the scheduler is free to reorder instructions that share no tensor; it is not documented that it "
     "looks at registers, and examples of the documents rely on it",
-    fix="put both into one `with nl.no_reorder():` block, or order them with depends_on or with_schedule",
+    fix="put both into one `with nl.no_reorder():` block, or let the second read what the first wrote",
     source="nki.language.no_reorder; NKI scheduling guide; assumed",
-    wrong=Example(_DROPS.format(indent=""), COPIED.args),
-    right=Example(_DROPS.replace("{indent}", _BLOCK, 1).format(indent="    "), COPIED.args),
+    kernel=Example(_DROPS, COPIED.args), wrong="part", right="low",
 )  # fmt: skip
 
 _EXCHANGE = """
@@ -112,8 +112,10 @@ CORES_RACE = rule(
     fix="call nisa.core_barrier on the tensor between the two",
     source="logical core guide; nki.isa.core_barrier",
     kernel=Example(_EXCHANGE, COPIED.args, grid="2"), wrong="", right="nisa.core_barrier(shared, (0, 1))",
+    one_spelling="nothing orders instances of Beta 1, of which `instances-output` tells",
 )  # fmt: skip
 
+_COLLECTIVES = "Beta 1 has no nki.collectives"
 _RANKS = Example("""
 tiles: src f32[128,512] hbm < x; dst f32[128,512] hbm; out f32[128,512] hbm
 {}
@@ -127,7 +129,7 @@ RANKS_RACE = rule("race-two-ranks", "races", "warning",
     "simulator in which everybody brings a copy first shows the right result",
     fix="give dst a tensor of its own", source="nki.collectives; assumed",
     kernel=replace(_RANKS, options=("--nki", "0.7", "--ranks", "2")),
-    wrong=_EXCHANGED.format("src"), right=_EXCHANGED.format("dst"),
+    wrong=_EXCHANGED.format("src"), right=_EXCHANGED.format("dst"), one_spelling=_COLLECTIVES,
 )  # fmt: skip
 
 RECEIVED = rule("collective-receives-twice", "races", "note",
@@ -139,7 +141,7 @@ RECEIVED = rule("collective-receives-twice", "races", "note",
     source="sample-spectral-dns-on-aws-neuron, platform rules, 2, NKI 0.6",
     kernel=replace(_RANKS, options=("--nki", "0.7")),
     wrong=_REDUCED.format("dst") * 2 + "nisa.dma_copy(out, dst)",
-    right=_REDUCED.format("dst") + _REDUCED.format("out"),
+    right=_REDUCED.format("dst") + _REDUCED.format("out"), one_spelling=_COLLECTIVES,
 )  # fmt: skip
 
 UNORDERED = rule("race", "races", "error", title="every pair of accesses that disturb each other is ordered",

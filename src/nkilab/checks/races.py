@@ -16,7 +16,7 @@ from ..place.walk import KINDS, REUSE, SPILL
 from ..trace.run_notes import BlockUse
 from .conflicts import BETA_1_DIRECT, CORES, DIRECT, Pair, Touch
 from .evidence import Evidence, Track
-from .finding import Finding, Severity, Site
+from .finding import Finding, Severity, Site, once
 from .graph import Graph
 from .race_rules import LIFETIME, OPEN_RACE, RANKS, RANKS_RACE, RECEIVED, RULES_OF_KIND, UNORDERED
 from .registers import unscheduled
@@ -27,15 +27,15 @@ def find(graph: Graph) -> Iterator[Finding]:
     evidence = graph.evidence
     lost = {(pair.earlier, pair.later) for pair in graph.conflicts.destroyed}
     tiles = {_tiles(graph, pair) for pair in graph.conflicts.destroyed}
-    yield from _once(_lifetime(graph, pair) for pair in graph.conflicts.destroyed)
-    yield from _once(finding for track in evidence.tracks for finding in _overtaken_blocks(track))
+    yield from once(_lifetime(graph, pair) for pair in graph.conflicts.destroyed)
+    yield from once(finding for track in evidence.tracks for finding in _overtaken_blocks(track))
     # a pair of tiles of which one destroys the other is told of once
     left = (p for p in graph.open if (p.earlier, p.later) not in lost and _tiles(graph, p) not in tiles)
-    yield from _once(_race(graph, p) for p in _races(graph, left))
-    yield from _once(_open_schedule(graph))
+    yield from once(_race(graph, p) for p in _races(graph, left))
+    yield from once(_open_schedule(graph))
     if evidence.leaves_open(RANKS):
-        yield from _once(finding for track in evidence.tracks for finding in _in_place(track))
-    yield from _once(_placed(evidence))
+        yield from once(finding for track in evidence.tracks for finding in _in_place(track))
+    yield from once(_placed(evidence))
 
 
 def may_fail(evidence: Evidence) -> bool:
@@ -66,16 +66,6 @@ def _races(graph: Graph, pairs: Iterable[Pair]) -> Iterator[Pair]:
             continue
         seen.add(key)
         yield pair
-
-
-def _once(findings: Iterator[Finding]) -> Iterator[Finding]:
-    """One finding per rule and pair of lines."""
-    seen: set[tuple[str, frozenset[Site]]] = set()
-    for finding in findings:
-        key = (finding.rule, frozenset((finding.site, finding.other_site)))
-        if key not in seen:
-            seen.add(key)
-            yield finding
 
 
 def _tiles(graph: Graph, pair: Pair) -> frozenset[tuple[int, int]]:
@@ -190,18 +180,13 @@ def _race(graph: Graph, pair: Pair) -> Finding:
 def _open_schedule(graph: Graph) -> Iterator[Finding]:
     """Instructions that go on with registers which another one left, where only their engine orders them."""
     for pair in unscheduled(graph):
-        number = graph.track_of(pair.later)
-        base = int(graph.base[number])
-        yield _registers_race(graph.tracks[number], pair.later - base, pair.earlier - base)
-
-
-def _registers_race(track: Track, row: int, before: int) -> Finding:
-    form = track.program.form_of(row)
-    return OPEN_RACE.finding(
-        f"{form.name} goes on with the {_REGISTERS[form.registers]} as {track.called(before)} left them, and "
-        "nothing but their engine orders the two",
-        track.site(row), track.site(before), f"{track.called(before)} leaves them here",
-    )  # fmt: skip
+        track, row, _ = _side(graph, pair.second, pair.later)
+        _, before, _ = _side(graph, pair.first, pair.earlier)
+        yield OPEN_RACE.finding(
+            f"{track.called(row)} goes on with the {_REGISTERS[track.program.form_of(row).registers]} as "
+            f"{track.called(before)} left them, and nothing but their engine orders the two",
+            track.site(row), track.site(before), f"{track.called(before)} leaves them here",
+        )  # fmt: skip
 
 
 _REGISTERS = {

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 from msgspec import Struct
+from msgspec.structs import replace
 
 from ..errors import UnsupportedError
 from ..place.slots import DMA, ENGINES, distinct
@@ -24,7 +25,7 @@ from .finding import NOWHERE, Finding, Severity, Site
 from .graph import Graph
 from .loops import find as loop_findings
 from .order import NOBODY
-from .race_rules import REUSED
+from .race_rules import REUSED, SCATTERED
 from .recording import Action, Recording
 from .registers import unscheduled
 from .world import World
@@ -47,7 +48,7 @@ def orderings(graph: Graph, races: list[Pair], seed: int = 0) -> Iterator[Orderi
     count = int(graph.base[-1])
     waits, followers = _constraints(graph)
     row = np.arange(count)
-    engine = np.concatenate([track.slots_engine for track in graph.tracks]) if count else row
+    engine = np.concatenate([track.slots.engine for track in graph.tracks]) if count else row
 
     def laid_out(key: Callable[[int], tuple[int, ...]]) -> np.ndarray:
         return _listed(waits, followers, key)
@@ -158,6 +159,9 @@ DIFFERS = rule("order-changes-result", "replay", "error",
     "documents do not settle whether the two are ordered",
     fix="order the two lines, or let them use memory of their own", source="nkilab.place.DEPENDENCES",
     kernel=Example(_SWAPPED, {"x": "f32[128,512]"}, "neuronxcc", options=_OPTIONS), wrong="0", right="2048",
+    other=replace(SCATTERED, options=_OPTIONS).pair(
+        "dma_copy(back, held[0:1])  # nkilab: ignore[race-dynamic-hbm] replayed to see what it does",
+        "tensor_copy(back, tile)"),
 )  # fmt: skip
 
 # a sum in another order: a few units of the last place, relative to the largest element of the result

@@ -123,10 +123,8 @@ def summary_line(reports: Sequence[Report]) -> str:
         total.update(report.counts)
     silenced = sum(len(report.silenced) for report in reports)
     known = sum(len(report.known) for report in reports)
-    words = [f"{total['error']} error{'s' * (total['error'] != 1)}",
-             f"{total['warning']} warning{'s' * (total['warning'] != 1)}"]  # fmt: skip
-    if total["note"]:
-        words.append(f"{total['note']} note{'s' * (total['note'] != 1)}")
+    kinds = [kind for kind in ("error", "warning", "note") if total[kind] or kind != "note"]
+    words = [f"{total[kind]} {kind}{'s' * (total[kind] != 1)}" for kind in kinds]
     if total["advice"]:
         words.append(f"{total['advice']} piece{'s' * (total['advice'] != 1)} of advice")
     if silenced:

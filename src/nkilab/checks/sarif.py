@@ -59,11 +59,7 @@ def _result(finding: Finding, sources: Sources, place: dict[str, int], folder: P
         "ruleIndex": place[finding.rule],
         "level": _LEVELS[finding.severity],
         "message": {"text": sentence},
-        "properties": {
-            "severity": finding.severity,
-            "origin": finding.origin,
-            "certainty": finding.certainty,
-        },
+        "properties": {part: getattr(finding, part) for part in ("severity", "origin", "certainty")},
     }
     if finding.code:
         result["properties"]["code"] = finding.code

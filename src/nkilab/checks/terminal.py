@@ -104,10 +104,9 @@ def print_report(report: Report, file: TextIO | None = None) -> None:
         for line in lines_of(finding, report.sources):
             console.print(_styled(line), end="\n")
         console.print()
-    rest = {rule: count - MOST for rule, count in counts.items() if count > MOST}
-    for rule, count in rest.items():
-        if RULES[rule].severity != "error":
-            console.print(f"{count} more of {rule}; --json lists all")
+    for rule, count in counts.items():
+        if count > MOST and RULES[rule].severity != "error":
+            console.print(f"{count - MOST} more of {rule}; --json lists all")
             console.print()
 
 

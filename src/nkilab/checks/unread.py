@@ -15,6 +15,7 @@ from .declare import Example, rule
 from .evidence import Evidence, Track
 from .finding import Finding, once
 from .initialisation import holes
+from .loops import in_traced_loop
 
 _SUM = """
 tiles: left bf16[128,4,128] sbuf < a; right bf16[128,4,512] sbuf < b
@@ -23,7 +24,7 @@ tiles: result f32[128,512] sbuf; out f32[128,512] hbm < result
 nisa.tensor_copy(result, total)
 """
 _TILE = "total = nl.ndarray((128, 512), nl.float32, buffer=nl.psum)\n"
-_LOOP = "for k in nl.affine_range(4):\n    "
+_LOOP = "for k in range(4):\n    "
 _PRODUCT = "nisa.nc_matmul(total, left[:, k], right[:, k])\n"
 LOST_ITERATIONS = rule(
     "lost-iterations", "loops", "warning", title="each iteration leaves something that is read",
@@ -52,10 +53,8 @@ UNREAD_INPUT = rule("unread-input", "initialisation", "note", title="a kernel us
     kernel=Example(_ROWS, {"x": "f32[128,256]"}), wrong="3", right="4",
 )  # fmt: skip
 
-_SCALED = """
-tiles: out f32[128,512] hbm < {}; tile f32[128,512] sbuf < x; scaled f32[128,512] sbuf
-nisa.tensor_scalar(scaled, tile, nl.multiply, 2.0)
-"""
+_SCALED = "tiles: out f32[128,512] hbm < {}; tile f32[128,512] sbuf < x; scaled f32[128,512] sbuf\n" \
+          "nisa.tensor_scalar(scaled, tile, nl.multiply, 2.0)"  # fmt: skip
 UNREAD_RESULT = rule("unread-result", "initialisation", "note", title="a kernel uses all of its results",
     what="what a line loads or computes fills tiles that no instruction reads, each time that it runs",
     why="a bias that is loaded and never added, or a tile stored in the place of the one that was scaled, "
@@ -73,18 +72,18 @@ _MOST_ACCESSES, _MOST_CELLS = 100_000, 4_000_000
 def find(evidence: Evidence) -> Iterator[Finding]:
     """Iterations that are lost, once per line; inputs and loaded tiles of one program that are read in part.
 
-    Beta 1 refuses a tile behind the loop that makes it (`out-of-scope`). What was never written tells of a
-    loop that ends too soon by itself.
+    Beta 1 refuses a tile behind the traced loop that makes it (`out-of-scope`). What was never written tells
+    of a loop that ends too soon by itself.
     """
-    if evidence.kernel.spelling == "nki":
-        yield from once(finding for track in evidence.tracks for finding in _lost_iterations(track))
+    is_traced = evidence.kernel.spelling == "neuronxcc"
+    yield from once(f for track in evidence.tracks for f in _lost_iterations(track, is_traced=is_traced))
     track, *others = evidence.tracks
     if not others and not track.marks.unwritten and not any(holes(evidence)):
         yield from once(_unread_inputs(track))
         yield from _unread_results(track)
 
 
-def _lost_iterations(track: Track) -> Iterator[Finding]:
+def _lost_iterations(track: Track, *, is_traced: bool) -> Iterator[Finding]:
     slots, program = track.slots, track.program
     start = np.asarray(track.slot_start)
     is_read, filled = np.zeros((2, len(program.storages)), np.int64)
@@ -94,7 +93,10 @@ def _lost_iterations(track: Track) -> Iterator[Finding]:
     written = np.flatnonzero(slots.is_written & on_chip & adds[slots.row])
     filled[slots.storage[written]] = written + 1
     tiles = dict[tuple[int, int, int], list[int]]()
+    births = track.marks.births
     for storage in np.flatnonzero(filled).tolist():
+        if is_traced and in_traced_loop(track, births[storage]):
+            continue
         slot = int(filled[storage]) - 1
         row = int(slots.row[slot])
         key = program.storages[storage].line, int(program.line_column[row]), slot - int(start[row])

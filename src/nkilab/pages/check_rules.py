@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ..advice import catalogue as catalogue
-from ..checks.declare import FAMILIES, RULES, Refusal, Rule
+from ..checks.declare import FAMILIES, PACKAGES, RULES, Refusal, Rule
 from ..checks.restricted_language import NOT_COVERED
 from ..dialects.grammar import FIRST_PARSED, FORMS, KNOWN_BUILTINS, KNOWN_MATH, LAST_PARSED, REFUSED
 from ..dialects.history import VERSIONS
@@ -26,20 +26,23 @@ def finding_page(name: str) -> Page:
         f"way out: {rule.fix}",
         f"silence it: {code(f'# nkilab: ignore[{rule.id}] reason')}",
         f"source: {rule.source}",
-        *_refusal(rule),
+        *_scope(rule),
     )
     verb = "Pays" if rule.family == "advice" else "Broken"
     opening = (Text(sentence(rule.title)), Text(f"{verb} where {rule.what}."), Text(sentence(rule.why)),
                Bullets(facts))  # fmt: skip
     sections = [Section("", opening)]
-    for title, example in (("Broken by", rule.wrong), ("Kept by", rule.right)):
-        if example is not None:
-            sections.append(Section(title, (Code(example.shown),)))
+    for pair in rule.pairs:
+        where = f" ({PACKAGES[pair.wrong.spelling]})" if len(rule.pairs) > 1 else ""
+        sections.append(Section(f"Broken by{where}", (Code(pair.wrong.shown),)))
+        sections.append(Section(f"Kept by{where}", (Code(pair.right.shown),)))
     return Page(name, "finding", tuple(sections))
 
 
-def _refusal(rule: Rule) -> Iterator[str]:
-    """Which builds refuse what breaks a rule, and how they say it."""
+def _scope(rule: Rule) -> Iterator[str]:
+    """Which spelling has a rule, which builds refuse what breaks it, and how they say it."""
+    if rule.one_spelling:
+        yield f"{code(PACKAGES[rule.pairs[0].wrong.spelling])} alone: {rule.one_spelling}"
     refusal = rule.refusal
     if refusal is None:
         return

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.checks.gallery.case import case
 from tests.checks.gallery.memory import out_like, ps, sb
-from tests.dialects.spellings import nisa2, nki1, nki2, nl1, nl2
+from tests.dialects.spellings import nisa1, nisa2, nki1, nki2, nl1, nl2
 
 nki, nl, nisa = nki2, nl2, nisa2
 
@@ -136,6 +136,44 @@ def right_a_state_that_takes_new_operands_is_stored_block_by_block(a, b):
         nisa.nc_matmul(product, left, right)
         nisa.tensor_tensor(total, total, product, op=nl.add)
         nisa.dma_copy(out[k], total)
+    return out
+
+
+@case("bf16[512,128]", "bf16[512,256]")
+@nki1.jit
+def wrong_a_sum_of_an_unrolled_loop_begins_anew(a, b):
+    """In Beta 1 static_range is unrolled, so that the last tile may be used behind it."""
+    out = nl1.ndarray((128, 256), nl1.float32, buffer=nl1.shared_hbm)
+    for k in nl1.static_range(4):
+        rows = nl1.ds(k * 128, 128)
+        total = nl1.zeros((128, 256), nl1.float32, buffer=nl1.psum)  # finds: lost-iterations
+        total += nisa1.nc_matmul(nl1.load(a[rows]), nl1.load(b[rows]))
+    nl1.store(out, nl1.copy(total))
+    return out
+
+
+@case("bf16[512,128]", "bf16[512,256]")
+@nki1.jit
+def wrong_a_sum_of_a_traced_loop_begins_anew(a, b):
+    """The same in sequential_range is told once: its tile is not there behind the loop."""
+    out = nl1.ndarray((128, 256), nl1.float32, buffer=nl1.shared_hbm)
+    for k in nl1.sequential_range(4):
+        rows = nl1.ds(k * 128, 128)
+        total = nl1.zeros((128, 256), nl1.float32, buffer=nl1.psum)
+        total += nisa1.nc_matmul(nl1.load(a[rows]), nl1.load(b[rows]))
+    nl1.store(out, nl1.copy(total))  # finds: out-of-scope
+    return out
+
+
+@case("bf16[512,128]", "bf16[512,256]")
+@nki1.jit
+def right_a_sum_of_an_unrolled_loop_goes_on(a, b):
+    out = nl1.ndarray((128, 256), nl1.float32, buffer=nl1.shared_hbm)
+    total = nl1.zeros((128, 256), nl1.float32, buffer=nl1.psum)
+    for k in nl1.static_range(4):
+        rows = nl1.ds(k * 128, 128)
+        total += nisa1.nc_matmul(nl1.load(a[rows]), nl1.load(b[rows]))
+    nl1.store(out, nl1.copy(total))
     return out
 
 
