@@ -52,10 +52,23 @@ def test_what_goes_through_psum_stays_in_one_part() -> None:
 def test_a_tile_of_a_strip_has_a_version_for_each_of_its_turns() -> None:
     strips = strips_of(SBUF)
     assert strips.is_free
-    loop = strips.statement(4, "j")
+    (loop,) = strips.statements(4, "j")
+    assert isinstance(loop, Loop)
     assert loop.trips == 2
     assert [s.buffer.shape for s in loop.body if isinstance(s, Alloc)] == [(128, 4, 64)]
     assert [s.trips for s in loop.body if isinstance(s, Loop)] == [4, 4]
+
+
+def test_one_strip_of_all_turns_needs_no_loop_around_it() -> None:
+    made = strips_of(SBUF).statements(8, "j")
+    assert [s.trips for s in made if isinstance(s, Loop)] == [8, 8]
+    assert [s.buffer.shape for s in made if isinstance(s, Alloc)] == [(128, 8, 64)]
+
+
+def test_turns_that_transfers_hide_are_taken_one_by_one() -> None:
+    text = "Y[m, n] = exp(X[m, n] - max(X[m, n], n)) / sum(exp(X[m, n] - max(X[m, n], n)), n)"
+    kernel = einsum.compile(text, sizes={"M": 512, "N": 2048})
+    assert not any("part by part" in change for change in kernel.changes)
 
 
 def test_turns_that_write_the_same_tile_stay_in_order() -> None:
