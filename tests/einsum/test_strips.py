@@ -60,9 +60,9 @@ def test_a_tile_of_a_strip_has_a_version_for_each_of_its_turns() -> None:
 
 
 def test_one_strip_of_all_turns_needs_no_loop_around_it() -> None:
-    made = strips_of(SBUF).statements(8, "j")
-    assert [s.trips for s in made if isinstance(s, Loop)] == [8, 8]
-    assert [s.buffer.shape for s in made if isinstance(s, Alloc)] == [(128, 8, 64)]
+    statements = strips_of(SBUF).statements(8, "j")
+    assert [s.trips for s in statements if isinstance(s, Loop)] == [8, 8]
+    assert [s.buffer.shape for s in statements if isinstance(s, Alloc)] == [(128, 8, 64)]
 
 
 def test_turns_that_transfers_hide_are_taken_one_by_one() -> None:
