@@ -64,55 +64,59 @@ def _plain(text: str) -> str:
     return "\n".join(line.rstrip() for line in re.sub(r"\x1b\[[\d;]*m", "", text).strip("\n").splitlines())
 
 
-ADVICE = """What to do next is looked for by simulation. Each transformation below has a *detector*, which
-looks through the program of a kernel, its plan and its timeline, and an *edit*, which makes the change in the
-program. The edited program is compiled, placed and timed like any other: a gain is the difference of
-two simulations, never a guess. The list stands in `nkilab check`, `nkilab profile` and, under `advice`,
-in their JSON and that of `estimate` and `diff`; `nkilab advise` prints it alone, `nkilab tune` that of the
-best point, which no parameter of its space gains.
+ADVICE = """Advice is found by simulation. Each transformation below has a *detector*, which searches the
+program of a kernel, its plan and its timeline, and an *edit*, which makes the change in the program. The
+edited program is compiled, placed and timed like any other, so that a gain is the difference of two
+simulations, never a guess. `nkilab check` and `nkilab profile` show the advice; their JSON and that of
+`estimate` and `diff` have it under `advice`. `nkilab advise` prints the advice alone, and `nkilab tune`
+prints it for the best point: changes that no parameter of its space can make.
 
-`nkilab advise kernel.py:softmax --arg 'f32[512,2048]' --apply 1` writes the first piece as a diff of the
-file, where that is a local change: a statement moves out of a loop or a tile into it, copies, scales and
-sums become part of another instruction, a type, an engine or the size of a tile changes. Comments stay. The
-changed kernel is run on the same random data as the kernel as it is; the diff is printed if the results are
-equal (or differ by rounding, where they must), no check fails that did not fail before, and the time falls.
-The rest is left to you: it says why. `--write` changes the file.
+`nkilab advise kernel.py:softmax --arg 'f32[512,2048]' --apply 1` prints the first piece of advice as a diff
+of the file, if the change is local: a statement moves out of a loop; a tile moves into one; copies, scales
+and sums become part of another instruction; a type, an engine or the size of a tile changes. Comments stay.
+The changed kernel and the kernel as it is are run on the same random data. The diff is printed if the
+results are equal (or differ by rounding, where the change has to round), no check fails that did not fail
+before, and the time falls. Other changes are left to you, and the command says why. `--write` changes the
+file.
 
-How it is known that an edit keeps the results is said with the piece (`equal`). *Computed*: a small
-program, and the edited one, were computed on random numbers, and what leaves them is equal. *Proved*:
-it drops what value numbering proves equal to something earlier, orders rows as dependences allow, or
-makes one row of neighbours. *By formula*: what goes is part of another instruction, whose formula gives
-the same, or of an argument (`avoid_transpose` and `fold_algebra` ask the caller for another one).
-*Assumed*: costs or waits alone were changed, as if the rest were done. Where results change by
+Each piece says how it is known that the edit keeps the results (`equal`). *Computed*: a small program and
+the edited one were computed on random numbers, and their results are equal. *Proved*: the edit drops work
+that value numbering proves equal to earlier work, reorders rows as dependences allow, or joins neighbouring
+rows into one. *By formula*: the removed work becomes part of another instruction whose formula gives the
+same result, or of an argument (`avoid_transpose` and `fold_algebra` ask the caller for another one).
+*Assumed*: only costs or waits were changed, as if the rest of the work were done. If results change by
 rounding, the piece says so (`rounds`).
 
-What pays only together is one piece of two or three changes (`combined_with`): behind what pays, or
-costs nothing, other edits are tried on the edited program, and are told if they save more there than by
-themselves. Such a piece stands where what it adds would stand; make its first change, and ask again. Changes
-of one line that make the same program are one piece of several names (`also_called`). Every verb tries
-the same edits, more of a short program, fewer of a long one, and shows the same list.
+Two or three changes that pay only together are one piece (`combined_with`). After each change that pays, or
+costs nothing, other edits are tried on the edited program, and they are reported if they save more there
+than by themselves. Such a piece is ranked by what the changes after the first add; make its first change,
+and ask again. If several changes of one line make the same program, they are one piece with several names
+(`also_called`). Every verb tries the same edits, more for a short program and fewer for a long one, and
+shows the same list.
 
-The interval of a gain is that of measured pairs of kernels, with the same arguments and timed by the same
-clock on the device. From a predicted gain of 4 % on, nine pairs of ten have the predicted sign; smaller
-gains are not told. Nine of ten measured gains lie above the lower end, nine of ten below the upper one
-(logarithms of 1506 ratios in 30 groups, groups weighing alike, gains up to 10 and 30 % and larger ones each
-by themselves; the constants of the model were fitted with some of these kernels). What two predictions have
-in common cancels, so that a ratio is surer than either. The upper end reaches further where experts gained
-more than the edit by making what goes with it too: seven of eight published gains lie below it.
+The interval of a gain comes from measured pairs of kernels, each pair with the same arguments and timed by
+the same clock on the device. From a predicted gain of 4 % on, nine pairs of ten have the predicted sign;
+smaller gains are not reported. Nine of ten measured gains lie above the lower end, and nine of ten below the
+upper end (from logarithms of 1506 ratios in 30 groups; each group has the same weight; gains up to 10 %, up
+to 30 % and larger ones are taken separately; the constants of the model were fitted with some of these
+kernels). Errors that two predictions share cancel, so that a ratio is more certain than either latency. The
+upper end is higher where experts gained more than the edit because they also made the changes that go with
+it: seven of eight published gains lie below it.
 
-What saves most stands first. Gains from three quarters of a larger one on are as good as equal to it, and
-stand in the order in which experts make the changes: what need not be done goes, then one instruction does
-what several did, then tiles get another size and loops another order. What is only *assumed* counts half, and
-what narrows the operands of products three tenths, since the results may need their bits. A second piece of
-one transformation comes behind the first of each other one; where the same edit gains about as much at
-several lines it is one piece with its places (`places`). Edits that are simulated have a budget; what changes
-costs or waits alone is timed besides. Of a program of more than 120,000 instructions the first iterations of
-its outermost loop are edited, and stand for all.
+The largest saving stands first. A gain of at least three quarters of a larger one counts as equal to it, and
+such gains stand in the order in which experts make the changes: first unnecessary work is removed, then
+several instructions become one, then tiles get another size and loops another order. A gain that is only
+*assumed* counts half. One that narrows the operands of products counts three tenths, since the results may
+need the precision. A second piece of the same transformation stands after the first piece of every other
+one. If the same edit gains about as much at several lines, it is one piece that lists its lines (`places`).
+The number of simulated edits is limited; changes of costs or waits alone are timed in addition. For a
+program of more than 120,000 instructions, the first iterations of its outermost loop are edited and stand
+for the whole program.
 
-`nkilab profile` tells four distances besides: the *best order* of the same instructions with a tile for
-each result, the *least traffic* of the same instructions (each byte of HBM once), *perfect overlap*
-(the busiest engine never waits) and the *roofline* (multiplications at the peak rate, or arguments and
-results at full bandwidth).
+`nkilab profile` also shows how far the kernel is from four ideals: the *best order* (the same instructions,
+with a tile of its own for each result), the *least traffic* (the same instructions, with each byte of HBM
+moved once), *perfect overlap* (the busiest engine never waits) and the *roofline* (multiplications at the
+peak rate, or arguments and results at full bandwidth).
 
 How often the advice is what experts did next: [ladders](ladders.md).
 """

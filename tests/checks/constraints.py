@@ -211,10 +211,11 @@ def spans(constraint: Constraint) -> list[str]:
 
 _ABOUT = """# Constraints of functions
 
-What public pages ask of the functions of NKI, function by function: of types, memories, shapes, partitions,
-engines, chips, of what goes together. Each row is tried: a call that breaks it has the finding of the last
-column, the nearest one that keeps it has none. `nki.isa` is meant where no module stands before a name. The
-versions are the first and the last that a row is tried for; the chip is trn2 where none is named.
+What public pages require of each function of NKI: types, memories, shapes, partitions, engines, chips, and
+which arguments go together. A function without a module before its name is one of `nki.isa`. Every row is
+tested: a call that breaks the constraint gets the finding in the last column, and the nearest call that
+keeps it gets none. "NKI" is the first and the last version that the row is tested for; the chip is trn2
+unless one is named.
 """
 _MARK = "<!-- written by `python -m tests.checks.constraints`; changes by hand are lost -->"
 
@@ -225,7 +226,7 @@ def page() -> str:
     for constraint in constraints():
         functions.setdefault(constraint.function, []).append(constraint)
     covered = sum(not c.why_open for of in functions.values() for c in of)
-    parts.append(f"{covered} of {sum(map(len, functions.values()))} constraints are looked for.\n")
+    parts.append(f"nkilab checks {covered} of {sum(map(len, functions.values()))} constraints.\n")
     with tempfile.TemporaryDirectory() as folder:
         for function, of in sorted(functions.items(), key=lambda pair: pair[0].rpartition(".")[::2]):
             parts.append(f"## {function}\n\n| asks that | NKI | chip | finding |\n| --- | --- | --- | --- |")
