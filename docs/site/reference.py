@@ -143,17 +143,17 @@ def validation(report: dict[str, Any]) -> str:
             f"What `nkilab validate` says of timing model {report['model_version']}: {count} published "
             "measurements, each beside the prediction for a kernel of the same structure. "
             "[The ledger](ledger.md) says what a row is and how far it is trusted. Constants are never "
-            f"fitted to rows marked *judge*. The {len(report['left_out'])} others that are known stand at "
-            "the end, with the reason why none is predicted."
+            f"fitted to rows marked *judge*. The end lists {len(report['left_out'])} further measurements, "
+            "with the reason why each is not predicted."
         ),
         f"![Predicted against measured, on logarithmic axes; a point per row]({PICTURE})",
         "## Bars",
         table(("Bar", "Asked for", "Reached", "Met"), [_bar(bar) for bar in report["bars"]]),
         "## Grids of block sizes",
         wrapped(
-            "What `nkilab tune` takes of each grid, how much longer that was measured than the best (of all "
-            "points, and at worst of searches that see 20 of them), and Kendall's rank correlation, pairs "
-            "within 2 % left out. Times with the host are not judged."
+            "Regret: how much longer the point that `nkilab tune` chooses was measured than the best one; "
+            "Searched: the worst regret of searches that see 20 points. Kendall's rank correlation leaves "
+            "out pairs within 2 %. Times that include the host are not judged."
         ),
         table(
             ("Grid", "Points", "Regret", "Searched", "Kendall tau"), [_grid(grid) for grid in report["grids"]]
@@ -171,8 +171,8 @@ def validation(report: dict[str, Any]) -> str:
         "## Row by row",
         wrapped(
             "The unit of a quantity is the end of its name, and [the ledger](ledger.md#time-bases) says "
-            "which time it is. The error is (predicted - measured) / measured. The kernels are ours, made "
-            "after the measured ones."
+            "which time it is. The error is (predicted - measured) / measured. The kernels are nkilab's own, "
+            "written to have the structure of the measured ones."
         ),
     ]
     for family in dict.fromkeys(row["family"] for row in rows):
