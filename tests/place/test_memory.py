@@ -236,3 +236,9 @@ def test_more_reuses_than_tiles_are_all_found() -> None:
         *[(18 + tile, 17) for tile in range(8)],
         *[(26, 18 + tile) for tile in range(8)],
     ]
+
+
+def test_a_tile_that_is_never_used_takes_no_room() -> None:
+    # it ends before it begins: nothing would give its room back
+    _, stopped = place(8, np.array([8, 8, 8]), np.array([0, 0, 4]), np.array([-1, 3, 5]), 6)
+    assert stopped == ALL_PLACED

@@ -141,12 +141,13 @@ def place(size: int, sizes: np.ndarray, first: np.ndarray, last: np.ndarray, row
 
     Args:
         size: of the memory, in units.
-        sizes, first, last: of the tiles.
+        sizes, first, last: of the tiles; one that ends before it begins is never used, and takes no room.
         rows: of the program.
 
     Returns:
         The memory, and the tile that found no room or `ALL_PLACED`.
     """
+    sizes = np.where(last < first, 0, sizes)
     # a tile looks at free runs, of which there are hardly more than tiles that live at once
     live = np.arange(1, len(sizes) + 1) - np.searchsorted(np.sort(last), np.sort(first))
     run, as_array = _JOB.chosen(max(rows, len(sizes) * int(live.max(initial=0)) // 4))
