@@ -199,9 +199,7 @@ class Runner:
             ["sh", "-c", command], cwd=self.folder, env=self._environment, stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False,
         )  # fmt: skip
-        # whether code is compiled first depends on what ran on this computer before
-        printed = re.sub(r"nkilab: compiling .*, once\n", "", done.stdout)
-        return self._without_places(printed), done.returncode != 0
+        return self._without_places(done.stdout), done.returncode != 0
 
     def python(self, text: str, name: str) -> tuple[str, bool]:
         """What a block prints, and whether it raised."""
@@ -224,6 +222,8 @@ class Runner:
         shutil.rmtree(self._programs)
 
     def _without_places(self, printed: str) -> str:
+        # whether code is compiled first depends on what ran on this computer before
+        printed = re.sub(r"nkilab: compiling .*, once\n", "", printed)
         return printed.replace(f"{self.folder}{os.sep}", "").replace(str(self.folder), ".")
 
 
