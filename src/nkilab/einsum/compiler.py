@@ -107,8 +107,8 @@ def compile(
         held = _decided(held, dtypes, search.seconds) if is_whole(held) else _completed(known, dtypes)
         result = _mapped(held, cascade, machine, dialect, found, strict, search)
         return replace(result, changes=(*parts, *result.changes), target=target)
-    made = partial(_planned, held, sized(cascade), dtypes, dialect)
-    return replace(made(machine, search), findings=found, target=target)
+    result = _planned(held, sized(cascade), dtypes, dialect, machine, search)
+    return replace(result, findings=found, target=target)
 
 
 def _judged(

@@ -118,10 +118,7 @@ def _opened(
     claims = [f"{rank} in {sizes}" for rank, sizes in ranges.items()]
     asserts = tuple(f'{claim}, f"{r} is {{{r}}}; proved is {claim}"' for r, claim in zip(ranges, claims))
     opened = replace(opened, parameters=tuple(ranges), asserts=asserts)
-    numbers: dict[Atom, Expr] = {n: expr(v) for _, group in opened.constants for n, v in group.items()}
-    counted = mapped(replace(opened, constants=()), lambda e: e.replaced(numbers), {})
-    assert isinstance(counted, Kernel)
-    result = replace(base.of_tree(opened), tree=counted)
+    result = replace(base.of_tree(opened), tree=replace(base_names, kernel=opened).at({}))
     proofs = (*base.proofs, f"all of it for each of {len(points)} sizes: {', '.join(claims)}")
     return replace(result, proofs=proofs, changes=(*base.changes, f"planned for {point}"))
 
