@@ -87,3 +87,6 @@ def test_the_limits_are_at_most_the_latency(page: tuple[Run, dict[str, Any]]) ->
     for limit in profile["distances"]:
         assert limit["time_us"] <= profile["latency_us"] * (1 + 1e-9)
         assert limit["times"] == pytest.approx(profile["latency_us"] / limit["time_us"])
+        is_faster = limit["time_us"] < profile["latency_us"] * (1 - 1e-9)
+        if limit["limit"] == "best order":
+            assert (limit["separates"] == "no order that was tried is faster") != is_faster

@@ -75,7 +75,7 @@ def _best_order(subject: Subject, free: float, waits: Waits) -> tuple[str, float
     ordered, _ = reordered(subject.program, -_levels(waits, subject.work), waits)
     best = min(free, _timed(subject, ordered, dependences(ordered)), subject.latency_ns)
     words = "the order of the instructions, and waits for free buffers"
-    return "best order", best, words
+    return "best order", best, words if best < subject.latency_ns else "no order that was tried is faster"
 
 
 def _levels(waits: Waits, work: Work) -> np.ndarray:
