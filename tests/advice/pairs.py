@@ -6,17 +6,18 @@ import nki
 import nki.isa as nisa
 import nki.language as nl
 
-# per transformation: kernel, arguments, how far the edit may be from the rewritten kernel, as a share
-PAIRS: dict[str, tuple[object, tuple[str, ...], float]] = {}
+# per transformation: kernel, arguments, how far the edit may be from the rewritten kernel, as a share, and on
+# how many cores the rewritten kernel runs
+PAIRS: dict[str, tuple[object, tuple[str, ...], float, int]] = {}
 # those whose gain is within what the model resolves
 SILENT: set[str] = set()
 
 
-def pair(name, *args, near=0.12, is_told=True):
+def pair(name, *args, near=0.12, is_told=True, cores=1):
     """Make a kernel the pair of a transformation."""
 
     def register(kernel):
-        PAIRS[name] = nki.jit(kernel), args, near
+        PAIRS[name] = nki.jit(kernel), args, near, cores
         if not is_told:
             SILENT.add(name)
         return kernel

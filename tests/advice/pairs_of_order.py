@@ -103,3 +103,18 @@ def what_is_multiplied_again_is_computed_first(queries, keys, values, rewritten)
         before = powers if rewritten else first(i)
     last(7, before)
     return out
+
+
+@pair("split_cores", "f32[10,128,2048]", cores=2)
+def rows_that_one_core_computes(x, rewritten):
+    out = nl.ndarray((10, 128, 2048), nl.float32, buffer=nl.shared_hbm)
+    count = 10 // nl.num_programs(0) if rewritten else 10
+    first = nl.program_id(0) * count if rewritten else 0
+    for i in range(count):
+        tile = loaded(x[first + i])
+        for _ in range(6):
+            fresh = sbuf((128, 2048))
+            nisa.activation(fresh, op=nl.exp, data=tile)
+            tile = fresh
+        nisa.dma_copy(out[first + i], tile)
+    return out

@@ -23,7 +23,7 @@ from nkilab.launches import launch
 from nkilab.trace.program import Program
 
 # transformations whose edits change what rows cost and nothing else
-COSTS_ALONE = {"combine_products", "contiguous_rows", "reduce_partitions", "table_reload"}
+COSTS_ALONE = {"combine_products", "contiguous_rows", "reduce_partitions", "split_cores", "table_reload"}
 
 with nkilab.activate():
     import nki
@@ -38,9 +38,9 @@ with nkilab.activate():
 
 @cache
 def subject(name: str, *, rewritten: bool) -> Subject:
-    kernel, args, _ = PAIRS[name]
+    kernel, args, _, cores = PAIRS[name]
     with nkilab.activate():
-        own = as_kernel(kernel)
+        own = as_kernel(kernel)[cores] if rewritten and cores > 1 else as_kernel(kernel)
         arguments = (*map(argument, args), rewritten)
         program = launch(own, arguments, {}, machine_for(own, "trn2"), has_data=False).programs[0]
         estimate = estimate_program(program)
@@ -389,3 +389,48 @@ def test_a_running_sum_is_a_scan_too() -> None:
     first = slow.run.guidance.advice[0]
     assert (first.id, first.equal) == ("use_scan", "computed")
     assert slow.latency_us - first.gain_us == pytest.approx(fast.latency_us, rel=0.02)
+
+
+def rows_on_one_core(write: str, machine: str = "trn2") -> Subject:
+    """Rows of 24 tiles that are squared and written: each apart, all to one place, or each with a sum so far."""
+    with nkilab.activate():
+        import nki
+        import nki.isa as nisa
+        import nki.language as nl
+
+        @nki.jit
+        def kernel(x):
+            out = nl.ndarray((24, 128, 512), nl.float32, buffer=nl.shared_hbm)
+            total = nl.ndarray((128, 512), nl.float32, buffer=nl.sbuf)
+            nisa.memset(total, 0.0)
+            for i in range(24):
+                tile = nl.ndarray((128, 512), nl.float32, buffer=nl.sbuf)
+                nisa.dma_copy(tile, x[i])
+                nisa.tensor_tensor(tile, tile, tile, op=nl.multiply)
+                if write == "sums":
+                    nisa.tensor_tensor(total, total, tile, op=nl.add)
+                nisa.dma_copy(out[0 if write == "one place" else i], total if write == "sums" else tile)
+            return out
+
+        own, args = as_kernel(kernel), (argument("f32[24,128,512]"),)
+        program = launch(own, args, {}, machine_for(own, machine), has_data=False).programs[0]
+        estimate = estimate_program(program)
+    return subject_of(program, estimate.program, estimate.plan, estimate.timeline)
+
+
+@pytest.mark.parametrize(
+    ("write", "machine", "found"),
+    [("apart", "trn2", 1), ("one place", "trn2", 0), ("sums", "trn2", 0), ("apart", "trn1", 0)],
+)
+def test_iterations_are_shared_out_where_none_needs_another(write: str, machine: str, found: int) -> None:
+    own = rows_on_one_core(write, machine)
+    candidates = list(CATALOGUE["split_cores"].find(own))
+    assert len(candidates) == found
+    assert all("24 independent iterations" in c.message for c in candidates)
+
+
+def test_more_cores_stand_behind_what_makes_one_faster() -> None:
+    ids = [piece.id for piece in advice_of(rows_on_one_core("apart"))]
+    assert len(ids) > 1
+    assert ids[-1] == "split_cores"
+    assert not any("split_cores" in own.combined_with for own in advice_of(rows_on_one_core("apart")))

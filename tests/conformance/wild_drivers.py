@@ -126,7 +126,7 @@ def harness(path: str, **row: Any) -> None:
 def nkibench(path: str, tolerance: float = 3e-5, **row: Any) -> None:
     """Call `kernel` of a file on the inputs of NKIBench's reference, which the folder beside has."""
     base = Path("../zhang677+AccelOpt/NKIBench/reference")
-    operator = Path(path).parts[1] if "workspaces" in path else Path(path).stem.partition("_M")[0]
+    operator = Path(path).parts[1] if "workspaces" in path else re.split(r"_[A-Z]+\d", Path(path).stem)[0]
     (reference,) = [one for one in base.glob("*.py") if re.match(operator + r"_[A-Z]+\d", one.name)]
     text = module_of(str(reference))
     np.random.seed(0)

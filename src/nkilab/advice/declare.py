@@ -55,6 +55,8 @@ class Transformation(Struct, frozen=True):
         by_formula: whether an edited program only lasts as long as the changed kernel: what goes is part of
             another instruction, or of an argument, whose formula gives the same values.
         narrows: whether values have fewer bits afterwards, which the results may be too narrow for.
+        adds_cores: whether it takes more cores, not less of one: it stands behind what makes a core faster,
+            and by itself.
     """
 
     rule: Rule
@@ -62,6 +64,7 @@ class Transformation(Struct, frozen=True):
     relieves: frozenset[str]
     by_formula: bool
     narrows: bool
+    adds_cores: bool
 
 
 # engines that work element by element, and take over from each other
@@ -84,6 +87,7 @@ def transformation(
     moves_rows: bool = True,
     by_formula: bool = False,
     narrows: bool = False,
+    adds_cores: bool = False,
     **facts: Unpack[Facts],
 ) -> Callable[[Detector], Detector]:
     """Declare a transformation, with what a rule of the checks says; the function below finds it.
@@ -96,7 +100,7 @@ def transformation(
         def candidates(subject: Subject) -> Iterator[Candidate]:
             return find(subject) if subject.may_be_edited or not moves_rows else iter(())
 
-        CATALOGUE[id] = Transformation(own, candidates, frozenset(relieves), by_formula, narrows)
+        CATALOGUE[id] = Transformation(own, candidates, frozenset(relieves), by_formula, narrows, adds_cores)
         return find
 
     return register

@@ -163,7 +163,7 @@ def _follower(saved: dict[str, float], last: Tried, least: float) -> Tried | Non
     taken = {own.id for own in last.changes}
     fresh = [
         own for own in tried(edited, FOLLOWERS) if own.id not in taken and not own.candidate.since_ns
-        and _saved(edited, own) > saved.get(own.id, 0.0) + least
+        and not CATALOGUE[own.id].adds_cores and _saved(edited, own) > saved.get(own.id, 0.0) + least
     ]  # fmt: skip
     best = min(fresh, key=lambda own: own.latency_ns, default=None)
     return best and replace(best, before=last.changes)
@@ -216,7 +216,7 @@ def advice_of(subject: Subject) -> tuple[Advice, ...]:
 def _in_order(ranked: Sequence[tuple[float, Tried, Advice]]) -> list[tuple[Tried, Advice]]:
     """What saves most first; of gains that are as good as equal what experts do first.
 
-    A second piece of the same changes comes behind the first of all the others.
+    A second piece of the same changes comes behind the first of all the others, and more cores behind all.
     """
     left, ordered = sorted(ranked, key=lambda one: -one[0]), list[tuple[Tried, Advice]]()
     while left:
@@ -225,7 +225,9 @@ def _in_order(ranked: Sequence[tuple[float, Tried, Advice]]) -> list[tuple[Tried
         left = left[len(near) :]
         ordered += sorted(near, key=lambda one: place_of(one[1].id))
     names = [(piece.id, piece.combined_with) for _, piece in ordered]
-    numbers = sorted(range(len(names)), key=lambda n: names.index(names[n]) != n)
+    numbers = sorted(
+        range(len(names)), key=lambda n: (CATALOGUE[names[n][0]].adds_cores, names.index(names[n]) != n)
+    )
     return [ordered[n] for n in numbers]
 
 

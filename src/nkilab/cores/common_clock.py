@@ -220,7 +220,7 @@ class _Race:
             if self.shares[number] != NOBODY:
                 self._share(number)
             self._advance(number, BEGIN, 0.0, NOT_YET)
-            assert core.time > 0
+            assert core.time >= 0
         while True:
             ready = [(core.next, number) for number, core in enumerate(self.cores) if core.next < FOREVER]
             if not ready:

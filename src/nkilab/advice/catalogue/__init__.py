@@ -3,6 +3,7 @@
 from . import added_products, blocking, buffer_waits, compound, costs, dataflow, fusing, hoist
 from . import ordering as ordering
 from . import precision as precision
+from . import sharing as sharing
 from . import transpositions as transpositions
 
 __all__ = ["added_products", "blocking", "buffer_waits", "compound", "costs", "dataflow", "fusing", "hoist"]
