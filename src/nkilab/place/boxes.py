@@ -112,7 +112,7 @@ def _distinct(table: np.ndarray, group: np.ndarray, of_slot: np.ndarray, axes: i
     low, high, step, width = (rows[:, i * axes : (i + 1) * axes] for i in range(4))
     flat_low, flat_high, is_flat, is_exact = rows[:, 4 * axes :].T
     return Boxes(
-        back.reshape(-1)[of_slot], group[first], low, high, step, width, flat_low, flat_high,
+        back.reshape(-1).astype(np.int32)[of_slot], group[first], low, high, step, width, flat_low, flat_high,
         is_flat.astype(np.bool_), is_exact.astype(np.bool_),
     )  # fmt: skip
 

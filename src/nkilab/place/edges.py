@@ -280,6 +280,8 @@ def _no_edges() -> Edges:
 
 def _edges_across(slots: Slots, overlaps: Overlaps, boxes: Boxes, ordered: np.ndarray) -> Edges:
     """Edges in storages that are accessed through overlapping boxes."""
+    if not len(ordered):
+        return _no_edges()
     row, storage = slots.row[ordered], slots.storage[ordered]
     place = np.arange(len(ordered))
     last_write = np.full(int(storage.max(initial=-1)) + 1, -1)

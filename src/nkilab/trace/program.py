@@ -152,10 +152,9 @@ class Program:
         line = self._line_numbers.get(where)
         if line is None:
             line = self.site_number(where)
-        rows = self._rows
+        rows, slots = self._rows, self._slots
         row = self._packed + len(rows) // ROW
         rows += (form, line, position, values)
-        slots = self._slots
         for view in views:
             slots += (view.storage.number, view.offset)
         if len(rows) >= PACKED_AT_ONCE:
