@@ -55,22 +55,34 @@ def _looking_at(function: Any, keywords: tuple[str, ...], plain: type, form: str
 def _wrapped(
     function: Callable[..., Any], looked_at: list[tuple[int, str]], plain: type, form: str, version: str
 ) -> Callable[..., Any]:
-    # the way through an object that may be called costs as much as the look
+    # the way through an object that may be called, or another call, costs as much as the look
     function = getattr(function, "call", function)
+    bare, handled = getattr(function, "apart", (function, _told))
 
-    @wraps(function)
+    @wraps(bare)
     def call(*args: Any, **kwargs: Any) -> Any:
+        for place, keyword in looked_at:
+            argument = args[place] if place < len(args) else kwargs.get(keyword)
+            if type(argument) is plain:
+                _required(form, version, function.__name__)
         try:
-            for place, keyword in looked_at:
-                argument = args[place] if place < len(args) else kwargs.get(keyword)
-                if type(argument) is plain:
-                    require(form, version, function.__name__)
-            return function(*args, **kwargs)
+            return bare(*args, **kwargs)
         except Exception as error:
-            leave_out_ours(error)
-            raise
+            return handled(error, args, kwargs)
 
     return call
+
+
+@public
+def _required(form: str, version: str, called: str) -> None:
+    """Ask for a form as `require` does."""
+    require(form, version, called)
+
+
+def _told(error: Exception, *arguments: Any) -> NoReturn:
+    """Raise an error as it is."""
+    leave_out_ours(error)
+    raise error
 
 
 BETA1_ROOT = "neuronxcc.nki"

@@ -85,25 +85,6 @@ def boxes_for(accesses: Sequence[tuple[int, tuple[int, ...], int, Layout, int]])
     return _distinct(table, group, np.arange(len(accesses)), axes)
 
 
-def boxes_in(
-    shape: tuple[int, ...], layouts: Sequence[Layout], which: np.ndarray, offset: np.ndarray
-) -> Boxes:
-    """The boxes of accesses of one memory of bytes, in their order.
-
-    Args:
-        shape: of the memory.
-        layouts: of the views, bytes all.
-        which: per access the position of its layout.
-        offset: per access its first byte.
-    """
-    axes = len(shape)
-    table = np.zeros((len(which), 4 * axes + 4), np.int64)
-    for number, layout in enumerate(layouts):
-        here = np.flatnonzero(which == number)
-        table[here] = _decomposed(shape, 1, layout, offset[here], axes)
-    return _distinct(table, np.zeros(len(which), np.int64), np.arange(len(which)), axes)
-
-
 def _distinct(table: np.ndarray, group: np.ndarray, of_slot: np.ndarray, axes: int) -> Boxes:
     """`table` with equal exact boxes merged; inexact ones stay apart, for they may differ inside."""
     marked = np.column_stack([group, table, np.where(table[:, -1] == 1, -1, np.arange(len(table)))])

@@ -178,12 +178,9 @@ def ordered_kinds(table: Mapping[str, Dependence]) -> np.ndarray:
 
 
 def waits_of(
-    program: Program,
-    slots: Slots,
-    boxes: Boxes,
-    overlaps: Overlaps,
+    program: Program, slots: Slots, boxes: Boxes, overlaps: Overlaps,
     table: Mapping[str, Dependence] = DEPENDENCES,
-) -> Waits:
+) -> Waits:  # fmt: skip
     """`dependences` within tensors, where slots, boxes and overlaps are known already."""
     is_ordered = ordered_kinds(table)
     is_written = np.zeros(len(program.storages), np.bool_)

@@ -57,9 +57,7 @@ def _run_out(program: Program, work: Work) -> tuple[Work, Clock]:
     _check_all_happened(clock)
     none = work.row[:0]
     work = replace(work, order=none, stream=(), wait_start=none, wait_delay=none, ring=none)
-    return work, clock._replace(
-        wait_delay=none, agenda=[], arrivals=[], in_order=[], coming=(), ready=()
-    )
+    return work, clock._replace(wait_delay=none, agenda=[], arrivals=[], in_order=[], coming=(), ready=())
 
 
 def ended(program: Program, work: Work, clock: Clock) -> Timeline:

@@ -356,17 +356,8 @@ class Program:
         other = Program(self.machine, self.kernel_name)
         other.compiler, other.has_static_descriptors = self.compiler, self.has_static_descriptors
         other.title, other.core, other.met = self.title, self.core, self.met
-        for table in (
-            "forms",
-            "lines",
-            "positions",
-            "unrolled",
-            "values",
-            "storages",
-            "addresses",
-            "notes",
-            "findings",
-        ):
+        for table in ("forms", "lines", "positions", "unrolled", "values", "storages", "addresses", "notes",
+                      "findings"):  # fmt: skip
             setattr(other, table, getattr(self, table))
         other.fill(rows, slots)
         return other

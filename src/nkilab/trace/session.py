@@ -164,7 +164,7 @@ class Session:
         storage.number = self._append(self._records.setdefault(own, StorageRecord(*own)))
 
     def _append(self, record: StorageRecord) -> int:
-        """The number of a storage that is made here; those that are alike share what is remembered of them."""
+        """The number of a storage that is made here; of those alike one record is kept."""
         program = self.program
         program.marks.births.append(self.position)
         program.storages.append(record)
