@@ -57,32 +57,25 @@ def _wrapped(
 ) -> Callable[..., Any]:
     # the way through an object that may be called, or another call, costs as much as the look
     function = getattr(function, "call", function)
-    bare, handled = getattr(function, "apart", (function, _told))
+    bare, handled = getattr(function, "apart", (function, None))
 
     @wraps(bare)
     def call(*args: Any, **kwargs: Any) -> Any:
-        for place, keyword in looked_at:
-            argument = args[place] if place < len(args) else kwargs.get(keyword)
-            if type(argument) is plain:
-                _required(form, version, function.__name__)
+        is_looked_at = False
         try:
+            for place, keyword in looked_at:
+                argument = args[place] if place < len(args) else kwargs.get(keyword)
+                if type(argument) is plain:
+                    require(form, version, function.__name__)
+            is_looked_at = True
             return bare(*args, **kwargs)
         except Exception as error:
-            return handled(error, args, kwargs)
+            if is_looked_at and handled is not None:
+                return handled(error, args, kwargs)
+            leave_out_ours(error)
+            raise
 
     return call
-
-
-@public
-def _required(form: str, version: str, called: str) -> None:
-    """Ask for a form as `require` does."""
-    require(form, version, called)
-
-
-def _told(error: Exception, *arguments: Any) -> NoReturn:
-    """Raise an error as it is."""
-    leave_out_ours(error)
-    raise error
 
 
 BETA1_ROOT = "neuronxcc.nki"
