@@ -57,7 +57,7 @@ def _wrapped(
 ) -> Callable[..., Any]:
     # the way through an object that may be called, or another call, costs as much as the look
     function = getattr(function, "call", function)
-    bare, handled = getattr(function, "apart", (function, None))
+    bare, as_meant = getattr(function, "apart", (function, None))
 
     @wraps(bare)
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -70,10 +70,13 @@ def _wrapped(
             is_looked_at = True
             return bare(*args, **kwargs)
         except Exception as error:
-            if is_looked_at and handled is not None:
-                return handled(error, args, kwargs)
-            leave_out_ours(error)
-            raise
+            try:
+                if as_meant is None or not is_looked_at:
+                    raise
+                return as_meant(error, args, kwargs)
+            except Exception as refusal:
+                leave_out_ours(refusal)
+                raise
 
     return call
 

@@ -40,14 +40,11 @@ def placed(called: str, name: str = "", *, is_method: bool = False) -> Callable[
             try:
                 return function(*args, **kwargs)
             except Exception as error:
-                return handled(error, args, kwargs)
-
-        def handled(error: Exception, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-            try:
-                return as_meant(error, args, kwargs)
-            except Exception as refusal:
-                leave_out_ours(refusal)
-                raise
+                try:
+                    return as_meant(error, args, kwargs)
+                except Exception as refusal:
+                    leave_out_ours(refusal)
+                    raise
 
         def as_meant(error: Exception, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
             """Raise an error with its place; call again without keywords that only had to be noticed."""
@@ -70,7 +67,7 @@ def placed(called: str, name: str = "", *, is_method: bool = False) -> Callable[
             return call(*args, **{word: value for word, value in kwargs.items() if word in known})
 
         # for who looks at arguments in a call of his own
-        call.apart = function, handled  # type: ignore[attr-defined]
+        call.apart = function, as_meant  # type: ignore[attr-defined]
         return call  # type: ignore[return-value]
 
     return decorate
