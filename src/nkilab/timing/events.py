@@ -101,13 +101,13 @@ def _sorted(steps: Events, tables: Events) -> Events:
         steps = [np.concatenate(column) for column in zip(steps, tables, strict=True)]
         order = np.lexsort((steps[0], steps[2]))
     else:
-        order = _in_order(steps[2])
+        order = in_order(steps[2])
     for place in range(len(steps)):
         steps[place] = steps[place][order]
     return steps
 
 
-def _in_order(start: np.ndarray) -> np.ndarray:
+def in_order(start: np.ndarray) -> np.ndarray:
     """The stable order of times: of many those of one interval after the other, which takes less memory."""
     # one of 4096 tells where about a million times end
     ends = np.sort(start[::4096])[256::256].tolist()
