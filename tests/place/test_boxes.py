@@ -9,7 +9,7 @@ from random import Random
 import numpy as np
 import pytest
 
-from nkilab.place.boxes import Boxes, boxes_for, boxes_in, overlaps_of, told_apart
+from nkilab.place.boxes import Boxes, boxes_for, overlaps_of, told_apart
 from nkilab.tiles.dtypes import DTYPES
 from nkilab.tiles.tile import HBM, IndexLayout, Layout, compact_strides, layout
 
@@ -193,10 +193,8 @@ def test_tensors_without_axes_have_a_box() -> None:
 def test_accesses_of_one_memory_of_bytes_have_the_boxes_of_their_bytes(seed: int) -> None:
     draw = Random(seed)
     views = [random_view(draw, (6, 8), 1, is_plain=False) for _ in range(12)]
-    layouts = list(dict.fromkeys(known for known, _ in views))
     plain = [view for view in views if view[0].itemsize == 1]
-    which = np.array([layouts.index(known) for known, _ in plain])
-    boxes = boxes_in((6, 8), layouts, which, np.array([offset for _, offset in plain]))
+    boxes = boxes_for([(0, (6, 8), 1, *view) for view in plain])
     for view, number in zip(plain, boxes.of_slot.tolist(), strict=True):
         assert touched(view) <= in_box(boxes, number, (6, 8), 1)
 

@@ -9,6 +9,7 @@ from msgspec.structs import fields, replace
 from nkilab.machine import MACHINES
 from nkilab.place import plan
 from nkilab.timing import MODEL_VERSION, REASON_TEXTS, REASONS, Timeline, latency_ns, simulate
+from nkilab.timing.events import in_order
 from nkilab.timing.work import work_of
 from tests.place.handmade import Kernel, rows
 
@@ -210,3 +211,11 @@ def test_both_engines_of_a_row_wait_for_what_it_overwrites() -> None:
     k.call("dma_copy", b, k.hbm(128, 100), dge_mode="swdge")
     timeline = timed(k)
     assert timeline.start_ns[timeline.row == 1][0] == 350.0
+
+
+@pytest.mark.parametrize("count", [0, 1, 5000, 1_200_000])
+def test_times_are_put_in_order_and_equal_ones_stay_in_theirs(count: int) -> None:
+    # of 1,000 different times, in pieces from about a million of them on
+    start = np.random.default_rng(3).integers(0, 1000, count).astype(np.float64)
+    order = in_order(start)
+    assert np.array_equal(order, np.lexsort((np.arange(count), start)))

@@ -55,20 +55,28 @@ def _looking_at(function: Any, keywords: tuple[str, ...], plain: type, form: str
 def _wrapped(
     function: Callable[..., Any], looked_at: list[tuple[int, str]], plain: type, form: str, version: str
 ) -> Callable[..., Any]:
-    # the way through an object that may be called costs as much as the look
+    # the way through an object that may be called, or another call, costs as much as the look
     function = getattr(function, "call", function)
+    bare, as_meant = getattr(function, "apart", (function, None))
 
-    @wraps(function)
+    @wraps(bare)
     def call(*args: Any, **kwargs: Any) -> Any:
+        is_looked_at = False
         try:
             for place, keyword in looked_at:
                 argument = args[place] if place < len(args) else kwargs.get(keyword)
                 if type(argument) is plain:
                     require(form, version, function.__name__)
-            return function(*args, **kwargs)
+            is_looked_at = True
+            return bare(*args, **kwargs)
         except Exception as error:
-            leave_out_ours(error)
-            raise
+            try:
+                if as_meant is None or not is_looked_at:
+                    raise
+                return as_meant(error, args, kwargs)
+            except Exception as refusal:
+                leave_out_ours(refusal)
+                raise
 
     return call
 

@@ -194,8 +194,10 @@ class _Task(Struct, frozen=True):
         placements = _placements(parts, part, address, column(memory.tiles, "pieces").astype(np.int32)[part])
         count = memory.extent.reuses
         taker, former = (np.array(reuses[:count], np.int32) for reuses in (memory.taker, memory.former))
+        peak = int(memory.extent.peak)
+        del memory
         edges = _reuse_edges(self.slots, parts, taker, former, self.waits)
-        return _Placed(room.in_memory(placements), edges, int(memory.extent.peak))
+        return _Placed(room.in_memory(placements), edges, peak)
 
     def _crowded(self, room: _Room, parts: Parts) -> Finding:
         """The finding that tiles at addresses leave too little room for the others."""
@@ -243,6 +245,8 @@ def _joined(one: Placements, other: Placements) -> Placements:
 
 def _reuse_edges(slots: Slots, parts: Parts, takers: np.ndarray, formers: np.ndarray, waits: Waits) -> Edges:
     """The first accesses of each taker wait for the last accesses of each former holder of its bytes."""
+    if not len(takers):
+        return slots.row[:0], slots.row[:0], np.zeros(0, np.int8)
     start, frontier = frontier_of(slots, parts, waits)
     roots = np.flatnonzero(parts.is_root)
     roots = roots[np.argsort(parts.of_slot[roots], kind="stable")]

@@ -85,25 +85,6 @@ def boxes_for(accesses: Sequence[tuple[int, tuple[int, ...], int, Layout, int]])
     return _distinct(table, group, np.arange(len(accesses)), axes)
 
 
-def boxes_in(
-    shape: tuple[int, ...], layouts: Sequence[Layout], which: np.ndarray, offset: np.ndarray
-) -> Boxes:
-    """The boxes of accesses of one memory of bytes, in their order.
-
-    Args:
-        shape: of the memory.
-        layouts: of the views, bytes all.
-        which: per access the position of its layout.
-        offset: per access its first byte.
-    """
-    axes = len(shape)
-    table = np.zeros((len(which), 4 * axes + 4), np.int64)
-    for number, layout in enumerate(layouts):
-        here = np.flatnonzero(which == number)
-        table[here] = _decomposed(shape, 1, layout, offset[here], axes)
-    return _distinct(table, np.zeros(len(which), np.int64), np.arange(len(which)), axes)
-
-
 def _distinct(table: np.ndarray, group: np.ndarray, of_slot: np.ndarray, axes: int) -> Boxes:
     """`table` with equal exact boxes merged; inexact ones stay apart, for they may differ inside."""
     marked = np.column_stack([group, table, np.where(table[:, -1] == 1, -1, np.arange(len(table)))])
@@ -112,7 +93,7 @@ def _distinct(table: np.ndarray, group: np.ndarray, of_slot: np.ndarray, axes: i
     low, high, step, width = (rows[:, i * axes : (i + 1) * axes] for i in range(4))
     flat_low, flat_high, is_flat, is_exact = rows[:, 4 * axes :].T
     return Boxes(
-        back.reshape(-1)[of_slot], group[first], low, high, step, width, flat_low, flat_high,
+        back.reshape(-1).astype(np.int32)[of_slot], group[first], low, high, step, width, flat_low, flat_high,
         is_flat.astype(np.bool_), is_exact.astype(np.bool_),
     )  # fmt: skip
 

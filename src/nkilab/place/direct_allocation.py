@@ -15,7 +15,7 @@ from ..tiles.dtypes import UINT8
 from ..tiles.tile import Layout, layout
 from ..trace.program import Program, StorageRecord
 from ..trace.run_notes import EVERY_TILE, Address
-from .boxes import Boxes, Overlaps, boxes_in, overlaps_of
+from .boxes import Boxes, Overlaps, boxes_for, overlaps_of
 from .slots import Slots
 from .walk import DIRECT, REUSE, edges_of
 
@@ -135,45 +135,27 @@ def in_space(program: Program, slots: Slots, storages: list[int]) -> Accesses:
 
 def _boxes_of(program: Program, slots: Slots, accesses: np.ndarray) -> Boxes:
     """The boxes of accesses, [N, 3]: storage, layout, offset."""
-    numbers: dict[tuple[int, int], int] = {}
-    views: list[Layout] = []
-    which, first = np.zeros((2, len(accesses)), np.int64)
-    for place, (storage, own_layout, offset) in enumerate(accesses.tolist()):
-        record, address, seen = (
-            program.storages[storage],
-            program.addresses[storage],
-            slots.layouts[own_layout],
-        )
-        key = record.bytes_per_partition, own_layout
-        if key not in numbers:
-            numbers[key] = len(views)
-            views.append(_of_bytes(record, seen))
-        which[place] = numbers[key]
-        first[place] = _first_byte(record, seen, offset, address)
-    return boxes_in(bytes_of_memory(program.machine), views, which, first)
+    memory = bytes_of_memory(program.machine)
+    return boxes_for([
+        (0, memory, 1, *in_memory(program.storages[t], slots.layouts[own], offset, program.addresses[t]))
+        for t, own, offset in accesses.tolist()
+    ])  # fmt: skip
 
 
-def in_memory(record: StorageRecord, layout: Layout, offset: int, address: Address) -> tuple[Layout, int]:
+def in_memory(record: StorageRecord, seen: Layout, offset: int, address: Address) -> tuple[Layout, int]:
     """A view of a tile at an address as a view of bytes of its memory, [..., bytes of an element].
 
     Args:
         record: the tile.
-        layout: layout of the view.
+        seen: layout of the view.
         offset: of its first element, in elements of its type.
         address: of the tile.
     """
-    return _of_bytes(record, layout), _first_byte(record, layout, offset, address)
-
-
-def _of_bytes(record: StorageRecord, of_elements: Layout) -> Layout:
-    own = record.bytes_per_partition
-    strides = (*(_stride(s, own) for s in of_elements.byte_strides), 1)
-    return layout((*of_elements.shape, of_elements.itemsize), strides, UINT8, of_elements.memory, None, 0)
-
-
-def _first_byte(record: StorageRecord, layout: Layout, offset: int, address: Address) -> int:
-    partition, byte = divmod(offset * layout.itemsize, record.bytes_per_partition)
-    return (address.partition + partition) * WIDTH + address.byte + byte
+    size = record.bytes_per_partition
+    strides = (*(_stride(s, size) for s in seen.byte_strides), 1)
+    partition, byte = divmod(offset * seen.itemsize, size)
+    first = (address.partition + partition) * WIDTH + address.byte + byte
+    return layout((*seen.shape, seen.itemsize), strides, UINT8, seen.memory, None, 0), first
 
 
 def _stride(stride: int, own: int) -> int:

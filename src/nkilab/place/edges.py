@@ -178,12 +178,9 @@ def ordered_kinds(table: Mapping[str, Dependence]) -> np.ndarray:
 
 
 def waits_of(
-    program: Program,
-    slots: Slots,
-    boxes: Boxes,
-    overlaps: Overlaps,
+    program: Program, slots: Slots, boxes: Boxes, overlaps: Overlaps,
     table: Mapping[str, Dependence] = DEPENDENCES,
-) -> Waits:
+) -> Waits:  # fmt: skip
     """`dependences` within tensors, where slots, boxes and overlaps are known already."""
     is_ordered = ordered_kinds(table)
     is_written = np.zeros(len(program.storages), np.bool_)
@@ -280,6 +277,8 @@ def _no_edges() -> Edges:
 
 def _edges_across(slots: Slots, overlaps: Overlaps, boxes: Boxes, ordered: np.ndarray) -> Edges:
     """Edges in storages that are accessed through overlapping boxes."""
+    if not len(ordered):
+        return _no_edges()
     row, storage = slots.row[ordered], slots.storage[ordered]
     place = np.arange(len(ordered))
     last_write = np.full(int(storage.max(initial=-1)) + 1, -1)

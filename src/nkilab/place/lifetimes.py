@@ -118,7 +118,9 @@ def free_intervals(slots: Slots, boxes: Boxes) -> tuple[np.ndarray, np.ndarray]:
     kind = np.zeros(len(boxes.group), np.int64)
     kind[boxes.of_slot] = slots.kinds.of_storage[slots.storage]
     for number, record in enumerate(slots.kinds.samples):
-        here = np.flatnonzero(kind == number) if record.memory != HBM else kind[:0]
+        if record.memory == HBM:
+            continue
+        here = np.flatnonzero(kind == number)
         high[here] = record.bytes_per_partition
         if len(record.shape) < 2:
             continue
@@ -205,14 +207,14 @@ def frontier_of(slots: Slots, parts: Parts, waits: Waits) -> tuple[np.ndarray, n
     waits for.
     """
     row = slots.row[parts.slot]
+    is_last = ~_is_awaited(row, parts, waits)
     engine = slots.engine[row]
     # of several assignments to one place the last one stays
     last = np.full((len(parts.size), DMA + 1), -1, np.int32)
     last[parts.of_slot, engine] = np.arange(len(row), dtype=np.int32)
-    is_last = engine == DMA
-    is_last[last[last >= 0]] = True
-    is_last &= ~_is_awaited(row, parts, waits)
-    kept = np.flatnonzero(is_last)
+    is_of_engine = engine == DMA
+    is_of_engine[last[last >= 0]] = True
+    kept = np.flatnonzero(is_last & is_of_engine)
     kept = kept[np.argsort(parts.of_slot[kept], kind="stable")]
     start = np.searchsorted(parts.of_slot[kept], np.arange(len(parts.size) + 1))
     return start, row[kept]

@@ -40,13 +40,14 @@ class Kinds(Struct, frozen=True):
 def kinds_of(program: Program) -> Kinds:
     """The kinds of storages of `program`, in order of their first."""
     storages = program.storages
-    # keys are made twice: keeping them costs more, they are as many as the tiles of the program
-    numbers = {key: number for number, key in enumerate(dict.fromkeys(map(_KIND, storages)))}
-    of_storage = np.fromiter(map(numbers.__getitem__, map(_KIND, storages)), np.int64, len(storages))
-    first = np.zeros(len(numbers), np.int64)
-    # of several assignments to one place the last one stays
-    first[of_storage[::-1]] = np.arange(len(of_storage))[::-1]
-    return Kinds(of_storage, tuple(program.storages[i] for i in first.tolist()))
+    numbers: dict[int, int] = {}
+    samples: dict[object, StorageRecord] = {}
+    # those that are alike mostly share one record
+    for identity, record in {id(record): record for record in storages}.items():
+        sample = samples.setdefault(_KIND(record), record)
+        numbers[identity] = numbers.get(id(sample), len(samples) - 1)
+    of_storage = np.fromiter(map(numbers.__getitem__, map(id, storages)), np.int64, len(storages))
+    return Kinds(of_storage, tuple(samples.values()))
 
 
 class Slots(Struct, frozen=True):

@@ -25,14 +25,15 @@ class Coverage:
         is_full: whether every element is covered.
     """
 
-    __slots__ = ("_bits", "_itemsize", "_missing", "is_full", "shape")
+    __slots__ = ("_bits", "_dtype", "_missing", "is_full", "shape")
 
     def __init__(self, storage: Storage) -> None:
         self.shape = storage.shape
-        self._itemsize = storage.dtype.itemsize
+        self._dtype = storage.dtype
         self.is_full = False
         self._bits: np.ndarray | None = None
-        self._missing = 0
+        # elements without the property; set with the bits
+        self._missing: int
 
     def fill(self) -> None:
         """Cover every element."""
@@ -98,7 +99,7 @@ class Coverage:
 
     def _touched(self, places: np.ndarray, itemsize: int) -> np.ndarray:
         """The storage's own elements that elements of `itemsize` bytes lie on, along a new last axis."""
-        own = self._itemsize
+        own = self._dtype.itemsize
         return places[..., None] * itemsize // own + np.arange(max(1, itemsize // own))
 
     @property
@@ -177,7 +178,7 @@ class Coverage:
         """The bits of the elements of `view`, as an array and a key into it; only while covered in part."""
         assert self._bits is not None
         known = view.layout
-        own, seen = self._itemsize, known.dtype.itemsize
+        own, seen = self._dtype.itemsize, known.dtype.itemsize
         if own == seen:
             return np.ndarray(known.shape, np.bool_, self._bits, view.offset, known.strides), ...
         return self._bits, _cells(view, own)

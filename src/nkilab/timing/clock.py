@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from msgspec.structs import replace
 
 from ..place.plan import Plan
 from ..records import Job, column
@@ -36,24 +37,27 @@ def simulate(program: Program, plan: Plan, work: Work | None = None) -> Timeline
     Returns:
         The events; the same program and plan give the same events, bit for bit.
     """
-    work = work or work_of(program, plan)
-    return timeline_of(program.machine, work, outcome_of(work, _run_out(program, work)))
+    work, clock = _run_out(program, work or work_of(program, plan))
+    nodes = outcome_of(work, clock)
+    del clock
+    return timeline_of(program.machine, work, nodes)
 
 
 def latency_ns(program: Program, plan: Plan, known: Work | None = None) -> float:
     """`simulate(program, plan).latency_ns`, without the timeline; `known` as for `work_of`."""
-    work = work_of(program, plan, known)
-    return latency_of(program.machine, work, _run_out(program, work))
+    return latency_of(program.machine, *_run_out(program, work_of(program, plan, known)))
 
 
-def _run_out(program: Program, work: Work) -> Clock:
-    """The clock of a program at its end."""
+def _run_out(program: Program, work: Work) -> tuple[Work, Clock]:
+    """The work of a program and its clock at the end, without what has no more say."""
     run, clock = opened(program, work)
     coming = run(clock, BEGIN, 0.0, FOREVER)
     while coming < FOREVER:
         coming = run(clock, NOBODY, 0.0, FOREVER)
     _check_all_happened(clock)
-    return clock
+    none = work.row[:0]
+    work = replace(work, order=none, stream=(), wait_start=none, wait_delay=none, ring=none)
+    return work, clock._replace(wait_delay=none, agenda=[], arrivals=[], in_order=[], coming=(), ready=())
 
 
 def ended(program: Program, work: Work, clock: Clock) -> Timeline:

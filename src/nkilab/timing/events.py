@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 
 from ..isa.declare import Step
@@ -99,10 +101,22 @@ def _sorted(steps: Events, tables: Events) -> Events:
         steps = [np.concatenate(column) for column in zip(steps, tables, strict=True)]
         order = np.lexsort((steps[0], steps[2]))
     else:
-        order = np.argsort(steps[2], kind="stable").astype(np.int32)
+        order = in_order(steps[2])
     for place in range(len(steps)):
         steps[place] = steps[place][order]
     return steps
+
+
+def in_order(start: np.ndarray) -> np.ndarray:
+    """The stable order of times: of many those of one interval after the other, which takes less memory."""
+    # one of 4096 tells where about a million times end
+    ends = np.sort(start[::4096])[256::256].tolist()
+    order, done = np.empty(len(start), np.int32), 0
+    for low, high in pairwise([-np.inf, *ends, np.inf]):
+        own = np.flatnonzero((start >= low) & (start < high))
+        order[done : done + len(own)] = own[np.argsort(start[own], kind="stable")]
+        done += len(own)
+    return order
 
 
 def _step_events(work: Work, nodes: Nodes, labels: dict[str, int]) -> Events:

@@ -246,12 +246,14 @@ def clock_of(machine: Machine, work: Work, *, as_array: bool) -> Clock:
     nodes, units = len(work.share), machine.limit("dma_issuing_units")
     columns = {
         "share": work.share, "engine": work.engine, "order": work.order, "wait": work.wait_start[:-1],
-        "last_wait": work.wait_start[1:], "ready": np.full(nodes, machine["kernel_start_ns"]),
+        "last_wait": work.wait_start[1:], "ready": machine["kernel_start_ns"],
         "ring": work.ring,
     }  # fmt: skip
     # of each unit, one per ring
     queues = units * machine.limit("dma_rings") * QUEUES_OF_UNIT
     costs = _costs(work.shares, as_array=as_array)
+    in_order = np.empty(nodes, np.int32)
+    in_order[work.order] = np.arange(nodes, dtype=np.int32)
     # a heap is never empty, so that compiled code gets tables alone
     heaps = [
         tuple(table(Entry, {}, max(1, len(own)), as_array=as_array) for own in work.stream) for _ in range(2)
@@ -266,9 +268,9 @@ def clock_of(machine: Machine, work: Work, *, as_array: bool) -> Clock:
         table(Queue, {}, queues, as_array=as_array),
         table(ArrayTile, {}, ARRAY_TILES, as_array=as_array),
         _moment(machine, costs, as_array=as_array),
-        numbers(np.zeros(nodes, np.int64), as_array=as_array),
+        numbers(np.zeros(nodes, np.int32), as_array=as_array),
         table(Entry, {}, int(np.count_nonzero(work.engine == DMA)), as_array=as_array),
-        numbers(np.argsort(work.order), as_array=as_array),
+        numbers(in_order, as_array=as_array),
         numbers(np.zeros(queues, np.int64), as_array=as_array),
         numbers(np.zeros(queues, np.int64), as_array=as_array),
         *heaps,

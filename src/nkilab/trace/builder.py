@@ -267,12 +267,9 @@ def check_form(
 
 
 def _resolved(
-    session: Session,
-    form: Instruction,
-    operands: Sequence[Any],
-    views: Sequence[View],
+    session: Session, form: Instruction, operands: Sequence[Any], views: Sequence[View],
     values: tuple[Any, ...],
-) -> tuple[Any, ...]:
+) -> tuple[Any, ...]:  # fmt: skip
     """Values as they count: what registers hold, 0 where only shapes are known; rules are kept."""
     for value in values:
         if isinstance(value, View):
@@ -304,12 +301,9 @@ def _check_values(form: Instruction, operands: Sequence[Any], values: tuple[Any,
 
 
 def located(
-    error: NkilabError,
-    called: str,
-    cls: type[Instruction],
-    operands: Sequence[Any],
+    error: NkilabError, called: str, cls: type[Instruction], operands: Sequence[Any],
     where: tuple[str, int] | None = None,
-) -> NkilabError:
+) -> NkilabError:  # fmt: skip
     """`error` completed with the user's line (that of the nearest frame if None) and one line per operand."""
     frame = user_frame(2)
     facts = []

@@ -152,10 +152,9 @@ class Program:
         line = self._line_numbers.get(where)
         if line is None:
             line = self.site_number(where)
-        rows = self._rows
+        rows, slots = self._rows, self._slots
         row = self._packed + len(rows) // ROW
         rows += (form, line, position, values)
-        slots = self._slots
         for view in views:
             slots += (view.storage.number, view.offset)
         if len(rows) >= PACKED_AT_ONCE:
@@ -357,17 +356,8 @@ class Program:
         other = Program(self.machine, self.kernel_name)
         other.compiler, other.has_static_descriptors = self.compiler, self.has_static_descriptors
         other.title, other.core, other.met = self.title, self.core, self.met
-        for table in (
-            "forms",
-            "lines",
-            "positions",
-            "unrolled",
-            "values",
-            "storages",
-            "addresses",
-            "notes",
-            "findings",
-        ):
+        for table in ("forms", "lines", "positions", "unrolled", "values", "storages", "addresses", "notes",
+                      "findings"):  # fmt: skip
             setattr(other, table, getattr(self, table))
         other.fill(rows, slots)
         return other

@@ -117,6 +117,8 @@ class Session:
         self.rank = rank
         self.shared: dict[MemoryKey, Storage] = {}
         self._created: dict[str, int] = {}
+        # what is remembered of storages, by all that tells them apart
+        self._records: dict[tuple[Any, ...], StorageRecord] = {}
         self.keyed: dict[Any, Any] = {}
         # threads that compute calls behind the caller (execute.threads.Threads); None to compute them at once
         self.threads: Any = None
@@ -149,21 +151,24 @@ class Session:
 
         The nearest `depth` frames above this one are known to be ours.
         """
-        line = self.program.site_number(user_site(depth))
-        storage = Storage(-1, name, shape, dtype, memory, scope, line)
-        self.register(storage)
-        return storage
+        kind = (user_site(depth), shape, dtype, memory, scope, name)
+        record = self._records.get(kind)
+        if record is None:
+            line = self.program.site_number(kind[0])
+            record = self._records[kind] = StorageRecord(name, shape, dtype, memory, scope, line)
+        return Storage(self._append(record), *record)
 
     def register(self, storage: Storage) -> None:
         """Number a storage that was made ahead of its first use."""
+        own = (storage.name, storage.shape, storage.dtype, storage.memory, storage.scope, storage.line)
+        storage.number = self._append(self._records.setdefault(own, StorageRecord(*own)))
+
+    def _append(self, record: StorageRecord) -> int:
+        """The number of a storage that is made here; of those alike one record is kept."""
         program = self.program
-        storage.number = len(program.storages)
         program.marks.births.append(self.position)
-        program.storages.append(
-            StorageRecord(
-                storage.name, storage.shape, storage.dtype, storage.memory, storage.scope, storage.line
-            )
-        )
+        program.storages.append(record)
+        return len(program.storages) - 1
 
     def shared_output(self, shape: tuple[int, ...], dtype: DType, name: str) -> Storage:
         """The storage of an HBM tensor that all program instances see: the n-th of its name is the same."""

@@ -57,22 +57,12 @@ def _around(frame: FrameType) -> FrameType:
 def user_site(depth: int = 1) -> Site:
     """File and line of the nearest frame outside nkilab and frameworks."""
     frame = sys._getframe(depth + 1)
-    code = frame.f_code
-    while True:
-        passed = _IS_PASSED_OVER.get(code.co_filename)
-        if passed is None:
-            passed = not is_named(code)
-        if not passed:
-            break
-        outer = frame.f_back
-        frame = outer or _around(frame)
-        code = frame.f_code
-        if outer is None:
-            break
-    key = (id(code), frame.f_lasti)
-    known = SITES.get(key)
+    known = SITES.get((id(frame.f_code), frame.f_lasti))
     if known is None:
-        known = SITES[key] = ((code.co_filename, frame.f_lineno), code)
+        frame = user_frame(depth + 1)
+        code = frame.f_code
+        key = (id(code), frame.f_lasti)
+        known = SITES.get(key) or SITES.setdefault(key, ((code.co_filename, frame.f_lineno), code))
     return known[0]
 
 

@@ -44,7 +44,7 @@ def ndarray(shape: Any, dtype: Any, buffer: Any = None, name: str = "", address:
         LimitError: if there are more than 128 partitions, or the address is beyond the memory.
         RuleError: if there is no such buffer or type.
     """
-    session = current()
+    session = running() or current()
     key = None
     if type(buffer) is MemoryRegion and type(shape) is tuple and type(dtype) is str and address is None:
         # most tiles of a kernel are like one that it made before

@@ -109,14 +109,15 @@ class Tensor(View):
     subscripts = "integers, slices, nl.ds and index grids"
 
     def __init__(
-        self, storage: Storage, offset: int, layout: Layout, indices: tuple[Index, ...] = ()
-    ) -> None:
+        self, storage: Storage, offset: int, layout: Layout, indices: tuple[Index, ...] = (),
+        has_place: bool = True,
+    ) -> None:  # fmt: skip
         # as the base does it, which takes a call more for each view
         self.storage, self.offset, self.layout = storage, offset, layout
         self.indices, self._bytes = indices, None
         self.pending: Pending | None = None
         self.overhang: tuple[Tensor, tuple[Any, ...]] | None = None
-        self.plain: Layout | Literal[False] = False if indices else layout
+        self.plain: Layout | Literal[False] = layout if has_place and not indices else False
 
     @property
     def dtype(self) -> Any:
@@ -249,13 +250,6 @@ def same_place(a: Tensor, b: Tensor) -> bool:
     return a.storage is b.storage and a.offset == b.offset and a.layout is b.layout
 
 
-def unplaced(known: Layout) -> Tensor:
-    """The tensor of a result that waits for its destination."""
-    tensor = Tensor(_NOWHERE, 0, known)
-    tensor.plain = False
-    return tensor
-
-
 def keep(session: Session, call: tuple[Any, ...], operands: list[Any], result: Any) -> None:
     """Remember what a call made where it took its operands as they are, for calls like it."""
     pending = session.pending
@@ -280,7 +274,7 @@ def again(
     if session.pending is not None:
         session.flush()
     cls, attributes, known, form, own = kept
-    tensor = unplaced(known)
+    tensor = Tensor(_NOWHERE, 0, known, (), False)
     session.pending = tensor.pending = Pending(
         session, cls, operands, cls.result_slot, attributes, values if own is None else own, tensor,
         where or user_site(1), session.position, form,
@@ -343,7 +337,7 @@ def fresh(
     known_result = session.keyed.get(key)
     known, form = known_result or (result_layout(cls, layouts, attributes, dtype, memory, shape), None)
     if form is None:
-        stand_in = unplaced(known)
+        stand_in = Tensor(_NOWHERE, 0, known, (), False)
         form = check_form(session, cls, [*operands[:slot], stand_in, *operands[slot + 1 :]], attributes)
         session.keyed[key] = (known, form)
     return again(session, (cls, attributes, known, form, None), operands, values, where)
@@ -403,7 +397,7 @@ def fresh_in_box(
     """
     if session.pending is not None:
         session.flush()
-    slot, tensor = cls.result_slot, unplaced(known)
+    slot, tensor = cls.result_slot, Tensor(_NOWHERE, 0, known, (), False)
     is_whole = box is not None and all(b.stop - b.start == n for b, n in zip(box, known.shape))
     tensor.pending = pending = Pending(
         session, cls, operands, slot, attributes, values, tensor, user_site(1), session.position,
