@@ -220,8 +220,11 @@ def _masks(scope: Scope) -> Iterator[Place]:
             yield mask, f"mask holds {scope.words(part)}, which is not affine", ""
 
 
-@text_rule("neuronxcc", "activation-of-slice",
-    Refusal("report", since=BETA1, until=BETA1, generations=(2,), milder="note"),
+# a fault of the compiler that a report tells of, and no other source
+_FAULT = Refusal("report", since=BETA1, until=BETA1, generations=(2,), milder="note")
+
+
+@text_rule("neuronxcc", "activation-of-slice", _FAULT,
     title="builds of Beta 1 for trn1 may get an activation of a slice wrong",
     what="nisa.activation reads a slice of a tile that was reshaped to more axes, on trn1",
     why="a report shows wrong values for even batches from 4 to 16; simulation is right, and the build says "
@@ -244,6 +247,46 @@ def _sliced(scope: Scope) -> Iterator[Place]:
         keys = data.slice.elts if isinstance(data.slice, ast.Tuple) else []
         if not all(isinstance(key, ast.Slice) for key in keys):
             yield data, f"{scope.words(data)} is a slice of a reshaped tile", ""
+
+
+_SKIPPED = Example(
+    "tiles: out f32[128,128] hbm\nnl.store(out, nl.matmul(nl.load(x), nl.load(x), transpose_x=True))",
+    {"x": "f32[128,128]"}, "neuronxcc",
+)  # fmt: skip
+
+
+@text_rule("neuronxcc", "reshaped-blocks", _FAULT,
+    title="builds of Beta 1 for trn1 may get a reshape of blocks wrong",
+    what="a tile with an axis before its partitions is given other axes by reshape, on trn1",
+    why="a comment tells of other values on the device; simulation is right, and the build says nothing",
+    fix="make the tile with the axes that are wanted, or compare on the chip",
+    source="aws-neuron-sdk issue 1051, a comment on weights",
+    kernel=Example("tiles: out f32[128,256] hbm; w f32[2,nl.par_dim(128),256] sbuf\nw[0] = nl.load(x)\n"
+                   "nl.store(out[:, 0:128], {})", {"x": "f32[128,256]"}, "neuronxcc"),
+    wrong="w.reshape((2, nl.par_dim(128), 2, 128))[0, :, 0, :]", right="w[0, :, 0:128]",
+    options=("--target", "trn1"),
+)  # fmt: skip
+def _reshaped(scope: Scope) -> Iterator[Place]:
+    for call in scope.of(ast.Call):
+        inner = (n.func for argument in call.args for n in ast.walk(argument) if isinstance(n, ast.Call))
+        is_reshape = isinstance(call.func, ast.Attribute) and call.func.attr == "reshape"
+        if is_reshape and any(scope.name_of(called) == "language.par_dim" for called in inner):
+            yield call, f"{scope.words(call.func)} changes the axes of a tile of blocks", ""
+
+
+@text_rule("neuronxcc", "skipped-middle-end", Refusal("disputed", "DVR002", since=BETA1, until=BETA1),
+    title="kernels with products take all passes of the compiler",
+    what="a kernel with nl.matmul or nc_matmul is decorated with skip_middle_end_transformations",
+    why="one report has the compiler fail; published convolutions have the decorator",
+    fix="if the build refuses it, leave the decorator out",
+    source="nki-samples issue 91; against it nki-samples, convolutions",
+    wrong=replace(_SKIPPED, above="@ncc.skip_middle_end_transformations"), right=_SKIPPED,
+)  # fmt: skip
+def _skipped(scope: Scope) -> Iterator[Place]:
+    product = next(scope.calls("language.matmul", "isa.nc_matmul"), None)
+    names = {scope.name_of(decorator) for decorator in scope.kernel.decorator_list}
+    if product is not None and "compiler.skip_middle_end_transformations" in names:
+        yield product, "the kernel skips the middle end, and has a product", ""
 
 
 _CREATED = tuple(f"language.{name}" for name in ("ndarray", "zeros", "ones", "full", "empty"))

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from msgspec.structs import replace
 
-from ..tiles.tile import HBM, SBUF, Layout
+from ..tiles.tile import HBM, SBUF, IndexLayout, Layout
 from .declare import COPIED, Example, Refusal
 from .operand_forms import TRANSFERS, Form, form_rule, operators_of
 
@@ -22,6 +22,23 @@ def _quarter(form: Form) -> str:
     starts = (part.start_partition, dst.start_partition)
     is_small = part.partitions <= 32 and part.free_size <= 32
     return f"its parts begin at {starts[0]} and {starts[1]}" if is_small and {*starts} & {32, 96} else ""
+
+
+def _indexed_by(form: Form, look: Callable[[IndexLayout], bool]) -> tuple[str, IndexLayout] | None:
+    """The first operand with a run-time index of which something holds, and the index."""
+    pairs = ((name, index) for name, _, layout in form.tile_slots() for index in layout.indices)
+    return next((pair for pair in pairs if look(pair[1])), None)
+
+
+def _wide_offsets(form: Form) -> str:
+    wide = _indexed_by(form, lambda index: index.is_vector and index.layout.free_size > 1)
+    return f"{wide[0]} has {wide[1].layout.free_size} offsets per partition" if wide else ""
+
+
+def _axes_of_hbm(form: Form) -> str:
+    sides = sorted((form.src, form.dst), key=lambda side: len(side.shape))
+    is_row = len(sides[0].shape) == 1 < len(sides[1].shape) and sides[0].memory == HBM
+    return f"one side has one axis, the other {len(sides[1].shape)}" if is_row else ""
 
 
 NOTES = "release notes"
@@ -77,6 +94,33 @@ _ROWS: tuple[tuple[str, Refusal, tuple[str, ...], str, str, str, str, str, Calla
      f"NKI 0.4 {NOTES}, improvements",
      lambda f: f"rows of src have {f.src.shape[-1]} elements"
      if f.src.indices and f.src.shape[-1] != 128 else ""),
+    ("transpose-offset", Refusal("report", until="0.3"), ("dma_transpose",),
+     "before NKI 0.4 no transposing transfer has a run-time offset",
+     "an operand of dma_transpose is at a scalar_offset that the run knows",
+     "the descriptors of these transfers hold addresses that are known beforehand",
+     "load the part by dma_copy with the offset, and use nisa.nc_transpose",
+     "nki-library, comments where it loads biases and routes of experts",
+     lambda f: f"{found[0]} is at a run-time offset"
+     if (found := _indexed_by(f, lambda index: not index.is_vector)) else ""),
+    ("offset-columns", Refusal("report", since="0.2"), ("dma_copy", "dma_compute"),
+     "rows are chosen by one offset per partition",
+     "vector_offset of dma_copy or dma_compute is a tile of more columns than one",
+     "a descriptor per partition is made, from the first column",
+     "pass one column at a time, offsets[:, i:i + 1]",
+     "nki.language, vector_select; nki-library, scatter of router_topk", _wide_offsets),
+    ("transfer-axes", Refusal("log", "", "DMA Copy actual in/out dimensions must match", until="0.2"),
+     TRANSFERS[:1], "up to NKI 0.2 both sides of a transfer have an axis of partitions",
+     "dma_copy goes between a tensor of one axis in hbm and one of several",
+     "the compiler of 0.2 compares the numbers of axes", "reshape the tensor to (1, N) or (N, 1)",
+     "notes of a kernel compiler's backend for NKI, trn1", _axes_of_hbm),
+    ("product-tfloat32",
+     Refusal("log", "", "'stationary' must be a float type, got '!nisa.float32r'", "0.6", "0.6"),
+     ("nc_matmul",), "products are of other types than tfloat32",
+     "stationary or moving of nc_matmul is tfloat32, in NKI 0.6",
+     "the page of nc_matmul lists the type, and its verifier does not know it", "use float32 or bfloat16",
+     "kernels of attention with their builds, NKI 0.6 and neuronx-cc 2.27",
+     lambda f: next((f"{n} is tfloat32" for n in ("stationary", "moving")
+                     if getattr(f, n).dtype.name == "tfloat32"), "")),
     ("range-select-command", Refusal("documented", until="0.2", milder="warning"), ("range_select",),
      "before NKI 0.3 range_select begins its maximum again",
      "range_select is given a reduce_cmd other than reset_reduce",
@@ -246,6 +290,21 @@ _SHOWN: dict[str, tuple[Example | str, Example | str, Example | str, str]] = {
     "dynamic-on-chip": (_CHOSEN, _READ, _LOADED, "trn2"),
     "dynamic-compute": (_CHOSEN, _READ, _LOADED, "trn1"),
     "dma-dynamic-on-chip": (_CHOSEN, "dma_copy(part, tile", _LOADED, "trn2"),
+    "transpose-offset": (Example(
+        "tiles: which i32[1,1] sbuf < at; tile bf16[128,128] sbuf; out bf16[128,128] hbm < tile\n"
+        "nisa.dma_transpose(tile, x.ap([[128, 128], [1, 128]]{0}))",
+        {"x": "bf16[256,128]", "at": "i32[1,1]"}),
+        ", scalar_offset=which.ap([[1, 1], [1, 1]]), indirect_dim=0", "", "trn2"),
+    "offset-columns": (Example(
+        "tiles: rows i32[128,2] sbuf < at; tile f32[128,512] sbuf; out f32[128,512] hbm < tile\n"
+        "nisa.dma_copy(tile, x.ap([[512, 128], [1, 512]], vector_offset=rows{0}, indirect_dim=0))",
+        {**COPIED.args, "at": "i32[128,2]"}), "", "[:, 0:1]", "trn2"),
+    "transfer-axes": (Example("tiles: row f32[1,64] sbuf; out f32[1,64] hbm < row\nnisa.dma_copy(row, y{})",
+                              {"y": "f32[64]"}), "", ".reshape((1, 64))", "trn1"),
+    "product-tfloat32": (Example(
+        "tiles: left {0}[128,128] sbuf < y; total f32[128,128] psum; tile f32[128,128] sbuf\n"
+        "tiles: out f32[128,128] hbm < tile\nnisa.nc_matmul(total, left, left)\nnisa.tensor_copy(tile, total)",
+        {"y": "f32[128,128]"}), "nl.tfloat32", "f32", "trn2"),
     "range-select-command": (Example(
         _SELECTED.format("f32", _RESET) + _RANGE.replace("{1}", "nisa.reduce_cmd.{}"), COPIED.args),
         "reduce", "reset_reduce", "trn2"),

@@ -57,6 +57,10 @@ FORMS: dict[str, Form] = {
         "dma_copy from psum", "", "0.2", "copy the tile to sbuf with tensor_copy first",
         "NKI 0.3 release notes",
     ),
+    "printed_row": Form(
+        "device_print of a tensor in hbm with one axis", "0.4", "", "print x.reshape((1, N))",
+        "NKI 0.4 release notes, bug fixes",
+    ),
 }  # fmt: skip
 
 
