@@ -30,9 +30,11 @@ def _indexed_by(form: Form, look: Callable[[IndexLayout], bool]) -> tuple[str, I
     return next((pair for pair in pairs if look(pair[1])), None)
 
 
-def _wide_offsets(form: Form) -> str:
-    wide = _indexed_by(form, lambda index: index.is_vector and index.layout.free_size > 1)
-    return f"{wide[0]} has {wide[1].layout.free_size} offsets per partition" if wide else ""
+def _offsets(form: Form) -> str:
+    odd = _indexed_by(form, lambda i: i.is_vector and (i.layout.free_size > 1 or i.layout.start_partition > 0))
+    return "" if not odd else (
+        f"{odd[0]} has {odd[1].layout.free_size} offsets per partition, from {odd[1].layout.start_partition} on"
+    )
 
 
 def _axes_of_hbm(form: Form) -> str:
@@ -102,12 +104,13 @@ _ROWS: tuple[tuple[str, Refusal, tuple[str, ...], str, str, str, str, str, Calla
      "nki-library, comments where it loads biases and routes of experts",
      lambda f: f"{found[0]} is at a run-time offset"
      if (found := _indexed_by(f, lambda index: not index.is_vector)) else ""),
-    ("offset-columns", Refusal("report", since="0.2"), ("dma_copy", "dma_compute"),
-     "rows are chosen by one offset per partition",
-     "vector_offset of dma_copy or dma_compute is a tile of more columns than one",
-     "a descriptor per partition is made, from the first column",
-     "pass one column at a time, offsets[:, i:i + 1]",
-     "nki.language, vector_select; nki-library, scatter of router_topk", _wide_offsets),
+    ("offset-columns", Refusal("report", "NCC_EBIR026", since="0.2"), ("dma_copy", "dma_compute"),
+     "rows are chosen by one offset per partition, from partition 0 on",
+     "vector_offset of dma_copy or dma_compute has more columns than one, or begins at another partition",
+     "the generator of descriptors reads one offset of each partition, from 0 on",
+     "pass one column at a time, offsets[:, i:i + 1], or copy the part to a tile of its own by dma_copy",
+     "nki.language, vector_select; nki-library, scatter of router_topk; a port of a video model to trn2",
+     _offsets),
     ("transfer-axes", Refusal("log", "", "DMA Copy actual in/out dimensions must match", until="0.2"),
      TRANSFERS[:1], "up to NKI 0.2 both sides of a transfer have an axis of partitions",
      "dma_copy goes between a tensor of one axis in hbm and one of several",
