@@ -119,10 +119,10 @@ AXES = rule("one-axis-tile", "compiler",
     title="tiles have an axis of partitions and one of elements",
     what="a kernel makes a tile in sbuf or psum of one axis",
     why="the front end of 0.6 asks for two, though a page of NKI shows a tile of one",
-    fix="write (1, N) or (N, 1)",
+    fix="write (N, 1), or (1, N)",
     source="logs of kernels that a model wrote, NKI 0.6; against it nki.isa.sequence_bounds",
-    kernel="row = nl.ndarray({}, nl.float32, buffer=nl.sbuf)\nnisa.dma_copy(row, x[0])",
-    wrong="(512,)", right="(1, 512)",
+    kernel="row = nl.ndarray({}, nl.float32, buffer=nl.sbuf)\nnisa.memset(row, 0.0)",
+    wrong="(128,)", right="(128, 1)",
 )  # fmt: skip
 _KEPT = "\nkept = nl.ndarray((128, 512), nl.float32, buffer=nl.private_hbm)\n" \
         "nisa.dma_copy(kept, tile{0})\nnisa.dma_copy(tile, kept{0})"  # fmt: skip

@@ -35,8 +35,8 @@ _THROUGH_PART = ("    nl.store(part, nl.load(x[i]))", "    nl.store(out[i], nl.l
 @text_rule("neuronxcc", "index-branch", _BETA1,
     title="Python does not branch on the variable of a traced loop",
     what="a while, an assert or a conditional expression asks for the value of a variable of affine_range; "
-    "or an if does, and asks for more than an affine comparison, binds a name that is used after it, or "
-    "leaves the loop",
+    "or an if does, and asks for more than an affine comparison, or leaves the loop; or an if on it or on a "
+    "variable of sequential_range binds a name that is used after it",
     why=f"{_ONCE}: an if on an affine comparison becomes a condition of the instructions in it; of all else "
     "Python takes one branch for all iterations, or the compiler refuses the question",
     fix="use nl.static_range, hide elements with mask=, or treat the special iteration outside of the loop",
@@ -48,20 +48,21 @@ _THROUGH_PART = ("    nl.store(part, nl.load(x[i]))", "    nl.store(out[i], nl.l
     nl.store(out[i], tile)"""), wrong="affine_range", right="static_range",
 )  # fmt: skip
 def _index_branches(scope: Scope) -> Iterator[Place]:
-    # a build of 2026 branched on the variable of sequential_range, and the chip was right
-    scope = replace(scope, traced=("language.affine_range",))
+    # a build of 2026 branched on the variable of sequential_range, and the chip was right; scopes end there too
+    affine = replace(scope, traced=("language.affine_range",))
     for node in scope.nodes():
         test = getattr(node, "test", None)
         name = scope.symbol_in(test) if isinstance(test, ast.expr) else ""
         if not name or not isinstance(test, ast.expr):
             continue
+        is_affine = bool(affine.symbol_in(test))
         word = {ast.If: "if", ast.While: "while", ast.Assert: "assert"}.get(
             type(node), "a conditional expression"
         )
         sentence = f"{word} asks for {scope.words(test)}, and {name} is a symbol while the loop is traced"
         if isinstance(node, ast.If) and is_condition(scope, test):
-            yield from ((node, f"{sentence}: {what}", "") for what in escapes(scope, node))
-        else:
+            yield from ((node, f"{sentence}: {what}", "") for what in escapes(scope, node, jumps=is_affine))
+        elif is_affine:
             yield node, sentence, ""
 
 
