@@ -218,7 +218,9 @@ def _is_known_class(class_def: ast.ClassDef, classes: dict[str, ast.ClassDef]) -
     return False
 
 
-_FROZEN = "from dataclasses import dataclass\n\n\n@dataclass{}\nclass Scale(nl.NKIObject):\n    by: float = 1.0\n"
+_FROZEN = (
+    "from dataclasses import dataclass\n\n\n@dataclass{}\nclass Scale(nl.NKIObject):\n    by: float = 1.0\n"
+)
 
 
 @text_rule("nki", "frozen-object", Refusal("documented", "", "FrozenInstanceError", until="0.3"),

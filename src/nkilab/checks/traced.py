@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from ..dialects.history import BETA1
 from ..migrate.source import Function, names_in
 from .branches import escapes, is_condition
-from .declare import Example, Refusal
+from .declare import COPIED, Example, Refusal
 from .front_end import bound_to
 from .scope import Scope
 from .text_rules import Place, text_rule
@@ -48,7 +48,7 @@ _THROUGH_PART = ("    nl.store(part, nl.load(x[i]))", "    nl.store(out[i], nl.l
     nl.store(out[i], tile)"""), wrong="affine_range", right="static_range",
 )  # fmt: skip
 def _index_branches(scope: Scope) -> Iterator[Place]:
-    # a build of 2026 branched on the variable of sequential_range, and the chip was right; scopes end there too
+    # a build of 2026 branched on the variable of sequential_range, and was right; scopes end there too
     affine = replace(scope, traced=("language.affine_range",))
     for node in scope.nodes():
         test = getattr(node, "test", None)
@@ -72,8 +72,8 @@ _NEED_NUMBERS = ("abs", "bool", "divmod", "float", "int", "max", "min", "pow", "
 @text_rule("neuronxcc", "index-value", _BETA1,
     title="Python does not compute with the variable of a traced loop",
     what="the variable of affine_range or sequential_range, or what is computed from it, chooses from a "
-    "list or dictionary of Python's, is an exponent, is multiplied by another one, or goes into range, min, "
-    "max, int, float or another function of Python's that needs a number",
+    "list or dictionary of Python's, is an exponent, is multiplied by another one, or goes into a shape or "
+    "into range, min, max, int, float or another function of Python's that needs a number",
     why=f"{_ONCE}, which has no value: sums, multiples, quotients and remainders index tensors",
     fix="use nl.static_range, or keep the values in a tensor and index that",
     source="NKI programming model, loops; nki.language.affine_range: the variable is symbolic",
@@ -90,6 +90,8 @@ def _index_values(scope: Scope) -> Iterator[Place]:
                 name = scope.symbol_in(chosen)
             case ast.Call(func=ast.Name(id=word), args=arguments) if word in _NEED_NUMBERS:
                 name = next((n for a in arguments if (n := scope.symbol_in(a))), "")
+            case ast.Call(func=called) if scope.name_of(called) in _CREATED:
+                name = next((n for size in _shape(node) if (n := scope.symbol_in(size))), "")
             case ast.BinOp(op=ast.Pow()):
                 name = scope.symbol_in(node)
             case ast.BinOp() if _is_product(scope, node):
@@ -317,6 +319,22 @@ def _few_axes(scope: Scope) -> Iterator[Place]:
         is_thin = len(shape) == 2 and any(isinstance(n, ast.Constant) and n.value == 1 for n in shape)
         if is_thin and isinstance(node.slice, ast.Slice):
             yield node, f"{scope.words(node)} has one index of two", ""
+
+
+@text_rule("neuronxcc", "hbm-assigned", Refusal("report", since=BETA1, until=BETA1),
+    title="tensors in hbm are written by nl.store", what="a tile is assigned to a tensor in hbm",
+    why="the compiler of Beta 1 assigns tiles to tiles alone", fix="use nl.store",
+    source="AccelOpt, prompts",
+    wrong=Example("tiles: out f32[128,512] hbm\nout[...] = nl.load(x)", COPIED.args, "neuronxcc"),
+    right=Example("tiles: out f32[128,512] hbm\nnl.store(out, nl.load(x))", COPIED.args, "neuronxcc"),
+)  # fmt: skip
+def _hbm_assigned(scope: Scope) -> Iterator[Place]:
+    made = bound_to(scope, _CREATED)
+    there = {name for name, call in made.items() if any("hbm" in scope.words(k.value) for k in call.keywords)}
+    for node in scope.of(ast.Assign):
+        match node:
+            case ast.Assign([ast.Subscript(ast.Name(name))]) if name in there:
+                yield node, f"{name}, in hbm, is assigned {scope.words(node.value)}", ""
 
 
 def _is_bound_anew(scope: Scope, name: str, call: ast.Call) -> bool:

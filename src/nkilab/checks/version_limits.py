@@ -31,9 +31,15 @@ def _indexed_by(form: Form, look: Callable[[IndexLayout], bool]) -> tuple[str, I
 
 
 def _offsets(form: Form) -> str:
-    odd = _indexed_by(form, lambda i: i.is_vector and (i.layout.free_size > 1 or i.layout.start_partition > 0))
-    return "" if not odd else (
-        f"{odd[0]} has {odd[1].layout.free_size} offsets per partition, from {odd[1].layout.start_partition} on"
+    odd = _indexed_by(
+        form, lambda i: i.is_vector and (i.layout.free_size > 1 or i.layout.start_partition > 0)
+    )
+    return (
+        ""
+        if not odd
+        else (
+            f"{odd[0]} has {odd[1].layout.free_size} offsets per partition, from {odd[1].layout.start_partition} on"
+        )
     )
 
 
@@ -306,7 +312,8 @@ _SHOWN: dict[str, tuple[Example | str, Example | str, Example | str, str]] = {
                               {"y": "f32[64]"}), "", ".reshape((1, 64))", "trn1"),
     "product-tfloat32": (Example(
         "tiles: left {0}[128,128] sbuf < y; total f32[128,128] psum; tile f32[128,128] sbuf\n"
-        "tiles: out f32[128,128] hbm < tile\nnisa.nc_matmul(total, left, left)\nnisa.tensor_copy(tile, total)",
+        "tiles: out f32[128,128] hbm < tile\nnisa.nc_matmul(total, left, left)\n"
+        "nisa.tensor_copy(tile, total)",
         {"y": "f32[128,128]"}), "nl.tfloat32", "f32", "trn2"),
     "range-select-command": (Example(
         _SELECTED.format("f32", _RESET) + _RANGE.replace("{1}", "nisa.reduce_cmd.{}"), COPIED.args),
