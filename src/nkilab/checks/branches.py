@@ -52,7 +52,7 @@ def _is_affine(scope: Scope, node: ast.expr) -> bool:
 
 
 def escapes(scope: Scope, branch: ast.If, *, jumps: bool) -> Iterator[str]:
-    """What of a branch reaches beyond its instructions: jumps, if asked for, and names that are used after."""
+    """What of a branch reaches beyond its instructions: jumps, if asked for; names that are used after."""
     if jumps and any(isinstance(n, ast.Break | ast.Continue | ast.Return) for n in ast.walk(branch)):
         yield "it leaves the loop, for all iterations or none"
     inside = set(ast.walk(branch))

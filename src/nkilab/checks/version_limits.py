@@ -31,16 +31,11 @@ def _indexed_by(form: Form, look: Callable[[IndexLayout], bool]) -> tuple[str, I
 
 
 def _offsets(form: Form) -> str:
-    odd = _indexed_by(
-        form, lambda i: i.is_vector and (i.layout.free_size > 1 or i.layout.start_partition > 0)
-    )
-    return (
-        ""
-        if not odd
-        else (
-            f"{odd[0]} has {odd[1].layout.free_size} offsets per partition, from {odd[1].layout.start_partition} on"
-        )
-    )
+    odd = _indexed_by(form, lambda i: i.is_vector and i.layout.free_size + i.layout.start_partition > 1)
+    if odd is None:
+        return ""
+    source = odd[1].layout
+    return f"{odd[0]} has {source.free_size} offsets per partition, from {source.start_partition} on"
 
 
 def _axes_of_hbm(form: Form) -> str:
