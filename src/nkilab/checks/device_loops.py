@@ -197,13 +197,9 @@ def _subscripts(scope: Scope) -> Iterator[Place]:
             yield key, f"{key.id}, a register, is a subscript", ""
     lists = {n.id for a in scope.of(ast.Assign) if isinstance(a.value, ast.List | ast.Tuple | ast.Dict)
              for n in a.targets if isinstance(n, ast.Name)}  # fmt: skip
-    for name, node in _in_loops(scope):
-        match node:
-            case ast.Subscript(value=ast.Name(id=holder), slice=ast.Name(id=key)) if (
-                key,
-                holder in lists,
-            ) == (name, True):
-                yield node, f"{key}, a register, is a subscript of a list of Python's", ""
+    for name, node in ((name, node) for name, node in _in_loops(scope) if isinstance(node, ast.Subscript)):
+        if names_in(node.slice) == {name} and names_in(node.value) <= lists:
+            yield node, f"{name}, a register, is a subscript of a list of Python's", ""
 
 
 @text_rule("nki", "loop-body-result", Refusal("documented", since="0.6", until="0.6"),

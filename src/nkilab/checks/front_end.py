@@ -44,10 +44,10 @@ def _inner_functions(scope: Scope) -> Iterator[Place]:
         if is_inner and (not has_bodies or node.name in called):
             yield node, f"{node.name} is defined in a function", ""
     functions = {f.name for f in scope.source.functions}
-    for node in scope.of(ast.Assign) if has_bodies else ():
-        match node:
-            case ast.Assign([ast.Name(alias)], ast.Name(name)) if name in functions and alias in called:
-                yield node, f"{alias} is another name of {name}, and is called", ""
+    for alias in (n for n in scope.of(ast.Assign) if has_bodies):
+        match alias:
+            case ast.Assign([ast.Name(other)], ast.Name(name)) if name in functions and other in called:
+                yield alias, f"{other} is another name of {name}, and is called", ""
 
 
 @text_rule("nki", "python-builtin",
@@ -344,8 +344,7 @@ def _numpy_types(scope: Scope) -> Iterator[Place]:
 
 
 @text_rule("nki", "block-dimension", Refusal("documented", until=LAST_PARSED),
-    title="the partition axis stands first",
-    what="nl.par_dim stands after another axis of a shape",
+    title="the partition axis stands first", what="nl.par_dim stands after another axis of a shape",
     why="there are no block axes in `nki`: the first axis is the partition axis, whatever par_dim says",
     fix="make a list of tiles, or lay the blocks out in the free axis",
     source="NKI migration guide, removing block dimensions",

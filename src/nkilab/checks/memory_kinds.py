@@ -15,10 +15,8 @@ from .evidence import Evidence, Track
 from .finding import Finding, once
 from .operand_forms import called_on
 
-_COLLECTIVES = (
-    "all_reduce", "all_gather", "reduce_scatter", "all_to_all", "collective_permute",
-    "collective_permute_implicit_reduce",
-)  # fmt: skip
+_COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "collective_permute",
+                "collective_permute_implicit_reduce")  # fmt: skip
 _COLLECTIVE = """
 core = {0}
 tiles: given f32[{1},128,512] {3}{4}; summed f32[{1},128,512] hbm, name="summed"; out f32[{1},128,512] hbm
@@ -89,8 +87,7 @@ STORED = rule("mutable-unstored", "compiler",
     what="nothing is stored to a parameter that is annotated as nt.mutable_tensor",
     why="the compiler takes the tensor for a result, which has no value then",
     fix="store to it, or annotate it as nt.tensor",
-    source="nki-library, router_topk: skip_store_router_logits",
-    kernel=_MUTABLE, wrong="", right=_STORES,
+    source="nki-library, router_topk: skip_store_router_logits", kernel=_MUTABLE, wrong="", right=_STORES,
 )  # fmt: skip
 
 _SCRATCH = "kept = nl.ndarray((128, 512), nl.float32, buffer=nl.{})\nnisa.dma_copy(kept, tile)\n" \

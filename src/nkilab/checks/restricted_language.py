@@ -30,8 +30,7 @@ _SAME = "same"
 # of functions and methods by name
 _RESULTS = {
     "list": "list", "tuple": "tuple", "dict": "dict", "str": "str", "int": "int", "float": "float",
-    "len": "int", "keys": "list", "values": "list", "items": "list",
-    "set": "set", "frozenset": "set",
+    "len": "int", "keys": "list", "values": "list", "items": "list", "set": "set", "frozenset": "set",
 }  # fmt: skip
 
 

@@ -231,10 +231,8 @@ _FAULT = Refusal("report", since=BETA1, until=BETA1, generations=(2,), milder="n
     title="builds of Beta 1 for trn1 may get an activation of a slice wrong",
     what="nisa.activation reads a slice of a tile that was reshaped to more axes, on trn1",
     why="a report shows wrong values for even batches from 4 to 16; simulation is right, and the build says "
-    "nothing",
-    fix="apply nisa.activation to the tile before reshape, or compare on the chip",
-    source="aws-neuron-sdk issue 1255",
-    kernel=_STORED.around("""for i in nl.affine_range(4):
+    "nothing", fix="apply nisa.activation to the tile before reshape, or compare on the chip",
+    source="aws-neuron-sdk issue 1255", kernel=_STORED.around("""for i in nl.affine_range(4):
     cube = nl.load(x[i]).reshape((128, 1, 512))
     nl.store(out[i], nisa.activation(op=nl.exp, data={}))"""),
     wrong="cube[:, 0, :]", right="nl.load(x[i])", options=("--target", "trn1"),
@@ -323,8 +321,7 @@ def _few_axes(scope: Scope) -> Iterator[Place]:
 
 @text_rule("neuronxcc", "hbm-assigned", Refusal("report", since=BETA1, until=BETA1),
     title="tensors in hbm are written by nl.store", what="a tile is assigned to a tensor in hbm",
-    why="the compiler of Beta 1 assigns tiles to tiles alone", fix="use nl.store",
-    source="AccelOpt, prompts",
+    why="the compiler of Beta 1 assigns tiles to tiles alone", fix="use nl.store", source="AccelOpt, prompts",
     wrong=Example("tiles: out f32[128,512] hbm\nout[...] = nl.load(x)", COPIED.args, "neuronxcc"),
     right=Example("tiles: out f32[128,512] hbm\nnl.store(out, nl.load(x))", COPIED.args, "neuronxcc"),
 )  # fmt: skip

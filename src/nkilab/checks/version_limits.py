@@ -80,22 +80,19 @@ _ROWS: tuple[tuple[str, Refusal, tuple[str, ...], str, str, str, str, str, Calla
      "an instruction other than a transfer reads or writes sbuf or psum at a run-time offset",
      "the compilers of NKI 0.1 and 0.2 know all addresses on the chip; 0.3 has tensor_copy of such an .ap",
      "load what is wanted from hbm by dma_copy with the offset, or use tensor_copy_dynamic_src",
-     "nki-moe-megakernel, common pitfalls; NKI 0.3 release notes",
-     _dynamic_on_chip),
+     "nki-moe-megakernel, common pitfalls; NKI 0.3 release notes", _dynamic_on_chip),
     ("dynamic-compute",
      Refusal("log", "NCC_IBIR829", "Requested Argument index 1 out of bounds", "0.6", "0.6", (2,)), (),
      "on trn1 transfers alone have run-time offsets",
      "an instruction other than a transfer reads or writes sbuf or psum at a run-time offset, on trn1",
      "its engines know their addresses beforehand; nc_matmul ends with NCC_IBIR040",
      "load what is wanted from hbm by dma_copy with the offset",
-     "public kernels of a mixture of experts, and their probe, NKI 0.6 on trn1",
-     _dynamic_on_chip),
+     "public kernels of a mixture of experts, and their probe, NKI 0.6 on trn1", _dynamic_on_chip),
     ("indirect-transpose-columns", Refusal("documented", since="0.2", until="0.3"), ("dma_transpose",),
      "before NKI 0.4 indirect transposes read rows of 128",
      "src of dma_transpose has a run-time index, and its last axis is not 128",
      "NKI 0.4 is the first that takes fewer elements", "pad the rows to 128 elements, or use NKI 0.4",
-     f"NKI 0.4 {NOTES}, improvements",
-     lambda f: f"rows of src have {f.src.shape[-1]} elements"
+     f"NKI 0.4 {NOTES}, improvements", lambda f: f"rows of src have {f.src.shape[-1]} elements"
      if f.src.indices and f.src.shape[-1] != 128 else ""),
     ("transpose-offset", Refusal("report", until="0.3"), ("dma_transpose",),
      "before NKI 0.4 no transposing transfer has a run-time offset",
@@ -162,8 +159,7 @@ _ROWS: tuple[tuple[str, Refusal, tuple[str, ...], str, str, str, str, str, Calla
      ("nc_matmul",), "on trn1 products of 32 rows and columns lie on halves",
      "stationary of nc_matmul is at most 32 partitions and columns, and it or dst begins at 32 or 96",
      "TensorE of trn1 has halves and no quarters, and the compiler made a quarter of it in one report",
-     "multiply 64 columns at once, or begin at 0 or 64", "kernels of a mixture of experts on trn1",
-     _quarter),
+     "multiply 64 columns at once, or begin at 0 or 64", "kernels of a mixture of experts on trn1", _quarter),
     *((name, Refusal("documented", "", "unsupported operator", until=last),
        ("tensor_scalar", "tensor_tensor", "tensor_scalar_reduce"),
        f"up to NKI {last} no operator is {' or '.join(words)}",
@@ -174,8 +170,7 @@ _ROWS: tuple[tuple[str, Refusal, tuple[str, ...], str, str, str, str, str, Calla
           ("early-operators", "0.1", ("abs", "rsqrt", "power"), f"NKI 0.2 {NOTES}, bug fixes"),
           ("unary-operators", "0.3", ("square", "relu"), f"NKI 0.4 {NOTES}, new opcodes of tensor_scalar"))),
     ("dma-dynamic-on-chip", Refusal("report", "", "Segmentation fault", "0.3", "0.5"), TRANSFERS[:1],
-     "transfers read sbuf at places that are known",
-     "dma_copy reads sbuf at a run-time offset",
+     "transfers read sbuf at places that are known", "dma_copy reads sbuf at a run-time offset",
      "the compiler ends without a message: it has no descriptor of an address on the chip that moves",
      "use nisa.tensor_copy with .ap and scalar_offset, or copy by a static slice",
      "aws-neuron-sdk issue 1373, trn2",
@@ -215,8 +210,7 @@ _ROWS: tuple[tuple[str, Refusal, tuple[str, ...], str, str, str, str, str, Calla
      "leave dge_mode out", "nki.isa.dma_copy of NKI 0.4, priority",
      lambda f: "dge_mode is none" if f.priority is not None and f.dge_mode == "none" else ""),
     ("gpsimd-sum", Refusal("disputed", "NCC_IXCG965", generations=(2,)), ("tensor_tensor",),
-     "on trn1 VectorE computes with two tiles",
-     "tensor_tensor is given engine=gpsimd on trn1",
+     "on trn1 VectorE computes with two tiles", "tensor_tensor is given engine=gpsimd on trn1",
      "one report has the build of a sum of two tiles refused there; the page of the instruction allows it",
      "if the build refuses it, use nisa.engine.vector",
      "a kernel of the gated delta rule, NKI 0.6; against it nki.isa.tensor_tensor",
@@ -288,8 +282,7 @@ _SHOWN: dict[str, tuple[Example | str, Example | str, Example | str, str]] = {
         "tiles: left bf16[128,32] sbuf < x[:, 0:32]; total f32[64,32] psum; part f32[64,32] sbuf\n"
         "tiles: out f32[64,32] hbm < part\nfor i in range(2):\n"
         "    nisa.nc_matmul(total[i * 32:i * 32 + 32], left[:{0}], left[:{0}])\n"
-        "nisa.tensor_copy(part, total)",
-        _TRANSPOSED), "32", "64", "trn1"),
+        "nisa.tensor_copy(part, total)", _TRANSPOSED), "32", "64", "trn1"),
     "indirect-transpose-columns": (_rows_of("{0}"), "64", "128", "trn2"),
     "dynamic-on-chip": (_CHOSEN, _READ, _LOADED, "trn2"),
     "dynamic-compute": (_CHOSEN, _READ, _LOADED, "trn1"),
@@ -308,8 +301,7 @@ _SHOWN: dict[str, tuple[Example | str, Example | str, Example | str, str]] = {
     "product-tfloat32": (Example(
         "tiles: left {0}[128,128] sbuf < y; total f32[128,128] psum; tile f32[128,128] sbuf\n"
         "tiles: out f32[128,128] hbm < tile\nnisa.nc_matmul(total, left, left)\n"
-        "nisa.tensor_copy(tile, total)",
-        {"y": "f32[128,128]"}), "nl.tfloat32", "f32", "trn2"),
+        "nisa.tensor_copy(tile, total)", {"y": "f32[128,128]"}), "nl.tfloat32", "f32", "trn2"),
     "range-select-command": (Example(
         _SELECTED.format("f32", _RESET) + _RANGE.replace("{1}", "nisa.reduce_cmd.{}"), COPIED.args),
         "reduce", "reset_reduce", "trn2"),
