@@ -113,11 +113,10 @@ _OF_SBUF = ("total_available_sbuf_size", "sbuf_fmax_bytes", "sbuf_fmax", "sbuf_s
     right=SCALED.format("nl.tile_size.total_available_sbuf_size"),
 )  # fmt: skip
 def _on_host(scope: Scope) -> Iterator[Place]:
-    for line in scope.source.tree.body:
-        nodes = () if isinstance(line, Function | ast.ClassDef) else ast.walk(line)
-        for node in (n for n in nodes if isinstance(n, ast.Attribute) and n.attr in _OF_SBUF):
-            if scope.name_of(node).startswith("language.tile_size"):
-                yield node, f"{scope.words(node)} is read outside of a kernel", ""
+    lines = (line for line in scope.source.tree.body if not isinstance(line, Function | ast.ClassDef))
+    for node in (n for line in lines for n in ast.walk(line) if isinstance(n, ast.Attribute)):
+        if node.attr in _OF_SBUF and scope.name_of(node).startswith("language.tile_size"):
+            yield node, f"{scope.words(node)} is read outside of a kernel", ""
 
 
 @text_rule("nki", "python-closure",

@@ -210,12 +210,12 @@ def _types(evidence: Evidence, track: Track) -> Iterator[Finding]:
     """Tiles that the kernel makes itself: of PSUM of another type than float32, and of one axis."""
     for number, record in enumerate(track.program.storages):
         is_half = record.memory == PSUM and record.dtype.name != "float32"
-        wrong = ((WORDS, "is not float32", is_half),
-                 (AXES, "has one axis", record.memory != HBM and len(record.shape) == 1))  # fmt: skip
-        for broken, said in ((r, words) for r, words, is_so in wrong if is_so):
-            site = track.birthplace(number)
-            if called_on(evidence, site) & {"language.ndarray", "language.zeros"}:
-                yield broken.finding(f"{track.describe(number)} {said}", site)
+        is_row = record.memory != HBM and len(record.shape) == 1
+        pairs = ((WORDS, "is not float32", is_half), (AXES, "has one axis", is_row))
+        broken = [(limit, said) for limit, said, is_so in pairs if is_so]
+        place = track.birthplace
+        if broken and called_on(evidence, place(number)) & {"language.ndarray", "language.zeros"}:
+            yield from (r.finding(f"{track.describe(number)} {said}", place(number)) for r, said in broken)
 
 
 def _unordered(track: Track) -> Iterator[Finding]:

@@ -326,8 +326,8 @@ def _few_axes(scope: Scope) -> Iterator[Place]:
     right=Example("tiles: out f32[128,512] hbm\nnl.store(out, nl.load(x))", COPIED.args, "neuronxcc"),
 )  # fmt: skip
 def _hbm_assigned(scope: Scope) -> Iterator[Place]:
-    made = bound_to(scope, _CREATED)
-    there = {name for name, call in made.items() if any("hbm" in scope.words(k.value) for k in call.keywords)}
+    calls = bound_to(scope, _CREATED).items()
+    there = {name for name, call in calls if any("hbm" in scope.words(k.value) for k in call.keywords)}
     for node in scope.of(ast.Assign):
         match node:
             case ast.Assign([ast.Subscript(ast.Name(name))]) if name in there:

@@ -100,8 +100,8 @@ _ROWS: tuple[tuple[str, Refusal, tuple[str, ...], str, str, str, str, str, Calla
      "the descriptors of these transfers hold addresses that are known beforehand",
      "load the part by dma_copy with the offset, and use nisa.nc_transpose",
      "nki-library, comments where it loads biases and routes of experts",
-     lambda f: f"{found[0]} is at a run-time offset"
-     if (found := _indexed_by(f, lambda index: not index.is_vector)) else ""),
+     lambda f: f"{pair[0]} is at a run-time offset"
+     if (pair := _indexed_by(f, lambda index: not index.is_vector)) else ""),
     ("offset-columns", Refusal("report", "NCC_EBIR026", since="0.2"), ("dma_copy", "dma_compute"),
      "rows are chosen by one offset per partition, from partition 0 on",
      "vector_offset of dma_copy or dma_compute has more columns than one, or begins at another partition",
