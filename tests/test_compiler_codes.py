@@ -46,7 +46,7 @@ def test_a_code_is_known_under_the_name_of_another_compiler() -> None:
 
 def test_a_code_that_nobody_knows_names_near_ones() -> None:
     done = call("explain", "[NCC_IBIR606]")
-    hint = "did you mean NCC_IBIR605 or NCC_IBIR030 or NCC_IBIR092?"
+    hint = "did you mean NCC_IBIR605 or NCC_IBIR039 or NCC_IBIR058?"
     text = f"nkilab: there is no page of [NCC_IBIR606]\n  hint: {hint}\n"
     assert outcome_of(done) == (2, "", text)
 
@@ -57,6 +57,14 @@ def test_a_code_that_nobody_knows_names_near_ones() -> None:
         ("op 'dst' free total elements 64 != 'rhs' free total elements 1", ["nl-rms-norm"]),
         ("k.py:7:0: source tensor must have 4 dimmensions", ["dma-transpose-rank"]),
         ("[NCC_INLA001] Expected 2D tensor but got 3D AP", ["NCC_INLA001", "affine-select-axes"]),
+        (
+            "'dst' free total elements 64 != 'rhs' free total elements 1; Generated MLIR failed verification",
+            ["nl-rms-norm", "Generated MLIR failed verification"],
+        ),
+        (
+            "failed to compile NKI kernel: Collected 3 different diagnostics",
+            ["failed to compile NKI kernel"],
+        ),
     ],
 )  # fmt: skip
 def test_a_sentence_of_a_build_names_the_rules_that_it_answers(line: str, names: list[str]) -> None:
@@ -72,12 +80,13 @@ def test_words_without_a_code_stay_unknown() -> None:
 @pytest.mark.parametrize("name", COMPILER_CODES)
 def test_every_code_says_what_it_means_and_who_tells_it(name: str) -> None:
     row = COMPILER_CODES[name]
-    assert re.fullmatch(r"NCC_[A-Z]{3,4}\d{3}|[A-Z]{1,3}\d{3}", name)
+    is_sentence = " " in name
+    assert is_sentence or re.fullmatch(r"NCC_[A-Z]{3,4}\d{3}|[A-Z]{1,3}\d{3}", name)
     for words in (row.meaning, row.way_out, row.trigger, row.versions):
         assert not words.endswith(".")
     assert row.meaning
     assert row.source
-    assert code_in(f"[{name.lower()}]") == name
+    assert is_sentence or code_in(f"[{name.lower()}]") == name
 
 
 # what builds of such kernels end with, as public logs have it

@@ -127,6 +127,7 @@ def pages_of(name: str) -> list[Page]:
     # sizes and places within a sentence are those of another kernel
     plain = partial(re.sub, r"\d+", "0")
     said = [(r.id, r.refusal.build_error) for r in RULES.values() if r.refusal and r.refusal.build_error]
+    said += [(sentence, sentence) for sentence in COMPILER_CODES if " " in sentence]
     keys = dict.fromkeys((word, name, *(key for key, error in said if plain(error) in plain(name))))
     pages = [page for key in keys for makers in tables if key in makers for page in makers[key]()]
     if not pages:

@@ -51,9 +51,9 @@ def _is_affine(scope: Scope, node: ast.expr) -> bool:
     return is_linear and _is_affine(scope, node.left) and _is_affine(scope, node.right)
 
 
-def escapes(scope: Scope, branch: ast.If) -> Iterator[str]:
-    """What of a branch reaches beyond the instructions in it: jumps, and names that are used after it."""
-    if any(isinstance(n, ast.Break | ast.Continue | ast.Return) for n in ast.walk(branch)):
+def escapes(scope: Scope, branch: ast.If, *, jumps: bool) -> Iterator[str]:
+    """What of a branch reaches beyond its instructions: jumps, if asked for; names that are used after."""
+    if jumps and any(isinstance(n, ast.Break | ast.Continue | ast.Return) for n in ast.walk(branch)):
         yield "it leaves the loop, for all iterations or none"
     inside = set(ast.walk(branch))
     # x += y on a tile is an instruction, and binds nothing

@@ -181,7 +181,8 @@ nl.fori_loop(0, 3, body)
 
 @text_rule("nki", "register-subscript", Refusal("report", since="0.6", until="0.6"),
     title="registers are no subscripts",
-    what="a subscript is the register that fori_loop or while_loop gives its body, or one of register_alloc",
+    what="a subscript is the register that fori_loop or while_loop gives its body, or one of register_alloc; "
+    "or that of a list of Python's is the variable of dynamic_range",
     why="the compiler leaves the axis as it is: shapes do not agree, or all of the axis is moved",
     fix="use x.select(dim, i), or x.ap(..., scalar_offset=i, indirect_dim=...)",
     source="public notes of an attention kernel with paged latents, NKI 0.6; nki.language.fori_loop",
@@ -194,6 +195,11 @@ def _subscripts(scope: Scope) -> Iterator[Place]:
     for key in keys:
         if isinstance(key, ast.Name) and (scope.source.function_of(key), key.id) in names:
             yield key, f"{key.id}, a register, is a subscript", ""
+    lists = {n.id for a in scope.of(ast.Assign) if isinstance(a.value, ast.List | ast.Tuple | ast.Dict)
+             for n in a.targets if isinstance(n, ast.Name)}  # fmt: skip
+    for name, node in ((name, node) for name, node in _in_loops(scope) if isinstance(node, ast.Subscript)):
+        if names_in(node.slice) == {name} and names_in(node.value) <= lists:
+            yield node, f"{name}, a register, is a subscript of a list of Python's", ""
 
 
 @text_rule("nki", "loop-body-result", Refusal("documented", since="0.6", until="0.6"),

@@ -22,8 +22,7 @@ _LEARNINGS = "nki-autotune, learnings, trn2"
 
 form_rule("nki", "partition-reduce-integer",
     Refusal("disputed", "NCC_IXCG864", "ISA check failed"), "tensor_partition_reduce",
-    title="sums over partitions take floats",
-    what="tensor_partition_reduce is given integers",
+    title="sums over partitions take floats", what="tensor_partition_reduce is given integers",
     why="one report has its build refused, which the page of the instruction does not",
     fix="if the build refuses it, copy the integers into a float32 tile first",
     source="a back end of Helion, notes of its lowering, trn2; against it nki.isa.tensor_partition_reduce",
@@ -295,8 +294,7 @@ form_rule("nki", "nl-copy-psum", Refusal("documented", since="0.3", until="0.5")
     title="before NKI 0.6 nl.copy stays within sbuf", what="nl.copy is given a tile in psum",
     why="it does not copy from one memory to another until 0.6", fix="use nisa.tensor_copy",
     source="NKI 0.3 and 0.4 release notes, known issues; NKI 0.6 release notes, nki.language.copy",
-    called="language.copy",
-    kernel=Example("""
+    called="language.copy", kernel=Example("""
 tiles: total f32[128,128] psum; moved f32[128,128] sbuf; out f32[128,128] hbm < moved
 tile = nl.load(x)
 nisa.nc_matmul(total, tile, tile)

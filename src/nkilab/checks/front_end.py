@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from ..dialects.grammar import KNOWN_BUILTINS, KNOWN_MATH, LAST_PARSED, unknown_function
 from ..dialects.history import order
+from ..migrate.source import Function
 from .declare import COPIED, SCALED, Example, Refusal
 from .scope import Scope
 from .text_rules import Place, text_rule
@@ -28,11 +29,11 @@ _HELPER = "def scaled(t, by):\n    nisa.tensor_scalar(t, t, op0=nl.multiply, ope
     Refusal("report", until=LAST_PARSED, build_error="NKI does not support inner function definitions"),
     title="functions of a kernel stand in the module",
     what="a kernel, or a function that it calls, defines a function; in NKI 0.6 one that is called, and no "
-    "body that fori_loop or while_loop is given",
+    "body that fori_loop or while_loop is given, or calls a function of the module by a name of its own",
     why="the front end refuses the definition; that of 0.6 takes in bodies of loops alone",
     fix="move the function out of the kernel, and pass it what it uses",
     source=f"leanprover/KLR, gather.c; {_REPORT}, NKI 0.3; a probe of NKI 0.5 on trn2; logs of public "
-    "kernels, NKI 0.6",
+    "kernels and tests of an indexer, NKI 0.6",
     wrong=f"{_HELPER}\nscaled(tile, 2.0)", right=COPIED.around("scaled(tile, 2.0)", _HELPER),
 )  # fmt: skip
 def _inner_functions(scope: Scope) -> Iterator[Place]:
@@ -42,6 +43,11 @@ def _inner_functions(scope: Scope) -> Iterator[Place]:
         is_inner = scope.source.function_of(node) in scope.functions
         if is_inner and (not has_bodies or node.name in called):
             yield node, f"{node.name} is defined in a function", ""
+    functions = {f.name for f in scope.source.functions}
+    for alias in (n for n in scope.of(ast.Assign) if has_bodies):
+        match alias:
+            case ast.Assign([ast.Name(other)], ast.Name(name)) if name in functions and other in called:
+                yield alias, f"{other} is another name of {name}, and is called", ""
 
 
 @text_rule("nki", "python-builtin",
@@ -92,6 +98,25 @@ def _numpy(scope: Scope) -> Iterator[Place]:
         calls = [a for a in scope.source.around(node) if isinstance(a, ast.Call)]
         if not any(scope.name_of(call.func) == _CONSTANT for call in calls):
             yield node, f"{scope.words(node.func)} is called in a kernel", ""
+
+
+_OF_SBUF = ("total_available_sbuf_size", "sbuf_fmax_bytes", "sbuf_fmax", "sbuf_size_bytes")
+
+
+@text_rule("nki", "tile-size-on-host",
+    Refusal("report", "", "No backend set. Call `_activate_backend()`", LAST_PARSED, LAST_PARSED),
+    title="sizes of sbuf are asked for in a kernel",
+    what="the module of a kernel asks nl.tile_size for a size of sbuf outside of functions",
+    why="the size is that of a chip, which NKI 0.6 knows while it compiles a kernel alone",
+    fix="ask within the kernel, or write the number", source="vendor operators in NKI, notes of NKI 0.6",
+    wrong=COPIED.around(SCALED.format("ROOM"), "ROOM = nl.tile_size.total_available_sbuf_size"),
+    right=SCALED.format("nl.tile_size.total_available_sbuf_size"),
+)  # fmt: skip
+def _on_host(scope: Scope) -> Iterator[Place]:
+    lines = (line for line in scope.source.tree.body if not isinstance(line, Function | ast.ClassDef))
+    for node in (n for line in lines for n in ast.walk(line) if isinstance(n, ast.Attribute)):
+        if node.attr in _OF_SBUF and scope.name_of(node).startswith("language.tile_size"):
+            yield node, f"{scope.words(node)} is read outside of a kernel", ""
 
 
 @text_rule("nki", "python-closure",
@@ -318,8 +343,7 @@ def _numpy_types(scope: Scope) -> Iterator[Place]:
 
 
 @text_rule("nki", "block-dimension", Refusal("documented", until=LAST_PARSED),
-    title="the partition axis stands first",
-    what="nl.par_dim stands after another axis of a shape",
+    title="the partition axis stands first", what="nl.par_dim stands after another axis of a shape",
     why="there are no block axes in `nki`: the first axis is the partition axis, whatever par_dim says",
     fix="make a list of tiles, or lay the blocks out in the free axis",
     source="NKI migration guide, removing block dimensions",

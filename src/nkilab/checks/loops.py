@@ -77,8 +77,7 @@ tile = nl.zeros((128, 512), x.dtype, buffer=nl.sbuf)
 for i in nl.sequential_range(4):
     tile{} = nl.load(x[i])
 """
-SCOPE = rule(
-    "out-of-scope", "loops", "error",
+SCOPE = rule("out-of-scope", "loops", "error",
     title="a tile is used in the iteration that makes it",
     what="a tile that was made inside a loop is used after the loop, or in a later iteration",
     why="the body is traced once and its tiles live in one iteration; Python's name still holds the last one",

@@ -15,10 +15,8 @@ from .evidence import Evidence, Track
 from .finding import Finding, once
 from .operand_forms import called_on
 
-_COLLECTIVES = (
-    "all_reduce", "all_gather", "reduce_scatter", "all_to_all", "collective_permute",
-    "collective_permute_implicit_reduce",
-)  # fmt: skip
+_COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "collective_permute",
+                "collective_permute_implicit_reduce")  # fmt: skip
 _COLLECTIVE = """
 core = {0}
 tiles: given f32[{1},128,512] {3}{4}; summed f32[{1},128,512] hbm, name="summed"; out f32[{1},128,512] hbm
@@ -72,6 +70,14 @@ ONE_CORE = rule("collective-one-core", "compiler",
     source="public kernels on many ranks, NKI 0.4 and 0.6; builds for one core per rank take it",
     wrong=_collective("shared_hbm", is_alone=True), right=_collective("shared_hbm"),
 )  # fmt: skip
+ON_CHIP = rule("collective-on-chip", "compiler", Refusal("disputed", "NCC_ILLC059", since="0.3"),
+    title="collectives of two cores run in hbm",
+    what="a collective of a kernel on both cores takes tiles in sbuf",
+    why="one report has the build fail; the pages of the collectives take tiles in sbuf",
+    fix="if the build refuses it, copy them to tensors in shared_hbm",
+    source="microbenchmarks of collectives on trn2; against it nki.collectives",
+    wrong=_collective("sbuf", ""), right=_collective("shared_hbm"),
+)  # fmt: skip
 
 _ARGS = {**COPIED.args, "y: nt.mutable_tensor": "f32[128,512]"}
 _MUTABLE, _STORES = Example(COPIED.body, _ARGS, above="import nki.typing as nt"), "nisa.dma_copy(y, tile)"
@@ -81,8 +87,7 @@ STORED = rule("mutable-unstored", "compiler",
     what="nothing is stored to a parameter that is annotated as nt.mutable_tensor",
     why="the compiler takes the tensor for a result, which has no value then",
     fix="store to it, or annotate it as nt.tensor",
-    source="nki-library, router_topk: skip_store_router_logits",
-    kernel=_MUTABLE, wrong="", right=_STORES,
+    source="nki-library, router_topk: skip_store_router_logits", kernel=_MUTABLE, wrong="", right=_STORES,
 )  # fmt: skip
 
 _SCRATCH = "kept = nl.ndarray((128, 512), nl.float32, buffer=nl.{})\nnisa.dma_copy(kept, tile)\n" \
@@ -105,6 +110,16 @@ WORDS = rule("psum-type", "compiler",
     source="a port of attention_cte to trn1; nki-library, types of its transposes by generation",
     kernel="tiles: half {}[128,512] psum\nnisa.tensor_copy(half, tile)\nnisa.tensor_copy(tile, half)",
     wrong="bf16", right="f32", options=("--target", "trn1"),
+)  # fmt: skip
+AXES = rule("one-axis-tile", "compiler",
+    Refusal("log", "", "SBUF and PSUM tensors must have at least 2 dimensions", "0.6", LAST_PARSED),
+    title="tiles have an axis of partitions and one of elements",
+    what="a kernel makes a tile in sbuf or psum of one axis",
+    why="the front end of 0.6 asks for two, though a page of NKI shows a tile of one",
+    fix="write (N, 1), or (1, N)",
+    source="logs of kernels that a model wrote, NKI 0.6; against it nki.isa.sequence_bounds",
+    kernel="row = nl.ndarray({}, nl.float32, buffer=nl.sbuf)\nnisa.memset(row, 0.0)",
+    wrong="(128,)", right="(128, 1)",
 )  # fmt: skip
 _KEPT = "\nkept = nl.ndarray((128, 512), nl.float32, buffer=nl.private_hbm)\n" \
         "nisa.dma_copy(kept, tile{0})\nnisa.dma_copy(tile, kept{0})"  # fmt: skip
@@ -145,7 +160,8 @@ def _of_collectives(evidence: Evidence, track: Track) -> Iterator[Finding]:
     numbers = [n for n, form in enumerate(program.forms) if form.name in _COLLECTIVES]
     is_alone = len(evidence.tracks) == 1 and os.environ.get("NEURON_LOGICAL_NC_CONFIG") != "1"
     for row in np.flatnonzero(np.isin(program.form_column, numbers)).tolist() if numbers else ():
-        operands = {a.storage for a in program.accesses(row) if program.storages[a.storage].memory == HBM}
+        lie_in_hbm = {a.storage: program.storages[a.storage].memory == HBM for a in program.accesses(row)}
+        operands = {storage for storage, lies_there in lie_in_hbm.items() if lies_there}
         site, called = track.site(row), track.called(row)
         for number, said in ((n, said) for n in sorted(operands) if (said := _unfit(track, n))):
             yield NAMES.finding(f"{track.name(number)}, which {called} takes, {said}", site)
@@ -154,6 +170,8 @@ def _of_collectives(evidence: Evidence, track: Track) -> Iterator[Finding]:
         around = track.loops_of_position[program.position_of(row)]
         if any(loops[loop] == "dynamic" for loop, _ in around):
             yield LOOPED.finding(f"{called} runs in a loop on the device", site)
+        if len(evidence.tracks) > 1 and len(operands) < len(lie_in_hbm):
+            yield ON_CHIP.finding(f"{called} takes tiles in sbuf", site)
         if is_alone:
             yield ONE_CORE.finding(f"{called} runs on one of two cores", site)
 
@@ -189,12 +207,15 @@ def _scratch(track: Track) -> Iterator[Finding]:
 
 
 def _types(evidence: Evidence, track: Track) -> Iterator[Finding]:
-    """Tiles of PSUM that the kernel makes itself of another type than float32."""
-    storages = track.program.storages
-    for number in (n for n, s in enumerate(storages) if s.memory == PSUM and s.dtype.name != "float32"):
-        site = track.birthplace(number)
-        if called_on(evidence, site) & {"language.ndarray", "language.zeros"}:
-            yield WORDS.finding(f"{track.describe(number)} is not float32", site)
+    """Tiles that the kernel makes itself: of PSUM of another type than float32, and of one axis."""
+    for number, record in enumerate(track.program.storages):
+        is_half = record.memory == PSUM and record.dtype.name != "float32"
+        is_row = record.memory != HBM and len(record.shape) == 1
+        pairs = ((WORDS, "is not float32", is_half), (AXES, "has one axis", is_row))
+        broken = [(limit, said) for limit, said, is_so in pairs if is_so]
+        place = track.birthplace
+        if broken and called_on(evidence, place(number)) & {"language.ndarray", "language.zeros"}:
+            yield from (r.finding(f"{track.describe(number)} {said}", place(number)) for r, said in broken)
 
 
 def _unordered(track: Track) -> Iterator[Finding]:

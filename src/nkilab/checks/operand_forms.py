@@ -263,6 +263,18 @@ form_rule("neuronxcc", "activation-sum-unread", Refusal("report", "NCC_INIC902",
   and form.reduce_res is None and form.reduce_cmd == "idle" else "")  # fmt: skip
 
 
+form_rule("neuronxcc", "select-reduce-trn1",
+    Refusal("report", since=BETA1, until=BETA1, generations=(2,), milder="warning"), "select_reduce",
+    title="builds of Beta 1 for trn1 select by nl.where", what="nisa.select_reduce is used on trn1",
+    why="kernels of paged attention avoid it there: its results are wrong, without a word",
+    fix="use nl.where, and a sum or a maximum by itself", source="kernels of paged attention of vLLM",
+    kernel=Example("tiles: out f32[128,512] hbm; part f32[128,512] sbuf\ntile, keep = nl.load(x), nl.load(y)"
+                   "\n{}\nnl.store(out, part)", {**COPIED.args, "y": "u8[128,512]"}, "neuronxcc"),
+    wrong="nisa.select_reduce(dst=part, predicate=keep, on_true=tile, on_false=0.0)",
+    right="part[...] = nl.where(keep, tile, 0.0)", options=("--target", "trn1"),
+)(lambda form: "trn1 leaves other results")  # fmt: skip
+
+
 _TURNING = """
 tiles: out {0}.dtype[128,128] hbm
 nl.store(out, nisa.dma_transpose({0}))

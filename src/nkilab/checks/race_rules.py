@@ -18,8 +18,7 @@ LIFETIME = rule(
     what="a tile at an address of the kernel's is read after one at overlapping addresses was written",
     why="both are the same bytes, so that the read gets what the other one left; simulators that give every "
     "tensor memory of its own do not show it", fix="give the two tiles addresses that do not overlap",
-    source="direct allocation guide, common errors, lifetime conflicts",
-    kernel=Example(f"""{_PLACED}
+    source="direct allocation guide, common errors, lifetime conflicts", kernel=Example(f"""{_PLACED}
 tiles: out f32[128,512] hbm < b
 nisa.tensor_scalar(b, a, op0=nl.multiply, operand0=2.0)
 nisa.tensor_tensor(b, a, b, op=nl.add)
@@ -103,8 +102,7 @@ nisa.dma_copy(shared[rank], tile)
 nisa.dma_copy(back, shared[1 - rank])
 nisa.dma_copy(out[rank], back)
 """
-CORES_RACE = rule(
-    "race-two-cores", "races", "error",
+CORES_RACE = rule("race-two-cores", "races", "error",
     title="what one core writes to shared memory the other one reads after a barrier",
     what="the two cores of a launch access the same elements of shared HBM, one of them writes, and neither "
     "sendrecv nor core_barrier stands between",

@@ -30,8 +30,7 @@ _SAME = "same"
 # of functions and methods by name
 _RESULTS = {
     "list": "list", "tuple": "tuple", "dict": "dict", "str": "str", "int": "int", "float": "float",
-    "len": "int", "keys": "list", "values": "list", "items": "list",
-    "set": "set", "frozenset": "set",
+    "len": "int", "keys": "list", "values": "list", "items": "list", "set": "set", "frozenset": "set",
 }  # fmt: skip
 
 
@@ -216,6 +215,28 @@ def _is_known_class(class_def: ast.ClassDef, classes: dict[str, ast.ClassDef]) -
         if name in _BASES or (name in classes and _is_known_class(classes[name], classes)):
             return True
     return False
+
+
+_FROZEN = (
+    "from dataclasses import dataclass\n\n\n@dataclass{}\nclass Scale(nl.NKIObject):\n    by: float = 1.0\n"
+)
+
+
+@text_rule("nki", "frozen-object", Refusal("documented", "", "FrozenInstanceError", until="0.3"),
+    title="before NKI 0.4 the front end sets the fields of an object",
+    what="a kernel makes an object of a class of its file that is a frozen dataclass",
+    why="the front end sets the fields after the object is made", fix="leave frozen=True out",
+    source="NKI 0.4 release notes, bug fixes",
+    wrong=COPIED.around(SCALED.format("Scale(2.0).by"), _FROZEN.format("(frozen=True)"), ("--nki", "0.3")),
+    right=COPIED.around(SCALED.format("Scale(2.0).by"), _FROZEN.format(""), ("--nki", "0.3")),
+)  # fmt: skip
+def _frozen(scope: Scope) -> Iterator[Place]:
+    classes = {n.name: n for n in scope.source.tree.body if isinstance(n, ast.ClassDef)}
+    for name, node in scope.plain_calls():
+        decorators = classes[name].decorator_list if name in classes else []
+        words = (k for d in decorators if isinstance(d, ast.Call) for k in d.keywords if k.arg == "frozen")
+        if any(isinstance(k.value, ast.Constant) and k.value.value for k in words):
+            yield node, f"{name} is a frozen dataclass", ""
 
 
 PURE = rule("impure-kernel", "language", "error", title="a kernel depends on its arguments alone",

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from ..dialects.history import BETA1
 from ..migrate.source import Function, names_in
 from .branches import escapes, is_condition
-from .declare import Example, Refusal
+from .declare import COPIED, Example, Refusal
 from .front_end import bound_to
 from .scope import Scope
 from .text_rules import Place, text_rule
@@ -35,8 +35,8 @@ _THROUGH_PART = ("    nl.store(part, nl.load(x[i]))", "    nl.store(out[i], nl.l
 @text_rule("neuronxcc", "index-branch", _BETA1,
     title="Python does not branch on the variable of a traced loop",
     what="a while, an assert or a conditional expression asks for the value of a variable of affine_range; "
-    "or an if does, and asks for more than an affine comparison, binds a name that is used after it, or "
-    "leaves the loop",
+    "or an if does, and asks for more than an affine comparison, or leaves the loop; or an if on it or on a "
+    "variable of sequential_range binds a name that is used after it",
     why=f"{_ONCE}: an if on an affine comparison becomes a condition of the instructions in it; of all else "
     "Python takes one branch for all iterations, or the compiler refuses the question",
     fix="use nl.static_range, hide elements with mask=, or treat the special iteration outside of the loop",
@@ -48,20 +48,21 @@ _THROUGH_PART = ("    nl.store(part, nl.load(x[i]))", "    nl.store(out[i], nl.l
     nl.store(out[i], tile)"""), wrong="affine_range", right="static_range",
 )  # fmt: skip
 def _index_branches(scope: Scope) -> Iterator[Place]:
-    # a build of 2026 branched on the variable of sequential_range, and the chip was right
-    scope = replace(scope, traced=("language.affine_range",))
+    # a build of 2026 branched on the variable of sequential_range, and was right; scopes end there too
+    affine = replace(scope, traced=("language.affine_range",))
     for node in scope.nodes():
         test = getattr(node, "test", None)
         name = scope.symbol_in(test) if isinstance(test, ast.expr) else ""
         if not name or not isinstance(test, ast.expr):
             continue
+        is_affine = bool(affine.symbol_in(test))
         word = {ast.If: "if", ast.While: "while", ast.Assert: "assert"}.get(
             type(node), "a conditional expression"
         )
         sentence = f"{word} asks for {scope.words(test)}, and {name} is a symbol while the loop is traced"
         if isinstance(node, ast.If) and is_condition(scope, test):
-            yield from ((node, f"{sentence}: {what}", "") for what in escapes(scope, node))
-        else:
+            yield from ((node, f"{sentence}: {what}", "") for what in escapes(scope, node, jumps=is_affine))
+        elif is_affine:
             yield node, sentence, ""
 
 
@@ -71,8 +72,8 @@ _NEED_NUMBERS = ("abs", "bool", "divmod", "float", "int", "max", "min", "pow", "
 @text_rule("neuronxcc", "index-value", _BETA1,
     title="Python does not compute with the variable of a traced loop",
     what="the variable of affine_range or sequential_range, or what is computed from it, chooses from a "
-    "list or dictionary of Python's, is an exponent, is multiplied by another one, or goes into range, min, "
-    "max, int, float or another function of Python's that needs a number",
+    "list or dictionary of Python's, is an exponent, is multiplied by another one, or goes into a shape or "
+    "into range, min, max, int, float or another function of Python's that needs a number",
     why=f"{_ONCE}, which has no value: sums, multiples, quotients and remainders index tensors",
     fix="use nl.static_range, or keep the values in a tensor and index that",
     source="NKI programming model, loops; nki.language.affine_range: the variable is symbolic",
@@ -89,6 +90,8 @@ def _index_values(scope: Scope) -> Iterator[Place]:
                 name = scope.symbol_in(chosen)
             case ast.Call(func=ast.Name(id=word), args=arguments) if word in _NEED_NUMBERS:
                 name = next((n for a in arguments if (n := scope.symbol_in(a))), "")
+            case ast.Call(func=called) if scope.name_of(called) in _CREATED:
+                name = next((n for size in _shape(node) if (n := scope.symbol_in(size))), "")
             case ast.BinOp(op=ast.Pow()):
                 name = scope.symbol_in(node)
             case ast.BinOp() if _is_product(scope, node):
@@ -220,15 +223,16 @@ def _masks(scope: Scope) -> Iterator[Place]:
             yield mask, f"mask holds {scope.words(part)}, which is not affine", ""
 
 
-@text_rule("neuronxcc", "activation-of-slice",
-    Refusal("report", since=BETA1, until=BETA1, generations=(2,), milder="note"),
+# a fault of the compiler that a report tells of, and no other source
+_FAULT = Refusal("report", since=BETA1, until=BETA1, generations=(2,), milder="note")
+
+
+@text_rule("neuronxcc", "activation-of-slice", _FAULT,
     title="builds of Beta 1 for trn1 may get an activation of a slice wrong",
     what="nisa.activation reads a slice of a tile that was reshaped to more axes, on trn1",
     why="a report shows wrong values for even batches from 4 to 16; simulation is right, and the build says "
-    "nothing",
-    fix="apply nisa.activation to the tile before reshape, or compare on the chip",
-    source="aws-neuron-sdk issue 1255",
-    kernel=_STORED.around("""for i in nl.affine_range(4):
+    "nothing", fix="apply nisa.activation to the tile before reshape, or compare on the chip",
+    source="aws-neuron-sdk issue 1255", kernel=_STORED.around("""for i in nl.affine_range(4):
     cube = nl.load(x[i]).reshape((128, 1, 512))
     nl.store(out[i], nisa.activation(op=nl.exp, data={}))"""),
     wrong="cube[:, 0, :]", right="nl.load(x[i])", options=("--target", "trn1"),
@@ -244,6 +248,46 @@ def _sliced(scope: Scope) -> Iterator[Place]:
         keys = data.slice.elts if isinstance(data.slice, ast.Tuple) else []
         if not all(isinstance(key, ast.Slice) for key in keys):
             yield data, f"{scope.words(data)} is a slice of a reshaped tile", ""
+
+
+_SKIPPED = Example(
+    "tiles: out f32[128,128] hbm\nnl.store(out, nl.matmul(nl.load(x), nl.load(x), transpose_x=True))",
+    {"x": "f32[128,128]"}, "neuronxcc",
+)  # fmt: skip
+
+
+@text_rule("neuronxcc", "reshaped-blocks", _FAULT,
+    title="builds of Beta 1 for trn1 may get a reshape of blocks wrong",
+    what="a tile with an axis before its partitions is given other axes by reshape, on trn1",
+    why="a comment tells of other values on the device; simulation is right, and the build says nothing",
+    fix="make the tile with the axes that are wanted, or compare on the chip",
+    source="aws-neuron-sdk issue 1051, a comment on weights",
+    kernel=Example("tiles: out f32[128,256] hbm; w f32[2,nl.par_dim(128),256] sbuf\nw[0] = nl.load(x)\n"
+                   "nl.store(out[:, 0:128], {})", {"x": "f32[128,256]"}, "neuronxcc"),
+    wrong="w.reshape((2, nl.par_dim(128), 2, 128))[0, :, 0, :]", right="w[0, :, 0:128]",
+    options=("--target", "trn1"),
+)  # fmt: skip
+def _reshaped(scope: Scope) -> Iterator[Place]:
+    for call in scope.of(ast.Call):
+        inner = (n.func for argument in call.args for n in ast.walk(argument) if isinstance(n, ast.Call))
+        is_reshape = isinstance(call.func, ast.Attribute) and call.func.attr == "reshape"
+        if is_reshape and any(scope.name_of(called) == "language.par_dim" for called in inner):
+            yield call, f"{scope.words(call.func)} changes the axes of a tile of blocks", ""
+
+
+@text_rule("neuronxcc", "skipped-middle-end", Refusal("disputed", "DVR002", since=BETA1, until=BETA1),
+    title="kernels with products take all passes of the compiler",
+    what="a kernel with nl.matmul or nc_matmul is decorated with skip_middle_end_transformations",
+    why="one report has the compiler fail; published convolutions have the decorator",
+    fix="if the build refuses it, leave the decorator out",
+    source="nki-samples issue 91; against it nki-samples, convolutions",
+    wrong=replace(_SKIPPED, above="@ncc.skip_middle_end_transformations"), right=_SKIPPED,
+)  # fmt: skip
+def _skipped(scope: Scope) -> Iterator[Place]:
+    product = next(scope.calls("language.matmul", "isa.nc_matmul"), None)
+    names = {scope.name_of(decorator) for decorator in scope.kernel.decorator_list}
+    if product is not None and "compiler.skip_middle_end_transformations" in names:
+        yield product, "the kernel skips the middle end, and has a product", ""
 
 
 _CREATED = tuple(f"language.{name}" for name in ("ndarray", "zeros", "ones", "full", "empty"))
@@ -273,6 +317,21 @@ def _few_axes(scope: Scope) -> Iterator[Place]:
         is_thin = len(shape) == 2 and any(isinstance(n, ast.Constant) and n.value == 1 for n in shape)
         if is_thin and isinstance(node.slice, ast.Slice):
             yield node, f"{scope.words(node)} has one index of two", ""
+
+
+@text_rule("neuronxcc", "hbm-assigned", Refusal("report", since=BETA1, until=BETA1),
+    title="tensors in hbm are written by nl.store", what="a tile is assigned to a tensor in hbm",
+    why="the compiler of Beta 1 assigns tiles to tiles alone", fix="use nl.store", source="AccelOpt, prompts",
+    wrong=Example("tiles: out f32[128,512] hbm\nout[...] = nl.load(x)", COPIED.args, "neuronxcc"),
+    right=Example("tiles: out f32[128,512] hbm\nnl.store(out, nl.load(x))", COPIED.args, "neuronxcc"),
+)  # fmt: skip
+def _hbm_assigned(scope: Scope) -> Iterator[Place]:
+    calls = bound_to(scope, _CREATED).items()
+    there = {name for name, call in calls if any("hbm" in scope.words(k.value) for k in call.keywords)}
+    for node in scope.of(ast.Assign):
+        match node:
+            case ast.Assign([ast.Subscript(ast.Name(name))]) if name in there:
+                yield node, f"{name}, in hbm, is assigned {scope.words(node.value)}", ""
 
 
 def _is_bound_anew(scope: Scope, name: str, call: ast.Call) -> bool:

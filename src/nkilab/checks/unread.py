@@ -127,8 +127,13 @@ def _unread_results(track: Track) -> Iterator[Finding]:
     """Lines of which no result is read, however often they run; a tile that is only cleared is none."""
     slots, program = track.slots, track.program
     is_lost = slots.kinds.lie_in(SBUF) | slots.kinds.lie_in(PSUM)
-    is_lost[slots.storage[slots.is_read & ~slots.is_written]] = False
     written = np.flatnonzero(slots.is_written)
+    # what a tile is read for that only writes the tile itself leaves it unread
+    first, last = np.full(len(program), len(is_lost)), np.full(len(program), -1)
+    np.minimum.at(first, slots.row[written], slots.storage[written])
+    np.maximum.at(last, slots.row[written], slots.storage[written])
+    is_own = (first[slots.row] == slots.storage) & (last[slots.row] == slots.storage)
+    is_lost[slots.storage[slots.is_read & ~slots.is_written & ~is_own]] = False
     row, storage = slots.row[written], slots.storage[written]
     line = np.asarray(program.line_column)[row]
     is_used = np.zeros(int(line.max(initial=-1)) + 1, np.bool_)

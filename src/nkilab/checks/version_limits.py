@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from msgspec.structs import replace
 
-from ..tiles.tile import HBM, SBUF, Layout
+from ..tiles.tile import HBM, SBUF, IndexLayout, Layout
 from .declare import COPIED, Example, Refusal
 from .operand_forms import TRANSFERS, Form, form_rule, operators_of
 
@@ -22,6 +22,26 @@ def _quarter(form: Form) -> str:
     starts = (part.start_partition, dst.start_partition)
     is_small = part.partitions <= 32 and part.free_size <= 32
     return f"its parts begin at {starts[0]} and {starts[1]}" if is_small and {*starts} & {32, 96} else ""
+
+
+def _indexed_by(form: Form, look: Callable[[IndexLayout], bool]) -> tuple[str, IndexLayout] | None:
+    """The first operand with a run-time index of which something holds, and the index."""
+    pairs = ((name, index) for name, _, layout in form.tile_slots() for index in layout.indices)
+    return next((pair for pair in pairs if look(pair[1])), None)
+
+
+def _offsets(form: Form) -> str:
+    odd = _indexed_by(form, lambda i: i.is_vector and i.layout.free_size + i.layout.start_partition > 1)
+    if odd is None:
+        return ""
+    source = odd[1].layout
+    return f"{odd[0]} has {source.free_size} offsets per partition, from {source.start_partition} on"
+
+
+def _axes_of_hbm(form: Form) -> str:
+    sides = sorted((form.src, form.dst), key=lambda side: len(side.shape))
+    is_row = len(sides[0].shape) == 1 < len(sides[1].shape) and sides[0].memory == HBM
+    return f"one side has one axis, the other {len(sides[1].shape)}" if is_row else ""
 
 
 NOTES = "release notes"
@@ -60,23 +80,48 @@ _ROWS: tuple[tuple[str, Refusal, tuple[str, ...], str, str, str, str, str, Calla
      "an instruction other than a transfer reads or writes sbuf or psum at a run-time offset",
      "the compilers of NKI 0.1 and 0.2 know all addresses on the chip; 0.3 has tensor_copy of such an .ap",
      "load what is wanted from hbm by dma_copy with the offset, or use tensor_copy_dynamic_src",
-     "nki-moe-megakernel, common pitfalls; NKI 0.3 release notes",
-     _dynamic_on_chip),
+     "nki-moe-megakernel, common pitfalls; NKI 0.3 release notes", _dynamic_on_chip),
     ("dynamic-compute",
      Refusal("log", "NCC_IBIR829", "Requested Argument index 1 out of bounds", "0.6", "0.6", (2,)), (),
      "on trn1 transfers alone have run-time offsets",
      "an instruction other than a transfer reads or writes sbuf or psum at a run-time offset, on trn1",
      "its engines know their addresses beforehand; nc_matmul ends with NCC_IBIR040",
      "load what is wanted from hbm by dma_copy with the offset",
-     "public kernels of a mixture of experts, and their probe, NKI 0.6 on trn1",
-     _dynamic_on_chip),
+     "public kernels of a mixture of experts, and their probe, NKI 0.6 on trn1", _dynamic_on_chip),
     ("indirect-transpose-columns", Refusal("documented", since="0.2", until="0.3"), ("dma_transpose",),
      "before NKI 0.4 indirect transposes read rows of 128",
      "src of dma_transpose has a run-time index, and its last axis is not 128",
      "NKI 0.4 is the first that takes fewer elements", "pad the rows to 128 elements, or use NKI 0.4",
-     f"NKI 0.4 {NOTES}, improvements",
-     lambda f: f"rows of src have {f.src.shape[-1]} elements"
+     f"NKI 0.4 {NOTES}, improvements", lambda f: f"rows of src have {f.src.shape[-1]} elements"
      if f.src.indices and f.src.shape[-1] != 128 else ""),
+    ("transpose-offset", Refusal("report", until="0.3"), ("dma_transpose",),
+     "before NKI 0.4 no transposing transfer has a run-time offset",
+     "an operand of dma_transpose is at a scalar_offset that the run knows",
+     "the descriptors of these transfers hold addresses that are known beforehand",
+     "load the part by dma_copy with the offset, and use nisa.nc_transpose",
+     "nki-library, comments where it loads biases and routes of experts",
+     lambda f: f"{pair[0]} is at a run-time offset"
+     if (pair := _indexed_by(f, lambda index: not index.is_vector)) else ""),
+    ("offset-columns", Refusal("report", "NCC_EBIR026", since="0.2"), ("dma_copy", "dma_compute"),
+     "rows are chosen by one offset per partition, from partition 0 on",
+     "vector_offset of dma_copy or dma_compute has more columns than one, or begins at another partition",
+     "the generator of descriptors reads one offset of each partition, from 0 on",
+     "pass one column at a time, offsets[:, i:i + 1], or copy the part to a tile of its own by dma_copy",
+     "nki.language, vector_select; nki-library, scatter of router_topk; a port of a video model to trn2",
+     _offsets),
+    ("transfer-axes", Refusal("log", "", "DMA Copy actual in/out dimensions must match", until="0.2"),
+     TRANSFERS[:1], "up to NKI 0.2 both sides of a transfer have an axis of partitions",
+     "dma_copy goes between a tensor of one axis in hbm and one of several",
+     "the compiler of 0.2 compares the numbers of axes", "reshape the tensor to (1, N) or (N, 1)",
+     "notes of a kernel compiler's backend for NKI, trn1", _axes_of_hbm),
+    ("product-tfloat32",
+     Refusal("log", "", "'stationary' must be a float type, got '!nisa.float32r'", "0.6", "0.6"),
+     ("nc_matmul",), "products are of other types than tfloat32",
+     "stationary or moving of nc_matmul is tfloat32, in NKI 0.6",
+     "the page of nc_matmul lists the type, and its verifier does not know it", "use float32 or bfloat16",
+     "kernels of attention with their builds, NKI 0.6 and neuronx-cc 2.27",
+     lambda f: next((f"{n} is tfloat32" for n in ("stationary", "moving")
+                     if getattr(f, n).dtype.name == "tfloat32"), "")),
     ("range-select-command", Refusal("documented", until="0.2", milder="warning"), ("range_select",),
      "before NKI 0.3 range_select begins its maximum again",
      "range_select is given a reduce_cmd other than reset_reduce",
@@ -114,8 +159,7 @@ _ROWS: tuple[tuple[str, Refusal, tuple[str, ...], str, str, str, str, str, Calla
      ("nc_matmul",), "on trn1 products of 32 rows and columns lie on halves",
      "stationary of nc_matmul is at most 32 partitions and columns, and it or dst begins at 32 or 96",
      "TensorE of trn1 has halves and no quarters, and the compiler made a quarter of it in one report",
-     "multiply 64 columns at once, or begin at 0 or 64", "kernels of a mixture of experts on trn1",
-     _quarter),
+     "multiply 64 columns at once, or begin at 0 or 64", "kernels of a mixture of experts on trn1", _quarter),
     *((name, Refusal("documented", "", "unsupported operator", until=last),
        ("tensor_scalar", "tensor_tensor", "tensor_scalar_reduce"),
        f"up to NKI {last} no operator is {' or '.join(words)}",
@@ -126,8 +170,7 @@ _ROWS: tuple[tuple[str, Refusal, tuple[str, ...], str, str, str, str, str, Calla
           ("early-operators", "0.1", ("abs", "rsqrt", "power"), f"NKI 0.2 {NOTES}, bug fixes"),
           ("unary-operators", "0.3", ("square", "relu"), f"NKI 0.4 {NOTES}, new opcodes of tensor_scalar"))),
     ("dma-dynamic-on-chip", Refusal("report", "", "Segmentation fault", "0.3", "0.5"), TRANSFERS[:1],
-     "transfers read sbuf at places that are known",
-     "dma_copy reads sbuf at a run-time offset",
+     "transfers read sbuf at places that are known", "dma_copy reads sbuf at a run-time offset",
      "the compiler ends without a message: it has no descriptor of an address on the chip that moves",
      "use nisa.tensor_copy with .ap and scalar_offset, or copy by a static slice",
      "aws-neuron-sdk issue 1373, trn2",
@@ -167,8 +210,7 @@ _ROWS: tuple[tuple[str, Refusal, tuple[str, ...], str, str, str, str, str, Calla
      "leave dge_mode out", "nki.isa.dma_copy of NKI 0.4, priority",
      lambda f: "dge_mode is none" if f.priority is not None and f.dge_mode == "none" else ""),
     ("gpsimd-sum", Refusal("disputed", "NCC_IXCG965", generations=(2,)), ("tensor_tensor",),
-     "on trn1 VectorE computes with two tiles",
-     "tensor_tensor is given engine=gpsimd on trn1",
+     "on trn1 VectorE computes with two tiles", "tensor_tensor is given engine=gpsimd on trn1",
      "one report has the build of a sum of two tiles refused there; the page of the instruction allows it",
      "if the build refuses it, use nisa.engine.vector",
      "a kernel of the gated delta rule, NKI 0.6; against it nki.isa.tensor_tensor",
@@ -240,12 +282,26 @@ _SHOWN: dict[str, tuple[Example | str, Example | str, Example | str, str]] = {
         "tiles: left bf16[128,32] sbuf < x[:, 0:32]; total f32[64,32] psum; part f32[64,32] sbuf\n"
         "tiles: out f32[64,32] hbm < part\nfor i in range(2):\n"
         "    nisa.nc_matmul(total[i * 32:i * 32 + 32], left[:{0}], left[:{0}])\n"
-        "nisa.tensor_copy(part, total)",
-        _TRANSPOSED), "32", "64", "trn1"),
+        "nisa.tensor_copy(part, total)", _TRANSPOSED), "32", "64", "trn1"),
     "indirect-transpose-columns": (_rows_of("{0}"), "64", "128", "trn2"),
     "dynamic-on-chip": (_CHOSEN, _READ, _LOADED, "trn2"),
     "dynamic-compute": (_CHOSEN, _READ, _LOADED, "trn1"),
     "dma-dynamic-on-chip": (_CHOSEN, "dma_copy(part, tile", _LOADED, "trn2"),
+    "transpose-offset": (Example(
+        "tiles: which i32[1,1] sbuf < at; tile bf16[128,128] sbuf; out bf16[128,128] hbm < tile\n"
+        "nisa.dma_transpose(tile, x.ap([[128, 128], [1, 128]]{0}))",
+        {"x": "bf16[256,128]", "at": "i32[1,1]"}),
+        ", scalar_offset=which.ap([[1, 1], [1, 1]]), indirect_dim=0", "", "trn2"),
+    "offset-columns": (Example(
+        "tiles: rows i32[128,2] sbuf < at; tile f32[128,512] sbuf; out f32[128,512] hbm < tile\n"
+        "nisa.dma_copy(tile, x.ap([[512, 128], [1, 512]], vector_offset=rows{0}, indirect_dim=0))",
+        {**COPIED.args, "at": "i32[128,2]"}), "", "[:, 0:1]", "trn2"),
+    "transfer-axes": (Example("tiles: row f32[1,64] sbuf; out f32[1,64] hbm < row\nnisa.dma_copy(row, y{})",
+                              {"y": "f32[64]"}), "", ".reshape((1, 64))", "trn1"),
+    "product-tfloat32": (Example(
+        "tiles: left {0}[128,128] sbuf < y; total f32[128,128] psum; tile f32[128,128] sbuf\n"
+        "tiles: out f32[128,128] hbm < tile\nnisa.nc_matmul(total, left, left)\n"
+        "nisa.tensor_copy(tile, total)", {"y": "f32[128,128]"}), "nl.tfloat32", "f32", "trn2"),
     "range-select-command": (Example(
         _SELECTED.format("f32", _RESET) + _RANGE.replace("{1}", "nisa.reduce_cmd.{}"), COPIED.args),
         "reduce", "reset_reduce", "trn2"),

@@ -57,6 +57,14 @@ FORMS: dict[str, Form] = {
         "dma_copy from psum", "", "0.2", "copy the tile to sbuf with tensor_copy first",
         "NKI 0.3 release notes",
     ),
+    "hbm_reshape": Form(
+        "a reshape of shared_hbm or private_hbm that changes the first axis", "0.2", "",
+        "make the tensor in the shape that is wanted", "NKI 0.2 release notes, bug fixes",
+    ),
+    "printed_row": Form(
+        "device_print of a tensor in hbm with one axis", "0.4", "", "print x.reshape((1, N))",
+        "NKI 0.4 release notes, bug fixes",
+    ),
 }  # fmt: skip
 
 

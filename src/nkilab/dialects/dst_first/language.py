@@ -10,7 +10,7 @@ from ...errors import RuleError, SpellingError
 from ...isa.activations import ACTIVATIONS
 from ...isa.operators import OPERATORS
 from ...tiles.dtypes import DTYPES
-from ...tiles.tile import PSUM, elements_text, note_look
+from ...tiles.tile import HBM, PSUM, elements_text, note_look
 from ...trace.builder import no_tensor
 from ...trace.session import ask, current
 from ...trace.source import place_of, user_frame
@@ -19,6 +19,7 @@ from .. import indexing, loops
 from .. import program_ids as programs
 from ..places import placed
 from ..tile_size import tile_size
+from ..versions import require, version_of
 from . import creation, functions, registers
 from .objects import NKIObject
 from .regions import REGIONS, MemoryRegion
@@ -151,6 +152,8 @@ def device_print(print_prefix: str, tensor: Any) -> None:
             "tensor is in psum; it must be in sbuf or hbm", hint="copy it to sbuf with tensor_copy first",
             source="nki.language.device_print",
         )  # fmt: skip
+    if tensor.layout.memory == HBM and len(tensor.shape) == 1:
+        require("printed_row", version_of(current()), "device_print")
     note_look(tensor)
     if current().has_data:
         print(f"{print_prefix}{elements_text(tensor)}")

@@ -23,6 +23,7 @@ from ..indexing import OUT_OF_BOUND, as_shape, basic, cut, in_this_iteration, re
 from ..kernel import TENSORS
 from ..places import described, placed, printed
 from ..tile_functions import plain
+from ..versions import require, version_of
 from . import dynamic, view_methods
 from .regions import REGIONS, MemoryPointer, MemoryRegion, address_of
 
@@ -187,6 +188,8 @@ class Tensor(View):
                 hint="keep the first extent",
             )
         session = running()
+        if axis is None and self.storage.scope != "input" and extents[:1] != self.shape[:1]:
+            require("hbm_reshape", version_of(session), "reshape")
         if session is not None and session.version in _EARLY:
             view = view_methods.leading_part(view, extents)
         return reshaped(view, extents, axis)

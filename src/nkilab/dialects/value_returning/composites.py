@@ -18,6 +18,7 @@ from ...trace.session import current
 from ...trace.source import place_of, user_frame
 from .. import tile_functions as common
 from ..indexing import allocated_shape, whole_number
+from .direct_allocation import is_direct, refuse_mixing
 from .functions import RESULTS, a_tile, tile_of, whole_tile
 from .grids import box_of
 from .reductions import reduction
@@ -66,7 +67,9 @@ def where(condition: Any, x: Any, y: Any, *, dtype: Any = None, mask: Any = None
 
 
 def _kept(called: str, operator: str, axis: Any) -> Callable[[Any], Tensor]:
-    """A reduction over axes that stay as axes of one, in float32."""
+    """A reduction over axes that stay as axes of one, in float32; its tile is one of the compiler's."""
+    if is_direct(current()):
+        refuse_mixing(SBUF)
     return lambda tile: settled(reduction(called, operator, tile, axis, np.float32, None, True))
 
 
