@@ -198,7 +198,7 @@ def _worth(
     if any(s.start.names or s.count.value is None for s in spans.values()):
         return None
     columns = spans[free].most * (spans[row].most if row else 1)
-    if values < FEWEST or values > ctx.lanes or columns < ctx.bank or spans[part].most < ctx.lanes:
+    if values < FEWEST or values > ctx.lanes or columns < ctx.bank:
         return None
     if not isinstance(index, Affine) or index.coefficient(free) < 1 or order.index(part) > order.index(free):
         return None
