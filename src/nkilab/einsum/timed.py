@@ -7,7 +7,7 @@ engines do is compared. The work is counted in statements: a slow machine makes 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -69,10 +69,8 @@ def best_timed(
         known = dict[Measure, float]()
         plans.clear()
         most = max(FEWEST_PLANS, MOST_PLANNED // len(plan[1].cascade.einsums))
-        # changes of the cascade itself that were possible and are not made
-        close = (each for d in plan[1].decisions if d.is_rewrite for each in _others(d))
-        rewrites, seen = by_price(plan, [(what, change) for _, what, change in close]), set[str]()
-        changes = [*rewrites, *by_price(plan, _changes(plan[1]))]
+        seen = set[str]()
+        changes = others(plan, seen)
         while changes:
             what, change = changes.pop(0)
             seen.add(what)
@@ -97,8 +95,7 @@ def best_timed(
             notes.append(f"{what}: {sentence if before < inf else 'by the rules there is no room on chip'}")
             plan, known = other, {judge: after}
             # with another plan come other decisions
-            changes = [c for c in rewrites if c[0] not in seen]
-            changes += by_price(plan, [c for c in _changes(plan[1]) if c[0] not in seen])
+            changes = others(plan, seen)
         plan[1].choices.extend(notes)
         plan[1].tried.extend(tried)
         return plan
@@ -108,6 +105,12 @@ def best_timed(
         if knobs not in plans and len(plans) < most:
             plans[knobs] = _attempt(built, knobs)
         return plans.get(knobs)
+
+    def others(plan: Plan, seen: Container[str]) -> list[tuple[str, Change]]:
+        """Changes of a plan that were not tried: those of the cascade itself first."""
+        close = (each for d in plan[1].decisions if d.is_rewrite for each in _others(d))
+        both = [(what, change) for _, what, change in close], _changes(plan[1])
+        return [each for held in both for each in by_price(plan, [c for c in held if c[0] not in seen])]
 
     def by_price(plan: Plan, changes: Sequence[tuple[str, Change]]) -> list[tuple[str, Change]]:
         """Changes of a plan that are possible, those first whose busiest engine has least to do."""

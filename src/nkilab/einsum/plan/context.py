@@ -194,6 +194,15 @@ class Context:
         self.storages.setdefault(tensor, []).append(held)
         return held
 
+    def view(self, einsum: Einsum) -> None:
+        """Have a tensor lie where the one does that it is a view of."""
+        ((source,), name) = (einsum.reads, einsum.name)
+        held = self.hbm(source)
+        assert held is not None, f"{source} has no place in HBM"
+        whole = held.buffer.base or held.buffer
+        self.storages[name] = [in_hbm(whole, len(self.cascade.tensors[name].ranks))]
+        self.homes[name] = "hbm"
+
     def add_tile(
         self,
         tensor: str,

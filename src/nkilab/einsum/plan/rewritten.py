@@ -11,6 +11,7 @@ from ..rewrite.few_rows import with_full_lanes
 from ..rewrite.ranks import with_joined_ranks
 from ..rewrite.repeated import with_repeated_operands
 from ..rewrite.splits import with_split_ranks
+from ..rewrite.views import with_views
 from ..rewrite.window_rows import with_windows_as_rows
 from .knobs import Picker
 from .normal import has_few_rows, live
@@ -39,6 +40,7 @@ REWRITES: Mapping[str, Callable[[Cascade, int], Cascade]] = {
     "batches of products before their matrices": lambda cascade, _: with_batches_first(cascade),
     "few rows in parts, one for each lane": _in_lanes,
     "axes in the parts that indices name": lambda cascade, _: with_split_ranks(cascade),
+    "ranks that lie side by side for some as one, through HBM": with_views,
 }
 
 

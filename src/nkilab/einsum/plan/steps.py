@@ -90,6 +90,9 @@ class Lowering:
         scalars = {o.name for e in cascade.einsums for o in e.operands if isinstance(o, Scalar) and o.name}
         arguments.extend(Argument(n, value=v) for n, v in cascade.scalars.items() if n in scalars)
         ctx.declared = {t: self.given.shape(t) or (1,) for t in cascade.outputs}
+        views = {t: e for e in cascade.einsums if (t := e.name) in cascade.derived}
+        views = {t: e for t, e in views.items() if cascade.derived[t].kind is Kind.VIEW}
+        ctx.declared |= {e.reads[0]: cascade.shape(t) for t, e in views.items()}
         for tensor in cascade.outputs:
             ctx.build.taken.discard(tensor)
             ctx.add_hbm(tensor, "output")
@@ -101,11 +104,13 @@ class Lowering:
         for name in (n for n in self.edges if n in cascade.inputs):
             self.copy_edged(name)
         knobs = ctx.knobs
-        groups = groups_of(cascade, knobs.is_fused, self.edges, is_parted=knobs.is_ordered)
+        groups = groups_of(cascade, knobs.is_fused, {*views, *self.edges}, is_parted=knobs.is_ordered)
         for number, group in enumerate(groups):
             later = {t for g in groups[number + 1 :] for e in g.einsums for t in e.reads}
             if group.einsums[-1].name in self.edges:
                 self.copy_edged(group.einsums[-1].name)
+            elif group.einsums[-1].name in views:
+                ctx.view(group.einsums[-1])
             else:
                 self.lower_group(group, later)
         outputs = tuple(s.buffer for t in cascade.outputs if (s := ctx.hbm(t)) is not None)

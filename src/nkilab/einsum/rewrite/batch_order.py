@@ -49,7 +49,11 @@ def _orders(cascade: Cascade) -> dict[str, tuple[int, ...]]:
     orders: dict[str, tuple[int, ...]] = {}
     for einsum, access in ((e, a) for e in cascade.einsums if _batch(e, cascade) for a in e.every_access):
         order = _order(einsum, access, _batch(einsum, cascade))
-        if order and access.tensor not in bound and (access.tensor not in cascade.inputs or all(_own(einsum, cascade))):
+        if (
+            order
+            and access.tensor not in bound
+            and (access.tensor not in cascade.inputs or all(_own(einsum, cascade)))
+        ):
             orders.setdefault(access.tensor, order)
     return orders
 
@@ -59,7 +63,10 @@ def _order(einsum: Einsum, access: Access, batch: Sequence[str]) -> tuple[int, .
     if len(access.indices) < 2 or access.affine[-1].plain not in batch:
         return ()
     kinds = (batch, einsum.reduced, einsum.output.variables)
-    key = [next((n for n, kind in enumerate(kinds) if {*i.variables} <= {*kind}), len(kinds)) for i in access.affine]
+    key = [
+        next((n for n, kind in enumerate(kinds) if {*i.variables} <= {*kind}), len(kinds))
+        for i in access.affine
+    ]
     return tuple(sorted(range(len(key)), key=key.__getitem__))
 
 

@@ -1,0 +1,119 @@
+"""Ranks of results that most Einsums go through side by side, as one rank for these: through a view in HBM.
+
+`D[c, p, q] = X[c, p + r, q + s] . F[c, r, s]` needs p and q apart; what computes with D does not. With
+`V[c, Q*p + q] = D[c, p, q]`, which has the elements of D in the same order, all behind it has one long index.
+Operands that are a part of a tensor are copied before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import accumulate
+from operator import mul
+
+from ..language.additions import Additions
+from ..language.ast import Access, Affine, Cascade, Einsum, Kind, Step, affine
+from .ranks import with_joined_ranks
+
+
+@dataclass(frozen=True)
+class _Cut:
+    """An operand that a view takes the place of, with the ranks of its variables."""
+
+    access: Access
+    ranks: tuple[str, ...]
+    sizes: tuple[int, ...]
+
+    def is_same(self, other: _Cut) -> bool:
+        """Whether both have the same elements."""
+        constants = [[i.constant for i in cut.access.affine] for cut in (self, other)]
+        is_one = self.access.tensor == other.access.tensor
+        return is_one and self.sizes == other.sizes and constants[0] == constants[1]
+
+
+def with_views(cascade: Cascade, partitions: int) -> Cascade:
+    """The cascade with ranks joined behind views; every rank has an extent."""
+    added, cuts, steps = Additions(cascade), dict[str, _Cut](), list[Step]()
+    apart = _apart(cascade)
+    for step in cascade.steps:
+        if isinstance(step, Einsum) and not (step.recurrence or any(a.gathers for a in step.every_access)):
+            step = step.reading(partial(_viewed, step, apart, added, cuts))
+        steps.append(step)
+    return _written(with_joined_ranks(added.applied(tuple(steps)), partitions), cascade, cuts)
+
+
+def _apart(cascade: Cascade) -> set[str]:
+    """Tensors with an index of several variables, or moved, and what such are computed to."""
+
+    def is_moved(access: Access) -> bool:
+        return any(i.variables and not i.plain for i in access.indices)
+
+    moved = {a.tensor for e in cascade.einsums for a in e.every_access if is_moved(a)}
+    return moved | {e.name for e in cascade.einsums if any(map(is_moved, e.every_access))}
+
+
+def _viewed(
+    einsum: Einsum, apart: Collection[str], added: Additions, cuts: dict[str, _Cut], access: Access
+) -> Access:
+    """A view instead of an operand whose ranks others keep apart, if each index has a variable of its own."""
+    names = access.variables
+    is_plain = all([c for _, c in i.terms] == [1] for i in access.affine) and len({*names}) == len(names)
+    if access.tensor not in apart or not is_plain:
+        return access
+    ranks, sizes = (tuple(of(v, einsum) for v in names) for of in (added.rank_of, added.extent))
+    cut = _Cut(access, ranks, sizes)
+    name = next((n for n, other in cuts.items() if cut.is_same(other)), "")
+    name = name or added.tensor(f"{access.tensor}_rows", ranks, access.tensor, Kind.VIEW)
+    cuts.setdefault(name, cut)
+    return Access(name, plain(names))
+
+
+def plain(names: Sequence[str]) -> tuple[Affine, ...]:
+    """Indices of one variable each."""
+    return tuple(Affine(((v, 1),)) for v in names)
+
+
+def _written(joined: Cascade, before: Cascade, cuts: Mapping[str, _Cut]) -> Cascade:
+    """A cascade with its views written, and without those in which no ranks are joined."""
+    added, made = Additions(joined), dict[str, list[Einsum]]()
+    for name, cut in cuts.items():
+        if cut.sizes == joined.shape(name):
+            del added.tensors[name], added.derived[name]
+            continue
+        source, copies = Access(cut.access.tensor, plain(cut.access.variables)), list[Einsum]()
+        is_part = cut.access != source or before.shape(source.tensor) != cut.sizes
+        if is_part or source.tensor in before.inputs:
+            copy = added.tensor(f"{source.tensor}_part", cut.ranks, source.tensor, Kind.WINDOW)
+            source = replace(source, tensor=copy)
+            copies = [Einsum(source, (cut.access,))]
+        view = Access(name, _joined(source.variables, cut.sizes, joined.shape(name)))
+        made[name] = [*copies, Einsum(view, (source,))]
+    steps: list[Step] = []
+    for step in joined.steps:
+        for name in {t: None for e in step.body for t in e.reads if t in made}:
+            steps += made.pop(name)
+        steps.append(step.with_body(e.reading(partial(_back, cuts, added)) for e in step.body))
+    return added.applied(tuple(steps)) if len(steps) > len(joined.steps) else before
+
+
+def _back(cuts: Mapping[str, _Cut], added: Additions, access: Access) -> Access:
+    """The operand itself, where its view is left out."""
+    if access.tensor not in cuts or access.tensor in added.tensors:
+        return access
+    source = cuts[access.tensor].access
+    pairs = zip(access.affine, source.affine, strict=True)
+    return replace(source, indices=tuple(replace(i, constant=own.constant) for i, own in pairs))
+
+
+def _joined(names: Sequence[str], sizes: Sequence[int], shape: Sequence[int]) -> tuple[Affine, ...]:
+    """The indices of a view: of each rank the variables whose ranks it joins."""
+    indices, rest = list[Affine](), [*zip(names, sizes, strict=True)]
+    for number, size in enumerate(shape, start=1):
+        ends = [n for n, p in enumerate(accumulate((s for _, s in rest), mul), start=1) if p == size]
+        own = rest if number == len(shape) else rest[: ends[0]]
+        rest = rest[len(own) :]
+        steps = [*accumulate((s for _, s in own[:0:-1]), mul, initial=1)][::-1]
+        indices.append(affine([(v, c) for (v, _), c in zip(own, steps, strict=True)]))
+    return tuple(indices)
