@@ -69,9 +69,8 @@ def best_timed(
         known = dict[Measure, float]()
         plans.clear()
         most = max(FEWEST_PLANS, MOST_PLANNED // len(plan[1].cascade.einsums))
-        seen = set[str]()
-        changes = others(plan, seen)
-        while changes:
+        seen, changes = set[str](), list[tuple[str, Change]]()
+        while changes or (changes := others(plan, seen)):
             what, change = changes.pop(0)
             seen.add(what)
             other = made(change(plan[1].knobs))
@@ -95,7 +94,7 @@ def best_timed(
             notes.append(f"{what}: {sentence if before < inf else 'by the rules there is no room on chip'}")
             plan, known = other, {judge: after}
             # with another plan come other decisions
-            changes = others(plan, seen)
+            changes = []
         plan[1].choices.extend(notes)
         plan[1].tried.extend(tried)
         return plan
@@ -107,10 +106,11 @@ def best_timed(
         return plans.get(knobs)
 
     def others(plan: Plan, seen: Container[str]) -> list[tuple[str, Change]]:
-        """Changes of a plan that were not tried: those of the cascade itself first."""
+        """Changes of a plan that were not tried: those of the cascade itself, then the others."""
         close = (each for d in plan[1].decisions if d.is_rewrite for each in _others(d))
-        both = [(what, change) for _, what, change in close], _changes(plan[1])
-        return [each for held in both for each in by_price(plan, [c for c in held if c[0] not in seen])]
+        both = (changes for changes in ([each[1:] for each in close], _changes(plan[1])))
+        left = ([change for change in changes if change[0] not in seen] for changes in both)
+        return next(filter(None, (by_price(plan, changes) for changes in left)), [])
 
     def by_price(plan: Plan, changes: Sequence[tuple[str, Change]]) -> list[tuple[str, Change]]:
         """Changes of a plan that are possible, those first whose busiest engine has least to do."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 
 from ...machine import Machine
@@ -69,6 +69,7 @@ class Context:
         overwritten: per tensor that lies where another one did, that one.
         chip_dtypes: types of tensors on chip, where they differ.
         declared: shapes that callers see of outputs.
+        viewed: tensors that others are views of, in HBM.
         decisions: in order.
         given: what a mapping fixes.
         made: tiles of tensors, in order.
@@ -94,6 +95,7 @@ class Context:
     overwritten: dict[str, str] = field(default_factory=dict)
     chip_dtypes: dict[str, str] = field(default_factory=dict)
     declared: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    viewed: Set[str] = frozenset()
     decisions: list[Decision] = field(default_factory=list)
     given: Given = NOTHING
     made: list[Made] = field(default_factory=list)
@@ -196,12 +198,14 @@ class Context:
 
     def view(self, einsum: Einsum) -> None:
         """Have a tensor lie where the one does that it is a view of."""
-        ((source,), name) = (einsum.reads, einsum.name)
-        held = self.hbm(source)
-        assert held is not None, f"{source} has no place in HBM"
-        whole = held.buffer.base or held.buffer
-        self.storages[name] = [in_hbm(whole, len(self.cascade.tensors[name].ranks))]
-        self.homes[name] = "hbm"
+        shape, held = self.cascade.shape(einsum.name), self.hbm(einsum.reads[0])
+        assert held is not None, f"{einsum.reads[0]} has no place in HBM"
+        base = held.buffer.base or held.buffer
+        name = self.build.fresh(f"{einsum.name.lower()}_view")
+        with self.build.hoisted(0):
+            self.build.allocated(view := replace(base, name=name, shape=shape, base=base))
+        self.storages[einsum.name] = [replace(in_hbm(view, len(shape)), depth=held.depth)]
+        self.homes[einsum.name] = "hbm"
 
     def add_tile(
         self,

@@ -98,7 +98,7 @@ class Homes:
             # what two variables index together and one reads goes by way of HBM
             origin = ctx.cascade.derived.get(name)
             is_far = origin is not None and origin.kind in (Kind.REPEATED, Kind.PARTS)
-            is_far |= name in ctx.declared and not is_output
+            is_far |= name in ctx.viewed and not is_output
             kept_before = ctx.hbm(name) is not None and ctx.chip(name) is None
             home = "hbm" if is_output or crosses or kept_before or is_far else ""
             kept_before = kept_before and (name in self.written or not is_output)

@@ -92,7 +92,7 @@ class Lowering:
         ctx.declared = {t: self.given.shape(t) or (1,) for t in cascade.outputs}
         views = {t: e for e in cascade.einsums if (t := e.name) in cascade.derived}
         views = {t: e for t, e in views.items() if cascade.derived[t].kind is Kind.VIEW}
-        ctx.declared |= {e.reads[0]: cascade.shape(t) for t, e in views.items()}
+        ctx.viewed = {e.reads[0] for e in views.values()}
         for tensor in cascade.outputs:
             ctx.build.taken.discard(tensor)
             ctx.add_hbm(tensor, "output")

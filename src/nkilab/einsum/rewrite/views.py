@@ -38,10 +38,12 @@ def with_views(cascade: Cascade, partitions: int) -> Cascade:
     added, cuts, steps = Additions(cascade), dict[str, _Cut](), list[Step]()
     apart = _apart(cascade)
     for step in cascade.steps:
-        if isinstance(step, Einsum) and not (step.recurrence or any(a.gathers for a in step.every_access)):
+        is_free = isinstance(step, Einsum) and not step.recurrence and step.name not in cascade.derived
+        if isinstance(step, Einsum) and is_free and not any(a.gathers for a in step.every_access):
             step = step.reading(partial(_viewed, step, apart, added, cuts))
         steps.append(step)
-    return _written(with_joined_ranks(added.applied(tuple(steps)), partitions), cascade, cuts)
+    sources = {cut.access.tensor for cut in cuts.values()}
+    return _written(with_joined_ranks(added.applied(tuple(steps)), partitions, sources), cascade, cuts)
 
 
 def _apart(cascade: Cascade) -> set[str]:
@@ -77,25 +79,26 @@ def plain(names: Sequence[str]) -> tuple[Affine, ...]:
 
 def _written(joined: Cascade, before: Cascade, cuts: Mapping[str, _Cut]) -> Cascade:
     """A cascade with its views written, and without those in which no ranks are joined."""
-    added, made = Additions(joined), dict[str, list[Einsum]]()
+    added, made = Additions(joined), dict[str, list[Step]]()
     for name, cut in cuts.items():
         if cut.sizes == joined.shape(name):
             del added.tensors[name], added.derived[name]
             continue
         source, copies = Access(cut.access.tensor, plain(cut.access.variables)), list[Einsum]()
         is_part = cut.access != source or before.shape(source.tensor) != cut.sizes
-        if is_part or source.tensor in before.inputs:
+        if is_part:
             copy = added.tensor(f"{source.tensor}_part", cut.ranks, source.tensor, Kind.WINDOW)
             source = replace(source, tensor=copy)
             copies = [Einsum(source, (cut.access,))]
         view = Access(name, _joined(source.variables, cut.sizes, joined.shape(name)))
         made[name] = [*copies, Einsum(view, (source,))]
-    steps: list[Step] = []
-    for step in joined.steps:
-        for name in {t: None for e in step.body for t in e.reads if t in made}:
-            steps += made.pop(name)
+    steps = [e for name, own in made.items() if cuts[name].access.tensor in before.inputs for e in own]
+    for number, step in enumerate(joined.steps):
         steps.append(step.with_body(e.reading(partial(_back, cuts, added)) for e in step.body))
-    return added.applied(tuple(steps)) if len(steps) > len(joined.steps) else before
+        later = {e.name for s in joined.steps[number + 1 :] for e in s.body}
+        done = {e.name for e in step.body} - later
+        steps += [e for name, own in made.items() if cuts[name].access.tensor in done for e in own]
+    return added.applied(tuple(steps)) if made else before
 
 
 def _back(cuts: Mapping[str, _Cut], added: Additions, access: Access) -> Access:

@@ -68,13 +68,15 @@ def _made(
     rank = added.rank("".join(tensor.ranks[first:last]), prod(sizes))
     ranks = (*tensor.ranks[:first], rank, *tensor.ranks[last:])
     added.tensors[weights.tensor] = replace(tensor, ranks=ranks)
-    windows = (*(added.rank_of(v, einsum) for v in kept), rank)
-    name = added.tensor(f"{image.tensor}_windows", windows, image.tensor, Kind.WINDOW)
+    ranks = [added.rank_of(v, einsum) for v in kept]
+    axes = (*ranks, *(added.rank_of(v, einsum) for v in summed))
+    windows = added.tensor(f"{image.tensor}_windows", axes, image.tensor, Kind.WINDOW)
+    rows = added.tensor(f"{image.tensor}_rows", (*ranks, rank), windows, Kind.VIEW)
     steps = [*accumulate(sizes[:0:-1], mul, initial=1)][::-1]
-    place = [Affine(((v, 1),)) for v in kept]
-    written = Access(name, (*place, affine([*zip(summed, steps, strict=True)])))
-    row = Affine(((rank.lower(), 1),))
+    place, row = [Affine(((v, 1),)) for v in kept], Affine(((rank.lower(), 1),))
+    apart = Access(windows, (*place, *(Affine(((v, 1),)) for v in summed)))
+    view = Einsum(Access(rows, (*place, affine([*zip(summed, steps, strict=True)]))), (apart,))
     indices = (*weights.indices[:first], row, *weights.indices[last:])
-    read = {id(image): Access(name, (*place, row)), id(weights): replace(weights, indices=indices)}
+    read = {id(image): Access(rows, (*place, row)), id(weights): replace(weights, indices=indices)}
     operands = tuple(read[id(o)] for o in einsum.operands)
-    return [Einsum(written, (image,)), replace(einsum, operands=operands, before=einsum.title)]
+    return [Einsum(apart, (image,)), view, replace(einsum, operands=operands, before=einsum.title)]
