@@ -205,7 +205,7 @@ class Context:
         with self.build.hoisted(0):
             self.build.allocated(view := replace(base, name=name, shape=shape, base=base))
         self.storages[einsum.name] = [replace(in_hbm(view, len(shape)), depth=held.depth)]
-        self.homes[einsum.name] = "hbm"
+        self.homes[einsum.name], self.dtypes[einsum.name] = "hbm", base.dtype
 
     def add_tile(
         self,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from math import prod
 
@@ -197,9 +197,16 @@ class Homes:
         moved += sum(prod(ctx.cascade.shape(n)) * 4 * 2 for n in far)
         return moved / float(ctx.machine["hbm_bytes_per_ns"])
 
+    def readers(self, tensor: str) -> Iterator[Einsum]:
+        """The Einsums that read a tensor, or a view of it."""
+        derived = self.ctx.cascade.derived
+        for einsum in (e for e in self.ctx.cascade.einsums if tensor in e.reads):
+            is_view = einsum.name in derived and derived[einsum.name].kind is Kind.VIEW
+            yield from self.readers(einsum.name) if is_view else (einsum,)
+
     def narrow(self, einsum: Einsum, group: Group) -> str:
         """The type in which TensorE alone reads a result, sums apart; "" if others read it too."""
-        readers = [e for e in self.ctx.cascade.einsums if einsum.name in e.reads]
+        readers = list(self.readers(einsum.name))
         is_product = {id(e): e in self.products if e in group.einsums else is_contraction(e) for e in readers}
         products = [e for e in readers if is_product[id(e)] and len(set(map(str, e.accesses))) > 1]
         if any(e.map_op or e.reduce_op != "add" for e in readers if e not in products):

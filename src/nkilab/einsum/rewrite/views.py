@@ -1,8 +1,11 @@
-"""Ranks of results that most Einsums go through side by side, as one rank for these: through a view in HBM.
+"""Ranks that some Einsums go through side by side, as one rank for these: through a view in HBM.
 
 `D[c, p, q] = X[c, p + r, q + s] . F[c, r, s]` needs p and q apart; what computes with D does not. With
 `V[c, Q*p + q] = D[c, p, q]`, which has the elements of D in the same order, all behind it has one long index.
 Operands that are a part of a tensor are copied before.
+
+`O[i, j, c] = A[s, i, c] . B[s, j]` is one product of matrices, as `O[i*C + c, j]`, however it is read. So are
+all results of products whose ranks lie as the operands have them.
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ from itertools import accumulate
 from operator import mul
 
 from ..language.additions import Additions
-from ..language.ast import Access, Affine, Cascade, Einsum, Kind, Step, affine
+from ..language.ast import Access, Affine, Cascade, Einsum, Kind, Step, Tensor, affine
 from .ranks import with_joined_ranks
 
 
@@ -34,16 +37,60 @@ class _Cut:
 
 
 def with_views(cascade: Cascade, partitions: int) -> Cascade:
-    """The cascade with ranks joined behind views; every rank has an extent."""
+    """The cascade with ranks joined behind what keeps them apart; every rank has an extent."""
+    return _viewing(cascade, partitions, _apart(cascade), True)
+
+
+def with_whole_products(cascade: Cascade, partitions: int) -> Cascade:
+    """The cascade with results of products as matrices, which readers see in parts."""
+    orders = {e.name: o for e in cascade.einsums if (o := _order(e)) and e.name not in cascade.outputs}
+    orders = {t: o for t, o in orders.items() if t not in cascade.derived}
+
+    def ordered(access: Access) -> Access:
+        order = orders.get(access.tensor, range(len(access.indices)))
+        return replace(access, indices=tuple(access.indices[n] for n in order))
+
+    def changed(einsum: Einsum) -> Einsum:
+        other = replace(einsum.reading(ordered), output=ordered(einsum.output))
+        return einsum if other == einsum else replace(other, before=einsum.title)
+
+    added = Additions(cascade)
+    for name, order in orders.items():
+        ranks = cascade.tensors[name].ranks
+        added.tensors[name] = Tensor(name, tuple(ranks[n] for n in order))
+    other = added.applied(tuple(step.with_body(map(changed, step.body)) for step in cascade.steps))
+    made = _viewing(other, partitions, orders, False)
+    return cascade if made is other else made
+
+
+def _order(einsum: Einsum) -> tuple[int, ...]:
+    """The axes of the result of a product with those of each operand side by side; () if it is none."""
+    names = [i.plain for i in einsum.output.indices]
+    is_product = (einsum.map_op, einsum.reduce_op) == ("multiply", "add") and not einsum.is_placed
+    if not is_product or len(einsum.accesses) != 2 or not all(names) or not einsum.reduced:
+        return ()
+    places = [[*a.variables].index(v) + n * len(names) for v in names for n, a in _first(einsum, v)]
+    return tuple(sorted(range(len(names)), key=places.__getitem__)) if len(places) == len(names) else ()
+
+
+def _first(einsum: Einsum, variable: str) -> list[tuple[int, Access]]:
+    """The first operand that has a variable, with its number."""
+    return [(n, a) for n, a in enumerate(einsum.accesses) if variable in a.variables][:1]
+
+
+def _viewing(cascade: Cascade, partitions: int, apart: Collection[str], is_behind: bool) -> Cascade:
+    """The cascade with views in place of some operands, and ranks joined behind them, or before."""
     added, cuts, steps = Additions(cascade), dict[str, _Cut](), list[Step]()
-    apart = _apart(cascade)
+    bound = {e.name for block in cascade.blocks for e in block.body}
+    bound |= {t for t in apart if sum(e.name == t for e in cascade.einsums) > 1}
+    apart = {*apart} - bound
     for step in cascade.steps:
         is_free = isinstance(step, Einsum) and not step.recurrence and step.name not in cascade.derived
         if isinstance(step, Einsum) and is_free and not any(a.gathers for a in step.every_access):
             step = step.reading(partial(_viewed, step, apart, added, cuts))
         steps.append(step)
-    sources = {cut.access.tensor for cut in cuts.values()}
-    return _written(with_joined_ranks(added.applied(tuple(steps)), partitions, sources), cascade, cuts)
+    kept = {cut.access.tensor for cut in cuts.values()} if is_behind else {*cuts}
+    return _written(with_joined_ranks(added.applied(tuple(steps)), partitions, kept), cascade, cuts)
 
 
 def _apart(cascade: Cascade) -> set[str]:
@@ -81,16 +128,20 @@ def _written(joined: Cascade, before: Cascade, cuts: Mapping[str, _Cut]) -> Casc
     """A cascade with its views written, and without those in which no ranks are joined."""
     added, made = Additions(joined), dict[str, list[Step]]()
     for name, cut in cuts.items():
-        if cut.sizes == joined.shape(name):
+        shape = joined.shape(cut.access.tensor)
+        is_changed = shape != before.shape(cut.access.tensor)
+        if cut.sizes == joined.shape(name) and not is_changed:
             del added.tensors[name], added.derived[name]
             continue
         source, copies = Access(cut.access.tensor, plain(cut.access.variables)), list[Einsum]()
         is_part = cut.access != source or before.shape(source.tensor) != cut.sizes
-        if is_part:
+        if is_changed:
+            source = replace(source, indices=_joined(source.variables, cut.sizes, shape))
+        elif is_part:
             copy = added.tensor(f"{source.tensor}_part", cut.ranks, source.tensor, Kind.WINDOW)
             source = replace(source, tensor=copy)
             copies = [Einsum(source, (cut.access,))]
-        view = Access(name, _joined(source.variables, cut.sizes, joined.shape(name)))
+        view = Access(name, _joined(cut.access.variables, cut.sizes, joined.shape(name)))
         made[name] = [*copies, Einsum(view, (source,))]
     steps = [e for name, own in made.items() if cuts[name].access.tensor in before.inputs for e in own]
     for number, step in enumerate(joined.steps):
