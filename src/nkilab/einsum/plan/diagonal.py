@@ -18,13 +18,11 @@ from ..tree import nodes
 from ..tree.expr import ZERO
 from ..tree.nodes import At, Cut, View
 from .build import Span, whole
+from .choose import INSTRUCTION_NS
 from .context import Context, part_of, tally
 from .deliver import Target, deliver, targets_of
 from .stage import stage, staged_bytes
 from .storage import Storage, positions
-
-# values that are summed from which TensorE is done before VectorE is
-FEWEST = 3
 
 
 @dataclass(frozen=True)
@@ -52,6 +50,16 @@ class Diagonal:
     row: str
     outer: tuple[str, ...]
     around: dict[str, Span]
+
+    def costs_ns(self) -> tuple[float, float]:
+        """What the sums take on TensorE, with the making of its matrices, and on VectorE."""
+        ctx, spans = self.ctx, self.ctx.spans(self.einsum, {})
+        columns = prod(spans[v].most for v in self.einsum.output.variables if v != self.part)
+        blocks = -(-spans[self.part].most // ctx.lanes)
+        products = blocks * prod(spans[v].most for v in self.einsum.reduced)
+        tensor, vector = (ctx.machine[f"{engine}_clock_ghz"] for engine in ("tensor", "vector"))
+        on_tensor = INSTRUCTION_NS + ctx.lanes / vector + columns / tensor
+        return products * on_tensor, products * (INSTRUCTION_NS + columns / vector)
 
     def lower(self) -> None:
         """Append the nest."""
@@ -198,7 +206,7 @@ def _worth(
     if any(s.start.names or s.count.value is None for s in spans.values()):
         return None
     columns = spans[free].most * (spans[row].most if row else 1)
-    if values < FEWEST or values > ctx.lanes or columns < ctx.bank:
+    if values > ctx.lanes:
         return None
     if not isinstance(index, Affine) or index.coefficient(free) < 1 or order.index(part) > order.index(free):
         return None

@@ -431,8 +431,11 @@ class Lowering:
         """Whether an Einsum is lowered as products with diagonal matrices."""
         ctx = self.ctx
         diagonal = diagonal_of(ctx, einsum, {})
-        engines = ("TensorE", "VectorE")
-        if diagonal is None or ctx.pick(f"what sums {einsum.name}", engines) != engines[0]:
+        if diagonal is None:
+            return False
+        ways = sorted(zip(diagonal.costs_ns(), ("TensorE", "VectorE"), strict=True))
+        engines, costs = [name for _, name in ways], [ns for ns, _ in ways]
+        if ctx.pick(f"what sums {einsum.name}", engines, costs=costs) != "TensorE":
             return False
         ctx.choices.append(f"{einsum.name}: summed by TensorE, as products with diagonal matrices")
         diagonal.lower()
