@@ -7,7 +7,7 @@ from the start; inputs are copied before, and outputs behind.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from ..language.additions import Additions, free_variable
@@ -16,13 +16,30 @@ from ..language.ast import Access, Affine, Cascade, Einsum, Iterate, Kind, Step,
 
 def with_batches_first(cascade: Cascade) -> Cascade:
     """The cascade with such tensors in another order; every rank has an extent."""
-    added = Additions(cascade)
-    orders = _orders(cascade)
+    added, orders = Additions(cascade), _orders(cascade)
+    if not orders:
+        return cascade
     names = {t: t for t in orders}
     for tensor in (t for t in orders if t in cascade.inputs or t in cascade.outputs):
         names[tensor] = added.tensor(f"{tensor}_batches", (), tensor, Kind.TRANSPOSED)
+    body, ordered = reordered(added, orders, names)
+    before = [_copy(ordered, t, cascade, True) for t in orders if t in cascade.inputs]
+    behind = [_copy(ordered, t, cascade, False) for t in orders if t in cascade.outputs]
+    return added.applied((*before, *body, *behind))
+
+
+def reordered(
+    added: Additions, orders: Mapping[str, Sequence[int]], names: Mapping[str, str]
+) -> tuple[list[Step], Callable[[Access], Access]]:
+    """The steps of a cascade whose tensors have their axes in other orders, and what reads one so.
+
+    Args:
+        added: to the cascade; such tensors are declared anew.
+        orders: by tensor, the axes that it has in turn.
+        names: what it is called then.
+    """
     for tensor, order in orders.items():
-        ranks = cascade.tensors[tensor].ranks
+        ranks = added.cascade.tensors[tensor].ranks
         added.tensors[names[tensor]] = Tensor(names[tensor], tuple(ranks[n] for n in order))
 
     def ordered(access: Access) -> Access:
@@ -35,10 +52,7 @@ def with_batches_first(cascade: Cascade) -> Cascade:
         other = replace(einsum.reading(ordered), output=ordered(einsum.output))
         return einsum if other == einsum else replace(other, before=einsum.title)
 
-    steps: list[Step] = [_copy(ordered, t, cascade, True) for t in orders if t in cascade.inputs]
-    steps += [step.with_body(map(changed, step.body)) for step in cascade.steps]
-    steps += [_copy(ordered, t, cascade, False) for t in orders if t in cascade.outputs]
-    return added.applied(tuple(steps)) if orders else cascade
+    return [step.with_body(map(changed, step.body)) for step in added.cascade.steps], ordered
 
 
 def _orders(cascade: Cascade) -> dict[str, tuple[int, ...]]:

@@ -17,23 +17,18 @@ from itertools import accumulate
 from operator import mul
 
 from ..language.additions import Additions
-from ..language.ast import Access, Affine, Cascade, Einsum, Kind, Step, Tensor, affine
+from ..language.ast import Access, Affine, Cascade, Einsum, Kind, Step, affine
+from .batch_order import reordered
 from .ranks import with_joined_ranks
 
 
 @dataclass(frozen=True)
 class _Cut:
-    """An operand that a view takes the place of, with the ranks of its variables."""
+    """An operand that a view takes the place of, with the extents of its variables, and their ranks."""
 
     access: Access
-    ranks: tuple[str, ...]
     sizes: tuple[int, ...]
-
-    def is_same(self, other: _Cut) -> bool:
-        """Whether both have the same elements."""
-        constants = [[i.constant for i in cut.access.affine] for cut in (self, other)]
-        is_one = self.access.tensor == other.access.tensor
-        return is_one and self.sizes == other.sizes and constants[0] == constants[1]
+    ranks: tuple[str, ...]
 
 
 def with_views(cascade: Cascade, partitions: int) -> Cascade:
@@ -43,39 +38,22 @@ def with_views(cascade: Cascade, partitions: int) -> Cascade:
 
 def with_whole_products(cascade: Cascade, partitions: int) -> Cascade:
     """The cascade with results of products as matrices, which readers see in parts."""
-    orders = {e.name: o for e in cascade.einsums if (o := _order(e)) and e.name not in cascade.outputs}
-    orders = {t: o for t, o in orders.items() if t not in cascade.derived}
-
-    def ordered(access: Access) -> Access:
-        order = orders.get(access.tensor, range(len(access.indices)))
-        return replace(access, indices=tuple(access.indices[n] for n in order))
-
-    def changed(einsum: Einsum) -> Einsum:
-        other = replace(einsum.reading(ordered), output=ordered(einsum.output))
-        return einsum if other == einsum else replace(other, before=einsum.title)
-
+    inner = [e for e in cascade.einsums if e.name not in cascade.outputs and e.name not in cascade.derived]
+    orders = {e.name: order for e in inner if (order := _order(e))}
     added = Additions(cascade)
-    for name, order in orders.items():
-        ranks = cascade.tensors[name].ranks
-        added.tensors[name] = Tensor(name, tuple(ranks[n] for n in order))
-    other = added.applied(tuple(step.with_body(map(changed, step.body)) for step in cascade.steps))
+    other = added.applied(tuple(reordered(added, orders, {t: t for t in orders})[0]))
     made = _viewing(other, partitions, orders, False)
     return cascade if made is other else made
 
 
-def _order(einsum: Einsum) -> tuple[int, ...]:
-    """The axes of the result of a product with those of each operand side by side; () if it is none."""
+def _order(einsum: Einsum) -> list[int]:
+    """The axes of the result of a product with those of each operand side by side; [] if it is none."""
     names = [i.plain for i in einsum.output.indices]
     is_product = (einsum.map_op, einsum.reduce_op) == ("multiply", "add") and not einsum.is_placed
     if not is_product or len(einsum.accesses) != 2 or not all(names) or not einsum.reduced:
-        return ()
-    places = [[*a.variables].index(v) + n * len(names) for v in names for n, a in _first(einsum, v)]
-    return tuple(sorted(range(len(names)), key=places.__getitem__)) if len(places) == len(names) else ()
-
-
-def _first(einsum: Einsum, variable: str) -> list[tuple[int, Access]]:
-    """The first operand that has a variable, with its number."""
-    return [(n, a) for n, a in enumerate(einsum.accesses) if variable in a.variables][:1]
+        return []
+    first = [v for a in einsum.accesses for v in a.variables]
+    return sorted(range(len(names)), key=lambda n: first.index(names[n])) if {*names} <= {*first} else []
 
 
 def _viewing(cascade: Cascade, partitions: int, apart: Collection[str], is_behind: bool) -> Cascade:
@@ -107,15 +85,16 @@ def _viewed(
     einsum: Einsum, apart: Collection[str], added: Additions, cuts: dict[str, _Cut], access: Access
 ) -> Access:
     """A view instead of an operand whose ranks others keep apart, if each index has a variable of its own."""
-    names = access.variables
+    names, constants = access.variables, [i.constant for i in access.affine]
     is_plain = all([c for _, c in i.terms] == [1] for i in access.affine) and len({*names}) == len(names)
     if access.tensor not in apart or not is_plain:
         return access
-    ranks, sizes = (tuple(of(v, einsum) for v in names) for of in (added.rank_of, added.extent))
-    cut = _Cut(access, ranks, sizes)
-    name = next((n for n, other in cuts.items() if cut.is_same(other)), "")
-    name = name or added.tensor(f"{access.tensor}_rows", ranks, access.tensor, Kind.VIEW)
-    cuts.setdefault(name, cut)
+    sizes, ranks = (tuple(of(v, einsum) for v in names) for of in (added.extent, added.rank_of))
+    same = (n for n, c in cuts.items() if (c.access.tensor, c.sizes) == (access.tensor, sizes))
+    name = next((n for n in same if [i.constant for i in cuts[n].access.affine] == constants), "")
+    if not name:
+        name = added.tensor(f"{access.tensor}_rows", ranks, access.tensor, Kind.VIEW)
+        cuts[name] = _Cut(access, sizes, ranks)
     return Access(name, plain(names))
 
 
@@ -136,12 +115,12 @@ def _written(joined: Cascade, before: Cascade, cuts: Mapping[str, _Cut]) -> Casc
         source, copies = Access(cut.access.tensor, plain(cut.access.variables)), list[Einsum]()
         is_part = cut.access != source or before.shape(source.tensor) != cut.sizes
         if is_changed:
-            source = replace(source, indices=_joined(source.variables, cut.sizes, shape))
+            source = replace(source, indices=joined_indices(source.variables, cut.sizes, shape))
         elif is_part:
             copy = added.tensor(f"{source.tensor}_part", cut.ranks, source.tensor, Kind.WINDOW)
             source = replace(source, tensor=copy)
             copies = [Einsum(source, (cut.access,))]
-        view = Access(name, _joined(cut.access.variables, cut.sizes, joined.shape(name)))
+        view = Access(name, joined_indices(cut.access.variables, cut.sizes, joined.shape(name)))
         made[name] = [*copies, Einsum(view, (source,))]
     steps = [e for name, own in made.items() if cuts[name].access.tensor in before.inputs for e in own]
     for number, step in enumerate(joined.steps):
@@ -161,7 +140,7 @@ def _back(cuts: Mapping[str, _Cut], added: Additions, access: Access) -> Access:
     return replace(source, indices=tuple(replace(i, constant=own.constant) for i, own in pairs))
 
 
-def _joined(names: Sequence[str], sizes: Sequence[int], shape: Sequence[int]) -> tuple[Affine, ...]:
+def joined_indices(names: Sequence[str], sizes: Sequence[int], shape: Sequence[int]) -> tuple[Affine, ...]:
     """The indices of a view: of each rank the variables whose ranks it joins."""
     indices, rest = list[Affine](), [*zip(names, sizes, strict=True)]
     for number, size in enumerate(shape, start=1):
