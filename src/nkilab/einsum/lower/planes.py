@@ -41,9 +41,6 @@ from ..tree.nodes import Cut, View
 
 # axes of a tile behind the partitions, and elements of one on a partition
 MOST_AXES, MOST_ELEMENTS = 3, 4096
-# part of the room on chip that an operand may take that stays there; how much less must be left to compute
-# where operands are transposed, for which engines wait
-WHOLE, TRANSPOSED = 0.4, 1.3
 
 
 @dataclass(frozen=True)
@@ -200,12 +197,9 @@ def _cost(
     for access in {str(a): a for a in moved if ctx.chip(a.tensor) is None}.values():
         size = ctx.bytes_of(ctx.dtypes[access.tensor])
         wide = [v for v in access.variables if not spans[v].is_point]
-        total = prod(spans[v].most for v in wide) * size
-        if planes.part not in wide:
-            # all partitions have all of it, each block of them anew where it does not stay
-            total *= ctx.lanes * (trips.get(planes.part, 1) if total > ctx.room() * WHOLE else 1)
+        total = prod(spans[v].most for v in wide) * size * (1 if planes.part in wide else ctx.lanes)
         if _is_staged(ctx, access, spans, planes.part):
-            cost = cost * TRANSPOSED + total / BYTES_PER_NS + TURN_NS * total / size / ctx.lanes**2
+            cost += total / BYTES_PER_NS + TURN_NS * total / size / ctx.lanes**2
             continue
         row = size * _run(access, spans, planes)
         cost += total / BYTES_PER_NS + (total / row * ROW_NS if row < SMALL_ROW_BYTES else 0.0)
