@@ -197,7 +197,11 @@ def _cost(
     for access in {str(a): a for a in moved if ctx.chip(a.tensor) is None}.values():
         size = ctx.bytes_of(ctx.dtypes[access.tensor])
         wide = [v for v in access.variables if not spans[v].is_point]
-        total = prod(spans[v].most for v in wide) * size * (1 if planes.part in wide else ctx.lanes)
+        total = prod(spans[v].most for v in wide) * size
+        if planes.part not in wide:
+            # every block of partitions has all of it, anew where loops inside take parts of it
+            is_cut = any(trips.get(v, 1) > 1 and v not in planes.single for v in wide)
+            total *= ctx.lanes * (trips.get(planes.part, 1) if is_cut else 1)
         if _is_staged(ctx, access, spans, planes.part):
             cost += total / BYTES_PER_NS + TURN_NS * total / size / ctx.lanes**2
             continue
