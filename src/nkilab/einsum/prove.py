@@ -121,17 +121,19 @@ def _covered(accesses: list[Access]) -> int:
             is_covered = _is_handed(read, stores)
         else:
             before = (w for w in stores if w.number < read.number)
-            wanted, own = touched(read, read.loops), {w.view.buffer for w in stores}
-            if own != {read.view.buffer}:
-                # another view of what is stored: all of it is
-                (stored,) = own
-                wanted = box(stored)
+            other = _other_view(read, stores)
+            wanted = touched(read, read.loops) if other is None else box(other)
             is_covered = _is_within(wanted, (touched(w, _common(w, read)) for w in before))
         if not is_covered:
             name = read.view.buffer.name
             raise ProofError(f"{told(read.statement)} reads of {name} what nothing wrote before")
         count += 1
     return count
+
+
+def _other_view(read: Access, stores: list[Access]) -> nodes.Buffer | None:
+    """What is stored, if what is read is another view of it: then all must be written before."""
+    return next((w.view.buffer for w in stores if w.view.buffer is not read.view.buffer), None)
 
 
 def _are_ruled_out(accesses: list[Access]) -> None:

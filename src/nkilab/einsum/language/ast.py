@@ -327,6 +327,12 @@ class Cascade:
         return tuple(einsum for einsum, _ in self.walk())
 
     @property
+    def views(self) -> dict[str, Einsum]:
+        """Tensors that are views of others, with what says of which elements."""
+        kinds = {t: derived.kind for t, derived in self.derived.items()}
+        return {e.name: e for e in self.einsums if kinds.get(e.name) is Kind.VIEW}
+
+    @property
     def blocks(self) -> tuple[Iterate, ...]:
         """Its iterate blocks, in order."""
         return tuple(step for step in self.steps if isinstance(step, Iterate))

@@ -146,9 +146,7 @@ def _tiles(
         sizes |= {v: max(left, 1)} if extents[v] > left else {}
         left //= extents[v]
     yield sizes
-    last = {next((v for i in reversed(a.indices) for v in i.variables if v in axes), "") for a in moved} - {
-        ""
-    }
+    last = {next((v for i in a.indices[::-1] for v in i.variables if v in axes), "") for a in moved} - {""}
     if len(last) == 2 and prod(extents[v] for v in last) > room:
         first, second = sorted(last, key=axes.index)
         for power in range(room.bit_length()):

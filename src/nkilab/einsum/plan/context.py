@@ -198,13 +198,13 @@ class Context:
 
     def view(self, einsum: Einsum) -> None:
         """Have a tensor lie where the one does that it is a view of."""
-        shape, held = self.cascade.shape(einsum.name), self.hbm(einsum.reads[0])
-        assert held is not None, f"{einsum.reads[0]} has no place in HBM"
-        base = held.buffer.base or held.buffer
+        shape, source = self.cascade.shape(einsum.name), self.hbm(einsum.reads[0])
+        assert source is not None, f"{einsum.reads[0]} has no place in HBM"
+        base = source.buffer.base or source.buffer
         name = self.build.fresh(f"{einsum.name.lower()}_view")
         with self.build.hoisted(0):
             self.build.allocated(view := replace(base, name=name, shape=shape, base=base))
-        self.storages[einsum.name] = [replace(in_hbm(view, len(shape)), depth=held.depth)]
+        self.storages[einsum.name] = [replace(in_hbm(view, len(shape)), depth=source.depth)]
         self.homes[einsum.name], self.dtypes[einsum.name] = "hbm", base.dtype
 
     def add_tile(

@@ -96,9 +96,8 @@ class Homes:
                 ctx.overwritten[name] = einsum.reads[0]
                 size = 0
             # what two variables index together and one reads goes by way of HBM
-            origin = ctx.cascade.derived.get(name)
-            is_far = origin is not None and origin.kind in (Kind.REPEATED, Kind.PARTS)
-            is_far |= name in ctx.viewed and not is_output
+            kind = ctx.cascade.derived[name].kind if name in ctx.cascade.derived else None
+            is_far = kind in (Kind.REPEATED, Kind.PARTS) or name in ctx.viewed
             kept_before = ctx.hbm(name) is not None and ctx.chip(name) is None
             home = "hbm" if is_output or crosses or kept_before or is_far else ""
             kept_before = kept_before and (name in self.written or not is_output)
@@ -199,10 +198,9 @@ class Homes:
 
     def readers(self, tensor: str) -> Iterator[Einsum]:
         """The Einsums that read a tensor, or a view of it."""
-        derived = self.ctx.cascade.derived
-        for einsum in (e for e in self.ctx.cascade.einsums if tensor in e.reads):
-            is_view = einsum.name in derived and derived[einsum.name].kind is Kind.VIEW
-            yield from self.readers(einsum.name) if is_view else (einsum,)
+        cascade = self.ctx.cascade
+        for einsum in (e for e in cascade.einsums if tensor in e.reads):
+            yield from self.readers(einsum.name) if einsum.name in cascade.views else (einsum,)
 
     def narrow(self, einsum: Einsum, group: Group) -> str:
         """The type in which TensorE alone reads a result, sums apart; "" if others read it too."""

@@ -11,7 +11,7 @@ from dataclasses import replace
 from itertools import pairwise
 
 from ..language.additions import Additions, unused
-from ..language.ast import Access, Affine, Cascade, Einsum, Index, Kind, affine
+from ..language.ast import Access, Affine, Cascade, Einsum, Index, affine
 
 # a tensor and one of its axes; one that an Einsum goes through, with the index there
 Axis = tuple[str, int]
@@ -20,8 +20,7 @@ Use = tuple[Einsum, Axis, Index]
 
 def with_split_ranks(cascade: Cascade) -> Cascade:
     """The cascade with axes split as long as some can be; every rank has an extent."""
-    views = [t for t, derived in cascade.derived.items() if derived.kind is Kind.VIEW]
-    barred = {(t, axis) for t in views for axis in range(len(cascade.tensors[t].ranks))}
+    barred = {(t, axis) for t in cascade.views for axis in range(len(cascade.tensors[t].ranks))}
     uses = list(_uses(cascade))
     for einsum, axis, index in uses:
         steps = _steps(cascade, einsum, axis, index)

@@ -42,8 +42,8 @@ def with_whole_products(cascade: Cascade, partitions: int) -> Cascade:
     orders = {e.name: order for e in inner if (order := _order(e))}
     added = Additions(cascade)
     other = added.applied(tuple(reordered(added, orders, {t: t for t in orders})[0]))
-    made = _viewing(other, partitions, orders, False)
-    return cascade if made is other else made
+    joined = _viewing(other, partitions, orders, False)
+    return cascade if joined is other else joined
 
 
 def _order(einsum: Einsum) -> list[int]:
@@ -105,7 +105,7 @@ def plain(names: Sequence[str]) -> tuple[Affine, ...]:
 
 def _written(joined: Cascade, before: Cascade, cuts: Mapping[str, _Cut]) -> Cascade:
     """A cascade with its views written, and without those in which no ranks are joined."""
-    added, made = Additions(joined), dict[str, list[Step]]()
+    added, writers = Additions(joined), dict[str, list[Step]]()
     for name, cut in cuts.items():
         shape = joined.shape(cut.access.tensor)
         is_changed = shape != before.shape(cut.access.tensor)
@@ -121,14 +121,14 @@ def _written(joined: Cascade, before: Cascade, cuts: Mapping[str, _Cut]) -> Casc
             source = replace(source, tensor=copy)
             copies = [Einsum(source, (cut.access,))]
         view = Access(name, joined_indices(cut.access.variables, cut.sizes, joined.shape(name)))
-        made[name] = [*copies, Einsum(view, (source,))]
-    steps = [e for name, own in made.items() if cuts[name].access.tensor in before.inputs for e in own]
+        writers[name] = [*copies, Einsum(view, (source,))]
+    steps = [e for name, own in writers.items() if cuts[name].access.tensor in before.inputs for e in own]
     for number, step in enumerate(joined.steps):
         steps.append(step.with_body(e.reading(partial(_back, cuts, added)) for e in step.body))
         later = {e.name for s in joined.steps[number + 1 :] for e in s.body}
         done = {e.name for e in step.body} - later
-        steps += [e for name, own in made.items() if cuts[name].access.tensor in done for e in own]
-    return added.applied(tuple(steps)) if made else before
+        steps += [e for name, own in writers.items() if cuts[name].access.tensor in done for e in own]
+    return added.applied(tuple(steps)) if writers else before
 
 
 def _back(cuts: Mapping[str, _Cut], added: Additions, access: Access) -> Access:
