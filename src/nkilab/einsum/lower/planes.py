@@ -171,9 +171,9 @@ def _can_lie(ctx: Context, access: Access, spans: dict[str, Span], part: str) ->
 def _is_staged(ctx: Context, access: Access, spans: dict[str, Span], part: str) -> bool:
     """Whether an operand in HBM is transposed on its way, or has zeros around it."""
     wide = [v for v in access.variables if not spans[v].is_point]
-    is_read = access.tensor in ctx.storages and any(i.plain == part for i in access.affine)
+    is_alone = [i.plain for i in access.affine if part in i.variables] == [part]
     is_across = wide != [part] and access.indices[-1].plain == part
-    return is_read and (is_across or bool(leaving(ctx, access, spans)))
+    return access.tensor in ctx.storages and is_alone and (is_across or bool(leaving(ctx, access, spans)))
 
 
 def _is_turned(chip: Storage, access: Access, spans: dict[str, Span], part: str) -> bool:
