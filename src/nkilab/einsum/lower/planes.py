@@ -300,14 +300,15 @@ class PlaneNest(Nest):
         """An operand that no Einsum of the cluster computes."""
         if all(self.base[v].is_point for v in operand.variables):
             return Value(view=fetch(self.ctx, Want(operand, self.spans, self.choice.part)), is_column=True)
-        ctx, part = self.ctx, self.choice.part
-        storage = ctx.chip(operand.tensor)
+        ctx, part, storage = self.ctx, self.choice.part, self.ctx.chip(operand.tensor)
         if storage is None and not _is_staged(ctx, operand, self.base, part):
             storage = self.loaded(operand)
         elif storage is None or part != storage.part_variable(operand):
             turns = self.base if storage else {v: self.base[v] for v in self.planes.single}
             spans = {**self.spans, **turns, part: self.rows}
-            storage = stage(ctx, operand, spans, part, ctx.dtypes[operand.tensor])
+            is_number = not {*self.planes.axes} & {*operand.variables}
+            dtype = "float32" if is_number else ctx.dtypes[operand.tensor]  # numbers of partitions are
+            storage = stage(ctx, operand, spans, part, dtype)
         axes = self.axes_in(storage, operand)
         return Value(view=self.arranged(self.rows_in(storage, operand), axes), is_column=not axes)
 

@@ -119,7 +119,7 @@ class Diagonal:
         """A matrix per value that is summed, side by side."""
         ctx, build = self.ctx, self.ctx.build
         dtype, part = ctx.dtypes[self.factors.tensor], spans[self.part]
-        numbers = stage(ctx, self.factors, spans, self.part, dtype)
+        numbers = stage(ctx, self.factors, spans, self.part, "float32")
         shape = (part.most, *(spans[v].most for v in self.einsum.reduced), part.most)
         matrices = build.buffer(f"{self.factors.tensor.lower()}_diagonal", shape, dtype, nodes.SBUF)
         identity = ctx.diagonal(dtype)

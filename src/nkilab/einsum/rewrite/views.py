@@ -89,7 +89,10 @@ def _viewed(
     is_plain = all([c for _, c in i.terms] == [1] for i in access.affine) and len({*names}) == len(names)
     if access.tensor not in apart or not is_plain:
         return access
-    sizes, ranks = (tuple(of(v, einsum) for v in names) for of in (added.extent, added.rank_of))
+    sizes, ranks = (
+        tuple(added.extent(v, einsum) for v in names),
+        tuple(added.rank_of(v, einsum) for v in names),
+    )
     same = (n for n, c in cuts.items() if (c.access.tensor, c.sizes) == (access.tensor, sizes))
     name = next((n for n in same if [i.constant for i in cuts[n].access.affine] == constants), "")
     if not name:

@@ -67,10 +67,9 @@ def _made(
     rank = added.rank("".join(tensor.ranks[first:last]), prod(sizes))
     ranks = (*tensor.ranks[:first], rank, *tensor.ranks[last:])
     added.tensors[weights.tensor] = replace(tensor, ranks=ranks)
-    ranks = [added.rank_of(v, einsum) for v in kept]
-    axes = (*ranks, *(added.rank_of(v, einsum) for v in summed))
-    windows = added.tensor(f"{image.tensor}_windows", axes, image.tensor, Kind.WINDOW)
-    rows = added.tensor(f"{image.tensor}_rows", (*ranks, rank), windows, Kind.VIEW)
+    outer, inner = (tuple(added.rank_of(v, einsum) for v in names) for names in (kept, summed))
+    windows = added.tensor(f"{image.tensor}_windows", (*outer, *inner), image.tensor, Kind.WINDOW)
+    rows = added.tensor(f"{image.tensor}_rows", (*outer, rank), windows, Kind.VIEW)
     place, (row,) = plain(kept), plain([rank.lower()])
     apart = Access(windows, (*place, *plain(summed)))
     view = Einsum(Access(rows, (*place, *joined_indices(summed, sizes, [prod(sizes)]))), (apart,))
