@@ -58,8 +58,10 @@ class Diagonal:
         blocks = -(-spans[self.part].most // ctx.lanes)
         products = blocks * prod(spans[v].most for v in self.einsum.reduced)
         tensor, vector = (ctx.machine[f"{engine}_clock_ghz"] for engine in ("tensor", "vector"))
-        on_tensor = INSTRUCTION_NS + ctx.lanes / vector + columns / tensor
-        return products * on_tensor, products * (INSTRUCTION_NS + columns / vector)
+        # one value of other variables after the other is a tile of its own, which is loaded and stored
+        moved = 2 * blocks * ctx.machine["dma_start_ns"] * prod(spans[v].most for v in self.outer)
+        on_tensor = products * (INSTRUCTION_NS + ctx.lanes / vector + columns / tensor) + moved
+        return on_tensor, products * (INSTRUCTION_NS + columns / vector)
 
     def lower(self) -> None:
         """Append the nest."""
