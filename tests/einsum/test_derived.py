@@ -23,6 +23,7 @@ from nkilab.einsum.rewrite.batch_order import with_batches_first
 from nkilab.einsum.rewrite.few_rows import with_full_lanes
 from nkilab.einsum.rewrite.recurrences import with_scans
 from nkilab.einsum.rewrite.repeated import with_repeated_operands
+from nkilab.einsum.rewrite.views import with_views, with_whole_products
 from nkilab.einsum.rewrite.window_rows import with_windows_as_rows
 from nkilab.machine import MACHINES
 from tests.einsum.cascades import Steps
@@ -72,6 +73,16 @@ LAWS: dict[Kind, tuple[Callable[[Cascade], Cascade], Cascade]] = {
     Kind.WINDOW: (with_windows_as_rows, cascade_of("X: C H W, F: K C R S, Z: P Q K",
                   ["Z[p, q, k] = X[c, 2*p + r, 3*q + s] . F[k, c, r, s] ;; M mul V add"], "Z",
                   {"C": 3, "H": 8, "W": 12, "K": 5, "R": 2, "S": 3, "P": 4, "Q": 4})),
+    Kind.VIEW: (lambda c: with_whole_products(with_views(c, 128), 128),
+                cascade_of("X: C H W, F: C R, D: C P Q, Y: C P Q, U: C P Q, A: S I C, B: S J, O: I J C, "
+                           "W: C K, V: I J K",
+                           ["D[c, p, q] = X[c, p + r, q] . F[c, r] ;; M mul V add",
+                            "Y[c, p, q] = D[c, p, q] ;; M unary(tanh)",
+                            "U[c, p, q] = Y[c, p, q] . X[c, p + 1, q] ;; M add",
+                            "O[i, j, c] = A[s, i, c] . B[s, j] ;; M mul V add",
+                            "V[i, j, k] = O[i, j, c] . W[c, k] ;; M mul V add"], "U V",
+                           {"C": 128, "H": 14, "W": 10, "R": 3, "P": 12, "Q": 10, "S": 3, "I": 4, "J": 5,
+                            "K": 6})),
     Kind.REPEATED: (with_repeated_operands, cascade_of("X: B C S, W: C, Z: B C S",
                     ["Z[b, c, s] = X[b, c, s] . W[c] ;; M mul"], "Z", {"B": 4, "C": 3, "S": 32})),
     Kind.PARTS: (lambda c: with_full_lanes(c, 128),

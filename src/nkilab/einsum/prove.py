@@ -111,22 +111,29 @@ def _covered(accesses: list[Access]) -> int:
     writes: dict[int, list[Access]] = {}
     for access in accesses:
         if access.is_write:
-            writes.setdefault(id(access.view.buffer), []).append(access)
+            writes.setdefault(id(access.view.buffer.base or access.view.buffer), []).append(access)
     count = 0
     for read in accesses:
-        stores = writes.get(id(read.view.buffer), [])
+        stores = writes.get(id(read.view.buffer.base or read.view.buffer), [])
         if read.is_write or isinstance(read.statement, Tally) or _is_from_outside(read, stores):
             continue
         if read.view.buffer.role == TURNS:
             is_covered = _is_handed(read, stores)
         else:
             before = (w for w in stores if w.number < read.number)
-            is_covered = _is_within(touched(read, read.loops), (touched(w, _common(w, read)) for w in before))
+            other = _other_view(read, stores)
+            wanted = touched(read, read.loops) if other is None else box(other)
+            is_covered = _is_within(wanted, (touched(w, _common(w, read)) for w in before))
         if not is_covered:
             name = read.view.buffer.name
             raise ProofError(f"{told(read.statement)} reads of {name} what nothing wrote before")
         count += 1
     return count
+
+
+def _other_view(read: Access, stores: list[Access]) -> nodes.Buffer | None:
+    """What is stored, if what is read is another view of it: then all must be written before."""
+    return next((w.view.buffer for w in stores if w.view.buffer is not read.view.buffer), None)
 
 
 def _are_ruled_out(accesses: list[Access]) -> None:

@@ -7,7 +7,7 @@ engines do is compared. The work is counted in statements: a slow machine makes 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -40,6 +40,7 @@ MORE_BLOCKS = 4
 # of the time of the kernel by the rules: what saves less leaves it as it is; and of that of its busiest
 # engine, which tells nothing of waits
 WORTH, WORTH_UNSEEN = 0.98, 0.7
+BUSIEST = "its busiest engine works "
 
 
 def best_timed(
@@ -68,30 +69,32 @@ def best_timed(
         known = dict[Measure, float]()
         plans.clear()
         most = max(FEWEST_PLANS, MOST_PLANNED // len(plan[1].cascade.einsums))
-        # changes of the cascade itself that were possible and are not made
-        close = (each for d in plan[1].decisions if d.is_rewrite for each in _others(d))
-        rewrites, seen = by_price(plan, [(what, change) for _, what, change in close]), set[str]()
-        changes = [*rewrites, *by_price(plan, _changes(plan[1]))]
-        while changes:
+        seen, changes = set[str](), list[tuple[str, Change]]()
+        while changes or (changes := others(plan, seen)):
             what, change = changes.pop(0)
             seen.add(what)
             other = made(change(plan[1].knobs))
             if other is None:
                 continue
-            budget -= run_by(other[0].body)
-            judge, whose = (judged, "") if budget > 0 else (price, "its busiest engine works ")
+            runs, least = run_by(other[0].body), price(other[0])
+            judge, whose = (judged, "") if runs <= budget else (price, BUSIEST)
             before = known[judge] = known[judge] if judge in known else judge(plan[0])
-            after = judge(other[0])
+            if whose or least * WORTH_UNSEEN >= before:
+                # what is no faster than its busiest engine need not be timed
+                after, whose = least, BUSIEST
+            else:
+                after, budget = judge(other[0]), budget - runs
             tried.append(f"{what}: {whose}{after:.1f} us" if after < inf else f"{what}: no room on chip")
-            if after >= before * (WORTH_UNSEEN if whose else WORTH) or _attempt(proved, other[0]) is None:
+            if after >= before * (WORTH if judge is judged else WORTH_UNSEEN):
+                continue
+            if _attempt(proved, other[0]) is None:
                 continue
             by = "" if whose else " by the timing model"
             sentence = f"{whose}{after:.1f} us instead of {before:.1f}{by}"
             notes.append(f"{what}: {sentence if before < inf else 'by the rules there is no room on chip'}")
             plan, known = other, {judge: after}
             # with another plan come other decisions
-            changes = [c for c in rewrites if c[0] not in seen]
-            changes += by_price(plan, [c for c in _changes(plan[1]) if c[0] not in seen])
+            changes = []
         plan[1].choices.extend(notes)
         plan[1].tried.extend(tried)
         return plan
@@ -101,6 +104,13 @@ def best_timed(
         if knobs not in plans and len(plans) < most:
             plans[knobs] = _attempt(built, knobs)
         return plans.get(knobs)
+
+    def others(plan: Plan, seen: Container[str]) -> list[tuple[str, Change]]:
+        """Changes of a plan that were not tried: those of the cascade itself, then the others."""
+        close = (each for d in plan[1].decisions if d.is_rewrite for each in _others(d))
+        both = (changes for changes in ([each[1:] for each in close], _changes(plan[1])))
+        left = ([change for change in changes if change[0] not in seen] for changes in both)
+        return next(filter(None, (by_price(plan, changes) for changes in left)), [])
 
     def by_price(plan: Plan, changes: Sequence[tuple[str, Change]]) -> list[tuple[str, Change]]:
         """Changes of a plan that are possible, those first whose busiest engine has least to do."""

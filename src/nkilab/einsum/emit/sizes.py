@@ -322,7 +322,10 @@ class _Names:
                 step = self.axes.step(axis_of(buffer, number))
                 shape.append(extent if value is None else self.number(value, step))
             base = buffer.base
-            base = None if base is None else replace(base, shape=self._declared(base.tensor, base.shape))
+            if base is not None:
+                is_given = base.role == "output"
+                declared = replace(base, shape=self._declared(base.tensor, base.shape)) if is_given else base
+                base = declared if is_given else self.buffer(base)
             self.buffers[id(buffer)] = replace(buffer, shape=tuple(shape), base=base)
         return self.buffers[id(buffer)]
 

@@ -91,7 +91,8 @@ class Printer(ABC):
     def made_or_viewed(self, buffer: nodes.Buffer) -> None:
         """A new buffer, and the view that it is."""
         base = buffer.base or buffer
-        self.put(f"{base.name} = {self.made(base)}")
+        if base is buffer or base.role == "output":
+            self.put(f"{base.name} = {self.made(base)}")
         if base is not buffer:
             self.put(f"{buffer.name} = {base.name}.reshape({self.shape(buffer.shape)})")
 

@@ -263,12 +263,13 @@ class Kind(Enum):
     REPEATED = "a tensor has the same elements at each value of a rank that it lacks"
     PARTS = "a sum is the sum of the sums of its parts"
     WINDOW = "windows are rows of a matrix"
+    VIEW = "elements in the same order are the same tensor, however its axes are cut"
     PADDED = "beyond a tensor are the zeros of a copy with a border"
 
     @property
     def is_copy(self) -> bool:
         """Whether it has the type of what it is made of; others are computed in float32."""
-        return self in (Kind.TRANSPOSED, Kind.REVERSED, Kind.REPEATED, Kind.WINDOW, Kind.PADDED)
+        return self not in (Kind.PART, Kind.NOW, Kind.NEXT, Kind.SUM, Kind.DIAGONAL, Kind.AGAIN, Kind.PARTS)
 
 
 @dataclass(frozen=True)
@@ -324,6 +325,12 @@ class Cascade:
     def einsums(self) -> tuple[Einsum, ...]:
         """All Einsums, those of iterate blocks too, in order."""
         return tuple(einsum for einsum, _ in self.walk())
+
+    @property
+    def views(self) -> dict[str, Einsum]:
+        """Tensors that are views of others, with what says of which elements."""
+        kinds = {t: derived.kind for t, derived in self.derived.items()}
+        return {e.name: e for e in self.einsums if kinds.get(e.name) is Kind.VIEW}
 
     @property
     def blocks(self) -> tuple[Iterate, ...]:

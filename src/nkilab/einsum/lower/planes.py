@@ -22,6 +22,7 @@ from ..plan.choose import (
     ROW_NS,
     SMALL_ROW_BYTES,
     TRANSFER_NS,
+    TURN_NS,
     Choice,
     is_barred,
 )
@@ -68,12 +69,7 @@ def planes_for(ctx: Context, einsums: Sequence[Einsum], spans: dict[str, Span]) 
     is_watched = ctx.given.is_watched or any(ctx.given.instruction(e.name) for e in einsums)
     has_more = any(e.is_placed for e in einsums) or not all(map(_is_simple, accesses))
     is_plain = all(i.plain or not i.variables for a in accesses for i in a.indices)
-    if (
-        len(wide) < (MOST_AXES if is_plain else 2)
-        or is_watched
-        or has_more
-        or any(leaving(ctx, a, spans) for a in accesses)
-    ):
+    if len(wide) < (MOST_AXES if is_plain else 2) or is_watched or has_more:
         return None
     indices = [i for a in accesses for i in a.indices]
     shortest = sorted(indices, key=lambda i: sum(not spans[v].is_point for v in i.variables))
@@ -116,7 +112,8 @@ def _planes(
         chip, output = ctx.chip(einsum.name), einsum.output
         plain = [i.plain for i in output.indices]
         is_whole &= part in plain if chip is None else chip.part_variable(output) == part
-    if not is_whole or not all(_can_lie(ctx, a, spans, part) for a in (*read, *written)):
+    is_whole &= all(_is_staged(ctx, a, spans, part) or _can_lie(ctx, a, spans, part) for a in read)
+    if not is_whole or not all(_can_lie(ctx, a, spans, part) for a in written):
         return None
     natural = max((*read, *outputs), key=lambda a: len(a.variables)).variables
     every = tuple(dict.fromkeys((*natural, *(v for e in einsums for v in e.variables))))
@@ -149,9 +146,7 @@ def _tiles(
         sizes |= {v: max(left, 1)} if extents[v] > left else {}
         left //= extents[v]
     yield sizes
-    last = {next((v for i in reversed(a.indices) for v in i.variables if v in axes), "") for a in moved} - {
-        ""
-    }
+    last = {next((v for i in a.indices[::-1] for v in i.variables if v in axes), "") for a in moved} - {""}
     if len(last) == 2 and prod(extents[v] for v in last) > room:
         first, second = sorted(last, key=axes.index)
         for power in range(room.bit_length()):
@@ -169,7 +164,16 @@ def _can_lie(ctx: Context, access: Access, spans: dict[str, Span], part: str) ->
     if chip is not None:
         is_right = chip.part_dim is not None and access.indices[chip.part_dim].plain == part
         return is_right or _is_turned(chip, access, spans, part)
-    return wide == [part] or part not in access.indices[-1].variables
+    is_across = wide != [part] and part in access.indices[-1].variables
+    return not is_across and not leaving(ctx, access, spans)
+
+
+def _is_staged(ctx: Context, access: Access, spans: dict[str, Span], part: str) -> bool:
+    """Whether an operand in HBM is transposed on its way, or has zeros around it."""
+    wide = [v for v in access.variables if not spans[v].is_point]
+    is_alone = [i.plain for i in access.affine if part in i.variables] == [part]
+    is_across = wide != [part] and access.indices[-1].plain == part
+    return access.tensor in ctx.storages and is_alone and (is_across or bool(leaving(ctx, access, spans)))
 
 
 def _is_turned(chip: Storage, access: Access, spans: dict[str, Span], part: str) -> bool:
@@ -191,8 +195,15 @@ def _cost(
     for access in {str(a): a for a in moved if ctx.chip(a.tensor) is None}.values():
         size = ctx.bytes_of(ctx.dtypes[access.tensor])
         wide = [v for v in access.variables if not spans[v].is_point]
+        total = prod(spans[v].most for v in wide) * size
+        if planes.part not in wide:
+            # every block of partitions has all of it, anew where loops inside take parts of it
+            is_cut = any(trips.get(v, 1) > 1 and v not in planes.single for v in wide)
+            total *= ctx.lanes * (trips.get(planes.part, 1) if is_cut else 1)
+        if _is_staged(ctx, access, spans, planes.part):
+            cost += total / BYTES_PER_NS + TURN_NS * total / size / ctx.lanes**2
+            continue
         row = size * _run(access, spans, planes)
-        total = prod(spans[v].most for v in wide) * size * (1 if planes.part in wide else ctx.lanes)
         cost += total / BYTES_PER_NS + (total / row * ROW_NS if row < SMALL_ROW_BYTES else 0.0)
         cost += prod(t for v, t in trips.items() if v in wide and v not in planes.single) * TRANSFER_NS
     return cost
@@ -289,12 +300,15 @@ class PlaneNest(Nest):
         """An operand that no Einsum of the cluster computes."""
         if all(self.base[v].is_point for v in operand.variables):
             return Value(view=fetch(self.ctx, Want(operand, self.spans, self.choice.part)), is_column=True)
-        storage = self.ctx.chip(operand.tensor)
-        if storage is None:
+        ctx, part, storage = self.ctx, self.choice.part, self.ctx.chip(operand.tensor)
+        if storage is None and not _is_staged(ctx, operand, self.base, part):
             storage = self.loaded(operand)
-        elif self.choice.part != storage.part_variable(operand):
-            spans = {**self.base, self.choice.part: self.rows}
-            storage = stage(self.ctx, operand, spans, self.choice.part, storage.buffer.dtype)
+        elif storage is None or part != storage.part_variable(operand):
+            turns = self.base if storage else {v: self.base[v] for v in self.planes.single}
+            spans = {**self.spans, **turns, part: self.rows}
+            is_number = not {*self.planes.axes} & {*operand.variables}
+            dtype = "float32" if is_number else ctx.dtypes[operand.tensor]  # numbers of partitions are
+            storage = stage(ctx, operand, spans, part, dtype)
         axes = self.axes_in(storage, operand)
         return Value(view=self.arranged(self.rows_in(storage, operand), axes), is_column=not axes)
 

@@ -291,15 +291,17 @@ class Coalescing:
         inner = variable if turns == trips else self.build.fresh(variable)
         outer = name_of(variable) * turns
         wide = {id(t.tile.buffer): t for t in transfers}
+        allocs = [s.buffer for s in nodes.statements(loop.body) if isinstance(s, Alloc)]
+        # a first iteration that stands apart has a tile of the same name as the others'
+        taken = {b.name for b in allocs if id(b) not in wide}
         buffers = {n: t.buffer(turns) for n, t in wide.items()}
+        buffers |= {
+            n: replace(b, name=self.build.fresh(b.name)) for n, b in buffers.items() if b.name in taken
+        }
 
         def view(held: View) -> View:
-            way = wide.get(id(held.buffer))
-            return (
-                held
-                if way is None
-                else replace(way.part(held, name_of(inner)), buffer=buffers[id(held.buffer)])
-            )
+            way, buffer = wide.get(id(held.buffer)), buffers.get(id(held.buffer), held.buffer)
+            return held if way is None else replace(way.part(held, name_of(inner)), buffer=buffer)
 
         names: dict[Atom, Expr] = {} if inner == variable else {variable: outer + name_of(inner)}
         moved = {id(t.statement) for t in transfers}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 
 from ...machine import Machine
@@ -69,6 +69,7 @@ class Context:
         overwritten: per tensor that lies where another one did, that one.
         chip_dtypes: types of tensors on chip, where they differ.
         declared: shapes that callers see of outputs.
+        viewed: tensors that others are views of, in HBM.
         decisions: in order.
         given: what a mapping fixes.
         made: tiles of tensors, in order.
@@ -94,6 +95,7 @@ class Context:
     overwritten: dict[str, str] = field(default_factory=dict)
     chip_dtypes: dict[str, str] = field(default_factory=dict)
     declared: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    viewed: Set[str] = frozenset()
     decisions: list[Decision] = field(default_factory=list)
     given: Given = NOTHING
     made: list[Made] = field(default_factory=list)
@@ -193,6 +195,17 @@ class Context:
         held = in_hbm(buffer, len(self.cascade.tensors[tensor].ranks))
         self.storages.setdefault(tensor, []).append(held)
         return held
+
+    def view(self, einsum: Einsum) -> None:
+        """Have a tensor lie where the one does that it is a view of."""
+        shape, source = self.cascade.shape(einsum.name), self.hbm(einsum.reads[0])
+        assert source is not None, f"{einsum.reads[0]} has no place in HBM"
+        base = source.buffer.base or source.buffer
+        name = self.build.fresh(f"{einsum.name.lower()}_view")
+        with self.build.hoisted(0):
+            self.build.allocated(view := replace(base, name=name, shape=shape, base=base))
+        self.storages[einsum.name] = [replace(in_hbm(view, len(shape)), depth=source.depth)]
+        self.homes[einsum.name], self.dtypes[einsum.name] = "hbm", base.dtype
 
     def add_tile(
         self,

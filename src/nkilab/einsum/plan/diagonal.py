@@ -18,13 +18,11 @@ from ..tree import nodes
 from ..tree.expr import ZERO
 from ..tree.nodes import At, Cut, View
 from .build import Span, whole
+from .choose import INSTRUCTION_NS
 from .context import Context, part_of, tally
 from .deliver import Target, deliver, targets_of
 from .stage import stage, staged_bytes
 from .storage import Storage, positions
-
-# values that are summed from which TensorE is done before VectorE is
-FEWEST = 3
 
 
 @dataclass(frozen=True)
@@ -52,6 +50,18 @@ class Diagonal:
     row: str
     outer: tuple[str, ...]
     around: dict[str, Span]
+
+    def costs_ns(self) -> tuple[float, float]:
+        """What the sums take on TensorE, with the making of its matrices, and on VectorE."""
+        ctx, spans = self.ctx, self.ctx.spans(self.einsum, {})
+        columns = prod(spans[v].most for v in self.einsum.output.variables if v != self.part)
+        blocks = -(-spans[self.part].most // ctx.lanes)
+        products = blocks * prod(spans[v].most for v in self.einsum.reduced)
+        tensor, vector = (ctx.machine[f"{engine}_clock_ghz"] for engine in ("tensor", "vector"))
+        # one value of other variables after the other is a tile of its own, which is loaded and stored
+        moved = 2 * blocks * ctx.machine["dma_start_ns"] * prod(spans[v].most for v in self.outer)
+        on_tensor = products * (INSTRUCTION_NS + ctx.lanes / vector + columns / tensor) + moved
+        return on_tensor, products * (INSTRUCTION_NS + columns / vector)
 
     def lower(self) -> None:
         """Append the nest."""
@@ -111,7 +121,7 @@ class Diagonal:
         """A matrix per value that is summed, side by side."""
         ctx, build = self.ctx, self.ctx.build
         dtype, part = ctx.dtypes[self.factors.tensor], spans[self.part]
-        numbers = stage(ctx, self.factors, spans, self.part, dtype)
+        numbers = stage(ctx, self.factors, spans, self.part, "float32")
         shape = (part.most, *(spans[v].most for v in self.einsum.reduced), part.most)
         matrices = build.buffer(f"{self.factors.tensor.lower()}_diagonal", shape, dtype, nodes.SBUF)
         identity = ctx.diagonal(dtype)
@@ -198,7 +208,7 @@ def _worth(
     if any(s.start.names or s.count.value is None for s in spans.values()):
         return None
     columns = spans[free].most * (spans[row].most if row else 1)
-    if values < FEWEST or values > ctx.lanes or columns < ctx.bank or spans[part].most < ctx.lanes:
+    if values > ctx.lanes:
         return None
     if not isinstance(index, Affine) or index.coefficient(free) < 1 or order.index(part) > order.index(free):
         return None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from math import prod
 
@@ -96,8 +96,8 @@ class Homes:
                 ctx.overwritten[name] = einsum.reads[0]
                 size = 0
             # what two variables index together and one reads goes by way of HBM
-            origin = ctx.cascade.derived.get(name)
-            is_far = origin is not None and origin.kind in (Kind.REPEATED, Kind.PARTS)
+            kind = ctx.cascade.derived[name].kind if name in ctx.cascade.derived else None
+            is_far = kind in (Kind.REPEATED, Kind.PARTS) or name in ctx.viewed
             kept_before = ctx.hbm(name) is not None and ctx.chip(name) is None
             home = "hbm" if is_output or crosses or kept_before or is_far else ""
             kept_before = kept_before and (name in self.written or not is_output)
@@ -196,9 +196,15 @@ class Homes:
         moved += sum(prod(ctx.cascade.shape(n)) * 4 * 2 for n in far)
         return moved / float(ctx.machine["hbm_bytes_per_ns"])
 
+    def readers(self, tensor: str) -> Iterator[Einsum]:
+        """The Einsums that read a tensor, or a view of it."""
+        cascade = self.ctx.cascade
+        for einsum in (e for e in cascade.einsums if tensor in e.reads):
+            yield from self.readers(einsum.name) if einsum.name in cascade.views else (einsum,)
+
     def narrow(self, einsum: Einsum, group: Group) -> str:
         """The type in which TensorE alone reads a result, sums apart; "" if others read it too."""
-        readers = [e for e in self.ctx.cascade.einsums if einsum.name in e.reads]
+        readers = list(self.readers(einsum.name))
         is_product = {id(e): e in self.products if e in group.einsums else is_contraction(e) for e in readers}
         products = [e for e in readers if is_product[id(e)] and len(set(map(str, e.accesses))) > 1]
         if any(e.map_op or e.reduce_op != "add" for e in readers if e not in products):

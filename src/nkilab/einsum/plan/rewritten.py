@@ -11,6 +11,7 @@ from ..rewrite.few_rows import with_full_lanes
 from ..rewrite.ranks import with_joined_ranks
 from ..rewrite.repeated import with_repeated_operands
 from ..rewrite.splits import with_split_ranks
+from ..rewrite.views import with_views, with_whole_products
 from ..rewrite.window_rows import with_windows_as_rows
 from .knobs import Picker
 from .normal import has_few_rows, live
@@ -39,13 +40,18 @@ REWRITES: Mapping[str, Callable[[Cascade, int], Cascade]] = {
     "batches of products before their matrices": lambda cascade, _: with_batches_first(cascade),
     "few rows in parts, one for each lane": _in_lanes,
     "axes in the parts that indices name": lambda cascade, _: with_split_ranks(cascade),
+    "results of products as matrices": with_whole_products,
+    "ranks that windows keep apart as one behind them": with_views,
 }
+# those that are made unless the timing model has them slower
+MADE = ("ranks that windows keep apart as one behind them",)
 
 
 def rewritten_by(picker: Picker, cascade: Cascade, partitions: int) -> Cascade:
     """A cascade as choices want it."""
     for what, rewrite in REWRITES.items():
         other = rewrite(cascade, partitions)
-        if other is not cascade and picker.pick(what, ("no", "yes"), costs=(1.0, 1.0)) == "yes":
+        options = ("yes", "no") if what in MADE else ("no", "yes")
+        if other is not cascade and picker.pick(what, options, costs=(1.0, 1.0)) == "yes":
             cascade = other
     return cascade

@@ -90,6 +90,7 @@ class Lowering:
         scalars = {o.name for e in cascade.einsums for o in e.operands if isinstance(o, Scalar) and o.name}
         arguments.extend(Argument(n, value=v) for n, v in cascade.scalars.items() if n in scalars)
         ctx.declared = {t: self.given.shape(t) or (1,) for t in cascade.outputs}
+        ctx.viewed = {e.reads[0] for e in cascade.views.values()}
         for tensor in cascade.outputs:
             ctx.build.taken.discard(tensor)
             ctx.add_hbm(tensor, "output")
@@ -101,13 +102,10 @@ class Lowering:
         for name in (n for n in self.edges if n in cascade.inputs):
             self.copy_edged(name)
         knobs = ctx.knobs
-        groups = groups_of(cascade, knobs.is_fused, self.edges, is_parted=knobs.is_ordered)
+        alone = {*cascade.views, *self.edges}
+        groups = groups_of(cascade, knobs.is_fused, alone, is_parted=knobs.is_ordered)
         for number, group in enumerate(groups):
-            later = {t for g in groups[number + 1 :] for e in g.einsums for t in e.reads}
-            if group.einsums[-1].name in self.edges:
-                self.copy_edged(group.einsums[-1].name)
-            else:
-                self.lower_group(group, later)
+            self.lower_group(group, {t for g in groups[number + 1 :] for e in g.einsums for t in e.reads})
         outputs = tuple(s.buffer for t in cascade.outputs if (s := ctx.hbm(t)) is not None)
         kernel = Kernel(self.name, tuple(arguments), ctx.build.body, outputs, self.title)
         self.finish(kernel)
@@ -173,7 +171,13 @@ class Lowering:
 
     def lower_group(self, group: Group, later: set[str]) -> None:
         """Open the loops of a group and lower its steps in them."""
-        ctx = self.ctx
+        ctx, last = self.ctx, group.einsums[-1]
+        if last.name in self.edges:
+            self.copy_edged(last.name)
+            return
+        if last.name in ctx.cascade.views:
+            ctx.view(last)
+            return
         self.group, self.later = group, later
         self.units.points = ()
         loops = self.loops_of(group)
@@ -426,8 +430,11 @@ class Lowering:
         """Whether an Einsum is lowered as products with diagonal matrices."""
         ctx = self.ctx
         diagonal = diagonal_of(ctx, einsum, {})
-        engines = ("TensorE", "VectorE")
-        if diagonal is None or ctx.pick(f"what sums {einsum.name}", engines) != engines[0]:
+        if diagonal is None:
+            return False
+        ways = sorted(zip(diagonal.costs_ns(), ("TensorE", "VectorE"), strict=True))
+        engines, costs = [name for _, name in ways], [ns for ns, _ in ways]
+        if ctx.pick(f"what sums {einsum.name}", engines, costs=costs) != "TensorE":
             return False
         ctx.choices.append(f"{einsum.name}: summed by TensorE, as products with diagonal matrices")
         diagonal.lower()

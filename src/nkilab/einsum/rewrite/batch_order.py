@@ -7,7 +7,7 @@ from the start; inputs are copied before, and outputs behind.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from ..language.additions import Additions, free_variable
@@ -16,13 +16,30 @@ from ..language.ast import Access, Affine, Cascade, Einsum, Iterate, Kind, Step,
 
 def with_batches_first(cascade: Cascade) -> Cascade:
     """The cascade with such tensors in another order; every rank has an extent."""
-    added = Additions(cascade)
-    orders = _orders(cascade)
+    added, orders = Additions(cascade), _orders(cascade)
+    if not orders:
+        return cascade
     names = {t: t for t in orders}
     for tensor in (t for t in orders if t in cascade.inputs or t in cascade.outputs):
         names[tensor] = added.tensor(f"{tensor}_batches", (), tensor, Kind.TRANSPOSED)
+    body, ordered = reordered(added, orders, names)
+    before = [_copy(ordered, t, cascade, True) for t in orders if t in cascade.inputs]
+    behind = [_copy(ordered, t, cascade, False) for t in orders if t in cascade.outputs]
+    return added.applied((*before, *body, *behind))
+
+
+def reordered(
+    added: Additions, orders: Mapping[str, Sequence[int]], names: Mapping[str, str]
+) -> tuple[list[Step], Callable[[Access], Access]]:
+    """The steps of a cascade whose tensors have their axes in other orders, and what reads one so.
+
+    Args:
+        added: to the cascade; such tensors are declared anew.
+        orders: by tensor, the axes that it has in turn.
+        names: what it is called then.
+    """
     for tensor, order in orders.items():
-        ranks = cascade.tensors[tensor].ranks
+        ranks = added.cascade.tensors[tensor].ranks
         added.tensors[names[tensor]] = Tensor(names[tensor], tuple(ranks[n] for n in order))
 
     def ordered(access: Access) -> Access:
@@ -35,10 +52,7 @@ def with_batches_first(cascade: Cascade) -> Cascade:
         other = replace(einsum.reading(ordered), output=ordered(einsum.output))
         return einsum if other == einsum else replace(other, before=einsum.title)
 
-    steps: list[Step] = [_copy(ordered, t, cascade, True) for t in orders if t in cascade.inputs]
-    steps += [step.with_body(map(changed, step.body)) for step in cascade.steps]
-    steps += [_copy(ordered, t, cascade, False) for t in orders if t in cascade.outputs]
-    return added.applied(tuple(steps)) if orders else cascade
+    return [step.with_body(map(changed, step.body)) for step in added.cascade.steps], ordered
 
 
 def _orders(cascade: Cascade) -> dict[str, tuple[int, ...]]:
@@ -49,33 +63,39 @@ def _orders(cascade: Cascade) -> dict[str, tuple[int, ...]]:
     orders: dict[str, tuple[int, ...]] = {}
     for einsum, access in ((e, a) for e in cascade.einsums if _batch(e, cascade) for a in e.every_access):
         order = _order(einsum, access, _batch(einsum, cascade))
-        if order and access.tensor not in bound:
+        if (
+            order
+            and access.tensor not in bound
+            and (access.tensor not in cascade.inputs or all(_own(einsum, cascade)))
+        ):
             orders.setdefault(access.tensor, order)
     return orders
 
 
 def _order(einsum: Einsum, access: Access, batch: Sequence[str]) -> tuple[int, ...]:
     """The order of axes of an operand or result that has the batch last; () if it has not."""
-    names = [i.plain if isinstance(i, Affine) else "" for i in access.indices]
-    if not all(names) or names[-1] not in batch:
+    if len(access.indices) < 2 or access.affine[-1].plain not in batch:
         return ()
     kinds = (batch, einsum.reduced, einsum.output.variables)
-    key = [next(n for n, kind in enumerate(kinds) if v in kind) for v in names]
-    return tuple(sorted(range(len(names)), key=key.__getitem__))
+    key = [
+        next((n for n, kind in enumerate(kinds) if {*i.variables} <= {*kind}), len(kinds))
+        for i in access.affine
+    ]
+    return tuple(sorted(range(len(key)), key=key.__getitem__))
 
 
 def _batch(einsum: Einsum, cascade: Cascade) -> Sequence[str]:
-    """Variables of which each value is a product of two matrices by itself, if the Einsum is one."""
+    """Variables of which each value is a product by itself, of matrices or of a row and a number."""
     is_sum = (einsum.map_op, einsum.reduce_op) == ("multiply", "add") and not einsum.is_placed
-    if not is_sum or len(einsum.accesses) != 2 or len({*einsum.reads}) != 2:
+    if not is_sum or len(einsum.accesses) != 2 or len({*einsum.reads}) != 2 or not any(_own(einsum, cascade)):
         return ()
-    every = [{*a.variables} for a in einsum.every_access]
-    own = [
-        {*a.variables} - b - {*einsum.reduced}
-        for a, b in zip(einsum.accesses, reversed(every[1:]), strict=True)
-    ]
-    is_matrix = all(any(cascade.extent(v, einsum) > 1 for v in o) for o in own)
-    return [v for v in einsum.output.variables if is_matrix and all(v in e for e in every)]
+    return [v for v in einsum.output.variables if all(v in a.variables for a in einsum.accesses)]
+
+
+def _own(einsum: Einsum, cascade: Cascade) -> list[set[str]]:
+    """Variables of several values that a result has of each operand alone."""
+    first, second = ({v for v in a.variables if cascade.extent(v, einsum) > 1} for a in einsum.accesses)
+    return [(first - second) - {*einsum.reduced}, (second - first) - {*einsum.reduced}]
 
 
 def _copy(ordered: Callable[[Access], Access], tensor: str, cascade: Cascade, is_before: bool) -> Einsum:

@@ -6,7 +6,7 @@ Tensors are views of the same elements in the same order: `Z[b, c, p] = X[b, c, 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from math import prod
@@ -37,9 +37,15 @@ class _Variables:
     right: str
 
 
-def with_joined_ranks(cascade: Cascade, partitions: int) -> Cascade:
-    """The cascade with ranks joined as long as that is possible; every rank has an extent."""
-    while (axes := _chosen(cascade, partitions)) is not None:
+def with_joined_ranks(cascade: Cascade, partitions: int, kept: Collection[str] = ()) -> Cascade:
+    """The cascade with ranks joined as long as that is possible; every rank has an extent.
+
+    Args:
+        cascade: before.
+        partitions: of the chip.
+        kept: tensors whose ranks stay as they are.
+    """
+    while (axes := _chosen(cascade, partitions, kept)) is not None:
         cascade = _joined(cascade, axes)
     return cascade
 
@@ -86,10 +92,10 @@ def _is_together(access: Access, left: str, right: str, whole: Affine) -> bool:
     return not used or (plain == [left, right] and used[1] == used[0] + 1)
 
 
-def _components(cascade: Cascade) -> list[set[_Axes]]:
+def _components(cascade: Cascade, kept: Collection[str]) -> list[set[_Axes]]:
     """Sets of neighbouring axes that must be joined all or none, and can be."""
     links = list(_pairs(cascade))
-    barred = {axes for axes, pair in links if pair is None}
+    barred = {axes for axes, pair in links if pair is None or axes.tensor in kept}
     components: list[set[_Axes]] = []
     for axes in dict.fromkeys(axes for axes, _ in links):
         if not any(axes in component for component in components):
@@ -107,9 +113,9 @@ def _connected(axes: _Axes, links: Sequence[tuple[_Axes, _Variables | None]]) ->
     return reached
 
 
-def _chosen(cascade: Cascade, partitions: int) -> set[_Axes] | None:
+def _chosen(cascade: Cascade, partitions: int, kept: Collection[str]) -> set[_Axes] | None:
     """The axes to join next: those between which a tensor would be cut worst into lanes and columns."""
-    least = [c for c in _components(cascade) if _leaves_two(cascade, c)]
+    least = [c for c in _components(cascade, kept) if _leaves_two(cascade, c)]
 
     def cost(component: set[_Axes]) -> int:
         return max(_cost(cascade.shape(a.tensor), a.first + 1, partitions) for a in component)

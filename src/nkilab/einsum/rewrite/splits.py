@@ -20,7 +20,7 @@ Use = tuple[Einsum, Axis, Index]
 
 def with_split_ranks(cascade: Cascade) -> Cascade:
     """The cascade with axes split as long as some can be; every rank has an extent."""
-    barred: set[Axis] = set()
+    barred = {(t, axis) for t in cascade.views for axis in range(len(cascade.tensors[t].ranks))}
     uses = list(_uses(cascade))
     for einsum, axis, index in uses:
         steps = _steps(cascade, einsum, axis, index)

@@ -7,12 +7,11 @@ With `P[p, q, 16*c + 4*r + s] = X[c, 4*p + r, 4*q + s]` it is one sum over all v
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import accumulate
 from math import prod
-from operator import mul
 
 from ..language.additions import Additions
-from ..language.ast import Access, Affine, Cascade, Einsum, Kind, Step, affine
+from ..language.ast import Access, Cascade, Einsum, Kind, Step
+from .views import joined_indices, plain
 
 # times the elements of a tensor that its windows may have
 MOST_OVERLAP = 16
@@ -68,13 +67,13 @@ def _made(
     rank = added.rank("".join(tensor.ranks[first:last]), prod(sizes))
     ranks = (*tensor.ranks[:first], rank, *tensor.ranks[last:])
     added.tensors[weights.tensor] = replace(tensor, ranks=ranks)
-    windows = (*(added.rank_of(v, einsum) for v in kept), rank)
-    name = added.tensor(f"{image.tensor}_windows", windows, image.tensor, Kind.WINDOW)
-    steps = [*accumulate(sizes[:0:-1], mul, initial=1)][::-1]
-    place = [Affine(((v, 1),)) for v in kept]
-    written = Access(name, (*place, affine([*zip(summed, steps, strict=True)])))
-    row = Affine(((rank.lower(), 1),))
+    outer, inner = (tuple(added.rank_of(v, einsum) for v in names) for names in (kept, summed))
+    windows = added.tensor(f"{image.tensor}_windows", (*outer, *inner), image.tensor, Kind.WINDOW)
+    rows = added.tensor(f"{image.tensor}_rows", (*outer, rank), windows, Kind.VIEW)
+    place, (row,) = plain(kept), plain([rank.lower()])
+    apart = Access(windows, (*place, *plain(summed)))
+    view = Einsum(Access(rows, (*place, *joined_indices(summed, sizes, [prod(sizes)]))), (apart,))
     indices = (*weights.indices[:first], row, *weights.indices[last:])
-    read = {id(image): Access(name, (*place, row)), id(weights): replace(weights, indices=indices)}
+    read = {id(image): Access(rows, (*place, row)), id(weights): replace(weights, indices=indices)}
     operands = tuple(read[id(o)] for o in einsum.operands)
-    return [Einsum(written, (image,)), replace(einsum, operands=operands, before=einsum.title)]
+    return [Einsum(apart, (image,)), view, replace(einsum, operands=operands, before=einsum.title)]

@@ -1,0 +1,155 @@
+"""Ranks that some Einsums go through side by side, as one rank for these: through a view in HBM.
+
+`D[c, p, q] = X[c, p + r, q + s] . F[c, r, s]` needs p and q apart; what computes with D does not. With
+`V[c, Q*p + q] = D[c, p, q]`, which has the elements of D in the same order, all behind it has one long index.
+Operands that are a part of a tensor are copied before.
+
+`O[i, j, c] = A[s, i, c] . B[s, j]` is one product of matrices, as `O[i*C + c, j]`, however it is read. So are
+all results of products whose ranks lie as the operands have them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import accumulate
+from operator import mul
+
+from ..language.additions import Additions
+from ..language.ast import Access, Affine, Cascade, Einsum, Kind, Step, affine
+from .batch_order import reordered
+from .ranks import with_joined_ranks
+
+
+@dataclass(frozen=True)
+class _Cut:
+    """An operand that a view takes the place of, with the extents of its variables, and their ranks."""
+
+    access: Access
+    sizes: tuple[int, ...]
+    ranks: tuple[str, ...]
+
+
+def with_views(cascade: Cascade, partitions: int) -> Cascade:
+    """The cascade with ranks joined behind what keeps them apart; every rank has an extent."""
+    return _viewing(cascade, partitions, _apart(cascade), True)
+
+
+def with_whole_products(cascade: Cascade, partitions: int) -> Cascade:
+    """The cascade with results of products as matrices, which readers see in parts."""
+    inner = [e for e in cascade.einsums if e.name not in cascade.outputs and e.name not in cascade.derived]
+    orders = {e.name: order for e in inner if (order := _order(e))}
+    added = Additions(cascade)
+    other = added.applied(tuple(reordered(added, orders, {t: t for t in orders})[0]))
+    joined = _viewing(other, partitions, orders, False)
+    return cascade if joined is other else joined
+
+
+def _order(einsum: Einsum) -> list[int]:
+    """The axes of the result of a product with those of each operand side by side; [] if it is none."""
+    names = [i.plain for i in einsum.output.indices]
+    is_product = (einsum.map_op, einsum.reduce_op) == ("multiply", "add") and not einsum.is_placed
+    if not is_product or len(einsum.accesses) != 2 or not all(names) or not einsum.reduced:
+        return []
+    first = [v for a in einsum.accesses for v in a.variables]
+    return sorted(range(len(names)), key=lambda n: first.index(names[n])) if {*names} <= {*first} else []
+
+
+def _viewing(cascade: Cascade, partitions: int, apart: Collection[str], is_behind: bool) -> Cascade:
+    """The cascade with views in place of some operands, and ranks joined behind them, or before."""
+    added, cuts, steps = Additions(cascade), dict[str, _Cut](), list[Step]()
+    bound = {e.name for block in cascade.blocks for e in block.body}
+    bound |= {t for t in apart if sum(e.name == t for e in cascade.einsums) > 1}
+    apart = {*apart} - bound
+    for step in cascade.steps:
+        is_free = isinstance(step, Einsum) and not step.recurrence and step.name not in cascade.derived
+        if isinstance(step, Einsum) and is_free and not any(a.gathers for a in step.every_access):
+            step = step.reading(partial(_viewed, step, apart, added, cuts))
+        steps.append(step)
+    kept = {cut.access.tensor for cut in cuts.values()} if is_behind else {*cuts}
+    return _written(with_joined_ranks(added.applied(tuple(steps)), partitions, kept), cascade, cuts)
+
+
+def _apart(cascade: Cascade) -> set[str]:
+    """Tensors with an index of several variables, or moved, and what such are computed to."""
+
+    def is_moved(access: Access) -> bool:
+        return any(i.variables and not i.plain for i in access.indices)
+
+    moved = {a.tensor for e in cascade.einsums for a in e.every_access if is_moved(a)}
+    return moved | {e.name for e in cascade.einsums if any(map(is_moved, e.every_access))}
+
+
+def _viewed(
+    einsum: Einsum, apart: Collection[str], added: Additions, cuts: dict[str, _Cut], access: Access
+) -> Access:
+    """A view instead of an operand whose ranks others keep apart, if each index has a variable of its own."""
+    names, constants = access.variables, [i.constant for i in access.affine]
+    is_plain = all([c for _, c in i.terms] == [1] for i in access.affine) and len({*names}) == len(names)
+    if access.tensor not in apart or not is_plain:
+        return access
+    sizes, ranks = (
+        tuple(added.extent(v, einsum) for v in names),
+        tuple(added.rank_of(v, einsum) for v in names),
+    )
+    same = (n for n, c in cuts.items() if (c.access.tensor, c.sizes) == (access.tensor, sizes))
+    name = next((n for n in same if [i.constant for i in cuts[n].access.affine] == constants), "")
+    if not name:
+        name = added.tensor(f"{access.tensor}_rows", ranks, access.tensor, Kind.VIEW)
+        cuts[name] = _Cut(access, sizes, ranks)
+    return Access(name, plain(names))
+
+
+def plain(names: Sequence[str]) -> tuple[Affine, ...]:
+    """Indices of one variable each."""
+    return tuple(Affine(((v, 1),)) for v in names)
+
+
+def _written(joined: Cascade, before: Cascade, cuts: Mapping[str, _Cut]) -> Cascade:
+    """A cascade with its views written, and without those in which no ranks are joined."""
+    added, writers = Additions(joined), dict[str, list[Step]]()
+    for name, cut in cuts.items():
+        shape = joined.shape(cut.access.tensor)
+        is_changed = shape != before.shape(cut.access.tensor)
+        if cut.sizes == joined.shape(name) and not is_changed:
+            del added.tensors[name], added.derived[name]
+            continue
+        source, copies = Access(cut.access.tensor, plain(cut.access.variables)), list[Einsum]()
+        is_part = cut.access != source or before.shape(source.tensor) != cut.sizes
+        if is_changed:
+            source = replace(source, indices=joined_indices(source.variables, cut.sizes, shape))
+        elif is_part:
+            copy = added.tensor(f"{source.tensor}_part", cut.ranks, source.tensor, Kind.WINDOW)
+            source = replace(source, tensor=copy)
+            copies = [Einsum(source, (cut.access,))]
+        view = Access(name, joined_indices(cut.access.variables, cut.sizes, joined.shape(name)))
+        writers[name] = [*copies, Einsum(view, (source,))]
+    steps = [e for name, own in writers.items() if cuts[name].access.tensor in before.inputs for e in own]
+    for number, step in enumerate(joined.steps):
+        steps.append(step.with_body(e.reading(partial(_back, cuts, added)) for e in step.body))
+        later = {e.name for s in joined.steps[number + 1 :] for e in s.body}
+        done = {e.name for e in step.body} - later
+        steps += [e for name, own in writers.items() if cuts[name].access.tensor in done for e in own]
+    return added.applied(tuple(steps)) if writers else before
+
+
+def _back(cuts: Mapping[str, _Cut], added: Additions, access: Access) -> Access:
+    """The operand itself, where its view is left out."""
+    if access.tensor not in cuts or access.tensor in added.tensors:
+        return access
+    source = cuts[access.tensor].access
+    pairs = zip(access.affine, source.affine, strict=True)
+    return replace(source, indices=tuple(replace(i, constant=own.constant) for i, own in pairs))
+
+
+def joined_indices(names: Sequence[str], sizes: Sequence[int], shape: Sequence[int]) -> tuple[Affine, ...]:
+    """The indices of a view: of each rank the variables whose ranks it joins."""
+    indices, rest = list[Affine](), [*zip(names, sizes, strict=True)]
+    for number, size in enumerate(shape, start=1):
+        ends = [n for n, p in enumerate(accumulate((s for _, s in rest), mul), start=1) if p == size]
+        own = rest if number == len(shape) else rest[: ends[0]]
+        rest = rest[len(own) :]
+        steps = [*accumulate((s for _, s in own[:0:-1]), mul, initial=1)][::-1]
+        indices.append(affine([(v, c) for (v, _), c in zip(own, steps, strict=True)]))
+    return tuple(indices)

@@ -1,0 +1,138 @@
+"""Ranks joined behind windows and before readers, by views in HBM; channels innermost; trials worth it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from nkilab import einsum
+from nkilab.einsum import timed
+from nkilab.einsum.language.ast import Cascade, Kind, Tensor
+from nkilab.einsum.language.expressions import read_einsum
+from nkilab.einsum.rewrite.splits import with_split_ranks
+from nkilab.einsum.rewrite.views import with_views, with_whole_products
+from nkilab.einsum.rewrite.window_rows import with_windows_as_rows
+from tests.einsum.numbers import numbers_of
+
+pytestmark = pytest.mark.corpus
+
+LAST = "Z[p, q, c] = X[p + r, q + s, c] . F[r, s, c] ;; M mul V add"
+PATCHES = "Z[p, q, k] = X[c, 4*p + r, 4*q + s] . F[k, c, r, s] ;; M mul V add"
+
+
+def cascade_of(tensors: dict[str, str], steps: list[str], **sizes: int) -> Cascade:
+    """A cascade whose last tensor is returned."""
+    declared = {name: Tensor(name, tuple(ranks.split())) for name, ranks in tensors.items()}
+    return Cascade(declared, tuple(map(read_einsum, steps)), ([*tensors][-1],), sizes=sizes)
+
+
+def whole_numbers(*shape: int) -> np.ndarray:
+    """Small whole numbers, which bfloat16 holds and float32 sums exactly."""
+    return np.random.default_rng(len(shape)).integers(-2, 3, shape).astype(np.float32)
+
+
+def windows_last(x: np.ndarray, f: np.ndarray) -> np.ndarray:
+    """A convolution of each channel by itself, channels innermost, as its definition has it."""
+    p, q = x.shape[0] - f.shape[0] + 1, x.shape[1] - f.shape[1] + 1
+    taps = [(r, s) for r in range(f.shape[0]) for s in range(f.shape[1])]
+    return sum((x[r : r + p, s : s + q] * f[r, s] for r, s in taps), np.zeros((p, q, x.shape[2])))
+
+
+def test_what_reads_a_convolution_has_one_long_index() -> None:
+    given = cascade_of(
+        {"X": "C H W", "F": "C R", "D": "C P Q", "Y": "C P Q", "Z": "C P Q"},
+        ["D[c, p, q] = X[c, p + r, q] . F[c, r] ;; M mul V add", "Y[c, p, q] = D[c, p, q] ;; M unary(exp)",
+         "Z[c, p, q] = Y[c, p, q] . X[c, p + 1, q] ;; M add"],
+        C=128, H=14, W=10, R=3, P=12, Q=10,
+    )  # fmt: skip
+    result = with_views(given, 128)
+    assert [str(e) for e in result.einsums] == [
+        "X_part[c, p, q] = X[c, p + 1, q]",
+        "X_rows[c, 10*p + q] = X_part[c, p, q]",
+        "D[c, p, q] = X[c, p + r, q] . F[c, r] ;; M multiply V add",
+        "D_rows[c, 10*p + q] = D[c, p, q]",
+        "Y[c, pq] = D_rows[c, pq] ;; M exp",
+        "Z[c, pq] = Y[c, pq] . X_rows[c, pq] ;; M add",
+    ]
+    assert [t for t, derived in result.derived.items() if derived.kind is Kind.VIEW] == ["D_rows", "X_rows"]
+
+
+def test_a_convolution_alone_stays_as_it_is() -> None:
+    given = cascade_of(
+        {"X": "C H", "F": "C R", "Z": "C P"},
+        ["Z[c, p] = X[c, p + r] . F[c, r] ;; M mul V add"], C=8, H=14, R=3, P=12,
+    )  # fmt: skip
+    assert with_views(given, 128) is given
+
+
+def test_an_outer_product_of_matrices_is_one_product_however_it_is_read() -> None:
+    given = cascade_of(
+        {"A": "S I C", "B": "S J D", "W": "C D K", "O": "I J C D", "Z": "I J K"},
+        ["O[i, j, c, d] = A[s, i, c] . B[s, j, d] ;; M mul V add",
+         "Z[i, j, k] = O[i, j, c, d] . W[c, d, k] ;; M mul V add"],
+        S=16, I=6, J=5, C=4, D=3, K=7,
+    )  # fmt: skip
+    assert [str(e) for e in with_whole_products(given, 128).einsums] == [
+        "O[ic, jd] = A[s, ic] . B[s, jd] ;; M multiply V add",
+        "O_rows[i, c, j, d] = O[4*i + c, 3*j + d]",
+        "Z[i, j, k] = O_rows[i, c, j, d] . W[c, d, k] ;; M multiply V add",
+    ]
+
+
+def test_a_product_that_is_one_of_matrices_stays_as_it_is() -> None:
+    given = cascade_of(
+        {"A": "M K", "B": "K N", "C": "M N", "Z": "M N"},
+        ["C[m, n] = A[m, k] . B[k, n] ;; M mul V add", "Z[m, n] = C[m, n] ;; M unary(exp)"], M=6, K=5, N=4,
+    )  # fmt: skip
+    assert with_whole_products(given, 128) is given
+
+
+def test_windows_stand_apart_from_the_rows_that_they_are() -> None:
+    given = cascade_of(
+        {"X": "C H W", "F": "K C R S", "Z": "P Q K"}, [PATCHES], C=3, H=20, W=12, K=8, R=4, S=4, P=5, Q=3
+    )
+    rows = with_windows_as_rows(given)
+    # the image is cut as its windows are; the rows, which are a view, are not
+    assert [str(e) for e in with_split_ranks(rows).einsums] == [
+        "X_windows[p, q, c, r, s] = X[c, p, r, q, s]",
+        "X_rows[p, q, 16*c + 4*r + s] = X_windows[p, q, c, r, s]",
+        "Z[p, q, k] = X_rows[p, q, crs] . F[k, crs] ;; M multiply V add",
+    ]
+
+
+@pytest.mark.parametrize("dialect", ["nki", "neuronxcc"])
+def test_channels_innermost_lie_on_partitions(dialect: str) -> None:
+    x, f = whole_numbers(20, 21, 96), whole_numbers(5, 5, 96)
+    sizes = {"P": 16, "Q": 17}
+    wide = einsum.compile(LAST, shapes={"X": x.shape, "F": f.shape}, sizes=sizes, dialect=dialect)
+    narrow = einsum.compile(LAST, shapes={"X": x.shape, "F": f.shape}, sizes=sizes, dtypes="bfloat16",
+                            dialect=dialect)  # fmt: skip
+    # a multiplication and an addition go together where each partition has one number of the filter
+    assert "scalar_tensor_tensor" in wide.source
+    assert "f_diagonal" in narrow.source
+    assert np.array_equal(wide(x, f), windows_last(x, f))
+    # 25 products of numbers up to 2 are at most 100 together
+    assert np.array_equal(np.asarray(narrow(x, f), np.float32), windows_last(x, f))
+
+
+@pytest.mark.parametrize("dialect", ["nki", "neuronxcc"])
+def test_patches_are_rows_of_one_matrix(dialect: str) -> None:
+    x, f = whole_numbers(3, 40, 48), whole_numbers(20, 3, 4, 4)
+    kernel = einsum.compile(
+        PATCHES, shapes={"X": x.shape, "F": f.shape}, sizes={"P": 10, "Q": 12}, dialect=dialect
+    )
+    patches = x.reshape(3, 10, 4, 12, 4)
+    assert np.array_equal(kernel(x, f), np.einsum("cprqs,kcrs->pqk", patches, f))
+    # 120 patches are columns of one product, not 12 of each of 10 rows
+    assert "z_sum = nl.ndarray((120, 20)" in numbers_of(kernel) or dialect == "neuronxcc"
+
+
+def test_what_is_plainly_slower_is_not_timed(monkeypatch: pytest.MonkeyPatch) -> None:
+    shapes = {"X": (3, 64, 64), "F": (32, 3, 7, 7), "Z": (32, 29, 29)}
+    text = "Z[k, p, q] = X[c, 2*p + r, 2*q + s] . F[k, c, r, s] ;; M mul V add"
+    usual = einsum.compile(text, shapes=shapes)
+    monkeypatch.setattr(timed, "WORTH_UNSEEN", 1000.0)
+    unseen = einsum.compile(text, shapes=shapes)
+    assert not any(line.endswith(" by the timing model") for line in unseen.changes)
+    assert all(timed.BUSIEST in line for line in unseen.alternatives)
+    assert any(timed.BUSIEST not in line for line in usual.alternatives)
