@@ -9,6 +9,7 @@ from __future__ import annotations
 import atexit
 import sys
 from collections import Counter, OrderedDict
+from collections.abc import Collection
 from functools import cache
 from operator import eq
 from typing import Any
@@ -17,8 +18,7 @@ import numpy as np
 from msgspec import Struct
 
 from .argument_checks import megabytes
-from .arguments import Call
-from .arrays import chosen_framework, framework_of, from_numpy, loses_gradient, origin_of, to_numpy
+from .arrays import chosen_framework, from_numpy, loses_gradient, origin_of, to_numpy
 
 # bytes of an array by which it is looked up, before all of them are compared
 SAMPLE = 512
@@ -48,12 +48,10 @@ def limit() -> int:
     return megabytes("NKILAB_REMEMBER", "0", "arrays")
 
 
-def asked(tape: object, call: Call) -> Asked | None:
-    """What to look a launch up by; None where nothing is remembered, or more matters than arrays' bytes."""
+def asked(tape: object, values: Collection[Any]) -> Asked | None:
+    """What to look a launch on some arrays up by; None where nothing is remembered, or more matters."""
     if tape is None or not limit():
         return None
-    args, kwargs = call
-    values = [value for value in (*args, *kwargs.values()) if framework_of(value)]
     if not all(type(a) is np.ndarray or (origin_of(a) == "torch" and not loses_gradient(a)) for a in values):
         return None
     arrays = [to_numpy(array) for array in values]

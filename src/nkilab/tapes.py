@@ -11,7 +11,7 @@ import os
 import sys
 import warnings
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import zip_longest
 from math import prod
@@ -20,13 +20,24 @@ from typing import NamedTuple, cast
 
 import numpy as np
 
-from .arguments import Call as Arguments
 from .arrays import dtype_of, framework_of, shape_of
+from .border import BoundCall
 from .dialects.kernel import Kernel
 from .dialects.lasting import can_start_again
 from .dialects.uniform import itself, readings
 from .errors import NkilabError
-from .execute import Call, Factor, Log, Threads, compute_row, execute, is_at_once, lend, one_blas_thread
+from .execute import (
+    Call,
+    Factor,
+    Log,
+    Threads,
+    compute_row,
+    execute,
+    is_at_once,
+    lend,
+    one_blas_thread,
+    open_threads,
+)
 from .isa.declare import Instruction
 from .machine import Machine
 from .tiles.tile import HBM, SEQUENCER, Index, Layout, Storage, View, noting_looks
@@ -109,8 +120,17 @@ class Tape:
         # the calls of a launch, on arrays that stay; those for threads, if they are worth it; what they join
         self._calls: list[Call] = []
         self._buffers: dict[int, np.ndarray] = {}
+        # per array of a launch what its elements are copied to; None where no row names it
+        self._inputs: list[np.ndarray | None] = []
+        self._is_played = False
+        self._session: Session
         self._log: Log = []
         self._factors: list[Factor] = []
+
+    @property
+    def has_calls(self) -> bool:
+        """Whether its rows are calls that were written down."""
+        return bool(self._calls)
 
     @property
     def says_more(self) -> bool:
@@ -219,7 +239,7 @@ class Tape:
         Raises:
             RunNeeded, NkilabError: where the user would be told of something.
         """
-        session.is_replay = True
+        session.is_replay = self._is_played = True
         # what is said of a result names the line that made it
         session.program.lines = self._program.lines
         if not self._rows:
@@ -227,16 +247,6 @@ class Tape:
         inputs = [storage for key, storage in session.shared.items() if key[0] == "input"]
         known = self._storages
         own = [(known[s.number], s.data) for s in inputs if s.number in known and s.data is not None]
-        if self._calls:
-            for storage, data in own:
-                np.copyto(self._buffers[storage.number], data)
-            is_behind = bool(self._log) and session.threads is not None
-            if is_behind:
-                session.threads.play(self._log)
-            for compute, arguments, _, _ in () if is_behind else self._calls:
-                compute(*arguments)
-            self._hand_on()
-            return
         # arrays that stay are worth it from the second of its launches on
         may_keep = self.was_tried and self._are_calls and all(map(self._is_whole, self._returned))
         needed = self._needed() if may_keep else 0
@@ -244,9 +254,27 @@ class Tape:
         for storage, data in own:
             storage.allocate(data.copy() if is_kept else data)
         if is_kept:
-            self._record(session, needed)
+            self._record(session, [storage.number for storage in inputs], needed)
         else:
             self._compute(session)
+
+    def again(self, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
+        """Make the calls that were written down, on other inputs; the elements of the results.
+
+        Raises:
+            RunNeeded: where the user would be told of something.
+        """
+        session, threads = self._session, open_threads() if self._log else None
+        session.reset_registers()
+        for buffer, elements in zip(self._inputs, inputs, strict=True):
+            if buffer is not None:
+                np.copyto(buffer, elements)
+        with one_blas_thread(), tracing(session):
+            if threads is not None:
+                threads.play(self._log)
+            for compute, arguments, _, _ in () if threads is not None else self._calls:
+                compute(*arguments)
+            return [self._buffers[view.storage.number].copy() for view in self._returned]
 
     def _compute(self, session: Session) -> None:
         """Compute row after row, and let go of what no later one names."""
@@ -259,7 +287,7 @@ class Tape:
             for view in self._last.get(number, ()):
                 view.forget()
 
-    def _record(self, session: Session, needed: int) -> None:
+    def _record(self, session: Session, inputs: Sequence[int], needed: int) -> None:
         """Compute rows on arrays that stay, and write down what is called, if that is so in each launch.
 
         Loads lend as they do in a first launch: what waits with others, and adds up with them, is the same.
@@ -282,18 +310,22 @@ class Tape:
             log += self._owned(row)
             compute_row(session, form, row.operands, row.values, row.mask)
         threads.drain()
-        if not is_fit:
+        if not (is_fit and all(view.storage.written.of(view) == "all" for view in self._returned)):
             return
         self._calls = calls = [call for call in log if call is not None]
         sizes = [sum(prod(written.shape) for written in call.writes) for call in calls]
         self._log = log if sum(sizes) >= WORTH_THREADS * len(sizes) else []
         self._factors = [a for call in calls for a in call.arguments if isinstance(a, Factor)]
         self._buffers = {n: s.data for n, s in self._storages.items() if s.data is not None}
+        self._inputs = [self._buffers.get(number) for number in inputs]
+        self._session = Session(session.machine, Program(session.machine), execute)
+        self._session.is_replay = True
         self.kept_bytes = needed
         for tape in list(_tapes.values()):
             if sum(t.kept_bytes for t in _tapes.values()) > MOST_OF_ALL and tape is not self:
                 tape.let_go()
-        self._hand_on()
+        for view in self._returned:
+            view.storage.data = self._buffers[view.storage.number].copy()
 
     def _owned(self, row: Row) -> Iterator[Call]:
         """Give tiles of a row elements of their own where those that were lent do not do; the copies."""
@@ -313,11 +345,6 @@ class Tape:
             self.launched, self._why_not = None, "data say what of its tiles it leaves written"
             raise RunNeeded
 
-    def _hand_on(self) -> None:
-        """Make the results the caller's own."""
-        for view in self._returned:
-            view.storage.data = self._buffers[view.storage.number].copy()
-
     def _needed(self) -> int:
         """Bytes of arrays that stay: none for tiles that are loaded from inputs alone, and named whole."""
         copies = [row for row in self._rows if row.form.is_plain_copy]
@@ -336,18 +363,18 @@ class Tape:
         return is_all and (storage.scope != "input" or storage.number not in self._kept)
 
     def rewind(self) -> None:
-        """Let go of all elements but those that the next launch writes again."""
+        """Let go of all elements but those that calls which were written down write again."""
         for factor in self._factors:
             factor.forget()
-        if not self._calls:
-            for view in self._views.values():
-                view.forget()
+        for view in self._views.values() if self._is_played else ():
+            view.forget()
+        self._is_played = False
 
     def let_go(self) -> None:
         """Keep no array from launch to launch, unless one is under way."""
         if self.lock.acquire(blocking=False):
             self._calls, self._log, self._factors, self._buffers, self.kept_bytes = [], [], [], {}, 0
-            self.rewind()
+            self._inputs = []
             self.lock.release()
 
 
@@ -403,24 +430,24 @@ def explain(kernel: str, why: str) -> None:
 _tapes: OrderedDict[object, Tape] = OrderedDict()
 
 
-def tape_of(kernel: Kernel, call: Arguments, machine: Machine) -> Tape | None:
+def tape_of(kernel: Kernel, call: BoundCall, machine: Machine) -> Tape | None:
     """The tape of launches like this one, a blank one for the first; None where each may differ."""
-    function, (args, kwargs) = kernel.function, call
+    function = kernel.function
     is_watched = is_at_once() or sys.gettrace() is not None or sys.getprofile() is not None
     why = "a check or a debugger watches it" if is_watched else "it has a schedule" if kernel.schedule else ""
     known = None if why else readings(function)
-    outlines = None if why else _outlines([*args, *kwargs.values()])
-    if known is None or outlines is None:
+    arrays = None if why else _outlines(call.arrays)
+    if known is None or arrays is None:
         explain(kernel.name, why or "what it reads, or an argument, cannot be compared")
         return None
     variables = [(name, os.environ[name]) for name in os.environ if name.startswith(_VARIABLES)]
     key = (
-        itself(function), known, outlines, *kwargs, itself(machine), kernel.spelling, kernel.version,
-        kernel.grid, repr(kernel.options), *sorted(variables),
+        itself(function), known, arrays, repr(call.outlines), *map(type, call.values), itself(machine),
+        kernel.spelling, kernel.version, kernel.grid, repr(kernel.options), *sorted(variables),
     )  # fmt: skip
     tape = _tapes.get(key)
     if tape is None:
-        if not can_start_again(function, [*args, *kwargs.values()]):
+        if not can_start_again(function, call.values):
             explain(kernel.name, "it prints, uses random numbers, or changes something outside of the kernel")
             return None
         tape = _tapes[key] = Tape()
@@ -435,17 +462,15 @@ def forget_tapes() -> None:
     _tapes.clear()
 
 
-def _outlines(values: Iterable[object]) -> tuple[object, ...] | None:
-    """Arguments as far as rows depend on them: of arrays framework, shape and type; None if one is odd."""
+def _outlines(arrays: Mapping[str, object]) -> tuple[object, ...] | None:
+    """Arrays as far as rows depend on them: name, framework, shape and type; None if one is odd."""
     outlines: list[object] = []
-    for value in values:
-        kind = framework_of(value)
+    for name, array in arrays.items():
+        kind = framework_of(array)
         if kind in ("array", "dlpack"):
             return None
         try:
-            outlines.append(
-                (kind, shape_of(value, ""), dtype_of(value, "")) if kind else (type(value), repr(value))
-            )
+            outlines += (name, kind, shape_of(array, name), dtype_of(array, name))
         except NkilabError:
             return None
     return tuple(outlines)
