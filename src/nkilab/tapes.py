@@ -13,10 +13,9 @@ import warnings
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from itertools import zip_longest
 from math import prod
 from threading import Lock
-from typing import NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
@@ -186,17 +185,17 @@ class Tape:
         program = self._program
         stored, start = program.storage_column, program.operand_start
         slots, offsets = stored.tolist(), program.offset_column.tolist()
-        widths = [len(form.view_slots) for form in program.forms]
+        forms = [(form, len(form.view_slots)) for form in program.forms]
         columns = (program.form_column, program.line_column, program.value_column, start[:-1])
         alike: dict[tuple[object, ...], Row] = {}
         for number, (kind, line, known, first) in enumerate(zip(*(c.tolist() for c in columns), strict=True)):
-            own = slice(first, first + widths[kind])
+            form, count = forms[kind]
             mask, indices = self._unsaid.get(number, _NOTHING)
-            key = (kind, line, known, id(mask), indices, *slots[own], *offsets[own])
+            numbers, places = slots[first : first + count], offsets[first : first + count]
+            key = (kind, line, known, id(mask), indices, *numbers, *places)
             row = alike.get(key)
             if row is None:
-                form, places = program.forms[kind], zip(slots[own], offsets[own], strict=True)
-                call = self._call(form, known, indices, *places)
+                call = self._call(form, known, indices, numbers, places)
                 row = alike[key] = Row(program.lines[line], form, *call, mask)
             self._rows.append(row)
         self._are_calls = not any(indices for _, indices in self._unsaid.values())
@@ -210,28 +209,30 @@ class Tape:
                 self._last.setdefault(row, []).extend(views[number])
 
     def _call(
-        self, form: Instruction, known: int, indices: tuple[Indices, ...], *slots: tuple[int, int]
-    ) -> tuple[list[object], tuple[object, ...]]:
-        """Operands and values of a row."""
-        values = self._program.values[known]
-        own, places = len(values) - len(form.number_slots), iter(slots)
-        numbers = iter(values[own:])
-        operands: list[object] = [
-            self._view(*next(places), layout, added)
-            if isinstance(layout, Layout)
-            else (None if layout is None else next(numbers))
-            for layout, added in zip_longest(form.layouts, indices, fillvalue=())
-        ]
+        self, form: Instruction, known: int, indices: tuple[Indices, ...], numbers: list[int],
+        places: list[int],
+    ) -> tuple[list[object], tuple[object, ...]]:  # fmt: skip
+        """Operands and values of a row of views of storages by number, at places."""
+        values, layouts = self._program.values[known], form.layouts
+        operands: list[Any] = [None] * len(layouts)
+        for slot, number, place in zip(form.view_slots, numbers, places, strict=True):
+            added = indices[slot] if indices else ()
+            operands[slot] = self._view(number, place, layouts[slot], added)
+        own = len(values) - len(form.number_slots)
+        for slot, value in zip(form.number_slots, values[own:], strict=True):
+            operands[slot] = value
         return operands, values[:own]
 
     def _view(self, number: int, offset: int, layout: Layout, indices: Indices = ()) -> View:
         key = (number, offset, layout, indices)
-        if key not in self._views:
-            if number not in self._storages:
-                self._storages[number] = Storage(number, *self._program.storages[number])
+        view = self._views.get(key)
+        if view is None:
+            storage = self._storages.get(number)
+            if storage is None:
+                storage = self._storages[number] = Storage(number, *self._program.storages[number])
             added = tuple(Index(self._view(*of), step, most, many) for of, step, most, many in indices)
-            self._views[key] = View(self._storages[number], offset, layout, added)
-        return self._views[key]
+            view = self._views[key] = View(storage, offset, layout, added)
+        return view
 
     def play(self, session: Session) -> None:
         """Compute the rows on the inputs of a session.
