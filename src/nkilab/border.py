@@ -251,9 +251,9 @@ def bind(kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any]) -> inspe
         UseError: if they do not fit.
     """
     try:
-        return inspect.signature(kernel.function).bind(*args, **kwargs)
+        return kernel.signature.bind(*args, **kwargs)
     except TypeError as error:
-        names = list(inspect.signature(kernel.function).parameters)
+        names = list(kernel.signature.parameters)
         unknown = next((name for name in kwargs if name not in names), "")
         listed = f"{kernel.name} takes {', '.join(names) or 'none'}"
         hint = did_you_mean(unknown, names, listed) if unknown else listed

@@ -36,6 +36,7 @@ from .execute import (
     lend,
     one_blas_thread,
     open_threads,
+    shared_memory,
 )
 from .isa.declare import Instruction
 from .machine import Machine
@@ -121,6 +122,8 @@ class Tape:
         self._buffers: dict[int, np.ndarray] = {}
         # per array of a launch what its elements are copied to; None where no row names it
         self._inputs: list[np.ndarray | None] = []
+        # by number of a storage the bytes that it lies in, in which others lie before and after
+        self._places: dict[int, np.ndarray] = {}
         self._is_played = False
         self._session: Session
         self._log: Log = []
@@ -255,7 +258,7 @@ class Tape:
         for storage, data in own:
             storage.allocate(data.copy() if is_kept else data)
         if is_kept:
-            self._record(session, [storage.number for storage in inputs], needed)
+            self._record(session, [storage.number for storage in inputs])
         else:
             self._compute(session)
 
@@ -288,12 +291,14 @@ class Tape:
             for view in self._last.get(number, ()):
                 view.forget()
 
-    def _record(self, session: Session, inputs: Sequence[int], needed: int) -> None:
+    def _record(self, session: Session, inputs: Sequence[int]) -> None:
         """Compute rows on arrays that stay, and write down what is called, if that is so in each launch.
 
         Loads lend as they do in a first launch: what waits with others, and adds up with them, is the same.
         """
         log: Log = []
+        for number, memory in self._places.items():
+            self._storages[number].lie_in(memory)
         session.threads = threads = Threads(0, log)
         is_fit = True
         for row in self._rows:
@@ -313,15 +318,26 @@ class Tape:
         threads.drain()
         if not (is_fit and all(view.storage.written.of(view) == "all" for view in self._returned)):
             return
-        self._calls = calls = [call for call in log if call is not None]
+        calls = [call for call in log if call is not None]
         sizes = [sum(prod(written.shape) for written in call.writes) for call in calls]
-        self._log = log if sum(sizes) >= WORTH_THREADS * len(sizes) else []
+        is_large = sum(sizes) >= WORTH_THREADS * len(sizes)
+        own = [s for n, s in self._storages.items() if s.scope != "input" and n not in self._kept]
+        # calls that threads share out have no order in which one is done with memory before another begins
+        places = {} if is_large or self._places else shared_memory(calls, own)
+        if places:
+            # the next launch computes there
+            self._places = places
+            return
+        self._calls = calls
+        self._log = log if is_large else []
         self._factors = [a for call in calls for a in call.arguments if isinstance(a, Factor)]
         self._buffers = {n: s.data for n, s in self._storages.items() if s.data is not None}
         self._inputs = [self._buffers.get(number) for number in inputs]
         self._session = Session(session.machine, Program(session.machine), execute)
         self._session.is_replay = True
-        self.kept_bytes = needed
+        shared = {id(memory): memory.nbytes for memory in self._places.values()}
+        apart = sum(b.nbytes for number, b in self._buffers.items() if number not in self._places)
+        self.kept_bytes = apart + sum(shared.values())
         for tape in list(_tapes.values()):
             if sum(t.kept_bytes for t in _tapes.values()) > MOST_OF_ALL and tape is not self:
                 tape.let_go()
@@ -335,7 +351,7 @@ class Tape:
             lent = view.storage.lent
             if lent is not None and (slot in row.form.written_slots or not self._is_whole(view)):
                 view.storage.own()
-                yield Call(np.copyto, (view.storage.data, lent), (), ())
+                yield Call(np.copyto, (view.storage.data, lent), (view.storage.written,), ())
 
     def _keep_only(self, session: Session, row: Row) -> None:
         """Give the tape up before a row of which data say what it leaves written, if a launch is replayed."""
@@ -375,7 +391,7 @@ class Tape:
         """Keep no array from launch to launch, unless one is under way."""
         if self.lock.acquire(blocking=False):
             self._calls, self._log, self._factors, self._buffers, self.kept_bytes = [], [], [], {}, 0
-            self._inputs = []
+            self._inputs, self._places = [], {}
             self.lock.release()
 
 

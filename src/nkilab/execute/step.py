@@ -109,13 +109,13 @@ def compute_row(
     part = _part(form, arrays, mask, unwritten) if form.keeps else mask
     if mask is not None:
         compute_masked = partial(_compute_masked, session.where, form, arrays, values, mask)
-        compute_masked() if behind is None else behind.at_once(compute_masked, ())
+        compute_masked() if behind is None else behind.at_once(compute_masked, (), form, operands)
     elif behind is None:
         _compute(session, form, arrays, values)
     elif form.registers:
-        behind.at_once(_compute_on_registers, (session.where, form, arrays, values))
+        behind.at_once(_compute_on_registers, (session.where, form, arrays, values), form, operands)
     elif form.keeps or (form.largest < LARGE and behind.is_idle):
-        behind.at_once(form.compute, (*arrays, *values))
+        behind.at_once(form.compute, (*arrays, *values), form, operands)
     else:
         _hand_over(behind, form, operands, (*arrays, *values))
     written = form.written_slots
@@ -241,7 +241,7 @@ def _hand_over(
     reads = [operands[slot].storage.written for slot in form.read_slots]
     writes = [operands[slot].storage.written for slot in form.written_slots]
     if form.largest < LARGE and not behind.touches((*reads, *writes)):
-        behind.at_once(form.compute, arguments)
+        behind.at_once(form.compute, arguments, form, operands)
     elif form.factors:
         behind.multiply(Product(form, *arguments), reads, writes[0])
     else:

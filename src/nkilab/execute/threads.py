@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 
 from .._lazy import threadpools
+from ..isa.declare import Instruction
 from ..records import processors
 from ..tiles.coverage import Coverage
 from ..tiles.tile import before_reading, settle_elements
@@ -64,7 +65,7 @@ class Task:
             return
 
 
-# what is computed, at once where it names no storage; None where all before it has to be done
+# what is computed, at once where it names no storage that it writes; None where all before it has to be done
 Log = list[Call | None]
 
 
@@ -96,10 +97,14 @@ class Threads:
         is_under_way = any(id(s) in self._writers or id(s) in self._readers for s in storages)
         return is_under_way or self._batch.touches(storages)
 
-    def at_once(self, compute: Callable[..., object], arguments: Sequence[object]) -> None:
-        """Compute a call that needs nothing that is under way."""
+    def at_once(
+        self, compute: Callable[..., object], arguments: Sequence[object], form: Instruction,
+        operands: Sequence[Any],
+    ) -> None:  # fmt: skip
+        """Compute a call of a form that needs nothing that is under way."""
         if self._log is not None:
-            self._log.append(Call(compute, arguments, (), ()))
+            touched = [operands[slot].storage.written for slot in form.view_slots]
+            self._log.append(Call(compute, arguments, touched, ()))
         compute(*arguments)
 
     def submit(
