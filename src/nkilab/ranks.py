@@ -7,7 +7,7 @@ import pickle
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Executor, Future
+from concurrent.futures import Executor, Future, ProcessPoolExecutor
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import partial
@@ -27,6 +27,7 @@ from .errors import NkilabError, RuleError, UsageError
 from .hook import ServedFinder, switch_on
 from .launches import Launched
 from .machine import Topology
+from .sent_arrays import Sent, sent
 from .trace.session import ask, running, set_world
 from .trace.source import place_of, user_frame
 from .tracebacks import public
@@ -117,8 +118,15 @@ def launch(
                 )  # fmt: skip
             return Results({rank: one.results for rank, one in enumerate(left)}, {})
         together = [sorted(group) for group in groups] if groups is not None else joined_ranks(calls)
-        tasks = [_Task.of(launched_kernel, calls, part, ranks, topology, target) for part in together]
-        return _gathered(launched_kernel, [(task, executor.submit(_run_task, task)) for task in tasks])
+        is_near, tasks = isinstance(executor, ProcessPoolExecutor), list[tuple[_Task, Future[Any]]]()
+        try:
+            for part in together:
+                task = _Task.of(launched_kernel, calls, part, ranks, topology, target, is_near=is_near)
+                tasks.append((task, executor.submit(_run_task, task)))
+            return _gathered(launched_kernel, tasks)
+        finally:
+            for task, _ in tasks:
+                task.calls.take_away()
 
     return run
 
@@ -202,7 +210,7 @@ class _Task:
     """Ranks that run together in one worker, which may not serve the names of NKI yet."""
 
     kernel: bytes | Kernel
-    calls: bytes
+    calls: Sent
     ranks: tuple[int, ...]
     launched: int
     topology: Topology | None
@@ -213,10 +221,10 @@ class _Task:
     @classmethod
     def of(
         cls, kernel: Kernel, calls: Sequence[Call], ranks: Sequence[int], launched: int,
-        topology: Topology | None, target: str,
+        topology: Topology | None, target: str, *, is_near: bool,
     ) -> _Task:  # fmt: skip
         """What some ranks of a launch have to do, ready to be sent."""
-        own = pickle.dumps([calls[rank] for rank in ranks])
+        own = sent([calls[rank] for rank in ranks], is_near=is_near)
         chip = target or api.settings().target
         pickled = pickle.dumps(kernel) if Reference.of(kernel.function, Kernel) else kernel
         return cls(pickled, own, tuple(ranks), launched, topology, chip, api.settings().version, os.getpid())
@@ -232,7 +240,7 @@ def _run_task(task: _Task) -> tuple[list[Any] | None, Any]:
         switch_on(task.version)
     try:
         kernel = pickle.loads(task.kernel) if isinstance(task.kernel, bytes) else task.kernel
-        calls = pickle.loads(task.calls)
+        calls = task.calls.read()
         machine = api.machine_for(kernel, task.target)
         with _BUSY:
             left = api.WORLD.launching(
