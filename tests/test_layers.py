@@ -15,7 +15,7 @@ from .sources import ROOT, SOURCES, dotted, name_of, nodes, tree
 # The first folder or module of a path has a level; it imports what stands on a lower line.
 LEVELS = [
     "errors error_keys compiler_codes _lazy",
-    "disk tracebacks argument_checks workers sent_arrays",
+    "disk tracebacks argument_checks workers",
     "yaml_files documents failures private_files packages",
     "code_cache",
     "machine records progress conformal",
@@ -34,7 +34,7 @@ LEVELS = [
     "ledger examples profiles checking",
     "reports",
     "frameworks",
-    "hook ops",
+    "hook ops sent_arrays",
     "runner doctor explain demo neuron_profile autostart ranks suites validate calibrate compare stubs",
     "tune scripts projects watching",
     "einsum",

@@ -86,14 +86,16 @@ class BoundCall(Struct, frozen=True):
     """The arguments of a call by the parameters of the kernel.
 
     Args:
+        call: the arguments as they were given.
         values: the arguments.
         outlines: the same with names in place of arrays, by parameter.
         arrays: among them, by name.
     """
 
-    values: tuple[Any, ...]
-    outlines: dict[str, Any]
-    arrays: dict[str, Any]
+    call: Call
+    values: tuple[object, ...]
+    outlines: dict[str, object]
+    arrays: dict[str, object]
 
     @classmethod
     def of(cls, kernel: Kernel, call: Call) -> BoundCall:
@@ -102,30 +104,30 @@ class BoundCall(Struct, frozen=True):
         Raises:
             UseError: if the arguments do not fit.
         """
-        bound, arrays = bind(kernel, *call).arguments, dict[str, Any]()
+        bound, arrays = bind(kernel, *call).arguments, dict[str, object]()
 
         def name_of(array: object, name: str) -> str:
             arrays[name] = array
             return name
 
         outlines = {name: map_arrays(value, name, name_of) for name, value in bound.items()}
-        return cls((*bound.values(),), outlines, arrays)
+        return cls(call, (*bound.values(),), outlines, arrays)
 
     def elements(self, kernel: Kernel) -> list[np.ndarray]:
         """Those of the arrays; see `with_data`."""
         return [to_numpy(with_data(kernel, array, name)) for name, array in self.arrays.items()]
 
     @property
-    def framework(self) -> Any:
+    def framework(self) -> object:
         """That of the results."""
         return chosen_framework(list(map(_framework, self.arrays.values())))
 
 
-def _framework(value: Any) -> Any:
+def _framework(value: object) -> object:
     return array_namespace(value) or origin_of(value)
 
 
-def with_data(kernel: Kernel, value: Any, name: str) -> Any:
+def with_data(kernel: Kernel, value: object, name: str) -> object:
     """An argument whose elements can be read from here; that its gradient is lost is told.
 
     Raises:

@@ -122,7 +122,7 @@ def _on_data(
     """Run a kernel on data, compute again what launches like this one compute, or look up what it left."""
     bound = BoundCall.of(kernel, call)
     tape = tape_of(kernel, bound, machine)
-    launch_asked = asked(tape, bound.arrays.values())
+    launch_asked = asked(tape, bound)
     known = recalled(launch_asked)
     if tape is not None and isinstance(tape.launched, Launched) and known is not None:
         return replace(tape.launched, results=map_tensors(tape.results, lambda _: known.pop(0)))
@@ -131,7 +131,7 @@ def _on_data(
     try:
         if not tape.was_tried and kernel.spelling == "nki" and has_uniform_loops(kernel.function):
             _trace(tape, on_shapes)
-        launched, is_fixed = _on_tape(tape, kernel, call, bound, program_grid, machine, run)
+        launched, is_fixed = _on_tape(tape, kernel, bound, program_grid, machine, run)
     finally:
         tape.was_tried = True
         tape.rewind()
@@ -154,9 +154,8 @@ def _trace(tape: Tape, on_shapes: Run) -> None:
 
 
 def _on_tape(
-    tape: Tape, kernel: Kernel, call: Call, bound: BoundCall, program_grid: ProgramGrid, machine: Machine,
-    run: Run,
-) -> tuple[Launched, bool]:  # fmt: skip
+    tape: Tape, kernel: Kernel, bound: BoundCall, program_grid: ProgramGrid, machine: Machine, run: Run
+) -> tuple[Launched, bool]:
     """Run a kernel whose rows a tape may keep, or compute those that it has.
 
     Returns:
@@ -168,10 +167,10 @@ def _on_tape(
         return launched, tape.launched is not None
     try:
         if tape.has_calls:
-            made = iter(tape.again(bound.elements(kernel)))
-            results = map_tensors(tape.results, lambda _: from_numpy(next(made), bound.framework))
+            elements = iter(tape.again(bound.elements(kernel)))
+            results = map_tensors(tape.results, lambda _: from_numpy(next(elements), bound.framework))
             return replace(recorded, results=results), True
-        rank = _prepared(kernel, call, _sessions(kernel, machine, program_grid, 0, None, execute), {})
+        rank = _prepared(kernel, bound.call, _sessions(kernel, machine, program_grid, 0, None, execute), {})
         session = rank.sessions[0]
         with one_blas_thread(), tracing(session), phase("executing"):
             tape.play(session)

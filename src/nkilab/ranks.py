@@ -118,10 +118,11 @@ def launch(
                 )  # fmt: skip
             return Results({rank: one.results for rank, one in enumerate(left)}, {})
         together = [sorted(group) for group in groups] if groups is not None else joined_ranks(calls)
-        is_near, tasks = isinstance(executor, ProcessPoolExecutor), list[tuple[_Task, Future[Any]]]()
+        is_near, tasks = isinstance(executor, ProcessPoolExecutor), list[_Running]()
         try:
             for part in together:
-                task = _Task.of(launched_kernel, calls, part, ranks, topology, target, is_near=is_near)
+                own = sent([calls[rank] for rank in part], is_near=is_near)
+                task = _Task.of(launched_kernel, own, part, ranks, topology, target)
                 tasks.append((task, executor.submit(_run_task, task)))
             return _gathered(launched_kernel, tasks)
         finally:
@@ -220,14 +221,16 @@ class _Task:
 
     @classmethod
     def of(
-        cls, kernel: Kernel, calls: Sequence[Call], ranks: Sequence[int], launched: int,
-        topology: Topology | None, target: str, *, is_near: bool,
+        cls, kernel: Kernel, own: Sent, ranks: Sequence[int], launched: int, topology: Topology | None,
+        target: str,
     ) -> _Task:  # fmt: skip
-        """What some ranks of a launch have to do, ready to be sent."""
-        own = sent([calls[rank] for rank in ranks], is_near=is_near)
+        """What some ranks of a launch have to do with calls of their own, ready to be sent."""
         chip = target or api.settings().target
         pickled = pickle.dumps(kernel) if Reference.of(kernel.function, Kernel) else kernel
         return cls(pickled, own, tuple(ranks), launched, topology, chip, api.settings().version, os.getpid())
+
+
+_Running = tuple[_Task, Future[Any]]
 
 
 def _run_task(task: _Task) -> tuple[list[Any] | None, Any]:
@@ -264,7 +267,7 @@ def _sent(error: Exception) -> Exception:
     return error
 
 
-def _gathered(kernel: Kernel, tasks: Sequence[tuple[_Task, Future[Any]]]) -> Results:
+def _gathered(kernel: Kernel, tasks: Sequence[_Running]) -> Results:
     """The results of all tasks; the first rank that raised, in order of tasks, stops all."""
     values: dict[int, Any] = {}
     missing: dict[int, str] = {}
@@ -287,7 +290,7 @@ def _gathered(kernel: Kernel, tasks: Sequence[tuple[_Task, Future[Any]]]) -> Res
     return Results(values, missing)
 
 
-def _end(kernel: Kernel, tasks: Sequence[tuple[_Task, Future[Any]]], failure: Any) -> NoReturn:
+def _end(kernel: Kernel, tasks: Sequence[_Running], failure: Any) -> NoReturn:
     """Begin no further task, and raise what a rank raised."""
     for _, other in tasks:
         other.cancel()

@@ -2,38 +2,54 @@
 
 from __future__ import annotations
 
-import io
 import os
 import pickle
 import shutil
 import tempfile
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-# bytes: of an array that is not pickled, between the beginnings of arrays, and of what is written at once
-LARGE, ALIGNMENT, BLOCK = 1 << 16, 64, 1 << 20
+from .frameworks.kernel_calls import filled, slotted
+
+# bytes from which an array lies in the file, and between the beginnings of arrays
+LARGE, ALIGNMENT = 1 << 16, 64
 # a file system in memory, where there is one
 _MEMORY = Path("/dev/shm")
+
+
+class _Place(NamedTuple):
+    """Where an array begins in the file, its shape and its type."""
+
+    start: int
+    shape: tuple[int, ...]
+    dtype: np.dtype
 
 
 class Sent(NamedTuple):
     """An object on its way.
 
     Args:
-        pickled: without its large arrays.
-        path: the file that holds them, "" for none; it is the sender's to take away.
+        pickled: the object with slots in place of its arrays, and these: those in the file by their places.
+        path: the file, "" for none; it is the sender's to take away.
     """
 
     pickled: bytes
     path: str = ""
 
-    def read(self) -> Any:
+    def read(self) -> object:
         """The object, whose arrays may be written: the file stays as it is."""
-        if not self.path:
-            return pickle.loads(self.pickled)
-        return _Reader(io.BytesIO(self.pickled), np.memmap(self.path, np.uint8, mode="c")).load()
+        value, arrays = pickle.loads(self.pickled)
+        memory = np.memmap(self.path, np.uint8, mode="c").data if self.path else b""
+        known = {
+            place: np.ndarray(place.shape, place.dtype, memory, place.start)
+            for place in arrays
+            if isinstance(place, _Place)
+        }
+        read = [known[one] if isinstance(one, _Place) else one for one in arrays]
+        return filled(value, lambda slot: read[slot.number])
 
     def take_away(self) -> None:
         """Remove the file; who reads it already reads on."""
@@ -43,58 +59,32 @@ class Sent(NamedTuple):
 
 def sent(value: object, *, is_near: bool) -> Sent:
     """An object for another process, which sees the files of this one if it is near."""
-    if not is_near:
-        return Sent(pickle.dumps(value))
-    stream = io.BytesIO()
-    writer = _Writer(stream)
-    writer.dump(value)
-    if not writer.arrays:
-        return Sent(stream.getvalue())
-    has_room = _MEMORY.is_dir() and shutil.disk_usage(_MEMORY).free > 2 * writer.size
+    arrays: list[object] = []
+    slots, size = slotted(value, "", arrays), 0
+    # by identity, as ranks have arguments in common
+    placed: dict[int, tuple[_Place, np.ndarray]] = {}
+    for one in arrays:
+        is_large = type(one) is np.ndarray and one.nbytes >= LARGE and not one.dtype.hasobject
+        if is_near and is_large and id(one) not in placed:
+            placed[id(one)] = _Place(size, one.shape, one.dtype), one
+            size += -(-one.nbytes // ALIGNMENT) * ALIGNMENT
+    pickled = pickle.dumps((slots, [placed.get(id(one), (one,))[0] for one in arrays]))
+    if not placed:
+        return Sent(pickled)
+    has_room = _MEMORY.is_dir() and shutil.disk_usage(_MEMORY).free > 2 * size
     number, path = tempfile.mkstemp(prefix="nkilab-", dir=_MEMORY if has_room else None)
-    on_its_way = Sent(stream.getvalue(), path)
+    on_its_way = Sent(pickled, path)
     try:
-        with os.fdopen(number, "wb") as file:
-            for start, array in writer.arrays:
-                file.seek(start)
-                # in blocks, so that what lies apart is put together in the processor's caches
-                for rows in np.array_split(array, 1 + array.nbytes // BLOCK):
-                    file.write(np.ascontiguousarray(rows).reshape(-1).view(np.uint8).data)
+        _write(number, placed.values())
     except BaseException:
         on_its_way.take_away()
         raise
     return on_its_way
 
 
-class _Writer(pickle.Pickler):
-    """Leaves large arrays out, each once, and notes where they are to lie."""
-
-    def __init__(self, stream: io.BytesIO) -> None:
-        super().__init__(stream)
-        self.arrays: list[tuple[int, np.ndarray]] = []
-        self.size = 0
-        self._starts: dict[int, int] = {}
-
-    def persistent_id(self, value: Any) -> tuple[int, tuple[int, ...], np.dtype] | None:
-        """Where an array lies, with its shape and type; None for what is pickled."""
-        if type(value) is not np.ndarray or value.nbytes < LARGE or value.dtype.hasobject:
-            return None
-        if id(value) not in self._starts:
-            self._starts[id(value)] = self.size
-            self.arrays.append((self.size, value))
-            self.size += -(-value.nbytes // ALIGNMENT) * ALIGNMENT
-        return self._starts[id(value)], value.shape, value.dtype
-
-
-class _Reader(pickle.Unpickler):
-    def __init__(self, stream: io.BytesIO, memory: np.ndarray) -> None:
-        super().__init__(stream)
-        self._memory = memory
-        self._known: dict[int, np.ndarray] = {}
-
-    def persistent_load(self, place: tuple[int, tuple[int, ...], np.dtype]) -> np.ndarray:
-        """The array at a place."""
-        start, shape, dtype = place
-        if start not in self._known:
-            self._known[start] = np.ndarray(shape, dtype, self._memory.data, start)
-        return self._known[start]
+def _write(number: int, placed: Iterable[tuple[_Place, np.ndarray]]) -> None:
+    """Write arrays to an open file, each at its place."""
+    with os.fdopen(number, "wb") as file:
+        for place, array in placed:
+            file.seek(place.start)
+            file.write(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)

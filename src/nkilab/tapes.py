@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from math import prod
 from threading import Lock
-from typing import Any, NamedTuple, cast
+from typing import NamedTuple, cast
 
 import numpy as np
 
@@ -217,10 +217,10 @@ class Tape:
     ) -> tuple[list[object], tuple[object, ...]]:  # fmt: skip
         """Operands and values of a row of views of storages by number, at places."""
         values, layouts = self._program.values[known], form.layouts
-        operands: list[Any] = [None] * len(layouts)
+        operands: list[object] = [None] * len(layouts)
         for slot, number, place in zip(form.view_slots, numbers, places, strict=True):
             added = indices[slot] if indices else ()
-            operands[slot] = self._view(number, place, layouts[slot], added)
+            operands[slot] = self._view(number, place, cast(Layout, layouts[slot]), added)
         own = len(values) - len(form.number_slots)
         for slot, value in zip(form.number_slots, values[own:], strict=True):
             operands[slot] = value
@@ -316,8 +316,11 @@ class Tape:
             log += self._owned(row)
             compute_row(session, form, row.operands, row.values, row.mask)
         threads.drain()
-        if not (is_fit and all(view.storage.written.of(view) == "all" for view in self._returned)):
-            return
+        if is_fit and all(view.storage.written.of(view) == "all" for view in self._returned):
+            self._keep(log, inputs)
+
+    def _keep(self, log: Log, inputs: Sequence[int]) -> None:
+        """Have the next launch make these calls, or first write them down on memory that they share."""
         calls = [call for call in log if call is not None]
         sizes = [sum(prod(written.shape) for written in call.writes) for call in calls]
         is_large = sum(sizes) >= WORTH_THREADS * len(sizes)
@@ -333,7 +336,8 @@ class Tape:
         self._factors = [a for call in calls for a in call.arguments if isinstance(a, Factor)]
         self._buffers = {n: s.data for n, s in self._storages.items() if s.data is not None}
         self._inputs = [self._buffers.get(number) for number in inputs]
-        self._session = Session(session.machine, Program(session.machine), execute)
+        machine = self._program.machine
+        self._session = Session(machine, Program(machine), execute)
         self._session.is_replay = True
         shared = {id(memory): memory.nbytes for memory in self._places.values()}
         apart = sum(b.nbytes for number, b in self._buffers.items() if number not in self._places)

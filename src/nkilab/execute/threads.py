@@ -14,7 +14,7 @@ from __future__ import annotations
 import os
 import sys
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from queue import SimpleQueue
 from threading import Lock, Thread
@@ -23,7 +23,6 @@ from typing import Any
 import numpy as np
 
 from .._lazy import threadpools
-from ..isa.declare import Instruction
 from ..records import processors
 from ..tiles.coverage import Coverage
 from ..tiles.tile import before_reading, settle_elements
@@ -98,13 +97,11 @@ class Threads:
         return is_under_way or self._batch.touches(storages)
 
     def at_once(
-        self, compute: Callable[..., object], arguments: Sequence[object], form: Instruction,
-        operands: Sequence[Any],
-    ) -> None:  # fmt: skip
-        """Compute a call of a form that needs nothing that is under way."""
+        self, compute: Callable[..., object], arguments: Sequence[object], touched: Iterable[Coverage]
+    ) -> None:
+        """Compute a call that needs nothing that is under way."""
         if self._log is not None:
-            touched = [operands[slot].storage.written for slot in form.view_slots]
-            self._log.append(Call(compute, arguments, touched, ()))
+            self._log.append(Call(compute, arguments, [*touched], ()))
         compute(*arguments)
 
     def submit(
