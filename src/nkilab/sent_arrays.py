@@ -63,9 +63,10 @@ def sent(value: object, *, is_near: bool) -> Sent:
     slots, size = slotted(value, "", arrays), 0
     # by identity, as ranks have arguments in common
     placed: dict[int, tuple[_Place, np.ndarray]] = {}
-    for one in arrays:
-        is_large = type(one) is np.ndarray and one.nbytes >= LARGE and not one.dtype.hasobject
-        if is_near and is_large and id(one) not in placed:
+    for one in arrays if is_near else ():
+        if not isinstance(one, np.ndarray) or type(one) is not np.ndarray or one.dtype.hasobject:
+            continue
+        if one.nbytes >= LARGE and id(one) not in placed:
             placed[id(one)] = _Place(size, one.shape, one.dtype), one
             size += -(-one.nbytes // ALIGNMENT) * ALIGNMENT
     pickled = pickle.dumps((slots, [placed.get(id(one), (one,))[0] for one in arrays]))

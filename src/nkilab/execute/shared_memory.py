@@ -29,8 +29,9 @@ def shared_memory(calls: Iterable[Call], storages: Iterable[Storage]) -> dict[in
     used: list[tuple[int, int, np.ndarray]] = []
     free: dict[int, list[np.ndarray]] = {}
     places: dict[int, np.ndarray] = {}
-    own = [(*spans[id(s.written)], s) for s in storages if s.data is not None and id(s.written) in spans]
-    for first, last, storage in sorted(own, key=lambda span: (span[0], span[2].number)):
+    own = [s for s in storages if s.data is not None and id(s.written) in spans]
+    for storage in sorted(own, key=lambda s: (spans[id(s.written)][0], s.number)):
+        first, last = spans[id(storage.written)]
         while used and used[0][0] < first:
             *_, memory = heappop(used)
             free.setdefault(memory.nbytes, []).append(memory)
