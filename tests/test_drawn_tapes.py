@@ -79,11 +79,11 @@ def arrays_of(seed: int) -> tuple[np.ndarray, ...]:
 @given(steps=st.lists(STEPS, min_size=1, max_size=9), unwritten=st.sampled_from([0, 0, 1]))
 def test_every_launch_of_a_drawn_program_leaves_what_the_first_would(steps: Any, unwritten: int) -> None:
     kernel, first = drawn([*steps, (LINES[-1], 0, 0), (LINES[-1], 3, 1)], unwritten), []
-    for n in range(4):
+    for n in range(6):
         tapes.forget_tapes()
         first.append(outcome(kernel, *arrays_of(n)))
     tapes.forget_tapes()
-    assert [outcome(kernel, *arrays_of(n)) for n in range(4)] == first
+    assert [outcome(kernel, *arrays_of(n)) for n in range(6)] == first
 
 
 LOOPS = ("range(24)", "nl.affine_range(9)", "nl.sequential_range(12)", "range(1, 20, 3)")
@@ -136,11 +136,11 @@ def masked(x, steps):  # type: ignore[no-untyped-def]
 @given(steps=st.lists(st.tuples(st.integers(0, 3), st.integers(1, 15), st.integers(1, 3)), max_size=3))
 def test_drawn_masks_are_those_of_the_first_launch(steps: list[tuple[int, int, int]]) -> None:
     first = []
-    for n in range(4):
+    for n in range(6):
         tapes.forget_tapes()
         first.append(outcome(masked, x_of(n), tuple(steps)))
     tapes.forget_tapes()
-    assert [outcome(masked, x_of(n), tuple(steps)) for n in range(4)] == first
+    assert [outcome(masked, x_of(n), tuple(steps)) for n in range(6)] == first
 
 
 @pytest.mark.parametrize("line", ['nl.device_print("first", tile[0:1, 0:1])', "str(tile)"])

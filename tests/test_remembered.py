@@ -14,7 +14,7 @@ import nkilab
 from nkilab import remembered, tapes
 from nkilab.errors import NkilabError
 
-from .test_tapes import module, x_of
+from .test_tapes import module, replays, x_of
 
 
 @pytest.fixture(autouse=True)
@@ -29,15 +29,7 @@ def fresh(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     remembered.forget_launches()
 
 
-@pytest.fixture
-def computed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """A number for each launch that is computed from a tape."""
-    rows: list[int] = []
-    play = tapes.Tape.play
-    monkeypatch.setattr(
-        tapes.Tape, "play", lambda tape, session: (play(tape, session), rows.append(tape.size))
-    )
-    return rows
+played = pytest.fixture(replays, name="played")
 
 
 def _answers() -> tuple[int, int]:
@@ -45,7 +37,7 @@ def _answers() -> tuple[int, int]:
     return remembered._answers[True], remembered._answers[False]
 
 
-def test_the_same_launch_again_is_looked_up(computed: list[int]) -> None:
+def test_the_same_launch_again_is_looked_up(played: list[int]) -> None:
     kernel = module("return scaled(x, 2.0), scaled(x, 3.0)").kernel
     for _ in range(18):
         # equal bytes elsewhere in memory
@@ -53,16 +45,16 @@ def test_the_same_launch_again_is_looked_up(computed: list[int]) -> None:
         np.testing.assert_array_equal(double, x_of(0) * 2)
         np.testing.assert_array_equal(triple, x_of(0) * 3)
     assert _answers() == (17, 1)
-    assert computed == []
+    assert played == []
 
 
-def test_nothing_is_kept_without_being_asked(monkeypatch: pytest.MonkeyPatch, computed: list[int]) -> None:
+def test_nothing_is_kept_without_being_asked(monkeypatch: pytest.MonkeyPatch, played: list[int]) -> None:
     monkeypatch.delenv("NKILAB_REMEMBER")
     kernel = module("return scaled(x, 2.0)").kernel
     for _ in range(3):
         kernel(x_of(0))
     assert not remembered._launches
-    assert len(computed) == 2
+    assert len(played) == 2
 
 
 def test_an_array_changed_in_place_is_another_launch() -> None:
@@ -91,7 +83,7 @@ def test_a_result_that_is_changed_stays_changed_for_its_owner_alone() -> None:
         result[...] = 0
 
 
-def test_an_input_that_is_returned_is_the_array_itself_each_time(computed: list[int]) -> None:
+def test_an_input_that_is_returned_is_the_array_itself_each_time(played: list[int]) -> None:
     kernel = module("return scaled(x, 2.0), x").kernel
     x = x_of(0)
     is_shared = []
@@ -99,7 +91,7 @@ def test_an_input_that_is_returned_is_the_array_itself_each_time(computed: list[
         _, same = kernel(x)
         is_shared.append(np.shares_memory(same, x))
     assert len(set(is_shared)) == 1
-    assert len(computed) == 2
+    assert len(played) == 2
 
 
 def test_the_same_array_twice_is_no_other_launch_than_equal_ones() -> None:
@@ -169,7 +161,7 @@ def test_warnings_come_each_time() -> None:
             kernel(np.full((4, 4), 100, np.float32))
 
 
-def test_arrays_that_are_kept_stay_within_the_limit(computed: list[int]) -> None:
+def test_arrays_that_are_kept_stay_within_the_limit(played: list[int]) -> None:
     kernel = module("return scaled(x, 2.0)").kernel
     # 256 KB go in and out: of three launches two fit into a megabyte
     for n in (0, 1, 2, 0, 2):

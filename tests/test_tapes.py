@@ -56,15 +56,20 @@ def no_tapes(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     tapes.forget_tapes()
 
 
-@pytest.fixture
-def played(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The number of rows of each launch that was computed from a tape."""
+def replays(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The number of rows of each launch that is computed from a tape from here on."""
     rows: list[int] = []
-    play = tapes.Tape.play
-    monkeypatch.setattr(
-        tapes.Tape, "play", lambda tape, session: (play(tape, session), rows.append(tape.size))
-    )
+
+    def counted(name: str) -> Callable[..., Any]:
+        own = getattr(tapes.Tape, name)
+        return lambda tape, data: (own(tape, data), rows.append(tape.size))[0]
+
+    for name in ("play", "again"):
+        monkeypatch.setattr(tapes.Tape, name, counted(name))
     return rows
+
+
+played = pytest.fixture(replays, name="played")
 
 
 def module(body: str, parameters: str = "") -> Any:

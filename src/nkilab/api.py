@@ -327,6 +327,8 @@ class NkilabWorld:
         self.launching: Callable[..., list[Launched]] = launch_ranks
         # what takes kernels whose arguments a framework traces, and returns what stands in for the results
         self.staging: Callable[..., Any] | None = None
+        # `_launch`, of which torch.compile traces no frame
+        self._apart: Callable[..., Launched] | None = None
         # called with every launch
         self.observers: list[Callable[[Shown], None]] = []
 
@@ -336,8 +338,8 @@ class NkilabWorld:
             return self.staging(kernel, args, kwargs)
         if "torch._dynamo" in sys.modules:
             # torch.compile breaks its graph at a kernel that is not wrapped, and traces none of our frames
-            apart = sys.modules["torch"].compiler.disable(self._launch)
-            return apart(kernel, args, kwargs).results
+            self._apart = self._apart or sys.modules["torch"].compiler.disable(self._launch)
+            return self._apart(kernel, args, kwargs).results
         return self._launch(kernel, args, kwargs).results
 
     def _launch(self, kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Launched:

@@ -8,9 +8,14 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, NoReturn
 
+import numpy as np
+from msgspec import Struct
+
+from .arguments import Call
 from .arrays import (
     ArraySpec,
     array_namespace,
+    chosen_framework,
     dtype_of,
     framework_of,
     from_numpy,
@@ -77,15 +82,73 @@ def tensors_in(result: Any) -> list[View]:
     return views
 
 
-def input_tensor(session: Session, kernel: Kernel, value: Any, name: str, frameworks: list[Any]) -> View:
-    """The HBM tensor of an array of the host, whose framework is added to a list."""
-    frameworks.append(array_namespace(value) or origin_of(value))
-    if session.has_data and loses_gradient(value):
+class BoundCall(Struct, frozen=True):
+    """The arguments of a call by the parameters of the kernel.
+
+    Args:
+        call: the arguments as they were given.
+        values: the arguments.
+        outlines: the same with names in place of arrays, by parameter.
+        arrays: among them, by name.
+    """
+
+    call: Call
+    values: tuple[object, ...]
+    outlines: dict[str, object]
+    arrays: dict[str, object]
+
+    @classmethod
+    def of(cls, kernel: Kernel, call: Call) -> BoundCall:
+        """Bind a call.
+
+        Raises:
+            UseError: if the arguments do not fit.
+        """
+        bound, arrays = bind(kernel, *call).arguments, dict[str, object]()
+
+        def name_of(array: object, name: str) -> str:
+            arrays[name] = array
+            return name
+
+        outlines = {name: map_arrays(value, name, name_of) for name, value in bound.items()}
+        return cls(call, (*bound.values(),), outlines, arrays)
+
+    def elements(self, kernel: Kernel) -> list[np.ndarray]:
+        """Those of the arrays; see `with_data`."""
+        return [to_numpy(with_data(kernel, array, name)) for name, array in self.arrays.items()]
+
+    @property
+    def framework(self) -> object:
+        """That of the results."""
+        return chosen_framework(list(map(_framework, self.arrays.values())))
+
+
+def _framework(value: object) -> object:
+    return array_namespace(value) or origin_of(value)
+
+
+def with_data(kernel: Kernel, value: object, name: str) -> object:
+    """An argument whose elements can be read from here; that its gradient is lost is told.
+
+    Raises:
+        UseError: if it has none; names the argument.
+    """
+    if loses_gradient(value):
         ask().notice(
             f"{kernel.name}: {name} requires a gradient, and none flows through a kernel that is called "
             "as it is; use nkilab.torch.wrap(kernel, backward=...), or torch.no_grad()"
         )
-    value = with_elements(value, name) if session.has_data else outlined(value, name)
+    if isinstance(value, ArraySpec):
+        raise UseError(
+            f"argument {name} is a spec, which has no data", hint="pass an array to run the kernel"
+        )
+    return with_elements(value, name)
+
+
+def input_tensor(session: Session, kernel: Kernel, value: Any, name: str, frameworks: list[Any]) -> View:
+    """The HBM tensor of an array of the host, whose framework is added to a list."""
+    frameworks.append(_framework(value))
+    value = with_data(kernel, value, name) if session.has_data else outlined(value, name)
     dtype = dtype_of(value, name)
     shape = shape_of(value, name)
     storage = session.new_storage(shape, dtype, HBM, "input", name)
@@ -97,10 +160,6 @@ def input_tensor(session: Session, kernel: Kernel, value: Any, name: str, framew
     if may_change or (is_written and not is_shared(value)):
         storage.host_array = value
     if session.has_data:
-        if framework_of(value) == "spec":
-            raise UseError(
-                f"argument {name} is a spec, which has no data", hint="pass an array to run the kernel"
-            )
         elements = to_numpy(value)
         # the user's array is written in place, unless his framework's arrays never change
         storage.allocate(elements.copy() if is_written and not elements.flags.writeable else elements)
@@ -194,9 +253,9 @@ def bind(kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any]) -> inspe
         UseError: if they do not fit.
     """
     try:
-        return inspect.signature(kernel.function).bind(*args, **kwargs)
+        return kernel.signature.bind(*args, **kwargs)
     except TypeError as error:
-        names = list(inspect.signature(kernel.function).parameters)
+        names = list(kernel.signature.parameters)
         unknown = next((name for name in kwargs if name not in names), "")
         listed = f"{kernel.name} takes {', '.join(names) or 'none'}"
         hint = did_you_mean(unknown, names, listed) if unknown else listed

@@ -14,8 +14,9 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from .arguments import Call
-from .arrays import chosen_framework, write_back
+from .arrays import chosen_framework, from_numpy, write_back
 from .border import (
+    BoundCall,
     bind,
     check_results,
     input_tensor,
@@ -119,8 +120,9 @@ def _on_data(
     kernel: Kernel, call: Call, program_grid: ProgramGrid, machine: Machine, run: Run, on_shapes: Run
 ) -> Launched:
     """Run a kernel on data, compute again what launches like this one compute, or look up what it left."""
-    tape = tape_of(kernel, call, machine)
-    launch_asked = asked(tape, call)
+    bound = BoundCall.of(kernel, call)
+    tape = tape_of(kernel, bound, machine)
+    launch_asked = asked(tape, bound)
     known = recalled(launch_asked)
     if tape is not None and isinstance(tape.launched, Launched) and known is not None:
         return replace(tape.launched, results=map_tensors(tape.results, lambda _: known.pop(0)))
@@ -129,7 +131,7 @@ def _on_data(
     try:
         if not tape.was_tried and kernel.spelling == "nki" and has_uniform_loops(kernel.function):
             _trace(tape, on_shapes)
-        launched, is_fixed = _on_tape(tape, kernel, call, program_grid, machine, run)
+        launched, is_fixed = _on_tape(tape, kernel, bound, program_grid, machine, run)
     finally:
         tape.was_tried = True
         tape.rewind()
@@ -152,7 +154,7 @@ def _trace(tape: Tape, on_shapes: Run) -> None:
 
 
 def _on_tape(
-    tape: Tape, kernel: Kernel, call: Call, program_grid: ProgramGrid, machine: Machine, run: Run
+    tape: Tape, kernel: Kernel, bound: BoundCall, program_grid: ProgramGrid, machine: Machine, run: Run
 ) -> tuple[Launched, bool]:
     """Run a kernel whose rows a tape may keep, or compute those that it has.
 
@@ -163,12 +165,16 @@ def _on_tape(
     if not isinstance(recorded, Launched):
         launched = run({TAPE: tape})[0]
         return launched, tape.launched is not None
-    rank = _prepared(kernel, call, _sessions(kernel, machine, program_grid, 0, None, execute), {})
-    session = rank.sessions[0]
     try:
+        if tape.has_calls:
+            elements = iter(tape.again(bound.elements(kernel)))
+            results = map_tensors(tape.results, lambda _: from_numpy(next(elements), bound.framework))
+            return replace(recorded, results=results), True
+        rank = _prepared(kernel, bound.call, _sessions(kernel, machine, program_grid, 0, None, execute), {})
+        session = rank.sessions[0]
         with one_blas_thread(), tracing(session), phase("executing"):
             tape.play(session)
-            framework = chosen_framework(rank.frameworks)
+            framework = bound.framework
             results = map_tensors(tape.results, lambda t: output_array(session, kernel, t, framework))
     except (NkilabError, RunNeeded):
         # what the user is told, the kernel says at its lines

@@ -7,7 +7,7 @@ import pickle
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Executor, Future
+from concurrent.futures import Executor, Future, ProcessPoolExecutor
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import partial
@@ -27,6 +27,7 @@ from .errors import NkilabError, RuleError, UsageError
 from .hook import ServedFinder, switch_on
 from .launches import Launched
 from .machine import Topology
+from .sent_arrays import Sent, sent
 from .trace.session import ask, running, set_world
 from .trace.source import place_of, user_frame
 from .tracebacks import public
@@ -117,8 +118,16 @@ def launch(
                 )  # fmt: skip
             return Results({rank: one.results for rank, one in enumerate(left)}, {})
         together = [sorted(group) for group in groups] if groups is not None else joined_ranks(calls)
-        tasks = [_Task.of(launched_kernel, calls, part, ranks, topology, target) for part in together]
-        return _gathered(launched_kernel, [(task, executor.submit(_run_task, task)) for task in tasks])
+        is_near, tasks = isinstance(executor, ProcessPoolExecutor), list[_Running]()
+        try:
+            for part in together:
+                own = sent([calls[rank] for rank in part], is_near=is_near)
+                task = _Task.of(launched_kernel, own, part, ranks, topology, target)
+                tasks.append((task, executor.submit(_run_task, task)))
+            return _gathered(launched_kernel, tasks)
+        finally:
+            for task, _ in tasks:
+                task.calls.take_away()
 
     return run
 
@@ -202,7 +211,7 @@ class _Task:
     """Ranks that run together in one worker, which may not serve the names of NKI yet."""
 
     kernel: bytes | Kernel
-    calls: bytes
+    calls: Sent
     ranks: tuple[int, ...]
     launched: int
     topology: Topology | None
@@ -212,14 +221,16 @@ class _Task:
 
     @classmethod
     def of(
-        cls, kernel: Kernel, calls: Sequence[Call], ranks: Sequence[int], launched: int,
-        topology: Topology | None, target: str,
+        cls, kernel: Kernel, own: Sent, ranks: Sequence[int], launched: int, topology: Topology | None,
+        target: str,
     ) -> _Task:  # fmt: skip
-        """What some ranks of a launch have to do, ready to be sent."""
-        own = pickle.dumps([calls[rank] for rank in ranks])
+        """What some ranks of a launch have to do with calls of their own, ready to be sent."""
         chip = target or api.settings().target
         pickled = pickle.dumps(kernel) if Reference.of(kernel.function, Kernel) else kernel
         return cls(pickled, own, tuple(ranks), launched, topology, chip, api.settings().version, os.getpid())
+
+
+_Running = tuple[_Task, Future[Any]]
 
 
 def _run_task(task: _Task) -> tuple[list[Any] | None, Any]:
@@ -232,7 +243,7 @@ def _run_task(task: _Task) -> tuple[list[Any] | None, Any]:
         switch_on(task.version)
     try:
         kernel = pickle.loads(task.kernel) if isinstance(task.kernel, bytes) else task.kernel
-        calls = pickle.loads(task.calls)
+        calls = task.calls.read()
         machine = api.machine_for(kernel, task.target)
         with _BUSY:
             left = api.WORLD.launching(
@@ -256,7 +267,7 @@ def _sent(error: Exception) -> Exception:
     return error
 
 
-def _gathered(kernel: Kernel, tasks: Sequence[tuple[_Task, Future[Any]]]) -> Results:
+def _gathered(kernel: Kernel, tasks: Sequence[_Running]) -> Results:
     """The results of all tasks; the first rank that raised, in order of tasks, stops all."""
     values: dict[int, Any] = {}
     missing: dict[int, str] = {}
@@ -279,7 +290,7 @@ def _gathered(kernel: Kernel, tasks: Sequence[tuple[_Task, Future[Any]]]) -> Res
     return Results(values, missing)
 
 
-def _end(kernel: Kernel, tasks: Sequence[tuple[_Task, Future[Any]]], failure: Any) -> NoReturn:
+def _end(kernel: Kernel, tasks: Sequence[_Running], failure: Any) -> NoReturn:
     """Begin no further task, and raise what a rank raised."""
     for _, other in tasks:
         other.cancel()

@@ -17,8 +17,8 @@ import numpy as np
 from msgspec import Struct
 
 from .argument_checks import megabytes
-from .arguments import Call
-from .arrays import chosen_framework, framework_of, from_numpy, loses_gradient, origin_of, to_numpy
+from .arrays import from_numpy, loses_gradient, origin_of, to_numpy
+from .border import BoundCall
 
 # bytes of an array by which it is looked up, before all of them are compared
 SAMPLE = 512
@@ -48,17 +48,16 @@ def limit() -> int:
     return megabytes("NKILAB_REMEMBER", "0", "arrays")
 
 
-def asked(tape: object, call: Call) -> Asked | None:
+def asked(tape: object, call: BoundCall) -> Asked | None:
     """What to look a launch up by; None where nothing is remembered, or more matters than arrays' bytes."""
     if tape is None or not limit():
         return None
-    args, kwargs = call
-    values = [value for value in (*args, *kwargs.values()) if framework_of(value)]
+    values = call.arrays.values()
     if not all(type(a) is np.ndarray or (origin_of(a) == "torch" and not loses_gradient(a)) for a in values):
         return None
     arrays = [to_numpy(array) for array in values]
     samples = [array.reshape(-1)[:: 1 + array.nbytes // SAMPLE].tobytes() for array in arrays]
-    return Asked((tape, *samples), arrays, chosen_framework([origin_of(array) for array in values]))
+    return Asked((tape, *samples), arrays, call.framework)
 
 
 def recalled(launch: Asked | None) -> list[Any] | None:

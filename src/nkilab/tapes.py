@@ -11,22 +11,33 @@ import os
 import sys
 import warnings
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from itertools import zip_longest
 from math import prod
 from threading import Lock
 from typing import NamedTuple, cast
 
 import numpy as np
 
-from .arguments import Call as Arguments
 from .arrays import dtype_of, framework_of, shape_of
+from .border import BoundCall
 from .dialects.kernel import Kernel
 from .dialects.lasting import can_start_again
 from .dialects.uniform import itself, readings
 from .errors import NkilabError
-from .execute import Call, Factor, Log, Threads, compute_row, execute, is_at_once, lend, one_blas_thread
+from .execute import (
+    Call,
+    Factor,
+    Log,
+    Threads,
+    compute_row,
+    execute,
+    is_at_once,
+    lend,
+    one_blas_thread,
+    open_threads,
+    shared_memory,
+)
 from .isa.declare import Instruction
 from .machine import Machine
 from .tiles.tile import HBM, SEQUENCER, Index, Layout, Storage, View, noting_looks
@@ -109,8 +120,19 @@ class Tape:
         # the calls of a launch, on arrays that stay; those for threads, if they are worth it; what they join
         self._calls: list[Call] = []
         self._buffers: dict[int, np.ndarray] = {}
+        # per array of a launch what its elements are copied to; None where no row names it
+        self._inputs: list[np.ndarray | None] = []
+        # by number of a storage the bytes that it lies in, in which others lie before and after
+        self._places: dict[int, np.ndarray] = {}
+        self._is_played = False
+        self._session: Session
         self._log: Log = []
         self._factors: list[Factor] = []
+
+    @property
+    def has_calls(self) -> bool:
+        """Whether its rows are calls that were written down."""
+        return bool(self._calls)
 
     @property
     def says_more(self) -> bool:
@@ -166,17 +188,17 @@ class Tape:
         program = self._program
         stored, start = program.storage_column, program.operand_start
         slots, offsets = stored.tolist(), program.offset_column.tolist()
-        widths = [len(form.view_slots) for form in program.forms]
+        forms = [(form, len(form.view_slots)) for form in program.forms]
         columns = (program.form_column, program.line_column, program.value_column, start[:-1])
         alike: dict[tuple[object, ...], Row] = {}
         for number, (kind, line, known, first) in enumerate(zip(*(c.tolist() for c in columns), strict=True)):
-            own = slice(first, first + widths[kind])
+            form, count = forms[kind]
             mask, indices = self._unsaid.get(number, _NOTHING)
-            key = (kind, line, known, id(mask), indices, *slots[own], *offsets[own])
+            numbers, places = slots[first : first + count], offsets[first : first + count]
+            key = (kind, line, known, id(mask), indices, *numbers, *places)
             row = alike.get(key)
             if row is None:
-                form, places = program.forms[kind], zip(slots[own], offsets[own], strict=True)
-                call = self._call(form, known, indices, *places)
+                call = self._call(form, known, indices, numbers, places)
                 row = alike[key] = Row(program.lines[line], form, *call, mask)
             self._rows.append(row)
         self._are_calls = not any(indices for _, indices in self._unsaid.values())
@@ -190,28 +212,30 @@ class Tape:
                 self._last.setdefault(row, []).extend(views[number])
 
     def _call(
-        self, form: Instruction, known: int, indices: tuple[Indices, ...], *slots: tuple[int, int]
-    ) -> tuple[list[object], tuple[object, ...]]:
-        """Operands and values of a row."""
-        values = self._program.values[known]
-        own, places = len(values) - len(form.number_slots), iter(slots)
-        numbers = iter(values[own:])
-        operands: list[object] = [
-            self._view(*next(places), layout, added)
-            if isinstance(layout, Layout)
-            else (None if layout is None else next(numbers))
-            for layout, added in zip_longest(form.layouts, indices, fillvalue=())
-        ]
+        self, form: Instruction, known: int, indices: tuple[Indices, ...], numbers: list[int],
+        places: list[int],
+    ) -> tuple[list[object], tuple[object, ...]]:  # fmt: skip
+        """Operands and values of a row of views of storages by number, at places."""
+        values, layouts = self._program.values[known], form.layouts
+        operands: list[object] = [None] * len(layouts)
+        for slot, number, place in zip(form.view_slots, numbers, places, strict=True):
+            added = indices[slot] if indices else ()
+            operands[slot] = self._view(number, place, cast(Layout, layouts[slot]), added)
+        own = len(values) - len(form.number_slots)
+        for slot, value in zip(form.number_slots, values[own:], strict=True):
+            operands[slot] = value
         return operands, values[:own]
 
     def _view(self, number: int, offset: int, layout: Layout, indices: Indices = ()) -> View:
         key = (number, offset, layout, indices)
-        if key not in self._views:
-            if number not in self._storages:
-                self._storages[number] = Storage(number, *self._program.storages[number])
+        view = self._views.get(key)
+        if view is None:
+            storage = self._storages.get(number)
+            if storage is None:
+                storage = self._storages[number] = Storage(number, *self._program.storages[number])
             added = tuple(Index(self._view(*of), step, most, many) for of, step, most, many in indices)
-            self._views[key] = View(self._storages[number], offset, layout, added)
-        return self._views[key]
+            view = self._views[key] = View(storage, offset, layout, added)
+        return view
 
     def play(self, session: Session) -> None:
         """Compute the rows on the inputs of a session.
@@ -219,7 +243,7 @@ class Tape:
         Raises:
             RunNeeded, NkilabError: where the user would be told of something.
         """
-        session.is_replay = True
+        session.is_replay = self._is_played = True
         # what is said of a result names the line that made it
         session.program.lines = self._program.lines
         if not self._rows:
@@ -227,16 +251,6 @@ class Tape:
         inputs = [storage for key, storage in session.shared.items() if key[0] == "input"]
         known = self._storages
         own = [(known[s.number], s.data) for s in inputs if s.number in known and s.data is not None]
-        if self._calls:
-            for storage, data in own:
-                np.copyto(self._buffers[storage.number], data)
-            is_behind = bool(self._log) and session.threads is not None
-            if is_behind:
-                session.threads.play(self._log)
-            for compute, arguments, _, _ in () if is_behind else self._calls:
-                compute(*arguments)
-            self._hand_on()
-            return
         # arrays that stay are worth it from the second of its launches on
         may_keep = self.was_tried and self._are_calls and all(map(self._is_whole, self._returned))
         needed = self._needed() if may_keep else 0
@@ -244,9 +258,27 @@ class Tape:
         for storage, data in own:
             storage.allocate(data.copy() if is_kept else data)
         if is_kept:
-            self._record(session, needed)
+            self._record(session, [storage.number for storage in inputs])
         else:
             self._compute(session)
+
+    def again(self, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
+        """Make the calls that were written down, on other inputs; the elements of the results.
+
+        Raises:
+            RunNeeded: where the user would be told of something.
+        """
+        session, threads = self._session, open_threads() if self._log else None
+        session.reset_registers()
+        for buffer, elements in zip(self._inputs, inputs, strict=True):
+            if buffer is not None:
+                np.copyto(buffer, elements)
+        with one_blas_thread(), tracing(session):
+            if threads is not None:
+                threads.play(self._log)
+            for compute, arguments, _, _ in () if threads is not None else self._calls:
+                compute(*arguments)
+            return [self._buffers[view.storage.number].copy() for view in self._returned]
 
     def _compute(self, session: Session) -> None:
         """Compute row after row, and let go of what no later one names."""
@@ -259,12 +291,14 @@ class Tape:
             for view in self._last.get(number, ()):
                 view.forget()
 
-    def _record(self, session: Session, needed: int) -> None:
+    def _record(self, session: Session, inputs: Sequence[int]) -> None:
         """Compute rows on arrays that stay, and write down what is called, if that is so in each launch.
 
         Loads lend as they do in a first launch: what waits with others, and adds up with them, is the same.
         """
         log: Log = []
+        for number, memory in self._places.items():
+            self._storages[number].lie_in(memory)
         session.threads = threads = Threads(0, log)
         is_fit = True
         for row in self._rows:
@@ -282,18 +316,37 @@ class Tape:
             log += self._owned(row)
             compute_row(session, form, row.operands, row.values, row.mask)
         threads.drain()
-        if not is_fit:
-            return
-        self._calls = calls = [call for call in log if call is not None]
+        if is_fit and all(view.storage.written.of(view) == "all" for view in self._returned):
+            self._keep(log, inputs)
+
+    def _keep(self, log: Log, inputs: Sequence[int]) -> None:
+        """Have the next launch make these calls, or first write them down on memory that they share."""
+        calls = [call for call in log if call is not None]
         sizes = [sum(prod(written.shape) for written in call.writes) for call in calls]
-        self._log = log if sum(sizes) >= WORTH_THREADS * len(sizes) else []
+        is_large = sum(sizes) >= WORTH_THREADS * len(sizes)
+        own = [s for n, s in self._storages.items() if s.scope != "input" and n not in self._kept]
+        # calls that threads share out have no order in which one is done with memory before another begins
+        places = {} if is_large or self._places else shared_memory(calls, own)
+        if places:
+            # the next launch computes there
+            self._places = places
+            return
+        self._calls = calls
+        self._log = log if is_large else []
         self._factors = [a for call in calls for a in call.arguments if isinstance(a, Factor)]
         self._buffers = {n: s.data for n, s in self._storages.items() if s.data is not None}
-        self.kept_bytes = needed
+        self._inputs = [self._buffers.get(number) for number in inputs]
+        machine = self._program.machine
+        self._session = Session(machine, Program(machine), execute)
+        self._session.is_replay = True
+        shared = {id(memory): memory.nbytes for memory in self._places.values()}
+        apart = sum(b.nbytes for number, b in self._buffers.items() if number not in self._places)
+        self.kept_bytes = apart + sum(shared.values())
         for tape in list(_tapes.values()):
             if sum(t.kept_bytes for t in _tapes.values()) > MOST_OF_ALL and tape is not self:
                 tape.let_go()
-        self._hand_on()
+        for view in self._returned:
+            view.storage.data = self._buffers[view.storage.number].copy()
 
     def _owned(self, row: Row) -> Iterator[Call]:
         """Give tiles of a row elements of their own where those that were lent do not do; the copies."""
@@ -302,7 +355,7 @@ class Tape:
             lent = view.storage.lent
             if lent is not None and (slot in row.form.written_slots or not self._is_whole(view)):
                 view.storage.own()
-                yield Call(np.copyto, (view.storage.data, lent), (), ())
+                yield Call(np.copyto, (view.storage.data, lent), (view.storage.written,), ())
 
     def _keep_only(self, session: Session, row: Row) -> None:
         """Give the tape up before a row of which data say what it leaves written, if a launch is replayed."""
@@ -312,11 +365,6 @@ class Tape:
         if not all(row.view(slot).storage.written.is_full for slot in form.written_slots):
             self.launched, self._why_not = None, "data say what of its tiles it leaves written"
             raise RunNeeded
-
-    def _hand_on(self) -> None:
-        """Make the results the caller's own."""
-        for view in self._returned:
-            view.storage.data = self._buffers[view.storage.number].copy()
 
     def _needed(self) -> int:
         """Bytes of arrays that stay: none for tiles that are loaded from inputs alone, and named whole."""
@@ -336,18 +384,18 @@ class Tape:
         return is_all and (storage.scope != "input" or storage.number not in self._kept)
 
     def rewind(self) -> None:
-        """Let go of all elements but those that the next launch writes again."""
+        """Let go of all elements but those that calls which were written down write again."""
         for factor in self._factors:
             factor.forget()
-        if not self._calls:
-            for view in self._views.values():
-                view.forget()
+        for view in self._views.values() if self._is_played else ():
+            view.forget()
+        self._is_played = False
 
     def let_go(self) -> None:
         """Keep no array from launch to launch, unless one is under way."""
         if self.lock.acquire(blocking=False):
             self._calls, self._log, self._factors, self._buffers, self.kept_bytes = [], [], [], {}, 0
-            self.rewind()
+            self._inputs, self._places = [], {}
             self.lock.release()
 
 
@@ -403,24 +451,24 @@ def explain(kernel: str, why: str) -> None:
 _tapes: OrderedDict[object, Tape] = OrderedDict()
 
 
-def tape_of(kernel: Kernel, call: Arguments, machine: Machine) -> Tape | None:
+def tape_of(kernel: Kernel, call: BoundCall, machine: Machine) -> Tape | None:
     """The tape of launches like this one, a blank one for the first; None where each may differ."""
-    function, (args, kwargs) = kernel.function, call
+    function = kernel.function
     is_watched = is_at_once() or sys.gettrace() is not None or sys.getprofile() is not None
     why = "a check or a debugger watches it" if is_watched else "it has a schedule" if kernel.schedule else ""
     known = None if why else readings(function)
-    outlines = None if why else _outlines([*args, *kwargs.values()])
-    if known is None or outlines is None:
+    arrays = None if why else _outlines(call.arrays)
+    if known is None or arrays is None:
         explain(kernel.name, why or "what it reads, or an argument, cannot be compared")
         return None
     variables = [(name, os.environ[name]) for name in os.environ if name.startswith(_VARIABLES)]
     key = (
-        itself(function), known, outlines, *kwargs, itself(machine), kernel.spelling, kernel.version,
-        kernel.grid, repr(kernel.options), *sorted(variables),
+        itself(function), known, arrays, repr(call.outlines), *map(type, call.values), itself(machine),
+        kernel.spelling, kernel.version, kernel.grid, repr(kernel.options), *sorted(variables),
     )  # fmt: skip
     tape = _tapes.get(key)
     if tape is None:
-        if not can_start_again(function, [*args, *kwargs.values()]):
+        if not can_start_again(function, call.values):
             explain(kernel.name, "it prints, uses random numbers, or changes something outside of the kernel")
             return None
         tape = _tapes[key] = Tape()
@@ -435,17 +483,15 @@ def forget_tapes() -> None:
     _tapes.clear()
 
 
-def _outlines(values: Iterable[object]) -> tuple[object, ...] | None:
-    """Arguments as far as rows depend on them: of arrays framework, shape and type; None if one is odd."""
+def _outlines(arrays: Mapping[str, object]) -> tuple[object, ...] | None:
+    """Arrays as far as rows depend on them: name, framework, shape and type; None if one is odd."""
     outlines: list[object] = []
-    for value in values:
-        kind = framework_of(value)
+    for name, array in arrays.items():
+        kind = framework_of(array)
         if kind in ("array", "dlpack"):
             return None
         try:
-            outlines.append(
-                (kind, shape_of(value, ""), dtype_of(value, "")) if kind else (type(value), repr(value))
-            )
+            outlines += (name, kind, shape_of(array, name), dtype_of(array, name))
         except NkilabError:
             return None
     return tuple(outlines)

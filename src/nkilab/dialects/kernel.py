@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator
-from inspect import iscoroutinefunction, isgeneratorfunction
+from functools import cached_property
+from inspect import Signature, iscoroutinefunction, isgeneratorfunction, signature
 from operator import index as as_index
 from typing import Any, NoReturn
 
@@ -156,6 +157,11 @@ class Kernel:
     def name(self) -> str:
         """The name of the function."""
         return getattr(self.function, "__name__", "kernel")
+
+    @cached_property
+    def signature(self) -> Signature:
+        """The parameters of the function."""
+        return signature(self.function)
 
     @property
     def func(self) -> Callable[..., Any]:

@@ -13,6 +13,7 @@ import dis
 from collections.abc import Iterable
 from functools import lru_cache
 from itertools import chain, islice, pairwise
+from operator import is_
 from types import CodeType, FrameType, FunctionType, MethodType, ModuleType
 from typing import Any, NamedTuple
 
@@ -220,15 +221,50 @@ def itself(value: object) -> MethodType:
     return MethodType(itself, value)
 
 
-def readings(function: Any) -> tuple[Any, ...] | None:
+def readings(function: Any) -> MethodType | None:
     """What the text of a function reads beyond its arguments, to compare; None if it may read anything.
 
     Numbers and texts by value, functions of the user's by what they read in turn, anything else as itself.
     """
-    known: dict[FunctionType, list[Any]] = {}
-    if type(function) is not FunctionType or not _is_read_by(function, known):
+    if type(function) is not FunctionType:
         return None
-    return tuple((one.__code__, *values) for one, values in known.items())
+    readers, objects, answer = _READ.get(function, _UNREAD)
+    if readers and all(map(is_, chain.from_iterable(map(_objects_of, readers)), objects)):
+        return answer
+    known: dict[FunctionType, list[Any]] = {}
+    if not _is_read_by(function, known):
+        return None
+    answer = _one(tuple((one.__code__, *values) for one, values in known.items()))
+    readers = [(one, names_of(one.__code__)) for one in known]
+    if len(_READ) >= _MOST_READ:
+        _READ.clear()
+    _READ[function] = readers, [*chain.from_iterable(map(_objects_of, readers))], answer
+    return answer
+
+
+# functions with the names that they read
+_Readers = list[tuple[FunctionType, tuple[str, ...]]]
+# by function: whatever it leads to reads, the objects that these names stood for last, and what was said then
+_READ: dict[FunctionType, tuple[_Readers, list[Any], MethodType | None]] = {}
+_UNREAD: tuple[_Readers, list[Any], MethodType | None] = ([], [], None)
+_MOST_READ = 512
+
+
+def _objects_of(reader: tuple[FunctionType, tuple[str, ...]]) -> list[Any]:
+    """The objects that decide what a function reads: as long as they are the same, it reads the same."""
+    function, read = reader
+    names, named, own = function.__globals__, function.__kwdefaults__ or {}, vars(function)
+    objects = [function.__code__, function.__defaults__, *named, *named.values(), *own, *own.values(), None]
+    for name in read:
+        value = names.get(name, builtins)
+        objects.append(value.function if type(value) is Kernel else value)
+    return objects
+
+
+@lru_cache(maxsize=_MOST_READ)
+def _one(answer: tuple[Any, ...]) -> MethodType:
+    """Of equal answers one."""
+    return itself(answer)
 
 
 def _is_read_by(function: FunctionType, known: dict[FunctionType, list[Any]]) -> bool:

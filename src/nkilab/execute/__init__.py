@@ -2,6 +2,7 @@
 
 from .batch import Call as Call
 from .joined_products import Factor as Factor
+from .shared_memory import shared_memory as shared_memory
 from .step import compute_row as compute_row
 from .step import elements_of as elements_of
 from .step import execute as execute

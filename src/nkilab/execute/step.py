@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
 import numpy as np
 
 from ..isa.declare import Instruction
+from ..tiles.coverage import Coverage
 from ..tiles.indirect import Rows, gathered, rows_of, scattered
 from ..tiles.tile import View, memory_of
 from ..trace.session import Session, current
@@ -109,13 +110,13 @@ def compute_row(
     part = _part(form, arrays, mask, unwritten) if form.keeps else mask
     if mask is not None:
         compute_masked = partial(_compute_masked, session.where, form, arrays, values, mask)
-        compute_masked() if behind is None else behind.at_once(compute_masked, ())
+        compute_masked() if behind is None else behind.at_once(compute_masked, (), _touched(form, operands))
     elif behind is None:
         _compute(session, form, arrays, values)
     elif form.registers:
-        behind.at_once(_compute_on_registers, (session.where, form, arrays, values))
+        behind.at_once(_compute_on_registers, (session.where, form, arrays, values), _touched(form, operands))
     elif form.keeps or (form.largest < LARGE and behind.is_idle):
-        behind.at_once(form.compute, (*arrays, *values))
+        behind.at_once(form.compute, (*arrays, *values), _touched(form, operands))
     else:
         _hand_over(behind, form, operands, (*arrays, *values))
     written = form.written_slots
@@ -130,6 +131,11 @@ def compute_row(
             coverage.add_where(operands[slot], part)
     if unwritten is not None:
         hand_on(form, operands, unwritten, part)
+
+
+def _touched(form: Instruction, operands: Sequence[View]) -> Iterator[Coverage]:
+    """The shadow bits of all that a call reads or writes."""
+    return (operands[slot].storage.written for slot in form.view_slots)
 
 
 def written_arrays(form: Instruction, operands: Sequence[Any]) -> list[object] | None:
@@ -241,7 +247,7 @@ def _hand_over(
     reads = [operands[slot].storage.written for slot in form.read_slots]
     writes = [operands[slot].storage.written for slot in form.written_slots]
     if form.largest < LARGE and not behind.touches((*reads, *writes)):
-        behind.at_once(form.compute, arguments)
+        behind.at_once(form.compute, arguments, _touched(form, operands))
     elif form.factors:
         behind.multiply(Product(form, *arguments), reads, writes[0])
     else:

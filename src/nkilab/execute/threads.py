@@ -14,7 +14,7 @@ from __future__ import annotations
 import os
 import sys
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from queue import SimpleQueue
 from threading import Lock, Thread
@@ -64,7 +64,7 @@ class Task:
             return
 
 
-# what is computed, at once where it names no storage; None where all before it has to be done
+# what is computed, at once where it names no storage that it writes; None where all before it has to be done
 Log = list[Call | None]
 
 
@@ -96,10 +96,12 @@ class Threads:
         is_under_way = any(id(s) in self._writers or id(s) in self._readers for s in storages)
         return is_under_way or self._batch.touches(storages)
 
-    def at_once(self, compute: Callable[..., object], arguments: Sequence[object]) -> None:
+    def at_once(
+        self, compute: Callable[..., object], arguments: Sequence[object], touched: Iterable[Coverage]
+    ) -> None:
         """Compute a call that needs nothing that is under way."""
         if self._log is not None:
-            self._log.append(Call(compute, arguments, (), ()))
+            self._log.append(Call(compute, arguments, [*touched], ()))
         compute(*arguments)
 
     def submit(

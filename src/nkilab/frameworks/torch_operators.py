@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import re
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -304,7 +303,7 @@ def wrap(
         UsageError: if `kernel` is none, or the arguments contradict each other.
     """
     checked_kernel = checked(kernel, backward, saves, grid)
-    parameters = inspect.signature(checked_kernel.function).parameters
+    parameters = checked_kernel.signature.parameters
     for name in mutates:
         if name not in parameters:
             raise UsageError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -27,6 +28,7 @@ def is_int32(value: Any) -> bool:
     return isinstance(value, int | np.integer) and -(2**31) <= int(value) < 2**31
 
 
+@lru_cache(maxsize=16)
 def affine_values(
     pattern: tuple[tuple[int, int], ...], partitions: int, offset: int, channel_multiplier: int
 ) -> np.ndarray:
@@ -35,7 +37,9 @@ def affine_values(
     for step, count in pattern:
         free = (free[:, None] + step * np.arange(count)).reshape(-1)
     rows = channel_multiplier * np.arange(partitions, dtype=np.int64)
-    return (offset + rows[:, None] + free).astype(np.int32)
+    values = (offset + rows[:, None] + free).astype(np.int32)
+    values.flags.writeable = False
+    return values
 
 
 class Iota(Instruction):

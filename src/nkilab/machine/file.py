@@ -63,9 +63,9 @@ def machine_named(name: str) -> Machine:
     """
     if not isinstance(name, str | PathLike):
         raise UsageError(f"target is {name!r}; it must be the name of a chip or the path of a machine file")
-    path = Path(name)
-    if path.suffix.lower() not in SUFFIXES:
+    if not str(name).lower().endswith(SUFFIXES):
         return chip_named(str(name))
+    path = Path(name)
     changed_at = path.stat().st_mtime_ns if path.is_file() else 0
     return _read(path, changed_at)
 

@@ -217,6 +217,11 @@ class Storage:
             self.written.fill()
         self.bytes = self.data.reshape(-1).view(np.uint8).data
 
+    def lie_in(self, memory: np.ndarray) -> None:
+        """Have unwritten elements, in bytes that other storages may use before and after."""
+        self.data = memory.view(self.dtype.storage).reshape(self.shape)
+        self.bytes = memory.data
+
     def lend(self, elements: np.ndarray) -> None:
         """Take over `elements`, [*shape], which nobody changes, without copying them."""
         self.data = self.bytes = None

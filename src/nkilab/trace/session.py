@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
@@ -111,8 +112,6 @@ class Session:
         self.forms: dict[Any, Known] = {}
         # attributes and form of a call, by what it gives: layouts, and words for attributes as spelled
         self.calls: dict[Any, Any] = {}
-        lanes = machine.limit("partitions")
-        self.registers = {**register_files(lanes), "random": fresh_generators(lanes)}
         self.together = Together() if together is None else together
         self.rank = rank
         self.shared: dict[MemoryKey, Storage] = {}
@@ -127,6 +126,16 @@ class Session:
         self.note_row: Callable[..., None] = lambda *said: None
         # whether rows are computed without the kernel
         self.is_replay = False
+
+    @cached_property
+    def registers(self) -> dict[str, Any]:
+        """The register files of a core, as they are at the start of a kernel."""
+        lanes = self.machine.limit("partitions")
+        return {**register_files(lanes), "random": fresh_generators(lanes)}
+
+    def reset_registers(self) -> None:
+        """Have the register files be as at the start."""
+        vars(self).pop("registers", None)
 
     def begin(self, instance: tuple[int, ...]) -> None:
         """Turn to the next program instance that runs on this core."""

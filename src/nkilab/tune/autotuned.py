@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import json
 from collections.abc import Callable, Mapping, Sequence
 from hashlib import sha256
@@ -146,7 +145,7 @@ class Autotuned:
 
     def _point_of_call(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Point:
         """Parameters of the space that the caller gives."""
-        bound = inspect.signature(self.kernel.function).bind_partial(*args, **kwargs).arguments
+        bound = self.kernel.signature.bind_partial(*args, **kwargs).arguments
         arguments = {**bound, **kwargs}
         return {name: arguments[name] for name in self.space.names if name in arguments}
 

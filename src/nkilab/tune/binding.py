@@ -120,7 +120,7 @@ def _kind_of(kernel: Kernel, name: str) -> str:
 
 
 def _parameters(kernel: Kernel) -> Mapping[str, inspect.Parameter]:
-    return inspect.signature(kernel.function).parameters
+    return kernel.signature.parameters
 
 
 def _namespace(kernel: Kernel, name: str) -> tuple[MutableMapping[str, object], str] | None:
@@ -142,7 +142,7 @@ def _with_parameter(call: BoundCall, name: str, value: object) -> BoundCall:
 def _with_field(call: BoundCall, name: str, value: Value) -> BoundCall:
     """A parameter that is a record, with one of its fields replaced."""
     base, _, field = name.partition(".")
-    passed = inspect.signature(call.kernel.function).bind_partial(*call.args, **call.kwargs)
+    passed = call.kernel.signature.bind_partial(*call.args, **call.kwargs)
     parameter = passed.signature.parameters[base]
     default = None if parameter.default is inspect.Parameter.empty else parameter.default
     record = passed.arguments.get(base, default)

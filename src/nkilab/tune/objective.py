@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import traceback
 from collections import OrderedDict
 from collections.abc import Hashable, Mapping, Sequence
@@ -202,7 +201,7 @@ class KernelObjective:
             UsageError: if a name stands for nothing, or for a parameter that has a value already.
         """
         check_names(self.kernel, space)
-        signature = inspect.signature(self.kernel.function)
+        signature = self.kernel.signature
         for case in self.cases:
             try:
                 arguments = signature.bind_partial(*case.args, **case.kwargs).arguments
