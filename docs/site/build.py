@@ -41,6 +41,7 @@ CONTENTS = {
         "Tests and CI <pytest>",
         "Tune <tune>",
         "Einsums <einsum>",
+        "Kernels of Einsums <einsum-kernels>",
         "Cores and ranks <cores>",
         "PyTorch and JAX <frameworks>",
         "Public suites <foreign-suites>",

@@ -392,7 +392,7 @@ def test_a_running_sum_is_a_scan_too() -> None:
 
 
 def rows_on_one_core(write: str, machine: str = "trn2") -> Subject:
-    """Rows of 24 tiles that are squared and written: each apart, all to one place, or each with a sum so far."""
+    """24 tiles are squared and written: each apart, all to one place, or each with a sum so far."""
     with nkilab.activate():
         import nki
         import nki.isa as nisa

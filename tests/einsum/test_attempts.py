@@ -11,8 +11,10 @@ from nkilab.einsum.plan import contraction, pipeline
 from nkilab.einsum.plan.coalesced import Coalescing
 from nkilab.einsum.plan.contraction import Contraction
 from nkilab.einsum.plan.nest import Nest
+from nkilab.einsum.plan.steps import Lowering
 from nkilab.einsum.report import data, explain
-from nkilab.errors import UnsupportedError
+from nkilab.errors import EXIT_BUG
+from nkilab.failures import failure_of
 
 PRODUCT = "Z[r, k] = D[r, n] . I[k, n] ;; M mul V add"
 REFUSED = "PLANNED ANOTHER WAY, a fault of the rules: their plan is refused "
@@ -84,6 +86,30 @@ def test_where_no_plan_is_proved_nothing_is_made(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(Contraction, "lower", no_tiles)
     monkeypatch.setattr(Nest, "lower", no_tiles)
     monkeypatch.setattr(PlaneNest, "lower", no_tiles)
-    with pytest.raises(UnsupportedError, match="is a fault of nkilab: no tile is right\n") as refused:
+    with pytest.raises(AssertionError) as refused:
         compiled(*operands(30, 70, 50))
-    assert isinstance(refused.value.__cause__, AssertionError)
+    assert str(refused.value) == (
+        "no plan of these expressions is proved: no tile is right; this is a fault of nkilab, not of the "
+        "expressions: report it with them, and until it is mended change an extent, or split an expression"
+    )
+    failure = failure_of(refused.value)
+    assert (failure.kind, failure.status) == ("bug", EXIT_BUG)
+    assert failure.text.endswith("please report it with the lines above")
+
+
+def test_any_error_of_another_choice_is_told_as_a_fault_and_of_the_first_gives_way(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def missing(self: object) -> None:
+        raise KeyError("n")
+
+    monkeypatch.setattr(PlaneNest, "lower", missing)
+    text = "Z[h, s, d] = X[s, 64 * h + d]"
+    kernel = einsum.compile(text, sizes={"H": 4, "S": 128, "D": 64})
+    assert kernel.changes[0].startswith(f"{REFUSED}(KeyError: 'n'); the tiles of {text[:10]}")
+    # with two axes as the rules' choice, several are another that is tried
+    monkeypatch.setattr(
+        Lowering, "has_planes", lambda self, *_: self.ctx.pick("tiles", (False, True), costs=(1, 1))
+    )
+    kernel = einsum.compile(text, sizes={"H": 4, "S": 128, "D": 64})
+    assert "A FAULT OF NKILAB, please report it: KeyError: 'n'" in kernel.alternatives

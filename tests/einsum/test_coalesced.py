@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import nkilab.einsum
+from tests.einsum.test_fuzz import need_no_fault
 
 pytestmark = pytest.mark.corpus
 
@@ -46,3 +47,27 @@ def test_two_stores_of_a_turn_keep_what_they_write() -> None:
     x, c = (inputs[name].astype(np.float32) for name in ("X", "C"))
     result = np.asarray(kernel(*(inputs[name].astype(np.float32) for name in kernel.inputs)))
     assert np.array_equal(result, x * np.repeat(c, 2, axis=1))
+
+
+def test_what_is_loaded_and_stored_by_the_same_turns_is_widened_in_one_way() -> None:
+    # heads side by side in the columns of a row, each of which is a matrix of its own in the result
+    kernel = nkilab.einsum.compile("Z[h, s, d] = X[s, 64*h + d]", sizes={"H": 4, "S": 128, "D": 64})
+    need_no_fault(kernel)
+    x = np.arange(128 * 256, dtype=np.float32).reshape(128, 256)
+    assert np.array_equal(np.asarray(kernel(x)), x.reshape(128, 4, 64).transpose(1, 0, 2))
+
+
+def test_the_rank_of_states_over_all_iterations_is_not_divided_into_rows() -> None:
+    text = """
+    einsum:
+      declaration: {X: [M, T], S: [M, T1]}
+      expressions:
+        - S[m, 0] = const(0)
+        - {iterate: t, body: ["S[m, t+1] = S[m, t] . X[m, t] ;; M add"]}
+      shape: {M: 2, T: 16384, T1: 16385}
+    options: {cascade-outputs: [S]}
+    """
+    kernel = nkilab.einsum.compile(text)
+    need_no_fault(kernel)
+    x = np.random.default_rng(7).integers(-2, 3, (2, 16384)).astype(np.float32)
+    assert np.array_equal(np.asarray(kernel(x))[:, 1:], np.cumsum(x, axis=1))

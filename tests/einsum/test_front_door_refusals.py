@@ -6,10 +6,8 @@ import numpy as np
 import pytest
 
 from nkilab.einsum import compile as compile_einsum
-from nkilab.einsum import compiler
 from nkilab.einsum.plan.contraction import even_blocks
-from nkilab.einsum.sets import ProofError
-from nkilab.errors import NkilabError, UnsupportedError
+from nkilab.errors import NkilabError
 
 TYPES = ("float32, tfloat32, bfloat16, float16, float8_e4m3, float8_e5m2, int32, int16, int8, uint32, "
          "uint16, uint8")  # fmt: skip
@@ -291,20 +289,6 @@ def test_what_has_no_meaning_is_refused_with_its_place(case: str) -> None:
     with pytest.raises(NkilabError) as refused:
         compile_einsum(spec, **options)
     assert str(refused.value) == message
-
-
-def test_a_plan_that_is_not_proved_is_refused_as_a_fault_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refused(*_: object) -> None:
-        raise ProofError("Copy into z_tile reads of z_tile what nothing wrote before")
-
-    monkeypatch.setattr(compiler, "attempted", refused)
-    with pytest.raises(UnsupportedError) as raised:
-        compile_einsum("Z[m] = A[m]", sizes={"M": 4})
-    assert str(raised.value) == (
-        "einsum.expressions: no plan for these expressions is proved, which is a fault of nkilab: Copy into "
-        "z_tile reads of z_tile what nothing wrote before\n"
-        "  hint: change an extent, or split the expression; and report it"
-    )
 
 
 def test_a_window_that_is_inside_in_part_reads_zeros_beyond() -> None:

@@ -7,6 +7,7 @@ import pytest
 
 import nkilab.einsum
 from tests.einsum.cascades import CASES, Case
+from tests.einsum.test_fuzz import need_no_fault
 
 pytestmark = pytest.mark.corpus
 
@@ -26,6 +27,7 @@ def inputs_of(case: Case, sizes: dict[str, int]) -> list[np.ndarray]:
 
 def compared(case: Case, sizes: dict[str, int], dialect: str) -> None:
     kernel = nkilab.einsum.compile(case.cascade, sizes=sizes, dialect=dialect)
+    need_no_fault(kernel)
     inputs = inputs_of(case, sizes)
     results = kernel(*inputs)
     expected = case.reference(*inputs)

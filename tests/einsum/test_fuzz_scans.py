@@ -10,6 +10,7 @@ import nkilab.einsum
 from nkilab.einsum.language.ast import Cascade, Einsum, Iterate, Tensor
 from nkilab.einsum.language.expressions import read_einsum
 from nkilab.errors import UnsupportedError
+from tests.einsum.test_fuzz import need_no_fault
 from tests.examples import examples
 
 INPUTS = {"A": "TM", "B": "TMN", "C": "TN", "D": "M", "E": "N", "F": "T", "G": "MN"}
@@ -117,6 +118,7 @@ def test_a_random_scan_is_right(sized_case: tuple[Cascade, dict[str, int]], dial
 def check(cascade: Cascade, sizes: dict[str, int], dialect: str) -> None:
     """Compile a cascade and compare what it computes with the reference."""
     kernel = nkilab.einsum.compile(cascade, sizes=sizes, dialect=dialect)
+    need_no_fault(kernel)
     rng = np.random.default_rng(0)
     inputs = [rng.uniform(-0.7, 0.7, kernel.cascade.shape(n)).astype(np.float32) for n in kernel.inputs]
     results = kernel(*inputs)

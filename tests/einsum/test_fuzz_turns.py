@@ -1,4 +1,4 @@
-"""Random recurrences: state of one or two ranks, results that read each other, sums within a turn."""
+"""Random recurrences: state of one or two ranks, results that read each other, sums in turns and over all."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 import nkilab.einsum
 from nkilab.einsum.language.ast import Cascade, Einsum, Iterate, Tensor
 from nkilab.einsum.language.expressions import read_einsum
+from tests.einsum.test_fuzz import need_no_fault
 from tests.examples import examples
 
 OPERATORS = st.sampled_from(["add", "subtract", "maximum", "multiply"])
@@ -19,40 +20,48 @@ def indexed(name: str, first: str, ranks: str) -> str:
     return f"{name}[{', '.join([first, *ranks.lower()])}]"
 
 
+def _plain(name: str, ranks: str) -> str:
+    return f"{name}[{', '.join(ranks.lower())}]"
+
+
 @st.composite
 def recurrences(draw: st.DrawFn) -> tuple[Cascade, dict[str, int]]:
-    """A block over i that carries S, with up to three results on the way."""
+    """A block over i that carries S, perhaps U, with results on the way, one of which is read after it."""
     sizes = {"M": draw(st.sampled_from([1, 3, 130, 256])), "N": draw(st.sampled_from([1, 2, 37]))}
     sizes |= {"I": draw(st.integers(1, 3))}
     sizes["I1"] = sizes["I"] + 1
-    ranks = draw(st.sampled_from(["M", "MN"]))
+    ranks, states = draw(st.sampled_from(["M", "MN"])), draw(st.sampled_from(["S", "SU"]))
     tensors = {"X": "IM", "Y": "IN", "W": "MN", "V": "IMN", "Z": ranks}
-    known = [(indexed("S", "i", ranks), ranks), *INPUTS]
+    known = [*((indexed(name, "i", ranks), ranks) for name in states), *INPUTS]
     body: list[str] = []
-    for name in "ABC"[: draw(st.integers(0, 3))]:
+    for name in draw(st.permutations([*"ABC"[: draw(st.integers(0, 3))], *states])):
         (left, one), (right, other) = draw(st.sampled_from(known)), draw(st.sampled_from(known))
-        ranks_read = "".join(r for r in "MN" if r in one + other)
+        ranks_read, turn = "".join(r for r in "MN" if r in one + other), "i"
         kept = "".join(r for r in ranks_read if draw(st.integers(0, 3)))
         action = f" V {draw(st.sampled_from(['add', 'maximum']))}" if kept != ranks_read else ""
-        body.append(f"{indexed(name, 'i', kept)} = {left} . {right} ;; M binary({draw(OPERATORS)}){action}")
-        tensors[name] = f"I{kept}"
-        known.append((indexed(name, "i", kept), kept))
-    (left, one), (right, other) = draw(st.sampled_from(known)), draw(st.sampled_from(known))
-    action = " V add" if set(one + other) - set(ranks) else ""
-    body.append(f"{indexed('S', 'i + 1', ranks)} = {left} . {right} ;; M binary({draw(OPERATORS)}){action}")
+        if name in states:
+            turn, kept, action = "i + 1", ranks, " V add" if set(one + other) - set(ranks) else ""
+        else:
+            tensors[name] = f"I{kept}"
+        body.append(f"{indexed(name, turn, kept)} = {left} . {right} ;; M binary({draw(OPERATORS)}){action}")
+        known.append((indexed(name, turn, kept), kept))
+    last = " . ".join(indexed(name, "I", ranks) for name in states)
     steps: list[Einsum | Iterate] = [
-        read_einsum(f"{indexed('S', '0', ranks)} = const({draw(st.integers(-1, 1))})"),
+        *(read_einsum(f"{indexed(s, '0', ranks)} = const({draw(st.integers(-1, 1))})") for s in states),
         Iterate("i", tuple(map(read_einsum, body))),
-        read_einsum(f"Z[{', '.join(ranks.lower())}] = {indexed('S', 'I', ranks)} ;; M unary(abs)"),
+        read_einsum(f"{_plain('Z', ranks)} = {last} ;; M {'add' if states[1:] else 'unary(abs)'}"),
     ]
-    used = {t for e in map(read_einsum, body) for t in e.reads} | {
-        "S",
-        "Z",
-        *(n for n in "ABC" if n in tensors),
-    }
+    results = [(name, tensors[name][1:]) for name in "ABC" if name in tensors]
+    if results and draw(st.booleans()):
+        # of every turn, by a variable that has the name of the block's
+        name, own = draw(st.sampled_from(results))
+        tensors["H"] = draw(st.sampled_from([own, f"I{own}"]))
+        action = "V add" if tensors["H"] == own else "M unary(abs)"
+        steps.append(read_einsum(f"{_plain('H', tensors['H'])} = {_plain(name, f'I{own}')} ;; {action}"))
+    used = {"Z", "H", *(n for n, _ in results), *(t for e in map(read_einsum, body) for t in e.reads)}
     declared = {n: Tensor(n, tuple(r)) for n, r in tensors.items() if n in used}
-    declared["S"] = Tensor("S", ("I1", *ranks))
-    outputs = ("Z", "S") if draw(st.booleans()) else ("Z",)
+    declared |= {name: Tensor(name, ("I1", *ranks)) for name in states}
+    outputs = ("Z", *(["S"] if draw(st.booleans()) else []), *(["H"] if "H" in tensors else []))
     ranks_used = {"I", *(r for t in declared.values() for r in t.ranks)}
     return Cascade(declared, tuple(steps), outputs), {r: n for r, n in sizes.items() if r in ranks_used}
 
@@ -62,6 +71,7 @@ def recurrences(draw: st.DrawFn) -> tuple[Cascade, dict[str, int]]:
 def test_a_random_recurrence_is_right(sized_case: tuple[Cascade, dict[str, int]], dialect: str) -> None:
     cascade, sizes = sized_case
     kernel = nkilab.einsum.compile(cascade, sizes=sizes, dialect=dialect)
+    need_no_fault(kernel)
     rng = np.random.default_rng(0)
     inputs = [rng.integers(-1, 2, kernel.cascade.shape(n)).astype(np.float32) for n in kernel.inputs]
     results, expected = kernel(*inputs), kernel.reference(*inputs)
@@ -71,3 +81,65 @@ def test_a_random_recurrence_is_right(sized_case: tuple[Cascade, dict[str, int]]
         # whole numbers; beyond 2**24 float32 rounds them
         if largest < 2**22:
             np.testing.assert_array_equal(got, wanted)
+
+
+def test_results_of_all_turns_are_kept_for_what_sums_them_after_the_block() -> None:
+    block = Iterate("i", tuple(map(read_einsum, [
+        "S[i + 1, m] = S[i, m] . S[i, m] ;; M mul", "A[i, m] = S[i + 1, m] . 3 ;; M mul",
+    ])))  # fmt: skip
+    after = ["Z[m] = A[i, m] ;; V add", "Y[m, i] = A[i, m] . A[i, m] ;; M add"]
+    steps = (read_einsum("S[0, m] = X[m]"), block, *map(read_einsum, after))
+    ranks = {"X": "M", "S": ("J", "M"), "A": "IM", "Z": "M", "Y": "MI"}
+    tensors = {name: Tensor(name, tuple(own)) for name, own in ranks.items()}
+    cascade = Cascade(tensors, steps, ("Z", "Y"))
+    kernel = nkilab.einsum.compile(cascade, sizes={"M": 5, "I": 3, "J": 4})
+    x = np.arange(-2, 3, dtype=np.float32)
+    turns = 3 * np.stack([x**2, x**4, x**8])
+    assert not [c for c in kernel.changes if "PLANNED ANOTHER WAY" in c]
+    for got, wanted in zip(kernel(x), (turns.sum(0), 2 * turns.T), strict=True):
+        np.testing.assert_array_equal(got, wanted)
+
+
+def test_a_scan_of_what_another_state_was_before_the_iteration_is_right() -> None:
+    text = """
+    einsum:
+      declaration: {X: [T, N], U: [T1, N], S: [T1, N]}
+      expressions:
+        - U[0, n] = const(1)
+        - S[0, n] = const(0)
+        - iterate: t
+          body:
+            - U[t+1, n] = U[t, n] . X[t, n] ;; M add
+            - S[t+1, n] = S[t, n] . U[t, n] ;; M add
+      shape: {T: 9, T1: 10, N: 5}
+    options: {cascade-outputs: [S]}
+    """
+    x = np.arange(45, dtype=np.float32).reshape(9, 5) % 7
+    u = 1 + np.cumsum(x, axis=0) - x
+    kernel = nkilab.einsum.compile(text)
+    need_no_fault(kernel)
+    np.testing.assert_array_equal(kernel(x)[1:], np.cumsum(u, axis=0))
+
+
+def test_states_that_read_each_other_are_overwritten_after_all_that_reads_them() -> None:
+    text = """
+    einsum:
+      declaration: {X: [T, N], A: [T1, N], B: [T1, N], Y: [T, N]}
+      expressions:
+        - A[0, n] = const(1)
+        - B[0, n] = const(0)
+        - iterate: t
+          body:
+            - A[t+1, n] = 2 * A[t, n] - 3 * B[t, n] + X[t, n]
+            - B[t+1, n] = 3 * A[t, n] + 2 * B[t, n]
+            - Y[t, n] = 2 * A[t+1, n]
+      shape: {T: 4, N: 5}
+    options: {cascade-outputs: [Y]}
+    """
+    x = np.arange(20, dtype=np.float32).reshape(4, 5) - 8
+    a, b, expected = np.ones(5), np.zeros(5), []
+    for row in x:
+        a, b = 2 * a - 3 * b + row, 3 * a + 2 * b
+        expected.append(2 * a)
+    for dialect in ("nki", "neuronxcc"):
+        np.testing.assert_array_equal(nkilab.einsum.compile(text, dialect=dialect)(x), expected)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from nkilab import einsum
-from nkilab.errors import SpecError
+from nkilab.errors import SpecError, UsageError
 from nkilab.tiles.dtypes import as_dtype
 
 _RNG = np.random.default_rng(5)
@@ -242,3 +242,105 @@ def test_products_of_eight_bits_with_scales_are_those_of_float64(
     # inputs are exact in float32, in which sums of 256 products of order 1 are taken
     assert np.allclose(got, wide @ tall, rtol=1e-5, atol=1e-4)
     assert all(verdict.is_fine for verdict in kernel.verify())
+
+
+@pytest.mark.parametrize(
+    ("text", "sizes", "shapes"),
+    [
+        ("Z[s, n] = X[n // 64, s, n % 64]", {"S": 5, "N": 256}, [(4, 5, 64)]),
+        ("Z[h, s, d] = X[s, 64*h + d]", {"H": 4, "S": 5, "D": 64}, [(5, 256)]),
+        ("Y[p] = X[p + r] * F[r]", {"P": 10, "R": 3}, [(12,), (3,)]),
+        ("Y[m] = X[m, n] * S[n // 4 % 2]", {"M": 3, "N": 24}, [(3, 24), (2,)]),
+    ],
+)  # fmt: skip
+def test_an_axis_of_no_given_extent_is_as_long_as_its_indices_reach(
+    text: str, sizes: dict[str, int], shapes: list[tuple[int, ...]]
+) -> None:
+    kernel = einsum.compile(text, sizes=sizes)
+    assert [kernel.cascade.shape(name) for name in kernel.inputs] == shapes
+
+
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        ("Z[p] = X[p - 1]", "rank X_0 of X has no extent\n  hint: add X_0: NUMBER"),
+        ("Z[P] = X[P]", "rank X_0 of X has no extent\n  hint: P is the extent of a rank; write the variable"),
+        ("Z[p] = X[D*p + 1]", "write the number, or take parts of one variable: Z[n // D, n % D] = X[n]"),
+        ("Z[p] = X[p] if X[p] > 0 else 0", "a comparison of values is a factor of 0 or 1: write"),
+        ("b s (h d) -> b h s d", "whose indices have parts: Z[b, h, s, d] = A[b, s, 64*h + d]"),
+        ("np.einsum('ij,jk->ik', A, B)", "pass the subscripts alone: 'mk,kn->mn'"),
+    ],
+)  # fmt: skip
+def test_what_is_written_otherwise_elsewhere_is_told_in_its_nearest_form(text: str, hint: str) -> None:
+    with pytest.raises(SpecError) as refused:
+        einsum.compile(text, sizes={"P": 4} if "[p" in text or "[P" in text else {})
+    assert hint in str(refused.value)
+
+
+def angles(count: int) -> Any:
+    return np.linspace(-1.5, 1.5, count, dtype=np.float32).reshape(-1, 4)
+
+
+@pytest.mark.parametrize(
+    ("name", "formula", "expected"),
+    [
+        ("where", "Z[m, n] = (X[m, n] > 0) * X[m, n]", lambda x: np.where(x > 0, x, 0)),
+        ("cos", "Z[m, n] = sin(X[m, n] + 1.5707963)", np.cos),
+        ("tan", "Z[m, n] = sin(X[m, n]) / sin(X[m, n] + 1.5707963)", np.tan),
+        ("var", "Z[m] = mean((X[m, n] - mean(X[m, n], n))**2, n)", lambda x: x.var(1)),
+        ("std", "Z[m] = sqrt(mean((X[m, n] - mean(X[m, n], n))**2, n))", lambda x: x.std(1)),
+        ("norm", "Z[m] = sqrt(sum(X[m, n]**2, n))", lambda x: np.linalg.norm(x, axis=1)),
+        ("sort", "Z[m, k] = X[m, n] ;; V topk", lambda x: -np.sort(-x, axis=1)),
+    ],
+)
+def test_a_function_that_is_none_is_told_in_its_nearest_form_which_computes_it(
+    name: str, formula: str, expected: Callable[..., Any]
+) -> None:
+    with pytest.raises(SpecError, match=f"{name} is no function\n") as refused:
+        einsum.compile(f"Z[m] = {name}(X[m])", sizes={"M": 3})
+    inner = formula.partition(" = ")[2].replace("X[m, n] + 1", "x + 1").replace("sin(X[m, n])", "sin(x)")
+    assert (formula if name == "sort" else inner) in str(refused.value).replace("(X[m] > 0) * X[m]", inner)
+    x = angles(12)
+    kernel = einsum.compile(formula, shapes={"X": x.shape}, sizes={"K": 4} if name == "sort" else None)
+    assert np.allclose(kernel(x), expected(x.astype(np.float64)), atol=1e-5)
+
+
+def test_packed_operands_are_told_in_a_form_that_computes_what_nc_matmul_mx_does() -> None:
+    text = "Z[m, n] = A[m, k] * S[m, k // 32] * B[k, n] * T[k // 32, n]"
+    sizes, options = {"M": 4, "N": 5, "K": 64}, {"target": "trn3"}
+    names = {"A": "float8_e4m3fn", "B": "float8_e4m3fn", "S": "float8_e8m0fnu", "T": "float8_e8m0fnu"}
+    with pytest.raises(UsageError) as packed:
+        einsum.compile("mk,kn->mn", sizes=sizes, dtypes={"A": "float8_e4m3fn_x4"}, **options)
+    assert f"unpack them to float8_e4m3fn, and give the scales as a tensor, {text}; or" in str(packed.value)
+    with pytest.raises(UsageError, match="powers of two, which bfloat16 has too: give it for the dtype"):
+        einsum.compile(text, sizes=sizes, dtypes=names, **options)
+    types = {**names, "S": "bfloat16", "T": "bfloat16", "Z": "float32"}
+    kernel = einsum.compile(text, sizes=sizes, dtypes=types, **options)
+    a, b = (_whole(*shape).astype(as_dtype("float8_e4m3fn").storage) for shape in ((4, 64), (64, 5)))
+    s, t = (
+        (2.0 ** _RNG.integers(-9, 9, shape)).astype(as_dtype("float8_e8m0fnu").storage)
+        for shape in ((4, 2), (2, 5))
+    )
+    wide = [x.astype(np.float64) for x in (a, s, b, t)]
+    expected = (wide[0] * np.repeat(wide[1], 32, 1)) @ (wide[2] * np.repeat(wide[3], 32, 0))
+    assert kernel.inputs == ("A", "S", "B", "T")
+    assert np.allclose(kernel(a, s, b, t), expected, rtol=1e-5, atol=1e-5 * np.abs(expected).max())
+
+
+def test_a_state_beyond_float32_is_not_compared_and_one_within_is() -> None:
+    text = """
+    einsum:
+      declaration: {X: [T, N], W: [N], S: [T1, N], Y: [T, N]}
+      expressions:
+        - S[0, n] = const(0)
+        - iterate: t
+          body:
+            - S[t+1, n] = S[t, n] * W[n] + X[t, n]
+            - Y[t, n] = S[t+1, n] / S[t+1, n]
+      shape: {T: 300, N: 64}
+    options: {cascade-outputs: [Y]}
+    """
+    # states with weights beyond 1 leave float32, where their quotient has no value; others do not
+    verdicts = einsum.compile(text).verify()
+    assert all(verdict.is_fine for verdict in verdicts)
+    assert all(0 < verdict.compared < 300 * 64 for verdict in verdicts[:1])

@@ -9,6 +9,7 @@ import nkilab.einsum
 from nkilab.einsum.compiled import CompiledEinsum
 from tests.einsum.numbers import numbers_of
 from tests.einsum.papers import PAPERS
+from tests.einsum.test_fuzz import need_no_fault
 
 pytestmark = pytest.mark.corpus
 
@@ -48,7 +49,9 @@ STRINGS = {
 
 def compiled(name: str, dialect: str = "nki", dtype: str = "float32") -> CompiledEinsum:
     sizes = {rank: int(size) for rank, size in (part.split("=") for part in SMALL[name].split())}
-    return nkilab.einsum.compile(BY_NAME[name].cascade, sizes=sizes, dtypes=dtype, dialect=dialect)
+    kernel = nkilab.einsum.compile(BY_NAME[name].cascade, sizes=sizes, dtypes=dtype, dialect=dialect)
+    need_no_fault(kernel)
+    return kernel
 
 
 @pytest.mark.parametrize("dialect", ["nki", "neuronxcc"])

@@ -88,6 +88,21 @@ def test_a_sum_that_is_read_while_it_grows_is_refused() -> None:
         prove(kernel, TRN2)
 
 
+def test_a_sum_that_takes_fewer_elements_than_are_told_is_refused() -> None:
+    kernel = tree_of("Z[m] = X[m, n] ;; V add", M=100, N=40)
+    prove(kernel, TRN2)
+    body = body_with(kernel, nodes.Reduce)
+    place = next(n for n, s in enumerate(body) if isinstance(s, nodes.Reduce))
+    reduced = body[place]
+    assert isinstance(reduced, nodes.Reduce)
+    rows, columns = reduced.src.index
+    assert isinstance(columns, nodes.Cut)
+    fewer = replace(reduced.src, index=(rows, replace(columns, count=columns.count - 1)))
+    body[place] = replace(reduced, src=fewer)
+    with pytest.raises(ProofError, match="Reduce into z_sum takes other elements than the sum z_sum"):
+        prove(kernel, TRN2)
+
+
 def test_a_tile_with_too_many_partitions_is_refused() -> None:
     kernel = tree_of(PRODUCT, M=64, N=64, K=64)
     wide = nodes.Alloc(nodes.Buffer("wide", (expr(129), expr(4)), "float32", nodes.SBUF))

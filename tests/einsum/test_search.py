@@ -18,7 +18,16 @@ from nkilab.einsum.language.forms import spec_from
 from nkilab.einsum.plan.knobs import RULES, Knobs
 from nkilab.einsum.plan.lower import lower
 from nkilab.einsum.prove import prove
-from nkilab.einsum.search import PlanObjective, Plans, Search, joined, knobs_of, point_of, searched
+from nkilab.einsum.search import (
+    PlanObjective,
+    Plans,
+    Search,
+    changes_of,
+    joined,
+    knobs_of,
+    point_of,
+    searched,
+)
 from nkilab.errors import UnsupportedError
 from nkilab.machine import machine_named
 from nkilab.tune.outcome import TIMED, Outcome
@@ -223,3 +232,14 @@ def test_options_of_a_search_are_refused_where_they_mean_nothing(
     status, _, complaint = outcome_of(call("einsum", "mk,kn->mn", "--size", "M=64,K=64,N=64", *options))
     assert status == 2
     assert message in complaint
+
+
+def test_every_option_of_every_choice_is_tried_by_itself() -> None:
+    # blocks of a product, whose best by the clock may be judged the eighteenth by its bytes
+    rules = nkilab.einsum.compile("mk,kn->mn", sizes={"M": 1000, "K": 700, "N": 1500}, dtypes="bfloat16")
+    plans = Plans(rules)
+    tried = [{**change} for change in changes_of(plans, point_of(rules.knobs))]
+    decisions = plans.built(rules.knobs)[1].decisions
+    assert max(len(d.options) for d in decisions) > 8
+    wanted = [{f"{d.what} #{d.key[1]}": rank} for d in decisions for rank in range(1, len(d.options))]
+    assert [change for change in wanted if change not in tried] == []

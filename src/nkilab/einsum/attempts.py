@@ -8,10 +8,11 @@ others are tried, and each must pass the same proof. What comes out says that it
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TypeVar
 
-from .plan.context import Plan, PlanError, Planner
+from ..errors import SpecError, UnsupportedError
+from .plan.context import Plan, PlanError, Planner, reason
 from .plan.knobs import RULES, Decision, Knobs
 from .room import NoRoomError
 
@@ -19,17 +20,6 @@ Result = TypeVar("Result")
 Maker = Callable[[Plan, Sequence[str]], Result]
 # choices of which another option is tried, the last that were made first
 MOST_CHOICES = 16
-
-
-@dataclass(frozen=True)
-class _Refusal:
-    """Why a plan is none, and its decisions until then."""
-
-    error: Exception
-    decisions: tuple[Decision, ...]
-
-    def __str__(self) -> str:
-        return (str(self.error) or type(self.error).__name__).splitlines()[0]
 
 
 def attempted(built: Planner, compiled: Maker[Result]) -> Result:
@@ -41,44 +31,54 @@ def attempted(built: Planner, compiled: Maker[Result]) -> Result:
 
     Raises:
         NoRoomError: if no share of SBUF gives tiles that fit.
-        AssertionError: as the rules met it, if no plan that is tried is proved.
+        PlanError: if no plan that is tried is proved.
     """
     none: Exception = NoRoomError("no share of SBUF is tried")
     for knobs in RULES.shares():
         is_less = knobs.share < RULES.share
         told = [f"plans fill {knobs.share:g} of SBUF, so that all tiles fit"] if is_less else []
         made = _tried(built, compiled, replace(knobs, is_edged=is_less), told)
-        if not isinstance(made, _Refusal):
-            return made
-        if not isinstance(made.error, NoRoomError):
+        if isinstance(made, PlanError):
             return _other(built, compiled, made)
-        none = made.error
+        if not isinstance(made, NoRoomError):
+            return made
+        none = made
     raise none
 
 
-def _tried(built: Planner, compiled: Maker[Result], knobs: Knobs, told: Sequence[str]) -> Result | _Refusal:
+def _tried(
+    built: Planner, compiled: Maker[Result], knobs: Knobs, told: Sequence[str]
+) -> Result | PlanError | NoRoomError:
     """What is compiled with some choices, or why nothing is."""
-    decisions: tuple[Decision, ...] = ()
+    decisions: Sequence[Decision] = ()
     try:
         plan = built(knobs)
-        decisions = tuple(plan[1].decisions)
+        decisions = plan[1].decisions
         return compiled(plan, told)
-    except PlanError as error:
-        return _Refusal(error, error.decisions)
-    except (NoRoomError, AssertionError) as error:
-        return _Refusal(error, decisions)
+    except (PlanError, NoRoomError) as error:
+        return error
+    except (SpecError, UnsupportedError, MemoryError):
+        raise
+    except Exception as error:
+        refused = PlanError(error, decisions)
+        refused.__cause__ = error
+        return refused
 
 
-def _other(built: Planner, compiled: Maker[Result], refused: _Refusal) -> Result:
+def _other(built: Planner, compiled: Maker[Result], refused: PlanError) -> Result:
     """What is compiled from the first of other plans that is proved."""
     before: list[str] = []
     for what, knobs in _others(refused.decisions):
         told = f"PLANNED ANOTHER WAY, a fault of the rules: their plan is refused ({refused}); {what}"
         made = _tried(built, compiled, knobs, [told + "".join(f"; not {b}" for b in before)])
-        if not isinstance(made, _Refusal):
+        if not isinstance(made, PlanError | NoRoomError):
             return made
-        before.append(f"{what} ({made})")
-    raise refused.error
+        before.append(f"{what} ({reason(made)})")
+    problem = (
+        f"no plan of these expressions is proved: {refused}; this is a fault of nkilab, not of the "
+        "expressions: report it with them, and until it is mended change an extent, or split an expression"
+    )
+    raise PlanError(AssertionError(problem), ()) from refused
 
 
 def _others(decisions: Sequence[Decision]) -> Iterator[tuple[str, Knobs]]:

@@ -46,6 +46,15 @@ from .written.generator import as_written as text_as_written
 TYPES = ("float32", "tfloat32", "bfloat16", "float16", "float8_e4m3", "float8_e5m2",
          "int32", "int16", "int8", "uint32", "uint16", "uint8")  # fmt: skip
 TYPES_OF_NKI = (*TYPES, "float8_e4m3fn")
+# how what nc_matmul_mx multiplies is written as an Einsum, whose elements have one number each
+SCALED = (
+    "an element packs four numbers, of which no index chooses one: unpack them to float8_e4m3fn, and give the"
+    " scales as a tensor, Z[m, n] = A[m, k] * S[m, k // 32] * B[k, n] * T[k // 32, n]; or write a kernel with"
+    " nc_matmul_mx"
+)
+EXPONENTS = (
+    "scales are powers of two, which bfloat16 has too: give it for the dtype, and `pack` converts them"
+)
 
 
 @public
@@ -83,6 +92,7 @@ def compile(
     Raises:
         SpecError: if the specification has no meaning, or contradicts itself.
         UnsupportedError: if no nest covers an Einsum.
+        AssertionError: if no plan is proved, which is a fault of nkilab.
     """
     _check_options(sizes, shapes, scalars, dtypes, strict, as_written)
     _check_names(outputs, name)
@@ -155,13 +165,6 @@ def _planned(
     except UnsupportedError as error:
         # where it is of no single Einsum
         raise error.located(cascade.einsums[0].place.file, "einsum.expressions") from None
-    except AssertionError as error:
-        reason = (str(error) or type(error).__name__).splitlines()[0]
-        refused = UnsupportedError(
-            f"no plan for these expressions is proved, which is a fault of nkilab: {reason}",
-            hint="change an extent, or split the expression; and report it",
-        )
-        raise refused.located(cascade.einsums[0].place.file, "einsum.expressions") from error
     if search.seconds:
         result = searched(Plans(result), search)
     dropped = tuple(f"left out: {name}, which nothing reads" for name in unread)
@@ -222,7 +225,10 @@ def _need_types(spec: Spec, dtypes: Mapping[str, Any] | str | None, known: Seque
     for tensor, dtype in {**spec.dtypes, **asked}.items():
         name = as_dtype(dtype).name
         if name not in known:
-            error = UsageError(f"dtype of {tensor} is {name}; it must be one of {', '.join(known)}")
+            error = UsageError(
+                f"dtype of {tensor} is {name}; it must be one of {', '.join(known)}",
+                hint=SCALED if as_dtype(dtype).is_packed else EXPONENTS if name == "float8_e8m0fnu" else "",
+            )
             is_own = spec.dtypes.get(tensor) == name
             raise error.located(str(spec.node("format", tensor).place), "format") if is_own else error
 

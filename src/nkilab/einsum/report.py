@@ -105,8 +105,8 @@ def summary(compiled: CompiledEinsum) -> str:
         times = {**{RESOURCES[n]: t for n, t in roof.times_ns.items() if t}, "launch": roof.launch_ns}
         told = ", ".join(f"{name} {time / 1000:.1f}" for name, time in times.items())
         ratio = estimate.latency_us / roof.least_us if roof.least_us else float("inf")
-        reasons += [_reason(compiled)] if ratio > FAR and not reasons else []
-        lines += [f"  latency is {ratio:.3g}x its roofline: {reason}" for reason in reasons]
+        reasons += [reason(compiled)] if ratio > FAR and not reasons else []
+        lines += [f"  latency is {ratio:.3g}x its roofline: {why}" for why in reasons]
         lines.append(f"  roofline of the cascade {roof.least_us:.1f} us ({told}); {ratio:.2f} times of it")
         own = compiled.engine_roofline_us
         ratio = estimate.latency_us / own
@@ -115,15 +115,16 @@ def summary(compiled: CompiledEinsum) -> str:
     return "\n".join(lines)
 
 
-def _reason(compiled: CompiledEinsum) -> str:
+def reason(compiled: CompiledEinsum) -> str:
     """What takes most of the latency of a kernel: an engine, bytes moved again, transfers, or waiting."""
     latency, moved = compiled.estimate.latency_us, traffic(compiled)
+    moved_us = moved / compiled.machine["hbm_bytes_per_ns"] / 1000
     works = {engine: time / 1000 for engine, time in work_of(compiled.estimate).items()}
     engine = max(works, key=lambda name: works[name])
     name, start = ENGINE_NAMES.get(engine, engine), f"it takes {latency:.1f} us because"
-    if 2 * works[engine] >= latency:
+    if 2 * works[engine] >= latency and works[engine] >= moved_us:
         return f"{start} {name} works {works[engine]:.1f}"
-    if 2 * moved / compiled.machine["hbm_bytes_per_ns"] >= 1000 * latency:
+    if 2 * moved_us >= latency:
         return f"{start} it moves {moved:,} bytes; inputs and outputs have {compiled.roofline.bytes:,}"
     run = compiled.estimate.summary
     if is_of_transfers(run.bound):

@@ -29,11 +29,12 @@ from ..tune.space import Point, Space, choices
 from ..tune.study import Found
 from .compiled import CompiledEinsum
 from .mapped.guided import Guide
-from .plan.context import Plan
+from .plan.context import Plan, PlanError
 from .plan.given import NOTHING, Given
 from .plan.knobs import RULES, Knobs
 from .plan.lower import lower
 from .prove import proved
+from .sets import ProofError
 from .tree.nodes import run_by
 
 DEFAULTS = {f.name: getattr(RULES, f.name) for f in fields(Knobs) if f.name != "picks"}
@@ -52,8 +53,6 @@ STATEMENTS_PER_SECOND, TREE_STATEMENTS = 40_000, 1_000
 # a kernel that runs so many times as many statements as that of the rules is not timed
 MOST_TIMES = 2
 TOO_LONG = "too long to be timed"
-# options of one choice that are tried one by one
-MOST_RANKS = 5
 
 
 @dataclass(frozen=True)
@@ -230,10 +229,10 @@ def joined(*points: Mapping[str, int | float | str]) -> Point:
 
 
 def changes_of(plans: Plans, point: Point) -> list[Point]:
-    """Changes of one thing: each choice of the plan, its second option first; then the whole kernel's."""
+    """Changes of one thing: each choice of the plan, its second option first, and the whole kernel's then."""
     decisions = plans.built(knobs_of(point))[1].decisions
     changes: list[Point] = []
-    for rank in range(1, MOST_RANKS + 1):
+    for rank in range(1, max([2, *(len(d.options) for d in decisions)])):
         changes += [{_name(d.key): rank} for d in decisions if rank < len(d.options)]
         if rank == 1:
             # what concerns the whole kernel comes after the second options
@@ -288,6 +287,12 @@ def _sentence(result: Found, best: Outcome, plan: Plan, climb: Climb) -> str:
     too_long = result.pruned.get(TOO_LONG, 0)
     refused = len(result.outcomes) - timed - too_long
     tail = f"; {refused} choices gave no kernel" if refused else ""
+    faults = sum(result.pruned.get(error.__name__, 0) for error in (PlanError, ProofError))
+    tail += (
+        f", {faults} of them by a fault of nkilab, which the journal names: please report it"
+        if faults
+        else ""
+    )
     tail += f"; {too_long} kernels {TOO_LONG}" if too_long else ""
     ended = "nothing was left to try" if climb.is_exhausted else "its work was spent"
     tail += f"; work of {climb.work:,} statements, whatever the clock says: {ended}"

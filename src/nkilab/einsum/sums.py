@@ -10,12 +10,15 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 from itertools import product
+from math import prod
 from typing import Any
 
 from .._lazy import islpy
 from .room import views_of
 from .sets import Access, ProofError, points, told, turns, within
-from .tree.nodes import Fill, Loop, MatMul, Tally
+from .tree.along import axes_of
+from .tree.expr import Expr, expr
+from .tree.nodes import Fill, Loop, MatMul, Reduce, Tally
 
 
 @dataclass(frozen=True)
@@ -80,6 +83,11 @@ def _sum(tallied: Access, held: list[Access], tallies: Collection[int]) -> Sum:
     if adding is None:
         raise ProofError(f"nothing adds to {tally.into.buffer.name} what is told of it")
     statement, loops, begun = adding.statement, adding.loops, adding.number
+    if isinstance(statement, Reduce):
+        # partitions that are added up later are values of the sum
+        kept = axes_of(tally.into)[1 if tally.is_across else 0 :]
+        if _product(axes_of(statement.src)) != _product(kept) * prod(s.count for s in tally.added):
+            raise ProofError(f"{told(statement)} takes other elements than the sum {tally.into.buffer.name}")
     fixed = loops
     if isinstance(statement, MatMul):
         fixed = tuple(loop for loop in loops if loop.variable not in statement.over)
@@ -93,6 +101,10 @@ def _sum(tallied: Access, held: list[Access], tallies: Collection[int]) -> Sum:
         begun = first[-1].number
         fixed = tuple(a for a, b in zip(loops, first[-1].loops) if a is b)
     return Sum(tally, loops, tallied.number, fixed, begun)
+
+
+def _product(axes: list[tuple[Expr, Expr]]) -> Expr:
+    return prod((count for _, count in axes), start=expr(1))
 
 
 def _is_same_sum(first: Access, second: Access) -> bool:

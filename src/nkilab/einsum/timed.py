@@ -8,7 +8,6 @@ engines do is compared. The work is counted in statements: a slow machine makes 
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from itertools import islice
@@ -16,7 +15,7 @@ from math import inf
 from typing import TypeVar
 
 from ..errors import NkilabError
-from .plan.context import Context, Plan, Planner
+from .plan.context import Context, Plan, Planner, is_fault, reason
 from .plan.groups import groups_of, ordered_steps
 from .plan.knobs import Decision, Knobs
 from .plan.normal import has_few_rows
@@ -37,6 +36,8 @@ MOST_TIMED, MOST_STATEMENTS = 6, 12_000
 MOST_PLANNED, FEWEST_PLANS = 144, 6
 # blocks of partitions that tiles of loops which Einsums share may have instead
 MORE_BLOCKS = 4
+# what another choice shows where it ends in an error that is none of the cascade's
+FAULT = "A FAULT OF NKILAB, please report it"
 # of the time of the kernel by the rules: what saves less leaves it as it is; and of that of its busiest
 # engine, which tells nothing of waits
 WORTH, WORTH_UNSEEN = 0.98, 0.7
@@ -44,10 +45,7 @@ BUSIEST = "its busiest engine works "
 
 
 def best_timed(
-    built: Planner,
-    latency: Measure,
-    price: Measure,
-    proved: Callable[[Kernel], tuple[str, ...]],
+    built: Planner, latency: Measure, price: Measure, proved: Callable[[Kernel], tuple[str, ...]]
 ) -> Planner:
     """What makes a tree and its plan of choices, and takes the faster of two options that are judged close.
 
@@ -58,7 +56,7 @@ def best_timed(
         proved: proves a tree. Like the others it raises where a choice gives none.
     """
 
-    plans, most = dict[Knobs, Plan | None](), FEWEST_PLANS
+    plans, faults, most = dict[Knobs, Plan | None](), list[str](), FEWEST_PLANS
 
     def best(knobs: Knobs) -> Plan:
         nonlocal most
@@ -68,6 +66,7 @@ def best_timed(
         budget = MOST_STATEMENTS - run_by(plan[0].body)
         known = dict[Measure, float]()
         plans.clear()
+        faults.clear()
         most = max(FEWEST_PLANS, MOST_PLANNED // len(plan[1].cascade.einsums))
         seen, changes = set[str](), list[tuple[str, Change]]()
         while changes or (changes := others(plan, seen)):
@@ -85,9 +84,8 @@ def best_timed(
             else:
                 after, budget = judge(other[0]), budget - runs
             tried.append(f"{what}: {whose}{after:.1f} us" if after < inf else f"{what}: no room on chip")
-            if after >= before * (WORTH if judge is judged else WORTH_UNSEEN):
-                continue
-            if _attempt(proved, other[0]) is None:
+            worth = WORTH if judge is judged else WORTH_UNSEEN
+            if after >= before * worth or attempt(proved, other[0]) is None:
                 continue
             by = "" if whose else " by the timing model"
             sentence = f"{whose}{after:.1f} us instead of {before:.1f}{by}"
@@ -96,13 +94,21 @@ def best_timed(
             # with another plan come other decisions
             changes = []
         plan[1].choices.extend(notes)
-        plan[1].tried.extend(tried)
+        plan[1].tried.extend((*tried, *faults))
         return plan
+
+    def attempt(make: Callable[[Option], Result], option: Option) -> Result | None:
+        """What an option gives; None where no nest covers what it asks for, or it shows a fault of ours."""
+        try:
+            return make(option)
+        except Exception as error:
+            faults.extend([f"{FAULT}: {reason(error)}"] if is_fault(error) else [])
+            return None
 
     def made(knobs: Knobs) -> Plan | None:
         """The plan of some choices; None if there is none, or enough others were made."""
         if knobs not in plans and len(plans) < most:
-            plans[knobs] = _attempt(built, knobs)
+            plans[knobs] = attempt(built, knobs)
         return plans.get(knobs)
 
     def others(plan: Plan, seen: Container[str]) -> list[tuple[str, Change]]:
@@ -115,8 +121,8 @@ def best_timed(
     def by_price(plan: Plan, changes: Sequence[tuple[str, Change]]) -> list[tuple[str, Change]]:
         """Changes of a plan that are possible, those first whose busiest engine has least to do."""
         others = [(made(change(plan[1].knobs)), (what, change)) for what, change in changes]
-        priced = [(price(other[0]), each) for other, each in others if other is not None]
-        return [each for _, each in sorted(priced, key=lambda one: one[0])]
+        priced = [(attempt(price, other[0]), each) for other, each in others if other is not None]
+        return [each for cost, each in sorted(priced, key=lambda one: one[0] or 0.0) if cost is not None]
 
     def judged(kernel: Kernel) -> float:
         """How long a tree takes; without end where its tiles have no room."""
@@ -126,13 +132,6 @@ def best_timed(
             return inf
 
     return best
-
-
-def _attempt(make: Callable[[Option], Result], option: Option) -> Result | None:
-    """What an option gives; None where rules that do not take it ask for what no nest covers."""
-    with suppress(NkilabError, AssertionError):
-        return make(option)
-    return None
 
 
 def _others(decision: Decision) -> Iterator[tuple[float, str, Change]]:

@@ -14,7 +14,7 @@ with u = 2^-24, what float32 loses; 2^-20 for functions of ScalarE. Summing n te
 n u of the sum of magnitudes, more than 8 sqrt(n) u with a probability below 2 exp(-32) where roundings are
 independent of one another (Higham and Mary, "A new approach to probabilistic rounding error analysis", 2019):
 g(n) = min(n, 8 sqrt(n)). A kernel may compute in another order than the cascade is written in: the bounds of
-outputs are doubled.
+outputs are doubled. A value that may be beyond float32 has no bound, nor has what is computed of it.
 """
 
 from __future__ import annotations
@@ -131,7 +131,9 @@ class _Errors:
         size = np.where(np.isinf(value), 0.0, np.abs(value))
         if not {einsum.map_op, einsum.reduce_op} <= EXACT:
             error = error + self.store_unit * (size + error) + self.lost
-        error = np.broadcast_to(error, value.shape)
+        # float32 ends there: what a kernel has then is not known
+        ends = np.isfinite(value) & (size + error > np.finfo(np.float32).max)
+        error = np.where(ends, np.inf, error)
         evaluators = (self.values, self.spread, self.low, self.high)
         for evaluator, array in zip(evaluators, (value, error, np.abs(value), np.abs(value) + error)):
             evaluator.store(einsum, bound, kept, array)

@@ -192,9 +192,10 @@ class _Names:
 
     def elements(self, rank: str, count: int) -> Expr | None:
         """So many elements of a rank, by a name; None if it has none."""
-        if count == self.axes.sizes[rank] and count > 1:
-            return name_of(self.extents[rank])
-        name = self.tiles.get((rank, count))
+        left, name = self.axes.sizes[rank] - count, self.tiles.get((rank, count))
+        if count > 1 and (left == 0 or (left == 1 and name is None)):
+            # all, or all but the first, which states have before their iterations
+            return name_of(self.extents[rank]) - left
         return expr(1) if count == 1 else None if name is None else name_of(name)
 
     def number(self, number: int, *steps: Step | None) -> Expr:

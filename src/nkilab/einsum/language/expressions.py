@@ -35,7 +35,7 @@ UNSAID = {
     "gathered": "gather the indices before, by an expression of their own: K[t] = I[J[t]], then X[K[t]]",
     "part": "parts are taken of one variable, by a number or a rank: n // 4, n % 4, n // 4 % 2, n // G",
     "index": "give the tensor of indices as it is used, multiplied and added to before",
-    "comparison": "values are compared by an operator, K[m, n] = X[m, n] . L[m] ;; M greater, and multiplied",
+    "comparison": "a comparison of values is a factor of 0 or 1: write (X[m] > L[m]) * X[m], or ;; M greater",
 }
 RELATIONS = ("<", "<=", ">", ">=", "==", "!=")
 
@@ -248,7 +248,8 @@ class Reader:
         if token.kind != "number" or not token.text.isdigit():
             raise self.fail(
                 f"{name} is multiplied with {token.text or 'nothing'}; indices are affine: a whole number "
-                "times a variable"
+                "times a variable",
+                "write the number, or take parts of one variable: Z[n // D, n % D] = X[n]",
             )
         self.at += 1
         return self.bounded(token), name

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from ...errors import SpecError
-from .ast import Affine, Cascade, Einsum, Iterate, is_variable
+from .ast import Affine, Cascade, Digit, Einsum, Iterate, Tensor, is_variable
 from .digits import without_digits
 from .shorthand import written_out
 
@@ -22,10 +22,12 @@ def sized(cascade: Cascade, sizes: Mapping[str, int] | None = None) -> Cascade:
         SpecError: if a rank has none or two, or what an iteration writes lies outside its tensor.
     """
     known = merged_sizes(cascade, sizes or {})
-    held = known.sizes
+    held = {**_reached(known), **known.sizes}
+    known = replace(known, sizes=held)
     for tensor, rank in ((t, r) for t in cascade.tensors.values() for r in t.ranks):
         if rank not in held:
-            raise SpecError(f"rank {rank} of {tensor.name} has no extent", hint=_ways_to_give(rank)).located(
+            hint = _capitals(tensor, rank, known) or _ways_to_give(rank)
+            raise SpecError(f"rank {rank} of {tensor.name} has no extent", hint=hint).located(
                 str(tensor.place), "einsum.shape"
             )
     for einsum, block in known.walk():
@@ -75,6 +77,41 @@ def _axes(cascade: Cascade, shapes: Mapping[str, tuple[int, ...]]) -> Iterator[t
             raise SpecError(f"{name} has the shape {list(shape)}; it is declared [{', '.join(tensor.ranks)}]")
         for rank, size in zip(tensor.ranks, shape, strict=True):
             yield name, rank, int(size)
+
+
+def _reached(cascade: Cascade) -> dict[str, int]:
+    """Extents of ranks that have none, and that no variable indexes alone: as far as indices reach from 0."""
+    reaches: dict[str, int] = {}
+    axes = ((e, rank, i) for e in cascade.einsums for a in e.every_access for rank, i in cascade.axes(a))
+    for einsum, rank, index in axes:
+        if rank not in cascade.sizes and isinstance(index, Affine) and index.variables and not index.plain:
+            reaches[rank] = max(reaches.get(rank, 0), _reach(index.at(cascade.sizes), cascade, einsum))
+    return {rank: reach for rank, reach in reaches.items() if reach}
+
+
+def _reach(index: Affine, cascade: Cascade, einsum: Einsum) -> int:
+    """How many elements an index reaches from 0 on; 0 if it begins before, or an extent is not known."""
+    try:
+        low, high = bounds(index, {name: _values(name, cascade, einsum) for name, _ in index.terms})
+    except KeyError:
+        return 0
+    return high + 1 if low >= 0 else 0
+
+
+def _values(name: str, cascade: Cascade, einsum: Einsum) -> int:
+    """How many values a variable takes, or what is taken of one."""
+    divisor, ends = name.steps(cascade.sizes) if isinstance(name, Digit) else (1, 0)
+    extent = -(-cascade.extent(name.variable if isinstance(name, Digit) else name, einsum) // divisor)
+    return min(extent, ends // divisor) if ends else extent
+
+
+def _capitals(tensor: Tensor, rank: str, cascade: Cascade) -> str:
+    """The hint where a tensor is indexed by an extent, which stands for one element beyond the last."""
+    accesses = (a for e in cascade.einsums for a in e.every_access if a.tensor == tensor.name)
+    axes = (axis for access in accesses for axis in cascade.axes(access))
+    names = next((i.extents for r, i in axes if r == rank and isinstance(i, Affine) and i.extents), ())
+    sentence = "{0} is the extent of a rank; write the variable that runs over it in small letters: {1}"
+    return sentence.format(names[0], names[0].lower()) if names else ""
 
 
 def _ways_to_give(rank: str) -> str:

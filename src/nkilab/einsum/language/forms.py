@@ -97,10 +97,13 @@ def _misread(terms: Sequence[str], arrow: str, right: str) -> tuple[str, str]:
     """What is wrong with subscripts, and a hint; "" if nothing is."""
     letters = Counter("".join(terms))
     strange = next((c for c in (*letters, *right) if not (c.isascii() and c.isalpha())), "")
-    if strange == ".":
+    if strange == "." and "..." in "".join([*terms, right]):
         return "'...' stands for axes without a name; every axis needs a letter", "write the letters out"
     if strange:
-        return f"{strange!r} means nothing in subscripts; they are letters, commas and one '->'", ""
+        parts = "write an expression, whose indices have parts: Z[b, h, s, d] = A[b, s, 64*h + d]"
+        alone = "pass the subscripts alone: 'mk,kn->mn'" if {"'", '"'} & letters.keys() else ""
+        hint = parts if strange in "()" else alone
+        return f"{strange!r} means nothing in subscripts; they are letters, commas and one '->'", hint
     if not arrow:
         # as numpy.einsum fills it in
         result = "".join(sorted(c for c, times in letters.items() if times == 1))

@@ -28,7 +28,17 @@ SUMS, PRODUCTS = {"+": "add", "-": "subtract"}, {"*": "multiply", "/": "divide"}
 COMPARED = {"==": "equal", "!=": "not_equal", ">": "greater", ">=": "greater_equal", "<": "less",
             "<=": "less_equal"}  # fmt: skip
 # what is written for signs and words of other languages
-INSTEAD = {"@": "write Z[m, n] = A[m, k] * B[k, n]", "where": "write Z[m, n] = X[m, n] if m >= n else 0"}
+INSTEAD = {
+    "@": "write Z[m, n] = A[m, k] * B[k, n]",
+    "where": "write X[m, n] if m >= n else 0, or of values (X[m] > 0) * X[m]",
+    "cos": "write sin(x + 1.5707963), with angles reduced to -pi to pi",
+    "tan": "write sin(x) / sin(x + 1.5707963), with angles reduced to -pi to pi",
+    "var": "write mean((X[m, n] - mean(X[m, n], n))**2, n)",
+    "std": "write sqrt(mean((X[m, n] - mean(X[m, n], n))**2, n))",
+    "norm": "write sqrt(sum(X[m, n]**2, n))",
+    "cumsum": "write an iterate block: S[t+1, m] = S[t, m] + X[t, m]",
+    "sort": "write Z[m, k] = X[m, n] ;; V topk, with as many k as n: the largest come first",
+}
 # words for what an operator computes, in names of tensors
 RESULTS = {"multiply": "product", "add": "sum", "subtract": "difference", "divide": "quotient",
            "maximum": "max", "minimum": "min", "subtract_exp": "exp"}  # fmt: skip
@@ -225,7 +235,7 @@ class FormulaReader(Reader):
         op = operator_named(name)
         if op is None:
             known = ", ".join(sorted({*REDUCING, *COMPOSED, *OPERATORS}))
-            raise self.fail(f"{name} is no function", f"use one of {known}", at)
+            raise self.fail(f"{name} is no function", INSTEAD.get(name, f"use one of {known}"), at)
         if op.arity not in (0, len(values)):
             problem = f"{name} takes {op.arity} value{'s' * (op.arity > 1)}; {len(values)} are given"
             raise self.fail(problem, at=at)

@@ -10,19 +10,7 @@ from dataclasses import replace
 
 from ...errors import SpecError, UnsupportedError
 from .additions import Additions, free_variable
-from .ast import (
-    Access,
-    Affine,
-    Cascade,
-    Digit,
-    Einsum,
-    Gather,
-    Iterate,
-    Position,
-    Scalar,
-    Step,
-    Tensor,
-)
+from .ast import Access, Affine, Cascade, Digit, Einsum, Gather, Iterate, Position, Scalar, Step, Tensor
 
 # what a value that was taken is before less by
 TAKEN = 3e38

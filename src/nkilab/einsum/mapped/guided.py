@@ -11,21 +11,20 @@ from ...errors import NkilabError, SpecError, UnsupportedError
 from ...machine import Machine
 from ..language.ast import Cascade
 from ..language.spec import Spec
-from ..plan.context import Context
+from ..plan.context import Context, is_fault, reason
 from ..plan.given import Given, Part
 from ..plan.knobs import RULES, Knobs
 from ..plan.lower import lower
 from ..prove import proved
 from ..roofline import is_contraction
 from ..room import NoRoomError
-from ..sets import ProofError
 from ..tree.nodes import Kernel
 from ..written.ranks import Ranks
 from .followed import Entry, Followed, parts_of
 
 # choices that are tried where the rules do not keep what is given, for how many ways to ask
 MOST_PLANS, MOST_SEARCHED = 12, 2
-FAILURES = (NkilabError, ProofError, AssertionError, ValueError)
+FAILURES = (NkilabError, AssertionError)
 
 
 @dataclass(frozen=True)
@@ -60,11 +59,13 @@ class Guide:
     def __init__(self, spec: Spec, cascade: Cascade, machine: Machine, title: str) -> None:
         self.spec, self.cascade, self.machine, self.title = spec, cascade, machine, title
         self.broken: tuple[Entry, ...] = ()
+        self.faults: list[str] = []
 
     def plans(self) -> Iterator[Guided]:
         """Plans that keep all that is given, those first that are like the plan of nothing given.
 
-        Where there is none, `broken` has the entries that the nearest plan does not keep.
+        Where there is none, `broken` has the entries that the nearest plan does not keep, and `faults` why
+        plans that might keep them could not be made.
         """
         free = self.attempt(Given(is_watched=True), RULES)
         if free is not None:
@@ -111,7 +112,8 @@ class Guide:
         except FAILURES as error:
             if is_of_cascade(error):
                 raise
-            # what is given may ask for what no nest covers
+            # what is given may ask for what no nest covers; what ends otherwise is a fault of ours
+            self.faults += [reason(error)] if is_fault(error) else []
             return None
 
     def fitting(self, given: Given, knobs: Knobs) -> Guided | None:

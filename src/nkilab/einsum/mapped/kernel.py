@@ -94,7 +94,10 @@ def _refused(spec: Spec, guide: Guide | None, error: Exception | None = None) ->
         entries = (Entry(node, f"no plan keeps this, and what follows from it is no kernel: {problem}"),)
     paths = [e.node.path for e in entries]
     rest = f"; nor does it keep {', '.join(paths[1:])}" if paths[1:] else ""
-    refused = UnsupportedError(f"{entries[0].told}{rest}", hint=f"leave {' and '.join(paths)} out")
+    hint = f"leave {' and '.join(paths)} out"
+    if guide is not None and guide.faults:
+        hint += f"; a plan that may keep it ends in a fault of nkilab, please report it: {guide.faults[0]}"
+    refused = UnsupportedError(f"{entries[0].told}{rest}", hint=hint)
     refused.located(str(entries[0].node.place), paths[0])
     return refused
 

@@ -124,11 +124,7 @@ class _Bulk:
         shape = (self.ctx.lanes, blocks, columns.most) if blocks > 1 else (self.ctx.lanes, columns.most)
         hint = f"{want.access.tensor.lower()}_rows"
         tile = build.buffer(hint, shape, self.storage.buffer.dtype, nodes.SBUF)
-        spans = {
-            **want.spans,
-            want.free: self.rows.tile(rows),
-            want.part: self.columns.tile(columns),
-        }
+        spans = {**want.spans, want.free: self.rows.tile(rows), want.part: self.columns.tile(columns)}
         at = positions(want.access, spans)
         axis = want.access.axis_of(want.free)
         folded = (axis, self.ctx.lanes) if blocks > 1 and axis is not None else None

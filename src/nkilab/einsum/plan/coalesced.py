@@ -245,6 +245,9 @@ class Coalescing:
         if trips is None or loop.count_name or loop.total is not None:
             return
         transfers = [t for s in loop.body if isinstance(s, Moved) for t in self.wanted(loop, s, trips)]
+        # what is loaded into a tile and stored from it makes the tile wider in one way: that of the first
+        first = {id(t.tile.buffer): (t.axis, t.each) for t in reversed(transfers)}
+        transfers = [t for t in transfers if first[id(t.tile.buffer)] == (t.axis, t.each)]
         before, place = list(body), next(n for n, s in enumerate(body) if s is loop)
         if not transfers:
             return

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 
+from ...errors import NkilabError, SpecError, UnsupportedError
 from ...machine import Machine
 from ...tiles.dtypes import as_dtype
 from ..language.ast import Access, Cascade, Einsum, Scalar
@@ -32,16 +33,28 @@ from .storage import Storage, in_hbm, tile_shape
 
 
 class PlanError(AssertionError):
-    """A plan met what it was not written for.
+    """A plan met what it was not written for: a fault of ours.
 
     Args:
-        error: what was asserted, or has no form that the plan knows.
+        error: what was asserted, or any other error that is none of the cascade's.
         decisions: until then.
     """
 
     def __init__(self, error: Exception, decisions: Sequence[Decision]) -> None:
-        super().__init__(str(error))
+        super().__init__(reason(error))
         self.decisions = tuple(decisions)
+
+
+def is_fault(error: Exception) -> bool:
+    """Whether an error of a choice, or of what a mapping asks for, is more than that no nest covers it."""
+    return not isinstance(error.__cause__ or error, SpecError | UnsupportedError | MemoryError)
+
+
+def reason(error: Exception) -> str:
+    """The first line of an error that is a fault of ours, with its type where that says more."""
+    line = (str(error) or type(error).__name__).splitlines()[0]
+    is_plain = isinstance(error, AssertionError | NkilabError) or not str(error)
+    return line if is_plain else f"{type(error).__name__}: {line}"
 
 
 @dataclass

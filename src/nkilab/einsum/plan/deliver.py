@@ -12,7 +12,7 @@ from ..tree.nodes import PSUM, SBUF, At, Cut, View, all_of, columns_of, upto
 from .build import Span, whole
 from .context import Context
 from .fetch import is_few, turn, two_axes
-from .storage import Storage, first_rows, positions
+from .storage import Storage, UnreachableError, first_rows, positions
 from .want import Want
 
 
@@ -101,12 +101,14 @@ def new_tile(ctx: Context, einsum: Einsum, outer: dict[str, Span], part: str, co
 
 def is_one_element(ctx: Context, einsum: Einsum, axis: int) -> bool:
     """Whether no more than one element along an axis is there at once: nobody asks for others later."""
-    turns = {b.variable for b in ctx.cascade.blocks}
     index = einsum.output.indices[axis]
-    if index.plain and index.plain not in turns:
+    turns = [b for b in ctx.cascade.blocks if b.variable in index.variables]
+    if index.plain and not turns:
         return True
-    accesses = (a for e in ctx.cascade.einsums for a in e.every_access if a.tensor == einsum.name)
-    return all(str(a.indices[axis]) == str(index) for a in accesses)
+    walked = [(a, b) for e, b in ctx.cascade.walk() for a in e.every_access if a.tensor == einsum.name]
+    # outside of the block its variable is another one
+    own = next((b for b in turns if einsum in b.body), None)
+    return all(str(a.indices[axis]) == str(index) and (b is own or not turns) for a, b in walked)
 
 
 def deliver(
@@ -140,9 +142,9 @@ def _copied(ctx: Context, view: View, place: View, tile: Storage) -> None:
 def _transposed(ctx: Context, result: Want, view: View, tile: Storage) -> None:
     """A tile to where it lies the other way round."""
     source, q = _in_sbuf(ctx, view, tile.buffer.dtype), tile.part_variable(result.access)
-    if q and not result.spans[q].is_point and q != result.free:
-        raise AssertionError(
-            f"{result.access.tensor} lies with {q} on the partitions and is computed with {result.part}"
+    if (not q and _columns(result).most > 1) or (q and not result.spans[q].is_point and q != result.free):
+        raise UnreachableError(
+            f"{result.access.tensor} lies with {q or 1} on the partitions and is computed with {result.part}"
         )
     for piece, at, block in _blocks(ctx, result, source):
         turn(ctx, piece, tile.view(at), block.most)

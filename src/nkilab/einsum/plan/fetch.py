@@ -18,7 +18,7 @@ from ..tree.nodes import At, Buffer, Cut, View, columns_of
 from .build import Span, whole
 from .bulk import turned_in_bulk, turned_in_psum
 from .context import Context, part_of
-from .storage import Storage, first_rows, in_hbm, positions
+from .storage import Storage, UnreachableError, first_rows, in_hbm, positions
 from .want import Want
 
 # part of the room on chip that a row may take which stays on all partitions while a loop reads it in pieces
@@ -114,7 +114,7 @@ def is_fetched(ctx: Context, want: Want) -> bool:
         return False
     try:
         keys = [key_of(want, s) for s in ctx.storages.get(want.access.tensor, ())]
-    except ValueError:
+    except UnreachableError:
         return False
     return any(key in scope.cache for key in keys for scope in ctx.build.scopes)
 

@@ -252,17 +252,20 @@ class Nest:
             else:
                 self.locals[einsum.name] = value
             if is_kept:
-                self.settle_readers(einsum, tile)
+                self.settle_readers(einsum, value, tile)
                 self.keep(einsum, value, tile, self.sum_along(einsum, value, sums, tile))
             own = tuple(body[before:]) if is_alone else ()
             self.ctx.build.note(einsum.name, self.spans, self.choice.part, statements=own)
 
-    def settle_readers(self, einsum: Einsum, tile: Tile) -> None:
-        """Compute what reads the old elements of a tensor before they are overwritten."""
-        for earlier in self.until(einsum)[:-1]:
-            held = self.locals.get(earlier.name)
-            if einsum.name in earlier.reads and held is not None and held.is_pending_op and held.uses == 0:
-                tile.view(held)
+    def settle_readers(self, einsum: Einsum, value: Value, tile: Tile) -> None:
+        """Compute what reads the old elements of a tensor before its new value overwrites them."""
+        target = self.targets[einsum.name].tile
+        others = [other for other in self.locals.values() if other is not value and target is not None]
+        fused = {id(v) for other in others for v in other.inside()}
+        for other in (o for o in others if o.is_pending_op and id(o) not in fused):
+            views = (v.view for v in other.inside(is_pending=True) if v.view is not None)
+            if any(target is not None and view.buffer is target.buffer for view in views):
+                tile.view(other)
 
     def sum_along(self, einsum: Einsum, value: Value, sums: list[Partial], tile: Tile) -> Partial | None:
         """The sum of a value's rows that the instruction which computes it can take along."""

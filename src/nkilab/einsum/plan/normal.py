@@ -195,7 +195,7 @@ def _rows(cascade: Cascade, partitions: int, plain: Collection[str], picker: Pic
             continue
         uses = [e for e in cascade.einsums if any(variable in a.variables for a in e.every_access)]
         indices = [i for e in uses for a in e.every_access for i in a.indices if variable in i.variables]
-        whole = [a for e in cascade.einsums for a in e.accesses if any(t.name == a.tensor for t in holders)]
+        whole = [a for e in cascade.einsums for a in e.every_access if a.tensor in {t.name for t in holders}]
         if any(i.plain != variable for i in indices) or any(variable not in a.variables for a in whole):
             continue
         is_vector = all(t.ranks == (rank,) for t in holders) and size >= LONG

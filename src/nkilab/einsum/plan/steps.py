@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import partial
 from math import prod
 
-from ...errors import LimitError, RuleError
+from ...errors import SpecError, UnsupportedError
 from ...machine import Machine
 from ..hardware import Hardware
 from ..language.ast import Cascade, Einsum, Iterate, Kind, Scalar, Step
@@ -35,7 +35,7 @@ from .product import is_batch, product_of, products_for, together
 from .reach import beyond_edges
 from .shortened import without_ruled_out
 from .solve import solve_of, substitution_in
-from .storage import in_hbm
+from .storage import UnreachableError, in_hbm
 from .strips import in_strips
 from .units import Units
 
@@ -76,7 +76,11 @@ class Lowering:
         """
         try:
             return self.kernel()
-        except (AssertionError, ValueError, LimitError, RuleError) as error:
+        except UnreachableError as error:
+            raise PlanError(error, self.ctx.decisions) from error
+        except (SpecError, UnsupportedError, MemoryError):
+            raise
+        except Exception as error:
             raise PlanError(error, self.ctx.decisions) from error
 
     def kernel(self) -> tuple[Kernel, Context]:
@@ -185,7 +189,6 @@ class Lowering:
         is_trivial = not turning_of(loops)
         ctx.is_tiled |= any(block % ctx.lanes == 0 for _, _, block in loops)
         self.homes.settle_homes(group, later, is_trivial, {v: b for v, _, b in loops})
-        self.tell(group, loops)
         self.homes.bar(group)
         ctx.loops = [(v, -(-e // b)) for v, e, b in loops]
         ctx.blocks = {v: b for v, _, b in loops}
@@ -196,6 +199,7 @@ class Lowering:
             self.lower_steps(group.steps, outer, later)
             for tensor, storage in resident.items():
                 ctx.storages[tensor].remove(storage)
+        self.tell(group, loops)
         if not is_trivial:
             # tiles that lay in the loops are gone
             for tensor in {e.name for e in group.einsums}:
@@ -226,7 +230,7 @@ class Lowering:
             told = [f"computed by {'TensorE' if name in products else 'VectorE and ScalarE'}"]
             if name in ctx.memories:
                 told.append("stays in PSUM")
-            elif ctx.homes[name] == "hbm" and name not in ctx.cascade.outputs:
+            elif ctx.hbm(name) is not None and name not in ctx.cascade.outputs:
                 told.append("kept in HBM between its nests, because SBUF has no room or others need it later")
             if name in ctx.chip_dtypes:
                 told.append(f"{ctx.chip_dtypes[name]} on chip, as TensorE alone reads it")
@@ -399,10 +403,9 @@ class Lowering:
 
     def first_part(self, einsum: Einsum, outer: dict[str, Span]) -> str:
         wanted = self.ctx.wanted.get(einsum.name, "")
-        if wanted in einsum.output.variables:
-            return wanted
         wide = [v for v in einsum.output.variables if v not in outer or not outer[v].is_point]
-        return max(wide, key=lambda v: self.ctx.cascade.extent(v, einsum), default="")
+        widest = max(wide, key=lambda v: self.ctx.cascade.extent(v, einsum), default="")
+        return wanted if wanted in wide else widest
 
     # runs of Einsums
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from itertools import count
 
+from ...errors import UnsupportedError
 from ...tiles.dtypes import as_dtype
 from ..language.ast import Access, Affine
 from ..tree.expr import ZERO, Expr, expr
@@ -14,18 +15,22 @@ from .build import Span
 _versions = count()
 
 
+class UnreachableError(UnsupportedError):
+    """A part of a tile that no view reaches; it is a fault of ours where no mapping asks for it."""
+
+
 def position(index: Affine, spans: dict[str, Span]) -> At | Cut:
     """An affine index over spans, at most one of which is no point.
 
     Raises:
-        ValueError: if two variables have more than one value, or one runs backwards.
+        UnreachableError: if two variables have more than one value, or one runs backwards.
     """
     start = expr(index.constant)
     for name, c in index.terms:
         start = start + spans[name].start * c
     wide = [(spans[name].count, c) for name, c in index.terms if not spans[name].is_point]
     if len(wide) > 1 or any(c < 0 for _, c in wide):
-        raise ValueError(str(index))
+        raise UnreachableError(f"no view steps through {index}")
     return Cut(start, *wide[0]) if wide else At(start)
 
 
@@ -119,7 +124,7 @@ class Storage:
             return [Cut(local, count, step)]
         first = local % self.lanes if local.value is not None else ZERO
         if step != 1 or not (local - first).divides(self.lanes):
-            raise ValueError(f"{local} of {self.buffer.name}")
+            raise UnreachableError(f"rows of {self.buffer.name} from {local} on may lie in two of its blocks")
         return [Cut(first, count), At(local // self.lanes)]
 
     @property

@@ -37,11 +37,7 @@ def turned_once(cascade: Cascade, dtypes: Mapping[str, str], partitions: int) ->
 
 
 def _changed(
-    einsum: Einsum,
-    turn: str,
-    large: Collection[str],
-    added: Additions,
-    copies: dict[str, str],
+    einsum: Einsum, turn: str, large: Collection[str], added: Additions, copies: dict[str, str]
 ) -> Einsum:
     """An Einsum that reads the transposed copy, if it is the product of such a matrix and a vector."""
     if einsum.map_op != "multiply" or einsum.reduce_op != "add" or einsum.condition:

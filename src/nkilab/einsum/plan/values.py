@@ -6,7 +6,7 @@ value where it is wanted with the fewest instructions that the patterns know.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from ..language.operators import OPERATORS
@@ -55,6 +55,16 @@ class Value:
     def is_pending_op(self) -> bool:
         """Whether an instruction has yet to compute it."""
         return self.view is None and bool(self.op)
+
+    def inside(self, is_pending: bool = False) -> Iterable[Value]:
+        """All values that it is computed of; or those alone that are not yet read for it."""
+        inner, left = dict[int, Value](), [self]
+        while left:
+            value = left.pop()
+            own = () if is_pending and value.view is not None else value.of
+            left += (new := {id(v): v for v in own if id(v) not in inner}).values()
+            inner |= new
+        return inner.values()
 
     @property
     def is_scalar(self) -> bool:

@@ -228,7 +228,12 @@ class _Distribution:
             is_own = self.places.lanes(operand) == self.places.lanes(output)
             return self.previous[operand.tensor] if is_own and self.places.distance(operand) == 1 else operand
 
-        return einsum.reading(read) if einsum.recurrence is None else einsum
+        if einsum.recurrence is None:
+            return einsum.reading(read)
+        # the coefficients of a scan may be another state; what it begins with stands before all
+        coefficients, rest = einsum.operands[:2], einsum.operands[2:]
+        own = (read(o) if isinstance(o, Access) else o for o in coefficients)
+        return replace(einsum, operands=(*own, *rest)) if einsum.recurrence.kind == "scan" else einsum
 
     def initial(self, state: Einsum, lanes: tuple[str, ...]) -> Operand:
         """What a state is before the first iteration."""
