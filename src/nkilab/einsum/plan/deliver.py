@@ -184,9 +184,9 @@ def _stored(ctx: Context, result: Want, view: View, hbm: Storage) -> None:
     source, output = _in_sbuf(ctx, view, hbm.buffer.dtype), result.access
     part, free = (output.axis_of(v) if result.has(v) else None for v in (result.part, result.free))
     is_small = is_few(ctx, result.rows.most * _columns(result).most)
-    if part is None or free is None or part < free or is_small:
+    if part is None or free is None or part <= free or is_small:
         at = positions(output, result.spans)
-        ctx.build.add(nodes.Store(two_axes(hbm.buffer, at, part, free), source))
+        ctx.build.add(nodes.Store(two_axes(hbm.buffer, at, part, free, _columns(result).most), source))
     elif not _stored_at_once(ctx, result, source, hbm):
         hint = f"{output.tensor.lower()}_turned"
         for piece, at, block in _blocks(ctx, result, source):

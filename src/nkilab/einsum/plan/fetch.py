@@ -214,9 +214,16 @@ def spread(ctx: Context, row: View, rows: int, columns: Span, hint: str) -> View
     return tile
 
 
-def two_axes(buffer: Buffer, at: list[At | Cut], part: int | None, free: int | None) -> View:
-    """A part of an HBM tensor as [partitions, columns]: axes of one are added where one is missing."""
+def two_axes(
+    buffer: Buffer, at: list[At | Cut], part: int | None, free: int | None, columns: int = 1
+) -> View:
+    """A part of an HBM tensor as [partitions, columns]: axes of one are added where one is missing.
+
+    One axis may have both, as many columns behind one another for each partition.
+    """
     index = list(at) or [At(ZERO)]
+    if part is not None and part == free:
+        return View(buffer, tuple(index), is_turned=True, folded=(part, columns))
 
     def widen(axis: int) -> int:
         held = index[axis]
@@ -254,12 +261,12 @@ def _from_hbm(ctx: Context, want: Want, storage: Storage, at: list[At | Cut]) ->
     if want.part and part is None and rows.most > 1:
         return _repeated(ctx, want, storage, at)
     last = len(storage.buffer.shape) - 1
-    is_strided = part is not None and free is not None and part == last
+    is_strided = part is not None and free not in (None, part) and part == last
     if is_strided and not is_few(ctx, rows.most * columns.most) and dtype not in ("int32", "uint32"):
         return _loaded_turned(ctx, want, storage)
     tile = ctx.temporary(hint, rows.most, columns.most, dtype)
     view = part_of(tile, rows.count if part is not None else 1, columns.count)
-    ctx.build.add(nodes.Load(view, two_axes(storage.buffer, at, part, free)))
+    ctx.build.add(nodes.Load(view, two_axes(storage.buffer, at, part, free, columns.most)))
     return view
 
 

@@ -1,0 +1,174 @@
+"""Scans of few rows in parts, one for each lane; what a part begins with is a scan over parts.
+
+A part c of the turns of `S[m, t] = (a[m, t] op0 S[m, t-1]) op1 x[m, t]` takes a state to `(A[m, c] op0 state) op1
+B[m, c]`: A is what op0 makes of all a, and B what the part makes of nothing, if op0 distributes over op1. A
+scan over c finds the state before each part, with which every part is a scan by itself. The turns that are
+left behind all parts are a scan that begins with the last state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from math import prod
+
+from ..language.additions import Additions
+from ..language.ast import Access, Affine, Cascade, Einsum, Kind, Operand, Scalar, Step, affine
+
+# operators whose scan without others ends with a reduction
+REDUCING = ("add", "maximum", "minimum")
+# turns of a part at least
+FEWEST_TURNS = 32
+ONE, ZERO = Scalar(value=1.0), Scalar(value=0.0)
+# what is least and most of all for a sum of it not to leave float32
+FURTHEST = {"maximum": Scalar(value=-1e38), "minimum": Scalar(value=1e38)}
+
+
+def with_scans_in_parts(cascade: Cascade, partitions: int) -> Cascade:
+    """The cascade, every Einsum of which is needed, with scans of few rows in parts."""
+    outside = (s for s in cascade.steps if isinstance(s, Einsum) and s.recurrence)
+    for scan in (s for s in outside if _has_parts(s)):
+        assert scan.recurrence is not None
+        lanes = prod(cascade.extent(v, scan) for v in scan.output.variables if v != scan.recurrence.variable)
+        length = cascade.extent(scan.recurrence.variable, scan) // partitions
+        if lanes * 2 <= partitions and length >= FEWEST_TURNS:
+            cascade = _Parts(cascade, scan, partitions, length).cascade()
+    return cascade
+
+
+def _has_parts(scan: Einsum) -> bool:
+    """Whether parts of a recurrence have the form of its turns, and their operands plain places."""
+    known, (first, second) = scan.recurrence, scan.operands[:2]
+    assert known is not None
+    is_linear = known.op0 == "multiply" and known.op1 in ("add", "subtract")
+    is_bounded = known.op1 in FURTHEST and (
+        known.op0 == "add" or (known.op0 == known.op1 and first == second)
+    )
+    is_plain = not any(a.gathers for a in scan.every_access)
+    return known.kind == "scan" and is_plain and (is_linear or is_bounded)
+
+
+class _Parts:
+    """Writes one recurrence in parts.
+
+    Args:
+        cascade: every rank has an extent.
+        scan: the recurrence.
+        count: of parts.
+        length: turns of a part.
+    """
+
+    def __init__(self, cascade: Cascade, scan: Einsum, count: int, length: int) -> None:
+        assert scan.recurrence is not None
+        self.source, self.scan, self.known, self.length = cascade, scan, scan.recurrence, length
+        self.added, self.turn = Additions(cascade), scan.recurrence.variable
+        self.turns = cascade.extent(self.turn, scan)
+        self.lanes = [v for v in scan.output.variables if v != self.turn]
+        left = self.turns - count * length
+        sizes = {"PART": count, "TURN": length, **({"LEFT": left} if left else {})}
+        ranks = [self.added.rank(f"{self.turn.upper()}_{hint}", size) for hint, size in sizes.items()]
+        self.part, self.inner, *others = (rank.lower() for rank in ranks)
+        # what is left over has its place behind all parts, or before them if these count down
+        first = left if self.known.is_descending else 0
+        self.within = affine([(self.part, length), (self.inner, 1)], first)
+        behind = 0 if self.known.is_descending else count * length
+        self.left = {v: Affine(((v, 1),), behind) for v in others}
+        self.steps: list[Einsum] = []
+
+    def placed(self, operand: Operand, place: Affine) -> Operand:
+        """An operand at a place among the turns."""
+
+        def moved(index: Affine) -> Affine:
+            step = index.coefficient(self.turn)
+            others = [(n, c) for n, c in index.terms if n != self.turn]
+            terms = [*others, *((n, c * step) for n, c in place.terms)]
+            return affine(terms, index.constant + step * place.constant) if step else index
+
+        return operand.with_indices(moved)
+
+    def add(
+        self, hint: str, operands: Sequence[Operand], along: str, kind: str = "scan", **ops: str
+    ) -> Access:
+        """Add a recurrence along a variable, or for kind "" a reduction over it; returns its result."""
+        is_held = kind in ("scan", "before")
+        variables = {v for o in operands for v in o.variables} - {along} | ({along} if is_held else set())
+        held = [v for v in (*self.lanes, self.part, self.inner) if v in variables]
+        ranks = tuple(self.added.rank_of(v, self.scan) for v in held)
+        name = self.added.tensor(f"{self.scan.name}_{hint}", ranks, self.scan.name, Kind.STATE)
+        output = Access(name, tuple(Affine(((v, 1),)) for v in held))
+        own = replace(self.known, variable=along, kind=kind, has_first=False, **ops)
+        reduce_op = "" if kind else self.known.op1
+        einsum = Einsum(output, tuple(operands), "", reduce_op, recurrence=own if kind else None)
+        self.steps.append(replace(einsum, place=self.scan.place))
+        return output
+
+    def totals(self) -> tuple[Operand, Operand]:
+        """What a part takes any state to: the operands of the scan over parts."""
+        first, second = (self.placed(o, self.within) for o in self.scan.operands[:2])
+        known, number = self.known, first.value if isinstance(first, Scalar) and not first.name else None
+        is_alone = first == second or number == (1.0 if known.op0 == "multiply" else 0.0)
+        if is_alone and known.op1 in REDUCING and self.inner in second.variables:
+            total = self.add("total", (second,), self.inner, "")
+            return (total if first == second else first), total
+        nothing = FURTHEST.get(known.op1, ZERO)
+        inner = self.add("inner", (first, second, nothing), self.inner)
+        total = self.add("total", (inner,), self.inner, "last")
+        if number is not None and known.op1 != "subtract":
+            whole = number**self.length if known.op0 == "multiply" else number * self.length
+            return Scalar(value=whole), total
+        # what becomes of 1, or is added to 0, where nothing else is added
+        unit = (first, ZERO, ONE) if known.op0 == "multiply" else (first, nothing, ZERO)
+        every = self.add("factor", unit, self.inner)
+        return self.add("whole", (every,), self.inner, "last"), total
+
+    def cascade(self) -> Cascade:
+        """The cascade with the recurrence in parts."""
+        initial = self.scan.operands[2]
+        op1 = "add" if self.known.op0 == "multiply" else self.known.op1
+        ops = {"op0": self.known.op0, "op1": op1, "reverse1": False}
+        states = self.add("states", (*self.totals(), initial), self.part, **ops)
+        pieces = [(self.within, self.inner, self.add("begun", (states, initial), self.part, "before"))]
+        for variable, place in self.left.items():
+            pieces.append((place, variable, self.add("behind", (states,), self.part, "last")))
+        if self.known.has_first:
+            first = self.placed(
+                self.scan.output, Affine(constant=self.turns if self.known.is_descending else -1)
+            )
+            assert isinstance(first, Access)
+            self.steps.append(Einsum(first, (initial,), place=self.scan.place))
+        steps: list[Step] = []
+        for step in self.source.steps:
+            if (
+                not isinstance(step, Einsum)
+                or step.recurrence is None
+                or self.scan.output not in (step.output, *step.operands)
+            ):
+                steps.append(step)
+            elif step.is_last:
+                steps.append(self.end(step, states))
+            else:
+                steps += self.steps if step is self.scan else []
+                steps += [self.piece(step, *piece) for piece in pieces]
+        return self.added.applied(tuple(steps))
+
+    def piece(self, einsum: Einsum, place: Affine, along: str, initial: Operand) -> Einsum:
+        """A recurrence over turns at a place, which begins with another value."""
+        own = self.at(einsum, place, along)
+        return replace(own, operands=(*own.operands[:-1], initial))
+
+    def end(self, einsum: Einsum, states: Access) -> Einsum:
+        """The last state: of the turns that are left, or of the scan over parts."""
+        for variable, place in self.left.items():
+            return self.at(einsum, place, variable)
+        assert einsum.recurrence is not None
+        return replace(einsum, operands=(states,), recurrence=replace(einsum.recurrence, variable=self.part))
+
+    def at(self, einsum: Einsum, place: Affine, along: str) -> Einsum:
+        """A recurrence over turns at a place."""
+        output, *operands = (self.placed(o, place) for o in (einsum.output, *einsum.operands))
+        assert isinstance(output, Access)
+        assert einsum.recurrence is not None
+        known = replace(einsum.recurrence, variable=along, has_first=False)
+        return replace(
+            einsum, output=output, operands=tuple(operands), recurrence=known, before=einsum.title, text=""
+        )
