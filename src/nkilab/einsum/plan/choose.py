@@ -11,7 +11,7 @@ from ...errors import UnsupportedError
 from ..language.ast import Access, Affine, Einsum, Index
 from .build import Span
 from .context import Context
-from .fetch import is_fetched, last_chosen
+from .fetch import is_fetched, last_chosen, may_turn
 from .reach import leaving
 from .storage import Storage
 from .want import Want
@@ -105,11 +105,13 @@ def _judged(
         blocks[part] = ctx.given.fitting(names, part, ctx.lanes)
     if free and not is_settled(spans[free], ctx.lanes):
         tiles = prod(-(-spans[v].most // b) for v, b in blocks.items())
-        while along and tiles * -(-columns // chunk) < FEWEST_PIECES and chunk >= 2 * WIDE_SCAN:
+        is_folded = any(_is_folded(i, spans, part, free) for a, _ in accesses for i in a.indices)
+        least = 0 if is_folded or not along else FEWEST_PIECES
+        while tiles * -(-columns // chunk) < least and chunk >= 2 * WIDE_SCAN:
             chunk = -(-chunk // 2)
         blocks[free] = chunk = ctx.given.fitting(names, free, chunk)
-    if chunk < columns and any(_is_folded(i, spans, part, free) for a, _ in accesses for i in a.indices):
-        return None
+        if is_folded and chunk < columns:
+            return None
     rows, columns = min(rows, ctx.lanes), min(columns, chunk)
     trips = {v: -(-spans[v].most // b) for v, b in blocks.items()}
     total = prod(trips.values())
@@ -211,7 +213,8 @@ def _is_legal(
     chip = ctx.chip(access.tensor)
     if chip is not None:
         is_moved = may_move and not is_out and not chip.has_blocks
-        return is_moved or _is_reachable(chip, access, spans, part, free)
+        is_turned = not is_out and may_turn(chip, access, part, free)
+        return is_moved or is_turned or _is_reachable(chip, access, spans, part, free)
     return not is_out or not is_barred(ctx, access, part)
 
 

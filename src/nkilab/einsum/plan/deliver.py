@@ -11,7 +11,7 @@ from ..tree.expr import ZERO, expr
 from ..tree.nodes import PSUM, SBUF, At, Cut, View, all_of, columns_of, upto
 from .build import Span, whole
 from .context import Context
-from .fetch import is_few, turn, two_axes
+from .fetch import in_sbuf, is_few, turn, two_axes
 from .storage import Storage, UnreachableError, first_rows, positions
 from .want import Want
 
@@ -136,12 +136,12 @@ def _copied(ctx: Context, view: View, place: View, tile: Storage) -> None:
     if first.start.value == 0 or not tile.dims.count("part"):
         ctx.build.add(nodes.Copy(place, view))
     else:
-        ctx.build.add(nodes.Move(place, _in_sbuf(ctx, view, tile.buffer.dtype)))
+        ctx.build.add(nodes.Move(place, in_sbuf(ctx, view, tile.buffer.dtype)))
 
 
 def _transposed(ctx: Context, result: Want, view: View, tile: Storage) -> None:
     """A tile to where it lies the other way round."""
-    source, q = _in_sbuf(ctx, view, tile.buffer.dtype), tile.part_variable(result.access)
+    source, q = in_sbuf(ctx, view, tile.buffer.dtype), tile.part_variable(result.access)
     if (not q and _columns(result).most > 1) or (q and not result.spans[q].is_point and q != result.free):
         raise UnreachableError(
             f"{result.access.tensor} lies with {q or 1} on the partitions and is computed with {result.part}"
@@ -166,22 +166,9 @@ def _blocks(ctx: Context, result: Want, source: View) -> Iterator[tuple[View, li
         yield columns_of(source, expr(start), block.count), positions(result.access, spans), block
 
 
-def _in_sbuf(ctx: Context, view: View, dtype: str) -> View:
-    """A view that transfers and transposes may read, of a type."""
-    if view.buffer.memory != PSUM and view.buffer.dtype == dtype:
-        return view
-    extents = [e for e, i in zip(view.buffer.shape, view.index, strict=True) if isinstance(i, Cut)]
-    if len(extents) < 2:
-        extents = [view.buffer.shape[0], view.buffer.shape[-1]]
-    tile = ctx.build.buffer("out_tile", tuple(int(str(e)) for e in extents), dtype, SBUF)
-    made = View(tile, tuple(upto(c.count) for c in view.cuts))
-    ctx.build.add(nodes.Copy(made, view))
-    return made
-
-
 def _stored(ctx: Context, result: Want, view: View, hbm: Storage) -> None:
     """A tile to HBM, transposed before where rows lie across there and are many."""
-    source, output = _in_sbuf(ctx, view, hbm.buffer.dtype), result.access
+    source, output = in_sbuf(ctx, view, hbm.buffer.dtype), result.access
     part, free = (output.axis_of(v) if result.has(v) else None for v in (result.part, result.free))
     is_small = is_few(ctx, result.rows.most * _columns(result).most)
     if part is None or free is None or part <= free or is_small:

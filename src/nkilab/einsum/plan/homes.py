@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from math import prod
 
-from ..language.ast import Einsum, Iterate, Kind, Scalar
+from ..language.ast import Access, Einsum, Iterate, Kind, Scalar
 from ..roofline import is_contraction
 from ..tree.expr import name_of
 from ..tree.nodes import PSUM
@@ -249,7 +249,9 @@ class Homes:
         lanes = {v: self.ctx.cascade.extent(v, e) for e in unit for v in e.output.variables if v not in along}
         lanes = {v: n for v, n in lanes.items() if not any(v in e.reduced for e in unit)}
         fitting = {*along, max(lanes, key=lambda v: lanes[v], default="")}
-        for access in (a for e in unit if along for a in e.accesses):
+        # what a scan begins with is a number of a lane, and comes from anywhere
+        read = (o for e in unit if along for o in (e.operands[:2] if e.recurrence else e.operands))
+        for access in (o for o in read if isinstance(o, Access)):
             axes = {n for n, i in enumerate(access.indices) if not fitting.issuperset(i.variables)}
             self.ctx.barred.setdefault(access.tensor, set()).update(axes)
 

@@ -1,9 +1,9 @@
 """Scans of few rows in parts, one for each lane; what a part begins with is a scan over parts.
 
-A part c of the turns of `S[m, t] = (a[m, t] op0 S[m, t-1]) op1 x[m, t]` takes a state to `(A[m, c] op0 state) op1
-B[m, c]`: A is what op0 makes of all a, and B what the part makes of nothing, if op0 distributes over op1. A
-scan over c finds the state before each part, with which every part is a scan by itself. The turns that are
-left behind all parts are a scan that begins with the last state.
+A part c of the turns of `S[m, t] = (a[m, t] op0 S[m, t-1]) op1 x[m, t]` takes a state to
+`(A[m, c] op0 state) op1 B[m, c]`: A is what op0 makes of all a, and B what the part makes of nothing, if op0
+distributes over op1. A scan over c finds the state before each part, with which every part is a scan by
+itself. The turns that are left behind all parts are a scan that begins with the last state.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from ..language.ast import Access, Affine, Cascade, Einsum, Kind, Operand, Scala
 
 # operators whose scan without others ends with a reduction
 REDUCING = ("add", "maximum", "minimum")
-# turns of a part at least
-FEWEST_TURNS = 32
+# turns of a part
+FEWEST_TURNS, MOST_TURNS = 32, 2048
 ONE, ZERO = Scalar(value=1.0), Scalar(value=0.0)
 # what is least and most of all for a sum of it not to leave float32
 FURTHEST = {"maximum": Scalar(value=-1e38), "minimum": Scalar(value=1e38)}
@@ -30,9 +30,10 @@ def with_scans_in_parts(cascade: Cascade, partitions: int) -> Cascade:
     for scan in (s for s in outside if _has_parts(s)):
         assert scan.recurrence is not None
         lanes = prod(cascade.extent(v, scan) for v in scan.output.variables if v != scan.recurrence.variable)
-        length = cascade.extent(scan.recurrence.variable, scan) // partitions
-        if lanes * 2 <= partitions and length >= FEWEST_TURNS:
-            cascade = _Parts(cascade, scan, partitions, length).cascade()
+        turns = cascade.extent(scan.recurrence.variable, scan)
+        count = partitions * -(-turns // (partitions * MOST_TURNS))
+        if lanes * 2 <= partitions and turns >= FEWEST_TURNS * count:
+            cascade = _Parts(cascade, scan, count).cascade()
     return cascade
 
 
@@ -40,7 +41,9 @@ def _has_parts(scan: Einsum) -> bool:
     """Whether parts of a recurrence have the form of its turns, and their operands plain places."""
     known, (first, second) = scan.recurrence, scan.operands[:2]
     assert known is not None
-    is_linear = known.op0 == "multiply" and known.op1 in ("add", "subtract")
+    # what grows from turn to turn leaves float32 within a part, where nothing need be there that does
+    grows = isinstance(first, Scalar) and not first.name and abs(first.value) > 1
+    is_linear = known.op0 == "multiply" and known.op1 in ("add", "subtract") and not grows
     is_bounded = known.op1 in FURTHEST and (
         known.op0 == "add" or (known.op0 == known.op1 and first == second)
     )
@@ -55,14 +58,14 @@ class _Parts:
         cascade: every rank has an extent.
         scan: the recurrence.
         count: of parts.
-        length: turns of a part.
     """
 
-    def __init__(self, cascade: Cascade, scan: Einsum, count: int, length: int) -> None:
+    def __init__(self, cascade: Cascade, scan: Einsum, count: int) -> None:
         assert scan.recurrence is not None
-        self.source, self.scan, self.known, self.length = cascade, scan, scan.recurrence, length
+        self.source, self.scan, self.known = cascade, scan, scan.recurrence
         self.added, self.turn = Additions(cascade), scan.recurrence.variable
         self.turns = cascade.extent(self.turn, scan)
+        self.length = length = self.turns // count
         self.lanes = [v for v in scan.output.variables if v != self.turn]
         left = self.turns - count * length
         sizes = {"PART": count, "TURN": length, **({"LEFT": left} if left else {})}
