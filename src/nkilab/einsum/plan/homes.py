@@ -98,6 +98,7 @@ class Homes:
             # what two variables index together and one reads goes by way of HBM
             kind = ctx.cascade.derived[name].kind if name in ctx.cascade.derived else None
             is_far = kind in (Kind.REPEATED, Kind.PARTS) or name in ctx.viewed
+            is_far |= name in reads and self.is_batched(einsum, group, blocks)
             kept_before = ctx.hbm(name) is not None and ctx.chip(name) is None
             home = "hbm" if is_output or crosses or kept_before or is_far else ""
             kept_before = kept_before and (name in self.written or not is_output)
@@ -116,6 +117,16 @@ class Homes:
             ctx.build.single |= sizes.keys() - far
         inner = ctx.chip_dtypes.keys() - {*ctx.cascade.outputs}
         ctx.dtypes |= {n: ctx.chip_dtypes[n] for n in inner if ctx.homes[n] == "hbm" and not ctx.hbm(n)}
+
+    def is_batched(self, einsum: Einsum, group: Group, blocks: Mapping[str, int]) -> bool:
+        """Whether products, one for each row of a tile, read a result out of HBM, where rows lie apart."""
+        if einsum in self.products or not einsum.output.variables:
+            return False
+        tiles = {v for v, block in blocks.items() if block > 1}
+        readers = (e for e in group.einsums if e in self.products and einsum.name in e.reads)
+        if not any(tiles.intersection(*(a.variables for a in e.every_access)) for e in readers):
+            return False
+        return self.ctx.pick(f"where {einsum.name} lies", ("chip", "hbm"), costs=(1.0, 1.0)) == "hbm"
 
     def ended(self, group: Group) -> set[str]:
         """Products that the cluster behind them reads out of PSUM."""

@@ -9,7 +9,7 @@ from math import prod
 
 from ..language.ast import Access, Affine, Einsum
 from .build import Span
-from .choose import BYTES_PER_NS, MOST_OPTIONS, TRANSFER_NS, is_barred, is_settled, transfer_ns
+from .choose import BYTES_PER_NS, MOST_OPTIONS, TRANSFER_NS, TURN_NS, is_barred, is_settled, transfer_ns
 from .context import Context
 from .given import Turn
 
@@ -211,13 +211,20 @@ def _cost(
     loading = rows / clock * (ctx.machine["fp32_passes"] * (1 + _is_far(ctx, left, part)) if is_wide else 1)
     cost = prod(trips.values()) / beside * (max(moved, WEIGHTS_NS + loading) + 8)
     batch = together(ctx, einsum, spans, part, free, loops)
-    for access, own, count in ((left, part, rows), (right, free, columns)):
+    is_same = (
+        left is not None and right is not None and len({_unnamed(left, part), _unnamed(right, free)}) == 1
+    )
+    for access, own, count in ((left, part, rows), (right, free, columns))[is_same:]:
         if access is not None:
             moved_ns = transfer_ns(ctx, access, False, spans, over, own, depth, count)
             beside_it = along(einsum, access, spans, loops, batch) if ctx.chip(access.tensor) is None else 0
             # what is summed over lies side by side, and comes at once
             size = depth * count * ctx.bytes_of(ctx.dtypes[access.tensor])
             moved_ns = TRANSFER_NS / beside_it + size / BYTES_PER_NS if beside_it else moved_ns
+            if batch and over in access.indices[-1].variables and moved_ns > TURN_NS:
+                # transposes fill a bank, which one instruction copies
+                held = min(max(batch.values()), ctx.bank_bytes // (ctx.lanes * size // (depth * count)))
+                moved_ns -= (TURN_NS - 64.0 / clock) * (1 - 1 / held)
             cost += _all_moved(access, trips, batch, moved_ns)
     home = transfer_ns(ctx, einsum.output, True, spans, part, free, rows, columns)
     home -= (TRANSFER_NS if home else 0.0) * (1 - 1 / max(batch.values(), default=1))
@@ -227,6 +234,11 @@ def _cost(
     served, lost_ns = ctx.served.get(einsum.name, (frozenset[str](), 0.0))
     cost += lost_ns if is_new and part and part not in served else 0.0
     return cost + prod(t for v, t in trips.items() if v in einsum.output.variables) * (home + 60 + columns)
+
+
+def _unnamed(access: Access, own: str) -> str:
+    """An operand, whatever its own variable is called."""
+    return str(access.with_indices(lambda index: index.renamed({own: "_"})))
 
 
 def _is_far(ctx: Context, access: Access | None, part: str) -> bool:
