@@ -8,6 +8,7 @@ from dataclasses import replace
 from itertools import product as pairs
 from math import isqrt, prod
 
+from ...isa.array_tiles import ARRAY
 from ..language.ast import Access, Einsum, Scalar
 from ..tree import nodes
 from ..tree.expr import ZERO, expr
@@ -21,7 +22,7 @@ from .deliver import Target, deliver, targets_of
 from .fetch import fetch
 from .operands import Operands, masked
 from .part import Columns, columns_apart
-from .product import Blocks, Product, along, even_tile, keeps_given, lies_turned, matmul_dtype
+from .product import Blocks, Product, along, even_tile, keeps_given, lies_turned, matmul_dtype, places_abreast
 from .reach import leaving
 from .stack import of_stack
 from .stage import stage, staged_bytes, staged_whole
@@ -61,7 +62,9 @@ class Contraction:
         """Append the nest."""
         product, build = self.product, self.ctx.build
         if self.ending is None:
-            self.target = targets_of(self.ctx, self.einsum, self.outer, product.part)
+            # in a turn, which waits for it, a row whose readers have it along the partitions is turned at once
+            wanted = product.part or (self.ctx.wanted.get(self.einsum.name, "") if self.ctx.loops else "")
+            self.target = targets_of(self.ctx, self.einsum, self.outer, wanted)
         else:
             self.target = Target(None, None)
         operands = Operands(self.ctx, self.einsum, product, self.spans, self.dtype)
@@ -339,12 +342,13 @@ class Contraction:
     def named(self, rows: Span, columns: Span) -> dict[str, Span]:
         return {v: s for v, s in ((self.product.part, rows), (self.product.free, columns)) if v}
 
-    def result_tiles(self) -> Iterator[tuple[Span, Span]]:
-        """Tiles of the present block of the result, in loops."""
+    def result_tiles(self, columns: int = 0) -> Iterator[tuple[Span, Span]]:
+        """Tiles of the present block of the result, in loops; of so many columns, if that is told."""
         product, spans = self.product, self.spans
         tiles = {**spans, "": point(0)}
+        order = [(v, columns if columns and v == product.free else b) for v, b in self.tile_order()]
         with ExitStack() as stack:
-            for variable, block in ((v, b) for v, b in self.tile_order() if spans[v].most > b):
+            for variable, block in ((v, b) for v, b in order if spans[v].most > b):
                 local = stack.enter_context(
                     self.ctx.build.pieces(variable, spans[variable], block, over=variable)
                 )
@@ -373,64 +377,78 @@ class Contraction:
 
     # tiles
 
-    def tiles(self, total: nodes.Buffer | None) -> None:
-        """One tile of the result after the other."""
-        for rows, columns in self.result_tiles():
-            spans = {**self.spans, **self.named(rows, columns)}
-            psum = self.summed(spans, rows, columns, total is None)
-            tile = self.target.tile
-            if tile is not None and tile.buffer is psum.buffer:
-                continue
-            if total is None:
-                self.deliver(psum, spans)
-            else:
-                view = _of_total(total, rows, columns, self.spans, self.product)
-                self.ctx.build.add(nodes.Combine(view, view, "add", psum))
-                self.tally(view, self.spans)
-
-    def summed(self, spans: dict[str, Span], rows: Span, columns: Span, is_whole: bool) -> View:
-        """The products of one tile, accumulated in PSUM: where the result stays, if the sum is not cut."""
+    def abreast(self) -> tuple[list[tuple[int, ...]], int]:
+        """Places on the systolic array of products beside each other, and the columns of each."""
+        rows, columns = (self.spans[v] if v else point(0) for v in (self.product.part, self.product.free))
         tile = self.target.tile
+        is_near = self.ending is not None or (tile is not None and tile.buffer.memory == nodes.PSUM)
+        is_bound = self.beside or self.stack or self.ctx.given.is_watched
+        if is_near or is_bound or columns.count.value is None:
+            return [], 0
+        return places_abreast(self.ctx, rows.most, columns.most)
+
+    def tiles(self, total: nodes.Buffer | None) -> None:
+        """One tile of the result, or some beside each other, after the other."""
+        places, width = self.abreast()
+        for rows, columns in self.result_tiles(width * len(places)):
+            panels = [columns.tile(whole(width, expr(n * width))) for n in range(len(places))] or [columns]
+            for psum, panel in zip(self.summed(rows, panels, places, total is None), panels, strict=True):
+                tile = self.target.tile
+                if tile is not None and tile.buffer is psum.buffer:
+                    continue
+                if total is None:
+                    self.deliver(psum, {**self.spans, **self.named(rows, panel)})
+                else:
+                    view = _of_total(total, rows, panel, self.spans, self.product)
+                    self.ctx.build.add(nodes.Combine(view, view, "add", psum))
+                    self.tally(view, self.spans)
+
+    def summed(
+        self, rows: Span, panels: Sequence[Span], places: Sequence[tuple[int, ...]], is_whole: bool
+    ) -> list[View]:
+        """The products of tiles, accumulated in PSUM: where the result stays, if the sum is not cut."""
+        tile, spans = self.target.tile, [{**self.spans, **self.named(rows, panel)} for panel in panels]
         if is_whole and tile is not None and tile.buffer.memory == nodes.PSUM:
-            view = tile.view(positions(self.einsum.output, spans))
-            self.accumulated(view, spans)
+            views = [tile.view(positions(self.einsum.output, spans[0]))]
             tile.changed()
-            return view
-        view = self.sum_of(rows, columns)
-        self.accumulated(view, spans)
-        return view
+        else:
+            views = [self.sum_of(rows, p, at) for p, (_, at) in zip(panels, places or [(0, 0)], strict=True)]
+        self.accumulated(views, spans, places)
+        return views
 
-    def sum_of(self, rows: Span, columns: Span) -> View:
-        """A new tile of PSUM."""
+    def sum_of(self, rows: Span, columns: Span, first: int = 0) -> View:
+        """A new tile of PSUM, from a partition on."""
         hint = f"{self.einsum.name.lower()}_sum"
-        if not self.beside:
-            return self.ctx.tile(hint, rows, columns, "float32", nodes.PSUM, "sum")
-        spans = (rows, self.spans[self.beside], columns)
-        shape = tuple(s.most for s in spans)
+        spans = (rows, *([self.spans[self.beside]] if self.beside else []), columns)
+        shape = (first + rows.most, *(s.most for s in spans[1:]))
         psum = self.ctx.build.buffer(hint, shape, "float32", nodes.PSUM, "sum")
-        return View(psum, tuple(Cut(ZERO, s.count) for s in spans))
+        return View(psum, (Cut(expr(first), rows.count), *(Cut(ZERO, s.count) for s in spans[1:])))
 
-    def accumulated(self, view: View, spans: dict[str, Span]) -> None:
-        """Add products up in a tile of PSUM."""
-        product, build = self.product, self.ctx.build
+    def accumulated(
+        self, views: Sequence[View], every: Sequence[dict[str, Span]], places: Sequence[tuple[int, ...]] = ()
+    ) -> None:
+        """Add products up in tiles of PSUM, which each cover their spans."""
+        product, build, spans = self.product, self.ctx.build, every[0]
         with ExitStack() as stack:
-            running: list[str] = []
+            inner = dict[str, Span]()
             for variable, each in self.inner():
                 turns = build.tiles(variable, spans[variable].most, each, is_sequential=True, over=variable)
-                span = stack.enter_context(turns)
-                spans = {**spans, variable: span}
-                running.extend(span.start.names)
+                inner[variable] = stack.enter_context(turns)
+            running = [name for span in inner.values() for name in span.start.names]
             over = spans[product.over]
             depth = self.tile(product.over, self.lanes)
             if over.most > depth:
                 local = stack.enter_context(build.pieces(product.over, over, depth, True, product.over))
                 running.extend(local.start.names)
-                spans = {**spans, product.over: over.tile(local)}
-            stationary = self.operand(0, product.left, product.part, spans)
-            moving = self.operand(1, product.right, product.free, spans)
-            build.add(nodes.MatMul(view, stationary, moving, tuple(running)))
-            build.note(self.einsum.name, spans, self.product.part, self.product.over)
-            self.tally(view, spans)
+                inner[product.over] = over.tile(local)
+            stationary = self.operand(0, product.left, product.part, {**spans, **inner})
+            size = (ARRAY, ARRAY // len(places)) if places else ()
+            for view, own, at in zip(views, every, places or [()], strict=True):
+                held = {**own, **inner}
+                moving = self.operand(1, product.right, product.free, held)
+                build.add(nodes.MatMul(view, stationary, moving, tuple(running), at, size))
+                build.note(self.einsum.name, held, self.product.part, self.product.over)
+                self.tally(view, held)
 
     def inner(self) -> list[tuple[str, int]]:
         """Variables of the loops in which a sum runs, and how many of their values go at once."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ..language.ast import Einsum
 from ..tree import nodes
@@ -146,8 +146,30 @@ def _transposed(ctx: Context, result: Want, view: View, tile: Storage) -> None:
         raise UnreachableError(
             f"{result.access.tensor} lies with {q or 1} on the partitions and is computed with {result.part}"
         )
+    if _turned_at_once(ctx, result, source, tile):
+        return
     for piece, at, block in _blocks(ctx, result, source):
         turn(ctx, piece, tile.view(at), block.most)
+
+
+def _turned_at_once(ctx: Context, result: Want, source: View, tile: Storage) -> bool:
+    """Turn rows into several blocks of partitions by one copy; whether that is possible."""
+    total, height = _columns(result).count.value or 0, source.cuts[0].count.value or 0
+    blocks = total // ctx.lanes
+    is_even = tile.has_blocks and blocks > 1 and total % ctx.lanes == 0
+    if not is_even or not 1 <= height <= ctx.bank_bytes // (blocks * tile.itemsize):
+        return False
+    psum = ctx.build.buffer("turned", (ctx.lanes, blocks, height), tile.buffer.dtype, PSUM)
+    with ctx.build.loop("r", blocks) as r:
+        piece = columns_of(source, r * ctx.lanes, expr(ctx.lanes))
+        ctx.build.add(nodes.Transpose(View(psum, (upto(ctx.lanes), At(r), upto(height))), piece))
+    _, at, _ = next(_blocks(ctx, result, source))
+    place = tile.view(at)
+    first = place.index[1]
+    assert isinstance(first, At)
+    index = (place.index[0], Cut(first.at, expr(blocks)), *place.index[2:])
+    ctx.build.add(nodes.Copy(replace(place, index=index), all_of(psum)))
+    return True
 
 
 def _columns(result: Want) -> Span:

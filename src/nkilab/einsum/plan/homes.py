@@ -292,7 +292,8 @@ class Homes:
         for n, (reader, access) in enumerate(reads):
             if reader in self.products:
                 sums = [p.over for p in products_for(self.ctx, reader, {})[:1]]
-                return next((v for v in (*sums, *reader.reduced) if v in access.variables), "")
+                axes = (access.axis_of(v) for v in (*sums, *reader.reduced) if v in access.variables)
+                return next((einsum.output.indices[n].plain for n in axes if n is not None), "")
             if tile in access.variables and not n:
                 return tile
             if id(reader) in wants and reader.output.indices == access.indices:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from itertools import product as pairs
 from math import prod
 
+from ...isa.array_tiles import ARRAY, smallest_columns
 from ..language.ast import Access, Affine, Einsum
 from .build import Span
 from .choose import BYTES_PER_NS, MOST_OPTIONS, TRANSFER_NS, TURN_NS, is_barred, is_settled, transfer_ns
@@ -209,7 +210,8 @@ def _cost(
     moved = max(64.0, columns * beside) / clock * (ctx.machine["fp32_passes"] if is_wide else 1)
     beside *= _copies(ctx, einsum, spans, left, right, depth, loops)
     loading = rows / clock * (ctx.machine["fp32_passes"] * (1 + _is_far(ctx, left, part)) if is_wide else 1)
-    cost = prod(trips.values()) / beside * (max(moved, WEIGHTS_NS + loading) + 8)
+    abreast = len(places_abreast(ctx, rows, spans[free].most)[0]) if free and beside == 1 else 1
+    cost = prod(trips.values()) / beside * (max(moved, WEIGHTS_NS + loading) + 8) / max(1, abreast)
     batch = together(ctx, einsum, spans, part, free, loops)
     is_same = (
         left is not None and right is not None and len({_unnamed(left, part), _unnamed(right, free)}) == 1
@@ -239,6 +241,18 @@ def _cost(
 def _unnamed(access: Access, own: str) -> str:
     """An operand, whatever its own variable is called."""
     return str(access.with_indices(lambda index: index.renamed({own: "_"})))
+
+
+def places_abreast(ctx: Context, rows: int, columns: int) -> tuple[list[tuple[int, ...]], int]:
+    """Where products of few rows run beside each other on the systolic array, and how many columns each has.
+
+    None do where they are too high for a tile of the array, or the columns cannot be dealt out.
+    """
+    size = smallest_columns(ctx.machine)
+    places: list[tuple[int, ...]] = [(0, at) for at in range(0, ARRAY, size)]
+    widths = range(ctx.bank, 0, -ctx.lanes) if rows <= size and ctx.lanes <= ARRAY else ()
+    width = next((w for w in widths if columns % (w * len(places)) == 0), 0)
+    return (places, width) if width else ([], 0)
 
 
 def _is_far(ctx: Context, access: Access | None, part: str) -> bool:

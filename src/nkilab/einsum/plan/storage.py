@@ -143,8 +143,9 @@ class Storage:
 
 
 def first_rows(view: View, count: Expr) -> View:
-    """A view with so many partitions, from the first on."""
-    return View(view.buffer, (Cut(ZERO, count), *view.index[1:]))
+    """So many partitions of a view, from its first on."""
+    start = view.cuts[0].start if isinstance(view.index[0], Cut) else ZERO
+    return View(view.buffer, (Cut(start, count), *view.index[1:]))
 
 
 def in_hbm(buffer: Buffer, ranks: int) -> Storage:
