@@ -62,7 +62,7 @@ class Contraction:
         """Append the nest."""
         product, build = self.product, self.ctx.build
         if self.ending is None:
-            # in a turn, which waits for it, a row whose readers have it along the partitions is turned at once
+            # in a turn, which waits for it, a row that readers have along the partitions is turned at once
             wanted = product.part or (self.ctx.wanted.get(self.einsum.name, "") if self.ctx.loops else "")
             self.target = targets_of(self.ctx, self.einsum, self.outer, wanted)
         else:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import cached_property
 from math import prod
 
 from ..language.additions import Additions
@@ -17,6 +18,8 @@ from ..language.ast import Access, Affine, Cascade, Einsum, Kind, Operand, Scala
 
 # operators whose scan without others ends with a reduction
 REDUCING = ("add", "maximum", "minimum")
+# part of the lanes that parts of equal length fill at least
+LEAST_FILLED = 0.75
 # turns of a part
 FEWEST_TURNS, MOST_TURNS = 32, 2048
 ONE, ZERO = Scalar(value=1.0), Scalar(value=0.0)
@@ -26,12 +29,14 @@ FURTHEST = {"maximum": Scalar(value=-1e38), "minimum": Scalar(value=1e38)}
 
 def with_scans_in_parts(cascade: Cascade, partitions: int) -> Cascade:
     """The cascade, every Einsum of which is needed, with scans of few rows in parts."""
-    outside = (s for s in cascade.steps if isinstance(s, Einsum) and s.recurrence)
-    for scan in (s for s in outside if _has_parts(s)):
+    outside = (s for s in cascade.steps if isinstance(s, Einsum))
+    for scan in (s for s in outside if s.recurrence and s.recurrence.kind == "scan" and _has_parts(s)):
         assert scan.recurrence is not None
         lanes = prod(cascade.extent(v, scan) for v in scan.output.variables if v != scan.recurrence.variable)
         turns = cascade.extent(scan.recurrence.variable, scan)
-        count = partitions * -(-turns // (partitions * MOST_TURNS))
+        most = partitions * -(-turns // (partitions * MOST_TURNS))
+        even = max(n for n in range(1, most + 1) if turns % n == 0)
+        count = even if even > most * LEAST_FILLED else most
         if lanes * 2 <= partitions and turns >= FEWEST_TURNS * count:
             cascade = _Parts(cascade, scan, count).cascade()
     return cascade
@@ -48,7 +53,7 @@ def _has_parts(scan: Einsum) -> bool:
         known.op0 == "add" or (known.op0 == known.op1 and first == second)
     )
     is_plain = not any(a.gathers for a in scan.every_access)
-    return known.kind == "scan" and is_plain and (is_linear or is_bounded)
+    return is_plain and (is_linear or is_bounded)
 
 
 class _Parts:
@@ -78,12 +83,13 @@ class _Parts:
         self.left = {v: Affine(((v, 1),), behind) for v in others}
         self.steps: list[Einsum] = []
 
-    def placed(self, operand: Operand, place: Affine) -> Operand:
-        """An operand at a place among the turns."""
+    def placed(self, operand: Operand, place: Affine, variable: str = "") -> Operand:
+        """An operand at a place among the turns, which a variable counts."""
+        turn = variable or self.turn
 
         def moved(index: Affine) -> Affine:
-            step = index.coefficient(self.turn)
-            others = [(n, c) for n, c in index.terms if n != self.turn]
+            step = index.coefficient(turn)
+            others = [(n, c) for n, c in index.terms if n != turn]
             terms = [*others, *((n, c * step) for n, c in place.terms)]
             return affine(terms, index.constant + step * place.constant) if step else index
 
@@ -95,15 +101,18 @@ class _Parts:
         """Add a recurrence along a variable, or for kind "" a reduction over it; returns its result."""
         is_held = kind in ("scan", "before")
         variables = {v for o in operands for v in o.variables} - {along} | ({along} if is_held else set())
-        held = [v for v in (*self.lanes, self.part, self.inner) if v in variables]
-        ranks = tuple(self.added.rank_of(v, self.scan) for v in held)
-        name = self.added.tensor(f"{self.scan.name}_{hint}", ranks, self.scan.name, Kind.STATE)
-        output = Access(name, tuple(Affine(((v, 1),)) for v in held))
+        output = self.new(hint, [v for v in (*self.lanes, self.part, self.inner) if v in variables])
         own = replace(self.known, variable=along, kind=kind, has_first=False, **ops)
         reduce_op = "" if kind else self.known.op1
         einsum = Einsum(output, tuple(operands), "", reduce_op, recurrence=own if kind else None)
         self.steps.append(replace(einsum, place=self.scan.place))
         return output
+
+    def new(self, hint: str, variables: Sequence[str]) -> Access:
+        """An access of a new tensor by variables."""
+        ranks = tuple(self.added.rank_of(v, self.scan) for v in variables)
+        name = self.added.tensor(f"{self.scan.name}_{hint}", ranks, self.scan.name, Kind.STATE)
+        return Access(name, tuple(Affine(((v, 1),)) for v in variables))
 
     def totals(self) -> tuple[Operand, Operand]:
         """What a part takes any state to: the operands of the scan over parts."""
@@ -134,44 +143,86 @@ class _Parts:
         for variable, place in self.left.items():
             pieces.append((place, variable, self.add("behind", (states,), self.part, "last")))
         if self.known.has_first:
-            first = self.placed(
-                self.scan.output, Affine(constant=self.turns if self.known.is_descending else -1)
-            )
-            assert isinstance(first, Access)
-            self.steps.append(Einsum(first, (initial,), place=self.scan.place))
+            before = self.output(Affine(constant=self.turns if self.known.is_descending else -1))
+            self.steps.append(Einsum(before, (initial,), place=self.scan.place))
         steps: list[Step] = []
         for step in self.source.steps:
-            if (
-                not isinstance(step, Einsum)
-                or step.recurrence is None
-                or self.scan.output not in (step.output, *step.operands)
-            ):
+            known = step.recurrence if isinstance(step, Einsum) else None
+            if not isinstance(step, Einsum) or id(step) not in self.beside:
                 steps.append(step)
-            elif step.is_last:
+            elif known is None:
+                steps += [self.at(step, place) for place, _, _ in pieces]
+            elif known.kind == "last":
                 steps.append(self.end(step, states))
             else:
                 steps += self.steps if step is self.scan else []
-                steps += [self.piece(step, *piece) for piece in pieces]
+                for place, along, begun in pieces:
+                    steps.append(self.piece(step, place, along, begun))
+                    if step is self.scan and place in self.held:
+                        steps.append(Einsum(self.output(place), (self.held[place],), place=step.place))
         return self.added.applied(tuple(steps))
+
+    def output(self, place: Affine) -> Access:
+        """Where states of turns at a place are asked for."""
+        output = self.placed(self.scan.output, place)
+        assert isinstance(output, Access)
+        return output
+
+    @cached_property
+    def held(self) -> dict[Affine, Access]:
+        """Tensors of the states of turns at a place, where others go through them too."""
+        readers = [s for s in self.source.steps if id(s) in self.beside and s is not self.scan]
+        if not any(self.scan.output in e.operands for s in readers for e in s.body if not e.is_last):
+            return {}
+        places = [self.within, *self.left.values()]
+        return {place: self.new("own", self.output(place).variables) for place in places}
+
+    @cached_property
+    def beside(self) -> dict[int, str]:
+        """Einsums that go through the turns one by one, by identity, with their variables of these."""
+        found, before = {id(self.scan): self.turn}, 0
+        steps = [s for s in self.source.steps if isinstance(s, Einsum)]
+        while len(found) > before:
+            before = len(found)
+            axes = {
+                (a.tensor, a.axis_of(found[id(e)])) for e in steps if id(e) in found for a in e.every_access
+            }
+            for einsum in (e for e in steps if id(e) not in found):
+                every = ((a.tensor, n, i) for a in einsum.every_access for n, i in enumerate(a.indices))
+                names = {v for tensor, n, i in every if (tensor, n) in axes for v in i.variables}
+                if len(names) == 1 and self.is_beside(einsum, *names):
+                    found[id(einsum)] = names.pop()
+        return found
+
+    def is_beside(self, einsum: Einsum, variable: str) -> bool:
+        """Whether an Einsum may go through a variable in parts, as the scan goes through its turns."""
+        if einsum.recurrence is not None:
+            return self.scan.output in einsum.operands and einsum.recurrence.variable == variable == self.turn
+        is_all = self.source.extent(variable, einsum) == self.turns and not einsum.is_placed
+        return is_all and variable in einsum.output.variables
 
     def piece(self, einsum: Einsum, place: Affine, along: str, initial: Operand) -> Einsum:
         """A recurrence over turns at a place, which begins with another value."""
-        own = self.at(einsum, place, along)
-        return replace(own, operands=(*own.operands[:-1], initial))
+        own, known = self.at(einsum, place), einsum.recurrence
+        assert known is not None
+        known = replace(known, variable=along, has_first=False)
+        return replace(own, operands=(*own.operands[:-1], initial), recurrence=known)
 
     def end(self, einsum: Einsum, states: Access) -> Einsum:
         """The last state: of the turns that are left, or of the scan over parts."""
-        for variable, place in self.left.items():
-            return self.at(einsum, place, variable)
         assert einsum.recurrence is not None
+        for variable, place in self.left.items():
+            return replace(self.at(einsum, place), recurrence=replace(einsum.recurrence, variable=variable))
         return replace(einsum, operands=(states,), recurrence=replace(einsum.recurrence, variable=self.part))
 
-    def at(self, einsum: Einsum, place: Affine, along: str) -> Einsum:
-        """A recurrence over turns at a place."""
-        output, *operands = (self.placed(o, place) for o in (einsum.output, *einsum.operands))
+    def at(self, einsum: Einsum, place: Affine) -> Einsum:
+        """An Einsum over turns at a place."""
+        variable = self.beside[id(einsum)]
+
+        def moved(operand: Operand) -> Operand:
+            is_state = operand == self.scan.output and place in self.held
+            return self.held[place] if is_state else self.placed(operand, place, variable)
+
+        output, *operands = map(moved, (einsum.output, *einsum.operands))
         assert isinstance(output, Access)
-        assert einsum.recurrence is not None
-        known = replace(einsum.recurrence, variable=along, has_first=False)
-        return replace(
-            einsum, output=output, operands=tuple(operands), recurrence=known, before=einsum.title, text=""
-        )
+        return replace(einsum, output=output, operands=tuple(operands), before=einsum.title, text="")
