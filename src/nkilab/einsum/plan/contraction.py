@@ -62,9 +62,7 @@ class Contraction:
         """Append the nest."""
         product, build = self.product, self.ctx.build
         if self.ending is None:
-            # in a turn, which waits for it, a row that readers have along the partitions is turned at once
-            wanted = product.part or (self.ctx.wanted.get(self.einsum.name, "") if self.ctx.loops else "")
-            self.target = targets_of(self.ctx, self.einsum, self.outer, wanted)
+            self.target = targets_of(self.ctx, self.einsum, self.outer, product.part or self.wanted())
         else:
             self.target = Target(None, None)
         operands = Operands(self.ctx, self.einsum, product, self.spans, self.dtype)
@@ -91,6 +89,12 @@ class Contraction:
                 return
             for columns in columns_apart(self.ctx, product, self.spans, self.dtype):
                 self.of_columns(columns)
+
+    def wanted(self) -> str:
+        """The variable of a row that its readers in the same turn have along the partitions; "" for none."""
+        ctx, turns = self.ctx, {block.variable for block in self.ctx.cascade.blocks}
+        is_waited_for = turns & {v for v, _ in ctx.loops} and self.einsum.name not in ctx.memories
+        return ctx.wanted.get(self.einsum.name, "") if is_waited_for else ""
 
     def of_columns(self, columns: Columns) -> None:
         """Append the loops over blocks of the result, of all of its columns or of some."""

@@ -211,6 +211,8 @@ def _cost(
     beside *= _copies(ctx, einsum, spans, left, right, depth, loops)
     loading = rows / clock * (ctx.machine["fp32_passes"] * (1 + _is_far(ctx, left, part)) if is_wide else 1)
     abreast = len(places_abreast(ctx, rows, spans[free].most)[0]) if free and beside == 1 else 1
+    # float32 takes its part of the array twice in a row, which keeps what comes behind waiting
+    abreast = abreast // 2 if is_wide else abreast
     cost = prod(trips.values()) / beside * (max(moved, WEIGHTS_NS + loading) + 8) / max(1, abreast)
     batch = together(ctx, einsum, spans, part, free, loops)
     is_same = (
