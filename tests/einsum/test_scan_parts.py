@@ -36,13 +36,13 @@ options: {{cascade-outputs: [{outputs}]}}
 
 Step = Callable[[Any, Any, Any], Any]
 UP = '"P[m, t] = A[m, t] . S[m, t] ;; M {}", "S[m, t+1] = P[m, t] . X[m, t] ;; M {}"'
-ALONE = '"S[m, t+1] = S[m, t] . X[m, t] ;; M {}"'
+PLAIN = '"S[m, t+1] = S[m, t] . X[m, t] ;; M {}"'
 FORMS: dict[str, tuple[str, float, Step]] = {
-    "a sum": (ALONE.format("add"), 2.0, lambda s, a, x: s + x),
-    "a difference": (ALONE.format("binary(subtract)"), 2.0, lambda s, a, x: s - x),
-    "a product": (ALONE.format("mul"), 2.0, lambda s, a, x: s * x),
-    "a maximum": (ALONE.format("max"), -1.0, lambda s, a, x: np.maximum(s, x)),
-    "a minimum": (ALONE.format("min"), 1.0, lambda s, a, x: np.minimum(s, x)),
+    "a sum": (PLAIN.format("add"), 2.0, lambda s, a, x: s + x),
+    "a difference": (PLAIN.format("binary(subtract)"), 2.0, lambda s, a, x: s - x),
+    "a product": (PLAIN.format("mul"), 2.0, lambda s, a, x: s * x),
+    "a maximum": (PLAIN.format("max"), -1.0, lambda s, a, x: np.maximum(s, x)),
+    "a minimum": (PLAIN.format("min"), 1.0, lambda s, a, x: np.minimum(s, x)),
     "decays of turns": (UP.format("mul", "add"), 2.0, lambda s, a, x: a * s + x),
     "decays and a difference": (UP.format("mul", "binary(subtract)"), 2.0, lambda s, a, x: a * s - x),
     "a sum, then a maximum": (UP.format("add", "max"), 0.0, lambda s, a, x: np.maximum(a + s, x)),

@@ -17,15 +17,15 @@ from nkilab.einsum.reference import Evaluator
 
 def evaluated(cascade: Cascade, inputs: Mapping[str, Any]) -> dict[str, Any]:
     """Every tensor of a cascade whose ranks have extents, given its inputs."""
-    held = {t: np.zeros(cascade.shape(t)) for t in cascade.tensors}
-    held |= {t: np.asarray(inputs[t], np.float64) for t in cascade.inputs}
-    machine = Evaluator(cascade, held, np.float64)
+    values = {t: np.zeros(cascade.shape(t)) for t in cascade.tensors}
+    values |= {t: np.asarray(inputs[t], np.float64) for t in cascade.inputs}
+    machine = Evaluator(cascade, values, np.float64)
     for einsum, bound in runs_of(cascade):
         if einsum.recurrence is None:
             machine.run(einsum, bound)
         else:
             _Turns(machine, einsum).run()
-    return held
+    return values
 
 
 class _Turns:

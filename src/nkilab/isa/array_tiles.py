@@ -7,6 +7,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from ..errors import RuleError
+from ..machine import Machine
 from .declaration_parts import Step
 
 TILING = "nki.isa.nc_matmul, tiling mode"
@@ -42,7 +43,7 @@ def array_tile(form: Any) -> int:
     return sum(1 << part for part in parts)
 
 
-def smallest_columns(machine: Any) -> int:
+def smallest_columns(machine: Machine) -> int:
     """The fewest columns that a tile of the array has (nc_matmul, tiling mode)."""
     return _SMALLEST if machine.generation >= 3 else 2 * _SMALLEST
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from itertools import product as pairs
-from math import isqrt, prod
+from math import prod
 
 from ...isa.array_tiles import ARRAY
 from ..language.ast import Access, Einsum, Scalar
@@ -22,22 +22,23 @@ from .deliver import Target, deliver, targets_of
 from .fetch import fetch
 from .operands import Operands, masked
 from .part import Columns, columns_apart
-from .product import Blocks, Product, along, even_tile, keeps_given, lies_turned, matmul_dtype, places_abreast
+from .product import (
+    Blocks,
+    Product,
+    along,
+    block_sizes,
+    even_tile,
+    keeps_given,
+    lies_turned,
+    matmul_dtype,
+    of_total,
+    places_abreast,
+)
 from .reach import leaving
 from .stack import of_stack
 from .stage import stage, staged_bytes, staged_whole
 from .storage import Storage, positions
 from .want import Want
-
-# parts, at most, that blocks with a rest cut an extent into
-MOST_PARTS = 256
-
-
-def even_blocks(extent: int, step: int) -> set[int]:
-    """Whole steps, fewer than all, that divide an extent; none if it is ragged."""
-    count = 0 if extent % step else extent // step
-    low = [n for n in range(1, isqrt(count) + 1) if count % n == 0]
-    return {n * step for own in low for n in (own, count // own) if n < count}
 
 
 class Contraction:
@@ -152,10 +153,9 @@ class Contraction:
             self.spans[v].most if v else 1 for v in (self.product.part, self.product.free, self.product.over)
         )
         room = max(self.ctx.room() * 0.9, 4096)
-        options: list[tuple[float, Blocks]] = []
-        fewest = 0
-        for depth in self.block_sizes(over, self.lanes) if not self.beside else [over]:
-            sizes = pairs(self.block_sizes(part, self.lanes), self.block_sizes(free, self.bank))
+        options, fewest = list[tuple[float, Blocks]](), 0
+        for depth in block_sizes(self.ctx, over, self.lanes) if not self.beside else [over]:
+            sizes = pairs(block_sizes(self.ctx, part, self.lanes), block_sizes(self.ctx, free, self.bank))
             fitting = (
                 b for b in (Blocks(*two, depth) for two in sizes) if self.may_be(b, room, depth < over)
             )
@@ -184,21 +184,11 @@ class Contraction:
 
     def smaller_blocks(self, part: int, free: int, over: int, room: float) -> list[tuple[float, Blocks]]:
         """Blocks of fewer columns than a bank has, where more of an operand has no room."""
-        depths = [d for d in self.block_sizes(over, self.lanes) if d % self.lanes == 0 or d == over]
+        depths = [d for d in block_sizes(self.ctx, over, self.lanes) if d % self.lanes == 0 or d == over]
         sizes = [self.bank >> n for n in range(1, 5) if free % (self.bank >> n) == 0]
         options = (Blocks(min(part, self.lanes), n, d) for n in sizes for d in depths)
         fitting = [b for b in options if self.may_be(b, room, b.over < over)]
         return [(-float(b.free * b.over), b) for b in fitting]
-
-    def block_sizes(self, extent: int, unit: int) -> list[int]:
-        """Block sizes to try, the largest first; what few divide may have a rest, of more than one value."""
-        step = unit if extent % unit == 0 else self.lanes
-        sizes = even_blocks(extent, step)
-        if len(sizes) < 2 and not self.ctx.given.is_watched:
-            count = -(-extent // unit)
-            ragged = {-(-count // parts) * unit for parts in range(2, min(count, MOST_PARTS) + 1)}
-            sizes |= {n for n in ragged if n < extent and extent % n != 1}
-        return sorted({extent, *sizes, min(step, extent)}, reverse=True)
 
     def is_given(self, blocks: Blocks) -> bool:
         """Whether blocks go with the parts and the order of loops that a mapping gives."""
@@ -313,7 +303,7 @@ class Contraction:
             self.staged()
             self.tiles(total)
         for span, column in self.result_tiles():
-            view = _of_total(total, span, column, self.spans, product)
+            view = of_total(total, span, column, self.spans, product)
             self.deliver(view, {**self.spans, **self.named(span, column)})
 
     def deliver(self, view: View, spans: dict[str, Span]) -> None:
@@ -384,10 +374,8 @@ class Contraction:
     def abreast(self) -> tuple[list[tuple[int, ...]], int]:
         """Places on the systolic array of products beside each other, and the columns of each."""
         rows, columns = (self.spans[v] if v else point(0) for v in (self.product.part, self.product.free))
-        tile = self.target.tile
-        is_near = self.ending is not None or (tile is not None and tile.buffer.memory == nodes.PSUM)
-        is_bound = self.beside or self.stack or self.ctx.given.is_watched
-        if is_near or is_bound or columns.count.value is None:
+        is_bound = self.ending or self.beside or self.stack or self.ctx.given.is_watched
+        if is_bound or self.einsum.name in self.ctx.memories or columns.count.value is None:
             return [], 0
         return places_abreast(self.ctx, rows.most, columns.most)
 
@@ -397,15 +385,19 @@ class Contraction:
         for rows, columns in self.result_tiles(width * len(places)):
             panels = [columns.tile(whole(width, expr(n * width))) for n in range(len(places))] or [columns]
             for psum, panel in zip(self.summed(rows, panels, places, total is None), panels, strict=True):
-                tile = self.target.tile
-                if tile is not None and tile.buffer is psum.buffer:
-                    continue
-                if total is None:
-                    self.deliver(psum, {**self.spans, **self.named(rows, panel)})
-                else:
-                    view = _of_total(total, rows, panel, self.spans, self.product)
-                    self.ctx.build.add(nodes.Combine(view, view, "add", psum))
-                    self.tally(view, self.spans)
+                self.finished(psum, rows, panel, total)
+
+    def finished(self, psum: View, rows: Span, columns: Span, total: nodes.Buffer | None) -> None:
+        """Write a tile of the result to where it lies, or add it to what blocks of the sum came to."""
+        tile = self.target.tile
+        if tile is not None and tile.buffer is psum.buffer:
+            return
+        if total is None:
+            self.deliver(psum, {**self.spans, **self.named(rows, columns)})
+            return
+        view = of_total(total, rows, columns, self.spans, self.product)
+        self.ctx.build.add(nodes.Combine(view, view, "add", psum))
+        self.tally(view, self.spans)
 
     def summed(
         self, rows: Span, panels: Sequence[Span], places: Sequence[tuple[int, ...]], is_whole: bool
@@ -448,11 +440,11 @@ class Contraction:
             stationary = self.operand(0, product.left, product.part, {**spans, **inner})
             size = (ARRAY, ARRAY // len(places)) if places else ()
             for view, own, at in zip(views, every, places or [()], strict=True):
-                held = {**own, **inner}
-                moving = self.operand(1, product.right, product.free, held)
+                covered = {**own, **inner}
+                moving = self.operand(1, product.right, product.free, covered)
                 build.add(nodes.MatMul(view, stationary, moving, tuple(running), at, size))
-                build.note(self.einsum.name, held, self.product.part, self.product.over)
-                self.tally(view, held)
+                build.note(self.einsum.name, covered, self.product.part, self.product.over)
+                self.tally(view, covered)
 
     def inner(self) -> list[tuple[str, int]]:
         """Variables of the loops in which a sum runs, and how many of their values go at once."""
@@ -498,14 +490,3 @@ class Contraction:
             self.ctx.build.add(nodes.Scale(made, view, "multiply", self.ctx.number(scalar)))
             view = made
         return view
-
-
-def _of_total(
-    total: nodes.Buffer, rows: Span, columns: Span, spans: dict[str, Span], product: Product
-) -> View:
-    start = rows.start - (spans[product.part].start if product.part else ZERO)
-    column = columns.start - (spans[product.free].start if product.free else ZERO)
-    lanes = expr(total.shape[0]).value or 1
-    return View(
-        total, (nodes.Cut(ZERO, rows.count), nodes.At(start // lanes), nodes.Cut(column, columns.count))
-    )

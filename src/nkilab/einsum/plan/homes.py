@@ -95,10 +95,7 @@ class Homes:
             if self.takes_place(einsum, group):
                 ctx.overwritten[name] = einsum.reads[0]
                 size = 0
-            # what two variables index together and one reads goes by way of HBM
-            kind = ctx.cascade.derived[name].kind if name in ctx.cascade.derived else None
-            is_far = kind in (Kind.REPEATED, Kind.PARTS) or name in ctx.viewed
-            is_far |= name in reads and self.is_batched(einsum, group, blocks)
+            is_far = self.is_indexed_twice(name) or self.is_batched(einsum, group, blocks)
             kept_before = ctx.hbm(name) is not None and ctx.chip(name) is None
             home = "hbm" if is_output or crosses or kept_before or is_far else ""
             kept_before = kept_before and (name in self.written or not is_output)
@@ -117,6 +114,12 @@ class Homes:
             ctx.build.single |= sizes.keys() - far
         inner = ctx.chip_dtypes.keys() - {*ctx.cascade.outputs}
         ctx.dtypes |= {n: ctx.chip_dtypes[n] for n in inner if ctx.homes[n] == "hbm" and not ctx.hbm(n)}
+
+    def is_indexed_twice(self, name: str) -> bool:
+        """Whether two variables index an axis together and one reads it: it goes by way of HBM."""
+        origin = self.ctx.cascade.derived.get(name)
+        is_made_for_one = origin is not None and origin.kind in (Kind.REPEATED, Kind.PARTS)
+        return is_made_for_one or name in self.ctx.viewed
 
     def is_batched(self, einsum: Einsum, group: Group, blocks: Mapping[str, int]) -> bool:
         """Whether products, one for each row of a tile, read a result out of HBM, where rows lie apart."""

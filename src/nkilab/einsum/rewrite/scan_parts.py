@@ -8,7 +8,7 @@ itself. The turns that are left behind all parts are a scan that begins with the
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import replace
 from functools import cached_property
 from math import prod
@@ -147,20 +147,21 @@ class _Parts:
             self.steps.append(Einsum(before, (initial,), place=self.scan.place))
         steps: list[Step] = []
         for step in self.source.steps:
-            known = step.recurrence if isinstance(step, Einsum) else None
-            if not isinstance(step, Einsum) or id(step) not in self.beside:
-                steps.append(step)
-            elif known is None:
-                steps += [self.at(step, place) for place, _, _ in pieces]
-            elif known.kind == "last":
-                steps.append(self.end(step, states))
-            else:
-                steps += self.steps if step is self.scan else []
-                for place, along, begun in pieces:
-                    steps.append(self.piece(step, place, along, begun))
-                    if step is self.scan and place in self.held:
-                        steps.append(Einsum(self.output(place), (self.held[place],), place=step.place))
+            steps += self.steps if step is self.scan else []
+            steps += self.parted(step, pieces, states) if isinstance(step, Einsum) else [step]
         return self.added.applied(tuple(steps))
+
+    def parted(
+        self, einsum: Einsum, pieces: Sequence[tuple[Affine, str, Operand]], states: Access
+    ) -> list[Einsum]:
+        """An Einsum over pieces of the turns, if it goes through them."""
+        if id(einsum) not in self.companions:
+            return [einsum]
+        if einsum.recurrence is None:
+            return [self.at(einsum, place) for place, _, _ in pieces]
+        if einsum.is_last:
+            return [self.end(einsum, states)]
+        return [own for piece in pieces for own in self.piece(einsum, *piece)]
 
     def output(self, place: Affine) -> Access:
         """Where states of turns at a place are asked for."""
@@ -169,30 +170,33 @@ class _Parts:
         return output
 
     @cached_property
-    def held(self) -> dict[Affine, Access]:
+    def shared(self) -> dict[Affine, Access]:
         """Tensors of the states of turns at a place, where others go through them too."""
-        readers = [s for s in self.source.steps if id(s) in self.beside and s is not self.scan]
+        readers = [s for s in self.source.steps if id(s) in self.companions and s is not self.scan]
         if not any(self.scan.output in e.operands for s in readers for e in s.body if not e.is_last):
             return {}
         places = [self.within, *self.left.values()]
         return {place: self.new("own", self.output(place).variables) for place in places}
 
     @cached_property
-    def beside(self) -> dict[int, str]:
+    def companions(self) -> dict[int, str]:
         """Einsums that go through the turns one by one, by identity, with their variables of these."""
-        found, before = {id(self.scan): self.turn}, 0
+        variables, before = {id(self.scan): self.turn}, 0
         steps = [s for s in self.source.steps if isinstance(s, Einsum)]
-        while len(found) > before:
-            before = len(found)
-            axes = {
-                (a.tensor, a.axis_of(found[id(e)])) for e in steps if id(e) in found for a in e.every_access
+        while len(variables) > before:
+            before = len(variables)
+            inside = [(e, variables[id(e)]) for e in steps if id(e) in variables]
+            axes = {(a.tensor, a.axis_of(v)) for e, v in inside for a in e.every_access}
+            others = ((e, self.variables_of(e, axes)) for e in steps if id(e) not in variables)
+            variables |= {
+                id(e): v for e, names in others if len(names) == 1 for v in names if self.is_beside(e, v)
             }
-            for einsum in (e for e in steps if id(e) not in found):
-                every = ((a.tensor, n, i) for a in einsum.every_access for n, i in enumerate(a.indices))
-                names = {v for tensor, n, i in every if (tensor, n) in axes for v in i.variables}
-                if len(names) == 1 and self.is_beside(einsum, *names):
-                    found[id(einsum)] = names.pop()
-        return found
+        return variables
+
+    def variables_of(self, einsum: Einsum, axes: Set[tuple[str, int | None]]) -> set[str]:
+        """The variables that an Einsum has along some axes."""
+        every = ((a.tensor, n, i) for a in einsum.every_access for n, i in enumerate(a.indices))
+        return {v for tensor, n, i in every if (tensor, n) in axes for v in i.variables}
 
     def is_beside(self, einsum: Einsum, variable: str) -> bool:
         """Whether an Einsum may go through a variable in parts, as the scan goes through its turns."""
@@ -201,12 +205,15 @@ class _Parts:
         is_all = self.source.extent(variable, einsum) == self.turns and not einsum.is_placed
         return is_all and variable in einsum.output.variables
 
-    def piece(self, einsum: Einsum, place: Affine, along: str, initial: Operand) -> Einsum:
-        """A recurrence over turns at a place, which begins with another value."""
+    def piece(self, einsum: Einsum, place: Affine, along: str, initial: Operand) -> list[Einsum]:
+        """A recurrence over turns at a place, which begins with another value, and its copy."""
         own, known = self.at(einsum, place), einsum.recurrence
         assert known is not None
         known = replace(known, variable=along, has_first=False)
-        return replace(own, operands=(*own.operands[:-1], initial), recurrence=known)
+        begun = replace(own, operands=(*own.operands[:-1], initial), recurrence=known)
+        if einsum is not self.scan or place not in self.shared:
+            return [begun]
+        return [begun, Einsum(self.output(place), (self.shared[place],), place=einsum.place)]
 
     def end(self, einsum: Einsum, states: Access) -> Einsum:
         """The last state: of the turns that are left, or of the scan over parts."""
@@ -217,11 +224,11 @@ class _Parts:
 
     def at(self, einsum: Einsum, place: Affine) -> Einsum:
         """An Einsum over turns at a place."""
-        variable = self.beside[id(einsum)]
+        variable = self.companions[id(einsum)]
 
         def moved(operand: Operand) -> Operand:
-            is_state = operand == self.scan.output and place in self.held
-            return self.held[place] if is_state else self.placed(operand, place, variable)
+            is_state = operand == self.scan.output and place in self.shared
+            return self.shared[place] if is_state else self.placed(operand, place, variable)
 
         output, *operands = map(moved, (einsum.output, *einsum.operands))
         assert isinstance(output, Access)
