@@ -23,8 +23,8 @@ from nkilab.einsum.rewrite.batch_order import with_batches_first
 from nkilab.einsum.rewrite.few_rows import with_full_lanes
 from nkilab.einsum.rewrite.recurrences import with_scans
 from nkilab.einsum.rewrite.repeated import with_repeated_operands
-from nkilab.einsum.rewrite.views import with_views, with_whole_products
 from nkilab.einsum.rewrite.scan_parts import with_scans_in_parts
+from nkilab.einsum.rewrite.views import with_views, with_whole_products
 from nkilab.einsum.rewrite.window_rows import with_windows_as_rows
 from nkilab.machine import MACHINES
 from tests.einsum.cascades import Steps

@@ -70,11 +70,11 @@ def _cached(ctx: Context, want: Want, storage: Storage) -> View:
         held = scope.cache.get(key)
         if held is not None and (want.may_stay or held.buffer.memory != nodes.PSUM):
             return _cut_rows(held, want)
-    row, turned = _whole_row(ctx, want, storage, depth), _whole_turned(ctx, want, storage)
+    row, column = _whole_row(ctx, want, storage, depth), _column_of_all(ctx, want, storage)
     if row is not None:
         return _cut_rows(columns_of(row, want.columns.start, want.columns.count), want)
-    if turned is not None:
-        return turned
+    if column is not None:
+        return column
     with ctx.build.hoisted(depth):
         view = _made(ctx, want, storage, at)
         ctx.build.scopes[-1].cache[key] = view
@@ -99,14 +99,14 @@ def _whole_row(ctx: Context, want: Want, storage: Storage, depth: int) -> View |
     return fetch(ctx, replace(want, spans=every, storage=storage))
 
 
-def _whole_turned(ctx: Context, want: Want, storage: Storage) -> View | None:
+def _column_of_all(ctx: Context, column: Want, storage: Storage) -> View | None:
     """A column of a tile that is turned at once, where a loop would move one row after the other."""
-    q = storage.part_variable(want.access)
-    if not may_turn(storage, want.access, want.part, want.free) or not want.spans[q].start.names:
+    q = storage.part_variable(column.access)
+    if not may_turn(storage, column.access, column.part, column.free) or not column.spans[q].start.names:
         return None
-    rows, base = want.spans[q], storage.bases[storage.part_dim or 0]
-    every = {**want.spans, q: whole(storage.lanes, base)}
-    tile = fetch(ctx, replace(want, spans=every, free=q, storage=storage))
+    rows, base = column.spans[q], storage.bases[storage.part_dim or 0]
+    every = {**column.spans, q: whole(storage.lanes, base)}
+    tile = fetch(ctx, replace(column, spans=every, free=q, storage=storage))
     return columns_of(tile, rows.start - base, expr(1))
 
 
@@ -226,9 +226,9 @@ def in_sbuf(ctx: Context, view: View, dtype: str, hint: str = "out_tile") -> Vie
     if len(extents) < 2:
         extents = [view.buffer.shape[0], view.buffer.shape[-1]]
     tile = ctx.build.buffer(hint, tuple(int(str(e)) for e in extents), dtype, nodes.SBUF)
-    made = View(tile, tuple(nodes.upto(c.count) for c in view.cuts))
-    ctx.build.add(nodes.Copy(made, view))
-    return made
+    part = View(tile, tuple(nodes.upto(c.count) for c in view.cuts))
+    ctx.build.add(nodes.Copy(part, view))
+    return part
 
 
 def spread(ctx: Context, row: View, rows: int, columns: Span, hint: str) -> View:
@@ -244,7 +244,7 @@ def spread(ctx: Context, row: View, rows: int, columns: Span, hint: str) -> View
 
 
 def two_axes(
-    buffer: Buffer, at: list[At | Cut], part: int | None, free: int | None, columns: int = 1
+    buffer: Buffer, at: list[At | Cut], part: int | None, free: int | None, *, columns: int = 1
 ) -> View:
     """A part of an HBM tensor as [partitions, columns]: axes of one are added where one is missing.
 
@@ -295,7 +295,7 @@ def _from_hbm(ctx: Context, want: Want, storage: Storage, at: list[At | Cut]) ->
         return _loaded_turned(ctx, want, storage)
     tile = ctx.temporary(hint, rows.most, columns.most, dtype)
     view = part_of(tile, rows.count if part is not None else 1, columns.count)
-    ctx.build.add(nodes.Load(view, two_axes(storage.buffer, at, part, free, columns.most)))
+    ctx.build.add(nodes.Load(view, two_axes(storage.buffer, at, part, free, columns=columns.most)))
     return view
 
 

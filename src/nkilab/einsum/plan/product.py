@@ -235,14 +235,16 @@ def _cost(
     return cost + prod(t for v, t in trips.items() if v in einsum.output.variables) * (home + 60 + columns)
 
 
-def _moved_ns(ctx: Context, want: Want, depth: int, count: int, beside: int, batch: dict[str, int]) -> float:
+def _moved_ns(
+    ctx: Context, operand: Want, depth: int, count: int, neighbours: int, batch: dict[str, int]
+) -> float:
     """Nanoseconds of a transfer of an operand, of so many values of the sum and of its own variable."""
-    access, size = want.access, depth * count * ctx.bytes_of(ctx.dtypes[want.access.tensor])
-    if beside:
+    access, size = operand.access, depth * count * ctx.bytes_of(ctx.dtypes[operand.access.tensor])
+    if neighbours:
         # what is summed over lies side by side, and comes at once
-        return TRANSFER_NS / beside + size / BYTES_PER_NS
-    moved_ns = transfer_ns(ctx, access, False, dict(want.spans), want.part, want.free, depth, count)
-    if not batch or want.part not in access.indices[-1].variables or moved_ns <= TURN_NS:
+        return TRANSFER_NS / neighbours + size / BYTES_PER_NS
+    moved_ns = transfer_ns(ctx, access, False, dict(operand.spans), operand.part, operand.free, depth, count)
+    if not batch or operand.part not in access.indices[-1].variables or moved_ns <= TURN_NS:
         return moved_ns
     # transposes fill a bank, which one instruction copies
     tiles = min(max(batch.values()), ctx.bank_bytes // (ctx.lanes * size // (depth * count)))

@@ -96,13 +96,14 @@ class _Parts:
         return operand.with_indices(moved)
 
     def add(
-        self, hint: str, operands: Sequence[Operand], along: str, kind: str = "scan", **ops: str
+        self, hint: str, operands: Sequence[Operand], along: str, kind: str = "scan", op1: str = ""
     ) -> Access:
         """Add a recurrence along a variable, or for kind "" a reduction over it; returns its result."""
         is_held = kind in ("scan", "before")
         variables = {v for o in operands for v in o.variables} - {along} | ({along} if is_held else set())
         output = self.new(hint, [v for v in (*self.lanes, self.part, self.inner) if v in variables])
-        own = replace(self.known, variable=along, kind=kind, has_first=False, **ops)
+        known = replace(self.known, variable=along, kind=kind, has_first=False)
+        own = replace(known, op1=op1, reverse1=False) if op1 else known
         reduce_op = "" if kind else self.known.op1
         einsum = Einsum(output, tuple(operands), "", reduce_op, recurrence=own if kind else None)
         self.steps.append(replace(einsum, place=self.scan.place))
@@ -137,8 +138,7 @@ class _Parts:
         """The cascade with the recurrence in parts."""
         initial = self.scan.operands[2]
         op1 = "add" if self.known.op0 == "multiply" else self.known.op1
-        ops = {"op0": self.known.op0, "op1": op1, "reverse1": False}
-        states = self.add("states", (*self.totals(), initial), self.part, **ops)
+        states = self.add("states", (*self.totals(), initial), self.part, op1=op1)
         pieces = [(self.within, self.inner, self.add("begun", (states, initial), self.part, "before"))]
         for variable, place in self.left.items():
             pieces.append((place, variable, self.add("behind", (states,), self.part, "last")))
