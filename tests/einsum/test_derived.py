@@ -14,7 +14,7 @@ from nkilab.einsum.plan.defer import deferred
 from nkilab.einsum.plan.edges import with_edges
 from nkilab.einsum.plan.forwards import with_forward_indices
 from nkilab.einsum.plan.knobs import RULES
-from nkilab.einsum.plan.normal import normal
+from nkilab.einsum.plan.normal import live, normal
 from nkilab.einsum.plan.recomputed import recomputed
 from nkilab.einsum.plan.recurrence import without_turns
 from nkilab.einsum.plan.turned import turned_once
@@ -23,10 +23,12 @@ from nkilab.einsum.rewrite.batch_order import with_batches_first
 from nkilab.einsum.rewrite.few_rows import with_full_lanes
 from nkilab.einsum.rewrite.recurrences import with_scans
 from nkilab.einsum.rewrite.repeated import with_repeated_operands
+from nkilab.einsum.rewrite.scan_parts import with_scans_in_parts
 from nkilab.einsum.rewrite.views import with_views, with_whole_products
 from nkilab.einsum.rewrite.window_rows import with_windows_as_rows
 from nkilab.machine import MACHINES
 from tests.einsum.cascades import Steps
+from tests.einsum.turns import evaluated
 
 
 def cascade_of(tensors: str, steps: Steps, outputs: str, sizes: Mapping[str, int]) -> Cascade:
@@ -91,6 +93,9 @@ LAWS: dict[Kind, tuple[Callable[[Cascade], Cascade], Cascade]] = {
                              "R[n, g] = S[n, g] ;; M unary(tanh)",
                              "Z[n, p, g] = X[n, p, g] . R[n, g] ;; M mul"],
                             "Z S", {"N": 3, "P": 80, "G": 4})),
+    Kind.STATE: (lambda c: with_scans_in_parts(live(with_scans(c)[0])[0], 2),
+                 cascade_of("X: T, Y: T1", ["Y[0] = const(2)", ("t", ["Y[t+1] = Y[t] . X[t] ;; M add"])], "Y",
+                            {"T": 67, "T1": 68})),
     Kind.NOW: (without_turns, HISTORY),
     Kind.NEXT: (without_turns, SWAPPED),
     Kind.SUM: (deferred, cascade_of("S: M P, R: P, A: M P, V: M F, Z: P F",
@@ -124,7 +129,7 @@ def test_both_sides_of_a_law_are_equal(kind: Kind) -> None:
     unread = {t: np.full(cascade.shape(t), np.nan) for t in other.inputs if t not in inputs}
     # the same elements in the same order
     views = {t: array.reshape(other.shape(t)) for t, array in inputs.items()}
-    before, after = evaluate(cascade, inputs), evaluate(other, views | unread)
+    before, after = evaluate(cascade, inputs), evaluated(other, views | unread)
     for name in cascade.outputs:
         got = after[name].reshape(cascade.shape(name))
         np.testing.assert_allclose(got, before[name], rtol=1e-12, atol=1e-12)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from ..isa.array_tiles import part_of_array
 from ..isa.declare import NUMBER, Step
 from ..machine import Machine
 from ..tiles.dtypes import DTYPES
@@ -68,7 +69,7 @@ class Hardware:
     def time_ns(self, step: Step) -> float:
         """How long a step keeps its engine; of a transfer, what issues it, moves it, or HBM: the longest."""
         if step.engine != "dma":
-            return step.busy_ns
+            return step.busy_ns * part_of_array(step)
         issued = step.descriptors * self.machine["dma_descriptor_issue_ns"]
         return max(self.machine["dma_issue_ns"] + issued, self.moving_ns(step))
 
@@ -120,7 +121,7 @@ def _size(count: Whole, sizes: Counts) -> int:
 
 
 def _spelled(value: object, sizes: Counts) -> object:
-    if isinstance(value, tuple):
+    if isinstance(value, tuple) and not all(isinstance(n, int) for n in value):
         return [[step, _size(count, sizes)] for step, count in value]
     return value
 

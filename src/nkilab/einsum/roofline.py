@@ -25,6 +25,7 @@ from math import prod
 import numpy as np
 
 from ..api import Estimate
+from ..isa.array_tiles import ARRAY, part_of_array, smallest_columns
 from ..machine import Machine
 from ..tiles.dtypes import as_dtype
 from .chain import blocks_ns
@@ -147,10 +148,10 @@ def _has_vector(einsum: Einsum, block: Iterate | None) -> bool:
 def _vector_rate(machine: Machine, narrow: bool) -> float:
     """Elements per lane and nanosecond that all engines together multiply with a vector.
 
-    TensorE takes a matrix as moving columns, or as weights.
+    TensorE takes a matrix as moving columns, several beside each other on tiles of the array, or as weights.
     """
     columns = machine["weight_columns"] if narrow else machine["fp32_weight_columns"]
-    moving = 1.0 if narrow else 1.0 / machine["fp32_passes"]
+    moving = ARRAY / smallest_columns(machine) / (1.0 if narrow else machine["fp32_passes"])
     return float(max(columns, moving) * machine["tensor_clock_ghz"] + elementwise_rate(machine, narrow))
 
 
@@ -250,7 +251,7 @@ def work_of(estimate: Estimate) -> dict[str, float]:
     found: dict[str, float] = {}
     for form, count in zip(forms, counts, strict=True):
         for step in form.steps:
-            busy = max(0.0, step.busy_ns - overhead.get(step.engine, 0.0))
+            busy = max(0.0, step.busy_ns - overhead.get(step.engine, 0.0)) * part_of_array(step)
             found[step.engine] = found.get(step.engine, 0.0) + count * busy
     return found
 

@@ -7,11 +7,12 @@ from typing import Any
 from msgspec.structs import replace
 
 from ..errors import RuleError
+from ..machine import Machine
 from .declaration_parts import Step
 
 TILING = "nki.isa.nc_matmul, tiling mode"
-# rows, and columns, of the smallest tile
-_SMALLEST = 32
+# rows, and columns, of the systolic array, and of its smallest tile
+ARRAY, _SMALLEST = 128, 32
 
 
 def pair(spelled: Any) -> tuple[int, ...]:
@@ -31,7 +32,7 @@ def array_tile(form: Any) -> int:
 
     Bit 4 r + c stands for the rows from 32 r and the columns from 32 c on.
     """
-    if not form.tile_size or form.tile_size == (128, 128):
+    if not form.tile_size or form.tile_size == (ARRAY, ARRAY):
         return 0
     (row, column), (rows, columns) = form.tile_position, form.tile_size
     parts = [
@@ -40,6 +41,16 @@ def array_tile(form: Any) -> int:
         for c in range(column, column + columns, _SMALLEST)
     ]
     return sum(1 << part for part in parts)
+
+
+def smallest_columns(machine: Machine) -> int:
+    """The fewest columns that a tile of the array has (nc_matmul, tiling mode)."""
+    return _SMALLEST if machine.generation >= 3 else 2 * _SMALLEST
+
+
+def part_of_array(step: Step) -> float:
+    """The part of the systolic array that a step takes: others run beside it."""
+    return step.array_tile.bit_count() / 16 if step.array_tile else 1.0
 
 
 def tiled(form: Any, steps: list[Step]) -> list[Step]:

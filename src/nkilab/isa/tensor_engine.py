@@ -14,7 +14,7 @@ from ..errors import RuleError
 from ..tiles.convert import cast, store, widen
 from ..tiles.dtypes import FLOAT32, TFLOAT32, DType
 from ..tiles.tile import PSUM, SBUF, Layout
-from .array_tiles import pair, tiled
+from .array_tiles import pair, smallest_columns, tiled
 from .costs import engine_step
 from .declare import Attr, Example, Flag, Fresh, Immediate, In, Instruction, Limit, Out, Spelled, Step, rule
 
@@ -232,9 +232,7 @@ class NcMatmul(Instruction):
     def tile_size_exists(self) -> bool:
         if not self.tile_size:
             return True
-        if self.machine.generation == 2 and 32 in self.tile_size:
-            return False
-        return all(n in (32, 64, 128) for n in self.tile_size)
+        return all(n in (32, 64, 128) and n >= smallest_columns(self.machine) for n in self.tile_size)
 
     @rule(
         "tile_position is not a multiple of tile_size within 128",

@@ -119,10 +119,12 @@ class NeuronxccPrinter(Printer):
                 self.gather(statement)
             case nodes.Fill(dst, value):
                 self.result(dst, "nisa.memset", self.counts(dst), number(value), **self.typed(dst))
-            case nodes.MatMul(dst, stationary, moving, _):
+            case nodes.MatMul(dst, stationary, moving, _, at, size):
                 # a tile that earlier turns wrote is overwritten
                 sign = "=" if dst.buffer.role == nodes.TURNS else "+="
-                self.result(dst, "nisa.nc_matmul", self.view(stationary), self.view(moving), sign=sign)
+                operands = (self.view(stationary), self.view(moving))
+                tile = {"tile_position": str(at), "tile_size": str(size)} if size else {}
+                self.result(dst, "nisa.nc_matmul", *operands, sign=sign, **tile)
             case nodes.Transpose(dst, src):
                 self.result(dst, "nisa.nc_transpose", self.view(src))
             case nodes.Count(dst):

@@ -182,6 +182,8 @@ class Printer(ABC):
                 return number(value)
             case tuple() if name == "accumulate":
                 return " or ".join(f"{variable} > 0" for variable in value) or "False"
+            case (int(), int()):
+                return str(value)
             case tuple():
                 return "[" + ", ".join(f"[{step}, {count}]" for step, count in value) + "]"
             case str() if name in instruction.attributes:

@@ -262,6 +262,7 @@ class Kind(Enum):
     AGAIN = "what is computed twice of the same has the same values"
     REPEATED = "a tensor has the same elements at each value of a rank that it lacks"
     PARTS = "a sum is the sum of the sums of its parts"
+    STATE = "turns go on from the state that the turns before them leave"
     WINDOW = "windows are rows of a matrix"
     VIEW = "elements in the same order are the same tensor, however its axes are cut"
     PADDED = "beyond a tensor are the zeros of a copy with a border"

@@ -52,7 +52,8 @@ class _Part:
         self.least = int(hardware.machine["partitions"])
         times = hardware.total([loop])
         self.times = {engine: times.get(engine, 0.0) for engine in ("vector", "scalar", "gpsimd")}
-        self.others = times.get("tensor", 0.0)
+        # turns that wait for each other wait for TensorE as well
+        self.others = 0.0 if loop.is_sequential else times.get("tensor", 0.0)
 
     def relieve(self) -> None:
         """Move what others can do, that with most to do first, as long as that helps."""

@@ -206,7 +206,7 @@ def _banks(nest: Contraction, variable: str, count: int) -> Iterator[tuple[View,
         with build.tiles(variable, count, count if is_beside else 1, over=variable) as one:
             place = View(psum, (upto(rows.count), At(one.start), upto(columns)))
             span = bank if is_beside else point(bank.start + one.start)
-            nest.accumulated(results if is_beside else place, {**nest.spans, variable: span})
+            nest.accumulated([results if is_beside else place], [{**nest.spans, variable: span}])
         yield results, bank
 
 

@@ -8,10 +8,10 @@ from itertools import permutations, product
 from math import prod
 
 from ...errors import UnsupportedError
-from ..language.ast import Access, Affine, Einsum
+from ..language.ast import Access, Affine, Einsum, Index
 from .build import Span
 from .context import Context
-from .fetch import is_fetched, last_chosen
+from .fetch import is_fetched, last_chosen, may_turn
 from .reach import leaving
 from .storage import Storage
 from .want import Want
@@ -105,9 +105,13 @@ def _judged(
         blocks[part] = ctx.given.fitting(names, part, ctx.lanes)
     if free and not is_settled(spans[free], ctx.lanes):
         tiles = prod(-(-spans[v].most // b) for v, b in blocks.items())
-        while along and tiles * -(-columns // chunk) < FEWEST_PIECES and chunk >= 2 * WIDE_SCAN:
+        is_folded = any(_is_folded(i, spans, part, free) for a, _ in accesses for i in a.indices)
+        least = 0 if is_folded or not along else FEWEST_PIECES
+        while tiles * -(-columns // chunk) < least and chunk >= 2 * WIDE_SCAN:
             chunk = -(-chunk // 2)
         blocks[free] = chunk = ctx.given.fitting(names, free, chunk)
+        if is_folded and chunk < columns:
+            return None
     rows, columns = min(rows, ctx.lanes), min(columns, chunk)
     trips = {v: -(-spans[v].most // b) for v, b in blocks.items()}
     total = prod(trips.values())
@@ -186,7 +190,7 @@ def _is_legal(
     is_out, may_move = how
     for index in access.indices:
         held = [v for v in index.variables if v in (part, free) and not spans[v].is_point]
-        if len(held) > 1:
+        if len(held) > 1 and not (_is_folded(index, spans, part, free) and _is_far(ctx, access, is_out)):
             return False
         if isinstance(index, Affine) and any(index.coefficient(v) < 0 for v in held):
             return False
@@ -209,8 +213,22 @@ def _is_legal(
     chip = ctx.chip(access.tensor)
     if chip is not None:
         is_moved = may_move and not is_out and not chip.has_blocks
-        return is_moved or _is_reachable(chip, access, spans, part, free)
+        is_turned = not is_out and may_turn(chip, access, part, free)
+        return is_moved or is_turned or _is_reachable(chip, access, spans, part, free)
     return not is_out or not is_barred(ctx, access, part)
+
+
+def _is_folded(index: Index, spans: dict[str, Span], part: str, free: str) -> bool:
+    """Whether an index goes through neighbours, all columns for one partition after the other."""
+    if not isinstance(index, Affine) or not {part, free} <= {*index.variables}:
+        return False
+    return index.coefficient(free) == 1 and index.coefficient(part) == spans[free].count.value
+
+
+def _is_far(ctx: Context, access: Access, is_out: bool) -> bool:
+    """Whether a tensor lies in HBM alone."""
+    home = ctx.homes.get(access.tensor, "hbm") if is_out else "hbm"
+    return home == "hbm" and ctx.chip(access.tensor) is None
 
 
 def is_barred(ctx: Context, output: Access, part: str) -> bool:
@@ -264,7 +282,7 @@ def transfer_ns(
     size = ctx.bytes_of(ctx.dtypes[access.tensor])
     last = len(access.indices) - 1
     cost = TRANSFER_NS + rows * columns * size / BYTES_PER_NS
-    if has_part and has_free and access.axis_of(part) == last:
+    if has_part and has_free and access.axis_of(part) == last != access.axis_of(free):
         return cost + TURN_NS * -(-columns // ctx.lanes)
     row_bytes = columns * size if has_free and access.axis_of(free) == last else size
     if row_bytes < SMALL_ROW_BYTES:

@@ -249,6 +249,10 @@ class Coalescing:
         first = {id(t.tile.buffer): (t.axis, t.each) for t in reversed(transfers)}
         transfers = [t for t in transfers if first[id(t.tile.buffer)] == (t.axis, t.each)]
         before, place = list(body), next(n for n, s in enumerate(body) if s is loop)
+        # what is loaded and stored has one shape
+        shapes = {(id(t.tile.buffer), t.axis, t.each) for t in transfers}
+        tiles = [tile for tile, _, _ in shapes]
+        transfers = [t for t in transfers if tiles.count(id(t.tile.buffer)) == 1]
         if not transfers:
             return
         fitting = buffers_that_fit(self.kernel, self.hardware.machine)

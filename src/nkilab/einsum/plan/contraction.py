@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from itertools import product as pairs
-from math import isqrt, prod
+from math import prod
 
+from ...isa.array_tiles import ARRAY
 from ..language.ast import Access, Einsum, Scalar
 from ..tree import nodes
 from ..tree.expr import ZERO, expr
@@ -21,22 +22,23 @@ from .deliver import Target, deliver, targets_of
 from .fetch import fetch
 from .operands import Operands, masked
 from .part import Columns, columns_apart
-from .product import Blocks, Product, along, even_tile, keeps_given, lies_turned, matmul_dtype
+from .product import (
+    Blocks,
+    Product,
+    along,
+    block_sizes,
+    even_tile,
+    keeps_given,
+    lies_turned,
+    matmul_dtype,
+    of_total,
+    places_abreast,
+)
 from .reach import leaving
 from .stack import of_stack
 from .stage import stage, staged_bytes, staged_whole
 from .storage import Storage, positions
 from .want import Want
-
-# parts, at most, that blocks with a rest cut an extent into
-MOST_PARTS = 256
-
-
-def even_blocks(extent: int, step: int) -> set[int]:
-    """Whole steps, fewer than all, that divide an extent; none if it is ragged."""
-    count = 0 if extent % step else extent // step
-    low = [n for n in range(1, isqrt(count) + 1) if count % n == 0]
-    return {n * step for own in low for n in (own, count // own) if n < count}
 
 
 class Contraction:
@@ -61,7 +63,7 @@ class Contraction:
         """Append the nest."""
         product, build = self.product, self.ctx.build
         if self.ending is None:
-            self.target = targets_of(self.ctx, self.einsum, self.outer, product.part)
+            self.target = targets_of(self.ctx, self.einsum, self.outer, product.part or self.wanted())
         else:
             self.target = Target(None, None)
         operands = Operands(self.ctx, self.einsum, product, self.spans, self.dtype)
@@ -88,6 +90,12 @@ class Contraction:
                 return
             for columns in columns_apart(self.ctx, product, self.spans, self.dtype):
                 self.of_columns(columns)
+
+    def wanted(self) -> str:
+        """The variable of a row that its readers in the same turn have along the partitions; "" for none."""
+        ctx, turns = self.ctx, {block.variable for block in self.ctx.cascade.blocks}
+        is_waited_for = turns & {v for v, _ in ctx.loops} and self.einsum.name not in ctx.memories
+        return ctx.wanted.get(self.einsum.name, "") if is_waited_for else ""
 
     def of_columns(self, columns: Columns) -> None:
         """Append the loops over blocks of the result, of all of its columns or of some."""
@@ -145,10 +153,9 @@ class Contraction:
             self.spans[v].most if v else 1 for v in (self.product.part, self.product.free, self.product.over)
         )
         room = max(self.ctx.room() * 0.9, 4096)
-        options: list[tuple[float, Blocks]] = []
-        fewest = 0
-        for depth in self.block_sizes(over, self.lanes) if not self.beside else [over]:
-            sizes = pairs(self.block_sizes(part, self.lanes), self.block_sizes(free, self.bank))
+        options, fewest = list[tuple[float, Blocks]](), 0
+        for depth in block_sizes(self.ctx, over, self.lanes) if not self.beside else [over]:
+            sizes = pairs(block_sizes(self.ctx, part, self.lanes), block_sizes(self.ctx, free, self.bank))
             fitting = (
                 b for b in (Blocks(*two, depth) for two in sizes) if self.may_be(b, room, depth < over)
             )
@@ -177,21 +184,11 @@ class Contraction:
 
     def smaller_blocks(self, part: int, free: int, over: int, room: float) -> list[tuple[float, Blocks]]:
         """Blocks of fewer columns than a bank has, where more of an operand has no room."""
-        depths = [d for d in self.block_sizes(over, self.lanes) if d % self.lanes == 0 or d == over]
+        depths = [d for d in block_sizes(self.ctx, over, self.lanes) if d % self.lanes == 0 or d == over]
         sizes = [self.bank >> n for n in range(1, 5) if free % (self.bank >> n) == 0]
         options = (Blocks(min(part, self.lanes), n, d) for n in sizes for d in depths)
         fitting = [b for b in options if self.may_be(b, room, b.over < over)]
         return [(-float(b.free * b.over), b) for b in fitting]
-
-    def block_sizes(self, extent: int, unit: int) -> list[int]:
-        """Block sizes to try, the largest first; what few divide may have a rest, of more than one value."""
-        step = unit if extent % unit == 0 else self.lanes
-        sizes = even_blocks(extent, step)
-        if len(sizes) < 2 and not self.ctx.given.is_watched:
-            count = -(-extent // unit)
-            ragged = {-(-count // parts) * unit for parts in range(2, min(count, MOST_PARTS) + 1)}
-            sizes |= {n for n in ragged if n < extent and extent % n != 1}
-        return sorted({extent, *sizes, min(step, extent)}, reverse=True)
 
     def is_given(self, blocks: Blocks) -> bool:
         """Whether blocks go with the parts and the order of loops that a mapping gives."""
@@ -306,7 +303,7 @@ class Contraction:
             self.staged()
             self.tiles(total)
         for span, column in self.result_tiles():
-            view = _of_total(total, span, column, self.spans, product)
+            view = of_total(total, span, column, self.spans, product)
             self.deliver(view, {**self.spans, **self.named(span, column)})
 
     def deliver(self, view: View, spans: dict[str, Span]) -> None:
@@ -339,12 +336,13 @@ class Contraction:
     def named(self, rows: Span, columns: Span) -> dict[str, Span]:
         return {v: s for v, s in ((self.product.part, rows), (self.product.free, columns)) if v}
 
-    def result_tiles(self) -> Iterator[tuple[Span, Span]]:
-        """Tiles of the present block of the result, in loops."""
+    def result_tiles(self, columns: int = 0) -> Iterator[tuple[Span, Span]]:
+        """Tiles of the present block of the result, in loops; of so many columns, if that is told."""
         product, spans = self.product, self.spans
         tiles = {**spans, "": point(0)}
+        order = [(v, columns if columns and v == product.free else b) for v, b in self.tile_order()]
         with ExitStack() as stack:
-            for variable, block in ((v, b) for v, b in self.tile_order() if spans[v].most > b):
+            for variable, block in ((v, b) for v, b in order if spans[v].most > b):
                 local = stack.enter_context(
                     self.ctx.build.pieces(variable, spans[variable], block, over=variable)
                 )
@@ -373,64 +371,80 @@ class Contraction:
 
     # tiles
 
+    def abreast(self) -> tuple[list[tuple[int, ...]], int]:
+        """Places on the systolic array of products beside each other, and the columns of each."""
+        rows, columns = (self.spans[v] if v else point(0) for v in (self.product.part, self.product.free))
+        is_bound = self.ending or self.beside or self.stack or self.ctx.given.is_watched
+        if is_bound or self.einsum.name in self.ctx.memories or columns.count.value is None:
+            return [], 0
+        return places_abreast(self.ctx, rows.most, columns.most)
+
     def tiles(self, total: nodes.Buffer | None) -> None:
-        """One tile of the result after the other."""
-        for rows, columns in self.result_tiles():
-            spans = {**self.spans, **self.named(rows, columns)}
-            psum = self.summed(spans, rows, columns, total is None)
-            tile = self.target.tile
-            if tile is not None and tile.buffer is psum.buffer:
-                continue
-            if total is None:
-                self.deliver(psum, spans)
-            else:
-                view = _of_total(total, rows, columns, self.spans, self.product)
-                self.ctx.build.add(nodes.Combine(view, view, "add", psum))
-                self.tally(view, self.spans)
+        """One tile of the result, or some beside each other, after the other."""
+        places, width = self.abreast()
+        for rows, columns in self.result_tiles(width * len(places)):
+            panels = [columns.tile(whole(width, expr(n * width))) for n in range(len(places))] or [columns]
+            for psum, panel in zip(self.summed(rows, panels, places, total is None), panels, strict=True):
+                self.finished(psum, rows, panel, total)
 
-    def summed(self, spans: dict[str, Span], rows: Span, columns: Span, is_whole: bool) -> View:
-        """The products of one tile, accumulated in PSUM: where the result stays, if the sum is not cut."""
+    def finished(self, psum: View, rows: Span, columns: Span, total: nodes.Buffer | None) -> None:
+        """Write a tile of the result to where it lies, or add it to what blocks of the sum came to."""
         tile = self.target.tile
+        if tile is not None and tile.buffer is psum.buffer:
+            return
+        if total is None:
+            self.deliver(psum, {**self.spans, **self.named(rows, columns)})
+            return
+        view = of_total(total, rows, columns, self.spans, self.product)
+        self.ctx.build.add(nodes.Combine(view, view, "add", psum))
+        self.tally(view, self.spans)
+
+    def summed(
+        self, rows: Span, panels: Sequence[Span], places: Sequence[tuple[int, ...]], is_whole: bool
+    ) -> list[View]:
+        """The products of tiles, accumulated in PSUM: where the result stays, if the sum is not cut."""
+        tile, spans = self.target.tile, [{**self.spans, **self.named(rows, panel)} for panel in panels]
         if is_whole and tile is not None and tile.buffer.memory == nodes.PSUM:
-            view = tile.view(positions(self.einsum.output, spans))
-            self.accumulated(view, spans)
+            views = [tile.view(positions(self.einsum.output, spans[0]))]
             tile.changed()
-            return view
-        view = self.sum_of(rows, columns)
-        self.accumulated(view, spans)
-        return view
+        else:
+            views = [self.sum_of(rows, p, at) for p, (_, at) in zip(panels, places or [(0, 0)], strict=True)]
+        self.accumulated(views, spans, places)
+        return views
 
-    def sum_of(self, rows: Span, columns: Span) -> View:
-        """A new tile of PSUM."""
+    def sum_of(self, rows: Span, columns: Span, first: int = 0) -> View:
+        """A new tile of PSUM, from a partition on."""
         hint = f"{self.einsum.name.lower()}_sum"
-        if not self.beside:
-            return self.ctx.tile(hint, rows, columns, "float32", nodes.PSUM, "sum")
-        spans = (rows, self.spans[self.beside], columns)
-        shape = tuple(s.most for s in spans)
+        spans = (rows, *([self.spans[self.beside]] if self.beside else []), columns)
+        shape = (first + rows.most, *(s.most for s in spans[1:]))
         psum = self.ctx.build.buffer(hint, shape, "float32", nodes.PSUM, "sum")
-        return View(psum, tuple(Cut(ZERO, s.count) for s in spans))
+        return View(psum, (Cut(expr(first), rows.count), *(Cut(ZERO, s.count) for s in spans[1:])))
 
-    def accumulated(self, view: View, spans: dict[str, Span]) -> None:
-        """Add products up in a tile of PSUM."""
-        product, build = self.product, self.ctx.build
+    def accumulated(
+        self, views: Sequence[View], every: Sequence[dict[str, Span]], places: Sequence[tuple[int, ...]] = ()
+    ) -> None:
+        """Add products up in tiles of PSUM, which each cover their spans."""
+        product, build, spans = self.product, self.ctx.build, every[0]
         with ExitStack() as stack:
-            running: list[str] = []
+            inner = dict[str, Span]()
             for variable, each in self.inner():
                 turns = build.tiles(variable, spans[variable].most, each, is_sequential=True, over=variable)
-                span = stack.enter_context(turns)
-                spans = {**spans, variable: span}
-                running.extend(span.start.names)
+                inner[variable] = stack.enter_context(turns)
+            running = [name for span in inner.values() for name in span.start.names]
             over = spans[product.over]
             depth = self.tile(product.over, self.lanes)
             if over.most > depth:
                 local = stack.enter_context(build.pieces(product.over, over, depth, True, product.over))
                 running.extend(local.start.names)
-                spans = {**spans, product.over: over.tile(local)}
-            stationary = self.operand(0, product.left, product.part, spans)
-            moving = self.operand(1, product.right, product.free, spans)
-            build.add(nodes.MatMul(view, stationary, moving, tuple(running)))
-            build.note(self.einsum.name, spans, self.product.part, self.product.over)
-            self.tally(view, spans)
+                inner[product.over] = over.tile(local)
+            stationary = self.operand(0, product.left, product.part, {**spans, **inner})
+            size = (ARRAY, ARRAY // len(places)) if places else ()
+            for view, own, at in zip(views, every, places or [()], strict=True):
+                covered = {**own, **inner}
+                moving = self.operand(1, product.right, product.free, covered)
+                build.add(nodes.MatMul(view, stationary, moving, tuple(running), at, size))
+                build.note(self.einsum.name, covered, self.product.part, self.product.over)
+                self.tally(view, covered)
 
     def inner(self) -> list[tuple[str, int]]:
         """Variables of the loops in which a sum runs, and how many of their values go at once."""
@@ -476,14 +490,3 @@ class Contraction:
             self.ctx.build.add(nodes.Scale(made, view, "multiply", self.ctx.number(scalar)))
             view = made
         return view
-
-
-def _of_total(
-    total: nodes.Buffer, rows: Span, columns: Span, spans: dict[str, Span], product: Product
-) -> View:
-    start = rows.start - (spans[product.part].start if product.part else ZERO)
-    column = columns.start - (spans[product.free].start if product.free else ZERO)
-    lanes = expr(total.shape[0]).value or 1
-    return View(
-        total, (nodes.Cut(ZERO, rows.count), nodes.At(start // lanes), nodes.Cut(column, columns.count))
-    )

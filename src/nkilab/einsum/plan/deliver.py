@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ..language.ast import Einsum
 from ..tree import nodes
@@ -11,7 +11,7 @@ from ..tree.expr import ZERO, expr
 from ..tree.nodes import PSUM, SBUF, At, Cut, View, all_of, columns_of, upto
 from .build import Span, whole
 from .context import Context
-from .fetch import is_few, turn, two_axes
+from .fetch import in_sbuf, is_few, turn, two_axes
 from .storage import Storage, UnreachableError, first_rows, positions
 from .want import Want
 
@@ -136,18 +136,40 @@ def _copied(ctx: Context, view: View, place: View, tile: Storage) -> None:
     if first.start.value == 0 or not tile.dims.count("part"):
         ctx.build.add(nodes.Copy(place, view))
     else:
-        ctx.build.add(nodes.Move(place, _in_sbuf(ctx, view, tile.buffer.dtype)))
+        ctx.build.add(nodes.Move(place, in_sbuf(ctx, view, tile.buffer.dtype)))
 
 
 def _transposed(ctx: Context, result: Want, view: View, tile: Storage) -> None:
     """A tile to where it lies the other way round."""
-    source, q = _in_sbuf(ctx, view, tile.buffer.dtype), tile.part_variable(result.access)
+    source, q = in_sbuf(ctx, view, tile.buffer.dtype), tile.part_variable(result.access)
     if (not q and _columns(result).most > 1) or (q and not result.spans[q].is_point and q != result.free):
         raise UnreachableError(
             f"{result.access.tensor} lies with {q or 1} on the partitions and is computed with {result.part}"
         )
+    if _turned_at_once(ctx, result, source, tile):
+        return
     for piece, at, block in _blocks(ctx, result, source):
         turn(ctx, piece, tile.view(at), block.most)
+
+
+def _turned_at_once(ctx: Context, result: Want, source: View, tile: Storage) -> bool:
+    """Turn rows into several blocks of partitions by one copy; whether that is possible."""
+    total, height = _columns(result).count.value or 0, source.cuts[0].count.value or 0
+    blocks = total // ctx.lanes
+    is_even = tile.has_blocks and blocks > 1 and total % ctx.lanes == 0
+    if not is_even or not 1 <= height <= ctx.bank_bytes // (blocks * tile.itemsize):
+        return False
+    psum = ctx.build.buffer("turned", (ctx.lanes, blocks, height), tile.buffer.dtype, PSUM)
+    with ctx.build.loop("r", blocks) as r:
+        piece = columns_of(source, r * ctx.lanes, expr(ctx.lanes))
+        ctx.build.add(nodes.Transpose(View(psum, (upto(ctx.lanes), At(r), upto(height))), piece))
+    _, at, _ = next(_blocks(ctx, result, source))
+    place = tile.view(at)
+    first = place.index[1]
+    assert isinstance(first, At)
+    index = (place.index[0], Cut(first.at, expr(blocks)), *place.index[2:])
+    ctx.build.add(nodes.Copy(replace(place, index=index), all_of(psum)))
+    return True
 
 
 def _columns(result: Want) -> Span:
@@ -166,27 +188,16 @@ def _blocks(ctx: Context, result: Want, source: View) -> Iterator[tuple[View, li
         yield columns_of(source, expr(start), block.count), positions(result.access, spans), block
 
 
-def _in_sbuf(ctx: Context, view: View, dtype: str) -> View:
-    """A view that transfers and transposes may read, of a type."""
-    if view.buffer.memory != PSUM and view.buffer.dtype == dtype:
-        return view
-    extents = [e for e, i in zip(view.buffer.shape, view.index, strict=True) if isinstance(i, Cut)]
-    if len(extents) < 2:
-        extents = [view.buffer.shape[0], view.buffer.shape[-1]]
-    tile = ctx.build.buffer("out_tile", tuple(int(str(e)) for e in extents), dtype, SBUF)
-    made = View(tile, tuple(upto(c.count) for c in view.cuts))
-    ctx.build.add(nodes.Copy(made, view))
-    return made
-
-
 def _stored(ctx: Context, result: Want, view: View, hbm: Storage) -> None:
     """A tile to HBM, transposed before where rows lie across there and are many."""
-    source, output = _in_sbuf(ctx, view, hbm.buffer.dtype), result.access
+    source, output = in_sbuf(ctx, view, hbm.buffer.dtype), result.access
     part, free = (output.axis_of(v) if result.has(v) else None for v in (result.part, result.free))
     is_small = is_few(ctx, result.rows.most * _columns(result).most)
-    if part is None or free is None or part < free or is_small:
+    if part is None or free is None or part <= free or is_small:
         at = positions(output, result.spans)
-        ctx.build.add(nodes.Store(two_axes(hbm.buffer, at, part, free), source))
+        ctx.build.add(
+            nodes.Store(two_axes(hbm.buffer, at, part, free, columns=_columns(result).most), source)
+        )
     elif not _stored_at_once(ctx, result, source, hbm):
         hint = f"{output.tensor.lower()}_turned"
         for piece, at, block in _blocks(ctx, result, source):

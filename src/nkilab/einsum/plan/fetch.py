@@ -70,9 +70,11 @@ def _cached(ctx: Context, want: Want, storage: Storage) -> View:
         held = scope.cache.get(key)
         if held is not None and (want.may_stay or held.buffer.memory != nodes.PSUM):
             return _cut_rows(held, want)
-    row = _whole_row(ctx, want, storage, depth)
+    row, column = _whole_row(ctx, want, storage, depth), _column_of_all(ctx, want, storage)
     if row is not None:
         return _cut_rows(columns_of(row, want.columns.start, want.columns.count), want)
+    if column is not None:
+        return column
     with ctx.build.hoisted(depth):
         view = _made(ctx, want, storage, at)
         ctx.build.scopes[-1].cache[key] = view
@@ -95,6 +97,25 @@ def _whole_row(ctx: Context, want: Want, storage: Storage, depth: int) -> View |
     if depth - max(ctx.build.depth_of(names), storage.depth) < 2 or size > ctx.room() * ROW_SHARE:
         return None
     return fetch(ctx, replace(want, spans=every, storage=storage))
+
+
+def _column_of_all(ctx: Context, column: Want, storage: Storage) -> View | None:
+    """A column of a tile that is turned at once, where a loop would move one row after the other."""
+    q = storage.part_variable(column.access)
+    if not may_turn(storage, column.access, column.part, column.free) or not column.spans[q].start.names:
+        return None
+    rows, base = column.spans[q], storage.bases[storage.part_dim or 0]
+    every = {**column.spans, q: whole(storage.lanes, base)}
+    tile = fetch(ctx, replace(column, spans=every, free=q, storage=storage))
+    return columns_of(tile, rows.start - base, expr(1))
+
+
+def may_turn(storage: Storage, access: Access, part: str, free: str) -> bool:
+    """Whether a tile may be turned at once for a nest that takes a column of the result each turn."""
+    q, dim = storage.part_variable(access), storage.part_dim
+    is_column = part in access.variables and free not in access.variables and q not in ("", part)
+    is_plain = dim is not None and access.indices[dim].plain == q
+    return is_column and is_plain and not storage.has_blocks and not storage.steps
 
 
 def key_of(want: Want, storage: Storage) -> Hashable:
@@ -152,12 +173,14 @@ def _dealt(ctx: Context, want: Want, storage: Storage) -> View:
     dtype, hint = storage.buffer.dtype, f"{want.access.tensor.lower()}_rows"
     tile = ctx.tile(hint, rows, columns, dtype)
     if order.index(want.part) < order.index(want.free):
-        ctx.build.add(nodes.Move(tile, storage.view(positions(want.access, want.spans))))
+        lying = in_sbuf(ctx, storage.view(positions(want.access, want.spans)), dtype)
+        ctx.build.add(nodes.Move(tile, lying))
         return tile
     with ctx.build.pieces(want.free, columns, ctx.lanes) as block:
         straight = ctx.tile(hint, block, rows, dtype)
         spans = {**want.spans, want.free: columns.tile(block)}
-        ctx.build.add(nodes.Move(straight, storage.view(positions(want.access, spans))))
+        lying = in_sbuf(ctx, storage.view(positions(want.access, spans)), dtype)
+        ctx.build.add(nodes.Move(straight, lying))
         turn(ctx, straight, columns_of(tile, block.start, block.count), rows.most)
     return tile
 
@@ -188,23 +211,29 @@ def _turned_tiles(ctx: Context, want: Want, storage: Storage) -> View:
 def turn(ctx: Context, source: View, result: View, most_rows: int) -> None:
     """result [b, a] = source [a, b] through PSUM."""
     rows, columns = (cut.count for cut in source.cuts)
-    if source.buffer.memory == nodes.PSUM:
-        copy = ctx.temporary("straight", ctx.lanes, ctx.lanes, source.buffer.dtype)
-        straight = part_of(copy, rows, columns)
-        ctx.build.add(nodes.Copy(straight, source))
-        source = straight
+    source = in_sbuf(ctx, source, source.buffer.dtype, "straight")
     psum = ctx.temporary("turned", max(most_rows, 1), ctx.lanes, source.buffer.dtype, nodes.PSUM)
     transposed = part_of(psum, columns, rows)
     ctx.build.add(nodes.Transpose(transposed, source))
     ctx.build.add(nodes.Copy(result, transposed))
 
 
+def in_sbuf(ctx: Context, view: View, dtype: str, hint: str = "out_tile") -> View:
+    """A view that transfers and transposes may read, of a type."""
+    if view.buffer.memory != nodes.PSUM and view.buffer.dtype == dtype:
+        return view
+    extents = [e for e, i in zip(view.buffer.shape, view.index, strict=True) if isinstance(i, Cut)]
+    if len(extents) < 2:
+        extents = [view.buffer.shape[0], view.buffer.shape[-1]]
+    tile = ctx.build.buffer(hint, tuple(int(str(e)) for e in extents), dtype, nodes.SBUF)
+    part = View(tile, tuple(nodes.upto(c.count) for c in view.cuts))
+    ctx.build.add(nodes.Copy(part, view))
+    return part
+
+
 def spread(ctx: Context, row: View, rows: int, columns: Span, hint: str) -> View:
     """A row [1, columns] on `rows` partitions: a product with a column of ones."""
-    if row.buffer.memory == nodes.PSUM:
-        straight = ctx.tile(f"{hint}_row", whole(1), columns)
-        ctx.build.add(nodes.Copy(straight, row))
-        row = straight
+    row = in_sbuf(ctx, row, row.buffer.dtype, f"{hint}_row")
     ones = part_of(ctx.constant(1.0, row.buffer.dtype), 1, rows)
     tile = ctx.tile(f"{hint}_spread", whole(rows), columns)
     with ctx.build.pieces(hint, columns, ctx.bank) as block:
@@ -214,9 +243,16 @@ def spread(ctx: Context, row: View, rows: int, columns: Span, hint: str) -> View
     return tile
 
 
-def two_axes(buffer: Buffer, at: list[At | Cut], part: int | None, free: int | None) -> View:
-    """A part of an HBM tensor as [partitions, columns]: axes of one are added where one is missing."""
+def two_axes(
+    buffer: Buffer, at: list[At | Cut], part: int | None, free: int | None, *, columns: int = 1
+) -> View:
+    """A part of an HBM tensor as [partitions, columns]: axes of one are added where one is missing.
+
+    One axis may have both, as many columns behind one another for each partition.
+    """
     index = list(at) or [At(ZERO)]
+    if part is not None and part == free:
+        return View(buffer, tuple(index), is_turned=True, folded=(part, columns))
 
     def widen(axis: int) -> int:
         held = index[axis]
@@ -254,12 +290,12 @@ def _from_hbm(ctx: Context, want: Want, storage: Storage, at: list[At | Cut]) ->
     if want.part and part is None and rows.most > 1:
         return _repeated(ctx, want, storage, at)
     last = len(storage.buffer.shape) - 1
-    is_strided = part is not None and free is not None and part == last
+    is_strided = part is not None and free not in (None, part) and part == last
     if is_strided and not is_few(ctx, rows.most * columns.most) and dtype not in ("int32", "uint32"):
         return _loaded_turned(ctx, want, storage)
     tile = ctx.temporary(hint, rows.most, columns.most, dtype)
     view = part_of(tile, rows.count if part is not None else 1, columns.count)
-    ctx.build.add(nodes.Load(view, two_axes(storage.buffer, at, part, free)))
+    ctx.build.add(nodes.Load(view, two_axes(storage.buffer, at, part, free, columns=columns.most)))
     return view
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from math import prod
 
-from ..language.ast import Einsum, Iterate, Kind, Scalar
+from ..language.ast import Access, Einsum, Iterate, Kind, Scalar
 from ..roofline import is_contraction
 from ..tree.expr import name_of
 from ..tree.nodes import PSUM
@@ -95,9 +95,7 @@ class Homes:
             if self.takes_place(einsum, group):
                 ctx.overwritten[name] = einsum.reads[0]
                 size = 0
-            # what two variables index together and one reads goes by way of HBM
-            kind = ctx.cascade.derived[name].kind if name in ctx.cascade.derived else None
-            is_far = kind in (Kind.REPEATED, Kind.PARTS) or name in ctx.viewed
+            is_far = self.is_indexed_twice(name) or self.is_batched(einsum, group, blocks)
             kept_before = ctx.hbm(name) is not None and ctx.chip(name) is None
             home = "hbm" if is_output or crosses or kept_before or is_far else ""
             kept_before = kept_before and (name in self.written or not is_output)
@@ -116,6 +114,22 @@ class Homes:
             ctx.build.single |= sizes.keys() - far
         inner = ctx.chip_dtypes.keys() - {*ctx.cascade.outputs}
         ctx.dtypes |= {n: ctx.chip_dtypes[n] for n in inner if ctx.homes[n] == "hbm" and not ctx.hbm(n)}
+
+    def is_indexed_twice(self, name: str) -> bool:
+        """Whether two variables index an axis together and one reads it: it goes by way of HBM."""
+        origin = self.ctx.cascade.derived.get(name)
+        is_made_for_one = origin is not None and origin.kind in (Kind.REPEATED, Kind.PARTS)
+        return is_made_for_one or name in self.ctx.viewed
+
+    def is_batched(self, einsum: Einsum, group: Group, blocks: Mapping[str, int]) -> bool:
+        """Whether products, one for each row of a tile, read a result out of HBM, where rows lie apart."""
+        if einsum in self.products or not einsum.output.variables:
+            return False
+        tiles = {v for v, block in blocks.items() if block > 1}
+        readers = (e for e in group.einsums if e in self.products and einsum.name in e.reads)
+        if not any(tiles.intersection(*(a.variables for a in e.every_access)) for e in readers):
+            return False
+        return self.ctx.pick(f"where {einsum.name} lies", ("chip", "hbm"), costs=(1.0, 1.0)) == "hbm"
 
     def ended(self, group: Group) -> set[str]:
         """Products that the cluster behind them reads out of PSUM."""
@@ -249,7 +263,9 @@ class Homes:
         lanes = {v: self.ctx.cascade.extent(v, e) for e in unit for v in e.output.variables if v not in along}
         lanes = {v: n for v, n in lanes.items() if not any(v in e.reduced for e in unit)}
         fitting = {*along, max(lanes, key=lambda v: lanes[v], default="")}
-        for access in (a for e in unit if along for a in e.accesses):
+        # what a scan begins with is a number of a lane, and comes from anywhere
+        read = (o for e in unit if along for o in (e.operands[:2] if e.recurrence else e.operands))
+        for access in (o for o in read if isinstance(o, Access)):
             axes = {n for n, i in enumerate(access.indices) if not fitting.issuperset(i.variables)}
             self.ctx.barred.setdefault(access.tensor, set()).update(axes)
 
@@ -279,7 +295,8 @@ class Homes:
         for n, (reader, access) in enumerate(reads):
             if reader in self.products:
                 sums = [p.over for p in products_for(self.ctx, reader, {})[:1]]
-                return next((v for v in (*sums, *reader.reduced) if v in access.variables), "")
+                axes = (access.axis_of(v) for v in (*sums, *reader.reduced) if v in access.variables)
+                return next((einsum.output.indices[n].plain for n in axes if n is not None), "")
             if tile in access.variables and not n:
                 return tile
             if id(reader) in wants and reader.output.indices == access.indices:

@@ -5,16 +5,22 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product as pairs
-from math import prod
+from math import isqrt, prod
 
+from ...isa.array_tiles import ARRAY, smallest_columns
 from ..language.ast import Access, Affine, Einsum
+from ..tree.expr import ZERO, expr
+from ..tree.nodes import At, Buffer, Cut, View
 from .build import Span
-from .choose import BYTES_PER_NS, MOST_OPTIONS, TRANSFER_NS, is_barred, is_settled, transfer_ns
+from .choose import BYTES_PER_NS, MOST_OPTIONS, TRANSFER_NS, TURN_NS, is_barred, is_settled, transfer_ns
 from .context import Context
 from .given import Turn
+from .want import Want
 
 # to bring another stationary operand into TensorE, besides a cycle per column
 WEIGHTS_NS = 52.0
+# parts, at most, that blocks with a rest cut an extent into
+MOST_PARTS = 256
 # values of a sum along the last axis of an operand that are worth bringing it on chip whole
 FEWEST_ALONG = 32
 # columns of results of a batch whose operands come in one transfer
@@ -198,35 +204,68 @@ def _cost(
     free: str,
     loops: tuple[str, ...],
 ) -> float:
-    sizes = {over: ctx.lanes, part: ctx.lanes, free: ctx.bank}
-    trips = {v: -(-spans[v].most // sizes.get(v, 1)) for v in (over, part, free, *loops) if v}
+    sizes, every = {over: ctx.lanes, part: ctx.lanes, free: ctx.bank}, (over, part, free, *loops)
+    trips = {v: -(-spans[v].most // sizes.get(v, 1)) for v in every if v}
     rows = min(spans[part].most, ctx.lanes) if part else 1
     columns = min(spans[free].most, ctx.bank) if free else 1
-    depth = min(spans[over].most, ctx.lanes)
-    is_wide = matmul_dtype(ctx, left, right) == "float32"
+    depth, is_wide = min(spans[over].most, ctx.lanes), matmul_dtype(ctx, left, right) == "float32"
     beside = min(_rows_beside(einsum, spans, left, right, columns, loops), max(1, ctx.bank // columns))
     clock = ctx.machine["tensor_clock_ghz"]
     moved = max(64.0, columns * beside) / clock * (ctx.machine["fp32_passes"] if is_wide else 1)
     beside *= _copies(ctx, einsum, spans, left, right, depth, loops)
     loading = rows / clock * (ctx.machine["fp32_passes"] * (1 + _is_far(ctx, left, part)) if is_wide else 1)
-    cost = prod(trips.values()) / beside * (max(moved, WEIGHTS_NS + loading) + 8)
+    # float32 takes its part of the array twice in a row, which keeps what comes behind waiting
+    across = spans[free].most if free and beside == 1 else 1
+    abreast = len(places_abreast(ctx, rows, across)[0]) // (1 + is_wide)
+    cost = prod(trips.values()) / beside * (max(moved, WEIGHTS_NS + loading) + 8) / max(1, abreast)
     batch = together(ctx, einsum, spans, part, free, loops)
-    for access, own, count in ((left, part, rows), (right, free, columns)):
+    sides = ((left, part, rows), (right, free, columns))
+    for access, own, count in sides[len({_unnamed(a, v) for a, v, _ in sides}) == 1 :]:
         if access is not None:
-            moved_ns = transfer_ns(ctx, access, False, spans, over, own, depth, count)
             beside_it = along(einsum, access, spans, loops, batch) if ctx.chip(access.tensor) is None else 0
-            # what is summed over lies side by side, and comes at once
-            size = depth * count * ctx.bytes_of(ctx.dtypes[access.tensor])
-            moved_ns = TRANSFER_NS / beside_it + size / BYTES_PER_NS if beside_it else moved_ns
+            moved_ns = _moved_ns(ctx, Want(access, spans, over, own), depth, count, beside_it, batch)
             cost += _all_moved(access, trips, batch, moved_ns)
     home = transfer_ns(ctx, einsum.output, True, spans, part, free, rows, columns)
     home -= (TRANSFER_NS if home else 0.0) * (1 - 1 / max(batch.values(), default=1))
     is_new = ctx.chip(einsum.name) is None and ctx.homes.get(einsum.name) != "hbm"
-    if is_new and ctx.wanted.get(einsum.name, "") not in ("", part):
-        home += 350.0 * -(-columns // ctx.lanes)
+    is_across = is_new and ctx.wanted.get(einsum.name, "") not in ("", part)
+    home += TURN_NS * -(-columns // ctx.lanes) if is_across else 0.0
     served, lost_ns = ctx.served.get(einsum.name, (frozenset[str](), 0.0))
     cost += lost_ns if is_new and part and part not in served else 0.0
     return cost + prod(t for v, t in trips.items() if v in einsum.output.variables) * (home + 60 + columns)
+
+
+def _moved_ns(
+    ctx: Context, operand: Want, depth: int, count: int, neighbours: int, batch: dict[str, int]
+) -> float:
+    """Nanoseconds of a transfer of an operand, of so many values of the sum and of its own variable."""
+    access, size = operand.access, depth * count * ctx.bytes_of(ctx.dtypes[operand.access.tensor])
+    if neighbours:
+        # what is summed over lies side by side, and comes at once
+        return TRANSFER_NS / neighbours + size / BYTES_PER_NS
+    moved_ns = transfer_ns(ctx, access, False, dict(operand.spans), operand.part, operand.free, depth, count)
+    if not batch or operand.part not in access.indices[-1].variables or moved_ns <= TURN_NS:
+        return moved_ns
+    # transposes fill a bank, which one instruction copies
+    tiles = min(max(batch.values()), ctx.bank_bytes // (ctx.lanes * size // (depth * count)))
+    return moved_ns - (TURN_NS - 64.0 / ctx.machine["tensor_clock_ghz"]) * (1 - 1 / tiles)
+
+
+def _unnamed(access: Access | None, own: str) -> str:
+    """An operand, whatever its own variable is called."""
+    return str(access and access.with_indices(lambda index: index.renamed({own: "_"})))
+
+
+def places_abreast(ctx: Context, rows: int, columns: int) -> tuple[list[tuple[int, ...]], int]:
+    """Where products of few rows run beside each other on the systolic array, and how many columns each has.
+
+    None do where they are too high for a tile of the array, or the columns cannot be dealt out.
+    """
+    size = smallest_columns(ctx.machine)
+    places: list[tuple[int, ...]] = [(0, at) for at in range(0, ARRAY, size)]
+    widths = range(ctx.bank, 0, -ctx.lanes) if rows <= size and ctx.lanes <= ARRAY else ()
+    width = next((w for w in widths if columns % (w * len(places)) == 0), 0)
+    return (places, width) if width else ([], 0)
 
 
 def _is_far(ctx: Context, access: Access | None, part: str) -> bool:
@@ -316,6 +355,24 @@ def matmul_dtype(ctx: Context, *operands: Access | None) -> str:
     return narrow[0] if narrow else "bfloat16" if is_inner and ctx.is_narrow else "float32"
 
 
+def even_blocks(extent: int, step: int) -> set[int]:
+    """Whole steps, fewer than all, that divide an extent; none if it is ragged."""
+    count = 0 if extent % step else extent // step
+    low = [n for n in range(1, isqrt(count) + 1) if count % n == 0]
+    return {n * step for own in low for n in (own, count // own) if n < count}
+
+
+def block_sizes(ctx: Context, extent: int, unit: int) -> list[int]:
+    """Block sizes to try, the largest first; what few divide may have a rest, of more than one value."""
+    step = unit if extent % unit == 0 else ctx.lanes
+    sizes = even_blocks(extent, step)
+    if len(sizes) < 2 and not ctx.given.is_watched:
+        count = -(-extent // unit)
+        ragged = {-(-count // parts) * unit for parts in range(2, min(count, MOST_PARTS) + 1)}
+        sizes |= {n for n in ragged if n < extent and extent % n != 1}
+    return sorted({extent, *sizes, min(step, extent)}, reverse=True)
+
+
 def even_tile(ctx: Context, extent: int) -> int:
     """The most blocks of columns that a bank holds and that divide an extent; one if none do."""
     widths = range(ctx.bank, ctx.lanes, -ctx.lanes)
@@ -358,3 +415,11 @@ def keeps_given(
         given.is_within(name, v, [t.block for t in real if t.variable == v], spans[v])
         for v in einsum.variables
     )
+
+
+def of_total(total: Buffer, rows: Span, columns: Span, spans: dict[str, Span], product: Product) -> View:
+    """A tile of a sum that blocks are added to."""
+    start = rows.start - (spans[product.part].start if product.part else ZERO)
+    column = columns.start - (spans[product.free].start if product.free else ZERO)
+    lanes = expr(total.shape[0]).value or 1
+    return View(total, (Cut(ZERO, rows.count), At(start // lanes), Cut(column, columns.count)))

@@ -10,6 +10,7 @@ from ..rewrite.chunks import with_chunks
 from ..rewrite.few_rows import with_full_lanes
 from ..rewrite.ranks import with_joined_ranks
 from ..rewrite.repeated import with_repeated_operands
+from ..rewrite.scan_parts import with_scans_in_parts
 from ..rewrite.splits import with_split_ranks
 from ..rewrite.views import with_views, with_whole_products
 from ..rewrite.window_rows import with_windows_as_rows
@@ -24,6 +25,13 @@ def _in_chunks(cascade: Cascade, partitions: int) -> Cascade:
     return cascade if chunked is needed else with_split_ranks(chunked)
 
 
+def _in_parts(cascade: Cascade, partitions: int) -> Cascade:
+    """Scans in parts, whose operands lie in parts too."""
+    needed = live(cascade)[0]
+    parted = with_scans_in_parts(needed, partitions)
+    return cascade if parted is needed else with_split_ranks(parted)
+
+
 def _in_lanes(cascade: Cascade, partitions: int) -> Cascade:
     """Rows in parts, once what lies side by side is one rank; where rows cannot be spread as they are."""
     if has_few_rows(cascade, partitions):
@@ -35,6 +43,7 @@ def _in_lanes(cascade: Cascade, partitions: int) -> Cascade:
 
 REWRITES: Mapping[str, Callable[[Cascade, int], Cascade]] = {
     "recurrences in chunks, as products": _in_chunks,
+    "scans of few rows in parts": _in_parts,
     "small operands along ranks that they lack": lambda cascade, _: with_repeated_operands(cascade),
     "windows as rows of a matrix": lambda cascade, _: with_windows_as_rows(cascade),
     "batches of products before their matrices": lambda cascade, _: with_batches_first(cascade),

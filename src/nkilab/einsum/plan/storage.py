@@ -20,15 +20,19 @@ class UnreachableError(UnsupportedError):
 
 
 def position(index: Affine, spans: dict[str, Span]) -> At | Cut:
-    """An affine index over spans, at most one of which is no point.
+    """An affine index over spans, of which those that are no points go through neighbours together.
 
     Raises:
-        UnreachableError: if two variables have more than one value, or one runs backwards.
+        UnreachableError: if two variables leave positions between them out, or one runs backwards.
     """
     start = expr(index.constant)
     for name, c in index.terms:
         start = start + spans[name].start * c
     wide = [(spans[name].count, c) for name, c in index.terms if not spans[name].is_point]
+    if len(wide) == 2:
+        (outer, step), (inner, c) = sorted(wide, key=lambda one: -one[1])
+        if inner.value and step == c * inner.value:
+            wide = [(outer * inner.value, c)]
     if len(wide) > 1 or any(c < 0 for _, c in wide):
         raise UnreachableError(f"no view steps through {index}")
     return Cut(start, *wide[0]) if wide else At(start)
@@ -139,8 +143,9 @@ class Storage:
 
 
 def first_rows(view: View, count: Expr) -> View:
-    """A view with so many partitions, from the first on."""
-    return View(view.buffer, (Cut(ZERO, count), *view.index[1:]))
+    """So many partitions of a view, from its first on."""
+    start = view.cuts[0].start if isinstance(view.index[0], Cut) else ZERO
+    return View(view.buffer, (Cut(start, count), *view.index[1:]))
 
 
 def in_hbm(buffer: Buffer, ranks: int) -> Storage:

@@ -41,9 +41,9 @@ def instruction_of(statement: nodes.Statement) -> Call | None:
         case nodes.Reduce(dst, op, src, axes):
             last = [*range(len(src.cuts) - axes, len(src.cuts))]
             return TensorReduce, {"dst": dst, "op": op, "data": src, "axis": last if axes > 1 else last[0]}
-        case nodes.MatMul(dst, stationary, moving, over):
-            operands = {"dst": dst, "stationary": stationary, "moving": moving}
-            return NcMatmul, {**operands, "accumulate": over}
+        case nodes.MatMul(dst, stationary, moving, over, at, size):
+            operands = {"dst": dst, "stationary": stationary, "moving": moving, "accumulate": over}
+            return NcMatmul, {**operands, **_set(tile_position=at, tile_size=size)}
         case nodes.Transpose(dst, src):
             return NcTranspose, {"dst": dst, "data": src}
         case nodes.Combine(dst, left, op, right, engine):

@@ -206,12 +206,15 @@ class MatMul(Statement):
 
     Args:
         over: loop variables that the sum runs over; it overwrites where all of them are 0.
+        tile_position, tile_size: of the part of the systolic array that it takes; () for all.
     """
 
     dst: View
     stationary: View
     moving: View
     over: tuple[str, ...]
+    tile_position: tuple[int, ...] = ()
+    tile_size: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
