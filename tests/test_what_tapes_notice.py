@@ -66,7 +66,7 @@ def test_a_name_of_nki_that_is_patched_is_noticed(monkeypatch: pytest.MonkeyPatc
     assert (len(calls), len(played)) == (2, 1)
 
 
-@pytest.mark.parametrize("method", ["_read", "_record", "_hand_on"])
+@pytest.mark.parametrize("method", ["_read", "_record"])
 def test_no_launch_goes_on_with_a_tape_that_was_broken_off(
     method: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

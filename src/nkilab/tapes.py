@@ -470,7 +470,8 @@ def tape_of(kernel: Kernel, call: BoundCall, machine: Machine) -> Tape | None:
     )  # fmt: skip
     tape = _tapes.get(key)
     if tape is None:
-        if not can_start_again(function, call.values, {one[0] for one in known.__self__}):
+        read = cast(tuple[tuple[object, ...], ...], known.__self__)
+        if not can_start_again(function, call.values, {one[0] for one in read}):
             why = "it prints, uses random numbers, or changes something outside of the kernel"
             explain(kernel.name, f"{why}, or a value that it reads holds functions")
             return None

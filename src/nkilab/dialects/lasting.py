@@ -154,7 +154,7 @@ class Lasting:
         return (*defaults, *own.values(), *(function.__closure__ or ()), *reached)
 
 
-def can_start_again(function: Any, values: Sequence[Any], read: Collection[CodeType] = ()) -> bool:
+def can_start_again(function: Any, values: Sequence[Any], read: Collection[object] = ()) -> bool:
     """Whether nobody notices that a kernel runs more than once: it prints nothing, and keeps nothing.
 
     Args:
