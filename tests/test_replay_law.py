@@ -80,7 +80,7 @@ def of_rule(example: Example, folder: Path) -> Case:
 
 
 def of_pair(name: str, is_rewritten: bool, _: Path) -> Case:
-    kernel, args, _distance = PAIRS[name]
+    kernel, args, *_ = PAIRS[name]
     return kernel, (*map(argument, args), is_rewritten)
 
 
@@ -112,7 +112,7 @@ def _named() -> Iterator[tuple[str, Callable[[Path], Case]]]:
         for pair in rule.pairs:
             for which in pair._fields:
                 yield f"rule-{rule.id}-{pair.wrong.spelling}-{which}", partial(of_rule, getattr(pair, which))
-    for name, (_, args, _) in PAIRS.items():
+    for name, (_, args, *_) in PAIRS.items():
         for is_rewritten in (False, True) if elements(map(argument, args)) < MOST_ELEMENTS else ():
             yield f"advice-{name}-{is_rewritten:d}", partial(of_pair, name, is_rewritten)
     rows = sorted(own_rows(), key=lambda row: elements(arguments_of(row)), reverse=True)
