@@ -120,6 +120,21 @@ def test_what_stands_in_the_place_of_a_file_is_told(
     assert COMPILING in said
 
 
+def test_of_more_code_than_is_kept_what_was_used_longest_ago_goes(
+    kept: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    size = kept.stat().st_size
+    for name, used in (("older", 10), ("newer", 20)):
+        code_cache.FOLDER.write(kept.parent / name, bytes(size - 32))
+        os.utime(kept.parent / name, (used, used))
+    os.utime(kept, (5, 5))
+    # loading it makes it the one used last
+    assert summed() == 3
+    monkeypatch.setattr(code_cache, "MOST_BYTES", 3 * size)
+    code_cache.FOLDER.write(kept.parent / "newest", bytes(size - 32))
+    assert {file.name for file in kept.parent.iterdir()} == {kept.name, "newer", "newest"}
+
+
 def test_code_of_another_release_of_numba_is_not_loaded(kept: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("numba.__version__", "0.0.1")
     assert summed() == 3

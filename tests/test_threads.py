@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import nkilab
-from nkilab.execute import batch
+from nkilab.execute import batch, threads
 from nkilab.execute.threads import LARGE, Threads
 from nkilab.isa.elementwise import Reciprocal
 from nkilab.tapes import forget_tapes
@@ -235,3 +235,20 @@ def test_calls_on_memory_that_two_programs_share_keep_their_order(two: Threads) 
     two.submit(seen.append, ("second",), [], [theirs.written])
     two.drain()
     assert seen == ["first", "second"]
+
+
+def test_a_launch_hears_of_no_interrupt_of_the_one_before() -> None:
+    def slow() -> None:
+        time.sleep(0.02)
+
+    assert threads.open_threads() is not None
+    with pytest.raises(KeyboardInterrupt), threads.one_blas_thread():
+        tile = storage("tile")
+        for _ in range(40):
+            threads._threads.submit(slow, (), [], [tile])
+        # as the launch waits at its end
+        threading.Timer(0.05, signal.raise_signal, [signal.SIGINT]).start()
+    computed = []
+    with threads.one_blas_thread():
+        threads._threads.submit(computed.append, (1,), [], [tile])
+    assert computed == [1]

@@ -29,16 +29,6 @@ def half_kernels() -> ModuleType:
     return import_module("nkilab.tiles.half")
 
 
-def numba_extending() -> tuple[ModuleType, Any, ModuleType]:
-    """numba's types, its `intrinsic` decorator and llvmlite's IR builder."""
-    numba()
-    return (
-        import_module("numba.types"),
-        import_module("numba.extending").intrinsic,
-        import_module("llvmlite.ir"),
-    )
-
-
 def numba_events() -> ModuleType:
     """What numba tells about its work while it compiles."""
     numba()

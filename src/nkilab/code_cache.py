@@ -19,7 +19,9 @@ from .disk import cache_folder
 from .errors import reason_of
 from .private_files import HINT, PrivateFolder, content_of, tell_once
 
-FOLDER = PrivateFolder("code", "compiled code is", lambda: base_folder())
+# bytes of it that are kept: ten times what one release compiles
+MOST_BYTES = 1 << 26
+FOLDER = PrivateFolder("code", "compiled code is", lambda: base_folder(), lambda: MOST_BYTES)
 
 
 class _Dispatcher(Protocol):

@@ -6,7 +6,6 @@ everything that decides a plan and its timeline, with the modules that make them
 
 from __future__ import annotations
 
-import os
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
@@ -23,7 +22,7 @@ from .private_files import PrivateFolder, content_of, tell_once
 from .timing import Timeline
 from .trace.program import Program
 
-FOLDER = PrivateFolder("programs", "estimates are", lambda: cache_folder() / "estimates")
+FOLDER = PrivateFolder("programs", "estimates are", lambda: cache_folder() / "estimates", lambda: limit())
 # rows from which on looking up takes less time than planning and timing again
 FEWEST_ROWS = 3_000
 # of all that may be kept the part that one program may take, and what a row of one takes at least
@@ -65,14 +64,12 @@ def recalled(path: Path | None) -> Kept | None:
     if path is None or not path.is_file():
         return None
     try:
-        kept = msgspec.msgpack.decode(content_of(path), type=Kept, dec_hook=_array)
-        os.utime(path)
+        return msgspec.msgpack.decode(content_of(path), type=Kept, dec_hook=_array)
     except FileNotFoundError:
         return None
     except (OSError, ValueError) as error:
         tell_once(f"the estimate in {path} is not used: {error}")
         return None
-    return kept
 
 
 def keep(path: Path | None, plan: Plan, timeline: Timeline) -> None:
@@ -80,7 +77,6 @@ def keep(path: Path | None, plan: Plan, timeline: Timeline) -> None:
     content = b"" if path is None else msgspec.msgpack.encode(Kept(plan, timeline), enc_hook=_plain)
     if path is not None and len(content) <= limit() // _SHARE:
         FOLDER.write(path, content)
-        FOLDER.shrink(limit())
 
 
 def _plain(value: object) -> tuple[str, bytes] | int | float:

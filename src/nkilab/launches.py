@@ -53,7 +53,7 @@ from .place.compiler_passes import AS_WRITTEN, MIDDLE_END, STANDALONE
 from .place.limits import refuse_what_cannot_exist
 from .progress import phase
 from .remembered import asked, recalled, remember
-from .tapes import TAPE, Tape, explain, tape_of
+from .tapes import TAPE, Tape, explain, forget_tapes, tape_of
 from .trace.affine import PATIENCE, REPEATS, Repeats, TraceAgain
 from .trace.builder import FORMS
 from .trace.program import Program, errors_know
@@ -132,6 +132,10 @@ def _on_data(
         if not tape.was_tried and kernel.spelling == "nki" and has_uniform_loops(kernel.function):
             _trace(tape, on_shapes)
         launched, is_fixed = _on_tape(tape, kernel, bound, program_grid, machine, run)
+    except (KeyboardInterrupt, MemoryError):
+        # wherever it was broken off, no later launch goes on with it
+        forget_tapes()
+        raise
     finally:
         tape.was_tried = True
         tape.rewind()
@@ -251,7 +255,8 @@ def launch_ranks(
         UseError: if the arguments do not fit the kernel's parameters. Of several ranks, a note tells which.
     """
     try:
-        program_grid = ProgramGrid(tuple(ranks), len(_instances(kernel, machine)), launched)
+        cores = len(instances_of(kernel.grid, kernel.grid_sizes, kernel.spelling, machine))
+        program_grid = ProgramGrid(tuple(ranks), cores, launched)
         compute = None if not has_data else execute if watch is None else watch(execute)
 
         # what is alike in several programs is checked once
@@ -305,10 +310,6 @@ def _traced_once(
     return as_each_rank(trace, lambda: Lasting(kernel.function, values), len(program_grid.ranks))
 
 
-def _instances(kernel: Kernel, machine: Machine) -> list[list[tuple[int, ...]]]:
-    return instances_of(kernel.grid, kernel.grid_sizes, kernel.spelling, machine)
-
-
 class _Rank(Struct):
     """One rank under way: its programs, its arguments as tensors, and where they came from."""
 
@@ -323,7 +324,7 @@ def _launch(
     compute: Execute | None, keyed: Keyed, own: Sequence[Kernel] = (), *,
     takes_turns: bool = False,
 ) -> list[Launched]:  # fmt: skip
-    cores = _instances(kernel, machine)
+    cores = instances_of(kernel.grid, kernel.grid_sizes, kernel.spelling, machine)
     kernels = own or [kernel] * len(calls)
     ranks = [
         _prepared(kernel, call, _sessions(kernel, machine, program_grid, rank, topology, compute), keyed)

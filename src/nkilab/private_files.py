@@ -29,11 +29,13 @@ class PrivateFolder(NamedTuple):
         kind: of files, a word of the folder's name.
         what: is kept there, with its verb, for messages.
         base: the folder that it lies in; raises FileError if the user has none.
+        most: bytes that are kept; of more, the files used longest ago are taken away.
     """
 
     kind: str
     what: str
     base: Callable[[], Path]
+    most: Callable[[], int]
 
     def place(self) -> Path | None:
         """The folder, made if need be; None, told once, if it may not be used."""
@@ -52,6 +54,7 @@ class PrivateFolder(NamedTuple):
             replace_whole(path, sha256(content).digest() + content, is_private=True)
         except FileError as error:
             _tell_not_kept(self.what, path.parent, error.problem.rpartition("cannot be written: ")[2])
+        self.shrink(self.most())
 
     def files(self) -> list[tuple[float, int, Path]]:
         """When each file was used last, its bytes and its path, the one used longest ago first."""
@@ -128,7 +131,7 @@ def _foreign(status: os.stat_result) -> Iterator[str]:
 
 
 def content_of(path: Path) -> bytes:
-    """What a file holds behind its digest.
+    """What a file holds behind its digest, as of now the one used last.
 
     Raises:
         PermissionError: if it may be another user's work.
@@ -141,6 +144,7 @@ def content_of(path: Path) -> bytes:
         raise PermissionError(reason)
     if sha256(content[_DIGEST_BYTES:]).digest() != content[:_DIGEST_BYTES]:
         raise ValueError("it does not match its digest")
+    os.utime(path)
     return content[_DIGEST_BYTES:]
 
 

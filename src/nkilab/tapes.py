@@ -21,6 +21,7 @@ import numpy as np
 
 from .arrays import dtype_of, framework_of, shape_of
 from .border import BoundCall
+from .dialects.gate import ServedModule
 from .dialects.kernel import Kernel
 from .dialects.lasting import can_start_again
 from .dialects.uniform import itself, readings
@@ -464,12 +465,15 @@ def tape_of(kernel: Kernel, call: BoundCall, machine: Machine) -> Tape | None:
     variables = [(name, os.environ[name]) for name in os.environ if name.startswith(_VARIABLES)]
     key = (
         itself(function), known, arrays, repr(call.outlines), *map(type, call.values), itself(machine),
-        kernel.spelling, kernel.version, kernel.grid, repr(kernel.options), *sorted(variables),
+        kernel.spelling, kernel.version, kernel.grid, repr(kernel.options),
+        ServedModule.changes, *sorted(variables),
     )  # fmt: skip
     tape = _tapes.get(key)
     if tape is None:
-        if not can_start_again(function, call.values):
-            explain(kernel.name, "it prints, uses random numbers, or changes something outside of the kernel")
+        read = cast(tuple[tuple[object, ...], ...], known.__self__)
+        if not can_start_again(function, call.values, {one[0] for one in read}):
+            why = "it prints, uses random numbers, or changes something outside of the kernel"
+            explain(kernel.name, f"{why}, or a value that it reads holds functions")
             return None
         tape = _tapes[key] = Tape()
         while len(_tapes) > MOST_TAPES or sum(t.size for t in _tapes.values()) > MOST_ROWS:

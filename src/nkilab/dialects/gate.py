@@ -174,6 +174,9 @@ class ServedModule(ModuleType):
         names: those that it has in any version, each held to that one when it is first asked for.
     """
 
+    # how often somebody gave a member of any of these modules another value
+    changes = 0
+
     def __init__(self, name: str, version: str, names: Mapping[str, Any]) -> None:
         super().__init__(name, f"{name}, served by nkilab")
         self._version = version
@@ -183,19 +186,28 @@ class ServedModule(ModuleType):
         names = (n for n in self._names if _is_there(self.__name__, n, self._version))
         return sorted({*vars(self), *names})
 
+    def __setattr__(self, name: str, value: Any) -> None:
+        ServedModule.changes += 1
+        super().__setattr__(name, value)
+
+    def __delattr__(self, name: str) -> None:
+        ServedModule.changes += 1
+        super().__delattr__(name)
+
     def __getattr__(self, name: str) -> Any:
         if name == "__all__":
             return [n for n in dir(self) if not n.startswith("_")]
         if name == "__version__" and self.__name__ == "nki":
             return f"{self._version or NEWEST}+nkilab"
-        if name.startswith("__"):
-            raise AttributeError(name)
         if name in vars(self).get("_names", ()) and _is_there(self.__name__, name, self._version):
             member = _as_served(self.__name__, name, self._names[name], self._version)
-            setattr(self, name, member)
+            vars(self)[name] = member
             return member
         frame = sys._getframe(1)
         full = f"{self.__name__}.{name}"
+        if name.startswith("_") and full not in LIBRARIES and name not in vars(self).get("_names", ()):
+            # Python and pytest ask every module for such names
+            raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
         if full in LIBRARIES and frame.f_code.co_name == "_handle_fromlist":
             # a finder looks for it on the path
             raise AttributeError(name)

@@ -6,7 +6,7 @@ Whoever runs a kernel only to see what it does looks here whether anybody may no
 from __future__ import annotations
 
 import builtins
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from enum import Enum, EnumMeta
 from functools import partial
 from itertools import chain
@@ -33,7 +33,7 @@ from .uniform import NUMBERS, SILENT, SILENT_MODULES, is_constant, names_of, ste
 _PURE = {*SILENT_MODULES, "_operator", "abc", "collections", "copy", "dataclasses", "enum", "types", "typing"}
 _CALLED = {*SILENT, "NotImplemented", "__name__", "classmethod", "print", "property", "staticmethod", "super"}
 # kinds of values, and packages of such, that stay what they are
-_FIXED = (bytes, complex, range, slice, type(...), Enum, GetSetDescriptorType, np.generic, np.dtype, np.ufunc)
+_FIXED = (bytes, complex, range, slice, type(...), GetSetDescriptorType, np.generic, np.dtype)
 _FIXED_PACKAGES = {"_abc", "dataclasses", "ml_dtypes", "nkilab", "typing"}
 
 
@@ -97,7 +97,9 @@ class Lasting:
             case partial():
                 return (value.func, value.args, value.keywords)
             case tuple() | frozenset():
-                return value
+                return (*value, type(value))
+            case Enum():
+                return (type(value), value.value)
             case BuiltinFunctionType():
                 self.is_known &= value.__module__ in _PURE or value.__name__ in SILENT
                 return ()
@@ -126,7 +128,8 @@ class Lasting:
             return ()
         own = [part for name, part in vars(cls).items() if name != "__annotations__"]
         if isinstance(cls, EnumMeta):
-            return [part for part in own if type(part) in (FunctionType, property)]
+            kinds = (FunctionType, property, staticmethod, classmethod)
+            return [*vars(cls)["_member_map_"].values(), *(part for part in own if type(part) in kinds)]
         self.objects.append(cls)
         return (*own, *cls.__bases__)
 
@@ -151,19 +154,21 @@ class Lasting:
         return (*defaults, *own.values(), *(function.__closure__ or ()), *reached)
 
 
-def can_start_again(function: Any, values: Sequence[Any]) -> bool:
+def can_start_again(function: Any, values: Sequence[Any], read: Collection[object] = ()) -> bool:
     """Whether nobody notices that a kernel runs more than once: it prints nothing, and keeps nothing.
 
     Args:
         function: the kernel's.
         values: its arguments, of which it may change lists and other objects.
+        read: functions of which it is known what they read, if it may run no other: none out of a tuple.
     """
     if type(function) is not FunctionType or not all(type(v) in NUMBERS or framework_of(v) for v in values):
         return False
     lasting = Lasting(function)
     attributes, others = lasting.objects[: len(lasting.codes)], lasting.objects[len(lasting.codes) :]
     is_silent = lasting.is_known and not lasting.prints and not any(attributes) and not others
-    return is_silent and not any(steps_of(code).stores for code in lasting.codes)
+    is_read = not read or all(code in read for code in lasting.codes)
+    return is_silent and is_read and not any(steps_of(code).stores for code in lasting.codes)
 
 
 def _package(cls: type) -> str:
@@ -173,7 +178,9 @@ def _package(cls: type) -> str:
 def _is_fixed(value: Any) -> bool:
     """Whether a value is what it is as long as it lives: a number, a text, a word of ours."""
     is_word = _package(type(value)) in _FIXED_PACKAGES and not isinstance(value, View)
-    return is_constant(value) or isinstance(value, _FIXED) or is_word
+    # what np.frompyfunc makes calls a function that nobody sees
+    is_ufunc = isinstance(value, np.ufunc) and getattr(np, value.__name__, None) is value
+    return is_constant(value) or isinstance(value, _FIXED) or is_word or is_ufunc
 
 
 def _parts(value: Any) -> list[Any]:

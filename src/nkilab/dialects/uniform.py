@@ -272,16 +272,16 @@ def _is_read_by(function: FunctionType, known: dict[FunctionType, list[Any]]) ->
     if function in known:
         return True
     code, names = function.__code__, function.__globals__
-    values = known[function] = [*map(_comparable, _kept_by(function))]
-    called, functions = names_of(code), list[Any]()
-    for name in called:
-        value = names.get(name, builtins)
-        value = value.function if type(value) is Kernel else value
-        if value is np and not FILES.isdisjoint(_members(code, name)):
+    values, called, functions = known.setdefault(function, []), names_of(code), list[FunctionType]()
+    for value in (*_kept_by(function), *[names.get(name, builtins) for name in called]):
+        own = value.function if type(value) is Kernel else value
+        if type(own) is FunctionType and is_users(own.__code__):
+            functions.append(own)
+            values.append(own.__code__)
+            continue
+        values.append((type(value), repr(value)) if is_constant(value) else itself(value))
+        if value is np and any(names.get(n) is np and _members(code, n) & FILES for n in called):
             return False
-        is_own = type(value) is FunctionType and is_users(value.__code__)
-        functions += [value] * is_own
-        values.append(value.__code__ if is_own else _comparable(value))
     return ODD.isdisjoint(called) and all(_is_read_by(one, known) for one in functions)
 
 
@@ -289,10 +289,6 @@ def _kept_by(function: FunctionType) -> list[Any]:
     """Defaults of a function's parameters, and its own attributes, with their names."""
     named = [*(function.__kwdefaults__ or {}).items(), *vars(function).items()]
     return [*(function.__defaults__ or ()), *chain.from_iterable(named)]
-
-
-def _comparable(value: Any) -> Any:
-    return (type(value), repr(value)) if is_constant(value) else itself(value)
 
 
 @lru_cache(maxsize=512)

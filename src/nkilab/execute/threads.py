@@ -15,7 +15,7 @@ import os
 import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from queue import SimpleQueue
 from threading import Lock, Thread
 from typing import Any
@@ -155,8 +155,9 @@ class Threads:
             self._readers.setdefault(id(storage), []).append(task)
         self._touched += (*reads, *writes)
         self.is_idle = False
-        self._under_way.append(task)
+        # in this order: whoever is interrupted between them waits for nothing that no thread has
         self._queues[thread].put(task)
+        self._under_way.append(task)
 
     def play(self, log: Log) -> None:
         """Compute what another one wrote down."""
@@ -237,6 +238,9 @@ def one_blas_thread() -> Iterator[None]:
 
     At its end all that calls make is there.
     """
+    # nobody hears again of an interrupt that a launch told of as it waited for its calls
+    with suppress(KeyboardInterrupt):
+        settle_elements()
     with threadpools().limit(limits=1):
         try:
             yield

@@ -8,6 +8,7 @@ Not documented, our choice: NaN becomes 0 in an integer.
 from __future__ import annotations
 
 from functools import cache
+from time import perf_counter
 from typing import Any
 
 import ml_dtypes
@@ -19,6 +20,9 @@ from .dtypes import BFLOAT16, FLOAT8_E8M0FNU, FLOAT16, FLOAT32, TFLOAT32, DType,
 
 # Below this many elements NumPy's own conversion costs less than a call into compiled code.
 SMALL = 2048
+# Seconds that compiled conversions of float16 take to load, and those that NumPy's took so far
+LOADING = 0.5
+_spent = [0.0]
 
 
 def widen(values: np.ndarray, dtype: DType) -> np.ndarray:
@@ -35,10 +39,22 @@ def widen(values: np.ndarray, dtype: DType) -> np.ndarray:
         raise _no_number(dtype)
     if values.size >= SMALL:
         if dtype is FLOAT16:
-            return half_kernels().widen_float16(values)
+            wide = np.empty(values.shape, np.float32)
+            _convert_halves(values, wide)
+            return wide
         if dtype is BFLOAT16:
             return widen_bfloat16(values)
     return values.astype(np.float32)
+
+
+def _convert_halves(values: np.ndarray, dst: np.ndarray) -> None:
+    """float16 to float32 or back, in compiled loops once NumPy's took as long as those take to load."""
+    if _spent[0] > LOADING:
+        half_kernels().convert_halves(values, dst)
+        return
+    began = perf_counter()
+    dst[...] = values
+    _spent[0] += perf_counter() - began
 
 
 def _no_number(dtype: DType) -> RuleError:
@@ -109,7 +125,7 @@ def store(dst: np.ndarray, values: Any, dtype: DType) -> None:
     elif dtype.itemsize == 1:
         dst.view(np.uint8)[...] = round_eight_bits(np.asarray(values, np.float32), dtype)
     elif dtype is FLOAT16 and dst.size >= SMALL and np.shape(values) == dst.shape:
-        half_kernels().round_float16(np.asarray(values, np.float32), dst)
+        _convert_halves(np.asarray(values, np.float32), dst)
     elif dtype is BFLOAT16 and dst.size >= SMALL and np.shape(values) == dst.shape:
         dst.view(np.uint16)[...] = round_bfloat16(np.asarray(values, np.float32))
     else:
