@@ -131,7 +131,7 @@ def two_tiles(to: Lowering, op: Operator, x: View, y: View, dtype: DType, mask: 
     Raises:
         RuleError: if the shapes do not broadcast.
     """
-    shape = _common(_axes_of(x.layout.shape), _axes_of(y.layout.shape))
+    shape = _common(axes_of(x.layout.shape), axes_of(y.layout.shape))
     x, y = (on_partitions(to, t, shape[0]) for t in (x, y))
     for tile, vector, reverse in ((x, y, False), (y, x, True)):
         if tile.layout.shape == shape and vector.layout.free_size == 1 < tile.layout.free_size:
@@ -155,7 +155,8 @@ def _common(x: tuple[int, ...], y: tuple[int, ...]) -> tuple[int, ...]:
         raise RuleError(f"shapes {list(x)} and {list(y)} do not broadcast", hint=hint) from None
 
 
-def _axes_of(shape: tuple[int, ...]) -> tuple[int, ...]:
+def axes_of(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """The shape of a tile: one axis is a column."""
     return shape if len(shape) > 1 else (*shape, 1)
 
 

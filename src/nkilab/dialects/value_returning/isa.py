@@ -364,7 +364,6 @@ def iota(expr: Any, dtype: Any, *, mask: Any = None) -> Tensor:
 
 
 @placed("get_nc_version")
-@placed("get_nc_version")
 def get_nc_version() -> nc_version:
     """The generation of the chip that is modelled."""
     return nc_version(current().machine.generation)
