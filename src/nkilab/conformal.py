@@ -64,17 +64,11 @@ class Traits(NamedTuple):
 
 
 class Band(NamedTuple):
-    """How far a prediction may be off.
+    """How far a prediction may be off."""
 
-    Args:
-        half_width: of the logarithm of the time.
-        nearest: measured kernels that use the chip most alike, one of each structure.
-        is_unlike: whether none of them is near, or none is of the same chip.
-    """
-
-    half_width: float
-    nearest: tuple[str, ...]
-    is_unlike: bool
+    half_width: float  # of the logarithm of the time
+    nearest: tuple[str, ...]  # measured kernels that use the chip most alike, one of each structure
+    is_unlike: bool  # whether none of them is near, or none is of the same chip
 
 
 class Residuals(Struct, frozen=True):

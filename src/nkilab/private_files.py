@@ -23,17 +23,11 @@ HINT = "NKILAB_CACHE_DIR names another folder"
 
 
 class PrivateFolder(NamedTuple):
-    """A folder of this user's for one kind of files.
+    """A folder of this user's for one kind of files."""
 
-    Args:
-        kind: of files, a word of the folder's name.
-        what: is kept there, with its verb, for messages.
-        base: the folder that it lies in; raises FileError if the user has none.
-    """
-
-    kind: str
-    what: str
-    base: Callable[[], Path]
+    kind: str  # of files, a word of the folder's name
+    what: str  # is kept there, with its verb, for messages
+    base: Callable[[], Path]  # the folder that it lies in; raises FileError if the user has none
 
     def place(self) -> Path | None:
         """The folder, made if need be; None, told once, if it may not be used."""

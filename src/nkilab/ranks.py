@@ -45,15 +45,10 @@ def per_rank(values: Sequence[Any] | Callable[[int], Any]) -> PerRank:
 
 @dataclass(frozen=True)
 class Results(Sequence[Any]):
-    """What each rank returns, by rank.
+    """What each rank returns, by rank."""
 
-    Args:
-        values: by rank, of those that ended.
-        missing: by rank, why there is no result: what happened to the worker that ran it.
-    """
-
-    values: Mapping[int, Any]
-    missing: Mapping[int, str]
+    values: Mapping[int, Any]  # by rank, of those that ended
+    missing: Mapping[int, str]  # by rank, why there is no result: what happened to the worker that ran it
 
     def __len__(self) -> int:
         return len(self.values) + len(self.missing)

@@ -84,19 +84,12 @@ _REFUSED = (ValueError, TypeError, KeyError, IndexError, AttributeError, Asserti
 
 
 class Drift(Struct):
-    """How far a tensor has gone from float32.
+    """How far a tensor has gone from float32."""
 
-    Args:
-        ulp: most units in the last place of its type.
-        relative: most, of the largest element of what was written.
-        parted: rank and row that first wrote it further off than `PARTED_ULP`.
-        last: difference of the last write, relative to its largest element.
-    """
-
-    ulp: float = 0.0
-    relative: float = 0.0
-    parted: tuple[int, int] | None = None
-    last: float = 0.0
+    ulp: float = 0.0  # most units in the last place of its type
+    relative: float = 0.0  # most, of the largest element of what was written
+    parted: tuple[int, int] | None = None  # rank and row that first wrote it further off than `PARTED_ULP`
+    last: float = 0.0  # difference of the last write, relative to its largest element
 
 
 def wide(dtype: DType) -> DType:

@@ -18,15 +18,10 @@ from .uniform import only_goes_through_ranges, shared_by, steps_of, takes_evenly
 
 
 class LoopIndex(int):
-    """A loop index: an int that knows its loop.
+    """A loop index: an int that knows its loop."""
 
-    Attributes:
-        loop: number of the loop in the order of entry; each entry of a `for` statement is a loop.
-        kind: "affine", "sequential" or "static".
-    """
-
-    loop: int
-    kind: str
+    loop: int  # number of the loop in the order of entry; each entry of a `for` statement is a loop
+    kind: str  # "affine", "sequential" or "static"
 
     def __new__(cls, value: int, loop: int, kind: str) -> LoopIndex:
         index = super().__new__(cls, value)

@@ -17,17 +17,11 @@ from ..packages import SERVED, Home, executed, home_of_script
 
 
 class Reference(Struct, frozen=True):
-    """A kernel of a module of a file.
+    """A kernel of a module of a file."""
 
-    Args:
-        module: name.
-        name: of the kernel below it, with dots in a class.
-        path: of the file.
-    """
-
-    module: str
-    name: str
-    path: str
+    module: str  # name
+    name: str  # of the kernel below it, with dots in a class
+    path: str  # of the file
 
     @classmethod
     def of(cls, function: Callable[..., Any], kind: type) -> Reference | None:

@@ -61,19 +61,12 @@ class Fitted:
 
 @dataclass(frozen=True)
 class Sensitivities:
-    """Predictions of rows, and how they change with the constants.
+    """Predictions of rows, and how they change with the constants."""
 
-    Args:
-        rows: what was measured.
-        names: of the constants.
-        log_ratio: per row, log(predicted / measured).
-        slopes: [rows, constants], the change of log(predicted) by that of log(constant).
-    """
-
-    rows: Sequence[Judged]
-    names: tuple[str, ...]
-    log_ratio: np.ndarray
-    slopes: np.ndarray
+    rows: Sequence[Judged]  # what was measured
+    names: tuple[str, ...]  # of the constants
+    log_ratio: np.ndarray  # per row, log(predicted / measured)
+    slopes: np.ndarray  # [rows, constants], the change of log(predicted) by that of log(constant)
 
     def change(self, machine: Machine, moved: np.ndarray, keep: np.ndarray | None = None) -> np.ndarray:
         """Log changes of the constants that fit best, in linear approximation.

@@ -25,19 +25,12 @@ Programs = tuple[Program, ...]
 
 @dataclass(frozen=True)
 class Judged:
-    """A measured quantity and what predicts it: all that fitting constants needs to know of a row.
+    """A measured quantity and what predicts it: all that fitting constants needs to know of a row."""
 
-    Args:
-        row: where it stands.
-        metric: which of the row's quantities.
-        measured: its value, in the unit that the metric's name carries.
-        predict: the same predicted under a chip's row with whatever constants.
-    """
-
-    row: Row
-    metric: str
-    measured: float
-    predict: Callable[[Machine], float]
+    row: Row  # where it stands
+    metric: str  # which of the row's quantities
+    measured: float  # its value, in the unit that the metric's name carries
+    predict: Callable[[Machine], float]  # the same predicted under a chip's row with whatever constants
 
 
 class Predictor:

@@ -80,23 +80,15 @@ class Compared:
 
 @dataclass(frozen=True)
 class Score:
-    """How good a set of comparisons is.
+    """How good a set of comparisons is."""
 
-    Args:
-        settings: how many there are, several measurements of one setting counting once.
-        mape: mean of the absolute relative errors, one value per setting.
-        tau: per family of at least two settings that differ beyond noise, Kendall's rank correlation.
-        worst: the comparison that is off most.
-        coverage: share of measured values inside their intervals.
-        half_width: median half-width of the intervals, relative.
-    """
-
-    settings: int
-    mape: float
+    settings: int  # how many there are, several measurements of one setting counting once
+    mape: float  # mean of the absolute relative errors, one value per setting
+    # per family of at least two settings that differ beyond noise, Kendall's rank correlation
     tau: dict[str, float]
-    worst: Compared
-    coverage: float
-    half_width: float
+    worst: Compared  # the comparison that is off most
+    coverage: float  # share of measured values inside their intervals
+    half_width: float  # median half-width of the intervals, relative
 
 
 def score_of(compared: Sequence[Compared]) -> Score | None:

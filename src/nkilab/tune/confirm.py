@@ -37,38 +37,23 @@ FAR = 100
 
 @dataclass(frozen=True)
 class Measured:
-    """A point that somebody measured.
+    """A point that somebody measured."""
 
-    Args:
-        point: of the space.
-        latency_us: the launch on the NeuronCore, over all cases by their weights, in microseconds.
-        noise: relative spread of repeated measurements.
-        line: of the file.
-    """
-
-    point: Point
-    latency_us: float
-    noise: float
-    line: int
+    point: Point  # of the space
+    latency_us: float  # the launch on the NeuronCore, over all cases by their weights, in microseconds
+    noise: float  # relative spread of repeated measurements
+    line: int  # of the file
 
 
 @dataclass(frozen=True)
 class Recalibrated:
-    """What measurements changed.
-
-    Args:
-        measured: the points.
-        fitted: the constants.
-        scale: what the measured points still have in common: measured over predicted.
-        spread: how far points are off against each other after it, relatively; None of too few.
-        half_width: of the interval, in the logarithm; None likewise.
-    """
+    """What measurements changed."""
 
     measured: tuple[Measured, ...]
     fitted: Fitted
-    scale: float
-    spread: float | None
-    half_width: float | None
+    scale: float  # what the measured points still have in common: measured over predicted
+    spread: float | None  # how far points are off against each other after it, relatively; None of too few
+    half_width: float | None  # of the interval, in the logarithm; None likewise
 
     @property
     def machine(self) -> Machine:

@@ -131,19 +131,12 @@ def release() -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Task(ABC):
-    """What a worker needs to know to judge points; it is told to processes, and compared by them.
+    """What a worker needs to know to judge points; it is told to processes, and compared by them."""
 
-    Args:
-        version: of NKI, "" for any.
-        machine: with other constants than the chip's, if not None.
-        limit: seconds that a point may take, 0 for no limit.
-        made_by: the release that asks; one that differs does not answer.
-    """
-
-    version: str = ""
-    machine: Machine | None = None
-    limit: float = 0.0
-    made_by: str = field(default_factory=release)
+    version: str = ""  # of NKI, "" for any
+    machine: Machine | None = None  # with other constants than the chip's, if not None
+    limit: float = 0.0  # seconds that a point may take, 0 for no limit
+    made_by: str = field(default_factory=release)  # the release that asks; one that differs does not answer
 
     @abstractmethod
     def objective(self) -> Objective:

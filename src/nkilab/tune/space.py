@@ -39,17 +39,11 @@ class Entry(Protocol):
 
 @dataclass(frozen=True)
 class Parameter:
-    """A parameter and the values it may have.
+    """A parameter and the values it may have."""
 
-    Args:
-        name: of the kernel's parameter.
-        kind: "integers", "powers_of_two" or "choices".
-        values: in order.
-    """
-
-    name: str
-    kind: str
-    values: Sequence[Value]
+    name: str  # of the kernel's parameter
+    kind: str  # "integers", "powers_of_two" or "choices"
+    values: Sequence[Value]  # in order
 
     @property
     def is_ordered(self) -> bool:

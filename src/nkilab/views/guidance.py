@@ -78,19 +78,12 @@ class Advice(Struct, frozen=True):
 
 
 class Distance(Struct, frozen=True):
-    """How far a kernel is from a limit.
+    """How far a kernel is from a limit."""
 
-    Args:
-        limit: its name, as the documents call it.
-        time_us: the latency at the limit.
-        share: the latency of the kernel over that, at least 1.
-        separates: what lies between the two.
-    """
-
-    limit: str
-    time_us: float
-    share: float
-    separates: str
+    limit: str  # its name, as the documents call it
+    time_us: float  # the latency at the limit
+    share: float  # the latency of the kernel over that, at least 1
+    separates: str  # what lies between the two
 
     def to_dict(self) -> dict[str, object]:
         """Ready for JSON."""
@@ -100,17 +93,11 @@ class Distance(Struct, frozen=True):
 
 
 class Guidance(Struct, frozen=True):
-    """What to do next.
+    """What to do next."""
 
-    Args:
-        advice: the list, most gain first.
-        distances: from the kernel to each limit.
-        why_none: why none was looked for; "" where it was.
-    """
-
-    advice: tuple[Advice, ...] = ()
-    distances: tuple[Distance, ...] = ()
-    why_none: str = ""
+    advice: tuple[Advice, ...] = ()  # the list, most gain first
+    distances: tuple[Distance, ...] = ()  # from the kernel to each limit
+    why_none: str = ""  # why none was looked for; "" where it was
 
     @property
     def sentence(self) -> str:
