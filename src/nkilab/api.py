@@ -116,20 +116,14 @@ REPORTS = "json_reports"
 
 
 class Shown(Struct, frozen=True):
-    """A launch of a script, as whoever watches sees it.
+    """A launch of a script, as whoever watches sees it."""
 
-    Args:
-        programs: of all cores and ranks.
-        kernel: with its grid.
-        args, kwargs: of the first rank; of arrays only shapes and types.
-        ranks: how many ran together.
-    """
-
-    programs: tuple[Program, ...]
-    kernel: Kernel
+    programs: tuple[Program, ...]  # of all cores and ranks
+    kernel: Kernel  # with its grid
+    # args, kwargs: of the first rank; of arrays only shapes and types
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
-    ranks: int = 1
+    ranks: int = 1  # how many ran together
 
 
 class Settings(Struct, frozen=True):

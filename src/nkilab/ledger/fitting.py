@@ -35,20 +35,15 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True)
 class Fitted:
-    """Constants that were fitted.
+    """Constants that were fitted."""
 
-    Args:
-        machine: the chip with them.
-        changed: by name, the value before and after, of those that moved by more than a thousandth.
-        before, after: mean absolute relative error of the rows.
-        rows: how many there were.
-    """
-
-    machine: Machine
+    machine: Machine  # the chip with them
+    # by name, the value before and after, of those that moved by more than a thousandth
     changed: dict[str, tuple[float, float]]
+    # before, after: mean absolute relative error of the rows
     before: float
     after: float
-    rows: int
+    rows: int  # how many there were
 
     def file(self, measured_in: str) -> MachineFile:
         """The machine file that holds them."""

@@ -15,24 +15,17 @@ from .row import Row
 
 @dataclass(frozen=True)
 class Compared:
-    """One quantity of one row, measured and predicted.
+    """One quantity of one row, measured and predicted."""
 
-    Args:
-        row: where it stands.
-        metric: the quantity.
-        measured, predicted: in its unit.
-        interval: between which the model believes the value to lie; None for what has no interval.
-        bound: what bounds the kernel, as the estimate says.
-        demand: what it asks of memory.
-    """
-
-    row: Row
-    metric: str
+    row: Row  # where it stands
+    metric: str  # the quantity
+    # measured, predicted: in its unit
     measured: float
     predicted: float
+    # between which the model believes the value to lie; None for what has no interval
     interval: tuple[float, float] | None
-    bound: str
-    demand: Demand = NOTHING
+    bound: str  # what bounds the kernel, as the estimate says
+    demand: Demand = NOTHING  # what it asks of memory
 
     @property
     def error(self) -> float:

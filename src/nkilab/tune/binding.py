@@ -35,19 +35,14 @@ _CONSTANTS = (int, float, str)
 
 @dataclass(frozen=True)
 class BoundCall:
-    """A call of a kernel with a point.
+    """A call of a kernel with a point."""
 
-    Args:
-        kernel: with the grid of the point.
-        args, kwargs: that it is called with.
-        ranks: that run it together.
-        constants: globals to set: the namespace, the name in it, and the value.
-    """
-
-    kernel: Kernel
+    kernel: Kernel  # with the grid of the point
+    # args, kwargs: that it is called with
     args: tuple[object, ...]
     kwargs: dict[str, object]
-    ranks: int = 1
+    ranks: int = 1  # that run it together
+    # globals to set: the namespace, the name in it, and the value
     constants: tuple[tuple[MutableMapping[str, object], str, Value], ...] = ()
 
     @contextmanager
