@@ -76,7 +76,8 @@ class PrivateFolder(NamedTuple):
 def _checked(place: Path, what: str) -> Path | None:
     """The folder by its real path, so that no link leads elsewhere later; None if it may not be used."""
     try:
-        _make(place)
+        for missing in reversed([one for one in (place, *place.parents) if not one.exists()]):
+            missing.mkdir(mode=0o700, exist_ok=True)
         place = Path(os.path.realpath(place))
         reason = next(_objections(place), "")
     except OSError as error:
@@ -84,12 +85,6 @@ def _checked(place: Path, what: str) -> Path | None:
     if reason:
         _tell_not_kept(what, place, reason)
     return None if reason else place
-
-
-def _make(place: Path) -> None:
-    """Make a folder, and those above it, for this user alone."""
-    for missing in reversed([one for one in (place, *place.parents) if not one.exists()]):
-        missing.mkdir(mode=0o700, exist_ok=True)
 
 
 def _user() -> int:

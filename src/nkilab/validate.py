@@ -74,7 +74,12 @@ def run_validation(
         grids = compared_grids(compared, predictor)
     report = Report(compared, grids, is_own=not ledger, left=left, identifying=identifying)
     if picture:
-        _draw(report, Path(picture))
+        shown = report.whole
+        if not shown:
+            raise UsageError(
+                "there is no whole kernel to draw", hint="leave --picture out, or choose another family"
+            )
+        write_whole(Path(picture), svg(shown, f"nkilab timing model {MODEL_VERSION}: whole kernels").encode())
     if as_json:
         print_document(report.to_dict())
     else:
@@ -170,15 +175,6 @@ def _report_progress(done: int, count: int) -> None:
     """Show on a terminal how far it is."""
     if sys.stderr.isatty():
         print(f"\r{done} of {count} rows", end="\n" if done == count else "", file=sys.stderr, flush=True)
-
-
-def _draw(report: Report, path: Path) -> None:
-    shown = report.whole
-    if not shown:
-        raise UsageError(
-            "there is no whole kernel to draw", hint="leave --picture out, or choose another family"
-        )
-    write_whole(path, svg(shown, f"nkilab timing model {MODEL_VERSION}: whole kernels").encode())
 
 
 def compare(

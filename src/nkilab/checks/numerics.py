@@ -175,7 +175,7 @@ class Shadow:
             return
         dtype = operand.layout.dtype
         stored, exact = operand_drift
-        site = self._site(action)
+        site = self.evidence.tracks[max(action.rank, 0)].site(action.row)
         bad = ~np.isfinite(stored) & np.isfinite(exact)
         if bad.any() and self._reads_finite(action, before):
             self._tell(OVERFLOW.finding(
@@ -234,9 +234,6 @@ class Shadow:
     def _tell(self, finding: Finding) -> None:
         if not any((f.rule, f.site) == (finding.rule, finding.site) for f in self.findings):
             self.findings.append(finding)
-
-    def _site(self, action: Action) -> Site:
-        return self.evidence.tracks[max(action.rank, 0)].site(action.row)
 
     def _name(self, memory: Memory) -> str:
         return self.evidence.tracks[memory[0]].describe(memory[1]) if memory[0] >= 0 else "a tile"
