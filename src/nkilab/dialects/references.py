@@ -12,7 +12,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from ..errors import UsageError
+from ..errors import UsageError, reason_of
 from ..packages import SERVED, Home, executed, home_of_script
 
 
@@ -53,9 +53,7 @@ class Reference(Struct, frozen=True):
         except OSError as error:
             if error.filename != self.path:
                 raise
-            raise UsageError(
-                f"{self.path} cannot be read: {(error.strerror or str(error)).lower()}"
-            ) from None
+            raise UsageError(f"{self.path} cannot be read: {reason_of(error)}") from None
         kernel = _kernel_below(module, self.name, kind)
         if kernel is None:
             raise UsageError(f"{self.path} has no kernel {self.name} any more")

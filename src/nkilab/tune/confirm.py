@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import exp, isfinite, log
 from pathlib import Path
@@ -157,9 +157,7 @@ def _measured(path: Path, entry: Any, line: int, space: Space) -> Measured:
     return Measured(point, float(latency), float(noise), line)
 
 
-def recalibrated(
-    measured: Sequence[Measured], objective: Objective, progress: Callable[[int, int], None] | None = None
-) -> Recalibrated:
+def recalibrated(measured: Sequence[Measured], objective: Objective) -> Recalibrated:
     """Constants of the chip that the measurements ask for.
 
     Raises:
@@ -171,7 +169,7 @@ def recalibrated(
             raise UsageError(f"{key_of(one.point)} is measured, but {outcome.state}:\n{outcome.message}")
         _check_unit(one, outcome)
     rows = [_judged(one, number, objective) for number, one in enumerate(measured)]
-    fitted = fit(rows, objective.machine, progress)
+    fitted = fit(rows, objective.machine)
     after = objective.under(fitted.machine)
     residuals = [log(_latency(after, one.point) / one.latency_us) for one in measured]
     count = len(residuals)
