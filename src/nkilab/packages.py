@@ -86,11 +86,7 @@ def _can_be_package(folder: Path) -> bool:
 
 
 def _checked(path: Path, top: Path) -> Path:
-    """The outermost package of a file, of whose folders each can be one.
-
-    Raises:
-        UsageError: if one cannot.
-    """
+    """The outermost package of a file, of whose folders each can be one."""
     for folder in path.parents:
         if not _can_be_package(folder):
             raise UsageError(

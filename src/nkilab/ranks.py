@@ -128,11 +128,7 @@ def launch(
 
 
 def _check_options(ranks: int, topology: Any, executor: Any, groups: Any) -> None:
-    """Refuse options of a launch that are none.
-
-    Raises:
-        UsageError: with what it is and what it may be.
-    """
+    """Refuse options of a launch that are none."""
     if topology is not None and not isinstance(topology, Topology):
         raise UsageError(
             f"topology is {topology!r}; it must be an nkilab.Topology",
@@ -361,11 +357,7 @@ class RankedWorld(api.NkilabWorld):
 
 
 def _check_agreement(met: Sequence[Wait]) -> None:
-    """Refuse a launch of ranks that launch different kernels.
-
-    Raises:
-        RuleError: with where every rank stands.
-    """
+    """Refuse a launch of ranks that launch different kernels."""
     kernels = [wait.letter[0] for wait in met]
     same = {(k.function.__code__.co_filename, k.name, k.grid_sizes, k.spelling) for k in kernels}
     if len(same) > 1:

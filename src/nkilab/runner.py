@@ -150,12 +150,7 @@ def parts_of(designation: str) -> tuple[Path, str]:
 
 
 def _check_source(path: Path) -> None:
-    """Refuse a file that is no text; Python refuses it too, but does not say which file it is.
-
-    Raises:
-        SyntaxError: if it holds a null byte.
-        UsageError: if it cannot be read.
-    """
+    """Refuse a file that is no text; Python refuses it too, but does not say which file it is."""
     try:
         is_text = b"\0" not in read_bytes(path)
     except OSError as error:

@@ -162,12 +162,7 @@ def static_range(*args: Any, **kwargs: Any) -> LoopRange:
 
 
 def _bounds(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
-    """Bounds given by position or as start=, stop=, step=; what advises the compiler is noticed.
-
-    Raises:
-        SpellingError: if a keyword is none of these.
-        UseError: if a bound is given twice.
-    """
+    """Bounds given by position or as start=, stop=, step=; what advises the compiler is noticed."""
     if not kwargs:
         return args
     for word in kwargs.keys() - set(_BOUNDS):

@@ -83,11 +83,7 @@ def plain(cls: type[Instruction], **chosen: Any) -> tuple[Any, ...]:
 
 
 def _check_tiles(cls: type[Instruction], operands: dict[str, Any]) -> None:
-    """Refuse what is no layout where the declaration needs one.
-
-    Raises:
-        RuleError: if an operand is missing or no tile.
-    """
+    """Refuse what is no layout where the declaration needs one."""
     for name, spec in cls.operands.items():
         may_be_else = spec.is_written or spec.is_optional or spec.may_be_number
         if not may_be_else and not isinstance(operands[name], Layout):

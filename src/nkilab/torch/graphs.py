@@ -190,11 +190,7 @@ PRODUCTS: dict[str, Callable[[list[Shape], Shape], int]] = {
 
 
 def _exported(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """What torch.export makes of a model.
-
-    Raises:
-        UsageError: if the model is none, cannot be called so, or not exported.
-    """
+    """What torch.export makes of a model."""
     if not isinstance(model, torch().nn.Module):
         raise UsageError(
             f"model is {type(model).__name__}; it must be a torch.nn.Module or an exported program",

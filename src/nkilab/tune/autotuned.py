@@ -169,11 +169,7 @@ class Autotuned:
 
 
 def _plain(name: str, value: Any) -> Value:
-    """What a caller gives of a point.
-
-    Raises:
-        UsageError: if that is no value of a space.
-    """
+    """What a caller gives of a point."""
     value = value.item() if isinstance(value, np.generic) else value
     if not isinstance(value, int | float | str):
         raise UsageError(

@@ -183,11 +183,7 @@ def recalibrated(measured: Sequence[Measured], objective: Objective) -> Recalibr
 
 
 def _check_unit(one: Measured, outcome: Outcome) -> None:
-    """Refuse a measurement that no error of the model explains.
-
-    Raises:
-        UsageError: if it is far from the prediction.
-    """
+    """Refuse a measurement that no error of the model explains."""
     predicted = outcome.values["latency"]
     if not 1 / FAR < one.latency_us / predicted < FAR:
         raise UsageError(

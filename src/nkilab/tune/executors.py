@@ -347,11 +347,7 @@ def _given_up(running: dict[Future[Outcome], Point]) -> list[Point]:
 
 
 def _result_of(future: Future[Outcome]) -> Outcome | None:
-    """The outcome; None if the worker died.
-
-    Raises:
-        UsageError: if the worker cannot read what it is asked, as without nkilab.
-    """
+    """The outcome; None if the worker died."""
     try:
         return future.result()
     except (BrokenExecutor, CancelledError):
@@ -421,11 +417,7 @@ def cluster(work: Task, address: str) -> Pooled:
 
 
 def _check_releases(client: Any) -> None:
-    """Refuse a cluster of which a worker has no nkilab, or another one.
-
-    Raises:
-        UsageError: if there is such a worker; names it.
-    """
+    """Refuse a cluster of which a worker has no nkilab, or another one."""
     for address, release_there in client.run(release, on_error="return").items():
         if release_there != release():
             answer = (

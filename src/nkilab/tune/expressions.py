@@ -102,11 +102,7 @@ def _refused(problem: str, where: str, hint: str = f"a constraint has {ALLOWED}"
 
 
 def _names_in(node: ast.AST, names: frozenset[str]) -> Iterator[str]:
-    """The names that an expression uses.
-
-    Raises:
-        ValueError: if there is no parameter of a name, or something else is not allowed.
-    """
+    """The names that an expression uses."""
     match node:
         case ast.Constant(value=int() | float() | str()):
             parts: list[ast.expr] = []

@@ -331,11 +331,7 @@ def _names(point: Iterable[object]) -> str:
 
 
 def _name(name: object, fault: Entry) -> str:
-    """The name of a parameter, of a field of one (config.rows), or of a global.
-
-    Raises:
-        what `fault` makes: if it is none.
-    """
+    """The name of a parameter, of a field of one (config.rows), or of a global."""
     if not isinstance(name, str) or not all(word.isidentifier() for word in name.split(".")):
         raise fault(f"{name!r} is no name of a parameter")
     return str(name)

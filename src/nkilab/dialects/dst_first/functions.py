@@ -98,11 +98,7 @@ def _result_dtype(dtype: Any, x: Tensor) -> DType:
 
 
 def _same_shape(name: str, **tiles: Tensor) -> None:
-    """Refuse tiles of different shapes.
-
-    Raises:
-        RuleError: with the shapes.
-    """
+    """Refuse tiles of different shapes."""
     if len({t.shape for t in tiles.values()}) > 1:
         shapes = " and ".join(f"{word} is {list(t.shape)}" for word, t in tiles.items())
         raise RuleError(

@@ -158,11 +158,7 @@ def grids_for_slices(view: View, key: tuple[Any, ...], axis: int = 0) -> tuple[A
 
 
 def _index_tile(tile: View) -> View:
-    """A tile that holds indices.
-
-    Raises:
-        RuleError: if its elements are no integers in SBUF, or it is neither one element nor a column.
-    """
+    """A tile that holds indices."""
     index_layout = tile.layout
     if not index_layout.dtype.is_integer or index_layout.memory != SBUF:
         raise RuleError(

@@ -105,11 +105,7 @@ def index_tile(expr: Index, dtype: DType, mask: Any = None) -> Tensor:
 
 
 def _need_partitions(x: Any, y: Any) -> None:
-    """Refuse a row of indices beside a tile of several partitions, over which nothing spreads it.
-
-    Raises:
-        RuleError: if one of the two is such a row.
-    """
+    """Refuse a row of indices beside a tile of several partitions, over which nothing spreads it."""
     for grid, tile in ((x, y), (y, x)):
         is_row = isinstance(grid, Index) and grid.shape[0] == 1
         if is_row and isinstance(tile, Tensor) and tile.layout.partitions > 1:
