@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from io import StringIO
 from typing import Any, TextIO
 
@@ -36,10 +37,15 @@ def _draw(page: Page, console: Any) -> None:
         if section.title:
             console.print()
             console.print(rich("text").Text(section.title, style="bold cyan"))
-        for block, following in zip(section.blocks, (*section.blocks[1:], None), strict=True):
-            console.print(rich("padding").Padding(_shown(block), (0, 0, 0, 2)))
-            if following is not None and not (isinstance(block, Text) and isinstance(following, Code)):
-                console.print()
+        _draw_blocks(section.blocks, console)
+
+
+def _draw_blocks(blocks: Sequence[Block], console: Any) -> None:
+    """Print the blocks of a section, a line between two; code follows the text before it at once."""
+    for block, following in zip(blocks, (*blocks[1:], None), strict=True):
+        console.print(rich("padding").Padding(_shown(block), (0, 0, 0, 2)))
+        if following is not None and not (isinstance(block, Text) and isinstance(following, Code)):
+            console.print()
 
 
 def _shown(block: Block) -> Any:

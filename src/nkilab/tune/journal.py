@@ -100,9 +100,7 @@ class Journal:
         try:
             document = json.loads(line)
             if number > 1:
-                outcome_from(document["outcome"])
-                if not isinstance(document["constants"], str):
-                    raise ValueError("constants have a name")
+                _hold_to_form(document)
         except (ValueError, KeyError, TypeError):
             if number == 1:
                 raise self._foreign() from None
@@ -149,3 +147,10 @@ class Journal:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _hold_to_form(line: Any) -> None:
+    """Raise ValueError, KeyError or TypeError where a line holds no outcome and no name of its constants."""
+    outcome_from(line["outcome"])
+    if not isinstance(line["constants"], str):
+        raise ValueError("constants have a name")
