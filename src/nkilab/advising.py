@@ -59,20 +59,13 @@ class Ran(NamedTuple):
 
 @dataclass(frozen=True)
 class Applied:
-    """A change that was run.
+    """A change that was run."""
 
-    Args:
-        advice: that asked for it.
-        text: the whole file with it.
-        diff: from the file as it is.
-        difference: the most that a result differs by, as a share of the largest.
-        before, after: as predicted.
-    """
-
-    advice: Advice
-    text: str
-    diff: str
-    difference: float
+    advice: Advice  # that asked for it
+    text: str  # the whole file with it
+    diff: str  # from the file as it is
+    difference: float  # the most that a result differs by, as a share of the largest
+    # before, after: as predicted
     before: Prediction
     after: Prediction
 

@@ -39,15 +39,10 @@ PERCENTILES = (0, 1, 10, 25, 50, 90, 99, 100)
 
 
 class Latency(Struct, frozen=True):
-    """Latency on the NeuronCore, predicted once: every percentile is the same figure.
+    """Latency on the NeuronCore, predicted once: every percentile is the same figure."""
 
-    Args:
-        predicted_us: microseconds.
-        interval_us: between which it is believed to lie.
-    """
-
-    predicted_us: float
-    interval_us: tuple[float, float]
+    predicted_us: float  # microseconds
+    interval_us: tuple[float, float]  # between which it is believed to lie
 
     def get_latency_percentile(self, percentile: int) -> int:
         """Microseconds, whole; the prediction is deterministic, so that all percentiles agree.
@@ -121,36 +116,23 @@ REPORTS = "json_reports"
 
 
 class Shown(Struct, frozen=True):
-    """A launch of a script, as whoever watches sees it.
+    """A launch of a script, as whoever watches sees it."""
 
-    Args:
-        programs: of all cores and ranks.
-        kernel: with its grid.
-        args, kwargs: of the first rank; of arrays only shapes and types.
-        ranks: how many ran together.
-    """
-
-    programs: tuple[Program, ...]
-    kernel: Kernel
+    programs: tuple[Program, ...]  # of all cores and ranks
+    kernel: Kernel  # with its grid
+    # args, kwargs: of the first rank; of arrays only shapes and types
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
-    ranks: int = 1
+    ranks: int = 1  # how many ran together
 
 
 class Settings(Struct, frozen=True):
-    """What a user chose for a process or a block.
+    """What a user chose for a process or a block."""
 
-    Args:
-        target: chip that overrides the kernel's and the environment's; "" for none.
-        version: NKI version asked for; "" for whatever some version accepts.
-        shows_notices: whether notices go to standard error.
-        watch: called with every launch of a script; None for nobody.
-    """
-
-    target: str = ""
-    version: str = ""
-    shows_notices: bool = True
-    watch: Callable[[Shown], None] | None = None
+    target: str = ""  # chip that overrides the kernel's and the environment's; "" for none
+    version: str = ""  # NKI version asked for; "" for whatever some version accepts
+    shows_notices: bool = True  # whether notices go to standard error
+    watch: Callable[[Shown], None] | None = None  # called with every launch of a script; None for nobody
 
 
 _DEFAULTS = Settings()

@@ -18,15 +18,10 @@ from .tiles.dtypes import DType, as_dtype
 
 
 class ArraySpec(Struct, frozen=True):
-    """Stands in for an array where only shapes matter.
+    """Stands in for an array where only shapes matter."""
 
-    Args:
-        shape: extents.
-        dtype: a name or anything `nkilab` takes for a data type.
-    """
-
-    shape: tuple[int, ...]
-    dtype: Any
+    shape: tuple[int, ...]  # extents
+    dtype: Any  # a name or anything `nkilab` takes for a data type
 
     def __post_init__(self) -> None:
         try:

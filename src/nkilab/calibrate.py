@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -47,7 +46,7 @@ def run_calibration(
     with activate():
         predictor = Predictor(None if load is None else lambda named: load(str(Path(ledger).parent / named)))
         machine, measured = chip_named(chosen), judged(rows, predictor)
-        calibrated = fit(measured, machine, None if as_json else _report_progress)
+        calibrated = fit(measured, machine)
         pairs = [(one, one.predict(machine), one.predict(calibrated.machine)) for one in measured]
     write_whole(path, calibrated.file(Path(ledger).name).text().encode())
     if as_json:
@@ -76,16 +75,8 @@ def _usable(rows: tuple[Row, ...], ledger: str, chip: str) -> tuple[list[Row], s
     return chosen, chips[0]
 
 
-def _report_progress(done: int, count: int) -> None:
-    """Show on a terminal how far it is."""
-    if sys.stderr.isatty():
-        print(f"\rfitting: {100 * done // count:3d} %", end="", file=sys.stderr, flush=True)
-
-
 def _print(calibrated: Fitted, pairs: Pairs, output: str) -> None:
     """Rows, constants and errors."""
-    if sys.stderr.isatty():
-        print(file=sys.stderr)
     wide = min(40, columns() - 57)
     say(f"{'row':<{wide}}{'quantity':<18}{'measured':>10}{'before':>10}{'after':>10}{'error':>8}")
     for one, before, after in pairs:

@@ -69,23 +69,14 @@ Launch = tuple[Sequence[Any], Mapping[str, Any], tuple[int, ...]]
 
 @dataclass(frozen=True)
 class Options:
-    """What a check is asked for.
+    """What a check is asked for."""
 
-    Args:
-        target: chip; "" for the default.
-        replays: how many other orders to compute.
-        has_numerics: whether to compute in float32 beside.
-        table: which kinds of pairs are ordered.
-        is_advised: whether to look for changes that pay, once somebody asks for them.
-        is_told: whether the report has what is predicted, and how full memory is.
-    """
-
-    target: str = ""
-    replays: int = 0
-    has_numerics: bool = False
-    table: Mapping[str, Dependence] | None = None
-    is_advised: bool = True
-    is_told: bool = True
+    target: str = ""  # chip; "" for the default
+    replays: int = 0  # how many other orders to compute
+    has_numerics: bool = False  # whether to compute in float32 beside
+    table: Mapping[str, Dependence] | None = None  # which kinds of pairs are ordered
+    is_advised: bool = True  # whether to look for changes that pay, once somebody asks for them
+    is_told: bool = True  # whether the report has what is predicted, and how full memory is
 
 
 @public

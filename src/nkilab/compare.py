@@ -36,14 +36,10 @@ SAME = 0.005
 
 @dataclass(frozen=True)
 class Pair:
-    """A metric on the card and predicted.
+    """A metric on the card and predicted."""
 
-    Args:
-        quantity: of `ledger.quantities`.
-        card, predicted: in the unit that the quantity's name carries.
-    """
-
-    quantity: str
+    quantity: str  # of `ledger.quantities`
+    # card, predicted: in the unit that the quantity's name carries
     card: float
     predicted: float
 
@@ -65,40 +61,27 @@ class Pair:
 
 @dataclass(frozen=True)
 class Explanation:
-    """A constant that, changed alone, brings prediction and card together.
+    """A constant that, changed alone, brings prediction and card together."""
 
-    Args:
-        constant: its name.
-        before, after: its value, and the one that fits best within what is known of it.
-        certainty: how sure it is.
-        left: the mean error of the times that remains.
-    """
-
-    constant: str
+    constant: str  # its name
+    # before, after: its value, and the one that fits best within what is known of it
     before: float
     after: float
-    certainty: str
-    left: float
+    certainty: str  # how sure it is
+    left: float  # the mean error of the times that remains
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """A kernel predicted and on a card.
+    """A kernel predicted and on a card."""
 
-    Args:
-        kernel, target: compared.
-        profile: of the card.
-        extra_us: microseconds that total_time holds beyond the latency, as predicted.
-        pairs: metric by metric.
-        explanations: constants that would explain the times, the best first.
-    """
-
+    # kernel, target: compared
     kernel: str
     target: str
-    profile: CardProfile
-    extra_us: float
-    pairs: tuple[Pair, ...]
-    explanations: tuple[Explanation, ...]
+    profile: CardProfile  # of the card
+    extra_us: float  # microseconds that total_time holds beyond the latency, as predicted
+    pairs: tuple[Pair, ...]  # metric by metric
+    explanations: tuple[Explanation, ...]  # constants that would explain the times, the best first
 
     @property
     def error(self) -> float:

@@ -19,21 +19,13 @@ _KILN = "kiln, notes of kernels"
 
 @dataclass(frozen=True)
 class CompilerCode:
-    """One code.
+    """One code."""
 
-    Args:
-        meaning: what the compiler found.
-        way_out: what to do, imperative; "" if nobody says.
-        trigger: what is known to raise it.
-        versions: which compilers raise it, or which one repaired it; "" if that is not known.
-        source: who tells it.
-    """
-
-    meaning: str
-    way_out: str = ""
-    trigger: str = ""
-    versions: str = ""
-    source: str = _TABLE
+    meaning: str  # what the compiler found
+    way_out: str = ""  # what to do, imperative; "" if nobody says
+    trigger: str = ""  # what is known to raise it
+    versions: str = ""  # which compilers raise it, or which one repaired it; "" if that is not known
+    source: str = _TABLE  # who tells it
 
 
 _PARALLEL = "split the model over more cores: tensor or pipeline parallelism"

@@ -45,16 +45,12 @@ _SHARES = ("tensor_engine", "vector_engine", "scalar_engine", "gpsimd_engine", "
 
 
 class Traits(NamedTuple):
-    """How a kernel uses its chip.
+    """How a kernel uses its chip."""
 
-    Args:
-        chip, compiler: names.
-        numbers: shares of time and logarithms of sizes, by which distances go.
-    """
-
+    # chip, compiler: names
     chip: str
     compiler: str
-    numbers: tuple[float, ...]
+    numbers: tuple[float, ...]  # shares of time and logarithms of sizes, by which distances go
 
     @property
     def idle(self) -> float:
@@ -64,35 +60,23 @@ class Traits(NamedTuple):
 
 
 class Band(NamedTuple):
-    """How far a prediction may be off.
+    """How far a prediction may be off."""
 
-    Args:
-        half_width: of the logarithm of the time.
-        nearest: measured kernels that use the chip most alike, one of each structure.
-        is_unlike: whether none of them is near, or none is of the same chip.
-    """
-
-    half_width: float
-    nearest: tuple[str, ...]
-    is_unlike: bool
+    half_width: float  # of the logarithm of the time
+    nearest: tuple[str, ...]  # measured kernels that use the chip most alike, one of each structure
+    is_unlike: bool  # whether none of them is near, or none is of the same chip
 
 
 class Residuals(Struct, frozen=True):
-    """Errors of measured kernels, predicted by constants that were fitted to other structures.
+    """Errors of measured kernels, predicted by constants that were fitted to other structures."""
 
-    Args:
-        ids, structures, shapes: names of the rows, of their structures, and of those of equal arrays.
-        traits: of each.
-        errors: absolute logarithms of predicted / measured.
-        score: what `SHARE` of scores stay below.
-    """
-
+    # ids, structures, shapes: names of the rows, of their structures, and of those of equal arrays
     ids: tuple[str, ...]
     structures: tuple[str, ...]
     shapes: tuple[str, ...]
-    traits: tuple[Traits, ...]
-    errors: np.ndarray
-    score: float = 1.0
+    traits: tuple[Traits, ...]  # of each
+    errors: np.ndarray  # absolute logarithms of predicted / measured
+    score: float = 1.0  # what `SHARE` of scores stay below
 
     def expected(self, traits: Traits, keep: np.ndarray) -> tuple[float, np.ndarray]:
         """The error to be expected of a kernel by those to keep, and how far each of these is."""
@@ -185,16 +169,11 @@ def residuals() -> Residuals:
 
 
 class Pairs(Struct, frozen=True):
-    """How measured ratios of kernels lie about predicted ones, all in logarithms.
+    """How measured ratios of kernels lie about predicted ones, all in logarithms."""
 
-    Args:
-        resolution: from here on nine of ten predicted changes have the right sign.
-        lower: what nine of ten measured changes exceed, for each unit beyond the resolution.
-        upper, floor: how far above the prediction nine of ten stay, for each unit of it and the floor.
-    """
-
-    resolution: float
-    lower: float
+    resolution: float  # from here on nine of ten predicted changes have the right sign
+    lower: float  # what nine of ten measured changes exceed, for each unit beyond the resolution
+    # upper, floor: how far above the prediction nine of ten stay, for each unit of it and the floor
     upper: float
     floor: float
 

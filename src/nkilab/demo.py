@@ -80,7 +80,12 @@ def _outcome(
     predicted = estimate(kernel, *(spec(a.shape, a.dtype) for a in arrays))
     wanted = reference(*arrays)
     off = float(np.max(np.abs(kernel(*arrays) - wanted)) / np.max(np.abs(wanted)))
-    contents = _contents(name, predicted)
+    contents = {
+        f"{name}.neff": neff.packed(predicted.program),
+        f"{name}.ntff": ntff.packed(predicted.program, predicted.timeline),
+        f"{name}.json": json.dumps(predicted.to_dict(), indent=2).encode(),
+        f"{name}.html": report_html(predicted.run).encode(),
+    }
     result = {
         "kernel": name,
         "spelling": spelling,
@@ -91,15 +96,6 @@ def _outcome(
         "estimate": predicted.to_dict(),
     }
     return _Outcome(result, predicted, contents)
-
-
-def _contents(name: str, predicted: Estimate) -> dict[str, bytes]:
-    return {
-        f"{name}.neff": neff.packed(predicted.program),
-        f"{name}.ntff": ntff.packed(predicted.program, predicted.timeline),
-        f"{name}.json": json.dumps(predicted.to_dict(), indent=2).encode(),
-        f"{name}.html": report_html(predicted.run).encode(),
-    }
 
 
 def _tell(outcome: _Outcome) -> None:

@@ -16,17 +16,11 @@ from .disk import write_whole
 
 @dataclass
 class Place:
-    """Where a document goes.
+    """Where a document goes."""
 
-    Args:
-        path: of a file; "" for a stream.
-        stream: standard output, as it was when the verb began.
-        is_filled: whether the document is there.
-    """
-
-    path: str
-    stream: TextIO
-    is_filled: bool = False
+    path: str  # of a file; "" for a stream
+    stream: TextIO  # standard output, as it was when the verb began
+    is_filled: bool = False  # whether the document is there
 
 
 _place: ContextVar[Place | None] = ContextVar("nkilab_document", default=None)

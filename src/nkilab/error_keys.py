@@ -13,23 +13,14 @@ Reply = Literal["error", "accepted"]
 
 @dataclass(frozen=True)
 class ErrorKey:
-    """One documented error.
+    """One documented error."""
 
-    Args:
-        condition: when it is raised.
-        way_out: what to write instead, imperative.
-        since: first SDK whose documents have it.
-        example: lines that raise it, each ready to stand in a kernel.
-        reply: what nkilab does: raise an error, or accept the program.
-        why_accepted: where it does not raise an error, the reason.
-    """
-
-    condition: str
-    way_out: str
-    since: str
-    example: str
-    reply: Reply = "error"
-    why_accepted: str = ""
+    condition: str  # when it is raised
+    way_out: str  # what to write instead, imperative
+    since: str  # first SDK whose documents have it
+    example: str  # lines that raise it, each ready to stand in a kernel
+    reply: Reply = "error"  # what nkilab does: raise an error, or accept the program
+    why_accepted: str = ""  # where it does not raise an error, the reason
 
 
 ERROR_KEYS: dict[str, ErrorKey] = {

@@ -40,20 +40,13 @@ class Frame(NamedTuple):
 
 @dataclass(frozen=True)
 class Failure:
-    """An error as a verb tells it.
+    """An error as a verb tells it."""
 
-    Args:
-        kind: usage, kernel, specification, file, syntax, exception, exit, output, memory, interrupted, closed
-            or bug.
-        status: what the process ends with.
-        text: what standard error gets; "" for nothing.
-        error: that was raised.
-    """
-
+    # usage, kernel, specification, file, syntax, exception, exit, output, memory, interrupted, closed or bug
     kind: str
-    status: int
-    text: str
-    error: BaseException
+    status: int  # what the process ends with
+    text: str  # what standard error gets; "" for nothing
+    error: BaseException  # that was raised
 
     def to_dict(self) -> dict[str, object]:
         """Ready for JSON, as docs/schemas/nkilab.error-1.json describes it."""

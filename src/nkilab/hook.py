@@ -65,16 +65,12 @@ class ServedFinder(MetaPathFinder):
             self._trees[root] = self._tree_of(root)
         module = self._trees[root].get(fullname)
         if module is None:
-            return self._not_served(fullname)
+            if fullname in LIBRARIES:
+                return _library(fullname)
+            if not fullname.startswith(tuple(f"{library}." for library in LIBRARIES)):
+                refuse_module(fullname, self._trees[fullname.partition(".")[0]])
+            return None
         return ModuleSpec(fullname, ServedLoader(module), origin="nkilab", is_package=True)
-
-    def _not_served(self, name: str) -> ModuleSpec | None:
-        """A library of the vendor's that the user has; an import of anything else is refused."""
-        if name in LIBRARIES:
-            return _library(name)
-        if not name.startswith(tuple(f"{library}." for library in LIBRARIES)):
-            refuse_module(name, self._trees[name.partition(".")[0]])
-        return None
 
     def _tree_of(self, root: str) -> dict[str, ModuleType]:
         """The modules served under a root."""

@@ -46,36 +46,23 @@ _MARKS = {"supported": "[green]●[/]", "unproven": "[yellow]◐[/]", "accepted"
 
 @dataclass(frozen=True)
 class Row:
-    """One name.
+    """One name."""
 
-    Args:
-        name: in the tables of `history`.
-        spelled: as users write it.
-        status: per version that is shown, one of `STATUSES`, "" where the version has no such name.
-        reasons: why, per status but "supported" and "unproven".
-        is_listed: whether a stub has it.
-        steps: of the cost of an instruction, over its examples on all chips.
-        assumed_steps: those whose cost is assumed.
-    """
-
-    name: str
-    spelled: str
+    name: str  # in the tables of `history`
+    spelled: str  # as users write it
+    # per version that is shown, one of `STATUSES`, "" where the version has no such name
     status: dict[str, str]
-    reasons: dict[str, str]
-    is_listed: bool
-    steps: int = 0
-    assumed_steps: int = 0
+    reasons: dict[str, str]  # why, per status but "supported" and "unproven"
+    is_listed: bool  # whether a stub has it
+    steps: int = 0  # of the cost of an instruction, over its examples on all chips
+    assumed_steps: int = 0  # those whose cost is assumed
 
 
 @dataclass(frozen=True)
 class Matrix:
-    """Rows of the matrix.
+    """Rows of the matrix."""
 
-    Args:
-        rows: in the order of the modules.
-    """
-
-    rows: tuple[Row, ...]
+    rows: tuple[Row, ...]  # in the order of the modules
 
     def counts(self, version: str) -> dict[str, int]:
         """How many names of a version have each status."""

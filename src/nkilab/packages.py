@@ -22,17 +22,11 @@ SERVED = ("nki", "neuronxcc")
 
 
 class Home(Struct, frozen=True):
-    """Where a file's module is found.
+    """Where a file's module is found."""
 
-    Args:
-        name: of the module, with dots below a package.
-        root: the folder on the path that the name begins in.
-        is_package: whether the module belongs to a package, so that Python imports it by its name.
-    """
-
-    name: str
-    root: Path
-    is_package: bool
+    name: str  # of the module, with dots below a package
+    root: Path  # the folder on the path that the name begins in
+    is_package: bool  # whether the module belongs to a package, so that Python imports it by its name
 
     @classmethod
     def of(cls, path: Path, top: Path | None) -> Home:
@@ -92,11 +86,7 @@ def _can_be_package(folder: Path) -> bool:
 
 
 def _checked(path: Path, top: Path) -> Path:
-    """The outermost package of a file, of whose folders each can be one.
-
-    Raises:
-        UsageError: if one cannot.
-    """
+    """The outermost package of a file, of whose folders each can be one."""
     for folder in path.parents:
         if not _can_be_package(folder):
             raise UsageError(

@@ -23,19 +23,12 @@ HINT = "NKILAB_CACHE_DIR names another folder"
 
 
 class PrivateFolder(NamedTuple):
-    """A folder of this user's for one kind of files.
+    """A folder of this user's for one kind of files."""
 
-    Args:
-        kind: of files, a word of the folder's name.
-        what: is kept there, with its verb, for messages.
-        base: the folder that it lies in; raises FileError if the user has none.
-        most: bytes that are kept; of more, the files used longest ago are taken away.
-    """
-
-    kind: str
-    what: str
-    base: Callable[[], Path]
-    most: Callable[[], int]
+    kind: str  # of files, a word of the folder's name
+    what: str  # is kept there, with its verb, for messages
+    base: Callable[[], Path]  # the folder that it lies in; raises FileError if the user has none
+    most: Callable[[], int]  # bytes that are kept; of more, the files used longest ago are taken away
 
     def place(self) -> Path | None:
         """The folder, made if need be; None, told once, if it may not be used."""
@@ -85,7 +78,8 @@ class PrivateFolder(NamedTuple):
 def _checked(place: Path, what: str) -> Path | None:
     """The folder by its real path, so that no link leads elsewhere later; None if it may not be used."""
     try:
-        _make(place)
+        for missing in reversed([one for one in (place, *place.parents) if not one.exists()]):
+            missing.mkdir(mode=0o700, exist_ok=True)
         place = Path(os.path.realpath(place))
         reason = next(_objections(place), "")
     except OSError as error:
@@ -93,12 +87,6 @@ def _checked(place: Path, what: str) -> Path | None:
     if reason:
         _tell_not_kept(what, place, reason)
     return None if reason else place
-
-
-def _make(place: Path) -> None:
-    """Make a folder, and those above it, for this user alone."""
-    for missing in reversed([one for one in (place, *place.parents) if not one.exists()]):
-        missing.mkdir(mode=0o700, exist_ok=True)
 
 
 def _user() -> int:

@@ -54,20 +54,23 @@ def _folded(line: str, indent: str) -> list[str]:
 
 
 @contextmanager
-def phase(what: str, count: Callable[[], int] | None = None, total: int | None = None) -> Iterator[None]:
+def phase(
+    what: str, count: Callable[[], int] | None = None, total: int | None = None, unit: str = "instructions"
+) -> Iterator[None]:
     """Show that a block is at work; within another phase nothing changes.
 
     Args:
         what: it does: "tracing".
-        count: how many instructions it has done so far, if that is known.
+        count: how many units it has done so far, if that is known.
         total: how many there are, if that is known.
+        unit: what is counted.
     """
     if _is_shown.get() or not is_wanted():
         yield
         return
     token = _is_shown.set(True)
     done = Event()
-    drawer = Thread(target=_draw, args=(what, count, total, done), daemon=True, name="nkilab progress")
+    drawer = Thread(target=_draw, args=(what, count, total, unit, done), daemon=True, name="nkilab progress")
     drawer.start()
     try:
         yield
@@ -97,7 +100,7 @@ def is_wanted() -> bool:
     )
 
 
-def _draw(what: str, count: Callable[[], int] | None, total: int | None, done: Event) -> None:
+def _draw(what: str, count: Callable[[], int] | None, total: int | None, unit: str, done: Event) -> None:
     """Keep a line up to date until the work is done, then take it away."""
     if done.wait(_PATIENCE):
         return
@@ -125,9 +128,9 @@ def _draw(what: str, count: Callable[[], int] | None, total: int | None, done: E
         if is_free and not is_live:
             progress.start()
         if is_free:
-            instructions = count() if count is not None else total or 0
-            sentence = f"{instructions:,} instructions" if instructions else ""
-            progress.update(task, completed=instructions if count is not None else None, sentence=sentence)
+            counted = count() if count is not None else total or 0
+            sentence = f"{counted:,} {unit}" if counted else ""
+            progress.update(task, completed=counted if count is not None else None, sentence=sentence)
             progress.refresh()
         is_live = is_free
     if is_live:

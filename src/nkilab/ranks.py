@@ -45,15 +45,10 @@ def per_rank(values: Sequence[Any] | Callable[[int], Any]) -> PerRank:
 
 @dataclass(frozen=True)
 class Results(Sequence[Any]):
-    """What each rank returns, by rank.
+    """What each rank returns, by rank."""
 
-    Args:
-        values: by rank, of those that ended.
-        missing: by rank, why there is no result: what happened to the worker that ran it.
-    """
-
-    values: Mapping[int, Any]
-    missing: Mapping[int, str]
+    values: Mapping[int, Any]  # by rank, of those that ended
+    missing: Mapping[int, str]  # by rank, why there is no result: what happened to the worker that ran it
 
     def __len__(self) -> int:
         return len(self.values) + len(self.missing)
@@ -133,11 +128,7 @@ def launch(
 
 
 def _check_options(ranks: int, topology: Any, executor: Any, groups: Any) -> None:
-    """Refuse options of a launch that are none.
-
-    Raises:
-        UsageError: with what it is and what it may be.
-    """
+    """Refuse options of a launch that are none."""
     if topology is not None and not isinstance(topology, Topology):
         raise UsageError(
             f"topology is {topology!r}; it must be an nkilab.Topology",
@@ -366,11 +357,7 @@ class RankedWorld(api.NkilabWorld):
 
 
 def _check_agreement(met: Sequence[Wait]) -> None:
-    """Refuse a launch of ranks that launch different kernels.
-
-    Raises:
-        RuleError: with where every rank stands.
-    """
+    """Refuse a launch of ranks that launch different kernels."""
     kernels = [wait.letter[0] for wait in met]
     same = {(k.function.__code__.co_filename, k.name, k.grid_sizes, k.spelling) for k in kernels}
     if len(same) > 1:

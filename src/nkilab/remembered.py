@@ -25,17 +25,11 @@ SAMPLE = 512
 
 
 class Asked(Struct, frozen=True):
-    """A launch to look up.
+    """A launch to look up."""
 
-    Args:
-        key: its tape, and a sample of each array.
-        arrays: those among its arguments.
-        framework: of its results.
-    """
-
-    key: tuple[object, ...]
-    arrays: list[np.ndarray]
-    framework: Any
+    key: tuple[object, ...]  # its tape, and a sample of each array
+    arrays: list[np.ndarray]  # those among its arguments
+    framework: Any  # of its results
 
 
 # bytes of the arrays, and results, of launches, those used last at the end

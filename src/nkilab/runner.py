@@ -10,7 +10,6 @@ import tempfile
 from collections.abc import Callable, Sequence
 from importlib import util
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 from . import api
@@ -119,7 +118,10 @@ def kernel_from(designation: str) -> Any:
         UsageError: if the designation has no kernel part, or there is no such file or kernel.
     """
     path, name = parts_of(designation)
-    module = _module_from(path)
+    _check_source(path)
+    home = home_of(path)
+    put_in_front(path, home)
+    module = imported(path, home)
     kernel = getattr(module, name, None)
     if kernel is None:
         kernels = [n for n, v in vars(module).items() if type(v).__name__ in ("Kernel", "Measured")]
@@ -148,22 +150,10 @@ def parts_of(designation: str) -> tuple[Path, str]:
 
 
 def _check_source(path: Path) -> None:
-    """Refuse a file that is no text; Python refuses it too, but does not say which file it is.
-
-    Raises:
-        SyntaxError: if it holds a null byte.
-        UsageError: if it cannot be read.
-    """
+    """Refuse a file that is no text; Python refuses it too, but does not say which file it is."""
     try:
         is_text = b"\0" not in read_bytes(path)
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {reason_of(error)}") from None
     if not is_text:
         raise SyntaxError("this is no Python source: it holds null bytes", (str(path), 1, None, None))
-
-
-def _module_from(path: Path) -> ModuleType:
-    _check_source(path)
-    home = home_of(path)
-    put_in_front(path, home)
-    return imported(path, home)

@@ -94,11 +94,7 @@ def _all(watching: Sequence[Watch]) -> Watch:
 
 
 def _check_vendor() -> None:
-    """Refuse to run on a vendor's package that is not there.
-
-    Raises:
-        UsageError: if it is not.
-    """
+    """Refuse to run on a vendor's package that is not there."""
     if not any(installed_elsewhere(root) for root in ROOTS):
         raise UsageError(
             f"--backend is vendor; neither {' nor '.join(ROOTS)} is installed",

@@ -39,7 +39,7 @@ def public(function: F) -> F:
         try:
             return function(*args, **kwargs)
         except Exception as error:
-            if isinstance(error, TypeError) and _depth_of(error) == 1:
+            if isinstance(error, TypeError) and sum(1 for _ in _entries(error.__traceback__)) == 1:
                 # the arguments do not bind: the call is at fault
                 error.__traceback__ = None
             else:
@@ -130,10 +130,6 @@ def _file_of(entry: TracebackType) -> str:
     name = entry.tb_frame.f_code.co_filename
     is_made = name == "<string>" and entry.tb_frame.f_globals.get("__name__", "").startswith(__package__)
     return PACKAGE if is_made else name
-
-
-def _depth_of(error: BaseException) -> int:
-    return sum(1 for _ in _entries(error.__traceback__))
 
 
 def _chain(error: BaseException | None) -> Iterator[BaseException]:

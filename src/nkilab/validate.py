@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
@@ -35,7 +34,7 @@ from .ledger.quantities import QUANTITIES
 from .ledger.reading import ledger_rows
 from .ledger.regret import Grid, compared_grids, grids_of
 from .machine import chip_named
-from .progress import columns, say
+from .progress import columns, phase, say
 from .timing import MODEL_VERSION
 
 SCHEMA, REGRET_SCHEMA = "nkilab.validate/1", "nkilab.regret/1"
@@ -67,14 +66,19 @@ def run_validation(
     rows = _chosen(ledger_rows(Path(ledger)) if ledger else own_rows(), family)
     with activate():
         predictor = Predictor(_loader_beside(ledger, load))
-        compared = compare(rows, predictor, progress=None if as_json else _report_progress)
+        compared = compare(rows, predictor)
         known = {} if ledger or family else residuals().left_out
         left = without_structures(rows, predictor) if leave_out else known
         identifying = {} if ledger or family else all_telling(rows, predictor)
         grids = compared_grids(compared, predictor)
     report = Report(compared, grids, is_own=not ledger, left=left, identifying=identifying)
     if picture:
-        _draw(report, Path(picture))
+        shown = report.whole
+        if not shown:
+            raise UsageError(
+                "there is no whole kernel to draw", hint="leave --picture out, or choose another family"
+            )
+        write_whole(Path(picture), svg(shown, f"nkilab timing model {MODEL_VERSION}: whole kernels").encode())
     if as_json:
         print_document(report.to_dict())
     else:
@@ -101,7 +105,7 @@ def run_regret(
     own = [row for grid in grids_of(rows) for row in grid]
     with activate():
         predictor = Predictor(_loader_beside(ledger, load))
-        compared = compare(own, predictor, progress=None if as_json else _report_progress)
+        compared = compare(own, predictor)
         grids = compared_grids(compared, predictor)
     if not grids:
         raise UsageError("no two rows differ in block sizes alone", hint="docs/tune.md says what a grid is")
@@ -166,40 +170,24 @@ def without_structures(rows: Sequence[Row], predictor: Predictor) -> dict[str, d
     return result
 
 
-def _report_progress(done: int, count: int) -> None:
-    """Show on a terminal how far it is."""
-    if sys.stderr.isatty():
-        print(f"\r{done} of {count} rows", end="\n" if done == count else "", file=sys.stderr, flush=True)
-
-
-def _draw(report: Report, path: Path) -> None:
-    shown = report.whole
-    if not shown:
-        raise UsageError(
-            "there is no whole kernel to draw", hint="leave --picture out, or choose another family"
-        )
-    write_whole(path, svg(shown, f"nkilab timing model {MODEL_VERSION}: whole kernels").encode())
-
-
-def compare(
-    rows: Sequence[Row], predictor: Predictor, progress: Callable[[int, int], None] | None = None
-) -> list[Compared]:
+def compare(rows: Sequence[Row], predictor: Predictor) -> list[Compared]:
     """Every measured quantity of every row with its prediction.
 
     Args:
         rows: of a ledger.
         predictor: runs their kernels; the names that they import are served.
-        progress: is told after each row how many are done, of how many.
     """
-    result = []
+    result: list[Compared] = []
     shapes: dict[str, set[str]] = {}
     for row in rows:
         shapes.setdefault(row.shape, set()).add(row.id)
-    for done, row in enumerate(rows, 1):
-        estimates, twins = predictor.estimates(row), frozenset(shapes[row.shape])
-        result += [_compared(row, metric, value, estimates, twins) for metric, value in row.measured.items()]
-        if progress:
-            progress(done, len(rows))
+    done = set[str]()
+    with phase("comparing", lambda: len(done), len(rows), "rows"):
+        for row in rows:
+            estimates, twins = predictor.estimates(row), frozenset(shapes[row.shape])
+            measured = row.measured.items()
+            result += [_compared(row, metric, value, estimates, twins) for metric, value in measured]
+            done.add(row.id)
     return result
 
 

@@ -41,7 +41,7 @@ REFUSED = [
     (of.partitions, LimitError,
      "ndarray: number of partitions 256 exceed architecture limitation of 128" + LIMIT),
     (of.partitions_of_a_fill, LimitError,
-     "ndarray: number of partitions 129 exceed architecture limitation of 128" + LIMIT),
+     "zeros: number of partitions 129 exceed architecture limitation of 128" + LIMIT),
     (of.long_load, LimitError,
      "load: number of partition in src[12800, 1] of 'load' exceed architecture limitation of 128.\n"
      "  src = long: float32[12800, 1] in hbm\n  hint: load tiles of 128 rows\n"
@@ -70,7 +70,7 @@ REFUSED = [
     (of.assigns_to_hbm, UseError,
      "assignment: an HBM tensor is assigned a number\n  hint: store a tile with nl.store"),
     (of.fills_hbm, UseError,
-     "full: an HBM tensor cannot be created with a value\n  hint: create it with nl.ndarray and store a "
+     "zeros: an HBM tensor cannot be created with a value\n  hint: create it with nl.ndarray and store a "
      "tile to it\n"
      "  key: err_hbm_tensor_with_init_value_not_supported"),
     (of.unknown_buffer, RuleError,
@@ -79,7 +79,7 @@ REFUSED = [
      f"ndarray: dtype is float64; it must be one of {TYPES}\n  hint: cast it on the host first"),
     (of.empty_tile, UseError,
      "ndarray: shape is [4, 0]; a tensor has at least one axis and one element along each"),
-    (of.named_extent, UseError, "ndarray: extent 0 of shape is 'n'; extents are whole numbers of 64 bits"),
+    (of.named_extent, UseError, "zeros: extent 0 of shape is 'n'; extents are whole numbers of 64 bits"),
     (of.index_outside, UseError,
      "subscript: index 8 is outside axis 0 of x: float32[8, 6] in hbm, which has 8 elements\n"
      "  hint: shrink the loop or mask the access" + BOUND),
@@ -175,7 +175,8 @@ REFUSED = [
      "  hint: transpose the tile first, or multiply by a column of ones on TensorE\n  source: "
      "nki.isa.tensor_reduce"),
     (of.axis_beyond, RuleError, "max: axis is [1, 2]; the tile has 2 axes\n  source: nki.isa.tensor_reduce"),
-    (of.word_as_axis, RuleError, "mean: axis is 'all'; it must be an integer or a list of them"),
+    (of.word_as_axis, RuleError, "mean: axis is 'all'; it must be an integer or a list of them\n"
+     "  (unnamed): float32[8, 6] in sbuf"),
     (of.triangle_sum, UseError, "sum: the mask of a reduction is not a rectangle of the tile"),
     (of.transpose_of_a_cube, RuleError,
      "transpose: x is 3-dimensional [4, 3, 5]; it must have two axes\n"

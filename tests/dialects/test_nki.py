@@ -356,8 +356,9 @@ TYPE_ERRORS = [
     (no_operand, SpellingError,
      "nc_matmul: stationary and moving are not given\n  hint: it takes dst, stationary, moving"),
     (word_called, SpellingError,
-     "bypass: nl.bypass is a word for op=, not a function\n"
-     "  hint: use it as op=nl.bypass or op0=nl.bypass in nisa instructions\n  source: stubs of NKI 0.6"),
+     "nl.bypass: nl.bypass is a word for op=, not a function\n"
+     "  hint: use it as op=nl.bypass in nisa.tensor_tensor, tensor_scalar or activation\n"
+     "  source: stubs of NKI 0.6"),
     (added, SpellingError, "operator +: "
      + NO_OPERATORS.format("+", "nisa.tensor_tensor(dst, tile, tile, op=nl.add)")),
     (added_in_place, SpellingError, "operator *: "

@@ -20,17 +20,11 @@ from ..trace.program import Program
 
 
 class Equals(Struct, frozen=True, dict=True):
-    """Tiles with equal values.
-
-    Args:
-        program: the program.
-        value: per storage the number of its value; -1 where nothing is known.
-        writers: per storage of known value the rows that write it.
-    """
+    """Tiles with equal values."""
 
     program: Program
-    value: list[int]
-    writers: dict[int, list[int]]
+    value: list[int]  # per storage the number of its value; -1 where nothing is known
+    writers: dict[int, list[int]]  # per storage of known value the rows that write it
 
     @cached_property
     def first(self) -> dict[int, int]:

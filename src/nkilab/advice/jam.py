@@ -22,19 +22,12 @@ from .reorder import legal_merges, reordered
 
 
 class Block(Struct, frozen=True):
-    """Which iterations of a loop are done together.
-
-    Args:
-        loop: it.
-        near: so many that follow one another.
-        far: so many that lie `period` apart.
-        period: trips of the inner one of two perfect loops; 1 for none.
-    """
+    """Which iterations of a loop are done together."""
 
     loop: Loop
-    near: int
-    far: int = 1
-    period: int = 1
+    near: int  # so many that follow one another
+    far: int = 1  # so many that lie `period` apart
+    period: int = 1  # trips of the inner one of two perfect loops; 1 for none
 
     @property
     def size(self) -> int:

@@ -19,15 +19,11 @@ MOST_DEPTH = 6
 
 
 class Loop(Struct, frozen=True, eq=False):
-    """A loop of a program.
+    """A loop of a program."""
 
-    Args:
-        members: per iteration its rows, [iterations, length]; all do the same. Others may lie between.
-        line: of the first row, in the program's table.
-    """
-
+    # per iteration its rows, [iterations, length]; all do the same. Others may lie between
     members: np.ndarray
-    line: int
+    line: int  # of the first row, in the program's table
 
     @property
     def start(self) -> np.ndarray:

@@ -32,16 +32,11 @@ LEAST_SHARE = 0.8
 
 
 class Subject(Struct, frozen=True, eq=False, dict=True):
-    """What detectors look at.
+    """What detectors look at."""
 
-    Args:
-        written: the program as the kernel wrote it.
-        program: as the compiler leaves it.
-        plan, timeline: of the latter.
-    """
-
-    written: Program
-    program: Program
+    written: Program  # the program as the kernel wrote it
+    program: Program  # as the compiler leaves it
+    # plan, timeline: of the latter
     plan: Plan
     timeline: Timeline
 

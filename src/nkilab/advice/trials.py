@@ -39,22 +39,15 @@ SUPPOSED, NARROWED = 0.5, 0.3
 
 
 class Tried(Struct, frozen=True):
-    """A candidate that was simulated.
+    """A candidate that was simulated."""
 
-    Args:
-        id, candidate: of which transformation.
-        edit: what was changed.
-        latency_ns: with the change.
-        program: the edited one; None where only costs or waits changed.
-        before: what was changed before it, in a piece of advice of several changes.
-    """
-
+    # id, candidate: of which transformation
     id: str
     candidate: Candidate
-    edit: str
-    latency_ns: float
-    program: Program | None = None
-    before: tuple[Tried, ...] = ()
+    edit: str  # what was changed
+    latency_ns: float  # with the change
+    program: Program | None = None  # the edited one; None where only costs or waits changed
+    before: tuple[Tried, ...] = ()  # what was changed before it, in a piece of advice of several changes
 
     @property
     def changes(self) -> tuple[Tried, ...]:

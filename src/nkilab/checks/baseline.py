@@ -25,17 +25,11 @@ _PARTS = ("file", "kernel", "rule", "text", "other_text")
 
 @dataclass(frozen=True)
 class Files:
-    """The files that `nkilab check` reads and writes; "" for none.
+    """The files that `nkilab check` reads and writes; "" for none."""
 
-    Args:
-        sarif: gets the findings as SARIF.
-        baseline: holds findings that are known, which are not told.
-        new_baseline: gets all findings, in the place of those of the kernel that it holds.
-    """
-
-    sarif: str = ""
-    baseline: str = ""
-    new_baseline: str = ""
+    sarif: str = ""  # gets the findings as SARIF
+    baseline: str = ""  # holds findings that are known, which are not told
+    new_baseline: str = ""  # gets all findings, in the place of those of the kernel that it holds
 
 
 NO_FILES = Files()

@@ -96,27 +96,18 @@ def _assigned(line: re.Match[str]) -> str:
 
 
 class Example(Struct, frozen=True):
-    """A small kernel.
+    """A small kernel."""
 
-    Args:
-        body: of the function, which is called `kernel`. A line `tiles: a f32[128,512] sbuf < x; ...` makes
-            tiles, here one that is loaded from x; one in hbm that is called out is returned at the end, and
-            what stands behind its `<` is stored to it before.
-        args: per parameter what it is called with, as on a command line: "f32[128,512]".
-        spelling: "nki" or "neuronxcc".
-        grid: of the launch, as on a command line.
-        above: lines before the kernel.
-        within: the head of a function around it, "made(scale=2.0)", or "".
-        options: further options of `nkilab check`.
-    """
-
+    # of the function, which is called `kernel`. A line `tiles: a f32[128,512] sbuf < x; ...` makes tiles,
+    # here one that is loaded from x; one in hbm that is called out is returned at the end, and what stands
+    # behind its `<` is stored to it before
     body: str
-    args: dict[str, str]
-    spelling: str = "nki"
-    grid: str = ""
-    above: str = ""
-    within: str = ""
-    options: tuple[str, ...] = ()
+    args: dict[str, str]  # per parameter what it is called with, as on a command line: "f32[128,512]"
+    spelling: str = "nki"  # "nki" or "neuronxcc"
+    grid: str = ""  # of the launch, as on a command line
+    above: str = ""  # lines before the kernel
+    within: str = ""  # the head of a function around it, "made(scale=2.0)", or ""
+    options: tuple[str, ...] = ()  # further options of `nkilab check`
 
     def around(self, lines: Lines, above: str = "", options: tuple[str, ...] = ()) -> Example:
         """The same with lines in the place of `{}` in its body and in the arguments."""
@@ -172,25 +163,15 @@ SCALED = "nisa.tensor_scalar(tile, tile, op0=nl.multiply, operand0={})"
 
 
 class Refusal(Struct, frozen=True):
-    """That the vendor's build refuses what breaks a rule.
+    """That the vendor's build refuses what breaks a rule."""
 
-    Args:
-        certainty: how that is known; what is certain is an error, the rest a note.
-        code: of the compiler's error, "NCC_INLA001"; "" where its front end refuses.
-        build_error: the sentence that the build ends with, or "".
-        since: first version of NKI that refuses it; "beta1" is the `neuronxcc` spelling.
-        until: last version that does; "" if the newest does.
-        generations: of the chips for which it does; () for all.
-        milder: severity of a rule that fails less than its certainty says.
-    """
-
-    certainty: Certainty
-    code: str = ""
-    build_error: str = ""
-    since: str = "0.1"
-    until: str = ""
-    generations: tuple[int, ...] = ()
-    milder: Severity | None = None
+    certainty: Certainty  # how that is known; what is certain is an error, the rest a note
+    code: str = ""  # of the compiler's error, "NCC_INLA001"; "" where its front end refuses
+    build_error: str = ""  # the sentence that the build ends with, or ""
+    since: str = "0.1"  # first version of NKI that refuses it; "beta1" is the `neuronxcc` spelling
+    until: str = ""  # last version that does; "" if the newest does
+    generations: tuple[int, ...] = ()  # of the chips for which it does; () for all
+    milder: Severity | None = None  # severity of a rule that fails less than its certainty says
 
     @property
     def severity(self) -> Severity:
@@ -212,34 +193,22 @@ class Pair(NamedTuple):
 
 
 class Rule(Struct, frozen=True):
-    """A rule of the checks.
+    """A rule of the checks."""
 
-    Args:
-        id: as `# nkilab: ignore[id]` and `nkilab explain id` spell it.
-        family: one of `FAMILIES`.
-        severity: of its findings.
-        title: the rule as a claim that a sound kernel keeps.
-        what: when it is broken.
-        why: what the hardware or the compiler does then.
-        fix: one thing to do, imperative.
-        source: document and heading.
-        pairs: examples, of one spelling or of both; none where only a damaged installation, another table of
-            dependences or a slow kernel can break it.
-        one_spelling: why one spelling alone has such a mistake; "" where both have it, or versions say so.
-        refusal: that the vendor's build refuses it; None where the hardware punishes it.
-    """
-
-    id: str
-    family: str
-    severity: Severity
-    title: str
-    what: str
-    why: str
-    fix: str
-    source: str
+    id: str  # as `# nkilab: ignore[id]` and `nkilab explain id` spell it
+    family: str  # one of `FAMILIES`
+    severity: Severity  # of its findings
+    title: str  # the rule as a claim that a sound kernel keeps
+    what: str  # when it is broken
+    why: str  # what the hardware or the compiler does then
+    fix: str  # one thing to do, imperative
+    source: str  # document and heading
+    # examples, of one spelling or of both; none where only a damaged installation, another table of
+    # dependences or a slow kernel can break it
     pairs: tuple[Pair, ...]
+    # why one spelling alone has such a mistake; "" where both have it, or versions say so
     one_spelling: str = ""
-    refusal: Refusal | None = None
+    refusal: Refusal | None = None  # that the vendor's build refuses it; None where the hardware punishes it
 
     @property
     def origin(self) -> Origin:

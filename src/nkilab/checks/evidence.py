@@ -169,29 +169,20 @@ class Track:
 
 
 class Evidence(Struct, frozen=True):
-    """Everything that checks look at.
+    """Everything that checks look at."""
 
-    Args:
-        kernel: that ran.
-        tracks: one per core.
-        memories: per memory that all programs see, the number of its storage in each program.
-        rendezvous: where the programs met.
-        table: which kinds of pairs the vendor's framework orders.
-        command: the command line that makes the same check, to be shown.
-        sources: the user's files.
-        repeated: rank and row of transfers that stored to shared memory what lay there already.
-        masked: rank and row of calls that write where a mask says.
-    """
-
-    kernel: Kernel
-    tracks: tuple[Track, ...]
+    kernel: Kernel  # that ran
+    tracks: tuple[Track, ...]  # one per core
+    # per memory that all programs see, the number of its storage in each program
     memories: Mapping[MemoryKey, tuple[int | None, ...]] = field(default_factory=dict)
-    rendezvous: tuple[Rendezvous, ...] = ()
+    rendezvous: tuple[Rendezvous, ...] = ()  # where the programs met
+    # which kinds of pairs the vendor's framework orders
     table: Mapping[str, Dependence] = field(default_factory=lambda: DEPENDENCES)
-    command: str = ""
-    sources: Sources = field(default_factory=Sources)
+    command: str = ""  # the command line that makes the same check, to be shown
+    sources: Sources = field(default_factory=Sources)  # the user's files
+    # rank and row of transfers that stored to shared memory what lay there already
     repeated: Collection[tuple[int, int]] = ()
-    masked: Collection[tuple[int, int]] = ()
+    masked: Collection[tuple[int, int]] = ()  # rank and row of calls that write where a mask says
 
     def __post_init__(self) -> None:
         # a collective of one rank is a rendezvous that nobody else comes to

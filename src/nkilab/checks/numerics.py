@@ -84,19 +84,12 @@ _REFUSED = (ValueError, TypeError, KeyError, IndexError, AttributeError, Asserti
 
 
 class Drift(Struct):
-    """How far a tensor has gone from float32.
+    """How far a tensor has gone from float32."""
 
-    Args:
-        ulp: most units in the last place of its type.
-        relative: most, of the largest element of what was written.
-        parted: rank and row that first wrote it further off than `PARTED_ULP`.
-        last: difference of the last write, relative to its largest element.
-    """
-
-    ulp: float = 0.0
-    relative: float = 0.0
-    parted: tuple[int, int] | None = None
-    last: float = 0.0
+    ulp: float = 0.0  # most units in the last place of its type
+    relative: float = 0.0  # most, of the largest element of what was written
+    parted: tuple[int, int] | None = None  # rank and row that first wrote it further off than `PARTED_ULP`
+    last: float = 0.0  # difference of the last write, relative to its largest element
 
 
 def wide(dtype: DType) -> DType:
@@ -182,7 +175,7 @@ class Shadow:
             return
         dtype = operand.layout.dtype
         stored, exact = operand_drift
-        site = self._site(action)
+        site = self.evidence.tracks[max(action.rank, 0)].site(action.row)
         bad = ~np.isfinite(stored) & np.isfinite(exact)
         if bad.any() and self._reads_finite(action, before):
             self._tell(OVERFLOW.finding(
@@ -241,9 +234,6 @@ class Shadow:
     def _tell(self, finding: Finding) -> None:
         if not any((f.rule, f.site) == (finding.rule, finding.site) for f in self.findings):
             self.findings.append(finding)
-
-    def _site(self, action: Action) -> Site:
-        return self.evidence.tracks[max(action.rank, 0)].site(action.row)
 
     def _name(self, memory: Memory) -> str:
         return self.evidence.tracks[memory[0]].describe(memory[1]) if memory[0] >= 0 else "a tile"

@@ -171,18 +171,12 @@ _PATIENCE = 20
 
 
 class Replay(Struct, frozen=True):
-    """What one order showed.
-
-    Args:
-        ordering: the order.
-        swapped: pairs of rows that came the other way round than recorded.
-        differing: elements that differ, over all results.
-        first: the first of them: tensor, place, recorded and replayed value.
-    """
+    """What one order showed."""
 
     ordering: Ordering
-    swapped: int
-    differing: int
+    swapped: int  # pairs of rows that came the other way round than recorded
+    differing: int  # elements that differ, over all results
+    # the first of them: tensor, place, recorded and replayed value
     first: tuple[str, tuple[int, ...], float, float] | None
 
     def to_dict(self) -> dict[str, Any]:

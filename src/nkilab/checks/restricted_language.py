@@ -252,7 +252,8 @@ _OUTSIDE = ("time.", "random.", "numpy.random.", "os.environ", "os.getenv", "dat
 @found_by("nki", PURE)
 @found_by("neuronxcc", PURE)
 def _impure(scope: Scope) -> Iterator[Place]:
-    outside = _values_of_module(scope)
+    assigned = [n for n in scope.source.tree.body if isinstance(n, ast.Assign)]
+    outside = {t.id for n in assigned for t in n.targets if isinstance(t, ast.Name)}
     for node in scope.nodes():
         match node:
             case ast.Call(func=ast.Attribute(value=ast.Name(id=name) as target, attr=word)) if (
@@ -271,12 +272,6 @@ def _asks_host(scope: Scope, called: ast.expr) -> bool:
     """Whether a function is the host's clock, environment, random generator, or opens a file."""
     is_open = isinstance(called, ast.Name) and called.id in ("open", "input")
     return is_open or scope.source.dotted(called).startswith(_OUTSIDE)
-
-
-def _values_of_module(scope: Scope) -> set[str]:
-    """Names that the module binds by assignment."""
-    assigned = [n for n in scope.source.tree.body if isinstance(n, ast.Assign)]
-    return {t.id for n in assigned for t in n.targets if isinstance(t, ast.Name)}
 
 
 def _is_local(scope: Scope, name: ast.Name) -> bool:

@@ -39,20 +39,14 @@ class Span(NamedTuple):
 
 
 class Ignore(Struct, frozen=True):
-    """A comment that silences rules on a line.
+    """A comment that silences rules on a line."""
 
-    Args:
-        line: of the comment.
-        first, last: lines of the statement that it stands in.
-        rules: identifiers; () if none is given.
-        reason: what follows them.
-    """
-
-    line: int
+    line: int  # of the comment
+    # first, last: lines of the statement that it stands in
     first: int
     last: int
-    rules: tuple[str, ...]
-    reason: str
+    rules: tuple[str, ...]  # identifiers; () if none is given
+    reason: str  # what follows them
 
 
 class SourceFile:

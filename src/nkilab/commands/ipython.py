@@ -48,11 +48,7 @@ def _options_in(line: str) -> tuple[str, Launch, str]:
 
 
 def _kernel_in(names: Mapping[str, object], name: str) -> object:
-    """The kernel of a notebook.
-
-    Raises:
-        UsageError: if it has none of that name.
-    """
+    """The kernel of a notebook."""
     if name not in names:
         raise UsageError(f"the notebook has no {name}", hint="define it in this cell or one before")
     return names[name]

@@ -28,19 +28,13 @@ PAGE = "nki.collectives"
 
 
 class Brought(Struct):
-    """What a rank brings to a collective, and what it gets to take its part of.
+    """What a rank brings to a collective, and what it gets to take its part of."""
 
-    Args:
-        row: of the rank's program.
-        form: of the collective.
-        arrays: the elements of what is read, which may be under way; none where only shapes are known.
-        combined: what the group makes of the arrays of all ranks, once all have come.
-    """
-
-    row: int
-    form: Instruction
+    row: int  # of the rank's program
+    form: Instruction  # of the collective
+    # the elements of what is read, which may be under way; none where only shapes are known
     arrays: tuple[np.ndarray, ...] = ()
-    combined: object = None
+    combined: object = None  # what the group makes of the arrays of all ranks, once all have come
 
 
 def gather(

@@ -79,19 +79,12 @@ def _check_nki(sizes: tuple[int, ...], most: int, machine: Machine) -> None:
 
 
 class ProgramGrid(Struct, frozen=True, dict=True):
-    """The programs that take turns, in the order of ranks, then of cores.
+    """The programs that take turns, in the order of ranks, then of cores."""
 
-    Args:
-        ranks: those that run together here, ascending.
-        cores: programs of each rank.
-        launched: ranks of the whole launch, here and elsewhere.
-        is_one_for_all: whether one rank is traced for all, so that collectives wait for nobody.
-    """
-
-    ranks: tuple[int, ...] = (0,)
-    cores: int = 1
-    launched: int = 1
-    is_one_for_all: bool = False
+    ranks: tuple[int, ...] = (0,)  # those that run together here, ascending
+    cores: int = 1  # programs of each rank
+    launched: int = 1  # ranks of the whole launch, here and elsewhere
+    is_one_for_all: bool = False  # whether one rank is traced for all, so that collectives wait for nobody
 
     def __len__(self) -> int:
         return len(self.ranks) * self.cores

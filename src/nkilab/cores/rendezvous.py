@@ -28,17 +28,11 @@ from .schedule import Schedule, Wait
 
 
 class Rendezvous(Struct, frozen=True):
-    """A rendezvous that took place.
+    """A rendezvous that took place."""
 
-    Args:
-        name: of the instruction.
-        rows: of it, one in each program that took part.
-        programs: those programs, as `ProgramGrid` numbers them; all if not given.
-    """
-
-    name: str
-    rows: tuple[int, ...]
-    programs: tuple[int, ...] = ()
+    name: str  # of the instruction
+    rows: tuple[int, ...]  # of it, one in each program that took part
+    programs: tuple[int, ...] = ()  # those programs, as `ProgramGrid` numbers them; all if not given
 
 
 class _Letter(Struct, frozen=True):

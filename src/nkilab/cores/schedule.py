@@ -32,24 +32,16 @@ class Ended(BaseException):
 
 
 class Wait(Struct, frozen=True):
-    """What a program waits for.
+    """What a program waits for."""
 
-    Args:
-        key: programs that wait under equal keys, for the same parties, meet.
-        what: for messages: "sendrecv with pipe_id 0".
-        called: name of the instruction.
-        where: its line: "kernel.py:41".
-        letter: what the others get.
-        parties: the programs that meet, in the order of what they get; None for all.
-        advice, source: what an error says if they never do.
-    """
-
-    key: Hashable
-    what: str
-    called: str
-    where: str
-    letter: Any
+    key: Hashable  # programs that wait under equal keys, for the same parties, meet
+    what: str  # for messages: "sendrecv with pipe_id 0"
+    called: str  # name of the instruction
+    where: str  # its line: "kernel.py:41"
+    letter: Any  # what the others get
+    # the programs that meet, in the order of what they get; None for all
     parties: tuple[int, ...] | None = None
+    # advice, source: what an error says if they never do
     advice: str = CORES_ADVICE
     source: str = CORES_SOURCE
 

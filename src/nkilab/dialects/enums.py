@@ -77,3 +77,7 @@ class dma_engine(IntEnum, metaclass=NamedMeta):
 
     dma = 1
     gpsimd_dma = 2
+
+
+# those of `nki.isa` and of its constants, by name
+ENUMS = {e.__name__: e for e in (engine, reduce_cmd, dge_mode, oob_mode, nc_version, matmul_perf_mode)}

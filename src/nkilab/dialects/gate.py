@@ -331,13 +331,9 @@ def _as_served(module: str, name: str, value: Any, version: str) -> Any:
         return value
     if module.startswith("neuronxcc"):
         return _of_beta1(module, name, value, version)
-    return _limited(full, value, version)
-
-
-def _limited(name: str, value: Any, version: str) -> Any:
-    if name == "language.tile_size" and version:
-        return _Members(name, value, version)
-    return strict(name, limited_to_version(name, value, version), version)
+    if full == "language.tile_size" and version:
+        return _Members(full, value, version)
+    return strict(full, limited_to_version(full, value, version), version)
 
 
 def _of_beta1(module: str, name: str, value: Any, version: str) -> Any:

@@ -23,21 +23,13 @@ FIRST_PARSED, LAST_PARSED = "0.1", "0.6"
 
 
 class Construct(Struct, frozen=True):
-    """A part of the grammar that is refused.
+    """A part of the grammar that is refused."""
 
-    Args:
-        words: what it is, with its article.
-        sentence: what the build says.
-        way_out: imperative.
-        since: the first version that refuses it.
-        until: the last version that does.
-    """
-
-    words: str
-    sentence: str
-    way_out: str
-    since: str = FIRST_PARSED
-    until: str = LAST_PARSED
+    words: str  # what it is, with its article
+    sentence: str  # what the build says
+    way_out: str  # imperative
+    since: str = FIRST_PARSED  # the first version that refuses it
+    until: str = LAST_PARSED  # the last version that does
 
     def is_refused_by(self, version: str) -> bool:
         """Whether the front end of a version refuses it."""

@@ -18,15 +18,10 @@ from .uniform import only_goes_through_ranges, shared_by, steps_of, takes_evenly
 
 
 class LoopIndex(int):
-    """A loop index: an int that knows its loop.
+    """A loop index: an int that knows its loop."""
 
-    Attributes:
-        loop: number of the loop in the order of entry; each entry of a `for` statement is a loop.
-        kind: "affine", "sequential" or "static".
-    """
-
-    loop: int
-    kind: str
+    loop: int  # number of the loop in the order of entry; each entry of a `for` statement is a loop
+    kind: str  # "affine", "sequential" or "static"
 
     def __new__(cls, value: int, loop: int, kind: str) -> LoopIndex:
         index = super().__new__(cls, value)
@@ -167,12 +162,7 @@ def static_range(*args: Any, **kwargs: Any) -> LoopRange:
 
 
 def _bounds(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
-    """Bounds given by position or as start=, stop=, step=; what advises the compiler is noticed.
-
-    Raises:
-        SpellingError: if a keyword is none of these.
-        UseError: if a bound is given twice.
-    """
+    """Bounds given by position or as start=, stop=, step=; what advises the compiler is noticed."""
     if not kwargs:
         return args
     for word in kwargs.keys() - set(_BOUNDS):

@@ -40,22 +40,22 @@ FP32_MIN = float(np.finfo(np.float32).min)
 
 
 class Word:
-    """A word for `op=` in a version where it is not a function."""
+    """A word for `op=`, which is no function, or none in a version; "" for all of them."""
 
-    def __init__(self, name: str, version: str) -> None:
+    def __init__(self, name: str, version: str = "") -> None:
         self.__name__ = self.name = name
         self._version = version
 
     @public
     def __call__(self, *args: Any, **kwargs: Any) -> NoReturn:
-        own = f"language.{self.name}"
-        later = [v for v in versions_with(own) if order(v) > order(self._version)]
+        own, version = f"language.{self.name}", self._version or NEWEST
+        later = [v for v in versions_with(own) if order(v) > order(version)]
         called = next((v for v in later if (event := at(own, v)) and event.kind == "function"), "")
         raise SpellingError(
-            f"nl.{self.name} is a word for op= in NKI {self._version}, not a function"
+            f"nl.{self.name} is a word for op={self._version and f' in NKI {version}'}, not a function"
             + (f"; NKI {called} makes it one" if called else ""),
             hint=f"use it as op=nl.{self.name} in nisa.tensor_tensor, tensor_scalar or activation",
-            source=f"stubs of NKI {self._version}",
+            source=f"stubs of NKI {version}",
         ).located(place_of(user_frame()), f"nl.{self.name}")
 
     def __repr__(self) -> str:

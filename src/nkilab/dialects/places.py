@@ -24,7 +24,9 @@ _LEFT_OUT = {
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-def placed(called: str, name: str = "", *, is_method: bool = False) -> Callable[[F], F]:
+def placed(
+    called: str, name: str = "", *, is_method: bool = False, shows_first: bool = False
+) -> Callable[[F], F]:
     """Make the errors of the decorated function name the user's line and `called`.
 
     Args:
@@ -32,6 +34,7 @@ def placed(called: str, name: str = "", *, is_method: bool = False) -> Callable[
         name: of a function of Beta 1 in the tables of `history`, by which keywords that it does not have are
             judged; "" for other functions.
         is_method: whether the first argument is a tensor whose method it is; errors show it.
+        shows_first: whether errors show the first argument of a function, if it is a tensor.
     """
 
     def decorate(function: F) -> F:
@@ -49,7 +52,8 @@ def placed(called: str, name: str = "", *, is_method: bool = False) -> Callable[
         def as_meant(error: Exception, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
             """Raise an error with its place; call again without keywords that only had to be noticed."""
             if isinstance(error, NkilabError):
-                facts = [args[0].describe()] if is_method else []
+                first = next(iter((*args, *kwargs.values())), None) if is_method or shows_first else None
+                facts = [first.describe()] if isinstance(first, View) else []
                 raise error.located(place_of(user_frame()), called, facts) from None
             trace = error.__traceback__
             if not isinstance(error, TypeError) or trace is None or trace.tb_next is not None:

@@ -12,22 +12,16 @@ from typing import Any
 
 from msgspec import Struct
 
-from ..errors import UsageError
+from ..errors import UsageError, reason_of
 from ..packages import SERVED, Home, executed, home_of_script
 
 
 class Reference(Struct, frozen=True):
-    """A kernel of a module of a file.
+    """A kernel of a module of a file."""
 
-    Args:
-        module: name.
-        name: of the kernel below it, with dots in a class.
-        path: of the file.
-    """
-
-    module: str
-    name: str
-    path: str
+    module: str  # name
+    name: str  # of the kernel below it, with dots in a class
+    path: str  # of the file
 
     @classmethod
     def of(cls, function: Callable[..., Any], kind: type) -> Reference | None:
@@ -59,9 +53,7 @@ class Reference(Struct, frozen=True):
         except OSError as error:
             if error.filename != self.path:
                 raise
-            raise UsageError(
-                f"{self.path} cannot be read: {(error.strerror or str(error)).lower()}"
-            ) from None
+            raise UsageError(f"{self.path} cannot be read: {reason_of(error)}") from None
         kernel = _kernel_below(module, self.name, kind)
         if kernel is None:
             raise UsageError(f"{self.path} has no kernel {self.name} any more")

@@ -9,12 +9,9 @@ from .._lazy import part
 from .annotations import TYPING, ScalarAnnotation
 from .dst_first import modules as dst_first
 from .dst_first.tensor import Tensor
-from .enums import dge_mode, dma_engine, engine, matmul_perf_mode, nc_version, oob_mode, reduce_cmd
+from .enums import ENUMS, dma_engine
 from .foreign import keep_from_host
 from .gate import ServedModule, held_tables, hold_members
-
-_ENUMS = {"engine": engine, "reduce_cmd": reduce_cmd, "dge_mode": dge_mode, "oob_mode": oob_mode,
-          "nc_version": nc_version, "matmul_perf_mode": matmul_perf_mode}  # fmt: skip
 
 
 def tables(spelling: str, version: str) -> dict[str, dict[str, Any]]:
@@ -31,7 +28,7 @@ def every_table(spelling: str, version: str = "") -> dict[str, dict[str, Any]]:
         "nki": dst_first.names(version),
         "nki.language": dst_first.LANGUAGE,
         "nki.isa": dst_first.ISA,
-        "nki.isa.constants": {**_ENUMS, "dma_engine": dma_engine},
+        "nki.isa.constants": {**ENUMS, "dma_engine": dma_engine},
         "nki.typing": {**TYPING, "scalar": ScalarAnnotation},
         **dst_first.OTHER_MODULES,
     }

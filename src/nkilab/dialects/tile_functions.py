@@ -83,11 +83,7 @@ def plain(cls: type[Instruction], **chosen: Any) -> tuple[Any, ...]:
 
 
 def _check_tiles(cls: type[Instruction], operands: dict[str, Any]) -> None:
-    """Refuse what is no layout where the declaration needs one.
-
-    Raises:
-        RuleError: if an operand is missing or no tile.
-    """
+    """Refuse what is no layout where the declaration needs one."""
     for name, spec in cls.operands.items():
         may_be_else = spec.is_written or spec.is_optional or spec.may_be_number
         if not may_be_else and not isinstance(operands[name], Layout):
@@ -131,7 +127,7 @@ def two_tiles(to: Lowering, op: Operator, x: View, y: View, dtype: DType, mask: 
     Raises:
         RuleError: if the shapes do not broadcast.
     """
-    shape = _common(_axes_of(x.layout.shape), _axes_of(y.layout.shape))
+    shape = _common(axes_of(x.layout.shape), axes_of(y.layout.shape))
     x, y = (on_partitions(to, t, shape[0]) for t in (x, y))
     for tile, vector, reverse in ((x, y, False), (y, x, True)):
         if tile.layout.shape == shape and vector.layout.free_size == 1 < tile.layout.free_size:
@@ -155,7 +151,8 @@ def _common(x: tuple[int, ...], y: tuple[int, ...]) -> tuple[int, ...]:
         raise RuleError(f"shapes {list(x)} and {list(y)} do not broadcast", hint=hint) from None
 
 
-def _axes_of(shape: tuple[int, ...]) -> tuple[int, ...]:
+def axes_of(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """The shape of a tile: one axis is a column."""
     return shape if len(shape) > 1 else (*shape, 1)
 
 

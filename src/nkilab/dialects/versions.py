@@ -14,21 +14,13 @@ from .history import BETA1, NEWEST, RELEASES, VERSIONS, order
 
 
 class Form(Struct, frozen=True):
-    """A way of writing that not all versions accept.
+    """A way of writing that not all versions accept."""
 
-    Args:
-        name: how messages call it.
-        since: first version that accepts it; "" if the first did.
-        until: last version that accepts it; "" if it stays.
-        replacement: what to write instead, imperative.
-        source: release note or page.
-    """
-
-    name: str
-    since: str
-    until: str
-    replacement: str
-    source: str
+    name: str  # how messages call it
+    since: str  # first version that accepts it; "" if the first did
+    until: str  # last version that accepts it; "" if it stays
+    replacement: str  # what to write instead, imperative
+    source: str  # release note or page
 
 
 FORMS: dict[str, Form] = {

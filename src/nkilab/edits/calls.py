@@ -151,11 +151,7 @@ def _single(place: Place) -> tuple[str, Called]:
 
 
 def _reader(place: Place, name: str) -> tuple[ast.stmt, Called]:
-    """The one statement that reads a tile.
-
-    Raises:
-        Refusal: if there is another one.
-    """
+    """The one statement that reads a tile."""
     statements = {id(s): s for s in map(place.statement_of, place.readers(name))}
     if len(statements) != 1:
         raise Refusal(f"{len(statements)} statements read {name}; one would have to be the only reader")

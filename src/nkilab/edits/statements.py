@@ -22,17 +22,11 @@ class Refusal(Exception):
 
 @dataclass(frozen=True)
 class Called:
-    """A statement that calls an instruction or a function of `nl`, or that an operator says as much.
+    """A statement that calls an instruction or a function of `nl`, or that an operator says as much."""
 
-    Args:
-        name: below nki: "isa.activation".
-        call: the call, or the operation.
-        arguments: the expressions by the names of parameters.
-    """
-
-    name: str
-    call: ast.expr
-    arguments: dict[str, ast.expr] = field(default_factory=dict)
+    name: str  # below nki: "isa.activation"
+    call: ast.expr  # the call, or the operation
+    arguments: dict[str, ast.expr] = field(default_factory=dict)  # the expressions by the names of parameters
 
 
 class Place:

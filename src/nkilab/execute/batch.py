@@ -17,16 +17,11 @@ MOST_WAITING = 2048
 
 
 class Call(NamedTuple):
-    """A call to compute.
+    """A call to compute."""
 
-    Args:
-        compute: the meaning of its form.
-        arguments: arrays and values.
-        reads, writes: shadow bits of the storages that it touches, which are one where programs share memory.
-    """
-
-    compute: Callable[..., object]
-    arguments: Sequence[object]
+    compute: Callable[..., object]  # the meaning of its form
+    arguments: Sequence[object]  # arrays and values
+    # reads, writes: shadow bits of the storages that it touches, which are one where programs share memory
     reads: Sequence[Coverage]
     writes: Sequence[Coverage]
 

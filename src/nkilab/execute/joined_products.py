@@ -28,20 +28,14 @@ HIGHEST, LARGEST, DEEP = 1024, 1 << 30, 1 << 10
 
 
 class Product(NamedTuple):
-    """A product to compute.
+    """A product to compute."""
 
-    Args:
-        form: that has factors.
-        dst: the tile, float32[M, N].
-        stationary, moving: as stored, [K, M] and [K, N].
-        accumulates: whether it is added to what the tile holds.
-    """
-
-    form: Instruction
-    dst: np.ndarray
+    form: Instruction  # that has factors
+    dst: np.ndarray  # the tile, float32[M, N]
+    # stationary, moving: as stored, [K, M] and [K, N]
     stationary: np.ndarray
     moving: np.ndarray
-    accumulates: bool
+    accumulates: bool  # whether it is added to what the tile holds
 
 
 class Sum:

@@ -37,19 +37,12 @@ def packed(program: Program, timeline: Timeline) -> bytes:
 
 
 class Trace(Struct, frozen=True):
-    """What an NTFF file holds.
+    """What an NTFF file holds."""
 
-    Args:
-        path: of the file.
-        kernel: name of the kernel.
-        program_digest: of the program that was timed; see `neff.digest_of`.
-        timeline: when everything happened.
-    """
-
-    path: str
-    kernel: str
-    program_digest: str
-    timeline: Timeline
+    path: str  # of the file
+    kernel: str  # name of the kernel
+    program_digest: str  # of the program that was timed; see `neff.digest_of`
+    timeline: Timeline  # when everything happened
 
     def check_belongs_to(self, program: Program) -> None:
         """Compare the digest with that of a program.

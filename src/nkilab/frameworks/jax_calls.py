@@ -121,11 +121,7 @@ def _leave_out_of_stacks() -> None:
 
 
 def _as_jax(kernel: Kernel, call: Call, arrays: Sequence[Any]) -> list[Any]:
-    """The arrays of a call as arrays of JAX, those of NumPy as copies.
-
-    Raises:
-        UseError: if one is of another framework.
-    """
+    """The arrays of a call as arrays of JAX, those of NumPy as copies."""
     converted = []
     for slot, array in zip(call.slots, arrays, strict=True):
         if framework_of(array) not in ("jax", "numpy"):
@@ -140,11 +136,7 @@ def _as_jax(kernel: Kernel, call: Call, arrays: Sequence[Any]) -> list[Any]:
 def _called_back(
     kernel: Kernel, call: Call, outline: Outline, vmap_method: str
 ) -> Callable[..., tuple[Any, ...]]:
-    """A function from arrays to what a kernel returns, computed when the traced function runs.
-
-    Raises:
-        UseError: if the kernel writes an argument that it does not return, since JAX arrays never change.
-    """
+    """A function from arrays to what a kernel returns, computed when the traced function runs."""
     for name in outline.changed:
         if name not in outline.origins:
             raise UseError(

@@ -19,36 +19,23 @@ from ..tracebacks import public
 
 
 class Slot(Struct, frozen=True):
-    """Where an array stands in a call or a result.
+    """Where an array stands in a call or a result."""
 
-    Args:
-        number: of the array.
-        name: the parameter, or the place inside it.
-    """
-
-    number: int
-    name: str = ""
+    number: int  # of the array
+    name: str = ""  # the parameter, or the place inside it
 
     def __repr__(self) -> str:
         return self.name or f"#{self.number}"
 
 
 class Call(Struct, frozen=True):
-    """A call without its arrays.
+    """A call without its arrays."""
 
-    Args:
-        grid: program instances along each axis.
-        args: positional arguments, with slots for arrays.
-        kwargs: keyword arguments, likewise.
-        slots: of the arrays, in the order of the parameters.
-        constants: parameters that hold no array, by name.
-    """
-
-    grid: tuple[Any, ...]
-    args: tuple[Any, ...]
-    kwargs: dict[str, Any]
-    slots: tuple[Slot, ...]
-    constants: dict[str, Any]
+    grid: tuple[Any, ...]  # program instances along each axis
+    args: tuple[Any, ...]  # positional arguments, with slots for arrays
+    kwargs: dict[str, Any]  # keyword arguments, likewise
+    slots: tuple[Slot, ...]  # of the arrays, in the order of the parameters
+    constants: dict[str, Any]  # parameters that hold no array, by name
 
     def __str__(self) -> str:
         words = [*map(repr, self.args), *(f"{name}={value!r}" for name, value in self.kwargs.items())]
@@ -56,19 +43,12 @@ class Call(Struct, frozen=True):
 
 
 class Outline(Struct, frozen=True):
-    """What a call returns and writes, told from shapes alone.
+    """What a call returns and writes, told from shapes alone."""
 
-    Args:
-        results: of the kernel, with slots for arrays.
-        specs: of these arrays.
-        changed: parameters that the kernel writes.
-        origins: per array among the results the parameter that it is, or "".
-    """
-
-    results: Any
-    specs: tuple[ArraySpec, ...]
-    changed: tuple[str, ...] = ()
-    origins: tuple[str, ...] = ()
+    results: Any  # of the kernel, with slots for arrays
+    specs: tuple[ArraySpec, ...]  # of these arrays
+    changed: tuple[str, ...] = ()  # parameters that the kernel writes
+    origins: tuple[str, ...] = ()  # per array among the results the parameter that it is, or ""
 
 
 def taken_apart(
@@ -196,19 +176,12 @@ SAVES = ("inputs", "results")
 
 
 class Backward(Struct, frozen=True):
-    """How gradients are made of what a forward pass saved.
+    """How gradients are made of what a forward pass saved."""
 
-    Args:
-        name: of the kernel of the forward pass.
-        function: of the user's, or a wrapped kernel; None for none.
-        saves: what it is given before the gradients, of `SAVES`.
-        example: how one is given, for the message where there is none.
-    """
-
-    name: str
-    function: Any
-    saves: tuple[str, ...]
-    example: str
+    name: str  # of the kernel of the forward pass
+    function: Any  # of the user's, or a wrapped kernel; None for none
+    saves: tuple[str, ...]  # what it is given before the gradients, of `SAVES`
+    example: str  # how one is given, for the message where there is none
 
     def kept(self, inputs: Sequence[Any], results: Sequence[Any]) -> tuple[Any, ...]:
         """What is saved of a forward pass."""

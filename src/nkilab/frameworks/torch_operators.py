@@ -236,11 +236,7 @@ def _plain(value: Any) -> Any:
 
 
 def _check_tensors(kernel: Kernel, call: Call, tensors: list[Any]) -> None:
-    """Refuse what is no tensor on the CPU.
-
-    Raises:
-        UseError: names the argument.
-    """
+    """Refuse what is no tensor on the CPU."""
     for slot, tensor in zip(call.slots, tensors, strict=True):
         kind = framework_of(tensor)
         if kind != "torch":

@@ -52,22 +52,14 @@ def erfc(x: np.typing.ArrayLike) -> Any:
 
 
 class Activation(Struct, frozen=True, eq=False):
-    """One activation function.
+    """One activation function."""
 
-    Args:
-        name: as in nki.language.
-        function: float64 to float64.
-        low: smallest magnitude or value of the documented input range.
-        high: largest value of the documented input range.
-        is_by_magnitude: whether the range bounds the magnitude.
-        is_documented: whether nki.isa.activation lists it; the others only serve nki.language functions.
-    """
-
-    name: str
-    function: Callable[[Any], Any]
-    low: float = -np.inf
-    high: float = np.inf
-    is_by_magnitude: bool = False
+    name: str  # as in nki.language
+    function: Callable[[Any], Any]  # float64 to float64
+    low: float = -np.inf  # smallest magnitude or value of the documented input range
+    high: float = np.inf  # largest value of the documented input range
+    is_by_magnitude: bool = False  # whether the range bounds the magnitude
+    # whether nki.isa.activation lists it; the others only serve nki.language functions
     is_documented: bool = True
 
     def __str__(self) -> str:

@@ -14,57 +14,34 @@ from ..tiles.tile import Layout
 
 
 class Stage(Struct, frozen=True):
-    """A part of a collective whose bytes take one kind of link; one stage begins when the other is over.
+    """A part of a collective whose bytes take one kind of link; one stage begins when the other is over."""
 
-    Args:
-        link: see `machine.LINKS`.
-        moved_bytes: what a rank receives, which is as much as it sends.
-        latency_ns: of its hops.
-        bytes_per_ns: the most that the rank's links carry each way; 0 for no limit.
-        engines: how many of its DMA engines move them.
-        engine_bytes: what these read, or write: of a reduction both of its terms.
-        hbm_bytes: what crosses its HBM.
-    """
-
-    link: str
-    moved_bytes: int
-    latency_ns: float
-    bytes_per_ns: float
-    engines: int
-    engine_bytes: int
-    hbm_bytes: int
+    link: str  # see `machine.LINKS`
+    moved_bytes: int  # what a rank receives, which is as much as it sends
+    latency_ns: float  # of its hops
+    bytes_per_ns: float  # the most that the rank's links carry each way; 0 for no limit
+    engines: int  # how many of its DMA engines move them
+    engine_bytes: int  # what these read, or write: of a reduction both of its terms
+    hbm_bytes: int  # what crosses its HBM
 
 
 class Step(Struct, frozen=True):
-    """What one engine does for an instruction: one bar in the profiler.
+    """What one engine does for an instruction: one bar in the profiler."""
 
-    Args:
-        engine: "tensor", "vector", "scalar", "gpsimd" or "dma".
-        label: opcode as the vendor's profiler names it.
-        busy_ns: how long the engine accepts nothing else.
-        latency_ns: from then until the result is visible; DMA: hops on the way of a collective.
-        hidden_ns: of what runs beside the work of its engine, how long it keeps the next of its kind waiting.
-        descriptors: DMA only: elements of the transfer list.
-        descriptor_bytes: DMA only: contiguous bytes each moves.
-        stages: of a collective, one after another.
-        table: scalar only: the function table that must be loaded.
-        is_wide: vector only: whether it runs in a performance mode, more than an element a cycle.
-        array_tile: tensor only: a bit for each [32, 32] of the systolic array that it occupies; 0 for all.
-        widening: factor on the interval where the cost is assumed, 1 where it has a source.
-    """
-
-    engine: str
-    label: str
-    busy_ns: float = 0.0
-    latency_ns: float = 0.0
+    engine: str  # "tensor", "vector", "scalar", "gpsimd" or "dma"
+    label: str  # opcode as the vendor's profiler names it
+    busy_ns: float = 0.0  # how long the engine accepts nothing else
+    latency_ns: float = 0.0  # from then until the result is visible; DMA: hops on the way of a collective
+    # of what runs beside the work of its engine, how long it keeps the next of its kind waiting
     hidden_ns: float = 0.0
-    descriptors: int = 0
-    descriptor_bytes: int = 0
-    stages: tuple[Stage, ...] = ()
-    table: str = ""
-    is_wide: bool = False
+    descriptors: int = 0  # DMA only: elements of the transfer list
+    descriptor_bytes: int = 0  # DMA only: contiguous bytes each moves
+    stages: tuple[Stage, ...] = ()  # of a collective, one after another
+    table: str = ""  # scalar only: the function table that must be loaded
+    is_wide: bool = False  # vector only: whether it runs in a performance mode, more than an element a cycle
+    # tensor only: a bit for each [32, 32] of the systolic array that it occupies; 0 for all
     array_tile: int = 0
-    widening: float = 1.0
+    widening: float = 1.0  # factor on the interval where the cost is assumed, 1 where it has a source
 
     @property
     def moved_bytes(self) -> int:
@@ -75,20 +52,14 @@ class Step(Struct, frozen=True):
 
 
 class Example(Struct, frozen=True):
-    """Numbers written by hand, not by `compute`: shown on the page and checked by the tests.
+    """Numbers written by hand, not by `compute`: shown on the page and checked by the tests."""
 
-    Args:
-        operands: what it reads, by name: nested lists or a number.
-        expected: operands written, by name.
-        attributes: attributes and values, by name, as a user spells them.
-        dtypes: types of operands that are not float32.
-        registers: what the first lanes of fields of its register file hold afterwards, by field.
-    """
-
-    operands: Mapping[str, Any]
-    expected: Mapping[str, Any]
+    operands: Mapping[str, Any]  # what it reads, by name: nested lists or a number
+    expected: Mapping[str, Any]  # operands written, by name
+    # attributes and values, by name, as a user spells them
     attributes: Mapping[str, Any] = field(default_factory=dict)
-    dtypes: Mapping[str, str] = field(default_factory=dict)
+    dtypes: Mapping[str, str] = field(default_factory=dict)  # types of operands that are not float32
+    # what the first lanes of fields of its register file hold afterwards, by field
     registers: Mapping[str, Any] = field(default_factory=dict)
 
 

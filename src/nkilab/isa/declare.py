@@ -53,30 +53,19 @@ INTEGERS = tuple(d.name for d in DTYPES.values() if d.is_integer)
 
 
 class Operand(Struct, frozen=True):
-    """A tile that an instruction reads or writes.
+    """A tile that an instruction reads or writes."""
 
-    Args:
-        axes: names of its axes; the first is the partition. A last name with a star stands for all
-            remaining axes taken together; a last number is how many elements these hold; "*" alone is any
-            shape.
-        memories: where it may lie.
-        dtypes: names of the types it may have.
-        is_written: whether the instruction writes it.
-        is_optional: whether None may stand for it.
-        may_be_number: whether a Python number may stand for it (it then becomes a value).
-        most: how many tiles a list of them may hold; 0 where it is a tile and no list.
-        takes_rows: whether its rows may be chosen at run time, by a vector of indices.
-    """
-
+    # names of its axes; the first is the partition. A last name with a star stands for all remaining axes
+    # taken together; a last number is how many elements these hold; "*" alone is any shape
     axes: tuple[str, ...]
-    memories: tuple[str, ...]
-    dtypes: tuple[str, ...]
-    is_written: bool = False
-    is_optional: bool = False
-    may_be_number: bool = False
+    memories: tuple[str, ...]  # where it may lie
+    dtypes: tuple[str, ...]  # names of the types it may have
+    is_written: bool = False  # whether the instruction writes it
+    is_optional: bool = False  # whether None may stand for it
+    may_be_number: bool = False  # whether a Python number may stand for it (it then becomes a value)
     default: Any = REQUIRED
-    most: int = 0
-    takes_rows: bool = False
+    most: int = 0  # how many tiles a list of them may hold; 0 where it is a tile and no list
+    takes_rows: bool = False  # whether its rows may be chosen at run time, by a vector of indices
 
 
 def Out(
@@ -134,27 +123,19 @@ def ScalarOrVector(
 
 
 class Rule(Struct, frozen=True):
-    """A predicate over forms, the sentence that says it is broken, and a use that breaks it.
+    """A predicate over forms, the sentence that says it is broken, and a use that breaks it."""
 
-    Args:
-        sentence: present tense, what is wrong and what is allowed.
-        source: page and heading; written "" for the page of the instruction, ", heading" for a heading of it.
-        broken_by: changes to the smallest legal use: "operand.memory", "operand.dtype", "operand.shape",
-            "operand.start" (a partition), "operand" (a number or None), an attribute, or an axis (its size),
-            each with a value. Empty where the chips named do not have the instruction.
-        holds: True if a form keeps the rule.
-        hint: one thing to do, or "".
-        key: under which AWS documents the error, or "".
-        chips: on which the counterexample breaks it; all if empty.
-    """
-
-    sentence: str
+    sentence: str  # present tense, what is wrong and what is allowed
+    # page and heading; written "" for the page of the instruction, ", heading" for a heading of it
     source: str
+    # changes to the smallest legal use: "operand.memory", "operand.dtype", "operand.shape", "operand.start"
+    # (a partition), "operand" (a number or None), an attribute, or an axis (its size), each with a value.
+    # Empty where the chips named do not have the instruction
     broken_by: Mapping[str, Any]
-    holds: Callable[[Any], bool]
-    hint: str = ""
-    key: str = ""
-    chips: tuple[str, ...] = ()
+    holds: Callable[[Any], bool]  # True if a form keeps the rule
+    hint: str = ""  # one thing to do, or ""
+    key: str = ""  # under which AWS documents the error, or ""
+    chips: tuple[str, ...] = ()  # on which the counterexample breaks it; all if empty
 
 
 def rule(

@@ -37,15 +37,10 @@ class Collective(Protocol):
 
 
 class Passes(NamedTuple):
-    """What a received byte costs a rank, of what HBM and DMA engines do.
+    """What a received byte costs a rank, of what HBM and DMA engines do."""
 
-    Args:
-        hbm: how often it, or what it is reduced with, is read from HBM or written there.
-        engines: bytes that DMA engines read for it, or write, whichever are more.
-    """
-
-    hbm: float
-    engines: float
+    hbm: float  # how often it, or what it is reduced with, is read from HBM or written there
+    engines: float  # bytes that DMA engines read for it, or write, whichever are more
 
 
 # a gather reads and writes a byte; a reduction reads what came and what is its own, and writes the sum

@@ -15,25 +15,15 @@ from ..errors import RuleError, did_you_mean
 
 
 class Operator(Struct, frozen=True, eq=False):
-    """One math operator.
+    """One math operator."""
 
-    Args:
-        name: as in nki.language.
-        function: over float32 arrays (arithmetic) or integer arrays (bitvec).
-        is_bitvec: whether it works on bit patterns of integers.
-        reduces: whether a reduction may use it.
-        is_unary: whether it takes one input.
-        engines: engines that can run it.
-        since: first chip generation; 2 is trn1.
-    """
-
-    name: str
-    function: Callable[..., Any]
-    is_bitvec: bool = False
-    reduces: bool = False
-    is_unary: bool = False
-    engines: tuple[str, ...] = ("vector",)
-    since: int = 2
+    name: str  # as in nki.language
+    function: Callable[..., Any]  # over float32 arrays (arithmetic) or integer arrays (bitvec)
+    is_bitvec: bool = False  # whether it works on bit patterns of integers
+    reduces: bool = False  # whether a reduction may use it
+    is_unary: bool = False  # whether it takes one input
+    engines: tuple[str, ...] = ("vector",)  # engines that can run it
+    since: int = 2  # first chip generation; 2 is trn1
 
     def __str__(self) -> str:
         return self.name

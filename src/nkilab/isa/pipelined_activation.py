@@ -162,16 +162,13 @@ class Activate2(Instruction):
             result, warning = applied(self.op, wide)
         store(dst, result, self.dst.dtype)
         active = registers[self.dst.start_partition :][: dst.shape[0]]
-        self._reduce(result, active)
-        read_out(reduce_res, active, self.reduce_res)
-        return warning
-
-    def _reduce(self, result: Any, active: Any) -> None:
         if self.reduce_cmd in ("reset", "reset_reduce"):
             active[...] = 0.0 if self.reduce_op is None else REDUCTIONS[self.reduce_op.name]
         if self.reduce_cmd in ("reduce", "reset_reduce"):
             rows = _folded(self.reduce_op, result.reshape(len(active), -1))
             active[...] = self.reduce_op.function(active, rows)
+        read_out(reduce_res, active, self.reduce_res)
+        return warning
 
     def cost(self) -> list[Step]:
         # assumed: as activation, an element a cycle; reading the registers out is a second instruction

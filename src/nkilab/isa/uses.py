@@ -22,21 +22,14 @@ Use = dict[str, Any]
 
 
 class Tile(Struct, frozen=True):
-    """What a tile of a use is, before there is a storage for it.
+    """What a tile of a use is, before there is a storage for it."""
 
-    Args:
-        shape: in elements; the first axis is the partition.
-        dtype: name of the type.
-        memory: where it lies.
-        start: its first partition.
-        index: the tile whose elements choose its rows at run time, or the one element an offset; None if its
-            address is known.
-    """
-
-    shape: tuple[int, ...]
-    dtype: str = "float32"
-    memory: str = "sbuf"
-    start: int = 0
+    shape: tuple[int, ...]  # in elements; the first axis is the partition
+    dtype: str = "float32"  # name of the type
+    memory: str = "sbuf"  # where it lies
+    start: int = 0  # its first partition
+    # the tile whose elements choose its rows at run time, or the one element an offset; None if its address
+    # is known
     index: Tile | None = None
 
     def layout(self) -> Layout:

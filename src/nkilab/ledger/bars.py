@@ -17,19 +17,12 @@ _BUSY = ("tensor_active_percent", "vector_active_percent", "scalar_active_percen
 
 @dataclass(frozen=True)
 class Bar:
-    """A demand on the model, and what was reached.
+    """A demand on the model, and what was reached."""
 
-    Args:
-        name: what is demanded.
-        demand: the value to reach, in words.
-        reached: the value reached, in words; "" if it was not measured.
-        is_met: whether it is met.
-    """
-
-    name: str
-    demand: str
-    reached: str
-    is_met: bool
+    name: str  # what is demanded
+    demand: str  # the value to reach, in words
+    reached: str  # the value reached, in words; "" if it was not measured
+    is_met: bool  # whether it is met
 
 
 def bars_of(compared: Sequence[Compared], grids: Iterable[Grid], left: Mapping[str, float]) -> list[Bar]:

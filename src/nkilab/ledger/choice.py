@@ -17,19 +17,12 @@ EQUAL = 0.001
 
 @dataclass(frozen=True, order=True)
 class Demand:
-    """What a point asks of memory; less is more robust, and what stands first decides first.
+    """What a point asks of memory; less is more robust, and what stands first decides first."""
 
-    Args:
-        spilled_bytes: saved to HBM and loaded again, because SBUF does not hold everything.
-        sbuf_bytes: the most per partition in use at once.
-        transfers: of DMA.
-        dma_bytes: that they move.
-    """
-
-    spilled_bytes: int
-    sbuf_bytes: int
-    transfers: int
-    dma_bytes: int
+    spilled_bytes: int  # saved to HBM and loaded again, because SBUF does not hold everything
+    sbuf_bytes: int  # the most per partition in use at once
+    transfers: int  # of DMA
+    dma_bytes: int  # that they move
 
 
 NOTHING = Demand(0, 0, 0, 0)

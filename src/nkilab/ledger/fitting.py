@@ -8,7 +8,7 @@ about, and no row moves a constant that is documented.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import exp, log
 from statistics import mean
@@ -18,6 +18,7 @@ import numpy as np
 from ..errors import UsageError
 from ..machine import FREE, Machine
 from ..machine.file import MachineFile
+from ..progress import phase
 from .predict import Judged
 
 # How far a constant may be off, relatively, by its certainty: one standard deviation.
@@ -30,25 +31,18 @@ STEP = 0.1
 OUTLIER = 2.0
 ROUNDS = 4
 
-Progress = Callable[[int, int], None]
-
 
 @dataclass(frozen=True)
 class Fitted:
-    """Constants that were fitted.
+    """Constants that were fitted."""
 
-    Args:
-        machine: the chip with them.
-        changed: by name, the value before and after, of those that moved by more than a thousandth.
-        before, after: mean absolute relative error of the rows.
-        rows: how many there were.
-    """
-
-    machine: Machine
+    machine: Machine  # the chip with them
+    # by name, the value before and after, of those that moved by more than a thousandth
     changed: dict[str, tuple[float, float]]
+    # before, after: mean absolute relative error of the rows
     before: float
     after: float
-    rows: int
+    rows: int  # how many there were
 
     def file(self, measured_in: str) -> MachineFile:
         """The machine file that holds them."""
@@ -61,19 +55,12 @@ class Fitted:
 
 @dataclass(frozen=True)
 class Sensitivities:
-    """Predictions of rows, and how they change with the constants.
+    """Predictions of rows, and how they change with the constants."""
 
-    Args:
-        rows: what was measured.
-        names: of the constants.
-        log_ratio: per row, log(predicted / measured).
-        slopes: [rows, constants], the change of log(predicted) by that of log(constant).
-    """
-
-    rows: Sequence[Judged]
-    names: tuple[str, ...]
-    log_ratio: np.ndarray
-    slopes: np.ndarray
+    rows: Sequence[Judged]  # what was measured
+    names: tuple[str, ...]  # of the constants
+    log_ratio: np.ndarray  # per row, log(predicted / measured)
+    slopes: np.ndarray  # [rows, constants], the change of log(predicted) by that of log(constant)
 
     def change(self, machine: Machine, moved: np.ndarray, keep: np.ndarray | None = None) -> np.ndarray:
         """Log changes of the constants that fit best, in linear approximation.
@@ -102,27 +89,23 @@ def free_constants(machine: Machine) -> tuple[str, ...]:
     return tuple(n for n in FREE if SPREAD[getattr(machine, n).certainty] and machine[n])
 
 
-def sensitivities(
-    rows: Sequence[Judged], machine: Machine, names: Sequence[str], progress: Progress | None = None
-) -> Sensitivities:
+def sensitivities(rows: Sequence[Judged], machine: Machine, names: Sequence[str]) -> Sensitivities:
     """Predict rows under a machine, and under machines with one constant changed at a time."""
     base = _log_ratios(rows, machine)
-    slopes = np.zeros((len(rows), len(names)))
-    for column, name in enumerate(names):
-        if progress:
-            progress(column, len(names))
-        nudged = changed(machine, {name: STEP})
-        slopes[:, column] = (_log_ratios(rows, nudged) - base) / STEP
+    slopes, column = np.zeros((len(rows), len(names))), 0
+    with phase("fitting", lambda: column, len(names), "constants"):
+        for column, name in enumerate(names):
+            nudged = changed(machine, {name: STEP})
+            slopes[:, column] = (_log_ratios(rows, nudged) - base) / STEP
     return Sensitivities(rows, tuple(names), base, slopes)
 
 
-def fit(rows: Sequence[Judged], machine: Machine, progress: Progress | None = None) -> Fitted:
+def fit(rows: Sequence[Judged], machine: Machine) -> Fitted:
     """Fit the free constants of a machine to measurements.
 
     Args:
         rows: of its chip.
         machine: with the constants as they are known.
-        progress: is told how many predictions are done, of how many.
 
     Raises:
         UsageError: if there are no rows, or not all are of its chip.
@@ -138,9 +121,9 @@ def fit(rows: Sequence[Judged], machine: Machine, progress: Progress | None = No
     names = free_constants(machine)
     moved = np.zeros(len(names))
     first = best = _log_ratios(rows, machine)
-    for round_number in range(ROUNDS):
+    for _ in range(ROUNDS):
         now = changed(machine, dict(zip(names, moved, strict=True)))
-        slopes = sensitivities(rows, now, names, _counted(progress, round_number, len(names)))
+        slopes = sensitivities(rows, now, names)
         moved, tried = _searched(slopes, machine, moved)
         gained = _size(best) - _size(tried)
         best = tried
@@ -158,7 +141,7 @@ def changed(machine: Machine, log_changes: Mapping[str, float]) -> Machine:
 
 
 def leave_one_structure_out(
-    rows: Sequence[Judged], whole: Sequence[Judged], machine: Machine, progress: Progress | None = None
+    rows: Sequence[Judged], whole: Sequence[Judged], machine: Machine
 ) -> dict[str, dict[str, float]]:
     """How far predictions are off for kernels of structures that the constants were not fitted to.
 
@@ -169,14 +152,13 @@ def leave_one_structure_out(
         rows: that constants may be fitted to, of one chip.
         whole: the kernels that are predicted; structures of a single one as well.
         machine: with the constants as they are known.
-        progress: is told how many constants have been looked at.
 
     Returns:
         Per structure, and row of it, predicted / measured - 1.
     """
     rows = [one for one in rows if not one.row.contradicts]
     names = free_constants(machine)
-    slopes = sensitivities(rows, machine, names, progress)
+    slopes = sensitivities(rows, machine, names)
     result: dict[str, dict[str, float]] = {}
     for structure in dict.fromkeys(one.row.structure for one in whole):
         keep = np.array([one.row.structure != structure for one in rows], np.bool_)
@@ -211,9 +193,3 @@ def _size(log_ratio: np.ndarray) -> float:
 
 def _error(log_ratio: np.ndarray) -> float:
     return mean(abs(exp(x) - 1) for x in log_ratio.tolist())
-
-
-def _counted(progress: Progress | None, round_number: int, count: int) -> Progress | None:
-    if progress is None:
-        return None
-    return lambda done, _: progress(round_number * count + done, ROUNDS * count)

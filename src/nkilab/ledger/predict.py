@@ -25,19 +25,12 @@ Programs = tuple[Program, ...]
 
 @dataclass(frozen=True)
 class Judged:
-    """A measured quantity and what predicts it: all that fitting constants needs to know of a row.
+    """A measured quantity and what predicts it: all that fitting constants needs to know of a row."""
 
-    Args:
-        row: where it stands.
-        metric: which of the row's quantities.
-        measured: its value, in the unit that the metric's name carries.
-        predict: the same predicted under a chip's row with whatever constants.
-    """
-
-    row: Row
-    metric: str
-    measured: float
-    predict: Callable[[Machine], float]
+    row: Row  # where it stands
+    metric: str  # which of the row's quantities
+    measured: float  # its value, in the unit that the metric's name carries
+    predict: Callable[[Machine], float]  # the same predicted under a chip's row with whatever constants
 
 
 class Predictor:
@@ -60,7 +53,8 @@ class Predictor:
         """What a call of a row traces on its chip."""
         named, args = row.calls[call].kernel, row.calls[call].args
         is_static = row.options.get("dge") == "static"
-        over = _ranks(row)
+        where = row.options.get("topology")
+        over = row.options.get("ranks", 1), Topology(*where) if where else None
         words = repr((args, sorted(row.keywords.items()), row.options.get("constants")))
         key = (named, row.chip, is_static, over, words)
         known = self._programs.get(key)
@@ -145,12 +139,6 @@ def measured_machine(row: Row, machine: Machine) -> Machine:
 def _times_alone_differ(machine: Machine, other: Machine) -> bool:
     facts = other.facts()
     return all(fact.value == facts[name].value or name in FREE for name, fact in machine.facts().items())
-
-
-def _ranks(row: Row) -> tuple[int, Topology | None]:
-    """How many ranks run the kernel of a row, and where they lie."""
-    where = row.options.get("topology")
-    return row.options.get("ranks", 1), Topology(*where) if where else None
 
 
 def _launched(

@@ -26,20 +26,14 @@ Predict = Callable[[Row, Sequence[Estimate]], float]
 
 @dataclass(frozen=True)
 class Quantity:
-    """Something that is measured on hardware and predicted by an estimate.
+    """Something that is measured on hardware and predicted by an estimate."""
 
-    Args:
-        name: as rows give it; its end is the unit.
-        sort: "time" for times with an interval, "activity" for times and shares of engines, "count" for
-            numbers of bytes, transfers and instructions, which have no error of the clock.
-        base: what lies between the first and last moment measured.
-        predict: the same of the estimates of a row's calls.
-    """
-
-    name: str
+    name: str  # as rows give it; its end is the unit
+    # "time" for times with an interval, "activity" for times and shares of engines, "count" for numbers of
+    # bytes, transfers and instructions, which have no error of the clock
     sort: str
-    base: str
-    predict: Predict
+    base: str  # what lies between the first and last moment measured
+    predict: Predict  # the same of the estimates of a row's calls
 
     @property
     def has_host(self) -> bool:

@@ -28,13 +28,9 @@ TRIALS, SEEDS = 20, range(4)
 
 @dataclass(frozen=True)
 class Grid:
-    """Measurements of one kernel that differ in block sizes alone.
+    """Measurements of one kernel that differ in block sizes alone."""
 
-    Args:
-        compared: one per setting, measured and predicted.
-    """
-
-    compared: tuple[Compared, ...]
+    compared: tuple[Compared, ...]  # one per setting, measured and predicted
 
     @property
     def name(self) -> str:

@@ -12,86 +12,55 @@ TRUSTS = ("A", "B", "C", "D")
 
 @dataclass(frozen=True)
 class Source:
-    """Where measurements were published.
+    """Where measurements were published."""
 
-    Args:
-        name: what rows call it.
-        ref: repository and file, or page.
-        commit: full or abbreviated; "" for a page.
-        link: address.
-    """
-
-    name: str
-    ref: str
-    commit: str = ""
-    link: str = ""
+    name: str  # what rows call it
+    ref: str  # repository and file, or page
+    commit: str = ""  # full or abbreviated; "" for a page
+    link: str = ""  # address
 
 
 @dataclass(frozen=True)
 class Call:
-    """One call of a kernel.
+    """One call of a kernel."""
 
-    Args:
-        kernel: "module.function" of `ledger.kernels`, or "FILE.py:KERNEL" beside the ledger.
-        args: positional arguments, as written.
-    """
-
-    kernel: str
-    args: tuple[Any, ...]
+    kernel: str  # "module.function" of `ledger.kernels`, or "FILE.py:KERNEL" beside the ledger
+    args: tuple[Any, ...]  # positional arguments, as written
 
 
 @dataclass(frozen=True)
 class Row:
-    """One measurement of one kernel.
+    """One measurement of one kernel."""
 
-    Args:
-        id: unique name.
-        family: what it is ranked with.
-        kernel: what calls that name none call.
-        calls: most rows have one.
-        keywords: keyword arguments of every call.
-        chip: name of the chip.
-        dialect: spelling and version that the measured kernel had.
-        options: how it was compiled and measured: dge, middle_end, capture, ...; of a launch on several ranks
-            how many `ranks`, and `topology`, how many of them share a chip and a node.
-        measured: by quantity, in the quantity's unit; the first is the one that the row stands for.
-        source: where it was published.
-        hardware: instance and cores.
-        trust: A official tool output or device clock with exact source, B self-reported or decoded with exact
-            source, C partly uncertain, D bounds only.
-        split: "fit" rows may be used to fit constants, "judge" rows never, "context" rows neither.
-        noise: relative spread of repeated measurements.
-        kind: "kernel", "instruction" for what isolates a single instruction or transfer, or "collective" for
-            one of several ranks.
-        label: opcode that an instruction row looks at.
-        units: per call, how many of what is measured it holds, where a quantity is a difference of calls.
-        notes: what else is known.
-        contradicts: rows that cannot all be right together with this one.
-        reason: why the model may be off by more than 35 %; "" if it may not.
-        line: of the file it was read from.
-    """
-
-    id: str
-    family: str
-    kernel: str
-    calls: tuple[Call, ...]
+    id: str  # unique name
+    family: str  # what it is ranked with
+    kernel: str  # what calls that name none call
+    calls: tuple[Call, ...]  # most rows have one
+    # by quantity, in the quantity's unit; the first is the one that the row stands for
     measured: dict[str, float]
-    source: Source
-    chip: str
-    dialect: str
+    source: Source  # where it was published
+    chip: str  # name of the chip
+    dialect: str  # spelling and version that the measured kernel had
+    # A official tool output or device clock with exact source, B self-reported or decoded with exact source,
+    # C partly uncertain, D bounds only
     trust: str
-    split: str
-    noise: float
+    split: str  # "fit" rows may be used to fit constants, "judge" rows never, "context" rows neither
+    noise: float  # relative spread of repeated measurements
+    # "kernel", "instruction" for what isolates a single instruction or transfer, or "collective" for one of
+    # several ranks
     kind: str = "kernel"
-    keywords: dict[str, Any] = field(default_factory=dict)
+    keywords: dict[str, Any] = field(default_factory=dict)  # keyword arguments of every call
+    # how it was compiled and measured: dge, middle_end, capture, ...; of a launch on several ranks how many
+    # `ranks`, and `topology`, how many of them share a chip and a node
     options: dict[str, Any] = field(default_factory=dict)
-    hardware: str = ""
-    label: str = ""
+    hardware: str = ""  # instance and cores
+    label: str = ""  # opcode that an instruction row looks at
+    # per call, how many of what is measured it holds, where a quantity is a difference of calls
     units: tuple[int, ...] = ()
-    notes: str = ""
-    contradicts: tuple[str, ...] = ()
-    reason: str = ""
-    line: int = 0
+    notes: str = ""  # what else is known
+    contradicts: tuple[str, ...] = ()  # rows that cannot all be right together with this one
+    reason: str = ""  # why the model may be off by more than 35 %; "" if it may not
+    line: int = 0  # of the file it was read from
 
     @property
     def structure(self) -> str:

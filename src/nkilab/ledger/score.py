@@ -15,24 +15,17 @@ from .row import Row
 
 @dataclass(frozen=True)
 class Compared:
-    """One quantity of one row, measured and predicted.
+    """One quantity of one row, measured and predicted."""
 
-    Args:
-        row: where it stands.
-        metric: the quantity.
-        measured, predicted: in its unit.
-        interval: between which the model believes the value to lie; None for what has no interval.
-        bound: what bounds the kernel, as the estimate says.
-        demand: what it asks of memory.
-    """
-
-    row: Row
-    metric: str
+    row: Row  # where it stands
+    metric: str  # the quantity
+    # measured, predicted: in its unit
     measured: float
     predicted: float
+    # between which the model believes the value to lie; None for what has no interval
     interval: tuple[float, float] | None
-    bound: str
-    demand: Demand = NOTHING
+    bound: str  # what bounds the kernel, as the estimate says
+    demand: Demand = NOTHING  # what it asks of memory
 
     @property
     def error(self) -> float:
@@ -80,23 +73,15 @@ class Compared:
 
 @dataclass(frozen=True)
 class Score:
-    """How good a set of comparisons is.
+    """How good a set of comparisons is."""
 
-    Args:
-        settings: how many there are, several measurements of one setting counting once.
-        mape: mean of the absolute relative errors, one value per setting.
-        tau: per family of at least two settings that differ beyond noise, Kendall's rank correlation.
-        worst: the comparison that is off most.
-        coverage: share of measured values inside their intervals.
-        half_width: median half-width of the intervals, relative.
-    """
-
-    settings: int
-    mape: float
+    settings: int  # how many there are, several measurements of one setting counting once
+    mape: float  # mean of the absolute relative errors, one value per setting
+    # per family of at least two settings that differ beyond noise, Kendall's rank correlation
     tau: dict[str, float]
-    worst: Compared
-    coverage: float
-    half_width: float
+    worst: Compared  # the comparison that is off most
+    coverage: float  # share of measured values inside their intervals
+    half_width: float  # median half-width of the intervals, relative
 
 
 def score_of(compared: Sequence[Compared]) -> Score | None:

@@ -29,17 +29,11 @@ HINT = "write one with `nkilab calibrate --from LEDGER.yaml -o MACHINE.yaml`; do
 
 
 class MachineFile(Struct, frozen=True):
-    """What a machine file says.
+    """What a machine file says."""
 
-    Args:
-        chip: whose constants they are.
-        constants: by name, in the unit that the name carries.
-        source: where they come from.
-    """
-
-    chip: str
-    constants: Mapping[str, float] = field(default_factory=dict)
-    source: str = ""
+    chip: str  # whose constants they are
+    constants: Mapping[str, float] = field(default_factory=dict)  # by name, in the unit that the name carries
+    source: str = ""  # where they come from
 
     def machine(self, name: str) -> Machine:
         """The chip with these constants; `name` is how results call it."""

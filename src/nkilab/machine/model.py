@@ -13,17 +13,11 @@ Certainty = Literal["documented", "measured", "fitted", "assumed"]
 
 
 class Fact(Struct, frozen=True):
-    """A number about a chip.
+    """A number about a chip."""
 
-    Args:
-        value: in the unit that the field's name carries.
-        certainty: documented (AWS says so), measured (published measurement), fitted, or assumed.
-        source: page and heading, or where the measurement was published.
-    """
-
-    value: float
-    certainty: Certainty
-    source: str
+    value: float  # in the unit that the field's name carries
+    certainty: Certainty  # documented (AWS says so), measured (published measurement), fitted, or assumed
+    source: str  # page and heading, or where the measurement was published
 
 
 def documented(value: float, source: str) -> Fact:

@@ -18,17 +18,11 @@ LINKS = ("chip", "neuronlink", "network")
 
 
 class Span(NamedTuple):
-    """How far the ranks of a group spread; on each of these chips lie as many of them.
+    """How far the ranks of a group spread; on each of these chips lie as many of them."""
 
-    Args:
-        chips: of each node, with ranks of the group.
-        nodes: with ranks of the group.
-        sharing: ranks that share the links of one chip, those of other groups included.
-    """
-
-    chips: int = 1
-    nodes: int = 1
-    sharing: int = 1
+    chips: int = 1  # of each node, with ranks of the group
+    nodes: int = 1  # with ranks of the group
+    sharing: int = 1  # ranks that share the links of one chip, those of other groups included
 
 
 class Topology(Struct, frozen=True):

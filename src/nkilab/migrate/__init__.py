@@ -23,17 +23,11 @@ from .source import Edit, Source, Use, applied, read, unified
 
 
 class Recognition(Struct, frozen=True):
-    """What a file is written for.
+    """What a file is written for."""
 
-    Args:
-        spelling: "neuronxcc", "nki", or "" where it uses neither.
-        version: taken for it; "" where it uses neither.
-        accepted_by: every version that accepts all that it uses.
-    """
-
-    spelling: str
-    version: str
-    accepted_by: tuple[str, ...]
+    spelling: str  # "neuronxcc", "nki", or "" where it uses neither
+    version: str  # taken for it; "" where it uses neither
+    accepted_by: tuple[str, ...]  # every version that accepts all that it uses
 
 
 def recognised(source: Source, spelling: str = "") -> Recognition:

@@ -30,27 +30,16 @@ Find = Callable[[Source, str], Iterator[Place]]
 
 @dataclass(frozen=True)
 class Change:
-    """One thing that differs between two versions at one place.
+    """One thing that differs between two versions at one place."""
 
-    Args:
-        line: of the file, from 1.
-        column: in characters, from 1.
-        severity: "must" (refused there), "silent" (accepted, with another meaning), "advice" (works).
-        what: what stands there.
-        why: what the versions make of it.
-        replacement: what to write, imperative; "" if nothing is known.
-        source: document.
-        edits: the mechanical rewrite, () if there is none.
-    """
-
-    line: int
-    column: int
-    severity: str
-    what: str
-    why: str
-    replacement: str = ""
-    source: str = ""
-    edits: tuple[Edit, ...] = ()
+    line: int  # of the file, from 1
+    column: int  # in characters, from 1
+    severity: str  # "must" (refused there), "silent" (accepted, with another meaning), "advice" (works)
+    what: str  # what stands there
+    why: str  # what the versions make of it
+    replacement: str = ""  # what to write, imperative; "" if nothing is known
+    source: str = ""  # document
+    edits: tuple[Edit, ...] = ()  # the mechanical rewrite, () if there is none
 
 
 def change(
@@ -68,27 +57,16 @@ def crosses(before: str, after: str, version: str) -> bool:
 
 
 class Rule(Struct, frozen=True):
-    """One change between versions that shows in the form of a file.
+    """One change between versions that shows in the form of a file."""
 
-    Args:
-        version: the first in which it holds.
-        severity: as in `Change`.
-        find: gives the places, for the version that is left.
-        why: what changed.
-        replacement: what to write, imperative.
-        source: document.
-        until: the last version in which it holds; "" if it stays.
-        only_from: versions that it is about; () for all before `version`.
-    """
-
-    version: str
-    severity: str
-    find: Find
-    why: str
-    replacement: str
-    source: str
-    until: str = ""
-    only_from: tuple[str, ...] = ()
+    version: str  # the first in which it holds
+    severity: str  # as in `Change`
+    find: Find  # gives the places, for the version that is left
+    why: str  # what changed
+    replacement: str  # what to write, imperative
+    source: str  # document
+    until: str = ""  # the last version in which it holds; "" if it stays
+    only_from: tuple[str, ...] = ()  # versions that it is about; () for all before `version`
 
     def holds(self, before: str, after: str) -> bool:
         """Whether it lies between two versions."""

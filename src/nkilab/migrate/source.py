@@ -42,21 +42,13 @@ class Edit:
 
 @dataclass(frozen=True)
 class Use:
-    """One place where a name of NKI stands.
-
-    Args:
-        node: the expression.
-        spelling: "neuronxcc" or "nki".
-        name: in the tables of `history`; "" for a module.
-        call: the call that it is the function of, if it is.
-        function: the innermost function around it.
-    """
+    """One place where a name of NKI stands."""
 
     node: ast.expr
-    spelling: str
-    name: str
-    call: ast.Call | None = None
-    function: Function | None = None
+    spelling: str  # "neuronxcc" or "nki"
+    name: str  # in the tables of `history`; "" for a module
+    call: ast.Call | None = None  # the call that it is the function of, if it is
+    function: Function | None = None  # the innermost function around it
 
 
 @dataclass

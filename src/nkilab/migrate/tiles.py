@@ -20,21 +20,13 @@ _NO_TILE = {"language.arange", "language.mgrid", "language.ds", "language.par_di
 
 
 class Creation(Struct, frozen=True):
-    """What is known of a tile from the call that made it.
+    """What is known of a tile from the call that made it."""
 
-    Args:
-        memory: "sbuf", "psum", "hbm", "private_hbm", "shared_hbm"; "" if it cannot be told.
-        dtype: name; "" if it cannot be told.
-        rank: number of axes; 0 if it cannot be told.
-        call: the call.
-        creator: name in the tables of `history`.
-    """
-
-    memory: str
-    dtype: str
-    rank: int
+    memory: str  # "sbuf", "psum", "hbm", "private_hbm", "shared_hbm"; "" if it cannot be told
+    dtype: str  # name; "" if it cannot be told
+    rank: int  # number of axes; 0 if it cannot be told
     call: ast.Call
-    creator: str
+    creator: str  # name in the tables of `history`
 
     @property
     def is_on_chip(self) -> bool:

@@ -54,18 +54,13 @@ class Section:
 
 @dataclass(frozen=True)
 class Page:
-    """One page.
+    """One page."""
 
-    Args:
-        name: what it is about, as a user spells it.
-        kind: "instruction", "rule", "error key", "metric", "chip", "data type", "operator",
-            "activation function", "bound", "finding" or "index".
-        sections: in reading order.
-    """
-
-    name: str
+    name: str  # what it is about, as a user spells it
+    # "instruction", "rule", "error key", "metric", "chip", "data type", "operator", "activation function",
+    # "bound", "finding" or "index"
     kind: str
-    sections: tuple[Section, ...]
+    sections: tuple[Section, ...]  # in reading order
 
 
 def code(word: object) -> str:

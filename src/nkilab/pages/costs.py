@@ -106,27 +106,16 @@ class RememberingMachine:
 
 @dataclass(frozen=True)
 class StepCost:
-    """What one step of an example takes on one chip.
+    """What one step of an example takes on one chip."""
 
-    Args:
-        chip: name of its row.
-        step: as the declaration has it.
-        busy_ns: how long the engine, or the DMA engines together, accept nothing else.
-        busy: its formula.
-        latency_ns: what passes from then until the result is visible.
-        latency: its formula, or "" if there is none.
-        facts: names of the chip's facts in both formulas.
-        certainty: the least certain of the formula and the facts.
-    """
-
-    chip: str
-    step: Step
-    busy_ns: float
-    busy: str
-    latency_ns: float
-    latency: str
-    facts: frozenset[str]
-    certainty: str
+    chip: str  # name of its row
+    step: Step  # as the declaration has it
+    busy_ns: float  # how long the engine, or the DMA engines together, accept nothing else
+    busy: str  # its formula
+    latency_ns: float  # what passes from then until the result is visible
+    latency: str  # its formula, or "" if there is none
+    facts: frozenset[str]  # names of the chip's facts in both formulas
+    certainty: str  # the least certain of the formula and the facts
 
 
 @dataclass(frozen=True)

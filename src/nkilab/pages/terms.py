@@ -9,31 +9,19 @@ import msgspec
 
 
 class Term(msgspec.Struct, frozen=True):
-    """A word.
+    """A word."""
 
-    Args:
-        meaning: whole sentences.
-        remedy: what to do with it, or where it costs too much.
-        others: words that mean the same.
-        pages: names that `nkilab explain` knows and that go on from here.
-    """
-
-    meaning: str
-    remedy: str
-    others: tuple[str, ...] = ()
-    pages: tuple[str, ...] = ()
+    meaning: str  # whole sentences
+    remedy: str  # what to do with it, or where it costs too much
+    others: tuple[str, ...] = ()  # words that mean the same
+    pages: tuple[str, ...] = ()  # names that `nkilab explain` knows and that go on from here
 
 
 class Glossary(msgspec.Struct, frozen=True):
-    """The file.
+    """The file."""
 
-    Args:
-        remedies: what makes a metric better, by a part of its name; the first that fits.
-        words: by name.
-    """
-
-    remedies: dict[str, str]
-    words: dict[str, Term]
+    remedies: dict[str, str]  # what makes a metric better, by a part of its name; the first that fits
+    words: dict[str, Term]  # by name
 
 
 @cache

@@ -196,7 +196,8 @@ def _float_facts(info: ml_dtypes.finfo, dtype: DType | None = None) -> list[str]
     largest = float(info.max)
     if dtype is TFLOAT32:
         largest = (2 - 2.0**-mantissa) * 2.0**127
-    has_infinity, has_nan = _specials(np.dtype(info.dtype))
+    infinite, nan = np.array([np.inf, np.nan], np.float32).astype(np.dtype(info.dtype)).astype(np.float32)
+    has_infinity, has_nan = bool(np.isinf(infinite)), bool(np.isnan(nan))
     kinds_of_values = [word for word, has in (("infinity", has_infinity), ("NaN", has_nan)) if has]
     return [
         f"sign, exponent and mantissa bits: {int(float(info.min) < 0)}, {int(info.nexp)}, {mantissa}",
@@ -205,9 +206,3 @@ def _float_facts(info: ml_dtypes.finfo, dtype: DType | None = None) -> list[str]
         f"from 1 to the next: `2**-{mantissa}`",
         f"has: {' and '.join(kinds_of_values) if kinds_of_values else 'neither infinity nor NaN'}",
     ]
-
-
-def _specials(storage: np.dtype) -> tuple[bool, bool]:
-    """Whether infinity and NaN survive a cast to a type."""
-    infinite, nan = np.array([np.inf, np.nan], np.float32).astype(storage).astype(np.float32)
-    return bool(np.isinf(infinite)), bool(np.isnan(nan))

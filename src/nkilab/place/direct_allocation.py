@@ -72,17 +72,11 @@ def reserved(program: Program, memory: str, unit: int) -> np.ndarray:
 
 
 class Accesses(Struct, frozen=True):
-    """Accesses of one memory by one program, rows in order, reads of a row before its writes.
+    """Accesses of one memory by one program, rows in order, reads of a row before its writes."""
 
-    Args:
-        slot: of each, among the slots of the program.
-        box: of each, in `overlaps`.
-        overlaps: of the boxes.
-    """
-
-    slot: np.ndarray
-    box: np.ndarray
-    overlaps: Overlaps
+    slot: np.ndarray  # of each, among the slots of the program
+    box: np.ndarray  # of each, in `overlaps`
+    overlaps: Overlaps  # of the boxes
 
     def neighbours(self, slots: Slots) -> tuple[np.ndarray, np.ndarray]:
         """Pairs (earlier, later) of accesses by their places here, of different rows, of which one writes.

@@ -21,21 +21,13 @@ from .walk import ANTI, FLOW, KINDS, OUTPUT, edges_of
 
 
 class Dependence(Struct, frozen=True):
-    """A kind of pair of accesses to one place, the first earlier in the program than the second.
+    """A kind of pair of accesses to one place, the first earlier in the program than the second."""
 
-    Args:
-        name: of the kind.
-        pair: what the two are.
-        is_ordered: whether the vendor's framework makes the second wait for the first.
-        source: page and heading.
-        certainty: how sure that is.
-    """
-
-    name: str
-    pair: str
-    is_ordered: bool
-    source: str
-    certainty: Certainty
+    name: str  # of the kind
+    pair: str  # what the two are
+    is_ordered: bool  # whether the vendor's framework makes the second wait for the first
+    source: str  # page and heading
+    certainty: Certainty  # how sure that is
 
 
 DEPENDENCES: dict[str, Dependence] = {

@@ -22,98 +22,68 @@ ALL_PLACED, REUSES_FULL = -1, -2
 
 
 class Segment(Struct):
-    """Neighbouring units of the memory: bytes per partition, or banks.
+    """Neighbouring units of the memory: bytes per partition, or banks."""
 
-    Args:
-        start, length: in units.
-        next: the segment after it, of the last one the first; or the next one that is not in use.
-        holder: the tile that holds it, or held it last.
-        is_free: whether nobody holds it now.
-        previous: the segment before it, of the first one the last.
-        mate: the next segment that the same tile holds.
-        older, younger: free segments that were given back before and after it.
-        search: the search for a run that looked at it last.
-        reach, begin: of neighbours that a search looked at: one nearer to the last of them, and, where it is
-            the last, the first.
-    """
-
+    # start, length: in units
     start: int = 0
     length: int = 0
-    next: int = NOBODY
-    previous: int = NOBODY
-    holder: int = NOBODY
-    is_free: bool = True
-    mate: int = NOBODY
+    next: int = NOBODY  # the segment after it, of the last one the first; or the next one that is not in use
+    previous: int = NOBODY  # the segment before it, of the first one the last
+    holder: int = NOBODY  # the tile that holds it, or held it last
+    is_free: bool = True  # whether nobody holds it now
+    mate: int = NOBODY  # the next segment that the same tile holds
+    # older, younger: free segments that were given back before and after it
     older: int = NOBODY
     younger: int = NOBODY
-    search: int = 0
+    search: int = 0  # the search for a run that looked at it last
+    # reach, begin: of neighbours that a search looked at: one nearer to the last of them, and, where it is
+    # the last, the first
     reach: int = NOBODY
     begin: int = NOBODY
 
 
 class Tile(Struct):
-    """What is placed: its size, its first and last row, and where it lies.
+    """What is placed: its size, its first and last row, and where it lies."""
 
-    Args:
-        size: in units.
-        first, last: rows between which it needs its place.
-        segment: its first segment.
-        address: start of the first piece.
-        pieces: how many it lies in.
-    """
-
-    size: int
+    size: int  # in units
+    # first, last: rows between which it needs its place
     first: int = 0
     last: int = 0
-    segment: int = NOBODY
-    address: int = 0
-    pieces: int = 0
+    segment: int = NOBODY  # its first segment
+    address: int = 0  # start of the first piece
+    pieces: int = 0  # how many it lies in
 
 
 class Extent(Struct):
-    """A memory as a whole.
+    """A memory as a whole."""
 
-    Args:
-        size, free, peak: in units; `peak` is the most that was taken at once.
-        cursor: the segment after the one that was taken last.
-        oldest, youngest: the free segments that were given back first and last.
-        created: how many segments were ever in use.
-        unused: the first of those that were in use and are not.
-        reuses: how many entries of the columns of reuses are in use.
-        began, ended: how many tiles were placed, and how many left.
-        searches: how many runs were searched for.
-    """
-
+    # size, free, peak: in units; `peak` is the most that was taken at once
     size: int
     free: int
     peak: int = 0
-    cursor: int = 0
+    cursor: int = 0  # the segment after the one that was taken last
+    # oldest, youngest: the free segments that were given back first and last
     oldest: int = 0
     youngest: int = 0
-    created: int = 1
-    unused: int = NOBODY
-    reuses: int = 0
+    created: int = 1  # how many segments were ever in use
+    unused: int = NOBODY  # the first of those that were in use and are not
+    reuses: int = 0  # how many entries of the columns of reuses are in use
+    # began, ended: how many tiles were placed, and how many left
     began: int = 0
     ended: int = 0
-    searches: int = 0
+    searches: int = 0  # how many runs were searched for
 
 
 class Memory(NamedTuple):
-    """A memory and what is placed in it.
+    """A memory and what is placed in it."""
 
-    Args:
-        extent: its state.
-        segments: of the memory.
-        tiles: to be placed.
-        begin, end: the tiles in the order in which they come and go.
-        taker, former: reuses, a tile and one that held some of its units before; no pair twice in a row.
-    """
-
-    extent: Extent
-    segments: list[Segment]
-    tiles: list[Tile]
+    extent: Extent  # its state
+    segments: list[Segment]  # of the memory
+    tiles: list[Tile]  # to be placed
+    # begin, end: the tiles in the order in which they come and go
     begin: list[int]
     end: list[int]
+    # taker, former: reuses, a tile and one that held some of its units before; no pair twice in a row
     taker: list[int]
     former: list[int]
 

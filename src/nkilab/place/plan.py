@@ -32,21 +32,13 @@ class Finding(Struct, frozen=True):
 
 
 class Transfer(Struct, frozen=True):
-    """A transfer that planning inserts.
+    """A transfer that planning inserts."""
 
-    Args:
-        kind: "spill_save", "spill_reload", or "load_again" of what the kernel loaded.
-        storage: the tile, by number.
-        before_row: the row that it makes room or content for.
-        descriptors: elements of the transfer list, one per partition.
-        descriptor_bytes: bytes each moves.
-    """
-
-    kind: str
-    storage: int
-    before_row: int
-    descriptors: int
-    descriptor_bytes: int
+    kind: str  # "spill_save", "spill_reload", or "load_again" of what the kernel loaded
+    storage: int  # the tile, by number
+    before_row: int  # the row that it makes room or content for
+    descriptors: int  # elements of the transfer list, one per partition
+    descriptor_bytes: int  # bytes each moves
 
     @property
     def total_bytes(self) -> int:
@@ -55,22 +47,14 @@ class Transfer(Struct, frozen=True):
 
 
 class Placements(Struct, frozen=True):
-    """Where tiles lie, one entry per stay of a part of a tile, in order of their beginning.
+    """Where tiles lie, one entry per stay of a part of a tile, in order of their beginning."""
 
-    Args:
-        storage: the tile.
-        offset: first byte of the part in each partition of the tile.
-        size: bytes per partition.
-        address: first byte per partition in the memory; of the first piece, if it lies in several.
-        pieces: how many pieces it lies in.
-        first_row, last_row: of the stay.
-    """
-
-    storage: np.ndarray
-    offset: np.ndarray
-    size: np.ndarray
-    address: np.ndarray
-    pieces: np.ndarray
+    storage: np.ndarray  # the tile
+    offset: np.ndarray  # first byte of the part in each partition of the tile
+    size: np.ndarray  # bytes per partition
+    address: np.ndarray  # first byte per partition in the memory; of the first piece, if it lies in several
+    pieces: np.ndarray  # how many pieces it lies in
+    # first_row, last_row: of the stay
     first_row: np.ndarray
     last_row: np.ndarray
 
@@ -79,25 +63,17 @@ class Plan(Struct, frozen=True):
     """Addresses, waits and inserted transfers of a program.
 
     Nodes are what happens in time: node r below `rows` is row r, node rows + i is `transfers[i]`.
-
-    Args:
-        rows: of the program.
-        waits: per node, the nodes it waits for: dependences, reuse of space, spills.
-        transfers: inserted, in the order of the rows they stand before.
-        sbuf, psum: where tiles lie.
-        peak_sbuf_bytes: most bytes per partition in use at once.
-        peak_psum_banks: most banks in use at once.
-        findings: what the author should know.
     """
 
-    rows: int
-    waits: Waits
-    transfers: tuple[Transfer, ...]
+    rows: int  # of the program
+    waits: Waits  # per node, the nodes it waits for: dependences, reuse of space, spills
+    transfers: tuple[Transfer, ...]  # inserted, in the order of the rows they stand before
+    # sbuf, psum: where tiles lie
     sbuf: Placements
     psum: Placements
-    peak_sbuf_bytes: int
-    peak_psum_banks: int
-    findings: tuple[Finding, ...]
+    peak_sbuf_bytes: int  # most bytes per partition in use at once
+    peak_psum_banks: int  # most banks in use at once
+    findings: tuple[Finding, ...]  # what the author should know
 
     @property
     def spill_save_bytes(self) -> int:

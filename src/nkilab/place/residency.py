@@ -23,69 +23,46 @@ ALL_PASSED, NO_ROOM = -1, -2
 
 
 class Access(Struct):
-    """One access of a part.
+    """One access of a part."""
 
-    Args:
-        row, engine: what accesses.
-        part: that is accessed.
-        next: the next access of the part.
-        is_written, is_root: see `Slots` and `Parts`.
-        needs_content: whether its row needs what the part holds.
-        is_loaded: whether its row loads all of the part from HBM that nothing writes.
-    """
-
+    # row, engine: what accesses
     row: int
     engine: int
-    part: int
-    next: int
+    part: int  # that is accessed
+    next: int  # the next access of the part
+    # is_written, is_root: see `Slots` and `Parts`
     is_written: bool
     is_root: bool
-    needs_content: bool
-    is_loaded: bool
+    needs_content: bool  # whether its row needs what the part holds
+    is_loaded: bool  # whether its row loads all of the part from HBM that nothing writes
 
 
 class Part(Struct):
-    """A part of a tile.
+    """A part of a tile."""
 
-    Args:
-        size: bytes per partition.
-        residency: where and how long it lies on chip, if it does.
-        next: its next access.
-        row: the last row that accesses it.
-        saved_by: the node that saved it last.
-        is_dirty: whether it holds what HBM does not.
-        is_loaded: whether it holds what the kernel loaded, which HBM still holds where it came from.
-        was_live: whether it lay on chip when the first part had to leave.
-    """
-
-    size: int
-    residency: int = NOBODY
-    next: int = NEVER
-    row: int = NEVER
-    saved_by: int = NOBODY
-    is_dirty: bool = False
+    size: int  # bytes per partition
+    residency: int = NOBODY  # where and how long it lies on chip, if it does
+    next: int = NEVER  # its next access
+    row: int = NEVER  # the last row that accesses it
+    saved_by: int = NOBODY  # the node that saved it last
+    is_dirty: bool = False  # whether it holds what HBM does not
+    # whether it holds what the kernel loaded, which HBM still holds where it came from
     is_loaded: bool = False
-    was_live: bool = False
+    was_live: bool = False  # whether it lay on chip when the first part had to leave
 
 
 class Residency(Struct):
-    """A part on chip: from when to when, and where.
+    """A part on chip: from when to when, and where."""
 
-    Args:
-        part: that stays.
-        first, last: row that brought it, row with which it left.
-        reload: node that brings the content back.
-        former, former_end: the reuses of the memory that say who held its bytes before.
-        transfers: the last of the transfers after which it is idle.
-    """
-
-    part: int = NOBODY
+    part: int = NOBODY  # that stays
+    # first, last: row that brought it, row with which it left
     first: int = 0
     last: int = 0
-    reload: int = NOBODY
+    reload: int = NOBODY  # node that brings the content back
+    # former, former_end: the reuses of the memory that say who held its bytes before
     former: int = 0
     former_end: int = 0
-    transfers: int = NOBODY
+    transfers: int = NOBODY  # the last of the transfers after which it is idle
 
 
 class Link(Struct):

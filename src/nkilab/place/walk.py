@@ -18,41 +18,29 @@ FLOW, OUTPUT, ANTI, REUSE, SPILL, DIRECT = range(len(KINDS))
 
 
 class Access(Struct):
-    """One access of a storage.
+    """One access of a storage."""
 
-    Args:
-        row, engine, box: what accesses, and through which box.
-        is_read, is_written: how.
-        is_awaited: whether a write of the storage comes later.
-        storage: that is accessed.
-        next: of two transfers that read through one box, the one before.
-    """
-
+    # row, engine, box: what accesses, and through which box
     row: int
     engine: int
     box: int
-    storage: int
+    storage: int  # that is accessed
+    # is_read, is_written: how
     is_read: bool
     is_written: bool
-    is_awaited: bool
-    next: int = NOBODY
+    is_awaited: bool  # whether a write of the storage comes later
+    next: int = NOBODY  # of two transfers that read through one box, the one before
 
 
 class Box(Struct):
-    """A box and who accessed it last.
+    """A box and who accessed it last."""
 
-    Args:
-        first, end: of its neighbours.
-        writer: the row that wrote it, if no later write covered it.
-        has_readers: whether it was read since.
-        transfers: the last access of a transfer that read it.
-    """
-
+    # first, end: of its neighbours
     first: int
     end: int
-    writer: int = NOBODY
-    has_readers: bool = False
-    transfers: int = NOBODY
+    writer: int = NOBODY  # the row that wrote it, if no later write covered it
+    has_readers: bool = False  # whether it was read since
+    transfers: int = NOBODY  # the last access of a transfer that read it
 
 
 class Neighbour(Struct):
@@ -69,19 +57,15 @@ class EdgeCount(Struct):
 
 
 class Walk(NamedTuple):
-    """The accesses, in order, storage by storage, and what is known on the way.
+    """The accesses, in order, storage by storage, and what is known on the way."""
 
-    Args:
-        accesses, boxes, neighbours, total: tables.
-        readers: per box and engine that runs in order, the last row that read through it.
-        later, earlier, kind: the edges.
-    """
-
+    # accesses, boxes, neighbours, total: tables
     accesses: list[Access]
     boxes: list[Box]
     neighbours: list[Neighbour]
     total: EdgeCount
-    readers: list[int]
+    readers: list[int]  # per box and engine that runs in order, the last row that read through it
+    # later, earlier, kind: the edges
     later: list[int]
     earlier: list[int]
     kind: list[int]

@@ -24,23 +24,14 @@ _PERCENT = {"mfu": "mfu_estimated_percent", "mbu": "mbu_estimated_percent"}
 
 @dataclass(frozen=True)
 class Budget:
-    """What one marker allows.
+    """What one marker allows."""
 
-    Args:
-        latency_us: microseconds at most; None for any.
-        mfu: least fraction of the peak FLOPS; None for any.
-        mbu: least fraction of the peak HBM bandwidth; None for any.
-        kernel: whose budget it is; "" for every kernel's.
-        target: on which chip; "" for all.
-        strict: whether the slow end of the interval has to keep to it too.
-    """
-
-    latency_us: float | None = None
-    mfu: float | None = None
-    mbu: float | None = None
-    kernel: str = ""
-    target: str = ""
-    strict: bool = False
+    latency_us: float | None = None  # microseconds at most; None for any
+    mfu: float | None = None  # least fraction of the peak FLOPS; None for any
+    mbu: float | None = None  # least fraction of the peak HBM bandwidth; None for any
+    kernel: str = ""  # whose budget it is; "" for every kernel's
+    target: str = ""  # on which chip; "" for all
+    strict: bool = False  # whether the slow end of the interval has to keep to it too
 
     def covers(self, predicted: Mapping[str, Any]) -> bool:
         """Whether it speaks of a prediction."""

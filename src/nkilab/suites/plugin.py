@@ -195,7 +195,9 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
     """Check and time what a test launches, where a marker or an option asks for it, on the chip asked for."""
     marker = item.get_closest_marker("nki_check")
     allowed = budgets.budgets_of(item)
-    target = _target_of(item)
+    targets = targets_of(item.config)
+    only_target = targets[0] if len(targets) == 1 else ""
+    target = str(getattr(item, "funcargs", {}).get("nki_target", only_target))
     if marker is None and not allowed and not target and not item.config.getoption("--nki-check"):
         return (yield)
     with ExitStack() as stack:
@@ -210,13 +212,6 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
     if allowed:
         budgets.fail_over(allowed, predictions.rows)
     return outcome
-
-
-def _target_of(item: pytest.Item) -> str:
-    """The chip of a test: its parameter, or the only one of --nki-target."""
-    targets = targets_of(item.config)
-    only_target = targets[0] if len(targets) == 1 else ""
-    return str(getattr(item, "funcargs", {}).get("nki_target", only_target))
 
 
 @pytest.hookimpl(wrapper=True)

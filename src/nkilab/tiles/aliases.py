@@ -78,22 +78,15 @@ class AddressSpace:
 
 
 class Place(Struct, frozen=True):
-    """Where a storage lies.
+    """Where a storage lies."""
 
-    Args:
-        space: that of the addresses.
-        partition: its first partition.
-        byte: its first byte in each partition.
-        bounds: all of its partitions and bytes.
-        neighbours: the storages that overlap it; dead ones go when they are next looked for.
-        before: the storages that lay there when it came, with what they have in common, until that is copied.
-    """
-
-    space: AddressSpace
-    partition: int
-    byte: int
-    bounds: Rectangle
+    space: AddressSpace  # that of the addresses
+    partition: int  # its first partition
+    byte: int  # its first byte in each partition
+    bounds: Rectangle  # all of its partitions and bytes
+    # the storages that overlap it; dead ones go when they are next looked for
     neighbours: list[ref[Storage]] = field(default_factory=list)
+    # the storages that lay there when it came, with what they have in common, until that is copied
     before: list[tuple[Storage, Rectangle]] = field(default_factory=list)
 
     def follow(self, other: Storage, shared: Rectangle) -> None:

@@ -13,19 +13,12 @@ from ..errors import RuleError, did_you_mean
 
 
 class DType(Struct, frozen=True, eq=False):
-    """A type that tiles may hold. Instances are unique; compare them with `is`.
+    """A type that tiles may hold. Instances are unique; compare them with `is`."""
 
-    Args:
-        name: as in nki.language.
-        storage: how NumPy holds one element.
-        kind: "f" float, "i" signed, "u" unsigned, "b" boolean, "p" packed: four numbers in one element.
-        mantissa_bits: stored mantissa bits of floats; 0 otherwise.
-    """
-
-    name: str
-    storage: np.dtype
-    kind: str
-    mantissa_bits: int = 0
+    name: str  # as in nki.language
+    storage: np.dtype  # how NumPy holds one element
+    kind: str  # "f" float, "i" signed, "u" unsigned, "b" boolean, "p" packed: four numbers in one element
+    mantissa_bits: int = 0  # stored mantissa bits of floats; 0 otherwise
 
     @property
     def itemsize(self) -> int:

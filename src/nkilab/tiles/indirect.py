@@ -132,15 +132,10 @@ def reach(view: View, from_axis: int = 0) -> tuple[int, int]:
 
 
 class Rows(NamedTuple):
-    """Where the positions along the first axis of a gathered view lie.
+    """Where the positions along the first axis of a gathered view lie."""
 
-    Args:
-        starts: element of the flat storage at which each position begins; [N].
-        are_in: which of them are in bounds; [N].
-    """
-
-    starts: np.ndarray
-    are_in: np.ndarray
+    starts: np.ndarray  # element of the flat storage at which each position begins; [N]
+    are_in: np.ndarray  # which of them are in bounds; [N]
 
 
 def rows_of(view: View, *, skips: bool) -> Rows:

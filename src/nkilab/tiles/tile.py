@@ -25,15 +25,10 @@ SEQUENCER = "sequencer"
 
 
 class IndexLayout(NamedTuple):
-    """What a form may depend on of an index that is known at run time only.
+    """What a form may depend on of an index that is known at run time only."""
 
-    Args:
-        layout: of the tile that holds the index.
-        is_vector: whether it holds one index per position along the first axis of the indexed view.
-    """
-
-    layout: Layout
-    is_vector: bool
+    layout: Layout  # of the tile that holds the index
+    is_vector: bool  # whether it holds one index per position along the first axis of the indexed view
 
 
 class Layout:
@@ -247,19 +242,12 @@ class Storage:
 
 
 class Index(NamedTuple):
-    """What is added to the address of a view at run time: an index times a step.
+    """What is added to the address of a view at run time: an index times a step."""
 
-    Args:
-        source: the tile or register that holds the index, or one per position along the first axis.
-        step_bytes: bytes in the indexed storage between neighbouring indices.
-        extent: indices from 0 up to this one, not included, are in bounds.
-        is_vector: whether there is one index per position along the first axis.
-    """
-
-    source: View
-    step_bytes: int
-    extent: int
-    is_vector: bool
+    source: View  # the tile or register that holds the index, or one per position along the first axis
+    step_bytes: int  # bytes in the indexed storage between neighbouring indices
+    extent: int  # indices from 0 up to this one, not included, are in bounds
+    is_vector: bool  # whether there is one index per position along the first axis
 
     @property
     def layout(self) -> IndexLayout:

@@ -28,53 +28,36 @@ class Timeline(Struct, frozen=True, eq=False):
 
     Events stand in the order of their start; events of one engine may overlap by their latency, products on
     different tiles of the systolic array altogether.
-
-    Args:
-        machine: name of the chip.
-        model: version of the timing model.
-        latency_ns: from the start of the kernel to its end, its fixed costs included.
-        window: start of the first and end of the last transfer; of all events if there is none.
-        issue_ns: how long the units that issue transfers are occupied, over all transfers.
-        labels: opcodes, as the vendor's profiler names them.
-        engine: per event, position in `ENGINES`.
-        queue: per event, DMA queue; -1 on other engines.
-        start_ns, end_ns: per event, from its start to the last visible result.
-        busy_ns: per event, how long its engine, or its tile of the systolic array, accepted nothing else;
-            0 for what hides behind another event.
-        ready_ns: per event, when everything that it waits for was there.
-        issued_ns: per transfer, when an issuing unit took it; -1 on other engines.
-        row: per event, row of the program; of an inserted transfer the row it stands before.
-        node: per event, node of the plan: the row, or beyond the rows an inserted transfer.
-        label: per event, position in `labels`.
-        reason: per event, position in `REASONS`.
-        waited_row, waited_node: per event, the one it waited for longest; -1 if none.
-        ready_reason, ready_node: per event, why it was not ready earlier, and the one it
-            waited for; -1 if none.
-        issuer_node: per transfer, the one whose issuing it waited for; -1 if none.
     """
 
-    machine: str
-    model: str
-    latency_ns: float
+    machine: str  # name of the chip
+    model: str  # version of the timing model
+    latency_ns: float  # from the start of the kernel to its end, its fixed costs included
+    # start of the first and end of the last transfer; of all events if there is none
     window: tuple[float, float]
-    issue_ns: float
-    labels: tuple[str, ...]
-    engine: np.ndarray
-    queue: np.ndarray
+    issue_ns: float  # how long the units that issue transfers are occupied, over all transfers
+    labels: tuple[str, ...]  # opcodes, as the vendor's profiler names them
+    engine: np.ndarray  # per event, position in `ENGINES`
+    queue: np.ndarray  # per event, DMA queue; -1 on other engines
+    # start_ns, end_ns: per event, from its start to the last visible result
     start_ns: np.ndarray
     end_ns: np.ndarray
+    # per event, how long its engine, or its tile of the systolic array, accepted nothing else; 0 for what
+    # hides behind another event
     busy_ns: np.ndarray
-    ready_ns: np.ndarray
-    issued_ns: np.ndarray
-    row: np.ndarray
-    node: np.ndarray
-    label: np.ndarray
-    reason: np.ndarray
+    ready_ns: np.ndarray  # per event, when everything that it waits for was there
+    issued_ns: np.ndarray  # per transfer, when an issuing unit took it; -1 on other engines
+    row: np.ndarray  # per event, row of the program; of an inserted transfer the row it stands before
+    node: np.ndarray  # per event, node of the plan: the row, or beyond the rows an inserted transfer
+    label: np.ndarray  # per event, position in `labels`
+    reason: np.ndarray  # per event, position in `REASONS`
+    # waited_row, waited_node: per event, the one it waited for longest; -1 if none
     waited_row: np.ndarray
     waited_node: np.ndarray
+    # ready_reason, ready_node: per event, why it was not ready earlier, and the one it waited for; -1 if none
     ready_reason: np.ndarray
     ready_node: np.ndarray
-    issuer_node: np.ndarray
+    issuer_node: np.ndarray  # per transfer, the one whose issuing it waited for; -1 if none
 
     def __len__(self) -> int:
         return len(self.engine)

@@ -37,47 +37,30 @@ QUEUES = ("load", "store", "on_chip", "spill_save", "spill_reload", "collective"
 
 
 class Share(Struct, frozen=True):
-    """What one engine does for a row: consecutive steps of a form, in numbers.
+    """What one engine does for a row: consecutive steps of a form, in numbers."""
 
-    Args:
-        steps: of the form.
-        engine: position in `ENGINES`.
-        busy_ns: how long the engine accepts nothing else.
-        visible_ns: from the start of the first step until every result is visible; DMA: how much later than
-            the first of its DMA engines the last one starts, and ends.
-        background_ns: how long its first step takes where that hides behind the one before it (LDWEIGHTS).
-        weights_free_ns: TensorE only: from its start until the weights of the next one may load; at once
-            where it is on a tile of the array, which is assumed.
-        table: function table needed, "" for none.
-        lanes: DMA engines that a transfer keeps busy, on average over its duration.
-        work_ns: DMA only: engine time of all DMA engines together.
-        hbm_bytes: DMA only: bytes that cross the HBM interface.
-        queue: DMA only: kind of queue.
-        total_bytes: DMA only: bytes moved.
-        issue_ns: DMA only: how long the unit that issues it is occupied.
-        start_ns: DMA only: from its issue to the first byte.
-        ports: ports of memories that it keeps other engines from, `SBUF_PORT` and `PSUM_PORT` added up.
-        array_tile: TensorE only: see `Step`.
-        interval_ns: until TensorE takes the next one, for another tile of the array.
-    """
-
-    steps: tuple[Step, ...]
-    engine: int
-    busy_ns: float = 0.0
+    steps: tuple[Step, ...]  # of the form
+    engine: int  # position in `ENGINES`
+    busy_ns: float = 0.0  # how long the engine accepts nothing else
+    # from the start of the first step until every result is visible; DMA: how much later than the first of
+    # its DMA engines the last one starts, and ends
     visible_ns: float = 0.0
+    # how long its first step takes where that hides behind the one before it (LDWEIGHTS)
     background_ns: float = 0.0
+    # TensorE only: from its start until the weights of the next one may load; at once where it is on a tile
+    # of the array, which is assumed
     weights_free_ns: float = 0.0
-    table: str = ""
-    lanes: float = 0.0
-    work_ns: float = 0.0
-    hbm_bytes: int = 0
-    queue: int = 0
-    total_bytes: int = 0
-    issue_ns: float = 0.0
-    start_ns: float = 0.0
-    ports: int = 0
-    array_tile: int = 0
-    interval_ns: float = 0.0
+    table: str = ""  # function table needed, "" for none
+    lanes: float = 0.0  # DMA engines that a transfer keeps busy, on average over its duration
+    work_ns: float = 0.0  # DMA only: engine time of all DMA engines together
+    hbm_bytes: int = 0  # DMA only: bytes that cross the HBM interface
+    queue: int = 0  # DMA only: kind of queue
+    total_bytes: int = 0  # DMA only: bytes moved
+    issue_ns: float = 0.0  # DMA only: how long the unit that issues it is occupied
+    start_ns: float = 0.0  # DMA only: from its issue to the first byte
+    ports: int = 0  # ports of memories that it keeps other engines from, `SBUF_PORT` and `PSUM_PORT` added up
+    array_tile: int = 0  # TensorE only: see `Step`
+    interval_ns: float = 0.0  # until TensorE takes the next one, for another tile of the array
 
 
 class Work(Struct, frozen=True):

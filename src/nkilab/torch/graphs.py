@@ -48,50 +48,30 @@ ADAPTIVE_POOLS = {"adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_max_po
 
 @dataclass(frozen=True)
 class Operator:
-    """One operator of a model.
+    """One operator of a model."""
 
-    Args:
-        name: of the operator, without overload.
-        node: its name in the graph.
-        inputs: tensors it reads, by the name of the node that makes them.
-        shapes: of the inputs and of the result, for telling alike operators.
-        flops: of products, two per multiplication with addition.
-        elements: that pass VectorE.
-        functions: elements that pass ScalarE.
-        inner_bytes: what it writes to HBM and reads again if it is run step by step.
-        narrow: whether the elements that it reads and makes have two bytes or fewer.
-        form: arguments that are no tensor or fraction: axes, strides, flags.
-    """
-
-    name: str
-    node: str
-    inputs: tuple[str, ...]
-    shapes: tuple[Shape, ...]
-    flops: int
-    elements: int
-    functions: int
-    inner_bytes: int
-    narrow: bool
-    form: str
+    name: str  # of the operator, without overload
+    node: str  # its name in the graph
+    inputs: tuple[str, ...]  # tensors it reads, by the name of the node that makes them
+    shapes: tuple[Shape, ...]  # of the inputs and of the result, for telling alike operators
+    flops: int  # of products, two per multiplication with addition
+    elements: int  # that pass VectorE
+    functions: int  # elements that pass ScalarE
+    inner_bytes: int  # what it writes to HBM and reads again if it is run step by step
+    narrow: bool  # whether the elements that it reads and makes have two bytes or fewer
+    form: str  # arguments that are no tensor or fraction: axes, strides, flags
 
 
 @dataclass(frozen=True)
 class Graph:
-    """A model as operators.
+    """A model as operators."""
 
-    Args:
-        operators: by node, in the order in which they run.
-        bytes: of every tensor, by the node that makes it.
-        results: nodes whose tensors the model returns.
-        others: what operators read whose work is not known, by their node; a kernel cannot hold them.
-        left_out: operators whose work is not known, by name, with their number.
-    """
-
-    operators: Mapping[str, Operator]
-    bytes: Mapping[str, int]
-    results: frozenset[str]
+    operators: Mapping[str, Operator]  # by node, in the order in which they run
+    bytes: Mapping[str, int]  # of every tensor, by the node that makes it
+    results: frozenset[str]  # nodes whose tensors the model returns
+    # what operators read whose work is not known, by their node; a kernel cannot hold them
     others: Mapping[str, tuple[str, ...]]
-    left_out: Mapping[str, int]
+    left_out: Mapping[str, int]  # operators whose work is not known, by name, with their number
 
 
 @runtime_checkable
@@ -210,11 +190,7 @@ PRODUCTS: dict[str, Callable[[list[Shape], Shape], int]] = {
 
 
 def _exported(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """What torch.export makes of a model.
-
-    Raises:
-        UsageError: if the model is none, cannot be called so, or not exported.
-    """
+    """What torch.export makes of a model."""
     if not isinstance(model, torch().nn.Module):
         raise UsageError(
             f"model is {type(model).__name__}; it must be a torch.nn.Module or an exported program",

@@ -26,21 +26,16 @@ from .session import Session
 
 
 class Before(Struct, frozen=True):
-    """Where a launch stands before an iteration, or after it.
+    """Where a launch stands before an iteration, or after it."""
 
-    Args:
-        rows, operands, storages, positions, patterns: how many the program has.
-        kept: of everything else that a call may change how much there is.
-        covered: which elements of tiles in PSUM matmuls wrote, and anything else.
-    """
-
+    # rows, operands, storages, positions, patterns: how many the program has
     rows: int
     operands: int
     storages: int
     positions: int
     patterns: int
-    kept: tuple[Any, ...]
-    covered: Mapping[int, tuple[Any, ...]]
+    kept: tuple[Any, ...]  # of everything else that a call may change how much there is
+    covered: Mapping[int, tuple[Any, ...]]  # which elements of tiles in PSUM matmuls wrote, and anything else
 
     def to(self, later: Before) -> tuple[int, ...]:
         """How many rows, operands, storages, places and patterns were made since."""

@@ -18,19 +18,12 @@ from ..tiles.tile import Layout
 
 
 class Unwritten(NamedTuple):
-    """A row that reads elements which were never written.
+    """A row that reads elements which were never written."""
 
-    Args:
-        row: of the program.
-        storage: by number; -1 for a tile of no program.
-        layout: what was read.
-        state: "none" or "part" of it was written.
-    """
-
-    row: int
-    storage: int
-    layout: Layout
-    state: str
+    row: int  # of the program
+    storage: int  # by number; -1 for a tile of no program
+    layout: Layout  # what was read
+    state: str  # "none" or "part" of it was written
 
 
 class Returned(NamedTuple):
@@ -42,58 +35,41 @@ class Returned(NamedTuple):
 
 
 class BlockUse(NamedTuple):
-    """A use of a tile that stands for several blocks of a tensor in turn.
+    """A use of a tile that stands for several blocks of a tensor in turn."""
 
-    Args:
-        row: where the program was: the next row where a block is taken, the last one where one is given.
-        storage: the tile.
-        block: which one it is meant to be.
-        is_given: whether a value is assigned to it.
-    """
-
-    row: int
-    storage: int
-    block: int
-    is_given: bool
+    row: int  # where the program was: the next row where a block is taken, the last one where one is given
+    storage: int  # the tile
+    block: int  # which one it is meant to be
+    is_given: bool  # whether a value is assigned to it
 
 
 class Marks(Struct):
-    """The notes of one program.
+    """The notes of one program."""
 
-    Args:
-        births: per storage, the loop position at which it was made.
-        rotating: tiles that stand for several blocks of a tensor.
-        block_uses: their uses, in order.
-        patterns: accesses that an access pattern (.ap) made: storage, offset, layout.
-        edges: rows that the kernel orders by name or handle: consumer, producer.
-        blocks: first row and end of each no_reorder block.
-        names: row of each instruction that has a name.
-        odd: what a dialect noticed: "name", which another instruction has, or "partitions", which an operator
-            repeats; words on it, and the row.
-        instances: first row of each program instance, and its coordinates.
-        loops: kind of each loop, by its number: "affine", "sequential", "static" or "dynamic".
-        carried: tiles that outlive iterations by design: running values of loop_reduce, constants.
-        filled: tiles that were made with a value in every element.
-        reduced: per row of loop_reduce the loops whose reduction it belongs to, and its operator.
-        unwritten: reads of what was never written.
-        returned: what the kernel returned in HBM.
-    """
-
+    # per storage, the loop position at which it was made
     births: array[int] = field(default_factory=lambda: array("q"))
-    rotating: set[int] = field(default_factory=set)
-    block_uses: list[BlockUse] = field(default_factory=list)
+    rotating: set[int] = field(default_factory=set)  # tiles that stand for several blocks of a tensor
+    block_uses: list[BlockUse] = field(default_factory=list)  # their uses, in order
+    # accesses that an access pattern (.ap) made: storage, offset, layout
     patterns: set[tuple[int, int, Layout]] = field(default_factory=set)
+    # rows that the kernel orders by name or handle: consumer, producer
     edges: list[tuple[int, int]] = field(default_factory=list)
-    blocks: list[tuple[int, int]] = field(default_factory=list)
-    names: dict[str, int] = field(default_factory=dict)
+    blocks: list[tuple[int, int]] = field(default_factory=list)  # first row and end of each no_reorder block
+    names: dict[str, int] = field(default_factory=dict)  # row of each instruction that has a name
+    # what a dialect noticed: "name", which another instruction has, or "partitions", which an operator
+    # repeats; words on it, and the row
     odd: list[tuple[str, str, int]] = field(default_factory=list)
+    # first row of each program instance, and its coordinates
     instances: list[tuple[int, tuple[int, ...]]] = field(default_factory=list)
+    # kind of each loop, by its number: "affine", "sequential", "static" or "dynamic"
     loops: dict[int, str] = field(default_factory=dict)
+    # tiles that outlive iterations by design: running values of loop_reduce, constants
     carried: set[int] = field(default_factory=set)
-    filled: set[int] = field(default_factory=set)
+    filled: set[int] = field(default_factory=set)  # tiles that were made with a value in every element
+    # per row of loop_reduce the loops whose reduction it belongs to, and its operator
     reduced: dict[int, tuple[tuple[int, ...], str]] = field(default_factory=dict)
-    unwritten: list[Unwritten] = field(default_factory=list)
-    returned: list[Returned] = field(default_factory=list)
+    unwritten: list[Unwritten] = field(default_factory=list)  # reads of what was never written
+    returned: list[Returned] = field(default_factory=list)  # what the kernel returned in HBM
 
 
 # the chain of all tiles of `nki`
@@ -101,20 +77,15 @@ EVERY_TILE = 0
 
 
 class Address(NamedTuple):
-    """Where the kernel says that a tile lies.
+    """Where the kernel says that a tile lies."""
 
-    Args:
-        space: number of the address space, in order of first use.
-        partition, byte: of its first element.
-        is_fixed: whether these count from the beginning of the memory, not of a piece of it.
-        chain: tiles of one chain are ordered where they overlap: all of `nki` (`EVERY_TILE`), in Beta 1 what
-            one call allocates in the iterations of its loops.
-    """
-
-    space: int
+    space: int  # number of the address space, in order of first use
+    # partition, byte: of its first element
     partition: int
     byte: int
-    is_fixed: bool = True
+    is_fixed: bool = True  # whether these count from the beginning of the memory, not of a piece of it
+    # tiles of one chain are ordered where they overlap: all of `nki` (`EVERY_TILE`), in Beta 1 what one call
+    # allocates in the iterations of its loops
     chain: int = EVERY_TILE
 
 

@@ -138,7 +138,8 @@ class Autotuned:
         )
         machine = api.machine_for(self.kernel, self._options["target"])
         objective = KernelObjective(self.kernel, [case], machine)
-        key = self._key(objective, space)
+        parts = (objective.digest, objective.constants, space.digest, sorted(self._options.items()))
+        key = sha256(repr(parts).encode()).hexdigest()[:32]
         if key not in self._chosen:
             self._chosen[key] = _read(key, space) or self._searched(objective, space, key)
         return self._chosen[key]
@@ -148,10 +149,6 @@ class Autotuned:
         bound = self.kernel.signature.bind_partial(*args, **kwargs).arguments
         arguments = {**bound, **kwargs}
         return {name: arguments[name] for name in self.space.names if name in arguments}
-
-    def _key(self, objective: KernelObjective, space: Space) -> str:
-        parts = (objective.digest, objective.constants, space.digest, sorted(self._options.items()))
-        return sha256(repr(parts).encode()).hexdigest()[:32]
 
     def _searched(self, objective: KernelObjective, space: Space, key: str) -> Outcome:
         if not space.has_points:
@@ -172,11 +169,7 @@ class Autotuned:
 
 
 def _plain(name: str, value: Any) -> Value:
-    """What a caller gives of a point.
-
-    Raises:
-        UsageError: if that is no value of a space.
-    """
+    """What a caller gives of a point."""
     value = value.item() if isinstance(value, np.generic) else value
     if not isinstance(value, int | float | str):
         raise UsageError(

@@ -35,19 +35,14 @@ _CONSTANTS = (int, float, str)
 
 @dataclass(frozen=True)
 class BoundCall:
-    """A call of a kernel with a point.
+    """A call of a kernel with a point."""
 
-    Args:
-        kernel: with the grid of the point.
-        args, kwargs: that it is called with.
-        ranks: that run it together.
-        constants: globals to set: the namespace, the name in it, and the value.
-    """
-
-    kernel: Kernel
+    kernel: Kernel  # with the grid of the point
+    # args, kwargs: that it is called with
     args: tuple[object, ...]
     kwargs: dict[str, object]
-    ranks: int = 1
+    ranks: int = 1  # that run it together
+    # globals to set: the namespace, the name in it, and the value
     constants: tuple[tuple[MutableMapping[str, object], str, Value], ...] = ()
 
     @contextmanager
@@ -159,9 +154,6 @@ def _default_record(kernel: Kernel, name: str, parameter: inspect.Parameter) -> 
     """What the class of a parameter makes without arguments.
 
     It is that of its annotation, else the only record class of the kernel's module that has the field.
-
-    Raises:
-        UsageError: if there is no such class, or it needs arguments.
     """
     base, _, field = name.partition(".")
     names = kernel.function.__globals__
@@ -191,11 +183,7 @@ def _fields_of(kind: type) -> tuple[str, ...]:
 
 
 def _replaced(record: object, name: str, field: str, value: Value) -> object:
-    """A copy of a record with one field replaced.
-
-    Raises:
-        UsageError: if it has no such field, or does not take the value.
-    """
+    """A copy of a record with one field replaced."""
     if not hasattr(record, field):
         fields = [n for n in dir(record) if not n.startswith("_")]
         raise UsageError(

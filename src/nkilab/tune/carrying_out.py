@@ -21,39 +21,22 @@ from .study import Found, Progress, search
 
 @dataclass(frozen=True)
 class Options:
-    """How a search runs.
+    """How a search runs."""
 
-    Args:
-        space: path of the space, "" for none.
-        parameters: in place of one, "NAME=VALUE,...", each.
-        trials: how many points to look at, at most.
-        seconds: after which no further point is looked at; 0 for no limit.
-        seed: the same seed gives the same points.
-        sampler: of `samplers.SAMPLERS`.
-        workers: a number of processes, or the address of a dask scheduler.
-        journal: path of the journal, "" for none.
-        confirm: path of measured points, "" for none; where there is no file, a form is written.
-        measure: program that measures a point, "" for none.
-        measurements: how many points it measures at most.
-        picture: path of the SVG to write, "" for none.
-        as_json: print JSON alone.
-        point_seconds: that one point may take, 0 for no limit.
-    """
-
-    space: str
-    parameters: tuple[str, ...] = ()
-    trials: int = 1000
-    seconds: float = 0.0
-    seed: int = 0
-    sampler: str = "auto"
-    workers: str = "1"
-    journal: str = ""
-    confirm: str = ""
-    measure: str = ""
-    measurements: int = 8
-    picture: str = ""
-    as_json: bool = False
-    point_seconds: float = 600.0
+    space: str  # path of the space, "" for none
+    parameters: tuple[str, ...] = ()  # in place of one, "NAME=VALUE,...", each
+    trials: int = 1000  # how many points to look at, at most
+    seconds: float = 0.0  # after which no further point is looked at; 0 for no limit
+    seed: int = 0  # the same seed gives the same points
+    sampler: str = "auto"  # of `samplers.SAMPLERS`
+    workers: str = "1"  # a number of processes, or the address of a dask scheduler
+    journal: str = ""  # path of the journal, "" for none
+    confirm: str = ""  # path of measured points, "" for none; where there is no file, a form is written
+    measure: str = ""  # program that measures a point, "" for none
+    measurements: int = 8  # how many points it measures at most
+    picture: str = ""  # path of the SVG to write, "" for none
+    as_json: bool = False  # print JSON alone
+    point_seconds: float = 600.0  # that one point may take, 0 for no limit
 
 
 def carried_out(space: Space, objective: Objective, sampler: Sampler, work: Task, options: Options) -> Found:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import exp, isfinite, log
 from pathlib import Path
@@ -37,38 +37,23 @@ FAR = 100
 
 @dataclass(frozen=True)
 class Measured:
-    """A point that somebody measured.
+    """A point that somebody measured."""
 
-    Args:
-        point: of the space.
-        latency_us: the launch on the NeuronCore, over all cases by their weights, in microseconds.
-        noise: relative spread of repeated measurements.
-        line: of the file.
-    """
-
-    point: Point
-    latency_us: float
-    noise: float
-    line: int
+    point: Point  # of the space
+    latency_us: float  # the launch on the NeuronCore, over all cases by their weights, in microseconds
+    noise: float  # relative spread of repeated measurements
+    line: int  # of the file
 
 
 @dataclass(frozen=True)
 class Recalibrated:
-    """What measurements changed.
-
-    Args:
-        measured: the points.
-        fitted: the constants.
-        scale: what the measured points still have in common: measured over predicted.
-        spread: how far points are off against each other after it, relatively; None of too few.
-        half_width: of the interval, in the logarithm; None likewise.
-    """
+    """What measurements changed."""
 
     measured: tuple[Measured, ...]
     fitted: Fitted
-    scale: float
-    spread: float | None
-    half_width: float | None
+    scale: float  # what the measured points still have in common: measured over predicted
+    spread: float | None  # how far points are off against each other after it, relatively; None of too few
+    half_width: float | None  # of the interval, in the logarithm; None likewise
 
     @property
     def machine(self) -> Machine:
@@ -172,9 +157,7 @@ def _measured(path: Path, entry: Any, line: int, space: Space) -> Measured:
     return Measured(point, float(latency), float(noise), line)
 
 
-def recalibrated(
-    measured: Sequence[Measured], objective: Objective, progress: Callable[[int, int], None] | None = None
-) -> Recalibrated:
+def recalibrated(measured: Sequence[Measured], objective: Objective) -> Recalibrated:
     """Constants of the chip that the measurements ask for.
 
     Raises:
@@ -186,7 +169,7 @@ def recalibrated(
             raise UsageError(f"{key_of(one.point)} is measured, but {outcome.state}:\n{outcome.message}")
         _check_unit(one, outcome)
     rows = [_judged(one, number, objective) for number, one in enumerate(measured)]
-    fitted = fit(rows, objective.machine, progress)
+    fitted = fit(rows, objective.machine)
     after = objective.under(fitted.machine)
     residuals = [log(_latency(after, one.point) / one.latency_us) for one in measured]
     count = len(residuals)
@@ -200,11 +183,7 @@ def recalibrated(
 
 
 def _check_unit(one: Measured, outcome: Outcome) -> None:
-    """Refuse a measurement that no error of the model explains.
-
-    Raises:
-        UsageError: if it is far from the prediction.
-    """
+    """Refuse a measurement that no error of the model explains."""
     predicted = outcome.values["latency"]
     if not 1 / FAR < one.latency_us / predicted < FAR:
         raise UsageError(

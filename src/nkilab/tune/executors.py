@@ -131,19 +131,12 @@ def release() -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Task(ABC):
-    """What a worker needs to know to judge points; it is told to processes, and compared by them.
+    """What a worker needs to know to judge points; it is told to processes, and compared by them."""
 
-    Args:
-        version: of NKI, "" for any.
-        machine: with other constants than the chip's, if not None.
-        limit: seconds that a point may take, 0 for no limit.
-        made_by: the release that asks; one that differs does not answer.
-    """
-
-    version: str = ""
-    machine: Machine | None = None
-    limit: float = 0.0
-    made_by: str = field(default_factory=release)
+    version: str = ""  # of NKI, "" for any
+    machine: Machine | None = None  # with other constants than the chip's, if not None
+    limit: float = 0.0  # seconds that a point may take, 0 for no limit
+    made_by: str = field(default_factory=release)  # the release that asks; one that differs does not answer
 
     @abstractmethod
     def objective(self) -> Objective:
@@ -354,11 +347,7 @@ def _given_up(running: dict[Future[Outcome], Point]) -> list[Point]:
 
 
 def _result_of(future: Future[Outcome]) -> Outcome | None:
-    """The outcome; None if the worker died.
-
-    Raises:
-        UsageError: if the worker cannot read what it is asked, as without nkilab.
-    """
+    """The outcome; None if the worker died."""
     try:
         return future.result()
     except (BrokenExecutor, CancelledError):
@@ -428,11 +417,7 @@ def cluster(work: Task, address: str) -> Pooled:
 
 
 def _check_releases(client: Any) -> None:
-    """Refuse a cluster of which a worker has no nkilab, or another one.
-
-    Raises:
-        UsageError: if there is such a worker; names it.
-    """
+    """Refuse a cluster of which a worker has no nkilab, or another one."""
     for address, release_there in client.run(release, on_error="return").items():
         if release_there != release():
             answer = (

@@ -47,17 +47,11 @@ _JOINING: dict[type[ast.AST], Callable[[Any], bool]] = {ast.And: all, ast.Or: an
 
 @dataclass(frozen=True)
 class Constraint:
-    """A claim about parameters.
+    """A claim about parameters."""
 
-    Args:
-        text: as written.
-        names: of the parameters that it speaks of.
-        where: "space.yaml:7", "" if it stands in no file.
-    """
-
-    text: str
-    names: frozenset[str]
-    where: str = ""
+    text: str  # as written
+    names: frozenset[str]  # of the parameters that it speaks of
+    where: str = ""  # "space.yaml:7", "" if it stands in no file
     tree: ast.AST = field(repr=False, compare=False, default=ast.Constant(True))
 
     def holds(self, values: Values) -> bool:
@@ -108,11 +102,7 @@ def _refused(problem: str, where: str, hint: str = f"a constraint has {ALLOWED}"
 
 
 def _names_in(node: ast.AST, names: frozenset[str]) -> Iterator[str]:
-    """The names that an expression uses.
-
-    Raises:
-        ValueError: if there is no parameter of a name, or something else is not allowed.
-    """
+    """The names that an expression uses."""
     match node:
         case ast.Constant(value=int() | float() | str()):
             parts: list[ast.expr] = []

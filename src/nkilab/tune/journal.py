@@ -20,7 +20,7 @@ from .._lazy import fcntl
 from ..argument_checks import need
 from ..argument_checks import path as path_of
 from ..disk import check_no_source
-from ..errors import FileError, UsageError
+from ..errors import FileError, UsageError, reason_of
 from ..tracebacks import public
 from .outcome import Outcome, key_of, outcome_from
 
@@ -48,7 +48,7 @@ class Journal:
             check_no_source(path)
             self._file: IO[bytes] = path.open("ab+")
         except OSError as error:
-            raise FileError(f"{path} cannot be written: {(error.strerror or str(error)).lower()}") from None
+            raise FileError(f"{path} cannot be written: {reason_of(error)}") from None
         try:
             if not S_ISREG(os.fstat(self._file.fileno()).st_mode):
                 raise FileError(f"{path} keeps nothing: it is no plain file", hint="name another file")
@@ -121,9 +121,7 @@ class Journal:
             self._file.write(line)
             self._file.flush()
         except OSError as error:
-            raise FileError(
-                f"{self.path} cannot be written: {(error.strerror or str(error)).lower()}"
-            ) from None
+            raise FileError(f"{self.path} cannot be written: {reason_of(error)}") from None
 
     def known(self, constants: str) -> dict[str, Outcome]:
         """Outcomes by point, of one set of constants."""

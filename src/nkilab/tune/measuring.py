@@ -34,18 +34,13 @@ HINT = "docs/tune.md has a program that does it"
 class Command:
     """A program of the user's that measures a point.
 
-    Args:
-        text: with {file} where the path of the point's document belongs.
-        kernel: "FILE.py:KERNEL".
-        seconds: that one point may take, 0 for no limit.
-
     Raises:
         UsageError: if the text names no place for the document.
     """
 
-    text: str
-    kernel: str
-    seconds: float
+    text: str  # with {file} where the path of the point's document belongs
+    kernel: str  # "FILE.py:KERNEL"
+    seconds: float  # that one point may take, 0 for no limit
 
     def __post_init__(self) -> None:
         if PLACE not in self.text:

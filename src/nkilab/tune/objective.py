@@ -271,11 +271,7 @@ class KernelObjective:
         )  # fmt: skip
 
     def _refuse_faults(self, launched: Sequence[Launched]) -> None:
-        """Refuse what checks find on shapes alone and hardware would punish.
-
-        Raises:
-            UseError: the first such finding that the kernel's author does not silence.
-        """
+        """Refuse what checks find on shapes alone and hardware would punish."""
         first = launched[0]
         tracks = tuple(Track(program, core) for core, program in enumerate(first.programs))
         evidence = Evidence(self.kernel, tracks, first.memories, first.rendezvous)
@@ -318,11 +314,7 @@ def known_goals(goals: Sequence[str]) -> tuple[str, ...]:
 
 
 def _refuse_full(estimate: Estimate) -> None:
-    """Refuse a kernel that needs more banks of PSUM than there are.
-
-    Raises:
-        LimitError: at the row that finds none.
-    """
+    """Refuse a kernel that needs more banks of PSUM than there are."""
     plans = [estimate.plan, *(cores.estimate.plan for cores in estimate.cores)]
     for finding in (finding for plan in plans for finding in plan.findings if finding.rule == PSUM_FULL.id):
         raise LimitError(finding.message, hint=finding.fix).located(finding.where, finding.rule)

@@ -13,26 +13,19 @@ TIMED, PRUNED, FAILED = "timed", "pruned", "failed"
 
 @dataclass(frozen=True)
 class Timed:
-    """What the timing model says of one case of a point.
+    """What the timing model says of one case of a point."""
 
-    Args:
-        latency_us, low_us, high_us: predicted, with its interval.
-        dma_bytes, transfers: moved, and by how many transfers.
-        sbuf_bytes: the most per partition in use at once.
-        spilled_bytes: of those moved, saved to HBM and reloaded because SBUF does not hold everything.
-        bound: what limits the run.
-        occupancy: per resource, the share of the run that it is occupied.
-    """
-
+    # latency_us, low_us, high_us: predicted, with its interval
     latency_us: float
     low_us: float
     high_us: float
+    # dma_bytes, transfers: moved, and by how many transfers
     dma_bytes: int
     transfers: int
-    sbuf_bytes: int
-    spilled_bytes: int
-    bound: str
-    occupancy: dict[str, float]
+    sbuf_bytes: int  # the most per partition in use at once
+    spilled_bytes: int  # of those moved, saved to HBM and reloaded because SBUF does not hold everything
+    bound: str  # what limits the run
+    occupancy: dict[str, float]  # per resource, the share of the run that it is occupied
 
 
 @dataclass(frozen=True)

@@ -39,17 +39,11 @@ class Entry(Protocol):
 
 @dataclass(frozen=True)
 class Parameter:
-    """A parameter and the values it may have.
+    """A parameter and the values it may have."""
 
-    Args:
-        name: of the kernel's parameter.
-        kind: "integers", "powers_of_two" or "choices".
-        values: in order.
-    """
-
-    name: str
-    kind: str
-    values: Sequence[Value]
+    name: str  # of the kernel's parameter
+    kind: str  # "integers", "powers_of_two" or "choices"
+    values: Sequence[Value]  # in order
 
     @property
     def is_ordered(self) -> bool:
@@ -337,11 +331,7 @@ def _names(point: Iterable[object]) -> str:
 
 
 def _name(name: object, fault: Entry) -> str:
-    """The name of a parameter, of a field of one (config.rows), or of a global.
-
-    Raises:
-        what `fault` makes: if it is none.
-    """
+    """The name of a parameter, of a field of one (config.rows), or of a global."""
     if not isinstance(name, str) or not all(word.isidentifier() for word in name.split(".")):
         raise fault(f"{name!r} is no name of a parameter")
     return str(name)

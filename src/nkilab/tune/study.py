@@ -20,18 +20,13 @@ from .space import Point, Space
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a search is.
+    """How far a search is."""
 
-    Args:
-        done, count: points with an outcome, and how many there will be at most.
-        evaluated: how many of them were evaluated now; the others were known.
-        best: the fastest so far, if any is timed.
-    """
-
+    # done, count: points with an outcome, and how many there will be at most
     done: int
     count: int
-    evaluated: int
-    best: Outcome | None
+    evaluated: int  # how many of them were evaluated now; the others were known
+    best: Outcome | None  # the fastest so far, if any is timed
 
 
 @dataclass(frozen=True)

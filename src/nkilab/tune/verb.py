@@ -69,11 +69,7 @@ def run_tuning(work: Task, options: Options) -> None:
 
 
 def _space(options: Options) -> Space | None:
-    """The space that is given, if one is.
-
-    Raises:
-        UsageError: if there are two.
-    """
+    """The space that is given, if one is."""
     if options.space and options.parameters:
         raise UsageError("--param and --space are both given", hint="leave one of them out")
     if options.parameters:
@@ -82,11 +78,7 @@ def _space(options: Options) -> Space | None:
 
 
 def _values(text: str) -> tuple[str, list[object]]:
-    """A parameter and its values, of "NAME=VALUE,VALUE".
-
-    Raises:
-        UsageError: if that is something else.
-    """
+    """A parameter and its values, of "NAME=VALUE,VALUE"."""
     name, _, values = text.partition("=")
     if not name or not values:
         raise UsageError(f"--param is {text!r}; write NAME=VALUE,VALUE", hint="as in rows=64,128")
@@ -142,11 +134,7 @@ def _write_form(path: Path, verdict: Verdict) -> None:
 
 
 def _check_best(objective: KernelObjective, best: Outcome, confirmed: Recalibrated | None) -> None:
-    """Refuse a best point that another trace of the kernel judges otherwise.
-
-    Raises:
-        UseError: if it does, as where the kernel keeps state, or a journal is of other code.
-    """
+    """Refuse a best point that another trace of the kernel judges otherwise."""
     machine = confirmed.machine if confirmed else objective.machine
     again = KernelObjective(objective.kernel, objective.cases, machine, objective.goals).evaluate(best.point)
     if confirmed:

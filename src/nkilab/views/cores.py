@@ -15,15 +15,10 @@ HEADINGS = ("cores", "time", "bound by", "HBM read", "HBM written", "MFU")
 
 @dataclass(frozen=True)
 class Cores:
-    """Programs of a launch that do the same at the same time.
+    """Programs of a launch that do the same at the same time."""
 
-    Args:
-        titles: what messages call them: "program 0", "rank 3".
-        estimate: of one of them, in the time of all.
-    """
-
-    titles: tuple[str, ...]
-    estimate: Any = field(repr=False)
+    titles: tuple[str, ...]  # what messages call them: "program 0", "rank 3"
+    estimate: Any = field(repr=False)  # of one of them, in the time of all
 
     @property
     def name(self) -> str:
@@ -52,28 +47,18 @@ class Cores:
 
 
 class OneCore(Struct, frozen=True):
-    """The same launch on one core.
+    """The same launch on one core."""
 
-    Args:
-        latency_us: what it takes there.
-        bound: what bounds it there.
-    """
-
-    latency_us: float
-    bound: str
+    latency_us: float  # what it takes there
+    bound: str  # what bounds it there
 
 
 class Together(Struct, frozen=True, eq=False):
-    """A launch over several cores or ranks.
+    """A launch over several cores or ranks."""
 
-    Args:
-        cores: all of them, by what they do.
-        shown: which of them is the slowest, whom everything else is described of.
-        one_core: the same launch on one core; None if one does not do all of it, or nobody looked.
-    """
-
-    cores: tuple[Cores, ...]
-    shown: int
+    cores: tuple[Cores, ...]  # all of them, by what they do
+    shown: int  # which of them is the slowest, whom everything else is described of
+    # the same launch on one core; None if one does not do all of it, or nobody looked
     one_core: OneCore | None = None
 
     @property

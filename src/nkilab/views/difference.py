@@ -24,18 +24,13 @@ _FIRST = (
 
 
 class Compared(Struct, frozen=True):
-    """A quantity of both runs.
+    """A quantity of both runs."""
 
-    Args:
-        name: of the quantity.
-        before, after: of the first and the second run, in one unit.
-        lines: "file.py:41" in either run, for a source line.
-    """
-
-    name: str
+    name: str  # of the quantity
+    # before, after: of the first and the second run, in one unit
     before: float
     after: float
-    lines: tuple[str, str] = ("", "")
+    lines: tuple[str, str] = ("", "")  # "file.py:41" in either run, for a source line
 
     @property
     def change(self) -> float:
@@ -49,17 +44,13 @@ class Compared(Struct, frozen=True):
 
 
 class Difference(Struct, frozen=True, eq=False):
-    """What changes from one run to another.
+    """What changes from one run to another."""
 
-    Args:
-        before, after: the runs.
-        names: what they are called.
-        changes: of the chip that make the second run out of the first; "" if they are of different kernels.
-    """
-
+    # before, after: the runs
     before: Run
     after: Run
-    names: tuple[str, str]
+    names: tuple[str, str]  # what they are called
+    # of the chip that make the second run out of the first; "" if they are of different kernels
     changes: str = ""
 
     @property

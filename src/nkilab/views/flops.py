@@ -15,23 +15,14 @@ from ..trace.program import Program
 
 
 class Flops(Struct, frozen=True):
-    """Operations of a form, or of a program.
+    """Operations of a form, or of a program."""
 
-    Args:
-        hardware: 2 * rows * columns * moving elements of every MATMUL instruction.
-        transposes: the part of `hardware` that only transposes.
-        once: of every product and transpose, whatever number of instructions it is.
-        transposes_once: the part of `once` that only transposes.
-        adjusted: `once` weighted by the time against bfloat16 (profile schema, adjusted_flops).
-        adjusted_transposes: the part of `adjusted` that only transposes.
-    """
-
-    hardware: int = 0
-    transposes: int = 0
-    once: int = 0
-    transposes_once: int = 0
-    adjusted: int = 0
-    adjusted_transposes: int = 0
+    hardware: int = 0  # 2 * rows * columns * moving elements of every MATMUL instruction
+    transposes: int = 0  # the part of `hardware` that only transposes
+    once: int = 0  # of every product and transpose, whatever number of instructions it is
+    transposes_once: int = 0  # the part of `once` that only transposes
+    adjusted: int = 0  # `once` weighted by the time against bfloat16 (profile schema, adjusted_flops)
+    adjusted_transposes: int = 0  # the part of `adjusted` that only transposes
 
 
 def multiplications_of(form: Instruction) -> int:

@@ -17,40 +17,25 @@ _EQUAL: dict[Equality, str] = {
 
 
 class Advice(Struct, frozen=True):
-    """One change of a kernel that pays, by simulation.
+    """One change of a kernel that pays, by simulation."""
 
-    Args:
-        id: of the transformation; `nkilab explain ID` tells more.
-        where: "file.py:41", the line that the change begins with.
-        message: what is the matter, values first.
-        gain_us: microseconds that it saves: the difference of two simulations.
-        interval_us: between which the gain is believed to lie, eight times of ten.
-        edit: what was changed for the second simulation.
-        fix: one thing to do, imperative.
-        source: document and heading.
-        rounds: whether results change, by rounding alone.
-        path, line: the same place in full.
-        combined_with: transformations that it makes besides, one after the other: alone each saves less.
-        also_called: other transformations that make the same program of it.
-        equal: how it is known that results stay as they are, but for rounding.
-        places: other lines where the same change gains about as much, as `where` has them.
-    """
-
-    id: str
-    where: str
-    message: str
-    gain_us: float
-    interval_us: tuple[float, float]
-    edit: str
-    fix: str
-    source: str
-    rounds: bool = False
+    id: str  # of the transformation; `nkilab explain ID` tells more
+    where: str  # "file.py:41", the line that the change begins with
+    message: str  # what is the matter, values first
+    gain_us: float  # microseconds that it saves: the difference of two simulations
+    interval_us: tuple[float, float]  # between which the gain is believed to lie, eight times of ten
+    edit: str  # what was changed for the second simulation
+    fix: str  # one thing to do, imperative
+    source: str  # document and heading
+    rounds: bool = False  # whether results change, by rounding alone
+    # path, line: the same place in full
     path: str = ""
     line: int = 0
+    # transformations that it makes besides, one after the other: alone each saves less
     combined_with: tuple[str, ...] = ()
-    also_called: tuple[str, ...] = ()
-    equal: Equality = "assumed"
-    places: tuple[str, ...] = ()
+    also_called: tuple[str, ...] = ()  # other transformations that make the same program of it
+    equal: Equality = "assumed"  # how it is known that results stay as they are, but for rounding
+    places: tuple[str, ...] = ()  # other lines where the same change gains about as much, as `where` has them
 
     def to_dict(self) -> dict[str, object]:
         """Ready for JSON."""
@@ -78,19 +63,12 @@ class Advice(Struct, frozen=True):
 
 
 class Distance(Struct, frozen=True):
-    """How far a kernel is from a limit.
+    """How far a kernel is from a limit."""
 
-    Args:
-        limit: its name, as the documents call it.
-        time_us: the latency at the limit.
-        share: the latency of the kernel over that, at least 1.
-        separates: what lies between the two.
-    """
-
-    limit: str
-    time_us: float
-    share: float
-    separates: str
+    limit: str  # its name, as the documents call it
+    time_us: float  # the latency at the limit
+    share: float  # the latency of the kernel over that, at least 1
+    separates: str  # what lies between the two
 
     def to_dict(self) -> dict[str, object]:
         """Ready for JSON."""
@@ -100,17 +78,11 @@ class Distance(Struct, frozen=True):
 
 
 class Guidance(Struct, frozen=True):
-    """What to do next.
+    """What to do next."""
 
-    Args:
-        advice: the list, most gain first.
-        distances: from the kernel to each limit.
-        why_none: why none was looked for; "" where it was.
-    """
-
-    advice: tuple[Advice, ...] = ()
-    distances: tuple[Distance, ...] = ()
-    why_none: str = ""
+    advice: tuple[Advice, ...] = ()  # the list, most gain first
+    distances: tuple[Distance, ...] = ()  # from the kernel to each limit
+    why_none: str = ""  # why none was looked for; "" where it was
 
     @property
     def sentence(self) -> str:

@@ -39,19 +39,13 @@ _QUEUE_NAMES = {
 
 
 class Lanes(Struct, frozen=True, eq=False):
-    """The lanes that a timeline uses.
+    """The lanes that a timeline uses."""
 
-    Args:
-        names: of the lanes, from top to bottom.
-        engine: per lane, the engine it belongs to, of `ENGINES`.
-        of_event: per event, its lane.
-        until_ns: per event, when it leaves its lane to the next one: an instruction when its engine accepts
-            another, a transfer at its last byte, but no later than when the next one starts.
-    """
-
-    names: tuple[str, ...]
-    engine: tuple[str, ...]
-    of_event: np.ndarray
+    names: tuple[str, ...]  # of the lanes, from top to bottom
+    engine: tuple[str, ...]  # per lane, the engine it belongs to, of `ENGINES`
+    of_event: np.ndarray  # per event, its lane
+    # per event, when it leaves its lane to the next one: an instruction when its engine accepts another, a
+    # transfer at its last byte, but no later than when the next one starts
     until_ns: np.ndarray
 
 

@@ -14,30 +14,19 @@ from .traffic import Traffic
 
 
 class LineCost(Struct, frozen=True):
-    """One source line in a run.
+    """One source line in a run."""
 
-    Args:
-        path: file, as the program has it.
-        line: its number.
-        path_ns: time on the critical path.
-        busy_ns: time of engines that its instructions occupy, with weights that nothing hides, and of its
-            transfers that move bytes; what runs at once counts each.
-        stalled_ns: how long engines stood still right before its instructions.
-        count: calls of instructions.
-        moved_bytes: of its transfers.
-        opcodes: of its instructions, as the vendor's profiler names them.
-        engines: that run it.
-    """
-
-    path: str
-    line: int
-    path_ns: float
+    path: str  # file, as the program has it
+    line: int  # its number
+    path_ns: float  # time on the critical path
+    # time of engines that its instructions occupy, with weights that nothing hides, and of its transfers that
+    # move bytes; what runs at once counts each
     busy_ns: float
-    stalled_ns: float
-    count: int
-    moved_bytes: int
-    opcodes: tuple[str, ...]
-    engines: tuple[str, ...]
+    stalled_ns: float  # how long engines stood still right before its instructions
+    count: int  # calls of instructions
+    moved_bytes: int  # of its transfers
+    opcodes: tuple[str, ...]  # of its instructions, as the vendor's profiler names them
+    engines: tuple[str, ...]  # that run it
 
     @property
     def where(self) -> str:

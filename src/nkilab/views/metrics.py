@@ -6,17 +6,11 @@ from msgspec import Struct
 
 
 class Metric(Struct, frozen=True):
-    """A number about one run of a kernel.
+    """A number about one run of a kernel."""
 
-    Args:
-        name: as in Neuron Explorer's profile schema where it has one.
-        unit: "us", "bytes", "count", "percent", "flops" or "ratio".
-        definition: one sentence.
-    """
-
-    name: str
-    unit: str
-    definition: str
+    name: str  # as in Neuron Explorer's profile schema where it has one
+    unit: str  # "us", "bytes", "count", "percent", "flops" or "ratio"
+    definition: str  # one sentence
 
 
 COMPUTE_ENGINES = ("tensor", "vector", "scalar", "gpsimd")

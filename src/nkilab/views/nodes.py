@@ -16,25 +16,16 @@ TABLE_LOAD = "ACT_TABLE_LOAD"
 
 
 class Nodes(Struct, frozen=True, eq=False):
-    """Columns of nodes, times in nanoseconds.
+    """Columns of nodes, times in nanoseconds."""
 
-    Args:
-        event: the last event of each.
-        start: when it occupied its engine first, a function table that it loads included; of a transfer the
-            first byte.
-        free: when its engine accepted the next one; of a transfer the last byte.
-        done: when its result was visible.
-        weights: when its weights began to load; `start` where it loads none.
-        table: how long it loaded a function table before it began.
-        engine, row: as in the timeline.
-    """
-
-    event: np.ndarray
+    event: np.ndarray  # the last event of each
+    # when it occupied its engine first, a function table that it loads included; of a transfer the first byte
     start: np.ndarray
-    free: np.ndarray
-    done: np.ndarray
-    weights: np.ndarray
-    table: np.ndarray
+    free: np.ndarray  # when its engine accepted the next one; of a transfer the last byte
+    done: np.ndarray  # when its result was visible
+    weights: np.ndarray  # when its weights began to load; `start` where it loads none
+    table: np.ndarray  # how long it loaded a function table before it began
+    # engine, row: as in the timeline
     engine: np.ndarray
     row: np.ndarray
 

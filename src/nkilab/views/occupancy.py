@@ -13,21 +13,15 @@ class Residencies(Struct, frozen=True, eq=False):
     """Tiles, or parts of tiles, in one memory, in order of their beginning.
 
     A stay lasts from the start of its first access in the program to the end of its last.
-
-    Args:
-        storage: per stay, the tile.
-        start_ns, end_ns: per stay.
-        address: per stay, first byte per partition; of the first piece, if it lies in several.
-        size: per stay, bytes per partition.
-        pieces: per stay, how many pieces it lies in.
     """
 
-    storage: np.ndarray
+    storage: np.ndarray  # per stay, the tile
+    # start_ns, end_ns: per stay
     start_ns: np.ndarray
     end_ns: np.ndarray
-    address: np.ndarray
-    size: np.ndarray
-    pieces: np.ndarray
+    address: np.ndarray  # per stay, first byte per partition; of the first piece, if it lies in several
+    size: np.ndarray  # per stay, bytes per partition
+    pieces: np.ndarray  # per stay, how many pieces it lies in
 
     def __len__(self) -> int:
         return len(self.storage)

@@ -36,20 +36,14 @@ _SAME = 1e-6
 
 
 class Path(Struct, frozen=True, eq=False):
-    """The critical path in pieces, from the launch to the end.
+    """The critical path in pieces, from the launch to the end."""
 
-    Args:
-        start_ns, end_ns: per piece; each begins where the one before it ends.
-        kind: per piece, position in `KINDS`.
-        event: per piece, the event that spends the time; -1 for launch and end.
-        row: per piece, the row of the program; -1 likewise.
-    """
-
+    # start_ns, end_ns: per piece; each begins where the one before it ends
     start_ns: np.ndarray
     end_ns: np.ndarray
-    kind: np.ndarray
-    event: np.ndarray
-    row: np.ndarray
+    kind: np.ndarray  # per piece, position in `KINDS`
+    event: np.ndarray  # per piece, the event that spends the time; -1 for launch and end
+    row: np.ndarray  # per piece, the row of the program; -1 likewise
 
     def __len__(self) -> int:
         return len(self.kind)

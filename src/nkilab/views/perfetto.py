@@ -26,36 +26,25 @@ _OWN_LANE = ("none", "order", "queue", "issue")
 
 
 class Slice(Struct):
-    """A piece of a lane.
+    """A piece of a lane."""
 
-    Args:
-        lane: its number, from 1 on.
-        name: shown in it.
-        start_ns, end_ns: whole nanoseconds.
-        details: names and values, shown when it is selected.
-        event: of the timeline, or -1.
-        waited: the event that decided when it started, or -1 if that is in its own lane.
-    """
-
-    lane: int
-    name: str
+    lane: int  # its number, from 1 on
+    name: str  # shown in it
+    # start_ns, end_ns: whole nanoseconds
     start_ns: int
     end_ns: int
-    details: dict[str, Any]
-    event: int
-    waited: int
+    details: dict[str, Any]  # names and values, shown when it is selected
+    event: int  # of the timeline, or -1
+    waited: int  # the event that decided when it started, or -1 if that is in its own lane
 
 
 class Counter(Struct, frozen=True):
-    """A number over time.
+    """A number over time."""
 
-    Args:
-        name, unit: of the number.
-        moments, values: from each moment on it has a value.
-    """
-
+    # name, unit: of the number
     name: str
     unit: str
+    # moments, values: from each moment on it has a value
     moments: np.ndarray
     values: np.ndarray
 

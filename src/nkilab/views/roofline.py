@@ -9,18 +9,12 @@ from .summary import Summary
 
 
 class Roofline(Struct, frozen=True):
-    """Roofs of the chip and the point of the kernel.
+    """Roofs of the chip and the point of the kernel."""
 
-    Args:
-        intensity: FLOP per byte that crosses the HBM interface; 0 without multiplications.
-        achieved: FLOP per second over the whole time.
-        peak: FLOP per second of TensorE by type of its operands.
-        bandwidth: bytes per second by what gives them: "DMA", and "HBM stack" of the vendor's metrics.
-    """
-
-    intensity: float
-    achieved: float
-    peak: dict[str, float]
+    intensity: float  # FLOP per byte that crosses the HBM interface; 0 without multiplications
+    achieved: float  # FLOP per second over the whole time
+    peak: dict[str, float]  # FLOP per second of TensorE by type of its operands
+    # bytes per second by what gives them: "DMA", and "HBM stack" of the vendor's metrics
     bandwidth: dict[str, float]
 
 

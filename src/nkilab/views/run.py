@@ -26,27 +26,17 @@ from .traffic import Traffic, traffic_of
 
 
 class Run(Struct, frozen=True, eq=False, dict=True):
-    """What views read. Every table is made when it is first looked at.
+    """What views read. Every table is made when it is first looked at."""
 
-    Args:
-        program: as the compiler leaves it.
-        plan: of the program.
-        timeline: when everything happens.
-        summary: metrics.
-        interval_us: between which the latency is believed to lie.
-        notes: what the numbers leave out.
-        together: all cores of the launch, of which this is the slowest; None if there is one.
-        guide: looks for what to do next.
-    """
-
-    program: Program
-    plan: Plan
-    timeline: Timeline
-    summary: Summary
-    interval_us: tuple[float, float]
-    notes: tuple[str, ...] = ()
+    program: Program  # as the compiler leaves it
+    plan: Plan  # of the program
+    timeline: Timeline  # when everything happens
+    summary: Summary  # metrics
+    interval_us: tuple[float, float]  # between which the latency is believed to lie
+    notes: tuple[str, ...] = ()  # what the numbers leave out
+    # all cores of the launch, of which this is the slowest; None if there is one
     together: Together | None = None
-    guide: Callable[[], Guidance] = Guidance
+    guide: Callable[[], Guidance] = Guidance  # looks for what to do next
 
     @property
     def runs(self) -> tuple[tuple[str, Run], ...]:

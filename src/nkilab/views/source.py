@@ -18,15 +18,10 @@ _LONGEST = 20_000
 
 
 class SourceFile(Struct, frozen=True, dict=True):
-    """A file that rows of a program come from.
+    """A file that rows of a program come from."""
 
-    Args:
-        path: as the program has it.
-        text: of the file; "" if it is not there any more.
-    """
-
-    path: str
-    text: str
+    path: str  # as the program has it
+    text: str  # of the file; "" if it is not there any more
 
     @property
     def name(self) -> str:

@@ -28,38 +28,24 @@ _BY_REASON = {"none": "start", "dma": "dma", "reuse": "buffer", "spill": "spill"
 
 
 class Stall(Struct, frozen=True):
-    """What one engine lost to one reason.
+    """What one engine lost to one reason."""
 
-    Args:
-        engine: of `ENGINES`.
-        reason: a key of `STALLS`.
-        time_ns: in all.
-        count: gaps.
-        longest_ns: the longest of them.
-        event: the event that ended the longest one; -1 for the time after the last one.
-    """
-
-    engine: str
-    reason: str
-    time_ns: float
-    count: int
-    longest_ns: float
-    event: int
+    engine: str  # of `ENGINES`
+    reason: str  # a key of `STALLS`
+    time_ns: float  # in all
+    count: int  # gaps
+    longest_ns: float  # the longest of them
+    event: int  # the event that ended the longest one; -1 for the time after the last one
 
 
 class Stalls(Struct, frozen=True, eq=False):
-    """Where the time of each engine went, from the launch to the end: busy and stalled time are the latency.
+    """Where the time of each engine went, from launch to end: busy and stalled time are the latency."""
 
-    Args:
-        busy_ns: per engine that does anything, how long it is occupied, with weights that it waits to have
-            loaded; of "dma" how long bytes move.
-        stalls: by engine, the longest first.
-        before_ns: per event, how long its engine stood still before it.
-    """
-
+    # per engine that does anything, how long it is occupied, with weights that it waits to have loaded; of
+    # "dma" how long bytes move
     busy_ns: dict[str, float]
-    stalls: tuple[Stall, ...]
-    before_ns: np.ndarray
+    stalls: tuple[Stall, ...]  # by engine, the longest first
+    before_ns: np.ndarray  # per event, how long its engine stood still before it
 
     def of(self, engine: str) -> dict[str, float]:
         """Time by reason of one engine."""

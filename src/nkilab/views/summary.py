@@ -23,25 +23,16 @@ SCHEMA = "nkilab.summary/1"
 
 
 class Summary(Struct, frozen=True):
-    """Metrics of one run of one kernel.
+    """Metrics of one run of one kernel."""
 
-    Args:
-        kernel: its name.
-        machine: the chip.
-        model: version of the timing model.
-        values: by name, every metric of `METRICS`, in its order and unit.
-        occupancy: per resource, the share of the time between first and last event that it is occupied.
-        bound: what limits the run, a key of `bound.BOUNDS`.
-        findings: of the plan.
-    """
-
-    kernel: str
+    kernel: str  # its name
     machine: str
-    model: str
-    values: dict[str, float]
+    model: str  # version of the timing model
+    values: dict[str, float]  # by name, every metric of `METRICS`, in its order and unit
+    # per resource, the share of the time between first and last event that it is occupied
     occupancy: dict[str, float]
-    bound: str
-    findings: tuple[Finding, ...]
+    bound: str  # what limits the run, a key of `bound.BOUNDS`
+    findings: tuple[Finding, ...]  # of the plan
 
     def __getitem__(self, metric: str) -> float:
         """The value of a metric."""

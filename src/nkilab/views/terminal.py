@@ -16,6 +16,7 @@ from ..progress import columns, console_for
 from ..timing.timeline import Timeline
 from .metrics import METRICS
 from .summary import Summary
+from .traffic import mean_rate
 from .units import quantity
 
 _LEVELS = " ▁▂▃▄▅▆▇█"
@@ -60,20 +61,12 @@ def bars(timeline: Timeline, width: int = 0) -> str:
     for engine in ENGINES:
         intervals = timeline.busy_intervals(engine)
         if len(intervals):
-            lines.append(f"{engine:>7} |{''.join(level(share) for share in _shares(intervals, edges))}|")
+            start, end = intervals.T
+            share = mean_rate(start, end, end - start, edges)
+            lines.append(f"{engine:>7} |{''.join(map(level, share))}|")
     left, right = f"{first / 1000:.1f} us", f"{last / 1000:.1f} us"
     lines.append(f"{'':7}  {left}{right:>{width - len(left)}}")
     return "\n".join(lines)
-
-
-def _shares(intervals: np.ndarray, edges: np.ndarray) -> np.ndarray:
-    """The busy share between neighbouring edges."""
-    busy_before = np.concatenate([[0.0], np.cumsum(intervals[:, 1] - intervals[:, 0])])
-    place = np.searchsorted(intervals[:, 0], edges, "right")
-    inside = np.where(place > 0, np.minimum(edges, intervals[place - 1, 1]) - intervals[place - 1, 0], 0.0)
-    until = busy_before[np.maximum(place - 1, 0)] + inside
-    spans = np.diff(edges)
-    return np.diff(until) / np.where(spans > 0, spans, 1.0)
 
 
 def level(share: float) -> str:

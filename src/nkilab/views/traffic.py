@@ -15,26 +15,17 @@ _SMALLEST = 2
 
 
 class Traffic(Struct, frozen=True, eq=False):
-    """Transfers in order of start.
+    """Transfers in order of start."""
 
-    Args:
-        event: of each.
-        start_ns, end_ns: from first to last byte.
-        kind: per transfer, position in `timing.work.QUEUES`.
-        total_bytes: per transfer.
-        hbm_bytes: per transfer, bytes that cross the HBM interface.
-        descriptors: per transfer, how many runs of contiguous bytes it has.
-        descriptor_bytes: per transfer, the length of such a run.
-    """
-
-    event: np.ndarray
+    event: np.ndarray  # of each
+    # start_ns, end_ns: from first to last byte
     start_ns: np.ndarray
     end_ns: np.ndarray
-    kind: np.ndarray
-    total_bytes: np.ndarray
-    hbm_bytes: np.ndarray
-    descriptors: np.ndarray
-    descriptor_bytes: np.ndarray
+    kind: np.ndarray  # per transfer, position in `timing.work.QUEUES`
+    total_bytes: np.ndarray  # per transfer
+    hbm_bytes: np.ndarray  # per transfer, bytes that cross the HBM interface
+    descriptors: np.ndarray  # per transfer, how many runs of contiguous bytes it has
+    descriptor_bytes: np.ndarray  # per transfer, the length of such a run
 
     def __len__(self) -> int:
         return len(self.event)

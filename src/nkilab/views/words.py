@@ -36,25 +36,16 @@ _SORTS = ("", "spill", "collective")
 
 
 class Spent(Struct, frozen=True):
-    """Time of one kind on the critical path.
+    """Time of one kind on the critical path."""
 
-    Args:
-        kind: a key of `path.KINDS`.
-        engine: who spends it, of `ENGINES`; "" for launch, end and signals.
-        is_spill: whether it is spent on transfers that planning inserted; lines are then those they stand
-            before.
-        is_collective: whether it is spent on collectives.
-        time_ns: in all.
-        share: of the latency, from 0 to 1.
-        lines: "file.py:41" of its source lines with their times, the longest first.
-    """
-
-    kind: str
-    engine: str
+    kind: str  # a key of `path.KINDS`
+    engine: str  # who spends it, of `ENGINES`; "" for launch, end and signals
+    # whether it is spent on transfers that planning inserted; lines are then those they stand before
     is_spill: bool
-    is_collective: bool
-    time_ns: float
-    share: float
+    is_collective: bool  # whether it is spent on collectives
+    time_ns: float  # in all
+    share: float  # of the latency, from 0 to 1
+    # "file.py:41" of its source lines with their times, the longest first
     lines: tuple[tuple[str, float], ...]
 
     @property

@@ -188,11 +188,7 @@ def _scanned(subject: Subject, chains: list[list[tuple[list[int], list[Slot | No
 
 
 def _row_of(chain: list[tuple[list[int], list[Slot | None]]], place: int) -> Slot:
-    """The columns that the steps of a recurrence have at a place, side by side, as one operand.
-
-    Raises:
-        Unfit: if they do not lie at one distance in one tile.
-    """
+    """The columns that the steps of a recurrence have at a place, side by side, as one operand."""
     columns = [column for _, slots in chain if (column := slots[place]) is not None]
     storage, offset, own = columns[0]
     steps = {b[1] - a[1] for a, b in pairwise(columns)}

@@ -140,11 +140,7 @@ def _keep(subject: Subject, draft: Draft, storage: int, places: dict[int, tuple[
 
 
 def _pair(draft: Draft, row: int) -> tuple[Slot, ...]:
-    """What a plain transfer writes and reads.
-
-    Raises:
-        Unfit: if it is none.
-    """
+    """What a plain transfer writes and reads."""
     form = draft.base.form_of(row)
     slots = draft.slots(row)
     if form.name != "dma_copy" or len(slots) != 2 or form.is_indirect or form.reads_dst:

@@ -105,11 +105,7 @@ def _bytes(subject: Subject, tile: int) -> int:
 
 
 def _fitting(subject: Subject, again: dict[int, int]) -> dict[int, int]:
-    """Those tiles whose earlier one SBUF has room to keep until they are used.
-
-    Raises:
-        Unfit: if there is none.
-    """
+    """Those tiles whose earlier one SBUF has room to keep until they are used."""
     lives, _, most = lives_in_sbuf(subject.base, subject.slots)
     result: dict[int, int] = {}
     for tile in sorted(again, key=lambda t: subject.equals.writers[t][0]):

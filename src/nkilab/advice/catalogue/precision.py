@@ -193,11 +193,7 @@ def engines(subject: Subject) -> Iterator[Candidate]:
 
 
 def _moved(subject: Subject, rows: np.ndarray, engine: str) -> Program:
-    """A program whose rows run on another engine.
-
-    Raises:
-        Unfit: if their instruction does not.
-    """
+    """A program whose rows run on another engine."""
     draft = Draft(subject.base)
     for row in rows.tolist():
         draft.set_attributes(row, engine=engine)

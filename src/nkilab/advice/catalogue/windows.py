@@ -21,18 +21,12 @@ LEAST_OFTEN, MOST_BYTES = 1.5, 1 << 16
 
 
 class Window(Struct, frozen=True):
-    """A load of part of each row of some rows of a tensor.
+    """A load of part of each row of some rows of a tensor."""
 
-    Args:
-        row: of the program.
-        tile: that it fills, alone and whole.
-        source: what it reads.
-        begin, end: from which element of each row of the tensor until which.
-    """
-
-    row: int
-    tile: int
-    source: Slot
+    row: int  # of the program
+    tile: int  # that it fills, alone and whole
+    source: Slot  # what it reads
+    # begin, end: from which element of each row of the tensor until which
     begin: int
     end: int
 

@@ -68,11 +68,7 @@ class ReplicaGroup(NKIObject):
 
 
 def _rank(value: Any) -> int:
-    """A rank as a plain integer; NumPy's integers are ranks, too.
-
-    Raises:
-        TypeError: if it is none.
-    """
+    """A rank as a plain integer; NumPy's integers are ranks, too."""
     rank = as_index(value)
     if isinstance(value, bool) or rank < 0:
         raise TypeError
@@ -87,12 +83,7 @@ class _Group(Struct, frozen=True):
 
 
 def _groups_of(session: Session, replica_group: Any) -> list[tuple[int, ...]]:
-    """All groups, that of this rank first.
-
-    Raises:
-        RuleError: if it is in none, or a rank of the groups is not launched.
-        UseError: if it is no ReplicaGroup.
-    """
+    """All groups, that of this rank first."""
     if not isinstance(replica_group, ReplicaGroup):
         raise UseError(
             f"replica_group is of type {type(replica_group).__name__}; it must be a ReplicaGroup",
@@ -150,12 +141,7 @@ def _check_launched(session: Session, ranks: Sequence[int], name: str) -> None:
 
 
 def _pairs(srcs: Any, dsts: Any, names: str = "srcs and dsts") -> list[tuple[Any, Any]]:
-    """The tensors of a call, side by side.
-
-    Raises:
-        UseError: if they are no two lists of equal length.
-        RuleError: if there are several, and one lies in SBUF.
-    """
+    """The tensors of a call, side by side."""
     if not all(isinstance(ranks, list | tuple) for ranks in (srcs, dsts)):
         raise UseError(f"{names} are lists of tensors", hint="pass srcs=[src], dsts=[dst]")
     if len(srcs) != len(dsts) or not srcs:
@@ -290,12 +276,7 @@ def _check_cores(session: Session, called: str) -> None:
 
 
 def _check_varying_group(session: Session, group: tuple[int, ...]) -> None:
-    """Refuse groups that all_to_all_v does not serve.
-
-    Raises:
-        RuleError: if with NeuronSwitch (trn3) the group is not several whole chips of ranks of two cores, or
-            elsewhere its ranks do not have the same place on different nodes.
-    """
+    """Refuse groups that all_to_all_v does not serve."""
     topology = _topology(session)
     if session.machine.generation >= 4:
         _check_cores(session, "all_to_all_v")
@@ -337,12 +318,7 @@ def collective_permute(
 
 
 def _rings(pairs_given: Any) -> dict[int, int]:
-    """Targets by source.
-
-    Raises:
-        UseError: if it is no list of pairs of ranks, or a rank sends or receives twice.
-        RuleError: if they are no rings.
-    """
+    """Targets by source."""
     try:
         pairs = [(as_index(a), as_index(b)) for a, b in pairs_given]
     except (TypeError, ValueError):
@@ -364,12 +340,7 @@ def _rings(pairs_given: Any) -> dict[int, int]:
 
 
 def _channels(session: Session, lists: Sequence[Any], ids: Any, group: tuple[int, ...]) -> list[list[Any]]:
-    """The tensors of every channel.
-
-    Raises:
-        UseError: if channel_ids is no list, or the others do not have one list of one tensor per channel.
-        RuleError: if the channels are not counted from 0, or too many.
-    """
+    """The tensors of every channel."""
     if not isinstance(ids, list | tuple) or not all(isinstance(ranks, list | tuple) for ranks in lists):
         raise UseError("channel_ids and the tensors by channel are lists; one of them is none")
     numbers = list(ids)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -223,31 +224,17 @@ def random_seed(seed: Any) -> None:
     record(current(), SetRngSeed, [None, a_tile(seed, "seed")], plain(SetRngSeed), ())
 
 
-def is_on_chip(buffer: Any) -> bool:
-    """Whether a buffer is SBUF or PSUM."""
-    return _memory(buffer) != HBM
+def memory_test(*memories: str) -> Callable[[Any], bool]:
+    """A function that tells whether a buffer is one of these memories."""
 
+    def is_there(buffer: Any) -> bool:
+        region = buffer.region if isinstance(buffer, MemoryPointer) else region_of(buffer)
+        if region is None or buffer is None:
+            raise UseError(f"buffer is {buffer!r}; it must be a memory region such as nl.sbuf")
+        return region.memory in memories
 
-def is_hbm(buffer: Any) -> bool:
-    """Whether a buffer is an HBM."""
-    return _memory(buffer) == HBM
-
-
-def is_sbuf(buffer: Any) -> bool:
-    """Whether a buffer is SBUF."""
-    return _memory(buffer) == REGIONS["sbuf"].memory
-
-
-def is_psum(buffer: Any) -> bool:
-    """Whether a buffer is PSUM."""
-    return _memory(buffer) == REGIONS["psum"].memory
-
-
-def _memory(buffer: Any) -> str:
-    region = buffer.region if isinstance(buffer, MemoryPointer) else region_of(buffer)
-    if region is None or buffer is None:
-        raise UseError(f"buffer is {buffer!r}; it must be a memory region such as nl.sbuf")
-    return region.memory
+    is_there.__doc__ = f"Whether a buffer is {' or '.join(memory.upper() for memory in memories)}."
+    return is_there
 
 
 @placed("view")

@@ -98,11 +98,7 @@ def _result_dtype(dtype: Any, x: Tensor) -> DType:
 
 
 def _same_shape(name: str, **tiles: Tensor) -> None:
-    """Refuse tiles of different shapes.
-
-    Raises:
-        RuleError: with the shapes.
-    """
+    """Refuse tiles of different shapes."""
     if len({t.shape for t in tiles.values()}) > 1:
         shapes = " and ".join(f"{word} is {list(t.shape)}" for word, t in tiles.items())
         raise RuleError(
@@ -277,7 +273,7 @@ def dropout(x: Any, rate: Any, dtype: Any = None) -> Tensor:
 def load(src: Any, dtype: Any = None) -> Tensor:
     """A new SBUF tile with the elements of an HBM tensor; a tensor of one axis loads as [P, 1]."""
     src = _in_hbm("src", "load", src)
-    shape = src.shape if len(src.shape) > 1 else (*src.shape, 1)
+    shape = common.axes_of(src.shape)
     _fits(shape[0], f"the first axis of src has {shape[0]} elements", "load tiles of {} rows")
     return RESULTS.make(
         DmaCopy, [None, src], plain(DmaCopy), memory=SBUF, dtype=_result_dtype(dtype, src), shape=shape

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from typing import Any, NoReturn
+from typing import Any
 
-from ...errors import RuleError, SpellingError
+from ...errors import RuleError
 from ...isa.activations import ACTIVATIONS
 from ...isa.operators import OPERATORS
 from ...tiles.dtypes import DTYPES
-from ...tiles.tile import HBM, PSUM, elements_text, note_look
+from ...tiles.tile import HBM, PSUM, SBUF, elements_text, note_look
 from ...trace.builder import no_tensor
 from ...trace.session import ask, current
-from ...trace.source import place_of, user_frame
-from ...tracebacks import leave_out_ours, public
+from ...tracebacks import leave_out_ours
 from .. import indexing, loops
 from .. import program_ids as programs
+from ..parameters import Word
 from ..places import placed
 from ..tile_size import tile_size
 from ..versions import require, version_of
@@ -24,24 +24,6 @@ from . import creation, functions, registers
 from .objects import NKIObject
 from .regions import REGIONS, MemoryRegion
 from .tensor import Tensor
-
-
-class Word:
-    """A word for `op=`, which nki.language does not call."""
-
-    def __init__(self, name: str) -> None:
-        self.__name__ = self.name = name
-
-    @public
-    def __call__(self, *args: Any, **kwargs: Any) -> NoReturn:
-        raise SpellingError(
-            f"nl.{self.name} is a word for op=, not a function",
-            hint=f"use it as op=nl.{self.name} or op0=nl.{self.name} in nisa instructions",
-            source="stubs of NKI 0.6",
-        ).located(place_of(user_frame()), self.name)
-
-    def __repr__(self) -> str:
-        return f"nl.{self.name}"
 
 
 class Function:
@@ -107,8 +89,9 @@ _OWN_FUNCTIONS: dict[str, Callable[..., Any]] = {
     "ndarray": creation.ndarray, "zeros": creation.zeros, "ones": creation.ones, "full": creation.full,
     "zeros_like": creation.zeros_like, "empty_like": creation.empty_like, "rand": creation.rand,
     "random_seed": creation.random_seed, "shared_constant": creation.shared_constant,
-    "shared_identity_matrix": creation.shared_identity_matrix, "is_hbm": creation.is_hbm,
-    "is_on_chip": creation.is_on_chip, "is_psum": creation.is_psum, "is_sbuf": creation.is_sbuf,
+    "shared_identity_matrix": creation.shared_identity_matrix, "is_hbm": creation.memory_test(HBM),
+    "is_on_chip": creation.memory_test(SBUF, PSUM), "is_psum": creation.memory_test(PSUM),
+    "is_sbuf": creation.memory_test(SBUF),
 }  # fmt: skip
 _REDUCING = {"sum": "add", "prod": "multiply", "max": "maximum", "min": "minimum"}
 _BINARY = [

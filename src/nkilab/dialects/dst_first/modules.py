@@ -24,7 +24,7 @@ from ...trace.builder import check_form, record, record_product
 from ...trace.session import Known, Session, ask, current
 from ...trace.source import Site
 from ...tracebacks import public
-from ..enums import dge_mode, dma_engine, engine, matmul_perf_mode, nc_version, oob_mode, reduce_cmd
+from ..enums import ENUMS, dge_mode, dma_engine, engine, matmul_perf_mode, nc_version, oob_mode, reduce_cmd
 from ..environment import check_precision
 from ..gate import AtFirstUse
 from ..generated_functions import surface
@@ -238,8 +238,7 @@ ISA: dict[str, Any] = {
     **_SURFACES,
     # 0.1: copies whose offset is known at run time only, which tensor_copy takes from its views
     **{f"tensor_copy_dynamic_{side}": _SURFACES["tensor_copy"] for side in ("src", "dst")},
-    "engine": engine, "reduce_cmd": reduce_cmd, "dge_mode": dge_mode, "oob_mode": oob_mode,
-    "nc_version": nc_version, "matmul_perf_mode": matmul_perf_mode, "dma_engine": dma_engine,
+    **ENUMS, "dma_engine": dma_engine,
     **{f"{e.name}_engine": e
        for e in (engine.tensor, engine.vector, engine.scalar, engine.gpsimd, engine.unknown)},
     "get_nc_version": get_nc_version, "get_nc_sub_version": get_nc_sub_version, **registers.ISA_NAMES,

@@ -73,21 +73,14 @@ def region_of(buffer: Any) -> MemoryRegion | None:
 
 @dataclass(frozen=True)
 class MemoryPointer:
-    """A piece of SBUF or PSUM, in which tensors are made with `view` or `nl.ndarray(buffer=...)`.
+    """A piece of SBUF or PSUM, in which tensors are made with `view` or `nl.ndarray(buffer=...)`."""
 
-    Args:
-        name: for messages.
-        region: nl.sbuf or nl.psum.
-        start: its first partition and byte. A piece of a region without an offset has addresses of its own.
-        size: its partitions, and its bytes in each.
-        space: the addresses that it shares with other pieces.
-    """
-
-    name: str
-    region: MemoryRegion
+    name: str  # for messages
+    region: MemoryRegion  # nl.sbuf or nl.psum
+    # its first partition and byte. A piece of a region without an offset has addresses of its own
     start: tuple[int, int]
-    size: tuple[int, int]
-    space: AddressSpace = field(repr=False)
+    size: tuple[int, int]  # its partitions, and its bytes in each
+    space: AddressSpace = field(repr=False)  # the addresses that it shares with other pieces
 
     @placed("ptr")
     def ptr(self, size: Any, offset: Any = None) -> MemoryPointer:

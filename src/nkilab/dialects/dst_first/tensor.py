@@ -367,15 +367,11 @@ def _access_pattern(
     except view_methods.OutOfReachError as error:
         return view_methods.Unreachable(error)
     if session is not None:
-        _note_pattern(session, view)
+        entry = (view.storage.number, view.offset, view.layout)
+        session.program.marks.patterns.add(entry)
+        if REPEATS in session.keyed:
+            session.keyed[REPEATS].patterns.append(entry)
     return view
-
-
-def _note_pattern(session: Session, view: Tensor) -> None:
-    entry = (view.storage.number, view.offset, view.layout)
-    session.program.marks.patterns.add(entry)
-    if REPEATS in session.keyed:
-        session.keyed[REPEATS].patterns.append(entry)
 
 
 # NKI 0.5 documents that a pattern is written for the storage, whatever view it is called on. The kernels of

@@ -206,11 +206,7 @@ def rearrange(view: V, src: Sequence[Any], dst: Sequence[Any], sizes: dict[str, 
 
 
 def _groups(side: Sequence[Any]) -> list[list[str]]:
-    """The names of each axis of one side of `rearrange`.
-
-    Raises:
-        UseError: if there is none, or something else stands there.
-    """
+    """The names of each axis of one side of `rearrange`."""
     groups = [[group] if isinstance(group, str) else group for group in side]
     for group in groups:
         if not isinstance(group, list | tuple) or not group or not all(isinstance(n, str) for n in group):

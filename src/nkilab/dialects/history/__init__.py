@@ -32,17 +32,11 @@ BETA1 = "beta1"
 
 
 class Release(Struct, frozen=True):
-    """One release of the vendor's SDK that changed NKI.
+    """One release of the vendor's SDK that changed NKI."""
 
-    Args:
-        name: of its text: "2.23", "0.3".
-        version: the version of NKI that it is or, before 0.1, belongs to.
-        sdk: the SDK that has it.
-    """
-
-    name: str
-    version: str
-    sdk: str
+    name: str  # of its text: "2.23", "0.3"
+    version: str  # the version of NKI that it is or, before 0.1, belongs to
+    sdk: str  # the SDK that has it
 
 
 RELEASES = (
@@ -62,31 +56,19 @@ NEWEST = "0.6"
 
 
 class Parameter(Struct, frozen=True):
-    """One parameter.
+    """One parameter."""
 
-    Args:
-        name: as spelled.
-        default: its text; "" if the caller must give it.
-        is_positional: whether it may be given by position.
-        is_listed: whether a stub has it.
-    """
-
-    name: str
-    default: str = ""
-    is_positional: bool = True
-    is_listed: bool = True
+    name: str  # as spelled
+    default: str = ""  # its text; "" if the caller must give it
+    is_positional: bool = True  # whether it may be given by position
+    is_listed: bool = True  # whether a stub has it
 
 
 class Signature(Struct, frozen=True):
-    """The parameters of a function.
+    """The parameters of a function."""
 
-    Args:
-        parameters: in order.
-        is_open: whether it takes what is not listed: *args or **kwargs.
-    """
-
-    parameters: tuple[Parameter, ...]
-    is_open: bool = False
+    parameters: tuple[Parameter, ...]  # in order
+    is_open: bool = False  # whether it takes what is not listed: *args or **kwargs
 
     @property
     def positional(self) -> tuple[str, ...]:
@@ -99,23 +81,14 @@ class Signature(Struct, frozen=True):
 
 
 class Event(Struct, frozen=True):
-    """What one release did to one name.
-
-    Args:
-        release: which.
-        kind: "function", "word", "name" or "gone".
-        text: of the parameters of a function.
-        note: what replaces a name that is gone; who uses one that no stub has.
-        is_listed: whether a stub has it.
-        extras: text of keywords that no stub has.
-    """
+    """What one release did to one name."""
 
     release: Release
-    kind: str
-    text: str = ""
-    note: str = ""
-    is_listed: bool = True
-    extras: str = ""
+    kind: str  # "function", "word", "name" or "gone"
+    text: str = ""  # of the parameters of a function
+    note: str = ""  # what replaces a name that is gone; who uses one that no stub has
+    is_listed: bool = True  # whether a stub has it
+    extras: str = ""  # text of keywords that no stub has
 
     @property
     def signature(self) -> Signature:

@@ -18,9 +18,9 @@ from ...trace.session import Session, current
 from ...trace.source import place_of, user_frame
 from ..tile_functions import with_ndim
 from .dynamic import ON_CHIP
-from .functions import in_sbuf, on_partitions, tile_of
+from .functions import filled, in_sbuf, on_partitions, tile_of
 from .subscripts import cropped, inside_bounds
-from .tensor import Pending, Tensor, fresh, refuse_indices, same_place, settled
+from .tensor import Pending, Tensor, refuse_indices, same_place, settled
 from .transfers import PLAIN_DMA
 
 
@@ -68,12 +68,7 @@ def _fill(session: Session, dst: Tensor, value: Any) -> None:
     if known.start_partition % partition_step(known.partitions) == 0:
         record(session, Memset, [dst], ("unknown",), (value,))
         return
-    filled = settled(
-        fresh(
-            session, Memset, [None], ("unknown",), (value,), dtype=known.dtype, shape=dst.shape, memory=SBUF
-        )
-    )
-    record(session, DmaCopy, [dst, filled], PLAIN_DMA, ())
+    record(session, DmaCopy, [dst, filled(session, value, known.dtype, dst.shape)], PLAIN_DMA, ())
 
 
 def _assign_tensor(session: Session, dst: Tensor, value: Tensor) -> None:

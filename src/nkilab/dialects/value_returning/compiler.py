@@ -146,13 +146,11 @@ class Directive:
 
 
 @placed("allocation_scope")
-@placed("allocation_scope")
 def allocation_scope() -> Directive:
     """A block whose tiles the stack allocator frees together, for `with`."""
     return Directive("allocation_scope")
 
 
-@placed("no_reorder")
 @placed("no_reorder")
 def no_reorder() -> Directive:
     """Instructions that stay in the order of the text, for `with` or as directives= of a loop."""

@@ -15,7 +15,6 @@ from ...tiles.dtypes import INT32, as_dtype, promoted, weak_dtype
 from ...tiles.tile import SBUF, whole_layout
 from ...trace.builder import record
 from ...trace.session import current
-from ...trace.source import place_of, user_frame
 from .. import tile_functions as common
 from ..indexing import allocated_shape, whole_number
 from .direct_allocation import is_direct, refuse_mixing
@@ -55,7 +54,7 @@ def where(condition: Any, x: Any, y: Any, *, dtype: Any = None, mask: Any = None
         raise RuleError(
             f"unexpected partition broadcast: condition has one partition, x has {chosen.layout.partitions}",
             hint="spread the condition with nl.broadcast_to first",
-        ).located(place_of(user_frame()), "where")
+        )
     kind = other.layout.dtype if isinstance(other, Tensor) else weak_dtype(other)
     element_type = promoted(chosen.layout.dtype, kind) if dtype is None else as_dtype(dtype)
     return _under(
@@ -66,11 +65,11 @@ def where(condition: Any, x: Any, y: Any, *, dtype: Any = None, mask: Any = None
     )
 
 
-def _kept(called: str, operator: str, axis: Any) -> Callable[[Any], Tensor]:
+def _kept(operator: str, axis: Any) -> Callable[[Any], Tensor]:
     """A reduction over axes that stay as axes of one, in float32; its tile is one of the compiler's."""
     if is_direct(current()):
         refuse_mixing(SBUF)
-    return lambda tile: settled(reduction(called, operator, tile, axis, np.float32, None, True))
+    return lambda tile: settled(reduction(operator, tile, axis, np.float32, None, True))
 
 
 def softmax(x: Any, axis: Any, *, dtype: Any = None, compute_dtype: Any = None, mask: Any = None) -> Tensor:
@@ -83,8 +82,8 @@ def softmax(x: Any, axis: Any, *, dtype: Any = None, compute_dtype: Any = None, 
     element_type = as_dtype(dtype or compute_dtype or source.layout.dtype)
 
     def compute(tile: Tensor) -> Tensor:
-        largest = _kept("softmax", "maximum", axis)(tile)
-        return common.softmax(RESULTS, tile, largest, _kept("softmax", "add", axis), element_type)
+        largest = _kept("maximum", axis)(tile)
+        return common.softmax(RESULTS, tile, largest, _kept("add", axis), element_type)
 
     return _under(mask, [source], element_type, compute)
 
@@ -102,9 +101,7 @@ def rms_norm(
     element_type = as_dtype(dtype or compute_dtype or source.layout.dtype)
 
     def compute(tile: Tensor, weights: Tensor) -> Tensor:
-        return common.rms_norm(
-            RESULTS, tile, weights, _kept("rms_norm", "add", axis), n, epsilon, element_type
-        )
+        return common.rms_norm(RESULTS, tile, weights, _kept("add", axis), n, epsilon, element_type)
 
     return _under(mask, [source, a_tile(w)], element_type, compute)
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import Any, NoReturn
 
-from ...errors import NkilabError, RuleError, UseError
+from ...errors import RuleError, UseError
 from ...isa.elementwise import Memset
 from ...tiles.dtypes import as_dtype
 from ...tiles.tile import HBM, PSUM, SBUF, compact_strides, layout
 from ...trace.builder import no_tensor, record
 from ...trace.session import Session, current
-from ...trace.source import place_of, user_frame
 from ..indexing import allocated_shape, check_tile, whole_number
 from ..missing import refuse_name
 from ..outputs import shared_storage
@@ -73,20 +72,6 @@ def ndarray(shape: Any, dtype: Any, *, buffer: Any = None, name: str = "") -> An
         RuleError: if some tiles of the kernel have addresses and others have none.
     """
     session = current()
-    try:
-        return _allocate(session, shape, dtype, buffer, name)
-    except NkilabError as error:
-        raise error.located(place_of(user_frame()), "ndarray") from None
-
-
-def _chosen(session: Session, buffer: Any) -> Any:
-    """The buffer or allocator meant; a plain buffer where the kernel ignores addresses."""
-    if isinstance(buffer, Allocator) and ignores_addresses(session):
-        return sbuf if buffer.memory == SBUF else psum
-    return sbuf if buffer is None else buffer
-
-
-def _allocate(session: Session, shape: Any, dtype: Any, buffer: Any, name: str) -> Any:
     session.flush()
     chosen = _chosen(session, buffer)
     if not isinstance(chosen, Buffer | Allocator):
@@ -113,6 +98,13 @@ def _allocate(session: Session, shape: Any, dtype: Any, buffer: Any, name: str) 
     return Tensor(storage, 0, layout(plain, strides, element_type, chosen.memory, axis, 0))
 
 
+def _chosen(session: Session, buffer: Any) -> Any:
+    """The buffer or allocator meant; a plain buffer where the kernel ignores addresses."""
+    if isinstance(buffer, Allocator) and ignores_addresses(session):
+        return sbuf if buffer.memory == SBUF else psum
+    return sbuf if buffer is None else buffer
+
+
 def full(shape: Any, fill_value: Any, dtype: Any, *, buffer: Any = None, name: str = "") -> Tensor:
     """A tile filled with a number; see `ndarray` for the arguments."""
     session = current()
@@ -122,13 +114,13 @@ def full(shape: Any, fill_value: Any, dtype: Any, *, buffer: Any = None, name: s
             "a tile with an address cannot be created with a value",
             hint="create it with nl.ndarray and assign the value to it",
             key="err_tensor_creation_on_scratchpad_with_init_value_not_supported",
-        ).located(place_of(user_frame()), "full")
+        )
     if isinstance(chosen, Buffer) and chosen.memory == HBM:
         raise UseError(
             "an HBM tensor cannot be created with a value",
             hint="create it with nl.ndarray and store a tile to it",
             key="err_hbm_tensor_with_init_value_not_supported",
-        ).located(place_of(user_frame()), "full")
+        )
     tensor = ndarray(shape, dtype, buffer=buffer, name=name)
     for block in blocks_of(tensor):
         record(session, Memset, [block], ("unknown",), (fill_value,))

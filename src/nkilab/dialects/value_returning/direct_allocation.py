@@ -372,17 +372,11 @@ def allocate(
 
 
 class InLoops(NamedTuple):
-    """What tells an allocation from the others in an iteration of the loops around it, the same in each one.
+    """What tells an allocation from the others in an iteration of the loops around it; the same in each."""
 
-    Args:
-        lines: those of the user's that led there.
-        unrolled: iterations of the unrolled loops.
-        nth: how often they came by before in this iteration.
-    """
-
-    lines: tuple[tuple[CodeType, int], ...]
-    unrolled: tuple[int, ...]
-    nth: int
+    lines: tuple[tuple[CodeType, int], ...]  # those of the user's that led there
+    unrolled: tuple[int, ...]  # iterations of the unrolled loops
+    nth: int  # how often they came by before in this iteration
 
 
 def _note_address(session: Session, storage: Storage, where: InLoops | None) -> None:

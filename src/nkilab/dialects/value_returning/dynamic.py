@@ -8,7 +8,7 @@ Source: nki.language.load and store, indirect DMA; nki.isa.tensor_copy_dynamic_s
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, NoReturn, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from ...errors import RuleError, UnsupportedError, UseError
 from ...tiles import tile as tiles
@@ -158,11 +158,7 @@ def grids_for_slices(view: View, key: tuple[Any, ...], axis: int = 0) -> tuple[A
 
 
 def _index_tile(tile: View) -> View:
-    """A tile that holds indices.
-
-    Raises:
-        RuleError: if its elements are no integers in SBUF, or it is neither one element nor a column.
-    """
+    """A tile that holds indices."""
     index_layout = tile.layout
     if not index_layout.dtype.is_integer or index_layout.memory != SBUF:
         raise RuleError(
@@ -209,21 +205,18 @@ def _need_takes_index(
             )
         return
     if part.is_vector or axis == view.layout.partition_axis:
-        _refuse_on_chip(view, axis)
+        raise UseError(
+            f"a tile of indices chooses along axis {axis} of {view.describe()}; on chip one index moves a "
+            "whole access along a free axis",
+            hint="loop over the indices and use nisa.tensor_copy_dynamic_src, or gather from hbm with "
+            "nl.load",
+            key=ON_CHIP,
+        )
 
 
 def _runs_over_rows(grid: Index, shape: tuple[int, ...]) -> bool:
     """Whether a grid varies along the first axis of the view."""
     return bool(aligned_steps(grid, shape)[0])
-
-
-def _refuse_on_chip(view: View, axis: int) -> NoReturn:
-    raise UseError(
-        f"a tile of indices chooses along axis {axis} of {view.describe()}; on chip one index moves a whole "
-        "access along a free axis",
-        hint="loop over the indices and use nisa.tensor_copy_dynamic_src, or gather from hbm with nl.load",
-        key=ON_CHIP,
-    )
 
 
 def cropped(view: V, box: Box) -> V:

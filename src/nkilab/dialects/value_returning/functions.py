@@ -18,7 +18,7 @@ from ...tiles.dtypes import BOOL, FLOAT32, INT32, NUMBERS, DType, as_dtype, prom
 from ...tiles.tile import HBM, PSUM, SBUF, elements_text
 from ...tiles.views import broadcast, reshaped
 from ...trace.builder import NothingToWriteError, no_tensor
-from ...trace.session import current
+from ...trace.session import Session, current
 from ...trace.source import place_of, user_frame
 from .. import tile_functions as common
 from ..enums import oob_mode
@@ -105,11 +105,7 @@ def index_tile(expr: Index, dtype: DType, mask: Any = None) -> Tensor:
 
 
 def _need_partitions(x: Any, y: Any) -> None:
-    """Refuse a row of indices beside a tile of several partitions, over which nothing spreads it.
-
-    Raises:
-        RuleError: if one of the two is such a row.
-    """
+    """Refuse a row of indices beside a tile of several partitions, over which nothing spreads it."""
     for grid, tile in ((x, y), (y, x)):
         is_row = isinstance(grid, Index) and grid.shape[0] == 1
         if is_row and isinstance(tile, Tensor) and tile.layout.partitions > 1:
@@ -169,12 +165,9 @@ def on_partitions(tile: Tensor, partitions: int) -> Tensor:
 
 def unary(name: str, x: Any, dtype: Any = None, mask: Any = None) -> Tensor:
     """An activation function over a tile, on ScalarE."""
-    try:
-        x = inside_or_masked(a_tile(x), mask)
-        element_type = result_dtype(dtype, x.layout.dtype)
-        require_automatic(current(), "it becomes an activation without a bias", BIAS_KEY)
-    except NkilabError as error:
-        raise error.located(place_of(user_frame()), name) from None
+    x = inside_or_masked(a_tile(x), mask)
+    element_type = result_dtype(dtype, x.layout.dtype)
+    require_automatic(current(), "it becomes an activation without a bias", BIAS_KEY)
     return common.unary(RESULTS, name, x, element_type, mask)
 
 
@@ -201,16 +194,15 @@ def whole_tile(x: Any) -> Tensor:
 
 def negative(x: Any, *, dtype: Any = None, mask: Any = None) -> Tensor:
     """-x, element by element."""
-    x = checked("negative", lambda: a_tile(x), x)
+    x = a_tile(x)
     return binary("multiply", x, -1, dtype or x.layout.dtype, mask)
 
 
 def _unary_operator(name: str, x: Any, dtype: Any, mask: Any, default: DType | None) -> Tensor:
-    session = current()
-    x = checked(name, lambda: inside_or_masked(a_tile(x), mask), x)
+    x = inside_or_masked(a_tile(x), mask)
     attributes = (OPERATORS[name], False, None, False, "unknown")
-    element_type = checked(name, lambda: result_dtype(dtype, default or x.layout.dtype), x)
-    return fresh(session, TensorScalar, [None, x, None, None], attributes, (), dtype=element_type, mask=mask)
+    kind = result_dtype(dtype, default or x.layout.dtype)
+    return fresh(current(), TensorScalar, [None, x, None, None], attributes, (), dtype=kind, mask=mask)
 
 
 def invert(x: Any, *, dtype: Any = None, mask: Any = None) -> Tensor:
@@ -225,8 +217,8 @@ def logical_not(x: Any, *, dtype: Any = bool, mask: Any = None) -> Tensor:
 
 def reciprocal(x: Any, *, dtype: Any = None, mask: Any = None) -> Tensor:
     """1 / x on VectorE."""
-    x = checked("reciprocal", lambda: inside_or_masked(a_tile(x), mask), x)
-    element_type = checked("reciprocal", lambda: result_dtype(dtype, x.layout.dtype), x)
+    x = inside_or_masked(a_tile(x), mask)
+    element_type = result_dtype(dtype, x.layout.dtype)
     return fresh(current(), Reciprocal, [None, x], (), (), dtype=element_type, mask=mask)
 
 
@@ -272,6 +264,13 @@ def _as_column(src: Tensor) -> Tensor:
     raise UseError("a masked load of one axis", hint="index the tensor with two axes: t[i_p, 0]")
 
 
+def filled(session: Session, value: Any, dtype: DType, shape: tuple[int, ...]) -> Tensor:
+    """A new SBUF tile filled with a number."""
+    return settled(
+        fresh(session, Memset, [None], ("unknown",), (value,), dtype=dtype, shape=shape, memory=SBUF)
+    )
+
+
 def hbm_side(name: str, called: str, tensor: Any) -> Tensor:
     """The operand of a transfer that lies in HBM.
 
@@ -299,40 +298,23 @@ def store(dst: Any, value: Any, *, mask: Any = None, mode: Any = oob_mode.error)
         mask: where to write.
         mode: what an index out of bounds does: oob_mode.error, or skip to drop its row.
     """
-    session = current()
-    try:
-        dst = hbm_side("dst", "store", dst)
-        value = tile_of(value)
-        if isinstance(value, Tensor) and value.layout.memory == HBM:
-            raise RuleError("value is in hbm; store needs it in sbuf or psum", key="err_unsupported_memory")
-        if isinstance(value, Tensor) and value.layout.size > dst.layout.size:
-            raise RuleError(
-                f"the destination {list(dst.shape)} is smaller than the value {list(value.shape)}",
-                key="err_store_dst_shape_smaller_than_other_shape",
-            )
-    except NkilabError as error:
-        raise error.located(place_of(user_frame()), "store") from None
+    session, dst = current(), hbm_side("dst", "store", dst)
+    value = tile_of(value)
     if not isinstance(value, Tensor):
-        shape = dst.shape if len(dst.shape) > 1 else (*dst.shape, 1)
-        value = settled(
-            fresh(
-                session,
-                Memset,
-                [None],
-                ("unknown",),
-                (value,),
-                dtype=dst.layout.dtype,
-                shape=shape,
-                memory=SBUF,
-            )
+        value = filled(session, value, dst.layout.dtype, common.axes_of(dst.shape))
+    if value.layout.memory == HBM:
+        raise RuleError("value is in hbm; store needs it in sbuf or psum", key="err_unsupported_memory")
+    if value.layout.size > dst.layout.size:
+        raise RuleError(
+            f"the destination {list(dst.shape)} is smaller than the value {list(value.shape)}",
+            key="err_store_dst_shape_smaller_than_other_shape",
         )
     if value.layout.memory == PSUM:
         value = settled(fresh(session, TensorCopy, [None, value], ("unknown",), (), memory=SBUF))
     if value.layout.size < dst.layout.size:
         value = checked("store", lambda: _spread(inside_or_masked(value, mask), dst.shape), value)
-    attributes = checked("store", lambda: dma_attributes(oob_mode=mode), value)
     try:
-        copy_row(session, dst, value, mask, attributes)
+        copy_row(session, dst, value, mask, dma_attributes(oob_mode=mode))
     except NothingToWriteError as error:
         raise common.of_store(error) from None
 
@@ -350,38 +332,32 @@ def _spread(value: Tensor, shape: tuple[int, ...]) -> Tensor:
 
 def copy(src: Any, *, mask: Any = None, dtype: Any = None) -> Tensor:
     """A copy of a tile in a new SBUF tile."""
-    src = checked("copy", lambda: inside_or_masked(a_tile(src), mask), src)
-    element_type = checked("copy", lambda: result_dtype(dtype, src.layout.dtype), src)
-    return fresh(
-        current(), TensorCopy, [None, src], ("unknown",), (), mask=mask, memory=SBUF, dtype=element_type
-    )
+    src = inside_or_masked(a_tile(src), mask)
+    kind = result_dtype(dtype, src.layout.dtype)
+    return fresh(current(), TensorCopy, [None, src], ("unknown",), (), mask=mask, memory=SBUF, dtype=kind)
 
 
 def load_transpose2d(src: Any, *, mask: Any = None, dtype: Any = None) -> Tensor:
     """A new SBUF tile [F, P] with the transpose of an HBM tensor [P, F]."""
     session = current()
-    try:
-        src = inside_or_masked(hbm_side("src", "load_transpose2d", src), mask)
-        refuse_indices("load_transpose2d", {"src": src})
-        if len(src.shape) != 2:
-            raise RuleError(
-                f"src is {len(src.shape)}-dimensional {list(src.shape)}; load_transpose2d takes two axes",
-                key="err_exceed_max_supported_dimension",
-            )
-        transposed = common.transposed(_masked_to_a_rectangle(src, mask))
-        most = session.machine.limit("partitions")
-        if transposed.shape[0] > most:
-            raise LimitError(
-                f"src has {transposed.shape[0]} columns, which become partitions; "
-                f"{session.machine.name} has {most}",
-                key="err_num_partition_exceed_arch_limit",
-            )
-        element_type = result_dtype(dtype, src.layout.dtype)
-    except NkilabError as error:
-        raise error.located(place_of(user_frame()), "load_transpose2d") from None
+    src = inside_or_masked(hbm_side("src", "load_transpose2d", src), mask)
+    refuse_indices("load_transpose2d", {"src": src})
+    if len(src.shape) != 2:
+        raise RuleError(
+            f"src is {len(src.shape)}-dimensional {list(src.shape)}; load_transpose2d takes two axes",
+            key="err_exceed_max_supported_dimension",
+        )
+    transposed = common.transposed(_masked_to_a_rectangle(src, mask))
+    most = session.machine.limit("partitions")
+    if transposed.shape[0] > most:
+        raise LimitError(
+            f"src has {transposed.shape[0]} columns, which become partitions; "
+            f"{session.machine.name} has {most}",
+            key="err_num_partition_exceed_arch_limit",
+        )
     return fresh(
         session, DmaCopy, [None, transposed], PLAIN_DMA, (),
-        memory=SBUF, dtype=element_type, shape=transposed.shape,
+        memory=SBUF, dtype=result_dtype(dtype, src.layout.dtype), shape=transposed.shape,
     )  # fmt: skip
 
 
@@ -397,27 +373,21 @@ def _masked_to_a_rectangle(src: Tensor, mask: Any) -> Tensor:
 def transpose(x: Any, *, dtype: Any = None, mask: Any = None) -> Tensor:
     """The transpose of a tile of two axes, up to [128, 128]."""
     session = current()
-    x = checked("transpose", lambda: inside_or_masked(_two_axes(x), mask), x)
-    element_type = checked("transpose", lambda: result_dtype(dtype, x.layout.dtype), x)
+    x = a_tile(x)
+    require_automatic(session, "TensorE transposes x", TRANSPOSE_KEY)
+    common.need_two_axes(x)
+    x, element_type = inside_or_masked(x, mask), result_dtype(dtype, x.layout.dtype)
     moved = fresh(session, NcTranspose, [None, x], ("unknown",), (), mask=mask)
     if element_type is x.layout.dtype:
         return moved
     return fresh(session, TensorCopy, [None, settled(moved)], ("unknown",), (), dtype=element_type)
 
 
-def _two_axes(x: Any) -> Tensor:
-    tile = a_tile(x)
-    require_automatic(current(), "TensorE transposes x", TRANSPOSE_KEY)
-    common.need_two_axes(tile)
-    return tile
-
-
 def matmul(x: Any, y: Any, *, transpose_x: bool = False, mask: Any = None) -> Tensor:
     """x @ y in PSUM, float32; x is [M, K], which TensorE transposes, or [K, M] with transpose_x."""
-    x = checked("matmul", lambda: a_tile(x), x)
-    y = checked("matmul", lambda: a_tile(y), y)
+    x, y = a_tile(x), a_tile(y)
     if not transpose_x:
-        checked("matmul", lambda: require_automatic(current(), "TensorE transposes x", TRANSPOSE_KEY), x)
+        require_automatic(current(), "TensorE transposes x", TRANSPOSE_KEY)
     return common.matmul(RESULTS, x, y, transpose_x, mask)
 
 
@@ -428,13 +398,10 @@ def in_sbuf(tile: Tensor) -> Tensor:
 
 def broadcast_to(src: Any, *, shape: Any) -> Tensor:
     """A tile repeated to a larger shape; one partition is repeated by TensorE, free axes by their stride."""
-    src = checked("broadcast_to", lambda: a_tile(src), src)
-    target = checked("broadcast_to", lambda: as_shape(shape), src)
-    src = checked("broadcast_to", lambda: inside_bounds(src), src)
+    src, target = whole_tile(src), as_shape(shape)
     if src.layout.is_on_chip and src.layout.partitions == 1 and target[0] > 1:
-        rest = checked("broadcast_to", lambda: broadcast(src, (1, *target[1:])), src)
-        return common.across_partitions(RESULTS, rest, target[0])
-    return checked("broadcast_to", lambda: broadcast(src, target), src)
+        return common.across_partitions(RESULTS, broadcast(src, (1, *target[1:])), target[0])
+    return broadcast(src, target)
 
 
 @placed("broadcast_to", is_method=True)
@@ -465,7 +432,7 @@ def loop_reduce(x: Any, op: Any, loop_indices: Any, *, dtype: Any = None, mask: 
 def expand_dims(data: Any, axis: Any) -> Tensor:
     """A view with an axis of one at `axis`."""
     if not isinstance(data, Tensor):
-        raise no_tensor("data", data, "it must be a tensor").located(place_of(user_frame()), "expand_dims")
+        raise no_tensor("data", data, "it must be a tensor")
     return data.expand_dims(axis)
 
 

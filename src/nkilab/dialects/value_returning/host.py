@@ -33,7 +33,6 @@ def static_cast(input_data: Any, dtype: Any) -> Any:
 
 
 @placed("sizeinbytes")
-@placed("sizeinbytes")
 def sizeinbytes(dtype: Any) -> int:
     """Bytes of one element of a data type."""
     return as_dtype(dtype).itemsize

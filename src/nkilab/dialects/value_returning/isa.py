@@ -38,24 +38,15 @@ from .transfers import copy_row, dma_attributes
 
 @dataclass(frozen=True)
 class Spelling:
-    """One signature.
+    """One signature."""
 
-    Args:
-        keyword_only_from: first parameter that may only be given by keyword; "" if none is.
-        order: names of all parameters; () for the declared order without the result.
-        absent: declared parameters that Beta 1 does not have.
-        is_in_place: whether the caller gives the result, as a parameter.
-        mask_over: operand whose axes a mask is over; "" for the result.
-        defaults: where Beta 1's differ.
-        words: per attribute what Beta 1 calls its values, where they have another name.
-    """
-
-    keyword_only_from: str = ""
-    order: tuple[str, ...] = ()
-    absent: tuple[str, ...] = ()
-    is_in_place: bool = False
-    mask_over: str = ""
-    defaults: Mapping[str, Any] = field(default_factory=dict)
+    keyword_only_from: str = ""  # first parameter that may only be given by keyword; "" if none is
+    order: tuple[str, ...] = ()  # names of all parameters; () for the declared order without the result
+    absent: tuple[str, ...] = ()  # declared parameters that Beta 1 does not have
+    is_in_place: bool = False  # whether the caller gives the result, as a parameter
+    mask_over: str = ""  # operand whose axes a mask is over; "" for the result
+    defaults: Mapping[str, Any] = field(default_factory=dict)  # where Beta 1's differ
+    # per attribute what Beta 1 calls its values, where they have another name
     words: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
 
@@ -363,7 +354,6 @@ def iota(expr: Any, dtype: Any, *, mask: Any = None) -> Tensor:
     return index_tile(expr if isinstance(expr, Index) else Index((), 0, ()), as_dtype(dtype), mask)
 
 
-@placed("get_nc_version")
 @placed("get_nc_version")
 def get_nc_version() -> nc_version:
     """The generation of the chip that is modelled."""

@@ -52,7 +52,7 @@ def _unary(name: str) -> Callable[..., Tensor]:
 
 def _reducing(name: str, operator: str) -> Callable[..., Tensor]:
     def call(x: Any, axis: Any, *, dtype: Any = None, mask: Any = None, keepdims: bool = False) -> Tensor:
-        return reductions.reduction(name, operator, x, axis, dtype, mask, keepdims)
+        return reductions.reduction(operator, x, axis, dtype, mask, keepdims)
 
     return _named(call, name, f"The {name} over free axes, on VectorE; also an operator token.")
 
@@ -63,9 +63,10 @@ def _named(function: Callable[..., Any], name: str, doc: str) -> Callable[..., A
     return _served(function)
 
 
-def _served(function: Callable[..., Any]) -> Callable[..., Any]:
+def _served(function: Callable[..., Any], shows_first: bool = False) -> Callable[..., Any]:
     """A function of this module alone, whose wrong arguments are told as a kernel's author sees them."""
-    return placed(function.__name__, f"language.{function.__name__}")(function)
+    called = function.__name__
+    return placed(called, f"language.{called}", shows_first=shows_first)(function)
 
 
 DTYPES: dict[str, Any] = {
@@ -97,17 +98,23 @@ NAMES: dict[str, Any] = {
     **{n: _unary(n) for n in ACTIVATIONS if n not in ("copy", "reciprocal", "gelu_apprx_sigmoid_dx")},
     **{n: _reducing(n, op) for n, op in _REDUCING.items()},
     **{
-        f.__name__: _served(f)
+        f.__name__: _served(f, shows_first=True)
         for f in (
             functions.negative, functions.invert, functions.logical_not, functions.reciprocal,
-            reductions.mean, reductions.var, reductions.all_of, functions.load, functions.store,
-            functions.copy, functions.load_transpose2d, functions.transpose, functions.matmul,
-            functions.broadcast_to, functions.expand_dims, functions.loop_reduce, functions.device_print,
-            creation.ndarray, creation.zeros, creation.ones, creation.full, creation.zeros_like,
-            creation.empty_like, finfo, composites.shared_constant, composites.shared_identity_matrix,
-            composites.rand, composites.random_seed, composites.gather_flattened, composites.where,
-            composites.softmax, composites.rms_norm, composites.dropout, grids.gemm_grid,
-            grids.gemm_stationary_grid, value_programs.all_reduce, run_time.atomic_rmw,
+            reductions.mean, reductions.var, functions.copy, functions.transpose, functions.matmul,
+            functions.broadcast_to,
+        )
+    },
+    **{
+        f.__name__: _served(f)
+        for f in (
+            reductions.all_of, functions.load, functions.store, functions.load_transpose2d,
+            functions.expand_dims, functions.loop_reduce, functions.device_print, creation.ndarray,
+            creation.zeros, creation.ones, creation.full, creation.zeros_like, creation.empty_like, finfo,
+            composites.shared_constant, composites.shared_identity_matrix, composites.rand,
+            composites.random_seed, composites.gather_flattened, composites.where, composites.softmax,
+            composites.rms_norm, composites.dropout, grids.gemm_grid, grids.gemm_stationary_grid,
+            value_programs.all_reduce, run_time.atomic_rmw,
         )
     },
     **{
@@ -173,9 +180,9 @@ for _dunder, _name in _DUNDERS.items():
 for _dunder, _name in _COMPARISON_DUNDERS.items():
     setattr(Tensor, f"__{_dunder}__", _operator(_name))
 _OTHER_DUNDERS: dict[str, Callable[..., Any]] = {
-    "neg": functions.negative,
-    "invert": functions.invert,
-    "matmul": functions.matmul,
+    "neg": NAMES["negative"],
+    "invert": NAMES["invert"],
+    "matmul": NAMES["matmul"],
     "floordiv": _floor_divide,
     "setitem": assignment.set_item,
 }

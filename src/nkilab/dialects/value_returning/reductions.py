@@ -6,32 +6,27 @@ from typing import Any
 
 import numpy as np
 
-from ...errors import NkilabError, RuleError, UseError
+from ...errors import RuleError, UseError
 from ...isa.operators import OPERATORS
 from ...isa.reduction import TensorReduce, normalized_axes
 from ...tiles.dtypes import DType
 from ...tiles.tile import SBUF, compact_strides, layout
 from ...tiles.views import derived
 from ...trace.session import Session, current
-from ...trace.source import place_of, user_frame
 from .functions import a_tile, binary, inside_or_masked, result_dtype, unary
 from .grids import box_of
 from .subscripts import cropped
-from .tensor import Tensor, checked, fresh, fresh_in_box, settled
+from .tensor import Tensor, fresh, fresh_in_box, settled
 
 
 def reduction(
-    called: str, operator: str, x: Any, axis: Any, dtype: Any = None, mask: Any = None, keepdims: bool = False
+    operator: str, x: Any, axis: Any, dtype: Any = None, mask: Any = None, keepdims: bool = False
 ) -> Tensor:
     """A reduction of free axes on VectorE; see `nisa.tensor_reduce`."""
-    session = current()
-    try:
-        x = a_tile(x)
-        axes = TensorReduce.attributes["axis"].canonical("axis", axis)
-        element_type = result_dtype(dtype, x.layout.dtype)
-        return reduced(session, x, (OPERATORS[operator], axes, False, bool(keepdims)), element_type, mask)
-    except NkilabError as error:
-        raise error.located(place_of(user_frame()), called) from None
+    x = a_tile(x)
+    axes = TensorReduce.attributes["axis"].canonical("axis", axis)
+    element_type = result_dtype(dtype, x.layout.dtype)
+    return reduced(current(), x, (OPERATORS[operator], axes, False, bool(keepdims)), element_type, mask)
 
 
 def reduced(session: Session, x: Tensor, attributes: tuple[Any, ...], dtype: DType, mask: Any) -> Tensor:
@@ -88,8 +83,8 @@ def _axes_last(x: Tensor, axes: tuple[int, ...]) -> Tensor:
 
 def mean(x: Any, axis: Any, *, dtype: Any = None, mask: Any = None, keepdims: bool = False) -> Tensor:
     """The mean over free axes: a sum in float32, then a product."""
-    x = checked("mean", lambda: a_tile(x), x)
-    total = settled(reduction("mean", "add", x, axis, np.float32, mask, keepdims))
+    x = a_tile(x)
+    total = settled(reduction("add", x, axis, np.float32, mask, keepdims))
     count = _averaged(x, axis, mask)
     return binary("multiply", total, 1.0 / count, dtype or x.layout.dtype)
 
@@ -106,7 +101,7 @@ def _averaged(x: Tensor, axis: Any, mask: Any) -> int:
 
 def var(x: Any, axis: Any, *, dtype: Any = None, mask: Any = None) -> Tensor:
     """The variance over free axes, kept as axes of one: the mean square of what differs from the mean."""
-    x = checked("var", lambda: a_tile(x), x)
+    x = a_tile(x)
     centre = settled(mean(x, axis, dtype=np.float32, mask=mask, keepdims=True))
     apart = settled(binary("subtract", x, centre, np.float32, mask))
     squares = settled(unary("square", apart, mask=mask))
@@ -115,7 +110,7 @@ def var(x: Any, axis: Any, *, dtype: Any = None, mask: Any = None) -> Tensor:
 
 def all_of(x: Any, axis: Any, *, dtype: Any = bool, mask: Any = None) -> Tensor:
     """1 where all elements over free axes are not 0."""
-    return reduction("all", "logical_and", x, axis, dtype, mask)
+    return reduction("logical_and", x, axis, dtype, mask)
 
 
 all_of.__name__ = "all"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ...errors import RuleError
-from ...isa.elementwise import Memset, TensorCopy
+from ...isa.elementwise import TensorCopy
 from ...tiles.dtypes import as_dtype
 from ...tiles.tile import SBUF
 from ...tiles.views import broadcast
@@ -13,7 +13,7 @@ from ...trace.builder import record
 from ...trace.session import current
 from ..enums import engine as engines
 from ..places import placed
-from .functions import hbm_side, inside_or_masked, tile_of
+from .functions import filled, hbm_side, inside_or_masked, tile_of
 from .grids import box_of
 from .subscripts import cropped, inside_bounds
 from .tensor import Tensor, fresh, settled
@@ -88,12 +88,7 @@ def atomic_rmw(dst: Any, value: Any, op: Any, *, mask: Any = None) -> None:
             f"dst {FIXED}", hint="index its rows: dst[idx_tile, i_f]", source="nki.language.atomic_rmw"
         )
     if not isinstance(tile, Tensor):
-        shape, element_type = target.shape, target.layout.dtype
-        tile = settled(
-            fresh(
-                session, Memset, [None], ("unknown",), (tile,), dtype=element_type, shape=shape, memory=SBUF
-            )
-        )
+        tile = filled(session, tile, target.layout.dtype, target.shape)
     if tile.layout.size < target.layout.size:
         tile = broadcast(inside_or_masked(tile, mask), target.shape)
     copy_row(session, target, tile, mask, attributes)

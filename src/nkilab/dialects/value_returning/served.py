@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..annotations import TYPING, TensorAnnotation
-from ..enums import beta1_dge_mode, engine, matmul_perf_mode, nc_version, oob_mode, reduce_cmd
+from ..enums import ENUMS, beta1_dge_mode
 from ..foreign import keep_from_host
 from ..gate import hold_members
 from ..history import BETA1
@@ -13,8 +13,7 @@ from . import compiler, host, isa, language, run_time, scalars, top
 from . import program_ids as programs
 from .tensor import Tensor
 
-_ENUMS = {"engine": engine, "reduce_cmd": reduce_cmd, "dge_mode": beta1_dge_mode, "oob_mode": oob_mode,
-          "nc_version": nc_version, "matmul_perf_mode": matmul_perf_mode}  # fmt: skip
+_ENUMS = {**ENUMS, "dge_mode": beta1_dge_mode}
 
 
 def _isa() -> dict[str, Any]:

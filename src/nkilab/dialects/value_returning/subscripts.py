@@ -99,21 +99,14 @@ def _checked_grids(view: View, parts: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 class _Plan(NamedTuple):
-    """What subscripts with grids give that differ only in where their grids start.
+    """What subscripts with grids give that differ only in where their grids start."""
 
-    Args:
-        kept: places of the subscripts that count; a redundant Ellipsis does not.
-        axes: per subscript that counts the stride of its axis, and the least and largest start inside it.
-        shape: of the view.
-        strides: of the view.
-        partition: its axis of partitions.
-    """
-
-    kept: tuple[int, ...]
+    kept: tuple[int, ...]  # places of the subscripts that count; a redundant Ellipsis does not
+    # per subscript that counts the stride of its axis, and the least and largest start inside it
     axes: tuple[tuple[int, int, int], ...]
-    shape: tuple[int, ...]
-    strides: tuple[int, ...]
-    partition: int | None
+    shape: tuple[int, ...]  # of the view
+    strides: tuple[int, ...]  # of the view
+    partition: int | None  # its axis of partitions
 
 
 def _advanced(view: V, parts: tuple[Any, ...]) -> V:

@@ -19,19 +19,12 @@ Span = tuple[int | None, int | None, int | None, int | None]
 
 
 class Asked(Struct, frozen=True):
-    """A place where truth is asked.
+    """A place where truth is asked."""
 
-    Args:
-        by: "if", "while", "mask" (an operand of `and` that is the mask= of a call), or "" for others.
-        span: of the statement or call: first and last line, first and last column.
-        at: of the bytecode in its code object.
-        code: the function's.
-    """
-
-    by: str
-    span: Span
-    at: int
-    code: CodeType
+    by: str  # "if", "while", "mask" (an operand of `and` that is the mask= of a call), or "" for others
+    span: Span  # of the statement or call: first and last line, first and last column
+    at: int  # of the bytecode in its code object
+    code: CodeType  # the function's
 
 
 def span_of(frame: FrameType) -> Span:

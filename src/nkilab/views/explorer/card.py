@@ -32,17 +32,11 @@ _TIME = "total_time"
 
 @dataclass(frozen=True)
 class CardProfile:
-    """What the profiler says of one run.
+    """What the profiler says of one run."""
 
-    Args:
-        path: of the file or folder.
-        format: "summary-json", "summary-text" or "parquet".
-        metrics: those of `METRICS`, by name, in its units.
-    """
-
-    path: Path
-    format: str
-    metrics: dict[str, float]
+    path: Path  # of the file or folder
+    format: str  # "summary-json", "summary-text" or "parquet"
+    metrics: dict[str, float]  # those of `METRICS`, by name, in its units
 
 
 def is_profile(designation: str) -> bool:

@@ -16,19 +16,14 @@ NS, BYTES, RATE = "nanoseconds", "bytes", "bytes_per_second"
 
 
 class Field(Struct, frozen=True):
-    """A column of a table.
+    """A column of a table."""
 
-    Args:
-        name, type, unit: as in the public schema; "" for no unit.
-        is_required: whether the schema says that it is always there.
-        meaning: one phrase.
-    """
-
+    # name, type, unit: as in the public schema; "" for no unit
     name: str
     type: str
     unit: str
-    is_required: bool
-    meaning: str
+    is_required: bool  # whether the schema says that it is always there
+    meaning: str  # one phrase
 
 
 def _required(name: str, type_: str, unit: str, meaning: str) -> Field:
