@@ -83,19 +83,12 @@ def tensors_in(result: Any) -> list[View]:
 
 
 class BoundCall(Struct, frozen=True):
-    """The arguments of a call by the parameters of the kernel.
+    """The arguments of a call by the parameters of the kernel."""
 
-    Args:
-        call: the arguments as they were given.
-        values: the arguments.
-        outlines: the same with names in place of arrays, by parameter.
-        arrays: among them, by name.
-    """
-
-    call: Call
-    values: tuple[object, ...]
-    outlines: dict[str, object]
-    arrays: dict[str, object]
+    call: Call  # the arguments as they were given
+    values: tuple[object, ...]  # the arguments
+    outlines: dict[str, object]  # the same with names in place of arrays, by parameter
+    arrays: dict[str, object]  # among them, by name
 
     @classmethod
     def of(cls, kernel: Kernel, call: Call) -> BoundCall:

@@ -66,26 +66,17 @@ Keyed = Mapping[Any, Any]
 
 
 class Launched(Struct, frozen=True):
-    """What a launch leaves.
+    """What a launch leaves."""
 
-    Args:
-        programs: one per core.
-        results: of the kernel as arrays; as specs without data.
-        origins: per tensor among the results the input that it is, or "".
-        changed: the inputs that the kernel writes.
-        memories: per memory that all programs see, the number of its storage in each program, or None where
-            the program has none.
-        rendezvous: where the programs met, in the order in which they did.
-        is_rank_asked: whether something else than collectives asked which rank it is.
-    """
-
-    programs: tuple[Program, ...]
-    results: Any
-    origins: tuple[str, ...] = ()
-    changed: tuple[str, ...] = ()
+    programs: tuple[Program, ...]  # one per core
+    results: Any  # of the kernel as arrays; as specs without data
+    origins: tuple[str, ...] = ()  # per tensor among the results the input that it is, or ""
+    changed: tuple[str, ...] = ()  # the inputs that the kernel writes
+    # per memory that all programs see, the number of its storage in each program, or None where the program
+    # has none
     memories: dict[MemoryKey, tuple[int | None, ...]] = field(default_factory=dict)
-    rendezvous: tuple[Rendezvous, ...] = ()
-    is_rank_asked: bool = False
+    rendezvous: tuple[Rendezvous, ...] = ()  # where the programs met, in the order in which they did
+    is_rank_asked: bool = False  # whether something else than collectives asked which rank it is
 
     @property
     def program(self) -> Program:

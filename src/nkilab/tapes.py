@@ -59,14 +59,10 @@ _VARIABLES = ("NKI", "NEURON")
 
 
 class Row(NamedTuple):
-    """A call to compute.
+    """A call to compute."""
 
-    Args:
-        where: file and line of the user's, for warnings.
-        form, operands, values, mask: as `execute` gets them, once addresses that data say are settled.
-    """
-
-    where: tuple[str, int]
+    where: tuple[str, int]  # file and line of the user's, for warnings
+    # form, operands, values, mask: as `execute` gets them, once addresses that data say are settled
     form: Instruction
     operands: Sequence[object]
     values: tuple[object, ...]

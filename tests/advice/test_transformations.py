@@ -419,13 +419,13 @@ def rows_on_one_core(write: str, machine: str = "trn2") -> Subject:
 
 
 @pytest.mark.parametrize(
-    ("write", "machine", "found"),
+    ("write", "machine", "count"),
     [("apart", "trn2", 1), ("one place", "trn2", 0), ("sums", "trn2", 0), ("apart", "trn1", 0)],
 )
-def test_iterations_are_shared_out_where_none_needs_another(write: str, machine: str, found: int) -> None:
+def test_iterations_are_shared_out_where_none_needs_another(write: str, machine: str, count: int) -> None:
     own = rows_on_one_core(write, machine)
     candidates = list(CATALOGUE["split_cores"].find(own))
-    assert len(candidates) == found
+    assert len(candidates) == count
     assert all("24 independent iterations" in c.message for c in candidates)
 
 

@@ -39,13 +39,13 @@ def windows_last(x: np.ndarray, f: np.ndarray) -> np.ndarray:
 
 
 def test_what_reads_a_convolution_has_one_long_index() -> None:
-    given = cascade_of(
+    cascade = cascade_of(
         {"X": "C H W", "F": "C R", "D": "C P Q", "Y": "C P Q", "Z": "C P Q"},
         ["D[c, p, q] = X[c, p + r, q] . F[c, r] ;; M mul V add", "Y[c, p, q] = D[c, p, q] ;; M unary(exp)",
          "Z[c, p, q] = Y[c, p, q] . X[c, p + 1, q] ;; M add"],
         C=128, H=14, W=10, R=3, P=12, Q=10,
     )  # fmt: skip
-    result = with_views(given, 128)
+    result = with_views(cascade, 128)
     assert [str(e) for e in result.einsums] == [
         "X_part[c, p, q] = X[c, p + 1, q]",
         "X_rows[c, 10*p + q] = X_part[c, p, q]",
@@ -58,21 +58,21 @@ def test_what_reads_a_convolution_has_one_long_index() -> None:
 
 
 def test_a_convolution_alone_stays_as_it_is() -> None:
-    given = cascade_of(
+    cascade = cascade_of(
         {"X": "C H", "F": "C R", "Z": "C P"},
         ["Z[c, p] = X[c, p + r] . F[c, r] ;; M mul V add"], C=8, H=14, R=3, P=12,
     )  # fmt: skip
-    assert with_views(given, 128) is given
+    assert with_views(cascade, 128) is cascade
 
 
 def test_an_outer_product_of_matrices_is_one_product_however_it_is_read() -> None:
-    given = cascade_of(
+    cascade = cascade_of(
         {"A": "S I C", "B": "S J D", "W": "C D K", "O": "I J C D", "Z": "I J K"},
         ["O[i, j, c, d] = A[s, i, c] . B[s, j, d] ;; M mul V add",
          "Z[i, j, k] = O[i, j, c, d] . W[c, d, k] ;; M mul V add"],
         S=16, I=6, J=5, C=4, D=3, K=7,
     )  # fmt: skip
-    assert [str(e) for e in with_whole_products(given, 128).einsums] == [
+    assert [str(e) for e in with_whole_products(cascade, 128).einsums] == [
         "O[ic, jd] = A[s, ic] . B[s, jd] ;; M multiply V add",
         "O_rows[i, c, j, d] = O[4*i + c, 3*j + d]",
         "Z[i, j, k] = O_rows[i, c, j, d] . W[c, d, k] ;; M multiply V add",
@@ -80,18 +80,18 @@ def test_an_outer_product_of_matrices_is_one_product_however_it_is_read() -> Non
 
 
 def test_a_product_that_is_one_of_matrices_stays_as_it_is() -> None:
-    given = cascade_of(
+    cascade = cascade_of(
         {"A": "M K", "B": "K N", "C": "M N", "Z": "M N"},
         ["C[m, n] = A[m, k] . B[k, n] ;; M mul V add", "Z[m, n] = C[m, n] ;; M unary(exp)"], M=6, K=5, N=4,
     )  # fmt: skip
-    assert with_whole_products(given, 128) is given
+    assert with_whole_products(cascade, 128) is cascade
 
 
 def test_windows_stand_apart_from_the_rows_that_they_are() -> None:
-    given = cascade_of(
+    cascade = cascade_of(
         {"X": "C H W", "F": "K C R S", "Z": "P Q K"}, [PATCHES], C=3, H=20, W=12, K=8, R=4, S=4, P=5, Q=3
     )
-    rows = with_windows_as_rows(given)
+    rows = with_windows_as_rows(cascade)
     # the image is cut as its windows are; the rows, which are a view, are not
     assert [str(e) for e in with_split_ranks(rows).einsums] == [
         "X_windows[p, q, c, r, s] = X[c, p, r, q, s]",

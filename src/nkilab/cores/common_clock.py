@@ -35,17 +35,11 @@ Slot = tuple[int, int]
 
 
 class Together(Struct, frozen=True):
-    """Programs in one time.
+    """Programs in one time."""
 
-    Args:
-        of: per program, the class that it belongs to.
-        timelines: per class.
-        members: per class, a program of it.
-    """
-
-    of: tuple[int, ...]
-    timelines: tuple[Timeline, ...]
-    members: tuple[int, ...]
+    of: tuple[int, ...]  # per program, the class that it belongs to
+    timelines: tuple[Timeline, ...]  # per class
+    members: tuple[int, ...]  # per class, a program of it
 
     def timeline(self, program: int) -> Timeline:
         """What a program does in time."""

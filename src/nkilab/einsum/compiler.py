@@ -178,11 +178,7 @@ def _completed(known: Spec, dtypes: Mapping[str, Any] | str | None) -> Spec:
 
 
 def _decided(held: Spec, dtypes: Mapping[str, Any] | str | None, search: float) -> Spec:
-    """A specification whose mapping decides everything.
-
-    Raises:
-        UsageError: if an option decides something, too.
-    """
+    """A specification whose mapping decides everything."""
     need_instructions(held.cascade)
     option = "search" if search else "dtypes" if dtypes else ""
     if option:
@@ -216,11 +212,7 @@ def _with_extents(
 
 
 def _need_types(spec: Spec, dtypes: Mapping[str, Any] | str | None, known: Sequence[str]) -> None:
-    """Refuse types that no kernel of an Einsum takes.
-
-    Raises:
-        UsageError: at the first.
-    """
+    """Refuse types that no kernel of an Einsum takes."""
     asked = dtypes if isinstance(dtypes, Mapping) else {"every tensor": dtypes} if dtypes else {}
     for tensor, dtype in {**spec.dtypes, **asked}.items():
         name = as_dtype(dtype).name
@@ -234,11 +226,7 @@ def _need_types(spec: Spec, dtypes: Mapping[str, Any] | str | None, known: Seque
 
 
 def _check_names(outputs: Sequence[str], kernel_name: str) -> None:
-    """Refuse outputs that are no list of names, and what no function is called.
-
-    Raises:
-        UsageError: at the first.
-    """
+    """Refuse outputs that are no list of names, and what no function is called."""
     need("outputs", outputs, (tuple, list), 'a tuple of names, such as ("Z",)')
     for output in outputs:
         need("an output", output, str, "the name of a tensor")
@@ -250,11 +238,7 @@ def _check_names(outputs: Sequence[str], kernel_name: str) -> None:
 def _check_options(
     sizes: Any, shapes: Any, scalars: Any, dtypes: Any, strict: Any, as_written: object
 ) -> None:
-    """Refuse what is no extent, shape, number or type by name.
-
-    Raises:
-        UsageError: at the first.
-    """
+    """Refuse what is no extent, shape, number or type by name."""
     need("strict", strict, bool, "True or False")
     for name, given, example in (
         ("sizes", sizes, '{"M": 128}'), ("shapes", shapes, '{"A": (128, 64)}'),
@@ -276,11 +260,7 @@ def _check_options(
 
 
 def _dialect(dialect: str, as_written: bool) -> str:
-    """The spelling that is asked for.
-
-    Raises:
-        UsageError: if there is none such, or options contradict.
-    """
+    """The spelling that is asked for."""
     need("dialect", dialect, str, f"one of {', '.join(PRINTERS)}")
     need("as_written", as_written, bool, "True or False")
     dialect = dialect or ("neuronxcc" if as_written else "nki")
@@ -388,11 +368,7 @@ def _mapped(
 def _searched(
     spec: Spec, machine: Machine, title: str, found: tuple[Finding, ...], search: Search, compiled: Compiled,
 ) -> CompiledEinsum:  # fmt: skip
-    """The best kernel that a search finds among the plans that keep what is given.
-
-    Raises:
-        UsageError: if the mapping leaves nothing to a search.
-    """
+    """The best kernel that a search finds among the plans that keep what is given."""
     guide = guide_of(spec, machine, title)
     plans = [] if guide is None else list(guide.plans())
     if guide is None or not plans:

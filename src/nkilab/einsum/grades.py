@@ -33,27 +33,16 @@ class Grade(Enum):
 
 
 class Row(Struct, frozen=True):
-    """One thing that may be wrong.
+    """One thing that may be wrong."""
 
-    Args:
-        grade: of it.
-        says: the sentence, with fields in braces.
-        change: the smallest change that repairs it, with fields in braces.
-        at: keys below what it is found in, and at the end a word of a list, with fields in braces.
-        taken: for repairs, what is compiled instead.
-        faults: numbers of the faults of the published example that it answers.
-        source: the rule of the machine or language behind it.
-        id: its name.
-    """
-
-    grade: Grade
-    says: str
-    change: str
-    at: str = ""
-    taken: str = ""
-    faults: tuple[int, ...] = ()
-    source: str = ""
-    id: str = ""
+    grade: Grade  # of it
+    says: str  # the sentence, with fields in braces
+    change: str  # the smallest change that repairs it, with fields in braces
+    at: str = ""  # keys below what it is found in, and at the end a word of a list, with fields in braces
+    taken: str = ""  # for repairs, what is compiled instead
+    faults: tuple[int, ...] = ()  # numbers of the faults of the published example that it answers
+    source: str = ""  # the rule of the machine or language behind it
+    id: str = ""  # its name
 
 
 @cache

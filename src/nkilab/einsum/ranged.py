@@ -35,15 +35,10 @@ class UnfitError(UnsupportedError):
 
 @dataclass(frozen=True)
 class Point:
-    """A size of each range.
+    """A size of each range."""
 
-    Args:
-        chosen: by rank.
-        sizes: the extents of all ranks then.
-    """
-
-    chosen: Sizes
-    sizes: Sizes
+    chosen: Sizes  # by rank
+    sizes: Sizes  # the extents of all ranks then
 
     def __str__(self) -> str:
         return ", ".join(f"{rank}={size}" for rank, size in self.chosen.items())
@@ -94,11 +89,7 @@ def compiled_over(
 def _opened(
     base: CompiledEinsum, point: Point, points: Sequence[Point], ranges: Mapping[str, range]
 ) -> CompiledEinsum:
-    """The kernel of one size for all of them.
-
-    Raises:
-        UnfitError: if its plan does not serve one.
-    """
+    """The kernel of one size for all of them."""
     assert base.tree is not None
     base_names = named(base.tree, base.cascade)
     names = {rank: name for name, rank in base_names.extents.items()}
@@ -124,11 +115,7 @@ def _opened(
 
 
 def _need_all(base: CompiledEinsum, point: Point, trees: Sequence[tuple[Point, Kernel]]) -> None:
-    """See that the tree of one size is right at all: by proofs, and at the smallest by values, too.
-
-    Raises:
-        UnfitError: if it is not.
-    """
+    """See that the tree of one size is right at all: by proofs, and at the smallest by values, too."""
     reasons = [_why_not(base, tree, other) for other, tree in trees]
     served = [one for one, reason in zip(trees, reasons) if not reason]
     # that a number is of one size alone shows in the values of any other

@@ -36,19 +36,12 @@ def views_of(statement: Statement) -> Iterator[tuple[str, View]]:
 
 @dataclass(frozen=True)
 class Lives:
-    """When the tiles of a body live.
+    """When the tiles of a body live."""
 
-    Args:
-        length: statements of the body.
-        tiles: each with the first and the last statement that uses it.
-        loops: those of the body, by their place.
-        used: all tiles that statements use, those of loops too, by identity.
-    """
-
-    length: int
-    tiles: tuple[tuple[Buffer, int, int], ...]
-    loops: dict[int, Lives]
-    used: frozenset[int]
+    length: int  # statements of the body
+    tiles: tuple[tuple[Buffer, int, int], ...]  # each with the first and the last statement that uses it
+    loops: dict[int, Lives]  # those of the body, by their place
+    used: frozenset[int]  # all tiles that statements use, those of loops too, by identity
 
     def peak(self, cost: Callable[[Buffer], int], buffers: int, depth: int = 0) -> int:
         """The most that tiles which live at once take.

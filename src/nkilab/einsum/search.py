@@ -72,18 +72,13 @@ class Search:
 
 @dataclass(frozen=True)
 class Plans:
-    """What makes kernels of choices, for one cascade.
+    """What makes kernels of choices, for one cascade."""
 
-    Args:
-        rules: the kernel by the rules, of which a search begins.
-        guide, given: plans of a mapping, and what it asks of them; None without one.
-        most: statements of a kernel that is timed; 0 for any number.
-    """
-
-    rules: CompiledEinsum
+    rules: CompiledEinsum  # the kernel by the rules, of which a search begins
+    # guide, given: plans of a mapping, and what it asks of them; None without one
     guide: Guide | None = None
     given: Given = NOTHING
-    most: int = 0
+    most: int = 0  # statements of a kernel that is timed; 0 for any number
 
     def built(self, knobs: Knobs) -> Plan:
         """A tree and its plan."""
@@ -102,15 +97,10 @@ class Plans:
 
 @dataclass(frozen=True)
 class PlanTask(Task):
-    """Points of a cascade.
+    """Points of a cascade."""
 
-    Args:
-        plans: a pickled `Plans`, so that a worker knows the one that it has.
-        goals: names of `objective.GOALS`.
-    """
-
-    plans: bytes
-    goals: tuple[str, ...] = ("latency",)
+    plans: bytes  # a pickled `Plans`, so that a worker knows the one that it has
+    goals: tuple[str, ...] = ("latency",)  # names of `objective.GOALS`
 
     def objective(self) -> PlanObjective:
         """What judges points."""

@@ -18,21 +18,13 @@ class ProofError(AssertionError):
 
 @dataclass(frozen=True)
 class Access:
-    """One access of a statement.
+    """One access of a statement."""
 
-    Args:
-        view: what it touches.
-        is_write: whether it writes it.
-        loops: around the statement, the outermost first.
-        number: of the statement, in order.
-        statement: the statement.
-    """
-
-    view: View
-    is_write: bool
-    loops: tuple[Loop, ...]
-    number: int
-    statement: Statement
+    view: View  # what it touches
+    is_write: bool  # whether it writes it
+    loops: tuple[Loop, ...]  # around the statement, the outermost first
+    number: int  # of the statement, in order
+    statement: Statement  # the statement
 
 
 def told(statement: Statement) -> str:

@@ -23,21 +23,13 @@ from .tree.nodes import Fill, Loop, MatMul, Reduce, Tally
 
 @dataclass(frozen=True)
 class Sum:
-    """One statement that adds, with its tally.
+    """One statement that adds, with its tally."""
 
-    Args:
-        tally: what it adds.
-        loops: around it.
-        number: of it.
-        fixed: loops outside of the sum.
-        begun: number of the statement that begins it; that of itself where it begins itself.
-    """
-
-    tally: Tally
-    loops: tuple[Loop, ...]
-    number: int
-    fixed: tuple[Loop, ...]
-    begun: int
+    tally: Tally  # what it adds
+    loops: tuple[Loop, ...]  # around it
+    number: int  # of it
+    fixed: tuple[Loop, ...]  # loops outside of the sum
+    begun: int  # number of the statement that begins it; that of itself where it begins itself
 
     @property
     def running(self) -> tuple[Loop, ...]:

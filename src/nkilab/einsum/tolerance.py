@@ -64,17 +64,12 @@ def narrowest(cascade: Cascade, dtypes: Mapping[str, str]) -> str:
 
 @dataclass(frozen=True)
 class Bounds:
-    """The reference and how far off a kernel may be.
+    """The reference and how far off a kernel may be."""
 
-    Args:
-        expected: every tensor, in float64.
-        allowed: per output, the largest absolute error of each element that is not a fault.
-        largest_sum: the largest sum of magnitudes that an Einsum adds up.
-    """
-
-    expected: Mapping[str, np.ndarray]
+    expected: Mapping[str, np.ndarray]  # every tensor, in float64
+    # per output, the largest absolute error of each element that is not a fault
     allowed: Mapping[str, np.ndarray]
-    largest_sum: float
+    largest_sum: float  # the largest sum of magnitudes that an Einsum adds up
 
 
 def bounds(cascade: Cascade, arrays: Mapping[str, Any], dtypes: Mapping[str, str]) -> Bounds:

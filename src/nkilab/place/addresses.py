@@ -58,19 +58,12 @@ def plan(program: Program, known: Within | None = None) -> Plan:
 
 
 class _Room(Struct, frozen=True):
-    """A memory, and what is left of it beside tiles at addresses.
+    """A memory, and what is left of it beside tiles at addresses."""
 
-    Args:
-        memory: "sbuf" or "psum".
-        unit: bytes per partition.
-        size: of the memory, in units.
-        reserved: units that tiles at addresses lie on, ascending.
-    """
-
-    memory: str
-    unit: int
-    size: int
-    reserved: np.ndarray
+    memory: str  # "sbuf" or "psum"
+    unit: int  # bytes per partition
+    size: int  # of the memory, in units
+    reserved: np.ndarray  # units that tiles at addresses lie on, ascending
 
     @classmethod
     def of(cls, program: Program, memory: str, size: int, unit: int) -> _Room:

@@ -21,27 +21,21 @@ _PAIRS_AT_ONCE = 1 << 20
 
 
 class Boxes(Struct, frozen=True):
-    """The distinct boxes of a program, and the box of each slot.
+    """The distinct boxes of a program, and the box of each slot."""
 
-    Args:
-        of_slot: per slot, the number of its box.
-        group: per box, which storages may hold it: one HBM tensor, or all tiles of one shape and type.
-        low, high, step, width: per box and axis.
-        flat_low, flat_high: per box, the byte interval from its first to its last element.
-        is_flat: whether only the byte interval is known.
-        is_exact: whether every position of the box is accessed.
-    """
-
-    of_slot: np.ndarray
+    of_slot: np.ndarray  # per slot, the number of its box
+    # per box, which storages may hold it: one HBM tensor, or all tiles of one shape and type
     group: np.ndarray
+    # low, high, step, width: per box and axis
     low: np.ndarray
     high: np.ndarray
     step: np.ndarray
     width: np.ndarray
+    # flat_low, flat_high: per box, the byte interval from its first to its last element
     flat_low: np.ndarray
     flat_high: np.ndarray
-    is_flat: np.ndarray
-    is_exact: np.ndarray
+    is_flat: np.ndarray  # whether only the byte interval is known
+    is_exact: np.ndarray  # whether every position of the box is accessed
 
 
 def boxes_of(program: Program, slots: Slots) -> Boxes:

@@ -21,29 +21,20 @@ from .slots import DMA, Slots, by_storage, pieces
 
 
 class Parts(Struct, frozen=True):
-    """The parts of tiles in one memory.
+    """The parts of tiles in one memory."""
 
-    Args:
-        slot: the slots that access this memory, in trace order.
-        of_slot: per such slot, the part that it accesses.
-        storage: per part.
-        offset: per part, its first byte in each partition of the storage.
-        size: per part, bytes per partition; in PSUM whole units.
-        first, last: per part, the rows of the first and the last access.
-        is_root: per such slot, whether it writes a box of the part for the first time; these accesses wait
-            for those who held the bytes before, the others wait for one of these.
-        is_whole: per such slot, whether it writes every byte of the part.
-    """
-
-    slot: np.ndarray
-    of_slot: np.ndarray
-    storage: np.ndarray
-    offset: np.ndarray
-    size: np.ndarray
+    slot: np.ndarray  # the slots that access this memory, in trace order
+    of_slot: np.ndarray  # per such slot, the part that it accesses
+    storage: np.ndarray  # per part
+    offset: np.ndarray  # per part, its first byte in each partition of the storage
+    size: np.ndarray  # per part, bytes per partition; in PSUM whole units
+    # first, last: per part, the rows of the first and the last access
     first: np.ndarray
     last: np.ndarray
+    # per such slot, whether it writes a box of the part for the first time; these accesses wait for those who
+    # held the bytes before, the others wait for one of these
     is_root: np.ndarray
-    is_whole: np.ndarray
+    is_whole: np.ndarray  # per such slot, whether it writes every byte of the part
 
 
 def parts_of(

@@ -22,15 +22,10 @@ PIECE = 1 << 18
 
 
 class Kinds(Struct, frozen=True):
-    """Storages that are alike: of one shape, type and memory.
+    """Storages that are alike: of one shape, type and memory."""
 
-    Args:
-        of_storage: per storage, its kind.
-        samples: per kind, one of its storages.
-    """
-
-    of_storage: np.ndarray
-    samples: tuple[StorageRecord, ...]
+    of_storage: np.ndarray  # per storage, its kind
+    samples: tuple[StorageRecord, ...]  # per kind, one of its storages
 
     def lie_in(self, memory: str) -> np.ndarray:
         """Per storage whether it lies in a memory."""
@@ -51,29 +46,17 @@ def kinds_of(program: Program) -> Kinds:
 
 
 class Slots(Struct, frozen=True):
-    """Every tile operand of every row, in trace order; of numbers whose products are large the first is wide.
+    """Every tile operand of every row, in trace order; numbers whose products are large begin wide."""
 
-    Args:
-        row: of the operand.
-        storage: that it lies in.
-        offset: of its first element, in elements of the layout's type.
-        layout: position in `layouts`.
-        is_read: whether the row reads it.
-        is_written: whether the row writes it.
-        layouts: the distinct layouts.
-        engine: per row, the engine that completes it, as a position in `ENGINES`.
-        kinds: of the storages.
-    """
-
-    row: np.ndarray
-    storage: np.ndarray
-    offset: np.ndarray
-    layout: np.ndarray
-    is_read: np.ndarray
-    is_written: np.ndarray
-    layouts: tuple[Layout, ...]
-    engine: np.ndarray
-    kinds: Kinds
+    row: np.ndarray  # of the operand
+    storage: np.ndarray  # that it lies in
+    offset: np.ndarray  # of its first element, in elements of the layout's type
+    layout: np.ndarray  # position in `layouts`
+    is_read: np.ndarray  # whether the row reads it
+    is_written: np.ndarray  # whether the row writes it
+    layouts: tuple[Layout, ...]  # the distinct layouts
+    engine: np.ndarray  # per row, the engine that completes it, as a position in `ENGINES`
+    kinds: Kinds  # of the storages
 
 
 def runs(column: np.ndarray) -> list[tuple[int, int]]:

@@ -71,58 +71,47 @@ class Node(Struct):
 
 
 class Cost(Struct):
-    """What a share costs; see `Share`.
+    """What a share costs; see `Share`."""
 
-    Args:
-        busy, visible, background, weights_free, lanes, work, kind, issue, start: as there, in nanoseconds.
-        table: number of its function table, 0 for none.
-        hbm_rate: bytes that cross the HBM interface per nanosecond of work.
-        moved_rate: the same, of a transfer within HBM counted once: what its DMA engines move.
-        sbuf_port, psum_port: whether it needs a port for itself that another engine uses as well.
-        array_tile, interval: see `Share`.
-    """
-
+    # busy, visible, background, weights_free, lanes, work, kind, issue, start: as there, in nanoseconds
     busy: float
     visible: float
     background: float
     weights_free: float
-    table: int
+    table: int  # number of its function table, 0 for none
     lanes: float
     work: float
-    hbm_rate: float
-    moved_rate: float
+    hbm_rate: float  # bytes that cross the HBM interface per nanosecond of work
+    moved_rate: float  # the same, of a transfer within HBM counted once: what its DMA engines move
     kind: int
     issue: float
     start: float
+    # sbuf_port, psum_port: whether it needs a port for itself that another engine uses as well
     sbuf_port: bool
     psum_port: bool
+    # array_tile, interval: see `Share`
     array_tile: int
     interval: float
 
 
 class Engine(Struct):
-    """An engine: what it did last, and how many nodes stand in its heaps of `Clock`.
+    """An engine: what it did last, and how many nodes stand in its heaps of `Clock`."""
 
-    Args:
-        free: when it accepts the next instruction; TensorE on another tile of the array, if it is on one.
-        loaded: when the weights are there that were loaded last.
-        array_free, array_node: when it accepts any instruction, and what it is busy with until then; kept if
-            the moment has tiles.
-        weights_free, last_node: when weights may load again, and what it started last.
-        is_cold, window, used: of TensorE whether its clock is slow, since which window, and for how long it
-            was busy in it.
-        coming, ready: nodes of `Clock.coming` and `Clock.ready`.
-    """
-
-    free: float
-    loaded: float
+    free: float  # when it accepts the next instruction; TensorE on another tile of the array, if it is on one
+    loaded: float  # when the weights are there that were loaded last
+    # array_free, array_node: when it accepts any instruction, and what it is busy with until then; kept if
+    # the moment has tiles
     array_free: float
+    # weights_free, last_node: when weights may load again, and what it started last
     weights_free: float
     last_node: int = NOBODY
     array_node: int = NOBODY
+    # is_cold, window, used: of TensorE whether its clock is slow, since which window, and for how long it was
+    # busy in it
     is_cold: bool = True
     window: int = NOBODY
     used: float = 0.0
+    # coming, ready: nodes of `Clock.coming` and `Clock.ready`
     coming: int = 0
     ready: int = 0
 
@@ -142,88 +131,63 @@ class Unit(Struct):
 
 
 class Queue(Struct):
-    """A queue of transfers.
+    """A queue of transfers."""
 
-    Args:
-        first, last: the list of them.
-        left: of the first one, work in nanoseconds.
-        wanted, rate: DMA engines that it can use, and that it has.
-        hbm_rate, moved_rate: see `Cost`.
-    """
-
+    # first, last: the list of them
     first: int = NOBODY
     last: int = NOBODY
-    left: float = 0.0
+    left: float = 0.0  # of the first one, work in nanoseconds
+    # wanted, rate: DMA engines that it can use, and that it has
     wanted: float = 0.0
     rate: float = 0.0
+    # hbm_rate, moved_rate: see `Cost`
     hbm_rate: float = 0.0
     moved_rate: float = 0.0
 
 
 class Moment(Struct):
-    """Where the simulation is.
+    """Where the simulation is."""
 
-    Args:
-        table_ns: loading a function table.
-        warm_up_ns, slowdown: the windows by which the clock of TensorE slows down, and how much slower it is.
-        engines: how many DMA engines there are.
-        moved_limit, hbm_limit: bytes per nanosecond that they move to and from HBM, and that HBM gives.
-        hbm_binds: whether transfers can ask for more.
-        has_tiles: whether products run on tiles of the systolic array.
-        table: function table that is loaded.
-        now: of the transfers.
-        next_end, next_queue: when and on which queue the next transfer ends.
-        first_issued, last_issued: the list of transfers whose first byte is still to come.
-        sbuf_free, psum_free: until when an engine needs a shared port for itself.
-        sbuf_node, psum_node: who does.
-        shares_hbm: whether another core takes part of what HBM gives.
-        first_met, last_met: the list of nodes that have come to a rendezvous and were not told.
-        agenda, arrivals, active: how many entries of these columns are in use.
-    """
-
-    table_ns: float
+    table_ns: float  # loading a function table
+    # warm_up_ns, slowdown: the windows by which the clock of TensorE slows down, and how much slower it is
     warm_up_ns: float
     slowdown: float
-    engines: float
+    engines: float  # how many DMA engines there are
+    # moved_limit, hbm_limit: bytes per nanosecond that they move to and from HBM, and that HBM gives
     moved_limit: float
     hbm_limit: float
-    hbm_binds: bool
-    has_tiles: bool
-    table: int = 0
-    now: float = 0.0
+    hbm_binds: bool  # whether transfers can ask for more
+    has_tiles: bool  # whether products run on tiles of the systolic array
+    table: int = 0  # function table that is loaded
+    now: float = 0.0  # of the transfers
+    # next_end, next_queue: when and on which queue the next transfer ends
     next_end: float = FOREVER
     next_queue: int = NOBODY
-    shares_hbm: bool = False
+    shares_hbm: bool = False  # whether another core takes part of what HBM gives
+    # first_met, last_met: the list of nodes that have come to a rendezvous and were not told
     first_met: int = NOBODY
     last_met: int = NOBODY
+    # first_issued, last_issued: the list of transfers whose first byte is still to come
     first_issued: int = NOBODY
     last_issued: int = NOBODY
+    # sbuf_free, psum_free: until when an engine needs a shared port for itself
     sbuf_free: float = 0.0
     psum_free: float = 0.0
+    # sbuf_node, psum_node: who does
     sbuf_node: int = NOBODY
     psum_node: int = NOBODY
+    # agenda, arrivals, active: how many entries of these columns are in use
     agenda: int = 0
     arrivals: int = 0
     active: int = 0
 
 
 class Clock(NamedTuple):
-    """Everything that a simulation reads and writes.
+    """Everything that a simulation reads and writes."""
 
-    Args:
-        nodes, costs, engines, units, queues, array_tiles: tables.
-        wait_node, wait_delay: see `Work`.
-        moment: where it is.
-        agenda: nodes to look at, the next one last.
-        arrivals: a heap of transfers that are ready, by when and by their place in program order.
-        in_order: the node at each place in program order.
-        active: queues that move bytes, ascending.
-        hungry: the same, those that want the fewest lanes first.
-        coming: per engine a heap of nodes by when they are ready.
-        ready: per engine a heap of nodes that are ready, by their place in program order.
-    """
-
+    # nodes, costs, engines, units, queues, array_tiles: tables
     nodes: Sequence[Node]
+    # wait_node, wait_delay: see `Work`
     wait_node: Sequence[int]
     wait_delay: Sequence[float] | np.ndarray
     costs: Sequence[Cost]
@@ -231,13 +195,14 @@ class Clock(NamedTuple):
     units: Sequence[Unit]
     queues: Sequence[Queue]
     array_tiles: Sequence[ArrayTile]
-    moment: Moment
-    agenda: list[int]
-    arrivals: list[Entry]
-    in_order: list[int]
-    active: list[int]
-    hungry: list[int]
-    coming: tuple[list[Entry], ...]
+    moment: Moment  # where it is
+    agenda: list[int]  # nodes to look at, the next one last
+    arrivals: list[Entry]  # a heap of transfers that are ready, by when and by their place in program order
+    in_order: list[int]  # the node at each place in program order
+    active: list[int]  # queues that move bytes, ascending
+    hungry: list[int]  # the same, those that want the fewest lanes first
+    coming: tuple[list[Entry], ...]  # per engine a heap of nodes by when they are ready
+    # per engine a heap of nodes that are ready, by their place in program order
     ready: tuple[list[Entry], ...]
 
 

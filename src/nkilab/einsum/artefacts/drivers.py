@@ -129,25 +129,15 @@ def _arrays(cascade: Cascade, dtypes: Mapping[str, str]) -> str:
 
 @dataclass(frozen=True)
 class Driven:
-    """A kernel that scripts time and profile.
+    """A kernel that scripts time and profile."""
 
-    Args:
-        name: of the kernel.
-        cascade: with extents.
-        dtypes: of inputs.
-        dialect: of the kernel.
-        target: chip, where the time is predicted.
-        inputs: how its arrays lie in the kernel.
-        parameters: extents that it takes as arguments.
-    """
-
-    name: str
-    cascade: Cascade
-    dtypes: Mapping[str, str]
-    dialect: str
-    target: str
-    inputs: Sequence[Side]
-    parameters: Sequence[str]
+    name: str  # of the kernel
+    cascade: Cascade  # with extents
+    dtypes: Mapping[str, str]  # of inputs
+    dialect: str  # of the kernel
+    target: str  # chip, where the time is predicted
+    inputs: Sequence[Side]  # how its arrays lie in the kernel
+    parameters: Sequence[str]  # extents that it takes as arguments
 
     def text(self, kind: str, module: str) -> str:
         """A script of a kind, for the kernel in a module; "" for a cell below the kernel's."""

@@ -26,21 +26,14 @@ def _sizes(given, sizes):
 
 @dataclass(frozen=True)
 class Side:
-    """An array between host and kernel.
+    """An array between host and kernel."""
 
-    Args:
-        tensor: its name.
-        ranks: as declared.
-        dtype: in the kernel.
-        parts: per rank, extents of its parts, the outermost first: numbers, or a rank and what divides it.
-        order: for each axis in the kernel, its number among all parts.
-    """
-
-    tensor: str
-    ranks: tuple[str, ...]
-    dtype: str
+    tensor: str  # its name
+    ranks: tuple[str, ...]  # as declared
+    dtype: str  # in the kernel
+    # per rank, extents of its parts, the outermost first: numbers, or a rank and what divides it
     parts: tuple[tuple[int | tuple[str, int], ...], ...]
-    order: tuple[int, ...]
+    order: tuple[int, ...]  # for each axis in the kernel, its number among all parts
 
     def shape(self, sizes: Mapping[str, int]) -> tuple[int, ...]:
         """Its shape in the kernel."""

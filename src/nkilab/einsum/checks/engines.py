@@ -15,23 +15,14 @@ HBM, CHIP, SBUF, PSUM = ("HBM",), ("SBUF", "PSUM"), ("SBUF",), ("PSUM",)
 
 @dataclass(frozen=True)
 class Instruction:
-    """What an instruction of the binding takes.
+    """What an instruction of the binding takes."""
 
-    Args:
-        engines: that have it, the usual one first.
-        operands: how many.
-        is_map: whether it combines or changes elements.
-        is_sum: whether it reduces.
-        reads: memories that its operands lie in.
-        writes: memories that its result lies in.
-    """
-
-    engines: tuple[str, ...]
-    operands: int
-    is_map: bool
-    is_sum: bool
-    reads: tuple[str, ...] = CHIP
-    writes: tuple[str, ...] = CHIP
+    engines: tuple[str, ...]  # that have it, the usual one first
+    operands: int  # how many
+    is_map: bool  # whether it combines or changes elements
+    is_sum: bool  # whether it reduces
+    reads: tuple[str, ...] = CHIP  # memories that its operands lie in
+    writes: tuple[str, ...] = CHIP  # memories that its result lies in
 
 
 _ELEMENTWISE = ("VectorEngine", "GpSimdEngine")

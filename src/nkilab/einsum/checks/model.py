@@ -17,15 +17,10 @@ from ..written.ranks import Group, Ranks, merged
 
 @dataclass(frozen=True)
 class Model:
-    """A specification whose names all exist, with what follows from its keys.
+    """A specification whose names all exist, with what follows from its keys."""
 
-    Args:
-        spec: the specification, extents as far as known.
-        machine: the chip.
-    """
-
-    spec: Spec
-    machine: Machine
+    spec: Spec  # the specification, extents as far as known
+    machine: Machine  # the chip
 
     @cached_property
     def ranks(self) -> Ranks:

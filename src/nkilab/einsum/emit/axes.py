@@ -22,33 +22,20 @@ Around = Mapping[str, nodes.Loop]
 
 
 class Part(NamedTuple):
-    """What a view leaves of an axis.
+    """What a view leaves of an axis."""
 
-    Args:
-        axis: it; None for a repetition.
-        extent: how many positions.
-        each: how many of the axis's elements each of them is.
-        is_window: whether it is moved along the axis otherwise than by as much as it is long.
-    """
-
-    axis: Place | None
-    extent: Expr
-    each: int = 1
-    is_window: bool = False
+    axis: Place | None  # it; None for a repetition
+    extent: Expr  # how many positions
+    each: int = 1  # how many of the axis's elements each of them is
+    is_window: bool = False  # whether it is moved along the axis otherwise than by as much as it is long
 
 
 class Run(NamedTuple):
-    """Loops that go through an axis without gaps, the outermost first, each with its factor.
+    """Loops that go through an axis without gaps, the outermost first, each with its factor."""
 
-    Args:
-        axis: it.
-        loops: at least one.
-        is_whole: whether they go through all of it.
-    """
-
-    axis: Place
-    loops: list[tuple[int, nodes.Loop]]
-    is_whole: bool
+    axis: Place  # it
+    loops: list[tuple[int, nodes.Loop]]  # at least one
+    is_whole: bool  # whether they go through all of it
 
 
 def axis_of(buffer: nodes.Buffer, number: int) -> Place:

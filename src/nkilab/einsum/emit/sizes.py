@@ -24,20 +24,13 @@ TAKEN = {"nl", "nisa", "nki", "np", "min", "range"}
 
 @dataclass(frozen=True)
 class Named:
-    """A tree with names for its numbers.
+    """A tree with names for its numbers."""
 
-    Args:
-        kernel: the tree.
-        tiles: names of tiles, and their values.
-        ranks: the extents of the ranks of tiles, by the tiles' names.
-        fixed: names of tiles that nothing but a plan changes.
-        extents: the ranks whose extents have names, by the names.
-    """
-
-    kernel: nodes.Kernel
-    tiles: Mapping[str, int]
-    ranks: Mapping[str, int]
-    fixed: frozenset[str]
+    kernel: nodes.Kernel  # the tree
+    tiles: Mapping[str, int]  # names of tiles, and their values
+    ranks: Mapping[str, int]  # the extents of the ranks of tiles, by the tiles' names
+    fixed: frozenset[str]  # names of tiles that nothing but a plan changes
+    # the ranks whose extents have names, by the names
     extents: Mapping[str, str] = field(default_factory=dict)
 
     def at(self, values: Mapping[str, int]) -> nodes.Kernel:

@@ -60,54 +60,33 @@ class Recurrence:
 
     A scan is r = (first op0 r) op1 second over its operands, from the third; `before` has at each place what
     stands one before it, at the first its second operand; `last` is what stands at the last place.
-
-    Args:
-        variable: along which.
-        kind: scan, before or last.
-        is_descending: whether the first value is that of the greatest index.
-        has_first: whether what it begins with is written too, one place before the others.
-        op0, op1: names of operators of engines.
-        reverse0: whether r stands left of op0.
-        reverse1: whether `second` stands left of op1.
     """
 
-    variable: str
-    kind: str = "scan"
-    is_descending: bool = False
-    has_first: bool = False
+    variable: str  # along which
+    kind: str = "scan"  # scan, before or last
+    is_descending: bool = False  # whether the first value is that of the greatest index
+    has_first: bool = False  # whether what it begins with is written too, one place before the others
+    # op0, op1: names of operators of engines
     op0: str = ""
     op1: str = ""
-    reverse0: bool = False
-    reverse1: bool = False
+    reverse0: bool = False  # whether r stands left of op0
+    reverse1: bool = False  # whether `second` stands left of op1
 
 
 @dataclass(frozen=True)
 class Einsum:
-    """One Einsum: output = reduce over the variables that only stand on the right of map(operands).
+    """One Einsum: output = reduce over the variables that only stand on the right of map(operands)."""
 
-    Args:
-        output: what it writes.
-        operands: what it reads, in order.
-        map_op: name of the operator that combines the operands; "" for a copy.
-        reduce_op: name of the operator over variables that vanish; "".
-        condition: where the mapped value counts; None for everywhere.
-        otherwise: the value elsewhere.
-        text: as written.
-        place: of the expression.
-        recurrence: between its values; None for none.
-        before: what it was with other ranks; "" for itself.
-    """
-
-    output: Access
-    operands: tuple[Operand, ...]
-    map_op: str = ""
-    reduce_op: str = ""
-    condition: Condition | None = None
-    otherwise: float = 0.0
-    text: str = field(default="", compare=False)
-    place: Place = field(default=Place(), compare=False)
-    recurrence: Recurrence | None = None
-    before: str = field(default="", compare=False)
+    output: Access  # what it writes
+    operands: tuple[Operand, ...]  # what it reads, in order
+    map_op: str = ""  # name of the operator that combines the operands; "" for a copy
+    reduce_op: str = ""  # name of the operator over variables that vanish; ""
+    condition: Condition | None = None  # where the mapped value counts; None for everywhere
+    otherwise: float = 0.0  # the value elsewhere
+    text: str = field(default="", compare=False)  # as written
+    place: Place = field(default=Place(), compare=False)  # of the expression
+    recurrence: Recurrence | None = None  # between its values; None for none
+    before: str = field(default="", compare=False)  # what it was with other ranks; "" for itself
 
     @property
     def title(self) -> str:
@@ -275,37 +254,23 @@ class Kind(Enum):
 
 @dataclass(frozen=True)
 class Derived:
-    """Where a tensor comes from that no specification declares.
+    """Where a tensor comes from that no specification declares."""
 
-    Args:
-        origin: the tensor, or the Einsum, that it is made of or for.
-        kind: what for.
-    """
-
-    origin: str
-    kind: Kind
+    origin: str  # the tensor, or the Einsum, that it is made of or for
+    kind: Kind  # what for
 
 
 @dataclass(frozen=True)
 class Cascade:
-    """Einsums with what they declare.
+    """Einsums with what they declare."""
 
-    Args:
-        tensors: by name, in the order of the declaration.
-        steps: in order.
-        outputs: tensors that are returned.
-        scalars: parameters and their values.
-        sizes: extents of ranks, where known.
-        derived: tensors that rewrites added.
-        indexing: tensors that hold indices, and of which rank, where no access shows it.
-    """
-
-    tensors: Mapping[str, Tensor]
-    steps: tuple[Step, ...]
-    outputs: tuple[str, ...]
-    scalars: Mapping[str, float] = field(default_factory=dict)
-    sizes: Mapping[str, int] = field(default_factory=dict)
-    derived: Mapping[str, Derived] = field(default_factory=dict)
+    tensors: Mapping[str, Tensor]  # by name, in the order of the declaration
+    steps: tuple[Step, ...]  # in order
+    outputs: tuple[str, ...]  # tensors that are returned
+    scalars: Mapping[str, float] = field(default_factory=dict)  # parameters and their values
+    sizes: Mapping[str, int] = field(default_factory=dict)  # extents of ranks, where known
+    derived: Mapping[str, Derived] = field(default_factory=dict)  # tensors that rewrites added
+    # tensors that hold indices, and of which rank, where no access shows it
     indexing: tuple[tuple[str, str], ...] = ()
 
     @property

@@ -123,11 +123,7 @@ def _ways_to_give(rank: str) -> str:
 
 
 def _extents(einsum: Einsum, block: Iterate | None, cascade: Cascade) -> dict[str, int]:
-    """The extent of every variable of an Einsum.
-
-    Raises:
-        SpecError: if one, or an extent that an index names, has none.
-    """
+    """The extent of every variable of an Einsum."""
     bound = {block.variable} if block else set()
     variables = tuple(dict.fromkeys((*einsum.variables, *bound)))
     extents = {}

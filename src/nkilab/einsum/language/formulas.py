@@ -47,21 +47,13 @@ ONE = Scalar(value=1.0)
 
 @dataclass(frozen=True)
 class Term:
-    """What an operator computes of operands and other terms.
+    """What an operator computes of operands and other terms."""
 
-    Args:
-        op: its name; "" for what only reduces.
-        parts: in order.
-        reduce_op: over variables; "" for none.
-        over: these.
-        at: its column, for messages.
-    """
-
-    op: str
-    parts: tuple[Term | Operand, ...]
-    reduce_op: str = ""
-    over: tuple[str, ...] = ()
-    at: int = field(default=0, compare=False)
+    op: str  # its name; "" for what only reduces
+    parts: tuple[Term | Operand, ...]  # in order
+    reduce_op: str = ""  # over variables; "" for none
+    over: tuple[str, ...] = ()  # these
+    at: int = field(default=0, compare=False)  # its column, for messages
 
     @property
     def variables(self) -> tuple[str, ...]:

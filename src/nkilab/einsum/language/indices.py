@@ -23,17 +23,11 @@ class Place:
 
 
 class Digit(str):
-    """The name of what is taken of a variable: variable // divisor % modulus.
+    """The name of what is taken of a variable: variable // divisor % modulus."""
 
-    Args:
-        variable: of which.
-        divisor: a number, or the rank that has so many elements; 1 for none.
-        modulus: the same; 0 for none.
-    """
-
-    variable: str
-    divisor: int | str
-    modulus: int | str
+    variable: str  # of which
+    divisor: int | str  # a number, or the rank that has so many elements; 1 for none
+    modulus: int | str  # the same; 0 for none
 
     def __new__(cls, variable: str, divisor: int | str, modulus: int | str) -> Digit:
         """A name that knows what it is made of."""

@@ -20,19 +20,12 @@ CORE_TAGS = {f"tag:yaml.org,2002:{name}" for name in ("str", "int", "float", "bo
 
 @dataclass(frozen=True)
 class Node:
-    """A value of a specification, with its key and place.
+    """A value of a specification, with its key and place."""
 
-    Args:
-        value: a dictionary of nodes, a list of nodes, or a text, number, truth value or None.
-        path: keys from the root, joined by dots.
-        place: of the value.
-        key_place: of the key it stands under.
-    """
-
-    value: Any
-    path: str
-    place: Place
-    key_place: Place = field(default=Place())
+    value: Any  # a dictionary of nodes, a list of nodes, or a text, number, truth value or None
+    path: str  # keys from the root, joined by dots
+    place: Place  # of the value
+    key_place: Place = field(default=Place())  # of the key it stands under
 
     def fail(self, problem: str, hint: str = "", *, at_key: bool = False) -> SpecError:
         """An error at this place."""

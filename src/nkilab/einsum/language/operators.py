@@ -14,26 +14,17 @@ from ...isa.operators import OPERATORS as ENGINE_OPERATORS
 
 @dataclass(frozen=True)
 class Operator:
-    """One operator of the language.
+    """One operator of the language."""
 
-    Args:
-        name: as in `unary(name)` or `binary(name)`.
-        arity: operands it takes; 0 for any number.
-        function: over float64 arrays, with `arity` arguments, or two where the arity is 0.
-        identity: the value that changes nothing; None if it has none, and then it reduces nothing.
-        is_commutative: whether its operands may be swapped.
-        alu: operator of VectorE that computes it; "" if none does.
-        activation: function of ScalarE that computes it; "" if none does.
-        steps: what it is made of where no engine has it: (operator, positions) with -1 for the step before.
-    """
-
-    name: str
-    arity: int
-    function: Callable[..., Any]
+    name: str  # as in `unary(name)` or `binary(name)`
+    arity: int  # operands it takes; 0 for any number
+    function: Callable[..., Any]  # over float64 arrays, with `arity` arguments, or two where the arity is 0
+    # the value that changes nothing; None if it has none, and then it reduces nothing
     identity: float | None = None
-    is_commutative: bool = False
-    alu: str = ""
-    activation: str = ""
+    is_commutative: bool = False  # whether its operands may be swapped
+    alu: str = ""  # operator of VectorE that computes it; "" if none does
+    activation: str = ""  # function of ScalarE that computes it; "" if none does
+    # what it is made of where no engine has it: (operator, positions) with -1 for the step before
     steps: tuple[tuple[str, tuple[int, ...]], ...] = ()
 
 

@@ -23,17 +23,11 @@ MOST_BYTES = 16 << 20
 
 @dataclass(frozen=True)
 class Source:
-    """The text of a specification.
+    """The text of a specification."""
 
-    Args:
-        text: YAML.
-        file: it was read from; "" for a Python string.
-        first_line: line of the file that the text begins on.
-    """
-
-    text: str
-    file: str = ""
-    first_line: int = 1
+    text: str  # YAML
+    file: str = ""  # it was read from; "" for a Python string
+    first_line: int = 1  # line of the file that the text begins on
 
 
 def source_of_file(path: Path) -> Source:

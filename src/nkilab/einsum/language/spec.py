@@ -24,28 +24,17 @@ BIT_WIDTHS = {32: "float32", 16: "float16"}
 
 @dataclass(frozen=True)
 class Placement:
-    """Where a tensor lies as one Einsum sees it.
+    """Where a tensor lies as one Einsum sees it."""
 
-    Args:
-        tensor: its name.
-        einsum: the Einsum.
-        component: HBM, SBUF or PSUM.
-        constructor: empty or zeros at the producer; "" elsewhere.
-        unbound: ranks that exist over time only.
-        outer: partition ranks, in HBM the noncontiguous ones.
-        inner: free ranks, in HBM the contiguous ones.
-        node: of the entry.
-        is_plain: whether a tensor in HBM lies as it is declared, whatever its ranks are split into.
-    """
-
-    tensor: str
-    einsum: str
-    component: str
-    constructor: str
-    unbound: tuple[str, ...]
-    outer: tuple[str, ...]
-    inner: tuple[str, ...]
-    node: Node = field(compare=False)
+    tensor: str  # its name
+    einsum: str  # the Einsum
+    component: str  # HBM, SBUF or PSUM
+    constructor: str  # empty or zeros at the producer; "" elsewhere
+    unbound: tuple[str, ...]  # ranks that exist over time only
+    outer: tuple[str, ...]  # partition ranks, in HBM the noncontiguous ones
+    inner: tuple[str, ...]  # free ranks, in HBM the contiguous ones
+    node: Node = field(compare=False)  # of the entry
+    # whether a tensor in HBM lies as it is declared, whatever its ranks are split into
     is_plain: bool = False
 
     @property
@@ -76,35 +65,25 @@ class Fusion:
 
 @dataclass(frozen=True)
 class Spec:
-    """Everything that a specification says.
+    """Everything that a specification says."""
 
-    Args:
-        cascade: its Einsums.
-        partitioning: per Einsum and rank, the shapes it is split by, the outermost first.
-        loop_order: per Einsum.
-        spacetime: per Einsum, ranks in space and time.
-        rank_order: per tensor and Einsum.
-        dtypes: per tensor, where given.
-        any_layout: outputs that may be returned transposed.
-        fusion, engines, placements: the binding.
-        kernel_name: of the function.
-        root: all of it, with places.
-        text: as it was given; "" for what was made in Python.
-    """
-
-    cascade: Cascade
+    cascade: Cascade  # its Einsums
+    # per Einsum and rank, the shapes it is split by, the outermost first
     partitioning: Mapping[str, Mapping[str, tuple[int, ...]]] = field(default_factory=dict)
-    loop_order: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    loop_order: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # per Einsum
+    # per Einsum, ranks in space and time
     spacetime: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = field(default_factory=dict)
+    # per tensor and Einsum
     rank_order: Mapping[str, Mapping[str, tuple[str, ...]]] = field(default_factory=dict)
-    dtypes: Mapping[str, str] = field(default_factory=dict)
-    any_layout: frozenset[str] = frozenset()
+    dtypes: Mapping[str, str] = field(default_factory=dict)  # per tensor, where given
+    any_layout: frozenset[str] = frozenset()  # outputs that may be returned transposed
+    # fusion, engines, placements: the binding
     fusion: tuple[Fusion, ...] = ()
     engines: Mapping[str, Execution] = field(default_factory=dict)
     placements: Mapping[tuple[str, str], Placement] = field(default_factory=dict)
-    kernel_name: str = ""
-    root: Node | None = field(default=None, compare=False)
-    text: str = field(default="", compare=False)
+    kernel_name: str = ""  # of the function
+    root: Node | None = field(default=None, compare=False)  # all of it, with places
+    text: str = field(default="", compare=False)  # as it was given; "" for what was made in Python
 
     @property
     def is_mapped(self) -> bool:

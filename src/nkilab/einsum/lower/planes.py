@@ -45,21 +45,14 @@ MOST_AXES, MOST_ELEMENTS = 3, 4096
 
 @dataclass(frozen=True)
 class Planes:
-    """How Einsums run over tiles of several axes.
+    """How Einsums run over tiles of several axes."""
 
-    Args:
-        part: the variable on the partitions.
-        axes: variables of a tile behind them, the outermost first.
-        blocks: elements of a turn, of every variable that a loop cuts.
-        single: variables that run one value at a time over what all of their values have brought on chip.
-        cost_ns: what it was judged by.
-    """
-
-    part: str
-    axes: tuple[str, ...]
-    blocks: Mapping[str, int]
+    part: str  # the variable on the partitions
+    axes: tuple[str, ...]  # variables of a tile behind them, the outermost first
+    blocks: Mapping[str, int]  # elements of a turn, of every variable that a loop cuts
+    # variables that run one value at a time over what all of their values have brought on chip
     single: frozenset[str]
-    cost_ns: float
+    cost_ns: float  # what it was judged by
 
 
 def planes_for(ctx: Context, einsums: Sequence[Einsum], spans: dict[str, Span]) -> Planes | None:

@@ -12,26 +12,17 @@ from ..written.ranks import Group, Ranks, merged
 
 @dataclass
 class Plan:
-    """What is decided about one Einsum.
+    """What is decided about one Einsum."""
 
-    Args:
-        einsum: the Einsum.
-        instruction: that computes it.
-        placed: where its result lies.
-        loops: around its statement, the outermost first.
-        consumed: ranks that its statement covers at once.
-        dropped: ranks whose loops it left, because nothing it reads depends on them.
-        is_skipped: whether another statement does its work.
-        is_apart: whether a loop that it left stands around one that it stays in: it has loops of its own.
-    """
-
-    einsum: Einsum
-    instruction: str
-    placed: Placement
-    loops: list[Group]
-    consumed: set[str]
+    einsum: Einsum  # the Einsum
+    instruction: str  # that computes it
+    placed: Placement  # where its result lies
+    loops: list[Group]  # around its statement, the outermost first
+    consumed: set[str]  # ranks that its statement covers at once
+    # ranks whose loops it left, because nothing it reads depends on them
     dropped: list[str] = field(default_factory=list)
-    is_skipped: bool = False
+    is_skipped: bool = False  # whether another statement does its work
+    # whether a loop that it left stands around one that it stays in: it has loops of its own
     is_apart: bool = False
 
     @property

@@ -43,30 +43,19 @@ def parts_of(ranks: Ranks, einsum: str, names: Sequence[str], cascade: Cascade) 
 
 @dataclass(frozen=True)
 class Entry:
-    """An entry of a mapping.
+    """An entry of a mapping."""
 
-    Args:
-        node: where it stands.
-        told: what is wrong where no plan keeps it.
-    """
-
-    node: Node
-    told: str
+    node: Node  # where it stands
+    told: str  # what is wrong where no plan keeps it
 
 
 @dataclass(frozen=True)
 class Followed:
-    """Compares a plan with a specification.
+    """Compares a plan with a specification."""
 
-    Args:
-        spec: what is given.
-        cascade: of it, with extents.
-        ctx: the plan.
-    """
-
-    spec: Spec
-    cascade: Cascade
-    ctx: Context
+    spec: Spec  # what is given
+    cascade: Cascade  # of it, with extents
+    ctx: Context  # the plan
 
     def broken(self) -> Iterator[Entry]:
         """Entries that are given and not kept."""

@@ -29,21 +29,13 @@ FAILURES = (NkilabError, AssertionError)
 
 @dataclass(frozen=True)
 class Guided:
-    """A plan that keeps what is given.
+    """A plan that keeps what is given."""
 
-    Args:
-        kernel: its tree.
-        ctx: the plan.
-        proofs: what was proved of it.
-        given: what the plan was asked for.
-        knobs: its choices.
-    """
-
-    kernel: Kernel
-    ctx: Context
-    proofs: tuple[str, ...]
-    given: Given
-    knobs: Knobs
+    kernel: Kernel  # its tree
+    ctx: Context  # the plan
+    proofs: tuple[str, ...]  # what was proved of it
+    given: Given  # what the plan was asked for
+    knobs: Knobs  # its choices
 
 
 class Guide:

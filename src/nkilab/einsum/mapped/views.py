@@ -17,37 +17,23 @@ from .decide import Plan
 
 @dataclass
 class Place:
-    """A tensor of the kernel: its buffer and what lies along its axes.
+    """A tensor of the kernel: its buffer and what lies along its axes."""
 
-    Args:
-        buffer: in the kernel.
-        parts: digits on the partitions; in HBM none.
-        axes: digits along the other axes, one each.
-    """
-
-    buffer: Buffer
-    parts: list[Digit]
-    axes: list[Digit]
+    buffer: Buffer  # in the kernel
+    parts: list[Digit]  # digits on the partitions; in HBM none
+    axes: list[Digit]  # digits along the other axes, one each
 
 
 @dataclass
 class Views:
-    """What statements see of tensors.
+    """What statements see of tensors."""
 
-    Args:
-        spec: the specification.
-        ranks: of it.
-        einsums: by name.
-        places: of tensors.
-        variables: of the loops that are open, by group.
-        counts: of ranks whose last part is shorter, what the open loops leave.
-    """
-
-    spec: Spec
-    ranks: Ranks
-    einsums: Mapping[str, Einsum]
-    places: dict[str, Place] = field(default_factory=dict)
-    variables: dict[str, str] = field(default_factory=dict)
+    spec: Spec  # the specification
+    ranks: Ranks  # of it
+    einsums: Mapping[str, Einsum]  # by name
+    places: dict[str, Place] = field(default_factory=dict)  # of tensors
+    variables: dict[str, str] = field(default_factory=dict)  # of the loops that are open, by group
+    # of ranks whose last part is shorter, what the open loops leave
     counts: dict[str, Expr] = field(default_factory=dict)
 
     def covered(self, einsum: str, ranks: Iterable[str]) -> Expr:

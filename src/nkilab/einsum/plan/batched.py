@@ -37,19 +37,12 @@ LEAST_ROW_BYTES = 32
 
 @dataclass(frozen=True)
 class Batch:
-    """Products that go together.
+    """Products that go together."""
 
-    Args:
-        variable: that they differ in.
-        each: values whose operands come, and whose results go, in one transfer.
-        beside: values whose results lie beside each other in a bank of PSUM.
-        sides: variables of the result, with how much of each is worked on at once.
-    """
-
-    variable: str
-    each: int
-    beside: int
-    sides: tuple[tuple[str, int], ...]
+    variable: str  # that they differ in
+    each: int  # values whose operands come, and whose results go, in one transfer
+    beside: int  # values whose results lie beside each other in a bank of PSUM
+    sides: tuple[tuple[str, int], ...]  # variables of the result, with how much of each is worked on at once
 
 
 def batch_of(nest: Contraction) -> Batch | None:

@@ -20,17 +20,11 @@ RESERVED = {"nl", "nisa", "nki", "np", "min", "max", "range", "float"}
 
 @dataclass(frozen=True)
 class Span:
-    """The values of a rank variable that one tile covers.
+    """The values of a rank variable that one tile covers."""
 
-    Args:
-        start: the first.
-        count: how many.
-        most: the largest count; 1 makes it a point.
-    """
-
-    start: Expr
-    count: Expr
-    most: int
+    start: Expr  # the first
+    count: Expr  # how many
+    most: int  # the largest count; 1 makes it a point
 
     @property
     def is_point(self) -> bool:
@@ -54,23 +48,14 @@ def whole(extent: int, start: Whole = 0) -> Span:
 
 @dataclass
 class Scope:
-    """A body of statements under construction.
+    """A body of statements under construction."""
 
-    Args:
-        body: so far.
-        names: loop variables and buffers that are known from here on.
-        cache: tiles that were fetched here, by what they hold.
-        opened: place in `body` of the loop that is open; None if none is.
-        bytes: of SBUF per partition that its tiles take, with their buffers.
-        turn: the loop whose body it is, if it runs over a variable.
-    """
-
-    bytes: int = 0
-    body: list[Statement] = field(default_factory=list)
-    names: set[str] = field(default_factory=set)
-    cache: dict[Any, Any] = field(default_factory=dict)
-    opened: int | None = None
-    turn: Turn | None = None
+    bytes: int = 0  # of SBUF per partition that its tiles take, with their buffers
+    body: list[Statement] = field(default_factory=list)  # so far
+    names: set[str] = field(default_factory=set)  # loop variables and buffers that are known from here on
+    cache: dict[Any, Any] = field(default_factory=dict)  # tiles that were fetched here, by what they hold
+    opened: int | None = None  # place in `body` of the loop that is open; None if none is
+    turn: Turn | None = None  # the loop whose body it is, if it runs over a variable
 
 
 class Builder:

@@ -31,21 +31,13 @@ MOST_OPTIONS = 6
 
 @dataclass(frozen=True)
 class Choice:
-    """How a cluster runs.
+    """How a cluster runs."""
 
-    Args:
-        part: variable on the partitions; "" for none.
-        free: variable along the columns; "" for none.
-        loops: the others, one value at a time, the outermost first.
-        blocks: elements of a tile per variable; 0 where no loop is needed.
-        cost_ns: what the choice was judged by.
-    """
-
-    part: str
-    free: str
-    loops: tuple[str, ...]
-    blocks: Mapping[str, int]
-    cost_ns: float = 0.0
+    part: str  # variable on the partitions; "" for none
+    free: str  # variable along the columns; "" for none
+    loops: tuple[str, ...]  # the others, one value at a time, the outermost first
+    blocks: Mapping[str, int]  # elements of a tile per variable; 0 where no loop is needed
+    cost_ns: float = 0.0  # what the choice was judged by
 
     def block(self, variable: str) -> int:
         """Elements of a tile."""

@@ -47,28 +47,18 @@ Moved = Load | Store | Copy
 
 @dataclass(frozen=True)
 class Transfer:
-    """What every turn of a loop moves, and how several turns move it at once.
+    """What every turn of a loop moves, and how several turns move it at once."""
 
-    Args:
-        statement: the load, store or copy of a turn.
-        far: what turns move to or from.
-        tile: what a turn has for itself.
-        number: axis of the tensor in HBM along which turns move.
-        axis: of the tile: a new one, or that which has more elements.
-        each: elements that it has of a turn; 0 for a new axis.
-        order: of the axes in HBM, the new one in its place; () where it is that of the tensor.
-        needed: turns that make it large enough.
-    """
-
-    statement: Moved
-    far: View
-    tile: View
-    number: int
-    axis: int
-    each: int
+    statement: Moved  # the load, store or copy of a turn
+    far: View  # what turns move to or from
+    tile: View  # what a turn has for itself
+    number: int  # axis of the tensor in HBM along which turns move
+    axis: int  # of the tile: a new one, or that which has more elements
+    each: int  # elements that it has of a turn; 0 for a new axis
+    # of the axes in HBM, the new one in its place; () where it is that of the tensor
     order: tuple[int | Expr, ...]
     folded: tuple[int, Whole] | None
-    needed: int
+    needed: int  # turns that make it large enough
 
     def part(self, held: View, turn: Expr) -> View:
         """A view of the wide tile, for one of a turn's."""

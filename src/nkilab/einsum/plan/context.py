@@ -59,59 +59,39 @@ def reason(error: Exception) -> str:
 
 @dataclass
 class Context:
-    """The state of a compilation.
+    """The state of a compilation."""
 
-    Args:
-        cascade: with extents.
-        machine: the chip that is compiled for.
-        dtypes: of every tensor.
-        build: the tree so far.
-        knobs: choices that a search may make.
-        storages: per tensor, the places that hold it, the best first.
-        choices: notes for the report.
-        tried: what other choices would have given, one line each.
-        homes: where results go: chip, hbm or both.
-        loops: variables of the loops around the present nest and how often they run, the outermost first.
-        blocks: elements that a turn of such a loop covers.
-        is_tiled: whether Einsums share a loop over tiles.
-        wanted: variable that readers of a tensor want on the partitions.
-        served: variables with which on the partitions TensorE can read a tensor, and nanoseconds lost else.
-        memories: tensors that stay in PSUM.
-        copied: tensors that are copied from HBM.
-        barred: per tensor, axes that readers index in a way that partitions cannot serve.
-        overwritten: per tensor that lies where another one did, that one.
-        chip_dtypes: types of tensors on chip, where they differ.
-        declared: shapes that callers see of outputs.
-        viewed: tensors that others are views of, in HBM.
-        decisions: in order.
-        given: what a mapping fixes.
-        made: tiles of tensors, in order.
-    """
-
-    cascade: Cascade
-    machine: Machine
-    dtypes: dict[str, str]
-    build: Builder
-    knobs: Knobs = RULES
+    cascade: Cascade  # with extents
+    machine: Machine  # the chip that is compiled for
+    dtypes: dict[str, str]  # of every tensor
+    build: Builder  # the tree so far
+    knobs: Knobs = RULES  # choices that a search may make
+    # per tensor, the places that hold it, the best first
     storages: dict[str, list[Storage]] = field(default_factory=dict)
-    choices: list[str] = field(default_factory=list)
-    tried: list[str] = field(default_factory=list)
+    choices: list[str] = field(default_factory=list)  # notes for the report
+    tried: list[str] = field(default_factory=list)  # what other choices would have given, one line each
+    # variables of the loops around the present nest and how often they run, the outermost first
     loops: list[tuple[str, int]] = field(default_factory=list)
-    blocks: dict[str, int] = field(default_factory=dict)
-    homes: dict[str, str] = field(default_factory=dict)
-    is_tiled: bool = False
+    blocks: dict[str, int] = field(default_factory=dict)  # elements that a turn of such a loop covers
+    homes: dict[str, str] = field(default_factory=dict)  # where results go: chip, hbm or both
+    is_tiled: bool = False  # whether Einsums share a loop over tiles
+    # variable that readers of a tensor want on the partitions
     wanted: dict[str, str] = field(default_factory=dict)
+    # variables with which on the partitions TensorE can read a tensor, and nanoseconds lost else
     served: dict[str, tuple[frozenset[str], float]] = field(default_factory=dict)
-    memories: dict[str, str] = field(default_factory=dict)
-    copied: set[str] = field(default_factory=set)
+    memories: dict[str, str] = field(default_factory=dict)  # tensors that stay in PSUM
+    copied: set[str] = field(default_factory=set)  # tensors that are copied from HBM
+    # per tensor, axes that readers index in a way that partitions cannot serve
     barred: dict[str, set[int]] = field(default_factory=dict)
+    # per tensor that lies where another one did, that one
     overwritten: dict[str, str] = field(default_factory=dict)
-    chip_dtypes: dict[str, str] = field(default_factory=dict)
+    chip_dtypes: dict[str, str] = field(default_factory=dict)  # types of tensors on chip, where they differ
+    # shapes that callers see of outputs
     declared: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-    viewed: Set[str] = frozenset()
-    decisions: list[Decision] = field(default_factory=list)
-    given: Given = NOTHING
-    made: list[Made] = field(default_factory=list)
+    viewed: Set[str] = frozenset()  # tensors that others are views of, in HBM
+    decisions: list[Decision] = field(default_factory=list)  # in order
+    given: Given = NOTHING  # what a mapping fixes
+    made: list[Made] = field(default_factory=list)  # tiles of tensors, in order
 
     def __post_init__(self) -> None:
         # partitions, each with a lane of an engine; a bank of PSUM: bytes per partition, columns in float32
@@ -124,6 +104,11 @@ class Context:
     ) -> Option:  # fmt: skip
         """One of some options, the best first: see `Picker`."""
         return Picker(self.knobs, self.decisions).pick(what, options, told, costs)
+
+    def cheapest(self, what: str, costs_ns: dict[str, float]) -> str:
+        """What costs least of some options, unless a search wants another."""
+        options = sorted(costs_ns, key=costs_ns.__getitem__)
+        return self.pick(what, options, costs=[costs_ns[name] for name in options])
 
     @property
     def is_narrow(self) -> bool:

@@ -18,15 +18,10 @@ from .want import Want
 
 @dataclass(frozen=True)
 class Target:
-    """Where a tensor is written.
+    """Where a tensor is written."""
 
-    Args:
-        tile: on chip, or None.
-        hbm: in HBM, or None.
-    """
-
-    tile: Storage | None
-    hbm: Storage | None
+    tile: Storage | None  # on chip, or None
+    hbm: Storage | None  # in HBM, or None
 
     @property
     def dtype(self) -> str:

@@ -27,29 +27,17 @@ from .storage import Storage, positions
 
 @dataclass(frozen=True)
 class Diagonal:
-    """How an Einsum is a sum of products with diagonal matrices.
+    """How an Einsum is a sum of products with diagonal matrices."""
 
-    Args:
-        ctx: the plan.
-        einsum: that is computed.
-        rows: operand that has columns.
-        factors: operand with a number per partition for each value that is summed.
-        part: variable on the partitions.
-        free: variable along the columns.
-        row: variable several of whose values lie side by side as columns; "" for none.
-        outer: other variables of the output, one value at a time.
-        around: spans that loops around it have chosen.
-    """
-
-    ctx: Context
-    einsum: Einsum
-    rows: Access
-    factors: Access
-    part: str
-    free: str
-    row: str
-    outer: tuple[str, ...]
-    around: dict[str, Span]
+    ctx: Context  # the plan
+    einsum: Einsum  # that is computed
+    rows: Access  # operand that has columns
+    factors: Access  # operand with a number per partition for each value that is summed
+    part: str  # variable on the partitions
+    free: str  # variable along the columns
+    row: str  # variable several of whose values lie side by side as columns; "" for none
+    outer: tuple[str, ...]  # other variables of the output, one value at a time
+    around: dict[str, Span]  # spans that loops around it have chosen
 
     def costs_ns(self) -> tuple[float, float]:
         """What the sums take on TensorE, with the making of its matrices, and on VectorE."""

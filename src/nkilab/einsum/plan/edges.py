@@ -38,17 +38,11 @@ Region = tuple[tuple[int, int], ...]
 
 @dataclass(frozen=True)
 class Edges:
-    """How a copy of a tensor differs from it.
+    """How a copy of a tensor differs from it."""
 
-    Args:
-        tensor: that is copied.
-        zeros: before the first and behind the last element, per axis.
-        back: axes that are turned round.
-    """
-
-    tensor: str
-    zeros: Zeros
-    back: frozenset[int] = frozenset()
+    tensor: str  # that is copied
+    zeros: Zeros  # before the first and behind the last element, per axis
+    back: frozenset[int] = frozenset()  # axes that are turned round
 
     @property
     def told(self) -> str:

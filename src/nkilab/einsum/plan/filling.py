@@ -28,25 +28,15 @@ MOST_MOVED = 1 << 18
 
 @dataclass(frozen=True)
 class Filling:
-    """A part of a tensor that goes to a tile.
+    """A part of a tensor that goes to a tile."""
 
-    Args:
-        ctx: the plan.
-        access: of the tensor, a variable per axis.
-        at: spans of these variables.
-        part: the one on the partitions; "" for none.
-        free: the others of more than one value.
-        tile: that is filled.
-        source: where the tensor lies.
-    """
-
-    ctx: Context
-    access: Access
-    at: Mapping[str, Span]
-    part: str
-    free: tuple[str, ...]
-    tile: Storage
-    source: Storage
+    ctx: Context  # the plan
+    access: Access  # of the tensor, a variable per axis
+    at: Mapping[str, Span]  # spans of these variables
+    part: str  # the one on the partitions; "" for none
+    free: tuple[str, ...]  # the others of more than one value
+    tile: Storage  # that is filled
+    source: Storage  # where the tensor lies
 
     def lower(self) -> None:
         """Fill it at once, or block of partitions by block, along the last of its free axes."""

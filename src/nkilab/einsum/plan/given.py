@@ -16,101 +16,66 @@ Held = TypeVar("Held")
 
 @dataclass(frozen=True)
 class Turn:
-    """A loop of a plan.
+    """A loop of a plan."""
 
-    Args:
-        variable: that it runs over.
-        block: values of a turn.
-        number: of the loop, each another one.
-    """
-
-    variable: str
-    block: int
-    number: int = 0
+    variable: str  # that it runs over
+    block: int  # values of a turn
+    number: int = 0  # of the loop, each another one
 
 
 @dataclass(frozen=True)
 class Ran:
-    """Where a plan computes an Einsum.
+    """Where a plan computes an Einsum."""
 
-    Args:
-        einsum: its name.
-        loops: around it, the outermost first.
-        part: variable on the partitions; "" for none.
-        over: variable that TensorE sums along the partitions of its operands; "" for other engines.
-        covers: values of each variable that one statement covers at most.
-        statements: that compute it alone; () where others may be computed along.
-    """
-
-    einsum: str
-    loops: tuple[Turn, ...]
-    part: str
-    over: str
-    covers: Mapping[str, int]
-    statements: tuple[Statement, ...] = ()
+    einsum: str  # its name
+    loops: tuple[Turn, ...]  # around it, the outermost first
+    part: str  # variable on the partitions; "" for none
+    over: str  # variable that TensorE sums along the partitions of its operands; "" for other engines
+    covers: Mapping[str, int]  # values of each variable that one statement covers at most
+    statements: tuple[Statement, ...] = ()  # that compute it alone; () where others may be computed along
 
 
 @dataclass(frozen=True)
 class Made:
-    """A tile that a plan makes for a tensor.
+    """A tile that a plan makes for a tensor."""
 
-    Args:
-        tensor: of the cascade.
-        memory: sbuf or psum.
-        dims: per axis: part, free or gone.
-        loops: around it, the outermost first.
-    """
-
-    tensor: str
-    memory: str
-    dims: tuple[str, ...]
-    loops: tuple[Turn, ...]
+    tensor: str  # of the cascade
+    memory: str  # sbuf or psum
+    dims: tuple[str, ...]  # per axis: part, free or gone
+    loops: tuple[Turn, ...]  # around it, the outermost first
 
 
 @dataclass(frozen=True)
 class Part:
-    """A rank of a loop order: a variable, or a part of it.
+    """A rank of a loop order: a variable, or a part of it."""
 
-    Args:
-        variable: the rank's.
-        low: elements that one step passes over.
-        high: elements that all steps pass over.
-    """
-
-    variable: str
-    low: int
-    high: int
+    variable: str  # the rank's
+    low: int  # elements that one step passes over
+    high: int  # elements that all steps pass over
 
 
 @dataclass(frozen=True)
 class Given:
-    """What a mapping fixes; nothing by default.
+    """What a mapping fixes; nothing by default."""
 
-    Args:
-        parts: per Einsum and variable, sizes of its parts, the outermost first.
-        orders: per Einsum, its ranks from the outside inwards.
-        sides: per Einsum, the variable on the partitions of its result.
-        instructions: per Einsum.
-        kept: tensors that get a tile of their own.
-        bound: per Einsum, variables over which no loop stands around its tile.
-        tiles: per Einsum, variables that a loop around all of its group runs over, and its block; 0 for any.
-        plain: variables that are not taken apart.
-        alone: Einsums that share no nest with others.
-        is_watched: whether the plan is compared with a mapping: then it has only what the builder notes
-            whole, no rewritten Einsums and no operands that lie stacked.
-        derived: what rewrites of the cascade added: it keeps what is given of what it comes from.
-    """
-
+    # per Einsum and variable, sizes of its parts, the outermost first
     parts: Mapping[str, Mapping[str, tuple[int, ...]]] = field(default_factory=dict)
+    # per Einsum, its ranks from the outside inwards
     orders: Mapping[str, tuple[Part, ...]] = field(default_factory=dict)
+    # per Einsum, the variable on the partitions of its result
     sides: Mapping[str, str] = field(default_factory=dict)
-    instructions: Mapping[str, str] = field(default_factory=dict)
-    kept: frozenset[str] = frozenset()
+    instructions: Mapping[str, str] = field(default_factory=dict)  # per Einsum
+    kept: frozenset[str] = frozenset()  # tensors that get a tile of their own
+    # per Einsum, variables over which no loop stands around its tile
     bound: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    # per Einsum, variables that a loop around all of its group runs over, and its block; 0 for any
     tiles: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
-    plain: frozenset[str] = frozenset()
-    alone: frozenset[str] = frozenset()
+    plain: frozenset[str] = frozenset()  # variables that are not taken apart
+    alone: frozenset[str] = frozenset()  # Einsums that share no nest with others
+    # whether the plan is compared with a mapping: then it has only what the builder notes whole, no rewritten
+    # Einsums and no operands that lie stacked
     is_watched: bool = False
+    # what rewrites of the cascade added: it keeps what is given of what it comes from
     derived: Mapping[str, Derived] = field(default_factory=dict)
 
     def _of(self, known: Mapping[str, Held], einsum: str) -> Held | None:

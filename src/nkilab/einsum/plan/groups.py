@@ -10,15 +10,10 @@ from ..language.ast import Access, Affine, Cascade, Einsum, Iterate, Step
 
 @dataclass(frozen=True)
 class Group:
-    """Consecutive steps that share loops.
+    """Consecutive steps that share loops."""
 
-    Args:
-        steps: in order.
-        shared: variables that every Einsum keeps, on the same axes of what they hand on.
-    """
-
-    steps: tuple[Step, ...]
-    shared: tuple[str, ...]
+    steps: tuple[Step, ...]  # in order
+    shared: tuple[str, ...]  # variables that every Einsum keeps, on the same axes of what they hand on
 
     @property
     def einsums(self) -> list[Einsum]:

@@ -13,32 +13,21 @@ Key = tuple[str, int]
 
 @dataclass(frozen=True)
 class Knobs:
-    """Choices of a plan.
+    """Choices of a plan."""
 
-    Args:
-        group_blocks: blocks of 128 partitions that the tile of a group has; 0 leaves it to the rules.
-        most_columns: columns of a tile, at most.
-        transfer_bytes: of one transfer that fills several blocks of partitions, at most.
-        share: of SBUF that plans may fill; the rest is for what the compiler adds.
-        is_fused: whether neighbours that may share loops do.
-        is_edged: whether every tensor that is read beyond its edges is copied with zeros around it.
-        is_spread: whether each of a few long rows lies on all partitions.
-        is_ordered: whether what lies between steps that may share loops, and needs none of them, comes first.
-        is_recomputed: whether readers compute anew what has no room on chip between them.
-        has_products: whether TensorE computes sums of products; those that it alone can, it does.
-        picks: (key, rank): at the decision with this key, the option of this rank instead of the best, 0.
-    """
-
-    group_blocks: int = 0
-    most_columns: int = 16384
-    transfer_bytes: int = 1 << 20
-    share: float = 0.85
-    is_fused: bool = True
+    group_blocks: int = 0  # blocks of 128 partitions that the tile of a group has; 0 leaves it to the rules
+    most_columns: int = 16384  # columns of a tile, at most
+    transfer_bytes: int = 1 << 20  # of one transfer that fills several blocks of partitions, at most
+    share: float = 0.85  # of SBUF that plans may fill; the rest is for what the compiler adds
+    is_fused: bool = True  # whether neighbours that may share loops do
+    # whether every tensor that is read beyond its edges is copied with zeros around it
     is_edged: bool = False
-    is_spread: bool = False
+    is_spread: bool = False  # whether each of a few long rows lies on all partitions
+    # whether what lies between steps that may share loops, and needs none of them, comes first
     is_ordered: bool = False
-    is_recomputed: bool = False
-    has_products: bool = True
+    is_recomputed: bool = False  # whether readers compute anew what has no room on chip between them
+    has_products: bool = True  # whether TensorE computes sums of products; those that it alone can, it does
+    # (key, rank): at the decision with this key, the option of this rank instead of the best, 0
     picks: tuple[tuple[Key, int], ...] = ()
 
     def __str__(self) -> str:
@@ -75,21 +64,13 @@ RULES = Knobs()
 
 @dataclass(frozen=True)
 class Decision:
-    """A decision of a plan.
+    """A decision of a plan."""
 
-    Args:
-        key: what was decided, and which of the decisions on that this is.
-        options: in a few words, the best first.
-        rank: of the one taken.
-        costs: what options were judged at, if all by one measure.
-        is_rewrite: whether it changes the cascade itself, and with it the decisions behind.
-    """
-
-    key: Key
-    options: Sequence[str]
-    rank: int
-    costs: Sequence[float] = ()
-    is_rewrite: bool = False
+    key: Key  # what was decided, and which of the decisions on that this is
+    options: Sequence[str]  # in a few words, the best first
+    rank: int  # of the one taken
+    costs: Sequence[float] = ()  # what options were judged at, if all by one measure
+    is_rewrite: bool = False  # whether it changes the cascade itself, and with it the decisions behind
 
     @property
     def what(self) -> str:
@@ -110,17 +91,11 @@ class Decision:
 
 @dataclass(frozen=True)
 class Picker:
-    """What takes options, and notes what was decided.
+    """What takes options, and notes what was decided."""
 
-    Args:
-        knobs: choices that a search makes.
-        decisions: so far, in order.
-        is_rewrite: whether options change the cascade itself.
-    """
-
-    knobs: Knobs = RULES
-    decisions: list[Decision] = field(default_factory=list)
-    is_rewrite: bool = False
+    knobs: Knobs = RULES  # choices that a search makes
+    decisions: list[Decision] = field(default_factory=list)  # so far, in order
+    is_rewrite: bool = False  # whether options change the cascade itself
 
     def pick(
         self, what: str, options: Sequence[Option], told: Callable[[Option], str] = str,

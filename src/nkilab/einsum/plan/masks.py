@@ -30,18 +30,13 @@ class Unfit(Exception):
 
 @dataclass(frozen=True)
 class Bound:
-    """Up to where, or from where on, a comparison keeps positions.
+    """Up to where, or from where on, a comparison keeps positions."""
 
-    Args:
-        is_end: whether it is the first position behind those that are kept, not the first of them.
-        any, all: it, for what is kept on some partition, and for what is kept on all.
-        rows: it on the first and on the last partition.
-    """
-
-    is_end: bool
+    is_end: bool  # whether it is the first position behind those that are kept, not the first of them
+    # any, all: it, for what is kept on some partition, and for what is kept on all
     any: Expr
     all: Expr
-    rows: tuple[Expr, Expr]
+    rows: tuple[Expr, Expr]  # it on the first and on the last partition
 
 
 class Mask:

@@ -27,15 +27,10 @@ from .want import Want
 
 @dataclass
 class Cluster:
-    """Einsums over the same variables that run tile by tile together.
+    """Einsums over the same variables that run tile by tile together."""
 
-    Args:
-        einsums: in order.
-        kept: tensors that are read outside of it, or returned.
-    """
-
-    einsums: list[Einsum]
-    kept: set[str]
+    einsums: list[Einsum]  # in order
+    kept: set[str]  # tensors that are read outside of it, or returned
 
     @property
     def title(self) -> str:

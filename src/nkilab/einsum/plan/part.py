@@ -21,15 +21,10 @@ SHARE = 0.85
 
 @dataclass(frozen=True)
 class Columns:
-    """Columns of a product.
+    """Columns of a product."""
 
-    Args:
-        span: which; None for all.
-        stays: whether the moving operand is on chip before the turns.
-    """
-
-    span: Span | None = None
-    stays: bool = False
+    span: Span | None = None  # which; None for all
+    stays: bool = False  # whether the moving operand is on chip before the turns
 
 
 def columns_apart(ctx: Context, product: Product, spans: dict[str, Span], dtype: str) -> list[Columns]:

@@ -31,22 +31,15 @@ WIDE = 64
 
 @dataclass(frozen=True, eq=False)
 class Unit:
-    """A statement or loop of a body.
+    """A statement or loop of a body."""
 
-    Args:
-        statement: it.
-        before: the making of tiles that it is the first to touch.
-        comments: that stand above it, or above units before it.
-        reads, writes: identities of buffers.
-        after: what it adds to sums.
-    """
-
-    statement: nodes.Statement
-    before: tuple[nodes.Alloc, ...]
-    comments: tuple[nodes.Comment, ...]
+    statement: nodes.Statement  # it
+    before: tuple[nodes.Alloc, ...]  # the making of tiles that it is the first to touch
+    comments: tuple[nodes.Comment, ...]  # that stand above it, or above units before it
+    # reads, writes: identities of buffers
     reads: frozenset[int]
     writes: frozenset[int]
-    after: tuple[nodes.Tally, ...] = ()
+    after: tuple[nodes.Tally, ...] = ()  # what it adds to sums
 
     @property
     def touches(self) -> frozenset[int]:

@@ -29,42 +29,28 @@ BATCH_COLUMNS = 4096
 
 @dataclass(frozen=True)
 class Product:
-    """How a contraction runs.
+    """How a contraction runs."""
 
-    Args:
-        left: operand whose variable `part` becomes the partitions of the result; None for ones.
-        right: operand whose variable `free` becomes its columns; None for ones.
-        over: variable on the partitions of both operands.
-        part, free: variables of the result; "" for none.
-        outer: other variables of the output, one value at a time.
-        inner: other variables summed over, one value at a time.
-        cost_ns: what it was judged by.
-    """
-
-    left: Access | None
-    right: Access | None
-    over: str
+    left: Access | None  # operand whose variable `part` becomes the partitions of the result; None for ones
+    right: Access | None  # operand whose variable `free` becomes its columns; None for ones
+    over: str  # variable on the partitions of both operands
+    # part, free: variables of the result; "" for none
     part: str
     free: str
-    outer: tuple[str, ...]
-    inner: tuple[str, ...]
-    cost_ns: float
+    outer: tuple[str, ...]  # other variables of the output, one value at a time
+    inner: tuple[str, ...]  # other variables summed over, one value at a time
+    cost_ns: float  # what it was judged by
 
 
 @dataclass(frozen=True)
 class Blocks:
-    """How much of the result is worked on at once, and whether the sum is cut too.
+    """How much of the result is worked on at once, and whether the sum is cut too."""
 
-    Args:
-        part, free: elements of a block of the result.
-        over: elements of a block of the sum.
-        is_free_first: whether the loop over blocks of columns stands outside.
-    """
-
+    # part, free: elements of a block of the result
     part: int
     free: int
-    over: int
-    is_free_first: bool = False
+    over: int  # elements of a block of the sum
+    is_free_first: bool = False  # whether the loop over blocks of columns stands outside
 
 
 def product_of(ctx: Context, einsum: Einsum, outer: dict[str, Span]) -> Product | None:

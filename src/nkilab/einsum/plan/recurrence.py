@@ -19,23 +19,14 @@ from .groups import einsums_of
 
 @dataclass(frozen=True)
 class State:
-    """What becomes of a tensor of a block.
+    """What becomes of a tensor of a block."""
 
-    Args:
-        tensor: its name.
-        axis: of the iterated rank.
-        offset: turn i writes the value of index i + offset.
-        is_state: whether a turn reads what the turn before wrote.
-        is_kept: whether the whole tensor is needed: it is returned, or read at other turns.
-        is_in_place: whether the new value may overwrite the old one.
-    """
-
-    tensor: str
-    axis: int
-    offset: int
-    is_state: bool
-    is_kept: bool
-    is_in_place: bool
+    tensor: str  # its name
+    axis: int  # of the iterated rank
+    offset: int  # turn i writes the value of index i + offset
+    is_state: bool  # whether a turn reads what the turn before wrote
+    is_kept: bool  # whether the whole tensor is needed: it is returned, or read at other turns
+    is_in_place: bool  # whether the new value may overwrite the old one
 
 
 def without_turns(cascade: Cascade) -> Cascade:

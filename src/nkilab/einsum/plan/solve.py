@@ -38,23 +38,14 @@ SHARE = 0.95
 
 @dataclass(frozen=True)
 class Substitution:
-    """A block that is one.
+    """A block that is one."""
 
-    Args:
-        turn: the variable that is iterated.
-        summed: the Einsum that sums over the turns before.
-        factor: what it multiplies their values with, indexed by the turn and the turn before.
-        state: what it reads of them.
-        combined: the others, element by element, the value that is handed on last.
-        kept: the copy that keeps the value of every turn.
-    """
-
-    turn: str
-    summed: Einsum
-    factor: Access
-    state: Access
-    combined: tuple[Einsum, ...]
-    kept: Einsum
+    turn: str  # the variable that is iterated
+    summed: Einsum  # the Einsum that sums over the turns before
+    factor: Access  # what it multiplies their values with, indexed by the turn and the turn before
+    state: Access  # what it reads of them
+    combined: tuple[Einsum, ...]  # the others, element by element, the value that is handed on last
+    kept: Einsum  # the copy that keeps the value of every turn
 
     @property
     def over(self) -> str:
@@ -140,21 +131,13 @@ def _is_combined(einsum: Einsum, substitution: Substitution) -> bool:
 
 @dataclass
 class Solve:
-    """Lowers a block.
+    """Lowers a block."""
 
-    Args:
-        ctx: the plan.
-        form: what the block does.
-        state: the tile that holds the state of all turns.
-        columns: how many values a turn computes.
-        turns: how many turns there are.
-    """
-
-    ctx: Context
-    form: Substitution
-    state: Storage
-    columns: int
-    turns: int
+    ctx: Context  # the plan
+    form: Substitution  # what the block does
+    state: Storage  # the tile that holds the state of all turns
+    columns: int  # how many values a turn computes
+    turns: int  # how many turns there are
 
     @property
     def rows(self) -> int:

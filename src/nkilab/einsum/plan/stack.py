@@ -31,17 +31,11 @@ BYTES_PER_NS = 150.0
 
 @dataclass(frozen=True)
 class Stack:
-    """What lies on the partitions beside the values of a sum.
+    """What lies on the partitions beside the values of a sum."""
 
-    Args:
-        variable: all of its values do.
-        more: another one, of which several values do; "" for none.
-        each: how many.
-    """
-
-    variable: str
-    more: str = ""
-    each: int = 1
+    variable: str  # all of its values do
+    more: str = ""  # another one, of which several values do; "" for none
+    each: int = 1  # how many
 
     def __str__(self) -> str:
         return f"{self.variable} and {self.each} of {self.more}" if self.more else self.variable
@@ -171,14 +165,10 @@ def stacked(
 
 @dataclass(frozen=True)
 class _Part:
-    """What lies inside of a tensor.
+    """What lies inside of a tensor."""
 
-    Args:
-        at: where it lies in HBM, per axis.
-        starts: where it begins in a tile, per axis that the tile has, and how far it reaches.
-    """
-
-    at: tuple[At | Cut, ...]
+    at: tuple[At | Cut, ...]  # where it lies in HBM, per axis
+    # where it begins in a tile, per axis that the tile has, and how far it reaches
     starts: tuple[tuple[int, int], ...]
 
 

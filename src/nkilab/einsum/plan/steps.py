@@ -435,9 +435,8 @@ class Lowering:
         diagonal = diagonal_of(ctx, einsum, {})
         if diagonal is None:
             return False
-        ways = sorted(zip(diagonal.costs_ns(), ("TensorE", "VectorE"), strict=True))
-        engines, costs = [name for _, name in ways], [ns for ns, _ in ways]
-        if ctx.pick(f"what sums {einsum.name}", engines, costs=costs) != "TensorE":
+        costs_ns = dict(zip(("TensorE", "VectorE"), diagonal.costs_ns(), strict=True))
+        if ctx.cheapest(f"what sums {einsum.name}", costs_ns) != "TensorE":
             return False
         ctx.choices.append(f"{einsum.name}: summed by TensorE, as products with diagonal matrices")
         diagonal.lower()
@@ -491,9 +490,8 @@ class Lowering:
 
     def has_planes(self, cluster: Cluster, planes_ns: float, other_ns: float) -> bool:
         """Whether Einsums run over tiles of several axes, or of two: what is judged the cheaper first."""
-        options = sorted(((planes_ns, "several axes"), (other_ns, "two axes")))
-        costs, names = [ns for ns, _ in options], [name for _, name in options]
-        return self.ctx.pick(f"the tiles of {cluster.title}", names, costs=costs) == "several axes"
+        costs_ns = {"several axes": planes_ns, "two axes": other_ns}
+        return self.ctx.cheapest(f"the tiles of {cluster.title}", costs_ns) == "several axes"
 
 
 def turning_of(loops: Sequence[tuple[str, int, int]]) -> list[str]:

@@ -55,26 +55,17 @@ def positions(access: Access, spans: dict[str, Span]) -> list[At | Cut]:
 
 @dataclass
 class Storage:
-    """A place that holds a tensor, or the part of it that the present scope works on.
+    """A place that holds a tensor, or the part of it that the present scope works on."""
 
-    Args:
-        buffer: in HBM whole; on chip [partitions, blocks of 128 if there are several, free axes...].
-        dims: per axis of the tensor: "part", "free", "gone" (one value) or, in HBM, "hbm".
-        bases: the index at which each axis of the tile begins.
-        has_blocks: whether the partition axis needs several blocks.
-        depth: of the scope in which it is complete.
-        steps: positions of the tensor from one element of an axis to the next; () where all are one.
-        copies: partitions that each have all of a tile with no axis on the partitions.
-    """
-
-    buffer: Buffer
-    dims: tuple[str, ...]
-    bases: tuple[Expr, ...]
-    has_blocks: bool = False
-    depth: int = 0
+    buffer: Buffer  # in HBM whole; on chip [partitions, blocks of 128 if there are several, free axes...]
+    dims: tuple[str, ...]  # per axis of the tensor: "part", "free", "gone" (one value) or, in HBM, "hbm"
+    bases: tuple[Expr, ...]  # the index at which each axis of the tile begins
+    has_blocks: bool = False  # whether the partition axis needs several blocks
+    depth: int = 0  # of the scope in which it is complete
     version: int = field(default_factory=lambda: next(_versions))
+    # positions of the tensor from one element of an axis to the next; () where all are one
     steps: tuple[int, ...] = ()
-    copies: int = 1
+    copies: int = 1  # partitions that each have all of a tile with no axis on the partitions
 
     @property
     def is_hbm(self) -> bool:

@@ -22,29 +22,17 @@ DEEPEST = 32
 
 @dataclass(eq=False)
 class Value:
-    """A value of the present tile.
+    """A value of the present tile."""
 
-    Args:
-        view: where it lies; None if it is not computed yet.
-        number: a number or the name of a scalar, the same everywhere; None if it is none.
-        op: operator that computes it; "".
-        of: its operands.
-        uses: how many operators read it; more than one keeps it in a tile of its own.
-        is_column: whether it has one element per partition where the tile has more.
-        place: makes the tile that keeps it.
-        is_activation: whether ScalarE is given for it, where another engine is taken otherwise.
-        depth: operators in a row that instructions have yet to compute.
-    """
-
-    view: View | None = None
-    number: Number | None = None
-    op: str = ""
-    of: tuple[Value, ...] = ()
-    uses: int = 0
-    is_column: bool = False
-    place: Callable[[], View] | None = field(default=None, repr=False)
-    is_activation: bool = False
-    depth: int = 0
+    view: View | None = None  # where it lies; None if it is not computed yet
+    number: Number | None = None  # a number or the name of a scalar, the same everywhere; None if it is none
+    op: str = ""  # operator that computes it; ""
+    of: tuple[Value, ...] = ()  # its operands
+    uses: int = 0  # how many operators read it; more than one keeps it in a tile of its own
+    is_column: bool = False  # whether it has one element per partition where the tile has more
+    place: Callable[[], View] | None = field(default=None, repr=False)  # makes the tile that keeps it
+    is_activation: bool = False  # whether ScalarE is given for it, where another engine is taken otherwise
+    depth: int = 0  # operators in a row that instructions have yet to compute
 
     @property
     def is_pending(self) -> bool:

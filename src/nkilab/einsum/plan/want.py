@@ -11,25 +11,16 @@ from .storage import Storage
 
 @dataclass(frozen=True)
 class Want:
-    """What a nest wants of an operand.
+    """What a nest wants of an operand."""
 
-    Args:
-        access: of the operand.
-        spans: of every variable.
-        part: variable on the partitions; "" for none.
-        free: variable along the columns; "" for none.
-        storage: a place to take it from; None for the best known.
-        may_stay: whether what is transposed for it may stay in PSUM: VectorE and ScalarE alone read it.
-        copies: partitions that each get all, where no variable lies on them.
-    """
-
-    access: Access
-    spans: dict[str, Span]
-    part: str = ""
-    free: str = ""
-    storage: Storage | None = None
+    access: Access  # of the operand
+    spans: dict[str, Span]  # of every variable
+    part: str = ""  # variable on the partitions; "" for none
+    free: str = ""  # variable along the columns; "" for none
+    storage: Storage | None = None  # a place to take it from; None for the best known
+    # whether what is transposed for it may stay in PSUM: VectorE and ScalarE alone read it
     may_stay: bool = False
-    copies: int = 1
+    copies: int = 1  # partitions that each get all, where no variable lies on them
 
     def has(self, variable: str) -> bool:
         """Whether the access runs along a variable of more than one value."""

@@ -37,21 +37,14 @@ FEWEST_TURNS = 16
 
 @dataclass(frozen=True)
 class _Form:
-    """A recurrence in a form that chunks have.
+    """A recurrence in a form that chunks have."""
 
-    Args:
-        scan: the recurrence.
-        factors: whose product a turn adds to the state.
-        readers: Einsums that sum products with the state of their turn, or of the one before.
-        last: the Einsum that is the last state; None if nothing reads it.
-        gone: Einsums that nothing needs any more.
-    """
-
-    scan: Einsum
-    factors: tuple[Operand, ...]
+    scan: Einsum  # the recurrence
+    factors: tuple[Operand, ...]  # whose product a turn adds to the state
+    # Einsums that sum products with the state of their turn, or of the one before
     readers: tuple[Einsum, ...]
-    last: Einsum | None
-    gone: tuple[Einsum, ...]
+    last: Einsum | None  # the Einsum that is the last state; None if nothing reads it
+    gone: tuple[Einsum, ...]  # Einsums that nothing needs any more
 
 
 def with_chunks(cascade: Cascade, partitions: int) -> Cascade:

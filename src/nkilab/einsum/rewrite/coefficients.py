@@ -94,17 +94,11 @@ def combined(op: str, left: Coefficient, right: Coefficient) -> Coefficient:
 
 @dataclass(frozen=True)
 class Step:
-    """One operator on the state and a coefficient.
+    """One operator on the state and a coefficient."""
 
-    Args:
-        op: of an engine.
-        by: the coefficient.
-        is_reversed: whether the state is its right operand.
-    """
-
-    op: str
-    by: Coefficient
-    is_reversed: bool = False
+    op: str  # of an engine
+    by: Coefficient  # the coefficient
+    is_reversed: bool = False  # whether the state is its right operand
 
 
 @dataclass(frozen=True)

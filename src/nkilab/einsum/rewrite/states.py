@@ -23,19 +23,12 @@ from .coefficients import (
 
 @dataclass
 class Places:
-    """Where iterations write the tensors of a block: along which axis, how far from their own index.
+    """Where iterations write the tensors of a block: along which axis, how far from their own index."""
 
-    Args:
-        cascade: with extents.
-        body: Einsums of the block, counted upwards.
-        variable: that is iterated.
-        is_descending: whether iterations go from the greatest value to the least.
-    """
-
-    cascade: Cascade
-    body: Sequence[Einsum]
-    variable: str
-    is_descending: bool
+    cascade: Cascade  # with extents
+    body: Sequence[Einsum]  # Einsums of the block, counted upwards
+    variable: str  # that is iterated
+    is_descending: bool  # whether iterations go from the greatest value to the least
     axes: dict[str, int] = field(default_factory=dict)
     offsets: dict[str, int] = field(default_factory=dict)
 

@@ -69,17 +69,11 @@ def in_order(
 
 @dataclass(frozen=True)
 class Along:
-    """Where the positions of an axis lie in a buffer.
+    """Where the positions of an axis lie in a buffer."""
 
-    Args:
-        axis: that has them one by one, or their blocks; None where the partitions alone have them.
-        lanes: positions of a block, which lie on the partitions; 0 where none do.
-        base: the first position that the buffer has.
-    """
-
-    axis: int | None
-    lanes: int
-    base: Expr
+    axis: int | None  # that has them one by one, or their blocks; None where the partitions alone have them
+    lanes: int  # positions of a block, which lie on the partitions; 0 where none do
+    base: Expr  # the first position that the buffer has
 
     def start(self, view: View) -> Expr:
         """The first position that a view has."""

@@ -15,17 +15,11 @@ ROUNDED: dict[str, Callable[[int, int], int]] = {"//": floordiv, "%": mod, "min"
 
 @dataclass(frozen=True)
 class Rounded:
-    """A whole number that is no sum of products.
+    """A whole number that is no sum of products."""
 
-    Args:
-        operator: of `ROUNDED`.
-        value: the left operand.
-        number: the right one: a number, or an expression over names of constants.
-    """
-
-    operator: str
-    value: Expr
-    number: Whole
+    operator: str  # of `ROUNDED`
+    value: Expr  # the left operand
+    number: Whole  # the right one: a number, or an expression over names of constants
 
     def __str__(self) -> str:
         if self.operator == "min":
@@ -99,12 +93,9 @@ def _place(factor: object) -> tuple[int, str]:
 
 @dataclass(frozen=True)
 class Expr:
-    """A polynomial over names with whole coefficients.
+    """A polynomial over names with whole coefficients."""
 
-    Args:
-        terms: (factors, coefficient), sorted; the constant has no factors.
-    """
-
+    # (factors, coefficient), sorted; the constant has no factors
     terms: tuple[tuple[tuple[Atom, ...], int], ...]
 
     @cached_property

@@ -19,25 +19,15 @@ TURNS = "turns"
 
 @dataclass(frozen=True, eq=False)
 class Buffer:
-    """A tensor of the kernel.
+    """A tensor of the kernel."""
 
-    Args:
-        name: in the kernel.
-        shape: extents; on chip the first is the partitions.
-        dtype: name of its type.
-        memory: hbm, sbuf or psum.
-        role: input, output, scratch, tile, sum or turns.
-        tensor: of the cascade that it holds; "" for none.
-        base: what it is another view of, in HBM; None for itself.
-    """
-
-    name: str
-    shape: tuple[Whole, ...]
-    dtype: str
-    memory: str
-    role: str = "tile"
-    tensor: str = ""
-    base: Buffer | None = None
+    name: str  # in the kernel
+    shape: tuple[Whole, ...]  # extents; on chip the first is the partitions
+    dtype: str  # name of its type
+    memory: str  # hbm, sbuf or psum
+    role: str = "tile"  # input, output, scratch, tile, sum or turns
+    tensor: str = ""  # of the cascade that it holds; "" for none
+    base: Buffer | None = None  # what it is another view of, in HBM; None for itself
 
 
 @dataclass(frozen=True)
@@ -60,26 +50,19 @@ class Cut:
 class View:
     """A part of a buffer.
 
-    Args:
-        buffer: whose part it is.
-        index: per axis.
-        is_turned: whether its two cut axes are swapped, in HBM alone.
-        repeat: partitions over which a part without a partition axis is repeated, in HBM alone; or None.
-
-        folded: axis of HBM whose cut is seen as [partitions, blocks], in front, or turned, and how many
-            partitions, which divide it; None for none.
-
-        order: of its cut axes, where it is not that of the buffer; a count stands for an axis along which all
-            of it is repeated; () where it is that of the buffer.
-
     An index longer than the buffer's shape views it with an axis of one in front.
     """
 
-    buffer: Buffer
-    index: tuple[At | Cut, ...]
-    is_turned: bool = False
+    buffer: Buffer  # whose part it is
+    index: tuple[At | Cut, ...]  # per axis
+    is_turned: bool = False  # whether its two cut axes are swapped, in HBM alone
+    # partitions over which a part without a partition axis is repeated, in HBM alone; or None
     repeat: Expr | None = None
+    # axis of HBM whose cut is seen as [partitions, blocks], in front, or turned, and how many partitions, which
+    # divide it
     folded: tuple[int, Whole] | None = None
+    # of its cut axes, where it is not that of the buffer; a count stands for an axis along which all of it is
+    # repeated
     order: tuple[int | Expr, ...] = ()
 
     @property
@@ -158,19 +141,12 @@ class Move(Statement):
 
 @dataclass(frozen=True)
 class Gather(Statement):
-    """Rows of an HBM tensor that a column of indices chooses.
+    """Rows of an HBM tensor that a column of indices chooses."""
 
-    Args:
-        dst: [rows, count].
-        table: the tensor, its first cut axis the last of those that are joined to be chosen from.
-        axis: which axis of the table; the rows of an element are counted over it and all before it.
-        rows: indices [rows, 1] in SBUF.
-    """
-
-    dst: View
-    table: View
-    axis: int
-    rows: View
+    dst: View  # [rows, count]
+    table: View  # the tensor, its first cut axis the last of those that are joined to be chosen from
+    axis: int  # which axis of the table; the rows of an element are counted over it and all before it
+    rows: View  # indices [rows, 1] in SBUF
 
 
 @dataclass(frozen=True)
@@ -202,17 +178,13 @@ class Count(Statement):
 
 @dataclass(frozen=True)
 class MatMul(Statement):
-    """dst (+)= stationary.T @ moving.
-
-    Args:
-        over: loop variables that the sum runs over; it overwrites where all of them are 0.
-        tile_position, tile_size: of the part of the systolic array that it takes; () for all.
-    """
+    """dst (+)= stationary.T @ moving."""
 
     dst: View
     stationary: View
     moving: View
-    over: tuple[str, ...]
+    over: tuple[str, ...]  # loop variables that the sum runs over; it overwrites where all of them are 0
+    # tile_position, tile_size: of the part of the systolic array that it takes; () for all
     tile_position: tuple[int, ...] = ()
     tile_size: tuple[int, ...] = ()
 
@@ -327,32 +299,20 @@ class Select(Statement):
 
 @dataclass(frozen=True)
 class Loop(Statement):
-    """A loop over 0 .. trips - 1.
+    """A loop over 0 .. trips - 1."""
 
-    Args:
-        variable: its name.
-        trips: how often.
-        body: what runs; filled while the tree is built.
-        is_sequential: whether an iteration needs the one before.
-        count_name: name of the number of elements in a ragged tile; "" where all tiles are full.
-        count: what it is.
-        comment: above the loop.
-        total, each: where the trips depend on a loop around it: elements that turns of `each` go through.
-        usual: how often it runs about, if so.
-        apart: turns that stand before or behind it.
-    """
-
-    variable: str
-    trips: Whole
-    body: list[Statement] = field(compare=False)
-    is_sequential: bool = False
-    count_name: str = ""
-    count: Expr | None = None
-    comment: str = ""
+    variable: str  # its name
+    trips: Whole  # how often
+    body: list[Statement] = field(compare=False)  # what runs; filled while the tree is built
+    is_sequential: bool = False  # whether an iteration needs the one before
+    count_name: str = ""  # name of the number of elements in a ragged tile; "" where all tiles are full
+    count: Expr | None = None  # what it is
+    comment: str = ""  # above the loop
+    # total, each: where the trips depend on a loop around it: elements that turns of `each` go through
     total: Expr | None = None
     each: int = 1
-    usual: int = 1
-    apart: int = 0
+    usual: int = 1  # how often it runs about, if so
+    apart: int = 0  # turns that stand before or behind it
 
     def turns_at(self, names: Mapping[str, int]) -> int:
         """How often it runs, given the values of names."""
@@ -381,22 +341,17 @@ class Comment(Statement):
 
 @dataclass(frozen=True)
 class Summed:
-    """The values of a variable that one addition to a sum takes, and those that the sum is made of.
+    """The values of a variable that one addition to a sum takes, and those that the sum is made of."""
 
-    Args:
-        variable: that is summed over.
-        start, count: the values that are added.
-        whole_start, whole_count: all values of the sum.
-        extent: all values that the variable has.
-        all_start, all_count: those that count, if not all do.
-    """
-
-    variable: str
+    variable: str  # that is summed over
+    # start, count: the values that are added
     start: Expr
     count: Expr
+    # whole_start, whole_count: all values of the sum
     whole_start: Expr
     whole_count: Expr
-    extent: int
+    extent: int  # all values that the variable has
+    # all_start, all_count: those that count, if not all do
     all_start: Expr = ZERO
     all_count: Expr | None = None
 
@@ -409,57 +364,39 @@ class Summed:
 
 @dataclass(frozen=True)
 class Tally(Statement):
-    """What the statement before it adds to a sum. It is proved, and not printed.
+    """What the statement before it adds to a sum. It is proved, and not printed."""
 
-    Args:
-        into: the elements that take it up.
-        added: values that are added, per variable that is summed over.
-        is_across: whether the partitions of the place are added up in the end, each having a part of the sum.
-    """
-
-    into: View
-    added: tuple[Summed, ...]
+    into: View  # the elements that take it up
+    added: tuple[Summed, ...]  # values that are added, per variable that is summed over
+    # whether the partitions of the place are added up in the end, each having a part of the sum
     is_across: bool = False
 
 
 @dataclass(frozen=True)
 class Argument:
-    """A parameter of the kernel.
+    """A parameter of the kernel."""
 
-    Args:
-        name: of it.
-        shape: for tensors, what the kernel is compiled for.
-        dtype: for tensors.
-        value: for scalars, their default.
-        declared: for tensors, the shape in which they come, if the kernel views them in another.
-        is_packed: for tensors, whether they come in a shape of their parts.
-    """
-
-    name: str
-    shape: tuple[Whole, ...] = ()
-    dtype: str = ""
-    value: float | None = None
+    name: str  # of it
+    shape: tuple[Whole, ...] = ()  # for tensors, what the kernel is compiled for
+    dtype: str = ""  # for tensors
+    value: float | None = None  # for scalars, their default
+    # for tensors, the shape in which they come, if the kernel views them in another
     declared: tuple[Whole, ...] = ()
-    is_packed: bool = False
+    is_packed: bool = False  # for tensors, whether they come in a shape of their parts
 
 
 @dataclass(frozen=True)
 class Kernel:
-    """A whole kernel: its arguments, its body and the tensors it returns.
-
-    Args:
-        parameters: further arguments, whole numbers that extents are made of.
-        asserts: what must hold of them.
-        constants: names that numbers have, and their values; a comment stands before several.
-    """
+    """A whole kernel: its arguments, its body and the tensors it returns."""
 
     name: str
     arguments: tuple[Argument, ...]
     body: list[Statement]
     outputs: tuple[Buffer, ...]
     title: str = ""
-    parameters: tuple[str, ...] = ()
-    asserts: tuple[str, ...] = ()
+    parameters: tuple[str, ...] = ()  # further arguments, whole numbers that extents are made of
+    asserts: tuple[str, ...] = ()  # what must hold of them
+    # names that numbers have, and their values; a comment stands before several
     constants: tuple[tuple[str, Mapping[str, int]], ...] = ()
 
 

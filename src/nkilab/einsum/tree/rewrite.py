@@ -12,17 +12,11 @@ from .nodes import Alloc, At, Buffer, Cut, Loop, Statement, Summed, View
 
 @dataclass(frozen=True)
 class Change:
-    """What is different in a copy.
+    """What is different in a copy."""
 
-    Args:
-        names: what stands for a name of a loop.
-        view: of a view whose names are replaced already, the one that stands for it.
-        buffers: what stands for a buffer that the copied statements make.
-    """
-
-    names: Mapping[Atom, Expr]
-    view: Callable[[View], View]
-    buffers: Mapping[int, Buffer]
+    names: Mapping[Atom, Expr]  # what stands for a name of a loop
+    view: Callable[[View], View]  # of a view whose names are replaced already, the one that stands for it
+    buffers: Mapping[int, Buffer]  # what stands for a buffer that the copied statements make
 
 
 def copied(body: Iterable[Statement], change: Change) -> list[Statement]:

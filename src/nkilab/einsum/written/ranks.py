@@ -16,18 +16,12 @@ Extent = int | str
 
 @dataclass(frozen=True)
 class Digit:
-    """A part of a rank: index = sum over digits of digit * stride.
+    """A part of a rank: index = sum over digits of digit * stride."""
 
-    Args:
-        base: the rank.
-        stride: what one step of the digit is worth.
-        extent: how many values it has.
-        high: elements that all its values pass over; None for stride * extent.
-    """
-
-    base: str
-    stride: int
-    extent: Whole
+    base: str  # the rank
+    stride: int  # what one step of the digit is worth
+    extent: Whole  # how many values it has
+    # elements that all its values pass over; None for stride * extent
     high: int | None = field(default=None, compare=False)
 
     @property
@@ -48,15 +42,10 @@ class Digit:
 
 @dataclass(frozen=True)
 class Group:
-    """Ranks of several Einsums that advance together.
+    """Ranks of several Einsums that advance together."""
 
-    Args:
-        members: (einsum, rank), the first of which names the loop.
-        is_loop: whether an Einsum's instruction leaves its rank to a loop.
-    """
-
-    members: tuple[tuple[str, str], ...]
-    is_loop: bool
+    members: tuple[tuple[str, str], ...]  # (einsum, rank), the first of which names the loop
+    is_loop: bool  # whether an Einsum's instruction leaves its rank to a loop
 
     @property
     def variable(self) -> str:
@@ -70,14 +59,10 @@ class Group:
 
 @dataclass(frozen=True)
 class Ranks:
-    """What a specification says about ranks.
+    """What a specification says about ranks."""
 
-    Args:
-        spec: the specification.
-        drops_edges: whether what is left over of a split is left out, as the published generator does.
-    """
-
-    spec: Spec
+    spec: Spec  # the specification
+    # whether what is left over of a split is left out, as the published generator does
     drops_edges: bool = False
 
     @cached_property
