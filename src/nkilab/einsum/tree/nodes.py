@@ -58,8 +58,8 @@ class View:
     is_turned: bool = False  # whether its two cut axes are swapped, in HBM alone
     # partitions over which a part without a partition axis is repeated, in HBM alone; or None
     repeat: Expr | None = None
-    # axis of HBM whose cut is seen as [partitions, blocks], in front, or turned, and how many partitions; they
-    # divide it
+    # axis of HBM whose cut is seen as [partitions, blocks], in front, or turned, and how many partitions,
+    # which divide it
     folded: tuple[int, Whole] | None = None
     # of its cut axes, where it is not that of the buffer; a count stands for an axis along which all of it is
     # repeated
