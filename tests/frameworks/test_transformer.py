@@ -18,6 +18,7 @@ FOLDER = Path(__file__).parents[2] / "examples" / "transformer"
 def kernels():
     """The module of kernels, with the names served that it imports."""
     sys.path.insert(0, str(FOLDER))
+    sys.modules.pop("kernels", None)
     try:
         with nkilab.activate():
             import kernels
