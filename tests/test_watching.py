@@ -75,7 +75,7 @@ def test_a_change_tells_the_difference_of_latency_and_findings(folder):
     texts, seen = texts_after(folder, helper("COLUMNS = 64 * 8\n"))
     first, second = (one["predicted"]["latency_us"] for one in seen)
     # 8 transfers of 256 KiB could still be fewer
-    assert {one["rule"] for one in seen[0]["new"]} == {"contiguous_rows", "bigger_transfers"}
+    assert {one["rule"] for one in seen[0]["new"]} == {"contiguous_rows", "bigger_transfers", "split_cores"}
     assert [{one["rule"] for one in seen[1][key]} for key in ("new", "gone")] == [set(), {"contiguous_rows"}]
     assert texts[0].endswith(f"watching {folder}/kernels.py:copied; Ctrl-C ends it")
     # as the list of the round before: the store may save more than the load
@@ -263,7 +263,7 @@ CELL = KERNEL.replace("from helper import COLUMNS", "COLUMNS = 64")
 def test_a_cell_is_timed_checked_and_compared_with_the_last(shell, capsys):
     line = "copied --arg f32[128,4096]"
     shell.run_cell_magic("nki", line, CELL)
-    assert "copied on trn2: 0 errors, 0 warnings, 2 pieces of advice" in capsys.readouterr().out
+    assert "copied on trn2: 0 errors, 0 warnings, 3 pieces of advice" in capsys.readouterr().out
     shell.run_cell_magic("nki", line, CELL.replace("COLUMNS = 64", "COLUMNS = 512"))
     assert capsys.readouterr().out.splitlines()[-1].endswith("us less than the last time")
     assert "copied" in shell.user_ns

@@ -53,7 +53,7 @@ class Ran(NamedTuple):
 
     @property
     def why_none(self) -> str:
-        """The sentence where nothing pays: how near the roofline is."""
+        """The sentence where nothing makes one core faster: how near the roofline is."""
         return api.estimate_programs(self.programs).run.guidance.sentence
 
 
@@ -138,11 +138,14 @@ def run_advise(
             else "the file is as it was; --write changes it"
         )
         return EXIT_FINE
+    if not before.advice or before.advice[0].adds_cores:
+        print(before.why_none)
     for place, own in enumerate(before.advice, 1):
         first, *rest = own.lines()
         for line in (f"{place:>2}  {first}", *(f"  {line}" for line in rest)):
             print(printable(fill(line, columns(), subsequent_indent="      ")))
-    print("--apply N writes one as a diff, runs it and compares" if before.advice else before.why_none)
+    if before.advice:
+        print("--apply N writes one as a diff, runs it and compares")
     return status_of([report])
 
 

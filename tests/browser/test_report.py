@@ -182,7 +182,7 @@ def test_keys_mean_the_timeline_where_nothing_has_the_focus(opened) -> None:
 def test_everything_can_be_reached_by_tab(opened) -> None:
     page = opened(kernel_run("tiled"))
     reached = set()
-    for _ in range(40):
+    for _ in range(60):
         page.page.keyboard.press("Tab")
         reached.add(page.js("document.activeElement.id || document.activeElement.className"))
     assert {"theme", "help", "search", "colour", "zoom-in", "timeline", "code", "line used"} <= reached

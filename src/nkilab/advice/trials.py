@@ -218,9 +218,7 @@ def _in_order(ranked: Sequence[tuple[float, Tried, Advice]]) -> list[tuple[Tried
         left = left[len(near) :]
         ordered += sorted(near, key=lambda one: place_of(one[1].id))
     names = [(piece.id, piece.combined_with) for _, piece in ordered]
-    numbers = sorted(
-        range(len(names)), key=lambda n: (CATALOGUE[names[n][0]].adds_cores, names.index(names[n]) != n)
-    )
+    numbers = sorted(range(len(names)), key=lambda n: (ordered[n][1].adds_cores, names.index(names[n]) != n))
     return [ordered[n] for n in numbers]
 
 
@@ -274,5 +272,5 @@ def _advice(subject: Subject, own: Tried) -> Advice:
         latency * (1 - share), (latency * low, latency * high),
         "; then ".join(one.edit for one in own.changes) + fresh, "; then ".join(r.fix for r in rules),
         "; ".join(dict.fromkeys(r.source for r in rules)), any(one.candidate.rounds for one in own.changes),
-        *site, tuple(r.id for r in rules[1:]),
+        *site, tuple(r.id for r in rules[1:]), adds_cores=CATALOGUE[own.id].adds_cores,
     )  # fmt: skip

@@ -36,6 +36,7 @@ class Advice(Struct, frozen=True):
     also_called: tuple[str, ...] = ()  # other transformations that make the same program of it
     equal: Equality = "assumed"  # how it is known that results stay as they are, but for rounding
     places: tuple[str, ...] = ()  # other lines where the same change gains about as much, as `where` has them
+    adds_cores: bool = False  # whether it takes another core; limits are those of one
 
     def to_dict(self) -> dict[str, object]:
         """Ready for JSON."""
@@ -87,7 +88,7 @@ class Guidance(Struct, frozen=True):
     @property
     def sentence(self) -> str:
         """The first thing to do, or that there is none."""
-        if self.advice:
+        if self.advice and not self.advice[0].adds_cores:
             first = self.advice[0]
             low, high = first.interval_us
             return (
@@ -96,7 +97,10 @@ class Guidance(Struct, frozen=True):
             )
         if self.why_none:
             return self.why_none
+        besides = ", but for a second core" if self.advice else ""
         roofline = next((d for d in self.distances if d.limit == "roofline"), None)
         if roofline is not None and roofline.share <= 1.04:
-            return "It is within 4 % of its roofline: nothing here pays."
-        return "No change that nkilab knows would save more time here than its model can tell apart."
+            return f"It is within 4 % of its roofline: nothing here pays{besides}."
+        return (
+            f"No change that nkilab knows would save more time here than its model can tell apart{besides}."
+        )
