@@ -139,7 +139,7 @@ def run_advise(
         )
         return EXIT_FINE
     if not before.advice or before.advice[0].adds_cores:
-        print(before.why_none)
+        print(fill(before.why_none, columns()))
     for place, own in enumerate(before.advice, 1):
         first, *rest = own.lines()
         for line in (f"{place:>2}  {first}", *(f"  {line}" for line in rest)):
