@@ -80,7 +80,8 @@ def test_its_kernel_passes_all_probes(entry: Entry, dtype: str) -> None:
 def test_nothing_of_it_stands_in_the_source(entry: Entry) -> None:
     for path in SOURCES.rglob("*.py"):
         text = path.read_text()
-        assert entry.name not in text or entry.name in ("outer", "dot", "bmm", "gram"), path
+        # functions of NumPy and PyTorch, which people write where an Einsum stands
+        assert entry.name not in text or entry.name in ("outer", "dot", "bmm", "gram", "cumsum"), path
         for einsum in entry.cascade.einsums:
             assert einsum.text not in text, path
 
