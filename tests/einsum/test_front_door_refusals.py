@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from nkilab.einsum import compile as compile_einsum
-from nkilab.einsum.plan.contraction import even_blocks
+from nkilab.einsum.plan.product import even_blocks
 from nkilab.errors import NkilabError
 
 TYPES = ("float32, tfloat32, bfloat16, float16, float8_e4m3, float8_e5m2, int32, int16, int8, uint32, "

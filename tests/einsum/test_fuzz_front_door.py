@@ -93,6 +93,7 @@ def by_numpy(text: str, inputs: list[np.ndarray]) -> np.ndarray | None:
     st.sampled_from(["nki", "neuronxcc"]),
 )
 @example("ab,bc,cd,de->ae", dict.fromkeys("ABCDE", 4), "nki")
+@example(",be->b", dict.fromkeys("ABCDE", 2), "nki")
 def test_subscripts_mean_what_numpy_takes_them_for(text: str, sizes: dict[str, int], dialect: str) -> None:
     left = text.partition("->")[0].upper()
     terms = [[c for c in term if c in sizes] for term in (left.replace(",", ""), *left.split(","))]
@@ -181,6 +182,7 @@ def with_indices(kernel: CompiledEinsum, inputs: list[np.ndarray]) -> list[np.nd
 @example("Z[m, n] = Z[m, n] . A[m, n] ;; M mul", {"M": 5, "N": 2, "K": 1}, 4, 1.0, "nki")
 @example("Z[m] = A[m] . s ;; M mul", {"M": 5, "N": 2, "K": 1}, 4, float("nan"), "nki")
 @example("Z[] = A[m, k] ;; M add V add", {"M": 5, "N": 2, "K": 3}, 4, 1.0, "nki")
+@example("P[] = A[m, m] . A[m, m+m] . B[] ;; M mul V mul", {"M": 1, "N": 1, "K": 1}, 1, 1.0, "nki")
 def test_expressions_are_right_or_refused(
     text: str, sizes: dict[str, int], other: int, scalar: Any, dialect: str
 ) -> None:

@@ -8,7 +8,7 @@ every element of the place, and together all; a statement that adds without a ta
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from math import prod
 from typing import Any
@@ -18,7 +18,7 @@ from .room import views_of
 from .sets import Access, ProofError, points, told, turns, within
 from .tree.along import axes_of
 from .tree.expr import Expr, expr
-from .tree.nodes import Fill, Loop, MatMul, Reduce, Tally
+from .tree.nodes import Activate, Fill, Loop, MatMul, Reduce, Tally
 
 
 @dataclass(frozen=True)
@@ -64,6 +64,9 @@ def adds(write: Access) -> bool:
     """Whether a write adds to what lies in its place, which its statement then reads too."""
     if isinstance(write.statement, MatMul):
         return bool(write.statement.over)
+    itself = Activate(write.view, "copy", write.view)
+    if isinstance(write.statement, Activate) and replace(write.statement, total=None) == itself:
+        return False  # a copy for its sum alone
     reads = (view for name, view in views_of(write.statement) if name not in ("dst", "total"))
     return any(view == write.view for view in reads)
 

@@ -312,6 +312,8 @@ def _repeated(ctx: Context, want: Want, storage: Storage, at: list[At | Cut]) ->
 
 def _strided_by(ctx: Context, operand: Want) -> str:
     """The variable along the last axis of an operand, if its rows lie across; "" if they do not."""
+    if not operand.access.indices:
+        return ""
     *outer, last = operand.access.indices
     is_across = (
         operand.has(operand.free)

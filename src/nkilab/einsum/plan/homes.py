@@ -146,6 +146,8 @@ class Homes:
         is_alone = [e for e in self.ctx.cascade.einsums if first.tensor in e.reads] == [einsum]
         is_same = [e.output.indices for e in made] == [first.indices] == [einsum.output.indices]
         is_plain = all(isinstance(s, Einsum) for s in group.steps)
+        # products come out of PSUM; where other sums lie nothing else writes
+        is_plain = is_plain and all(not e.reduce_op or e in self.products for e in made)
         return is_inner and is_alone and is_same and is_plain and not self.narrow(einsum, group)
 
     def without_room(self, sizes: dict[str, int], buffers: int) -> list[str]:

@@ -204,6 +204,8 @@ class Lowering:
             # tiles that lay in the loops are gone
             for tensor in {e.name for e in group.einsums}:
                 ctx.storages[tensor] = [s for s in ctx.storages.get(tensor, ()) if s.is_hbm]
+                for hbm in ctx.storages[tensor]:
+                    hbm.depth = 0
 
     @contextmanager
     def opened(self, group: Group, loops: list[tuple[str, int, int]]) -> Iterator[dict[str, Span]]:

@@ -76,20 +76,19 @@ def _may_be_one(cascade: Cascade, einsum: Einsum, access: Access, first: int) ->
     asked |= {v for a in einsum.accesses for g in a.gathers for v in g.variables}
     if not all(both) or both[0] == both[1] or asked & set(both):
         return False
-    axes = zip(cascade.tensors[access.tensor].ranks[first : first + 2], both, strict=True)
-    is_whole = all(cascade.sizes[rank] == cascade.extent(variable, einsum) for rank, variable in axes)
-    left, right = both
-    whole = affine([(left, cascade.extent(right, einsum)), (right, 1)])
-    return is_whole and all(_is_together(a, left, right, whole) for a in einsum.every_access)
+    sizes = {v: cascade.extent(v, einsum) for v in both}
+    return all(_is_together(a, cascade.shape(a.tensor), sizes) for a in einsum.every_access)
 
 
-def _is_together(access: Access, left: str, right: str, whole: Affine) -> bool:
-    """Whether an access has neither of two variables, or both once: one behind the other, or as one index."""
-    used = [n for n, i in enumerate(access.indices) if {left, right} & set(i.variables)]
-    if [access.indices[n] for n in used] == [whole]:
+def _is_together(access: Access, shape: Sequence[int], sizes: Mapping[str, int]) -> bool:
+    """Whether an access has neither of two variables, or both once: through whole axes, one behind the other,
+    or as one index."""
+    (left, _), (right, size) = sizes.items()
+    used = [n for n, i in enumerate(access.indices) if sizes.keys() & set(i.variables)]
+    if [access.indices[n] for n in used] == [affine([(left, size), (right, 1)])]:
         return True
-    plain = [access.indices[n].plain for n in used]
-    return not used or (plain == [left, right] and used[1] == used[0] + 1)
+    plain = [(access.indices[n].plain, shape[n]) for n in used]
+    return not used or (plain == [*sizes.items()] and used[1] == used[0] + 1)
 
 
 def _components(cascade: Cascade, kept: Collection[str]) -> list[set[_Axes]]:

@@ -86,8 +86,8 @@ def _viewed(
 ) -> Access:
     """A view instead of an operand whose ranks others keep apart, if each index has a variable of its own."""
     names, constants = access.variables, [i.constant for i in access.affine]
-    is_plain = all([c for _, c in i.terms] == [1] for i in access.affine) and len({*names}) == len(names)
-    if access.tensor not in apart or not is_plain:
+    is_plain = all([c for _, c in i.terms] == [1] for i in access.affine)
+    if access.tensor not in apart or not is_plain or len(names) < len(access.indices):
         return access
     sizes, ranks = (
         tuple(added.extent(v, einsum) for v in names),
