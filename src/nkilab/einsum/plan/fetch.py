@@ -163,9 +163,7 @@ def _made(ctx: Context, want: Want, storage: Storage, at: list[At | Cut]) -> Vie
     if not is_wide and not _starts_at_zero(view):
         view = _moved(ctx, view, want)
     is_one = want.rows.most == want.columns.most == 1 and not want.has(want.free)
-    if not has_part and (is_one or not is_wide):
-        return view
-    return _turned_tiles(ctx, want, storage)
+    return view if not has_part and (is_one or not is_wide) else _turned_tiles(ctx, want, storage)
 
 
 def _dealt(ctx: Context, want: Want, storage: Storage) -> View:
