@@ -18,13 +18,17 @@ Z[m, n] = E[m, n] . D[m] ;; M binary(divide)
 SCAN = """
 einsum:
   declaration:
+    A: [T]
     X: [T]
+    P: [T]
     S: [T1]
   expressions:
     - "S[0] = const(0)"
     - iterate: t
       body:
-        - "S[t+1] = S[t] . X[t] ;; M add"
+        - "P[t] = A[t] . S[t] ;; M mul"
+        - "S[t+1] = P[t] . X[t] ;; M max"
+options: {cascade-outputs: [S]}
 """
 
 
@@ -54,7 +58,8 @@ def test_the_story_says_how_long_tiles_live_what_covers_what_and_what_others_giv
 def test_a_summary_says_why_a_kernel_is_far_from_its_roofline() -> None:
     kernel = nkilab.einsum.compile(SCAN, sizes={"T": 65536, "T1": 65537})
     lines = summary(kernel).splitlines()
-    # one of 128 partitions scans 65,536 elements, none faster than 0.96 a nanosecond: 68 us at least
+    # factors of either sign before a maximum leave no parts of turns: one of 128 partitions scans 65,536
+    # elements, none faster than 0.96 a nanosecond: 68 us at least
     line = next(line for line in lines if "x its roofline: it takes" in line)
     words = line.split()
     assert words[-3:-1] == ["VectorE", "works"]

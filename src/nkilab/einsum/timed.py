@@ -21,6 +21,7 @@ from .plan.knobs import Decision, Knobs
 from .plan.normal import has_few_rows
 from .plan.reach import beyond_edges
 from .plan.recomputed import far_results
+from .plan.rewritten import REWRITES
 from .tree.nodes import Kernel, run_by
 
 Change = Callable[[Knobs], Knobs]
@@ -39,8 +40,8 @@ MORE_BLOCKS = 4
 # what another choice shows where it ends in an error that is none of the cascade's
 FAULT = "A FAULT OF NKILAB, please report it"
 # of the time of the kernel by the rules: what saves less leaves it as it is; and of that of its busiest
-# engine, which tells nothing of waits
-WORTH, WORTH_UNSEEN = 0.98, 0.7
+# engine, which tells nothing of waits; a rewrite that saves less than the last says comes behind all others
+WORTH, WORTH_UNSEEN, WORTH_FIRST = 0.98, 0.7, 0.8
 BUSIEST = "its busiest engine works "
 
 
@@ -63,14 +64,14 @@ def best_timed(
         plan, notes, tried = built(knobs), list[str](), list[str]()
         if knobs.picks or len(plan[1].cascade.einsums) > MOST_PLANNED:
             return plan
-        budget = MOST_STATEMENTS - run_by(plan[0].body)
-        known = dict[Measure, float]()
+        budget, known = MOST_STATEMENTS - run_by(plan[0].body), dict[Measure, float]()
         plans.clear()
         faults.clear()
         most = max(FEWEST_PLANS, MOST_PLANNED // len(plan[1].cascade.einsums))
-        seen, changes = set[str](), list[tuple[str, Change]]()
-        while changes or (changes := others(plan, seen)):
+        seen, late, changes = set[str](), dict[str, Change](), list[tuple[str, Change]]()
+        while changes or (changes := others(plan, seen) or [*late.items()]):
             what, change = changes.pop(0)
+            is_first = what in REWRITES and late.pop(what, None) is None
             seen.add(what)
             other = made(change(plan[1].knobs))
             if other is None:
@@ -83,16 +84,17 @@ def best_timed(
                 after, whose = least, BUSIEST
             else:
                 after, budget = judge(other[0]), budget - runs
-            tried.append(f"{what}: {whose}{after:.1f} us" if after < inf else f"{what}: no room on chip")
             worth = WORTH if judge is judged else WORTH_UNSEEN
+            if is_first and before * WORTH_FIRST <= after < before * worth:
+                late[what] = change
+                continue
+            tried.append(f"{what}: {whose}{after:.1f} us" if after < inf else f"{what}: no room on chip")
             if after >= before * worth or attempt(proved, other[0]) is None:
                 continue
-            by = "" if whose else " by the timing model"
-            sentence = f"{whose}{after:.1f} us instead of {before:.1f}{by}"
+            sentence = f"{whose}{after:.1f} us instead of {before:.1f}" + " by the timing model" * (not whose)
             notes.append(f"{what}: {sentence if before < inf else 'by the rules there is no room on chip'}")
-            plan, known = other, {judge: after}
             # with another plan come other decisions
-            changes = []
+            plan, known, changes = other, {judge: after}, []
         plan[1].choices.extend(notes)
         plan[1].tried.extend((*tried, *faults))
         return plan
@@ -113,9 +115,8 @@ def best_timed(
 
     def others(plan: Plan, seen: Container[str]) -> list[tuple[str, Change]]:
         """Changes of a plan that were not tried: those of the cascade itself, then the others."""
-        close = (each for d in plan[1].decisions if d.is_rewrite for each in _others(d))
-        both = (changes for changes in ([each[1:] for each in close], _changes(plan[1])))
-        left = ([change for change in changes if change[0] not in seen] for changes in both)
+        rewrites = [each[1:] for d in plan[1].decisions if d.is_rewrite for each in _others(d)]
+        left = ([one for one in each if one[0] not in seen] for each in (rewrites, _changes(plan[1])))
         return next(filter(None, (by_price(plan, changes) for changes in left)), [])
 
     def by_price(plan: Plan, changes: Sequence[tuple[str, Change]]) -> list[tuple[str, Change]]:
@@ -157,7 +158,7 @@ def _reordered(ctx: Context) -> list[tuple[str, Change]]:
     if ctx.knobs.is_ordered or not ctx.knobs.is_fused:
         return []
     is_other = groups_of(ordered_steps(ctx.cascade), is_parted=True) != groups_of(ctx.cascade)
-    return [(what, lambda knobs: replace(knobs, is_ordered=True))] if is_other else []
+    return [(what, partial(replace, is_ordered=True))] * is_other
 
 
 def _close(ctx: Context) -> Iterator[tuple[str, Change]]:

@@ -157,14 +157,13 @@ def _made(ctx: Context, want: Want, storage: Storage, at: list[At | Cut]) -> Vie
         raise UnsupportedError(
             f"{want.access} lies with {q} on the partitions where {want.part or 'none'} is wanted"
         )
+    if has_part and want.has(want.free) and q != want.free:
+        return _dealt(ctx, want, storage)
     view = storage.view(at)
     if not is_wide and not _starts_at_zero(view):
         view = _moved(ctx, view, want)
     is_one = want.rows.most == want.columns.most == 1 and not want.has(want.free)
-    if not has_part and (is_one or not is_wide):
-        return view
-    is_dealt = has_part and want.has(want.free) and q != want.free
-    return _dealt(ctx, want, storage) if is_dealt else _turned_tiles(ctx, want, storage)
+    return view if not has_part and (is_one or not is_wide) else _turned_tiles(ctx, want, storage)
 
 
 def _dealt(ctx: Context, want: Want, storage: Storage) -> View:
