@@ -233,8 +233,7 @@ class Nest:
         tile = Tile(self.ctx, self.new, self.new_column, self.columns.most == 1)
         # a few elements take GpSimdE no longer than VectorE, which has the wide tiles to go through
         tile.engine = "gpsimd" if self.blocks else ""
-        held = {one.einsum.name: one for one in sums}
-        self.locals = {}
+        held, self.locals = {one.einsum.name: one for one in sums}, {}
         body = self.ctx.build.scopes[-1].body
         for einsum in self.cluster.einsums:
             is_alone, before = bool(self.ctx.given.instruction(einsum.name)), len(body)
@@ -254,12 +253,13 @@ class Nest:
 
     def settle_readers(self, einsum: Einsum, value: Value, tile: Tile) -> None:
         """Compute what reads the old elements of a tensor before its new value overwrites them."""
-        target = self.targets[einsum.name].tile
-        others = [other for other in self.locals.values() if other is not value and target is not None]
+        home, later = self.targets[einsum.name].tile, self.cluster.einsums[len(self.until(einsum)) :]
+        # what nothing but this value is computed of may go into its instructions
+        own = {id(v) for v in value.inside()} - {id(self.locals.get(t)) for e in later for t in e.reads}
+        others = [other for other in self.locals.values() if other is not value and id(other) not in own]
         fused = {id(v) for other in others for v in other.inside()}
         for other in (o for o in others if o.is_pending_op and id(o) not in fused):
-            views = (v.view for v in other.inside(is_pending=True) if v.view is not None)
-            if any(target is not None and view.buffer is target.buffer for view in views):
+            if any(home and v.view and v.view.buffer is home.buffer for v in other.inside(is_pending=True)):
                 tile.view(other)
 
     def sum_along(self, einsum: Einsum, value: Value, sums: list[Partial], tile: Tile) -> Partial | None:
