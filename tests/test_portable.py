@@ -31,7 +31,7 @@ EXCEPTIONS = {
     "records.py": {"os.sched_getaffinity"},
     "suites/limits.py": {"resource", "signal.SIGALRM", "signal.pthread_kill", "/proc/self/statm"},
     "_lazy.py": {"fcntl"},
-    # where there is one, arrays for other processes lie in a file system in memory; else among temporary files
+    # arrays for other processes lie in a file system in memory where there is one, else among temporary files
     "sent_arrays.py": {"/dev/shm"},
     "tune/executors.py": {"signal.SIGALRM", "signal.setitimer"},
 }
