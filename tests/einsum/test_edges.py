@@ -166,3 +166,18 @@ def test_columns_of_a_filter_share_the_partitions_with_its_rows(dialect: str) ->
     for r, s in product(range(7), range(7)):
         expected += np.einsum("bcpq,kc->bkpq", padded[:, :, r : r + 16 : 2, s : s + 16 : 2], f[:, :, r, s])
     assert np.array_equal(kernel(x, f), expected)
+
+
+@dialects
+@pytest.mark.parametrize("text", [
+    "Z[m, k] = A[I[m], k - 1]",
+    "Z[m, k] = A[I[m], k + 2] . A[m, k] ;; M mul",
+    "Z[k] = A[I[m], k - 1] ;; V max",
+    "B[n, k] = A[n, k] ;; M exp\nZ[m, k] = B[I[m], k + 1]",
+])  # fmt: skip
+def test_rows_that_are_chosen_have_zeros_beyond_their_edges(text: str, dialect: str) -> None:
+    kernel = einsum.compile(text, shapes={"A": (7, 6), "I": (5,)}, sizes={"K": 6}, dialect=dialect)
+    rng = np.random.default_rng(0)
+    values = {"A": rng.standard_normal((7, 6), np.float32), "I": np.array([6, 0, 3, 3, 1], np.int32)}
+    inputs = [values[name] for name in kernel.inputs]
+    np.testing.assert_allclose(kernel(*inputs), kernel.reference(*inputs), atol=1e-6)

@@ -71,7 +71,9 @@ def with_edges(
     for einsum, block, access in ((e, b, a) for e, b in cascade.walk() for a in e.accesses):
         zeros, is_input = _zeros(cascade, einsum, access), access.tensor in cascade.inputs
         dtype = dtypes[access.tensor]
-        if not zeros or (is_input and _bytes_of(cascade, einsum, access, zeros, dtype, partitions) <= room):
+        # no tile has zeros around what other tensors choose of it
+        is_tiled = is_input and not access.gathers
+        if not zeros or (is_tiled and _bytes_of(cascade, einsum, access, zeros, dtype, partitions) <= room):
             continue
         if not is_input and block is not None and any(e.name == access.tensor for e in block.body):
             error = UnsupportedError(
@@ -148,18 +150,16 @@ class _Edging:
     def shifted(self, access: Access) -> Access:
         """The same elements of the copy."""
         name = self.copies[access.tensor]
-        axes = zip(access.affine, self.edges[name].zeros, strict=True)
-        indices = tuple(replace(index, constant=index.constant + low) for index, (low, _) in axes)
-        return Access(name, indices, access.place)
+        axes = zip(access.indices, self.edges[name].zeros, strict=True)
+        moved = (replace(i, constant=i.constant + n) if isinstance(i, Affine) else i for i, (n, _) in axes)
+        return Access(name, tuple(moved), access.place)
 
 
 def _zeros(cascade: Cascade, einsum: Einsum, access: Access) -> Zeros:
     """How many positions before and behind a tensor an access reads, per axis; () for none."""
-    if access.gathers:
-        return ()
     found = []
-    for index, size in zip(access.affine, cascade.shape(access.tensor), strict=True):
-        low, high = _bounds(cascade, einsum, index)
+    for index, size in zip(access.indices, cascade.shape(access.tensor), strict=True):
+        low, high = _bounds(cascade, einsum, index) if isinstance(index, Affine) else (0, size - 1)
         found.append((max(-low, 0), max(high - size + 1, 0)))
     return tuple(found) if any(map(any, found)) else ()
 
