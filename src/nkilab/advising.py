@@ -140,13 +140,17 @@ def run_advise(
         return EXIT_FINE
     if not before.advice or before.advice[0].adds_cores:
         print(fill(before.why_none, columns()))
-    for place, own in enumerate(before.advice, 1):
+    _print_list(before.advice)
+    return status_of([report])
+
+
+def _print_list(advice: Sequence[Advice]) -> None:
+    for place, own in enumerate(advice, 1):
         first, *rest = own.lines()
         for line in (f"{place:>2}  {first}", *(f"  {line}" for line in rest)):
             print(printable(fill(line, columns(), subsequent_indent="      ")))
-    if before.advice:
+    if advice:
         print("--apply N writes one as a diff, runs it and compares")
-    return status_of([report])
 
 
 def ran(designation: str, call: Launch, target: str) -> Ran:

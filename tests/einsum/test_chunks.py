@@ -103,7 +103,7 @@ def test_chunks_compute_what_the_recurrence_says(name: str, dialect: str) -> Non
     sizes = {rank: size for rank, size in SIZES.items() if rank in FORMS[name]}
     kernel = einsum.compile(FORMS[name], sizes=sizes, dialect=dialect)
     assert any(change.startswith(CHUNKS) for change in kernel.changes)
-    assert not any(FAULT in told for told in kernel.alternatives)
+    assert not any(FAULT in each for each in kernel.alternatives)
     inputs = _inputs(list(kernel.inputs))
     if "[h]" in FORMS[name]:
         inputs["A"] = inputs["A"][0] * 0.9

@@ -182,8 +182,7 @@ class Lowering:
         if last.name in ctx.cascade.views:
             ctx.view(last)
             return
-        self.group, self.later = group, later
-        self.units.points = ()
+        self.group, self.later, self.units.points = group, later, ()
         loops = self.loops_of(group)
         self.units.points = tuple(v for v, _, block in loops if block == 1)
         is_trivial = not turning_of(loops)
@@ -200,12 +199,11 @@ class Lowering:
             for tensor, storage in resident.items():
                 ctx.storages[tensor].remove(storage)
         self.tell(group, loops)
-        if not is_trivial:
-            # tiles that lay in the loops are gone
-            for tensor in {e.name for e in group.einsums}:
-                ctx.storages[tensor] = [s for s in ctx.storages.get(tensor, ()) if s.is_hbm]
-                for hbm in ctx.storages[tensor]:
-                    hbm.depth = 0
+        # tiles that lay in the loops are gone, and what lies in HBM lies outside of them
+        for tensor in set() if is_trivial else {e.name for e in group.einsums}:
+            ctx.storages[tensor] = [s for s in ctx.storages.get(tensor, ()) if s.is_hbm]
+            for hbm in ctx.storages[tensor]:
+                hbm.depth = 0
 
     @contextmanager
     def opened(self, group: Group, loops: list[tuple[str, int, int]]) -> Iterator[dict[str, Span]]:
