@@ -94,6 +94,7 @@ def by_numpy(text: str, inputs: list[np.ndarray]) -> np.ndarray | None:
 )
 @example("ab,bc,cd,de->ae", dict.fromkeys("ABCDE", 4), "nki")
 @example(",be->b", dict.fromkeys("ABCDE", 2), "nki")
+@example("b,,eb,b,ebc->cbe", {"A": 1, "B": 7, "C": 31, "D": 1, "E": 128}, "nki")
 def test_subscripts_mean_what_numpy_takes_them_for(text: str, sizes: dict[str, int], dialect: str) -> None:
     left = text.partition("->")[0].upper()
     terms = [[c for c in term if c in sizes] for term in (left.replace(",", ""), *left.split(","))]

@@ -165,7 +165,7 @@ def _is_staged(ctx: Context, access: Access, spans: dict[str, Span], part: str) 
     """Whether an operand in HBM is transposed on its way, or has zeros around it."""
     wide = [v for v in access.variables if not spans[v].is_point]
     is_alone = [i.plain for i in access.affine if part in i.variables] == [part]
-    is_across = wide != [part] and access.indices[-1].plain == part
+    is_across = is_alone and wide != [part] and access.indices[-1].plain == part
     return access.tensor in ctx.storages and is_alone and (is_across or bool(leaving(ctx, access, spans)))
 
 
