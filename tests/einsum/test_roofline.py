@@ -42,6 +42,15 @@ def test_attention_needs_transposes_and_passes_over_psum() -> None:
     assert kernel.estimate.latency_us >= kernel.roofline.least_us
 
 
+def test_products_of_float32_take_four_passes_and_transposes_one() -> None:
+    p, m, e, f = 1024, 512, 128, 128
+    kernel = einsum.compile(ATTENTION, sizes={"P": p, "M": m, "E": e, "F": f}, scalars={"half": 0.5})
+    times = kernel.roofline.times_ns
+    products = 4 * p * m * (e + f) / (128 * 128) / 2.4
+    assert times["turned"] == pytest.approx(products + p * m / 128 / 2.4)
+    assert kernel.estimate.latency_us >= kernel.roofline.least_us
+
+
 def test_without_a_reduction_before_it_no_operand_is_turned() -> None:
     kernel = einsum.compile(
         "T[m, p] = Q[e, p] . K[e, m] ;; M mul V add\nS[m, p] = T[m, p] ;; M unary(relu)\n"
