@@ -147,3 +147,10 @@ def test_products_whose_vectors_are_known_together_are_none_with_vectors() -> No
         einsum.compile(text_of({"einsum": by_turn})),
     )
     assert [k.roofline.times_ns["vectors"] for k in kernels] == [0, 0]
+
+
+def test_an_input_that_nothing_reads_crosses_no_memory() -> None:
+    declaration = {name: ["M", "N"] for name in "ABZ"}
+    spec = {"einsum": {"declaration": declaration, "expressions": ["Z[m, n] = A[m, n] ;; M exp"]}}
+    kernel = einsum.compile(spec, sizes={"M": 256, "N": 512})
+    assert kernel.roofline.bytes == 2 * 256 * 512 * 4

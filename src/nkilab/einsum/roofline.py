@@ -74,9 +74,9 @@ class Roofline:
 def roofline(cascade: Cascade, dtypes: Mapping[str, str], machine: Machine) -> Roofline:
     """The roofline of a cascade whose ranks have extents."""
     times = dict.fromkeys(RESOURCES, 0.0)
-    total = 0
-    for name in (*cascade.inputs, *cascade.outputs):
-        total += _bytes_moved(cascade, name, dtypes)
+    read = {tensor for einsum in cascade.einsums for tensor in einsum.reads}
+    moved = (*(name for name in cascade.inputs if name in read), *cascade.outputs)
+    total = sum(_bytes_moved(cascade, name, dtypes) for name in moved)
     times["hbm"] = total / machine["hbm_bytes_per_ns"]
     narrow = any(as_dtype(dtypes.get(t, "float32")).storage.itemsize == 2 for t in cascade.inputs)
     cascade = normal(cascade, int(machine["partitions"]))
