@@ -25,6 +25,7 @@ PAGE = ROOT / "docs" / "einsum-kernels.md"
 COUNT = 3
 CHOSEN = "real bfloat16 nki"
 MARK = "<!-- written by `python docs/site/kernels.py`; changes by hand are lost -->\n"
+NOT_RUN = "*Not run by the tests: it is compiled, and the text compared.*"
 INTRODUCTION = (
     "The kernels that `nkilab einsum` makes of the tests' cascades at sizes of models (bfloat16, trn2, NKI), "
     f"ordered by their predicted latency over the roofline of the cascade: the {COUNT} nearest to it, then "
@@ -68,7 +69,7 @@ def section(subject: Subject) -> str:
     einsums = "\n".join(str(step) for step in subject.cascade.einsums)
     return "\n\n".join(
         (f"### {subject.name}", f"```text\n{einsums}\n```", fill(figures, 120, break_on_hyphens=False),
-         f"```python\n{kernel.source.strip()}\n```")
+         f"```python\n{kernel.source.strip()}\n```", NOT_RUN)
     )  # fmt: skip
 
 

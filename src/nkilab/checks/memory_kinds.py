@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator
 
 import numpy as np
+from msgspec.structs import replace
 
 from ..dialects.annotations import is_mutable
 from ..dialects.grammar import LAST_PARSED
@@ -70,13 +71,18 @@ ONE_CORE = rule("collective-one-core", "compiler",
     source="public kernels on many ranks, NKI 0.4 and 0.6; builds for one core per rank take it",
     wrong=_collective("shared_hbm", is_alone=True), right=_collective("shared_hbm"),
 )  # fmt: skip
+_TILES = """
+tiles: given f32[128,512] sbuf < x; summed f32[128,512] sbuf; out f32[2,128,512] hbm
+ncc.all_reduce([given], [summed], ncc.ReplicaGroup([[0]]), nl.add)
+nisa.dma_copy(out[nl.program_id(0)], summed)
+"""
 ON_CHIP = rule("collective-on-chip", "compiler", Refusal("disputed", "NCC_ILLC059", since="0.3"),
     title="collectives of two cores run in hbm",
     what="a collective of a kernel on both cores takes tiles in sbuf",
     why="one report has the build fail; the pages of the collectives take tiles in sbuf",
     fix="if the build refuses it, copy them to tensors in shared_hbm",
     source="microbenchmarks of collectives on trn2; against it nki.collectives",
-    wrong=_collective("sbuf", ""), right=_collective("shared_hbm"),
+    wrong=replace(_collective("sbuf"), body=_TILES), right=_collective("shared_hbm"),
 )  # fmt: skip
 
 _ARGS = {**COPIED.args, "y: nt.mutable_tensor": "f32[128,512]"}
