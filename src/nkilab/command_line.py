@@ -74,6 +74,11 @@ class Verb(click.Command):
                 formatter.write(f"{'':{formatter.current_indent}}{line}\n")
 
 
+def verb(*examples: str, **settings: Any) -> Callable[[Callable[..., Any]], Verb]:
+    """Make a function a verb, with command lines that can be copied; `settings` as of `click.command`."""
+    return click.command(cls=Verb, examples=examples, **settings)
+
+
 class Program(click.Group):
     """A group of verbs; tells every error in one message and chooses the exit status.
 

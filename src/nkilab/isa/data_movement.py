@@ -12,9 +12,7 @@ from .declare import Attr, Example, Flag, In, Instruction, Out, Spelled, Step, r
 from .elementwise import optional_operator
 from .uses import Tile
 
-SOURCE = "nki.isa.dma_copy"
 DGE = "descriptor generation reference, mode selection"
-
 
 # a use whose rows are gathered at run time, as counterexamples write it
 ROWS = Tile((16, 1), "int32")
@@ -30,7 +28,6 @@ class DmaCopy(Instruction):
     left out.
     """
 
-    source = SOURCE
     engines = ("dma", "gpsimd")
     dst = Out("*", ("hbm", "sbuf"), rows=True)
     src = In("*", ("hbm", "sbuf", "psum"), rows=True)
@@ -43,11 +40,9 @@ class DmaCopy(Instruction):
     example = Example({"src": [[1, 2], [3, 4]]}, {"dst": [[1, 2], [3, 4]]})
 
     @rule(
-        "dst and src hold different numbers of elements",
-        source=", tile size",
-        broken_by={"src.shape": (16, 5)},
-        hint="slice both sides to the same size",
-    )
+        "dst and src hold different numbers of elements", source=", tile size",
+        broken_by={"src.shape": (16, 5)}, hint="slice both sides to the same size",
+    )  # fmt: skip
     def same_number_of_elements(self) -> bool:
         return self.dst.size == self.src.size
 
@@ -63,10 +58,8 @@ class DmaCopy(Instruction):
     @rule(
         "dge_mode is hwdge and the types of dst and src differ; "
         "the hardware descriptor generator does not cast",
-        source=", dge_mode",
-        broken_by={"src.dtype": "bfloat16", "dge_mode": "hwdge"},
-        chips=("trn2", "trn3"),
-    )
+        source=", dge_mode", broken_by={"src.dtype": "bfloat16", "dge_mode": "hwdge"}, chips=("trn2", "trn3"),
+    )  # fmt: skip
     def hardware_descriptors_do_not_cast(self) -> bool:
         return self.dge_mode != "hwdge" or self.dst.dtype is self.src.dtype
 
@@ -88,11 +81,9 @@ class DmaCopy(Instruction):
 
     @rule(
         "dge_mode is hwdge and indices choose the rows; only software descriptors gather and scatter",
-        source=DGE,
-        broken_by={"src.memory": "hbm", "src.index": ROWS, "dge_mode": "hwdge"},
-        hint="leave dge_mode out, or pass nisa.dge_mode.swdge",
-        chips=("trn2", "trn3"),
-    )
+        source=DGE, broken_by={"src.memory": "hbm", "src.index": ROWS, "dge_mode": "hwdge"},
+        hint="leave dge_mode out, or pass nisa.dge_mode.swdge", chips=("trn2", "trn3"),
+    )  # fmt: skip
     def only_software_descriptors_gather(self) -> bool:
         return self.dge_mode != "hwdge" or not (self.dst.is_gathered or self.src.is_gathered)
 

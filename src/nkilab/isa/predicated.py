@@ -65,7 +65,6 @@ class TensorCopyPredicated(Instruction):
     Ranks may differ as long as partitions and elements per partition agree.
     """
 
-    source = "nki.isa.tensor_copy_predicated"
     engines = ("vector",)
     decided_by = "predicate"
     dst = Out("P F*")
@@ -119,7 +118,6 @@ class SelectReduce(Instruction):
     leaves the registers unknown.
     """
 
-    source = "nki.isa.select_reduce"
     engines = ("vector",)
     registers = "vector"
     dst = Out("P F*")
@@ -139,9 +137,7 @@ class SelectReduce(Instruction):
     )
 
     one_input_in_sbuf = common_rules.one_input_in_sbuf("on_true", "predicate", ", memory constraints")
-
-    reduction_is_maximum = common_rules.reduction_is_maximum()
-
+    reduction_is_maximum = common_rules.REDUCTION_IS_MAXIMUM
     registers_are_known = common_rules.registers_are_known(ACCUMULATORS)
 
     def used_elements(self, *arguments: Argument) -> UsedElements:
@@ -181,7 +177,6 @@ class RangeSelect(Instruction):
     registers, which `reduce_res` reads out; idle leaves the registers unknown.
     """
 
-    source = "nki.isa.range_select"
     engines = ("vector",)
     registers = "vector"
     dst = Out("P F*")
@@ -218,8 +213,7 @@ class RangeSelect(Instruction):
     def filling_is_the_lowest(self) -> bool:
         return self.on_false_value == FP32_MIN
 
-    reduction_is_maximum = common_rules.reduction_is_maximum()
-
+    reduction_is_maximum = common_rules.REDUCTION_IS_MAXIMUM
     registers_are_known = common_rules.registers_are_known(ACCUMULATORS, reduce_cmd="idle")
 
     @call_rule("range_start is not a whole number", broken_by={"range_start": 0.5})

@@ -32,7 +32,6 @@ class BnStats(Instruction):
     Free axes count as one. Arithmetic is float32, rounded on the write. `bn_aggr` combines the results.
     """
 
-    source = BN_STATS
     engines = ("vector",)
     dst = Out("P 6")
     data = In("P F*")
@@ -69,7 +68,6 @@ class BnAggr(Instruction):
     Arithmetic is float32, rounded on the write.
     """
 
-    source = BN_AGGR
     engines = ("vector",)
     dst = Out("P 2")
     data = In("P F*")

@@ -58,7 +58,6 @@ class Max8(Instruction):
     Free axes count as one. Elements are compared as float32; equal ones are listed as often as they occur.
     """
 
-    source = MAX8
     engines = ("vector",)
     dst = Out("P 8")
     src = In("P F*")
@@ -95,7 +94,6 @@ class NcFindIndex8(Instruction):
     What is not found has all bits set: 65535 in uint16, 4294967295 in uint32.
     """
 
-    source = FIND
     engines = ("vector",)
     mixes = "F"
     dst = Out("P 8", dtypes=("uint32", "uint16"))
@@ -144,7 +142,6 @@ class NcMatchReplace8(Instruction):
     bits set for what is not found.
     """
 
-    source = REPLACE
     engines = ("vector",)
     mixes = "F"
     dst = Out("P F*")

@@ -49,7 +49,6 @@ class DmaTranspose(Instruction):
     The permutation is (1, 0) for two axes, (2, 1, 0) for three, (3, 1, 2, 0) for four.
     """
 
-    source = "nki.isa.dma_transpose"
     engines = ("dma",)
     mixes = "P"
     dst = Out("*", ("sbuf",))
@@ -108,10 +107,8 @@ class DmaTranspose(Instruction):
 
     @rule(
         "dge_mode is swdge or none and no vector_offset gathers rows of src; it must be unknown or hwdge",
-        source=", direct transpose constraints",
-        broken_by={"dge_mode": "swdge"},
-        hint="leave dge_mode out",
-    )
+        source=", direct transpose constraints", broken_by={"dge_mode": "swdge"}, hint="leave dge_mode out",
+    )  # fmt: skip
     def software_descriptors_gather(self) -> bool:
         return self.dge_mode in ("unknown", "hwdge") or self.src.is_gathered
 
@@ -176,11 +173,9 @@ class DmaTranspose(Instruction):
     hardware_descriptors_exist = DmaCopy.hardware_descriptors_exist
 
     @rule(
-        "dge_mode is hwdge and an element has not two bytes",
-        source=", direct transpose constraints",
-        broken_by={"dge_mode": "hwdge"},
-        chips=("trn2", "trn3"),
-    )
+        "dge_mode is hwdge and an element has not two bytes", source=", direct transpose constraints",
+        broken_by={"dge_mode": "hwdge"}, chips=("trn2", "trn3"),
+    )  # fmt: skip
     def hardware_moves_two_bytes(self) -> bool:
         return self.dge_mode != "hwdge" or self.src.itemsize == 2
 
@@ -239,7 +234,6 @@ class DmaCompute(Instruction):
     where dst is also a source) or of a source (a gather).
     """
 
-    source = "nki.isa.dma_compute"
     engines = ("dma",)
     dst = Out("*", ("hbm", "sbuf"), rows=True)
     srcs = Several("*", ("hbm", "sbuf"), most=16, rows=True)
@@ -264,11 +258,9 @@ class DmaCompute(Instruction):
         return self.scales is None or len(self.scales) == len(self.srcs)
 
     @rule(
-        "scales holds a number that is not 1.0",
-        source=", scales",
-        broken_by={"scales": (1.0, 0.5)},
+        "scales holds a number that is not 1.0", source=", scales", broken_by={"scales": (1.0, 0.5)},
         hint="scale the tile with tensor_scalar first",
-    )
+    )  # fmt: skip
     def scales_are_one(self) -> bool:
         return self.scales is None or all(s == 1 for s in self.scales)
 
