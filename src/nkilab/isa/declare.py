@@ -106,10 +106,10 @@ def Several(axes: str, memories: Sequence[str], most: int, *, rows: bool = False
     return Operand(tuple(axes.split()), tuple(memories), ANY_DTYPE, most=most, takes_rows=rows)
 
 
-def OptionalOut(axes: str, memories: Sequence[str] = ON_CHIP, dtypes: Sequence[str] = ANY_DTYPE) -> Any:
-    """Declare a second result, which the caller may leave out."""
+def OptionalOut(axes: str, dtypes: Sequence[str] = ANY_DTYPE) -> Any:
+    """Declare a second result, on chip, which the caller may leave out."""
     return Operand(
-        tuple(axes.split()), tuple(memories), tuple(dtypes), is_written=True, is_optional=True, default=None
+        tuple(axes.split()), ON_CHIP, tuple(dtypes), is_written=True, is_optional=True, default=None
     )
 
 

@@ -13,7 +13,6 @@ from .costs import engine_step
 from .declare import Example, Fresh, In, Instruction, Limit, Out, Step, rule
 
 BN_STATS = "nki.isa.bn_stats"
-BN_AGGR = "nki.isa.bn_aggr"
 
 
 def _count_mean_spread(rows: Any) -> list[Any]:

@@ -24,7 +24,6 @@ TYPES = "nki.isa.nc_matmul, data types"
 MATMUL_DTYPES = ("float8_e4m3", "float8_e5m2", "float8_e4m3fn", "bfloat16", "float16", "tfloat32", "float32")
 FP8 = ("float8_e4m3", "float8_e5m2", "float8_e4m3fn")
 WIDE = (FLOAT32, TFLOAT32)
-PERFORMANCE = "nki.isa.nc_matmul, performance mode"
 _DOUBLE_ROW = {"perf_mode": "double_row", "stationary.dtype": "float8_e4m3", "moving.dtype": "float8_e4m3",
                "stationary.shape": (16, 2, 16), "moving.shape": (16, 2, 16)}  # fmt: skip
 

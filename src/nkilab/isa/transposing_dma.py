@@ -17,7 +17,6 @@ from .operators import operator_named
 from .uses import Tile
 
 DIRECT = "nki.isa.dma_transpose, direct transpose constraints"
-INDIRECT = "nki.isa.dma_transpose, indirect transpose constraints"
 # what makes the smallest use a gathering one
 GATHERED = {"src.memory": "hbm", "src.index": Tile((16, 1), "uint32"), "src.dtype": "bfloat16",
             "dst.dtype": "bfloat16"}  # fmt: skip
