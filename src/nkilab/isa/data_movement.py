@@ -5,11 +5,13 @@ from __future__ import annotations
 from functools import cached_property
 from typing import Any
 
+from msgspec.structs import replace
+
 from ..tiles.convert import cast, store, widen
 from . import common_rules
 from .costs import engine_step, transfer_step
 from .declare import Attr, Example, Flag, In, Instruction, Out, Spelled, Step, rule
-from .elementwise import optional_operator
+from .elementwise import TensorCopy, optional_operator
 from .uses import Tile
 
 DGE = "descriptor generation reference, mode selection"
@@ -46,14 +48,10 @@ class DmaCopy(Instruction):
     def same_number_of_elements(self) -> bool:
         return self.dst.size == self.src.size
 
-    @rule(
-        "one type is packed and the other is not the same; packed elements are moved as they are",
-        broken_by={"dst.dtype": "float8_e4m3fn_x4", "src.dtype": "uint32"},
-        hint="view one side as the type of the other",
+    packed_types_agree = replace(
+        TensorCopy.packed_types_agree,
+        sentence="one type is packed and the other is not the same; packed elements are moved as they are",
     )
-    def packed_types_agree(self) -> bool:
-        dst, src = self.dst.dtype, self.src.dtype
-        return dst is src or not (dst.is_packed or src.is_packed)
 
     @rule(
         "dge_mode is hwdge and the types of dst and src differ; "

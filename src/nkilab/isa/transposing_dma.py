@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from math import prod
 from typing import Any
 
+from msgspec.structs import replace
+
 from ..errors import RuleError
 from ..tiles.convert import store, widen
 from ..tiles.tile import SBUF, Layout
@@ -280,13 +282,7 @@ class DmaCompute(Instruction):
         is_gathered = any(source.is_gathered for source in (self.dst, *self.srcs))
         return not is_gathered or len(self.srcs) == 2
 
-    @rule(
-        "unique_indices is False; indices that repeat are not supported",
-        source=", unique_indices",
-        broken_by={"unique_indices": False},
-    )
-    def indices_do_not_repeat(self) -> bool:
-        return self.unique_indices
+    indices_do_not_repeat = replace(DmaCopy.indices_do_not_repeat, source=", unique_indices")
 
     def compute(self, dst: Any, *srcs: Any) -> None:
         total = widen(srcs[0].reshape(dst.shape), self.srcs[0].dtype)
