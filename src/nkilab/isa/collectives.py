@@ -19,20 +19,9 @@ from ..machine import Span
 from ..tiles.convert import cast, store, widen
 from ..tiles.tile import HBM
 from . import common_rules
-from .declare import (
-    ANY_DTYPE,
-    EVERY_DTYPE,
-    Example,
-    Flag,
-    Immediate,
-    In,
-    Instruction,
-    Out,
-    Rule,
-    Spelled,
-    Step,
-    rule,
-)
+from .attributes import Flag, Immediate, Spelled
+from .declaration_parts import Example, Step
+from .declare import ANY_DTYPE, EVERY_DTYPE, In, Instruction, Out, Rule, rule
 from .links import GATHER, REDUCE, exchanging, gathering, passing
 from .operators import operator_named
 

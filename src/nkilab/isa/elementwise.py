@@ -12,24 +12,11 @@ from ..tiles.convert import cast, store, widen
 from ..tiles.dtypes import BFLOAT16, FLOAT16, FLOAT32, INT32, UINT32, DType, integer_bounds
 from ..tiles.tile import PSUM, Layout
 from . import common_rules
+from .attributes import NUMBER, Attr, Flag, Immediate, Spelled
 from .common_rules import ALU as ALU
 from .costs import engine_step, one_input_step, two_input_step
-from .declare import (
-    EVERY_DTYPE,
-    NUMBER,
-    Attr,
-    Example,
-    Flag,
-    Immediate,
-    In,
-    Instruction,
-    Out,
-    ScalarOrVector,
-    Spelled,
-    Step,
-    call_rule,
-    rule,
-)
+from .declaration_parts import Example, Step
+from .declare import EVERY_DTYPE, In, Instruction, Out, ScalarOrVector, call_rule, rule
 from .declare import PARTITIONS as PARTITIONS
 from .operators import OPERATORS, Operator, apply, operator_named
 

@@ -9,21 +9,10 @@ import numpy as np
 from ..tiles.convert import store, widen
 from . import common_rules
 from .accumulators import accumulated, read_out, read_step
+from .attributes import NUMBER, Attr, Flag, Spelled
 from .costs import engine_step
-from .declare import (
-    NUMBER,
-    Attr,
-    Example,
-    Flag,
-    In,
-    Instruction,
-    OptionalOut,
-    Out,
-    ScalarOrVector,
-    Spelled,
-    Step,
-    rule,
-)
+from .declaration_parts import Example, Step
+from .declare import In, Instruction, OptionalOut, Out, ScalarOrVector, rule
 from .elementwise import as_column, as_shape, widen_operand
 from .operators import OPERATORS, apply, operator_named
 

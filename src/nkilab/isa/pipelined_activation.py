@@ -12,20 +12,10 @@ from ..tiles.tile import Layout
 from . import common_rules
 from .accumulators import read_out
 from .activations import ACTIVATIONS, Activation, activation_named, applied
+from .attributes import Attr, Flag, Spelled
 from .costs import engine_step
-from .declare import (
-    Attr,
-    Example,
-    Flag,
-    In,
-    Instruction,
-    OptionalOut,
-    Out,
-    ScalarOrVector,
-    Spelled,
-    Step,
-    rule,
-)
+from .declaration_parts import Example, Step
+from .declare import In, Instruction, OptionalOut, Out, ScalarOrVector, rule
 from .elementwise import as_column, as_shape, optional_operator, widen_operand
 from .operators import Operator, apply, operator_named
 

@@ -12,23 +12,18 @@ from ..tiles.tile import PSUM, Layout
 from . import common_rules
 from .accumulators import SOURCE as ACCUMULATORS
 from .accumulators import accumulated, read_out
+from .attributes import NUMBER, Attr, Flag, Immediate, Spelled
 from .costs import engine_step
+from .declaration_parts import Example, Step
 from .declare import (
     ANY_DTYPE,
     FLOATS,
-    NUMBER,
     Argument,
-    Attr,
-    Example,
-    Flag,
-    Immediate,
     In,
     Instruction,
     OptionalOut,
     Out,
     ScalarOrVector,
-    Spelled,
-    Step,
     UsedElements,
     call_rule,
     rule,

@@ -18,22 +18,10 @@ import numpy as np
 from ..tiles.convert import store
 from ..tiles.tile import PSUM
 from . import common_rules
+from .attributes import NUMBER, Attr
 from .costs import engine_step
-from .declare import (
-    FLOATS,
-    NUMBER,
-    Attr,
-    Example,
-    In,
-    Instruction,
-    Out,
-    Registers,
-    Rule,
-    ScalarOrVector,
-    Step,
-    call_rule,
-    rule,
-)
+from .declaration_parts import Example, Step
+from .declare import FLOATS, In, Instruction, Out, Registers, Rule, ScalarOrVector, call_rule, rule
 from .elementwise import as_column, as_shape, widen_operand
 
 WORDS = 6

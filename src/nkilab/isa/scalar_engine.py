@@ -10,20 +10,10 @@ from ..tiles.convert import store, widen
 from ..tiles.tile import Layout
 from .accumulators import read_out
 from .activations import ACTIVATIONS, activation_named, applied
+from .attributes import NUMBER, Attr, Spelled
 from .costs import engine_step
-from .declare import (
-    NUMBER,
-    Attr,
-    Example,
-    In,
-    Instruction,
-    OptionalOut,
-    Out,
-    ScalarOrVector,
-    Spelled,
-    Step,
-    rule,
-)
+from .declaration_parts import Example, Step
+from .declare import In, Instruction, OptionalOut, Out, ScalarOrVector, rule
 from .elementwise import as_column, as_shape, optional_operator, widen_operand
 
 # whose rules activation_reduce keeps, too

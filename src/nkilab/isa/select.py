@@ -12,21 +12,10 @@ from ..errors import RuleError
 from ..tiles.convert import cast, store, widen
 from ..tiles.tile import SBUF
 from . import common_rules
+from .attributes import Immediate, Spelled
 from .costs import engine_step
-from .declare import (
-    Argument,
-    Example,
-    Fresh,
-    Immediate,
-    In,
-    Instruction,
-    Out,
-    Spelled,
-    Step,
-    UsedElements,
-    call_rule,
-    rule,
-)
+from .declaration_parts import Example, Fresh, Step
+from .declare import Argument, In, Instruction, Out, UsedElements, call_rule, rule
 from .elementwise import as_shape, store_bits
 from .gather import CORE_PARTITIONS
 from .gpsimd import access_pattern, affine_values, is_int32

@@ -10,21 +10,10 @@ import numpy as np
 from ..tiles.convert import cast, store, widen
 from ..tiles.dtypes import UINT32
 from ..tiles.tile import SBUF
+from .attributes import Immediate
 from .costs import engine_step
-from .declare import (
-    INTEGERS,
-    Example,
-    Fresh,
-    Immediate,
-    In,
-    Instruction,
-    Limit,
-    OptionalOut,
-    Out,
-    Step,
-    call_rule,
-    rule,
-)
+from .declaration_parts import Example, Fresh, Limit, Step
+from .declare import INTEGERS, In, Instruction, OptionalOut, Out, call_rule, rule
 from .elementwise import as_shape, store_number
 
 MAX8 = "nki.isa.max8"
