@@ -44,13 +44,13 @@ def types_agree(
 
 def chip_has_it(
     generation: int, sentence: str, *, source: str = "", broken_by: Mapping[str, object] | None = None,
-    asks: Callable[..., bool] = lambda form: True, hint: str = "", key: str = "",
+    asks: Callable[..., bool] = lambda form: True, **words: str,
 ) -> Rule:  # fmt: skip
-    """The chip is of a generation or later, 3 for trn2, where a form asks for it."""
+    """The chip is of a generation or later, 3 for trn2, where a form asks for it; `words` as in `Rule`."""
     without = tuple(m.name for m in MACHINES.values() if m.generation < generation)
     return Rule(
         sentence, source, broken_by or {},
-        lambda form: form.machine.generation >= generation or not asks(form), hint, key, without,
+        lambda form: form.machine.generation >= generation or not asks(form), chips=without, **words,
     )  # fmt: skip
 
 
