@@ -172,7 +172,8 @@ R = TypeVar("R", Rule, CallRule)
 
 def _declared(name: str, rule: R, page: str) -> R:
     """A rule with its name, whose source names the page of its instruction where it leaves that out."""
-    return replace(rule, name=name, source=page * (rule.source[:2] in ("", ", ")) + rule.source)
+    source = page + rule.source if rule.source[:2] in ("", ", ") else rule.source
+    return replace(rule, name=name, source=source)
 
 
 class Instruction:
