@@ -7,18 +7,13 @@ from sys import modules
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .api import Estimate as Estimate
-    from .api import estimate as estimate
-    from .api import simulate as simulate
-    from .api import spec as spec
-    from .checking import check as check
-    from .checks.finding import Finding as Finding
-    from .hook import activate as activate
-    from .machine import Topology as Topology
-    from .profiles import Profile as Profile
-    from .profiles import profile as profile
-    from .ranks import launch as launch
-    from .ranks import per_rank as per_rank
+    from .api import Estimate, estimate, simulate, spec
+    from .checking import check
+    from .checks.finding import Finding
+    from .hook import activate
+    from .machine import Topology
+    from .profiles import Profile, profile
+    from .ranks import launch, per_rank
 
 __version__ = "0.1.0"
 

@@ -79,22 +79,7 @@ def table(name: str, result: BenchmarkResult) -> str:
     heads = ("B", "NC", "NC USED", "WEIGHTS", "MODE", "INF/S", "IRES/S", "L(1)", "L(50)", "L(99)", "NCL(1)",
              "NCL(50)", "NCL(99)", "%USER")  # fmt: skip
     rate = f"{1e6 / core:.2f}"
-    cells = (
-        "1",
-        "1",
-        "1",
-        "dynamic",
-        "MODEL",
-        rate,
-        rate,
-        "n/a",
-        "n/a",
-        "n/a",
-        str(core),
-        str(core),
-        str(core),
-        "N/A",
-    )
+    cells = ("1", "1", "1", "dynamic", "MODEL", rate, rate, *["n/a"] * 3, *[str(core)] * 3, "N/A")
     widths = [max(len(h), len(c)) for h, c in zip(heads, cells, strict=True)]
     rule = "+" + "+".join("-" * (w + 2) for w in widths) + "+"
     lines = [

@@ -74,6 +74,16 @@ class Verb(click.Command):
                 formatter.write(f"{'':{formatter.current_indent}}{line}\n")
 
 
+def verb(
+    *examples: str, name: str | None = None, context_settings: dict[str, object] | None = None,
+    add_help_option: bool = True,
+) -> Callable[[Callable[..., object]], Verb]:  # fmt: skip
+    """Make a function a verb, with command lines that can be copied; the others as of `click.command`."""
+    return click.command(
+        name, Verb, examples=examples, context_settings=context_settings, add_help_option=add_help_option
+    )
+
+
 class Program(click.Group):
     """A group of verbs; tells every error in one message and chooses the exit status.
 

@@ -77,7 +77,7 @@ def _outermost_regular(path: Path) -> Path | None:
 
 def _is_taken(top: Path) -> bool:
     """Whether the name of a package is that of an installed one that is loaded."""
-    file = _file_of(sys.modules.get(top.name))
+    file = file_of(sys.modules.get(top.name))
     return bool(file) and not _is_users(file) and Path(file).parent != top
 
 
@@ -167,14 +167,14 @@ def imported(path: Path, home: Home) -> ModuleType:
         UsageError: if its package is found elsewhere, or it is no Python file.
     """
     known = sys.modules.get(home.name)
-    if known is not None and is_same(_file_of(known) or os.devnull, path):
+    if known is not None and is_same(file_of(known) or os.devnull, path):
         return known
     if not home.is_package:
         return executed(path, home.name)
     module = import_module(home.name)
-    if not is_same(_file_of(module) or os.devnull, path):
+    if not is_same(file_of(module) or os.devnull, path):
         raise UsageError(
-            f"{path} is {home.name} in its package, and Python finds another one: {_file_of(module)}",
+            f"{path} is {home.name} in its package, and Python finds another one: {file_of(module)}",
             hint=f"rename the folder {home.root / home.name.partition('.')[0]}, or uninstall the other one",
         )
     return module
@@ -221,7 +221,7 @@ def _is_elsewhere(top: str, module: ModuleType, root: Path) -> bool:
     """Whether a module is a user's from elsewhere, and a folder has another one of its name."""
     if not ((root / f"{top}.py").is_file() or (root / top).is_dir()):
         return False
-    file = _file_of(module)
+    file = file_of(module)
     places = [file] if file else [str(place) for place in getattr(module, "__path__", ())]
     own = root.resolve()
     return any(_is_users(place) and own not in Path(place).resolve().parents for place in places)
@@ -229,7 +229,7 @@ def _is_elsewhere(top: str, module: ModuleType, root: Path) -> bool:
 
 def users_file(module: ModuleType) -> str:
     """The file of a module of the user's; "" of any other."""
-    file = _file_of(module)
+    file = file_of(module)
     return os.path.realpath(file) if file and _is_users(file) else ""
 
 
@@ -237,5 +237,6 @@ def _is_users(file: str) -> bool:
     return is_users_file(file) and not file.startswith(INSTALLED)
 
 
-def _file_of(module: ModuleType | None) -> str:
+def file_of(module: ModuleType | None) -> str:
+    """The file of a module; "" of one without a file, or of none."""
     return getattr(module, "__file__", None) or ""

@@ -33,6 +33,7 @@ from .ledger.picture import svg
 from .ledger.quantities import QUANTITIES
 from .ledger.reading import ledger_rows
 from .ledger.regret import Grid, compared_grids, grids_of
+from .ledger.score import families_of
 from .machine import chip_named
 from .progress import columns, phase, say
 from .timing import MODEL_VERSION
@@ -281,10 +282,7 @@ class Report:
 
     def print_text(self) -> None:
         """Rows by family, then scores and bars."""
-        families: dict[str, list[Compared]] = {}
-        for one in self.compared:
-            families.setdefault(one.row.family, []).append(one)
-        for family, own in families.items():
+        for family, own in families_of(self.compared).items():
             say(f"\n{family}")
             say(f"  {'row':<{columns() - 57}}{'quantity':<22}{'measured':>11}{'predicted':>11}{'error':>8}")
             for one in own:

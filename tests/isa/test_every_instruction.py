@@ -48,20 +48,19 @@ LIMITS = [
     for machine in chips_with_odd(cls)
 ]
 RULES = [
-    pytest.param(cls, broken, machine, id=f"{cls.name}-{broken.holds.__name__}-{machine.label}")
+    pytest.param(cls, broken, machine, id=f"{cls.name}-{broken.name}-{machine.label}")
     for cls in INSTRUCTIONS
     for broken in cls.rules
     for machine in chips_with_odd(cls)
     if machine.name in (broken.chips or MACHINES)
 ]
 CALL_RULES = [
-    pytest.param(cls, broken, id=f"{cls.name}-{broken.holds.__name__}")
+    pytest.param(cls, broken, id=f"{cls.name}-{broken.name}")
     for cls in INSTRUCTIONS
     for broken in cls.call_rules
 ]
 PARTS = {
     "docstring": ("__doc__", "Copy a tile: dst = src."),
-    "source": ("source", "a page"),
     "example": ("example", Example({"src": [[1]]}, {"dst": [[1]]})),
     "compute": ("compute", lambda self, dst, src: None),
     "cost": ("cost", lambda self: [Step("vector", "COPY", 1.0)]),

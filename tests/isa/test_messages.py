@@ -247,7 +247,7 @@ def test_an_error_in_a_call_told_where_it_stands_names_that_line(session: Sessio
 
 def test_the_source_of_a_rule_begins_with_the_page_of_its_instruction_where_it_names_none() -> None:
     sources = {
-        (name, rule.holds.__name__): rule.source
+        (name, rule.name): rule.source
         for name in ("sendrecv", "activation", "activation_reduce")
         for rule in REGISTRY[name].rules
     }

@@ -14,11 +14,11 @@ from ..command_line import (
     OUTPUT,
     PATH,
     OneOf,
-    Verb,
     completion_script,
     json_option,
     optional,
     show,
+    verb,
 )
 from ..documents import print_document
 from ..errors import UsageError
@@ -26,15 +26,12 @@ from ..errors import UsageError
 SHELLS = ("bash", "zsh", "fish")
 
 
-@click.command(
-    cls=Verb,
-    examples=[
-        "nkilab explain nc_matmul",
-        "nkilab explain trn2",
-        "nkilab explain mbu_estimated_percent",
-        "nkilab explain race-two-cores --json",
-        "nkilab explain NCC_INLA001",
-    ],
+@verb(
+    "nkilab explain nc_matmul",
+    "nkilab explain trn2",
+    "nkilab explain mbu_estimated_percent",
+    "nkilab explain race-two-cores --json",
+    "nkilab explain NCC_INLA001",
 )
 @json_option
 @click.argument("name", type=NAMES)
@@ -46,9 +43,7 @@ def explain(as_json: bool, name: str) -> None:
         part("explain").print_explanation(name)
 
 
-@click.command(
-    cls=Verb, examples=["nkilab ops", "nkilab ops nki.isa.nc_matmul", "nkilab ops --missing --json"]
-)
+@verb("nkilab ops", "nkilab ops nki.isa.nc_matmul", "nkilab ops --missing --json")
 @click.option("--missing", "only_missing", is_flag=True, help="Show only what nkilab does not have yet.")
 @json_option
 @click.argument("name", default="")
@@ -62,14 +57,11 @@ def ops(only_missing: bool, as_json: bool, name: str) -> None:
         operations.print_matrix(matrix)
 
 
-@click.command(
-    cls=Verb,
-    examples=[
-        "nkilab doctor",
-        "nkilab doctor --json",
-        "nkilab doctor --cache",
-        "nkilab doctor --cache --clear",
-    ],
+@verb(
+    "nkilab doctor",
+    "nkilab doctor --json",
+    "nkilab doctor --cache",
+    "nkilab doctor --cache --clear",
 )
 @json_option
 @click.option("--cache", is_flag=True, help="Show what is kept on disk: compiled code and estimates.")
@@ -82,13 +74,10 @@ def doctor(as_json: bool, cache: bool, clear: bool) -> None:
     show(own.report(has_cache=cache, is_cleared=clear), own.report_text, as_json=as_json)
 
 
-@click.command(
-    cls=Verb,
-    examples=[
-        'eval "$(nkilab completion bash)"      in ~/.bashrc',
-        'eval "$(nkilab completion zsh)"       in ~/.zshrc',
-        "nkilab completion fish > ~/.config/fish/completions/nkilab.fish",
-    ],
+@verb(
+    'eval "$(nkilab completion bash)"      in ~/.bashrc',
+    'eval "$(nkilab completion zsh)"       in ~/.zshrc',
+    "nkilab completion fish > ~/.config/fish/completions/nkilab.fish",
 )
 @json_option
 @click.argument("shell", metavar="SHELL", type=OneOf(*SHELLS))
@@ -102,14 +91,11 @@ def completion(as_json: bool, shell: str) -> None:
         click.echo(script)
 
 
-@click.command(
-    cls=Verb,
-    examples=[
-        "nkilab validate",
-        "nkilab validate --family tensor_add --picture predicted.svg",
-        "nkilab validate ours.yaml --json",
-        "nkilab validate --regret",
-    ],
+@verb(
+    "nkilab validate",
+    "nkilab validate --family tensor_add --picture predicted.svg",
+    "nkilab validate ours.yaml --json",
+    "nkilab validate --regret",
 )
 @optional("--family", metavar="NAME", help="Only rows whose family begins with NAME.")
 @json_option
@@ -124,25 +110,22 @@ def validate(
 
     The exit status is 1 if they are further off than allowed.
     """
-    load, verb = part("runner").kernel_from, part("validate")
+    load, validation = part("runner").kernel_from, part("validate")
     if regret and (picture or leave_out):
         raise UsageError("--regret goes with --family and --json alone", hint="leave the other options out")
 
     status: int
     if regret:
-        status = verb.run_regret(ledger, family, as_json=as_json, load=load)
+        status = validation.run_regret(ledger, family, as_json=as_json, load=load)
     else:
         options = {"as_json": as_json, "leave_out": leave_out, "load": load}
-        status = verb.run_validation(ledger, family, picture, **options)
+        status = validation.run_validation(ledger, family, picture, **options)
     return status
 
 
-@click.command(
-    cls=Verb,
-    examples=[
-        "nkilab calibrate --from measured.yaml -o ours.yaml",
-        "nkilab estimate kernel.py:softmax --arg 'f32[512,2048]' --target ours.yaml",
-    ],
+@verb(
+    "nkilab calibrate --from measured.yaml -o ours.yaml",
+    "nkilab estimate kernel.py:softmax --arg 'f32[512,2048]' --target ours.yaml",
 )
 @click.option("--from", "ledger", required=True, metavar="LEDGER.yaml", type=PATH, help="The measurements.")
 @click.option(
@@ -156,9 +139,7 @@ def calibrate(ledger: str, output: str, target: str, as_json: bool) -> None:
     part("calibrate").run_calibration(ledger, output, target, as_json=as_json, load=load)
 
 
-@click.command(
-    "neuron-profile", cls=Verb, context_settings={"ignore_unknown_options": True}, add_help_option=False
-)
+@verb(name="neuron-profile", context_settings={"ignore_unknown_options": True}, add_help_option=False)
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def neuron_profile(arguments: Sequence[str]) -> int:
     """Capture, view or summarize our NEFF and NTFF files as the vendor's tool does its own."""

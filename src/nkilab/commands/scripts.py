@@ -10,7 +10,7 @@ import click
 
 from .. import __version__
 from .._lazy import part
-from ..command_line import FOLDER, OUTPUT, PATH, Number, OneOf, Verb, json_option, optional
+from ..command_line import FOLDER, OUTPUT, PATH, Number, OneOf, json_option, optional, verb
 from ..errors import EXIT_FINE, UsageError
 from .shapes import arg_option, grid_option, kw_option, of_call, target_option, version_option
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ..checking import Launch
 
 
-@click.command(cls=Verb, examples=["nkilab demo", "nkilab demo --output /srv/first-look --json"])
+@verb("nkilab demo", "nkilab demo --output /srv/first-look --json")
 @json_option
 @click.option(
     "--output", default="nkilab-demo", show_default=True, metavar="DIR", type=FOLDER,
@@ -30,15 +30,12 @@ def demo(as_json: bool, output: str) -> int:
     return status
 
 
-@click.command(
-    cls=Verb,
+@verb(
+    "nkilab run train.py --epochs 2",
+    "nkilab run --nki 0.2 --target trn1 --check train.py",
+    "nkilab run --profile reports --json launches.json -m pytest tests",
+    "nkilab run --ranks 4 all_reduce.py",
     context_settings={"allow_interspersed_args": False},
-    examples=[
-        "nkilab run train.py --epochs 2",
-        "nkilab run --nki 0.2 --target trn1 --check train.py",
-        "nkilab run --profile reports --json launches.json -m pytest tests",
-        "nkilab run --ranks 4 all_reduce.py",
-    ],
 )
 @target_option
 @version_option
@@ -77,18 +74,15 @@ def run(backend: str, **options: object) -> int:
     return status
 
 
-@click.command(
-    cls=Verb,
-    examples=[
-        "nkilab check kernel.py:softmax --arg 'f32[512,2048]'",
-        "nkilab check kernel.py:matmul --arg 'bf16[512,512]' --arg 'bf16[512,512]' --json",
-        "nkilab check kernel.py:exchange --arg 'f32[128,512]' --grid 2 --sarif findings.sarif",
-        "nkilab check kernel.py:attention --arg 'bf16[1024,128]' --replay 8 --numerics",
-        "nkilab check kernel.py:softmax --arg 'f32[512,2048]' --write-baseline known.json",
-        "nkilab check kernel.py:softmax --arg 'f32[512,2048]' --baseline known.json",
-        "nkilab check --list",
-        "nkilab explain race-two-cores",
-    ],
+@verb(
+    "nkilab check kernel.py:softmax --arg 'f32[512,2048]'",
+    "nkilab check kernel.py:matmul --arg 'bf16[512,512]' --arg 'bf16[512,512]' --json",
+    "nkilab check kernel.py:exchange --arg 'f32[128,512]' --grid 2 --sarif findings.sarif",
+    "nkilab check kernel.py:attention --arg 'bf16[1024,128]' --replay 8 --numerics",
+    "nkilab check kernel.py:softmax --arg 'f32[512,2048]' --write-baseline known.json",
+    "nkilab check kernel.py:softmax --arg 'f32[512,2048]' --baseline known.json",
+    "nkilab check --list",
+    "nkilab explain race-two-cores",
 )
 @target_option
 @version_option
@@ -139,12 +133,9 @@ def check(
     return status
 
 
-@click.command(
-    cls=Verb,
-    examples=[
-        "nkilab watch kernel.py:softmax --arg 'f32[512,2048]'",
-        "nkilab watch kernel.py:product --arg 'bf16[512,512]' --arg 'bf16[512,512]' --target trn3",
-    ],
+@verb(
+    "nkilab watch kernel.py:softmax --arg 'f32[512,2048]'",
+    "nkilab watch kernel.py:product --arg 'bf16[512,512]' --arg 'bf16[512,512]' --target trn3",
 )
 @of_call
 @json_option
@@ -154,13 +145,10 @@ def watch(kernel: str, version: str, target: str, as_json: bool, **call: str) ->
     part("watching").run_watch(kernel, launch_of(**call), target, as_json=as_json)
 
 
-@click.command(
-    cls=Verb,
-    examples=[
-        "nkilab advise kernel.py:softmax --arg 'f32[512,2048]'",
-        "nkilab advise kernel.py:softmax --arg 'f32[512,2048]' --apply 1",
-        "nkilab advise kernel.py:softmax --arg 'f32[512,2048]' --apply 1 --write",
-    ],
+@verb(
+    "nkilab advise kernel.py:softmax --arg 'f32[512,2048]'",
+    "nkilab advise kernel.py:softmax --arg 'f32[512,2048]' --apply 1",
+    "nkilab advise kernel.py:softmax --arg 'f32[512,2048]' --apply 1 --write",
 )
 @of_call
 @click.option(

@@ -8,20 +8,17 @@ from typing import Any
 import click
 
 from .._lazy import part
-from ..command_line import FOLDER, OUTPUT, PATH, VERSIONS, Number, OneOf, Verb, json_option, optional, show
+from ..command_line import FOLDER, OUTPUT, PATH, VERSIONS, Number, OneOf, json_option, optional, show, verb
 from ..documents import print_document
 from ..errors import EXIT_FAULT, EXIT_FINE, UsageError, printable
 from ..progress import say
 from .shapes import target_option
 
 
-@click.command(
-    cls=Verb,
-    examples=[
-        "nkilab einsum 'mk,kn->mn' --size M=300 --size K=200 --size N=100",
-        "nkilab einsum attention.yaml -o attention.py --test",
-        "nkilab einsum attention.yaml --dialect neuronxcc --search 30 --explain",
-    ],
+@verb(
+    "nkilab einsum 'mk,kn->mn' --size M=300 --size K=200 --size N=100",
+    "nkilab einsum attention.yaml -o attention.py --test",
+    "nkilab einsum attention.yaml --dialect neuronxcc --search 30 --explain",
 )
 @optional("-o", "output", metavar="KERNEL.py", type=OUTPUT, help="Write the kernel to this file.")
 @click.option(
@@ -65,19 +62,16 @@ def einsum(
     spec: str, dialect: str | None, target: str, search: float, workers: str, journal: str, **options: Any
 ) -> int:  # fmt: skip
     """Compile the Einsums of SPEC (YAML, docstring, notebook or expressions) into a kernel."""
-    verb = part("einsum.verb")
+    compiler = part("einsum.verb")
     options |= {"dialect": dialect or "", "target": target or "trn2"}
-    status: int = verb.run(spec, search=verb.search_of(search, workers, journal), **options)
+    status: int = compiler.run(spec, search=compiler.search_of(search, workers, journal), **options)
     return status
 
 
-@click.command(
-    cls=Verb,
-    examples=[
-        "nkilab migrate kernel.py",
-        "nkilab migrate kernel.py --to 0.3 --diff",
-        "nkilab migrate kernel.py --from beta1 --to 0.6 --write",
-    ],
+@verb(
+    "nkilab migrate kernel.py",
+    "nkilab migrate kernel.py --to 0.3 --diff",
+    "nkilab migrate kernel.py --from beta1 --to 0.6 --write",
 )
 @optional("--to", metavar="VERSION", type=VERSIONS, help="NKI version to reach; the newest if not given.")
 @optional("--from", "since", metavar="VERSION", type=VERSIONS, help="Version that FILE is written for.")
@@ -102,7 +96,7 @@ def migrate(to: str, since: str, shows_diff: bool, write: bool, as_json: bool, f
     return EXIT_FAULT if migration.is_needed else EXIT_FINE
 
 
-@click.command(cls=Verb, examples=["nkilab init softmax", "cd softmax && python3 -m pytest"])
+@verb("nkilab init softmax", "cd softmax && python3 -m pytest")
 @optional(
     "--nkilab", "source", metavar="SOURCE",
     help="Where the project gets nkilab from: a git address, that of a wheel, or a path; from where this one "
@@ -116,7 +110,7 @@ def init(source: str, as_json: bool, folder: str) -> None:
     show(project, part("projects").summary_text, as_json=as_json)
 
 
-@click.command(cls=Verb, examples=["nkilab stubs typings", "nkilab stubs typings --nki 0.3"])
+@verb("nkilab stubs typings", "nkilab stubs typings --nki 0.3")
 @optional(
     "--nki", "version", metavar="VERSION", type=VERSIONS,
     help="Names and parameters of exactly this version; of all versions if not given.",

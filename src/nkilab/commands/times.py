@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from .._lazy import part
-from ..command_line import FOLDER, OUTPUT, PATH, Number, Verb, json_option, optional
+from ..command_line import FOLDER, OUTPUT, PATH, Number, json_option, optional, verb
 from ..errors import UsageError, printable
 from .shapes import (
     grid_option,
@@ -30,14 +30,11 @@ text_option = click.option(
 )
 
 
-@click.command(
-    cls=Verb,
-    examples=[
-        "nkilab estimate kernel.py:softmax --arg 'f32[512,2048]'",
-        "nkilab estimate kernel.py:product --arg 'f32[64,64]' --arg 'f32[64,64]' --target trn1,trn2,trn3",
-        "nkilab estimate kernel.py:gather --arg 'f32[4096,128]' --arg indices=@indices.npy --kw scale=0.5",
-        "nkilab estimate kernel.py:halves --arg 'f32[256,512]' --grid 2 --json",
-    ],
+@verb(
+    "nkilab estimate kernel.py:softmax --arg 'f32[512,2048]'",
+    "nkilab estimate kernel.py:product --arg 'f32[64,64]' --arg 'f32[64,64]' --target trn1,trn2,trn3",
+    "nkilab estimate kernel.py:gather --arg 'f32[4096,128]' --arg indices=@indices.npy --kw scale=0.5",
+    "nkilab estimate kernel.py:halves --arg 'f32[256,512]' --grid 2 --json",
 )
 @kernel_argument
 @of_kernel
@@ -65,13 +62,10 @@ def _show_estimates(results: Sequence[Estimate], as_json: bool, error: Exception
         terminal.print_estimate(results[0])
 
 
-@click.command(
-    cls=Verb,
-    examples=[
-        "nkilab profile kernel.py:product --arg 'f32[512,256]' --arg 'f32[512,512]'",
-        "nkilab profile kernel.py:softmax --arg 'f32[512,2048]' --html report.html --trace trace.json",
-        "nkilab profile kernel.py:softmax --arg 'f32[512,2048]' --what-if dma_bandwidth=2x,psum_banks=16",
-    ],
+@verb(
+    "nkilab profile kernel.py:product --arg 'f32[512,256]' --arg 'f32[512,512]'",
+    "nkilab profile kernel.py:softmax --arg 'f32[512,2048]' --html report.html --trace trace.json",
+    "nkilab profile kernel.py:softmax --arg 'f32[512,2048]' --what-if dma_bandwidth=2x,psum_banks=16",
 )
 @kernel_argument
 @of_kernel
@@ -135,13 +129,10 @@ def _show_differences(differences: list[Any], as_json: bool, as_text: bool, html
             click.echo(profiles.difference_text(difference), nl=False)
 
 
-@click.command(
-    cls=Verb,
-    examples=[
-        "nkilab diff kernel.py:first kernel.py:second --arg 'f32[512,256]' --arg 'f32[512,512]'",
-        "nkilab diff kernel.py:product kernel.py:product --arg 'f32[512,512]' --kw tiles=2 --kw-b tiles=4",
-        "nkilab diff before.neff after.neff --html diff.html",
-    ],
+@verb(
+    "nkilab diff kernel.py:first kernel.py:second --arg 'f32[512,256]' --arg 'f32[512,512]'",
+    "nkilab diff kernel.py:product kernel.py:product --arg 'f32[512,512]' --kw tiles=2 --kw-b tiles=4",
+    "nkilab diff before.neff after.neff --html diff.html",
 )
 @click.argument("first", metavar="A", type=PATH)
 @click.argument("second", metavar="B", type=PATH)
@@ -183,12 +174,9 @@ def diff(
     _show_differences([one.diff(other, names) for one, other in pairs], as_json, as_text, html)
 
 
-@click.command(
-    cls=Verb,
-    examples=[
-        "nkilab compare kernel.py:softmax summary.json --arg 'f32[512,2048]'",
-        "nkilab compare kernel.py:softmax tables/ --arg 'f32[512,2048]' --target trn1 --json",
-    ],
+@verb(
+    "nkilab compare kernel.py:softmax summary.json --arg 'f32[512,2048]'",
+    "nkilab compare kernel.py:softmax tables/ --arg 'f32[512,2048]' --target trn1 --json",
 )
 @kernel_argument
 @click.argument("measured", metavar="PROFILE", type=PATH)
@@ -210,13 +198,10 @@ def _show_comparisons(results: Sequence[object], measured: str, as_json: bool) -
         comparison.print_comparison(one)
 
 
-@click.command(
-    cls=Verb,
-    examples=[
-        "nkilab tune kernel.py:product --space space.yaml --arg 'bf16[2048,2048]' --arg 'bf16[2048,2048]'",
-        "nkilab tune kernel.py:scale --param rows=64,128 --arg 'f32[512,512]' --journal tuned.jsonl",
-        "nkilab tune attention.yaml --kw S=1024 --seconds 60",
-    ],
+@verb(
+    "nkilab tune kernel.py:product --space space.yaml --arg 'bf16[2048,2048]' --arg 'bf16[2048,2048]'",
+    "nkilab tune kernel.py:scale --param rows=64,128 --arg 'f32[512,512]' --journal tuned.jsonl",
+    "nkilab tune attention.yaml --kw S=1024 --seconds 60",
 )
 @target_option
 @version_option
@@ -274,11 +259,11 @@ def _show_comparisons(results: Sequence[object], measured: str, as_json: bool) -
 @json_option
 def tune(version: str, target: str, kernel: str, weights: str, objective: str, **options: Any) -> None:
     """Search the parameters of a kernel for the lowest predicted latency."""
-    verb = part("tune.verb")
+    tuning = part("tune.verb")
     names = {name: options.pop(name) for name in ("args", "keywords", "grid")}
     goals = tuple(word.strip() for word in objective.split(","))
-    work = verb.Work(
-        kernel, weights=verb.numbers(weights), goals=goals, version=version, target=target, **names
+    work = tuning.Work(
+        kernel, weights=tuning.numbers(weights), goals=goals, version=version, target=target, **names
     )  # fmt: skip
     is_spec = kernel.endswith((".yaml", ".yml"))
-    verb.run_tuning(part("einsum.verb").plan_task(work) if is_spec else work, verb.Options(**options))
+    tuning.run_tuning(part("einsum.verb").plan_task(work) if is_spec else work, tuning.Options(**options))

@@ -12,7 +12,7 @@ import pickle
 from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, fields, replace
-from functools import partial
+from functools import cached_property, partial
 from hashlib import sha256
 from itertools import takewhile
 
@@ -22,7 +22,7 @@ from ..machine import Machine
 from ..timing import MODEL_VERSION
 from ..tune.carrying_out import Options, carried_out
 from ..tune.executors import Task, release
-from ..tune.objective import Case, KernelObjective, constants_of, known_goals, pruned
+from ..tune.objective import Case, KernelObjective, Objective, known_goals, pruned
 from ..tune.outcome import PRUNED, Outcome
 from ..tune.samplers import Climb
 from ..tune.space import Point, Space, choices
@@ -107,7 +107,7 @@ class PlanTask(Task):
         return PlanObjective(pickle.loads(self.plans), self.goals)
 
 
-class PlanObjective:
+class PlanObjective(Objective):
     """The predicted latency of an Einsum compiled with other choices than those of the rules.
 
     Choices that compile to the same kernel are judged once.
@@ -121,25 +121,18 @@ class PlanObjective:
 
     def __init__(self, plans: Plans, goals: Sequence[str] = ("latency",)) -> None:
         self.goals, self._plans = known_goals(goals), plans
-        rules, spec = plans.rules, plans.rules.spec
-        self.name, self.spelling = rules.name, rules.dialect
-        mapping = (spec.partitioning, spec.loop_order, spec.spacetime, spec.fusion, spec.placements)
-        key = (rules.source, rules.cascade.steps, mapping, rules.target, plans.most, release(), MODEL_VERSION)
-        self.digest = sha256(repr(key).encode()).hexdigest()[:16]
-        self.machine: Machine = rules.machine
+        self.name, self.spelling, self.machine = plans.rules.name, plans.rules.dialect, plans.rules.machine
         # what judges the kernels that choices compile to, and by their text; None of one that is too long
         self._known: dict[Knobs, KernelObjective | None] = {}
         self._texts: dict[str, KernelObjective] = {}
 
-    @property
-    def target(self) -> str:
-        """The chip, as results call it."""
-        return self.machine.label
-
-    @property
-    def constants(self) -> str:
-        """What names the chip's constants."""
-        return constants_of(self.machine)
+    @cached_property
+    def digest(self) -> str:
+        """The rules' kernel and its cascade, the mapping, the chip, the release and the model's version."""
+        rules, spec = self._plans.rules, self._plans.rules.spec
+        mapping = (spec.partitioning, spec.loop_order, spec.spacetime, spec.fusion, spec.placements)
+        key = (rules.source, rules.cascade.steps, mapping, rules.target, self._plans.most, release())
+        return sha256(repr((*key, MODEL_VERSION)).encode()).hexdigest()[:16]
 
     def begins(self, space: Space) -> Point | None:
         """What the rules choose, as a point of a space; None if it is none."""

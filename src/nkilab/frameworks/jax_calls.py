@@ -61,14 +61,9 @@ class JaxKernel(WrappedKernel):
         self._functions: dict[Any, Callable[..., Any]] = {}
 
     def __reduce__(self) -> tuple[Any, ...]:
-        backward_rule = self._backward
-        return JaxKernel, (
-            self.kernel,
-            backward_rule.function,
-            backward_rule.saves,
-            self._vmap_method,
-            self._outlines.reuse,
-        )
+        rule = self._backward
+        made_of = self.kernel, rule.function, rule.saves, self._vmap_method, self._outlines.reuse
+        return JaxKernel, made_of
 
     def __repr__(self) -> str:
         return f"<jax function of nki kernel {self.kernel.name}>"

@@ -16,7 +16,6 @@ from . import common_rules
 from .costs import MIN_INTERVAL_CYCLES, transfer_step
 from .declare import EVERY_DTYPE, Attr, Example, Immediate, In, Instruction, Out, Spelled, Step, rule
 
-SENDRECV = "nki.isa.sendrecv"
 BARRIER = "nki.isa.core_barrier"
 ENGINES = ("gpsimd", "tensor", "vector", "scalar")
 # elements of a partition that GpSimdE's own DMA swaps at once: 1024 bytes of 32-bit types, 512 of 16-bit and
@@ -56,7 +55,6 @@ class Sendrecv(Instruction):
     Through GpSimdE's own DMA (`dma_engine`) a partition holds at most 256 elements.
     """
 
-    source = SENDRECV
     engines = ("dma",)
     src = In("P F*", ("sbuf",), EVERY_DTYPE)
     dst = Out("P F*", ("sbuf",), EVERY_DTYPE)
@@ -74,20 +72,16 @@ class Sendrecv(Instruction):
     chip_has_it = common_rules.chip_has_it(3, "sendrecv needs NeuronCore-v3 or newer, which trn1 is not")
 
     @rule(
-        "dst and src have different types; they must have the same",
-        source=", constraints",
-        broken_by={"src.dtype": "bfloat16"},
-        hint="cast one of them with tensor_copy first",
-    )
+        "dst and src have different types; they must have the same", source=", constraints",
+        broken_by={"src.dtype": "bfloat16"}, hint="cast one of them with tensor_copy first",
+    )  # fmt: skip
     def types_agree(self) -> bool:
         return self.dst.dtype is self.src.dtype
 
     @rule(
-        "dst and src have different shapes; they must have the same",
-        source=", constraints",
-        broken_by={"src.shape": (16, 4, 4)},
-        hint="reshape one of them",
-    )
+        "dst and src have different shapes; they must have the same", source=", constraints",
+        broken_by={"src.shape": (16, 4, 4)}, hint="reshape one of them",
+    )  # fmt: skip
     def shapes_agree(self) -> bool:
         return self.dst.shape == self.src.shape
 
@@ -116,7 +110,6 @@ class CoreBarrier(Instruction):
     What a core wrote to `data` before is there for all cores afterwards. Only `engine` waits.
     """
 
-    source = BARRIER
     engines = ENGINES
     # Read and written, so that it stands between the accesses before and after. The page asks for shared HBM;
     # published kernels that the vendor compiles also pass a tile in SBUF

@@ -19,20 +19,9 @@ from ..machine import Span
 from ..tiles.convert import cast, store, widen
 from ..tiles.tile import HBM
 from . import common_rules
-from .declare import (
-    ANY_DTYPE,
-    EVERY_DTYPE,
-    Example,
-    Flag,
-    Immediate,
-    In,
-    Instruction,
-    Out,
-    Rule,
-    Spelled,
-    Step,
-    rule,
-)
+from .attributes import Flag, Immediate, Spelled
+from .declaration_parts import Example, Step
+from .declare import ANY_DTYPE, EVERY_DTYPE, In, Instruction, Out, Rule, rule
 from .links import GATHER, REDUCE, exchanging, gathering, passing
 from .operators import operator_named
 
@@ -75,50 +64,30 @@ class Collective(Instruction, is_abstract=True):
         return brought
 
 
-def agreeing_types() -> Rule:
-    """src and dst of a collective have one type."""
-    return common_rules.types_agree(
-        "src",
-        "dst",
-        "src and dst have different types; they must have the same",
-        broken_by={"src.dtype": "bfloat16"},
-        hint=CAST,
-    )
+TYPES_AGREE = common_rules.types_agree(
+    "src", "dst", "src and dst have different types; they must have the same",
+    broken_by={"src.dtype": "bfloat16"}, hint=CAST,
+)  # fmt: skip
+# the operator is one that collectives reduce with
+OP_REDUCES = Rule(
+    "op is not add, minimum or maximum", ", op", {"op": "multiply"}, lambda form: form.op.name in REDUCING
+)
 
 
 def _memories_agree(**changes: Any) -> Rule:
     """src and dst lie in one memory; `changes` are what else the counterexample needs."""
-
-    @rule(
-        "src and dst lie in two memories; a collective stays in hbm or in sbuf",
-        broken_by={"src.memory": "sbuf", **changes},
-    )
-    def memories_agree(form: Any) -> bool:
-        return form.src.memory == form.dst.memory
-
-    return memories_agree
-
-
-def _op_reduces() -> Rule:
-    """The operator is one that collectives reduce with."""
-
-    @rule("op is not add, minimum or maximum", source=", op", broken_by={"op": "multiply"})
-    def op_reduces(form: Any) -> bool:
-        return form.op.name in REDUCING
-
-    return op_reduces
+    return Rule(
+        "src and dst lie in two memories; a collective stays in hbm or in sbuf", "",
+        {"src.memory": "sbuf", **changes}, lambda form: form.src.memory == form.dst.memory,
+    )  # fmt: skip
 
 
 def _axis_is_the_first(what: str) -> Rule:
     """Parts follow each other along the first axis."""
-
-    @rule(
-        f"collective_dim is 1; of {what} it is 0", source=", collective_dim", broken_by={"collective_dim": 1}
-    )
-    def axis_is_served(form: Any) -> bool:
-        return form.collective_dim == 0
-
-    return axis_is_served
+    return Rule(
+        f"collective_dim is 1; of {what} it is 0", ", collective_dim", {"collective_dim": 1},
+        lambda form: form.collective_dim == 0,
+    )  # fmt: skip
 
 
 def members_only(members: tuple[int, ...], *arrays: Any) -> Brought:
@@ -144,17 +113,14 @@ class AllReduce(Collective):
     In float32, in the order of the group, rounded once.
     """
 
-    source = f"{PAGE}.all_reduce"
     src = In("*", BOTH, NUMBERS)
     dst = Out("*", BOTH, NUMBERS)
     op = Spelled(operator_named, "add, minimum, maximum")
     example = Example({"src": [[1, 2], [3, 4]]}, {"dst": [[2, 4], [6, 8]]}, {"op": "add", **_PAIR})
 
-    op_reduces = _op_reduces()
-
+    op_reduces = OP_REDUCES
     memories_agree = _memories_agree()
-
-    types_agree = agreeing_types()
+    types_agree = TYPES_AGREE
 
     @rule("src and dst have different shapes; they must have the same", broken_by={"src.shape": (16, 8)})
     def shapes_agree(self) -> bool:
@@ -179,7 +145,6 @@ class AllReduce(Collective):
 class AllGather(Collective):
     """Put src of all ranks of a group side by side along an axis, in the order of the group, in every dst."""
 
-    source = f"{PAGE}.all_gather"
     src = In("*", BOTH, EVERY_DTYPE)
     dst = Out("*", BOTH, EVERY_DTYPE)
     collective_dim = Spelled(_axis, "0, or 1 in sbuf")
@@ -189,8 +154,7 @@ class AllGather(Collective):
     )
 
     memories_agree = _memories_agree()
-
-    types_agree = agreeing_types()
+    types_agree = TYPES_AGREE
 
     @rule(
         "collective_dim is 1; of tensors in hbm it is 0",
@@ -247,7 +211,6 @@ class ReduceScatter(Collective):
     In float32, in the order of the group, rounded once.
     """
 
-    source = f"{PAGE}.reduce_scatter"
     src = In("*", BOTH, NUMBERS)
     dst = Out("*", BOTH, NUMBERS)
     collective_dim = Spelled(_axis, "0")
@@ -257,12 +220,9 @@ class ReduceScatter(Collective):
         {"src": [[1, 2], [3, 4]]}, {"dst": [[2, 4]]}, {"collective_dim": 0, "op": "add", **_PAIR}
     )
 
-    op_reduces = _op_reduces()
-
+    op_reduces = OP_REDUCES
     memories_agree = _memories_agree()
-
-    types_agree = agreeing_types()
-
+    types_agree = TYPES_AGREE
     axis_is_served = _axis_is_the_first("a reduce_scatter")
 
     @rule(
@@ -292,14 +252,12 @@ class ReduceScatter(Collective):
 class AllToAll(Collective):
     """Send each rank of a group its part of src along the first axis; dst has the parts in their order."""
 
-    source = f"{PAGE}.all_to_all"
     src = In("*", HBM_ONLY, EVERY_DTYPE)
     dst = Out("*", HBM_ONLY, EVERY_DTYPE)
     collective_dim = Spelled(_axis, "0")
     example = Example({"src": [[1, 2], [3, 4]]}, {"dst": [[1, 2], [1, 2]]}, {"collective_dim": 0, **_PAIR})
 
-    types_agree = agreeing_types()
-
+    types_agree = TYPES_AGREE
     axis_is_served = _axis_is_the_first("an all_to_all")
 
     @rule(
@@ -332,7 +290,6 @@ class CollectivePermute(Collective):
     `sender` is the place of that rank in the group; `is_implicit` is a ring that the group makes.
     """
 
-    source = f"{PAGE}.collective_permute"
     # in sbuf the implicit form alone, which stands in a ring
     src = In("*", BOTH, EVERY_DTYPE)
     dst = Out("*", BOTH, EVERY_DTYPE)
@@ -349,8 +306,7 @@ class CollectivePermute(Collective):
         return self.is_implicit or self.src.memory == HBM == self.dst.memory
 
     memories_agree = _memories_agree(is_implicit=True)
-
-    types_agree = agreeing_types()
+    types_agree = TYPES_AGREE
 
     @rule("src and dst hold different numbers of elements", broken_by={"src.shape": (16, 8)})
     def sizes_agree(self) -> bool:
@@ -373,7 +329,6 @@ class CollectivePermuteImplicitReduce(Collective):
     In float32, rounded once. `sender` is the place in the group of the rank before.
     """
 
-    source = f"{PAGE}.collective_permute_implicit_reduce"
     src0 = In("*", BOTH, NUMBERS)
     src1 = In("*", BOTH, NUMBERS)
     dst = Out("*", BOTH, NUMBERS)
@@ -381,7 +336,7 @@ class CollectivePermuteImplicitReduce(Collective):
     sender = Immediate(0, "the place in the group of the rank that sends")
     example = Example({"src0": [[1, 2]], "src1": [[10, 20]]}, {"dst": [[11, 22]]}, {"op": "add", **_PAIR})
 
-    op_reduces = _op_reduces()
+    op_reduces = OP_REDUCES
 
     @rule(
         "src0, src1 and dst lie in two memories; a collective stays in hbm or in sbuf",

@@ -5,16 +5,16 @@ from __future__ import annotations
 from functools import cached_property
 from typing import Any
 
+from msgspec.structs import replace
+
 from ..tiles.convert import cast, store, widen
 from . import common_rules
 from .costs import engine_step, transfer_step
 from .declare import Attr, Example, Flag, In, Instruction, Out, Spelled, Step, rule
-from .elementwise import optional_operator
+from .elementwise import TensorCopy, optional_operator
 from .uses import Tile
 
-SOURCE = "nki.isa.dma_copy"
 DGE = "descriptor generation reference, mode selection"
-
 
 # a use whose rows are gathered at run time, as counterexamples write it
 ROWS = Tile((16, 1), "int32")
@@ -30,7 +30,6 @@ class DmaCopy(Instruction):
     left out.
     """
 
-    source = SOURCE
     engines = ("dma", "gpsimd")
     dst = Out("*", ("hbm", "sbuf"), rows=True)
     src = In("*", ("hbm", "sbuf", "psum"), rows=True)
@@ -43,30 +42,22 @@ class DmaCopy(Instruction):
     example = Example({"src": [[1, 2], [3, 4]]}, {"dst": [[1, 2], [3, 4]]})
 
     @rule(
-        "dst and src hold different numbers of elements",
-        source=", tile size",
-        broken_by={"src.shape": (16, 5)},
-        hint="slice both sides to the same size",
-    )
+        "dst and src hold different numbers of elements", source=", tile size",
+        broken_by={"src.shape": (16, 5)}, hint="slice both sides to the same size",
+    )  # fmt: skip
     def same_number_of_elements(self) -> bool:
         return self.dst.size == self.src.size
 
-    @rule(
-        "one type is packed and the other is not the same; packed elements are moved as they are",
-        broken_by={"dst.dtype": "float8_e4m3fn_x4", "src.dtype": "uint32"},
-        hint="view one side as the type of the other",
+    packed_types_agree = replace(
+        TensorCopy.packed_types_agree,
+        sentence="one type is packed and the other is not the same; packed elements are moved as they are",
     )
-    def packed_types_agree(self) -> bool:
-        dst, src = self.dst.dtype, self.src.dtype
-        return dst is src or not (dst.is_packed or src.is_packed)
 
     @rule(
         "dge_mode is hwdge and the types of dst and src differ; "
         "the hardware descriptor generator does not cast",
-        source=", dge_mode",
-        broken_by={"src.dtype": "bfloat16", "dge_mode": "hwdge"},
-        chips=("trn2", "trn3"),
-    )
+        source=", dge_mode", broken_by={"src.dtype": "bfloat16", "dge_mode": "hwdge"}, chips=("trn2", "trn3"),
+    )  # fmt: skip
     def hardware_descriptors_do_not_cast(self) -> bool:
         return self.dge_mode != "hwdge" or self.dst.dtype is self.src.dtype
 
@@ -88,11 +79,9 @@ class DmaCopy(Instruction):
 
     @rule(
         "dge_mode is hwdge and indices choose the rows; only software descriptors gather and scatter",
-        source=DGE,
-        broken_by={"src.memory": "hbm", "src.index": ROWS, "dge_mode": "hwdge"},
-        hint="leave dge_mode out, or pass nisa.dge_mode.swdge",
-        chips=("trn2", "trn3"),
-    )
+        source=DGE, broken_by={"src.memory": "hbm", "src.index": ROWS, "dge_mode": "hwdge"},
+        hint="leave dge_mode out, or pass nisa.dge_mode.swdge", chips=("trn2", "trn3"),
+    )  # fmt: skip
     def only_software_descriptors_gather(self) -> bool:
         return self.dge_mode != "hwdge" or not (self.dst.is_gathered or self.src.is_gathered)
 

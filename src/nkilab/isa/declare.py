@@ -106,10 +106,10 @@ def Several(axes: str, memories: Sequence[str], most: int, *, rows: bool = False
     return Operand(tuple(axes.split()), tuple(memories), ANY_DTYPE, most=most, takes_rows=rows)
 
 
-def OptionalOut(axes: str, memories: Sequence[str] = ON_CHIP, dtypes: Sequence[str] = ANY_DTYPE) -> Any:
-    """Declare a second result, which the caller may leave out."""
+def OptionalOut(axes: str, dtypes: Sequence[str] = ANY_DTYPE) -> Any:
+    """Declare a second result, on chip, which the caller may leave out."""
     return Operand(
-        tuple(axes.split()), tuple(memories), tuple(dtypes), is_written=True, is_optional=True, default=None
+        tuple(axes.split()), ON_CHIP, tuple(dtypes), is_written=True, is_optional=True, default=None
     )
 
 
@@ -136,6 +136,7 @@ class Rule(Struct, frozen=True):
     hint: str = ""  # one thing to do, or ""
     key: str = ""  # under which AWS documents the error, or ""
     chips: tuple[str, ...] = ()  # on which the counterexample breaks it; all if empty
+    name: str = ""  # that the declaration of the instruction gives it
 
 
 def rule(
@@ -155,6 +156,7 @@ class CallRule(Struct, frozen=True):
     holds: Callable[..., bool]
     hint: str = ""
     numbers: tuple[str, ...] = ()
+    name: str = ""  # as of `Rule`
 
 
 def call_rule(
@@ -168,9 +170,10 @@ def call_rule(
 R = TypeVar("R", Rule, CallRule)
 
 
-def _with_page(rule: R, page: str) -> R:
-    """A rule whose source names the page of its instruction, where the declaration leaves that out."""
-    return replace(rule, source=page + rule.source) if rule.source[:2] in ("", ", ") else rule
+def _declared(name: str, rule: R, page: str) -> R:
+    """A rule with its name, whose source names the page of its instruction where it leaves that out."""
+    source = page + rule.source if rule.source[:2] in ("", ", ") else rule.source
+    return replace(rule, name=name, source=source)
 
 
 class Instruction:
@@ -183,7 +186,7 @@ class Instruction:
     name: ClassVar[str]
     # the module of `nki` that has it
     module: ClassVar[str] = "isa"
-    source: ClassVar[str]
+    source: ClassVar[str]  # its page; that of its name where a declaration says nothing
     example: ClassVar[Example]
     engines: ClassVar[tuple[str, ...]]
     limits: ClassVar[tuple[Limit, ...]] = ()
@@ -220,16 +223,19 @@ class Instruction:
         shared = {k: v for base in bases for k, v in vars(base).items() if k not in own}
         # what abstract bases say stands behind a declaration's own operands and attributes, before its values
         body = {k: v for k, v in own.items() if not (shared and isinstance(v, Value))} | shared | own
-        parts = {"docstring": "__doc__", "source": "source", "example": "example", "compute": "compute",
-                 "cost": "cost", "engines": "engines"}  # fmt: skip
+        parts = {"docstring": "__doc__"} | {p: p for p in ("example", "compute", "cost", "engines")}
         missing = [part for part, key in parts.items() if not body.get(key)]
         if missing:
             raise TypeError(f"{cls.__name__} declares no {', '.join(missing)}")
+        cls.name = "".join("_" + c.lower() if c.isupper() else c for c in cls.__name__).lstrip("_")
+        cls.source = body.get("source", f"nki.{cls.module}.{cls.name}")
         cls.operands = {k: v for k, v in body.items() if isinstance(v, Operand)}
         cls.attributes = {k: v for k, v in body.items() if isinstance(v, Attribute)}
         cls.values = {k: v for k, v in body.items() if isinstance(v, Value)}
-        cls.rules = tuple(_with_page(v, cls.source) for v in body.values() if isinstance(v, Rule))
-        cls.call_rules = tuple(_with_page(v, cls.source) for v in body.values() if isinstance(v, CallRule))
+        cls.rules = tuple(_declared(k, v, cls.source) for k, v in body.items() if isinstance(v, Rule))
+        cls.call_rules = tuple(
+            _declared(k, v, cls.source) for k, v in body.items() if isinstance(v, CallRule)
+        )
         has_partitions = any("P" in spec.axes for spec in cls.operands.values())
         if has_partitions and all(limit.axis != "P" for limit in cls.limits):
             cls.limits = (PARTITIONS, *cls.limits)
@@ -240,7 +246,6 @@ class Instruction:
         hidden = {k for k, v in cls.operands.items() if v.memories == (REGISTERS,)}
         members = [k for k, v in body.items() if isinstance(v, Operand | Attribute | Value)]
         cls.parameters = tuple(k for k in members if k not in hidden)
-        cls.name = "".join("_" + c.lower() if c.isupper() else c for c in cls.__name__).lstrip("_")
         REGISTRY[cls.name] = cls
 
     def __init__(self, machine: Machine, layouts: Sequence[Any], attributes: Sequence[Any]) -> None:

@@ -12,24 +12,11 @@ from ..tiles.convert import cast, store, widen
 from ..tiles.dtypes import BFLOAT16, FLOAT16, FLOAT32, INT32, UINT32, DType, integer_bounds
 from ..tiles.tile import PSUM, Layout
 from . import common_rules
+from .attributes import NUMBER, Attr, Flag, Immediate, Spelled
 from .common_rules import ALU as ALU
 from .costs import engine_step, one_input_step, two_input_step
-from .declare import (
-    EVERY_DTYPE,
-    NUMBER,
-    Attr,
-    Example,
-    Flag,
-    Immediate,
-    In,
-    Instruction,
-    Out,
-    ScalarOrVector,
-    Spelled,
-    Step,
-    call_rule,
-    rule,
-)
+from .declaration_parts import Example, Step
+from .declare import EVERY_DTYPE, In, Instruction, Out, ScalarOrVector, call_rule, rule
 from .declare import PARTITIONS as PARTITIONS
 from .operators import OPERATORS, Operator, apply, operator_named
 
@@ -98,7 +85,6 @@ class TensorTensor(Instruction):
     integers in SBUF runs on GpSimdE and is exact (it wraps around).
     """
 
-    source = "nki.isa.tensor_tensor"
     engines = ("vector", "gpsimd")
     dst = Out("P F*")
     data1 = In("P F*")
@@ -110,11 +96,9 @@ class TensorTensor(Instruction):
     one_input_in_sbuf = common_rules.one_input_in_sbuf("data1", "data2")
 
     @rule(
-        "op takes one input; tensor_tensor takes operators of two",
-        source=ALU,
-        broken_by={"op": "reciprocal"},
-        hint="use activation or tensor_scalar",
-    )
+        "op takes one input; tensor_tensor takes operators of two", source=ALU,
+        broken_by={"op": "reciprocal"}, hint="use activation or tensor_scalar",
+    )  # fmt: skip
     def operator_is_binary(self) -> bool:
         return not self.op.is_unary
 
@@ -123,11 +107,9 @@ class TensorTensor(Instruction):
         return not self.op.is_bitvec or all(map(is_integer, (self.dst, self.data1, self.data2)))
 
     @rule(
-        "it runs on gpsimd, which cannot reach psum",
-        broken_by={"op": "power", "data1.memory": "psum"},
-        hint="copy the operand to sbuf first",
-        key="err_unsupported_memory",
-    )
+        "it runs on gpsimd, which cannot reach psum", broken_by={"op": "power", "data1.memory": "psum"},
+        hint="copy the operand to sbuf first", key="err_unsupported_memory",
+    )  # fmt: skip
     def gpsimd_stays_in_sbuf(self) -> bool:
         return self.runs_on != "gpsimd" or PSUM not in memories(self.dst, self.data1, self.data2)
 
@@ -137,7 +119,7 @@ class TensorTensor(Instruction):
     def engine_knows_the_operator(self) -> bool:
         return not (self.op.name == "power" and self.engine == "vector")
 
-    operator_exists = common_rules.operator_exists("op")
+    operator_exists = common_rules.operators_exist("op")
 
     @cached_property
     def is_native_integer(self) -> bool:
@@ -190,7 +172,6 @@ class TensorScalar(Instruction):
     Operands are numbers or tiles [P, 1]. `reverse0` and `reverse1` put the operand on the left.
     """
 
-    source = "nki.isa.tensor_scalar"
     engines = ("vector", "scalar", "gpsimd")
     dst = Out("P F*")
     data = In("P F*")
@@ -267,7 +248,7 @@ class TensorScalar(Instruction):
         known = names in (("multiply", "add"), ("multiply", None), ("add", None))
         return known and self.machine.generation >= 3
 
-    operators_exist = common_rules.operators_exist("op0", "op1", broken="op0", operand0=1.0)
+    operators_exist = common_rules.operators_exist("op0", "op1", operand0=1.0)
 
     @cached_property
     def runs_on(self) -> str:
@@ -307,7 +288,6 @@ class ScalarTensorTensor(Instruction):
     `operand0` is a number or a tile [P, 1]; `operand1` has the size of `data`.
     """
 
-    source = "nki.isa.scalar_tensor_tensor"
     engines = ("vector",)
     dst = Out("P F*")
     data = In("P F*")
@@ -335,7 +315,7 @@ class ScalarTensorTensor(Instruction):
     def second_operator_is_binary(self) -> bool:
         return not self.op1.is_unary
 
-    operators_exist = common_rules.operators_exist("op0", "op1", broken="op0")
+    operators_exist = common_rules.operators_exist("op0", "op1")
 
     def compute(self, dst: Any, data: Any, operand0: Any, operand1: Any) -> None:
         data, operand1 = as_shape(data, dst.shape), as_shape(operand1, dst.shape)
@@ -358,7 +338,6 @@ class TensorCopy(Instruction):
     VectorE and GpSimdE copy equal types bit for bit; ScalarE of trn1 goes through float32 always.
     """
 
-    source = "nki.isa.tensor_copy"
     engines = ("vector", "scalar", "gpsimd")
     dst = Out("P F*", dtypes=EVERY_DTYPE)
     src = In("P F*", dtypes=EVERY_DTYPE)
@@ -391,7 +370,6 @@ class TensorCopy(Instruction):
 class Reciprocal(Instruction):
     """Invert each element in float32: dst = 1 / data."""
 
-    source = "nki.isa.reciprocal"
     engines = ("vector",)
     dst = Out("P F*")
     data = In("P F*")
@@ -410,7 +388,6 @@ class Reciprocal(Instruction):
 class Memset(Instruction):
     """Fill a tile with a constant, rounded to its type."""
 
-    source = "nki.isa.memset"
     engines = ("vector", "gpsimd")
     dst = Out("P F*", dtypes=EVERY_DTYPE)
     value = Immediate()

@@ -9,26 +9,13 @@ import numpy as np
 from ..tiles.convert import store, widen
 from . import common_rules
 from .accumulators import accumulated, read_out, read_step
+from .attributes import NUMBER, Attr, Flag, Spelled
 from .costs import engine_step
-from .declare import (
-    NUMBER,
-    Attr,
-    Example,
-    Flag,
-    In,
-    Instruction,
-    OptionalOut,
-    Out,
-    ScalarOrVector,
-    Spelled,
-    Step,
-    rule,
-)
+from .declaration_parts import Example, Step
+from .declare import In, Instruction, OptionalOut, Out, ScalarOrVector, rule
 from .elementwise import as_column, as_shape, widen_operand
 from .operators import OPERATORS, apply, operator_named
 
-REDUCE = "nki.isa.tensor_scalar_reduce"
-EXPONENTIAL = "nki.isa.exponential"
 REDUCTIONS = ("add", "multiply", "maximum", "minimum")
 EXP_FLOATS = ("float32", "bfloat16", "float16", "float8_e4m3", "float8_e5m2")
 EXP_INTEGERS = ("int8", "int16", "int32", "uint8", "uint16")
@@ -43,7 +30,6 @@ class TensorScalarReduce(Instruction):
     `reduce_res_negate`.
     """
 
-    source = REDUCE
     engines = ("vector",)
     registers = "vector"
     dst = Out("P F*")
@@ -91,7 +77,7 @@ class TensorScalarReduce(Instruction):
     def initial_value_is_read(self) -> bool:
         return self.reduce_cmd == "load_reduce" or self.reduce_init is None
 
-    operator_exists = common_rules.operator_exists("op0")
+    operator_exists = common_rules.operators_exist("op0")
 
     def compute(
         self, dst: Any, data: Any, operand0: Any, reduce_res: Any, reduce_init: Any, registers: Any
@@ -119,7 +105,6 @@ class Exponential(Instruction):
     `reduce_init`, or leaves as it is, and which `reduce_res` reads out; idle leaves the registers unknown.
     """
 
-    source = EXPONENTIAL
     engines = ("vector",)
     registers = "vector"
     dst = Out("P F*", dtypes=(*EXP_FLOATS, "tfloat32", *EXP_INTEGERS))
@@ -135,7 +120,6 @@ class Exponential(Instruction):
     )
 
     chip_has_it = common_rules.chip_has_it(4, "it exists from trn3 on")
-
     registers_are_known = common_rules.registers_are_known(', "Accumulator behavior"')
 
     @rule(

@@ -48,7 +48,6 @@ class LocalGather(Instruction):
     the hardware gives anything there.
     """
 
-    source = "nki.isa.local_gather"
     engines = ("gpsimd",)
     mixes = "P"
     dst = Out("P D*", ("sbuf",))
@@ -93,11 +92,9 @@ class LocalGather(Instruction):
         return 1 <= self.indices <= CORE_PARTITIONS * self.sizes["I*"]
 
     @rule(
-        "there are more than 4096 indices per GpSimd core",
-        source=", tile size",
-        broken_by={"I": 257, "D": 4112},
-        hint="split the indices over several calls",
-    )
+        "there are more than 4096 indices per GpSimd core", source=", tile size",
+        broken_by={"I": 257, "D": 4112}, hint="split the indices over several calls",
+    )  # fmt: skip
     def indices_fit_the_core(self) -> bool:
         return self.indices <= 4096
 
@@ -147,7 +144,6 @@ class NcNGather(Instruction):
     Beyond the end of a row it gives NaN or the smallest integer; the hardware gives anything there.
     """
 
-    source = "nki.isa.nc_n_gather"
     engines = ("gpsimd",)
     dst = Out("P I*", ("sbuf",))
     data = In("P F*", ("sbuf",))
@@ -190,7 +186,6 @@ class Topk(Instruction):
     comes first is taken first.
     """
 
-    source = "nki.isa.topk"
     engines = ("gpsimd",)
     mixes = "P"
     val_dst = Out("P K*", ("sbuf",), ("bfloat16",))

@@ -48,7 +48,6 @@ class Iota(Instruction):
     Computed in 32-bit integers, which wrap around, and cast to the type of dst.
     """
 
-    source = "nki.isa.iota"
     engines = ("gpsimd",)
     dst = Out("P F*", ("sbuf",))
     pattern = Spelled(access_pattern, "a list of up to four [step, count]")
@@ -62,8 +61,7 @@ class Iota(Instruction):
         dtypes={"dst": "int32"},
     )
 
-    pattern_has_up_to_four_axes = common_rules.pattern_has_up_to_four_axes()
-
+    pattern_has_up_to_four_axes = common_rules.PATTERN_HAS_UP_TO_FOUR_AXES
     pattern_fills_dst = common_rules.pattern_fills_dst()
 
     @call_rule("offset or channel_multiplier is not an int32", broken_by={"offset": 2**40})

@@ -96,8 +96,6 @@ def _values(dtype: DType) -> np.ndarray:
     return np.arange(256, dtype=np.uint8).view(_EIGHT_BITS[dtype].storage).astype(np.float32)
 
 
-QUANTIZE = "nki.isa.quantize_mx"
-MATMUL = "nki.isa.nc_matmul_mx"
 SCALES = "MXFP matrix multiplication guide, scale tensor"
 PACKING = "MXFP matrix multiplication guide, packing scale values"
 EIGHT_BITS = ("float8_e4m3fn_x4", "float8_e5m2_x4")
@@ -169,11 +167,9 @@ def _scale_rules(*, data_axis: str, scale: str, scale_axis: str) -> tuple[Rule, 
         return all(layout.start_partition % QUADRANT in STARTS for layout, _ in self.scaled())
 
     @rule(
-        "scales lie in another quadrant than their data",
-        source=SCALES,
-        broken_by={f"{scale}.start": 32},
+        "scales lie in another quadrant than their data", source=SCALES, broken_by={f"{scale}.start": 32},
         hint="put the scales of partitions 32 to 63 at partition 32, 36, 40 or 44",
-    )
+    )  # fmt: skip
     def scales_lie_by_their_data(self: Any) -> bool:
         return all(
             layout.start_partition // QUADRANT == data.start_partition // QUADRANT
@@ -194,7 +190,6 @@ class QuantizeMx(Instruction):
     choice: an infinity saturates, a NaN stays NaN, and both count as the largest exponent.
     """
 
-    source = QUANTIZE
     engines = ("vector",)
     dst = Out("P G*", ("sbuf",), EIGHT_BITS)
     src = In("P F*", ("sbuf",), ("bfloat16", "float16"))
@@ -262,7 +257,6 @@ class NcMatmulMx(Instruction):
     each quadrant are read, or [P / 8, F] where the data have 32 partitions.
     """
 
-    source = MATMUL
     engines = ("tensor",)
     accumulates = True
     dst = Out("M N*", ("psum",), ("float32", "bfloat16"))

@@ -12,24 +12,13 @@ from ..tiles.tile import Layout
 from . import common_rules
 from .accumulators import read_out
 from .activations import ACTIVATIONS, Activation, activation_named, applied
+from .attributes import Attr, Flag, Spelled
 from .costs import engine_step
-from .declare import (
-    Attr,
-    Example,
-    Flag,
-    In,
-    Instruction,
-    OptionalOut,
-    Out,
-    ScalarOrVector,
-    Spelled,
-    Step,
-    rule,
-)
+from .declaration_parts import Example, Step
+from .declare import In, Instruction, OptionalOut, Out, ScalarOrVector, rule
 from .elementwise import as_column, as_shape, optional_operator, widen_operand
 from .operators import Operator, apply, operator_named
 
-SOURCE = "nki.isa.activate2"
 # multiplies what is below 0 by relu_param, which only activate2 has
 PRELU = Activation("prelu", lambda x: x)
 REDUCTIONS = {"add": 0.0, "maximum": -np.inf, "minimum": np.inf, "abs_max": 0.0, "abs_min": np.inf}
@@ -52,7 +41,8 @@ def _stage(spelled: Any) -> str:
     name = operator_named(spelled).name
     if name not in ("multiply", "add", "subtract"):
         raise RuleError(
-            f"a stage is {name}; it must be one of multiply, add, subtract, bypass", source=SOURCE
+            f"a stage is {name}; it must be one of multiply, add, subtract, bypass",
+            source="nki.isa.activate2",
         )
     return name
 
@@ -77,7 +67,6 @@ class Activate2(Instruction):
     reads it out. All of it is float32, rounded once.
     """
 
-    source = SOURCE
     engines = ("scalar",)
     registers = "scalar"
     dst = Out("P F*")
@@ -137,11 +126,9 @@ class Activate2(Instruction):
         return self.reduce_op is None or self.reduce_op.name in REDUCTIONS
 
     @rule(
-        "reduce_cmd reduces and reduce_op is missing",
-        source=", reduce_cmd",
-        broken_by={"reduce_cmd": "reset_reduce", "reduce_op": None},
-        hint="give reduce_op=nl.add",
-    )
+        "reduce_cmd reduces and reduce_op is missing", source=", reduce_cmd",
+        broken_by={"reduce_cmd": "reset_reduce", "reduce_op": None}, hint="give reduce_op=nl.add",
+    )  # fmt: skip
     def reduction_has_an_operator(self) -> bool:
         return self.reduce_op is not None or self.reduce_cmd in ("idle", "reset")
 

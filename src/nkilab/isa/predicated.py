@@ -12,23 +12,18 @@ from ..tiles.tile import PSUM, Layout
 from . import common_rules
 from .accumulators import SOURCE as ACCUMULATORS
 from .accumulators import accumulated, read_out
+from .attributes import NUMBER, Attr, Flag, Immediate, Spelled
 from .costs import engine_step
+from .declaration_parts import Example, Step
 from .declare import (
     ANY_DTYPE,
     FLOATS,
-    NUMBER,
     Argument,
-    Attr,
-    Example,
-    Flag,
-    Immediate,
     In,
     Instruction,
     OptionalOut,
     Out,
     ScalarOrVector,
-    Spelled,
-    Step,
     UsedElements,
     call_rule,
     rule,
@@ -65,7 +60,6 @@ class TensorCopyPredicated(Instruction):
     Ranks may differ as long as partitions and elements per partition agree.
     """
 
-    source = "nki.isa.tensor_copy_predicated"
     engines = ("vector",)
     decided_by = "predicate"
     dst = Out("P F*")
@@ -119,7 +113,6 @@ class SelectReduce(Instruction):
     leaves the registers unknown.
     """
 
-    source = "nki.isa.select_reduce"
     engines = ("vector",)
     registers = "vector"
     dst = Out("P F*")
@@ -139,9 +132,7 @@ class SelectReduce(Instruction):
     )
 
     one_input_in_sbuf = common_rules.one_input_in_sbuf("on_true", "predicate", ", memory constraints")
-
-    reduction_is_maximum = common_rules.reduction_is_maximum()
-
+    reduction_is_maximum = common_rules.REDUCTION_IS_MAXIMUM
     registers_are_known = common_rules.registers_are_known(ACCUMULATORS)
 
     def used_elements(self, *arguments: Argument) -> UsedElements:
@@ -181,7 +172,6 @@ class RangeSelect(Instruction):
     registers, which `reduce_res` reads out; idle leaves the registers unknown.
     """
 
-    source = "nki.isa.range_select"
     engines = ("vector",)
     registers = "vector"
     dst = Out("P F*")
@@ -218,8 +208,7 @@ class RangeSelect(Instruction):
     def filling_is_the_lowest(self) -> bool:
         return self.on_false_value == FP32_MIN
 
-    reduction_is_maximum = common_rules.reduction_is_maximum()
-
+    reduction_is_maximum = common_rules.REDUCTION_IS_MAXIMUM
     registers_are_known = common_rules.registers_are_known(ACCUMULATORS, reduce_cmd="idle")
 
     @call_rule("range_start is not a whole number", broken_by={"range_start": 0.5})

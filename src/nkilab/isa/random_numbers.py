@@ -18,22 +18,10 @@ import numpy as np
 from ..tiles.convert import store
 from ..tiles.tile import PSUM
 from . import common_rules
+from .attributes import NUMBER, Attr
 from .costs import engine_step
-from .declare import (
-    FLOATS,
-    NUMBER,
-    Attr,
-    Example,
-    In,
-    Instruction,
-    Out,
-    Registers,
-    Rule,
-    ScalarOrVector,
-    Step,
-    call_rule,
-    rule,
-)
+from .declaration_parts import Example, Step
+from .declare import FLOATS, In, Instruction, Out, Registers, Rule, ScalarOrVector, call_rule, rule
 from .elementwise import as_column, as_shape, widen_operand
 
 WORDS = 6
@@ -115,7 +103,6 @@ class Dropout(Instruction):
     `prob` is a number or a tile [P, 1]: 0 keeps every element, 1 or more none.
     """
 
-    source = "nki.isa.dropout"
     engines = ("vector",)
     registers = "random"
     dst = Out("P F*")
@@ -153,7 +140,6 @@ class Rng(Instruction):
     VectorE continues the generators that set_rng_seed starts. The bits are not those of the hardware.
     """
 
-    source = "nki.isa.rng"
     engines = ("vector", "gpsimd")
     registers = "random"
     dst = Out("P F*", dtypes=INTEGERS)
@@ -164,11 +150,9 @@ class Rng(Instruction):
     gpsimd_stays_in_sbuf = common_rules.gpsimd_stays_in_sbuf("dst", source=", constraints")
 
     @rule(
-        "engine is gpsimd; on trn1 only vector makes random numbers",
-        source=", constraints",
-        broken_by={"engine": "gpsimd"},
-        chips=("trn1",),
-    )
+        "engine is gpsimd; on trn1 only vector makes random numbers", source=", constraints",
+        broken_by={"engine": "gpsimd"}, chips=("trn1",),
+    )  # fmt: skip
     def engine_has_a_generator(self) -> bool:
         return self.engine != "gpsimd" or self.machine.generation >= 3
 
@@ -192,7 +176,6 @@ class Rand2(Instruction):
     `min` and `max` are numbers or float32 tiles [P, 1]. The numbers are not those of the hardware.
     """
 
-    source = "nki.isa.rand2"
     engines = ("vector",)
     registers = "random"
     dst = Out("P F*", dtypes=UNIFORM_DTYPES)
@@ -231,11 +214,9 @@ def _engine_has_a_state() -> Rule:
     """The chip lets programs see the state of the engine's generators."""
 
     @rule(
-        "engine is vector; on trn2 only gpsimd has a visible state",
-        source=", constraints",
-        broken_by={"engine": "vector", "W": 24},
-        chips=("trn2",),
-    )
+        "engine is vector; on trn2 only gpsimd has a visible state", source=", constraints",
+        broken_by={"engine": "vector", "W": 24}, chips=("trn2",),
+    )  # fmt: skip
     def engine_has_a_state(form: Any) -> bool:
         return form.engine != "vector" or form.machine.generation >= 4
 
@@ -263,7 +244,6 @@ class RandSetState(Instruction):
     x, y, z, w, v and d of xorwow; their order on the hardware is not documented.
     """
 
-    source = "nki.isa.rand_set_state"
     engines = ("gpsimd", "vector")
     registers = "random"
     state = Registers()
@@ -298,7 +278,6 @@ class RandGetState(Instruction):
     The words are those that rand_set_state takes.
     """
 
-    source = "nki.isa.rand_get_state"
     engines = ("gpsimd", "vector")
     registers = "random"
     dst = Out("P W*", dtypes=("uint32",))
@@ -318,11 +297,9 @@ class RandGetState(Instruction):
     words_fill_the_state = _words_fill_the_state()
 
     @rule(
-        "engine is gpsimd, which cannot reach psum",
-        source=", constraints",
-        broken_by={"dst.memory": "psum"},
+        "engine is gpsimd, which cannot reach psum", source=", constraints", broken_by={"dst.memory": "psum"},
         key="err_unsupported_memory",
-    )
+    )  # fmt: skip
     def gpsimd_stays_in_sbuf(self) -> bool:
         return _state_engine(self) != "gpsimd" or self.dst.memory != PSUM
 
@@ -340,7 +317,6 @@ class SetRngSeed(Instruction):
     Equal seeds give equal numbers in rng, rand2 and dropout; they are not those of the hardware.
     """
 
-    source = "nki.isa.set_rng_seed"
     engines = ("vector",)
     registers = "random"
     state = Registers()

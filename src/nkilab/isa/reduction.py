@@ -36,7 +36,6 @@ class TensorReduce(Instruction):
     multiplies the result by -1. Bitwise operators work on integers as they are.
     """
 
-    source = "nki.isa.tensor_reduce"
     engines = ("vector",)
     dst = Out("P R*")
     op = Spelled(operator_named, ", ".join(n for n, o in OPERATORS.items() if o.reduces))
@@ -90,7 +89,7 @@ class TensorReduce(Instruction):
     def only_arithmetic_negates(self) -> bool:
         return not (self.negate and self.op.is_bitvec)
 
-    operator_exists = common_rules.operator_exists("op")
+    operator_exists = common_rules.operators_exist("op")
 
     @classmethod
     def fresh(cls, layouts: Mapping[str, Any], attributes: Mapping[str, Any]) -> Fresh:

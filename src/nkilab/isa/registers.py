@@ -29,7 +29,6 @@ def _one_element(layout: Any) -> bool:
 class RegisterMove(Instruction):
     """Put a constant integer or another register's value into a register: dst = src."""
 
-    source = "nki.isa.register_move"
     engines = ("sync",)
     dst = Out("*", (SEQUENCER,), ("int32",))
     src = In("*", (SEQUENCER,), ("int32",), number=True)
@@ -49,7 +48,6 @@ class RegisterLoad(Instruction):
     Floats are rounded to the nearest integer; other integers keep their lowest 32 bits.
     """
 
-    source = "nki.isa.register_load"
     engines = ("sync",)
     dst = Out("*", (SEQUENCER,), ("int32",))
     src = In("*", ("sbuf", "hbm"), SCALAR_BITS)
@@ -57,11 +55,9 @@ class RegisterLoad(Instruction):
     example = Example({"src": [[3]]}, {"dst": [3]}, dtypes={"dst": "int32", "src": "int32"})
 
     @rule(
-        "src does not have exactly one element",
-        source=", src",
-        broken_by={"src.shape": (1, 2)},
+        "src does not have exactly one element", source=", src", broken_by={"src.shape": (1, 2)},
         hint="index one element of it",
-    )
+    )  # fmt: skip
     def src_is_one_element(self) -> bool:
         return _one_element(self.src)
 
@@ -81,7 +77,6 @@ class RegisterStore(Instruction):
     A narrower integer gets the lowest bits.
     """
 
-    source = "nki.isa.register_store"
     engines = ("sync",)
     dst = Out("*", ("sbuf", "hbm"), SCALAR_BITS)
     src = In("*", (SEQUENCER,), ("int32",))
@@ -89,11 +84,9 @@ class RegisterStore(Instruction):
     example = Example({"src": [-5]}, {"dst": [[-5]]}, dtypes={"dst": "int32", "src": "int32"})
 
     @rule(
-        "dst does not have exactly one element",
-        source=", dst",
-        broken_by={"dst.shape": (1, 2)},
+        "dst does not have exactly one element", source=", dst", broken_by={"dst.shape": (1, 2)},
         hint="index one element of it",
-    )
+    )  # fmt: skip
     def dst_is_one_element(self) -> bool:
         return _one_element(self.dst)
 

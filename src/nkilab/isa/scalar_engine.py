@@ -10,23 +10,14 @@ from ..tiles.convert import store, widen
 from ..tiles.tile import Layout
 from .accumulators import read_out
 from .activations import ACTIVATIONS, activation_named, applied
+from .attributes import NUMBER, Attr, Spelled
 from .costs import engine_step
-from .declare import (
-    NUMBER,
-    Attr,
-    Example,
-    In,
-    Instruction,
-    OptionalOut,
-    Out,
-    ScalarOrVector,
-    Spelled,
-    Step,
-    rule,
-)
+from .declaration_parts import Example, Step
+from .declare import In, Instruction, OptionalOut, Out, ScalarOrVector, rule
 from .elementwise import as_column, as_shape, optional_operator, widen_operand
 
-SOURCE = "nki.isa.activation"
+# whose rules activation_reduce keeps, too
+PAGE = "nki.isa.activation"
 # any but tfloat32; Beta 1 takes fewer, which its spelling checks
 BIAS_DTYPES = ("float32", "float16", "bfloat16", "float8_e4m3", "float8_e5m2", "float8_e4m3fn",
                "int32", "int16", "int8", "uint32", "uint16", "uint8", "bool")  # fmt: skip
@@ -65,7 +56,6 @@ class Activation(Instruction):
     or adds to and `reduce_res` reads out. Inputs outside the documented range of a function give a warning.
     """
 
-    source = SOURCE
     engines = ("scalar",)
     registers = "scalar"
     dst = Out("P F*")
@@ -83,22 +73,16 @@ class Activation(Instruction):
     )
 
     @rule(
-        "scale is a tile that is not float32",
-        source=SOURCE,
-        broken_by={"scale.dtype": "bfloat16"},
-        hint="cast it with tensor_copy",
-        key="err_activation_scale_invalid_type",
-    )
+        "scale is a tile that is not float32", source=PAGE, broken_by={"scale.dtype": "bfloat16"},
+        hint="cast it with tensor_copy", key="err_activation_scale_invalid_type",
+    )  # fmt: skip
     def scale_is_float32(self) -> bool:
         return not isinstance(self.scale, Layout) or self.scale.dtype.name == "float32"
 
     @rule(
-        "bias is a number; on trn1 it is a tile [P, 1] but for copy",
-        source=SOURCE,
-        broken_by={"bias": 1.0},
-        chips=("trn1",),
-        hint="fill a tile [P, 1] with memset",
-    )
+        "bias is a number; on trn1 it is a tile [P, 1] but for copy", source=PAGE, broken_by={"bias": 1.0},
+        chips=("trn1",), hint="fill a tile [P, 1] with memset",
+    )  # fmt: skip
     def bias_is_a_tile_on_trn1(self) -> bool:
         # a copy takes a number alone there: kernels on trn1, NKI 0.6
         return self.bias is not NUMBER or self.machine.generation >= 3 or self.op.name == "copy"
@@ -136,7 +120,6 @@ class ActivationReduce(Instruction):
     The row sums replace what the registers held; they are read out by a second, short instruction.
     """
 
-    source = "nki.isa.activation_reduce"
     engines = ("scalar",)
     registers = "scalar"
     dst = Out("P F*")

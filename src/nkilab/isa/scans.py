@@ -14,8 +14,6 @@ from .declare import Attr, Example, Flag, In, Instruction, Out, ScalarOrVector, 
 from .elementwise import as_column, widen_operand
 from .operators import OPERATORS, Operator, apply, operator_named
 
-SCAN = "nki.isa.tensor_tensor_scan"
-CUMULATIVE = "nki.isa.tensor_scalar_cumulative"
 # All types but those of 32-bit integers, tfloat32 and bool.
 CUMULATIVE_DTYPES = ("float32", "bfloat16", "float16", "float8_e4m3", "float8_e5m2", "float8_e4m3fn",
                      "uint8", "uint16", "int8", "int16")  # fmt: skip
@@ -33,7 +31,6 @@ class TensorTensorScan(Instruction):
     r on the left of op0, `reverse1` data1 on the left of op1. Arithmetic is float32, rounded on the write.
     """
 
-    source = SCAN
     engines = ("vector",)
     mixes = "F"
     dst = Out("P F*")
@@ -83,7 +80,6 @@ class TensorScalarCumulative(Instruction):
     [P, 1]. Free axes count as one. Arithmetic is float32, rounded on the write.
     """
 
-    source = CUMULATIVE
     engines = ("vector",)
     mixes = "F"
     registers = "vector"
@@ -109,8 +105,7 @@ class TensorScalarCumulative(Instruction):
         return self.op1.name in IDENTITY
 
     registers_are_loaded_from_something = common_rules.registers_are_loaded_from("imm1")
-
-    operator_exists = common_rules.operator_exists("op0")
+    operator_exists = common_rules.operators_exist("op0")
 
     def compute(self, dst: Any, src: Any, imm0: Any, imm1: Any, registers: Any) -> str:
         column = widen_operand(as_column(imm0, 2), self.imm0)

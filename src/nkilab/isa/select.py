@@ -12,21 +12,10 @@ from ..errors import RuleError
 from ..tiles.convert import cast, store, widen
 from ..tiles.tile import SBUF
 from . import common_rules
+from .attributes import Immediate, Spelled
 from .costs import engine_step
-from .declare import (
-    Argument,
-    Example,
-    Fresh,
-    Immediate,
-    In,
-    Instruction,
-    Out,
-    Spelled,
-    Step,
-    UsedElements,
-    call_rule,
-    rule,
-)
+from .declaration_parts import Example, Fresh, Step
+from .declare import Argument, In, Instruction, Out, UsedElements, call_rule, rule
 from .elementwise import as_shape, store_bits
 from .gather import CORE_PARTITIONS
 from .gpsimd import access_pattern, affine_values, is_int32
@@ -47,7 +36,6 @@ class AffineSelect(Instruction):
     An element taken is copied as it is, or through float32 where the types differ.
     """
 
-    source = "nki.isa.affine_select"
     engines = ("gpsimd",)
     dst = Out("P F*", ("sbuf",))
     pattern = Spelled(access_pattern, "a list of up to four [step, count]")
@@ -63,8 +51,7 @@ class AffineSelect(Instruction):
         {"pattern": [[-1, 3]], "channel_multiplier": 1, "on_false_value": -8.0, "cmp_op": "greater_equal"},
     )
 
-    pattern_has_up_to_four_axes = common_rules.pattern_has_up_to_four_axes()
-
+    pattern_has_up_to_four_axes = common_rules.PATTERN_HAS_UP_TO_FOUR_AXES
     pattern_fills_dst = common_rules.pattern_fills_dst(", tile size")
 
     @rule("cmp_op is no comparison", source=", cmp_op", broken_by={"cmp_op": "add"})
@@ -116,7 +103,6 @@ class TensorPartitionReduce(Instruction):
     Bitwise operators work on integers as they are. An average is the sum over the number of partitions.
     """
 
-    source = "nki.isa.tensor_partition_reduce"
     engines = ("gpsimd",)
     dst = Out("1 F*", ("sbuf",))
     op = Spelled(_partition_operator, ", ".join(PARTITION_OPERATORS))
@@ -153,7 +139,6 @@ class SequenceBounds(Instruction):
     begin n, the length of the row, and end -1.
     """
 
-    source = "nki.isa.sequence_bounds"
     engines = ("gpsimd",)
     dst = Out("1 2 N", ("sbuf",), BOUNDS_DTYPES)
     segment_ids = In("1 N", ("sbuf",), BOUNDS_DTYPES)
@@ -189,7 +174,6 @@ class NonzeroWithCount(Instruction):
     Each GpSimd core reads and writes the first of its 16 partitions; the others of dst stay as they are.
     """
 
-    source = "nki.isa.nonzero_with_count"
     engines = ("gpsimd",)
     dst = Out("P G*", ("sbuf",), ("int32",))
     src = In("P F*", ("sbuf",), ("float32", "int32"))

@@ -38,7 +38,6 @@ class NcStreamShuffle(Instruction):
     be one tile, and may have different numbers of partitions; bits move as they are.
     """
 
-    source = SOURCE
     engines = ("vector",)
     dst = Out("P F*", dtypes=EVERY_DTYPE)
     src = In("S F*", dtypes=EVERY_DTYPE)

@@ -13,7 +13,6 @@ from .costs import engine_step
 from .declare import Example, Fresh, In, Instruction, Limit, Out, Step, rule
 
 BN_STATS = "nki.isa.bn_stats"
-BN_AGGR = "nki.isa.bn_aggr"
 
 
 def _count_mean_spread(rows: Any) -> list[Any]:
@@ -32,7 +31,6 @@ class BnStats(Instruction):
     Free axes count as one. Arithmetic is float32, rounded on the write. `bn_aggr` combines the results.
     """
 
-    source = BN_STATS
     engines = ("vector",)
     dst = Out("P 6")
     data = In("P F*")
@@ -69,7 +67,6 @@ class BnAggr(Instruction):
     Arithmetic is float32, rounded on the write.
     """
 
-    source = BN_AGGR
     engines = ("vector",)
     dst = Out("P 2")
     data = In("P F*")

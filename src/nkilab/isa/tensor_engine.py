@@ -24,7 +24,6 @@ TYPES = "nki.isa.nc_matmul, data types"
 MATMUL_DTYPES = ("float8_e4m3", "float8_e5m2", "float8_e4m3fn", "bfloat16", "float16", "tfloat32", "float32")
 FP8 = ("float8_e4m3", "float8_e5m2", "float8_e4m3fn")
 WIDE = (FLOAT32, TFLOAT32)
-PERFORMANCE = "nki.isa.nc_matmul, performance mode"
 _DOUBLE_ROW = {"perf_mode": "double_row", "stationary.dtype": "float8_e4m3", "moving.dtype": "float8_e4m3",
                "stationary.shape": (16, 2, 16), "moving.shape": (16, 2, 16)}  # fmt: skip
 
@@ -144,7 +143,6 @@ class NcMatmul(Instruction):
     another instruction, and adds where one has.
     """
 
-    source = "nki.isa.nc_matmul"
     engines = ("tensor",)
     accumulates = True
     dst = Out("M N*", ("psum",), ("float32", "bfloat16", "float16"))
@@ -182,21 +180,17 @@ class NcMatmul(Instruction):
         return (self.stationary.dtype in WIDE) == (self.moving.dtype in WIDE)
 
     @rule(
-        "stationary and moving mix float8_e4m3 and float8_e4m3fn",
-        source=", data types",
-        broken_by={"stationary.dtype": "float8_e4m3", "moving.dtype": "float8_e4m3fn"},
-        chips=("trn3",),
-    )
+        "stationary and moving mix float8_e4m3 and float8_e4m3fn", source=", data types",
+        broken_by={"stationary.dtype": "float8_e4m3", "moving.dtype": "float8_e4m3fn"}, chips=("trn3",),
+    )  # fmt: skip
     def one_kind_of_e4m3(self) -> bool:
         names = {self.stationary.dtype.name, self.moving.dtype.name}
         return not {"float8_e4m3", "float8_e4m3fn"} <= names
 
     @rule(
-        "an operand is float8_e4m3fn, which TensorE reads from trn3 on",
-        source=", data types",
-        broken_by={"stationary.dtype": "float8_e4m3fn", "moving.dtype": "bfloat16"},
-        chips=("trn1", "trn2"),
-    )
+        "an operand is float8_e4m3fn, which TensorE reads from trn3 on", source=", data types",
+        broken_by={"stationary.dtype": "float8_e4m3fn", "moving.dtype": "bfloat16"}, chips=("trn1", "trn2"),
+    )  # fmt: skip
     def ocp_types_exist(self) -> bool:
         return self.machine.generation >= 4 or "float8_e4m3fn" not in (
             self.stationary.dtype.name, self.moving.dtype.name,
@@ -205,11 +199,9 @@ class NcMatmul(Instruction):
     @rule(
         "dst is not float32; PSUM accumulates in float32 "
         "(bfloat16 from trn3 on, or the type of a transposed operand)",
-        source=", data types",
-        broken_by={"dst.dtype": "bfloat16"},
-        chips=("trn1", "trn2"),
+        source=", data types", broken_by={"dst.dtype": "bfloat16"}, chips=("trn1", "trn2"),
         hint="allocate dst as float32 and cast while copying it to sbuf",
-    )
+    )  # fmt: skip
     def result_is_float32(self) -> bool:
         dtype = self.dst.dtype
         if dtype is FLOAT32 or (self.machine.generation >= 4 and dtype.name == "bfloat16"):
@@ -254,11 +246,9 @@ class NcMatmul(Instruction):
         )
 
     @rule(
-        "perf_mode is double_row, which trn1 does not have",
-        source=", performance mode",
-        broken_by=_DOUBLE_ROW,
-        chips=("trn1",),
-    )
+        "perf_mode is double_row, which trn1 does not have", source=", performance mode",
+        broken_by=_DOUBLE_ROW, chips=("trn1",),
+    )  # fmt: skip
     def double_row_exists(self) -> bool:
         return self.perf_mode == "none" or self.machine.generation >= 3
 
@@ -274,11 +264,9 @@ class NcMatmul(Instruction):
         )
 
     @rule(
-        "perf_mode is double_row with column tiling",
-        source=", performance mode",
-        broken_by={**_DOUBLE_ROW, "tile_size": (128, 64), "tile_position": (0, 0)},
-        chips=("trn2", "trn3"),
-    )
+        "perf_mode is double_row with column tiling", source=", performance mode",
+        broken_by={**_DOUBLE_ROW, "tile_size": (128, 64), "tile_position": (0, 0)}, chips=("trn2", "trn3"),
+    )  # fmt: skip
     def double_row_has_all_columns(self) -> bool:
         return self.perf_mode == "none" or not self.tile_size or self.tile_size[1] == 128
 
@@ -384,7 +372,6 @@ class NcTranspose(Instruction):
     spoils its column. VectorE moves up to [32, 32] between any of the two memories.
     """
 
-    source = TRANSPOSE
     engines = ("tensor", "vector")
     dst = Out("F P*", (PSUM, SBUF))
     data = In("P F*")

@@ -10,21 +10,10 @@ import numpy as np
 from ..tiles.convert import cast, store, widen
 from ..tiles.dtypes import UINT32
 from ..tiles.tile import SBUF
+from .attributes import Immediate
 from .costs import engine_step
-from .declare import (
-    INTEGERS,
-    Example,
-    Fresh,
-    Immediate,
-    In,
-    Instruction,
-    Limit,
-    OptionalOut,
-    Out,
-    Step,
-    call_rule,
-    rule,
-)
+from .declaration_parts import Example, Fresh, Limit, Step
+from .declare import INTEGERS, In, Instruction, OptionalOut, Out, call_rule, rule
 from .elementwise import as_shape, store_number
 
 MAX8 = "nki.isa.max8"
@@ -58,7 +47,6 @@ class Max8(Instruction):
     Free axes count as one. Elements are compared as float32; equal ones are listed as often as they occur.
     """
 
-    source = MAX8
     engines = ("vector",)
     dst = Out("P 8")
     src = In("P F*")
@@ -95,7 +83,6 @@ class NcFindIndex8(Instruction):
     What is not found has all bits set: 65535 in uint16, 4294967295 in uint32.
     """
 
-    source = FIND
     engines = ("vector",)
     mixes = "F"
     dst = Out("P 8", dtypes=("uint32", "uint16"))
@@ -144,7 +131,6 @@ class NcMatchReplace8(Instruction):
     bits set for what is not found.
     """
 
-    source = REPLACE
     engines = ("vector",)
     mixes = "F"
     dst = Out("P F*")

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from math import prod
 from typing import Any
 
+from msgspec.structs import replace
+
 from ..errors import RuleError
 from ..tiles.convert import store, widen
 from ..tiles.tile import SBUF, Layout
@@ -17,7 +19,6 @@ from .operators import operator_named
 from .uses import Tile
 
 DIRECT = "nki.isa.dma_transpose, direct transpose constraints"
-INDIRECT = "nki.isa.dma_transpose, indirect transpose constraints"
 # what makes the smallest use a gathering one
 GATHERED = {"src.memory": "hbm", "src.index": Tile((16, 1), "uint32"), "src.dtype": "bfloat16",
             "dst.dtype": "bfloat16"}  # fmt: skip
@@ -49,7 +50,6 @@ class DmaTranspose(Instruction):
     The permutation is (1, 0) for two axes, (2, 1, 0) for three, (3, 1, 2, 0) for four.
     """
 
-    source = "nki.isa.dma_transpose"
     engines = ("dma",)
     mixes = "P"
     dst = Out("*", ("sbuf",))
@@ -108,10 +108,8 @@ class DmaTranspose(Instruction):
 
     @rule(
         "dge_mode is swdge or none and no vector_offset gathers rows of src; it must be unknown or hwdge",
-        source=", direct transpose constraints",
-        broken_by={"dge_mode": "swdge"},
-        hint="leave dge_mode out",
-    )
+        source=", direct transpose constraints", broken_by={"dge_mode": "swdge"}, hint="leave dge_mode out",
+    )  # fmt: skip
     def software_descriptors_gather(self) -> bool:
         return self.dge_mode in ("unknown", "hwdge") or self.src.is_gathered
 
@@ -176,11 +174,9 @@ class DmaTranspose(Instruction):
     hardware_descriptors_exist = DmaCopy.hardware_descriptors_exist
 
     @rule(
-        "dge_mode is hwdge and an element has not two bytes",
-        source=", direct transpose constraints",
-        broken_by={"dge_mode": "hwdge"},
-        chips=("trn2", "trn3"),
-    )
+        "dge_mode is hwdge and an element has not two bytes", source=", direct transpose constraints",
+        broken_by={"dge_mode": "hwdge"}, chips=("trn2", "trn3"),
+    )  # fmt: skip
     def hardware_moves_two_bytes(self) -> bool:
         return self.dge_mode != "hwdge" or self.src.itemsize == 2
 
@@ -239,7 +235,6 @@ class DmaCompute(Instruction):
     where dst is also a source) or of a source (a gather).
     """
 
-    source = "nki.isa.dma_compute"
     engines = ("dma",)
     dst = Out("*", ("hbm", "sbuf"), rows=True)
     srcs = Several("*", ("hbm", "sbuf"), most=16, rows=True)
@@ -264,11 +259,9 @@ class DmaCompute(Instruction):
         return self.scales is None or len(self.scales) == len(self.srcs)
 
     @rule(
-        "scales holds a number that is not 1.0",
-        source=", scales",
-        broken_by={"scales": (1.0, 0.5)},
+        "scales holds a number that is not 1.0", source=", scales", broken_by={"scales": (1.0, 0.5)},
         hint="scale the tile with tensor_scalar first",
-    )
+    )  # fmt: skip
     def scales_are_one(self) -> bool:
         return self.scales is None or all(s == 1 for s in self.scales)
 
@@ -289,13 +282,7 @@ class DmaCompute(Instruction):
         is_gathered = any(source.is_gathered for source in (self.dst, *self.srcs))
         return not is_gathered or len(self.srcs) == 2
 
-    @rule(
-        "unique_indices is False; indices that repeat are not supported",
-        source=", unique_indices",
-        broken_by={"unique_indices": False},
-    )
-    def indices_do_not_repeat(self) -> bool:
-        return self.unique_indices
+    indices_do_not_repeat = replace(DmaCopy.indices_do_not_repeat, source=", unique_indices")
 
     def compute(self, dst: Any, *srcs: Any) -> None:
         total = widen(srcs[0].reshape(dst.shape), self.srcs[0].dtype)

@@ -14,7 +14,7 @@ import numpy as np
 from ..errors import UseError
 from ..machine import Span
 from ..tiles.tile import HBM
-from .collectives import HBM_ONLY, PAGE, Brought, Collective, agreeing_types, bytes_of, members_only
+from .collectives import HBM_ONLY, TYPES_AGREE, Brought, Collective, bytes_of, members_only
 from .declare import EVERY_DTYPE, Example, Flag, In, Out, Rule, Step, rule
 from .links import GATHER, exchanging, gathering
 
@@ -128,7 +128,6 @@ class AllGatherV(Varying):
     dst has equal slots, one per sender; its piece lies at the begin of its slot.
     """
 
-    source = f"{PAGE}.all_gather_v"
     is_uniform = True
     smallest = {"metadata.shape": (3, 4)}
     example = Example(
@@ -139,7 +138,7 @@ class AllGatherV(Varying):
         {"metadata": "uint32"},
     )  # fmt: skip
 
-    types_agree = agreeing_types()
+    types_agree = TYPES_AGREE
 
     @rule(
         "has_rdispls is True, which all_gather_v does not support",
@@ -170,7 +169,6 @@ class AllToAllV(Varying):
     dst has equal slots, one per sender, unless `metadata` says where each piece goes.
     """
 
-    source = f"{PAGE}.all_to_all_v"
     is_uniform = False
     smallest = {"metadata.shape": (3, 2)}
     example = Example(
@@ -180,14 +178,12 @@ class AllToAllV(Varying):
         {"metadata": "uint32"},
     )
 
-    types_agree = agreeing_types()
+    types_agree = TYPES_AGREE
 
     @rule(
-        "has_rdispls is True, which chips with NeuronSwitch alone support",
-        source=", has_rdispls",
-        broken_by={"has_rdispls": True, "metadata.shape": (4, 2)},
-        chips=("trn1", "trn2"),
-    )
+        "has_rdispls is True, which chips with NeuronSwitch alone support", source=", has_rdispls",
+        broken_by={"has_rdispls": True, "metadata.shape": (4, 2)}, chips=("trn1", "trn2"),
+    )  # fmt: skip
     def displacements_are_served(self) -> bool:
         return not self.has_rdispls or self.machine.generation >= 4
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from statistics import mean, median
 
 from .regret import SEEDS, Grid
-from .score import Compared, score_of, settings_of
+from .score import Compared, families_of, score_of, settings_of
 
 # A family with fewer settings has no coverage of its own.
 ENOUGH = 8
@@ -94,7 +94,7 @@ def _errors(judge: Sequence[Compared], whole: Sequence[Compared], compared: Sequ
     )
     scored = [(name, score_of(own), most) for name, own, most in sets]
     bars = [_most(name, score.mape, most) for name, score, most in scored if score is not None]
-    families = {name: score.mape for name, own in _families(whole).items() if (score := score_of(own))}
+    families = {name: score.mape for name, own in families_of(whole).items() if (score := score_of(own))}
     worst = max(families, key=lambda name: families[name])
     far = [c for c in whole if abs(c.error) > LARGEST_ERROR and not c.row.reason]
     name = "error: kernels off by more than 35% without a reason"
@@ -116,7 +116,7 @@ def _left(left: Mapping[str, float]) -> list[Bar]:
 
 def _intervals(whole: Sequence[Compared]) -> list[Bar]:
     """Coverage and widths, of kernels some shape of which is fitted and of others."""
-    covered = {name: _coverage(own) for name, own in _families(whole).items() if len(own) >= ENOUGH}
+    covered = {name: _coverage(own) for name, own in families_of(whole).items() if len(own) >= ENOUGH}
     share = _coverage(whole)
     bars = [Bar("intervals: coverage", "85% to 95%", f"{share:.0%}", 0.85 <= share <= 0.95)]
     if covered:
@@ -156,13 +156,6 @@ def _counters(compared: Sequence[Compared]) -> list[Bar]:
         for name, (least, good) in groups.items()
         if good
     ]
-
-
-def _families(compared: Iterable[Compared]) -> dict[str, list[Compared]]:
-    families: dict[str, list[Compared]] = {}
-    for one in compared:
-        families.setdefault(one.row.family, []).append(one)
-    return families
 
 
 def _coverage(compared: Sequence[Compared]) -> float:

@@ -107,12 +107,17 @@ def settings_of(compared: Iterable[Compared]) -> list[list[Compared]]:
     return list(settings.values())
 
 
-def taus_of(compared: Sequence[Compared]) -> dict[str, float]:
-    """Kendall's tau per family; only rows of one chip and one time base are ranked with each other."""
+def families_of(compared: Iterable[Compared]) -> dict[str, list[Compared]]:
+    """Comparisons by the family of their row."""
     families: dict[str, list[Compared]] = {}
     for one in compared:
         families.setdefault(one.row.family, []).append(one)
-    ranked = {family: tau_of(own) for family, own in families.items()}
+    return families
+
+
+def taus_of(compared: Sequence[Compared]) -> dict[str, float]:
+    """Kendall's tau per family; only rows of one chip and one time base are ranked with each other."""
+    ranked = {family: tau_of(own) for family, own in families_of(compared).items()}
     return {family: tau for family, tau in ranked.items() if tau is not None}
 
 

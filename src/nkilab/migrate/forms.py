@@ -193,20 +193,9 @@ def added_matmul(source: Source, before: str) -> Iterator[Place]:
 
 
 _WORDS = {
-    ast.Add: "+",
-    ast.Sub: "-",
-    ast.Mult: "*",
-    ast.Div: "/",
-    ast.Pow: "**",
-    ast.MatMult: "@",
-    ast.Mod: "%",
-    ast.BitAnd: "&",
-    ast.BitOr: "|",
-    ast.BitXor: "^",
-    ast.LShift: "<<",
-    ast.RShift: ">>",
-    ast.FloorDiv: "//",
-}
+    ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/", ast.Pow: "**", ast.MatMult: "@", ast.Mod: "%",
+    ast.BitAnd: "&", ast.BitOr: "|", ast.BitXor: "^", ast.LShift: "<<", ast.RShift: ">>", ast.FloorDiv: "//",
+}  # fmt: skip
 
 
 def unparsed(source: Source, before: str) -> Iterator[Place]:
@@ -294,23 +283,9 @@ def named(name: str, condition: Condition = lambda call, positional: True) -> Fi
 
 
 _BINARY = (
-    "add",
-    "subtract",
-    "multiply",
-    "divide",
-    "power",
-    "maximum",
-    "minimum",
-    "equal",
-    "not_equal",
-    "greater",
-    "greater_equal",
-    "less",
-    "less_equal",
-    "bitwise_and",
-    "bitwise_or",
-    "bitwise_xor",
-)
+    "add", "subtract", "multiply", "divide", "power", "maximum", "minimum", "equal", "not_equal", "greater",
+    "greater_equal", "less", "less_equal", "bitwise_and", "bitwise_or", "bitwise_xor",
+)  # fmt: skip
 
 
 def binary_functions(source: Source, before: str) -> Iterator[Place]:

@@ -237,20 +237,9 @@ def names_in(node: ast.AST, *, stored: bool = False) -> set[str]:
 
 
 MODULES = (
-    "language",
-    "isa",
-    "isa.constants",
-    "language.constants",
-    "typing",
-    "compiler",
-    "collectives",
-    "compiler.sbuf",
-    "compiler.psum",
-    "kernels",
-    "nccl",
-    "_private",
-    "_private.private_api",
-)
+    "language", "isa", "isa.constants", "language.constants", "typing", "compiler", "collectives",
+    "compiler.sbuf", "compiler.psum", "kernels", "nccl", "_private", "_private.private_api",
+)  # fmt: skip
 
 
 def split(dotted: str) -> tuple[str, str] | None:

@@ -10,18 +10,8 @@ from typing import Any
 from ..dialects.history import BETA1, VERSIONS, versions_with
 from ..dialects.serve import tables
 from ..isa.activations import ACTIVATIONS
-from ..isa.declare import (
-    ANY_DTYPE,
-    FLOATS,
-    INTEGERS,
-    REGISTERS,
-    Attribute,
-    CallRule,
-    Instruction,
-    Operand,
-    Rule,
-    Value,
-)
+from ..isa.attributes import Attribute, Value
+from ..isa.declare import ANY_DTYPE, FLOATS, INTEGERS, REGISTERS, CallRule, Instruction, Operand, Rule
 from ..isa.operators import OPERATORS
 from ..isa.uses import chips_of
 from ..machine import MACHINES, Machine

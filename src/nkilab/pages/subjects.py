@@ -33,7 +33,7 @@ def rules() -> dict[str, list[tuple[type[Instruction], Rule | CallRule]]]:
     """Every rule of an instruction under its identifier, `instruction.rule`, and under its bare name."""
     rules_by_title: dict[str, list[tuple[type[Instruction], Rule | CallRule]]] = {}
     for cls, rule in _rules_of_instructions():
-        for name in (rule_name(cls, rule), rule.holds.__name__):
+        for name in (rule_name(cls, rule), rule.name):
             rules_by_title.setdefault(name, []).append((cls, rule))
     return rules_by_title
 
@@ -46,7 +46,7 @@ def _rules_of_instructions() -> Iterator[tuple[type[Instruction], Rule | CallRul
 
 def rule_name(cls: type[Instruction], rule: Rule | CallRule) -> str:
     """The identifier of a rule."""
-    return f"{cls.name}.{rule.holds.__name__}"
+    return f"{cls.name}.{rule.name}"
 
 
 def rule_page(cls: type[Instruction], rule: Rule | CallRule) -> Page:
@@ -89,7 +89,7 @@ def _message(cls: type[Instruction], rule: Rule, chip: str) -> str:
         form_of(cls, MACHINES[chip], smallest_use(cls, rule.broken_by))
     except KernelError as error:
         return f"{cls.name}: {error}"
-    raise AssertionError(f"{cls.name} accepts what breaks {rule.holds.__name__}")
+    raise AssertionError(f"{cls.name} accepts what breaks {rule.name}")
 
 
 def error_page(name: str) -> Page:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 import sysconfig
-from collections.abc import Iterator
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
@@ -15,6 +14,8 @@ from typing import Any
 import numpy as np
 
 from ..dialects.kernel import Kernel
+from ..dialects.loop_text import codes_of
+from ..packages import file_of
 from ..tracebacks import is_users_file
 
 # Python's own code and that of packages do not change between two searches, but for the kernel's own package.
@@ -79,7 +80,7 @@ class _Walk:
             case partial():
                 self.see((value.func, value.args, value.keywords), name)
             case ModuleType():
-                self._read(_file_of(value))
+                self._read(file_of(value))
             case type():
                 self._see_class(value, name)
             case list() | tuple() | set() | frozenset() | dict():
@@ -93,9 +94,9 @@ class _Walk:
             return
         if not self._read(code.co_filename):
             # a cell of a notebook has no file
-            self.texts.add(sha256(repr(list(map(_instructions, _codes(code)))).encode()).hexdigest())
+            self.texts.add(sha256(repr(list(map(_instructions, codes_of(code)))).encode()).hexdigest())
         self.values.append(f"{name}: {function.__qualname__}")
-        names = sorted({word for part in _codes(code) for word in part.co_names})
+        names = sorted({word for part in codes_of(code) for word in part.co_names})
         for word in names:
             if word in function.__globals__:
                 self._see_named(function.__globals__[word], word, names)
@@ -107,7 +108,7 @@ class _Walk:
     def _see_named(self, value: Any, word: str, names: list[str]) -> None:
         """A global, and of a module of the user's what the code takes of it."""
         self.see(value, word)
-        if not isinstance(value, ModuleType) or not self._is_users(_file_of(value)):
+        if not isinstance(value, ModuleType) or not self._is_users(file_of(value)):
             return
         for name in names:
             if name in vars(value):
@@ -115,9 +116,9 @@ class _Walk:
 
     def _see_class(self, value: type, name: str) -> None:
         self.values.append(f"{name}: {value.__module__}.{value.__qualname__}")
-        if not self._is_users(_file_of(sys.modules.get(value.__module__))):
+        if not self._is_users(file_of(sys.modules.get(value.__module__))):
             return
-        self._read(_file_of(sys.modules[value.__module__]))
+        self._read(file_of(sys.modules[value.__module__]))
         for word, member in vars(value).items():
             if isinstance(member, FunctionType | property | classmethod | staticmethod):
                 self.see(getattr(member, "fget", None) or getattr(member, "__func__", member), word)
@@ -135,7 +136,7 @@ class _Walk:
         self.see(type(value), name)
         if isinstance(value, np.ndarray):
             self.values.append(sha256(np.ascontiguousarray(value).tobytes()).hexdigest())
-        elif self._is_users(_file_of(sys.modules.get(type(value).__module__))):
+        elif self._is_users(file_of(sys.modules.get(type(value).__module__))):
             self.see(getattr(value, "__dict__", None), name)
         else:
             # most objects without a text of their own are written with their address
@@ -162,24 +163,12 @@ class _Walk:
         return not filename.startswith(_PYTHON)
 
 
-def _file_of(module: ModuleType | None) -> str:
-    return getattr(module, "__file__", None) or ""
-
-
 def _cell_contents(cell: CellType) -> Any:
     """What a name of an outer function stands for; None before it is bound."""
     try:
         return cell.cell_contents
     except ValueError:
         return None
-
-
-def _codes(code: CodeType) -> Iterator[CodeType]:
-    """A function's code and that of the functions within it."""
-    yield code
-    for constant in code.co_consts:
-        if isinstance(constant, CodeType):
-            yield from _codes(constant)
 
 
 def _instructions(code: CodeType) -> tuple[Any, ...]:

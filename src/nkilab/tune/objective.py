@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import traceback
+from abc import ABC, abstractmethod
 from collections import OrderedDict
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b, sha256
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from .. import api
 from ..arguments import call_arguments, calls_of
@@ -48,50 +49,44 @@ MOST_WEIGHT = 1e12
 KEPT, ROWS_KEPT = 256, 2_000_000
 
 
-class Objective(Protocol):
+class Objective(ABC):
     """What judges points: a kernel on shapes, or the kernels that an Einsum compiles to."""
 
-    @property
-    def name(self) -> str:
-        """Of the kernel."""
+    # name, spelling: of the kernel
+    name: str
+    spelling: str
+    machine: Machine  # the chip
+    goals: tuple[str, ...]  # names of `GOALS`, the one that decides first
+    space: Space | None = None  # what is searched unless a space is given; None if one must be
 
     @property
-    def spelling(self) -> str:
-        """Of the kernel."""
+    def target(self) -> str:
+        """The chip, as results call it."""
+        return self.machine.label
 
     @property
-    def machine(self) -> Machine:
-        """The chip."""
+    def constants(self) -> str:
+        """What names the chip's constants."""
+        return constants_of(self.machine)
 
     @property
-    def space(self) -> Space | None:
-        """What is searched unless a space is given; None if one must be."""
+    @abstractmethod
+    def digest(self) -> str:
+        """What names everything that an outcome depends on besides its point and the chip's constants."""
 
+    @abstractmethod
     def check(self, space: Space) -> None:
         """Refuse a space of what is no parameter."""
 
     def begins(self, space: Space) -> Point | None:
         """The point that comes first, what is taken without a search; None if the space has none."""
+        return None
 
-    @property
-    def goals(self) -> tuple[str, ...]:
-        """Names of `GOALS`, the one that decides first."""
-
-    @property
-    def target(self) -> str:
-        """The chip, as results call it."""
-
-    @property
-    def digest(self) -> str:
-        """What names everything that an outcome depends on besides its point and the chip's constants."""
-
-    @property
-    def constants(self) -> str:
-        """What names the chip's constants."""
-
+    @abstractmethod
     def evaluate(self, point: Point) -> Outcome:
         """What becomes of a point; no error of the point leaves it."""
 
+    @abstractmethod
     def under(self, machine: Machine) -> Objective:
         """The same with other constants of the chip."""
 
@@ -112,7 +107,7 @@ class Case:
     text: str = ""
 
 
-class KernelObjective:
+class KernelObjective(Objective):
     """The predicted latency of a kernel on one or several cases.
 
     A trace does not depend on the constants of the clock: under others it is kept and gets new costs. What
@@ -132,34 +127,12 @@ class KernelObjective:
     ) -> None:  # fmt: skip
         self.kernel: Kernel = api.as_kernel(kernel)
         self.cases = tuple(cases)
-        self.machine = machine
+        self.name, self.spelling, self.machine = self.kernel.name, self.kernel.spelling, machine
         self.goals = known_goals(goals)
         self._traces: OrderedDict[tuple[int, str], tuple[Program, ...]] = OrderedDict()
         self._timed: OrderedDict[Hashable, Timed] = OrderedDict()
         self._forms: dict[Hashable, Instruction] = {}
         self._repeats = repeats or Repeats()
-
-    @property
-    def name(self) -> str:
-        """Of the kernel."""
-        return self.kernel.name
-
-    @property
-    def spelling(self) -> str:
-        """Of the kernel."""
-        return self.kernel.spelling
-
-    @property
-    def target(self) -> str:
-        """The chip, as results call it."""
-        return self.machine.label
-
-    @property
-    def space(self) -> None:
-        """A kernel's parameters are its author's to name."""
-
-    def begins(self, space: Space) -> None:
-        """No point comes before the others."""
 
     @property
     def digest(self) -> str:
@@ -182,11 +155,6 @@ class KernelObjective:
             MODEL_VERSION,
         )
         return sha256(repr((text, key)).encode()).hexdigest()[:16]
-
-    @property
-    def constants(self) -> str:
-        """What names the chip's constants."""
-        return constants_of(self.machine)
 
     def under(self, machine: Machine) -> KernelObjective:
         """The same with other constants of the chip; what was traced is not traced again."""

@@ -103,15 +103,13 @@ def _rows_by_storage(program: Program) -> dict[int, list[int]]:
 
 
 @transformation(
-    "psum_accumulate",
-    relieves=POINTWISE,
-    title="PSUM adds up products",
+    "psum_accumulate", relieves=POINTWISE, title="PSUM adds up products",
     what="results of products are added to a tile in SBUF, one after another",
     why="a product adds to its tile in PSUM for nothing; an addition in SBUF is a pass of VectorE",
     fix="multiply into one psum tile over the whole contraction, with accumulate=True from the second "
     "product on, and copy it out once",
     source="trn1 architecture guide, PSUM; NKI kernel optimization guide",
-)
+)  # fmt: skip
 def in_psum(subject: Subject) -> Iterator[Candidate]:
     """Additions of products that may all happen in PSUM."""
     additions = [part[0] for chain in chains_of(subject.base) for part in chain]

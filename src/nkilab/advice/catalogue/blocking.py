@@ -96,14 +96,12 @@ def _repeated_transfers(subject: Subject, loop: Loop) -> np.ndarray:
 
 
 @transformation(
-    "block_k",
-    relieves=("dma", *POINTWISE),
-    title="contraction tiles are loaded together",
+    "block_k", relieves=("dma", *POINTWISE), title="contraction tiles are loaded together",
     what="operand tiles arrive one for each multiplication, which waits for them",
     why="a transfer has a fixed cost of about two microseconds; several tiles share it",
     fix="load several tiles of the contraction in one transfer, then multiply them one after another",
     source=f"{_GUIDE}, block all dimensions",
-)
+)  # fmt: skip
 def contraction_blocks(subject: Subject) -> Iterator[Candidate]:
     """Iterations of one product each, whose loads are one transfer."""
     for loop in subject.loops:
@@ -233,14 +231,12 @@ def more_partitions(subject: Subject) -> Iterator[Candidate]:
 
 
 @transformation(
-    "split_phases",
-    relieves=("tensor",),
-    title="work of one kind stands together",
+    "split_phases", relieves=("tensor",), title="work of one kind stands together",
     what="an engine alternates between transpositions and products that wait for each other",
     why="each change waits for a copy out of PSUM on another engine",
     fix="transpose the tiles of several iterations first, then multiply them",
     source="NKIBench write-ups of batched products",
-)
+)  # fmt: skip
 def phases(subject: Subject) -> Iterator[Candidate]:
     """Iterations in step: each does one thing before the first does the next."""
     for loop in subject.loops:
@@ -285,15 +281,13 @@ def _stages(subject: Subject, loop: Loop) -> list[int]:
 
 
 @transformation(
-    "software_pipeline",
-    relieves=(),
-    title="the next iteration begins before this one ends",
+    "software_pipeline", relieves=(), title="the next iteration begins before this one ends",
     what="an iteration multiplies, computes with the result and multiplies again; TensorE waits in between",
     why="an engine takes its instructions in the order of the text: what could begin in the next iteration "
     "stands behind what waits in this one",
     fix="issue the first products of the next iteration before the last ones of this one",
     source="fused attention tutorial, software pipelining; NKI performance guide, engine parallelism",
-)
+)  # fmt: skip
 def pipelined(subject: Subject) -> Iterator[Candidate]:
     """The first stage of each iteration before the later ones of the iteration before it, and in step."""
     for loop in subject.loops:

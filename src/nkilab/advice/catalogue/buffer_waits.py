@@ -22,16 +22,13 @@ _ENDED = [KINDS.index(name) for name in ("reuse", "anti", "output")]
 
 
 @transformation(
-    "psum_in_flight",
-    moves_rows=False,
-    relieves=(),
-    title="sums leave PSUM before their bank is needed",
+    "psum_in_flight", moves_rows=False, relieves=(), title="sums leave PSUM before their bank is needed",
     what="a matmul waits until a bank of PSUM has been copied to SBUF",
     why="eight banks are all there are; TensorE stands still meanwhile",
     fix="make the tile inside the loop so that banks rotate, and copy each sum to sbuf as soon as it "
     "is complete",
     source="trn1 architecture guide, PSUM: eight outstanding accumulation groups",
-)
+)  # fmt: skip
 def banks(subject: Subject) -> Iterator[Candidate]:
     """Matmuls that wait for a bank of PSUM to be copied out, as if they did not."""
     program, waits = subject.program, subject.plan.waits
@@ -67,15 +64,12 @@ def _without_waits(subject: Subject, rows: np.ndarray, ended: np.ndarray) -> Pro
 
 
 @transformation(
-    "buffers",
-    moves_rows=False,
-    relieves=(),
-    title="loads and results go into buffers that nobody uses",
+    "buffers", moves_rows=False, relieves=(), title="loads and results go into buffers that nobody uses",
     what="a loop fills one tile, so that each iteration waits until what the tile held is used or stored",
     why="DMA and compute alternate instead of overlapping",
     fix="make the tile inside the loop, or rotate through two",
     source="NKI performance guide, overlap data loading with computation",
-)
+)  # fmt: skip
 def buffers(subject: Subject) -> Iterator[Candidate]:
     """Transfers that wait for the last use of a tile, and results that wait for it to be stored."""
     program, waits = subject.program, subject.plan.waits

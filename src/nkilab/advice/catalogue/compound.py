@@ -25,15 +25,13 @@ FEWEST_STEPS = 8
 
 
 @transformation(
-    "use_statistics",
-    by_formula=True,
-    relieves=POINTWISE,
+    "use_statistics", by_formula=True, relieves=POINTWISE,
     title="bn_stats gathers mean and variance in one pass",
     what="a sum and a sum of squares are taken of the same rows, each in a pass of its own",
     why="bn_stats reads a row once for both; bn_aggr makes mean and variance of what it gathered",
     fix="use nisa.bn_stats on parts of up to 512 elements, and nisa.bn_aggr",
     source="nki.isa.bn_stats; NKI performance guide, combine instructions",
-)
+)  # fmt: skip
 def statistics(subject: Subject) -> Iterator[Candidate]:
     """Sums and sums of squares of one tile."""
     base = subject.base
@@ -90,14 +88,12 @@ def _gathered(
 
 
 @transformation(
-    "use_scan",
-    relieves=POINTWISE,
-    title="one scan runs a recurrence",
+    "use_scan", relieves=POINTWISE, title="one scan runs a recurrence",
     what="each step of a recurrence is an instruction on one column, which waits for the step before it",
     why="an instruction takes as long for one column as for sixty-four; a scan runs along the row",
     fix="lay the steps along the free axis and use nisa.tensor_tensor_scan",
     source="nki.isa.tensor_tensor_scan; fused Mamba tutorial",
-)
+)  # fmt: skip
 def scans(subject: Subject) -> Iterator[Candidate]:
     """Steps r = a * r + b, or r = r + b, column by column, as one scan."""
     steps = _steps(subject)
@@ -203,14 +199,12 @@ def _columns(own: Layout, shape: tuple[int, ...], strides: tuple[int, ...]) -> L
 
 
 @transformation(
-    "mask_tail",
-    relieves=POINTWISE,
-    title="tiles that a mask leaves as they are need no mask",
+    "mask_tail", relieves=POINTWISE, title="tiles that a mask leaves as they are need no mask",
     what="a selection by position takes every element of its tile",
     why="it is a pass over the tile that changes nothing; in most tiles of a causal mask this is so",
     fix="select in the tiles on the diagonal alone; the others are all kept, or not computed at all",
     source="fused attention tutorial, causal masks; nki.isa.affine_select",
-)
+)  # fmt: skip
 def selections(subject: Subject) -> Iterator[Candidate]:
     """Selections that select everything."""
     rows = [row for row in subject.rows_of("affine_select").tolist() if _selects_all(subject.base, row)]

@@ -40,16 +40,13 @@ def _by_line(
 
 
 @transformation(
-    "combine_products",
-    moves_rows=False,
-    relieves=("tensor",),
-    title="matmuls fill the systolic array",
+    "combine_products", moves_rows=False, relieves=("tensor",), title="matmuls fill the systolic array",
     what="a matmul contracts over fewer than 128 partitions, or has fewer than 128 stationary columns",
     why="a pass takes as long with few rows and columns of the array as with all",
     fix="tile so that the contraction and the free axis of stationary are 128, or give tile_position and "
     "tile_size",
     source="trn1 architecture guide, TensorE; nki.isa.nc_matmul, tiling mode",
-)
+)  # fmt: skip
 def partial_products(subject: Subject) -> Iterator[Candidate]:
     """Products that leave rows or columns idle, as if others stood there."""
     side = subject.program.machine.limit("partitions")
@@ -84,15 +81,12 @@ EFFICIENT_BYTES = 2048
 
 
 @transformation(
-    "contiguous_rows",
-    moves_rows=False,
-    relieves=("dma",),
-    title="transfers move runs of 2 KiB and more",
+    "contiguous_rows", moves_rows=False, relieves=("dma",), title="transfers move runs of 2 KiB and more",
     what="a transfer moves contiguous runs of less than 2 KiB, so that descriptors cost more than bytes",
     why="each run takes a descriptor, whose cost does not depend on its length",
     fix="load wider rows, or lay the tensor out so that a tile's rows are contiguous",
     source="DMA bandwidth guide, descriptor size",
-)
+)  # fmt: skip
 def short_runs(subject: Subject) -> Iterator[Candidate]:
     """Transfers in many runs, as if each run were of 2 KiB, or of all its bytes where these are fewer."""
     rows = rows_where(subject.program, lambda form: any(map(_is_short, form.steps)))
@@ -117,15 +111,12 @@ def _long(step: Step) -> Step:
 
 
 @transformation(
-    "reduce_partitions",
-    moves_rows=False,
-    relieves=POINTWISE,
-    title="reductions run along the free axis",
+    "reduce_partitions", moves_rows=False, relieves=POINTWISE, title="reductions run along the free axis",
     what="a reduction runs over partitions",
     why="engines work on each partition alone: GpSimdE moves the data instead",
     fix="lay the axis along the free dimension, or multiply by ones on TensorE",
     source="nki.isa.tensor_partition_reduce",
-)
+)  # fmt: skip
 def over_partitions(subject: Subject) -> Iterator[Candidate]:
     """Reductions over partitions, as if VectorE did them along the free axis."""
     clock = subject.program.machine["vector_clock_ghz"]
@@ -140,15 +131,13 @@ def over_partitions(subject: Subject) -> Iterator[Candidate]:
 
 
 @transformation(
-    "table_reload",
-    moves_rows=False,
-    relieves=("scalar",),
+    "table_reload", moves_rows=False, relieves=("scalar",),
     title="activation functions of one table stand together",
     what="ScalarE alternates between functions that need different tables",
     why="loading a table takes more than a microsecond, longer than most instructions",
     fix="do all calls of one function before the first call of the next",
     source="trn1 architecture guide, ScalarE; measured table loads",
-)
+)  # fmt: skip
 def table_loads(subject: Subject) -> Iterator[Candidate]:
     """Loads of function tables beyond one per table."""
     program = subject.program

@@ -27,14 +27,12 @@ _FEW_TILES = 8
 
 
 @transformation(
-    "avoid_spill",
-    relieves=("dma",),
-    title="what is live at once fits into SBUF",
+    "avoid_spill", relieves=("dma",), title="what is live at once fits into SBUF",
     what="tiles are written to HBM and read back because SBUF does not hold all that is live",
     why="each spilled byte crosses HBM twice, and engines wait for it",
     fix="finish one result before beginning the next, or make tiles smaller",
     source="NKI performance guide, spilling; allocation guide",
-)
+)  # fmt: skip
 def spills(subject: Subject) -> Iterator[Candidate]:
     """Results one after another, where the plan spills or loads again."""
     plan = subject.plan
@@ -74,14 +72,12 @@ def _in_need_order(program: Program) -> Program:
 
 
 @transformation(
-    "keep_on_chip",
-    relieves=("dma",),
-    title="intermediate results stay on the chip",
+    "keep_on_chip", relieves=("dma",), title="intermediate results stay on the chip",
     what="a tensor in HBM is written and read back by the kernel itself",
     why="it crosses HBM twice, and the reader waits until the last byte has arrived",
     fix="keep the tile in SBUF, and let its reader use it there",
     source="NKI performance guide, operator fusion; fused attention tutorial",
-)
+)  # fmt: skip
 def scratch(subject: Subject) -> Iterator[Candidate]:
     """Tensors in HBM that are written in parts and read in the same or in wider parts."""
     by_line: dict[int, list[int]] = {}
@@ -206,13 +202,11 @@ def _one_after_another(
 
 
 @transformation(
-    "interchange_loops",
-    title="loops stand in the order that moves least",
+    "interchange_loops", title="loops stand in the order that moves least",
     what="another order of the same iterations loads less, or keeps less alive",
     why="a tile that the inner loop uses again stays; one that comes back later is loaded or kept",
-    fix="exchange the inner loop and the outer one",
-    source="fused Mamba tutorial, loop reordering",
-)
+    fix="exchange the inner loop and the outer one", source="fused Mamba tutorial, loop reordering",
+)  # fmt: skip
 def interchange(subject: Subject) -> Iterator[Candidate]:
     """Two perfect loops exchanged; equal tiles that follow each other within one outer iteration are one."""
     for loop in subject.loops[:4]:
@@ -228,14 +222,12 @@ def interchange(subject: Subject) -> Iterator[Candidate]:
 
 
 @transformation(
-    "finer_tiles",
-    relieves=(),
-    title="the first tile is small enough to begin soon",
+    "finer_tiles", relieves=(), title="the first tile is small enough to begin soon",
     what="one large tile is loaded before anything is computed, and stored after everything is",
     why="transfers overlap with computation only from the second tile on",
     fix="cut the tile into parts along its free axis, each loaded, computed and stored by itself",
     source="NKI performance guide, overlap data loading with computation",
-)
+)  # fmt: skip
 def finer(subject: Subject) -> Iterator[Candidate]:
     """Rows that work element by element, in parts along the free axis."""
     rows = _elementwise(subject)

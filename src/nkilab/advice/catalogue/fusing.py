@@ -109,15 +109,12 @@ def _operators(form: Instruction) -> int:
 
 
 @transformation(
-    "fuse_alu",
-    by_formula=True,
-    relieves=POINTWISE,
-    title="an instruction does two operations",
+    "fuse_alu", by_formula=True, relieves=POINTWISE, title="an instruction does two operations",
     what="neighbouring element-wise instructions over one tile each do a single operation",
     why="an instruction passes over the whole tile, whether it does one operation or two",
     fix="use both operators of tensor_scalar, or scalar_tensor_tensor",
     source="NKI performance guide, combine instructions; nki.isa.tensor_scalar",
-)
+)  # fmt: skip
 def chains(subject: Subject) -> Iterator[Candidate]:
     """Single operations with a constant per row, whose result one other operation uses."""
     forms = subject.base.forms
@@ -141,15 +138,13 @@ def chains(subject: Subject) -> Iterator[Candidate]:
 
 
 @transformation(
-    "fuse_activation",
-    by_formula=True,
-    relieves=POINTWISE,
+    "fuse_activation", by_formula=True, relieves=POINTWISE,
     title="an activation scales, shifts and reads PSUM itself",
     what="a scale, bias or copy stands before an activation, or several instructions make up one function",
     why="ScalarE computes op(data * scale + bias) in one pass, with scale and bias per row",
     fix="give scale and bias to nisa.activation, or use the function that does all of it",
     source="nki.isa.activation; NKI performance guide, combine instructions",
-)
+)  # fmt: skip
 def activations(subject: Subject) -> Iterator[Candidate]:
     """Scales, shifts and copies before an activation; sigmoid and silu spelled out."""
     forms, column = subject.base.forms, subject.base.form_column
@@ -203,15 +198,13 @@ def _spelled_sigmoids(subject: Subject) -> Iterator[list[int]]:
 
 
 @transformation(
-    "fuse_reduction",
-    by_formula=True,
-    relieves=POINTWISE,
+    "fuse_reduction", by_formula=True, relieves=POINTWISE,
     title="a sum is taken by the instruction that makes its data",
     what="a reduction passes over what an activation or operation has just written",
     why="activation and tensor_tensor can sum each row as they write it; a negation is free in a reduction",
     fix="use activation_reduce, tensor_scalar_reduce, or negate=True of tensor_reduce",
     source="nki.isa.activation_reduce; NKI performance guide, combine instructions",
-)
+)  # fmt: skip
 def reductions(subject: Subject) -> Iterator[Candidate]:
     """Sums of what an activation wrote, and negations of reduced columns."""
     forms, column = subject.base.forms, subject.base.form_column
@@ -250,15 +243,13 @@ def _negates(form: Instruction, values: tuple[object, ...]) -> bool:
 
 
 @transformation(
-    "defer_scaling",
-    by_formula=True,
-    relieves=POINTWISE,
+    "defer_scaling", by_formula=True, relieves=POINTWISE,
     title="a row is scaled after the product, not before",
     what="a whole row is scaled or divided, and a product contracts it afterwards",
     why="the product is linear: the same factor scales its result, which is narrower",
     fix="multiply the rows of the product's result by the factor while they leave PSUM",
     source="fused attention tutorial, step 5; NKIBench write-ups",
-)
+)  # fmt: skip
 def scalings(subject: Subject) -> Iterator[Candidate]:
     """Row scales whose result is only transposed and then stationary in products."""
     forms, column = subject.base.forms, subject.base.form_column
@@ -274,15 +265,13 @@ def scalings(subject: Subject) -> Iterator[Candidate]:
 
 
 @transformation(
-    "fold_algebra",
-    by_formula=True,
-    relieves=POINTWISE,
+    "fold_algebra", by_formula=True, relieves=POINTWISE,
     title="a constant factor is part of an operand already",
     what="a tile is multiplied by a number, and a product contracts it afterwards",
     why="the product is linear: the other operand, or an argument, may have the number in it already",
     fix="multiply the weights by the number before the launch, or give it to the scale of what follows",
     source="fused attention tutorial, scale of queries; NKIBench write-ups",
-)
+)  # fmt: skip
 def factors(subject: Subject) -> Iterator[Candidate]:
     """Multiplications by a number of what products contract."""
     rows = [
@@ -325,14 +314,12 @@ def _passes_on(subject: Subject, reader: int, tile: int, depth: int, operands: S
 
 
 @transformation(
-    "read_psum_directly",
-    relieves=POINTWISE,
-    title="instructions read PSUM themselves",
+    "read_psum_directly", relieves=POINTWISE, title="instructions read PSUM themselves",
     what="a tile is copied from PSUM to SBUF, and its only reader could have read PSUM",
     why="the copy is one more pass over the tile",
     fix="leave the copy out, and give the PSUM tile to the instruction that reads the copy",
     source="NKI performance guide, PSUM; trn1 architecture guide",
-)
+)  # fmt: skip
 def copies(subject: Subject) -> Iterator[Candidate]:
     """Copies out of PSUM with one reader that takes PSUM."""
     pairs = [
@@ -343,14 +330,12 @@ def copies(subject: Subject) -> Iterator[Candidate]:
 
 
 @transformation(
-    "cast_once",
-    relieves=POINTWISE,
-    title="a tile is not copied on its way",
+    "cast_once", relieves=POINTWISE, title="a tile is not copied on its way",
     what="a copy within SBUF only moves or converts a tile for one reader",
     why="the copy is one more pass over the tile",
     fix="let the instruction that makes the tile write the type that its reader takes",
     source="NKI performance guide, data types",
-)
+)  # fmt: skip
 def casts(subject: Subject) -> Iterator[Candidate]:
     """Copies within SBUF with one reader that takes the source as it is."""
     pairs = [
@@ -361,13 +346,10 @@ def casts(subject: Subject) -> Iterator[Candidate]:
 
 
 @transformation(
-    "dead_work",
-    title="every instruction serves a result",
-    what="instructions write what nobody reads",
-    why="they occupy engines and memory for nothing",
-    fix="leave out what writes a tile that nobody reads",
+    "dead_work", title="every instruction serves a result", what="instructions write what nobody reads",
+    why="they occupy engines and memory for nothing", fix="leave out what writes a tile that nobody reads",
     source="NKI performance guide",
-)
+)  # fmt: skip
 def unused(subject: Subject) -> Iterator[Candidate]:
     """Rows whose results nothing that leaves the kernel depends on."""
     rows = np.flatnonzero(~live_rows(subject.base))

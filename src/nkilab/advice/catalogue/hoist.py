@@ -48,12 +48,10 @@ def _repeats(subject: Subject, kind: str) -> Iterator[Candidate]:
         edits.insert(0 if is_much else len(edits), (edit, kept(nearer)))
     total = sum(_bytes(subject, tile) for tile in again)
     yield Candidate(
-        line,
-        f"{plural(len(again), kind)} of {total} bytes repeat what an earlier one made",
-        subject.weight(np.union1d(rows, feeding)) if subject is own else subject.latency_ns,
-        tuple(edits),
+        line, f"{plural(len(again), kind)} of {total} bytes repeat what an earlier one made",
+        subject.weight(np.union1d(rows, feeding)) if subject is own else subject.latency_ns, tuple(edits),
         since_ns=0.0 if subject is own else own.renewed_ns,
-    )
+    )  # fmt: skip
 
 
 def _nearer(subject: Subject, kind: str, most: int) -> dict[int, int]:
@@ -119,14 +117,12 @@ def _fitting(subject: Subject, again: dict[int, int]) -> dict[int, int]:
 
 
 @transformation(
-    "hoist_loads",
-    relieves=("dma",),
-    title="what SBUF holds is not loaded again",
+    "hoist_loads", relieves=("dma",), title="what SBUF holds is not loaded again",
     what="a transfer loads elements that an earlier one loaded, and nothing has changed in HBM",
     why="HBM is the slowest memory; the same bytes cross it again",
     fix="load what the iterations share once, before the loop, and keep the tile",
     source="NKI performance guide, avoid data reloading",
-)
+)  # fmt: skip
 def repeated_loads(subject: Subject) -> Iterator[Candidate]:
     """Loads of what an earlier load brought, or of windows that overlap."""
     yield from _repeats(subject, _LOAD)

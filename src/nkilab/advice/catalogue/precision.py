@@ -62,14 +62,12 @@ def _is_sum(subject: Subject, tile: int) -> bool:
 
 
 @transformation(
-    "lower_precision",
-    narrows=True,
-    title="operands are held in bfloat16 where that is precise enough",
+    "lower_precision", narrows=True, title="operands are held in bfloat16 where that is precise enough",
     what="float32 operands are multiplied, moved or kept",
     why=f"{_FLOAT32_PRODUCT}; half the bytes move, and VectorE runs faster",
     fix="hold the operands in bfloat16; sums stay float32. Look at the error first: nkilab check --numerics",
     source="NKI performance guide, data types; nki.isa.nc_matmul",
-)
+)  # fmt: skip
 def narrower(subject: Subject) -> Iterator[Candidate]:
     """Operands of float32 products, and what they are loaded from, as bfloat16."""
     rows = _wide_products(subject)
@@ -94,15 +92,13 @@ def narrower(subject: Subject) -> Iterator[Candidate]:
 
 
 @transformation(
-    "split_precision",
-    relieves=("tensor",),
-    title="a float32 product is three of bfloat16",
+    "split_precision", relieves=("tensor",), title="a float32 product is three of bfloat16",
     what="float32 products bound the kernel",
     why=f"{_FLOAT32_PRODUCT}: three products of high and low parts take three, and keep 16 bits",
     fix="split each operand into a bfloat16 and the bfloat16 of the rest, and add three products in one "
     "psum tile",
     source="NKIBench write-ups of float32 products",
-)
+)  # fmt: skip
 def parts(subject: Subject) -> Iterator[Candidate]:
     """Float32 products as three products of parts, which one copy and one subtraction make for each tile."""
     rows = _wide_products(subject)
@@ -160,14 +156,12 @@ def _multiply_parts(draft: Draft, row: int, halves: dict[int, tuple[int, int]]) 
 
 
 @transformation(
-    "shift_engine",
-    relieves=POINTWISE,
-    title="work is shared out between the engines",
+    "shift_engine", relieves=POINTWISE, title="work is shared out between the engines",
     what="one of VectorE, ScalarE and GpSimdE is busy while another that knows the instruction idles",
     why="they run side by side",
     fix="give some of the instructions to the idle engine, by engine=nisa.engine.NAME",
     source="NKI performance guide, balance engines",
-)
+)  # fmt: skip
 def engines(subject: Subject) -> Iterator[Candidate]:
     """Instructions of the busiest of three engines, every second or all of a line, on another one."""
     busy = {name: subject.timeline.occupied_ns(name) for name in ENGINES[1:4]}

@@ -19,15 +19,13 @@ _LEAST_SHARE = 0.8
 
 
 @transformation(
-    "split_cores",
-    adds_cores=True,
-    title="the second core has no work",
+    "split_cores", adds_cores=True, title="the second core has no work",
     what="all iterations of a loop run on one core, though none needs what another computes",
     why="a logical core has two cores, each with engines and SBUF of its own",
     fix="launch the kernel on both cores, as kernel[2] (Beta 1: kernel[nl.nc(2)]), and let nl.program_id(0) "
     "choose the half of the iterations that each computes",
     source="logical core guide; NKI guide, SPMD over the cores of a logical core",
-)
+)  # fmt: skip
 def two_cores(subject: Subject) -> Iterator[Candidate]:
     """The loop with most rows whose iterations are independent: each core runs half of them."""
     cores = subject.base.machine.limit("cores_per_logical_core")

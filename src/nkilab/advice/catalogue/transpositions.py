@@ -54,14 +54,12 @@ def _rows(pairs: list[Pair]) -> np.ndarray:
 
 
 @transformation(
-    "transpose_engine",
-    title="DMA engines transpose what keeps TensorE busy",
+    "transpose_engine", title="DMA engines transpose what keeps TensorE busy",
     what="TensorE transposes tiles, and another engine copies each result out of PSUM",
     why="neither has time for other work meanwhile; DMA engines transpose elements of two and four bytes",
     fix="transpose with nisa.dma_transpose, or while loading",
-    source="nki.isa.dma_transpose; trn2 architecture guide, DMA transpose",
-    relieves=("tensor", *POINTWISE),
-)
+    source="nki.isa.dma_transpose; trn2 architecture guide, DMA transpose", relieves=("tensor", *POINTWISE),
+)  # fmt: skip
 def by_dma(subject: Subject) -> Iterator[Candidate]:
     """Transpositions on TensorE, as transfers."""
     pairs = _transpositions(subject)
@@ -78,14 +76,12 @@ def _transposing(draft: Draft, source: Slot, target: Slot, row: int) -> None:
 
 
 @transformation(
-    "avoid_transpose",
-    by_formula=True,
-    title="an argument comes in the layout in which it is used",
+    "avoid_transpose", by_formula=True, title="an argument comes in the layout in which it is used",
     what="a tile is loaded and only transposed",
     why="the caller can store the tensor the other way round, once",
     fix="have the caller pass the tensor transposed, and load it as it is used",
     source="NKI performance guide, layout of inputs; NKI programming guide, layout considerations",
-)
+)  # fmt: skip
 def layouts(subject: Subject) -> Iterator[Candidate]:
     """Transpositions of tiles that are loaded from arguments for nothing else."""
     tiles = {pair: _data(subject, pair[0])[0] for pair in _transpositions(subject)}
@@ -121,14 +117,12 @@ def _loading(draft: Draft, source: Slot, target: Slot, row: int) -> None:
 
 
 @transformation(
-    "swap_operands",
-    relieves=("tensor", *POINTWISE),
-    title="a product comes out the way it is used",
+    "swap_operands", relieves=("tensor", *POINTWISE), title="a product comes out the way it is used",
     what="the result of a product is transposed before it is used",
     why="with stationary and moving exchanged the product is its own transpose",
     fix="exchange stationary and moving, and leave the transposition out",
     source="NKI programming guide, layout considerations; nki.isa.nc_matmul",
-)
+)  # fmt: skip
 def exchanged(subject: Subject) -> Iterator[Candidate]:
     """Products whose result is copied, transposed, and used transposed alone."""
     by_copy: dict[int, list[Pair]] = {}
@@ -179,14 +173,12 @@ def _exchanged(subject: Subject, exchangeable: dict[int, list[Pair]]) -> Program
 
 
 @transformation(
-    "broadcast",
-    relieves=("dma",),
-    title="one transfer repeats a row over partitions",
+    "broadcast", relieves=("dma",), title="one transfer repeats a row over partitions",
     what="the same row of HBM is loaded into one partition after another",
     why="each transfer has its fixed cost; one with a stride of zero reads the row for all partitions",
     fix="load from a view with a stride of 0 along the partitions, into all of them at once",
     source="DMA bandwidth guide; NKI programming guide, tensor indexing",
-)
+)  # fmt: skip
 def repeated_rows(subject: Subject) -> Iterator[Candidate]:
     """Loads of equal elements into neighbouring partitions of one tile."""
     base, draft = subject.base, Draft(subject.base)

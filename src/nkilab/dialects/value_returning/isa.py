@@ -282,16 +282,9 @@ def _surface(cls: type[Instruction]) -> Callable[..., Any]:
     elif spelling.mask_over:
         ending = _over_operand(spelling.mask_over)
     return surface(
-        cls,
-        order,
-        ending,
-        keyword_only_from=spelling.keyword_only_from,
-        extra=EXTRA,
-        version=BETA1,
-        defaults=spelling.defaults,
-        words=spelling.words,
-        handle=(keep, again) if ending is finish else None,
-    )
+        cls, order, ending, keyword_only_from=spelling.keyword_only_from, extra=EXTRA, version=BETA1,
+        defaults=spelling.defaults, words=spelling.words, handle=(keep, again) if ending is finish else None,
+    )  # fmt: skip
 
 
 # What no version of NKI has is an instruction of the user's own, and in both spellings.

@@ -18,14 +18,8 @@ import neuronxcc.nki.language as nl
 _DTYPES = {"float16": "nl.float16", "float32": "nl.float32", "bfloat16": "nl.bfloat16"}
 _CONSTRUCTORS = {"empty": "nl.ndarray", "zeros": "nl.zeros"}
 _INSTRUCTIONS = (
-    "Load",
-    "Store",
-    "MatVec",
-    "LoopReduce",
-    "BroadcastTo",
-    "SimpleTensorScalar",
-    "SimpleTensorTensor",
-)
+    "Load", "Store", "MatVec", "LoopReduce", "BroadcastTo", "SimpleTensorScalar", "SimpleTensorTensor",
+)  # fmt: skip
 
 
 def as_written(spec: Spec) -> str:
