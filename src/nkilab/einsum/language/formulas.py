@@ -406,7 +406,7 @@ class Formula:
         """What a term computes, as a tensor that an Einsum before writes."""
         if not isinstance(part, Term):
             return part
-        if part.op and part.over and part.mapped in self.every:
+        if (part.op or part.condition) and part.over and part.mapped in self.every:
             # what is reduced is needed as it is, too
             part = Term("", (part.mapped,), part.reduce_op, part.over)
         if part not in self.known:
