@@ -415,7 +415,9 @@ class Lowering:
         while units:
             unit = units.pop(0)
             ending = self.ending(unit, units[0]) if units else []
-            units[:1] = filter(None, (ending, [e for e in units[0] if e not in ending])) if ending else units[:1]
+            units[:1] = (
+                filter(None, (ending, [e for e in units[0] if e not in ending])) if ending else units[:1]
+            )
             behind = {t for u in (units[1:] if ending else units) for e in u for t in e.reads} | later
             before = len(self.ctx.build.scopes[-1].body)
             if self.lower_unit(unit, outer, behind, ending):
