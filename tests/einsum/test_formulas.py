@@ -49,8 +49,24 @@ CASES = {
     "Z[m, n] = X[m, n] - 0.1 * (n - m)": X - 0.1 * (COLUMNS - ROWS),
     "Z[m, n] = (X[m, n] + C[n]) / N + (M - 1 - m)": (X + C) / N + (M - 1 - ROWS),
     "Z[m] = argmax(X[m, n], n)": X.argmax(1),
+    "Z[m] = std(X[m, n], n) + var(Y[m, n], n)": X.std(1) + Y.var(1),
+    "Z[m] = logsumexp(X[m, n], n)": np.log(np.exp(X).sum(1)),
+    "Z[] = norm(X[m, n], m, n)": np.sqrt((X**2).sum()),
     "Z[m, n] = A[m, k] * B[k, n] if m >= n else -1": np.where(ROWS >= COLUMNS, A @ B, -1),
     "Z[m] = X[m, n] * Y[m, n] if n <= m else 0": np.where(COLUMNS <= ROWS, X * Y, 0).sum(1),
+    "Z[m] = X[m, n] * Y[m, n] if 2 < n <= m else 0":
+        np.where((COLUMNS > 2) & (COLUMNS <= ROWS), X * Y, 0).sum(1),
+    "Z[m] = X[m, n] + Y[m, n] if m > 3 else 7": np.where(ROWS[:, 0] > 3, (X + Y).sum(1), 7),
+    "Z[m] = max(X[m, n] - C[n] if n <= m else -inf, n)": np.where(COLUMNS <= ROWS, X - C, -np.inf).max(1),
+    "Z[m, n] = exp(X[m, n] - C[n] if n <= m else 0)": np.exp(np.where(COLUMNS <= ROWS, X - C, 0)),
+    "Z[m, n] = X[m, n] if n <= m and m - n < 4 else -1":
+        np.where((COLUMNS <= ROWS) & (ROWS - COLUMNS < 4), X, -1),
+    "Z[m, n] = X[m, n] if n < 3 or n > m else 2 * Y[m, n]":
+        np.where((COLUMNS < 3) | (COLUMNS > ROWS), X, 2 * Y),
+    "Z[m, n] = X[m, n] if not (n < 3 or n > m) else Y[m, n]":
+        np.where((COLUMNS < 3) | (COLUMNS > ROWS), Y, X),
+    "Z[m, n] = 1 if n == m else 0 if n < m else X[m, n] + C[n]":
+        np.where(COLUMNS == ROWS, 1, np.where(COLUMNS < ROWS, 0, X + C)),
 }  # fmt: skip
 
 

@@ -58,7 +58,9 @@ def cascades(draw: st.DrawFn) -> tuple[Cascade, dict[str, int]]:
     read_later = {t for e in steps for t in e.reads}
     outputs = tuple(e.name for e in steps if e.name not in read_later)
     used = {t for e in steps for t in (e.name, *e.reads)}
-    return Cascade({n: t for n, t in tensors.items() if n in used}, tuple(steps), outputs), sizes
+    declared = {n: t for n, t in tensors.items() if n in used}
+    ranks_used = {r for t in declared.values() for r in t.ranks}
+    return Cascade(declared, tuple(steps), outputs), {r: n for r, n in sizes.items() if r in ranks_used}
 
 
 @settings(max_examples=examples(30), deadline=None)

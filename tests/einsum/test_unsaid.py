@@ -22,7 +22,11 @@ from nkilab.errors import SpecError
             "'[' stands where an index of X needs ','",
             "give the tensor of indices",
         ),
-        ("Z[m, n] = X[m, n] if L[m] > n else 0", "'[' stands where a comparison is needed", "M greater"),
+        (
+            "Z[m, n] = X[m, n] if L[m] > n else 0",
+            "'[' stands where a comparison is needed",
+            "(X[m] > L[m]) * X[m]",
+        ),
     ],
 )
 def test_what_cannot_be_said_is_refused_with_the_nearest_thing(text: str, problem: str, hint: str) -> None:

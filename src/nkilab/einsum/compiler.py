@@ -285,8 +285,13 @@ def _lowered(
         own = kernel.of_tree(tree)
         return replace(own, changes=(*told, *ctx.choices), alternatives=tried, proofs=proofs, knobs=ctx.knobs)
 
+    known: dict[str, float] = {}
+
     def latency(tree: Kernel) -> float:
-        return kernel.of_tree(tree).estimate.latency_us
+        own = kernel.of_tree(tree)
+        if own.source not in known:
+            known[own.source] = own.estimate.latency_us
+        return known[own.source]
 
     def price(tree: Kernel) -> float:
         return max(hardware.total(tree.body).values()) / 1000.0

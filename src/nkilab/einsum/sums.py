@@ -153,7 +153,11 @@ def _is_about(constraint: str, name: str) -> bool:
 def _wanted(one: Sum, elements: Any) -> Any:
     """All (element, value) pairs that a sum is made of, for its elements."""
     held, counts = turns(one.fixed)
+    within_it = {loop.variable for loop in one.running}
     for n, summed in enumerate(one.tally.added):
+        if loose := within_it & (summed.whole_start.names | summed.whole_count.names):
+            name = one.tally.into.buffer.name
+            raise ProofError(f"what the sum {name} runs over depends on {', '.join(loose)} within it")
         held += within(f"X{n}", summed.whole_start, summed.whole_count, counts)
     names = ", ".join(f"X{n}" for n in range(len(one.tally.added)))
     fixed = ", ".join(loop.variable for loop in one.fixed)

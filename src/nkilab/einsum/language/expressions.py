@@ -35,7 +35,7 @@ UNSAID = {
     "gathered": "gather the indices before, by an expression of their own: K[t] = I[J[t]], then X[K[t]]",
     "part": "parts are taken of one variable, by a number or a rank: n // 4, n % 4, n // 4 % 2, n // G",
     "index": "give the tensor of indices as it is used, multiplied and added to before",
-    "comparison": "a comparison of values is a factor of 0 or 1: write (X[m] > L[m]) * X[m], or ;; M greater",
+    "comparison": "a comparison of values is a factor of 0 or 1: write (v == J[t]) or (X[m] > L[m]) * X[m]",
 }
 RELATIONS = ("<", "<=", ">", ">=", "==", "!=")
 

@@ -14,34 +14,41 @@ from itertools import count, pairwise
 from re import compile as pattern
 
 from ...errors import SpecError
-from .ast import NOWHERE, Access, Einsum, Operand, Place, Position, Scalar, affine
-from .expressions import Reader
+from .ast import NOWHERE, Access, Condition, Einsum, Operand, Place, Position, Scalar, affine
+from .expressions import RELATIONS, UNSAID, Reader
 from .operators import OPERATORS, operator_named
 
 NAME = pattern(r"[A-Za-z_]\w*")
 # functions that reduce what stands first over the variables behind it
 REDUCING = {"sum": "add", "max": "maximum", "min": "minimum", "prod": "multiply", "argmax": "argmax",
             "argmin": "argmin"}  # fmt: skip
-COMPOSED = ("mean", "softmax")
+# functions of x over n, as formulas; N is the number of values
+COMPOSED = {
+    "mean": "sum(x, n) / N",
+    "var": "mean((x - mean(x, n))**2, n)",
+    "std": "sqrt(var(x, n))",
+    "norm": "sqrt(sum(x**2, n))",
+    "logsumexp": "max(x, n) + log(sum(exp(x - max(x, n)), n))",
+    "softmax": "exp(x - max(x, n)) / sum(exp(x - max(x, n)), n)",
+}
 POWERS = {2.0: "square", 0.5: "sqrt", -0.5: "rsqrt", -1.0: "reciprocal"}
 SUMS, PRODUCTS = {"+": "add", "-": "subtract"}, {"*": "multiply", "/": "divide"}
 COMPARED = {"==": "equal", "!=": "not_equal", ">": "greater", ">=": "greater_equal", "<": "less",
             "<=": "less_equal"}  # fmt: skip
+OPPOSITE = {"==": "!=", "!=": "==", ">": "<=", ">=": "<", "<": ">=", "<=": ">"}
 # what is written for signs and words of other languages
 INSTEAD = {
     "@": "write Z[m, n] = A[m, k] * B[k, n]",
     "where": "write X[m, n] if m >= n else 0, or of values (X[m] > 0) * X[m]",
     "cos": "write sin(x + 1.5707963), with angles reduced to -pi to pi",
     "tan": "write sin(x) / sin(x + 1.5707963), with angles reduced to -pi to pi",
-    "var": "write mean((X[m, n] - mean(X[m, n], n))**2, n)",
-    "std": "write sqrt(mean((X[m, n] - mean(X[m, n], n))**2, n))",
-    "norm": "write sqrt(sum(X[m, n]**2, n))",
+    "clip": "write min(max(X[m, n], 0), 1)",
     "cumsum": "write an iterate block: S[t+1, m] = S[t, m] + X[t, m]",
     "sort": "write Z[m, k] = X[m, n] ;; V topk, with as many k as n: the largest come first",
 }
 # words for what an operator computes, in names of tensors
 RESULTS = {"multiply": "product", "add": "sum", "subtract": "difference", "divide": "quotient",
-           "maximum": "max", "minimum": "min", "subtract_exp": "exp"}  # fmt: skip
+           "maximum": "max", "minimum": "min", "subtract_exp": "exp", "": "masked"}  # fmt: skip
 ONE = Scalar(value=1.0)
 
 
@@ -53,13 +60,21 @@ class Term:
     parts: tuple[Term | Operand, ...]  # in order
     reduce_op: str = ""  # over variables; "" for none
     over: tuple[str, ...] = ()  # these
+    condition: Condition | None = None  # where it counts before it is reduced; None for everywhere
+    otherwise: float = 0.0  # the value elsewhere
     at: int = field(default=0, compare=False)  # its column, for messages
 
     @property
     def variables(self) -> tuple[str, ...]:
         """Rank variables that it has values for."""
-        every = dict.fromkeys(v for part in self.parts for v in part.variables)
+        asked = self.condition.variables if self.condition else ()
+        every = dict.fromkeys((*(v for part in self.parts for v in part.variables), *asked))
         return tuple(v for v in every if v not in self.over)
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether it is the operator's result, neither reduced nor anything else elsewhere."""
+        return not self.reduce_op and self.condition is None
 
     @property
     def mapped(self) -> Term:
@@ -74,6 +89,8 @@ class Term:
 
 
 Part = Term | Operand
+# one value where a condition holds, another elsewhere
+Choice = Callable[[Part, Part], Part]
 
 
 def _number(part: Part) -> float | None:
@@ -90,12 +107,34 @@ def combined(op: str, parts: Sequence[Part], at: int) -> Part:
     if len(numbers) == len(parts) and not (op in ("divide", "reciprocal") and not numbers[-1]):
         return Scalar(value=float(reduce(function, numbers) if len(numbers) > 1 else function(*numbers)))
     first = parts[0]
-    if op == "exp" and isinstance(first, Term) and first.op == "subtract" and not first.over:
+    if op == "exp" and isinstance(first, Term) and first.op == "subtract" and first.is_plain:
         return replace(first, op="subtract_exp")
     if is_nary:
-        inner = [p.parts if isinstance(p, Term) and p.op == op and not p.over else (p,) for p in parts]
+        inner = [p.parts if isinstance(p, Term) and p.op == op and p.is_plain else (p,) for p in parts]
         parts = [own for every in inner for own in every]
     return Term(op, tuple(parts), at=at)
+
+
+def where(condition: Condition, value: Part, other: Part) -> Part:
+    """A value where a comparison of indices holds, another elsewhere."""
+    otherwise, opposite = _number(other), replace(condition, relation=OPPOSITE[condition.relation])
+    if otherwise is None and _number(value) is not None:
+        return where(opposite, other, value)
+    if otherwise is None:
+        zero, at = Scalar(value=0.0), value.at if isinstance(value, Term) else 0
+        return combined("add", (where(condition, value, zero), where(opposite, other, zero)), at)
+    if isinstance(value, Term) and value.is_plain:
+        return replace(value, condition=condition, otherwise=otherwise)
+    return Term("", (value,), condition=condition, otherwise=otherwise)
+
+
+def factors(part: Part) -> list[Operand]:
+    """Operands that make zero of a term where they are zero: those of a product, masked or not."""
+    if not isinstance(part, Term):
+        return [part]
+    if part.over or part.op not in ("", "multiply"):
+        return []
+    return [p for p in part.parts if not isinstance(p, Term)] if part.op else factors(part.parts[0])
 
 
 class FormulaReader(Reader):
@@ -111,6 +150,9 @@ class FormulaReader(Reader):
         super().__init__(text, place, called)
         # names within brackets are variables, and in capitals their extents, wherever else they stand
         self.indexing, depth = set[str](), 0
+        # what x and n stand for in a composed function
+        self.bound: Part | None = None
+        self.over: Sequence[str] = ()
         for token, then in pairwise([*self.tokens, self.peek(len(self.tokens))]):
             depth += (token.text == "[") - (token.text == "]")
             if depth and token.kind == "name" and then.text != "[":
@@ -124,22 +166,65 @@ class FormulaReader(Reader):
             self.access("the output")
             self.need("=", "the output")
             self.operand()
-            return self.peek().text not in ("", "if")
+            self.choice()
+            return self.peek().kind != "end"
         except SpecError:
             return True
         finally:
             self.at = 0
 
-    def formula(self) -> tuple[Part, Einsum]:
-        """What the output is, and an Einsum with the output and the condition that stands behind."""
+    def formula(self) -> Part:
+        """What the output is."""
         self.output = self.access("the output")
         self.need("=", "the output", "write '='; what has variables that the output lacks is summed")
-        value = self.compared()
-        condition, otherwise = self.choice()
+        value = self.value()
         if self.peek().kind != "end":
             hint = INSTEAD.get(self.peek().text, "write '*' between factors")
             raise self.fail(f"{self._found()} where an operator or the end is needed", hint)
-        return value, Einsum(self.output, (), "", "", condition, otherwise, self.text.strip(), self.place)
+        return value
+
+    def value(self) -> Part:
+        """A comparison or a sum; of two the one that a condition chooses."""
+        value = self.compared()
+        if not self.take("if"):
+            return value
+        choose = self.either()
+        self.need("else", "a condition", "write 'else' and what stands elsewhere: else 0")
+        return choose(value, self.value())
+
+    def either(self) -> Choice:
+        """Conditions, one of which must hold."""
+        one = self.both()
+        if not self.take("or"):
+            return one
+        other = self.either()
+        return lambda value, rest: one(value, other(value, rest))
+
+    def both(self) -> Choice:
+        """Conditions that must all hold."""
+        one = self.asked()
+        if not self.take("and"):
+            return one
+        other = self.both()
+        return lambda value, rest: one(other(value, rest), rest)
+
+    def asked(self) -> Choice:
+        """One comparison of indices, a chain of them, its contrary, or what stands in parentheses."""
+        if self.take("not"):
+            inner = self.asked()
+            return lambda value, rest: inner(rest, value)
+        if self.take("("):
+            inner = self.either()
+            self.need(")", "a condition")
+            return inner
+        chain = [self.condition()]
+        while self.peek().text in RELATIONS:
+            relation = self.tokens[self.at].text
+            self.at += 1
+            chain.append(Condition(chain[-1].right, relation, self.affine()))
+        if self.peek().text == "[":
+            raise self.fail(f"{self._found()} in a condition, which compares indices", UNSAID["comparison"])
+        return lambda value, rest: reduce(lambda kept, one: where(one, kept, rest), chain, value)
 
     def compared(self) -> Part:
         """A sum, or a comparison of two: one where it holds, zero elsewhere."""
@@ -147,6 +232,14 @@ class FormulaReader(Reader):
         op = COMPARED.get(self.peek().text, "")
         self.at += bool(op)
         return combined(op, (left, self.total()), at) if op else left
+
+    def condition(self) -> Condition:
+        """A comparison of variables that tensors of the expression are indexed by."""
+        at, read = self.here, super().condition()
+        if strange := next((v for v in read.variables if v not in self.indexing), ""):
+            hint = "a condition compares variables of the expression, extents of ranks and whole numbers"
+            raise self.fail(f"nothing is indexed by {strange}", hint, at)
+        return read
 
     def chain(self, signs: Mapping[str, str], op: str, inner: Callable[[], Part]) -> Iterator[Part | None]:
         """What stands behind one sign and behind the other, combined by the first; None for nothing."""
@@ -200,11 +293,15 @@ class FormulaReader(Reader):
             if not {*inner.variables} & self.indexing:
                 # no index, but a formula
                 self.at = at + 1
-                inner = self.compared()
+                inner = self.value()
                 self.need(")", "what stands in parentheses")
             return inner
         if token.kind == "name" and then.text == "(" and token.text != "const":
             return self.call()
+        if self.bound is not None and self.take("x"):
+            return self.bound
+        if self.over and self.take("N"):
+            return combined("multiply", [Position(affine([(v.upper(), 1)])) for v in self.over], self.here)
         if token.text in self.indexing and then.text != "[":
             return Position(affine([(self.name("a variable"), 1)]))
         return self.operand()
@@ -214,13 +311,15 @@ class FormulaReader(Reader):
         at = self.here
         name = self.name("a function")
         self.need("(", name)
-        values = [self.compared()]
+        values = [self.value()]
         while self.take(","):
-            values.append(self.compared())
+            values.append(self.value())
         self.need(")", name)
         if len(values) == 2 and isinstance(values[0], Position) and isinstance(values[1], Term | Access):
             values.reverse()
         over = [p.index.plain for p in values[1:] if isinstance(p, Position) and p.index.plain]
+        if self.over and values[1:] == [Scalar("n")]:
+            over, values = [*self.over], [values[0], *(ONE for _ in self.over)]
         if name in COMPOSED or (name in REDUCING and len(over) == len(values) - 1):
             lost = [v for v in values[0].variables if v not in self.output.variables]
             return self.reduced(name, values[0], over or lost, at)
@@ -242,15 +341,13 @@ class FormulaReader(Reader):
                 f"what {name} reduces has no {absent}" if absent else f"{name} needs what it reduces over"
             )
             raise self.fail(problem, f"write {name}(..., {inner})", at)
-        if name == "softmax":
-            grown = Term("subtract_exp", (value, self.reduced("max", value, over, at)), at=at)
-            return Term("divide", (grown, self.reduced("sum", grown, over, at)), at=at)
-        if name == "mean":
-            counts = combined("multiply", [Position(affine([(v.upper(), 1)])) for v in over], at)
-            return Term("divide", (self.reduced("sum", value, over, at), counts), at=at)
+        if name in COMPOSED:
+            own = FormulaReader(COMPOSED[name])
+            own.output, own.bound, own.over = self.output, value, tuple(over)
+            return own.value()
         if isinstance(value, Term) and not value.reduce_op:
             return replace(value, reduce_op=REDUCING[name], over=tuple(over))
-        return Term("", (value,), REDUCING[name], tuple(over), at)
+        return Term("", (value,), REDUCING[name], tuple(over), at=at)
 
 
 class Formula:
@@ -263,8 +360,8 @@ class Formula:
 
     def __init__(self, reader: FormulaReader, taken: set[str]) -> None:
         self.reader, self.taken = reader, taken
-        value, self.shell = reader.formula()
-        self.output = self.shell.output
+        value = reader.formula()
+        self.output = reader.output
         value = self.summed(value)
         self.whole = value if isinstance(value, Term) else Term("", (value,))
         self.every = {*self.whole.terms()}
@@ -274,13 +371,15 @@ class Formula:
 
     def written(self) -> list[Einsum]:
         """Its Einsums in order; the last one writes the output."""
-        whole, condition = self.whole, self.shell.condition
-        if whole.over and condition is not None and {*condition.variables} <= {*self.output.variables}:
-            # it chooses among sums, not among what is summed
-            whole = Term("", (self.operand(whole),))
-        operands = tuple(map(self.operand, whole.parts))
-        last = replace(self.shell, operands=operands, map_op=whole.op, reduce_op=whole.reduce_op)
-        return [*self.einsums, last]
+        last = self.einsum(self.output, self.whole)
+        return [*self.einsums, replace(last, text=self.reader.text.strip())]
+
+    def einsum(self, output: Access, term: Term) -> Einsum:
+        """The Einsum that writes a term."""
+        return Einsum(
+            output, tuple(map(self.operand, term.parts)), term.op, term.reduce_op, term.condition,
+            term.otherwise, place=self.reader.place,
+        )  # fmt: skip
 
     def summed(self, part: Part) -> Part:
         """A term with its sums over what the output has not; sums of terms are summed each by itself."""
@@ -289,12 +388,15 @@ class Formula:
             return part
         if not isinstance(part, Term):
             return Term("", (part,), "add", tuple(lost))
-        if part.op in ("add", "subtract", "negative") and not part.over:
+        if part.condition and not part.over and {*part.condition.variables} <= {*self.output.variables}:
+            # it chooses among sums, not among what is summed
+            inner = replace(part, condition=None) if part.op else part.parts[0]
+            return replace(part, op="", parts=(self.summed(inner),))
+        if part.op in ("add", "subtract", "negative") and part.is_plain:
             return replace(part, parts=tuple(map(self.summed, part.parts)))
-        if part.op == "divide" and not part.over and not {*lost} & {*part.parts[1].variables}:
+        if part.op == "divide" and part.is_plain and not {*lost} & {*part.parts[1].variables}:
             return replace(part, parts=(self.summed(part.parts[0]), part.parts[1]))
-        factors = [p for p in part.parts if not isinstance(p, Term)] if part.op == "multiply" else []
-        unclear = next((v for v in lost if part.over or not any(v in p.variables for p in factors)), "")
+        unclear = next((v for v in lost if not any(v in p.variables for p in factors(part))), "")
         if unclear:
             hint = f"write sum(..., {unclear}) around what is summed, or {unclear} on the left"
             raise self.reader.fail(f"it is not clear where {unclear} is summed", hint, part.at)
@@ -304,7 +406,7 @@ class Formula:
         """What a term computes, as a tensor that an Einsum before writes."""
         if not isinstance(part, Term):
             return part
-        if part.op and part.over and part.mapped in self.every:
+        if (part.op or part.condition) and part.over and part.mapped in self.every:
             # what is reduced is needed as it is, too
             part = Term("", (part.mapped,), part.reduce_op, part.over)
         if part not in self.known:
@@ -312,8 +414,7 @@ class Formula:
             ordered = sorted(part.variables, key=lambda v: own.index(v) if v in own else len(own))
             op = part.reduce_op or part.op
             access = Access(self.unused(RESULTS.get(op, op)), tuple(affine([(v, 1)]) for v in ordered))
-            operands = tuple(map(self.operand, part.parts))
-            self.einsums.append(Einsum(access, operands, part.op, part.reduce_op, place=self.shell.place))
+            self.einsums.append(self.einsum(access, part))
             self.known[part] = access
         return self.known[part]
 

@@ -204,6 +204,9 @@ def _is_legal(
         return False
     chip = ctx.chip(access.tensor)
     if chip is not None:
+        is_wide = part in access.variables and not spans[part].is_point and spans[free or part].most > 1
+        if is_out and is_wide and free and not chip.part_variable(access):
+            return False  # all of it lies on one partition
         is_moved = may_move and not is_out and not chip.has_blocks
         is_turned = not is_out and may_turn(chip, access, part, free)
         return is_moved or is_turned or _is_reachable(chip, access, spans, part, free)

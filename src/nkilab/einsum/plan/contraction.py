@@ -308,11 +308,17 @@ class Contraction:
 
     def deliver(self, view: View, spans: dict[str, Span]) -> None:
         """Write a tile of the result, scaled, to where it lies."""
-        product, view = self.product, self.scaled(view)
+        product, target = self.product, self.target
         if self.ending is not None:
-            self.end(view, spans)
+            self.end(self.scaled(view), spans)
             return
-        deliver(self.ctx, self.einsum, view, spans, product.part, product.free, self.target)
+        tile = target.tile if target.tile is not None and target.tile.copies == 1 else None
+        direct = target.direct(self.ctx, self.einsum, spans, product.part) if tile is not None else None
+        view = self.scaled(view, direct)
+        if tile is not None and view is direct:
+            tile.changed()
+            target = replace(target, tile=None)
+        deliver(self.ctx, self.einsum, view, spans, product.part, product.free, target)
 
     def end(self, view: View, spans: dict[str, Span]) -> None:
         """Have a tile of the result read where it is."""
@@ -481,12 +487,14 @@ class Contraction:
         wide = {v for v, s in self.spans.items() if not s.is_point}
         return masked(ctx, self.einsum, self.product, own, view, spans, wide)
 
-    def scaled(self, view: View) -> View:
-        """The result times scalars of the expression."""
-        for scalar in (o for o in self.einsum.operands if isinstance(o, Scalar)):
+    def scaled(self, view: View, direct: View | None = None) -> View:
+        """The result times scalars of the expression, the last product where it may lie at once."""
+        scalars = [o for o in self.einsum.operands if isinstance(o, Scalar)]
+        for scalar in scalars:
             rows, columns = (int(str(view.buffer.shape[axis])) for axis in (0, -1))
             tile = self.ctx.temporary(f"{self.einsum.name.lower()}_scaled", rows, columns)
             made = part_of(tile, view.cuts[0].count, view.cuts[1].count)
+            made = direct if direct is not None and scalar is scalars[-1] else made
             self.ctx.build.add(nodes.Scale(made, view, "multiply", self.ctx.number(scalar)))
             view = made
         return view

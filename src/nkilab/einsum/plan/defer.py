@@ -36,9 +36,12 @@ def _deferred(steps: Sequence[Step], added: Additions) -> list[Step]:
         places = [next(n for n, s in enumerate(held) if s is e) for e in (maker, readers[0])]
         if places[1] < places[0] or _is_overwritten(held[places[0] : places[1]], maker):
             continue
-        total = readers[0].name
-        name = added.tensor(f"{total}_sum", cascade.tensors[total].ranks, total, Kind.SUM)
-        held[places[1] : places[1] + 1] = _apart(readers[0], name, *pair)
+        read = readers[0].name
+        name = added.tensor(f"{read}_sum", cascade.tensors[read].ranks, read, Kind.SUM)
+        total = replace(readers[0].output, tensor=name)
+        sums, factor = pair
+        product = Einsum(readers[0].output, (total, factor), maker.map_op)
+        held[places[1] : places[1] + 1] = [replace(sums, output=total), product]
         del held[places[0]]
     return held
 
@@ -47,7 +50,9 @@ def _parted(maker: Einsum, reader: Einsum, cascade: Cascade) -> tuple[Einsum, Op
     """The sum over what is left of a product without its factor, and that factor, in the sum's variables."""
     if maker.name in cascade.outputs or sum(e.name == maker.name for e in cascade.einsums) > 1:
         return None
-    if maker.map_op != "multiply" or maker.reduce_op or maker.condition or len(maker.operands) != 2:
+    if maker.map_op not in ("multiply", "divide") or maker.reduce_op or maker.condition:
+        return None
+    if len(maker.operands) != 2:
         return None
     if (
         reader.map_op != "multiply"
@@ -62,7 +67,7 @@ def _parted(maker: Einsum, reader: Einsum, cascade: Cascade) -> tuple[Einsum, Op
     names = names_of(maker.output, access)
     if names is None:
         return None
-    for whole, factor in (maker.operands, maker.operands[::-1]):
+    for whole, factor in (maker.operands, maker.operands[::-1])[: 2 if maker.map_op == "multiply" else 1]:
         if (
             not isinstance(whole, Access)
             or whole.gathers
@@ -108,9 +113,3 @@ def _is_overwritten(between: Sequence[Step], maker: Einsum) -> bool:
     """Whether a step writes what a product reads, before the sum that is to read it instead."""
     written = {e.name for s in between for e in s.body}
     return bool(written & set(maker.reads))
-
-
-def _apart(reader: Einsum, name: str, sums: Einsum, factor: Operand) -> list[Step]:
-    """The sum, under another name, and its product with the factor."""
-    total = replace(reader.output, tensor=name)
-    return [replace(sums, output=total), Einsum(reader.output, (total, factor), "multiply")]

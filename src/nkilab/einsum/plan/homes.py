@@ -134,7 +134,7 @@ class Homes:
     def ended(self, group: Group) -> set[str]:
         """Products that the cluster behind them reads out of PSUM."""
         units = self.units.units([s for s in group.steps if isinstance(s, Einsum)])
-        return {u[0].name for u, v in pairwise(units) if self.units.is_ended_by(u, v)}
+        return {u[0].name for u, v in pairwise(units) if self.units.ending(u, v)}
 
     def takes_place(self, einsum: Einsum, group: Group) -> bool:
         """Whether an Einsum only compares indices, and may leave its values where its operand lies."""

@@ -1,7 +1,8 @@
 """Copies, and sums of sums: what reads them reads what they are made of, in one step.
 
 `B[n, m] = A[m, n]` that no output is leaves its readers `A` itself; `S[n] = P[m, n]`, summed over m, of
-`P[m, n] = A[m, k] . B[k, n]`, summed over k, is one sum over both.
+`P[m, n] = A[m, k] . B[k, n]`, summed over k, is one sum over both. A number with which a comparison of
+indices multiplies such a sum is one of its factors, so that the sum is written once, and compared in place.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from ..language.ast import Access, Affine, Cascade, Einsum, Index, Iterate, Step
+from ..language.ast import Access, Affine, Cascade, Einsum, Index, Iterate, Scalar, Step
 from .defer import names_of, renamed
 
 
@@ -21,9 +22,26 @@ def inlined(cascade: Cascade) -> tuple[Cascade, list[str]]:
             (f for s in cascade.steps if isinstance(s, Einsum) and (f := _without(s, cascade))), None
         )
         if smaller is None:
-            return cascade, notes
+            return _with_numbers(cascade), notes
         cascade, reason = smaller
         notes.append(reason)
+
+
+def _with_numbers(cascade: Cascade) -> Cascade:
+    """A cascade whose sums of products have the numbers that comparisons, their only readers, multiply by."""
+    changed: dict[int, Einsum] = {}
+    for reader in (e for e in cascade.einsums if e.condition and e.map_op == "multiply" and not e.reduce_op):
+        numbers = [o for o in reader.operands if isinstance(o, Scalar)]
+        made = [e for e in cascade.einsums if e.name in reader.reads]
+        if len(made) != 1 or len(numbers) + 1 != len(reader.operands) or made[0].name in cascade.outputs:
+            continue
+        (total,) = made
+        is_product = (total.map_op, total.reduce_op, total.condition) == ("multiply", "add", None)
+        if is_product and [e for e in cascade.einsums if total.name in e.reads] == [reader]:
+            changed[id(total)] = replace(total, operands=(*total.operands, *numbers), text="")
+            changed[id(reader)] = replace(reader, operands=reader.accesses, map_op="", text="")
+    steps = (step.with_body(changed.get(id(e), e) for e in step.body) for step in cascade.steps)
+    return replace(cascade, steps=tuple(steps))
 
 
 def _without(einsum: Einsum, cascade: Cascade) -> tuple[Cascade, str] | None:

@@ -414,20 +414,23 @@ class Lowering:
         units = self.units.units(einsums)
         while units:
             unit = units.pop(0)
-            ending = units[0] if units and self.has_ending(unit, units[0]) else []
+            ending = self.ending(unit, units[0]) if units else []
+            units[:1] = (
+                filter(None, (ending, [e for e in units[0] if e not in ending])) if ending else units[:1]
+            )
             behind = {t for u in (units[1:] if ending else units) for e in u for t in e.reads} | later
             before = len(self.ctx.build.scopes[-1].body)
             if self.lower_unit(unit, outer, behind, ending):
                 del units[0]
             self.ctx.forget(before, behind)
 
-    def has_ending(self, unit: list[Einsum], cluster: list[Einsum]) -> bool:
-        """Whether a cluster takes the tiles of a product out of PSUM."""
-        name = unit[0].name
-        if name in self.ctx.memories or not self.units.is_ended_by(unit, cluster):
-            return False
+    def ending(self, unit: list[Einsum], cluster: list[Einsum]) -> list[Einsum]:
+        """What of a cluster takes the tiles of a product out of PSUM."""
+        name, ending = unit[0].name, self.units.ending(unit, cluster)
+        if name in self.ctx.memories or not ending:
+            return []
         ways = ("out of PSUM", "out of SBUF")
-        return self.ctx.pick(f"how {name} is read", ways, costs=(1.0, 1.0)) == ways[0]
+        return ending if self.ctx.pick(f"how {name} is read", ways, costs=(1.0, 1.0)) == ways[0] else []
 
     def is_diagonal(self, einsum: Einsum) -> bool:
         """Whether an Einsum is lowered as products with diagonal matrices."""
