@@ -164,7 +164,7 @@ def main(arguments: list[str]) -> int:
     with threadpool_limits(1):
         for action in (*others.values(), *again.values(), *again.values()):
             action()
-        # what is loaded by now is no garbage of a benchmark: compiled code makes a collection ten times as slow
+        # what is loaded by now is no garbage of a benchmark, and makes a collection ten times as slow
         gc.freeze()
         times = medians(again, RUNS, processor_seconds)
         times |= medians({**CALIBRATION, **others}, RUNS, processor_seconds)
