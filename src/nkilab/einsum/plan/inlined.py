@@ -32,10 +32,10 @@ def _with_numbers(cascade: Cascade) -> Cascade:
     changed: dict[int, Einsum] = {}
     for reader in (e for e in cascade.einsums if e.condition and e.map_op == "multiply" and not e.reduce_op):
         numbers = [o for o in reader.operands if isinstance(o, Scalar)]
-        made = [e for e in cascade.einsums if e.name in reader.reads]
-        if len(made) != 1 or len(numbers) + 1 != len(reader.operands) or made[0].name in cascade.outputs:
+        totals = [e for e in cascade.einsums if e.name in reader.reads]
+        if len(totals) != 1 or len(numbers) + 1 != len(reader.operands) or totals[0].name in cascade.outputs:
             continue
-        (total,) = made
+        (total,) = totals
         is_product = (total.map_op, total.reduce_op, total.condition) == ("multiply", "add", None)
         if is_product and [e for e in cascade.einsums if total.name in e.reads] == [reader]:
             changed[id(total)] = replace(total, operands=(*total.operands, *numbers), text="")

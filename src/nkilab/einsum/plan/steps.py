@@ -414,23 +414,22 @@ class Lowering:
         units = self.units.units(einsums)
         while units:
             unit = units.pop(0)
-            ending = self.ending(unit, units[0]) if units else []
-            units[:1] = (
-                filter(None, (ending, [e for e in units[0] if e not in ending])) if ending else units[:1]
-            )
+            ending = self.ending(unit, units)
             behind = {t for u in (units[1:] if ending else units) for e in u for t in e.reads} | later
             before = len(self.ctx.build.scopes[-1].body)
             if self.lower_unit(unit, outer, behind, ending):
                 del units[0]
             self.ctx.forget(before, behind)
 
-    def ending(self, unit: list[Einsum], cluster: list[Einsum]) -> list[Einsum]:
-        """What of a cluster takes the tiles of a product out of PSUM."""
-        name, ending = unit[0].name, self.units.ending(unit, cluster)
-        if name in self.ctx.memories or not ending:
+    def ending(self, unit: list[Einsum], units: list[list[Einsum]]) -> list[Einsum]:
+        """What takes the tiles of a product out of PSUM; what else its cluster has comes behind it."""
+        ending, ways = self.units.ending(unit, units[0]) if units else [], ("out of PSUM", "out of SBUF")
+        if not ending or unit[0].name in self.ctx.memories:
             return []
-        ways = ("out of PSUM", "out of SBUF")
-        return ending if self.ctx.pick(f"how {name} is read", ways, costs=(1.0, 1.0)) == ways[0] else []
+        if self.ctx.pick(f"how {unit[0].name} is read", ways, costs=(1.0, 1.0)) != ways[0]:
+            return []
+        units[:1] = filter(None, (ending, [e for e in units[0] if e not in ending]))
+        return ending
 
     def is_diagonal(self, einsum: Einsum) -> bool:
         """Whether an Einsum is lowered as products with diagonal matrices."""
