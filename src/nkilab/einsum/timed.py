@@ -31,8 +31,8 @@ Result = TypeVar("Result")
 
 # how many times the cost of the best an option may be judged at, to be tried
 CLOSE = 2.0
-# kernels that are timed besides the first, and statements that all of them run together: what takes as long as
-# the first to the last digit is the same kernel, and does not count
+# kernels that are timed besides the first, and statements that all of them run together; what takes as
+# long as the first to the last digit is the same kernel, and does not count
 MOST_TIMED, MOST_STATEMENTS = 6, 20_000
 # Einsums of all plans that are made besides the first together, and plans at least, if one has not more
 MOST_PLANNED, FEWEST_PLANS = 144, 6

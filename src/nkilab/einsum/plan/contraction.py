@@ -493,8 +493,9 @@ class Contraction:
         for scalar in scalars:
             rows, columns = (int(str(view.buffer.shape[axis])) for axis in (0, -1))
             tile = self.ctx.temporary(f"{self.einsum.name.lower()}_scaled", rows, columns)
-            made = part_of(tile, view.cuts[0].count, view.cuts[1].count)
-            made = direct if direct is not None and scalar is scalars[-1] else made
-            self.ctx.build.add(nodes.Scale(made, view, "multiply", self.ctx.number(scalar)))
-            view = made
+            place = part_of(tile, view.cuts[0].count, view.cuts[1].count)
+            if direct is not None and scalar is scalars[-1]:
+                place = direct
+            self.ctx.build.add(nodes.Scale(place, view, "multiply", self.ctx.number(scalar)))
+            view = place
         return view

@@ -47,17 +47,9 @@ LONG = 6_000
 
 class Lowering:
     def __init__(
-        self,
-        given: Cascade,
-        cascade: Cascade,
-        dtypes: Mapping[str, str],
-        machine: Machine,
-        name: str,
-        title: str,
-        knobs: Knobs,
-        fixed: Given,
-        edges: Mapping[str, Edges],
-    ) -> None:
+        self, given: Cascade, cascade: Cascade, dtypes: Mapping[str, str], machine: Machine, name: str,
+        title: str, knobs: Knobs, fixed: Given, edges: Mapping[str, Edges],
+    ) -> None:  # fmt: skip
         taken = {*given.inputs, *given.outputs, *given.scalars, name}
         self.given, self.name, self.title, self.edges = given, name, title, edges
         known = replace(fixed, derived=cascade.derived)
