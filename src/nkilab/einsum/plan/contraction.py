@@ -310,8 +310,7 @@ class Contraction:
         """Write a tile of the result, scaled, to where it lies."""
         product, target = self.product, self.target
         if self.ending is not None:
-            self.end(self.scaled(view), spans)
-            return
+            return self.end(self.scaled(view), spans)
         tile = target.tile if target.tile is not None and target.tile.copies == 1 else None
         direct = target.direct(self.ctx, self.einsum, spans, product.part) if tile is not None else None
         view = self.scaled(view, direct)
