@@ -7,10 +7,11 @@ from collections.abc import Callable, Mapping
 from ..language.ast import Cascade
 from ..rewrite.batch_order import with_batches_first
 from ..rewrite.chunks import with_chunks
+from ..rewrite.decays import is_decay
 from ..rewrite.few_rows import with_full_lanes
 from ..rewrite.ranks import with_joined_ranks
 from ..rewrite.repeated import with_repeated_operands
-from ..rewrite.scan_parts import with_scans_in_parts
+from ..rewrite.scan_parts import scans_of_few_rows, with_scans_in_parts
 from ..rewrite.splits import with_split_ranks
 from ..rewrite.views import with_views, with_whole_products
 from ..rewrite.window_rows import with_windows_as_rows
@@ -64,3 +65,23 @@ def rewritten_by(picker: Picker, cascade: Cascade, partitions: int) -> Cascade:
         if other is not cascade and picker.pick(what, options, costs=(1.0, 1.0)) == "yes":
             cascade = other
     return cascade
+
+
+def beyond_decays(before: Cascade, after: Cascade, partitions: int) -> list[str]:
+    """What coefficients that may be beyond -1 and 1 mean for a kernel.
+
+    Args:
+        before, after: rewrites.
+        partitions: of the chip.
+    """
+    told, needed = list[str](), live(before)[0]
+    few = [scan for scan, _ in scans_of_few_rows(needed, partitions)]
+    left = {e.name for e in after.einsums if e.recurrence and e.recurrence.kind == "scan"}
+    products = (e for e in needed.einsums if e.recurrence and e.recurrence.op0 == "multiply")
+    for scan in (e for e in products if not is_decay(e.operands[0], needed)):
+        factor = f"{scan.output}: {scan.operands[0]} may be beyond -1 and 1"
+        if scan.name not in left:
+            told.append(f"{factor}; results are right where its products over a chunk are within float32")
+        elif scan in few:
+            told.append(f"{factor}, so that few rows are no parts for all lanes; limit it by min and max")
+    return told
