@@ -108,8 +108,8 @@ def test_coefficients_that_may_grow_leave_a_state_of_nothing_what_it_is() -> Non
     inputs = {"A": np.full((1, TURNS), 2.0, np.float32), "X": added}
     states = kernel(**{n: inputs[n] for n in kernel.inputs})
     np.testing.assert_array_equal(states, [[0.0] * TURNS + [3.0]])
-    (told,) = (c for c in kernel.changes if "beyond" in c)
-    assert told == (
+    (risk,) = (c for c in kernel.changes if "beyond" in c)
+    assert risk == (
         "S[m, t + 1]: A[m, t] may be beyond -1 and 1, so that few rows are no parts for all lanes; "
         "limit it by min and max"
     )
