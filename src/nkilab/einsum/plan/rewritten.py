@@ -18,19 +18,18 @@ from ..rewrite.window_rows import with_windows_as_rows
 from .knobs import Picker
 from .normal import has_few_rows, live
 
-
-def _in_chunks(cascade: Cascade, partitions: int) -> Cascade:
-    """Recurrences in chunks, whose operands lie in chunks too."""
-    needed = live(cascade)[0]
-    chunked = with_chunks(needed, partitions)
-    return cascade if chunked is needed else with_split_ranks(chunked)
+Rewrite = Callable[[Cascade, int], Cascade]
 
 
-def _in_parts(cascade: Cascade, partitions: int) -> Cascade:
-    """Scans in parts, whose operands lie in parts too."""
-    needed = live(cascade)[0]
-    parted = with_scans_in_parts(needed, partitions)
-    return cascade if parted is needed else with_split_ranks(parted)
+def _with_operands(rewrite: Rewrite) -> Rewrite:
+    """A rewrite of recurrences in chunks or parts, in which their operands lie too."""
+
+    def made(cascade: Cascade, partitions: int) -> Cascade:
+        needed = live(cascade)[0]
+        other = rewrite(needed, partitions)
+        return cascade if other is needed else with_split_ranks(other)
+
+    return made
 
 
 def _in_lanes(cascade: Cascade, partitions: int) -> Cascade:
@@ -42,9 +41,9 @@ def _in_lanes(cascade: Cascade, partitions: int) -> Cascade:
     return cascade if parted is joined else parted
 
 
-REWRITES: Mapping[str, Callable[[Cascade, int], Cascade]] = {
-    "recurrences in chunks, as products": _in_chunks,
-    "scans of few rows in parts": _in_parts,
+REWRITES: Mapping[str, Rewrite] = {
+    "recurrences in chunks, as products": _with_operands(with_chunks),
+    "scans of few rows in parts": _with_operands(with_scans_in_parts),
     "small operands along ranks that they lack": lambda cascade, _: with_repeated_operands(cascade),
     "windows as rows of a matrix": lambda cascade, _: with_windows_as_rows(cascade),
     "batches of products before their matrices": lambda cascade, _: with_batches_first(cascade),

@@ -163,9 +163,9 @@ class _Chunks:
         variables = [*dict.fromkeys(variables), *inner]
         name = self.added.unused(f"{self.scan.name}_{hint}")
         self.added.tensors[name] = Tensor(name, tuple(self.ranks[v] for v in variables))
-        along = Recurrence(self.row, kind, op0="multiply", op1="add") if kind else None
+        recurrence = Recurrence(self.row, kind, op0="multiply", op1="add") if kind else None
         output = Access(name, _at(variables))
-        einsum = Einsum(output, tuple(operands), of, "add" if summed else "", recurrence=along)
+        einsum = Einsum(output, tuple(operands), of, "add" if summed else "", recurrence=recurrence)
         return replace(einsum, place=self.scan.place), output
 
     def one(self, hint: str, factors: Sequence[Operand]) -> Operand:

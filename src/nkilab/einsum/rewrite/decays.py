@@ -49,13 +49,9 @@ def _interval(operand: Operand, cascade: Cascade, inside: Set[str]) -> Interval:
 
 def _written(einsum: Einsum, cascade: Cascade, inside: Set[str]) -> Interval:
     """Where what an Einsum writes lies."""
-    op, known = OPERATORS.get(einsum.map_op), [_interval(o, cascade, inside) for o in einsum.operands]
-    is_folded = op is not None and not op.arity
-    value = (
-        reduce(lambda one, two: _applied(einsum.map_op, (one, two)), known)
-        if is_folded
-        else _applied(einsum.map_op, known)
-    )
+    op, known = einsum.map_op, [_interval(o, cascade, inside) for o in einsum.operands]
+    is_folded = bool(op) and not OPERATORS[op].arity
+    value = reduce(lambda a, b: _applied(op, (a, b)), known) if is_folded else _applied(op, known)
     if einsum.condition is not None:
         value = min(value[0], einsum.otherwise), max(value[1], einsum.otherwise)
     if einsum.reduce_op == "add":
