@@ -95,7 +95,8 @@ def test_sums_over_windows_in_front_of_a_batch_take_images_one_by_one(order: str
     compiled = nkilab.einsum.compile(
         f"Y[{order}] = X[{window}] * F[r, s, c]", sizes=sizes, dtypes="bfloat16", target="trn2"
     )
-    assert any(change.startswith("batches of products") for change in compiled.changes)
+    # 25 taps of 12 rows, one after the other on VectorE, take 99 us
+    assert compiled.estimate.latency_us < 50
     x, f = (np.random.default_rng(4).standard_normal(compiled.specs[n].shape) for n in "XF")
     x, f = (a.astype(compiled.specs[n].dtype) for a, n in ((x, "X"), (f, "F")))
     views = np.lib.stride_tricks.sliding_window_view(x.astype(float), (5, 5), axis=(0, 1))
@@ -103,14 +104,3 @@ def test_sums_over_windows_in_front_of_a_batch_take_images_one_by_one(order: str
     wanted = np.einsum("pqbcrs,rsc->pqbc", views, taps)
     # one rounding to bfloat16 of sums of 25 products
     np.testing.assert_allclose(np.asarray(compiled(x, f), float), wanted, rtol=2**-7, atol=0.05)
-
-
-def test_a_depthwise_sum_over_windows_takes_tensor_e_in_any_order_of_its_images() -> None:
-    sizes = {"P": 28, "Q": 28, "B": 8, "C": 96, "R": 7, "S": 7}
-    times = {}
-    for order, axes in (("b, p, q, c", (1, 2)), ("p, q, b, c", (0, 1))):
-        window = order.replace("p", "p+r").replace("q", "q+s")
-        text, every = f"Y[{order}] = X[{window}] * F[r, s, c]", sizes | {f"X_{n}": 34 for n in axes}
-        times[order] = nkilab.einsum.compile(text, sizes=every, dtypes="bfloat16").estimate.latency_us
-    # VectorE alone takes 49 passes over 6272 columns of 8 * 28 lanes: more than a millisecond
-    assert times["p, q, b, c"] < 1.1 * times["b, p, q, c"]
