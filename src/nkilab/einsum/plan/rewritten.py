@@ -24,12 +24,12 @@ Rewrite = Callable[[Cascade, int], Cascade]
 def _with_operands(rewrite: Rewrite) -> Rewrite:
     """A rewrite of recurrences in chunks or parts, in which their operands lie too."""
 
-    def made(cascade: Cascade, partitions: int) -> Cascade:
+    def split(cascade: Cascade, partitions: int) -> Cascade:
         needed = live(cascade)[0]
         other = rewrite(needed, partitions)
         return cascade if other is needed else with_split_ranks(other)
 
-    return made
+    return split
 
 
 def _in_lanes(cascade: Cascade, partitions: int) -> Cascade:
@@ -73,14 +73,14 @@ def beyond_decays(before: Cascade, after: Cascade, partitions: int) -> list[str]
         before, after: rewrites.
         partitions: of the chip.
     """
-    told, needed = list[str](), live(before)[0]
+    risks, needed = list[str](), live(before)[0]
     few = [scan for scan, _ in scans_of_few_rows(needed, partitions)]
     left = {e.name for e in after.einsums if e.recurrence and e.recurrence.kind == "scan"}
     products = (e for e in needed.einsums if e.recurrence and e.recurrence.op0 == "multiply")
     for scan in (e for e in products if not is_decay(e.operands[0], needed)):
         factor = f"{scan.output}: {scan.operands[0]} may be beyond -1 and 1"
         if scan.name not in left:
-            told.append(f"{factor}; results are right where its products over a chunk are within float32")
+            risks.append(f"{factor}; results are right where its products over a chunk are within float32")
         elif scan in few:
-            told.append(f"{factor}, so that few rows are no parts for all lanes; limit it by min and max")
-    return told
+            risks.append(f"{factor}, so that few rows are no parts for all lanes; limit it by min and max")
+    return risks
