@@ -85,3 +85,22 @@ def test_a_batch_along_the_last_axis_of_more_rows_than_partitions_comes_in_block
     # sums of 130 products of whole numbers up to 3 are exact in float32
     assert np.array_equal(kernel(x, y), np.einsum(subscripts, x, y))
     assert kernel.estimate.latency_us < most_us
+
+
+@pytest.mark.parametrize("order", ["p, q, b, c", "q, p, b, c"])
+def test_sums_over_windows_in_front_of_a_batch_take_images_one_by_one(order: str) -> None:
+    window = order.replace("p", "p+r").replace("q", "q+s")
+    sizes = {"P": 12, "Q": 10, "B": 3, "C": 96, "R": 5, "S": 5}
+    sizes |= {f"X_{n}": sizes[v.upper()] + 4 for n, v in enumerate(order.split(", ")[:2])}
+    compiled = nkilab.einsum.compile(
+        f"Y[{order}] = X[{window}] * F[r, s, c]", sizes=sizes, dtypes="bfloat16", target="trn2"
+    )
+    # 25 taps of 12 rows, one after the other on VectorE, take 99 us
+    assert compiled.estimate.latency_us < 50
+    x, f = (np.random.default_rng(4).standard_normal(compiled.specs[n].shape) for n in "XF")
+    x, f = (a.astype(compiled.specs[n].dtype) for a, n in ((x, "X"), (f, "F")))
+    views = np.lib.stride_tricks.sliding_window_view(x.astype(float), (5, 5), axis=(0, 1))
+    taps = f.astype(float) if order[0] == "p" else f.astype(float).swapaxes(0, 1)
+    wanted = np.einsum("pqbcrs,rsc->pqbc", views, taps)
+    # one rounding to bfloat16 of sums of 25 products
+    np.testing.assert_allclose(np.asarray(compiled(x, f), float), wanted, rtol=2**-7, atol=0.05)

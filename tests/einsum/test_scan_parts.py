@@ -24,8 +24,10 @@ LANES = 4
 def _spec(body: str, first: str, more: str = "", behind: str = "", outputs: str = "S") -> str:
     return f"""
 einsum:
-  declaration: {{X: [M, T], A: [M, T], P: [M, T], S: [M, T1]{more}}}
+  declaration: {{X: [M, T], A: [M, T], L: [M, T], D: [M, T], P: [M, T], S: [M, T1]{more}}}
   expressions:
+    - L[m, t] = A[m, t] . const(-1) ;; M max
+    - D[m, t] = L[m, t] . const(1) ;; M min
     - S[m, 0] = {first}
     - iterate: t
       body: [{body}]
@@ -35,18 +37,18 @@ options: {{cascade-outputs: [{outputs}]}}
 
 
 Step = Callable[[Any, Any, Any], Any]
-UP = '"P[m, t] = A[m, t] . S[m, t] ;; M {}", "S[m, t+1] = P[m, t] . X[m, t] ;; M {}"'
+UP = '"P[m, t] = D[m, t] . S[m, t] ;; M {}", "S[m, t+1] = P[m, t] . X[m, t] ;; M {}"'
 PLAIN = '"S[m, t+1] = S[m, t] . X[m, t] ;; M {}"'
 FORMS: dict[str, tuple[str, float, Step]] = {
     "a sum": (PLAIN.format("add"), 2.0, lambda s, a, x: s + x),
     "a difference": (PLAIN.format("binary(subtract)"), 2.0, lambda s, a, x: s - x),
-    "a product": (PLAIN.format("mul"), 2.0, lambda s, a, x: s * x),
+    "a product": (PLAIN.format("mul").replace("X", "D"), 2.0, lambda s, a, x: s * a),
     "a maximum": (PLAIN.format("max"), -1.0, lambda s, a, x: np.maximum(s, x)),
     "a minimum": (PLAIN.format("min"), 1.0, lambda s, a, x: np.minimum(s, x)),
     "decays of turns": (UP.format("mul", "add"), 2.0, lambda s, a, x: a * s + x),
     "decays and a difference": (UP.format("mul", "binary(subtract)"), 2.0, lambda s, a, x: a * s - x),
     "a sum, then a maximum": (UP.format("add", "max"), 0.0, lambda s, a, x: np.maximum(a + s, x)),
-    "a number that decays": (UP.replace("A[m, t]", "0.75").format("mul", "add"), 2.0,
+    "a number that decays": (UP.replace("D[m, t]", "0.75").format("mul", "add"), 2.0,
                              lambda s, a, x: 0.75 * s + x),
 }  # fmt: skip
 
@@ -93,7 +95,7 @@ def test_rows_that_fill_half_of_the_lanes_stay_whole() -> None:
 
 def test_what_grows_from_turn_to_turn_stays_whole() -> None:
     # 2 to the power of 64 turns times nothing is nothing, and no number times infinity
-    whole = _scans(_spec(UP.replace("A[m, t]", "2.0").format("mul", "add"), "const(0)"), 1, 256)
+    whole = _scans(_spec(UP.replace("D[m, t]", "2.0").format("mul", "add"), "const(0)"), 1, 256)
     assert with_scans_in_parts(whole, LANES) is whole
 
 

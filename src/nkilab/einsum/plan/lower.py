@@ -21,7 +21,7 @@ from .knobs import RULES, Knobs, Picker
 from .normal import normal
 from .recomputed import far_results, recomputed
 from .recurrence import without_turns
-from .rewritten import rewritten_by
+from .rewritten import beyond_decays, rewritten_by
 from .stage import BeyondEdges
 from .steps import Lowering
 from .turned import turned_once
@@ -58,7 +58,8 @@ def lower(
     reasons = [*left_out, *reasons]
     picker = Picker(knobs, is_rewrite=True)
     if not given.is_watched:
-        held = rewritten_by(picker, held, partitions)
+        scans, held = held, rewritten_by(picker, held, partitions)
+        reasons += beyond_decays(scans, held, partitions)
         held = rewritten(with_joined_ranks(held, partitions), dtypes, partitions)
     form = normal(held, partitions, given.plain, machine=machine, picker=picker)
     held = without_turns(ordered_steps(form) if knobs.is_ordered else form)

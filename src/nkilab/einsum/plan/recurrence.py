@@ -53,11 +53,8 @@ def _written_axis(block: Iterate, tensor: str) -> tuple[int, int] | None:
 
 def _rewritten(cascade: Cascade, block: Iterate) -> Cascade:
     turns = block_extent(block, cascade)
-    states: dict[str, State] = {}
-    for tensor in dict.fromkeys(e.name for e in block.body):
-        found = _written_axis(block, tensor)
-        if found is not None:
-            states[tensor] = _state(cascade, block, tensor, *found, turns)
+    axes = {e.name: axis for e in block.body if (axis := _written_axis(block, e.name)) is not None}
+    states = {tensor: _state(cascade, block, tensor, *axis, turns) for tensor, axis in axes.items()}
     return _Rewriter(cascade, block, states, turns).cascade()
 
 
@@ -115,12 +112,9 @@ class _Rewriter:
         steps: list[Step] = []
         for step in self.held.steps:
             if step is self.block:
-                steps[:0] = self.begun(steps)
-                steps.append(self.body())
-            elif isinstance(step, Einsum):
-                steps.extend(self.outside(step))
+                steps = [*self.begun(steps), *steps, self.body()]
             else:
-                steps.append(step)
+                steps += self.outside(step) if isinstance(step, Einsum) else [step]
         self.added.sizes = {self.block.variable.upper(): self.turns, **self.held.sizes}
         return self.added.applied(tuple(steps))
 
@@ -131,20 +125,14 @@ class _Rewriter:
         for state in self.states.values():
             now = self.names[state.tensor]
             if state.is_state and now not in written:
-                found.append(self.zero(self.named(state, now)))
-            if (
-                state.is_kept
-                and any(self.is_history(a, state) for _, a in _reads(self.block.body, state.tensor))
-                and state.tensor not in written
-            ):
+                found.append(Einsum(self.named(state, now), (Scalar(),)))
+            is_read = any(self.is_history(a, state) for _, a in _reads(self.block.body, state.tensor))
+            if state.is_kept and is_read and state.tensor not in written:
                 indices = list(self.named(state, now).indices)
                 turn = free_variable(f"{self.block.variable}_", self.held)
                 indices.insert(state.axis, Affine(((turn, 1),)))
-                found.append(self.zero(Access(state.tensor, tuple(indices))))
+                found.append(Einsum(Access(state.tensor, tuple(indices)), (Scalar(),)))
         return found
-
-    def zero(self, access: Access) -> Einsum:
-        return Einsum(access, (Scalar(value=0.0),))
 
     def named(self, state: State, name: str) -> Access:
         """A tensor without the iterated rank, indexed as the Einsum that writes it does."""

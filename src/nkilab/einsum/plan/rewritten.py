@@ -7,29 +7,29 @@ from collections.abc import Callable, Mapping
 from ..language.ast import Cascade
 from ..rewrite.batch_order import with_batches_first
 from ..rewrite.chunks import with_chunks
+from ..rewrite.decays import is_decay
 from ..rewrite.few_rows import with_full_lanes
 from ..rewrite.ranks import with_joined_ranks
 from ..rewrite.repeated import with_repeated_operands
-from ..rewrite.scan_parts import with_scans_in_parts
+from ..rewrite.scan_parts import scans_of_few_rows, with_scans_in_parts
 from ..rewrite.splits import with_split_ranks
 from ..rewrite.views import with_views, with_whole_products
 from ..rewrite.window_rows import with_windows_as_rows
 from .knobs import Picker
 from .normal import has_few_rows, live
 
-
-def _in_chunks(cascade: Cascade, partitions: int) -> Cascade:
-    """Recurrences in chunks, whose operands lie in chunks too."""
-    needed = live(cascade)[0]
-    chunked = with_chunks(needed, partitions)
-    return cascade if chunked is needed else with_split_ranks(chunked)
+Rewrite = Callable[[Cascade, int], Cascade]
 
 
-def _in_parts(cascade: Cascade, partitions: int) -> Cascade:
-    """Scans in parts, whose operands lie in parts too."""
-    needed = live(cascade)[0]
-    parted = with_scans_in_parts(needed, partitions)
-    return cascade if parted is needed else with_split_ranks(parted)
+def _with_operands(rewrite: Rewrite) -> Rewrite:
+    """A rewrite of recurrences in chunks or parts, in which their operands lie too."""
+
+    def split(cascade: Cascade, partitions: int) -> Cascade:
+        needed = live(cascade)[0]
+        other = rewrite(needed, partitions)
+        return cascade if other is needed else with_split_ranks(other)
+
+    return split
 
 
 def _in_lanes(cascade: Cascade, partitions: int) -> Cascade:
@@ -41,9 +41,9 @@ def _in_lanes(cascade: Cascade, partitions: int) -> Cascade:
     return cascade if parted is joined else parted
 
 
-REWRITES: Mapping[str, Callable[[Cascade, int], Cascade]] = {
-    "recurrences in chunks, as products": _in_chunks,
-    "scans of few rows in parts": _in_parts,
+REWRITES: Mapping[str, Rewrite] = {
+    "recurrences in chunks, as products": _with_operands(with_chunks),
+    "scans of few rows in parts": _with_operands(with_scans_in_parts),
     "small operands along ranks that they lack": lambda cascade, _: with_repeated_operands(cascade),
     "windows as rows of a matrix": lambda cascade, _: with_windows_as_rows(cascade),
     "batches of products before their matrices": lambda cascade, _: with_batches_first(cascade),
@@ -64,3 +64,23 @@ def rewritten_by(picker: Picker, cascade: Cascade, partitions: int) -> Cascade:
         if other is not cascade and picker.pick(what, options, costs=(1.0, 1.0)) == "yes":
             cascade = other
     return cascade
+
+
+def beyond_decays(before: Cascade, after: Cascade, partitions: int) -> list[str]:
+    """What coefficients that may be beyond -1 and 1 mean for a kernel.
+
+    Args:
+        before, after: rewrites.
+        partitions: of the chip.
+    """
+    risks, needed = list[str](), live(before)[0]
+    few = [scan for scan, _ in scans_of_few_rows(needed, partitions)]
+    left = {e.name for e in after.einsums if e.recurrence and e.recurrence.kind == "scan"}
+    products = (e for e in needed.einsums if e.recurrence and e.recurrence.op0 == "multiply")
+    for scan in (e for e in products if not is_decay(e.operands[0], needed)):
+        factor = f"{scan.output}: {scan.operands[0]} may be beyond -1 and 1"
+        if scan.name not in left:
+            risks.append(f"{factor}; results are right where its products over a chunk are within float32")
+        elif scan in few:
+            risks.append(f"{factor}, so that few rows are no parts for all lanes; limit it by min and max")
+    return risks

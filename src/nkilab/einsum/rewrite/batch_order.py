@@ -73,10 +73,15 @@ def _orders(cascade: Cascade) -> dict[str, tuple[int, ...]]:
 
 
 def _order(einsum: Einsum, access: Access, batch: Sequence[str]) -> tuple[int, ...]:
-    """The order of axes of an operand or result that has the batch last; () if it has not."""
+    """The order of axes of an operand or result that has the batch last; () if it has not.
+
+    What windows go along is last, so that a product has whole planes of it, and other values one by one.
+    """
     if len(access.indices) < 2 or access.affine[-1].plain not in batch:
         return ()
-    kinds = (batch, einsum.reduced, einsum.output.variables)
+    alone = [i.plain for a in einsum.accesses for i in a.affine]
+    apart = [v for v in einsum.output.variables if v in alone]
+    kinds = (batch, einsum.reduced, apart, einsum.output.variables)
     key = [
         next((n for n, kind in enumerate(kinds) if {*i.variables} <= {*kind}), len(kinds))
         for i in access.affine

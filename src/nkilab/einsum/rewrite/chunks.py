@@ -149,20 +149,23 @@ class _Chunks:
         return Access(self.states, (Affine(((self.chunk, 1),), later), *_at(self.lanes)))
 
     def einsum(
-        self, hint: str, operands: Sequence[Operand], of: str, *, summed: Sequence[str] = (), kind: str = ""
-    ) -> tuple[Einsum, Access]:
-        """An Einsum of operands whose result is a new tensor: summed over variables, or along rows."""
-        known = {v for o in operands for v in o.variables if v not in summed} | (
-            {self.row} if kind else set()
-        )
+        self, hint: str, operands: Sequence[Operand], of: str, *, summed: Sequence[str] = (), kind: str = "",
+        along: Sequence[str] = (),
+    ) -> tuple[Einsum, Access]:  # fmt: skip
+        """An Einsum of operands whose result is a new tensor: summed over variables, or along rows.
+
+        It has the same values along variables that no operand has.
+        """
+        known = {v for o in operands for v in o.variables if v not in summed} | {*along}
+        known |= {self.row} if kind else set()
         inner = [v for v in (self.row, self.column) if v in known]
         variables = [v for v in (self.chunk, *self.ranks) if v in known and v not in inner]
         variables = [*dict.fromkeys(variables), *inner]
         name = self.added.unused(f"{self.scan.name}_{hint}")
         self.added.tensors[name] = Tensor(name, tuple(self.ranks[v] for v in variables))
-        along = Recurrence(self.row, kind, op0="multiply", op1="add") if kind else None
+        recurrence = Recurrence(self.row, kind, op0="multiply", op1="add") if kind else None
         output = Access(name, _at(variables))
-        einsum = Einsum(output, tuple(operands), of, "add" if summed else "", recurrence=along)
+        einsum = Einsum(output, tuple(operands), of, "add" if summed else "", recurrence=recurrence)
         return replace(einsum, place=self.scan.place), output
 
     def one(self, hint: str, factors: Sequence[Operand]) -> Operand:
@@ -211,10 +214,14 @@ class _Chunks:
 
     def decays(self) -> tuple[list[Einsum], dict[str, tuple[Access, Access | None]]]:
         """How much of a turn is left at a later one, and of the state before, by the state that is read."""
-        decay = self.placed(self.scan.operands[0], self.row)
+        decay, steps = self.placed(self.scan.operands[0], self.row), list[Einsum]()
+        if self.row in decay.variables:
+            # for all chunks at once, with the rows of a chunk side by side, as scans take them
+            rows, decay = self.einsum("rows", (decay,), "")
+            steps.append(rows)
         row, column = (Position(*_at([v])) for v in (self.row, self.column))
         same, ones = self.einsum("same", (row, column), "equal")
-        steps, left = [same], self.einsum("decay", (decay, ones, Scalar()), "", kind="scan")
+        left = self.einsum("decay", (decay, ones, Scalar()), "", kind="scan")
         whole = self.einsum("whole", (decay, Scalar(), Scalar(value=1.0)), "", kind="scan")
         before = (
             self.einsum("decay_before", (left[1], Scalar()), "", kind="before"),
@@ -222,7 +229,7 @@ class _Chunks:
         )
         by_state = {"": before, self.scan.name: (left, whole)}
         is_all = decay == Scalar(value=1.0)
-        steps += [e for pair in ((left, whole), before) for e, _ in pair[: 1 if is_all else 2]]
+        steps += [same, *(e for pair in ((left, whole), before) for e, _ in pair[: 1 if is_all else 2])]
         return steps, {name: (d[1], None if is_all else e[1]) for name, (d, e) in by_state.items()}
 
     def read(self, reader: Einsum, decays: dict[str, tuple[Access, Access | None]]) -> list[Einsum]:
@@ -252,7 +259,13 @@ class _Chunks:
         steps, now = list[Einsum](), self.state()
         if whole is not None:
             scaled, factors[0] = self.einsum("scaled", (factors[0], self.last(left)), "multiply")
-            kept, now = self.einsum("kept", (now, self.last(whole)), "multiply")
+            end: Operand = self.last(whole)
+            if end.variables:
+                # before all chunks, as there is no time for it between one and the next
+                keys = [v for v in self.lanes if v in factors[0].variables]
+                spread, end = self.einsum("end", (end,), "", along=keys)
+                self.ahead.append(spread)
+            kept, now = self.einsum("kept", (now, end), "multiply")
             steps += [scaled, kept]
         added, more = self.einsum("added", factors, "multiply", summed=(self.column,))
         return [*steps, added, Einsum(self.state(1), (now, more), "add", place=self.scan.place)]

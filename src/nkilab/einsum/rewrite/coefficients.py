@@ -209,9 +209,3 @@ def scan_form(form: Form) -> ScanForm:
             one, two = Step("multiply", -one.by), Step("subtract", two.by, True)
     is_symmetric = one.op in ("add", "multiply", *ORDERS)
     return ScanForm(one.by, one.op, not (is_symmetric or one.is_reversed), two.by, two.op, two.is_reversed)
-
-
-__all__ = [
-    "ONE", "ZERO", "Applied", "Coefficient", "Form", "NoRecurrenceError", "ScanForm", "combined", "factor",
-    "number", "scan_form", "together",
-]  # fmt: skip

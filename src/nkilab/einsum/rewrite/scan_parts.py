@@ -2,19 +2,21 @@
 
 A part c of the turns of `S[m, t] = (a[m, t] op0 S[m, t-1]) op1 x[m, t]` takes a state to
 `(A[m, c] op0 state) op1 B[m, c]`: A is what op0 makes of all a, and B what the part makes of nothing, if op0
-distributes over op1. A scan over c finds the state before each part, with which every part is a scan by
-itself. The turns that are left behind all parts are a scan that begins with the last state.
+distributes over op1; where op0 multiplies, a has to be a decay (`decays.py`). A scan over c finds the state
+before each part, with which every part is a scan by itself. The turns that are left behind all parts are a
+scan that begins with the last state.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence, Set
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import replace
 from functools import cached_property
 from math import prod
 
 from ..language.additions import Additions
 from ..language.ast import Access, Affine, Cascade, Einsum, Kind, Operand, Scalar, Step, affine
+from .decays import is_decay
 
 # operators whose scan without others ends with a reduction
 REDUCING = ("add", "maximum", "minimum")
@@ -29,6 +31,15 @@ FURTHEST = {"maximum": Scalar(value=-1e38), "minimum": Scalar(value=1e38)}
 
 def with_scans_in_parts(cascade: Cascade, partitions: int) -> Cascade:
     """The cascade, every Einsum of which is needed, with scans of few rows in parts."""
+    for scan, count in scans_of_few_rows(cascade, partitions):
+        assert scan.recurrence is not None
+        if scan.recurrence.op0 != "multiply" or is_decay(scan.operands[0], cascade):
+            cascade = _Parts(cascade, scan, count).cascade()
+    return cascade
+
+
+def scans_of_few_rows(cascade: Cascade, partitions: int) -> Iterator[tuple[Einsum, int]]:
+    """Scans outside of blocks whose rows leave lanes empty, with the number of parts that fill them."""
     outside = (s for s in cascade.steps if isinstance(s, Einsum))
     for scan in (s for s in outside if s.recurrence and s.recurrence.kind == "scan" and _has_parts(s)):
         assert scan.recurrence is not None
@@ -38,22 +49,18 @@ def with_scans_in_parts(cascade: Cascade, partitions: int) -> Cascade:
         even = max(n for n in range(1, most + 1) if turns % n == 0)
         count = even if even > most * LEAST_FILLED else most
         if lanes * 2 <= partitions and turns >= FEWEST_TURNS * count:
-            cascade = _Parts(cascade, scan, count).cascade()
-    return cascade
+            yield scan, count
 
 
 def _has_parts(scan: Einsum) -> bool:
     """Whether parts of a recurrence have the form of its turns, and their operands plain places."""
     known, (first, second) = scan.recurrence, scan.operands[:2]
     assert known is not None
-    # what grows from turn to turn leaves float32 within a part, where nothing need be there that does
-    grows = isinstance(first, Scalar) and not first.name and abs(first.value) > 1
-    is_linear = known.op0 == "multiply" and known.op1 in ("add", "subtract") and not grows
+    is_linear = known.op0 == "multiply" and known.op1 in ("add", "subtract")
     is_bounded = known.op1 in FURTHEST and (
         known.op0 == "add" or (known.op0 == known.op1 and first == second)
     )
-    is_plain = not any(a.gathers for a in scan.every_access)
-    return is_plain and (is_linear or is_bounded)
+    return (is_linear or is_bounded) and not any(a.gathers for a in scan.every_access)
 
 
 class _Parts:
