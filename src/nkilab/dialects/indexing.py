@@ -202,8 +202,7 @@ def _is_affine(part: Any) -> bool:
 def _inside(part: Any, size: int) -> Any:
     """One subscript with the numbers of this iteration, if it is inside an axis of `size` in all of them."""
     if type(part) is Affine:
-        low, high = part.bounds
-        return part.value if low >= 0 and high < size else part.refuse()
+        return part.inside(0, size - 1)
     is_slice = type(part) is slice
     start, stop = part.start, part.stop if is_slice else part.start + part.size
     affine_bounds = [n for n in (part.start, part.stop if is_slice else part.size) if type(n) is Affine]

@@ -55,7 +55,7 @@ def standing(session: Session, tiles: Mapping[int, Storage], patterns: int) -> B
     """
     program, marks = session.program, session.program.marks
     noted = (program.addresses, marks.rotating, marks.block_uses, marks.edges, marks.blocks,
-             marks.names, marks.instances, marks.carried, marks.unwritten, marks.returned, program.notes,
+             marks.names, marks.instances, marks.carried, marks.odd, marks.reduced, marks.unwritten, marks.returned, program.notes,
              program.met, session.shared, session.changed_inputs, session.together.storages,
              session.together.warned)  # fmt: skip
     created = tuple(session._created.items())
@@ -64,7 +64,7 @@ def standing(session: Session, tiles: Mapping[int, Storage], patterns: int) -> B
     }
     return Before(
         len(program), program.operand_count, len(program.storages), len(program.positions), patterns,
-        (*map(len, noted), created, session.pending is None), covered,
+        (*map(len, noted), created, session.pending), covered,
     )  # fmt: skip
 
 
@@ -144,6 +144,8 @@ def continued(
     first, second, third = at
     if first.to(second) != second.to(third) or second.kept != third.kept or second.covered != third.covered:
         return False
+    if session.pending is not None:
+        return False
     program = session.program
     rows, slots = program.since(first.rows, first.operands)
     n, m, new_storages, places, _ = first.to(second)
@@ -181,6 +183,9 @@ def _are_equal(program: Program, at: tuple[Before, Before, Before], is_counted: 
         return False
     born = [_moved(place, first, by) for place in births[first.storages : second.storages]]
     if born != births[second.storages : third.storages].tolist():
+        return False
+    filled = program.marks.filled
+    if any((n in filled) != (n + len(born) in filled) for n in range(first.storages, second.storages)):
         return False
     own, other = _places(program, first, second, is_counted), _places(program, second, third, is_counted)
     if [(_moved(p, first, by), _moved(loop, first, by), value) for p, loop, value in own] != other:
@@ -248,6 +253,8 @@ def _continue_tables(
     places = third.positions - second.positions
     count = len(values)
     by = places * np.arange(1, count + 1)[:, None]
+    filled = [n for n in range(second.storages, third.storages) if n in marks.filled]
+    marks.filled.update(n + i * len(new_storages) for i in range(1, count + 1) for n in filled)
     program.storages += new_storages * count
     marks.births.frombytes((births + by * (births >= second.positions)).tobytes())
     table = np.empty((count, is_counted + len(inside), 3), np.int64)

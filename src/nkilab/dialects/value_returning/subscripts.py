@@ -9,15 +9,16 @@ from ...isa.declare import Instruction
 from ...isa.tensor_engine import NcMatmul, NcTranspose
 from ...tiles.tile import View, layout
 from ...tiles.views import derived
+from ...trace.affine import Affine
 from ...trace.session import current
-from ..indexing import OUT_OF_BOUND, DynamicSlice, basic, place_number
+from ..indexing import OUT_OF_BOUND, DynamicSlice, basic, cut, in_this_iteration, place_number
 from ..loops import LoopIndex
 from . import dynamic
 from .grids import TRUTHS, Box, Index, aligned_steps, box_of, common_shape
 
 V = TypeVar("V", bound=View)
 # types of subscripts that all spellings share
-PLAIN = {int, slice, LoopIndex, DynamicSlice, type(Ellipsis)}
+PLAIN = {int, slice, LoopIndex, DynamicSlice, type(Ellipsis), Affine}
 
 
 def _overhang(tensor: View) -> Any:
@@ -29,11 +30,15 @@ def indexed(view: V, key: Any) -> V:
     """`view[key]` for every kind of subscript that Beta 1 has."""
     kinds = {*map(type, key)} if type(key) is tuple else {type(key)}
     if kinds <= PLAIN:
+        quick = cut(view, key)
+        if quick is not None:
+            return quick
         try:
-            return basic(view, key, keeps_two_axes=True)
+            return basic(view, in_this_iteration(view, key), keeps_two_axes=True)
         except UseError as error:
             return _beyond(view, key, error)
     parts = tuple(key) if isinstance(key, tuple) else (key,)
+    parts = tuple(Index((), p, ()) if type(p) is Affine else p for p in parts)
     if any(dynamic.is_dynamic(p) for p in parts):
         return dynamic.subscripted(view, parts)
     if any(isinstance(p, Index) for p in parts):
@@ -120,6 +125,8 @@ def _advanced(view: V, parts: tuple[Any, ...]) -> V:
     for place, (stride, least, most) in zip(plan.kept, plan.axes, strict=True):
         part = parts[place]
         start = part.start if type(part) is Index else place_number(part, "a subscript")
+        if type(start) is Affine:
+            start = start.inside(least, most)
         is_outside = is_outside or not least <= start <= most
         offset += start * stride
     if is_outside:
