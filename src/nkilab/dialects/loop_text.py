@@ -13,8 +13,8 @@ from msgspec.structs import replace
 
 # methods of tensors, which make views
 METHODS = {
-    "ap", "astype", "broadcast", "broadcast_to", "expand_dim", "expand_dims", "flatten_dims", "permute", "rearrange", "reshape", "reshape_dim",
-    "select", "slice", "squeeze_dim", "view",
+    "ap", "astype", "broadcast", "broadcast_to", "expand_dim", "expand_dims", "flatten_dims", "permute",
+    "rearrange", "reshape", "reshape_dim", "select", "slice", "squeeze_dim", "view",
 }  # fmt: skip
 # members of tensors, which are those of others that are alike, and of index grids
 MEMBERS = {"dtype", "ndim", "p", "shape", "size", "strides", "x", "y"}

@@ -19,8 +19,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..tiles.tile import PSUM, Storage, View
 from ..tiles.dtypes import DType
+from ..tiles.tile import PSUM, Storage, View
 from ..trace.affine import Affine, OfIndices
 from ..trace.source import is_users
 from .kernel import Kernel
@@ -50,8 +50,8 @@ MODULES = ("nki.language", "nki.isa", "neuronxcc.nki.language", "neuronxcc.nki.i
 # names of these modules that do more than make tiles and rows
 REFUSED = {
     "VirtualRegister", "core_barrier", "device_print", "dropout", "dynamic_range", "fori_loop", "loop_reduce",
-    "no_reorder", "ptr", "rand", "random_seed", "rng", "sendrecv", "shared_constant", "shared_identity_matrix",
-    "while_loop",
+    "no_reorder", "ptr", "rand", "random_seed", "rng", "sendrecv", "shared_constant",
+    "shared_identity_matrix", "while_loop",
 }  # fmt: skip
 _STORES = {"STORE_GLOBAL", "DELETE_GLOBAL", "STORE_ATTR", "DELETE_ATTR", "STORE_NAME"}
 # values that nobody changes, and that say what they are
@@ -71,10 +71,9 @@ def shared_by(frame: FrameType) -> list[Storage] | None:
     known = [local_names[name] for name in text.names if name in local_names]
     # an item of a list outlives the iteration that sets it, and so does a number that is added to
     sets_items = any(one is None or one.sets_items for one in (text, *map(_whole, called)))
-    if sets_items and any(type(value) in (list, tuple) for value in known):
-        return None
+    sequences = tuple if sets_items else (list, tuple)
     is_plain = all(isinstance(local_names.get(name), View) for name in text.added_to)
-    return storages if is_plain and all(_is_plain(value, storages) for value in known) else None
+    return storages if is_plain and all(_is_plain(value, storages, sequences) for value in known) else None
 
 
 def has_uniform_loops(function: Any) -> bool:
@@ -83,14 +82,13 @@ def has_uniform_loops(function: Any) -> bool:
     return text is not None and bool(text.loops)
 
 
-def _is_plain(value: Any, storages: list[Storage]) -> bool:
-    """Whether a value is a number, a tensor or a list of such; storages of tensors are added to a list."""
-    kind = type(value)
+def _is_plain(value: Any, storages: list[Storage], sequences: type[Any] | tuple[type[Any], ...]) -> bool:
+    """Whether a value is a number, a tensor or a sequence of such; tensors' storages are added to a list."""
     if isinstance(value, View):
         storages.append(value.storage)
         return not value.indices
-    if kind is list or kind is tuple:
-        return all(_is_plain(part, storages) for part in value)
+    if isinstance(value, sequences):
+        return all(_is_plain(part, storages, sequences) for part in value)
     return isinstance(value, (*NUMBERS, OfIndices, np.dtype, DType))
 
 

@@ -55,9 +55,9 @@ def standing(session: Session, tiles: Mapping[int, Storage], patterns: int) -> B
     """
     program, marks = session.program, session.program.marks
     noted = (program.addresses, marks.rotating, marks.block_uses, marks.edges, marks.blocks,
-             marks.names, marks.instances, marks.carried, marks.odd, marks.reduced, marks.unwritten, marks.returned, program.notes,
-             program.met, session.shared, session.changed_inputs, session.together.storages,
-             session.together.warned)  # fmt: skip
+             marks.names, marks.instances, marks.carried, marks.odd, marks.reduced, marks.unwritten,
+             marks.returned, program.notes, program.met, session.shared, session.changed_inputs,
+             session.together.storages, session.together.warned)  # fmt: skip
     created = tuple(session._created.items())
     covered = {
         number: (_bits(s._accumulated), _bits(s._initialised), s.is_mutable) for number, s in tiles.items()

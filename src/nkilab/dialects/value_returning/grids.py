@@ -54,7 +54,7 @@ class Index(OfIndices):
     __slots__ = ("shape", "start", "steps")
     __array_ufunc__ = None
 
-    def __init__(self, shape: tuple[int, ...], start: int, steps: tuple[int, ...]) -> None:
+    def __init__(self, shape: tuple[int, ...], start: int | Affine, steps: tuple[int, ...]) -> None:
         self.shape = shape
         self.start = start
         self.steps = steps
@@ -381,7 +381,7 @@ def _named_grid(axis: int, meaning: str) -> property:
     return property(grid, doc=f"The {meaning}.")
 
 
-class Grid(tuple[Any, ...], OfIndices):
+class Grid(tuple[Any, ...]):
     """The grids that `mgrid` gives, one per axis, also by the names p, x, y, z, w."""
 
     p = _named_grid(0, "partition grid")
