@@ -67,7 +67,7 @@ def basic(view: V, key: Any, *, keeps_two_axes: bool = False) -> V:
     new_shape: list[int] = []
     new_strides: list[int] = []
     new_axis: int | None = None
-    for axis, subscript in enumerate(for_every_axis(view, key)):
+    for axis, subscript in enumerate(for_every_axis(view, in_this_iteration(view, key))):
         size, stride = shape[axis], strides[axis]
         if type(subscript) is slice:
             start, count, step = _slice(view, axis, subscript, size)

@@ -39,7 +39,7 @@ def simulate(program: Program, plan: Plan, work: Work | None = None) -> Timeline
         The events; the same program and plan give the same events, bit for bit.
     """
     work, *clock = _run_out(program, work or work_of(program, plan))
-    return timeline_of(program.machine, work, outcome_of(work, clock))
+    return timeline_of(program.machine, work, outcome_of(work, clock, is_given_up=True))
 
 
 def latency_ns(program: Program, plan: Plan, known: Work | None = None) -> float:
@@ -62,7 +62,7 @@ def _run_out(program: Program, work: Work) -> tuple[Work, Clock]:
 def ended(program: Program, work: Work, clock: Clock) -> Timeline:
     """The timeline of a clock that ran to its end."""
     _check_all_happened(clock)
-    return timeline_of(program.machine, work, outcome_of(work, [clock]))
+    return timeline_of(program.machine, work, outcome_of(work, [clock], is_given_up=False))
 
 
 def _check_all_happened(clock: Clock) -> None:

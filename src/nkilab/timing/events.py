@@ -27,29 +27,34 @@ _NONE, _DMA, _ENGINE, _REUSE, _SPILL, _ORDER, _ISSUE, _QUEUE, _PORT, _RENDEZVOUS
 Nodes = dict[str, np.ndarray]
 
 
-def outcome_of(work: Work, clock: list[Clock]) -> Nodes:
-    """All that is left of a finished simulation, a column per field; its clock is taken out of a list."""
+def outcome_of(work: Work, clock: list[Clock], *, is_given_up: bool) -> Nodes:
+    """All that is left of a finished simulation, a column per field.
+
+    Args:
+        work: that was timed.
+        clock: the clock alone, which is taken out of the list.
+        is_given_up: whether nobody else has it, so that memory of what was read can be given back.
+    """
     names, kinds = (*_ENDS, *_TIMES, *_WHY), dtype_of(Node)
+    read = (*_ENDS, *_TIMES, *_CAUSES)
     nodes = {name: np.empty(len(work.share), _WHY.get(name) or kinds[name]) for name in names}
-    nodes["slowdown"] = np.array([1.0, clock[0].moment.slowdown])
-    left = owner_of(clock.pop().nodes)
-    # from the end on, so that memory of what was read can be given back
+    nodes |= _slowdown(clock[0])
+    left = owner_of(clock.pop().nodes) if is_given_up else clock.pop().nodes
     for piece in reversed([*pieces(len(work.share))]):
-        read = (*_ENDS, *_TIMES, *_CAUSES)
         own = dict(zip(read, columns_of(left[piece], *read), strict=True))
         own["ready_reason"], own["ready_node"] = _readiness(work, own["cause"])
         own["reason"], own["waited"] = _reasons(work, work.engine[piece], own)
         for name in names:
             nodes[name][piece] = own[name]
-        if isinstance(left, np.ndarray) and clock == []:
+        if is_given_up and isinstance(left, np.ndarray):
+            # refused where a debugger holds on to it
             with suppress(ValueError):
                 left.resize(piece.start)
     return nodes
 
 
-def _columns(clock: Clock, *names: str) -> Nodes:
-    columns = dict(zip(names, columns_of(clock.nodes, *names), strict=True))
-    return columns | {"slowdown": np.array([1.0, clock.moment.slowdown])}
+def _slowdown(clock: Clock) -> Nodes:
+    return {"slowdown": np.array([1.0, clock.moment.slowdown])}
 
 
 def timeline_of(machine: Machine, work: Work, nodes: Nodes) -> Timeline:
@@ -87,7 +92,8 @@ def timeline_of(machine: Machine, work: Work, nodes: Nodes) -> Timeline:
 
 def latency_of(machine: Machine, work: Work, clock: Clock) -> float:
     """The latency of a finished simulation, as its timeline has it, in nanoseconds."""
-    ended = _step_events(work, _columns(clock, *_ENDS), {})[3]
+    nodes = dict(zip(_ENDS, columns_of(clock.nodes, *_ENDS), strict=True))
+    ended = _step_events(work, nodes | _slowdown(clock), {})[3]
     return float(ended.max(initial=machine["kernel_start_ns"])) + machine["kernel_end_ns"]
 
 

@@ -64,7 +64,7 @@ def standing(session: Session, tiles: Mapping[int, Storage], patterns: int) -> B
     }
     return Before(
         len(program), program.operand_count, len(program.storages), len(program.positions), patterns,
-        (*map(len, noted), created, session.pending), covered,
+        (*map(len, noted), created), covered,
     )  # fmt: skip
 
 
@@ -142,9 +142,9 @@ def continued(
         Whether they follow; nothing is written if not.
     """
     first, second, third = at
-    if first.to(second) != second.to(third) or second.kept != third.kept or second.covered != third.covered:
+    if session.pending is not None or first.to(second) != second.to(third):
         return False
-    if session.pending is not None:
+    if second.kept != third.kept or second.covered != third.covered:
         return False
     program = session.program
     rows, slots = program.since(first.rows, first.operands)

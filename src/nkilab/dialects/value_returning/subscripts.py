@@ -11,7 +11,7 @@ from ...tiles.tile import View, layout
 from ...tiles.views import derived
 from ...trace.affine import Affine
 from ...trace.session import current
-from ..indexing import OUT_OF_BOUND, DynamicSlice, basic, cut, in_this_iteration, place_number
+from ..indexing import OUT_OF_BOUND, DynamicSlice, basic, place_number
 from ..loops import LoopIndex
 from . import dynamic
 from .grids import TRUTHS, Box, Index, aligned_steps, box_of, common_shape
@@ -30,11 +30,8 @@ def indexed(view: V, key: Any) -> V:
     """`view[key]` for every kind of subscript that Beta 1 has."""
     kinds = {*map(type, key)} if type(key) is tuple else {type(key)}
     if kinds <= PLAIN:
-        quick = cut(view, key)
-        if quick is not None:
-            return quick
         try:
-            return basic(view, in_this_iteration(view, key), keeps_two_axes=True)
+            return basic(view, key, keeps_two_axes=True)
         except UseError as error:
             return _beyond(view, key, error)
     parts = tuple(key) if isinstance(key, tuple) else (key,)
