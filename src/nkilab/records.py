@@ -205,11 +205,6 @@ def columns_of(records: Any, *names: str) -> tuple[np.ndarray, ...]:
     return arrays
 
 
-def owner_of(records: Any) -> Any:
-    """The memory of a table, as an array that can be shortened; a list is itself."""
-    return records.base if isinstance(records, np.recarray) else records
-
-
 def give_back() -> None:
     """Have the C library return freed memory to the system, where it keeps that (glibc)."""
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if os.name == "posix" else None

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 
@@ -11,7 +11,7 @@ from ..isa.declare import Step
 from ..machine import Machine
 from ..place.slots import DMA, pieces
 from ..place.walk import DIRECT, KINDS, REUSE, SPILL
-from ..records import columns_of, dtype_of, owner_of
+from ..records import columns_of, dtype_of
 from .state import NOTHING, Clock, Node
 from .timeline import OF_NODES, REASONS, Timeline
 from .work import Work, starts_of
@@ -39,17 +39,17 @@ def outcome_of(work: Work, clock: list[Clock], *, is_given_up: bool) -> Nodes:
     read = (*_ENDS, *_TIMES, *_CAUSES)
     nodes = {name: np.empty(len(work.share), _WHY.get(name) or kinds[name]) for name in names}
     nodes |= _slowdown(clock[0])
-    left = owner_of(clock.pop().nodes) if is_given_up else clock.pop().nodes
+    left: Any = clock.pop().nodes
+    is_given_up &= isinstance(left, np.recarray)
+    left = left.base if is_given_up else left
     for piece in reversed([*pieces(len(work.share))]):
         own = dict(zip(read, columns_of(left[piece], *read), strict=True))
         own["ready_reason"], own["ready_node"] = _readiness(work, own["cause"])
         own["reason"], own["waited"] = _reasons(work, work.engine[piece], own)
         for name in names:
             nodes[name][piece] = own[name]
-        if is_given_up and isinstance(left, np.ndarray):
-            # refused where a debugger holds on to it
-            with suppress(ValueError):
-                left.resize(piece.start)
+        if is_given_up:
+            left.resize(piece.start, refcheck=False)
     return nodes
 
 
