@@ -6,7 +6,7 @@ What that releases is ready later than it.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
 
 import numpy as np
 from msgspec.structs import replace
@@ -71,7 +71,7 @@ def _check_all_happened(clock: Clock) -> None:
         assert not len(never), f"node {piece.start + never[0]} waits for something that never happens"
 
 
-def opened(program: Program, work: Work) -> tuple[Any, Clock]:
+def opened(program: Program, work: Work) -> tuple[Callable[..., float], Clock]:
     """What runs a clock further (see `run_on`), and the clock before anything has happened."""
     run, as_array = _JOB.chosen(len(work.share))
     return run, clock_of(program.machine, work, as_array=as_array)
