@@ -180,6 +180,16 @@ def numbered(x):
 
 
 @nki.jit
+def spread(x):
+    out = result(x)
+    row = nl.load(x[0:1, 0:64])
+    for i in nl.affine_range(8):
+        rows = nl.ds(i * 128, 128)
+        nl.store(out[rows, 0:64], value=nl.load(x[rows, 0:64]) + row)
+    return out
+
+
+@nki.jit
 def filled_at_times(x):
     out = result(x)
     for i in nl.static_range(8):
@@ -191,5 +201,5 @@ def filled_at_times(x):
 
 UNLIKE = (
     masked_at_the_end, masked_in_the_middle, beyond_the_end, counted, grown, set_apart, renewed, left_waiting,
-    reduced, numbered, filled_at_times,
+    reduced, numbered, spread, filled_at_times,
 )  # fmt: skip

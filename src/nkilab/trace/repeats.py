@@ -184,9 +184,6 @@ def _are_equal(program: Program, at: tuple[Before, Before, Before], is_counted: 
     born = [_moved(place, first, by) for place in births[first.storages : second.storages]]
     if born != births[second.storages : third.storages].tolist():
         return False
-    filled = program.marks.filled
-    if any((n in filled) != (n + len(born) in filled) for n in range(first.storages, second.storages)):
-        return False
     own, other = _places(program, first, second, is_counted), _places(program, second, third, is_counted)
     if [(_moved(p, first, by), _moved(loop, first, by), value) for p, loop, value in own] != other:
         return False
